@@ -1,0 +1,223 @@
+package fallback
+
+import (
+	"context"
+	"time"
+)
+
+// An Arbiter is a store that can be asked for the truth about a namespace.
+//
+// An Arbiter must be safe for concurrent use, and one Arbiter may serve several namespaces.
+type Arbiter interface {
+	// Attach checks that the store can be trusted, formats the namespace if it is new, and returns it.
+	//
+	// It blocks for some round trips, until ctx ends at most. Errors: [ErrRefused] if the server is not fit to be an
+	// arbiter or does not let us in (the text names the setting), [ErrMismatch] if the namespace was formatted with
+	// other settings; anything else means that the store could not be reached, and Attach may be called again.
+	Attach(ctx context.Context, s Settings) (Namespace, error)
+}
+
+// Settings must be the same for every process that uses a namespace; Attach checks that they are.
+type Settings struct {
+	Namespace  string        // 1 to 128 characters, without braces, spaces and control characters
+	Partitions int           // number of partitions, 1 to 65,536
+	Grace      time.Duration // Q, for how long nothing is taken after a failover
+}
+
+// A Namespace is the set of operations on one namespace of an arbiter: sections 2 to 4 of the protocol.
+//
+// Contract of every operation, unless its comment says otherwise:
+//
+//   - It is atomic, touches one slot, and is one round trip that blocks until ctx ends at most.
+//   - It is idempotent for the same session, request and epoch: a client library may retry after a lost reply.
+//   - Its error, if not nil, says that it is unknown whether the operation was executed, except for [ErrRefused] (it was
+//     not). What an operation decides is in its answer, never in its error.
+//   - It first compares the identity of the server with the one that wrote what it is about to read. If they differ, or
+//     if what should be there is missing, Grace begins: nothing may be taken for [Settings.Grace] (I7), while owners and
+//     holders reclaim what the new server does not have.
+//
+// Times in answers are durations left at the moment of execution, by the arbiter's clock. A caller counts deadlines
+// from the moment it sent the request (rule 1), by its own clock.
+//
+// All methods are safe for concurrent use.
+type Namespace interface {
+	SessionStore
+	PartitionStore
+	HoldStore
+
+	// Listen delivers the messages for a session to handle, one at a time and in order, from a goroutine of its own
+	// until stop is called. It returns once the subscription is in force: a message sent after that is
+	// delivered, or a message of kind [Gap] is, as soon as messages can be received again. stop waits for a running
+	// handle and may be called more than once, but not from handle.
+	Listen(ctx context.Context, session string, handle func(Message)) (stop func(), err error)
+
+	// Guarded tells whether a failover of the store would be noticed. Without, a server that lost its last writes
+	// is believed.
+	Guarded() bool
+
+	// Close ends what Attach started. It does not close the client that the caller brought, and it gives nothing back.
+	Close() error
+}
+
+// SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
+// Liveness belongs to it: one renewal keeps alive whatever the session holds.
+type SessionStore interface {
+	// Open creates the session, to expire ttl after now, or renews it if it exists. addr is published beside it.
+	// The answer is as Renew's.
+	Open(ctx context.Context, session string, ttl time.Duration, addr string) (Renewal, error)
+
+	// Renew extends the session if it exists and has not expired; in Grace it recreates it. Not Alive means that it
+	// has expired for ever.
+	Renew(ctx context.Context, session string, ttl time.Duration) (Renewal, error)
+
+	// Dead asks whether a session has expired. Only its word may be used to evict somebody (rule 2). Never dead in Grace.
+	Dead(ctx context.Context, session string) (Liveness, error)
+
+	// CloseSession deletes the session. To be called only when its partitions were demoted and its holds released.
+	CloseSession(ctx context.Context, session string) error
+}
+
+// Renewal is the answer to Open and Renew.
+type Renewal struct {
+	Alive  bool
+	Server string        // identity of the server that answered; empty if the arbiter is not guarded
+	Grace  time.Duration // left of the session table's Grace, 0 outside
+}
+
+// Liveness is the answer to Dead.
+type Liveness struct {
+	Dead  bool
+	Left  time.Duration // if alive: until it expires, unless it is renewed
+	Grace time.Duration // left of the session table's Grace, 0 outside
+}
+
+// PartitionStore is the ownership of partitions.
+type PartitionStore interface {
+	// Load reads the record.
+	Load(ctx context.Context, p uint32) (Record, error)
+
+	// Acquire makes me the owner if the record is still at the expected epoch and is Shared, or Owned by the expected
+	// owner, which the caller has seen dead. The answer carries all rows, which the new owner must respect.
+	// Verdicts: Granted, Conflict, InGrace.
+	Acquire(ctx context.Context, p uint32, me string, expect Expect) (Acquisition, error)
+
+	// Demote ends my ownership: the record becomes Shared, and the rows are replaced by the owner's table of holds.
+	// Verdicts: Granted, Stale, InGrace.
+	Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]Row) (Demotion, error)
+
+	// DemoteUnserved is Demote for a record that names me although I do not serve it: it keeps the rows (rule 6).
+	DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (Demotion, error)
+
+	// Revoke asks the owner of that epoch to demote, by a mark in the record and a message. by is for the owner's log.
+	Revoke(ctx context.Context, p uint32, epoch uint32, by string) error
+}
+
+// Expect is what a caller of Acquire has seen.
+type Expect struct {
+	Epoch     uint32
+	Owner     string // empty: the record was Shared
+	OwnerDead bool   // Dead said so
+}
+
+// Acquisition is the answer to Acquire.
+type Acquisition struct {
+	Verdict Verdict
+	Record  Record
+	Rows    map[string]Row // by key; only if Granted
+}
+
+// Demotion is the answer to Demote and DemoteUnserved.
+type Demotion struct {
+	Verdict Verdict
+	Record  Record
+}
+
+// HoldStore is the holds of single keys.
+type HoldStore interface {
+	// Lock takes the key for a session. Verdicts: Granted, Held, Promised, Owned, InGrace.
+	//
+	// Granted comes with a block of fencing tokens. On Held and Promised a caller that waits is queued, in order of
+	// arrival; it will get one message of kind [Wake] when its turn has come, and has to call Lock again, with the same
+	// request, within [PromiseFor]. Messages get lost: it should also call again by a timer. On Held the holder
+	// gets a message of kind [Ask].
+	Lock(ctx context.Context, r LockRequest) (LockAnswer, error)
+
+	// Unlock removes exactly the rows named, whatever the state of their partitions, and takes the same requests out of
+	// the queues; where this frees a key it wakes the first waiter. A row or waiter that does not exist is no error. The
+	// releases are sent in one go, but each is atomic only by itself; on an error any of them may have been executed.
+	Unlock(ctx context.Context, releases []Release) error
+
+	// Adopt writes the row of a hold that an owner granted from memory: if the row is already there, or if the record
+	// is still at the token's epoch and the present row's token is lower. In Grace it is a ReclaimRow.
+	// Verdicts: Granted, Lost.
+	Adopt(ctx context.Context, p uint32, key string, row Row) (Verdict, error)
+
+	// ReclaimRow restores, in Grace, a row that the new server has lost or has older. Verdicts: Granted, Lost.
+	ReclaimRow(ctx context.Context, p uint32, key string, row Row) (Verdict, error)
+
+	// ReclaimOwner restores, in Grace, the record of an owner. Verdicts: Granted, Lost.
+	ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (Verdict, error)
+
+	// Verify reads records, and rows in them, in one go. Each partition is atomic by itself; the answers are in the
+	// order of the requests.
+	Verify(ctx context.Context, reads []Read) ([]State, error)
+}
+
+// LockRequest is what Lock needs to know.
+type LockRequest struct {
+	Partition uint32
+	Key       string
+	Me        Identity
+	Block     uint32   // number of tokens wanted, at least 1
+	Wait      bool     // queue me if I cannot have it
+	Evict     Identity // remove this hold first: its session was seen dead; zero: nobody's
+}
+
+// LockAnswer is the answer to Lock.
+type LockAnswer struct {
+	Verdict   Verdict
+	Record    Record
+	Token     Token         // Granted: the first of the block
+	Contended bool          // Granted: another session waits for the key
+	Holder    Row           // Held: by whom
+	Retry     time.Duration // Promised: until the promise to another session lapses
+}
+
+// Release names a hold, or a waiter, to be removed.
+type Release struct {
+	Partition uint32
+	Key       string
+	Identity
+}
+
+// Read is a partition to be read by Verify, and keys whose rows are wanted.
+type Read struct {
+	Partition uint32
+	Keys      []string
+}
+
+// State is a partition as Verify found it.
+type State struct {
+	Record Record
+	Rows   []Row // as Read.Keys; zero where there is no row
+}
+
+// MessageKind tells what a message is about.
+type MessageKind byte
+
+// Kinds of messages.
+const (
+	Wake    MessageKind = 'w' // the key is free and promised to Request
+	Ask     MessageKind = 'a' // a session waits for the key, which the arbiter says Request holds: hand over, or deny it (rule 13)
+	Revoked MessageKind = 'r' // the partition's owner is asked to demote
+	Gap     MessageKind = 'g' // messages may have been lost before this one
+)
+
+// A Message is a hint for one session. Nothing about safety rests on it.
+type Message struct {
+	Kind      MessageKind
+	Key       string // Wake, Ask
+	Request   uint64 // Wake, Ask
+	Partition uint32 // Revoked
+	Epoch     uint32 // Revoked
+}

@@ -1,0 +1,18 @@
+-- For how long a namespace whose format mark is missing must be in Grace, in ms: it is new, or its server restarted
+-- empty. mode 'cold': it is new. 'full': a node has seen it formatted. 'look': whatever an earlier process of this server
+-- granted is over when this one has been up for Q. A server that was promoted does not tell since when it is
+-- the primary: Q.
+local function fresh(mode)
+  local q = tonumber(ARGV[2])
+  if mode == 'cold' then
+    return 0
+  end
+  if mode == 'full' or ARGV[1] ~= '1' then
+    return q
+  end
+  local before = string.match(redis.call('INFO', 'replication'), 'master_replid2:(%w+)')
+  if before and string.find(before, '[^0]') then
+    return q
+  end
+  return math.max(0, q - 1000 * tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')))
+end

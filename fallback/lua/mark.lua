@@ -1,0 +1,9 @@
+-- Mark: sets the format mark, or tells it.
+-- KEYS: sessions. ARGV: [1], [2] as in sessions.lua, [3] mode of fresh.lua, [4] the mark, or '' to be told.
+-- Answer: the mark in force, or ''.
+if not f[1] and ARGV[4] ~= '' then
+  grace, f[1], f[2] = now + fresh(ARGV[3]), ARGV[4], server
+  redis.call('HSET', tab, 'f', f[1], 'i', server, 'g', int(grace))
+end
+enter()
+return f[1] or ''

@@ -1,0 +1,46 @@
+-- The rules of a record: Partition.enter, Partition.advance, and its writing.
+local dirty = false
+
+-- The record as text. Lua would write large numbers with an exponent.
+local function text()
+  return string.format('%.0f %.0f %.0f %.0f %.0f %s', epoch, seq, grace, from, revoked, owner)
+end
+
+local function save()
+  if dirty then
+    redis.call('HSET', rec, 'i', server, 'm', text())
+  end
+end
+
+local function advance(to)
+  epoch = math.max(epoch + 1, math.floor(now / 1000) - 1767225600)
+  seq, owner, from, dirty = 0, to, 0, true
+end
+
+local function enter()
+  local q = tonumber(ARGV[2])
+  if seen ~= server then -- another one, or the record is lost
+    grace, dirty = now + q, true
+  elseif grace > now + q then -- the clock stepped back
+    grace, dirty = now + q, true
+  end
+  if grace > 0 and now >= grace then
+    grace, dirty = 0, true
+    if owner == '' then
+      advance('')
+    end
+  end
+end
+
+-- Writes what changed and makes an answer: verdict, the record, and what else there is.
+local function answer(verdict, ...)
+  save()
+  local left, flag = 0, 0
+  if grace > 0 then
+    left = grace - now
+  end
+  if owner ~= '' and tonumber(revoked) == epoch then
+    flag = 1
+  end
+  return {verdict, owner, epoch, left, flag, ...}
+end

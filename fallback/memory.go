@@ -1,0 +1,329 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Memory is the embedded arbiter: the transitions under one mutex, in this process. It is for tests, demos and programs
+// of one process; coordinators that share a Memory exclude each other as they would over Redis. It starts empty, so
+// the namespaces in it are new and have no Grace at first.
+//
+// Its clock is [time.Now], and it can be made to fail over, so a test can run through a crash of the store in
+// a synctest bubble.
+type Memory struct {
+	mu        sync.Mutex // protects what follows, and every namespace's state
+	server    int        // which server process this is; Restore starts another
+	spaces    map[string]*memorySpace
+	listeners map[string]*listener // by namespace and session
+}
+
+// memorySpace is the state of one namespace.
+type memorySpace struct {
+	settings Settings
+	sessions Sessions
+	parts    []Partition
+}
+
+// NewMemory returns an empty embedded arbiter.
+func NewMemory() *Memory {
+	return &Memory{spaces: make(map[string]*memorySpace), listeners: make(map[string]*listener)}
+}
+
+// A Snapshot is a copy of a Memory's state: a replica that stopped following.
+type Snapshot struct {
+	spaces map[string]*memorySpace
+}
+
+// Snapshot copies the state.
+func (a *Memory) Snapshot() *Snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &Snapshot{cloneSpaces(a.spaces)}
+}
+
+// Restore makes the Memory another server, as after a failover: it has the state of the snapshot, and lost
+// everything later. A nil snapshot is a server that restarted empty. Messages under way are lost.
+func (a *Memory) Restore(s *Snapshot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.server++
+	for name, now := range a.spaces {
+		// A namespace keeps its settings: they belong to the processes that are attached.
+		*now = memorySpace{settings: now.settings, parts: make([]Partition, now.settings.Partitions)}
+		if s != nil && s.spaces[name] != nil {
+			*now = *s.spaces[name].clone()
+		}
+	}
+	for _, l := range a.listeners {
+		l.gap()
+	}
+}
+
+func cloneSpaces(m map[string]*memorySpace) map[string]*memorySpace {
+	c := make(map[string]*memorySpace, len(m))
+	for name, s := range m {
+		c[name] = s.clone()
+	}
+	return c
+}
+
+func (s *memorySpace) clone() *memorySpace {
+	c := &memorySpace{settings: s.settings, sessions: *s.sessions.Clone()}
+	for i := range s.parts {
+		c.parts = append(c.parts, *s.parts[i].Clone())
+	}
+	return c
+}
+
+// Attach implements [Arbiter].
+func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sp := a.spaces[s.Namespace]
+	if sp == nil {
+		sp = &memorySpace{settings: s, parts: make([]Partition, s.Partitions)}
+		a.spaces[s.Namespace] = sp
+		sp.format(a.moment(s), 0)
+	}
+	if sp.settings != s {
+		return nil, mismatch(s.Namespace, sp.settings.mark(true), s.mark(true))
+	}
+	n := &memory{arbiter: a, space: sp, settings: s}
+	if sp.sessions.Format == "" { // lost since
+		sp.format(a.moment(s), s.Grace.Milliseconds())
+	}
+	return n, nil
+}
+
+func (sp *memorySpace) format(m Moment, grace int64) {
+	for i := range sp.parts {
+		sp.parts[i].Format(m, grace)
+	}
+	sp.sessions.Mark(m, sp.settings.mark(true), grace)
+}
+
+func (a *Memory) moment(s Settings) Moment {
+	return Moment{Now: time.Now().UnixMilli(), Server: fmt.Sprintf("memory-%d", a.server), Grace: s.Grace.Milliseconds()}
+}
+
+// check refuses settings that no arbiter can serve.
+func (s Settings) check() error {
+	switch {
+	case s.Namespace == "" || len(s.Namespace) > 128:
+		return fmt.Errorf("%w: Namespace must have 1 to 128 characters", ErrRefused)
+	case strings.ContainsFunc(s.Namespace, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '{' || r == '}' }):
+		return fmt.Errorf("%w: Namespace %q has a brace, a space or a control character", ErrRefused, s.Namespace)
+	case s.Partitions < 1 || s.Partitions > 65536:
+		return fmt.Errorf("%w: Partitions is %d, must be 1 to 65,536", ErrRefused, s.Partitions)
+	case s.Grace < time.Millisecond:
+		return fmt.Errorf("%w: Grace is %v, must be positive", ErrRefused, s.Grace)
+	}
+	return nil
+}
+
+func mismatch(ns, theirs, ours string) error {
+	return fmt.Errorf("%w: namespace %q was formatted with %q, this process has %q", ErrMismatch, ns, theirs, ours)
+}
+
+// memory is a namespace of a Memory, as one process sees it.
+type memory struct {
+	arbiter  *Memory
+	space    *memorySpace
+	settings Settings
+}
+
+// do runs a transition.
+func (n *memory) do(ctx context.Context, f func(m Moment)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n.arbiter.mu.Lock()
+	defer n.arbiter.mu.Unlock()
+	f(n.arbiter.moment(n.settings))
+	return nil
+}
+
+func (n *memory) on(ctx context.Context, p uint32, f func(m Moment, p *Partition)) error {
+	return n.do(ctx, func(m Moment) { f(m, &n.space.parts[p]) })
+}
+
+// onSessions runs a transition of the session table, which it formats anew if it was lost.
+func (n *memory) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) error {
+	return n.do(ctx, func(m Moment) {
+		if n.space.sessions.Format == "" {
+			n.space.format(m, m.Grace)
+		}
+		f(m, &n.space.sessions)
+	})
+}
+
+func (n *memory) Guarded() bool { return true }
+func (n *memory) Close() error  { return nil }
+
+func (n *memory) Open(ctx context.Context, id string, ttl time.Duration, addr string) (r Renewal, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { r, _ = s.Open(m, id, ttl.Milliseconds(), addr) })
+	return r, err
+}
+
+func (n *memory) Renew(ctx context.Context, id string, ttl time.Duration) (r Renewal, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { r, _ = s.Renew(m, id, ttl.Milliseconds()) })
+	return r, err
+}
+
+func (n *memory) Dead(ctx context.Context, id string) (l Liveness, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { l = s.Dead(m, id) })
+	return l, err
+}
+
+func (n *memory) CloseSession(ctx context.Context, id string) error {
+	return n.onSessions(ctx, func(m Moment, s *Sessions) { s.CloseSession(m, id) })
+}
+
+func (n *memory) Load(ctx context.Context, p uint32) (r Record, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { r = p.Load(m) })
+	return r, err
+}
+
+func (n *memory) Acquire(ctx context.Context, p uint32, me string, x Expect) (a Acquisition, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { a = p.Acquire(m, me, x) })
+	return a, err
+}
+
+func (n *memory) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]Row) (d Demotion, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { d = p.Demote(m, me, epoch, holds) })
+	return d, err
+}
+
+func (n *memory) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (d Demotion, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { d = p.DemoteUnserved(m, me, epoch) })
+	return d, err
+}
+
+func (n *memory) Revoke(ctx context.Context, number uint32, epoch uint32, _ string) error {
+	return n.on(ctx, number, func(m Moment, p *Partition) { p.Revoke(m, number, epoch, n.send) })
+}
+
+func (n *memory) Lock(ctx context.Context, r LockRequest) (a LockAnswer, err error) {
+	err = n.on(ctx, r.Partition, func(m Moment, p *Partition) { a = p.Lock(m, r, n.send) })
+	return a, err
+}
+
+func (n *memory) Unlock(ctx context.Context, releases []Release) error {
+	return n.do(ctx, func(m Moment) {
+		for _, r := range releases {
+			n.space.parts[r.Partition].Unlock(m, r.Key, r.Identity, n.send)
+		}
+	})
+}
+
+func (n *memory) Adopt(ctx context.Context, p uint32, key string, row Row) (v Verdict, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { v = p.Adopt(m, key, row) })
+	return v, err
+}
+
+func (n *memory) ReclaimRow(ctx context.Context, p uint32, key string, row Row) (v Verdict, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { v = p.ReclaimRow(m, key, row) })
+	return v, err
+}
+
+func (n *memory) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (v Verdict, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { v = p.ReclaimOwner(m, me, epoch) })
+	return v, err
+}
+
+func (n *memory) Verify(ctx context.Context, reads []Read) (states []State, err error) {
+	err = n.do(ctx, func(m Moment) {
+		for _, r := range reads {
+			states = append(states, n.space.parts[r.Partition].Verify(m, r.Keys))
+		}
+	})
+	return states, err
+}
+
+// send is called with the arbiter's mutex held.
+func (n *memory) send(session string, m Message) {
+	if l := n.arbiter.listeners[n.settings.Namespace+" "+session]; l != nil {
+		l.put(m)
+	}
+}
+
+func (n *memory) Listen(ctx context.Context, session string, handle func(Message)) (func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l := &listener{signal: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	id := n.settings.Namespace + " " + session
+	n.arbiter.mu.Lock()
+	n.arbiter.listeners[id] = l
+	n.arbiter.mu.Unlock()
+	go l.run(handle)
+	return sync.OnceFunc(func() {
+		n.arbiter.mu.Lock()
+		if n.arbiter.listeners[id] == l {
+			delete(n.arbiter.listeners, id)
+		}
+		n.arbiter.mu.Unlock()
+		close(l.quit)
+		<-l.done
+	}), nil
+}
+
+// maxUndelivered bounds what a listener keeps for a slow handler; beyond it messages are lost, and a Gap says so.
+const maxUndelivered = 4096
+
+// listener decouples a handler from the mutex under which messages arise.
+type listener struct {
+	mu     sync.Mutex // protects queue
+	queue  []Message
+	signal chan struct{} // capacity 1: the queue is not empty
+	quit   chan struct{} // closed to end run
+	done   chan struct{} // closed by run
+}
+
+func (l *listener) put(m Message) {
+	l.mu.Lock()
+	if len(l.queue) < maxUndelivered {
+		l.queue = append(l.queue, m)
+	} else {
+		l.queue = append(l.queue[:0], Message{Kind: Gap})
+	}
+	l.mu.Unlock()
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
+}
+
+// gap loses what is queued.
+func (l *listener) gap() {
+	l.mu.Lock()
+	l.queue = nil
+	l.mu.Unlock()
+	l.put(Message{Kind: Gap})
+}
+
+func (l *listener) run(handle func(Message)) {
+	defer close(l.done)
+	for {
+		select {
+		case <-l.quit:
+			return
+		case <-l.signal:
+		}
+		l.mu.Lock()
+		batch := l.queue
+		l.queue = nil
+		l.mu.Unlock()
+		for m := range slices.Values(batch) {
+			handle(m)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package fallback
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Moment is what the arbiter knows when it executes an operation: the only way in which time and the outside world
+// reach the transitions.
+type Moment struct {
+	Now    int64  // the server's clock, Unix milliseconds
+	Server string // identity of the server; changes whenever its process or its role may have changed. Never empty
+	Grace  int64  // Q in milliseconds
+}
+
+// A Partition is the record of one partition with its rows: what is lost or kept as one. The zero Partition is one that
+// the server has lost. Its methods are the transitions of the protocol; they are deterministic, and an arbiter runs each
+// of them atomically. The messages that a transition causes are handed to send, which may be nil.
+type Partition struct {
+	Owner    string
+	Epoch    uint32
+	Seq      uint32
+	From     uint32 // the epoch that the owner's Acquire expected, to know its retry
+	Revoked  uint32 // the epoch whose owner was asked to demote
+	Server   string // who wrote this
+	GraceEnd int64  // 0: not in Grace
+	Rows     map[string]Row
+	Queues   map[string][]Waiter
+}
+
+// A Waiter is a request in a key's queue. For waking only, never for safety.
+type Waiter struct {
+	Identity
+	Promised int64 // 0, or: the key is free and kept for this waiter until then
+}
+
+// Sender delivers a message to a session, or loses it.
+type Sender func(session string, m Message)
+
+func (send Sender) to(session string, m Message) {
+	if send != nil {
+		send(session, m)
+	}
+}
+
+// Format creates the record of a new namespace, if there is none, in Grace for the milliseconds given.
+func (p *Partition) Format(m Moment, grace int64) {
+	if p.Server == "" {
+		*p = Partition{Server: m.Server, GraceEnd: m.Now + grace}
+	}
+	p.enter(m)
+}
+
+// enter comes before everything else: it notices a server that is not the one that wrote the record, and the end of
+// Grace.
+func (p *Partition) enter(m Moment) {
+	switch {
+	case p.Server == "": // lost: in a formatted namespace every record exists
+		*p = Partition{Server: m.Server, GraceEnd: m.Now + m.Grace}
+	case p.Server != m.Server:
+		p.Server, p.GraceEnd = m.Server, m.Now+m.Grace
+	}
+	// A clock that stepped back must not prolong Grace for ever.
+	p.GraceEnd = min(p.GraceEnd, m.Now+m.Grace)
+	if p.GraceEnd != 0 && m.Now >= p.GraceEnd {
+		p.GraceEnd = 0
+		if p.Owner == "" {
+			p.advance(m, "")
+		}
+	}
+}
+
+// advance is the step of the epoch that every transition takes. The clock in it keeps tokens rising after the
+// record was lost (I2, I6).
+func (p *Partition) advance(m Moment, owner string) {
+	clock := m.Now/1000 - epochZero
+	p.Epoch = uint32(max(int64(p.Epoch)+1, clock))
+	p.Seq, p.Owner, p.From = 0, owner, 0
+}
+
+func (p *Partition) record(m Moment) Record {
+	r := Record{Owner: p.Owner, Epoch: p.Epoch, Revoked: p.Owner != "" && p.Revoked == p.Epoch}
+	if p.GraceEnd != 0 {
+		r.Grace = time.Duration(p.GraceEnd-m.Now) * time.Millisecond
+	}
+	return r
+}
+
+// Load is [PartitionStore.Load].
+func (p *Partition) Load(m Moment) Record {
+	p.enter(m)
+	return p.record(m)
+}
+
+// Acquire is [PartitionStore.Acquire].
+func (p *Partition) Acquire(m Moment, me string, x Expect) Acquisition {
+	p.enter(m)
+	if p.GraceEnd != 0 {
+		return Acquisition{Verdict: InGrace, Record: p.record(m)}
+	}
+	again := p.Owner == me && p.From == x.Epoch
+	if !again {
+		free := p.Owner == "" || p.Owner == x.Owner && x.OwnerDead
+		if p.Epoch != x.Epoch || !free {
+			return Acquisition{Verdict: Conflict, Record: p.record(m)}
+		}
+		p.advance(m, me)
+		p.From = x.Epoch
+	}
+	return Acquisition{Verdict: Granted, Record: p.record(m), Rows: maps.Clone(p.Rows)}
+}
+
+// Demote is [PartitionStore.Demote].
+func (p *Partition) Demote(m Moment, me string, epoch uint32, holds map[string]Row) Demotion {
+	d := p.demote(m, me, epoch)
+	if d.Verdict == Granted {
+		p.Rows = maps.Clone(holds)
+	}
+	return d
+}
+
+// DemoteUnserved is [PartitionStore.DemoteUnserved].
+func (p *Partition) DemoteUnserved(m Moment, me string, epoch uint32) Demotion {
+	return p.demote(m, me, epoch)
+}
+
+func (p *Partition) demote(m Moment, me string, epoch uint32) Demotion {
+	p.enter(m)
+	v := Granted
+	switch {
+	case p.GraceEnd != 0:
+		v = InGrace
+	case p.Owner != me || p.Epoch != epoch:
+		v = Stale
+	default:
+		p.advance(m, "")
+	}
+	return Demotion{Verdict: v, Record: p.record(m)}
+}
+
+// Revoke is [PartitionStore.Revoke] of the partition with the number given.
+func (p *Partition) Revoke(m Moment, number, epoch uint32, send Sender) {
+	p.enter(m)
+	if p.Owner != "" && p.Epoch == epoch {
+		p.Revoked = epoch
+		send.to(p.Owner, Message{Kind: Revoked, Partition: number, Epoch: epoch})
+	}
+}
+
+// Lock is [HoldStore.Lock].
+func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
+	p.enter(m)
+	row, held := p.Rows[r.Key]
+	switch {
+	case p.GraceEnd != 0:
+		return LockAnswer{Verdict: InGrace, Record: p.record(m)}
+	case p.Owner != "":
+		return LockAnswer{Verdict: Owned, Record: p.record(m)}
+	case held && row.Identity == r.Me:
+		p.dequeue(r.Key, r.Me)
+		return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: len(p.Queues[r.Key]) > 0}
+	case held && row.Identity != r.Evict:
+		p.enqueue(r)
+		send.to(row.Session, Message{Kind: Ask, Key: r.Key, Request: row.Request})
+		return LockAnswer{Verdict: Held, Record: p.record(m), Holder: row}
+	}
+	delete(p.Rows, r.Key)
+	if next, ok := p.promise(m, r.Key, r.Me, send); ok && next.Identity != r.Me {
+		p.enqueue(r)
+		left := time.Duration(next.Promised-m.Now) * time.Millisecond
+		return LockAnswer{Verdict: Promised, Record: p.record(m), Retry: left}
+	}
+	p.dequeue(r.Key, r.Me)
+	if p.Seq > math.MaxUint32-r.Block {
+		p.advance(m, "")
+	}
+	if p.Rows == nil {
+		p.Rows = make(map[string]Row)
+	}
+	row = Row{Identity: r.Me, Token: MakeToken(p.Epoch, p.Seq+1)}
+	p.Rows[r.Key] = row
+	p.Seq += r.Block
+	return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: len(p.Queues[r.Key]) > 0}
+}
+
+// promise finds the waiter that a free key is for, wakes it unless it is me, and drops those that were woken and did
+// not come.
+func (p *Partition) promise(m Moment, key string, me Identity, send Sender) (Waiter, bool) {
+	for q := p.Queues[key]; len(q) > 0; q = p.Queues[key] {
+		w := &q[0]
+		switch {
+		case w.Identity == me:
+			return *w, true
+		case w.Promised == 0:
+			w.Promised = m.Now + PromiseFor.Milliseconds()
+			send.to(w.Session, Message{Kind: Wake, Key: key, Request: w.Request})
+			return *w, true
+		case m.Now < w.Promised:
+			return *w, true
+		}
+		p.dequeue(key, w.Identity)
+	}
+	return Waiter{}, false
+}
+
+func (p *Partition) enqueue(r LockRequest) {
+	if !r.Wait {
+		return
+	}
+	q := p.Queues[r.Key]
+	if i := slices.IndexFunc(q, func(w Waiter) bool { return w.Identity == r.Me }); i >= 0 {
+		if q[i].Promised == 0 {
+			return // keeps its place
+		}
+		p.dequeue(r.Key, r.Me)
+	}
+	if p.Queues == nil {
+		p.Queues = make(map[string][]Waiter)
+	}
+	p.Queues[r.Key] = append(p.Queues[r.Key], Waiter{Identity: r.Me})
+}
+
+func (p *Partition) dequeue(key string, id Identity) {
+	q := slices.DeleteFunc(p.Queues[key], func(w Waiter) bool { return w.Identity == id })
+	if len(q) == 0 {
+		delete(p.Queues, key)
+		return
+	}
+	p.Queues[key] = q
+}
+
+// Unlock is [HoldStore.Unlock] of one release. It reports whether a row was removed.
+func (p *Partition) Unlock(m Moment, key string, id Identity, send Sender) bool {
+	p.enter(m)
+	row, held := p.Rows[key]
+	removed := held && row.Identity == id
+	if removed {
+		delete(p.Rows, key)
+	}
+	p.dequeue(key, id)
+	if (removed || !held) && p.GraceEnd == 0 && p.Owner == "" {
+		p.promise(m, key, Identity{}, send)
+	}
+	return removed
+}
+
+// Adopt is [HoldStore.Adopt].
+func (p *Partition) Adopt(m Moment, key string, row Row) Verdict {
+	p.enter(m)
+	if p.GraceEnd != 0 {
+		return p.ReclaimRow(m, key, row)
+	}
+	now := p.Rows[key]
+	switch {
+	case now == row:
+	case p.Epoch == row.Token.Epoch() && now.Token < row.Token:
+		p.put(key, row)
+	default:
+		return Lost
+	}
+	return Granted
+}
+
+// ReclaimRow is [HoldStore.ReclaimRow].
+func (p *Partition) ReclaimRow(m Moment, key string, row Row) Verdict {
+	p.enter(m)
+	now := p.Rows[key]
+	switch {
+	case now == row:
+		return Granted
+	case p.GraceEnd == 0 || cmp.Compare(now.Token, row.Token) > 0:
+		return Lost
+	}
+	p.put(key, row)
+	if e := row.Token.Epoch(); e > p.Epoch {
+		// A later epoch existed: the owner that this record names is history.
+		p.Epoch, p.Owner, p.Seq, p.From = e, "", 0, 0
+	}
+	return Granted
+}
+
+func (p *Partition) put(key string, row Row) {
+	if p.Rows == nil {
+		p.Rows = make(map[string]Row)
+	}
+	p.Rows[key] = row
+}
+
+// ReclaimOwner is [HoldStore.ReclaimOwner].
+func (p *Partition) ReclaimOwner(m Moment, me string, epoch uint32) Verdict {
+	p.enter(m)
+	switch {
+	case p.Owner == me && p.Epoch == epoch:
+		return Granted
+	case p.GraceEnd == 0 || p.Epoch > epoch:
+		return Lost
+	}
+	p.Owner, p.Epoch, p.Seq, p.From = me, epoch, 0, 0
+	return Granted
+}
+
+// Verify is [HoldStore.Verify] of one partition.
+func (p *Partition) Verify(m Moment, keys []string) State {
+	p.enter(m)
+	s := State{Record: p.record(m), Rows: make([]Row, len(keys))}
+	for i, k := range keys {
+		s.Rows[i] = p.Rows[k]
+	}
+	return s
+}
+
+// Clone returns a copy that shares nothing.
+func (p *Partition) Clone() *Partition {
+	c := *p
+	c.Rows = maps.Clone(p.Rows)
+	c.Queues = make(map[string][]Waiter, len(p.Queues))
+	for k, q := range p.Queues {
+		c.Queues[k] = slices.Clone(q)
+	}
+	return &c
+}

@@ -1,0 +1,81 @@
+package fallback
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors of Attach and of operations that were not executed.
+var (
+	// ErrRefused: the server cannot be used as it is set up, or refuses us. Trying again is of no use until somebody
+	// changes a setting; the text says which.
+	ErrRefused = errors.New("fallback: refused")
+	// ErrMismatch: the namespace was formatted with other settings.
+	ErrMismatch = errors.New("fallback: settings differ from the namespace's")
+)
+
+// PromiseFor is how long a free key is kept for the waiter that was woken for it.
+const PromiseFor = 500 * time.Millisecond
+
+// epochZero is the fixed date that epochs count seconds from: 2026-01-01 00:00:00 UTC, in Unix seconds.
+const epochZero = 1767225600
+
+// A Token is a fencing token: the epoch in the upper half, a number within it in the lower.
+// Tokens handed out for a key strictly increase (I2).
+type Token uint64
+
+// MakeToken puts a token together.
+func MakeToken(epoch, seq uint32) Token { return Token(epoch)<<32 | Token(seq) }
+
+// Epoch returns the token's epoch.
+func (t Token) Epoch() uint32 { return uint32(t >> 32) }
+
+// Seq returns the token's number within its epoch.
+func (t Token) Seq() uint32 { return uint32(t) }
+
+func (t Token) String() string { return fmt.Sprintf("%d.%d", t.Epoch(), t.Seq()) }
+
+// An Identity names a hold or a request for one: exact, and never used again.
+type Identity struct {
+	Session string
+	Request uint64
+}
+
+// A Row is a hold as the arbiter knows it. The zero Row is no hold.
+type Row struct {
+	Identity
+	Token Token // the first of its block; it never changes under the hold (rule 16)
+}
+
+// A Record is what an answer tells about a partition.
+type Record struct {
+	Owner   string        // session; empty if nobody owns it
+	Epoch   uint32        // rises with every transition
+	Grace   time.Duration // left of Grace, 0 outside
+	Revoked bool          // the owner was asked to demote
+}
+
+// Verdict is what an operation decided.
+type Verdict uint8
+
+// Verdicts.
+const (
+	Granted  Verdict = iota + 1 // done; or it had been done before
+	Held                        // another hold is in force
+	Promised                    // nobody holds it, but it is kept for a waiter that came earlier
+	Owned                       // the partition has an owner: ask that one
+	InGrace                     // nothing may be taken now
+	Conflict                    // the record is not as expected
+	Stale                       // the record does not name me at that epoch
+	Lost                        // somebody else has come after me
+)
+
+var verdicts = [...]string{"", "granted", "held", "promised", "owned", "in grace", "conflict", "stale", "lost"}
+
+func (v Verdict) String() string {
+	if int(v) < len(verdicts) && v != 0 {
+		return verdicts[v]
+	}
+	return fmt.Sprintf("Verdict(%d)", uint8(v))
+}

@@ -1,0 +1,338 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// RedisOptions are the options of [NewRedis]. The zero value is valid, and so is a nil pointer.
+type RedisOptions struct {
+	// ColdStart says that a server without our data is new, rather than one that lost them. Without it, a namespace on a
+	// server that has been up for less than Q (or was promoted) can be used only when the difference is made up, because
+	// locks of before its restart may still be in force. For tests, demos and development.
+	ColdStart bool
+
+	// Replicas is the number of replicas that must acknowledge each change of a session or of an ownership (WAIT) before
+	// it counts. 0: none. With too few acknowledgements within ReplicaTimeout the operation fails; it is tried again, and
+	// meanwhile no deadline is extended.
+	Replicas int
+
+	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms.
+	ReplicaTimeout time.Duration
+}
+
+// Redis is the arbiter on a Redis server, 6.2 or later, or a compatible one: standalone, behind Sentinel, or a Cluster.
+//
+// One operation is one script on keys of one slot, called by its digest. All keys and channels begin with
+// "{" + namespace + ":". Nothing in them expires but the queues of waiters, which are hints.
+type Redis struct {
+	client redis.UniversalClient
+	opts   RedisOptions
+}
+
+// NewRedis returns an arbiter on the server that client talks to. It does no I/O. The client stays the caller's: it is
+// not closed, and its settings for dialling, TLS, passwords and retries apply. opts may be nil.
+//
+// Errors about the server, a nil client among them, come from Attach.
+func NewRedis(client redis.UniversalClient, opts *RedisOptions) *Redis {
+	a := &Redis{client: client}
+	if opts != nil {
+		a.opts = *opts
+	}
+	if a.opts.ReplicaTimeout <= 0 {
+		a.opts.ReplicaTimeout = 500 * time.Millisecond
+	}
+	return a
+}
+
+// Attach implements [Arbiter].
+func (a *Redis) Attach(ctx context.Context, s Settings) (Namespace, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	n := &redisSpace{client: a.client, opts: a.opts, settings: s, scripts: newScripts()}
+	guarded, err := checkServers(ctx, a.client)
+	if err != nil {
+		return nil, refused(err)
+	}
+	n.guarded = guarded
+	n.common = []any{flag(guarded), s.Grace.Milliseconds()}
+	mode := "look"
+	if a.opts.ColdStart {
+		mode = "cold"
+	}
+	if err := n.format(ctx, mode); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// redisSpace is a namespace on a Redis, as one process sees it.
+type redisSpace struct {
+	client   redis.UniversalClient
+	opts     RedisOptions
+	settings Settings
+	guarded  bool
+	common   []any // the first arguments of every script
+	scripts  *scripts
+	calls    sync.WaitGroup // calls that outlive their context
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func (n *redisSpace) key(suffix string) string {
+	return "{" + n.settings.Namespace + ":" + suffix + "}"
+}
+func (n *redisSpace) sessions() string                { return n.key("s") }
+func (n *redisSpace) channels() string                { return n.key("c") + ":" }
+func (n *redisSpace) part(p uint32) string            { return n.key("p" + strconv.FormatUint(uint64(p), 10)) }
+func (n *redisSpace) queue(p uint32, k string) string { return n.part(p) + ":w:" + k }
+
+func (n *redisSpace) Guarded() bool { return n.guarded }
+
+// Close waits for calls that the client has not given up yet.
+func (n *redisSpace) Close() error {
+	n.calls.Wait()
+	return nil
+}
+
+// format makes sure that the namespace is formatted. The mark is written last: without it, the next process starts over,
+// and what exists stays as it is.
+func (n *redisSpace) format(ctx context.Context, mode string) error {
+	mark := n.settings.mark(n.guarded)
+	tell := func(m string) (string, error) {
+		v, err := n.run(ctx, scriptMark, []string{n.sessions()}, mode, m)
+		return reader{v: []any{v}}.str(0), err
+	}
+	theirs, err := tell("")
+	if err != nil {
+		return err
+	}
+	if theirs == "" {
+		const chunk = 256
+		for first := 0; first < n.settings.Partitions; first += chunk {
+			var batch []call
+			for p := first; p < min(first+chunk, n.settings.Partitions); p++ {
+				batch = append(batch, call{scriptFormat, []string{n.part(uint32(p))}, []any{"", mode}})
+			}
+			if _, err := n.runAll(ctx, batch); err != nil {
+				return err
+			}
+		}
+		if theirs, err = tell(mark); err != nil {
+			return err
+		}
+	}
+	if theirs != mark {
+		return mismatch(n.settings.Namespace, theirs, mark)
+	}
+	return nil
+}
+
+// Sessions.
+
+func (n *redisSpace) Open(ctx context.Context, id string, ttl time.Duration, addr string) (Renewal, error) {
+	return n.renew(ctx, id, ttl, "open", addr)
+}
+
+func (n *redisSpace) Renew(ctx context.Context, id string, ttl time.Duration) (Renewal, error) {
+	return n.renew(ctx, id, ttl, "renew", "")
+}
+
+func (n *redisSpace) renew(ctx context.Context, id string, ttl time.Duration, how, addr string) (Renewal, error) {
+	for range 2 {
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, ttl.Milliseconds(), how, addr)
+		if err != nil {
+			return Renewal{}, err
+		}
+		r := reader{v: list(v)}
+		if r.str(0) == "lost" {
+			// This process knows that the namespace was formatted: its server restarted empty.
+			if err := n.format(ctx, "full"); err != nil {
+				return Renewal{}, err
+			}
+			continue
+		}
+		a := Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2)}
+		if n.guarded {
+			a.Server = r.str(1)
+		}
+		return a, r.err
+	}
+	return Renewal{}, errors.New("fallback: the table of sessions was lost twice")
+}
+
+func (n *redisSpace) Dead(ctx context.Context, id string) (Liveness, error) {
+	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id)
+	if err != nil {
+		return Liveness{}, err
+	}
+	r := reader{v: list(v)}
+	switch left := r.ms(1); r.str(0) {
+	case "dead":
+		return Liveness{Dead: r.err == nil}, r.err
+	case "in grace":
+		return Liveness{Grace: left}, r.err
+	default:
+		return Liveness{Left: left}, r.err
+	}
+}
+
+func (n *redisSpace) CloseSession(ctx context.Context, id string) error {
+	_, err := n.run(ctx, scriptClose, []string{n.sessions()}, id)
+	return err
+}
+
+// Partitions.
+
+func (n *redisSpace) Load(ctx context.Context, p uint32) (Record, error) {
+	s, err := n.Verify(ctx, []Read{{Partition: p}})
+	if err != nil {
+		return Record{}, err
+	}
+	return s[0].Record, nil
+}
+
+func (n *redisSpace) Acquire(ctx context.Context, p uint32, me string, x Expect) (Acquisition, error) {
+	v, err := n.runWait(ctx, scriptAcquire, []string{n.part(p)}, "", me, x.Epoch, x.Owner, flag(x.OwnerDead))
+	if err != nil {
+		return Acquisition{}, err
+	}
+	r := reader{v: list(v)}
+	a := Acquisition{Verdict: r.verdict(), Record: r.record()}
+	if a.Verdict == Granted {
+		a.Rows = make(map[string]Row, (len(r.v)-recordLen)/2)
+		for i := recordLen; i+1 < len(r.v); i += 2 {
+			a.Rows[r.str(i)] = r.row(i + 1)
+		}
+	}
+	return a, r.err
+}
+
+func (n *redisSpace) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]Row) (Demotion, error) {
+	args := []any{"", me, epoch, "1"}
+	for k, row := range holds {
+		args = append(args, k, row.encode())
+	}
+	return n.demote(ctx, p, args)
+}
+
+func (n *redisSpace) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (Demotion, error) {
+	return n.demote(ctx, p, []any{"", me, epoch, "0"})
+}
+
+func (n *redisSpace) demote(ctx context.Context, p uint32, args []any) (Demotion, error) {
+	v, err := n.runWait(ctx, scriptDemote, []string{n.part(p)}, args...)
+	if err != nil {
+		return Demotion{}, err
+	}
+	r := reader{v: list(v)}
+	return Demotion{Verdict: r.verdict(), Record: r.record()}, r.err
+}
+
+func (n *redisSpace) Revoke(ctx context.Context, p uint32, epoch uint32, _ string) error {
+	_, err := n.run(ctx, scriptRevoke, []string{n.part(p)}, "", epoch, p, n.channels())
+	return err
+}
+
+// Holds.
+
+// onQueue is the part of the arguments that queue.lua reads.
+func (n *redisSpace) onQueue(key string) []any {
+	// Live waiters ask again well within Q; what is older than that has nobody behind it.
+	return append(make([]any, 0, 10), key, n.channels(), PromiseFor.Milliseconds(), 2*n.settings.Grace.Milliseconds()+60_000)
+}
+
+func (n *redisSpace) Lock(ctx context.Context, q LockRequest) (LockAnswer, error) {
+	evict := [2]string{}
+	if q.Evict != (Identity{}) {
+		evict = [2]string{q.Evict.Session, strconv.FormatUint(q.Evict.Request, 10)}
+	}
+	args := append(n.onQueue(q.Key), q.Me.Session, q.Me.Request, q.Block, flag(q.Wait), evict[0], evict[1])
+	v, err := n.run(ctx, scriptLock, []string{n.part(q.Partition), n.queue(q.Partition, q.Key)}, args...)
+	if err != nil {
+		return LockAnswer{}, err
+	}
+	r := reader{v: list(v)}
+	a := LockAnswer{Verdict: r.verdict(), Record: r.record()}
+	switch a.Verdict {
+	case Granted:
+		a.Token = MakeToken(uint32(r.num(recordLen)), uint32(r.num(recordLen+1)))
+		a.Contended = r.num(recordLen+2) > 0
+	case Held:
+		a.Holder = r.row(recordLen)
+	case Promised:
+		a.Retry = r.ms(recordLen)
+	}
+	return a, r.err
+}
+
+func (n *redisSpace) Unlock(ctx context.Context, releases []Release) error {
+	batch := make([]call, len(releases))
+	for i, r := range releases {
+		batch[i] = call{scriptUnlock, []string{n.part(r.Partition), n.queue(r.Partition, r.Key)},
+			append(n.onQueue(r.Key), r.Session, r.Request)}
+	}
+	_, err := n.runAll(ctx, batch)
+	return err
+}
+
+func (n *redisSpace) Adopt(ctx context.Context, p uint32, key string, row Row) (Verdict, error) {
+	return n.verdict(ctx, scriptRow, p, key, "adopt", row.encode())
+}
+
+func (n *redisSpace) ReclaimRow(ctx context.Context, p uint32, key string, row Row) (Verdict, error) {
+	return n.verdict(ctx, scriptRow, p, key, "reclaim", row.encode())
+}
+
+func (n *redisSpace) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (Verdict, error) {
+	return n.verdict(ctx, scriptOwner, p, "", me, epoch)
+}
+
+func (n *redisSpace) verdict(ctx context.Context, s script, p uint32, args ...any) (Verdict, error) {
+	v, err := n.run(ctx, s, []string{n.part(p)}, args...)
+	if err != nil {
+		return 0, err
+	}
+	r := reader{v: list(v)}
+	return r.verdict(), r.err
+}
+
+func (n *redisSpace) Verify(ctx context.Context, reads []Read) ([]State, error) {
+	batch := make([]call, len(reads))
+	for i, q := range reads {
+		args := make([]any, len(q.Keys))
+		for j, k := range q.Keys {
+			args[j] = k
+		}
+		batch[i] = call{scriptVerify, []string{n.part(q.Partition)}, args}
+	}
+	answers, err := n.runAll(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]State, len(reads))
+	for i, v := range answers {
+		r := reader{v: list(v)}
+		states[i].Record = r.record()
+		states[i].Rows = make([]Row, len(reads[i].Keys))
+		for j := range states[i].Rows {
+			states[i].Rows[j] = r.row(recordLen + j)
+		}
+		if r.err != nil {
+			return nil, fmt.Errorf("partition %d: %w", reads[i].Partition, r.err)
+		}
+	}
+	return states, nil
+}

@@ -1,0 +1,113 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// checkServers asks every server that may hold a record whether it is fit. guarded is false if a server does not tell
+// who it is.
+func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, err error) {
+	switch c := c.(type) {
+	case nil:
+		return false, fmt.Errorf("%w: the Redis client is nil", ErrRefused)
+	case *redis.Ring:
+		return false, fmt.Errorf("%w: a redis.Ring moves keys between servers that do not know of each other", ErrRefused)
+	case *redis.ClusterClient:
+		guarded = true
+		var mu sync.Mutex // protects guarded: the masters are asked concurrently
+		err = c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
+			g, err := checkServer(ctx, m)
+			mu.Lock()
+			defer mu.Unlock()
+			guarded = guarded && g
+			return err
+		})
+		return guarded, err
+	default:
+		return checkServer(ctx, c)
+	}
+}
+
+func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error) {
+	var text strings.Builder
+	for _, section := range []string{"server", "replication", "memory"} {
+		s, err := c.Info(ctx, section).Result()
+		if err != nil {
+			// NOPERM, or an embedded server that has no such section: it works, but its failover is not noticed.
+			if _, answered := errors.AsType[redis.Error](err); answered && !authFailed(err) {
+				return false, nil
+			}
+			return false, err
+		}
+		text.WriteString(s)
+	}
+	return checkInfo(parseInfo(text.String()))
+}
+
+func checkInfo(info map[string]string) (guarded bool, err error) {
+	if v := info["redis_version"]; v != "" && !atLeast(v, 6, 2) {
+		return false, fmt.Errorf("%w: redis_version is %s, 6.2 or later is needed", ErrRefused, v)
+	}
+	if r := info["role"]; r != "" && r != "master" {
+		return false, fmt.Errorf("%w: role is %s: this server is a read-only replica, give the client its primary", ErrRefused, r)
+	}
+	if p := info["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") {
+		return false, fmt.Errorf("%w: maxmemory-policy is %s, so the server may evict locks: use noeviction or volatile-*", ErrRefused, p)
+	}
+	return info["run_id"] != "" && info["master_replid"] != "", nil
+}
+
+func parseInfo(text string) map[string]string {
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[k] = v
+		}
+	}
+	return info
+}
+
+func atLeast(version string, major, minor int) bool {
+	f := strings.SplitN(version, ".", 3)
+	var n [2]int
+	for i := range min(len(f), 2) {
+		n[i], _ = strconv.Atoi(f[i])
+	}
+	return n[0] > major || n[0] == major && n[1] >= minor
+}
+
+func authFailed(err error) bool {
+	return strings.HasPrefix(err.Error(), "NOAUTH") || strings.HasPrefix(err.Error(), "WRONGPASS")
+}
+
+// refusals are answers of a server that trying again does not change, by what is in their text, with the setting to
+// look at. A script wraps the text of the command that failed in it.
+var refusals = []struct{ text, setting string }{
+	{"NOAUTH", "the server wants a password"},
+	{"WRONGPASS", "user name or password is wrong"},
+	{"invalid password", "user name or password is wrong"},
+	{"NOPERM", "the user's ACL lacks a permission"},
+	{"OOM command not allowed", "the server has reached maxmemory"},
+	{"MISCONF", "the server stopped accepting writes (stop-writes-on-bgsave-error)"},
+	{"unknown command", "the server lacks a command"},
+}
+
+// refused marks such an answer as [ErrRefused].
+func refused(err error) error {
+	if err == nil || errors.Is(err, ErrRefused) {
+		return err
+	}
+	for _, r := range refusals {
+		if strings.Contains(err.Error(), r.text) {
+			return fmt.Errorf("%w: %s: %w", ErrRefused, r.setting, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,132 @@
+package fallback
+
+import (
+	"fmt"
+	"maps"
+	"time"
+)
+
+// Sessions is the table of sessions of a namespace, with its format mark: what is lost or kept as one. The zero
+// Sessions is one that the server has lost, or of a namespace that was never formatted. As with [Partition], its methods
+// are the transitions, deterministic, each run atomically.
+type Sessions struct {
+	Format   string // the format mark; empty until the namespace is formatted
+	Server   string
+	GraceEnd int64
+	Members  map[string]Member
+}
+
+// A Member is a session's entry.
+type Member struct {
+	Expiry int64 // by the server's clock, Unix milliseconds
+	TTL    int64 // milliseconds
+	Addr   string
+}
+
+// mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a
+// record means is in it.
+func (s Settings) mark(guarded bool) string {
+	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
+}
+
+// enter is as [Partition.enter]. It reports false if the table is lost.
+func (s *Sessions) enter(m Moment) bool {
+	if s.Format == "" {
+		return false
+	}
+	if s.Server != m.Server {
+		s.Server, s.GraceEnd = m.Server, m.Now+m.Grace
+	}
+	s.GraceEnd = min(s.GraceEnd, m.Now+m.Grace)
+	if m.Now >= s.GraceEnd {
+		s.GraceEnd = 0
+	}
+	for id, x := range s.Members {
+		if x.Expiry > m.Now+x.TTL { // the clock stepped back
+			x.Expiry = m.Now + x.TTL
+			s.Members[id] = x
+		}
+	}
+	return true
+}
+
+func (s *Sessions) grace(m Moment) time.Duration {
+	if s.GraceEnd == 0 {
+		return 0
+	}
+	return time.Duration(s.GraceEnd-m.Now) * time.Millisecond
+}
+
+// Mark sets the format mark of a namespace whose partitions have been formatted, with Grace for the
+// milliseconds given, and returns the mark in force, which is another's if that one was faster.
+func (s *Sessions) Mark(m Moment, mark string, grace int64) string {
+	if s.Format == "" {
+		s.Format, s.Server, s.GraceEnd = mark, m.Server, m.Now+grace
+	}
+	s.enter(m)
+	return s.Format
+}
+
+// Open is [SessionStore.Open]. ok is false if the table is lost.
+func (s *Sessions) Open(m Moment, id string, ttl int64, addr string) (r Renewal, ok bool) {
+	if !s.enter(m) {
+		return Renewal{}, false
+	}
+	if _, exists := s.Members[id]; exists {
+		return s.Renew(m, id, ttl)
+	}
+	if s.GraceEnd == 0 {
+		// Whoever comes sweeps what others left. In Grace nobody is dead.
+		maps.DeleteFunc(s.Members, func(_ string, x Member) bool { return x.Expiry <= m.Now })
+	}
+	s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Addr: addr})
+	return Renewal{Alive: true, Server: m.Server, Grace: s.grace(m)}, true
+}
+
+// Renew is [SessionStore.Renew]. ok is false if the table is lost.
+func (s *Sessions) Renew(m Moment, id string, ttl int64) (r Renewal, ok bool) {
+	if !s.enter(m) {
+		return Renewal{}, false
+	}
+	x, exists := s.Members[id]
+	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0
+	if alive {
+		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Addr: x.Addr})
+	}
+	return Renewal{Alive: alive, Server: m.Server, Grace: s.grace(m)}, true
+}
+
+func (s *Sessions) put(id string, x Member) {
+	if s.Members == nil {
+		s.Members = make(map[string]Member)
+	}
+	s.Members[id] = x
+}
+
+// Dead is [SessionStore.Dead]. A lost table is in Grace, for it is about to be.
+func (s *Sessions) Dead(m Moment, id string) Liveness {
+	if !s.enter(m) {
+		return Liveness{Grace: time.Duration(m.Grace) * time.Millisecond}
+	}
+	x, exists := s.Members[id]
+	switch {
+	case s.GraceEnd != 0:
+		return Liveness{Grace: s.grace(m)}
+	case !exists || m.Now >= x.Expiry:
+		return Liveness{Dead: true}
+	}
+	return Liveness{Left: time.Duration(x.Expiry-m.Now) * time.Millisecond}
+}
+
+// CloseSession is [SessionStore.CloseSession].
+func (s *Sessions) CloseSession(m Moment, id string) {
+	s.enter(m)
+	delete(s.Members, id)
+}
+
+// Clone returns a copy that shares nothing.
+func (s *Sessions) Clone() *Sessions {
+	c := *s
+	c.Members = maps.Clone(s.Members)
+	return &c
+}

@@ -1,0 +1,169 @@
+// Package redistest runs real redis-servers for tests and benchmarks.
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Server is a redis-server process of its own, on a free port of the loopback interface, that keeps nothing on disk
+// unless its arguments say so. It can be killed and started again on the same port.
+type Server struct {
+	Addr string
+	args []string
+	dir  string
+
+	mu   sync.Mutex // protects cmd
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
+}
+
+// Start starts a server for a test and stops it when the test ends. Without a redis-server on the machine it skips the
+// test, except where CI is set: there it fails.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("redis-server is not installed")
+		}
+		t.Skip("redis-server is not installed")
+	}
+	s, err := New(t.TempDir(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// New starts a server whose files are in dir. args are further arguments of redis-server, as in "--maxmemory", "1mb".
+func New(dir string, args ...string) (*Server, error) {
+	var err error
+	for range 5 { // somebody else may take the port meanwhile
+		s := &Server{args: args, dir: dir}
+		if s.Addr, err = freeAddr(); err != nil {
+			return nil, err
+		}
+		if err = s.Restart(); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// Port returns the server's port.
+func (s *Server) Port() string {
+	_, port, _ := net.SplitHostPort(s.Addr)
+	return port
+}
+
+// Restart kills the server if it runs, starts it again, and waits until it answers.
+func (s *Server) Restart() error {
+	s.Kill()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	args := append([]string{"--port", s.Port(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir}, s.args...)
+	cmd := exec.Command("redis-server", args...)
+	out, err := os.CreateTemp(s.dir, "redis-*.log")
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	s.cmd, s.done = cmd, done
+	if err := s.ready(done); err != nil {
+		log, _ := os.ReadFile(out.Name())
+		return fmt.Errorf("redis-server %v: %w\n%s", args, err, log)
+	}
+	return nil
+}
+
+// ready waits until the server answers.
+func (s *Server) ready(done <-chan struct{}) error {
+	var d net.Dialer
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for {
+		select {
+		case <-done:
+			return errors.New("ended at once")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+		c, err := d.DialContext(ctx, "tcp", s.Addr)
+		if err != nil {
+			continue
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		_, _ = c.Write([]byte("PING\r\n"))
+		buf := make([]byte, 1)
+		_, err = c.Read(buf) // '+', or '-' if it wants a password; a server that loads its data answers '-', too
+		c.Close()
+		if err == nil {
+			return nil
+		}
+	}
+}
+
+// Kill ends the server with SIGKILL and waits for it.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.done
+	s.cmd = nil
+}
+
+// Signal sends a signal, as SIGSTOP, to the server.
+func (s *Server) Signal(sig os.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return os.ErrProcessDone
+	}
+	return s.cmd.Process.Signal(sig)
+}
+
+// Client returns a new client of the server, closed when the test ends.
+func (s *Server) Client(t testing.TB) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Replicate makes the server a replica of another one, or a primary if of is nil.
+func (s *Server) Replicate(ctx context.Context, of *Server) error {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer c.Close()
+	if of == nil {
+		return c.SlaveOf(ctx, "NO", "ONE").Err()
+	}
+	return c.SlaveOf(ctx, "127.0.0.1", of.Port()).Err()
+}
