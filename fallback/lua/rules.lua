@@ -3,7 +3,7 @@ local dirty = false
 
 -- The record as text. Lua would write large numbers with an exponent.
 local function text()
-  return string.format('%.0f %.0f %.0f %.0f %.0f %s', epoch, seq, grace, from, revoked, owner)
+  return string.format('%.0f %.0f %.0f %s %s %s', epoch, seq, grace, from, revoked, owner)
 end
 
 local function save()

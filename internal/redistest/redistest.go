@@ -31,13 +31,18 @@ type Server struct {
 // test, except where CI is set: there it fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, freeAddr, args)
+}
+
+func start(t testing.TB, addr func() (string, error), args []string) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal("redis-server is not installed")
 		}
 		t.Skip("redis-server is not installed")
 	}
-	s, err := New(t.TempDir(), args...)
+	s, err := launch(t.TempDir(), addr, args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +52,14 @@ func Start(t testing.TB, args ...string) *Server {
 
 // New starts a server whose files are in dir. args are further arguments of redis-server, as in "--maxmemory", "1mb".
 func New(dir string, args ...string) (*Server, error) {
+	return launch(dir, freeAddr, args)
+}
+
+func launch(dir string, addr func() (string, error), args []string) (*Server, error) {
 	var err error
 	for range 5 { // somebody else may take the port meanwhile
 		s := &Server{args: args, dir: dir}
-		if s.Addr, err = freeAddr(); err != nil {
+		if s.Addr, err = addr(); err != nil {
 			return nil, err
 		}
 		if err = s.Restart(); err == nil {

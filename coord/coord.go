@@ -1,0 +1,176 @@
+// Package coord is the API of Holdfast: locks by key, exclusive among the goroutines of this process and among all
+// processes that use the same namespace of the same arbiter.
+//
+// One lock's journey: [Coordinator.Lock] queues the caller for its key in this process. If the process has a hold on the
+// key, the caller's turn comes in memory, with the next fencing token of the hold. If not, one flight for all the
+// callers of that key asks the arbiter for a hold; if another process has the key, the flight waits at the arbiter, and the
+// other process is told that somebody waits. [Lock.Unlock] passes the turn to the next caller, or gives the hold back.
+//
+// Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what the process holds is
+// verified, one read per partition in use. Every grant is checked against the clock at the moment it is made; when
+// the arbiter has not acknowledged the session or a hold for too long, the locks are lost before the arbiter gives them to
+// anyone else, their contexts end, and Unlock says so.
+//
+// What no lease can give is protection from a process that stops between that check and its write. For that every lock has
+// a fencing token, [Lock.Fence], that rises with every grant of the key: let the resource refuse a token lower than the
+// highest it has seen.
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/singleflight"
+)
+
+// A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is enough, and best.
+type Coordinator struct {
+	arbiter  fallback.Arbiter
+	opts     Options
+	ns       fallback.Namespace // set before the first session
+	parts    []partition
+	stats    counters
+	sessions sessions
+	releases releaser
+	lingers  lingerer
+
+	flights singleflight.Group[string, struct{}]
+	deaths  singleflight.Group[string, fallback.Liveness]
+
+	requests atomic.Uint64
+
+	ctx  context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
+	stop context.CancelCauseFunc
+	work sync.WaitGroup // every goroutine that the coordinator started
+
+	closing   chan struct{} // closed at the beginning of Close
+	closeOnce sync.Once
+	closed    chan struct{} // closed at its end
+	closeErr  error
+}
+
+// New attaches to the arbiter and opens a session. It blocks until that is done or failed; that the arbiter cannot be
+// reached is found out after Options.CallTimeout for each of three attempts. opts may be nil.
+//
+// Errors: of the options, which name the field; [fallback.ErrRefused] and [fallback.ErrMismatch], which name the
+// setting; [ErrUnavailable] if the arbiter cannot be reached (see Options.StartUnavailable).
+func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
+	if arbiter == nil {
+		return nil, errors.New("coord: the arbiter is nil")
+	}
+	o := opts.filled()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	c := &Coordinator{
+		arbiter: arbiter,
+		opts:    o,
+		parts:   make([]partition, o.Partitions),
+		closing: make(chan struct{}),
+		closed:  make(chan struct{}),
+	}
+	c.ctx, c.stop = context.WithCancelCause(context.Background())
+	c.sessions.init()
+	c.releases.init()
+	c.lingers.init()
+	for i := range c.parts {
+		c.parts[i].c, c.parts[i].number = c, uint32(i)
+	}
+	first, err := c.firstSession()
+	if err != nil {
+		c.stop(ErrClosed)
+		return nil, err
+	}
+	c.work.Go(func() { c.keepSessions(first) })
+	c.work.Go(c.sendReleases)
+	c.work.Go(c.endLingers)
+	return c, nil
+}
+
+// firstSession is what New waits for.
+func (c *Coordinator) firstSession() (*session, error) {
+	var err error
+	for range 3 {
+		var s *session
+		if s, err = c.openSession(); err == nil {
+			return s, nil
+		}
+		if errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrMismatch) {
+			return nil, fmt.Errorf("coord: New: %w", err)
+		}
+	}
+	if c.opts.StartUnavailable {
+		c.opts.Logger.Warn("holdfast: the arbiter is unavailable, no lock can be granted yet", "error", err)
+		return nil, nil
+	}
+	return nil, fmt.Errorf("coord: New: %w: %w", ErrUnavailable, err)
+}
+
+// Close gives everything back. From now on Lock and TryLock return ErrClosed, also to those that wait. Close waits
+// until ctx ends for the locks in use to be unlocked; those that are not are lost then, with the cause CoordClosed. It
+// returns when every goroutine of the coordinator has ended: after ctx's end at most a few calls of the arbiter later.
+//
+// It returns nil if everything was given back, and else an error that says what was not; that expires with the
+// session. Further calls wait for the first and return the same.
+func (c *Coordinator) Close(ctx context.Context) error {
+	c.closeOnce.Do(func() {
+		defer close(c.closed)
+		c.closeErr = c.close(ctx)
+	})
+	<-c.closed
+	return c.closeErr
+}
+
+func (c *Coordinator) close(ctx context.Context) error {
+	close(c.closing)
+	for i := range c.parts {
+		c.parts[i].close()
+	}
+	var errs []error
+	if n := c.awaitUnlocked(ctx); n > 0 {
+		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
+	}
+	// The flights that were waiting give up, and what they leave behind is released.
+	c.stop(ErrClosed)
+	c.work.Wait()
+	if err := c.lastCalls(); err != nil {
+		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// awaitUnlocked waits until no lock is in use, then takes away those that still are. It returns their number.
+func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		select {
+		case <-p.emptied():
+		case <-ctx.Done():
+			lost += p.loseAll(nil, CoordClosed)
+		}
+	}
+	return lost
+}
+
+// lastCalls gives back what is left, when no goroutine is left to do it.
+func (c *Coordinator) lastCalls() error {
+	if c.ns == nil {
+		return nil
+	}
+	err := c.flushReleases()
+	if s := c.sessions.current(); s != nil {
+		s.stopListening()
+		if err == nil { // else the session has to expire
+			err = c.closeSession(s)
+		}
+		c.sessions.set(nil)
+		if f := c.opts.Trace.Session; f != nil {
+			f(SessionInfo{ID: s.id, Ended: true})
+		}
+	}
+	return errors.Join(err, c.ns.Close())
+}

@@ -1,0 +1,100 @@
+package coord
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of Lock, TryLock and Do.
+var (
+	// ErrLocked: somebody else has the key. TryLock returns it at once; a Lock whose ctx ended while the key was held
+	// matches it as well as ctx.Err().
+	ErrLocked = errors.New("coord: locked")
+
+	// ErrUnavailable: the arbiter could not be asked, or may not grant anything now. A Lock whose ctx ended for that
+	// reason matches it as well as ctx.Err(); a Lock that the server refused returns it at once, with the setting.
+	ErrUnavailable = errors.New("coord: arbiter unavailable")
+
+	// ErrInvalidKey: a key must have 1 to 1024 bytes.
+	ErrInvalidKey = errors.New("coord: invalid key")
+
+	// ErrClosed: the coordinator was closed.
+	ErrClosed = errors.New("coord: closed")
+)
+
+// Errors of Unlock, and causes of a lock's context.
+var (
+	// ErrLost: the lock was lost before it was unlocked. Somebody else may hold the key.
+	ErrLost = errors.New("coord: lock lost")
+
+	// ErrUnlocked: the lock had been unlocked before. As the cause of a lock's context: it was unlocked.
+	ErrUnlocked = errors.New("coord: already unlocked")
+)
+
+// LossCause says why a lock was lost.
+type LossCause uint8
+
+// Causes of losses.
+const (
+	SessionExpired LossCause = iota + 1 // the session could not be renewed in time, or the process was stopped for too long
+	LeaseExpired                        // the key's slot at the arbiter could not be verified in time
+	Superseded                          // the arbiter knows nothing of the lock any more, or gave the key to another
+	CoordClosed                         // Close was called, and its ctx ended before the lock was unlocked
+)
+
+var lossCauses = [...]string{"", "session expired", "lease expired", "superseded", "coordinator closed"}
+
+func (c LossCause) String() string {
+	if c > 0 && int(c) < len(lossCauses) {
+		return lossCauses[c]
+	}
+	return fmt.Sprintf("LossCause(%d)", uint8(c))
+}
+
+// A LossError is how ErrLost is told: errors.Is(err, ErrLost) holds.
+type LossError struct {
+	Key   string
+	Fence uint64
+	Cause LossCause
+}
+
+func (e *LossError) Error() string {
+	return fmt.Sprintf("coord: lock %s lost (token %d): %v", show(e.Key), e.Fence, e.Cause)
+}
+
+// Is makes errors.Is(e, ErrLost) true, and for CoordClosed errors.Is(e, ErrClosed) as well.
+func (e *LossError) Is(target error) bool {
+	return target == ErrLost || e.Cause == CoordClosed && target == ErrClosed
+}
+
+// A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked, ErrUnavailable or
+// ErrClosed, and what is behind it) and, if the wait was ended by its ctx, ctx.Err() and context.Cause(ctx).
+type WaitError struct {
+	Key    string
+	Reason error
+	Ended  error // the ctx's error, nil if it did not end
+}
+
+func (e *WaitError) Error() string {
+	if e.Ended == nil {
+		return fmt.Sprintf("coord: lock %s: %v", show(e.Key), e.Reason)
+	}
+	return fmt.Sprintf("coord: lock %s: %v while waiting: %v", show(e.Key), e.Ended, e.Reason)
+}
+
+// Unwrap returns what the error matches.
+func (e *WaitError) Unwrap() []error {
+	if e.Ended == nil {
+		return []error{e.Reason}
+	}
+	return []error{e.Reason, e.Ended}
+}
+
+// show quotes a key, which may be any bytes and long.
+func show(key string) string {
+	const most = 64
+	if len(key) > most {
+		return fmt.Sprintf("%q... (%d bytes)", key[:most], len(key))
+	}
+	return fmt.Sprintf("%q", key)
+}

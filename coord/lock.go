@@ -1,0 +1,287 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// MaxKey is the length of the longest key, in bytes.
+const MaxKey = 1024
+
+// A Lock is a granted lock. It is a small value: copies are the same lock, and when one of them was unlocked the others
+// are told so. The zero Lock is one that was unlocked. Its methods are safe for concurrent use.
+type Lock struct {
+	t     *turn
+	fence uint64
+	key   string
+	ctx   context.Context // the one that Lock was called with: for its values
+}
+
+// Lock waits for the key until ctx ends, and returns with the lock granted. Two goroutines of one process exclude each
+// other as those of two processes do; callers of one process are served in order of arrival. A lock is not reentrant.
+//
+// ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
+// [Lock.Context].
+//
+// Errors: [ErrInvalidKey], [ErrClosed]; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
+// [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
+// reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
+func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
+	return c.lock(ctx, key, false)
+}
+
+// TryLock is Lock for callers who do not want to wait for others: if the key is not free it returns [ErrLocked] at
+// once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], after Options.CallTimeout at the latest.
+// It takes at most one call of the arbiter. A key that another process has just unlocked, or keeps for its next caller,
+// may be reported as locked for some milliseconds (see Options.Handoff).
+func (c *Coordinator) TryLock(ctx context.Context, key string) (Lock, error) {
+	return c.lock(ctx, key, true)
+}
+
+func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, error) {
+	if len(key) == 0 || len(key) > MaxKey {
+		return Lock{}, fmt.Errorf("%w: it has %d bytes, must have 1 to %d", ErrInvalidKey, len(key), MaxKey)
+	}
+	if ctx.Err() != nil {
+		return Lock{}, ended(ctx)
+	}
+	p := c.partitionOf(key)
+	start := time.Now()
+	for now := start; ; now = time.Now() {
+		var a after
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return Lock{}, &WaitError{Key: key, Reason: ErrClosed}
+		}
+		e := p.entry(key)
+		if e.q.State() != handoff.Idle && !p.inForce(e, now, &a) {
+			e = p.entry(key) // the other one was forgotten with its hold
+		}
+		if fence, ok := e.q.Enter(); ok {
+			l := Lock{p.begin(e, fence, now), fence, key, ctx}
+			p.mu.Unlock()
+			c.granted(p, l, PathTurn, now.Sub(start))
+			return l, nil
+		}
+		if try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0) {
+			p.mu.Unlock()
+			a.do(c)
+			return Lock{}, &WaitError{Key: key, Reason: ErrLocked}
+		}
+		w := waiters.Get().(*waiter)
+		w.Value.try = try
+		e.q.Join(w)
+		if e.q.State() == handoff.Idle && e.acq == nil {
+			p.acquire(e)
+		}
+		p.mu.Unlock()
+		a.do(c)
+
+		l, again, err := p.wait(ctx, e, w, key)
+		if err != nil {
+			return Lock{}, err
+		}
+		if again {
+			free(w)
+			continue
+		}
+		l.key, l.ctx = key, ctx
+		c.granted(p, l, w.Value.path, time.Since(start))
+		free(w)
+		return l, nil
+	}
+}
+
+// wait waits for the waiter's turn. again means that the turn was over before the caller could have it.
+func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, again bool, err error) {
+	s := w.Value
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		if p.leave(e, w) {
+			return Lock{}, false, gaveUp(ctx, key, w)
+		}
+		<-s.ready // the turn came, or an error, in the same moment
+		if s.err == nil {
+			// Nobody is there to use the turn: it is passed on, in full (rule 11).
+			_ = Lock{t: s.turn, fence: w.Fence()}.Unlock()
+			return Lock{}, false, gaveUp(ctx, key, w)
+		}
+	}
+	if err := s.err; err != nil {
+		free(w)
+		return Lock{}, false, err
+	}
+	l = Lock{t: s.turn, fence: w.Fence()}
+	// The turn was given a while ago: this is the moment that counts.
+	if past(s.until, time.Now()) && !l.holds() {
+		return Lock{}, true, nil
+	}
+	return l, false, nil
+}
+
+// leave takes a waiter out of the queue, if it has not got its turn.
+func (p *partition) leave(e *entry, w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !e.q.Leave(w) {
+		return false
+	}
+	w.Value.err = ErrLocked
+	if e.acq != nil && e.acq.trouble != nil {
+		w.Value.err = e.acq.trouble
+	}
+	p.unwanted(e)
+	return true
+}
+
+func gaveUp(ctx context.Context, key string, w *waiter) error {
+	reason := w.Value.err
+	if reason == nil {
+		reason = ErrLocked
+	}
+	free(w)
+	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+}
+
+// free lets a waiter be used again.
+func free(w *waiter) {
+	w.Value.err, w.Value.turn = nil, nil
+	waiters.Put(w)
+}
+
+// ended returns an error that matches the ctx's Err and its cause.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}
+
+func (c *Coordinator) granted(p *partition, l Lock, path Path, waited time.Duration) {
+	x := &c.stats.stripes[p.number%stripes]
+	x.granted[path].Add(1)
+	if waited > 0 {
+		x.waits.record(waited)
+	}
+	if f := c.opts.Trace.Granted; f != nil {
+		f(GrantInfo{Key: l.key, Fence: l.fence, Path: path, Waited: waited})
+	}
+}
+
+// Key returns the key that was locked.
+func (l Lock) Key() string { return l.key }
+
+// Fence returns the lock's fencing token. It is larger than that of every lock of the key that was granted before, by any
+// process, also if the arbiter failed over or lost its data in between. It is less than 2^63 until the year 2094.
+func (l Lock) Fence() uint64 { return l.fence }
+
+// holds tells whether the lock is in force by the clock, now.
+func (l Lock) holds() bool {
+	var a after
+	p := l.t.e.p
+	p.mu.Lock()
+	ok := l.t.fence == l.fence && l.t.lost == nil && p.inForce(l.t.e, time.Now(), &a)
+	p.mu.Unlock()
+	a.do(p.c)
+	return ok
+}
+
+// Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
+// [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
+// was called with, but does not end with that. It is made when it is first asked for.
+func (l Lock) Context() context.Context {
+	if l.t == nil {
+		return over(context.Background(), ErrUnlocked)
+	}
+	var a after
+	p := l.t.e.p
+	p.mu.Lock()
+	t := l.t
+	if t.fence == l.fence && t.lost == nil {
+		p.inForce(t.e, time.Now(), &a)
+	}
+	var ctx context.Context
+	switch {
+	case t.fence != l.fence:
+		ctx = over(l.ctx, ErrUnlocked)
+	case t.ctx != nil:
+		ctx = t.ctx
+	case t.lost != nil:
+		ctx = over(l.ctx, t.lost)
+	default:
+		t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(l.ctx))
+		ctx = t.ctx
+	}
+	p.mu.Unlock()
+	a.do(p.c)
+	return ctx
+}
+
+// over returns a context that has ended.
+func over(values context.Context, cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(values))
+	cancel(cause)
+	return ctx
+}
+
+// Unlock gives the lock to the next waiter of this process, or back to the arbiter. It never blocks on the network: what
+// has to be sent is sent in the background. It returns [ErrUnlocked] if this lock was unlocked before, and an error
+// that Is [ErrLost] if it was lost: then somebody else may have had the key already.
+func (l Lock) Unlock() error {
+	if l.t == nil {
+		return ErrUnlocked
+	}
+	var a after
+	now := time.Now()
+	t, p := l.t, l.t.e.p
+	p.mu.Lock()
+	if t.fence != l.fence {
+		p.mu.Unlock()
+		return ErrUnlocked
+	}
+	if t.lost == nil && p.inForce(t.e, now, &a) {
+		held := now.Sub(t.began)
+		p.finish(t.e, now, &a)
+		p.mu.Unlock()
+		a.do(p.c)
+		p.c.stats.stripes[p.number%stripes].holds.record(held)
+		if f := p.c.opts.Trace.Released; f != nil {
+			f(ReleaseInfo{Key: l.key, Fence: l.fence, Held: held})
+		}
+		return nil
+	}
+	err := t.lost
+	t.fence = 0
+	p.mu.Unlock()
+	a.do(p.c)
+	return err
+}
+
+// Do calls fn with the key locked, and unlocks it when fn returns, panics or calls runtime.Goexit. fn's context has the
+// values of ctx and ends with it, and also when the lock is lost, with that as its cause; fn has to heed it.
+//
+// Do returns the error of Lock or of fn. If the lock was lost before fn ended, the error Is [ErrLost] as well, even if
+// fn returned nil: what fn did may have been done without protection. fn may unlock l itself.
+func (c *Coordinator) Do(ctx context.Context, key string, fn func(ctx context.Context, l Lock) error) (err error) {
+	l, err := c.Lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancelCause(l.Context())
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer func() {
+		stop()
+		unlocked := l.Unlock()
+		cancel(ErrUnlocked)
+		if errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {
+			err = errors.Join(err, unlocked)
+		}
+	}()
+	return fn(inner, l)
+}

@@ -1,0 +1,67 @@
+package coord
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// handle gets the messages for a session, one at a time. They are hints: anybody may have sent them, and any may be
+// missing.
+func (c *Coordinator) handle(s *session, m fallback.Message) {
+	switch m.Kind {
+	case fallback.Wake:
+		if len(m.Key) <= MaxKey {
+			c.partitionOf(m.Key).woken(m.Key, fallback.Identity{Session: s.id, Request: m.Request})
+		}
+	case fallback.Ask:
+		if len(m.Key) <= MaxKey {
+			c.partitionOf(m.Key).asked(m.Key, fallback.Identity{Session: s.id, Request: m.Request})
+		}
+	case fallback.Gap:
+		for i := range c.parts {
+			c.parts[i].wokenAll()
+		}
+	}
+}
+
+// woken: the key is free, and promised to the request.
+func (p *partition) woken(key string, id fallback.Identity) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[key]; e != nil && e.acq != nil && e.acq.id == id {
+		e.acq.poke()
+	}
+}
+
+// wokenAll: a message may have been missed.
+func (p *partition) wokenAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.entries {
+		if e.acq != nil {
+			e.acq.poke()
+		}
+	}
+}
+
+// asked: another process waits for the key, and the arbiter says that id has it. So it is recalled; or, if this process
+// neither has it nor is about to, it is an orphan, and removed (rule 13).
+func (p *partition) asked(key string, id fallback.Identity) {
+	var a after
+	p.mu.Lock()
+	e := p.entries[key]
+	switch {
+	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Identity == id:
+		if e.q.Recall(time.Now()) == handoff.GiveBack {
+			p.giveBack(e, &a)
+		}
+	case e != nil && e.acq != nil && e.acq.id == id:
+		e.acq.asked = true
+	default:
+		a.releases = append(a.releases, p.release(key, id))
+	}
+	p.mu.Unlock()
+	a.do(p.c)
+}

@@ -1,0 +1,133 @@
+package coord
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// Options are the options of [New]. The zero value of each field means its default, and a nil *Options means all
+// defaults.
+type Options struct {
+	// Namespace separates the locks of one application from those of others on the same arbiter. Default "holdfast". All
+	// processes that are to exclude each other use the same namespace, with the same Partitions and Grace.
+	Namespace string
+
+	// Partitions is the number of shares that the keys are divided into, fixed when the namespace is first used.
+	// Default 1021, at most 65,536.
+	Partitions int
+
+	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
+	// process holds is free after that. Default 10 s. A process that is stopped for longer, or cut off from the arbiter,
+	// loses its locks.
+	SessionTTL time.Duration
+
+	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal and one read per
+	// partition in use. Default a quarter of SessionTTL.
+	RenewEvery time.Duration
+
+	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery.
+	// RenewEvery + 3 RetryEvery must be less than SessionTTL - Margin.
+	RetryEvery time.Duration
+
+	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL.
+	CallTimeout time.Duration
+
+	// Margin (M) is how much earlier than the arbiter a process considers its locks expired. It must cover what the
+	// clocks of the two drift apart within SessionTTL, and differences between the clocks of the arbiter's servers.
+	// Default a tenth of SessionTTL.
+	Margin time.Duration
+
+	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data, while those who hold
+	// locks reclaim them. It must be more than SessionTTL + Margin, of every process in the namespace, plus the time for
+	// which a deposed primary may still answer. Default 1.2 SessionTTL; 12 s.
+	Grace time.Duration
+
+	// Handoff is for how long a process may keep a key that it is using. In it, 0 means the default and a negative number
+	// no limit (for Linger: no lingering). Defaults: MaxTurns no limit, MaxHold 5 ms, Linger 5 ms.
+	Handoff handoff.Limits
+
+	// StartUnavailable makes New succeed although the arbiter cannot be reached; locks are granted as soon as it can.
+	// By default New returns an error.
+	StartUnavailable bool
+
+	// Logger gets a record for each thing that an operator may want to know of: a session lost, the arbiter unreachable,
+	// Grace. Nil: silent.
+	Logger *slog.Logger
+
+	// Trace is called at events of single locks. Nil: none.
+	Trace *Trace
+}
+
+// filled returns a copy with the defaults filled in.
+func (o *Options) filled() Options {
+	f := Options{}
+	if o != nil {
+		f = *o
+	}
+	setDefault(&f.Namespace, "holdfast")
+	setDefault(&f.Partitions, 1021)
+	setDefault(&f.SessionTTL, 10*time.Second)
+	setDefault(&f.RenewEvery, f.SessionTTL/4)
+	setDefault(&f.RetryEvery, f.RenewEvery/5)
+	setDefault(&f.CallTimeout, f.SessionTTL/10)
+	setDefault(&f.Margin, f.SessionTTL/10)
+	setDefault(&f.Grace, f.SessionTTL*6/5)
+	setDefault(&f.Handoff.MaxHold, 5*time.Millisecond)
+	setDefault(&f.Handoff.Linger, 5*time.Millisecond)
+	if f.Logger == nil {
+		f.Logger = slog.New(slog.DiscardHandler)
+	}
+	if f.Trace == nil {
+		f.Trace = &Trace{}
+	}
+	return f
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// lease is for how long a process may rely on what the arbiter acknowledged, from the moment it asked (rule 1).
+func (o *Options) lease() time.Duration { return o.SessionTTL - o.Margin }
+
+// validate checks filled options against each other (protocol, section 8).
+func (o *Options) validate() error {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"SessionTTL", o.SessionTTL}, {"RenewEvery", o.RenewEvery}, {"RetryEvery", o.RetryEvery},
+		{"CallTimeout", o.CallTimeout}, {"Margin", o.Margin}, {"Grace", o.Grace},
+	} {
+		if d.value < time.Millisecond {
+			return fmt.Errorf("coord: Options.%s is %v, must be at least 1ms", d.name, d.value)
+		}
+	}
+	if o.Partitions < 0 || o.Partitions > 65536 {
+		return fmt.Errorf("coord: Options.Partitions is %d, must be 1 to 65,536", o.Partitions)
+	}
+	if need := o.RenewEvery + 3*o.RetryEvery; need >= o.lease() {
+		return fmt.Errorf("coord: Options.RenewEvery %v + 3 * RetryEvery %v is %v, must be less than SessionTTL %v - Margin %v: "+
+			"a session must survive three failed renewals", o.RenewEvery, o.RetryEvery, need, o.SessionTTL, o.Margin)
+	}
+	if o.CallTimeout >= o.lease()-o.RenewEvery {
+		return fmt.Errorf("coord: Options.CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
+			"a call that takes longer cannot be tried again in time", o.CallTimeout, o.SessionTTL, o.Margin, o.RenewEvery)
+	}
+	if o.Grace <= o.SessionTTL+o.Margin {
+		return fmt.Errorf("coord: Options.Grace %v must be more than SessionTTL %v + Margin %v: "+
+			"locks granted before a failover must have lapsed when it ends", o.Grace, o.SessionTTL, o.Margin)
+	}
+	return nil
+}
+
+func (o *Options) settings() fallback.Settings {
+	return fallback.Settings{Namespace: o.Namespace, Partitions: o.Partitions, Grace: o.Grace}
+}

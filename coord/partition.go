@@ -1,0 +1,390 @@
+package coord
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/singleflight"
+)
+
+// block is how many tokens a hold asks for. With 2^16, an epoch lasts for 2^16 holds in a partition.
+const block = 1 << 16
+
+// partition is what this process knows of the keys of one partition.
+type partition struct {
+	c      *Coordinator
+	number uint32
+
+	mu      sync.Mutex        // protects what follows, the entries, and their turns
+	entries map[string]*entry // keys that somebody in this process uses, or that are kept
+	peak    int               // largest size of entries since it was made
+	holds   int               // entries that have a hold
+	oldest  time.Time         // no hold was confirmed before
+	free    *entry            // one entry to be used again
+	closed  bool
+	empty   chan struct{} // closed when no turn runs any more; made by emptied
+	turns   int           // that run
+}
+
+// entry is a key that somebody in this process uses: its waiters, and the process's hold.
+type entry struct {
+	p    *partition
+	key  string
+	q    handoff.Queue[*seat]
+	hold hold         // valid if q is not Idle
+	turn *turn        // the one that runs if q is in state Turn; else for the next one
+	acq  *acquisition // that gets a hold for the waiters, if q is Idle and somebody waits
+
+	linger   time.Time // when lingering ends
+	listed   bool      // in the coordinator's list of lingering entries
+	recycled bool      // in p.free
+}
+
+// hold is what the arbiter gave to this process.
+type hold struct {
+	session   *session
+	row       fallback.Row
+	confirmed time.Time // when the last call was sent whose answer confirmed it
+}
+
+// turn is one goroutine's lock. An entry uses the same turn again and again: a Lock names the one it means by the token.
+// Tokens are unique in a partition, and so is an entry, so a stale Lock can never be taken for a fresh one.
+type turn struct {
+	e      *entry
+	fence  uint64 // 0: unlocked
+	lost   *LossError
+	began  time.Time
+	ctx    context.Context // made when asked for
+	cancel context.CancelCauseFunc
+}
+
+// seat is what a waiter brings to the queue.
+type seat struct {
+	ready chan struct{} // capacity 1: gets one value when the waiter has the turn, or err is set
+	turn  *turn
+	until time.Time // when the hold lapses, as far as known when the turn was given
+	path  Path
+	err   error
+	try   bool // does not want to wait for another process
+}
+
+type waiter = handoff.Waiter[*seat]
+
+var waiters = sync.Pool{New: func() any {
+	return &waiter{Value: &seat{ready: make(chan struct{}, 1)}}
+}}
+
+func (c *Coordinator) partitionOf(key string) *partition {
+	return &c.parts[xxhash.Sum64String(key)%uint64(len(c.parts))]
+}
+
+// entry returns the key's entry, a new one if there is none.
+func (p *partition) entry(key string) *entry {
+	if e := p.entries[key]; e != nil {
+		return e
+	}
+	e := p.free
+	if e != nil {
+		p.free, e.recycled = nil, false
+		e.key = key
+	} else {
+		e = &entry{p: p, key: key}
+	}
+	if e.turn == nil {
+		e.turn = &turn{e: e}
+	}
+	if p.entries == nil {
+		p.entries = make(map[string]*entry)
+	}
+	p.entries[key] = e
+	p.peak = max(p.peak, len(p.entries))
+	return e
+}
+
+// tidy forgets an entry that nobody uses.
+func (p *partition) tidy(e *entry) {
+	if e.q.State() != handoff.Idle || e.q.Waiting() > 0 || e.acq != nil || p.entries[e.key] != e {
+		return
+	}
+	delete(p.entries, e.key)
+	if len(p.entries) == 0 && p.peak > 8 {
+		p.entries, p.peak = nil, 0 // a map does not shrink by itself
+	}
+	if p.free == nil && !e.listed {
+		e.recycled, e.key, e.hold = true, "", hold{}
+		p.free = e
+	}
+}
+
+// until is when the hold lapses: the session's deadline or the slot's, whichever is earlier.
+func (p *partition) until(h *hold) time.Time {
+	u := h.confirmed.Add(p.c.opts.lease())
+	if d := h.session.deadline(); d.Before(u) {
+		return d
+	}
+	return u
+}
+
+// past tells whether a deadline has passed, by the monotonic or by the wall clock: one of them goes on while
+// the machine is suspended, and the other cannot be set.
+func past(deadline, now time.Time) bool {
+	return !now.Before(deadline) || now.UnixNano() >= deadline.UnixNano()
+}
+
+// inForce checks the entry's hold against the clock, and drops it if it has lapsed.
+func (p *partition) inForce(e *entry, now time.Time, after *after) bool {
+	if e.q.State() == handoff.Idle {
+		return false
+	}
+	if !past(p.until(&e.hold), now) {
+		return true
+	}
+	cause := LeaseExpired
+	if past(e.hold.session.deadline(), now) {
+		cause = SessionExpired
+	}
+	p.lose(e, cause, after)
+	return false
+}
+
+// after collects what has to be done once the mutex is free again.
+type after struct {
+	wake     *waiter
+	cancel   context.CancelCauseFunc
+	cause    error
+	losses   []loss
+	releases []fallback.Release
+}
+
+type loss struct {
+	err    *LossError
+	cancel context.CancelCauseFunc
+}
+
+// do does it. c's partitions must be unlocked.
+func (a *after) do(c *Coordinator) {
+	if a.wake != nil {
+		a.wake.Value.ready <- struct{}{}
+	}
+	if a.cancel != nil {
+		a.cancel(a.cause)
+	}
+	for _, l := range a.losses {
+		if l.cancel != nil {
+			l.cancel(l.err)
+		}
+		c.stats.lost[l.err.Cause].Add(1)
+		if f := c.opts.Trace.Lost; f != nil {
+			f(*l.err)
+		}
+	}
+	if len(a.releases) > 0 {
+		c.releases.add(a.releases...)
+	}
+}
+
+// begin gives the turn that the queue has begun to whoever gets the Lock for it.
+func (p *partition) begin(e *entry, fence uint64, now time.Time) *turn {
+	e.turn.fence, e.turn.began = fence, now
+	p.turns++
+	return e.turn
+}
+
+// seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
+func (p *partition) seat(e *entry, w *waiter, path Path, now time.Time, after *after) {
+	w.Value.turn, w.Value.until, w.Value.path = p.begin(e, w.Fence(), now), p.until(&e.hold), path
+	after.wake = w
+}
+
+// ended forgets the running turn of e.
+func (p *partition) ended() {
+	p.turns--
+	if p.turns == 0 && p.empty != nil {
+		close(p.empty)
+		p.empty = nil
+	}
+}
+
+// finish ends the turn that runs: the next waiter gets it, or the hold lingers or is given back.
+func (p *partition) finish(e *entry, now time.Time, after *after) {
+	t := e.turn
+	after.cancel, after.cause = t.cancel, ErrUnlocked
+	t.fence, t.ctx, t.cancel = 0, nil, nil
+	p.ended()
+	limits := p.c.opts.Handoff
+	if p.closed {
+		limits.Linger = 0
+	}
+	next, what := e.q.Done(now, limits)
+	switch {
+	case next != nil:
+		p.seat(e, next, PathTurn, now, after)
+	case what == handoff.GiveBack:
+		p.giveBack(e, after)
+	default:
+		e.linger = now.Add(limits.Linger)
+		if !e.listed {
+			e.listed = true
+			p.c.lingers.add(e)
+		}
+	}
+}
+
+// giveBack returns the hold that the queue has let go of, and gets another if somebody waits.
+func (p *partition) giveBack(e *entry, after *after) {
+	after.releases = append(after.releases, p.release(e.key, e.hold.row.Identity))
+	p.dropped(e)
+}
+
+func (p *partition) release(key string, id fallback.Identity) fallback.Release {
+	return fallback.Release{Partition: p.number, Key: key, Identity: id}
+}
+
+// dropped is called when the queue has dropped its hold.
+func (p *partition) dropped(e *entry) {
+	e.hold = hold{}
+	p.holds--
+	if e.q.Waiting() > 0 && e.acq == nil {
+		p.acquire(e)
+	}
+	p.tidy(e)
+}
+
+// lose takes the hold away from whoever has it. The row may still be at the arbiter: it is released.
+func (p *partition) lose(e *entry, cause LossCause, after *after) {
+	if e.q.State() == handoff.Turn {
+		t := e.turn
+		t.lost = &LossError{Key: e.key, Fence: t.fence, Cause: cause}
+		after.losses = append(after.losses, loss{t.lost, t.cancel})
+		e.turn = &turn{e: e} // the lost one belongs to its Lock
+		p.ended()
+	}
+	e.q.Drop()
+	p.giveBack(e, after)
+}
+
+// loseAll takes away the holds of a session, or all for a nil one. It returns the number of turns lost.
+func (p *partition) loseAll(s *session, cause LossCause) int {
+	var a after
+	p.mu.Lock()
+	for _, e := range p.entries {
+		if e.q.State() != handoff.Idle && (s == nil || e.hold.session == s) {
+			p.lose(e, cause, &a)
+		}
+	}
+	p.mu.Unlock()
+	a.do(p.c)
+	return len(a.losses)
+}
+
+// lapsed takes away the holds that have lapsed, and returns when the next one may, zero if there is none.
+func (p *partition) lapsed(now time.Time) time.Time {
+	var a after
+	p.mu.Lock()
+	if p.holds == 0 {
+		p.mu.Unlock()
+		return time.Time{}
+	}
+	next := p.oldest.Add(p.c.opts.lease())
+	if past(next, now) {
+		p.oldest = now
+		for _, e := range p.entries {
+			if p.inForce(e, now, &a) && e.hold.confirmed.Before(p.oldest) {
+				p.oldest = e.hold.confirmed
+			}
+		}
+		next = p.oldest.Add(p.c.opts.lease())
+	}
+	p.mu.Unlock()
+	a.do(p.c)
+	return next
+}
+
+// close refuses new locks, sends the waiters away, and gives back what lingers.
+func (p *partition) close() {
+	var a after
+	var gone []*waiter
+	p.mu.Lock()
+	p.closed = true
+	for _, e := range p.entries {
+		p.fail(e, nil, &WaitError{Key: e.key, Reason: ErrClosed}, &gone)
+		if e.q.Relax() == handoff.GiveBack {
+			p.giveBack(e, &a)
+		}
+	}
+	p.free = nil
+	p.mu.Unlock()
+	a.do(p.c)
+	wakeAll(gone)
+}
+
+// fail sends waiters away with an error: those that which chooses, all if it is nil. They have to be woken afterwards.
+func (p *partition) fail(e *entry, which func(*waiter) bool, err error, gone *[]*waiter) {
+	e.q.Drain(which, func(w *waiter) {
+		w.Value.err = err
+		*gone = append(*gone, w)
+	})
+	p.unwanted(e)
+}
+
+// unwanted ends the acquisition that nobody waits for any more.
+func (p *partition) unwanted(e *entry) {
+	if e.acq != nil && e.q.Waiting() == 0 {
+		e.acq.flight.Leave()
+		e.acq = nil
+		p.tidy(e)
+	}
+}
+
+func wakeAll(gone []*waiter) {
+	for _, w := range gone {
+		w.Value.ready <- struct{}{}
+	}
+}
+
+// emptied returns a channel that is closed when no turn runs.
+func (p *partition) emptied() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.turns == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if p.empty == nil {
+		p.empty = make(chan struct{})
+	}
+	return p.empty
+}
+
+func (p *partition) count(s *Stats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.entries {
+		s.Waiting += e.q.Waiting()
+		switch e.q.State() {
+		case handoff.Turn:
+			s.Locked++
+		case handoff.Lingering:
+			s.Kept++
+		}
+	}
+}
+
+// acquire starts the flight that gets a hold for e's waiters. One member, the entry, stands for all of them.
+func (p *partition) acquire(e *entry) {
+	a := &acquisition{p: p, e: e, wake: make(chan struct{}, 1)}
+	e.acq = a
+	p.c.work.Add(1)
+	a.flight = p.c.flights.Join(context.Background(), e.key, func(ctx context.Context) (struct{}, error) {
+		defer p.c.work.Done()
+		a.run(ctx)
+		return struct{}{}, nil
+	})
+}
+
+type flight = singleflight.Member[string, struct{}]

@@ -1,0 +1,356 @@
+package coord
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// session is one life of this process at the arbiter. When it has died a new one begins: nothing is carried over, and
+// local death is for ever (rule 3).
+type session struct {
+	id     string
+	until  atomic.Pointer[time.Time] // the deadline
+	server string                    // who answered last; of keepSessions only
+	ended  chan struct{}             // closed when it has died
+
+	stopListening func()
+}
+
+// deadline is until when the session may be relied on: the last acknowledged renewal's send time + T - M.
+func (s *session) deadline() time.Time { return *s.until.Load() }
+
+func (s *session) extend(until time.Time) { s.until.Store(&until) }
+
+// sessions is the current session, for those who need one.
+type sessions struct {
+	now atomic.Pointer[session]
+
+	mu      sync.Mutex    // protects changed
+	changed chan struct{} // closed when now changes
+
+	sweeps chan struct{} // capacity 1: every partition has to be looked at
+}
+
+func (x *sessions) init() {
+	x.changed = make(chan struct{})
+	x.sweeps = make(chan struct{}, 1)
+}
+
+func (x *sessions) current() *session { return x.now.Load() }
+
+func (x *sessions) set(s *session) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.now.Store(s)
+	close(x.changed)
+	x.changed = make(chan struct{})
+}
+
+// live waits for a session. It returns nil if ctx ends first.
+func (x *sessions) live(ctx context.Context) *session {
+	for {
+		x.mu.Lock()
+		changed := x.changed
+		x.mu.Unlock()
+		if s := x.current(); s != nil {
+			return s
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// sweep makes verify look at every partition soon, so that Grace, which begins when a partition is looked at, begins
+// everywhere at about the same time.
+func (x *sessions) sweep() {
+	select {
+	case x.sweeps <- struct{}{}:
+	default:
+	}
+}
+
+// openSession makes a new session: attached, listening, open.
+func (c *Coordinator) openSession() (*session, error) {
+	if c.ns == nil {
+		start := time.Now()
+		// Formatting takes some round trips.
+		ctx, cancel := context.WithTimeout(c.ctx, 5*c.opts.CallTimeout)
+		defer cancel()
+		ns, err := c.arbiter.Attach(ctx, c.opts.settings())
+		c.called(OpAttach, 1, start, err)
+		if err != nil {
+			return nil, err
+		}
+		c.ns = ns
+		if !ns.Guarded() {
+			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")
+		}
+	}
+	s := &session{id: rand.Text(), ended: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	// Before the first request, so that no message about it is missed.
+	stop, err := c.ns.Listen(ctx, s.id, func(m fallback.Message) { c.handle(s, m) })
+	c.called(OpListen, 1, start, err)
+	if err != nil {
+		return nil, err
+	}
+	sent := time.Now()
+	r, err := c.ns.Open(ctx, s.id, c.opts.SessionTTL, "")
+	c.called(OpOpen, 1, sent, err)
+	until := sent.Add(c.opts.lease())
+	if err == nil && (!r.Alive || past(until, time.Now())) {
+		err = errors.New("coord: the session was not opened in time")
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	s.server, s.stopListening = r.Server, stop
+	s.extend(until)
+	c.stats.sessions.Add(1)
+	if f := c.opts.Trace.Session; f != nil {
+		f(SessionInfo{ID: s.id})
+	}
+	return s, nil
+}
+
+func (c *Coordinator) closeSession(s *session) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	err := c.ns.CloseSession(ctx, s.id)
+	c.called(OpCloseSession, 1, start, err)
+	return err
+}
+
+// keepSessions keeps a session alive, and makes a new one when it has died, until the coordinator stops.
+func (c *Coordinator) keepSessions(s *session) {
+	for warned := false; ; {
+		if s == nil {
+			var err error
+			if s, err = c.openSession(); err != nil {
+				if !warned && c.ctx.Err() == nil {
+					warned = true
+					c.opts.Logger.Warn("holdfast: no session", "error", err)
+				}
+				select {
+				case <-time.After(jitter(c.opts.RetryEvery)):
+					continue
+				case <-c.ctx.Done():
+					return
+				}
+			}
+			warned = false
+		}
+		c.opts.Logger.Debug("holdfast: session begins", "session", s.id)
+		c.sessions.set(s)
+		if c.maintain(s) == nil {
+			return // stopped: Close takes it from here
+		}
+		s = nil
+	}
+}
+
+// maintain renews and verifies until the session has died or the coordinator stops. When it returns with an error,
+// every hold of the session has been lost.
+func (c *Coordinator) maintain(s *session) error {
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	loops.Go(func() { c.verify(ctx, s) })
+	loops.Go(func() { c.watch(ctx, s, cancel) })
+	err := c.renew(ctx, s)
+	if c.ctx.Err() != nil && err == nil {
+		return nil
+	}
+	s.extend(time.Time{}) // whoever looks finds it dead
+	c.sessions.set(nil)
+	close(s.ended)
+	for i := range c.parts {
+		c.parts[i].loseAll(s, SessionExpired)
+	}
+	cancel(err)
+	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.id, "error", err)
+	s.stopListening()
+	if f := c.opts.Trace.Session; f != nil {
+		f(SessionInfo{ID: s.id, Ended: true, Err: err})
+	}
+	return err
+}
+
+var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long")
+
+// renew keeps the session alive. It returns why it died, or nil when the coordinator stops.
+func (c *Coordinator) renew(ctx context.Context, s *session) error {
+	timer := time.NewTimer(c.opts.RenewEvery)
+	defer timer.Stop()
+	failing := false
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			if c.ctx.Err() != nil {
+				return nil
+			}
+			return context.Cause(ctx)
+		}
+		sent := time.Now()
+		if past(s.deadline(), sent) {
+			return errExpired
+		}
+		r, err := c.renewOnce(ctx, s, sent)
+		// The old deadline decides whether the answer still counts (rule 3).
+		switch {
+		case past(s.deadline(), time.Now()):
+			return errExpired
+		case err != nil:
+			if !failing && ctx.Err() == nil {
+				c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", s.id, "error", err, "deadline", s.deadline())
+			}
+			failing = true
+			timer.Reset(c.opts.RetryEvery)
+			continue
+		case !r.Alive:
+			return errors.New("coord: the arbiter says that the session is dead")
+		}
+		if failing {
+			failing = false
+			c.opts.Logger.Info("holdfast: renewals succeed again", "session", s.id)
+		}
+		s.extend(sent.Add(c.opts.lease()))
+		if r.Server != s.server {
+			c.opts.Logger.Warn("holdfast: the arbiter is another server now: Grace", "was", s.server, "is", r.Server, "left", r.Grace)
+			s.server = r.Server
+			c.sessions.sweep()
+		}
+		timer.Reset(c.opts.RenewEvery - time.Since(sent))
+	}
+}
+
+func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time) (fallback.Renewal, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	r, err := c.ns.Renew(ctx, s.id, c.opts.SessionTTL)
+	c.called(OpRenew, 1, sent, err)
+	return r, err
+}
+
+// watch takes away what has lapsed, at the moment when it does: one timer for the session and all holds.
+func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelCauseFunc) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		now := time.Now()
+		if past(s.deadline(), now) {
+			end(errExpired)
+			return
+		}
+		// A hold that begins later lapses later than in RenewEvery.
+		next := now.Add(c.opts.RenewEvery)
+		if d := s.deadline(); d.Before(next) {
+			next = d
+		}
+		for i := range c.parts {
+			if d := c.parts[i].lapsed(now); !d.IsZero() && d.Before(next) {
+				next = d
+			}
+		}
+		timer.Reset(max(time.Until(next), time.Millisecond))
+	}
+}
+
+// verify reads every RenewEvery what the arbiter knows of this process's holds (protocol, section 4).
+func (c *Coordinator) verify(ctx context.Context, s *session) {
+	timer := time.NewTimer(c.opts.RenewEvery)
+	defer timer.Stop()
+	var swept time.Time
+	for {
+		all := false
+		select {
+		case <-timer.C:
+		case <-c.sessions.sweeps:
+			// Many notice a failover at once; it needs to be looked at only once.
+			all = time.Since(swept) >= c.opts.RenewEvery
+			if !all {
+				continue
+			}
+			swept = time.Now()
+		case <-ctx.Done():
+			return
+		}
+		next := c.opts.RenewEvery
+		if err := c.verifyOnce(ctx, s, all); err != nil {
+			next = c.opts.RetryEvery
+			if all {
+				swept = time.Time{}
+				c.sessions.sweep()
+			}
+		}
+		timer.Reset(next)
+	}
+}
+
+// readsPerCall bounds one call, so that it ends in time and others come in between.
+const readsPerCall = 256
+
+func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) error {
+	var errs []error
+	for first := 0; first < len(c.parts); first += readsPerCall {
+		var checks []check
+		var reads []fallback.Read
+		for i := first; i < min(first+readsPerCall, len(c.parts)); i++ {
+			if k := c.parts[i].check(s); all || len(k.keys) > 0 {
+				checks = append(checks, k)
+				reads = append(reads, fallback.Read{Partition: uint32(i), Keys: k.keys})
+			}
+		}
+		if len(reads) == 0 {
+			continue
+		}
+		sent := time.Now()
+		states, err := c.readStates(ctx, reads, sent)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		var claims []claim
+		for i, k := range checks {
+			claims = append(claims, k.p.compare(k, states[i], sent)...)
+		}
+		if err := c.reclaim(ctx, claims); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Coordinator) readStates(ctx context.Context, reads []fallback.Read, sent time.Time) ([]fallback.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	states, err := c.ns.Verify(ctx, reads)
+	if err == nil && len(states) != len(reads) {
+		err = fmt.Errorf("coord: the arbiter answered %d of %d reads", len(states), len(reads))
+	}
+	c.called(OpVerify, len(reads), sent, err)
+	return states, err
+}

@@ -1,0 +1,91 @@
+package coord
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats is a snapshot of what a coordinator has done since New, and of what it is doing.
+type Stats struct {
+	Granted  map[Path]uint64      // locks granted, by path
+	Calls    map[Op]uint64        // calls of the arbiter, by operation; each release or read in a batch counts
+	Failed   map[Op]uint64        // of which failed
+	Lost     map[LossCause]uint64 // locks lost while somebody had them, by cause
+	Sessions uint64               // sessions begun; more than 1 means that all locks were lost in between
+
+	Waits Histogram // how long granted locks were waited for, those that waited
+	Holds Histogram // how long locks were held
+
+	Session string // the current session's ID, empty while there is none
+	Locked  int    // keys that somebody in this process has locked now
+	Kept    int    // keys kept without being locked (see Handoff.Linger)
+	Waiting int    // callers that wait now
+}
+
+// stripes spread what every lock counts over cache lines.
+const stripes = 16
+
+type stripe struct {
+	granted [pathCount]atomic.Uint64
+	waits   recorder
+	holds   recorder
+	_       [64]byte
+}
+
+type counters struct {
+	stripes  [stripes]stripe
+	calls    [opCount]atomic.Uint64
+	failed   [opCount]atomic.Uint64
+	lost     [len(lossCauses)]atomic.Uint64
+	sessions atomic.Uint64
+}
+
+// Stats returns a snapshot. It takes each partition's mutex for a moment.
+func (c *Coordinator) Stats() Stats {
+	s := Stats{
+		Granted:  make(map[Path]uint64),
+		Calls:    make(map[Op]uint64),
+		Failed:   make(map[Op]uint64),
+		Lost:     make(map[LossCause]uint64),
+		Sessions: c.stats.sessions.Load(),
+	}
+	for i := range c.stats.stripes {
+		x := &c.stats.stripes[i]
+		for p := range x.granted {
+			s.Granted[Path(p)] += x.granted[p].Load()
+		}
+		x.waits.addTo(&s.Waits)
+		x.holds.addTo(&s.Holds)
+	}
+	for op := range c.stats.calls {
+		nonZero(s.Calls, Op(op), c.stats.calls[op].Load())
+		nonZero(s.Failed, Op(op), c.stats.failed[op].Load())
+	}
+	for cause := range c.stats.lost {
+		nonZero(s.Lost, LossCause(cause), c.stats.lost[cause].Load())
+	}
+	if x := c.sessions.current(); x != nil {
+		s.Session = x.id
+	}
+	for i := range c.parts {
+		c.parts[i].count(&s)
+	}
+	return s
+}
+
+func nonZero[K comparable](m map[K]uint64, k K, n uint64) {
+	if n > 0 {
+		m[k] = n
+	}
+}
+
+// called counts calls of the arbiter that began at start and have ended with err, and tells the trace.
+func (c *Coordinator) called(op Op, n int, start time.Time, err error) {
+	c.stats.calls[op].Add(uint64(n))
+	if err != nil {
+		c.stats.failed[op].Add(uint64(n))
+	}
+	if f := c.opts.Trace.Call; f != nil {
+		f(CallInfo{Op: op, Duration: time.Since(start), Err: err})
+	}
+}

@@ -1,0 +1,143 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// check is what this process believes to hold in a partition at some moment.
+type check struct {
+	p    *partition
+	keys []string
+	rows []fallback.Row
+}
+
+// check lists the holds of a session.
+func (p *partition) check(s *session) check {
+	k := check{p: p}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.holds == 0 {
+		return k
+	}
+	k.keys, k.rows = make([]string, 0, p.holds), make([]fallback.Row, 0, p.holds)
+	for key, e := range p.entries {
+		if e.q.State() != handoff.Idle && e.hold.session == s {
+			k.keys, k.rows = append(k.keys, key), append(k.rows, e.hold.row)
+		}
+	}
+	return k
+}
+
+// claim is a row that the arbiter lost in a failover.
+type claim struct {
+	p   *partition
+	key string
+	row fallback.Row
+}
+
+// compare confirms the holds that the arbiter knows, as of the moment when it was asked. Those that it does not know are
+// to be reclaimed in Grace, and lost otherwise.
+func (p *partition) compare(k check, s fallback.State, sent time.Time) (claims []claim) {
+	var a after
+	p.mu.Lock()
+	for i, key := range k.keys {
+		e := p.holding(key, k.rows[i])
+		switch {
+		case e == nil: // given back meanwhile
+		case s.Rows[i] == k.rows[i]:
+			e.hold.confirmed = sent
+		case s.Record.Grace > 0:
+			claims = append(claims, claim{p, key, k.rows[i]})
+		default:
+			p.lose(e, Superseded, &a)
+		}
+	}
+	p.age()
+	p.mu.Unlock()
+	a.do(p.c)
+	if s.Record.Grace > 0 {
+		p.c.sessions.sweep()
+	}
+	return claims
+}
+
+// holding returns the key's entry if it has that very hold.
+func (p *partition) holding(key string, row fallback.Row) *entry {
+	if e := p.entries[key]; e != nil && e.q.State() != handoff.Idle && e.hold.row == row {
+		return e
+	}
+	return nil
+}
+
+// age finds out anew which hold was confirmed longest ago.
+func (p *partition) age() {
+	first := true
+	for _, e := range p.entries {
+		if e.q.State() != handoff.Idle && (first || e.hold.confirmed.Before(p.oldest)) {
+			p.oldest, first = e.hold.confirmed, false
+		}
+	}
+}
+
+// reclaimers is how many rows are reclaimed at the same time.
+const reclaimers = 32
+
+// reclaim restores rows after a failover.
+func (c *Coordinator) reclaim(ctx context.Context, claims []claim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	c.opts.Logger.Info("holdfast: reclaiming locks that the arbiter lost", "count", len(claims))
+	var work sync.WaitGroup
+	next := make(chan claim)
+	errs := make([]error, min(reclaimers, len(claims)))
+	for i := range errs {
+		work.Go(func() {
+			for x := range next {
+				if err := c.reclaimOne(ctx, x); err != nil {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	for _, x := range claims {
+		next <- x
+	}
+	close(next)
+	work.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	sent := time.Now()
+	v, err := c.ns.ReclaimRow(ctx, x.p.number, x.key, x.row)
+	c.called(OpReclaim, 1, sent, err)
+	if err != nil {
+		return err
+	}
+	var a after
+	x.p.mu.Lock()
+	e := x.p.holding(x.key, x.row)
+	switch {
+	case e == nil && v == fallback.Granted:
+		// Given back meanwhile: the release may have come before the row was back.
+		a.releases = append(a.releases, x.p.release(x.key, x.row.Identity))
+	case e == nil:
+	case v == fallback.Granted:
+		e.hold.confirmed = sent
+		x.p.age()
+	default:
+		x.p.lose(e, Superseded, &a)
+	}
+	x.p.mu.Unlock()
+	a.do(c)
+	return nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// A locker is the lock of one rung in one process. Its methods are called by many goroutines.
+type locker interface {
+	// Lock waits for key's lock until ctx ends; ctx does not limit how long it is held.
+	Lock(ctx context.Context, key string) (hold, error)
+	Close(ctx context.Context) error
+}
+
+// A hold is one key's lock while it is held. A coord.Lock is one.
+type hold interface {
+	Fence() uint64 // above that of every earlier hold of the key
+	Context() context.Context
+	Unlock() error
+}
+
+// A rung is one way to lock. To add one, add a row to rungs.
+type rung struct {
+	name   string // for -rungs
+	title  string // for the table
+	fenced bool   // its tokens rise: the database checks them
+	hidden bool   // for tests: it breaks the rules
+	open   func(client redis.UniversalClient, namespace string) (locker, error)
+}
+
+var rungs = []rung{
+	{
+		name:  "setnx",
+		title: "SET NX PX",
+		open: func(client redis.UniversalClient, namespace string) (locker, error) {
+			return &setnx{client, namespace}, nil
+		},
+	},
+	{
+		name:   "contender",
+		title:  "one contender per process",
+		fenced: true,
+		open: func(client redis.UniversalClient, namespace string) (locker, error) {
+			// The goroutines of a process queue here, so only one of them at a time asks Redis. But
+			// each turn is a lock and an unlock there.
+			return newHoldfast(client, namespace, handoff.Limits{MaxTurns: 1, Linger: -1})
+		},
+	},
+	{
+		name:   "handover",
+		title:  "with hand-over",
+		fenced: true,
+		open: func(client redis.UniversalClient, namespace string) (locker, error) {
+			// Once the process has the lock, several of its goroutines take turns under it.
+			return newHoldfast(client, namespace, handoff.Limits{})
+		},
+	},
+	{
+		name:   "none",
+		title:  "no lock at all",
+		hidden: true,
+		open: func(redis.UniversalClient, string) (locker, error) {
+			return unlocked{}, nil
+		},
+	},
+	{
+		name:   "stuck",
+		title:  "a token that stands still",
+		fenced: true,
+		hidden: true,
+		open: func(client redis.UniversalClient, namespace string) (locker, error) {
+			return stuck{&setnx{client, namespace}}, nil
+		},
+	},
+}
+
+// newHoldfast is what a program needs to use Holdfast: a Redis client and a namespace.
+func newHoldfast(client redis.UniversalClient, namespace string, limits handoff.Limits) (locker, error) {
+	// The namespace is new in every run, so there is nothing that an empty server could have lost.
+	arbiter := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
+	c, err := coord.New(arbiter, &coord.Options{Namespace: namespace, Handoff: limits})
+	if err != nil {
+		return nil, err
+	}
+	return holdfast{c}, nil
+}
+
+// holdfast makes a Coordinator a locker: its Lock returns a struct, and ours an interface.
+type holdfast struct{ *coord.Coordinator }
+
+func (h holdfast) Lock(ctx context.Context, key string) (hold, error) {
+	return h.Coordinator.Lock(ctx, key)
+}
+
+// unlocked lets everybody in.
+type unlocked struct{}
+
+func (unlocked) Lock(ctx context.Context, _ string) (hold, error) { return freeHold{ctx}, nil }
+func (unlocked) Close(context.Context) error                      { return nil }
+
+type freeHold struct{ ctx context.Context }
+
+func (freeHold) Fence() uint64              { return 0 }
+func (h freeHold) Context() context.Context { return context.WithoutCancel(h.ctx) }
+func (freeHold) Unlock() error              { return nil }
+
+// stuck excludes properly, but all its tokens are the same.
+type stuck struct{ locker }
+
+func (s stuck) Lock(ctx context.Context, key string) (hold, error) {
+	h, err := s.locker.Lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return stuckHold{h}, nil
+}
+
+type stuckHold struct{ hold }
+
+func (stuckHold) Fence() uint64 { return 1 }
+
+// publicRungs is the default of -rungs.
+func publicRungs() string {
+	var names []string
+	for _, r := range rungs {
+		if !r.hidden {
+			names = append(names, r.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// findRungs looks up a comma-separated list of names; each may be there once.
+func findRungs(list string) ([]rung, error) {
+	var found []rung
+	for name := range strings.SplitSeq(list, ",") {
+		same := func(r rung) bool { return r.name == strings.TrimSpace(name) }
+		i := slices.IndexFunc(rungs, same)
+		if i < 0 {
+			return nil, fmt.Errorf("-rungs: no rung %q, only %s", strings.TrimSpace(name), publicRungs())
+		}
+		if slices.ContainsFunc(found, same) {
+			return nil, fmt.Errorf("-rungs: %s is there twice", rungs[i].name)
+		}
+		found = append(found, rungs[i])
+	}
+	return found, nil
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// An order tells a worker process what to do. It travels in the environment, as JSON.
+type order struct {
+	Process    int           `json:"process"`
+	Rung       string        `json:"rung"`
+	Redis      string        `json:"redis"`
+	Namespace  string        `json:"namespace"`
+	Store      string        `json:"store"`
+	SKUs       int           `json:"skus"`
+	Goroutines int           `json:"goroutines"`
+	Duration   time.Duration `json:"duration"`
+}
+
+const orderEnv = "HOLDFAST_INVENTORY_ORDER"
+
+// A message is what a worker tells its parent, as a line of JSON: that it is ready, then now and then
+// how many units it has sold, then its result.
+type message struct {
+	Ready  bool    `json:"ready,omitempty"`
+	Sold   int64   `json:"sold,omitempty"`
+	Result *result `json:"result,omitempty"`
+}
+
+const messageInterval = 200 * time.Millisecond
+
+// A result is one process's part of the sale.
+type result struct {
+	Tally    tally         `json:"tally"`
+	Elapsed  time.Duration `json:"elapsed"`
+	Commands int64         `json:"commands"` // sent to Redis meanwhile
+}
+
+// A tally adds up sales: those of a goroutine, of a process, of all.
+type tally struct {
+	Sold     []int64   `json:"sold"`     // updates that the database confirmed, by SKU
+	Rejected int64     `json:"rejected"` // updates with a token that was not above the last one
+	Failed   int64     `json:"failed"`   // calls that returned an error
+	Failure  string    `json:"failure"`  // one of the errors
+	Waits    histogram `json:"waits"`    // for the lock; those that the end of the sale cut off, too
+}
+
+func newTally(skus int) tally { return tally{Sold: make([]int64, skus)} }
+
+func (t *tally) add(other tally) {
+	for i, n := range other.Sold {
+		t.Sold[i] += n
+	}
+	t.Rejected += other.Rejected
+	t.fail(other.Failed, other.Failure)
+	t.Waits.merge(other.Waits)
+}
+
+func (t *tally) fail(n int64, failure string) {
+	t.Failed += n
+	if t.Failure == "" {
+		t.Failure = failure
+	}
+}
+
+func (t *tally) sold() int64 {
+	var sum int64
+	for _, n := range t.Sold {
+		sum += n
+	}
+	return sum
+}
+
+// workerMain is the whole life of a worker process. It returns the exit status. A line on stdin starts
+// the sale; the end of stdin ends it, so no worker outlives its parent for long.
+func workerMain(text string) int {
+	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
+	started := make(chan struct{})
+	go func() { // ends with stdin, or with the process
+		in := bufio.NewReader(os.Stdin)
+		if _, err := in.ReadString('\n'); err == nil {
+			close(started)
+		}
+		io.Copy(io.Discard, in)
+		stop(errStopped)
+		// If the parent was killed, the servers are gone with it, and unlocking there takes its time.
+		time.Sleep(closeTime)
+		os.Exit(1)
+	}()
+
+	var o order
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = work(ctx, o, started, os.Stdout)
+	}
+	switch {
+	case errors.Is(err, errStopped):
+		return 1 // the parent knows, if it is still there
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "inventory worker %d: %v\n", o.Process, err)
+		return 1
+	}
+	return 0
+}
+
+var errStopped = errors.New("stopped by the end of stdin")
+
+// work gets ready, sells when it is told to start, and reports to out. It ends early if ctx does.
+func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) (err error) {
+	found, err := findRungs(o.Rung)
+	if err != nil {
+		return err
+	}
+	client := newRedisClient(o.Redis, o.Goroutines)
+	defer client.Close()
+	var commands commandCount
+	client.AddHook(&commands)
+	locks, err := found[0].open(client, o.Namespace)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		err = errors.Join(err, locks.Close(ctx))
+	}()
+	db := newStore(o.Store)
+	defer db.Close()
+
+	messages := json.NewEncoder(out)
+	if err := messages.Encode(message{Ready: true}); err != nil {
+		return err
+	}
+	select {
+	case <-started:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+
+	begin, before := time.Now(), commands.Load()
+	s := seller{order: o, fenced: found[0].fenced, locks: locks, db: db, soldOut: make([]atomic.Bool, o.SKUs)}
+	done := make(chan tally, 1)
+	go func() { done <- s.sellAll(ctx) }()
+	ticker := time.NewTicker(messageInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			// If the parent cannot be told, it is gone, and the end of stdin ends the sale.
+			messages.Encode(message{Sold: s.sold.Load()})
+		case t := <-done:
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return messages.Encode(message{Result: &result{
+				Tally:    t,
+				Elapsed:  time.Since(begin),
+				Commands: commands.Load() - before,
+			}})
+		}
+	}
+}
+
+// A seller is the sale in one process.
+type seller struct {
+	order
+	fenced  bool
+	locks   locker
+	db      *store
+	sold    atomic.Int64
+	soldOut []atomic.Bool // by SKU
+}
+
+// sellAll sells with all goroutines until time or stock runs out.
+func (s *seller) sellAll(ctx context.Context) tally {
+	ctx, cancel := context.WithTimeout(ctx, s.Duration)
+	defer cancel()
+	tallies := make([]tally, s.Goroutines)
+	var wg sync.WaitGroup
+	for i := range tallies {
+		tallies[i] = newTally(s.SKUs)
+		wg.Go(func() { s.sellMany(ctx, &tallies[i]) })
+	}
+	wg.Wait()
+	sum := newTally(s.SKUs)
+	for _, t := range tallies {
+		sum.add(t)
+	}
+	return sum
+}
+
+func (s *seller) sellMany(ctx context.Context, t *tally) {
+	for ctx.Err() == nil {
+		sku, ok := s.pick()
+		if !ok {
+			return
+		}
+		if err := s.sellOne(ctx, sku, t); err != nil {
+			t.fail(1, err.Error())
+			time.Sleep(10 * time.Millisecond) // do not spin on a fault that stays
+		}
+	}
+}
+
+// pick returns a random SKU that is not known to be sold out, if there is one.
+func (s *seller) pick() (int, bool) {
+	first := rand.IntN(s.SKUs)
+	for i := range s.SKUs {
+		if sku := (first + i) % s.SKUs; !s.soldOut[sku].Load() {
+			return sku, true
+		}
+	}
+	return 0, false
+}
+
+// sellOne waits for the lock, sells a unit under it, and unlocks.
+func (s *seller) sellOne(ctx context.Context, sku int, t *tally) (err error) {
+	begin := time.Now()
+	hold, err := s.locks.Lock(ctx, skuName(sku))
+	// A wait that the end of the sale cuts off counts as well, as long as it was: otherwise a lock
+	// that starves somebody would look good.
+	t.Waits.record(time.Since(begin))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("lock: %w", err)
+	}
+	defer func() { err = errors.Join(err, hold.Unlock()) }()
+	return s.sell(hold, sku, t)
+}
+
+const (
+	readUnits  = `SELECT units FROM stock WHERE sku = ?`
+	sellFenced = `UPDATE stock SET units = ?, fence = ? WHERE sku = ? AND fence < ?`
+	sellPlain  = `UPDATE stock SET units = ? WHERE sku = ?`
+)
+
+// sell reads how many units there are and writes one less. What it depends on is that nobody else
+// does so in between; and if somebody does after all, because this process stood still until its
+// lock was taken away, the fence in the UPDATE turns the late one down.
+func (s *seller) sell(h hold, sku int, t *tally) error {
+	ctx := h.Context() // ends when the lock is lost, not when the sale's time is up
+	name := skuName(sku)
+	rows, err := s.db.Query(ctx, readUnits, name)
+	if err != nil {
+		return err
+	}
+	if len(rows) != 1 {
+		return fmt.Errorf("%s: %d rows", name, len(rows))
+	}
+	units, ok := rows[0][0].(int64)
+	if !ok {
+		return fmt.Errorf("%s: units are %v", name, rows[0][0])
+	}
+	if units <= 0 {
+		s.soldOut[sku].Store(true)
+		return nil
+	}
+
+	var changed int64
+	if s.fenced {
+		fence, err := sqlFence(h.Fence())
+		if err != nil {
+			return err
+		}
+		changed, err = s.db.Exec(ctx, sellFenced, units-1, fence, name, fence)
+		if err != nil {
+			return err
+		}
+	} else if changed, err = s.db.Exec(ctx, sellPlain, units-1, name); err != nil {
+		return err
+	}
+	if changed != 1 {
+		t.Rejected++
+		return nil
+	}
+	t.Sold[sku]++
+	s.sold.Add(1)
+	return nil
+}
+
+// sqlFence converts a token, which is unsigned, to an SQL INTEGER, which is not. The upper half of a
+// Holdfast token counts seconds since a fixed date, so it takes 68 years to outgrow one.
+func sqlFence(fence uint64) (int64, error) {
+	if fence > math.MaxInt64 {
+		return 0, fmt.Errorf("fencing token %d does not fit an SQL INTEGER", fence)
+	}
+	return int64(fence), nil
+}
+
+func skuName(sku int) string { return fmt.Sprintf("sku-%d", sku+1) }

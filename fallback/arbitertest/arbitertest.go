@@ -1,0 +1,290 @@
+// Package arbitertest checks that an arbiter keeps the contract of package fallback.
+//
+// [Run] is for the tests of every implementation of [fallback.Arbiter], third parties' included. It knows nothing but the
+// interfaces: it attaches namespaces, plays the nodes that use them, and looks at the answers. Numbers of rules and
+// invariants (I1 to I8) are those of DESIGN.md.
+//
+//	func TestConformance(t *testing.T) {
+//		arbitertest.Run(t, arbitertest.Fixture{
+//			New: func(t *testing.T) fallback.Arbiter { return mine.New(startStore(t)) },
+//		})
+//	}
+package arbitertest
+
+import (
+	"context"
+	"crypto/rand"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// NamespacePrefix begins the name of every namespace that Run uses, so that a store's permissions can be set for them.
+const NamespacePrefix = "arbitertest-"
+
+// A Fixture makes the arbiters under test.
+type Fixture struct {
+	// New returns an arbiter on which new namespaces can be used at once, without Grace. The store behind it may serve
+	// several tests at the same time: each has a namespace of its own. Required.
+	New func(t *testing.T) fallback.Arbiter
+
+	// NewServer returns an arbiter on a store that serves one test only, because the test will crash it. Nil: whatever
+	// is about Grace is skipped, which befits only an arbiter whose namespaces are not Guarded.
+	NewServer func(t *testing.T) Server
+}
+
+// A Server is an arbiter whose store can be made to fail over.
+type Server struct {
+	// Arbiter is as from Fixture.New.
+	Arbiter fallback.Arbiter
+
+	// Save copies the store's state, as a replica does that then stops following.
+	Save func()
+
+	// Crash ends the server, and another one takes its place, with the state last saved, or empty if Save was never
+	// called. It returns when the new server answers; namespaces that are attached need no other care.
+	Crash func()
+}
+
+// patience is how long to wait for what must happen: long, because machines that run tests can be slow.
+const patience = 30 * time.Second
+
+// test is a sentence about arbiters, and what proves it.
+type test struct {
+	name string
+	run  func(s *space)
+}
+
+// graceTest is a test that crashes the server.
+type graceTest struct {
+	name  string
+	grace time.Duration // Q: an hour unless its end is to be seen
+	run   func(s *space, server Server)
+}
+
+// Run checks the arbiters that f makes, in parallel subtests, each named by what it proves. It takes a few seconds.
+func Run(t *testing.T, f Fixture) {
+	t.Helper()
+	groups := []struct {
+		name  string
+		tests []test
+	}{
+		{"Attach", attachTests},
+		{"Sessions", sessionTests},
+		{"Holds", holdTests},
+		{"Waiting", waitingTests},
+		{"Owners", ownerTests},
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			for _, x := range g.tests {
+				t.Run(x.name, func(t *testing.T) {
+					t.Parallel()
+					x.run(newSpace(t, f.New(t), time.Hour))
+				})
+			}
+		})
+	}
+	t.Run("Grace", func(t *testing.T) {
+		t.Parallel()
+		if f.NewServer == nil {
+			t.Skip("the fixture has no server to crash")
+		}
+		for _, x := range graceTests {
+			t.Run(x.name, func(t *testing.T) {
+				t.Parallel()
+				server := f.NewServer(t)
+				x.run(newSpace(t, server.Arbiter, x.grace), server)
+			})
+		}
+	})
+}
+
+// space is a namespace under test. Its helpers end the test on an error, and deal with partition 0 unless they say
+// otherwise.
+type space struct {
+	fallback.Namespace
+	t        *testing.T
+	ctx      context.Context
+	arbiter  fallback.Arbiter
+	settings fallback.Settings
+}
+
+func newSpace(t *testing.T, a fallback.Arbiter, grace time.Duration) *space {
+	t.Helper()
+	s := &space{
+		t: t, ctx: t.Context(), arbiter: a,
+		settings: fallback.Settings{Namespace: NamespacePrefix + rand.Text(), Partitions: 4, Grace: grace},
+	}
+	s.Namespace = s.attach()
+	return s
+}
+
+// attach attaches to the namespace once more, as another process does.
+func (s *space) attach() fallback.Namespace {
+	s.t.Helper()
+	n, err := s.arbiter.Attach(s.ctx, s.settings)
+	if err != nil {
+		s.t.Fatalf("Attach: %v", err)
+	}
+	s.t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			s.t.Errorf("Close: %v", err)
+		}
+	})
+	return n
+}
+
+func id(session string, request uint64) fallback.Identity {
+	return fallback.Identity{Session: session, Request: request}
+}
+
+// must ends the test on an error and returns the answer.
+func must[T any](s *space, answer T, err error) T {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer
+}
+
+// want compares an answer with what it should be.
+func want[T any](s *space, what string, got, want T) {
+	s.t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		s.t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// eventually waits until f says yes.
+func eventually(s *space, what string, f func() bool) {
+	s.t.Helper()
+	pause := time.Millisecond
+	for end := time.Now().Add(patience); !f(); pause = min(2*pause, 50*time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("%s: not within %v", what, patience)
+		}
+		time.Sleep(pause)
+	}
+}
+
+func (s *space) load() fallback.Record {
+	s.t.Helper()
+	r, err := s.Load(s.ctx, 0)
+	return must(s, r, err)
+}
+
+// rows reads the rows of keys.
+func (s *space) rows(keys ...string) []fallback.Row {
+	s.t.Helper()
+	states, err := s.Verify(s.ctx, []fallback.Read{{Keys: keys}})
+	if must(s, states, err); len(states) != 1 || len(states[0].Rows) != len(keys) {
+		s.t.Fatalf("Verify of %d keys of one partition: %v", len(keys), states)
+	}
+	return states[0].Rows
+}
+
+// ask is Lock, of one token unless the request says otherwise.
+func (s *space) ask(r fallback.LockRequest) fallback.LockAnswer {
+	s.t.Helper()
+	r.Block = max(r.Block, 1)
+	a, err := s.Lock(s.ctx, r)
+	return must(s, a, err)
+}
+
+// wait is Lock by somebody who waits; try by somebody who does not.
+func (s *space) wait(me fallback.Identity, key string) fallback.LockAnswer {
+	s.t.Helper()
+	return s.ask(fallback.LockRequest{Key: key, Me: me, Wait: true})
+}
+
+func (s *space) try(me fallback.Identity, key string) fallback.LockAnswer {
+	s.t.Helper()
+	return s.ask(fallback.LockRequest{Key: key, Me: me})
+}
+
+// take is Lock that must succeed.
+func (s *space) take(me fallback.Identity, key string) fallback.Row {
+	s.t.Helper()
+	a := s.try(me, key)
+	if a.Verdict != fallback.Granted {
+		s.t.Fatalf("Lock(%q) by %v: got %+v, want granted", key, me, a)
+	}
+	return fallback.Row{Identity: me, Token: a.Token}
+}
+
+func (s *space) unlock(me fallback.Identity, key string) {
+	s.t.Helper()
+	if err := s.Unlock(s.ctx, []fallback.Release{{Key: key, Identity: me}}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *space) acquire(me string, x fallback.Expect) fallback.Acquisition {
+	s.t.Helper()
+	a, err := s.Acquire(s.ctx, 0, me, x)
+	return must(s, a, err)
+}
+
+// own makes me the owner of a Shared partition and returns the epoch.
+func (s *space) own(me string) uint32 {
+	s.t.Helper()
+	a := s.acquire(me, fallback.Expect{Epoch: s.load().Epoch})
+	if a.Verdict != fallback.Granted || a.Record.Owner != me {
+		s.t.Fatalf("Acquire by %s: got %+v, want granted", me, a)
+	}
+	return a.Record.Epoch
+}
+
+// demote ends an ownership and keeps the rows.
+func (s *space) demote(me string, epoch uint32) {
+	s.t.Helper()
+	d, err := s.DemoteUnserved(s.ctx, 0, me, epoch)
+	want(s, "DemoteUnserved", must(s, d, err).Verdict, fallback.Granted)
+}
+
+func (s *space) adopt(key string, row fallback.Row) fallback.Verdict {
+	s.t.Helper()
+	v, err := s.Adopt(s.ctx, 0, key, row)
+	return must(s, v, err)
+}
+
+func (s *space) reclaimRow(key string, row fallback.Row) fallback.Verdict {
+	s.t.Helper()
+	v, err := s.ReclaimRow(s.ctx, 0, key, row)
+	return must(s, v, err)
+}
+
+func (s *space) reclaimOwner(me string, epoch uint32) fallback.Verdict {
+	s.t.Helper()
+	v, err := s.ReclaimOwner(s.ctx, 0, me, epoch)
+	return must(s, v, err)
+}
+
+func (s *space) dead(session string) fallback.Liveness {
+	s.t.Helper()
+	l, err := s.Dead(s.ctx, session)
+	return must(s, l, err)
+}
+
+func (s *space) open(session string, ttl time.Duration) fallback.Renewal {
+	s.t.Helper()
+	r, err := s.Open(s.ctx, session, ttl, "addr of "+session)
+	return must(s, r, err)
+}
+
+func (s *space) renew(session string, ttl time.Duration) fallback.Renewal {
+	s.t.Helper()
+	r, err := s.Renew(s.ctx, session, ttl)
+	return must(s, r, err)
+}
+
+// oddKeys are keys that a careless arbiter would take apart.
+var oddKeys = []string{
+	" ", "a b", " a", "a ", "a\nb", "\r\n", "\x00", "a\x00b", "{", "}", "{a}", "{}{b}", "*", "[a-z]?", "\"'\\", "%s%d", "r:a", "m", "i", ":w:",
+	"\xff\xfe\x80", "schlüssel", "鍵", strings.Repeat("k", 1024), strings.Repeat("\x00", 1024),
+}

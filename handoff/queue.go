@@ -1,0 +1,240 @@
+// Package handoff passes a key's lock among the waiters of one process, in memory, while the process has a hold on the
+// key: the last and cheapest rung of the ladder.
+//
+// A hold is what somebody above (the arbiter, or the key's owner) gave to this process, with a block of fencing tokens.
+// Under one hold the waiters take turns, first come, first served, each with the next token. The hold goes back
+// when nobody has wanted it for a while (Linger), when it was recalled because somebody elsewhere waits and the quantum
+// (MaxTurns, MaxHold) is used up, or when the block is.
+//
+// The package is a state machine without goroutines, channels or a clock: its caller keeps a [Queue] under a mutex of
+// its own, passes the time in, and does what the answers say.
+package handoff
+
+import (
+	"fmt"
+	"time"
+)
+
+// Limits say how long a process may keep a hold. They are plain numbers here; whoever offers them to users fills in
+// defaults.
+type Limits struct {
+	// MaxTurns is how many turns may begin under a hold after another process asked for the key, the running one
+	// included. 0 or less: not limited by number.
+	MaxTurns int
+
+	// MaxHold is for how long turns may begin under a hold after another process asked for the key. 0 or less: not limited
+	// by time. While nobody else asks, there is no limit.
+	MaxHold time.Duration
+
+	// Linger is how long a hold that nobody in this process wants is kept, while nobody else asks for it, in case
+	// somebody in this process does. 0 or less: not at all.
+	Linger time.Duration
+}
+
+// State of a Queue.
+type State uint8
+
+// States of a Queue.
+const (
+	Idle      State = iota // no hold; waiters, if any, wait for one
+	Turn                   // a waiter has the turn
+	Lingering              // there is a hold, and nobody wants it now
+)
+
+var states = [...]string{"idle", "turn", "lingering"}
+
+func (s State) String() string {
+	if int(s) < len(states) {
+		return states[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// Next is what has to be done with the hold.
+type Next uint8
+
+// What has to be done with the hold.
+const (
+	Keep     Next = iota // it stays
+	GiveBack             // the queue has let go of it: give it back now, and if waiters are left, get another
+)
+
+// A Waiter is a place in a Queue. Its zero value is ready; after it left or had its turn it can be used again.
+type Waiter[T any] struct {
+	Value      T // the caller's
+	fence      uint64
+	queued     bool
+	prev, next *Waiter[T]
+}
+
+// Fence returns the token of the waiter's turn.
+func (w *Waiter[T]) Fence() uint64 { return w.fence }
+
+// A Queue is the waiters of one process for one key, and the process's hold on it. The zero Queue is Idle and empty.
+// It is not safe for concurrent use.
+type Queue[T any] struct {
+	first, last *Waiter[T]
+	waiting     int
+
+	state    State
+	token    uint64 // the next turn's
+	left     uint64 // turns left in the block
+	recalled time.Time
+	turns    int // that began since the recall, the running one included
+}
+
+// State returns the queue's state.
+func (q *Queue[T]) State() State { return q.state }
+
+// Waiting returns the number of waiters that have no turn yet.
+func (q *Queue[T]) Waiting() int { return q.waiting }
+
+// Recalled tells whether another process has asked for the key under this hold.
+func (q *Queue[T]) Recalled() bool { return !q.recalled.IsZero() }
+
+// Enter takes a lingering hold's next turn without waiting, if there is one.
+func (q *Queue[T]) Enter() (fence uint64, ok bool) {
+	if q.state != Lingering {
+		return 0, false
+	}
+	return q.begin(), true
+}
+
+// Join queues a waiter. In state Lingering call Enter first: there nobody waits.
+func (q *Queue[T]) Join(w *Waiter[T]) {
+	w.prev, w.next, w.queued, w.fence = q.last, nil, true, 0
+	if q.last == nil {
+		q.first = w
+	} else {
+		q.last.next = w
+	}
+	q.last = w
+	q.waiting++
+}
+
+// Leave removes a waiter. It reports false if the waiter is not queued: it has been given the turn, or was removed by
+// Drain. A waiter that leaves with a turn has to end it by Done, or the turn is lost for all.
+func (q *Queue[T]) Leave(w *Waiter[T]) bool {
+	if !w.queued {
+		return false
+	}
+	if w.prev == nil {
+		q.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		q.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+	q.waiting--
+	return true
+}
+
+// Drain removes the waiters for which drop says so (all, if it is nil) and calls each with them, in order.
+func (q *Queue[T]) Drain(drop func(*Waiter[T]) bool, each func(*Waiter[T])) {
+	for w := q.first; w != nil; {
+		next := w.next // w is its caller's again once it left
+		if drop == nil || drop(w) {
+			q.Leave(w)
+			each(w)
+		}
+		w = next
+	}
+}
+
+// Any tells whether any waiter satisfies f.
+func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
+	for w := q.first; w != nil; w = w.next {
+		if f(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// Take gives the queue a hold with the tokens from first to first+n-1, and the first waiter the turn. contended says that
+// another process waits already. If nobody waits it returns nil and does not take the hold: the caller gives it
+// back. So a grant and "a waiter exists" are one step (rule 11).
+func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[T] {
+	if q.state != Idle || q.waiting == 0 || n == 0 {
+		return nil
+	}
+	q.token, q.left, q.recalled, q.turns = first, n, time.Time{}, 0
+	if contended {
+		q.recalled = now
+	}
+	return q.pop()
+}
+
+// Done ends the running turn. It returns the waiter that has the next turn, or nil and what to do with the hold: if it
+// stays, the queue is Lingering now.
+func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
+	switch {
+	case q.state != Turn:
+		return nil, Keep
+	case q.left == 0 || q.exhausted(now, l):
+		q.Drop()
+		return nil, GiveBack
+	case q.waiting > 0:
+		return q.pop(), Keep
+	case q.Recalled() || l.Linger <= 0:
+		q.Drop()
+		return nil, GiveBack
+	}
+	q.state = Lingering
+	return nil, Keep
+}
+
+// exhausted tells whether the quantum is used up.
+func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
+	if !q.Recalled() {
+		return false
+	}
+	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now.Sub(q.recalled) >= l.MaxHold
+}
+
+// Recall says that another process waits for the key. The quantum counts from the first recall under a hold.
+func (q *Queue[T]) Recall(now time.Time) Next {
+	switch {
+	case q.state == Lingering:
+		q.Drop()
+		return GiveBack
+	case q.state == Turn && !q.Recalled():
+		q.recalled, q.turns = now, 1
+	}
+	return Keep
+}
+
+// Relax ends lingering.
+func (q *Queue[T]) Relax() Next {
+	if q.state != Lingering {
+		return Keep
+	}
+	q.Drop()
+	return GiveBack
+}
+
+// Drop makes the queue forget its hold, because it was lost or is given back, and the turn that runs under it.
+// The waiters stay.
+func (q *Queue[T]) Drop() {
+	q.state, q.token, q.left, q.recalled, q.turns = Idle, 0, 0, time.Time{}, 0
+}
+
+func (q *Queue[T]) pop() *Waiter[T] {
+	w := q.first
+	q.Leave(w)
+	w.fence = q.begin()
+	return w
+}
+
+func (q *Queue[T]) begin() uint64 {
+	fence := q.token
+	q.token++
+	q.left--
+	q.turns++
+	q.state = Turn
+	return fence
+}
