@@ -38,6 +38,7 @@ type Coordinator struct {
 	releases releaser
 	lingers  lingerer
 
+	waiters sync.Pool // of *waiter
 	flights singleflight.Group[string, struct{}]
 	deaths  singleflight.Group[string, fallback.Liveness]
 
@@ -74,6 +75,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 		closed:  make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
+	c.waiters.New = newWaiter
 	c.sessions.init()
 	c.releases.init()
 	c.lingers.init()

@@ -73,7 +73,7 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 			a.do(c)
 			return Lock{}, &WaitError{Key: key, Reason: ErrLocked}
 		}
-		w := waiters.Get().(*waiter)
+		w := c.waiters.Get().(*waiter)
 		w.Value.try = try
 		e.q.Join(w)
 		if e.q.State() == handoff.Idle && e.acq == nil {
@@ -87,12 +87,12 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 			return Lock{}, err
 		}
 		if again {
-			free(w)
+			c.free(w)
 			continue
 		}
 		l.key, l.ctx = key, ctx
 		c.granted(p, l, w.Value.path, time.Since(start))
-		free(w)
+		c.free(w)
 		return l, nil
 	}
 }
@@ -104,17 +104,17 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 	case <-s.ready:
 	case <-ctx.Done():
 		if p.leave(e, w) {
-			return Lock{}, false, gaveUp(ctx, key, w)
+			return Lock{}, false, p.c.gaveUp(ctx, key, w)
 		}
 		<-s.ready // the turn came, or an error, in the same moment
 		if s.err == nil {
 			// Nobody is there to use the turn: it is passed on, in full (rule 11).
 			_ = Lock{t: s.turn, fence: w.Fence()}.Unlock()
-			return Lock{}, false, gaveUp(ctx, key, w)
+			return Lock{}, false, p.c.gaveUp(ctx, key, w)
 		}
 	}
 	if err := s.err; err != nil {
-		free(w)
+		p.c.free(w)
 		return Lock{}, false, err
 	}
 	l = Lock{t: s.turn, fence: w.Fence()}
@@ -140,19 +140,19 @@ func (p *partition) leave(e *entry, w *waiter) bool {
 	return true
 }
 
-func gaveUp(ctx context.Context, key string, w *waiter) error {
+func (c *Coordinator) gaveUp(ctx context.Context, key string, w *waiter) error {
 	reason := w.Value.err
 	if reason == nil {
 		reason = ErrLocked
 	}
-	free(w)
+	c.free(w)
 	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 }
 
 // free lets a waiter be used again.
-func free(w *waiter) {
+func (c *Coordinator) free(w *waiter) {
 	w.Value.err, w.Value.turn = nil, nil
-	waiters.Put(w)
+	c.waiters.Put(w)
 }
 
 // ended returns an error that matches the ctx's Err and its cause.

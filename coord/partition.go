@@ -74,9 +74,7 @@ type seat struct {
 
 type waiter = handoff.Waiter[*seat]
 
-var waiters = sync.Pool{New: func() any {
-	return &waiter{Value: &seat{ready: make(chan struct{}, 1)}}
-}}
+func newWaiter() any { return &waiter{Value: &seat{ready: make(chan struct{}, 1)}} }
 
 func (c *Coordinator) partitionOf(key string) *partition {
 	return &c.parts[xxhash.Sum64String(key)%uint64(len(c.parts))]

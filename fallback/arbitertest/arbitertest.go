@@ -127,10 +127,7 @@ func newSpace(t *testing.T, a fallback.Arbiter, grace time.Duration) *space {
 // attach attaches to the namespace once more, as another process does.
 func (s *space) attach() fallback.Namespace {
 	s.t.Helper()
-	n, err := s.arbiter.Attach(s.ctx, s.settings)
-	if err != nil {
-		s.t.Fatalf("Attach: %v", err)
-	}
+	n := must(s.arbiter.Attach(s.ctx, s.settings))(s)
 	s.t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			s.t.Errorf("Close: %v", err)
@@ -143,13 +140,15 @@ func id(session string, request uint64) fallback.Identity {
 	return fallback.Identity{Session: session, Request: request}
 }
 
-// must ends the test on an error and returns the answer.
-func must[T any](s *space, answer T, err error) T {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
+// must returns the answer of a call, or ends the test on its error: must(s.Load(ctx, 0))(s).
+func must[T any](answer T, err error) func(*space) T {
+	return func(s *space) T {
+		s.t.Helper()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return answer
 	}
-	return answer
 }
 
 // want compares an answer with what it should be.
@@ -174,15 +173,14 @@ func eventually(s *space, what string, f func() bool) {
 
 func (s *space) load() fallback.Record {
 	s.t.Helper()
-	r, err := s.Load(s.ctx, 0)
-	return must(s, r, err)
+	return must(s.Load(s.ctx, 0))(s)
 }
 
 // rows reads the rows of keys.
 func (s *space) rows(keys ...string) []fallback.Row {
 	s.t.Helper()
-	states, err := s.Verify(s.ctx, []fallback.Read{{Keys: keys}})
-	if must(s, states, err); len(states) != 1 || len(states[0].Rows) != len(keys) {
+	states := must(s.Verify(s.ctx, []fallback.Read{{Keys: keys}}))(s)
+	if len(states) != 1 || len(states[0].Rows) != len(keys) {
 		s.t.Fatalf("Verify of %d keys of one partition: %v", len(keys), states)
 	}
 	return states[0].Rows
@@ -192,8 +190,7 @@ func (s *space) rows(keys ...string) []fallback.Row {
 func (s *space) ask(r fallback.LockRequest) fallback.LockAnswer {
 	s.t.Helper()
 	r.Block = max(r.Block, 1)
-	a, err := s.Lock(s.ctx, r)
-	return must(s, a, err)
+	return must(s.Lock(s.ctx, r))(s)
 }
 
 // wait is Lock by somebody who waits; try by somebody who does not.
@@ -226,8 +223,7 @@ func (s *space) unlock(me fallback.Identity, key string) {
 
 func (s *space) acquire(me string, x fallback.Expect) fallback.Acquisition {
 	s.t.Helper()
-	a, err := s.Acquire(s.ctx, 0, me, x)
-	return must(s, a, err)
+	return must(s.Acquire(s.ctx, 0, me, x))(s)
 }
 
 // own makes me the owner of a Shared partition and returns the epoch.
@@ -243,44 +239,37 @@ func (s *space) own(me string) uint32 {
 // demote ends an ownership and keeps the rows.
 func (s *space) demote(me string, epoch uint32) {
 	s.t.Helper()
-	d, err := s.DemoteUnserved(s.ctx, 0, me, epoch)
-	want(s, "DemoteUnserved", must(s, d, err).Verdict, fallback.Granted)
+	want(s, "DemoteUnserved", must(s.DemoteUnserved(s.ctx, 0, me, epoch))(s).Verdict, fallback.Granted)
 }
 
 func (s *space) adopt(key string, row fallback.Row) fallback.Verdict {
 	s.t.Helper()
-	v, err := s.Adopt(s.ctx, 0, key, row)
-	return must(s, v, err)
+	return must(s.Adopt(s.ctx, 0, key, row))(s)
 }
 
 func (s *space) reclaimRow(key string, row fallback.Row) fallback.Verdict {
 	s.t.Helper()
-	v, err := s.ReclaimRow(s.ctx, 0, key, row)
-	return must(s, v, err)
+	return must(s.ReclaimRow(s.ctx, 0, key, row))(s)
 }
 
 func (s *space) reclaimOwner(me string, epoch uint32) fallback.Verdict {
 	s.t.Helper()
-	v, err := s.ReclaimOwner(s.ctx, 0, me, epoch)
-	return must(s, v, err)
+	return must(s.ReclaimOwner(s.ctx, 0, me, epoch))(s)
 }
 
 func (s *space) dead(session string) fallback.Liveness {
 	s.t.Helper()
-	l, err := s.Dead(s.ctx, session)
-	return must(s, l, err)
+	return must(s.Dead(s.ctx, session))(s)
 }
 
 func (s *space) open(session string, ttl time.Duration) fallback.Renewal {
 	s.t.Helper()
-	r, err := s.Open(s.ctx, session, ttl, "addr of "+session)
-	return must(s, r, err)
+	return must(s.Open(s.ctx, session, ttl, "addr of "+session))(s)
 }
 
 func (s *space) renew(session string, ttl time.Duration) fallback.Renewal {
 	s.t.Helper()
-	r, err := s.Renew(s.ctx, session, ttl)
-	return must(s, r, err)
+	return must(s.Renew(s.ctx, session, ttl))(s)
 }
 
 // oddKeys are keys that a careless arbiter would take apart.

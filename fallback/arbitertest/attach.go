@@ -69,8 +69,7 @@ func mismatches(s *space) {
 
 func newNamespace(s *space) {
 	for p := range uint32(s.settings.Partitions) {
-		r, err := s.Load(s.ctx, p)
-		if must(s, r, err); r.Owner != "" || r.Grace != 0 || r.Revoked || r.Epoch == 0 {
+		if r := must(s.Load(s.ctx, p))(s); r.Owner != "" || r.Grace != 0 || r.Revoked || r.Epoch == 0 {
 			s.t.Errorf("partition %d: got %+v, want Shared at some epoch", p, r)
 		}
 	}
@@ -82,11 +81,10 @@ func secondAttach(s *space) {
 	row := s.take(id("alice", 1), "k")
 	s.open("alice", time.Hour)
 
-	a, err := other.Lock(s.ctx, fallback.LockRequest{Key: "k", Me: id("bob", 1), Block: 1})
-	want(s, "verdict", must(s, a, err).Verdict, fallback.Held)
+	a := must(other.Lock(s.ctx, fallback.LockRequest{Key: "k", Me: id("bob", 1), Block: 1}))(s)
+	want(s, "verdict", a.Verdict, fallback.Held)
 	want(s, "holder", a.Holder, row)
-	l, err := other.Dead(s.ctx, "alice")
-	want(s, "dead", must(s, l, err).Dead, false)
+	want(s, "dead", must(other.Dead(s.ctx, "alice"))(s).Dead, false)
 	want(s, "Guarded", other.Guarded(), s.Guarded())
 }
 
@@ -125,7 +123,6 @@ func attachAtOnce(s *space) {
 }
 
 func endedContext(s *space) {
-	s.Namespace = s.attach()
 	ctx, cancel := context.WithCancel(s.ctx)
 	cancel()
 	row := fallback.Row{Identity: id("alice", 1), Token: fallback.MakeToken(1, 1)}
@@ -157,7 +154,7 @@ func endedContext(s *space) {
 }
 
 func closing(s *space) {
-	n := must2(s.arbiter.Attach(s.ctx, s.settings))(s)
+	n := must(s.arbiter.Attach(s.ctx, s.settings))(s)
 	row := s.take(id("alice", 1), "k")
 	s.open("alice", time.Hour)
 	for range 2 {
