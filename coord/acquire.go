@@ -13,7 +13,8 @@ import (
 // acquisition gets a hold for the waiters of an entry: the one contender that this process has for the key.
 type acquisition struct {
 	p      *partition
-	e      *entry
+	e      *entry // used again for another key once nobody waits here: look whether e.acq is this one
+	key    string
 	flight *flight
 	wake   chan struct{} // capacity 1: something may have changed
 
@@ -23,8 +24,8 @@ type acquisition struct {
 	trouble error             // why it takes so long, if not because somebody else has the key
 
 	evict fallback.Identity // the hold of a session that was seen dead
-	since time.Time         // since when the same holder has been in the way
-	way   fallback.Identity // that holder
+	way   fallback.Identity // the holder that is in the way
+	check time.Time         // when to ask whether it is dead
 }
 
 // run asks the arbiter until it grants the key, or nobody waits any more, and then ctx ends.
@@ -50,7 +51,7 @@ func (a *acquisition) run(ctx context.Context) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
 		// Not ended by ctx: a request whose fate is known can be withdrawn for good.
 		ans, err := c.ns.Lock(call, fallback.LockRequest{
-			Partition: a.p.number, Key: a.e.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict,
+			Partition: a.p.number, Key: a.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict,
 		})
 		cancel()
 		c.called(OpLock, 1, sent, err)
@@ -81,7 +82,7 @@ func (a *acquisition) begin(s *session) (wait, ok bool) {
 	}
 	if a.id.Session != s.id {
 		if a.id.Session != "" {
-			p.c.releases.add(p.release(a.e.key, a.id))
+			p.c.releases.add(p.release(a.key, a.id))
 		}
 		a.id = fallback.Identity{Session: s.id, Request: p.c.requests.Add(1)}
 		a.asked = false
@@ -106,7 +107,7 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 	}
 	h := hold{session: s, row: fallback.Row{Identity: a.id, Token: ans.Token}, confirmed: sent}
 	if past(p.until(&h), now) {
-		after.releases = append(after.releases, p.release(e.key, a.id))
+		after.releases = append(after.releases, p.release(a.key, a.id))
 		a.id = fallback.Identity{}
 		return false
 	}
@@ -167,7 +168,7 @@ func (a *acquisition) settle(trouble error, which func(*waiter) bool, pause time
 	if reason == nil {
 		reason = ErrLocked
 	}
-	p.fail(a.e, which, &WaitError{Key: a.e.key, Reason: reason}, &gone)
+	p.fail(a.e, which, &WaitError{Key: a.key, Reason: reason}, &gone)
 	left := a.e.acq == a
 	p.mu.Unlock()
 	wakeAll(gone)
@@ -180,25 +181,26 @@ func (a *acquisition) settle(trouble error, which func(*waiter) bool, pause time
 // obstructed is called when a holder is in the way. One that is in the way for long may be dead (rule 2).
 func (a *acquisition) obstructed(ctx context.Context, holder fallback.Identity) time.Duration {
 	c := a.p.c
+	o := &c.opts
 	now := time.Now()
 	if a.way != holder {
-		a.way, a.since = holder, now
+		a.way, a.check = holder, now.Add(o.RenewEvery)
 	}
 	a.evict = fallback.Identity{}
-	if now.Sub(a.since) < c.opts.RenewEvery {
-		return c.opts.RenewEvery - now.Sub(a.since)
+	if left := a.check.Sub(now); left > 0 {
+		return min(left, jitter(o.RenewEvery))
 	}
 	l, err := c.dead(ctx, holder.Session)
 	switch {
 	case err != nil:
-		return jitter(c.opts.RetryEvery)
+		return jitter(o.RetryEvery)
 	case l.Dead:
 		a.evict = holder
 		return 0
-	case l.Left > 0:
-		return min(jitter(c.opts.RenewEvery), l.Left+5*time.Millisecond)
 	}
-	return jitter(c.opts.RenewEvery)
+	// Not sooner than it can be dead, and at once when it is.
+	a.check = now.Add(max(l.Left, o.RetryEvery) + 5*time.Millisecond)
+	return min(time.Until(a.check), jitter(o.RenewEvery))
 }
 
 // dead asks the arbiter once for all keys that the session is in the way of.
@@ -245,7 +247,7 @@ func (a *acquisition) withdraw() {
 	a.id = fallback.Identity{}
 	p.mu.Unlock()
 	if id != (fallback.Identity{}) {
-		p.c.releases.add(p.release(a.e.key, id))
+		p.c.releases.add(p.release(a.key, id))
 	}
 }
 

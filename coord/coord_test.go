@@ -55,7 +55,11 @@ func unlock(t *testing.T, l coord.Lock) {
 // bubble runs f in virtual time, with an arbiter in memory.
 func bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, fallback.NewMemory()) })
+	synctest.Test(t, func(t *testing.T) {
+		// A bubble begins in 2000. The epochs of the protocol count from 2026.
+		time.Sleep(time.Until(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)))
+		f(t, fallback.NewMemory())
+	})
 }
 
 func TestALockExcludesGoroutinesAndProcesses(t *testing.T) {

@@ -375,7 +375,7 @@ func (p *partition) count(s *Stats) {
 
 // acquire starts the flight that gets a hold for e's waiters. One member, the entry, stands for all of them.
 func (p *partition) acquire(e *entry) {
-	a := &acquisition{p: p, e: e, wake: make(chan struct{}, 1)}
+	a := &acquisition{p: p, e: e, key: e.key, wake: make(chan struct{}, 1)}
 	e.acq = a
 	p.c.work.Add(1)
 	a.flight = p.c.flights.Join(context.Background(), e.key, func(ctx context.Context) (struct{}, error) {

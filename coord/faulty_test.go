@@ -1,0 +1,152 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+var errCut = errors.New("the network is cut")
+
+// faulty is an arbiter that can be made to fail for one process.
+type faulty struct {
+	fallback.Arbiter
+
+	mu   sync.Mutex // protects rule
+	rule func(op string) fault
+}
+
+// fault is what happens to a call.
+type fault struct {
+	request time.Duration // the request is under way for so long
+	lost    bool          // the request never arrives, and the call ends with its ctx
+	answer  time.Duration // the answer is under way for so long
+	unheard bool          // the answer never arrives, and the call ends with its ctx
+	err     error         // the call fails at once
+}
+
+func (f *faulty) set(rule func(op string) fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rule = rule
+}
+
+// cut makes every call of those operations fail at once; of all if none is named.
+func (f *faulty) cut(ops ...string) {
+	f.set(func(op string) fault {
+		for _, o := range ops {
+			if o == op {
+				return fault{err: errCut}
+			}
+		}
+		if len(ops) == 0 {
+			return fault{err: errCut}
+		}
+		return fault{}
+	})
+}
+
+func (f *faulty) mend() { f.set(nil) }
+
+func (f *faulty) fault(op string) fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rule == nil {
+		return fault{}
+	}
+	return f.rule(op)
+}
+
+func (f *faulty) Attach(ctx context.Context, s fallback.Settings) (n fallback.Namespace, err error) {
+	err = f.call(ctx, "attach", func() error { n, err = f.Arbiter.Attach(ctx, s); return err })
+	if err != nil {
+		return nil, err
+	}
+	return &faultySpace{n, f}, nil
+}
+
+// call runs f through the network. What was sent is not stopped by ctx.
+func (f *faulty) call(ctx context.Context, op string, do func() error) error {
+	x := f.fault(op)
+	if x.err != nil {
+		return x.err
+	}
+	if x == (fault{}) {
+		return do()
+	}
+	done := make(chan error, 1)
+	go func() {
+		time.Sleep(x.request)
+		if x.lost {
+			return
+		}
+		err := do()
+		time.Sleep(x.answer)
+		if !x.unheard {
+			done <- err
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type faultySpace struct {
+	fallback.Namespace
+	f *faulty
+}
+
+// through makes a call whose answer is of type T. ctx limits the wait, not the request.
+func through[T any](n *faultySpace, ctx context.Context, op string, do func(ctx context.Context) (T, error)) (v T, err error) {
+	var answer T
+	if err := n.f.call(ctx, op, func() (err error) { answer, err = do(context.WithoutCancel(ctx)); return err }); err != nil {
+		return v, err
+	}
+	return answer, nil
+}
+
+func (n *faultySpace) Open(ctx context.Context, id string, ttl time.Duration, addr string) (fallback.Renewal, error) {
+	return through(n, ctx, "open", func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Open(ctx, id, ttl, addr) })
+}
+
+func (n *faultySpace) Renew(ctx context.Context, id string, ttl time.Duration) (fallback.Renewal, error) {
+	return through(n, ctx, "renew", func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Renew(ctx, id, ttl) })
+}
+
+func (n *faultySpace) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
+	return through(n, ctx, "dead", func(ctx context.Context) (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id) })
+}
+
+func (n *faultySpace) CloseSession(ctx context.Context, id string) error {
+	return n.f.call(ctx, "close", func() error { return n.Namespace.CloseSession(context.WithoutCancel(ctx), id) })
+}
+
+func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
+	return through(n, ctx, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
+}
+
+func (n *faultySpace) Unlock(ctx context.Context, r []fallback.Release) error {
+	return n.f.call(ctx, "unlock", func() error { return n.Namespace.Unlock(context.WithoutCancel(ctx), r) })
+}
+
+func (n *faultySpace) Verify(ctx context.Context, r []fallback.Read) ([]fallback.State, error) {
+	return through(n, ctx, "verify", func(ctx context.Context) ([]fallback.State, error) { return n.Namespace.Verify(ctx, r) })
+}
+
+func (n *faultySpace) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
+	return through(n, ctx, "reclaim", func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
+}
+
+func (n *faultySpace) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
+	return n.Namespace.Listen(ctx, session, func(m fallback.Message) {
+		if n.f.fault("message") == (fault{}) {
+			handle(m)
+		}
+	})
+}
