@@ -103,11 +103,11 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	return n, nil
 }
 
-func (sp *memorySpace) format(m Moment, grace int64) {
-	for i := range sp.parts {
-		sp.parts[i].Format(m, grace)
+func (s *memorySpace) format(m Moment, grace int64) {
+	for i := range s.parts {
+		s.parts[i].Format(m, grace)
 	}
-	sp.sessions.Mark(m, sp.settings.mark(true), grace)
+	s.sessions.Mark(m, s.settings.mark(true), grace)
 }
 
 func (a *Memory) moment(s Settings) Moment {

@@ -41,7 +41,7 @@ func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error)
 		s, err := c.Info(ctx, section).Result()
 		if err != nil {
 			// NOPERM, or an embedded server that has no such section: it works, but its failover is not noticed.
-			if _, answered := errors.AsType[redis.Error](err); answered && !authFailed(err) {
+			if e, answered := errors.AsType[redis.Error](err); answered && forGood(e.Error()) {
 				return false, nil
 			}
 			return false, err
@@ -83,8 +83,11 @@ func atLeast(version string, major, minor int) bool {
 	return n[0] > major || n[0] == major && n[1] >= minor
 }
 
-func authFailed(err error) bool {
-	return strings.HasPrefix(err.Error(), "NOAUTH") || strings.HasPrefix(err.Error(), "WRONGPASS")
+// forGood tells whether an answer to INFO says that it will never be told. A server that is busy or loads its data, or a
+// password that is wrong, must not decide whether a namespace is guarded.
+func forGood(text string) bool {
+	return strings.HasPrefix(text, "NOPERM") ||
+		strings.HasPrefix(text, "ERR ") && !strings.Contains(text, "max number of clients")
 }
 
 // refusals are answers of a server that trying again does not change, by what is in their text, with the setting to
@@ -94,6 +97,8 @@ var refusals = []struct{ text, setting string }{
 	{"WRONGPASS", "user name or password is wrong"},
 	{"invalid password", "user name or password is wrong"},
 	{"NOPERM", "the user's ACL lacks a permission"},
+	{"The user executing the script can't", "the user's ACL lacks a permission"}, // 6.2 and 7.0, in a script
+	{"ACL failure in script", "the user's ACL lacks a permission"},               // 7.2 and later
 	{"OOM command not allowed", "the server has reached maxmemory"},
 	{"MISCONF", "the server stopped accepting writes (stop-writes-on-bgsave-error)"},
 	{"unknown command", "the server lacks a command"},

@@ -11,10 +11,8 @@ import (
 
 // Listen subscribes to the session's channel: one subscription for all keys.
 func (n *redisSpace) Listen(ctx context.Context, session string, handle func(Message)) (func(), error) {
-	// The subscription lives until stop, not as long as ctx.
-	ps := n.client.Subscribe(context.WithoutCancel(ctx), n.channels()+session)
-	if _, err := receive(ctx, ps); err != nil {
-		_ = ps.Close()
+	ps, err := n.subscribe(ctx, n.channels()+session)
+	if err != nil {
 		return nil, refused(err)
 	}
 	done := make(chan struct{})
@@ -38,15 +36,37 @@ func (n *redisSpace) Listen(ctx context.Context, session string, handle func(Mes
 	}), nil
 }
 
-// receive waits for the confirmation of the subscription, until ctx ends at most.
-func receive(ctx context.Context, ps *redis.PubSub) (any, error) {
-	stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
-	defer stop()
-	v, err := ps.Receive(ctx)
-	if ctx.Err() != nil {
+// subscribe waits for the confirmation of the subscription, until ctx ends at most. The client may go on dialling
+// after that; Close waits for it.
+func (n *redisSpace) subscribe(ctx context.Context, channel string) (*redis.PubSub, error) {
+	type result struct {
+		ps  *redis.PubSub
+		err error
+	}
+	ch := make(chan result) // without a buffer: whoever is not there any more has not got it
+	n.calls.Go(func() {
+		// The subscription lives until stop, not as long as ctx.
+		ps := n.client.Subscribe(context.WithoutCancel(ctx), channel)
+		stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
+		_, err := ps.Receive(ctx)
+		if !stop() { // closed, or about to be, even if the confirmation came
+			err = ctx.Err()
+		}
+		if err != nil {
+			_ = ps.Close()
+		}
+		select {
+		case ch <- result{ps, err}:
+		case <-ctx.Done():
+			_ = ps.Close()
+		}
+	})
+	select {
+	case r := <-ch:
+		return r.ps, r.err
+	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return v, err
 }
 
 // parseMessage reads what the scripts publish. Anybody may publish on a channel, so anything may come.

@@ -98,7 +98,7 @@ func TestTheQuantum(t *testing.T) {
 			q, _ := queue(10)
 			turns, what := 0, Keep
 			for w := q.Take(1, 100, x.contended, t0); w != nil; {
-				if x.recallAt != 0 && at(time.Duration(turns)*ms) == at(x.recallAt) {
+				if x.recallAt != 0 && time.Duration(turns)*ms == x.recallAt {
 					if got := q.Recall(at(x.recallAt)); got != Keep {
 						t.Errorf("Recall during a turn: %v", got)
 					}

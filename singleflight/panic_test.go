@@ -75,7 +75,7 @@ func TestPanicAndGoexitPassThrough(t *testing.T) {
 			}
 		}},
 		{name: "error", fn: func() { panic(errPanic) }, want: "panicked", check: is(errPanic)},
-		{name: "runtime error", fn: func() { var m map[int]int; m[0] = 0 }, want: "panicked", check: func(t *testing.T, e *singleflight.PanicError) {
+		{name: "runtime error", fn: func() { var s []int; s[0] = 0 }, want: "panicked", check: func(t *testing.T, e *singleflight.PanicError) {
 			if _, ok := errors.AsType[runtime.Error](e); !ok {
 				t.Errorf("%#v is no runtime.Error", e.Value)
 			}

@@ -87,7 +87,6 @@ func TestMembersShareOneExecution(t *testing.T) {
 		wantLen(t, &g, 1)
 		wg.Wait()
 		wantLen(t, &g, 0)
-
 	})
 }
 

@@ -39,7 +39,7 @@ func (s *setnx) Lock(ctx context.Context, key string) (hold, error) {
 		err := s.client.Do(ctx, "SET", key, token, "NX", "PX", setnxTTL.Milliseconds()).Err()
 		if ctx.Err() != nil {
 			// The answer may be lost, the lock may be ours: give it back on a context that lives.
-			s.release(context.WithoutCancel(ctx), key, token) // if it fails, the ttl does it
+			_ = s.release(context.WithoutCancel(ctx), key, token) // if it fails, the ttl does it
 			return nil, ctx.Err()
 		}
 		if err == nil {

@@ -96,7 +96,7 @@ func workerMain(text string) int {
 		if _, err := in.ReadString('\n'); err == nil {
 			close(started)
 		}
-		io.Copy(io.Discard, in)
+		_, _ = io.Copy(io.Discard, in)
 		stop(errStopped)
 		// If the parent was killed, the servers are gone with it, and unlocking there takes its time.
 		time.Sleep(closeTime)
@@ -162,7 +162,7 @@ func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) 
 		select {
 		case <-ticker.C:
 			// If the parent cannot be told, it is gone, and the end of stdin ends the sale.
-			messages.Encode(message{Sold: s.sold.Load()})
+			_ = messages.Encode(message{Sold: s.sold.Load()})
 		case t := <-done:
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

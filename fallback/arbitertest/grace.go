@@ -19,7 +19,7 @@ var graceTests = []graceTest{
 	{"a listener hears of a gap, and again of what comes after it", time.Hour, gap},
 	{"Grace ends, with a new epoch for what nobody owns", 500 * time.Millisecond, graceEnds},
 	{"after Grace the dead are dead", 500 * time.Millisecond, deadAfterGrace},
-	{"tokens rise over the loss of all data", 3 * time.Second, tokensRiseOverLoss},
+	{"tokens rise over the loss of all data", 2 * time.Second, tokensRiseOverLoss},
 	{"every server has another name", time.Hour, serverNames},
 }
 
@@ -247,7 +247,7 @@ func graceEnds(s *space, server Server) {
 	server.Save()
 	server.Crash()
 	eventually(s, "Grace ends", func() bool {
-		return s.load().Grace == 0 && must(s.Load(s.ctx, 1))(s).Grace == 0
+		return s.load().Grace+must(s.Load(s.ctx, 1))(s).Grace == 0
 	})
 	r := s.load()
 	want(s, "owner", r.Owner, "")
@@ -278,18 +278,15 @@ func deadAfterGrace(s *space, server Server) {
 func tokensRiseOverLoss(s *space, server Server) {
 	s.open("alice", time.Hour)
 	last := s.take(id("alice", 1), "k").Token
-	for range 2 {
-		server.Crash()
-		s.renew("alice", time.Hour)
-		var a fallback.LockAnswer
-		eventually(s, "Grace ends", func() bool {
-			a = s.try(id("bob", 1), "k")
-			return a.Verdict == fallback.Granted
-		})
-		if a.Token <= last {
-			s.t.Errorf("token %v after %v", a.Token, last)
-		}
-		last = a.Token
+	server.Crash()
+	s.renew("alice", time.Hour)
+	var a fallback.LockAnswer
+	eventually(s, "Grace ends", func() bool {
+		a = s.try(id("bob", 1), "k")
+		return a.Verdict == fallback.Granted
+	})
+	if a.Token <= last {
+		s.t.Errorf("token %v after %v", a.Token, last)
 	}
 }
 

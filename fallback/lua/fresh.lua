@@ -14,5 +14,7 @@ local function fresh(mode)
   if before and string.find(before, '[^0]') then
     return q
   end
-  return math.max(0, q - 1000 * tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')))
+  -- The age is a difference of two times without their fractions, so up to a second too much.
+  local age = 1000 * tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)'))
+  return math.max(0, math.min(q, q + 1000 - age))
 end

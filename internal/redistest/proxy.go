@@ -9,13 +9,13 @@ import (
 )
 
 // A Proxy stands between clients and a server and can lose a reply: the request is executed, its client never hears of
-// it, and the connection breaks.
+// it, and the connection breaks. It can break all connections, and be pointed at another server.
 type Proxy struct {
 	Addr string
 	Lost atomic.Int64 // replies lost so far
-	to   string
 
 	mu    sync.Mutex // protects what follows
+	to    string     // empty: nowhere
 	lose  []byte     // part of a request, in lower case; nil: lose nothing
 	conns map[net.Conn]bool
 	ended bool
@@ -58,6 +58,14 @@ func (p *Proxy) Lose(text string) {
 	p.lose = bytes.ToLower([]byte(text))
 }
 
+// Point breaks all connections and sends those that are made from now on to another address, or nowhere if it is empty.
+func (p *Proxy) Point(to string) {
+	p.mu.Lock()
+	p.to = to
+	p.mu.Unlock()
+	p.Break()
+}
+
 // Break closes all connections.
 func (p *Proxy) Break() {
 	p.mu.Lock()
@@ -68,14 +76,17 @@ func (p *Proxy) Break() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.to)
+	p.mu.Lock()
+	to := p.to
+	p.mu.Unlock()
+	server, err := net.Dial("tcp", to)
 	if err != nil {
 		_ = client.Close()
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended {
+	if p.ended || p.to != to {
 		_, _ = client.Close(), server.Close()
 		return
 	}

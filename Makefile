@@ -1,0 +1,32 @@
+# The modules of this repository.
+MODULES := . bench examples/inventory
+LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: test lint short bench fuzz redis
+
+# Everything that a change has to pass, with a real redis-server.
+test: redis lint
+	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	@for m in $(MODULES); do (cd $$m && go vet ./... && go test -race -timeout 10m ./...) || exit 1; done
+
+# What does not take long.
+short:
+	go test -race -short ./...
+
+lint:
+	@for m in $(MODULES); do (cd $$m && GOWORK=off $(LINT) run ./...) || exit 1; done
+
+bench: redis
+	go run ./bench
+
+fuzz: redis
+	go test -run '^$$' -fuzz FuzzDifferential -fuzztime 5m ./fallback
+
+# A redis-server, from the distribution where that is possible.
+redis:
+	@command -v redis-server >/dev/null || { \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    apt-get update -qq && apt-get install -y -qq redis-server >/dev/null; \
+	  else \
+	    echo "redis-server is missing. Install it (apt install redis-server, brew install redis) and try again." >&2; exit 1; \
+	  fi; }
