@@ -119,6 +119,7 @@ func (c *Coordinator) openSession() (*session, error) {
 	}
 	s.server, s.stopListening = r.Server, stop
 	s.extend(until)
+	c.sessions.set(s)
 	c.stats.sessions.Add(1)
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.id})
@@ -155,7 +156,6 @@ func (c *Coordinator) keepSessions(s *session) {
 			warned = false
 		}
 		c.opts.Logger.Debug("holdfast: session begins", "session", s.id)
-		c.sessions.set(s)
 		if c.maintain(s) == nil {
 			return // stopped: Close takes it from here
 		}

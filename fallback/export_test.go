@@ -8,6 +8,7 @@ var (
 	ParseInfo    = parseInfo
 	ParseMessage = parseMessage
 	DecodeRow    = decodeRow
+	Refused      = refused
 )
 
 // EpochZero is what epochs count seconds from.

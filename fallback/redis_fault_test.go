@@ -207,7 +207,7 @@ func TestCallEndsWithItsContextAndCloseWaitsForIt(t *testing.T) {
 				if err == nil || !direct && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s: got %v, want context.DeadlineExceeded", what, err)
 				}
-				if late := time.Since(begin); late > time.Second { // the client's timeouts are 3 and 5 s
+				if late := time.Since(begin); late > 2500*time.Millisecond { // the client's timeouts are 3 and 5 s
 					t.Errorf("%s: ended after %v, its context after 30ms", what, late)
 				}
 				cancel()
@@ -474,7 +474,7 @@ func TestListenEndsWithItsContextOrIsInForce(t *testing.T) {
 	for i := range 300 {
 		// The context ends somewhere in Listen, or not.
 		ctx, cancel := context.WithCancel(t.Context())
-		timer := time.AfterFunc(time.Duration(i)*2*time.Microsecond, cancel)
+		timer := time.AfterFunc(time.Duration(i)*4*time.Microsecond, cancel)
 		messages := make(chan fallback.Message, 10)
 		stop, err := n.Listen(ctx, "alice", func(m fallback.Message) { messages <- m })
 		timer.Stop()

@@ -1,4 +1,6 @@
--- The rules of a record: Partition.enter, Partition.advance, and its writing.
+-- The rules of a record: what time it is, Partition.enter, Partition.advance, and its writing.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local dirty = false
 
 -- The record as text. Lua would write large numbers with an exponent.

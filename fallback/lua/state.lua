@@ -1,11 +1,9 @@
--- What every operation on a partition begins with: who I am, what time it is, what the record says.
+-- What every operation on a partition begins with: who this server is, and what the record says.
 -- KEYS[1] the partition's hash. ARGV[1] '1' if the server's identity can be read, ARGV[2] Q in ms, ARGV[3] the key, for
 -- an operation on one.
 -- Fields: i identity of the server that wrote this, m the record, and for each row 'r:' .. key: session, request, epoch
 -- and seq of the token, with blanks between.
 local rec = KEYS[1]
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local server = '-'
 if ARGV[1] == '1' then
   -- Both are 40 digits. A plain search is much faster than a pattern.

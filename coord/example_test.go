@@ -1,0 +1,123 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// One coordinator per process, for as long as it runs.
+func ExampleNew() {
+	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	c, err := coord.New(fallback.NewRedis(client, nil), &coord.Options{Namespace: "shop"})
+	if err != nil {
+		log.Fatal(err) // says which setting is wrong
+	}
+	defer c.Close(context.Background()) // waits for the locks in use, gives everything back
+}
+
+// newCoordinator is the examples' coordinator: without a server.
+func newCoordinator() *coord.Coordinator {
+	c, err := coord.New(fallback.NewMemory(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c
+}
+
+func ExampleCoordinator_Do() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := c.Do(ctx, "order/42", func(ctx context.Context, l coord.Lock) error {
+		// ctx ends if the lock is lost. l.Fence() goes into the UPDATE.
+		fmt.Println("locked", l.Key())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// locked order/42
+	// <nil>
+}
+
+func ExampleCoordinator_Lock() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	l, err := c.Lock(context.Background(), "sku/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Unlock()
+	// UPDATE stock SET units = $1, fence = $2 WHERE sku = $3 AND fence < $2
+	fmt.Println(l.Fence() > 0, l.Context().Err())
+	// Output: true <nil>
+}
+
+func ExampleCoordinator_TryLock() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	l, _ := c.TryLock(context.Background(), "report/daily")
+	_, err := c.TryLock(context.Background(), "report/daily")
+	fmt.Println(errors.Is(err, coord.ErrLocked))
+	fmt.Println(l.Unlock(), l.Unlock())
+	// Output:
+	// true
+	// <nil> coord: already unlocked
+}
+
+// A lock that is lost ends its context, with the reason as the cause.
+func ExampleLock_Context() {
+	c := newCoordinator()
+	l, err := c.Lock(context.Background(), "account/3")
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := l.Context()
+
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Close(now) // without waiting for the lock
+
+	<-ctx.Done()
+	loss, _ := errors.AsType[*coord.LossError](context.Cause(ctx))
+	fmt.Println(loss.Cause)
+	fmt.Println(errors.Is(l.Unlock(), coord.ErrLost))
+	// Output:
+	// coordinator closed
+	// true
+}
+
+func ExampleCoordinator_Stats() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+	for range 3 {
+		_ = c.Do(context.Background(), "k", func(context.Context, coord.Lock) error { return nil })
+	}
+	s := c.Stats()
+	fmt.Println(s.Granted[coord.PathArbiter], s.Granted[coord.PathTurn], s.Calls[coord.OpLock])
+	// Output: 1 2 1
+}
+
+func ExampleTrace() {
+	c, err := coord.New(fallback.NewMemory(), &coord.Options{Trace: &coord.Trace{
+		Granted: func(g coord.GrantInfo) { fmt.Println("granted", g.Key, "by", g.Path) },
+		Lost:    func(l coord.LossError) { fmt.Println("lost", l.Key, "because", l.Cause) },
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	_ = c.Do(context.Background(), "k", func(context.Context, coord.Lock) error { return nil })
+	// Output: granted k by arbiter
+}
