@@ -1,14 +1,176 @@
+// Bench proves on a real redis-server what Holdfast says about its speed.
+//
+//	go run ./bench                              # about two minutes
+//	go run ./bench -only hot,cold,held -quick   # less than 20 s
+//	go run ./bench -redis localhost:6379 -report
+//
+// It starts a redis-server of its own unless it is given one, measures both sides of each comparison in the same run and by
+// turns, and prints a table for each of three subjects, and below it what must hold:
+//
+//   - hot: many goroutines of several processes want one key (hot.go)
+//   - cold: one caller locks keys that nobody else wants (cold.go)
+//   - held: one process holds very many locks (held.go)
+//
+// The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
+//
+// Exit status: 0 if everything holds (or with -report), 1 if something does not or the measurement failed, 2 for a bad
+// command line.
 package main
 
 import (
-	_ "github.com/bsm/redislock"
-	_ "github.com/go-redsync/redsync/v4"
-	_ "github.com/go-redsync/redsync/v4/redis/goredis/v9"
-	_ "github.com/holdfast-go/holdfast/coord"
-	_ "github.com/holdfast-go/holdfast/fallback"
-	_ "github.com/redis/go-redis/v9"
-	_ "golang.org/x/sys/unix"
-	_ "go.uber.org/goleak"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
 )
 
-func main() {}
+func main() {
+	// A worker is this same program, told by its environment what to do (see worker.go).
+	if text := os.Getenv(orderEnv); text != "" {
+		os.Exit(workerMain(text))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// config is a checked command line.
+type config struct {
+	redis   string // address of a server; empty: one of our own
+	only    []string
+	report  bool // print, but do not fail
+	pin     bool
+	profile string // directory for CPU profiles; empty: none
+	sizes   sizes
+}
+
+// sizes say how much is measured.
+type sizes struct {
+	hot  hotSizes
+	cold coldSizes
+	held heldSizes
+}
+
+// subject is one of the three measurements.
+type subject struct {
+	name    string
+	measure func(context.Context, *bench) (result, error)
+}
+
+var subjects = []subject{{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld}}
+
+func names() string {
+	var all []string
+	for _, s := range subjects {
+		all = append(all, s.name)
+	}
+	return strings.Join(all, ",")
+}
+
+// parseFlags returns flag.ErrHelp after it printed the usage to usage.
+func parseFlags(args []string, usage io.Writer) (config, error) {
+	var cfg config
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // the caller prints the error, once
+	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: start one")
+	only := flags.String("only", names(), "comma-separated `subjects` to measure")
+	quick := flags.Bool("quick", false, "measure less, in less than 20 s")
+	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
+	flags.BoolVar(&cfg.pin, "pin", true, "for cold, pin the server and the caller to a core each")
+	flags.StringVar(&cfg.profile, "profile", "", "write CPU profiles of the workers to this `directory`")
+	flags.Usage = func() {}
+
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(usage, "usage: bench [flags]")
+			flags.SetOutput(usage)
+			flags.PrintDefaults()
+		}
+		return config{}, err
+	}
+	if flags.NArg() > 0 {
+		return config{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if cfg.redis != "" {
+		if _, port, err := net.SplitHostPort(cfg.redis); err != nil || port == "" {
+			return config{}, fmt.Errorf("-redis %q: want host:port", cfg.redis)
+		}
+	}
+	cfg.sizes = fullSizes
+	if *quick {
+		cfg.sizes = quickSizes
+	}
+	cfg.only = strings.Split(*only, ",")
+	for i, name := range cfg.only {
+		if !slices.ContainsFunc(subjects, func(s subject) bool { return s.name == name }) {
+			return config{}, fmt.Errorf("-only: no subject %q, only %s", name, names())
+		}
+		if slices.Contains(cfg.only[:i], name) {
+			return config{}, fmt.Errorf("-only: %s is there twice", name)
+		}
+	}
+	return cfg, nil
+}
+
+// run is the parent process. It returns the exit status. Its workers write to stderr as well, so stderr must allow
+// concurrent writes.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cfg, err := parseFlags(args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "bench: %v (bench -h lists the flags)\n", err)
+		return 2
+	}
+	return measure(ctx, cfg, stdout, stderr)
+}
+
+// measure measures the subjects in their order, whatever that of -only. It returns the exit status.
+func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
+	b, err := newBench(ctx, cfg, stdout, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
+		return 1
+	}
+	var broken []string
+	var errs []error
+	for _, s := range subjects {
+		if !slices.Contains(cfg.only, s.name) {
+			continue
+		}
+		r, err := s.measure(ctx, b)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+			break
+		}
+		r.write(stdout)
+		for _, c := range r.claims {
+			if !c.holds() {
+				broken = append(broken, s.name+": "+c.text)
+			}
+		}
+	}
+	errs = append(errs, b.close(context.WithoutCancel(ctx)))
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
+		return 1
+	}
+	if len(broken) == 0 {
+		fmt.Fprintln(stdout, "\nEverything holds.")
+		return 0
+	}
+	fmt.Fprintf(stdout, "\nDoes not hold:\n  %s\n", strings.Join(broken, "\n  "))
+	if cfg.report {
+		return 0
+	}
+	return 1
+}

@@ -36,10 +36,10 @@ func upper(b int) time.Duration {
 }
 
 // Count returns the number of durations.
-func (h *Histogram) Count() uint64 { return h.total }
+func (h Histogram) Count() uint64 { return h.total }
 
 // Mean returns the mean, 0 if there is none.
-func (h *Histogram) Mean() time.Duration {
+func (h Histogram) Mean() time.Duration {
 	if h.total == 0 {
 		return 0
 	}
@@ -47,7 +47,7 @@ func (h *Histogram) Mean() time.Duration {
 }
 
 // Quantile returns an upper bound of the q-quantile, for q from 0 to 1; 0 if there is no duration.
-func (h *Histogram) Quantile(q float64) time.Duration {
+func (h Histogram) Quantile(q float64) time.Duration {
 	rank := uint64(q * float64(h.total))
 	var seen uint64
 	for b, n := range h.counts {

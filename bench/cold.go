@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+)
+
+// coldSizes: calls are made in batches. Between two batches everything is given back.
+type coldSizes struct {
+	blocks int // each has a ratio of its own: the spread
+	calls  int // per block and kind
+}
+
+// coldBatch is how long keys are locked and unlocked in a row: less than they linger (5 ms), so that no release runs
+// while something is measured.
+const coldBatch = 4 * time.Millisecond
+
+// coldRatio is what Lock may take, in times of a bare SET NX PX.
+const coldRatio = 1.3
+
+// measureCold compares Lock with a bare SET, call by call in one process.
+func measureCold(ctx context.Context, b *bench) (_ result, err error) {
+	w, pinned, undo, err := b.startPinned(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, undo()) }()
+	a, err := w.do(task{Cold: &coldTask{Blocks: b.sizes.cold.blocks, Calls: b.sizes.cold.calls}})
+	if err := errors.Join(err, w.stop()); err != nil {
+		return result{}, err
+	}
+	return a.Cold.result(pinned), nil
+}
+
+// startPinned starts the worker for cold on a core of its own, if wanted and possible, and says what it pinned.
+func (b *bench) startPinned(ctx context.Context) (w *worker, pinned string, undo func() error, err error) {
+	start := func() error {
+		w, err = b.start(ctx, "cold", order{Process: 1})
+		return err
+	}
+	undo = func() error { return nil }
+	list, why := cores()
+	switch {
+	case !b.pin:
+		pinned = "nothing is pinned (-pin=false)"
+	case why != nil:
+		pinned = fmt.Sprintf("nothing is pinned: %v", why)
+	case len(list) < 2:
+		pinned = "nothing is pinned: there is only one core"
+	}
+	if pinned != "" {
+		err = start()
+		return w, pinned, undo, err
+	}
+	// The first core gets most of the machine's interrupts. The server, which is on every path, gets the other.
+	mine, its := list[0], list[1]
+	pinned = fmt.Sprintf("pinned: the caller (the whole process) to core %d", mine)
+	if b.pid != 0 {
+		if undo, err = pin(b.pid, its); err != nil {
+			return nil, "", nil, err
+		}
+		pinned += fmt.Sprintf(", redis-server (process %d) to core %d", b.pid, its)
+	} else {
+		pinned += "; the server is not ours, so it is not pinned"
+	}
+	if err := onCore(mine, start); err != nil {
+		return nil, "", nil, errors.Join(err, undo())
+	}
+	return w, pinned, undo, nil
+}
+
+func (r *coldResult) result(pinned string) result {
+	medianRatio := ratio(r.Lock.P50, r.Set.P50)
+	row := func(name string, s latency, server time.Duration) []string {
+		on := "-"
+		if server > 0 {
+			on = micros(float64(server))
+		}
+		return []string{name, micros(s.P50), micros(s.P99), number(ratio(s.P50, r.Set.P50)), number(ratio(s.P99, r.Set.P99)), on}
+	}
+	perLock := ratio(float64(r.LockCalls), float64(r.Lock.N))
+	perUnlock := ratio(float64(r.UnlockCalls), float64(r.Lock.N))
+	return result{
+		title: fmt.Sprintf("COLD: one caller, %s keys that nobody else wants, each used once; PING, SET and Lock by turns, call by call",
+			thousands(int64(r.Lock.N))),
+		table: [][]string{
+			{"microseconds", "p50", "p99", "p50 / SET's", "p99 / SET's", "in the server"},
+			row("PING (the floor)", r.Ping, r.ServerPing),
+			row("SET key value NX PX", r.Set, r.ServerSet),
+			row("Lock", r.Lock, r.ServerLock),
+			row("Unlock", r.Unlock, r.ServerUnlock),
+		},
+		notes: []string{
+			fmt.Sprintf("%s; GOMAXPROCS of the caller is %d", pinned, r.Procs),
+			fmt.Sprintf("ratio of medians in %d blocks of %d calls: %v", len(r.Ratios), r.Lock.N/max(len(r.Ratios), 1), spreadOf(r.Ratios)),
+			"in the server: the mean execution time by its own statistics; Unlock's is that of the release in the background",
+			fmt.Sprintf("commands of Holdfast: %s in %s round trips; %s to lock, %s to unlock, %s to renew and verify",
+				thousands(r.Commands), thousands(r.Trips), thousands(r.LockCalls), thousands(r.UnlockCalls), thousands(r.OtherCalls)),
+			fmt.Sprintf("sent while Lock ran: %s, its own included; while Unlock ran: %s (a renewal or a release in the background)",
+				thousands(r.Waited), thousands(r.InUnlock)),
+		},
+		claims: []claim{
+			atMost(coldRatio, medianRatio, "median Lock, times the median SET NX PX"),
+			atMost(1, perLock, "commands per Lock, which waits for them"),
+			atMost(1, perUnlock, "commands per Unlock, in the background"),
+			// What is under way when the counting begins or ends is counted as sent, but not yet as done, or the other way.
+			atMost(2, math.Abs(float64(r.Unaccounted)), "commands for anything but lock, unlock, renew, verify"),
+			atMost(1, ratio(r.Unlock.P50, r.Ping.P50), "median Unlock, times the median PING: nobody waits"),
+			atMost(0, float64(r.Failed), "calls that failed"),
+		},
+	}
+}
+
+// machine says what this runs on.
+func machine() string {
+	return fmt.Sprintf("%s, %d cores, %s", runtime.Version(), runtime.NumCPU(), runtime.GOOS+"/"+runtime.GOARCH)
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// coldTask tells a worker to compare Lock with SET.
+type coldTask struct {
+	Blocks int `json:"blocks"`
+	Calls  int `json:"calls"` // per block
+}
+
+// latency sums up a sample of durations, in nanoseconds.
+type latency struct {
+	N        int
+	P50, P99 float64
+}
+
+func latencyOf(sample []time.Duration) latency {
+	return latency{len(sample), quantile(sample, 0.5), quantile(sample, 0.99)}
+}
+
+// coldResult is what the worker found.
+type coldResult struct {
+	Ping, Set, Lock, Unlock latency
+	Ratios                  []float64 // of the medians, by block
+	Procs                   int
+
+	LockCalls, UnlockCalls, OtherCalls int64 // of the arbiter, by Stats; Other: renew and verify
+	Commands, Trips                    int64 // of Holdfast's client
+	Unaccounted                        int64
+	Waited                             int64 // commands sent while Lock ran
+	InUnlock                           int64 // commands sent while Unlock ran
+	Failed                             int64
+
+	// Mean execution time in the server.
+	ServerPing, ServerSet, ServerLock, ServerUnlock time.Duration
+}
+
+// coldRun is the two sides of the comparison, in one process and with the same settings of the client library.
+type coldRun struct {
+	c      *coord.Coordinator
+	theirs *redis.Client // for Holdfast
+	count  *counter
+	bare   *redis.Client
+	prefix string
+	keys   int
+
+	ping, set, lock, unlock []time.Duration
+	waited, inUnlock        int64
+}
+
+// perms are the orders of the three calls. Each follows each other one equally often.
+var perms = [][3]int{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}
+
+func runCold(ctx context.Context, o order, t coldTask) (_ *coldResult, err error) {
+	r := coldRun{prefix: o.Namespace}
+	r.theirs, r.count = newClient(o.Redis, 0)
+	defer func() { err = errors.Join(err, r.theirs.Close()) }()
+	r.bare, _ = newClient(o.Redis, 0)
+	defer func() { err = errors.Join(err, r.bare.Close()) }()
+	if r.c, err = newCoordinator(r.theirs, &coord.Options{Namespace: o.Namespace}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		err = errors.Join(err, r.c.Close(ctx))
+	}()
+
+	for range 10 { // connections, scripts, pools
+		if err := r.batch(ctx, 16); err != nil {
+			return nil, err
+		}
+	}
+	r.ping, r.set, r.lock, r.unlock, r.waited, r.inUnlock = nil, nil, nil, nil, 0, 0
+	res := coldResult{Procs: runtime.GOMAXPROCS(0)}
+	before, commands, trips := r.c.Stats(), r.count.commands.Load(), r.count.trips.Load()
+	for range t.Blocks {
+		first := len(r.lock)
+		for left := t.Calls; left > 0; left = t.Calls - (len(r.lock) - first) {
+			if err := r.batch(ctx, left); err != nil {
+				return nil, err
+			}
+		}
+		res.Ratios = append(res.Ratios, ratio(median(r.lock[first:]), median(r.set[first:])))
+	}
+	after := r.c.Stats()
+	res.Commands, res.Trips = r.count.commands.Load()-commands, r.count.trips.Load()-trips
+	for op, n := range after.Calls {
+		switch n := int64(n - before.Calls[op]); op {
+		case coord.OpLock:
+			res.LockCalls = n
+		case coord.OpUnlock:
+			res.UnlockCalls = n
+		case coord.OpRenew, coord.OpVerify:
+			res.OtherCalls += n
+		}
+	}
+	for _, n := range after.Failed {
+		res.Failed += int64(n)
+	}
+	// A renewal may be under way at either end: sent, but not counted as done.
+	res.Unaccounted = res.Commands - res.LockCalls - res.UnlockCalls - res.OtherCalls
+	res.Waited, res.InUnlock = r.waited, r.inUnlock
+	res.Ping, res.Set = latencyOf(r.ping), latencyOf(r.set)
+	res.Lock, res.Unlock = latencyOf(r.lock), latencyOf(r.unlock)
+	return &res, r.inServer(ctx, &res)
+}
+
+// batch makes at most n measured calls of each kind, and then waits until all locks have been given back.
+func (r *coldRun) batch(ctx context.Context, n int) error {
+	for range 3 { // after the pause
+		if err := r.bare.Ping(ctx).Err(); err != nil {
+			return err
+		}
+	}
+	begin := time.Now()
+	for i := 0; i < n && time.Since(begin) < coldBatch; i++ {
+		for _, what := range perms[len(r.lock)%len(perms)] {
+			if err := r.call(ctx, what); err != nil {
+				return err
+			}
+		}
+	}
+	return r.settled(ctx)
+}
+
+// call makes one measured call.
+func (r *coldRun) call(ctx context.Context, what int) error {
+	switch what {
+	case 0:
+		begin := time.Now()
+		err := r.bare.Ping(ctx).Err()
+		r.ping = append(r.ping, time.Since(begin))
+		return err
+	case 1:
+		key := r.key("set")
+		begin := time.Now()
+		ok, err := r.bare.SetNX(ctx, key, "value", expiry+time.Millisecond).Result() // not whole seconds, or it would say EX
+		r.set = append(r.set, time.Since(begin))
+		if err == nil && !ok {
+			err = fmt.Errorf("%s was there already", key)
+		}
+		return err
+	}
+	key := r.key("lock")
+	sent := r.count.commands.Load()
+	begin := time.Now()
+	l, err := r.c.Lock(ctx, key)
+	r.lock = append(r.lock, time.Since(begin))
+	locked := r.count.commands.Load()
+	r.waited += locked - sent
+	if err != nil {
+		return err
+	}
+	begin = time.Now()
+	err = l.Unlock()
+	r.unlock = append(r.unlock, time.Since(begin))
+	r.inUnlock += r.count.commands.Load() - locked
+	return err
+}
+
+func (r *coldRun) key(kind string) string {
+	r.keys++
+	return fmt.Sprintf("%s:%s:%08d", r.prefix, kind, r.keys)
+}
+
+// settled waits until every lock has been given back.
+func (r *coldRun) settled(ctx context.Context) error {
+	for ctx.Err() == nil {
+		s := r.c.Stats()
+		if s.Locked == 0 && s.Kept == 0 && s.Calls[coord.OpUnlock] == s.Calls[coord.OpLock] {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+// inServer finds out how long the server executes each command. Locks are taken here without being given back at once,
+// so that the statistics of EVALSHA are about one script at a time.
+func (r *coldRun) inServer(ctx context.Context, res *coldResult) error {
+	const calls = 300
+	mean := func(command string, f func() error) (time.Duration, error) {
+		before, err := commandStats(ctx, r.bare, command)
+		if err != nil {
+			return 0, err
+		}
+		if err := f(); err != nil {
+			return 0, err
+		}
+		after, err := commandStats(ctx, r.bare, command)
+		return after.since(before).mean(), err
+	}
+	times := func(what func() error) func() error {
+		return func() error {
+			for range calls {
+				if err := what(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	var locks []coord.Lock
+	for _, m := range []struct {
+		to      *time.Duration
+		command string
+		f       func() error
+	}{
+		{&res.ServerPing, "ping", times(func() error { return r.call(ctx, 0) })},
+		{&res.ServerSet, "set", times(func() error { return r.call(ctx, 1) })},
+		{&res.ServerLock, "evalsha", times(func() error {
+			l, err := r.c.Lock(ctx, r.key("server"))
+			locks = append(locks, l)
+			return err
+		})},
+		{&res.ServerUnlock, "evalsha", func() error {
+			for _, l := range locks {
+				if err := l.Unlock(); err != nil {
+					return err
+				}
+			}
+			return r.settled(ctx)
+		}},
+	} {
+		var err error
+		if *m.to, err = mean(m.command, m.f); err != nil {
+			return err
+		}
+	}
+	return nil
+}

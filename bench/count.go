@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// counter is a go-redis hook that counts what a client asks of the server. A script is one command, whatever it calls
+// inside; of a pipeline each command counts, but the round trip counts once.
+//
+// It counts at the client because the server cannot: its total_commands_processed and its commandstats include what
+// scripts call. What sets up a connection of the pool does not count, and a subscription's commands are not seen. A
+// command that go-redis sends again after a network error would count once; the server's own count of scripts, printed
+// beside ours, would tell.
+type counter struct{ commands, trips atomic.Int64 }
+
+func (c *counter) count(cmds ...redis.Cmder) {
+	n := int64(0)
+	for _, cmd := range cmds {
+		switch cmd.Name() {
+		case "hello", "auth", "select", "client":
+		default:
+			n++
+		}
+	}
+	if n > 0 {
+		c.commands.Add(n)
+		c.trips.Add(1)
+	}
+}
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.count(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.count(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+// newClient returns a client with the library's settings, whose commands are counted. goroutines is how many want a
+// connection at the same time: nobody shall be slow because they wait for one. 0: the library's default.
+func newClient(addr string, goroutines int) (*redis.Client, *counter) {
+	o := &redis.Options{Addr: addr}
+	if goroutines > 0 {
+		o.PoolSize = goroutines + 4 // and some for what a lock does in the background
+	}
+	client, n := redis.NewClient(o), new(counter)
+	client.AddHook(n)
+	return client, n
+}

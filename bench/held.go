@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// heldSizes: locks held by one process, for some renewal periods.
+type heldSizes struct {
+	locks   int
+	periods int
+
+	// For tests; 0: the library's default.
+	partitions int
+	sessionTTL time.Duration
+}
+
+// What must hold of many locks.
+const (
+	heldBytes = 600  // of heap per lock, at most
+	heldLeft  = 0.05 // of that which is still there after all were unlocked, at most
+)
+
+// measureHeld lets one process hold very many locks.
+func measureHeld(ctx context.Context, b *bench) (result, error) {
+	s := b.sizes.held
+	a, err := b.alone(ctx, "held", task{Held: &heldTask{
+		Locks: s.locks, Periods: s.periods, Partitions: s.partitions, SessionTTL: s.sessionTTL,
+	}})
+	if err != nil {
+		return result{}, err
+	}
+	return a.Held.result(), nil
+}
+
+func (r *heldResult) result() result {
+	perLock := float64(r.HeapHeld-r.HeapBefore) / float64(r.Locks)
+	periods := float64(r.Periods)
+	perPeriod := func(n int64) string { return number(float64(n) / periods) }
+	cpu := func(d time.Duration) string { return number(100*d.Seconds()/r.Window.Seconds()) + " %" }
+	return result{
+		title: fmt.Sprintf("HELD: %s locks held by one process, in %s of %s partitions",
+			thousands(int64(r.Locks)), thousands(int64(r.InUse)), thousands(int64(r.Partitions))),
+		table: [][]string{
+			{"", "before", "held", "after Unlock", "after Close"},
+			{"heap, KB", kilobytes(r.HeapBefore), kilobytes(r.HeapHeld), kilobytes(r.HeapAfter), "-"},
+			{"  per lock held, bytes", "-", number(perLock), number(float64(r.HeapAfter-r.HeapBefore) / float64(r.Locks)), "-"},
+			{"rows in Redis", number(float64(r.Before.Rows)), number(float64(r.Held.Rows)), number(float64(r.After.Rows)), number(float64(r.Closed.Rows))},
+			{"partition records of 2 fields", number(float64(r.Before.Bare)), number(float64(r.Held.Bare)), number(float64(r.After.Bare)), number(float64(r.Closed.Bare))},
+			{"other keys, but the session table", number(float64(r.Before.Strays)), number(float64(r.Held.Strays)), number(float64(r.After.Strays)), number(float64(r.Closed.Strays))},
+			{"sessions", number(float64(r.Before.Sessions)), number(float64(r.Held.Sessions)), number(float64(r.After.Sessions)), number(float64(r.Closed.Sessions))},
+		},
+		notes: []string{
+			fmt.Sprintf("In each of %d periods of %v: %s renewals, %s reads, %s other commands, in %s round trips",
+				r.Periods, r.Period, perPeriod(r.Renewals), perPeriod(r.Reads), perPeriod(r.Commands-r.Renewals-r.Reads), perPeriod(r.Trips)),
+			fmt.Sprintf("CPU meanwhile, of one core: %s in the process, %s in redis-server (%s scripts by its own count)",
+				cpu(r.CPU), cpu(r.ServerCPU), number(float64(r.Evals))),
+			fmt.Sprintf("heap: HeapAlloc after a collection, without the key strings; of it %d bytes per lock are the Lock that the caller keeps", r.LockBytes),
+			fmt.Sprintf("locked by %d goroutines in %.1f s, given back in %.1f s", heldGoroutines, r.LockTime.Seconds(), r.UnlockTime.Seconds()),
+		},
+		claims: []claim{
+			atMost(periods, float64(r.Renewals), "renewals in all periods"),
+			atMost(periods*float64(r.InUse), float64(r.Reads), "reads in all periods, one per partition in use"),
+			// What is under way when the counting begins or ends is counted as sent, but not yet as done, or the other way.
+			atMost(2, float64(r.Commands-r.Renewals-r.Reads), "commands for anything else"),
+			atLeast(periods, float64(r.Renewals+1), "renewals + 1: the process was alive"),
+			atMost(heldBytes, perLock, "bytes of heap per lock held"),
+			atMost(heldLeft, float64(r.HeapAfter-r.HeapBefore)/float64(r.HeapHeld-r.HeapBefore), "part of that left after Unlock"),
+			atLeast(float64(r.Locks), float64(r.Held.Rows), "rows while they are held"),
+			atMost(0, float64(r.After.Rows+r.After.Strays), "rows and queues left after Unlock"),
+			atMost(0, float64(r.Partitions-r.After.Bare), "partitions whose record does not have 2 fields"),
+			atMost(0, float64(r.Closed.Rows+r.Closed.Strays+r.Closed.Sessions), "rows, queues and sessions left after Close"),
+			atMost(0, float64(r.Lost), "locks lost"),
+			atMost(0, float64(r.Failed), "calls that failed"),
+		},
+	}
+}
+
+func kilobytes(n int64) string { return thousands(n / 1024) }

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// heldTask tells a worker to hold many locks.
+type heldTask struct {
+	Locks      int           `json:"locks"`
+	Periods    int           `json:"periods"`
+	Partitions int           `json:"partitions"`  // 0: default
+	SessionTTL time.Duration `json:"session_ttl"` // 0: default
+}
+
+// heldResult is what the worker found.
+type heldResult struct {
+	Locks, Partitions, InUse int
+	LockBytes                int
+
+	HeapBefore, HeapHeld, HeapAfter int64
+	Before, Held, After, Closed     content
+
+	Period                 time.Duration // Options.RenewEvery
+	Periods                int
+	Window                 time.Duration // all of them
+	Renewals, Reads        int64
+	Commands, Trips, Evals int64
+	CPU, ServerCPU         time.Duration
+
+	LockTime, UnlockTime time.Duration
+	Lost, Failed         int64
+}
+
+// content is what is in Redis.
+type content struct {
+	Rows     int // fields of the partitions' records that are rows
+	Bare     int // partitions whose record has 2 fields
+	InUse    int // partitions whose record has more
+	Strays   int // keys of the namespace that are neither a record nor the table of sessions
+	Sessions int
+}
+
+// heldGoroutines is how many callers lock and unlock at the same time.
+const heldGoroutines = 64
+
+// heldRun is one process with many locks.
+type heldRun struct {
+	c      *coord.Coordinator
+	admin  *redis.Client
+	prefix string // of the namespace's keys
+	parts  int
+	keys   []string
+	locks  []coord.Lock
+	opened time.Time // the session is renewed every Options.RenewEvery from then on
+}
+
+func runHeld(ctx context.Context, o order, t heldTask) (_ *heldResult, err error) {
+	client, count := newClient(o.Redis, heldGoroutines)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	h := heldRun{prefix: "{" + o.Namespace + ":", parts: t.Partitions}
+	h.admin, _ = newClient(o.Redis, 0)
+	defer func() { err = errors.Join(err, h.admin.Close()) }()
+	if h.parts == 0 {
+		h.parts = 1021 // coord.Options.Partitions
+	}
+	h.opened = time.Now()
+	if h.c, err = newCoordinator(client, &coord.Options{
+		Namespace: o.Namespace, Partitions: t.Partitions, SessionTTL: t.SessionTTL,
+	}); err != nil {
+		return nil, err
+	}
+	closeAll := sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		return h.c.Close(ctx)
+	})
+	defer func() { err = errors.Join(err, closeAll()) }()
+
+	ttl := t.SessionTTL
+	if ttl == 0 {
+		ttl = 10 * time.Second // coord.Options.SessionTTL
+	}
+	r := heldResult{
+		Locks: t.Locks, Partitions: h.parts, LockBytes: int(unsafe.Sizeof(coord.Lock{})),
+		Periods: t.Periods, Period: ttl / 4,
+	}
+	// Connections, scripts and pools are not the locks'. Twice, so that every connection is used for both.
+	for range 2 {
+		if err := h.hold(ctx, "warm", min(t.Locks, 4*heldGoroutines)); err != nil {
+			return nil, err
+		}
+		if err := h.unlock(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	h.keys = makeKeys("held", t.Locks)
+	if r.Before, err = h.content(ctx); err != nil {
+		return nil, err
+	}
+	r.HeapBefore = heap()
+	begin := time.Now()
+	if err := h.lockAll(ctx); err != nil {
+		return nil, err
+	}
+	r.LockTime = time.Since(begin)
+	if err := h.watch(ctx, &r, count); err != nil {
+		return nil, err
+	}
+	r.HeapHeld = heap()
+	if r.Held, err = h.content(ctx); err != nil {
+		return nil, err
+	}
+	r.InUse = r.Held.InUse
+
+	begin = time.Now()
+	if err := h.unlock(ctx); err != nil {
+		return nil, err
+	}
+	r.UnlockTime = time.Since(begin)
+	if r.After, err = h.content(ctx); err != nil {
+		return nil, err
+	}
+	r.HeapAfter = heap()
+	s := h.c.Stats()
+	for _, n := range s.Lost {
+		r.Lost += int64(n)
+	}
+	for _, n := range s.Failed {
+		r.Failed += int64(n)
+	}
+	runtime.KeepAlive(h.keys) // in all three figures of the heap
+	if err := closeAll(); err != nil {
+		return nil, err
+	}
+	r.Closed, err = h.content(ctx)
+	return &r, err
+}
+
+// makeKeys makes the key strings, which are the caller's.
+func makeKeys(kind string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s:%08d", kind, i)
+	}
+	return keys
+}
+
+// hold makes keys and locks them.
+func (h *heldRun) hold(ctx context.Context, kind string, n int) error {
+	h.keys = makeKeys(kind, n)
+	return h.lockAll(ctx)
+}
+
+func (h *heldRun) lockAll(ctx context.Context) error {
+	h.locks = make([]coord.Lock, len(h.keys))
+	return h.each(func(i int) (err error) {
+		h.locks[i], err = h.c.Lock(ctx, h.keys[i])
+		return err
+	})
+}
+
+// each calls f for all locks, by many goroutines.
+func (h *heldRun) each(f func(i int) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, heldGoroutines)
+	for g := range errs {
+		wg.Go(func() {
+			for i := g; i < len(h.keys) && errs[g] == nil; i += len(errs) {
+				errs[g] = f(i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// unlock unlocks all, forgets them, and waits until they were given back.
+func (h *heldRun) unlock(ctx context.Context) error {
+	if err := h.each(func(i int) error { return h.locks[i].Unlock() }); err != nil {
+		return err
+	}
+	h.locks = nil
+	for ctx.Err() == nil {
+		if s := h.c.Stats(); s.Kept == 0 && s.Calls[coord.OpUnlock] >= s.Calls[coord.OpLock] {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+// watch counts what happens in some renewal periods. It begins well between two renewals, so that there can be no more of
+// them than periods, even if it ends late.
+func (h *heldRun) watch(ctx context.Context, r *heldResult, count *counter) error {
+	if phase := time.Since(h.opened) % r.Period; phase < r.Period/4 || phase > r.Period*3/4 {
+		time.Sleep((r.Period*5/4 - phase) % r.Period)
+	}
+	evals, err := commandStats(ctx, h.admin, "evalsha")
+	if err != nil {
+		return err
+	}
+	server, err := serverCPU(ctx, h.admin)
+	if err != nil {
+		return err
+	}
+	before, commands, trips, cpu := h.c.Stats(), count.commands.Load(), count.trips.Load(), selfCPU()
+	begin := time.Now()
+	select {
+	case <-time.After(time.Duration(r.Periods) * r.Period):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r.Window = time.Since(begin)
+	after := h.c.Stats()
+	r.Commands, r.Trips, r.CPU = count.commands.Load()-commands, count.trips.Load()-trips, selfCPU()-cpu
+	r.Renewals = int64(after.Calls[coord.OpRenew] - before.Calls[coord.OpRenew])
+	r.Reads = int64(after.Calls[coord.OpVerify] - before.Calls[coord.OpVerify])
+	now, err := serverCPU(ctx, h.admin)
+	if err != nil {
+		return err
+	}
+	r.ServerCPU = now - server
+	then, err := commandStats(ctx, h.admin, "evalsha")
+	r.Evals = then.since(evals).calls
+	return err
+}
+
+// content looks at every key of the namespace.
+func (h *heldRun) content(ctx context.Context) (c content, err error) {
+	records := make(map[string]bool)
+	for p := range h.parts {
+		records[fmt.Sprintf("%sp%d}", h.prefix, p)] = true
+	}
+	keys := h.admin.Scan(ctx, 0, h.prefix+"*", 1000).Iterator()
+	seen := make(map[string]bool) // SCAN may tell a key twice
+	for keys.Next(ctx) {
+		if key := keys.Val(); !records[key] && key != h.prefix+"s}" && !seen[key] {
+			seen[key] = true
+			c.Strays++
+		}
+	}
+	if err := keys.Err(); err != nil {
+		return c, err
+	}
+	pipe := h.admin.Pipeline()
+	var fields []*redis.IntCmd
+	for record := range records {
+		fields = append(fields, pipe.HLen(ctx, record))
+	}
+	sessions := pipe.HKeys(ctx, h.prefix+"s}")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return c, err
+	}
+	for _, f := range fields {
+		n := int(f.Val())
+		c.Rows += max(n-2, 0) // besides the identity of the server and the record
+		switch {
+		case n == 2:
+			c.Bare++
+		case n > 2:
+			c.InUse++
+		}
+	}
+	for _, f := range sessions.Val() {
+		if strings.HasPrefix(f, "s:") {
+			c.Sessions++
+		}
+	}
+	return c, nil
+}
+
+// heap is what is reachable: the least of some looks, because the coordinator goes on in the background.
+func heap() int64 {
+	least := int64(-1)
+	for range 5 {
+		time.Sleep(20 * time.Millisecond)
+		runtime.GC()
+		runtime.GC() // what sync.Pools kept through the first
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		if n := int64(m.HeapAlloc); least < 0 || n < least {
+			least = n
+		}
+	}
+	return least
+}
+
+func selfCPU() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// serverCPU is what redis-server has used since it started.
+func serverCPU(ctx context.Context, c *redis.Client) (time.Duration, error) {
+	fields, err := info(ctx, c, "cpu")
+	if err != nil {
+		return 0, err
+	}
+	var user, sys float64
+	_, err = fmt.Sscan(fields["used_cpu_user"]+" "+fields["used_cpu_sys"], &user, &sys)
+	return time.Duration((user + sys) * float64(time.Second)), err
+}

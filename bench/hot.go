@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// hotSizes: processes x goroutines contend for one key, in rounds of each variant by turns.
+type hotSizes struct {
+	processes, goroutines int
+	rounds                int
+	round                 time.Duration
+}
+
+// What must hold of a hot key.
+const (
+	hotRatio    = 20   // times the sections per second of each rival, at least
+	hotCommands = 0.05 // Redis commands per section, at most
+	hotShare    = 0.7  // of an equal share, for every process, at least
+)
+
+// hotTotal is what one variant did in all rounds.
+type hotTotal struct {
+	variant
+	rates     []float64 // sections per second, by round
+	sections  []int64   // by process
+	worst     float64   // smallest share of a process in any round
+	commands  int64
+	evals     int64 // scripts called in the rounds, as the server counts them
+	failed    int64
+	failure   string
+	waits     histogram
+	uncounted int64 // sections that the processes counted and the referee did not
+	referee   *referee
+}
+
+// measureHot lets all processes run all variants, each for a round, in an order that changes.
+func measureHot(ctx context.Context, b *bench) (result, error) {
+	return measureVariants(ctx, b, func(v variant) bool { return !v.hidden })
+}
+
+func measureVariants(ctx context.Context, b *bench, choose func(variant) bool) (_ result, err error) {
+	s := b.sizes.hot
+	file := filepath.Join(b.dir, "referees")
+	referees, unmap, err := openReferees(file, len(variants))
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, unmap()) }()
+	var totals []*hotTotal
+	for i, v := range variants {
+		if choose(v) {
+			totals = append(totals, &hotTotal{variant: v, sections: make([]int64, s.processes), worst: 1, referee: &referees[i]})
+		}
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var ws []*worker
+	defer func() {
+		for _, w := range ws {
+			err = errors.Join(err, w.stop())
+		}
+	}()
+	for i := range s.processes {
+		w, err := b.start(ctx, "hot", order{Process: i + 1, Referees: file})
+		if err != nil {
+			cancel()
+			return result{}, err
+		}
+		ws = append(ws, w)
+	}
+
+	// Round 0 is not counted: connections are made in it, and scripts loaded.
+	for round := range s.rounds + 1 {
+		for i := range totals {
+			t := totals[(i+round)%len(totals)]
+			if err := t.round(ctx, b, ws, round); err != nil {
+				cancel()
+				return result{}, fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+	}
+	return hotResults(s, totals), nil
+}
+
+// round runs the variant once in all workers.
+func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int) error {
+	s := b.sizes.hot
+	ht := hotTask{Variant: t.name, Key: "hot", Goroutines: s.goroutines, Duration: s.round}
+	if !t.fenced {
+		// A key that is left locked by whoever the end of a round surprised must not spoil the next.
+		ht.Key = fmt.Sprintf("hot-%d", round)
+	}
+	if round == 0 {
+		ht.Duration = min(s.round, 200*time.Millisecond)
+		// One after the other, and at leisure: opening may take longer than the start of a round can wait.
+		for _, w := range ws {
+			if _, err := w.do(task{Hot: &hotTask{Variant: t.name, Goroutines: s.goroutines}}); err != nil {
+				return err
+			}
+		}
+	}
+	before, err := commandStats(ctx, b.admin, "evalsha")
+	if err != nil {
+		return err
+	}
+	seen := t.referee.sections.Load()
+	ht.Begin = time.Now().Add(50 * time.Millisecond)
+	answers, err := doAll(ws, task{Hot: &ht})
+	if err != nil {
+		return err
+	}
+	after, err := commandStats(ctx, b.admin, "evalsha")
+	if err != nil {
+		return err
+	}
+	parts := make([]int64, len(ws))
+	for i, a := range answers {
+		parts[i] = a.Hot.Sections
+		t.failed += a.Hot.Failed
+		if t.failure == "" {
+			t.failure = a.Hot.Failure
+		}
+	}
+	all := sum(parts)
+	t.uncounted += all - (t.referee.sections.Load() - seen)
+	if t.referee.inside.Swap(0) != 0 {
+		t.referee.two.Add(1) // somebody went in and never left
+	}
+	if round == 0 {
+		return nil
+	}
+	t.rates = append(t.rates, float64(all)/s.round.Seconds())
+	t.worst = min(t.worst, smallestShare(parts))
+	t.evals += after.since(before).calls
+	for i, a := range answers {
+		t.sections[i] += parts[i]
+		t.commands += a.Hot.Commands
+		t.waits.merge(a.Hot.Waits)
+	}
+	return nil
+}
+
+// hotResults compares the first variant with each of the others, round by round.
+func hotResults(s hotSizes, totals []*hotTotal) result {
+	first := totals[0]
+	r := result{
+		title: fmt.Sprintf("HOT: one key, %d processes x %d goroutines, empty critical section; %d rounds of %v of each, by turns",
+			s.processes, s.goroutines, s.rounds, s.round),
+		table: [][]string{{"", "sections/s", "(min..max)", "ratio", "(min..max)", "commands/section", "smallest share", "(worst round)",
+			"p50 wait ms", "p99", "max", "two holders"}},
+	}
+	var list []variant
+	for _, t := range totals {
+		list = append(list, t.variant)
+		rate := spreadOf(t.rates)
+		times := spreadOf(perRound(first.rates, t.rates))
+		r.table = append(r.table, []string{
+			t.title(), number(rate.median), number(rate.least) + ".." + number(rate.most),
+			number(times.median), number(times.least) + ".." + number(times.most),
+			number(ratio(float64(t.commands), float64(sum(t.sections)))),
+			percent(smallestShare(t.sections)), percent(t.worst),
+			millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.Longest),
+			number(float64(t.two())),
+		})
+	}
+	r.notes = strings.Split(describe(list), "\n")
+	r.notes = append(r.notes,
+		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
+		"commands: sent by the clients in a round and the 30 ms after it, a script being one. Scripts called at the server,",
+		"by its own count, per such command of Holdfast: "+number(ratio(float64(first.evals), float64(first.commands))),
+		"two holders: how often somebody came in while somebody was in, or a section was not counted, by memory that all share")
+
+	for _, t := range totals[1:] {
+		r.claims = append(r.claims, atLeast(hotRatio, median(perRound(first.rates, t.rates)),
+			"sections per second, times those of "+t.name))
+	}
+	r.claims = append(r.claims,
+		atMost(hotCommands, ratio(float64(first.commands), float64(sum(first.sections))), "Redis commands per section"),
+		atLeast(hotShare, smallestShare(first.sections), "smallest process's part of an equal share"))
+	for _, t := range totals {
+		r.claims = append(r.claims, atMost(0, float64(t.two()), t.name+": times that two held the lock"))
+		if t.fenced {
+			r.claims = append(r.claims,
+				atMost(0, float64(t.referee.stale.Load()), t.name+": tokens not above the one before"))
+		}
+		text := t.name + ": calls that failed"
+		if t.failed > 0 {
+			text += " (" + t.failure + ")"
+		}
+		r.claims = append(r.claims, atMost(0, float64(t.failed), text))
+	}
+	return r
+}
+
+func (t *hotTotal) two() int64 { return t.referee.two.Load() + max(t.uncounted, -t.uncounted) }
+
+// perRound divides a by b, round by round.
+func perRound(a, b []float64) []float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = ratio(a[i], b[i])
+	}
+	return ratios
+}
+
+func percent(x float64) string { return number(100*x) + " %" }
+
+func millis(d time.Duration) string { return number(float64(d) / float64(time.Millisecond)) }

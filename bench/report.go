@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// result is what a subject prints: a table, notes, and what must hold.
+type result struct {
+	title  string
+	table  [][]string // the first row is the head
+	notes  []string
+	claims []claim
+}
+
+// claim is one statement that must hold.
+type claim struct {
+	text  string
+	got   float64
+	limit float64
+	least bool // the limit is the least that is allowed, else the most
+}
+
+func atLeast(limit float64, got float64, text string) claim { return claim{text, got, limit, true} }
+func atMost(limit float64, got float64, text string) claim  { return claim{text, got, limit, false} }
+
+// holds is false for NaN: what was not measured does not hold.
+func (c claim) holds() bool {
+	if c.least {
+		return c.got >= c.limit
+	}
+	return c.got <= c.limit
+}
+
+func (r result) write(w io.Writer) {
+	fmt.Fprintf(w, "\n%s\n\n", r.title)
+	align(w, r.table)
+	if len(r.notes) > 0 {
+		fmt.Fprintln(w)
+		for _, note := range r.notes {
+			fmt.Fprintln(w, note)
+		}
+	}
+	fmt.Fprintln(w)
+	table := [][]string{{"must hold", "measured", "limit", ""}}
+	for _, c := range r.claims {
+		bound, verdict := "at most ", "holds"
+		if c.least {
+			bound = "at least "
+		}
+		if !c.holds() {
+			verdict = "DOES NOT HOLD"
+		}
+		table = append(table, []string{c.text, number(c.got), bound + number(c.limit), verdict})
+	}
+	align(w, table)
+}
+
+// align writes a table whose first column is flush left and the others flush right.
+func align(w io.Writer, table [][]string) {
+	widths := make([]int, len(table[0]))
+	for _, row := range table {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range table {
+		var line strings.Builder
+		for i, cell := range row {
+			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == 0 {
+				line.WriteString(cell + space)
+			} else {
+				line.WriteString("  " + space + cell)
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// order is what a worker process must know when it starts. It travels in the environment, as JSON.
+type order struct {
+	Process   int    `json:"process"` // from 1
+	Redis     string `json:"redis"`
+	Namespace string `json:"namespace"`
+	Referees  string `json:"referees"` // file; for hot
+	Profile   string `json:"profile"`  // file; empty: none
+}
+
+const orderEnv = "HOLDFAST_BENCH_ORDER"
+
+// task is what a worker is told to do, one line of JSON on its stdin; one of the fields is set. The end of stdin ends the
+// worker, so none outlives its parent for long.
+type task struct {
+	Hot  *hotTask  `json:"hot,omitempty"`
+	Cold *coldTask `json:"cold,omitempty"`
+	Held *heldTask `json:"held,omitempty"`
+}
+
+// answer is a worker's line of JSON for each task.
+type answer struct {
+	Hot   *hotResult  `json:"hot,omitempty"`
+	Cold  *coldResult `json:"cold,omitempty"`
+	Held  *heldResult `json:"held,omitempty"`
+	Error string      `json:"error,omitempty"`
+}
+
+// closeTime is what a worker may take to give its locks back and end.
+const closeTime = 5 * time.Second
+
+var errStopped = errors.New("stopped by the end of stdin")
+
+// workerMain is the whole life of a worker process. It returns the exit status.
+func workerMain(text string) int {
+	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM)
+	var o order
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = work(o, os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench worker %d: %v\n", o.Process, err)
+		return 1
+	}
+	return 0
+}
+
+// work does the tasks that come from in until it ends.
+func work(o order, in io.Reader, out io.Writer) (err error) {
+	stop, err := profile(o.Profile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	tasks := make(chan task)
+	go func() { // ends with in
+		defer close(tasks)
+		for d := json.NewDecoder(in); ; {
+			var t task
+			if d.Decode(&t) != nil {
+				// The task under way has nobody to answer to. If it does not end, the process does.
+				cancel(errStopped)
+				time.AfterFunc(2*closeTime, func() { os.Exit(1) })
+				return
+			}
+			tasks <- t
+		}
+	}()
+
+	var h hotWorker
+	defer func() { err = errors.Join(err, h.close()) }()
+	answers := json.NewEncoder(out)
+	for t := range tasks {
+		var a answer
+		var failed error
+		switch {
+		case t.Hot != nil:
+			a.Hot, failed = h.run(ctx, o, *t.Hot)
+		case t.Cold != nil:
+			a.Cold, failed = runCold(ctx, o, *t.Cold)
+		case t.Held != nil:
+			a.Held, failed = runHeld(ctx, o, *t.Held)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if failed != nil {
+			a.Error = failed.Error()
+		}
+		if err := answers.Encode(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func profile(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// worker is a worker process as its parent sees it.
+type worker struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	tasks *json.Encoder
+	out   *json.Decoder
+}
+
+// start starts a worker for a subject. When ctx ends, its stdin does, which makes it end by itself; if it does not, it
+// is killed.
+func (b *bench) start(ctx context.Context, subject string, o order) (*worker, error) {
+	o.Redis, o.Namespace = b.addr, b.prefix+"-"+subject
+	if b.profile != "" {
+		o.Profile = filepath.Join(b.profile, fmt.Sprintf("%s-%d.prof", subject, o.Process))
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
+	cmd.Stderr = b.stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Cancel = stdin.Close
+	cmd.WaitDelay = 2*closeTime + time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &worker{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)}, nil
+}
+
+// do gives the worker a task and waits for its answer.
+func (w *worker) do(t task) (a answer, err error) {
+	if err := w.tasks.Encode(t); err != nil {
+		return a, err
+	}
+	if err := w.out.Decode(&a); err != nil {
+		return a, fmt.Errorf("worker %d: no answer: %w", w.cmd.Process.Pid, err)
+	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// stop ends the worker and waits for it.
+func (w *worker) stop() error {
+	_ = w.stdin.Close()
+	return w.cmd.Wait()
+}
+
+// doAll gives all workers the same task, and returns their answers in the workers' order.
+func doAll(ws []*worker, t task) ([]answer, error) {
+	answers, errs := make([]answer, len(ws)), make([]error, len(ws))
+	var wg sync.WaitGroup
+	for i, w := range ws {
+		wg.Go(func() { answers[i], errs[i] = w.do(t) })
+	}
+	wg.Wait()
+	return answers, errors.Join(errs...)
+}
+
+// alone does a task in a worker of its own, so that its heap and its CPU time are its own.
+func (b *bench) alone(ctx context.Context, subject string, t task) (answer, error) {
+	w, err := b.start(ctx, subject, order{Process: 1})
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := w.do(t)
+	return a, errors.Join(err, w.stop())
+}
