@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -38,6 +39,11 @@ func newBench(ctx context.Context, cfg config, stdout, stderr io.Writer) (*bench
 	var err error
 	if b.dir, err = os.MkdirTemp("", "holdfast-bench-"); err != nil {
 		return nil, err
+	}
+	if b.profile != "" {
+		if err := os.MkdirAll(b.profile, 0o755); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(b.dir))
+		}
 	}
 	if b.addr == "" {
 		// Durability as redis-server has it by default does not matter here: neither side waits for the disk.
@@ -87,6 +93,11 @@ func (b *bench) deleteKeys(ctx context.Context) error {
 		err = b.admin.Unlink(ctx, keys.Val()).Err()
 	}
 	return errors.Join(err, keys.Err())
+}
+
+// machine says what this runs on.
+func machine() string {
+	return fmt.Sprintf("%s, %d cores, %s", runtime.Version(), runtime.NumCPU(), runtime.GOOS+"/"+runtime.GOARCH)
 }
 
 // info returns the fields of a section of INFO.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"time"
 )
 
@@ -113,9 +112,4 @@ func (r *coldResult) result(pinned string) result {
 			atMost(0, float64(r.Failed), "calls that failed"),
 		},
 	}
-}
-
-// machine says what this runs on.
-func machine() string {
-	return fmt.Sprintf("%s, %d cores, %s", runtime.Version(), runtime.NumCPU(), runtime.GOOS+"/"+runtime.GOARCH)
 }

@@ -175,15 +175,31 @@ func (r *coldRun) key(kind string) string {
 }
 
 // settled waits until every lock has been given back.
-func (r *coldRun) settled(ctx context.Context) error {
-	for ctx.Err() == nil {
-		s := r.c.Stats()
-		if s.Locked == 0 && s.Kept == 0 && s.Calls[coord.OpUnlock] == s.Calls[coord.OpLock] {
+func (r *coldRun) settled(ctx context.Context) error { return givenBack(ctx, r.c, time.Millisecond) }
+
+// givenBack waits until the arbiter has acknowledged the release of every lock. It looks as often as every says.
+func givenBack(ctx context.Context, c *coord.Coordinator, every time.Duration) error {
+	return await(ctx, c, every, func(s coord.Stats) bool {
+		// A call that failed is counted, and made again. Each hold is released by one that did not fail.
+		return s.Locked == 0 && s.Kept == 0 && s.Calls[coord.OpUnlock]-s.Failed[coord.OpUnlock] >= s.Granted[coord.PathArbiter]
+	})
+}
+
+// await waits until something is so.
+func await(ctx context.Context, c *coord.Coordinator, every time.Duration, so func(coord.Stats) bool) error {
+	const limit = 30 * time.Second
+	for begin := time.Now(); ; time.Sleep(every) {
+		s := c.Stats()
+		switch {
+		case so(s):
 			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Since(begin) > limit:
+			s.Waits, s.Holds = coord.Histogram{}, coord.Histogram{}
+			return fmt.Errorf("waited for %v in vain: %+v", limit, s)
 		}
-		time.Sleep(time.Millisecond)
 	}
-	return ctx.Err()
 }
 
 // inServer finds out how long the server executes each command. Locks are taken here without being given back at once,

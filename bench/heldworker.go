@@ -35,8 +35,8 @@ type heldResult struct {
 	Period                 time.Duration // Options.RenewEvery
 	Periods                int
 	Window                 time.Duration // all of them
-	Renewals, Reads        int64
-	Commands, Trips, Evals int64
+	Renewals, Others       int64         // calls of the arbiter; Others: neither renewals nor reads
+	Commands, Trips, Evals int64         // Commands: sent, of all kinds
 	CPU, ServerCPU         time.Duration
 
 	LockTime, UnlockTime time.Duration
@@ -82,7 +82,10 @@ func runHeld(ctx context.Context, o order, t heldTask) (_ *heldResult, err error
 		return nil, err
 	}
 	closeAll := sync.OnceValue(func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		if ctx.Err() != nil {
+			return nil // interrupted: Close would give back every lock, one by one, and the process ends anyway
+		}
+		ctx, cancel := context.WithTimeout(ctx, closeTime)
 		defer cancel()
 		return h.c.Close(ctx)
 	})
@@ -193,18 +196,17 @@ func (h *heldRun) unlock(ctx context.Context) error {
 		return err
 	}
 	h.locks = nil
-	for ctx.Err() == nil {
-		if s := h.c.Stats(); s.Kept == 0 && s.Calls[coord.OpUnlock] >= s.Calls[coord.OpLock] {
-			return nil
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return ctx.Err()
+	return givenBack(ctx, h.c, 5*time.Millisecond)
 }
 
-// watch counts what happens in some renewal periods. It begins well between two renewals, so that there can be no more of
-// them than periods, even if it ends late.
+// watch counts what happens in some renewal periods. It begins well between two renewals, so that there are as many of them
+// as periods, even if it ends late.
 func (h *heldRun) watch(ctx context.Context, r *heldResult, count *counter) error {
+	// The first read loads its script.
+	read := func(s coord.Stats) bool { return s.Calls[coord.OpVerify] > 0 }
+	if err := await(ctx, h.c, 5*time.Millisecond, read); err != nil {
+		return err
+	}
 	if phase := time.Since(h.opened) % r.Period; phase < r.Period/4 || phase > r.Period*3/4 {
 		time.Sleep((r.Period*5/4 - phase) % r.Period)
 	}
@@ -226,8 +228,16 @@ func (h *heldRun) watch(ctx context.Context, r *heldResult, count *counter) erro
 	r.Window = time.Since(begin)
 	after := h.c.Stats()
 	r.Commands, r.Trips, r.CPU = count.commands.Load()-commands, count.trips.Load()-trips, selfCPU()-cpu
-	r.Renewals = int64(after.Calls[coord.OpRenew] - before.Calls[coord.OpRenew])
-	r.Reads = int64(after.Calls[coord.OpVerify] - before.Calls[coord.OpVerify])
+	for op, n := range after.Calls {
+		switch n := int64(n - before.Calls[op]); op {
+		case coord.OpRenew:
+			r.Renewals = n
+		case coord.OpVerify:
+			// Not from here: a call counts when it is done, so part of one that is under way would be missing.
+		default:
+			r.Others += n
+		}
+	}
 	now, err := serverCPU(ctx, h.admin)
 	if err != nil {
 		return err
@@ -285,7 +295,7 @@ func (h *heldRun) content(ctx context.Context) (c content, err error) {
 // heap is what is reachable: the least of some looks, because the coordinator goes on in the background.
 func heap() int64 {
 	least := int64(-1)
-	for range 5 {
+	for range 3 {
 		time.Sleep(20 * time.Millisecond)
 		runtime.GC()
 		runtime.GC() // what sync.Pools kept through the first

@@ -9,7 +9,7 @@ var fullSizes = sizes{
 }
 
 var quickSizes = sizes{
-	hot:  hotSizes{processes: 4, goroutines: 16, rounds: 3, round: 500 * time.Millisecond},
-	cold: coldSizes{blocks: 5, calls: 400},
+	hot:  hotSizes{processes: 4, goroutines: 16, rounds: 3, round: 300 * time.Millisecond},
+	cold: coldSizes{blocks: 5, calls: 250},
 	held: heldSizes{locks: 100_000, periods: 1},
 }

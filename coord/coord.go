@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/workers"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
@@ -38,7 +39,8 @@ type Coordinator struct {
 	releases releaser
 	lingers  lingerer
 
-	waiters sync.Pool // of *waiter
+	waiters sync.Pool    // of *waiter
+	pool    workers.Pool // the flights' goroutines
 	flights singleflight.Group[string, struct{}]
 	deaths  singleflight.Group[string, fallback.Liveness]
 
@@ -76,6 +78,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter
+	c.flights.Spawn = c.pool.Go
 	c.sessions.init()
 	c.releases.init()
 	c.lingers.init()
@@ -139,6 +142,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 	// The flights that were waiting give up, and what they leave behind is released.
 	c.stop(ErrClosed)
 	c.work.Wait()
+	c.pool.Close()
 	if err := c.lastCalls(); err != nil {
 		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
 	}

@@ -196,7 +196,7 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 func TestAtMaxmemoryNewLocksAreRefusedAndOldOnesLast(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
-	c := start(t, overRedis(t, s), &coord.Options{SessionTTL: 2 * time.Second})
+	c := start(t, overRedis(t, s), &coord.Options{SessionTTL: 4 * time.Second})
 	l := lock(t, c, "before")
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1mb").Err(); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestAtMaxmemoryNewLocksAreRefusedAndOldOnesLast(t *testing.T) {
 	select {
 	case <-l.Context().Done():
 		t.Errorf("lost: %v", context.Cause(l.Context()))
-	case <-time.After(3 * time.Second):
+	case <-time.After(5 * time.Second): // longer than without a renewal
 	}
 	unlock(t, l)
 	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {

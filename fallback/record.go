@@ -18,8 +18,9 @@ var (
 // PromiseFor is how long a free key is kept for the waiter that was woken for it.
 const PromiseFor = 500 * time.Millisecond
 
-// epochZero is the fixed date that epochs count seconds from: 2026-01-01 00:00:00 UTC, in Unix seconds.
-const epochZero = 1767225600
+// epochZero is the fixed date that epochs count seconds from: 2000-01-01 00:00:00 UTC, in Unix seconds. It is not later
+// than the clock of a synctest bubble begins, so tokens rise there, too, when a Memory loses its data.
+const epochZero = 946684800
 
 // A Token is a fencing token: the epoch in the upper half, a number within it in the lower.
 // Tokens handed out for a key strictly increase (I2).

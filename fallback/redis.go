@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/workers"
 )
 
 // RedisOptions are the options of [NewRedis]. The zero value is valid, and so is a nil pointer.
@@ -68,6 +69,7 @@ func (a *Redis) Attach(ctx context.Context, s Settings) (Namespace, error) {
 		mode = "cold"
 	}
 	if err := n.format(ctx, mode); err != nil {
+		n.calls.Close()
 		return nil, err
 	}
 	return n, nil
@@ -81,7 +83,7 @@ type redisSpace struct {
 	guarded  bool
 	common   []any // the first arguments of every script
 	scripts  *scripts
-	calls    sync.WaitGroup // calls that outlive their context
+	calls    workers.Pool // for calls, which may outlive their context
 }
 
 func flag(b bool) string {
@@ -103,7 +105,7 @@ func (n *redisSpace) Guarded() bool { return n.guarded }
 
 // Close waits for calls that the client has not given up yet.
 func (n *redisSpace) Close() error {
-	n.calls.Wait()
+	n.calls.Close()
 	return nil
 }
 

@@ -149,6 +149,7 @@ func TestAttachAtOnceWithDifferentSettings(t *testing.T) {
 				n, err := fallback.NewRedis(c, cold).Attach(t.Context(), settings)
 				switch {
 				case err == nil:
+					defer n.Close()
 					attached[i%2].Add(1)
 					r, err := n.Load(t.Context(), uint32(settings.Partitions-1))
 					if err != nil || r.Grace != 0 {

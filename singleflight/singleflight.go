@@ -29,6 +29,10 @@ var ErrAbandoned = errors.New("singleflight: all members left")
 //
 // Keys must equal themselves: a floating-point NaN would never be found again.
 type Group[K comparable, V any] struct {
+	// Spawn starts a flight's goroutine, in the place of a go statement, for those who keep goroutines to use them again.
+	// Nil: a go statement. It must not call f itself. To be set before the first flight.
+	Spawn func(f func())
+
 	mu      sync.Mutex          // protects flights, and members and shared of each flight
 	flights map[K]*flight[K, V] // with at least one member, and fn not known to have ended
 }
@@ -64,7 +68,11 @@ func (g *Group[K, V]) join(ctx context.Context, key K, fn func(context.Context) 
 		g.flights = make(map[K]*flight[K, V])
 	}
 	g.flights[key] = f
-	go f.run(ctx, fn)
+	if g.Spawn != nil {
+		g.Spawn(func() { f.run(ctx, fn) })
+	} else {
+		go f.run(ctx, fn)
+	}
 	return f
 }
 

@@ -15,7 +15,7 @@ local function save()
 end
 
 local function advance(to)
-  epoch = math.max(epoch + 1, math.floor(now / 1000) - 1767225600)
+  epoch = math.max(epoch + 1, math.floor(now / 1000) - 946684800)
   seq, owner, from, dirty = 0, to, 0, true
 end
 

@@ -92,7 +92,7 @@ func AwaitCluster(ctx context.Context, nodes []*Server) error {
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("redistest: no cluster: %w: %v: %s", ctx.Err(), err, info)
+				return fmt.Errorf("redistest: no cluster: %w: %s", errors.Join(ctx.Err(), err), info)
 			case <-time.After(10 * time.Millisecond):
 			}
 		}

@@ -172,7 +172,7 @@ func (s *Server) Replicate(ctx context.Context, of *Server) error {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer c.Close()
 	if of == nil {
-		return c.SlaveOf(ctx, "NO", "ONE").Err()
+		return c.ReplicaOf(ctx, "NO", "ONE").Err()
 	}
-	return c.SlaveOf(ctx, "127.0.0.1", of.Port()).Err()
+	return c.ReplicaOf(ctx, "127.0.0.1", of.Port()).Err()
 }

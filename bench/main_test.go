@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	// A measurement that a test makes in this process starts this binary again for its workers.
+	if text := os.Getenv(orderEnv); text != "" {
+		os.Exit(workerMain(text))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// lockedBuffer may be written to by several goroutines.
+type lockedBuffer struct {
+	mu  sync.Mutex // protects buf
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// tiny is enough to go through all of the code.
+var tiny = sizes{
+	hot:  hotSizes{processes: 2, goroutines: 3, rounds: 2, round: 150 * time.Millisecond},
+	cold: coldSizes{blocks: 2, calls: 10},
+	held: heldSizes{locks: 300, periods: 1, partitions: 31, sessionTTL: 5 * time.Second},
+}
+
+// needRedis skips the test where there is no redis-server, as redistest.Start does.
+func needRedis(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("redis-server is not installed")
+		}
+		t.Skip("redis-server is not installed")
+	}
+}
+
+// tinyBench starts a server for a test.
+func tinyBench(t *testing.T) *bench {
+	t.Helper()
+	needRedis(t)
+	var out lockedBuffer
+	b, err := newBench(t.Context(), config{sizes: tiny, pin: true}, &out, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	return b
+}
+
+func TestFlagDefaults(t *testing.T) {
+	cfg, err := parseFlags(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(cfg.only, " "); got != "hot cold held" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
+		t.Errorf("%+v", cfg)
+	}
+	// Starting, warming up and locking come on top, and the whole stays below two minutes.
+	h := cfg.sizes.hot
+	if total := time.Duration(h.rounds) * h.round * 3; total > time.Minute {
+		t.Errorf("the rounds of hot take %v", total)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	cfg, err := parseFlags(strings.Fields("-redis [::1]:6379 -only held,hot -quick -report -pin=false -profile p"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.redis != "[::1]:6379" || strings.Join(cfg.only, " ") != "held hot" || cfg.sizes != quickSizes ||
+		!cfg.report || cfg.pin || cfg.profile != "p" {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"-redis localhost", `-redis "localhost": want host:port`},
+		{"-redis localhost:", `-redis "localhost:": want host:port`},
+		{"-only hot,warm", `-only: no subject "warm", only hot,cold,held`},
+		{"-only hot,hot", "-only: hot is there twice"},
+		{"-only=", `-only: no subject ""`},
+		{"-quick=maybe", "invalid boolean value"},
+		{"-unknown", "flag provided but not defined: -unknown"},
+		{"hot", `unexpected argument "hot"`},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := run(t.Context(), strings.Fields(test.args), &stdout, &stderr); code != 2 {
+				t.Errorf("exit status %d", code)
+			}
+			if !strings.HasPrefix(stderr.String(), "bench: "+test.want) || strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("stderr: %q, want one line with %q", stderr.String(), test.want)
+			}
+			if stdout.Len() > 0 {
+				t.Errorf("stdout: %q", stdout.String())
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"-h"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	}
+	for _, want := range []string{"-redis", "-only", "-quick", "-report", "-pin", "-profile"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %s in %q", want, stdout.String())
+		}
+	}
+}
+
+func TestNoRedis(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	// Port 1 of the loopback interface: nothing listens there.
+	if code := run(t.Context(), []string{"-redis", "127.0.0.1:1"}, &stdout, &stderr); code != 1 {
+		t.Errorf("exit status %d", code)
+	}
+	if !strings.HasPrefix(stderr.String(), "bench: FAILED: no Redis at 127.0.0.1:1") {
+		t.Errorf("stderr: %q", stderr.String())
+	}
+}

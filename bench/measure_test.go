@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// check fails the test for what must hold whatever the speed: those claims have a limit of 0. A call of the arbiter may
+// fail, and be made again, on a machine that has other things to do.
+func check(t *testing.T, r result) {
+	t.Helper()
+	for _, c := range r.claims {
+		if c.limit == 0 && !c.least && c.text != "calls that failed" && !c.holds() {
+			t.Errorf("%s: %v", c.text, c.got)
+		}
+	}
+	var out strings.Builder
+	r.write(&out)
+	for _, c := range r.claims {
+		if !strings.Contains(out.String(), c.text) {
+			t.Errorf("%q is not in\n%s", c.text, out.String())
+		}
+	}
+}
+
+// named returns what was measured for a claim.
+func named(t *testing.T, r result, text string) claim {
+	t.Helper()
+	for _, c := range r.claims {
+		if strings.Contains(c.text, text) {
+			return c
+		}
+	}
+	t.Fatalf("no claim about %q", text)
+	return claim{}
+}
+
+func TestHot(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureHot(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	if len(r.table) != 4 || !strings.HasPrefix(r.table[1][0], "Holdfast") {
+		t.Errorf("%q", r.table)
+	}
+	for _, row := range r.table[1:] {
+		if len(row) != len(r.table[0]) || row[1] == "0" || row[1] == "-" {
+			t.Errorf("%q", row)
+		}
+	}
+	if c := named(t, r, "Redis commands per section"); !(c.got > 0) {
+		t.Errorf("%v commands per section", c.got)
+	}
+}
+
+func TestHotSeesTwoHolders(t *testing.T) {
+	b := tinyBench(t)
+	b.sizes.hot.goroutines = 8
+	r, err := measureVariants(t.Context(), b, func(v variant) bool { return v.name == "none" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := named(t, r, "two held the lock"); c.holds() {
+		t.Error("without a lock, nobody met anybody")
+	}
+}
+
+func TestCold(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureCold(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	for _, text := range []string{"commands per Lock", "commands per Unlock"} {
+		if c := named(t, r, text); c.got != 1 && named(t, r, "calls that failed").holds() {
+			t.Errorf("%s: %v", c.text, c.got)
+		}
+	}
+	if !strings.Contains(strings.Join(r.notes, "\n"), "pinned") {
+		t.Errorf("it does not say what is pinned: %q", r.notes)
+	}
+}
+
+func TestHeld(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureHeld(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	if c := named(t, r, "rows while they are held"); c.got != 300 {
+		t.Errorf("%v rows", c.got)
+	}
+	if c := named(t, r, "one read per partition"); c.got <= 0 || c.got > 31 {
+		t.Errorf("%v reads of 31 partitions in a period", c.got)
+	}
+}
+
+// The whole command, on a server that was there before, of which nothing must remain.
+func TestWholeRun(t *testing.T) {
+	server := redistest.Start(t)
+	dir := filepath.Join(t.TempDir(), "profiles")
+	var stdout, stderr lockedBuffer
+	cfg := config{redis: server.Addr, only: []string{"hot", "held", "cold"}, report: true, profile: dir, sizes: tiny}
+	if code := measure(t.Context(), cfg, &stdout, &stderr); code != 0 || stderr.String() != "" {
+		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	}
+	out := stdout.String()
+	at := 0
+	for _, want := range []string{"redis-server ", "HOT:", "must hold", "COLD:", "nothing is pinned", "HELD:", "must hold"} {
+		i := strings.Index(out[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q, or not in this order:\n%s", want, out)
+		}
+		at += i
+	}
+	if !strings.Contains(out, "Everything holds.") && !strings.Contains(out, "Does not hold:") {
+		t.Errorf("no verdict:\n%s", out)
+	}
+	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) > 0 {
+		t.Errorf("left %q, %v", keys, err)
+	}
+	for _, name := range []string{"hot-1", "hot-2", "cold-1", "held-1"} {
+		if info, err := os.Stat(filepath.Join(dir, name+".prof")); err != nil || info.Size() == 0 {
+			t.Errorf("profile %s: %v", name, err)
+		}
+	}
+}
+
+// What does not hold makes the command fail, unless it is only to report.
+func TestExitStatus(t *testing.T) {
+	needRedis(t)
+	saved := subjects
+	defer func() { subjects = saved }()
+	for _, test := range []struct {
+		got    float64
+		report bool
+		code   int
+		text   string
+	}{
+		{1, false, 0, "Everything holds."},
+		{3, false, 1, "Does not hold:\n  fake: a fake"},
+		{3, true, 0, "Does not hold:\n  fake: a fake"},
+	} {
+		subjects = []subject{{"fake", func(context.Context, *bench) (result, error) {
+			return result{title: "FAKE", table: [][]string{{"a"}}, claims: []claim{atMost(2, test.got, "a fake")}}, nil
+		}}}
+		var stdout, stderr lockedBuffer
+		cfg := config{only: []string{"fake"}, report: test.report}
+		if code := measure(t.Context(), cfg, &stdout, &stderr); code != test.code || !strings.Contains(stdout.String(), test.text) {
+			t.Errorf("%+v: exit status %d:\n%s%s", test, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// A run that is interrupted ends soon, and its workers with it.
+func TestInterrupted(t *testing.T) {
+	b := tinyBench(t)
+	b.sizes.hot.round = time.Minute
+	b.sizes.held.locks = 1_000_000
+	for _, s := range []subject{{"hot", measureHot}, {"held", measureHeld}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		stop := time.AfterFunc(2*time.Second, cancel)
+		begin := time.Now()
+		if _, err := s.measure(ctx, b); err == nil {
+			t.Errorf("%s: no error", s.name)
+		}
+		if d := time.Since(begin); d > 2*time.Second+2*closeTime {
+			t.Errorf("%s: it took %v", s.name, d)
+		}
+		stop.Stop()
+		cancel()
+	}
+}

@@ -1,0 +1,424 @@
+package fallback_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// The rules are written twice, in Go and in Lua. Here the same operations, and the same injuries, are applied to both,
+// and must lead to the same answers, messages and states. Grace is an hour, so time does nothing by itself: it ends,
+// and sessions expire, where the test says so. Both have the same clock, so as long as a run begins and ends within one
+// second, even epochs and tokens must be equal. What goes on for longer is not judged, but done again.
+
+// twins are a Memory and a Redis that are treated alike.
+type twins struct {
+	client *redis.Client
+	redis  fallback.Namespace
+	heard  *redis.PubSub
+
+	store  *fallback.Memory
+	memory fallback.Namespace
+	taps   map[string]func() []fallback.Message
+
+	stream
+	copies map[uint32]*replica
+	log    []string
+}
+
+var (
+	diffSessions = []string{"a", "b", "c"}
+	diffKeys     = []string{"k", "l \x00{}"}
+	diffSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: time.Hour}
+)
+
+func newTwins(t testing.TB) *twins {
+	s := redistest.Start(t)
+	x := &twins{client: s.Client(t)}
+	x.redis = attachTo(t, x.client, cold, diffSettings)
+	x.heard = x.client.PSubscribe(t.Context(), "{ns:c}:*")
+	t.Cleanup(func() { _ = x.heard.Close() })
+	if _, err := x.heard.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// check runs the operations that the bytes stand for, again if it took too long to be judged.
+func (x *twins) check(t testing.TB, data []byte) {
+	t.Helper()
+	for range 50 {
+		begin := time.Now()
+		if _, err := x.hear(t.Context()); err != nil { // what a run that ended early left
+			t.Fatal(err)
+		}
+		difference, err := x.run(data)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, strings.Join(x.log, "\n"))
+		}
+		if difference == "" {
+			return
+		}
+		if end := time.Now(); end.Unix() == begin.Unix() && end.Sub(begin) < fallback.PromiseFor/2 {
+			t.Fatalf("%s\nafter %q:\n%s", difference, data, strings.Join(x.log, "\n"))
+		}
+	}
+	t.Log("the machine is too slow: not judged")
+}
+
+// run returns the first difference between the twins.
+func (x *twins) run(data []byte) (difference string, err error) {
+	ctx := context.Background()
+	x.stream, x.copies, x.log = stream{data}, make(map[uint32]*replica), nil
+	if err := x.client.FlushAll(ctx).Err(); err != nil {
+		return "", err
+	}
+	if err := fallback.Reformat(ctx, x.redis); err != nil {
+		return "", err
+	}
+	x.store = fallback.NewMemory()
+	if x.memory, err = x.store.Attach(ctx, diffSettings); err != nil {
+		return "", err
+	}
+	x.taps = make(map[string]func() []fallback.Message)
+	for _, s := range diffSessions {
+		x.taps[s] = x.store.Tap("ns", s)
+	}
+	for n := 0; len(x.data) > 0 && n < 100; n++ {
+		if d, err := choose(&x.stream, deck...)(x, ctx); d != "" || err != nil {
+			return d, err
+		}
+	}
+	for _, compare := range []move{(*twins).messages, (*twins).partitions, (*twins).sessions} {
+		if d, err := compare(x, ctx); d != "" || err != nil {
+			return d, err
+		}
+	}
+	return "", nil
+}
+
+// A move is an operation on both, or the same injury to both. It returns the first difference.
+type move func(x *twins, ctx context.Context) (difference string, err error)
+
+// deck has the moves as often as they are to come.
+var deck = func() (all []move) {
+	for _, m := range []struct {
+		weight int
+		move   move
+	}{
+		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
+		{1, (*twins).revoke}, {4, (*twins).adopt}, {4, (*twins).reclaimRow}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {1, (*twins).verify},
+		{1, (*twins).open}, {1, (*twins).renew}, {2, (*twins).dead}, {1, (*twins).closeSession},
+		{3, (*twins).changeServer}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
+		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
+		{1, (*twins).changeSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
+		{1, (*twins).stepBackSessions},
+	} {
+		for range m.weight {
+			all = append(all, m.move)
+		}
+	}
+	return all
+}()
+
+// stream is where choices come from. When it has ended, all are 0.
+type stream struct{ data []byte }
+
+func (s *stream) next() (b byte) {
+	if len(s.data) > 0 {
+		b, s.data = s.data[0], s.data[1:]
+	}
+	return b
+}
+
+func choose[T any](s *stream, from ...T) T { return from[int(s.next())%len(from)] }
+
+// target is what most operations are about.
+type target struct {
+	p   uint32
+	key string
+	fallback.Identity
+}
+
+func (x *twins) target() target {
+	b := x.next()
+	return target{uint32(b & 1), diffKeys[b>>1&1], id(diffSessions[int(b>>2)%3], uint64(1+b>>4&3))}
+}
+
+// peek looks at a partition of the Memory, without an operation.
+func (x *twins) peek(p uint32) (c *fallback.Partition) {
+	x.store.Injure("ns", func(_ *fallback.Sessions, parts []fallback.Partition) { c = parts[p].Clone() })
+	return c
+}
+
+// epoch is mostly the present one.
+func (x *twins) epoch(p uint32) uint32 {
+	now := x.peek(p)
+	return choose(&x.stream, now.Epoch, now.Epoch, now.Epoch, max(now.Epoch, 1)-1, now.Epoch+1, now.Epoch+1000, now.From, now.Rows[diffKeys[0]].Token.Epoch())
+}
+
+// owner is mostly the present one.
+func (x *twins) owner(p uint32) string {
+	now := x.peek(p).Owner
+	if now == "" {
+		now = "a"
+	}
+	return choose(&x.stream, now, now, now, "a", "b", "c")
+}
+
+func (x *twins) row(at target) fallback.Row {
+	present := x.peek(at.p).Rows[at.key]
+	made := fallback.Row{Identity: at.Identity, Token: fallback.MakeToken(x.epoch(at.p), choose[uint32](&x.stream, 1, 2, 3, 0, 1<<31, math.MaxUint32))}
+	above := fallback.Row{Identity: at.Identity, Token: present.Token + 1}
+	same := fallback.Row{Identity: at.Identity, Token: present.Token}
+	if present.Session == "" {
+		present = made
+	}
+	return choose(&x.stream, made, made, made, present, above, same)
+}
+
+// both runs an operation on both and compares the answers.
+func both[T any](x *twins, what string, f func(fallback.Namespace) (T, error), normal func(T) T) (string, error) {
+	m, err := f(x.memory)
+	if err != nil {
+		return "", fmt.Errorf("%s on Memory: %w", what, err)
+	}
+	r, err := f(x.redis)
+	if err != nil {
+		return "", fmt.Errorf("%s on Redis: %w", what, err)
+	}
+	m, r = normal(m), normal(r)
+	x.log = append(x.log, fmt.Sprintf("%s: %+v", what, m))
+	if !reflect.DeepEqual(m, r) {
+		return fmt.Sprintf("%s: Memory answered\n\t%+v, Redis\n\t%+v", what, m, r), nil
+	}
+	return "", nil
+}
+
+// some is all that is compared of a duration.
+func some(d time.Duration) time.Duration {
+	switch {
+	case d < 0:
+		return -1
+	case d > 2*diffSettings.Grace:
+		return 2 // too much
+	case d > 0:
+		return 1
+	}
+	return 0
+}
+
+func plainRecord(r fallback.Record) fallback.Record { r.Grace = some(r.Grace); return r }
+
+func plainAcquisition(a fallback.Acquisition) fallback.Acquisition {
+	a.Record = plainRecord(a.Record)
+	if len(a.Rows) == 0 {
+		a.Rows = nil
+	}
+	return a
+}
+
+func plainDemotion(d fallback.Demotion) fallback.Demotion { d.Record = plainRecord(d.Record); return d }
+
+func plainAnswer(a fallback.LockAnswer) fallback.LockAnswer {
+	a.Record, a.Retry = plainRecord(a.Record), some(a.Retry)
+	return a
+}
+
+func plainStates(states []fallback.State) []fallback.State {
+	for i := range states {
+		states[i].Record = plainRecord(states[i].Record)
+	}
+	return states
+}
+
+func plainRenewal(r fallback.Renewal) fallback.Renewal {
+	r.Grace = some(r.Grace)
+	if r.Server != "" {
+		r.Server = "its name"
+	}
+	return r
+}
+
+func plainLiveness(l fallback.Liveness) fallback.Liveness {
+	l.Left, l.Grace = some(l.Left), some(l.Grace)
+	return l
+}
+
+func identity[T any](v T) T { return v }
+
+// done is for operations that answer nothing.
+func done(err error) (struct{}, error) { return struct{}{}, err }
+
+func (x *twins) lock(ctx context.Context) (string, error) {
+	at := x.target()
+	q := fallback.LockRequest{Partition: at.p, Key: at.key, Me: at.Identity}
+	q.Block = choose[uint32](&x.stream, 1, 1, 1, 1, 2, 5, 1<<31, math.MaxUint32)
+	how := x.next()
+	q.Wait = how&3 != 0
+	switch how >> 5 {
+	case 1, 2:
+		q.Evict = x.peek(at.p).Rows[at.key].Identity
+	case 3:
+		q.Evict = x.target().Identity
+	}
+	return both(x, fmt.Sprintf("Lock(%+v)", q), func(n fallback.Namespace) (fallback.LockAnswer, error) {
+		return n.Lock(ctx, q)
+	}, plainAnswer)
+}
+
+func (x *twins) unlock(ctx context.Context) (string, error) {
+	var releases []fallback.Release
+	for range choose(&x.stream, 1, 1, 1, 3) {
+		at := x.target()
+		if holder := x.peek(at.p).Rows[at.key].Identity; holder.Session != "" && x.next()&1 == 0 {
+			at.Identity = holder
+		}
+		releases = append(releases, fallback.Release{Partition: at.p, Key: at.key, Identity: at.Identity})
+	}
+	return both(x, fmt.Sprintf("Unlock(%+v)", releases), func(n fallback.Namespace) (struct{}, error) {
+		return done(n.Unlock(ctx, releases))
+	}, identity)
+}
+
+func (x *twins) acquire(ctx context.Context) (string, error) {
+	at := x.target()
+	q := fallback.Expect{Epoch: x.epoch(at.p), Owner: x.peek(at.p).Owner}
+	switch x.next() % 4 {
+	case 0:
+		q.Owner = choose(&x.stream, append(diffSessions, "")...)
+	case 1, 2:
+		q.OwnerDead = true
+	}
+	return both(x, fmt.Sprintf("Acquire(%d, %s, %+v)", at.p, at.Session, q), func(n fallback.Namespace) (fallback.Acquisition, error) {
+		return n.Acquire(ctx, at.p, at.Session, q)
+	}, plainAcquisition)
+}
+
+func (x *twins) demote(ctx context.Context) (string, error) {
+	p := x.target().p
+	me, epoch := x.owner(p), x.epoch(p)
+	holds := make(map[string]fallback.Row)
+	for range x.next() % 3 {
+		at := x.target()
+		at.p = p
+		holds[at.key] = x.row(at)
+	}
+	return both(x, fmt.Sprintf("Demote(%d, %s, %d, %v)", p, me, epoch, holds), func(n fallback.Namespace) (fallback.Demotion, error) {
+		return n.Demote(ctx, p, me, epoch, holds)
+	}, plainDemotion)
+}
+
+func (x *twins) demoteUnserved(ctx context.Context) (string, error) {
+	p := x.target().p
+	me, epoch := x.owner(p), x.epoch(p)
+	return both(x, fmt.Sprintf("DemoteUnserved(%d, %s, %d)", p, me, epoch), func(n fallback.Namespace) (fallback.Demotion, error) {
+		return n.DemoteUnserved(ctx, p, me, epoch)
+	}, plainDemotion)
+}
+
+func (x *twins) revoke(ctx context.Context) (string, error) {
+	p := x.target().p
+	epoch := x.epoch(p)
+	return both(x, fmt.Sprintf("Revoke(%d, %d)", p, epoch), func(n fallback.Namespace) (struct{}, error) {
+		return done(n.Revoke(ctx, p, epoch, "somebody"))
+	}, identity)
+}
+
+func (x *twins) adopt(ctx context.Context) (string, error) {
+	at := x.target()
+	row := x.row(at)
+	return both(x, fmt.Sprintf("Adopt(%d, %q, %v)", at.p, at.key, row), func(n fallback.Namespace) (fallback.Verdict, error) {
+		return n.Adopt(ctx, at.p, at.key, row)
+	}, identity)
+}
+
+func (x *twins) reclaimRow(ctx context.Context) (string, error) {
+	at := x.target()
+	row := x.row(at)
+	return both(x, fmt.Sprintf("ReclaimRow(%d, %q, %v)", at.p, at.key, row), func(n fallback.Namespace) (fallback.Verdict, error) {
+		return n.ReclaimRow(ctx, at.p, at.key, row)
+	}, identity)
+}
+
+func (x *twins) reclaimOwner(ctx context.Context) (string, error) {
+	p := x.target().p
+	me, epoch := x.owner(p), x.epoch(p)
+	return both(x, fmt.Sprintf("ReclaimOwner(%d, %s, %d)", p, me, epoch), func(n fallback.Namespace) (fallback.Verdict, error) {
+		return n.ReclaimOwner(ctx, p, me, epoch)
+	}, identity)
+}
+
+func (x *twins) load(ctx context.Context) (string, error) {
+	p := x.target().p
+	return both(x, fmt.Sprintf("Load(%d)", p), func(n fallback.Namespace) (fallback.Record, error) { return n.Load(ctx, p) }, plainRecord)
+}
+
+func (x *twins) verify(ctx context.Context) (string, error) {
+	reads := []fallback.Read{{Partition: 0, Keys: diffKeys}, {Partition: 1, Keys: []string{"none", diffKeys[0], diffKeys[1]}}, {Partition: 0}}
+	return both(x, "Verify", func(n fallback.Namespace) ([]fallback.State, error) { return n.Verify(ctx, reads) }, plainStates)
+}
+
+func (x *twins) open(ctx context.Context) (string, error) {
+	session := x.target().Session
+	return both(x, "Open("+session+")", func(n fallback.Namespace) (fallback.Renewal, error) {
+		return n.Open(ctx, session, time.Hour, "addr "+session)
+	}, plainRenewal)
+}
+
+func (x *twins) renew(ctx context.Context) (string, error) {
+	return x.renewed(ctx, x.target().Session)
+}
+
+func (x *twins) renewed(ctx context.Context, session string) (string, error) {
+	return both(x, "Renew("+session+")", func(n fallback.Namespace) (fallback.Renewal, error) {
+		return n.Renew(ctx, session, time.Hour)
+	}, plainRenewal)
+}
+
+func (x *twins) dead(ctx context.Context) (string, error) {
+	session := x.target().Session
+	return both(x, "Dead("+session+")", func(n fallback.Namespace) (fallback.Liveness, error) { return n.Dead(ctx, session) }, plainLiveness)
+}
+
+func (x *twins) closeSession(ctx context.Context) (string, error) {
+	session := x.target().Session
+	return both(x, "CloseSession("+session+")", func(n fallback.Namespace) (struct{}, error) {
+		return done(n.CloseSession(ctx, session))
+	}, identity)
+}
+
+func TestMemoryAndRedisDoTheSame(t *testing.T) {
+	t.Parallel()
+	x := newTwins(t)
+	seed := rand.Uint64()
+	choices := rand.New(rand.NewPCG(seed, 0))
+	begin, limit := time.Now(), 8*time.Second
+	if testing.Short() {
+		limit = time.Second
+	}
+	n := 0
+	for ; n < 4000 && time.Since(begin) < limit; n++ {
+		data := make([]byte, 20+choices.IntN(400))
+		for i := range data {
+			data[i] = byte(choices.Uint32())
+		}
+		x.check(t, data)
+	}
+	t.Logf("%d sequences, seed %d", n, seed)
+}
+
+func FuzzDifferential(f *testing.F) {
+	x := newTwins(f)
+	f.Fuzz(func(t *testing.T, data []byte) { x.check(t, data) })
+}
