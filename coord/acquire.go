@@ -24,9 +24,10 @@ type acquisition struct {
 	trouble error             // why it takes so long, if not because somebody else has the key
 
 	evict fallback.Identity // the hold of a session that was seen dead
-	way   fallback.Identity // the holder that is in the way
-	check time.Time         // when to ask whether it is dead
 }
+
+// errNoAnswer is the trouble of an acquisition at first.
+var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 
 // run asks the arbiter until it grants the key, or nobody waits any more, and then ctx ends.
 func (a *acquisition) run(ctx context.Context) {
@@ -134,10 +135,18 @@ func (a *acquisition) judge(ctx context.Context, ans fallback.LockAnswer, err er
 	case err != nil:
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), tries, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
-		pause := a.obstructed(ctx, ans.Holder.Identity)
-		return a.settle(nil, tries, pause)
+		again, dead := a.p.c.suspects.ask(ctx, a.p.c, ans.Holder.Session)
+		if dead {
+			a.evict = ans.Holder.Identity
+			return 0
+		}
+		return a.settle(nil, tries, min(again, jitter(o.RenewEvery)))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, somebody has to look.
+		if _, dead := a.p.c.suspects.ask(ctx, a.p.c, ans.Holder.Session); dead {
+			a.p.c.releases.add(a.p.release(a.key, ans.Holder.Identity))
+			return a.settle(nil, tries, jitter(5*time.Millisecond))
+		}
 		return a.settle(nil, tries, jitter(ans.Retry+5*time.Millisecond))
 	case ans.Verdict == fallback.InGrace:
 		err := fmt.Errorf("%w: the arbiter failed over or lost its data, nothing is granted for %v (Options.Grace)",
@@ -145,7 +154,7 @@ func (a *acquisition) judge(ctx context.Context, ans fallback.LockAnswer, err er
 		a.p.c.sessions.sweep()
 		return a.settle(err, tries, min(ans.Record.Grace+time.Millisecond, o.RenewEvery))
 	case ans.Verdict == fallback.Owned:
-		a.p.c.reclaimFromOwner(ctx, a.p.number, ans.Record)
+		a.p.c.freeOwned(ctx, a.p.number, ans.Record)
 		err := fmt.Errorf("%w: partition %d is owned by session %s, and this process is not in its cluster",
 			ErrUnavailable, a.p.number, ans.Record.Owner)
 		return a.settle(err, tries, jitter(o.RetryEvery))
@@ -176,44 +185,6 @@ func (a *acquisition) settle(trouble error, which func(*waiter) bool, pause time
 		return -1
 	}
 	return pause
-}
-
-// obstructed is called when a holder is in the way. One that is in the way for long may be dead (rule 2).
-func (a *acquisition) obstructed(ctx context.Context, holder fallback.Identity) time.Duration {
-	c := a.p.c
-	o := &c.opts
-	now := time.Now()
-	if a.way != holder {
-		a.way, a.check = holder, now.Add(o.RenewEvery)
-	}
-	a.evict = fallback.Identity{}
-	if left := a.check.Sub(now); left > 0 {
-		return min(left, jitter(o.RenewEvery))
-	}
-	l, err := c.dead(ctx, holder.Session)
-	switch {
-	case err != nil:
-		return jitter(o.RetryEvery)
-	case l.Dead:
-		a.evict = holder
-		return 0
-	}
-	// Not sooner than it can be dead, and at once when it is.
-	a.check = now.Add(max(l.Left, o.RetryEvery) + 5*time.Millisecond)
-	return min(time.Until(a.check), jitter(o.RenewEvery))
-}
-
-// dead asks the arbiter once for all keys that the session is in the way of.
-func (c *Coordinator) dead(ctx context.Context, session string) (fallback.Liveness, error) {
-	l, _, err := c.deaths.Do(ctx, session, func(ctx context.Context) (fallback.Liveness, error) {
-		ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-		defer cancel()
-		start := time.Now()
-		l, err := c.ns.Dead(ctx, session)
-		c.called(OpDead, 1, start, err)
-		return l, err
-	})
-	return l, err
 }
 
 // pause waits until it is time to ask again, or sooner if something changed.
@@ -249,32 +220,6 @@ func (a *acquisition) withdraw() {
 	if id != (fallback.Identity{}) {
 		p.c.releases.add(p.release(a.key, id))
 	}
-}
-
-// reclaimFromOwner makes a partition Shared that a session of a cluster owns. This process is not in a cluster, so it
-// cannot ask the owner for keys: it asks it to demote, or buries it if it is dead.
-func (c *Coordinator) reclaimFromOwner(ctx context.Context, p uint32, r fallback.Record) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	defer cancel()
-	s := c.sessions.current()
-	l, err := c.dead(ctx, r.Owner)
-	if err != nil || s == nil {
-		return
-	}
-	start := time.Now()
-	switch {
-	case r.Owner == s.id: // a record that names me and that I do not serve (rule 6)
-		_, err = c.ns.DemoteUnserved(ctx, p, s.id, r.Epoch)
-	case !l.Dead:
-		err = c.ns.Revoke(ctx, p, r.Epoch, s.id)
-	default:
-		var got fallback.Acquisition
-		got, err = c.ns.Acquire(ctx, p, s.id, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
-		if err == nil && got.Verdict == fallback.Granted {
-			_, err = c.ns.DemoteUnserved(ctx, p, s.id, got.Record.Epoch)
-		}
-	}
-	c.called(OpOwnership, 1, start, err)
 }
 
 // jitter spreads what many processes would do at the same moment.

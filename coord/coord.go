@@ -39,10 +39,11 @@ type Coordinator struct {
 	releases releaser
 	lingers  lingerer
 
-	waiters sync.Pool    // of *waiter
-	pool    workers.Pool // the flights' goroutines
-	flights singleflight.Group[string, struct{}]
-	deaths  singleflight.Group[string, fallback.Liveness]
+	waiters  sync.Pool    // of *waiter
+	pool     workers.Pool // the flights' goroutines
+	flights  singleflight.Group[string, struct{}]
+	deaths   singleflight.Group[string, fallback.Liveness]
+	suspects suspects
 
 	requests atomic.Uint64
 
@@ -78,7 +79,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter
-	c.flights.Spawn = c.pool.Go
+	c.flights.Spawn, c.deaths.Spawn = c.pool.Go, c.pool.Go
 	c.sessions.init()
 	c.releases.init()
 	c.lingers.init()
@@ -151,15 +152,17 @@ func (c *Coordinator) close(ctx context.Context) error {
 
 // awaitUnlocked waits until no lock is in use, then takes away those that still are. It returns their number.
 func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
+	var a after
 	for i := range c.parts {
 		p := &c.parts[i]
 		select {
 		case <-p.emptied():
 		case <-ctx.Done():
-			lost += p.loseAll(nil, CoordClosed)
+			p.loseAll(nil, CoordClosed, &a)
 		}
 	}
-	return lost
+	a.do(c)
+	return len(a.losses)
 }
 
 // lastCalls gives back what is left, when no goroutine is left to do it.

@@ -69,9 +69,10 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 			return l, nil
 		}
 		if try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0) {
+			reason := e.reason()
 			p.mu.Unlock()
 			a.do(c)
-			return Lock{}, &WaitError{Key: key, Reason: ErrLocked}
+			return Lock{}, &WaitError{Key: key, Reason: reason}
 		}
 		w := c.waiters.Get().(*waiter)
 		w.Value.try = try
@@ -109,7 +110,7 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 		<-s.ready // the turn came, or an error, in the same moment
 		if s.err == nil {
 			// Nobody is there to use the turn: it is passed on, in full (rule 11).
-			_ = Lock{t: s.turn, fence: w.Fence()}.Unlock()
+			Lock{t: s.turn, fence: w.Fence()}.pass()
 			return Lock{}, false, p.c.gaveUp(ctx, key, w)
 		}
 	}
@@ -132,12 +133,17 @@ func (p *partition) leave(e *entry, w *waiter) bool {
 	if !e.q.Leave(w) {
 		return false
 	}
-	w.Value.err = ErrLocked
-	if e.acq != nil && e.acq.trouble != nil {
-		w.Value.err = e.acq.trouble
-	}
+	w.Value.err = e.reason()
 	p.unwanted(e)
 	return true
+}
+
+// reason is why the key is not to be had.
+func (e *entry) reason() error {
+	if e.acq != nil && e.acq.trouble != nil {
+		return e.acq.trouble
+	}
+	return ErrLocked
 }
 
 func (c *Coordinator) gaveUp(ctx context.Context, key string, w *waiter) error {
@@ -170,7 +176,14 @@ func (c *Coordinator) granted(p *partition, l Lock, path Path, waited time.Durat
 		x.waits.record(waited)
 	}
 	if f := c.opts.Trace.Granted; f != nil {
+		returned := false
+		defer func() {
+			if !returned { // f panicked, so nobody will get the lock
+				l.pass()
+			}
+		}()
 		f(GrantInfo{Key: l.key, Fence: l.fence, Path: path, Waited: waited})
+		returned = true
 	}
 }
 
@@ -237,31 +250,40 @@ func (l Lock) Unlock() error {
 	if l.t == nil {
 		return ErrUnlocked
 	}
+	held, err := l.unlock()
+	if err != nil {
+		return err
+	}
+	p := l.t.e.p
+	p.c.stats.stripes[p.number%stripes].holds.record(held)
+	if f := p.c.opts.Trace.Released; f != nil {
+		f(ReleaseInfo{Key: l.key, Fence: l.fence, Held: held})
+	}
+	return nil
+}
+
+func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
 	now := time.Now()
 	t, p := l.t, l.t.e.p
 	p.mu.Lock()
 	if t.fence != l.fence {
 		p.mu.Unlock()
-		return ErrUnlocked
+		return 0, ErrUnlocked
 	}
 	if t.lost == nil && p.inForce(t.e, now, &a) {
-		held := now.Sub(t.began)
+		held = now.Sub(t.began)
 		p.finish(t.e, now, &a)
-		p.mu.Unlock()
-		a.do(p.c)
-		p.c.stats.stripes[p.number%stripes].holds.record(held)
-		if f := p.c.opts.Trace.Released; f != nil {
-			f(ReleaseInfo{Key: l.key, Fence: l.fence, Held: held})
-		}
-		return nil
+	} else {
+		t.fence, err = 0, t.lost
 	}
-	err := t.lost
-	t.fence = 0
 	p.mu.Unlock()
 	a.do(p.c)
-	return err
+	return held, err
 }
+
+// pass gives the turn on without having used it.
+func (l Lock) pass() { _, _ = l.unlock() }
 
 // Do calls fn with the key locked, and unlocks it when fn returns, panics or calls runtime.Goexit. fn's context has the
 // values of ctx and ends with it, and also when the lock is lost, with that as its cause; fn has to heed it.

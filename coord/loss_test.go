@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -370,5 +371,145 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		if _, err := coord.New(a, &coord.Options{Partitions: 7}); !errors.Is(err, fallback.ErrMismatch) {
 			t.Errorf("other settings: %v", err)
 		}
+	})
+}
+
+func TestADeadHolderIsFoundOutByThoseWhoNeverWaitForLong(t *testing.T) {
+	for name, ask := range map[string]func(ctx context.Context, c *coord.Coordinator) (coord.Lock, error){
+		"TryLock": func(ctx context.Context, c *coord.Coordinator) (coord.Lock, error) { return c.TryLock(ctx, "k") },
+		"Lock":    func(ctx context.Context, c *coord.Coordinator) (coord.Lock, error) { return c.Lock(ctx, "k") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				net := &faulty{Arbiter: a}
+				crashed, other := start(t, net, nil), start(t, a, nil)
+				defer lock(t, crashed, "k").Unlock()
+				net.cut()
+				defer net.mend()
+				begin := time.Now()
+				for time.Since(begin) < 8*time.Second {
+					time.Sleep(500 * time.Millisecond)
+					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+					_, err := ask(ctx, other)
+					cancel()
+					if err == nil {
+						t.Fatal("evicted a session that is not dead (rule 2)")
+					}
+				}
+				time.Sleep(10500*time.Millisecond - time.Since(begin))
+				l, err := ask(t.Context(), other)
+				if err != nil {
+					t.Fatalf("T + 0.5 s after the crash: %v; asked %d times", err, other.Stats().Calls[coord.OpDead])
+				}
+				unlock(t, l)
+			})
+		})
+	}
+}
+
+func TestDeadWaitersHoldNobodyUp(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		holder := start(t, net, nil)
+		defer lock(t, holder, "k").Unlock()
+		for range 20 {
+			w := start(t, net, nil)
+			go func() {
+				if l, err := w.Lock(t.Context(), "k"); err == nil {
+					_ = l.Unlock()
+				}
+			}()
+			synctest.Wait() // it is in the queue
+		}
+		other := start(t, a, nil)
+		net.cut()
+		defer net.mend()
+		begin := time.Now()
+		unlock(t, lock(t, other, "k"))
+		if d := time.Since(begin); d > 10500*time.Millisecond {
+			t.Errorf("free after %v: more than T + 0.5 s", d)
+		}
+	})
+}
+
+func TestASweepThatFailsIsTriedAgainWithPauses(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		c := start(t, net, nil)
+		net.cut("verify")
+		a.Restore(nil)
+		time.Sleep(8 * time.Second)
+		if n := c.Stats().Failed[coord.OpVerify]; n > 1021*20 {
+			t.Errorf("%d reads in 8 s", n)
+		}
+		net.mend()
+	})
+}
+
+func TestAnArbiterThatDoesNotAnswerIsNotALockedKey(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		c := start(t, net, nil)
+		net.set(func(string) fault { return fault{lost: true} })
+		defer net.mend()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if _, err := c.Lock(ctx, "k"); errors.Is(err, coord.ErrLocked) || !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("Lock: %v", err)
+		}
+		go func() { _, _ = c.Lock(ctx, "j") }()
+		synctest.Wait()
+		if _, err := c.TryLock(t.Context(), "j"); errors.Is(err, coord.ErrLocked) || !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("TryLock behind a waiter: %v", err)
+		}
+	})
+}
+
+func TestContextsEndBeforeAnybodyIsToldOfTheLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		var held []context.Context
+		c := start(t, net, &coord.Options{Trace: &coord.Trace{Lost: func(coord.LossError) {
+			for _, ctx := range held {
+				if ctx.Err() == nil {
+					t.Error("a lock of the dead session is still in force")
+				}
+			}
+			time.Sleep(time.Second) // a function that is too slow
+		}}})
+		for i := range 100 {
+			held = append(held, lock(t, c, fmt.Sprint(i)).Context())
+		}
+		net.cut()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		for i, ctx := range held {
+			if !errors.Is(context.Cause(ctx), coord.ErrLost) {
+				t.Fatalf("lock %d after T - M: %v", i, context.Cause(ctx))
+			}
+		}
+		net.mend()
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+func TestAPanicInTraceLeavesTheKeyFree(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		first := true
+		c := start(t, a, &coord.Options{Trace: &coord.Trace{Granted: func(coord.GrantInfo) {
+			if first {
+				first = false
+				panic("boom")
+			}
+		}}})
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					t.Error("the panic did not pass through")
+				}
+			}()
+			_, _ = c.Lock(t.Context(), "k")
+		}()
+		unlock(t, lock(t, c, "k"))
 	})
 }

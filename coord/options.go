@@ -21,7 +21,7 @@ type Options struct {
 	Partitions int
 
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
-	// process holds is free after that. Default 10 s. A process that is stopped for longer, or cut off from the arbiter,
+	// process holds is free after that. Default 10 s; at least 2 s is sensible. A process that is stopped for longer, or cut off from the arbiter,
 	// loses its locks.
 	SessionTTL time.Duration
 
@@ -43,7 +43,7 @@ type Options struct {
 
 	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data, while those who hold
 	// locks reclaim them. It must be more than SessionTTL + Margin, of every process in the namespace, plus the time for
-	// which a deposed primary may still answer. Default 1.2 SessionTTL; 12 s.
+	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s.
 	Grace time.Duration
 
 	// Handoff is for how long a process may keep a key that it is using. In it, 0 means the default and a negative number
@@ -120,6 +120,9 @@ func (o *Options) validate() error {
 	if o.CallTimeout >= o.lease()-o.RenewEvery {
 		return fmt.Errorf("coord: Options.CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"a call that takes longer cannot be tried again in time", o.CallTimeout, o.SessionTTL, o.Margin, o.RenewEvery)
+	}
+	if o.Grace < 2*time.Second {
+		return fmt.Errorf("coord: Options.Grace is %v, must be at least 2s: tokens rise over lost data because epochs count seconds", o.Grace)
 	}
 	if o.Grace <= o.SessionTTL+o.Margin {
 		return fmt.Errorf("coord: Options.Grace %v must be more than SessionTTL %v + Margin %v: "+

@@ -2,6 +2,8 @@ package coord
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -153,35 +155,26 @@ func (p *partition) inForce(e *entry, now time.Time, after *after) bool {
 type after struct {
 	wake     *waiter
 	cancel   context.CancelCauseFunc
-	cause    error
-	losses   []loss
 	releases []fallback.Release
+	losses   []*LossError // their contexts have ended already
 }
 
-type loss struct {
-	err    *LossError
-	cancel context.CancelCauseFunc
-}
-
-// do does it. c's partitions must be unlocked.
+// do does it. c's partitions must be unlocked. The user's functions come last: they may take long.
 func (a *after) do(c *Coordinator) {
 	if a.wake != nil {
 		a.wake.Value.ready <- struct{}{}
 	}
 	if a.cancel != nil {
-		a.cancel(a.cause)
-	}
-	for _, l := range a.losses {
-		if l.cancel != nil {
-			l.cancel(l.err)
-		}
-		c.stats.lost[l.err.Cause].Add(1)
-		if f := c.opts.Trace.Lost; f != nil {
-			f(*l.err)
-		}
+		a.cancel(ErrUnlocked)
 	}
 	if len(a.releases) > 0 {
 		c.releases.add(a.releases...)
+	}
+	for _, l := range a.losses {
+		c.stats.lost[l.Cause].Add(1)
+		if f := c.opts.Trace.Lost; f != nil {
+			f(*l)
+		}
 	}
 }
 
@@ -210,7 +203,7 @@ func (p *partition) ended() {
 // finish ends the turn that runs: the next waiter gets it, or the hold lingers or is given back.
 func (p *partition) finish(e *entry, now time.Time, after *after) {
 	t := e.turn
-	after.cancel, after.cause = t.cancel, ErrUnlocked
+	after.cancel = t.cancel
 	t.fence, t.ctx, t.cancel = 0, nil, nil
 	p.ended()
 	limits := p.c.opts.Handoff
@@ -257,7 +250,12 @@ func (p *partition) lose(e *entry, cause LossCause, after *after) {
 	if e.q.State() == handoff.Turn {
 		t := e.turn
 		t.lost = &LossError{Key: e.key, Fence: t.fence, Cause: cause}
-		after.losses = append(after.losses, loss{t.lost, t.cancel})
+		after.losses = append(after.losses, t.lost)
+		if t.cancel != nil {
+			// With the mutex held, which is safe as it runs nobody's code: once it is free, a message may make this
+			// process give the key away.
+			t.cancel(t.lost)
+		}
 		e.turn = &turn{e: e} // the lost one belongs to its Lock
 		p.ended()
 	}
@@ -265,40 +263,34 @@ func (p *partition) lose(e *entry, cause LossCause, after *after) {
 	p.giveBack(e, after)
 }
 
-// loseAll takes away the holds of a session, or all for a nil one. It returns the number of turns lost.
-func (p *partition) loseAll(s *session, cause LossCause) int {
-	var a after
+// loseAll takes away the holds of a session, or all for a nil one.
+func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, e := range p.entries {
 		if e.q.State() != handoff.Idle && (s == nil || e.hold.session == s) {
-			p.lose(e, cause, &a)
+			p.lose(e, cause, after)
 		}
 	}
-	p.mu.Unlock()
-	a.do(p.c)
-	return len(a.losses)
 }
 
 // lapsed takes away the holds that have lapsed, and returns when the next one may, zero if there is none.
-func (p *partition) lapsed(now time.Time) time.Time {
-	var a after
+func (p *partition) lapsed(now time.Time, after *after) time.Time {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.holds == 0 {
-		p.mu.Unlock()
 		return time.Time{}
 	}
 	next := p.oldest.Add(p.c.opts.lease())
 	if past(next, now) {
 		p.oldest = now
 		for _, e := range p.entries {
-			if p.inForce(e, now, &a) && e.hold.confirmed.Before(p.oldest) {
+			if p.inForce(e, now, after) && e.hold.confirmed.Before(p.oldest) {
 				p.oldest = e.hold.confirmed
 			}
 		}
 		next = p.oldest.Add(p.c.opts.lease())
 	}
-	p.mu.Unlock()
-	a.do(p.c)
 	return next
 }
 
@@ -375,14 +367,25 @@ func (p *partition) count(s *Stats) {
 
 // acquire starts the flight that gets a hold for e's waiters. One member, the entry, stands for all of them.
 func (p *partition) acquire(e *entry) {
-	a := &acquisition{p: p, e: e, key: e.key, wake: make(chan struct{}, 1)}
+	a := &acquisition{p: p, e: e, key: e.key, wake: make(chan struct{}, 1), trouble: errNoAnswer}
 	e.acq = a
 	p.c.work.Add(1)
 	a.flight = p.c.flights.Join(context.Background(), e.key, func(ctx context.Context) (struct{}, error) {
 		defer p.c.work.Done()
+		defer crash()
 		a.run(ctx)
 		return struct{}{}, nil
 	})
+}
+
+// crash ends the process if a function of the user's panicked in a flight, as it would in any other goroutine: nobody
+// asks for a flight's result, so the panic would be lost, and with it all who wait for the flight.
+func crash() {
+	if v := recover(); v != nil {
+		text := fmt.Sprintf("%v\n\n%s", v, debug.Stack())
+		go panic(text)
+		select {}
+	}
 }
 
 type flight = singleflight.Member[string, struct{}]

@@ -179,10 +179,12 @@ func (c *Coordinator) maintain(s *session) error {
 	s.extend(time.Time{}) // whoever looks finds it dead
 	c.sessions.set(nil)
 	close(s.ended)
+	var a after
 	for i := range c.parts {
-		c.parts[i].loseAll(s, SessionExpired)
+		c.parts[i].loseAll(s, SessionExpired, &a)
 	}
 	cancel(err)
+	a.do(c)
 	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.id, "error", err)
 	s.stopListening()
 	if f := c.opts.Trace.Session; f != nil {
@@ -270,11 +272,13 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 		if d := s.deadline(); d.Before(next) {
 			next = d
 		}
+		var a after
 		for i := range c.parts {
-			if d := c.parts[i].lapsed(now); !d.IsZero() && d.Before(next) {
+			if d := c.parts[i].lapsed(now, &a); !d.IsZero() && d.Before(next) {
 				next = d
 			}
 		}
+		a.do(c)
 		timer.Reset(max(time.Until(next), time.Millisecond))
 	}
 }
@@ -284,27 +288,24 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()
 	var swept time.Time
+	all := false // the next one looks at every partition
 	for {
-		all := false
 		select {
 		case <-timer.C:
 		case <-c.sessions.sweeps:
 			// Many notice a failover at once; it needs to be looked at only once.
-			all = time.Since(swept) >= c.opts.RenewEvery
-			if !all {
+			if all || time.Since(swept) < c.opts.RenewEvery {
 				continue
 			}
-			swept = time.Now()
+			all, swept = true, time.Now()
 		case <-ctx.Done():
 			return
 		}
 		next := c.opts.RenewEvery
 		if err := c.verifyOnce(ctx, s, all); err != nil {
 			next = c.opts.RetryEvery
-			if all {
-				swept = time.Time{}
-				c.sessions.sweep()
-			}
+		} else {
+			all = false
 		}
 		timer.Reset(next)
 	}

@@ -179,8 +179,8 @@ type LockAnswer struct {
 	Record    Record
 	Token     Token         // Granted: the first of the block
 	Contended bool          // Granted: another session waits for the key
-	Holder    Row           // Held: by whom
-	Retry     time.Duration // Promised: until the promise to another session lapses
+	Holder    Row           // Held: by whom. Promised: to whom; it has no token
+	Retry     time.Duration // Promised: until the promise lapses
 }
 
 // Release names a hold, or a waiter, to be removed.

@@ -150,9 +150,24 @@ type target struct {
 	fallback.Identity
 }
 
+// target is mostly the same key, and often somebody who holds it or waits for it.
 func (x *twins) target() target {
-	b := x.next()
-	return target{uint32(b & 1), diffKeys[b>>1&1], id(diffSessions[int(b>>2)%3], uint64(1+b>>4&3))}
+	b, who := x.next(), x.next()
+	at := target{0, diffKeys[0], id(diffSessions[int(who>>2)%3], uint64(1+who>>4&1))}
+	if b&3 == 3 {
+		at.p = 1
+	}
+	if b>>2&3 == 3 {
+		at.key = diffKeys[1]
+	}
+	now := x.peek(at.p)
+	if row, held := now.Rows[at.key]; held && who&3 == 0 {
+		at.Identity = row.Identity
+	}
+	if q := now.Queues[at.key]; len(q) > 0 && who&3 == 1 {
+		at.Identity = q[0].Identity
+	}
+	return at
 }
 
 // peek looks at a partition of the Memory, without an operation.
@@ -179,7 +194,7 @@ func (x *twins) owner(p uint32) string {
 func (x *twins) row(at target) fallback.Row {
 	present := x.peek(at.p).Rows[at.key]
 	made := fallback.Row{Identity: at.Identity, Token: fallback.MakeToken(x.epoch(at.p), choose[uint32](&x.stream, 1, 2, 3, 0, 1<<31, math.MaxUint32))}
-	above := fallback.Row{Identity: at.Identity, Token: present.Token + 1}
+	above := fallback.Row{Identity: at.Identity, Token: max(present.Token, fallback.MakeToken(x.peek(at.p).Epoch, 0)) + 1}
 	same := fallback.Row{Identity: at.Identity, Token: present.Token}
 	if present.Session == "" {
 		present = made
@@ -293,12 +308,10 @@ func (x *twins) unlock(ctx context.Context) (string, error) {
 
 func (x *twins) acquire(ctx context.Context) (string, error) {
 	at := x.target()
-	q := fallback.Expect{Epoch: x.epoch(at.p), Owner: x.peek(at.p).Owner}
-	switch x.next() % 4 {
-	case 0:
-		q.Owner = choose(&x.stream, append(diffSessions, "")...)
-	case 1, 2:
-		q.OwnerDead = true
+	how := x.next()
+	q := fallback.Expect{Epoch: x.epoch(at.p), Owner: x.peek(at.p).Owner, OwnerDead: how&1 != 0}
+	if how>>1&3 == 0 {
+		q.Owner = choose(&x.stream, "a", "b", "c", "")
 	}
 	return both(x, fmt.Sprintf("Acquire(%d, %s, %+v)", at.p, at.Session, q), func(n fallback.Namespace) (fallback.Acquisition, error) {
 		return n.Acquire(ctx, at.p, at.Session, q)

@@ -171,7 +171,7 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	if next, ok := p.promise(m, r.Key, r.Me, send); ok && next.Identity != r.Me {
 		p.enqueue(r)
 		left := time.Duration(next.Promised-m.Now) * time.Millisecond
-		return LockAnswer{Verdict: Promised, Record: p.record(m), Retry: left}
+		return LockAnswer{Verdict: Promised, Record: p.record(m), Holder: Row{Identity: next.Identity}, Retry: left}
 	}
 	p.dequeue(r.Key, r.Me)
 	if p.Seq > math.MaxUint32-r.Block {

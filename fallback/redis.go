@@ -275,7 +275,7 @@ func (n *redisSpace) Lock(ctx context.Context, q LockRequest) (LockAnswer, error
 	case Held:
 		a.Holder = r.row(recordLen)
 	case Promised:
-		a.Retry = r.ms(recordLen)
+		a.Retry, a.Holder = r.ms(recordLen), r.row(recordLen+1)
 	}
 	return a, r.err
 }

@@ -2,7 +2,7 @@
 -- KEYS: record, queue. ARGV: [1] to [6] as in state.lua and queue.lua, [7] session, [8] request, [9] number of
 -- tokens, [10] '1' to be queued, [11] session and [12] request of the hold to evict, or ''.
 -- Answer: verdict, record, and if granted: epoch and seq of the first token, number of sessions that wait; if held: the
--- row; if promised: for how many ms.
+-- row; if promised: for how many ms, and to whom as a row.
 enter()
 local me = ARGV[7] .. ' ' .. ARGV[8]
 if grace > 0 then
@@ -35,7 +35,7 @@ elseif next then
   if ARGV[10] == '1' then
     enqueue(me)
   end
-  return answer('promised', till - now)
+  return answer('promised', till - now, next .. ' 0 0')
 end
 local block = tonumber(ARGV[9])
 if seq > 4294967295 - block then
