@@ -1,0 +1,106 @@
+// Package ring says which node should own which partition, from what gossip says about who is there.
+//
+// A [Placement] is a pure function of the members: every node that sees the same members computes the same owners, and a
+// [Placement.Fingerprint] tells two nodes whether they did. It is a hint. Who owns a partition is decided by the arbiter
+// alone; a wrong ring costs time, never safety.
+package ring
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/buraksezer/consistent"
+	"github.com/cespare/xxhash/v2"
+)
+
+// Parameters of the placement. Nodes with other parameters have other fingerprints, and do not hand partitions to each
+// other.
+const (
+	algorithm   = 1    // of this package and of the libraries that it rests on: golden vectors in testdata fix it
+	load        = 1.25 // no node owns more than ceil(partitions / members * load)
+	replication = 100  // points of a member on the circle
+)
+
+// A Placement is an immutable table of owners. Looking up takes no lock and allocates nothing; keep the current one in an
+// atomic.Pointer.
+type Placement struct {
+	members     []string // sorted
+	owners      []uint16 // by partition: index of the member
+	fingerprint uint64
+}
+
+// Place computes the owners of the partitions 0 to partitions-1 among members: consistent hashing with bounded loads
+// (Mirrokni, Thorup, Zadimoghaddam, 2016), as github.com/buraksezer/consistent does it. The order of members does not
+// matter. Without members nobody owns anything.
+func Place(members []string, partitions int) (*Placement, error) {
+	if partitions < 1 || partitions > 1<<16 {
+		return nil, fmt.Errorf("ring: %d partitions, must be 1 to 65,536", partitions)
+	}
+	sorted := slices.Sorted(slices.Values(members))
+	switch {
+	case len(slices.Compact(slices.Clone(sorted))) != len(sorted):
+		return nil, errors.New("ring: two members have the same name")
+	case len(sorted) > 1<<16-1:
+		return nil, fmt.Errorf("ring: %d members, must be less than 65,536", len(sorted))
+	}
+	p := &Placement{members: sorted, fingerprint: fingerprint(sorted, partitions)}
+	if len(sorted) == 0 {
+		return p, nil
+	}
+	index := make(map[string]uint16, len(sorted))
+	nodes := make([]consistent.Member, len(sorted))
+	for i, name := range sorted {
+		index[name] = uint16(i)
+		nodes[i] = member(name)
+	}
+	// All at once and in order: where two points of the circle coincide the last one wins, so that adding members
+	// one by one could end differently on two nodes.
+	circle := consistent.New(nodes, consistent.Config{
+		Hasher: hasher{}, PartitionCount: partitions, ReplicationFactor: replication, Load: load,
+	})
+	p.owners = make([]uint16, partitions)
+	for i := range p.owners {
+		p.owners[i] = index[circle.GetPartitionOwner(i).String()]
+	}
+	return p, nil
+}
+
+// Owner returns the member that should own the partition; false if there is none.
+func (p *Placement) Owner(partition uint32) (string, bool) {
+	if int64(partition) >= int64(len(p.owners)) {
+		return "", false
+	}
+	return p.members[p.owners[partition]], true
+}
+
+// Members returns the members, sorted. The caller must not change it.
+func (p *Placement) Members() []string { return p.members }
+
+// Fingerprint is equal for two placements exactly if they have the same members, partitions and parameters, up to
+// collisions of a 64-bit hash.
+func (p *Placement) Fingerprint() uint64 { return p.fingerprint }
+
+func fingerprint(sorted []string, partitions int) uint64 {
+	h := xxhash.New()
+	var b []byte
+	b = binary.AppendUvarint(b, algorithm)
+	b = binary.AppendUvarint(b, uint64(partitions))
+	b = binary.AppendUvarint(b, uint64(load*100))
+	b = binary.AppendUvarint(b, replication)
+	for _, m := range sorted {
+		b = binary.AppendUvarint(b, uint64(len(m)))
+		b = append(b, m...)
+	}
+	_, _ = h.Write(b)
+	return h.Sum64()
+}
+
+type member string
+
+func (m member) String() string { return string(m) }
+
+type hasher struct{}
+
+func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
