@@ -23,7 +23,8 @@ type acquisition struct {
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long, if not because somebody else has the key
 
-	evict fallback.Identity // the hold of a session that was seen dead
+	evict  fallback.Identity // the hold of a session that was seen dead
+	unsure fallback.Identity // the last request that is in c.doubts
 }
 
 // errNoAnswer is the trouble of an acquisition at first.
@@ -56,6 +57,10 @@ func (a *acquisition) run(ctx context.Context) {
 		})
 		cancel()
 		c.called(OpLock, 1, sent, err)
+		if err != nil && !errors.Is(err, fallback.ErrRefused) && a.unsure != a.id {
+			a.unsure = a.id
+			c.doubts.add(doubt{a.p, a.key, a.id, sent.Add(c.opts.SessionTTL)})
+		}
 		if err == nil && ans.Verdict == fallback.Granted {
 			if a.install(s, ans, sent) {
 				return

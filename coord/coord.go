@@ -37,6 +37,7 @@ type Coordinator struct {
 	stats    counters
 	sessions sessions
 	releases releaser
+	doubts   doubts
 	lingers  lingerer
 
 	waiters  sync.Pool    // of *waiter

@@ -513,3 +513,43 @@ func TestAPanicInTraceLeavesTheKeyFree(t *testing.T) {
 		unlock(t, lock(t, c, "k"))
 	})
 }
+
+func TestARequestThatIsExecutedLateLeavesNoRowBehind(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		here, there := start(t, net, nil), start(t, a, nil)
+		net.set(func(op string) fault {
+			if op == "lock" {
+				return fault{request: 5 * time.Second}
+			}
+			return fault{}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := here.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(14 * time.Second) // nobody asks for the key
+		l, err := there.TryLock(t.Context(), "k")
+		if err != nil {
+			t.Fatalf("the row is still there: %v", err)
+		}
+		unlock(t, l)
+
+		// A request whose answer was lost, and which became a hold all the same, is not given back for that.
+		first := true
+		net.set(func(op string) fault {
+			if op != "lock" || !first {
+				return fault{}
+			}
+			first = false
+			return fault{unheard: true}
+		})
+		l = lock(t, here, "k")
+		time.Sleep(time.Minute)
+		if l.Context().Err() != nil {
+			t.Errorf("lost: %v", context.Cause(l.Context()))
+		}
+		unlock(t, l)
+	})
+}

@@ -240,6 +240,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			s.server = r.Server
 			c.sessions.sweep()
 		}
+		c.clearDoubts()
 		timer.Reset(c.opts.RenewEvery - time.Since(sent))
 	}
 }

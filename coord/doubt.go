@@ -1,0 +1,66 @@
+package coord
+
+import (
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// doubts are requests of ours that may still be executed: a call timed out, and nobody knows where its request is. If it
+// arrives after everything else of that request is over, it makes a row that nobody here knows of. Whoever wants the key
+// would find out (rule 13); but perhaps nobody wants it any more, so this process looks after itself.
+type doubts struct {
+	mu   sync.Mutex // protects list
+	list []doubt    // in the order of time
+}
+
+type doubt struct {
+	p    *partition
+	key  string
+	id   fallback.Identity
+	when time.Time // to look
+}
+
+func (x *doubts) add(d doubt) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.list = append(x.list, d)
+}
+
+// due takes the doubts whose time has come.
+func (x *doubts) due(now time.Time) []doubt {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0
+	for n < len(x.list) && !now.Before(x.list[n].when) {
+		n++
+	}
+	list := x.list[:n:n]
+	if x.list = x.list[n:]; len(x.list) == 0 {
+		x.list = nil
+	}
+	return list
+}
+
+// clearDoubts releases what this process has not got and is not about to get.
+func (c *Coordinator) clearDoubts() {
+	now := time.Now()
+	for _, d := range c.doubts.due(now) {
+		if d.p.has(d.key, d.id) {
+			d.when = now.Add(c.opts.SessionTTL)
+			c.doubts.add(d)
+			continue
+		}
+		c.releases.add(d.p.release(d.key, d.id))
+	}
+}
+
+// has tells whether the request is a hold of this process, or may still become one.
+func (p *partition) has(key string, id fallback.Identity) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entries[key]
+	return e != nil && (e.q.State() != handoff.Idle && e.hold.row.Identity == id || e.acq != nil && e.acq.id == id)
+}
