@@ -109,7 +109,7 @@ func (r *coldResult) result(pinned string) result {
 			// What is under way when the counting begins or ends is counted as sent, but not yet as done, or the other way.
 			atMost(2, math.Abs(float64(r.Unaccounted)), "commands for anything but lock, unlock, renew, verify"),
 			atMost(1, ratio(r.Unlock.P50, r.Ping.P50), "median Unlock, times the median PING: nobody waits"),
-			atMost(0, float64(r.Failed), "calls that failed"),
+			failedCalls(r.Failed, r.Failure),
 		},
 	}
 }

@@ -40,6 +40,7 @@ type coldResult struct {
 	Waited                             int64 // commands sent while Lock ran
 	InUnlock                           int64 // commands sent while Unlock ran
 	Failed                             int64
+	Failure                            string // the first
 
 	// Mean execution time in the server.
 	ServerPing, ServerSet, ServerLock, ServerUnlock time.Duration
@@ -67,7 +68,8 @@ func runCold(ctx context.Context, o order, t coldTask) (_ *coldResult, err error
 	defer func() { err = errors.Join(err, r.theirs.Close()) }()
 	r.bare, _ = newClient(o.Redis, 0)
 	defer func() { err = errors.Join(err, r.bare.Close()) }()
-	if r.c, err = newCoordinator(r.theirs, &coord.Options{Namespace: o.Namespace}); err != nil {
+	var failed failures
+	if r.c, err = newCoordinator(r.theirs, &coord.Options{Namespace: o.Namespace, Trace: failed.trace()}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -108,6 +110,7 @@ func runCold(ctx context.Context, o order, t coldTask) (_ *coldResult, err error
 	for _, n := range after.Failed {
 		res.Failed += int64(n)
 	}
+	res.Failure = failed.String()
 	// A renewal may be under way at either end: sent, but not counted as done.
 	res.Unaccounted = res.Commands - res.LockCalls - res.UnlockCalls - res.OtherCalls
 	res.Waited, res.InUnlock = r.waited, r.inUnlock

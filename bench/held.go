@@ -71,7 +71,7 @@ func (r *heldResult) result() result {
 			atMost(0, float64(r.Partitions-r.After.Bare), "partitions whose record does not have 2 fields"),
 			atMost(0, float64(r.Closed.Rows+r.Closed.Strays+r.Closed.Sessions), "rows, queues and sessions left after Close"),
 			atMost(0, float64(r.Lost), "locks lost"),
-			atMost(0, float64(r.Failed), "calls that failed"),
+			failedCalls(r.Failed, r.Failure),
 		},
 	}
 }

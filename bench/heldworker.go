@@ -41,6 +41,7 @@ type heldResult struct {
 
 	LockTime, UnlockTime time.Duration
 	Lost, Failed         int64
+	Failure              string // the first
 }
 
 // content is what is in Redis.
@@ -75,9 +76,10 @@ func runHeld(ctx context.Context, o order, t heldTask) (_ *heldResult, err error
 	if h.parts == 0 {
 		h.parts = 1021 // coord.Options.Partitions
 	}
+	var failed failures
 	h.opened = time.Now()
 	if h.c, err = newCoordinator(client, &coord.Options{
-		Namespace: o.Namespace, Partitions: t.Partitions, SessionTTL: t.SessionTTL,
+		Namespace: o.Namespace, Partitions: t.Partitions, SessionTTL: t.SessionTTL, Trace: failed.trace(),
 	}); err != nil {
 		return nil, err
 	}
@@ -144,6 +146,7 @@ func runHeld(ctx context.Context, o order, t heldTask) (_ *heldResult, err error
 	for _, n := range s.Failed {
 		r.Failed += int64(n)
 	}
+	r.Failure = failed.String()
 	runtime.KeepAlive(h.keys) // in all three figures of the heap
 	if err := closeAll(); err != nil {
 		return nil, err

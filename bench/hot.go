@@ -189,11 +189,9 @@ func hotResults(s hotSizes, totals []*hotTotal) result {
 			r.claims = append(r.claims,
 				atMost(0, float64(t.referee.stale.Load()), t.name+": tokens not above the one before"))
 		}
-		text := t.name + ": calls that failed"
-		if t.failed > 0 {
-			text += " (" + t.failure + ")"
-		}
-		r.claims = append(r.claims, atMost(0, float64(t.failed), text))
+		f := failedCalls(t.failed, t.failure)
+		f.text = t.name + ": " + f.text
+		r.claims = append(r.claims, f)
 	}
 	return r
 }

@@ -16,7 +16,7 @@ import (
 func check(t *testing.T, r result) {
 	t.Helper()
 	for _, c := range r.claims {
-		if c.limit == 0 && !c.least && c.text != "calls that failed" && !c.holds() {
+		if c.limit == 0 && !c.least && !strings.HasPrefix(c.text, "calls that failed") && !c.holds() {
 			t.Errorf("%s: %v", c.text, c.got)
 		}
 	}
@@ -167,7 +167,7 @@ func TestExitStatus(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	b := tinyBench(t)
 	b.sizes.hot.round = time.Minute
-	b.sizes.held.locks = 1_000_000
+	b.sizes.held.locks = 200_000
 	for _, s := range []subject{{"hot", measureHot}, {"held", measureHeld}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := time.AfterFunc(2*time.Second, cancel)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -102,6 +103,41 @@ func (v variant) title() string {
 // server could have lost: without ColdStart a server that was just started would first have to be up for Options.Grace.
 func newCoordinator(client *redis.Client, o *coord.Options) (*coord.Coordinator, error) {
 	return coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), o)
+}
+
+// failures keeps the first error of the arbiter's calls, and for how long that call took.
+type failures struct {
+	mu    sync.Mutex // protects first
+	first string
+}
+
+// trace costs a look at the clock per call.
+func (f *failures) trace() *coord.Trace {
+	return &coord.Trace{Call: func(i coord.CallInfo) {
+		if i.Err == nil {
+			return
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.first == "" {
+			f.first = fmt.Sprintf("%v after %v: %v", i.Op, i.Duration.Round(time.Microsecond), i.Err)
+		}
+	}}
+}
+
+func (f *failures) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first
+}
+
+// failedCalls is the claim that there were no failures.
+func failedCalls(n int64, first string) claim {
+	text := "calls that failed"
+	if first != "" {
+		text += " (" + first + ")"
+	}
+	return atMost(0, float64(n), text)
 }
 
 type holdfast struct{ c *coord.Coordinator }
