@@ -26,13 +26,21 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 	}
 }
 
-// woken: the key is free, and promised to the request.
+// woken: the key is free, and promised to the request. If that is over it is withdrawn, so that the next one need not wait
+// until the promise lapses: a replica that was promoted may remember waiters of long ago.
 func (p *partition) woken(key string, id fallback.Identity) {
+	var a after
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if e := p.entries[key]; e != nil && e.acq != nil && e.acq.id == id {
+	e := p.entries[key]
+	switch {
+	case e != nil && e.acq != nil && e.acq.id == id:
 		e.acq.poke()
+	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Identity == id: // it came first
+	default:
+		a.releases = append(a.releases, p.release(key, id))
 	}
+	p.mu.Unlock()
+	a.do(p.c)
 }
 
 // wokenAll: a message may have been missed.
