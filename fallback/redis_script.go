@@ -208,7 +208,7 @@ func (n *redisSpace) attemptWait(ctx context.Context, s script, keys []string, a
 // bounded runs f and gives up waiting when ctx ends. The client library does not by itself: by default it reads until
 // its own timeout, and then tries again. What is given up goes on by itself; Close waits for it.
 func bounded(ctx context.Context, n *redisSpace, f func() ([]any, error)) ([]any, error) {
-	if ctx.Done() == nil || honoursContext(n.client) {
+	if _, limited := ctx.Deadline(); ctx.Done() == nil || limited && honoursDeadline(n.client) {
 		v, err := f()
 		return v, refused(err)
 	}
@@ -232,13 +232,16 @@ func bounded(ctx context.Context, n *redisSpace, f func() ([]any, error)) ([]any
 	}
 }
 
-func honoursContext(c redis.UniversalClient) bool {
+// honoursDeadline tells whether the client was told to heed a context's deadline. What it never heeds is a cancellation:
+// a call goes on until its deadline then.
+func honoursDeadline(c redis.UniversalClient) bool {
 	switch c := c.(type) {
 	case *redis.Client:
-		return c.Options().ContextTimeoutEnabled && c.Options().MaxRetries <= 0
-	default:
-		return false
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
 	}
+	return false
 }
 
 func isNoScript(err error) bool {

@@ -83,8 +83,11 @@ func (c *chaos) upTo(d time.Duration) time.Duration { return time.Duration(c.ran
 // join starts a worker.
 func (c *chaos) join() {
 	c.joined++
-	long := task{Keys: chaosKeys, Hold: span{0, 3 * time.Second}, Rest: span{0, time.Second}}
-	c.start(fmt.Sprint("w", c.joined), brief("a", "b", "c"), impatient(brief("a", "b", "c")), long, quietly(long))
+	long := func(key string) task {
+		return task{Keys: []string{key}, Hold: span{0, 3 * time.Second}, Rest: span{0, time.Second}}
+	}
+	c.start(fmt.Sprint("w", c.joined), brief("a", "b", "c"), impatient(brief("a", "b", "c")),
+		long("x"), long("y"), quietly(long("z")))
 }
 
 // calm waits until everybody works again and every key can be had.
