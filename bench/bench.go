@@ -60,7 +60,7 @@ func newBench(ctx context.Context, cfg config, stdout, stderr io.Writer) (*bench
 		return nil, errors.Join(fmt.Errorf("no Redis at %s: %w", b.addr, err), b.close(context.WithoutCancel(ctx)))
 	}
 	if b.own != nil {
-		fmt.Sscan(info["process_id"], &b.pid)
+		_, _ = fmt.Sscan(info["process_id"], &b.pid)
 	}
 	name := "started for this run"
 	if b.own == nil {

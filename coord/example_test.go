@@ -55,7 +55,8 @@ func ExampleCoordinator_Lock() {
 
 	l, err := c.Lock(context.Background(), "sku/7")
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	defer l.Unlock()
 	// UPDATE stock SET units = $1, fence = $2 WHERE sku = $3 AND fence < $2

@@ -32,6 +32,8 @@ type world struct {
 	inStep bool                  // all have seen the present server
 	calm   bool                  // no more faults
 
+	late []func() // messages that may arrive once more, at any time
+
 	tokens map[string]fallback.Token // by key: the highest that was handed out
 	owners map[uint32]string         // by epoch: to whom Acquire gave it
 }
@@ -125,16 +127,30 @@ func (w *world) checkQueues(what string, before *fallback.Partition, me fallback
 	}
 }
 
+// again remembers a message of which a duplicate may arrive late. Nobody hears its answer.
+func (w *world) again(f func()) {
+	w.late = append(w.late, f)
+	w.late = w.late[max(0, len(w.late)-20):]
+}
+
 // granted checks a token that was handed out to a hold that is valid from now on.
-func (w *world) granted(key string, h *hold) {
+func (w *world) granted(key string, h *hold, block uint32, before bool) {
 	w.t.Helper()
 	if other := w.holds[key]; other != nil {
 		w.t.Fatalf("I1: %q is held by %+v and granted to %+v; %+v", key, other, h, w.p)
 	}
-	if h.Token <= w.tokens[key] {
-		w.t.Fatalf("I2: token %v of %q after %v", h.Token, key, w.tokens[key])
+	w.holds[key] = h
+	if !before {
+		w.handedOut(key, h.Token, block)
 	}
-	w.holds[key], w.tokens[key] = h, h.Token
+}
+
+func (w *world) handedOut(key string, token fallback.Token, block uint32) {
+	w.t.Helper()
+	if token <= w.tokens[key] {
+		w.t.Fatalf("I2: token %v of %q after %v", token, key, w.tokens[key])
+	}
+	w.tokens[key] = token + fallback.Token(block-1)
 }
 
 // request is the session's request for the key: the one that is under way, or a new one.
@@ -165,6 +181,7 @@ func (w *world) lock(session, key string) {
 	if r, held := w.p.Rows[key]; held && w.dead[r.Session] {
 		q.Evict = r.Identity
 	}
+	late := w.p.Rows[key].Identity == q.Me // a message that nobody heard of got it
 	var a, last fallback.LockAnswer
 	w.change("lock", q.Me, func() {
 		a, last = w.p.Lock(w.now, q, nil), a
@@ -172,12 +189,19 @@ func (w *world) lock(session, key string) {
 			w.t.Fatalf("lock, repeated: %+v after %+v", a, last)
 		}
 	})
+	w.again(func() {
+		w.change("lock", q.Me, func() {
+			held := w.p.Rows[key].Identity == q.Me
+			if a := w.p.Lock(w.now, q, nil); a.Verdict == fallback.Granted && !held {
+				w.handedOut(key, a.Token, q.Block)
+			}
+		})
+	})
 	switch a.Verdict {
 	case fallback.Granted:
 		if h := w.holds[key]; h == nil || h.Identity != q.Me {
 			delete(w.pending, session+key)
-			w.granted(key, &hold{Row: fallback.Row{Identity: q.Me, Token: a.Token}, confirmed: true})
-			w.tokens[key] += fallback.Token(q.Block - 1)
+			w.granted(key, &hold{Row: fallback.Row{Identity: q.Me, Token: a.Token}, confirmed: true}, q.Block, late)
 		}
 	case fallback.Held:
 		if !w.has(key, a.Holder.Identity) && !w.dead[a.Holder.Session] {
@@ -211,10 +235,13 @@ func (w *world) grant(session, key string) {
 	s.seq++
 	h := &hold{Row: fallback.Row{Identity: me, Token: fallback.MakeToken(s.epoch, s.seq)}, epoch: s.epoch}
 	s.table[key] = h.Row
-	w.granted(key, h)
+	w.granted(key, h, 1, false)
 }
 
 func (w *world) unlock(key string, who fallback.Identity) {
+	w.again(func() {
+		w.change("unlock", fallback.Identity{}, func() { w.p.Unlock(w.now, key, who, nil) })
+	})
 	w.change("unlock", fallback.Identity{}, func() {
 		w.p.Unlock(w.now, key, who, nil)
 		if w.p.Rows[key].Identity == who {
@@ -253,7 +280,7 @@ func (w *world) acquire(session string) {
 		return
 	}
 	var a fallback.Acquisition
-	w.change("acquire", fallback.Identity{}, func() {
+	send := func() {
 		a = w.p.Acquire(w.now, session, x)
 		if other := w.owners[a.Record.Epoch]; a.Verdict == fallback.Granted && other != "" && other != session {
 			w.t.Fatalf("I6: epoch %d was %s's and is given to %s", a.Record.Epoch, other, session)
@@ -261,7 +288,9 @@ func (w *world) acquire(session string) {
 		if a.Verdict == fallback.Granted {
 			w.owners[a.Record.Epoch] = session
 		}
-	})
+	}
+	w.again(func() { w.change("acquire", fallback.Identity{}, send) })
+	w.change("acquire", fallback.Identity{}, send)
 	if a.Verdict != fallback.Granted || r.Owner == session {
 		return
 	}
@@ -281,7 +310,9 @@ func (w *world) demote() {
 		return
 	}
 	w.serving = nil
-	w.change("demote", fallback.Identity{}, func() { w.p.Demote(w.now, s.session, s.epoch, s.table) })
+	send := func() { w.p.Demote(w.now, s.session, s.epoch, s.table) }
+	w.again(func() { w.change("demote", fallback.Identity{}, send) })
+	w.change("demote", fallback.Identity{}, send)
 	w.adopt(s.epoch)
 }
 
@@ -290,7 +321,9 @@ func (w *world) demoteUnserved() {
 		return
 	}
 	session, epoch := w.p.Owner, w.p.Epoch
-	w.change("demote-unserved", fallback.Identity{}, func() { w.p.DemoteUnserved(w.now, session, epoch) })
+	send := func() { w.p.DemoteUnserved(w.now, session, epoch) }
+	w.again(func() { w.change("demote-unserved", fallback.Identity{}, send) })
+	w.change("demote-unserved", fallback.Identity{}, send)
 }
 
 // adopt: the owner of the epoch fell silent, so the holders of its grants go to the arbiter.
@@ -299,9 +332,7 @@ func (w *world) adopt(epoch uint32) {
 		if h.confirmed || h.epoch != epoch {
 			continue
 		}
-		w.change("adopt", fallback.Identity{}, func() {
-			h.confirmed = w.p.Adopt(w.now, key, h.Row) == fallback.Granted
-		})
+		w.adoptOne(key)
 		if !h.confirmed {
 			delete(w.holds, key) // its context is cancelled
 		}
@@ -311,6 +342,7 @@ func (w *world) adopt(epoch uint32) {
 // adoptOne: a holder may also be wrong about the owner's silence.
 func (w *world) adoptOne(key string) {
 	if h := w.holds[key]; h != nil && !h.confirmed {
+		w.again(func() { w.change("adopt", fallback.Identity{}, func() { w.p.Adopt(w.now, key, h.Row) }) })
 		w.change("adopt", fallback.Identity{}, func() { h.confirmed = w.p.Adopt(w.now, key, h.Row) == fallback.Granted })
 	}
 }
@@ -426,6 +458,10 @@ func (w *world) step() {
 	case n < 82:
 		w.copies = append(w.copies, w.p.Clone())
 		w.copies = w.copies[max(0, len(w.copies)-4):]
+	case n < 87:
+		if len(w.late) > 0 {
+			pick(w, w.late)()
+		}
 	default:
 		w.pass(w.rand.Int64N(1500))
 	}
@@ -439,6 +475,9 @@ func (w *world) end() {
 	w.demote()
 	for _, key := range worldKeys {
 		w.release(key)
+		for _, session := range w.alive {
+			w.giveUp(session, key) // it may have been granted by a message of which nobody heard
+		}
 	}
 	w.demoteUnserved()
 	if w.dead[w.p.Owner] {

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestTheJudge(t *testing.T) {
 				workers[s.worker].hear(statement{Verb: s.verb, Key: "k", Token: s.token}, time.Now())
 			}
 			found, broken := j.violations()
-			got := append(found, broken...)
+			got := slices.Concat(found, broken)
 			want := strings.Fields(test.want)
 			for i := 0; i < max(len(got), len(want)); i++ {
 				if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
