@@ -141,13 +141,15 @@ func follow(t *testing.T, replica, primary *redistest.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := replica.Replicate(ctx, primary); err != nil {
-		t.Fatal(err)
-	}
 	c := replica.Client(t)
-	for {
-		info, err := c.Info(ctx, "replication").Result()
-		if err == nil && strings.Contains(info, "master_link_status:up") {
+	for told := false; ; {
+		var err error
+		if !told { // it may have to load its data first
+			err = replica.Replicate(ctx, primary)
+			told = err == nil
+		}
+		info := c.Info(ctx, "replication").Val()
+		if told && strings.Contains(info, "master_link_status:up") {
 			return
 		}
 		select {
