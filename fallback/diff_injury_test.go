@@ -179,15 +179,7 @@ func (x *twins) loseSessions(ctx context.Context) (string, error) {
 }
 
 func (x *twins) endSessionsGrace(ctx context.Context) (string, error) {
-	if d, err := x.dead(ctx); d != "" || err != nil { // which makes both look at the server
-		return d, err
-	}
-	x.log = append(x.log, "end of Grace(sessions)")
-	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) { s.GraceEnd = min(s.GraceEnd, 1) })
-	if x.client.HGet(ctx, sessionsKey, "g").Val() == "0" {
-		return "", nil
-	}
-	return "", x.client.HSet(ctx, sessionsKey, "g", 1).Err()
+	return x.setSessionsGrace(ctx, 1)
 }
 
 func (x *twins) expire(ctx context.Context) (string, error) {
@@ -195,7 +187,28 @@ func (x *twins) expire(ctx context.Context) (string, error) {
 }
 
 func (x *twins) stepBackSessions(ctx context.Context) (string, error) {
-	return "", x.setExpiry(ctx, "clock steps back", time.Now().Add(100*time.Hour).UnixMilli())
+	end := time.Now().Add(100 * time.Hour).UnixMilli()
+	if err := x.setExpiry(ctx, "clock steps back", end); err != nil {
+		return "", err
+	}
+	return x.setSessionsGrace(ctx, end)
+}
+
+// setSessionsGrace moves the end of Grace, after both have looked at the server.
+func (x *twins) setSessionsGrace(ctx context.Context, end int64) (string, error) {
+	if d, err := x.dead(ctx); d != "" || err != nil {
+		return d, err
+	}
+	x.log = append(x.log, fmt.Sprintf("end of Grace is %d(sessions)", end))
+	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if s.GraceEnd != 0 {
+			s.GraceEnd = end
+		}
+	})
+	if x.client.HGet(ctx, sessionsKey, "g").Val() == "0" {
+		return "", nil
+	}
+	return "", x.client.HSet(ctx, sessionsKey, "g", end).Err()
 }
 
 func (x *twins) setExpiry(ctx context.Context, what string, expiry int64) error {
