@@ -101,6 +101,7 @@ func (r *coldResult) result(pinned string) result {
 				thousands(r.Commands), thousands(r.Trips), thousands(r.LockCalls), thousands(r.UnlockCalls), thousands(r.OtherCalls)),
 			fmt.Sprintf("sent while Lock ran: %s, its own included; while Unlock ran: %s (a renewal or a release in the background)",
 				thousands(r.Waited), thousands(r.InUnlock)),
+			failedNote(r.Failed, r.Failure),
 		},
 		claims: []claim{
 			atMost(coldRatio, medianRatio, "median Lock, times the median SET NX PX"),
@@ -109,7 +110,6 @@ func (r *coldResult) result(pinned string) result {
 			// What is under way when the counting begins or ends is counted as sent, but not yet as done, or the other way.
 			atMost(2, math.Abs(float64(r.Unaccounted)), "commands for anything but lock, unlock, renew, verify"),
 			atMost(1, ratio(r.Unlock.P50, r.Ping.P50), "median Unlock, times the median PING: nobody waits"),
-			failedCalls(r.Failed, r.Failure),
 		},
 	}
 }

@@ -34,9 +34,9 @@ type coldResult struct {
 	Ratios                  []float64 // of the medians, by block
 	Procs                   int
 
-	LockCalls, UnlockCalls, OtherCalls int64 // of the arbiter, by Stats; Other: renew and verify
+	LockCalls, UnlockCalls, OtherCalls int64 // of the arbiter, by Stats, that succeeded; Other: renew and verify
 	Commands, Trips                    int64 // of Holdfast's client
-	Unaccounted                        int64
+	Unaccounted                        int64 // commands that are none of these, failed or not
 	Waited                             int64 // commands sent while Lock ran
 	InUnlock                           int64 // commands sent while Unlock ran
 	Failed                             int64
@@ -98,21 +98,24 @@ func runCold(ctx context.Context, o order, t coldTask) (_ *coldResult, err error
 	after := r.c.Stats()
 	res.Commands, res.Trips = r.count.commands.Load()-commands, r.count.trips.Load()-trips
 	for op, n := range after.Calls {
-		switch n := int64(n - before.Calls[op]); op {
+		calls := int64(n - before.Calls[op])
+		bad := int64(after.Failed[op] - before.Failed[op])
+		res.Failed += bad
+		res.Unaccounted -= calls
+		switch op {
 		case coord.OpLock:
-			res.LockCalls = n
+			res.LockCalls = calls - bad
 		case coord.OpUnlock:
-			res.UnlockCalls = n
+			res.UnlockCalls = calls - bad
 		case coord.OpRenew, coord.OpVerify:
-			res.OtherCalls += n
+			res.OtherCalls += calls - bad
+		default:
+			res.Unaccounted += calls
 		}
-	}
-	for _, n := range after.Failed {
-		res.Failed += int64(n)
 	}
 	res.Failure = failed.String()
 	// A renewal may be under way at either end: sent, but not counted as done.
-	res.Unaccounted = res.Commands - res.LockCalls - res.UnlockCalls - res.OtherCalls
+	res.Unaccounted += res.Commands
 	res.Waited, res.InUnlock = r.waited, r.inUnlock
 	res.Ping, res.Set = latencyOf(r.ping), latencyOf(r.set)
 	res.Lock, res.Unlock = latencyOf(r.lock), latencyOf(r.unlock)

@@ -37,6 +37,7 @@ type heldResult struct {
 	Window                 time.Duration // all of them
 	Renewals, Others       int64         // calls of the arbiter; Others: neither renewals nor reads
 	Commands, Trips, Evals int64         // Commands: sent, of all kinds
+	Repeated               int64         // of them failed
 	CPU, ServerCPU         time.Duration
 
 	LockTime, UnlockTime time.Duration
@@ -232,13 +233,16 @@ func (h *heldRun) watch(ctx context.Context, r *heldResult, count *counter) erro
 	after := h.c.Stats()
 	r.Commands, r.Trips, r.CPU = count.commands.Load()-commands, count.trips.Load()-trips, selfCPU()-cpu
 	for op, n := range after.Calls {
-		switch n := int64(n - before.Calls[op]); op {
+		calls := int64(n - before.Calls[op])
+		bad := int64(after.Failed[op] - before.Failed[op])
+		r.Repeated += bad
+		switch op {
 		case coord.OpRenew:
-			r.Renewals = n
+			r.Renewals = calls - bad
 		case coord.OpVerify:
 			// Not from here: a call counts when it is done, so part of one that is under way would be missing.
 		default:
-			r.Others += n
+			r.Others += calls
 		}
 	}
 	now, err := serverCPU(ctx, h.admin)
