@@ -50,10 +50,14 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		return Lock{}, ended(ctx)
 	}
 	p := c.partitionOf(key)
-	start := time.Now()
-	for now := start; ; now = time.Now() {
+	var start time.Time
+	for {
 		var a after
 		p.mu.Lock()
+		now := time.Now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
+		if start.IsZero() {
+			start = now
+		}
 		if p.closed {
 			p.mu.Unlock()
 			return Lock{}, &WaitError{Key: key, Reason: ErrClosed}
@@ -70,6 +74,9 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		}
 		if try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0) {
 			reason := e.reason()
+			if reason == errNoAnswer {
+				reason = ErrLocked // another caller's request is under way: it comes first
+			}
 			p.mu.Unlock()
 			a.do(c)
 			return Lock{}, &WaitError{Key: key, Reason: reason}
@@ -191,7 +198,7 @@ func (c *Coordinator) granted(p *partition, l Lock, path Path, waited time.Durat
 func (l Lock) Key() string { return l.key }
 
 // Fence returns the lock's fencing token. It is larger than that of every lock of the key that was granted before, by any
-// process, also if the arbiter failed over or lost its data in between. It is less than 2^63 until the year 2094.
+// process, also if the arbiter failed over or lost its data in between. It is less than 2^63 until the year 2068.
 func (l Lock) Fence() uint64 { return l.fence }
 
 // holds tells whether the lock is in force by the clock, now.
@@ -264,9 +271,9 @@ func (l Lock) Unlock() error {
 
 func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
-	now := time.Now()
 	t, p := l.t, l.t.e.p
 	p.mu.Lock()
+	now := time.Now()
 	if t.fence != l.fence {
 		p.mu.Unlock()
 		return 0, ErrUnlocked

@@ -457,8 +457,14 @@ func TestAnArbiterThatDoesNotAnswerIsNotALockedKey(t *testing.T) {
 		if _, err := c.Lock(ctx, "k"); errors.Is(err, coord.ErrLocked) || !errors.Is(err, coord.ErrUnavailable) {
 			t.Errorf("Lock: %v", err)
 		}
-		go func() { _, _ = c.Lock(ctx, "j") }()
+		waiting, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		go func() { _, _ = c.Lock(waiting, "j") }()
 		synctest.Wait()
+		if _, err := c.TryLock(t.Context(), "j"); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("TryLock while another caller's first request is under way: %v", err)
+		}
+		time.Sleep(2 * time.Second) // now the call has timed out
 		if _, err := c.TryLock(t.Context(), "j"); errors.Is(err, coord.ErrLocked) || !errors.Is(err, coord.ErrUnavailable) {
 			t.Errorf("TryLock behind a waiter: %v", err)
 		}

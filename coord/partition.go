@@ -161,11 +161,11 @@ type after struct {
 
 // do does it. c's partitions must be unlocked. The user's functions come last: they may take long.
 func (a *after) do(c *Coordinator) {
+	if a.cancel != nil {
+		a.cancel(ErrUnlocked) // before the next holder begins
+	}
 	if a.wake != nil {
 		a.wake.Value.ready <- struct{}{}
-	}
-	if a.cancel != nil {
-		a.cancel(ErrUnlocked)
 	}
 	if len(a.releases) > 0 {
 		c.releases.add(a.releases...)
