@@ -15,7 +15,7 @@ type acquisition struct {
 	p      *partition
 	e      *entry // used again for another key once nobody waits here: look whether e.acq is this one
 	key    string
-	flight *flight
+	flight *flight       // if it has come to that
 	wake   chan struct{} // capacity 1: something may have changed
 
 	// Protected by p.mu.
@@ -30,8 +30,74 @@ type acquisition struct {
 // errNoAnswer is the trouble of an acquisition at first.
 var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 
-// run asks the arbiter until it grants the key, or nobody waits any more, and then ctx ends.
-func (a *acquisition) run(ctx context.Context) {
+// acquire makes the one acquisition that gets a hold for e's waiters. It has to be started: by fly, or by first.
+func (p *partition) acquire(e *entry) *acquisition {
+	a := &acquisition{p: p, e: e, key: e.key, wake: make(chan struct{}, 1), trouble: errNoAnswer}
+	e.acq = a
+	p.c.work.Add(1)
+	return a
+}
+
+// fly goes on in a flight, with p.mu held. The entry is its only member, for all waiters.
+func (a *acquisition) fly(pause time.Duration) {
+	c := a.p.c
+	a.flight = c.flights.Join(context.Background(), a.key, func(ctx context.Context) (struct{}, error) {
+		defer c.work.Done()
+		defer crash()
+		a.run(ctx, pause)
+		return struct{}{}, nil
+	})
+}
+
+// inline tells whether a caller may make the first request by itself, which spares it two changes of goroutines: on
+// several processors each costs as much as half a round trip. The price is that it cannot leave meanwhile if its ctx is
+// cancelled; that it would be over time must be out of the question.
+func (c *Coordinator) inline(ctx context.Context) bool {
+	if !c.prompt {
+		return false
+	}
+	d, limited := ctx.Deadline()
+	return !limited || time.Until(d) > c.opts.CallTimeout
+}
+
+// first makes the first request, and leaves the rest to a flight. w is the caller's place in the queue.
+func (a *acquisition) first(w *waiter) {
+	p := a.p
+	pause, returned := time.Duration(0), false
+	defer func() {
+		p.mu.Lock()
+		on := pause >= 0 && a.e.acq == a
+		if on {
+			a.fly(pause)
+		}
+		p.mu.Unlock()
+		if !on {
+			a.withdraw()
+			p.c.work.Done()
+		}
+		if !returned { // a function of the user's panicked, so nobody is there to take the turn
+			p.abandon(a.e, w)
+		}
+	}()
+	if s := p.c.sessions.current(); s != nil {
+		pause = a.step(s)
+	}
+	returned = true
+}
+
+// abandon takes a waiter out of the queue, and passes its turn on if it has got it.
+func (p *partition) abandon(e *entry, w *waiter) {
+	if p.leave(e, w) {
+		return
+	}
+	<-w.Value.ready
+	if w.Value.err == nil {
+		Lock{t: w.Value.turn, fence: w.Fence()}.pass()
+	}
+}
+
+// run asks the arbiter, after a pause, until it grants the key, or nobody waits any more, and then ctx ends.
+func (a *acquisition) run(ctx context.Context, pause time.Duration) {
 	c := a.p.c
 	defer a.withdraw()
 	for {
@@ -45,37 +111,43 @@ func (a *acquisition) run(ctx context.Context) {
 				return
 			}
 		}
-		wait, begun := a.begin(s)
-		if !begun {
-			return
-		}
-		sent := time.Now()
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
-		// Not ended by ctx: a request whose fate is known can be withdrawn for good.
-		ans, err := c.ns.Lock(call, fallback.LockRequest{
-			Partition: a.p.number, Key: a.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict,
-		})
-		cancel()
-		c.called(OpLock, 1, sent, err)
-		if err != nil && !errors.Is(err, fallback.ErrRefused) && a.unsure != a.id {
-			a.unsure = a.id
-			c.doubts.add(doubt{a.p, a.key, a.id, sent.Add(c.opts.SessionTTL)})
-		}
-		if err == nil && ans.Verdict == fallback.Granted {
-			if a.install(s, ans, sent) {
-				return
-			}
-			continue
-		}
-		pause := a.judge(ctx, ans, err)
-		if pause < 0 {
-			return
-		}
-		if !wait {
-			continue // those who only tried have left; the others have to be queued
-		}
 		a.pause(ctx, s, pause)
+		if pause = a.step(s); pause < 0 {
+			return
+		}
 	}
+}
+
+// step makes one request. It returns after what time to make the next one, negative if there is nothing left to do.
+func (a *acquisition) step(s *session) time.Duration {
+	c := a.p.c
+	wait, begun := a.begin(s)
+	if !begun {
+		return -1
+	}
+	sent := time.Now()
+	// Not ended by the caller's ctx: a request whose fate is known can be withdrawn for good.
+	call, cancel := context.WithTimeout(context.Background(), c.opts.CallTimeout)
+	ans, err := c.ns.Lock(call, fallback.LockRequest{
+		Partition: a.p.number, Key: a.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict,
+	})
+	cancel()
+	c.called(OpLock, 1, sent, err)
+	if err != nil && !errors.Is(err, fallback.ErrRefused) && a.unsure != a.id {
+		a.unsure = a.id
+		c.doubts.add(doubt{a.p, a.key, a.id, sent.Add(c.opts.SessionTTL)})
+	}
+	if err == nil && ans.Verdict == fallback.Granted {
+		if a.install(s, ans, sent) {
+			return -1
+		}
+		return 0
+	}
+	pause := a.judge(ans, sent, err)
+	if pause > 0 && !wait {
+		return 0 // those who only tried have left; the others have to be queued
+	}
+	return pause
 }
 
 // begin names the request that is about to be sent. wait is false if everybody only tries.
@@ -112,7 +184,7 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 		return true // withdraw releases it
 	}
 	h := hold{session: s, row: fallback.Row{Identity: a.id, Token: ans.Token}, confirmed: sent}
-	if past(p.until(&h), now) {
+	if p.until(&h).past(now) {
 		after.releases = append(after.releases, p.release(a.key, a.id))
 		a.id = fallback.Identity{}
 		return false
@@ -124,15 +196,22 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 	}
 	p.holds++
 	e.acq = nil
-	a.flight.Leave() // a flight that has delivered must not be joined
+	a.leave() // a flight that has delivered must not be joined
 	a.id = fallback.Identity{}
 	p.seat(e, w, PathArbiter, now, &after)
 	return true
 }
 
+// leave ends the flight, if there is one.
+func (a *acquisition) leave() {
+	if a.flight != nil {
+		a.flight.Leave()
+	}
+}
+
 // judge decides what to do about an answer that is not a grant: for how long to pause before asking again, negative if
 // nobody waits any more.
-func (a *acquisition) judge(ctx context.Context, ans fallback.LockAnswer, err error) time.Duration {
+func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) time.Duration {
 	o := &a.p.c.opts
 	switch {
 	case errors.Is(err, fallback.ErrRefused):
@@ -140,7 +219,7 @@ func (a *acquisition) judge(ctx context.Context, ans fallback.LockAnswer, err er
 	case err != nil:
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), tries, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
-		again, dead := a.p.c.suspects.ask(ctx, a.p.c, ans.Holder.Session)
+		again, dead := a.p.c.suspects.ask(a, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
 			return 0
@@ -148,18 +227,18 @@ func (a *acquisition) judge(ctx context.Context, ans fallback.LockAnswer, err er
 		return a.settle(nil, tries, min(again, jitter(o.RenewEvery)))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, somebody has to look.
-		if _, dead := a.p.c.suspects.ask(ctx, a.p.c, ans.Holder.Session); dead {
+		if _, dead := a.p.c.suspects.ask(a, ans.Holder.Session); dead {
 			a.p.c.releases.add(a.p.release(a.key, ans.Holder.Identity))
 			return a.settle(nil, tries, jitter(5*time.Millisecond))
 		}
-		return a.settle(nil, tries, jitter(ans.Retry+5*time.Millisecond))
+		return a.settle(nil, tries, jitter(min(ans.Retry+5*time.Millisecond, o.RenewEvery)))
 	case ans.Verdict == fallback.InGrace:
 		err := fmt.Errorf("%w: the arbiter failed over or lost its data, nothing is granted for %v (Options.Grace)",
 			ErrUnavailable, ans.Record.Grace)
-		a.p.c.sessions.sweep()
+		a.p.c.sessions.sweep(a.p.c.graceBegan(sent, ans.Record.Grace))
 		return a.settle(err, tries, min(ans.Record.Grace+time.Millisecond, o.RenewEvery))
 	case ans.Verdict == fallback.Owned:
-		a.p.c.freeOwned(ctx, a.p.number, ans.Record)
+		a.p.makeShared(a, ans.Record)
 		err := fmt.Errorf("%w: partition %d is owned by session %s, and this process is not in its cluster",
 			ErrUnavailable, a.p.number, ans.Record.Owner)
 		return a.settle(err, tries, jitter(o.RetryEvery))
@@ -218,10 +297,15 @@ func (a *acquisition) poke() {
 // when nobody wanted it any more, the hold as well (rule 11).
 func (a *acquisition) withdraw() {
 	p := a.p
+	var gone []*waiter
 	p.mu.Lock()
 	id := a.id
 	a.id = fallback.Identity{}
+	if a.e.acq == a { // a function of the user's has called runtime.Goexit
+		p.fail(a.e, nil, &WaitError{Key: a.key, Reason: fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)}, &gone)
+	}
 	p.mu.Unlock()
+	wakeAll(gone)
 	if id != (fallback.Identity{}) {
 		p.c.releases.add(p.release(a.key, id))
 	}

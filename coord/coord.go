@@ -33,6 +33,8 @@ type Coordinator struct {
 	arbiter  fallback.Arbiter
 	opts     Options
 	ns       fallback.Namespace // set before the first session
+	prompt   bool               // ns heeds deadlines by itself
+	server   string             // who answered the last renewal; of keepSessions only
 	parts    []partition
 	stats    counters
 	sessions sessions
@@ -43,7 +45,6 @@ type Coordinator struct {
 	waiters  sync.Pool    // of *waiter
 	pool     workers.Pool // the flights' goroutines
 	flights  singleflight.Group[string, struct{}]
-	deaths   singleflight.Group[string, fallback.Liveness]
 	suspects suspects
 
 	requests atomic.Uint64
@@ -58,8 +59,8 @@ type Coordinator struct {
 	closeErr  error
 }
 
-// New attaches to the arbiter and opens a session. It blocks until that is done or failed; that the arbiter cannot be
-// reached is found out after Options.CallTimeout for each of three attempts. opts may be nil.
+// New attaches to the arbiter and opens a session. It blocks until that is done or failed: for five times
+// Options.CallTimeout at most, if the server does not answer. opts may be nil.
 //
 // Errors: of the options, which name the field; [fallback.ErrRefused] and [fallback.ErrMismatch], which name the
 // setting; [ErrUnavailable] if the arbiter cannot be reached (see Options.StartUnavailable).
@@ -80,7 +81,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter
-	c.flights.Spawn, c.deaths.Spawn = c.pool.Go, c.pool.Go
+	c.flights.Spawn = c.pool.Go
 	c.sessions.init()
 	c.releases.init()
 	c.lingers.init()
@@ -98,13 +99,21 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	return c, nil
 }
 
+// startCalls is how many times CallTimeout New may take.
+const startCalls = 5
+
 // firstSession is what New waits for.
 func (c *Coordinator) firstSession() (*session, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, startCalls*c.opts.CallTimeout)
+	defer cancel()
 	var err error
 	for range 3 {
-		var s *session
-		if s, err = c.openSession(); err == nil {
+		s, e := c.openSession(ctx)
+		if e == nil {
 			return s, nil
+		}
+		if err == nil || ctx.Err() == nil { // else the last one says only that there was no time left
+			err = e
 		}
 		if errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrMismatch) {
 			return nil, fmt.Errorf("coord: New: %w", err)
@@ -170,6 +179,9 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 func (c *Coordinator) lastCalls() error {
 	if c.ns == nil {
 		return nil
+	}
+	for _, d := range c.doubts.all() {
+		c.releases.add(d.p.release(d.key, d.id))
 	}
 	err := c.flushReleases()
 	if s := c.sessions.current(); s != nil {

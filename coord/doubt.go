@@ -44,6 +44,15 @@ func (x *doubts) due(now time.Time) []doubt {
 	return list
 }
 
+// all takes every doubt.
+func (x *doubts) all() []doubt {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	list := x.list
+	x.list = nil
+	return list
+}
+
 // clearDoubts releases what this process has not got and is not about to get.
 func (c *Coordinator) clearDoubts() {
 	now := time.Now()

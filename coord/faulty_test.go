@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,12 +132,20 @@ func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallbac
 	return through(n, ctx, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
 }
 
-func (n *faultySpace) Unlock(ctx context.Context, r []fallback.Release) error {
-	return n.f.call(ctx, "unlock", func() error { return n.Namespace.Unlock(context.WithoutCancel(ctx), r) })
+func (n *faultySpace) Unlock(ctx context.Context, r []fallback.Release) []error {
+	errs, err := through(n, ctx, "unlock", func(ctx context.Context) ([]error, error) { return n.Namespace.Unlock(ctx, r), nil })
+	if err != nil {
+		return slices.Repeat([]error{err}, len(r))
+	}
+	return errs
 }
 
-func (n *faultySpace) Verify(ctx context.Context, r []fallback.Read) ([]fallback.State, error) {
-	return through(n, ctx, "verify", func(ctx context.Context) ([]fallback.State, error) { return n.Namespace.Verify(ctx, r) })
+func (n *faultySpace) Verify(ctx context.Context, r []fallback.Read) []fallback.State {
+	states, err := through(n, ctx, "verify", func(ctx context.Context) ([]fallback.State, error) { return n.Namespace.Verify(ctx, r), nil })
+	if err != nil {
+		return slices.Repeat([]fallback.State{{Err: err}}, len(r))
+	}
+	return states
 }
 
 func (n *faultySpace) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {

@@ -36,7 +36,8 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
 
 // TryLock is Lock for callers who do not want to wait for others: if the key is not free it returns [ErrLocked] at
 // once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], after Options.CallTimeout at the latest.
-// It takes at most one call of the arbiter. A key that another process has just unlocked, or keeps for its next caller,
+// It takes one call of the arbiter at most, and a second one if it finds the key with a process that has died. (It does
+// not wait to find that out: whether the holder is dead is asked in the background, for the next one who tries.) A key that another process has just unlocked, or keeps for its next caller,
 // may be reported as locked for some milliseconds (see Options.Handoff).
 func (c *Coordinator) TryLock(ctx context.Context, key string) (Lock, error) {
 	return c.lock(ctx, key, true)
@@ -84,12 +85,18 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		w := c.waiters.Get().(*waiter)
 		w.Value.try = try
 		e.q.Join(w)
+		var first *acquisition
 		if e.q.State() == handoff.Idle && e.acq == nil {
-			p.acquire(e)
+			if first = p.acquire(e); !c.inline(ctx) {
+				first.fly(0)
+				first = nil
+			}
 		}
 		p.mu.Unlock()
 		a.do(c)
-
+		if first != nil {
+			first.first(w)
+		}
 		l, again, err := p.wait(ctx, e, w, key)
 		if err != nil {
 			return Lock{}, err
@@ -127,7 +134,7 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 	}
 	l = Lock{t: s.turn, fence: w.Fence()}
 	// The turn was given a while ago: this is the moment that counts.
-	if past(s.until, time.Now()) && !l.holds() {
+	if s.until.past(time.Now()) && !l.holds() {
 		return Lock{}, true, nil
 	}
 	return l, false, nil

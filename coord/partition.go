@@ -30,6 +30,7 @@ type partition struct {
 	closed  bool
 	empty   chan struct{} // closed when no turn runs any more; made by emptied
 	turns   int           // that run
+	freeing bool          // makeShared is at work
 }
 
 // entry is a key that somebody in this process uses: its waiters, and the process's hold.
@@ -42,6 +43,7 @@ type entry struct {
 	acq  *acquisition // that gets a hold for the waiters, if q is Idle and somebody waits
 
 	linger   time.Time // when lingering ends
+	used     bool      // a turn has begun since the hold was last verified
 	listed   bool      // in the coordinator's list of lingering entries
 	recycled bool      // in p.free
 }
@@ -68,7 +70,7 @@ type turn struct {
 type seat struct {
 	ready chan struct{} // capacity 1: gets one value when the waiter has the turn, or err is set
 	turn  *turn
-	until time.Time // when the hold lapses, as far as known when the turn was given
+	until deadlines // when the hold lapses, as far as known when the turn was given
 	path  Path
 	err   error
 	try   bool // does not want to wait for another process
@@ -115,19 +117,19 @@ func (p *partition) tidy(e *entry) {
 		p.entries, p.peak = nil, 0 // a map does not shrink by itself
 	}
 	if p.free == nil && !e.listed {
-		e.recycled, e.key, e.hold = true, "", hold{}
+		e.recycled, e.used, e.key, e.hold = true, false, "", hold{}
 		p.free = e
 	}
 }
 
-// until is when the hold lapses: the session's deadline or the slot's, whichever is earlier.
-func (p *partition) until(h *hold) time.Time {
-	u := h.confirmed.Add(p.c.opts.lease())
-	if d := h.session.deadline(); d.Before(u) {
-		return d
-	}
-	return u
+// deadlines are when a hold lapses: the session's and the slot's, whichever passes first by whichever clock.
+type deadlines struct{ session, slot time.Time }
+
+func (p *partition) until(h *hold) deadlines {
+	return deadlines{h.session.deadline(), h.confirmed.Add(p.c.opts.lease())}
 }
+
+func (d deadlines) past(now time.Time) bool { return past(d.session, now) || past(d.slot, now) }
 
 // past tells whether a deadline has passed, by the monotonic or by the wall clock: one of them goes on while
 // the machine is suspended, and the other cannot be set.
@@ -140,7 +142,7 @@ func (p *partition) inForce(e *entry, now time.Time, after *after) bool {
 	if e.q.State() == handoff.Idle {
 		return false
 	}
-	if !past(p.until(&e.hold), now) {
+	if !p.until(&e.hold).past(now) {
 		return true
 	}
 	cause := LeaseExpired
@@ -180,7 +182,7 @@ func (a *after) do(c *Coordinator) {
 
 // begin gives the turn that the queue has begun to whoever gets the Lock for it.
 func (p *partition) begin(e *entry, fence uint64, now time.Time) *turn {
-	e.turn.fence, e.turn.began = fence, now
+	e.turn.fence, e.turn.began, e.used = fence, now, true
 	p.turns++
 	return e.turn
 }
@@ -240,7 +242,7 @@ func (p *partition) dropped(e *entry) {
 	e.hold = hold{}
 	p.holds--
 	if e.q.Waiting() > 0 && e.acq == nil {
-		p.acquire(e)
+		p.acquire(e).fly(0)
 	}
 	p.tidy(e)
 }
@@ -324,7 +326,7 @@ func (p *partition) fail(e *entry, which func(*waiter) bool, err error, gone *[]
 // unwanted ends the acquisition that nobody waits for any more.
 func (p *partition) unwanted(e *entry) {
 	if e.acq != nil && e.q.Waiting() == 0 {
-		e.acq.flight.Leave()
+		e.acq.leave()
 		e.acq = nil
 		p.tidy(e)
 	}
@@ -363,19 +365,6 @@ func (p *partition) count(s *Stats) {
 			s.Kept++
 		}
 	}
-}
-
-// acquire starts the flight that gets a hold for e's waiters. One member, the entry, stands for all of them.
-func (p *partition) acquire(e *entry) {
-	a := &acquisition{p: p, e: e, key: e.key, wake: make(chan struct{}, 1), trouble: errNoAnswer}
-	e.acq = a
-	p.c.work.Add(1)
-	a.flight = p.c.flights.Join(context.Background(), e.key, func(ctx context.Context) (struct{}, error) {
-		defer p.c.work.Done()
-		defer crash()
-		a.run(ctx)
-		return struct{}{}, nil
-	})
 }
 
 // crash ends the process if a function of the user's panicked in a flight, as it would in any other goroutine: nobody

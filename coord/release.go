@@ -45,49 +45,65 @@ func (r *releaser) next() []fallback.Release {
 
 // sendReleases runs until the coordinator stops.
 func (c *Coordinator) sendReleases() {
+	var failed []fallback.Release // to be sent again
+	var again <-chan time.Time
 	for {
 		select {
 		case <-c.ctx.Done():
+			c.releases.add(failed...)
 			return
 		case <-c.releases.signal:
+		case <-again:
+			c.releases.add(failed...)
+			failed, again = nil, nil
 		}
 		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
-			if c.sendBatch(c.ctx, batch) == nil {
-				continue
+			left, _ := c.sendBatch(c.ctx, batch)
+			failed = append(failed, left...)
+			if len(left) > 0 && again == nil {
+				again = time.After(c.opts.RetryEvery)
 			}
-			c.releases.add(batch...)
-			select {
-			case <-c.ctx.Done():
-				return
-			case <-time.After(c.opts.RetryEvery):
+			if len(left) == len(batch) {
+				break // nothing goes through now
 			}
 		}
 	}
 }
 
-func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release) error {
+// sendBatch returns those that are not known to be done.
+func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release) (left []fallback.Release, err error) {
 	// A batch under way is not given up because the coordinator stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
 	defer cancel()
 	start := time.Now()
-	err := c.ns.Unlock(ctx, batch)
-	c.called(OpUnlock, len(batch), start, err)
-	return err
+	for i, e := range c.ns.Unlock(ctx, batch) {
+		if e != nil {
+			left, err = append(left, batch[i]), e
+		}
+	}
+	c.calledMany(OpUnlock, len(batch), len(left), start, err)
+	return left, err
 }
 
 // flushReleases sends what is left when the coordinator has stopped. It tries twice.
 func (c *Coordinator) flushReleases() error {
-	failed := false
-	for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
-		if err := c.sendBatch(context.Background(), batch); err != nil {
-			if failed {
-				return err
+	var err error
+	for range 2 {
+		var failed []fallback.Release
+		err = nil
+		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
+			left, e := c.sendBatch(context.Background(), batch)
+			failed = append(failed, left...)
+			if e != nil {
+				err = e
 			}
-			failed = true
-			c.releases.add(batch...)
+			if len(left) == len(batch) {
+				break
+			}
 		}
+		c.releases.add(failed...)
 	}
-	return nil
+	return err
 }
 
 // lingerer ends lingering. An entry is in the list at most once, however often it lingers, and Options.Handoff.Linger is

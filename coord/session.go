@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +14,9 @@ import (
 // session is one life of this process at the arbiter. When it has died a new one begins: nothing is carried over, and
 // local death is for ever (rule 3).
 type session struct {
-	id     string
-	until  atomic.Pointer[time.Time] // the deadline
-	server string                    // who answered last; of keepSessions only
-	ended  chan struct{}             // closed when it has died
+	id    string
+	until atomic.Pointer[time.Time] // the deadline
+	ended chan struct{}             // closed when it has died
 
 	stopListening func()
 }
@@ -32,10 +30,11 @@ func (s *session) extend(until time.Time) { s.until.Store(&until) }
 type sessions struct {
 	now atomic.Pointer[session]
 
-	mu      sync.Mutex    // protects changed
+	mu      sync.Mutex    // protects changed, grace
 	changed chan struct{} // closed when now changes
+	grace   time.Time     // when the latest Grace began that was seen
 
-	sweeps chan struct{} // capacity 1: every partition has to be looked at
+	sweeps chan struct{} // capacity 1: grace has changed
 }
 
 func (x *sessions) init() {
@@ -70,21 +69,39 @@ func (x *sessions) live(ctx context.Context) *session {
 	}
 }
 
-// sweep makes verify look at every partition soon, so that Grace, which begins when a partition is looked at, begins
-// everywhere at about the same time.
-func (x *sessions) sweep() {
+// sweep makes verify look at every partition, if it has not since Grace began somewhere. Grace begins when a partition is
+// looked at; so it begins everywhere at about the same time.
+func (x *sessions) sweep(began time.Time) {
+	x.mu.Lock()
+	if began.After(x.grace) {
+		x.grace = began
+	}
+	x.mu.Unlock()
 	select {
 	case x.sweeps <- struct{}{}:
 	default:
 	}
 }
 
+// sweepSince tells whether Grace began after a moment.
+func (x *sessions) sweepSince(t time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.grace.After(t)
+}
+
+// graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when the call that was sent
+// then was executed.
+func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
+	return sent.Add(left - c.opts.Grace)
+}
+
 // openSession makes a new session: attached, listening, open.
-func (c *Coordinator) openSession() (*session, error) {
+func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	if c.ns == nil {
 		start := time.Now()
 		// Formatting takes some round trips.
-		ctx, cancel := context.WithTimeout(c.ctx, 5*c.opts.CallTimeout)
+		ctx, cancel := context.WithTimeout(ctx, startCalls*c.opts.CallTimeout)
 		defer cancel()
 		ns, err := c.arbiter.Attach(ctx, c.opts.settings())
 		c.called(OpAttach, 1, start, err)
@@ -92,12 +109,15 @@ func (c *Coordinator) openSession() (*session, error) {
 			return nil, err
 		}
 		c.ns = ns
+		if x, ok := ns.(fallback.Prompter); ok {
+			c.prompt = x.Prompt()
+		}
 		if !ns.Guarded() {
 			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")
 		}
 	}
 	s := &session{id: rand.Text(), ended: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := time.Now()
 	// Before the first request, so that no message about it is missed.
@@ -117,7 +137,8 @@ func (c *Coordinator) openSession() (*session, error) {
 		stop()
 		return nil, err
 	}
-	s.server, s.stopListening = r.Server, stop
+	s.stopListening = stop
+	c.seen(r)
 	s.extend(until)
 	c.sessions.set(s)
 	c.stats.sessions.Add(1)
@@ -141,7 +162,7 @@ func (c *Coordinator) keepSessions(s *session) {
 	for warned := false; ; {
 		if s == nil {
 			var err error
-			if s, err = c.openSession(); err != nil {
+			if s, err = c.openSession(c.ctx); err != nil {
 				if !warned && c.ctx.Err() == nil {
 					warned = true
 					c.opts.Logger.Warn("holdfast: no session", "error", err)
@@ -235,14 +256,19 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			c.opts.Logger.Info("holdfast: renewals succeed again", "session", s.id)
 		}
 		s.extend(sent.Add(c.opts.lease()))
-		if r.Server != s.server {
-			c.opts.Logger.Warn("holdfast: the arbiter is another server now: Grace", "was", s.server, "is", r.Server, "left", r.Grace)
-			s.server = r.Server
-			c.sessions.sweep()
-		}
+		c.seen(r)
 		c.clearDoubts()
 		timer.Reset(c.opts.RenewEvery - time.Since(sent))
 	}
+}
+
+// seen notices that another server has answered. It is called by one goroutine at a time.
+func (c *Coordinator) seen(r fallback.Renewal) {
+	if c.server != "" && r.Server != c.server {
+		c.opts.Logger.Warn("holdfast: the arbiter is another server now: Grace", "was", c.server, "is", r.Server, "left", r.Grace)
+		c.sessions.sweep(time.Now())
+	}
+	c.server = r.Server
 }
 
 func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time) (fallback.Renewal, error) {
@@ -288,71 +314,82 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()
-	var swept time.Time
-	all := false // the next one looks at every partition
+	swept := time.Now() // when every partition was last looked at, or need not be
+	if c.sessions.sweepSince(swept.Add(-c.opts.Grace)) {
+		swept = time.Time{} // the last session may not have come to it
+		timer.Reset(0)
+	}
 	for {
 		select {
 		case <-timer.C:
 		case <-c.sessions.sweeps:
-			// Many notice a failover at once; it needs to be looked at only once.
-			if all || time.Since(swept) < c.opts.RenewEvery {
-				continue
+			if !c.sessions.sweepSince(swept) {
+				continue // many notice a failover; it needs to be looked at only once
 			}
-			all, swept = true, time.Now()
 		case <-ctx.Done():
 			return
 		}
+		all, begin := c.sessions.sweepSince(swept), time.Now()
 		next := c.opts.RenewEvery
 		if err := c.verifyOnce(ctx, s, all); err != nil {
 			next = c.opts.RetryEvery
-		} else {
-			all = false
+		} else if all {
+			swept = begin
 		}
 		timer.Reset(next)
 	}
 }
 
-// readsPerCall bounds one call, so that it ends in time and others come in between.
-const readsPerCall = 256
+// readsPerCall bounds one call, so that it ends in time and others come in between; verifyCalls is how many are under way
+// at the same time, so that one that ends late, because one of several servers does not answer, does not hold up the rest.
+const readsPerCall, verifyCalls = 256, 8
 
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) error {
-	var errs []error
-	for first := 0; first < len(c.parts); first += readsPerCall {
+	var work sync.WaitGroup
+	errs := make([]error, (len(c.parts)+readsPerCall-1)/readsPerCall)
+	limit := make(chan struct{}, verifyCalls)
+	for i := range errs {
 		var checks []check
-		var reads []fallback.Read
-		for i := first; i < min(first+readsPerCall, len(c.parts)); i++ {
-			if k := c.parts[i].check(s); all || len(k.keys) > 0 {
+		first := i * readsPerCall
+		for j := first; j < min(first+readsPerCall, len(c.parts)); j++ {
+			if k := c.parts[j].check(s); all || len(k.keys) > 0 {
 				checks = append(checks, k)
-				reads = append(reads, fallback.Read{Partition: uint32(i), Keys: k.keys})
 			}
 		}
-		if len(reads) == 0 {
+		if len(checks) == 0 {
 			continue
 		}
-		sent := time.Now()
-		states, err := c.readStates(ctx, reads, sent)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		var claims []claim
-		for i, k := range checks {
-			claims = append(claims, k.p.compare(k, states[i], sent)...)
-		}
-		if err := c.reclaim(ctx, claims); err != nil {
-			errs = append(errs, err)
-		}
+		limit <- struct{}{}
+		work.Go(func() {
+			errs[i] = c.verifyThese(ctx, checks)
+			<-limit
+		})
 	}
+	work.Wait()
 	return errors.Join(errs...)
 }
 
-func (c *Coordinator) readStates(ctx context.Context, reads []fallback.Read, sent time.Time) ([]fallback.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	defer cancel()
-	states, err := c.ns.Verify(ctx, reads)
-	if err == nil && len(states) != len(reads) {
-		err = fmt.Errorf("coord: the arbiter answered %d of %d reads", len(states), len(reads))
+// verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.
+func (c *Coordinator) verifyThese(ctx context.Context, checks []check) error {
+	reads := make([]fallback.Read, len(checks))
+	for i, k := range checks {
+		reads[i] = fallback.Read{Partition: k.p.number, Keys: k.keys, Busy: k.busy}
 	}
-	c.called(OpVerify, len(reads), sent, err)
-	return states, err
+	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	sent := time.Now()
+	states := c.ns.Verify(call, reads)
+	cancel()
+	var claims []claim
+	var failed error
+	n := 0
+	for i, k := range checks {
+		if err := states[i].Err; err != nil {
+			failed = err
+			n++
+			continue
+		}
+		claims = append(claims, k.p.compare(k, states[i], sent)...)
+	}
+	c.calledMany(OpVerify, len(checks), n, sent, failed)
+	return errors.Join(failed, c.reclaim(ctx, claims))
 }

@@ -81,9 +81,18 @@ func nonZero[K comparable](m map[K]uint64, k K, n uint64) {
 
 // called counts calls of the arbiter that began at start and have ended with err, and tells the trace.
 func (c *Coordinator) called(op Op, n int, start time.Time, err error) {
-	c.stats.calls[op].Add(uint64(n))
+	failed := 0
 	if err != nil {
-		c.stats.failed[op].Add(uint64(n))
+		failed = n
+	}
+	c.calledMany(op, n, failed, start, err)
+}
+
+// calledMany is called for calls that were sent in one go, of which some have failed.
+func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
+	c.stats.calls[op].Add(uint64(n))
+	if failed > 0 {
+		c.stats.failed[op].Add(uint64(failed))
 	}
 	if f := c.opts.Trace.Call; f != nil {
 		f(CallInfo{Op: op, Duration: time.Since(start), Err: err})

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -12,71 +13,113 @@ import (
 // callers who only try, or wait for a moment, find out in the end that a holder is dead.
 type suspects struct {
 	mu sync.Mutex // protects m
-	m  map[string]suspect
+	m  map[string]*suspect
 }
 
 type suspect struct {
-	dead  bool      // for ever (rule 2)
-	again time.Time // not sooner can it be dead
+	dead   bool      // for ever (rule 2)
+	again  time.Time // not sooner can it be dead, or be asked about
+	asking bool
+	tell   []*acquisition // to be poked when it is found dead
 }
 
 // maxSuspects is when to forget about those that have not been in the way for a while.
 const maxSuspects = 256
 
-// ask finds out whether a session is dead, from the arbiter if need be: once for all keys that the session is in the way
-// of, and not again before it can have died. If it is not dead, ask says after what time to ask again.
-func (x *suspects) ask(ctx context.Context, c *Coordinator, session string) (again time.Duration, dead bool) {
-	x.mu.Lock()
-	s := x.m[session]
-	x.mu.Unlock()
-	now := time.Now()
-	if s.dead || now.Before(s.again) {
-		return s.again.Sub(now), s.dead
-	}
-	l, err := c.dead(ctx, session)
-	if err != nil {
-		return jitter(c.opts.RetryEvery), false
-	}
-	again = max(l.Left, c.opts.RetryEvery) + 5*time.Millisecond
-	s = suspect{l.Dead, time.Now().Add(again)}
+// ask tells whether a session is known to be dead, and if not, after what time it may be. It never blocks: what is not
+// known is asked in the background, once for all keys that the session is in the way of, and not again before it
+// can have changed. If it turns out to be dead, a is poked.
+func (x *suspects) ask(a *acquisition, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	s, now := x.m[session], time.Now()
+	if s == nil {
+		s = new(suspect)
+		x.put(session, s, now)
+	}
+	switch {
+	case s.dead:
+		return 0, true
+	case !s.asking && now.Before(s.again):
+		return s.again.Sub(now), false
+	case !s.asking:
+		s.asking = true
+		c := a.p.c
+		c.work.Add(1)
+		c.pool.Go(func() {
+			defer c.work.Done()
+			x.find(c, session, s)
+		})
+	}
+	s.tell = append(s.tell, a)
+	return a.p.c.opts.RenewEvery, false
+}
+
+func (x *suspects) put(session string, s *suspect, now time.Time) {
 	if x.m == nil {
-		x.m = make(map[string]suspect)
+		x.m = make(map[string]*suspect)
 	}
 	if len(x.m) >= maxSuspects {
 		for id, old := range x.m {
-			if old.again.Before(now) {
+			if !old.asking && old.again.Before(now) {
 				delete(x.m, id)
 			}
 		}
 	}
 	x.m[session] = s
-	return again, s.dead
 }
 
-// dead asks the arbiter, once for all who ask at the same time.
-func (c *Coordinator) dead(ctx context.Context, session string) (fallback.Liveness, error) {
-	l, _, err := c.deaths.Do(ctx, session, func(ctx context.Context) (fallback.Liveness, error) {
-		ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-		defer cancel()
-		start := time.Now()
-		l, err := c.ns.Dead(ctx, session)
-		c.called(OpDead, 1, start, err)
-		return l, err
-	})
-	return l, err
+// find asks the arbiter.
+func (x *suspects) find(c *Coordinator, session string, s *suspect) {
+	var l fallback.Liveness
+	err := errors.New("coord: the call did not end")
+	defer func() { // also if a trace function ends the goroutine
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		s.again = time.Now().Add(c.opts.RetryEvery)
+		if err == nil {
+			s.dead, s.again = l.Dead, s.again.Add(max(l.Left-c.opts.RetryEvery, 0)+5*time.Millisecond)
+		}
+		for _, a := range s.tell {
+			if s.dead {
+				a.poke()
+			}
+		}
+		s.asking, s.tell = false, nil
+	}()
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	l, err = c.ns.Dead(ctx, session)
+	c.called(OpDead, 1, start, err)
 }
 
-// freeOwned makes a partition Shared that a session of a cluster owns. This process is not in a cluster, so it
-// cannot ask the owner for keys: it asks it to demote, or buries it if it is dead.
-func (c *Coordinator) freeOwned(ctx context.Context, p uint32, r fallback.Record) {
-	s := c.sessions.current()
-	if s == nil {
+// makeShared makes a partition Shared that a session of a cluster owns, in the background. This process is not in a cluster,
+// so it cannot ask the owner for keys.
+func (p *partition) makeShared(a *acquisition, r fallback.Record) {
+	s := p.c.sessions.current()
+	_, dead := p.c.suspects.ask(a, r.Owner)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s == nil || p.freeing {
 		return
 	}
-	_, dead := c.suspects.ask(ctx, c, r.Owner)
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	p.freeing = true
+	p.c.work.Add(1)
+	p.c.pool.Go(func() {
+		defer p.c.work.Done()
+		defer func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.freeing = false
+		}()
+		p.c.freeOwned(s, p.number, r, dead)
+	})
+}
+
+// freeOwned asks the owner to demote, or buries it if it is dead.
+func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := time.Now()
 	var err error

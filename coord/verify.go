@@ -15,6 +15,7 @@ type check struct {
 	p    *partition
 	keys []string
 	rows []fallback.Row
+	busy int // the first ones have been in use since they were last verified
 }
 
 // check lists the holds of a session.
@@ -27,8 +28,17 @@ func (p *partition) check(s *session) check {
 	}
 	k.keys, k.rows = make([]string, 0, p.holds), make([]fallback.Row, 0, p.holds)
 	for key, e := range p.entries {
-		if e.q.State() != handoff.Idle && e.hold.session == s {
-			k.keys, k.rows = append(k.keys, key), append(k.rows, e.hold.row)
+		if e.q.State() == handoff.Idle || e.hold.session != s {
+			continue
+		}
+		k.keys, k.rows = append(k.keys, key), append(k.rows, e.hold.row)
+		if e.used {
+			// A process that gets no messages has to find out in this way that somebody else waits.
+			last := len(k.keys) - 1
+			k.keys[k.busy], k.keys[last] = k.keys[last], k.keys[k.busy]
+			k.rows[k.busy], k.rows[last] = k.rows[last], k.rows[k.busy]
+			k.busy++
+			e.used = false
 		}
 	}
 	return k
@@ -52,6 +62,9 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) (claims [
 		case e == nil: // given back meanwhile
 		case s.Rows[i] == k.rows[i]:
 			e.hold.confirmed = sent
+			if i < k.busy && s.Wanted[i] && e.q.Recall(time.Now()) == handoff.GiveBack {
+				p.giveBack(e, &a)
+			}
 		case s.Record.Grace > 0:
 			claims = append(claims, claim{p, key, k.rows[i]})
 		default:
@@ -62,7 +75,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) (claims [
 	p.mu.Unlock()
 	a.do(p.c)
 	if s.Record.Grace > 0 {
-		p.c.sessions.sweep()
+		p.c.sessions.sweep(p.c.graceBegan(sent, s.Record.Grace))
 	}
 	return claims
 }

@@ -59,6 +59,12 @@ type Namespace interface {
 	Close() error
 }
 
+// A Prompter is a Namespace that tells whether its calls end when their contexts' deadlines pass without needing a
+// goroutine for it. Then callers that can wait as long as one call takes make it in their own goroutine.
+type Prompter interface {
+	Prompt() bool
+}
+
 // SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {
@@ -72,6 +78,9 @@ type SessionStore interface {
 
 	// Dead asks whether a session has expired. Only its word may be used to evict somebody (rule 2). Never dead in Grace.
 	Dead(ctx context.Context, session string) (Liveness, error)
+
+	// List returns the sessions that have not expired, in Grace all of them, each with the address that it was opened with.
+	List(ctx context.Context) (map[string]string, error)
 
 	// CloseSession deletes the session. To be called only when its partitions were demoted and its holds released.
 	CloseSession(ctx context.Context, session string) error
@@ -144,8 +153,9 @@ type HoldStore interface {
 
 	// Unlock removes exactly the rows named, whatever the state of their partitions, and takes the same requests out of
 	// the queues; where this frees a key it wakes the first waiter. A row or waiter that does not exist is no error. The
-	// releases are sent in one go, but each is atomic only by itself; on an error any of them may have been executed.
-	Unlock(ctx context.Context, releases []Release) error
+	// releases are sent in one go, but each is atomic only by itself, and has an error of its own, in the order of the
+	// releases. Nil: all were executed.
+	Unlock(ctx context.Context, releases []Release) []error
 
 	// Adopt writes the row of a hold that an owner granted from memory: if the row is already there, or if the record
 	// is still at the token's epoch and the present row's token is lower. In Grace it is a ReclaimRow.
@@ -158,9 +168,9 @@ type HoldStore interface {
 	// ReclaimOwner restores, in Grace, the record of an owner. Verdicts: Granted, Lost.
 	ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (Verdict, error)
 
-	// Verify reads records, and rows in them, in one go. Each partition is atomic by itself; the answers are in the
-	// order of the requests.
-	Verify(ctx context.Context, reads []Read) ([]State, error)
+	// Verify reads records, and rows in them, in one go. Each partition is atomic by itself, and has an error of its own.
+	// There is one State for each Read, in the same order.
+	Verify(ctx context.Context, reads []Read) []State
 }
 
 // LockRequest is what Lock needs to know.
@@ -194,12 +204,15 @@ type Release struct {
 type Read struct {
 	Partition uint32
 	Keys      []string
+	Busy      int // for so many of Keys, the first ones, tell whether somebody waits
 }
 
 // State is a partition as Verify found it.
 type State struct {
 	Record Record
-	Rows   []Row // as Read.Keys; zero where there is no row
+	Rows   []Row  // as Read.Keys; zero where there is no row
+	Wanted []bool // for the first Read.Busy of them: another session waits for the key
+	Err    error  // why there is nothing of the above
 }
 
 // MessageKind tells what a message is about.

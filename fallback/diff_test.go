@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -302,7 +303,7 @@ func (x *twins) unlock(ctx context.Context) (string, error) {
 		releases = append(releases, fallback.Release{Partition: at.p, Key: at.key, Identity: at.Identity})
 	}
 	return both(x, fmt.Sprintf("Unlock(%+v)", releases), func(n fallback.Namespace) (struct{}, error) {
-		return done(n.Unlock(ctx, releases))
+		return done(errors.Join(n.Unlock(ctx, releases)...))
 	}, identity)
 }
 
@@ -379,7 +380,7 @@ func (x *twins) load(ctx context.Context) (string, error) {
 
 func (x *twins) verify(ctx context.Context) (string, error) {
 	reads := []fallback.Read{{Partition: 0, Keys: diffKeys}, {Partition: 1, Keys: []string{"none", diffKeys[0], diffKeys[1]}}, {Partition: 0}}
-	return both(x, "Verify", func(n fallback.Namespace) ([]fallback.State, error) { return n.Verify(ctx, reads) }, plainStates)
+	return both(x, "Verify", func(n fallback.Namespace) ([]fallback.State, error) { return fallback.Verify(ctx, n, reads) }, plainStates)
 }
 
 func (x *twins) open(ctx context.Context) (string, error) {

@@ -42,5 +42,16 @@ func (a *Memory) Tap(namespace, session string) func() []Message {
 
 // Reformat formats a namespace on a Redis that was flushed, as Attach does with ColdStart.
 func Reformat(ctx context.Context, n Namespace) error {
-	return n.(*redisSpace).format(ctx, "cold")
+	return n.(*redisSpace).formatAs(ctx, "cold")
+}
+
+// Verify is n.Verify for those who want one error.
+func Verify(ctx context.Context, n Namespace, reads []Read) ([]State, error) {
+	states := n.Verify(ctx, reads)
+	for _, s := range states {
+		if s.Err != nil {
+			return nil, s.Err
+		}
+	}
+	return states, nil
 }

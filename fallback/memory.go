@@ -166,7 +166,11 @@ func (n *memory) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) 
 }
 
 func (n *memory) Guarded() bool { return true }
-func (n *memory) Close() error  { return nil }
+
+// Prompt implements [Prompter].
+func (n *memory) Prompt() bool { return true }
+
+func (n *memory) Close() error { return nil }
 
 func (n *memory) Open(ctx context.Context, id string, ttl time.Duration, addr string) (r Renewal, err error) {
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) { r, _ = s.Open(m, id, ttl.Milliseconds(), addr) })
@@ -181,6 +185,11 @@ func (n *memory) Renew(ctx context.Context, id string, ttl time.Duration) (r Ren
 func (n *memory) Dead(ctx context.Context, id string) (l Liveness, err error) {
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) { l = s.Dead(m, id) })
 	return l, err
+}
+
+func (n *memory) List(ctx context.Context) (all map[string]string, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { all = s.List(m) })
+	return all, err
 }
 
 func (n *memory) CloseSession(ctx context.Context, id string) error {
@@ -216,12 +225,16 @@ func (n *memory) Lock(ctx context.Context, r LockRequest) (a LockAnswer, err err
 	return a, err
 }
 
-func (n *memory) Unlock(ctx context.Context, releases []Release) error {
-	return n.do(ctx, func(m Moment) {
+func (n *memory) Unlock(ctx context.Context, releases []Release) []error {
+	err := n.do(ctx, func(m Moment) {
 		for _, r := range releases {
 			n.space.parts[r.Partition].Unlock(m, r.Key, r.Identity, n.send)
 		}
 	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(releases))
+	}
+	return nil
 }
 
 func (n *memory) Adopt(ctx context.Context, p uint32, key string, row Row) (v Verdict, err error) {
@@ -239,13 +252,17 @@ func (n *memory) ReclaimOwner(ctx context.Context, p uint32, me string, epoch ui
 	return v, err
 }
 
-func (n *memory) Verify(ctx context.Context, reads []Read) (states []State, err error) {
-	err = n.do(ctx, func(m Moment) {
-		for _, r := range reads {
-			states = append(states, n.space.parts[r.Partition].Verify(m, r.Keys))
+func (n *memory) Verify(ctx context.Context, reads []Read) []State {
+	states := make([]State, len(reads))
+	err := n.do(ctx, func(m Moment) {
+		for i, r := range reads {
+			states[i] = n.space.parts[r.Partition].Verify(m, r)
 		}
 	})
-	return states, err
+	if err != nil {
+		return slices.Repeat([]State{{Err: err}}, len(reads))
+	}
+	return states
 }
 
 // send is called with the arbiter's mutex held.

@@ -1,6 +1,7 @@
 package fallback_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,11 +88,11 @@ func TestSnapshotIsACopy(t *testing.T) {
 	s := m.Snapshot()
 	for range 2 { // it can be restored more than once
 		lock(t, n, 0, "late", id("alice", 2))
-		if err := n.Unlock(t.Context(), []fallback.Release{{Key: "early", Identity: id("alice", 1)}}); err != nil {
+		if err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "early", Identity: id("alice", 1)}})...); err != nil {
 			t.Fatal(err)
 		}
 		m.Restore(s)
-		states, err := n.Verify(t.Context(), []fallback.Read{{Keys: []string{"early", "late"}}})
+		states, err := fallback.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"early", "late"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -191,6 +191,7 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 func (p *Partition) promise(m Moment, key string, me Identity, send Sender) (Waiter, bool) {
 	for q := p.Queues[key]; len(q) > 0; q = p.Queues[key] {
 		w := &q[0]
+		w.Promised = min(w.Promised, m.Now+PromiseFor.Milliseconds()) // the clock stepped back
 		switch {
 		case w.Identity == me:
 			return *w, true
@@ -303,11 +304,14 @@ func (p *Partition) ReclaimOwner(m Moment, me string, epoch uint32) Verdict {
 }
 
 // Verify is [HoldStore.Verify] of one partition.
-func (p *Partition) Verify(m Moment, keys []string) State {
+func (p *Partition) Verify(m Moment, r Read) State {
 	p.enter(m)
-	s := State{Record: p.record(m), Rows: make([]Row, len(keys))}
-	for i, k := range keys {
+	s := State{Record: p.record(m), Rows: make([]Row, len(r.Keys)), Wanted: make([]bool, r.Busy)}
+	for i, k := range r.Keys {
 		s.Rows[i] = p.Rows[k]
+		if i < r.Busy {
+			s.Wanted[i] = len(p.Queues[k]) > 0
+		}
 	}
 	return s
 }

@@ -85,7 +85,7 @@ func want[T any](t *testing.T, what string, got, want T) {
 // operations are all operations on a partition, as "me" with the key "k".
 var operations = map[string]func(l *lab) any{
 	"Load":           func(l *lab) any { return l.Load(l.now).Grace },
-	"Verify":         func(l *lab) any { return l.Verify(l.now, []string{"k"}).Record.Grace },
+	"Verify":         func(l *lab) any { return l.Verify(l.now, fallback.Read{Keys: []string{"k"}}).Record.Grace },
 	"Lock":           func(l *lab) any { return l.lock("k", id("me", 1)).Verdict },
 	"Unlock":         func(l *lab) any { return l.unlock("k", id("me", 1)) },
 	"Acquire":        func(l *lab) any { return l.Acquire(l.now, "me", fallback.Expect{Epoch: l.Epoch}).Verdict },

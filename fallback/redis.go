@@ -57,22 +57,31 @@ func (a *Redis) Attach(ctx context.Context, s Settings) (Namespace, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	n := &redisSpace{client: a.client, opts: a.opts, settings: s, scripts: newScripts()}
-	guarded, err := checkServers(ctx, a.client)
-	if err != nil {
-		return nil, refused(err)
-	}
-	n.guarded = guarded
-	n.common = []any{flag(guarded), s.Grace.Milliseconds()}
-	mode := "look"
-	if a.opts.ColdStart {
-		mode = "cold"
-	}
-	if err := n.format(ctx, mode); err != nil {
-		n.calls.Close()
+	n := &redisSpace{client: a.client, opts: a.opts, settings: s}
+	if err := n.begin(ctx); err != nil {
+		n.calls.CloseIdle()
 		return nil, err
 	}
 	return n, nil
+}
+
+// begin checks the servers, makes them know the scripts, and formats the namespace.
+func (n *redisSpace) begin(ctx context.Context) (err error) {
+	if n.client == nil {
+		return fmt.Errorf("%w: the Redis client is nil", ErrRefused)
+	}
+	n.guarded, err = bounded(ctx, &n.calls, n.client, func() (bool, error) { return checkServers(ctx, n.client) })
+	if err != nil {
+		return refused(err)
+	}
+	n.scripts = newScripts(n.guarded, n.settings, n.channels())
+	n.scripts.digest, err = bounded(ctx, &n.calls, n.client, func() ([scriptCount]string, error) {
+		return loadAll(ctx, n.client, n.scripts)
+	})
+	if err != nil {
+		return refused(err)
+	}
+	return n.format(ctx)
 }
 
 // redisSpace is a namespace on a Redis, as one process sees it.
@@ -81,8 +90,7 @@ type redisSpace struct {
 	opts     RedisOptions
 	settings Settings
 	guarded  bool
-	common   []any // the first arguments of every script
-	scripts  *scripts
+	scripts  *scripts     // immutable
 	calls    workers.Pool // for calls, which may outlive their context
 }
 
@@ -103,15 +111,27 @@ func (n *redisSpace) queue(p uint32, k string) string { return n.part(p) + ":w:"
 
 func (n *redisSpace) Guarded() bool { return n.guarded }
 
-// Close waits for calls that the client has not given up yet.
+// Prompt implements [Prompter]: it is for the client to say, by its option ContextTimeoutEnabled.
+func (n *redisSpace) Prompt() bool { return honoursDeadline(n.client) }
+
+// Close does not wait for calls that were given up but that the client has not given up yet: they end with its own
+// timeouts, or when it is closed.
 func (n *redisSpace) Close() error {
-	n.calls.Close()
+	n.calls.CloseIdle()
 	return nil
 }
 
-// format makes sure that the namespace is formatted. The mark is written last: without it, the next process starts over,
-// and what exists stays as it is.
-func (n *redisSpace) format(ctx context.Context, mode string) error {
+// format makes sure that the namespace is formatted.
+func (n *redisSpace) format(ctx context.Context) error {
+	if n.opts.ColdStart {
+		return n.formatAs(ctx, "cold")
+	}
+	return n.formatAs(ctx, "look")
+}
+
+// formatAs formats the namespace in a mode of fresh.lua. The mark is written last: without it, the next process starts
+// over, and what exists stays as it is.
+func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	mark := n.settings.mark(n.guarded)
 	tell := func(m string) (string, error) {
 		v, err := n.run(ctx, scriptMark, []string{n.sessions()}, mode, m)
@@ -128,8 +148,14 @@ func (n *redisSpace) format(ctx context.Context, mode string) error {
 			for p := first; p < min(first+chunk, n.settings.Partitions); p++ {
 				batch = append(batch, call{scriptFormat, []string{n.part(uint32(p))}, []any{"", mode}})
 			}
-			if _, err := n.runAll(ctx, batch); err != nil {
-				return err
+			for _, o := range n.runAll(ctx, batch) {
+				if o.err != nil {
+					return o.err
+				}
+				if o.v == int64(1) {
+					// The namespace is not new, only the server with the sessions is: somebody may be at work.
+					mode = "full"
+				}
 			}
 		}
 		if theirs, err = tell(mark); err != nil {
@@ -161,7 +187,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, ttl time.Duration, ho
 		r := reader{v: list(v)}
 		if r.str(0) == "lost" {
 			// This process knows that the namespace was formatted: its server restarted empty.
-			if err := n.format(ctx, "full"); err != nil {
+			if err := n.formatAs(ctx, "full"); err != nil {
 				return Renewal{}, err
 			}
 			continue
@@ -196,14 +222,24 @@ func (n *redisSpace) CloseSession(ctx context.Context, id string) error {
 	return err
 }
 
+func (n *redisSpace) List(ctx context.Context) (map[string]string, error) {
+	v, err := n.run(ctx, scriptList, []string{n.sessions()})
+	if err != nil {
+		return nil, err
+	}
+	r := reader{v: list(v)}
+	all := make(map[string]string, len(r.v)/2)
+	for i := 0; i+1 < len(r.v); i += 2 {
+		all[r.str(i)] = r.str(i + 1)
+	}
+	return all, nil
+}
+
 // Partitions.
 
 func (n *redisSpace) Load(ctx context.Context, p uint32) (Record, error) {
-	s, err := n.Verify(ctx, []Read{{Partition: p}})
-	if err != nil {
-		return Record{}, err
-	}
-	return s[0].Record, nil
+	s := n.Verify(ctx, []Read{{Partition: p}})[0]
+	return s.Record, s.Err
 }
 
 func (n *redisSpace) Acquire(ctx context.Context, p uint32, me string, x Expect) (Acquisition, error) {
@@ -244,27 +280,21 @@ func (n *redisSpace) demote(ctx context.Context, p uint32, args []any) (Demotion
 }
 
 func (n *redisSpace) Revoke(ctx context.Context, p uint32, epoch uint32, _ string) error {
-	_, err := n.run(ctx, scriptRevoke, []string{n.part(p)}, "", epoch, p, n.channels())
+	_, err := n.run(ctx, scriptRevoke, []string{n.part(p)}, "", epoch, p)
 	return err
 }
 
 // Holds.
 
-// onQueue is the part of the arguments that queue.lua reads.
-func (n *redisSpace) onQueue(key string) []any {
-	// Live waiters ask again well within Q; what is older than that has nobody behind it.
-	return append(make([]any, 0, 10), key, n.channels(), PromiseFor.Milliseconds(), 2*n.settings.Grace.Milliseconds()+60_000)
-}
-
 func (n *redisSpace) Lock(ctx context.Context, q LockRequest) (LockAnswer, error) {
-	evict := [2]string{}
-	if q.Evict != (Identity{}) {
-		evict = [2]string{q.Evict.Session, strconv.FormatUint(q.Evict.Request, 10)}
-	}
-	args := append(n.onQueue(q.Key), q.Me.Session, q.Me.Request, q.Block, flag(q.Wait), evict[0], evict[1])
-	v, err := n.run(ctx, scriptLock, []string{n.part(q.Partition), n.queue(q.Partition, q.Key)}, args...)
+	v, err := n.run(ctx, scriptLock, []string{n.part(q.Partition), n.queue(q.Partition, q.Key)},
+		q.Key, q.Me.encode(), q.Block, flag(q.Wait), q.Evict.encode())
 	if err != nil {
 		return LockAnswer{}, err
+	}
+	if text, ok := v.(string); ok {
+		token, err := decodeToken(text)
+		return LockAnswer{Verdict: Granted, Record: Record{Epoch: token.Epoch()}, Token: token}, err
 	}
 	r := reader{v: list(v)}
 	a := LockAnswer{Verdict: r.verdict(), Record: r.record()}
@@ -280,14 +310,22 @@ func (n *redisSpace) Lock(ctx context.Context, q LockRequest) (LockAnswer, error
 	return a, r.err
 }
 
-func (n *redisSpace) Unlock(ctx context.Context, releases []Release) error {
+func (n *redisSpace) Unlock(ctx context.Context, releases []Release) []error {
 	batch := make([]call, len(releases))
 	for i, r := range releases {
 		batch[i] = call{scriptUnlock, []string{n.part(r.Partition), n.queue(r.Partition, r.Key)},
-			append(n.onQueue(r.Key), r.Session, r.Request)}
+			[]any{r.Key, r.Identity.encode()}}
 	}
-	_, err := n.runAll(ctx, batch)
-	return err
+	var errs []error
+	for i, o := range n.runAll(ctx, batch) {
+		if o.err != nil {
+			if errs == nil {
+				errs = make([]error, len(releases))
+			}
+			errs[i] = o.err
+		}
+	}
+	return errs
 }
 
 func (n *redisSpace) Adopt(ctx context.Context, p uint32, key string, row Row) (Verdict, error) {
@@ -311,30 +349,40 @@ func (n *redisSpace) verdict(ctx context.Context, s script, p uint32, args ...an
 	return r.verdict(), r.err
 }
 
-func (n *redisSpace) Verify(ctx context.Context, reads []Read) ([]State, error) {
+func (n *redisSpace) Verify(ctx context.Context, reads []Read) []State {
 	batch := make([]call, len(reads))
 	for i, q := range reads {
-		args := make([]any, len(q.Keys))
+		keys, args := make([]string, 1, 1+q.Busy), make([]any, 1, 1+len(q.Keys))
+		keys[0], args[0] = n.part(q.Partition), ""
 		for j, k := range q.Keys {
-			args[j] = k
+			args = append(args, k)
+			if j < q.Busy {
+				keys = append(keys, n.queue(q.Partition, k))
+			}
 		}
-		batch[i] = call{scriptVerify, []string{n.part(q.Partition)}, args}
-	}
-	answers, err := n.runAll(ctx, batch)
-	if err != nil {
-		return nil, err
+		batch[i] = call{scriptVerify, keys, args}
 	}
 	states := make([]State, len(reads))
-	for i, v := range answers {
-		r := reader{v: list(v)}
-		states[i].Record = r.record()
-		states[i].Rows = make([]Row, len(reads[i].Keys))
-		for j := range states[i].Rows {
-			states[i].Rows[j] = r.row(recordLen + j)
-		}
-		if r.err != nil {
-			return nil, fmt.Errorf("partition %d: %w", reads[i].Partition, r.err)
-		}
+	for i, o := range n.runAll(ctx, batch) {
+		states[i] = o.state(reads[i])
 	}
-	return states, nil
+	return states
+}
+
+func (o outcome) state(q Read) State {
+	if o.err != nil {
+		return State{Err: o.err}
+	}
+	r := reader{v: list(o.v)}
+	s := State{Record: r.record(), Rows: make([]Row, len(q.Keys)), Wanted: make([]bool, q.Busy)}
+	for i := range s.Rows {
+		s.Rows[i] = r.row(recordLen + i)
+	}
+	for i := range s.Wanted {
+		s.Wanted[i] = r.num(recordLen+len(q.Keys)+i) == 1
+	}
+	if r.err != nil {
+		return State{Err: fmt.Errorf("partition %d: %w", q.Partition, r.err)}
+	}
+	return s
 }

@@ -15,8 +15,6 @@ import (
 // who it is.
 func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, err error) {
 	switch c := c.(type) {
-	case nil:
-		return false, fmt.Errorf("%w: the Redis client is nil", ErrRefused)
 	case *redis.Ring:
 		return false, fmt.Errorf("%w: a redis.Ring moves keys between servers that do not know of each other", ErrRefused)
 	case *redis.ClusterClient:
@@ -33,6 +31,23 @@ func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, e
 	default:
 		return checkServer(ctx, c)
 	}
+}
+
+// loadAll makes every server know the scripts. A digest is the same everywhere.
+func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests [scriptCount]string, err error) {
+	cluster, ok := c.(*redis.ClusterClient)
+	if !ok {
+		return x.load(ctx, c)
+	}
+	var mu sync.Mutex // protects digests: the masters are asked concurrently
+	err = cluster.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
+		d, err := x.load(ctx, m)
+		mu.Lock()
+		defer mu.Unlock()
+		digests = d
+		return err
+	})
+	return digests, err
 }
 
 func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error) {
@@ -61,7 +76,7 @@ func checkInfo(info map[string]string) (guarded bool, err error) {
 	if p := info["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") {
 		return false, fmt.Errorf("%w: maxmemory-policy is %s, so the server may evict locks: use noeviction or volatile-*", ErrRefused, p)
 	}
-	return info["run_id"] != "" && info["master_replid"] != "", nil
+	return len(info["master_replid"]) == 40, nil
 }
 
 func parseInfo(text string) map[string]string {

@@ -58,7 +58,7 @@ func use(t *testing.T, n fallback.Namespace) {
 	if err != nil || a.Verdict != fallback.Granted {
 		t.Fatalf("Lock: got %+v, %v, want granted", a, err)
 	}
-	if err := n.Unlock(t.Context(), []fallback.Release{{Key: "use", Identity: id("user", 1)}}); err != nil {
+	if err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "use", Identity: id("user", 1)}})...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -262,7 +262,7 @@ func TestAttachSaysWhenTheServerCannotBeReached(t *testing.T) {
 }
 
 func TestCheckInfo(t *testing.T) {
-	const guarded = "run_id:1\r\nmaster_replid:2\r\n"
+	guarded := "master_replid:" + strings.Repeat("a", 40) + "\r\n"
 	for _, tt := range []struct {
 		name, info string
 		guarded    bool
@@ -270,7 +270,7 @@ func TestCheckInfo(t *testing.T) {
 	}{
 		{"nothing is known", "", false, ""},
 		{"an embedded server", "redis_version:7.0.0\r\n", false, ""},
-		{"no replication", "redis_version:7.0.0\r\nrun_id:1\r\n", false, ""},
+		{"no identity", "redis_version:7.0.0\r\nmaster_replid:1\r\n", false, ""},
 		{"as old as can be", "redis_version:6.2.0\r\nrole:master\r\n" + guarded, true, ""},
 		{"new", "# Server\r\nredis_version:8.10.3\r\n\r\n# Replication\r\nrole:master\r\n" + guarded, true, ""},
 		{"two digits", "redis_version:10.0\r\n" + guarded, true, ""},

@@ -78,7 +78,7 @@ func TestServerAtMaxmemory(t *testing.T) {
 			return wrong(err, r.Owner == "alice")
 		},
 		"Verify": func() error {
-			s, err := n.Verify(t.Context(), []fallback.Read{{Keys: []string{"held"}}, {Partition: 1}})
+			s, err := fallback.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"held"}}, {Partition: 1}})
 			return wrong(err, len(s) == 2 && s[0].Rows[0].Token == held.Token)
 		},
 		"Adopt": func() error {
@@ -99,13 +99,13 @@ func TestServerAtMaxmemory(t *testing.T) {
 	if err != nil || d.Verdict != fallback.Granted {
 		t.Errorf("Demote: got %+v, %v, want granted", d, err)
 	}
-	if err := n.Unlock(t.Context(), []fallback.Release{{Key: "held", Identity: id("alice", 1)}, {Partition: 1, Key: "k", Identity: adopted.Identity}}); err != nil {
+	if err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "held", Identity: id("alice", 1)}, {Partition: 1, Key: "k", Identity: adopted.Identity}})...); err != nil {
 		t.Errorf("Unlock: %v", err)
 	}
 	if err := n.CloseSession(t.Context(), "alice"); err != nil {
 		t.Errorf("CloseSession: %v", err)
 	}
-	states, err := n.Verify(t.Context(), []fallback.Read{{Keys: []string{"held"}}, {Partition: 1, Keys: []string{"k"}}})
+	states, err := fallback.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"held"}}, {Partition: 1, Keys: []string{"k"}}})
 	if err != nil || states[0].Rows[0] != (fallback.Row{}) || states[1].Rows[0] != (fallback.Row{}) {
 		t.Errorf("rows after Unlock: %+v, %v", states, err)
 	}
@@ -133,10 +133,10 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 			t.Errorf("Lock: got %v and %v, want granted", a.Verdict, b.Verdict)
 		}
 		releases := []fallback.Release{{Key: "k", Identity: id("alice", 1)}, {Partition: 1, Key: "k", Identity: id("alice", 2)}}
-		if err := n.Unlock(t.Context(), releases); err != nil {
+		if err := errors.Join(n.Unlock(t.Context(), releases)...); err != nil {
 			t.Error(err)
 		}
-		s, err := n.Verify(t.Context(), []fallback.Read{{Keys: []string{"k"}}, {Partition: 1, Keys: []string{"k"}}, {Partition: 2}})
+		s, err := fallback.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"k"}}, {Partition: 1, Keys: []string{"k"}}, {Partition: 2}})
 		if err != nil || len(s) != 3 || s[0].Rows[0].Token != 0 || s[1].Rows[0].Token != 0 {
 			t.Errorf("Verify: got %+v, %v", s, err)
 		}
@@ -167,8 +167,8 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 	}
 }
 
-// The client library reads until its own timeout, whatever the context says. A call must not.
-func TestCallEndsWithItsContextAndCloseWaitsForIt(t *testing.T) {
+// The client library reads until its own timeout, whatever the context says. A call must not, nor Close.
+func TestNothingWaitsForASilentServer(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client heeds contexts %t", direct), func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestCallEndsWithItsContextAndCloseWaitsForIt(t *testing.T) {
 					return err
 				},
 				"Verify": func(ctx context.Context) error {
-					_, err := n.Verify(ctx, []fallback.Read{{}, {Partition: 1}})
+					_, err := fallback.Verify(ctx, n, []fallback.Read{{}, {Partition: 1}})
 					return err
 				},
 				"Listen": func(ctx context.Context) error {
@@ -213,13 +213,26 @@ func TestCallEndsWithItsContextAndCloseWaitsForIt(t *testing.T) {
 				}
 				cancel()
 			}
-			wake := time.AfterFunc(200*time.Millisecond, func() { _ = s.Signal(syscall.SIGCONT) })
-			defer wake.Stop()
+			begin := time.Now()
 			if err := n.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
-			if left := calls.Load(); left != 0 {
-				t.Errorf("%d calls are under way after Close", left)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+			defer cancel()
+			if _, err := fallback.NewRedis(c, nil).Attach(ctx, fallback.Settings{Namespace: "silent", Partitions: 1, Grace: time.Hour}); err == nil {
+				t.Error("Attach: no error")
+			}
+			if late := time.Since(begin); late > patience/2 {
+				t.Errorf("Close and Attach ended after %v", late)
+			}
+			// What was given up ends when the client does.
+			if err := s.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			for begin := time.Now(); calls.Load() != 0; time.Sleep(time.Millisecond) {
+				if time.Since(begin) > patience {
+					t.Fatalf("%d calls are still under way", calls.Load())
+				}
 			}
 		})
 	}
@@ -279,7 +292,7 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 		return r
 	}
 	row := func(p uint32, key string) fallback.Row {
-		s, err := direct.Verify(t.Context(), []fallback.Read{{Partition: p, Keys: []string{key}}})
+		s, err := fallback.Verify(t.Context(), direct, []fallback.Read{{Partition: p, Keys: []string{key}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +326,7 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 		request++
 		me := id("alice", request)
 		lock(t, direct, 0, "once", me)
-		err := n.Unlock(t.Context(), []fallback.Release{{Key: "once", Identity: me}})
+		err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "once", Identity: me}})...)
 		return wrong(err, row(0, "once") == fallback.Row{})
 	})
 	lost("Unlock of many", func() error {
@@ -323,7 +336,7 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 			lock(t, direct, p, "once", id("alice", request))
 			releases = append(releases, fallback.Release{Partition: p, Key: "once", Identity: id("alice", request)})
 		}
-		err := n.Unlock(t.Context(), releases)
+		err := errors.Join(n.Unlock(t.Context(), releases)...)
 		return wrong(err, row(0, "once").Token+row(1, "once").Token+row(2, "once").Token == 0)
 	})
 	for p := range uint32(2) { // of which the first needs SCRIPT LOAD

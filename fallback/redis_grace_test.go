@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -53,7 +54,7 @@ func graces(t *testing.T, n fallback.Namespace, s fallback.Settings) []time.Dura
 	for p := range uint32(s.Partitions) {
 		reads = append(reads, fallback.Read{Partition: p})
 	}
-	states, err := n.Verify(t.Context(), reads)
+	states, err := fallback.Verify(t.Context(), n, reads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 	promote(t, b) // it does not follow any more
 
 	open(t, n, "late")
-	if err := n.Unlock(t.Context(), []fallback.Release{{Key: "released", Identity: id("early", 2)}}); err != nil {
+	if err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "released", Identity: id("early", 2)}})...); err != nil {
 		t.Fatal(err)
 	}
 	missed := lock(t, n, 0, "missed", id("late", 1))

@@ -56,7 +56,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	if _, err := n.DemoteUnserved(t.Context(), 0, "alice", a.Record.Epoch); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Unlock(t.Context(), releases); err != nil {
+	if err := errors.Join(n.Unlock(t.Context(), releases)...); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.CloseSession(t.Context(), "alice"); err != nil {
@@ -243,7 +243,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			return err
 		}},
 		{"Unlock without waiters", 9, func() { request++; lock(t, n, 0, "k", id("alice", request)) }, func() error {
-			return n.Unlock(t.Context(), []fallback.Release{{Key: "k", Identity: id("alice", request)}})
+			return errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "k", Identity: id("alice", request)}})...)
 		}},
 		{"Unlock of four holds in four partitions", 4 * 9, func() {
 			for p := range uint32(4) {
@@ -254,11 +254,11 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			for p := range uint32(4) {
 				all = append(all, fallback.Release{Partition: p, Key: "kk", Identity: id("alice", 1)})
 			}
-			return n.Unlock(t.Context(), all)
+			return errors.Join(n.Unlock(t.Context(), all)...)
 		}},
 		{"Load", 6, nil, func() error { load(); return nil }},
 		{"Verify of four partitions", 4 * 7, nil, func() error {
-			_, err := n.Verify(t.Context(), []fallback.Read{{Keys: []string{"a", "b"}}, {Partition: 1, Keys: []string{"a"}}, {Partition: 2, Keys: []string{"a"}}, {Partition: 3, Keys: []string{"a"}}})
+			_, err := fallback.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"a", "b"}}, {Partition: 1, Keys: []string{"a"}}, {Partition: 2, Keys: []string{"a"}}, {Partition: 3, Keys: []string{"a"}}})
 			return err
 		}},
 		{"Acquire", 7, func() { epoch = load().Epoch }, func() error {

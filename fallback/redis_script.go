@@ -5,12 +5,16 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/workers"
 )
 
 //go:embed lua/*.lua
@@ -33,6 +37,7 @@ const (
 	scriptDead
 	scriptClose
 	scriptMark
+	scriptList
 	scriptCount
 )
 
@@ -51,42 +56,62 @@ var sources = [scriptCount][]string{
 	scriptDead:    {"sessions", "dead"},
 	scriptClose:   {"sessions", "close"},
 	scriptMark:    {"sessions", "fresh", "mark"},
+	scriptList:    {"sessions", "list"},
 }
 
-func (s script) source() string {
-	var b strings.Builder
-	for _, name := range sources[s] {
-		text, err := lua.ReadFile("lua/" + name + ".lua")
-		if err != nil {
-			panic(err) // the files are embedded: a wrong name cannot get past any test
-		}
-		b.Write(text)
-	}
-	return b.String()
-}
-
-// scripts knows the digests, which the server tells: we compute none, because SHA-1 is not available everywhere.
+// scripts are the scripts for one namespace, and the digests that the servers know them by: they tell them, we compute
+// none, because SHA-1 is not available everywhere.
 type scripts struct {
-	digest [scriptCount]atomic.Pointer[string]
+	source [scriptCount]string
+	digest [scriptCount]string
 }
 
-func newScripts() *scripts { return new(scripts) }
-
-// load makes the server (each one of a cluster) know the script.
-func (x *scripts) load(ctx context.Context, c redis.UniversalClient, s script) (string, error) {
-	d, err := c.ScriptLoad(ctx, s.source()).Result()
-	if err != nil {
-		return "", err
+// newScripts puts the scripts together. What is the same in every call is a constant in the text, not an argument.
+func newScripts(guarded bool, s Settings, channels string) *scripts {
+	// Live waiters ask again well within Q; a queue that is older than that has nobody behind it.
+	life := 2*s.Grace.Milliseconds() + 60_000
+	constants := fmt.Sprintf("local GUARDED, Q, CHANNELS, PROMISE, LIFE = %t, %d, %s, %d, %d\n",
+		guarded, s.Grace.Milliseconds(), luaString(channels), PromiseFor.Milliseconds(), life)
+	x := new(scripts)
+	for i, names := range sources {
+		x.source[i] = constants
+		for _, name := range names {
+			text, err := lua.ReadFile("lua/" + name + ".lua")
+			if err != nil {
+				panic(err) // the files are embedded: a wrong name cannot get past any test
+			}
+			x.source[i] += string(text)
+		}
 	}
-	x.digest[s].Store(&d)
-	return d, nil
+	return x
 }
 
-func (x *scripts) get(ctx context.Context, c redis.UniversalClient, s script) (string, error) {
-	if d := x.digest[s].Load(); d != nil {
-		return *d, nil
+// luaString returns a Lua literal for any bytes.
+func luaString(s string) string {
+	b := []byte{'\''}
+	for _, c := range []byte(s) {
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
+			b = append(b, c)
+		} else {
+			b = fmt.Appendf(b, "\\%03d", c)
+		}
 	}
-	return x.load(ctx, c, s)
+	return string(append(b, '\''))
+}
+
+// load makes the server know the scripts, so that none has to be sent when something else is going wrong.
+func (x *scripts) load(ctx context.Context, c redis.Cmdable) (digests [scriptCount]string, err error) {
+	var told [scriptCount]*redis.StringCmd
+	_, err = c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, source := range x.source {
+			told[i] = pipe.ScriptLoad(ctx, source)
+		}
+		return nil
+	})
+	for i, cmd := range told {
+		digests[i] = cmd.Val()
+	}
+	return digests, err
 }
 
 // call is one execution of a script.
@@ -96,64 +121,124 @@ type call struct {
 	args   []any
 }
 
-func (n *redisSpace) args(c call) []any {
-	return append(append(make([]any, 0, len(n.common)+len(c.args)), n.common...), c.args...)
+// outcome is what a call came to. With an error it may have been executed all the same, unless that is ErrRefused.
+type outcome struct {
+	v   any
+	err error
 }
 
 // run executes one script.
 func (n *redisSpace) run(ctx context.Context, s script, keys []string, args ...any) (any, error) {
-	v, err := n.runAll(ctx, []call{{s, keys, args}})
-	if err != nil {
-		return nil, err
-	}
-	return v[0], nil
+	v, err := bounded(ctx, &n.calls, n.client, func() (any, error) { return n.one(ctx, call{s, keys, args}) })
+	return v, refused(err)
 }
 
-// runAll executes scripts in one go. On an error any of them may have been executed.
-func (n *redisSpace) runAll(ctx context.Context, batch []call) ([]any, error) {
-	if len(batch) == 0 {
-		return nil, nil
+// one executes a script by its digest, or sends its text to a server that does not know it.
+func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
+	v, err := n.client.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...).Result()
+	if isNoScript(err) {
+		v, err = n.client.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...).Result()
 	}
-	return bounded(ctx, n, func() ([]any, error) {
-		v, err := n.attempt(ctx, batch)
-		if isNoScript(err) { // the server restarted, or another one took over
-			for _, s := range distinct(batch) {
-				if _, err := n.scripts.load(ctx, n.client, s); err != nil {
-					return nil, err
-				}
+	return v, err
+}
+
+// runAll executes scripts in one go. The outcomes are in the order of the batch.
+func (n *redisSpace) runAll(ctx context.Context, batch []call) []outcome {
+	all := make([]outcome, len(batch))
+	groups := n.byServer(ctx, batch)
+	if groups == nil {
+		n.runGroup(ctx, batch, all)
+		return all
+	}
+	// Each server by itself: one that does not answer must not hold up what the others have answered.
+	var work sync.WaitGroup
+	for _, g := range groups {
+		work.Go(func() {
+			part := make([]call, len(g))
+			for i, at := range g {
+				part[i] = batch[at]
 			}
-			v, err = n.attempt(ctx, batch)
-		}
-		return v, err
-	})
+			to := make([]outcome, len(g))
+			n.runGroup(ctx, part, to)
+			for i, at := range g {
+				all[at] = to[i]
+			}
+		})
+	}
+	work.Wait()
+	return all
 }
 
-func (n *redisSpace) attempt(ctx context.Context, batch []call) ([]any, error) {
-	if len(batch) == 1 {
-		d, err := n.scripts.get(ctx, n.client, batch[0].script)
-		if err != nil {
-			return nil, err
-		}
-		v, err := n.client.EvalSha(ctx, d, batch[0].keys, n.args(batch[0])...).Result()
-		return []any{v}, err
+// byServer returns the indices of the calls for each server of a cluster, or nil if one server gets them all.
+func (n *redisSpace) byServer(ctx context.Context, batch []call) [][]int {
+	cluster, ok := n.client.(*redis.ClusterClient)
+	if !ok || len(batch) < 2 {
+		return nil
 	}
+	servers := make(map[*redis.Client][]int)
+	for i, c := range batch {
+		m, _ := cluster.MasterForKey(ctx, c.keys[0]) // nil: the client will find out, or say what is wrong
+		servers[m] = append(servers[m], i)
+	}
+	return slices.Collect(maps.Values(servers))
+}
+
+func (n *redisSpace) runGroup(ctx context.Context, batch []call, to []outcome) {
+	if len(batch) == 0 {
+		return
+	}
+	got, err := bounded(ctx, &n.calls, n.client, func() ([]outcome, error) { return n.attempt(ctx, batch), nil })
+	for i := range to {
+		if err != nil {
+			to[i] = outcome{err: err}
+			continue
+		}
+		to[i] = outcome{got[i].v, refused(got[i].err)}
+	}
+}
+
+// attempt executes scripts by their digests, and sends the text of those that the server does not know: it restarted, or
+// another one took over.
+func (n *redisSpace) attempt(ctx context.Context, batch []call) []outcome {
+	if len(batch) == 1 {
+		v, err := n.one(ctx, batch[0])
+		return []outcome{{v, err}}
+	}
+	all := make([]outcome, len(batch))
+	n.pipeline(ctx, batch, all, func(int) bool { return true }, [scriptCount]bool{})
+	var unknown [scriptCount]bool
+	again := make([]bool, len(batch))
+	for i, o := range all {
+		if isNoScript(o.err) {
+			again[i], unknown[batch[i].script] = true, true
+		}
+	}
+	if slices.Contains(again, true) {
+		n.pipeline(ctx, batch, all, func(i int) bool { return again[i] }, unknown)
+	}
+	return all
+}
+
+// pipeline executes those that which chooses. The first call of each script in text sends its text.
+func (n *redisSpace) pipeline(ctx context.Context, batch []call, to []outcome, which func(int) bool, text [scriptCount]bool) {
 	pipe := n.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(batch))
 	for i, c := range batch {
-		d, err := n.scripts.get(ctx, n.client, c.script)
-		if err != nil {
-			return nil, err
+		switch {
+		case !which(i):
+		case text[c.script]:
+			text[c.script] = false
+			cmds[i] = pipe.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...)
+		default:
+			cmds[i] = pipe.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...)
 		}
-		cmds[i] = pipe.EvalSha(ctx, d, c.keys, n.args(c)...)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
-	}
-	answers := make([]any, len(batch))
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, cmd := range cmds {
-		answers[i] = cmd.Val()
+		if cmd != nil {
+			to[i].v, to[i].err = cmd.Result()
+		}
 	}
-	return answers, nil
 }
 
 // errReplicas says that a change is not as safe as the options ask for.
@@ -164,39 +249,35 @@ func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args 
 	if n.opts.Replicas <= 0 {
 		return n.run(ctx, s, keys, args...)
 	}
-	v, err := bounded(ctx, n, func() ([]any, error) {
-		for again := false; ; again = true {
-			v, err := n.attemptWait(ctx, s, keys, args)
-			if !isNoScript(err) || again {
-				return []any{v}, err
-			}
-			if _, err := n.scripts.load(ctx, n.client, s); err != nil {
-				return nil, err
-			}
+	v, err := bounded(ctx, &n.calls, n.client, func() (any, error) {
+		v, err := n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.EvalSha, n.scripts.digest[s])
+		if isNoScript(err) {
+			v, err = n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.Eval, n.scripts.source[s])
 		}
+		return v, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return v[0], nil
+	return v, refused(err)
 }
 
 // attemptWait sends the script and WAIT over one connection, because WAIT is about what its own connection wrote.
-func (n *redisSpace) attemptWait(ctx context.Context, s script, keys []string, args []any) (any, error) {
-	d, err := n.scripts.get(ctx, n.client, s)
-	if err != nil {
-		return nil, err
-	}
+func (n *redisSpace) attemptWait(ctx context.Context, x call,
+	eval func(redis.Pipeliner, context.Context, string, []string, ...any) *redis.Cmd, script string) (any, error) {
 	var c redis.Cmdable = n.client
-	if cluster, ok := n.client.(*redis.ClusterClient); ok {
-		if c, err = cluster.MasterForKey(ctx, keys[0]); err != nil {
+	cluster, isCluster := n.client.(*redis.ClusterClient)
+	if isCluster {
+		m, err := cluster.MasterForKey(ctx, x.keys[0])
+		if err != nil {
 			return nil, err
 		}
+		c = m
 	}
 	pipe := c.Pipeline()
-	v := pipe.EvalSha(ctx, d, keys, n.args(call{s, keys, args})...)
+	v := eval(pipe, ctx, script, x.keys, x.args...)
 	w := pipe.Do(ctx, "WAIT", n.opts.Replicas, n.opts.ReplicaTimeout.Milliseconds())
 	if _, err := pipe.Exec(ctx); err != nil {
+		if isCluster && !isNoScript(err) {
+			cluster.ReloadState(ctx) // in the background: the slot may have another server now
+		}
 		return nil, err
 	}
 	if acks, err := w.Int(); err != nil || acks < n.opts.Replicas {
@@ -206,29 +287,29 @@ func (n *redisSpace) attemptWait(ctx context.Context, s script, keys []string, a
 }
 
 // bounded runs f and gives up waiting when ctx ends. The client library does not by itself: by default it reads until
-// its own timeout, and then tries again. What is given up goes on by itself; Close waits for it.
-func bounded(ctx context.Context, n *redisSpace, f func() ([]any, error)) ([]any, error) {
-	if _, limited := ctx.Deadline(); ctx.Done() == nil || limited && honoursDeadline(n.client) {
-		v, err := f()
-		return v, refused(err)
+// its own timeout, and then tries again. What is given up goes on by itself until the client gives it up, too.
+func bounded[T any](ctx context.Context, calls *workers.Pool, client redis.UniversalClient, f func() (T, error)) (T, error) {
+	if _, limited := ctx.Deadline(); ctx.Done() == nil || limited && honoursDeadline(client) {
+		return f()
 	}
+	var none T
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return none, err
 	}
 	type result struct {
-		v   []any
+		v   T
 		err error
 	}
 	ch := make(chan result, 1)
-	n.calls.Go(func() {
+	calls.Go(func() {
 		v, err := f()
 		ch <- result{v, err}
 	})
 	select {
 	case r := <-ch:
-		return r.v, refused(r.err)
+		return r.v, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return none, ctx.Err()
 	}
 }
 
@@ -248,16 +329,12 @@ func isNoScript(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "NOSCRIPT")
 }
 
-func distinct(batch []call) []script {
-	var seen [scriptCount]bool
-	var all []script
-	for _, c := range batch {
-		if !seen[c.script] {
-			seen[c.script] = true
-			all = append(all, c.script)
-		}
+// encode is the text of an identity; the zero one's is empty.
+func (id Identity) encode() string {
+	if id == (Identity{}) {
+		return ""
 	}
-	return all
+	return id.Session + " " + strconv.FormatUint(id.Request, 10)
 }
 
 // encode is the text of a row.
@@ -287,6 +364,17 @@ func decodeRow(text string) (r Row, err error) {
 	}
 	r.Request, r.Token = n[0], MakeToken(uint32(n[1]), uint32(n[2]))
 	return r, nil
+}
+
+// decodeToken reads the token of Lock's usual answer.
+func decodeToken(text string) (Token, error) {
+	epoch, seq, _ := strings.Cut(text, " ")
+	e, err := strconv.ParseUint(epoch, 10, 32)
+	s, err2 := strconv.ParseUint(seq, 10, 32)
+	if err != nil || err2 != nil {
+		return 0, fmt.Errorf("fallback: a script answered %q, which is no token", text)
+	}
+	return MakeToken(uint32(e), uint32(s)), nil
 }
 
 // recordLen is the length of a verdict and a record in an answer.

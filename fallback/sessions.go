@@ -118,6 +118,20 @@ func (s *Sessions) Dead(m Moment, id string) Liveness {
 	return Liveness{Left: time.Duration(x.Expiry-m.Now) * time.Millisecond}
 }
 
+// List is [SessionStore.List].
+func (s *Sessions) List(m Moment) map[string]string {
+	all := make(map[string]string)
+	if !s.enter(m) {
+		return all
+	}
+	for id, x := range s.Members {
+		if s.GraceEnd != 0 || m.Now < x.Expiry {
+			all[id] = x.Addr
+		}
+	}
+	return all
+}
+
 // CloseSession is [SessionStore.CloseSession].
 func (s *Sessions) CloseSession(m Moment, id string) {
 	s.enter(m)

@@ -9,9 +9,9 @@ import (
 // A flight is one execution of one fn. It is in its group from its first member's
 // arrival until fn has ended or its last member has left.
 type flight[K comparable, V any] struct {
-	g      *Group[K, V]
-	key    K
-	cancel context.CancelCauseFunc // of fn's context
+	g   *Group[K, V]
+	key K
+	ctx flightContext // fn's
 
 	members int  // who have not left; protected by g.mu
 	shared  bool // ever more than one member; protected by g.mu
@@ -32,9 +32,9 @@ const (
 	panicked
 )
 
-func (f *flight[K, V]) run(ctx context.Context, fn func(context.Context) (V, error)) {
+func (f *flight[K, V]) run(fn func(context.Context) (V, error)) {
 	defer f.land()
-	f.call(ctx, fn)
+	f.call(fn)
 	if f.ending == exited {
 		// Reached in spite of it, so there was a panic, with a nil that recover does not
 		// tell from none (GODEBUG=panicnil=1). Its stack is gone.
@@ -42,13 +42,13 @@ func (f *flight[K, V]) run(ctx context.Context, fn func(context.Context) (V, err
 	}
 }
 
-func (f *flight[K, V]) call(ctx context.Context, fn func(context.Context) (V, error)) {
+func (f *flight[K, V]) call(fn func(context.Context) (V, error)) {
 	defer func() {
 		if v := recover(); v != nil {
 			f.ending, f.panicked = panicked, &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	f.v, f.err = fn(ctx)
+	f.v, f.err = fn(&f.ctx)
 	f.ending = returned
 }
 
@@ -56,7 +56,7 @@ func (f *flight[K, V]) call(ctx context.Context, fn func(context.Context) (V, er
 // start, and the flight is out of the group before its members hear of the end, so
 // that one who asks again at once gets a new execution and not this one's result.
 func (f *flight[K, V]) land() {
-	f.cancel(nil)
+	f.ctx.cancel(nil)
 	f.g.mu.Lock()
 	f.g.remove(f)
 	f.g.mu.Unlock()

@@ -44,7 +44,7 @@ func (m *Member[K, V]) Leave() {
 		g.remove(m.f)
 		// Under the mutex, so that no successor starts while this context is live. Safe:
 		// cancelling runs none of fn's code in this goroutine.
-		m.f.cancel(ErrAbandoned)
+		m.f.ctx.cancel(ErrAbandoned)
 	}
 }
 

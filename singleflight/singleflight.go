@@ -62,16 +62,16 @@ func (g *Group[K, V]) join(ctx context.Context, key K, fn func(context.Context) 
 		f.shared = true
 		return f
 	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	f := &flight[K, V]{g: g, key: key, cancel: cancel, members: 1, done: make(chan struct{})}
+	f := &flight[K, V]{g: g, key: key, members: 1, done: make(chan struct{})}
+	f.ctx.values = ctx
 	if g.flights == nil {
 		g.flights = make(map[K]*flight[K, V])
 	}
 	g.flights[key] = f
 	if g.Spawn != nil {
-		g.Spawn(func() { f.run(ctx, fn) })
+		g.Spawn(func() { f.run(fn) })
 	} else {
-		go f.run(ctx, fn)
+		go f.run(fn)
 	}
 	return f
 }

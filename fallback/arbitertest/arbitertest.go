@@ -14,6 +14,7 @@ package arbitertest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -179,7 +180,7 @@ func (s *space) load() fallback.Record {
 // rows reads the rows of keys.
 func (s *space) rows(keys ...string) []fallback.Row {
 	s.t.Helper()
-	states := must(s.Verify(s.ctx, []fallback.Read{{Keys: keys}}))(s)
+	states := must(verify(s.ctx, s, []fallback.Read{{Keys: keys}}))(s)
 	if len(states) != 1 || len(states[0].Rows) != len(keys) {
 		s.t.Fatalf("Verify of %d keys of one partition: %v", len(keys), states)
 	}
@@ -216,7 +217,7 @@ func (s *space) take(me fallback.Identity, key string) fallback.Row {
 
 func (s *space) unlock(me fallback.Identity, key string) {
 	s.t.Helper()
-	if err := s.Unlock(s.ctx, []fallback.Release{{Key: key, Identity: me}}); err != nil {
+	if err := errors.Join(s.Unlock(s.ctx, []fallback.Release{{Key: key, Identity: me}})...); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -276,4 +277,15 @@ func (s *space) renew(session string, ttl time.Duration) fallback.Renewal {
 var oddKeys = []string{
 	" ", "a b", " a", "a ", "a\nb", "\r\n", "\x00", "a\x00b", "{", "}", "{a}", "{}{b}", "*", "[a-z]?", "\"'\\", "%s%d", "r:a", "m", "i", ":w:",
 	"\xff\xfe\x80", "schlüssel", "鍵", strings.Repeat("k", 1024), strings.Repeat("\x00", 1024),
+}
+
+// verify is n.Verify with one error.
+func verify(ctx context.Context, n fallback.Namespace, reads []fallback.Read) ([]fallback.State, error) {
+	states := n.Verify(ctx, reads)
+	for _, s := range states {
+		if s.Err != nil {
+			return nil, s.Err
+		}
+	}
+	return states, nil
 }

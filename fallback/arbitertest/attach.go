@@ -140,11 +140,13 @@ func endedContext(s *space) {
 			_, err := s.Lock(ctx, fallback.LockRequest{Key: "k", Me: id("alice", 1), Block: 1})
 			return err
 		},
-		"Unlock":       func() error { return s.Unlock(ctx, []fallback.Release{{Key: "k", Identity: id("alice", 1)}}) },
+		"Unlock": func() error {
+			return errors.Join(s.Unlock(ctx, []fallback.Release{{Key: "k", Identity: id("alice", 1)}})...)
+		},
 		"Adopt":        func() error { _, err := s.Adopt(ctx, 0, "k", row); return err },
 		"ReclaimRow":   func() error { _, err := s.ReclaimRow(ctx, 0, "k", row); return err },
 		"ReclaimOwner": func() error { _, err := s.ReclaimOwner(ctx, 0, "alice", 1); return err },
-		"Verify":       func() error { _, err := s.Verify(ctx, []fallback.Read{{Keys: []string{"k"}}}); return err },
+		"Verify":       func() error { _, err := verify(ctx, s, []fallback.Read{{Keys: []string{"k"}}}); return err },
 		"Listen":       func() error { _, err := s.Listen(ctx, "alice", func(fallback.Message) {}); return err },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {

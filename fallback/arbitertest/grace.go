@@ -161,7 +161,7 @@ func reclaimLost(s *space, server Server) {
 	for range 2 {
 		want(s, "ReclaimOwner", must(s.ReclaimOwner(s.ctx, 1, "owner", owned))(s), fallback.Granted)
 		want(s, "Adopt", must(s.Adopt(s.ctx, 1, "k", granted))(s), fallback.Granted)
-		state := must(s.Verify(s.ctx, []fallback.Read{{Partition: 1, Keys: []string{"k"}}}))(s)[0]
+		state := must(verify(s.ctx, s, []fallback.Read{{Partition: 1, Keys: []string{"k"}}}))(s)[0]
 		inGrace(s, "Verify", state.Record.Grace)
 		want(s, "owner", state.Record.Owner, "owner")
 		want(s, "epoch", state.Record.Epoch, owned)

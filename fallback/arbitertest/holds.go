@@ -1,6 +1,7 @@
 package arbitertest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -125,7 +126,7 @@ func unlockExactly(s *space) {
 }
 
 func unlockMany(s *space) {
-	if err := s.Unlock(s.ctx, nil); err != nil {
+	if err := errors.Join(s.Unlock(s.ctx, nil)...); err != nil {
 		s.t.Errorf("Unlock of nothing: %v", err)
 	}
 	var releases []fallback.Release
@@ -143,11 +144,11 @@ func unlockMany(s *space) {
 	kept := releases[7]
 	releases[7].Request++ // no such hold
 	for range 2 {
-		if err := s.Unlock(s.ctx, releases); err != nil {
+		if err := errors.Join(s.Unlock(s.ctx, releases)...); err != nil {
 			s.t.Fatal(err)
 		}
 		var left []fallback.Identity
-		for _, state := range must(s.Verify(s.ctx, reads))(s) {
+		for _, state := range must(verify(s.ctx, s, reads))(s) {
 			for _, row := range state.Rows {
 				if row != (fallback.Row{}) {
 					left = append(left, row.Identity)
@@ -253,7 +254,7 @@ func anyBytes(s *space) {
 }
 
 func verifyMany(s *space) {
-	want(s, "states of nothing", len(must(s.Verify(s.ctx, nil))(s)), 0)
+	want(s, "states of nothing", len(must(verify(s.ctx, s, nil))(s)), 0)
 
 	const many = 2500
 	epoch := s.own("owner")
@@ -270,7 +271,7 @@ func verifyMany(s *space) {
 	want(s, "the same key twice", s.rows(keys[1], keys[0], keys[1]), []fallback.Row{rows[1], {}, rows[1]})
 
 	must(s.Acquire(s.ctx, 2, "bob", fallback.Expect{Epoch: must(s.Load(s.ctx, 2))(s).Epoch}))(s)
-	states := must(s.Verify(s.ctx, []fallback.Read{{Partition: 2, Keys: keys[:2]}, {Partition: 0, Keys: keys[:3]}, {Partition: 3}, {Partition: 2}}))(s)
+	states := must(verify(s.ctx, s, []fallback.Read{{Partition: 2, Keys: keys[:2]}, {Partition: 0, Keys: keys[:3]}, {Partition: 3}, {Partition: 2}}))(s)
 	if len(states) != 4 {
 		s.t.Fatalf("4 reads, %d states", len(states))
 	}

@@ -1,6 +1,7 @@
 package arbitertest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -361,7 +362,7 @@ func crowd(s *space) {
 			}
 			time.Sleep(rand.N(200 * time.Microsecond))
 			holders[k].Add(-1)
-			if !twice(func() error { return s.Unlock(s.ctx, []fallback.Release{{Key: key, Identity: me}}) }) {
+			if !twice(func() error { return errors.Join(s.Unlock(s.ctx, []fallback.Release{{Key: key, Identity: me}})...) }) {
 				return
 			}
 		}

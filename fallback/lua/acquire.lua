@@ -1,18 +1,18 @@
 -- Acquire: makes a session the owner of the partition.
--- KEYS: record. ARGV: [1], [2] as in state.lua, [4] session, [5] expected epoch, [6] expected owner or '',
--- [7] '1' if that owner was seen dead.
+-- KEYS: record. ARGV: [1] '', [2] session, [3] expected epoch, [4] expected owner or '', [5] '1' if that owner was seen
+-- dead.
 -- Answer: verdict, record, and if granted: key and row, key and row, ...
 enter()
 if grace > 0 then
   return answer('in grace')
 end
-local expected = tonumber(ARGV[5])
-if owner ~= ARGV[4] or tonumber(from) ~= expected then
-  local free = owner == '' or (owner == ARGV[6] and ARGV[7] == '1')
+local expected = tonumber(ARGV[3])
+if owner ~= ARGV[2] or tonumber(from) ~= expected then
+  local free = owner == '' or (owner == ARGV[4] and ARGV[5] == '1')
   if epoch ~= expected or not free then
     return answer('conflict')
   end
-  advance(ARGV[4])
+  advance(ARGV[2])
   from = expected
 end
 local a = answer('granted')

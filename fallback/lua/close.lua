@@ -1,4 +1,4 @@
--- CloseSession: deletes a session. KEYS: sessions. ARGV: [1], [2] as in sessions.lua, [3] session. Answer: 1.
+-- CloseSession: deletes a session. KEYS: sessions. ARGV: [1] session. Answer: 1.
 enter()
-redis.call('HDEL', tab, 's:' .. ARGV[3])
+redis.call('HDEL', tab, 's:' .. ARGV[1])
 return 1

@@ -1,14 +1,14 @@
 -- Dead: asks whether a session has expired.
--- KEYS: sessions. ARGV: [1], [2] as in sessions.lua, [3] session.
+-- KEYS: sessions. ARGV: [1] session.
 -- Answer: 'alive' and ms left, 'dead' and 0, or 'in grace' and ms left of it.
 redis.call('HDEL', tab, '')
 if not enter() then
-  return {'in grace', tonumber(ARGV[2])}
+  return {'in grace', Q}
 end
 if grace > 0 then
   return {'in grace', left()}
 end
-local expiry = member(ARGV[3])
+local expiry = member(ARGV[1])
 if not expiry or now >= expiry then
   return {'dead', 0}
 end

@@ -1,8 +1,11 @@
 -- Format: creates the record of a partition of a new namespace.
--- KEYS: record. ARGV: [1], [2] as in state.lua, [4] mode of fresh.lua. Answer: 1.
+-- KEYS: record. ARGV: [1] '', [2] mode of fresh.lua. Answer: 1 if somebody owns it, or holds a key of it.
+local used = 0
 if not seen then
-  grace, seen, dirty = now + fresh(ARGV[4]), server, true
+  grace, seen, dirty = now + fresh(ARGV[2]), server, true
+elseif owner ~= '' or redis.call('HLEN', rec) > 2 then
+  used = 1
 end
 enter()
 save()
-return 1
+return used

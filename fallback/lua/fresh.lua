@@ -3,18 +3,17 @@
 -- granted is over when this one has been up for Q. A server that was promoted does not tell since when it is
 -- the primary: Q.
 local function fresh(mode)
-  local q = tonumber(ARGV[2])
   if mode == 'cold' then
     return 0
   end
-  if mode == 'full' or ARGV[1] ~= '1' then
-    return q
+  if mode == 'full' or not GUARDED then
+    return Q
   end
   local before = string.match(redis.call('INFO', 'replication'), 'master_replid2:(%w+)')
   if before and string.find(before, '[^0]') then
-    return q
+    return Q
   end
   -- The age is a difference of two times without their fractions, so up to a second too much.
   local age = 1000 * tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)'))
-  return math.max(0, math.min(q, q + 1000 - age))
+  return math.max(0, math.min(Q, Q + 1000 - age))
 end

@@ -1,8 +1,7 @@
 -- Mark: sets the format mark, or tells it.
--- KEYS: sessions. ARGV: [1], [2] as in sessions.lua, [3] mode of fresh.lua, [4] the mark, or '' to be told.
--- Answer: the mark in force, or ''.
-if not f[1] and ARGV[4] ~= '' then
-  grace, f[1], f[2] = now + fresh(ARGV[3]), ARGV[4], server
+-- KEYS: sessions. ARGV: [1] mode of fresh.lua, [2] the mark, or '' to be told. Answer: the mark in force, or ''.
+if not f[1] and ARGV[2] ~= '' then
+  grace, f[1], f[2] = now + fresh(ARGV[1]), ARGV[2], server
   redis.call('HSET', tab, 'f', f[1], 'i', server, 'g', int(grace))
 end
 enter()

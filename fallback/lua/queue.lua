@@ -1,11 +1,15 @@
 -- The queue of a contended key. KEYS[2] a sorted set of 'session request'. The score is the time of arrival in
 -- microseconds or, for the waiter that the free key is promised to, minus the end of the promise in ms: so that one is
--- first. ARGV[3] the key, ARGV[4] prefix of the sessions' channels, ARGV[5] how long a promise holds (ms), ARGV[6] life
--- of a queue that nobody asks about any more (ms).
+-- first. Constants: CHANNELS prefix of the sessions' channels, PROMISE how long a promise holds (ms), LIFE of a queue
+-- that nobody asks about any more (ms).
 local queue = KEYS[2]
 
 local function send(session, text)
-  redis.call('PUBLISH', ARGV[4] .. session, text)
+  redis.call('PUBLISH', CHANNELS .. session, text)
+end
+
+local function promised(waiter, till)
+  redis.call('ZADD', queue, string.format('%.0f', -till), waiter)
 end
 
 -- Finds the waiter that a free key is for, wakes it unless it is me, drops those that were woken and did not come.
@@ -16,14 +20,18 @@ local function promise(me)
       return nil
     end
     local till = -tonumber(head[2])
+    if till > now + PROMISE then -- the clock stepped back
+      till = now + PROMISE
+      promised(head[1], till)
+    end
     if head[1] == me or till > now then
       return head[1], till
     end
     if till < 0 then
-      till = now + tonumber(ARGV[5])
-      redis.call('ZADD', queue, string.format('%.0f', -till), head[1])
+      till = now + PROMISE
+      promised(head[1], till)
       local session, request = string.match(head[1], '^(%S+) (%d+)$')
-      send(session, 'w' .. request .. ' ' .. ARGV[3])
+      send(session, 'w' .. request .. ' ' .. key)
       return head[1], till
     end
     redis.call('ZREM', queue, head[1])
@@ -35,5 +43,5 @@ local function enqueue(me)
   if not score or tonumber(score) < 0 then
     redis.call('ZADD', queue, string.format('%.0f', time[1] * 1000000 + time[2]), me)
   end
-  redis.call('PEXPIRE', queue, ARGV[6])
+  redis.call('PEXPIRE', queue, LIFE)
 end

@@ -1,14 +1,13 @@
 -- Open, and Renew: creates a session, extends it, or says that it is dead.
--- KEYS: sessions. ARGV: [1], [2] as in sessions.lua, [3] session, [4] time to live (ms), [5] 'open' or 'renew',
--- [6] address.
+-- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] address.
 -- Answer: 'alive', 'dead' or 'lost' (the table), identity of the server, ms left of Grace.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
   return {'lost', server, 0}
 end
-local expiry, _, addr = member(ARGV[3])
+local expiry, _, addr = member(ARGV[1])
 local alive = grace > 0 or (expiry and now < expiry)
-if ARGV[5] == 'open' and not expiry then
+if ARGV[3] == 'open' and not expiry then
   alive = true
   if grace == 0 then
     local all = redis.call('HGETALL', tab)
@@ -24,7 +23,7 @@ if not alive then
   return {'dead', server, left()}
 end
 if not expiry then
-  addr = ARGV[6]
+  addr = ARGV[4]
 end
-redis.call('HSET', tab, 's:' .. ARGV[3], int(now + tonumber(ARGV[4])) .. ' ' .. ARGV[4] .. ' ' .. addr)
+redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ' ' .. addr)
 return {'alive', server, left()}

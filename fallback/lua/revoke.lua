@@ -1,11 +1,11 @@
 -- Revoke: asks the owner of an epoch to demote.
--- KEYS: record. ARGV: [1], [2] as in state.lua, [4] epoch, [5] number of the partition, [6] prefix of the sessions'
+-- KEYS: record. ARGV: [1] '', [2] epoch, [3] number of the partition. Constant: CHANNELS prefix of the sessions'
 -- channels. Answer: 1.
 redis.call('HDEL', rec, '')
 enter()
-if owner ~= '' and epoch == tonumber(ARGV[4]) then
+if owner ~= '' and epoch == tonumber(ARGV[2]) then
   revoked, dirty = epoch, true
-  redis.call('PUBLISH', ARGV[6] .. owner, 'r' .. ARGV[5] .. ' ' .. ARGV[4])
+  redis.call('PUBLISH', CHANNELS .. owner, 'r' .. ARGV[3] .. ' ' .. ARGV[2])
 end
 save()
 return 1

@@ -1,4 +1,9 @@
--- The rules of a record: what time it is, Partition.enter, Partition.advance, and its writing.
+-- The rules of a record: its parts, what time it is, Partition.enter, Partition.advance, and its writing.
+local epoch, seq, grace, from, revoked, owner = 0, 0, 0, 0, 0, ''
+if record then
+  epoch, seq, grace, from, revoked, owner = string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  epoch, seq, grace = tonumber(epoch), tonumber(seq), tonumber(grace)
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local dirty = false
@@ -20,11 +25,10 @@ local function advance(to)
 end
 
 local function enter()
-  local q = tonumber(ARGV[2])
   if seen ~= server then -- another one, or the record is lost
-    grace, dirty = now + q, true
-  elseif grace > now + q then -- the clock stepped back
-    grace, dirty = now + q, true
+    grace, dirty = now + Q, true
+  elseif grace > now + Q then -- the clock stepped back
+    grace, dirty = now + Q, true
   end
   if grace > 0 and now >= grace then
     grace, dirty = 0, true

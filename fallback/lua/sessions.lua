@@ -1,16 +1,15 @@
 -- What every operation on the sessions begins with: the state of the table, and Sessions.enter.
--- KEYS[1] the hash of the sessions. ARGV[1] '1' if the server's identity can be read, ARGV[2] Q in ms.
+-- KEYS[1] the hash of the sessions. Constants as in state.lua.
 -- Fields: f format mark, i identity of the server, g end of Grace (ms), and 's:' .. session for each entry: expiry (ms),
 -- time to live (ms), address, with blanks between.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local server = '-'
-if ARGV[1] == '1' then
-  -- Both are 40 digits. A plain search is much faster than a pattern.
-  local a, b = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
-  local i, j = string.find(a, 'run_id:', 1, true), string.find(b, 'master_replid:', 1, true)
-  server = string.sub(a, i + 7, i + 46) .. string.sub(b, j + 14, j + 53)
+if GUARDED then
+  local info = redis.call('INFO', 'replication')
+  local i = string.find(info, 'master_replid:', 1, true)
+  server = string.sub(info, i + 14, i + 53)
 end
 local f = redis.call('HMGET', tab, 'f', 'i', 'g')
 local grace = tonumber(f[3] or 0)
@@ -25,10 +24,10 @@ local function enter()
     return false
   end
   if f[2] ~= server then
-    grace = now + tonumber(ARGV[2])
+    grace = now + Q
     redis.call('HSET', tab, 'i', server, 'g', int(grace))
-  elseif grace > now + tonumber(ARGV[2]) then -- the clock stepped back
-    grace = now + tonumber(ARGV[2])
+  elseif grace > now + Q then -- the clock stepped back
+    grace = now + Q
     redis.call('HSET', tab, 'g', int(grace))
   end
   if grace > 0 and now >= grace then

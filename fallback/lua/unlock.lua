@@ -1,12 +1,11 @@
 -- Unlock: removes exactly the row named, in any state, and the waiter of that name; a key that became free wakes one.
--- KEYS: record, queue. ARGV: [1] to [6] as in state.lua and queue.lua, [7] session, [8] request.
--- Answer: 1 if a row was removed.
+-- KEYS: record, queue. ARGV: [1] key, [2] session and request. Answer: 1 if a row was removed.
 redis.call('HDEL', rec, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 enter()
-local me = ARGV[7] .. ' ' .. ARGV[8]
+local me = ARGV[2]
 local removed = 0
 if row and string.match(row, '^(%S+ %d+) ') == me then
-  removed = redis.call('HDEL', rec, 'r:' .. ARGV[3])
+  removed = redis.call('HDEL', rec, 'r:' .. key)
   row = false
 end
 redis.call('ZREM', queue, me)

@@ -1,9 +1,10 @@
--- Verify, and Load: reads the record and rows.
--- KEYS: record. ARGV: [1], [2] as in state.lua, [3] to the last: keys. Answer: 'granted', record, rows ('' for none).
+-- Verify, and Load: reads the record and rows, and whether anybody waits for the first of the keys.
+-- KEYS: record, and the queues of the first of the keys. ARGV: [1] '', then keys.
+-- Answer: 'granted', record, rows ('' for none), and for each queue 1 or 0.
 redis.call('HDEL', rec, '')
 enter()
 local a = answer('granted')
-for first = 3, #ARGV, 1000 do
+for first = 2, #ARGV, 1000 do
   local fields = {}
   for i = first, math.min(first + 999, #ARGV) do
     fields[#fields + 1] = 'r:' .. ARGV[i]
@@ -12,5 +13,8 @@ for first = 3, #ARGV, 1000 do
   for i = 1, #fields do
     a[#a + 1] = rows[i] or ''
   end
+end
+for i = 2, #KEYS do
+  a[#a + 1] = redis.call('EXISTS', KEYS[i])
 end
 return a
