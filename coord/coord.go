@@ -95,6 +95,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	}
 	c.work.Go(func() { c.keepSessions(first) })
 	c.work.Go(c.sendReleases)
+	c.work.Go(c.resendReleases)
 	c.work.Go(c.endLingers)
 	return c, nil
 }

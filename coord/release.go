@@ -11,15 +11,17 @@ import (
 
 // releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
 type releaser struct {
-	mu      sync.Mutex // protects pending
+	mu      sync.Mutex // protects pending and failed
 	pending []fallback.Release
+	failed  []fallback.Release
 	signal  chan struct{} // capacity 1: pending is not empty
+	resend  chan struct{} // capacity 1: failed is not empty
 }
 
 // maxBatch bounds one call. It keeps the arbiter free for others in between.
 const maxBatch = 256
 
-func (r *releaser) init() { r.signal = make(chan struct{}, 1) }
+func (r *releaser) init() { r.signal, r.resend = make(chan struct{}, 1), make(chan struct{}, 1) }
 
 func (r *releaser) add(more ...fallback.Release) {
 	r.mu.Lock()
@@ -29,6 +31,25 @@ func (r *releaser) add(more ...fallback.Release) {
 	case r.signal <- struct{}{}:
 	default:
 	}
+}
+
+// again is add for those that were sent in vain.
+func (r *releaser) again(failed []fallback.Release) {
+	r.mu.Lock()
+	r.failed = append(r.failed, failed...)
+	r.mu.Unlock()
+	select {
+	case r.resend <- struct{}{}:
+	default:
+	}
+}
+
+func (r *releaser) takeFailed() []fallback.Release {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed := r.failed
+	r.failed = nil
+	return failed
 }
 
 // next takes a batch.
@@ -45,26 +66,51 @@ func (r *releaser) next() []fallback.Release {
 
 // sendReleases runs until the coordinator stops.
 func (c *Coordinator) sendReleases() {
-	var failed []fallback.Release // to be sent again
-	var again <-chan time.Time
 	for {
 		select {
 		case <-c.ctx.Done():
-			c.releases.add(failed...)
 			return
 		case <-c.releases.signal:
-		case <-again:
-			c.releases.add(failed...)
-			failed, again = nil, nil
 		}
 		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
-			left, _ := c.sendBatch(c.ctx, batch)
-			failed = append(failed, left...)
-			if len(left) > 0 && again == nil {
-				again = time.After(c.opts.RetryEvery)
+			if left, _ := c.sendBatch(c.ctx, batch); len(left) > 0 {
+				c.releases.again(left)
 			}
-			if len(left) == len(batch) {
-				break // nothing goes through now
+			if c.ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// resendReleases sends those again that failed, until the coordinator stops: apart from the others, which need not wait
+// until it has failed again.
+func (c *Coordinator) resendReleases() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.releases.resend:
+		}
+		timer.Reset(c.opts.RetryEvery)
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		failed := c.releases.takeFailed()
+		for len(failed) > 0 {
+			n := min(len(failed), maxBatch)
+			left, _ := c.sendBatch(c.ctx, failed[:n])
+			failed = failed[n:]
+			if len(left) > 0 {
+				c.releases.again(left)
+			}
+			if len(left) == n || c.ctx.Err() != nil { // nothing goes through now
+				c.releases.again(failed)
+				break
 			}
 		}
 	}
@@ -89,11 +135,11 @@ func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release) (
 func (c *Coordinator) flushReleases() error {
 	var err error
 	for range 2 {
-		var failed []fallback.Release
+		c.releases.add(c.releases.takeFailed()...)
 		err = nil
 		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
 			left, e := c.sendBatch(context.Background(), batch)
-			failed = append(failed, left...)
+			c.releases.again(left)
 			if e != nil {
 				err = e
 			}
@@ -101,7 +147,6 @@ func (c *Coordinator) flushReleases() error {
 				break
 			}
 		}
-		c.releases.add(failed...)
 	}
 	return err
 }

@@ -582,3 +582,24 @@ func TestCloneSharesNothing(t *testing.T) {
 	c.Unlock(l.now, "k", id("a", 1), nil)
 	want(t, "row of the original", l.Rows["k"].Identity, id("c", 1))
 }
+
+// A promise that was made before the clock was set back must not keep the key for as long as the step.
+func TestAPromiseIsCutWhenTheClockStepsBack(t *testing.T) {
+	var p fallback.Partition
+	m := fallback.Moment{Now: 1_795_000_000_000, Server: "s", Grace: 12_000}
+	p.Format(m, 0)
+	ask := func(session string) fallback.LockAnswer {
+		return p.Lock(m, fallback.LockRequest{Key: "k", Me: id(session, 1), Block: 1, Wait: true}, nil)
+	}
+	ask("alice")
+	ask("bob") // waits, and crashes
+	p.Unlock(m, "k", id("alice", 1), nil)
+	m.Now -= 3_600_000
+	if a := ask("carol"); a.Verdict != fallback.Promised || a.Retry > fallback.PromiseFor {
+		t.Errorf("%v, again in %v", a.Verdict, a.Retry)
+	}
+	m.Now += fallback.PromiseFor.Milliseconds()
+	if a := ask("carol"); a.Verdict != fallback.Granted {
+		t.Errorf("%v, again in %v", a.Verdict, a.Retry)
+	}
+}

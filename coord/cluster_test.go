@@ -1,0 +1,136 @@
+package coord_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
+	nodes := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "15000")
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	defer client.Close()
+	c, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	}()
+	shard := func(key string) string {
+		p := xxhash.Sum64String(key) % 1021
+		m, err := client.MasterForKey(t.Context(), fmt.Sprintf("{holdfast:p%d}", p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Options().Addr
+	}
+	m, _ := client.MasterForKey(t.Context(), "{holdfast:s}")
+	sessions := m.Options().Addr
+	var victim *redistest.Server
+	for _, n := range nodes {
+		if n.Addr != sessions {
+			victim = n
+		}
+	}
+	locks := map[string]coord.Lock{}
+	for i := range 60 {
+		k := fmt.Sprint("key", i)
+		locks[k] = lock(t, c, k)
+		locks[k].Context()
+	}
+	where := map[string]string{}
+	for k := range locks {
+		where[k] = shard(k)
+	}
+	time.Sleep(2 * time.Second)
+	victim.Kill()
+	time.Sleep(6 * time.Second)
+	healthy, lost := 0, 0
+	for k, l := range locks {
+		if where[k] == victim.Addr {
+			continue
+		}
+		healthy++
+		if l.Context().Err() != nil {
+			lost++
+		}
+	}
+	if healthy == 0 || lost > 0 {
+		t.Errorf("one of three shards is down: %d of %d locks on the healthy shards were lost; sessions %d", lost, healthy, c.Stats().Sessions)
+	}
+}
+
+func TestADeadHolderIsFoundWhileAnotherShardIsDown(t *testing.T) {
+	nodes := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "15000")
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr)
+	}
+	connect := func() *redis.ClusterClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	}
+	clientA, client := connect(), connect()
+	defer client.Close()
+	o := &coord.Options{SessionTTL: 4 * time.Second}
+	a, err := coord.New(fallback.NewRedis(clientA, &fallback.RedisOptions{ColdStart: true}), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(c *coord.Coordinator) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	}
+	defer end(a)
+	defer end(b)
+	m, _ := client.MasterForKey(t.Context(), "{holdfast:s}")
+	sessions := m.Options().Addr
+	var victim *redistest.Server
+	for _, n := range nodes {
+		if n.Addr != sessions {
+			victim = n
+		}
+	}
+	key := ""
+	for i := 0; key == ""; i++ {
+		k := fmt.Sprint("key", i)
+		p := xxhash.Sum64String(k) % 1021
+		m, _ := client.MasterForKey(t.Context(), fmt.Sprintf("{holdfast:p%d}", p))
+		if m.Options().Addr != victim.Addr {
+			key = k
+		}
+	}
+	lock(t, a, key)
+	unlock(t, lock(t, b, "warm"))
+	time.Sleep(100 * time.Millisecond)
+	clientA.Close() // a has crashed
+	victim.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	begin := time.Now()
+	l, err := b.Lock(ctx, key)
+	if err != nil {
+		t.Errorf("session and key are on shards that are well, T is 4 s: after %v %v", time.Since(begin), err)
+		return
+	}
+	unlock(t, l)
+}
