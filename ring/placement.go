@@ -3,6 +3,10 @@
 // A [Placement] is a pure function of the members: every node that sees the same members computes the same owners, and a
 // [Placement.Fingerprint] tells two nodes whether they did. It is a hint. Who owns a partition is decided by the arbiter
 // alone; a wrong ring costs time, never safety.
+//
+// A [Ring] is the gossip. What a node says about itself reaches all others within a second and is in their next [View] at
+// once. When the set of active nodes has been quiet for a while (Options.Debounce), each node computes the Placement anew,
+// and that is in the next View too.
 package ring
 
 import (

@@ -77,6 +77,7 @@ func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 }
 
 func TestNobodyOwnsMuchMoreThanItsShare(t *testing.T) {
+	t.Parallel() // the longest ones
 	for n := 1; n <= 40; n++ {
 		for _, partitions := range []int{1, 5, 16, 271, 1021} {
 			p := place(t, names(n), partitions)

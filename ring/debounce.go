@@ -1,0 +1,74 @@
+package ring
+
+import (
+	"slices"
+	"time"
+)
+
+// A debounce decides when a membership counts. It is told of every membership, with the time, and asked what is due: no
+// goroutines, no clock.
+//
+// A membership that differs from the settled one is settled when nothing has changed for quiet, but not later than most
+// after the first difference: somebody who comes and goes every second must not keep all others from settling. When the
+// membership is again as settled, nothing is due.
+type debounce struct {
+	quiet, most time.Duration
+
+	// held: the node has not yet looked for others, so what it sees is not the membership. The limit is most here too:
+	// with the arbiter and all seeds out of reach, it has to go on alone.
+	held    bool
+	settled bool
+	value   []string // as settled; sorted, like all memberships here
+	seen    []string
+
+	pending     bool // something has to be settled: seen differs from value, or nothing was settled so far
+	first, last time.Time
+}
+
+func newDebounce(quiet, most time.Duration, now time.Time) *debounce {
+	return &debounce{quiet: quiet, most: most, held: true, pending: true, first: now, last: now}
+}
+
+// release says that the node has looked for others.
+func (d *debounce) release(now time.Time) {
+	if d.held {
+		d.held, d.last = false, now
+	}
+}
+
+// observe says which membership there is. It keeps members.
+func (d *debounce) observe(now time.Time, members []string) {
+	if slices.Equal(members, d.seen) {
+		return
+	}
+	d.seen = members
+	switch {
+	case d.settled && slices.Equal(members, d.value):
+		d.pending = false
+		return
+	case !d.pending:
+		d.pending, d.first = true, now
+	}
+	d.last = now
+}
+
+// due returns when to settle; false if there is nothing to settle.
+func (d *debounce) due() (time.Time, bool) {
+	if !d.pending {
+		return time.Time{}, false
+	}
+	at, latest := d.last.Add(d.quiet), d.first.Add(d.most)
+	if d.held || at.After(latest) {
+		return latest, true
+	}
+	return at, true
+}
+
+// settle returns the membership that counts from now on, if it is time.
+func (d *debounce) settle(now time.Time) ([]string, bool) {
+	if at, ok := d.due(); !ok || now.Before(at) {
+		return nil, false
+	}
+	d.held, d.settled, d.pending, d.value = false, true, false, d.seen
+	return d.value, true
+}

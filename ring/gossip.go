@@ -1,0 +1,215 @@
+package ring
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within about 6 s: up to 2 s
+// until a probe has failed, then 3 s of suspicion (times log10 of their number, if they are more), and the news. With D it is
+// out of the placement after 8 s, before the arbiter may say that it is dead (T). It is only a hint, and nobody is
+// evicted for it, so that there is no need to probe faster, and to miss processes that are only slow.
+func config() *memberlist.Config {
+	c := memberlist.DefaultLANConfig()
+	c.TCPTimeout = 2 * time.Second // a join of a host that is gone
+	c.SuspicionMult = 3
+	c.SuspicionMaxTimeoutMult = 3 // 9 s if nobody else confirms it
+	c.GossipInterval = 100 * time.Millisecond
+	c.PushPullInterval = 15 * time.Second
+	c.EnableCompression = false // messages are small
+	return c
+}
+
+// roster is what memberlist says about who is there. memberlist calls it with a lock of its own held, so it only takes
+// notes and wakes the ring's goroutine: a call back into memberlist would wait for itself.
+type roster struct {
+	partitions int
+	wake       chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	nodes map[string]Node // guarded by mu
+}
+
+func newRoster(partitions int) *roster {
+	return &roster{partitions: partitions, wake: make(chan struct{}, 1), nodes: make(map[string]Node)}
+}
+
+func (r *roster) NotifyJoin(n *memberlist.Node)   { r.set(n) }
+func (r *roster) NotifyUpdate(n *memberlist.Node) { r.set(n) }
+
+func (r *roster) NotifyLeave(n *memberlist.Node) {
+	r.mu.Lock()
+	delete(r.nodes, n.Name)
+	r.mu.Unlock()
+	r.poke()
+}
+
+func (r *roster) set(n *memberlist.Node) {
+	gossip := "" // what memberlist was told may be no address
+	if addr, ok := netip.AddrFromSlice(n.Addr); ok {
+		gossip = netip.AddrPortFrom(addr.Unmap(), n.Port).String()
+	}
+	node := describe(n.Name, gossip, n.Meta, r.partitions)
+	r.mu.Lock()
+	r.nodes[node.Name] = node
+	r.mu.Unlock()
+	r.poke()
+}
+
+func (r *roster) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is going to look, and will see this too
+	}
+}
+
+// sorted returns a new slice of all nodes, by name.
+func (r *roster) sorted() []Node {
+	r.mu.Lock()
+	nodes := make([]Node, 0, len(r.nodes))
+	for _, n := range r.nodes {
+		nodes = append(nodes, n)
+	}
+	r.mu.Unlock()
+	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes
+}
+
+// has tells whether somebody who is there gossips at addr.
+func (r *roster) has(addr string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.nodes {
+		if n.Gossip == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// identity is what this node tells about itself. It is the memberlist delegate that is asked for the metadata.
+type identity struct {
+	mu    sync.Mutex
+	meta  metadata // guarded by mu
+	told  metadata // the last one that memberlist has got; guarded by mu
+	final bool     // it stays as it is; guarded by mu
+}
+
+func (s *identity) NodeMeta(int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = s.meta
+	return s.meta.encode()
+}
+
+func (s *identity) untold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told != s.meta
+}
+
+// change changes the metadata, unless it is final.
+func (s *identity) change(f func(*metadata)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.final {
+		f(&s.meta)
+	}
+	return !s.final
+}
+
+func (s *identity) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.final = true
+}
+
+// The rest of memberlist.Delegate: no messages and no state of our own.
+func (*identity) NotifyMsg([]byte)                {}
+func (*identity) GetBroadcasts(int, int) [][]byte { return nil }
+func (*identity) LocalState(bool) []byte          { return nil }
+func (*identity) MergeRemoteState([]byte, bool)   {}
+
+// logWriter passes memberlist's lines on. Some of its goroutines outlive Shutdown for a moment, and the logger of
+// somebody who has closed the ring may be gone: nothing gets there after stop.
+type logWriter struct {
+	mu     sync.Mutex   // held while logging, so that stop waits for it
+	logger *slog.Logger // nil after stop; guarded by mu
+}
+
+func (w *logWriter) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logger = nil
+}
+
+func (w *logWriter) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.logger == nil {
+		return len(line), nil
+	}
+	level := slog.LevelDebug
+	if bytes.HasPrefix(line, []byte("[WARN]")) || bytes.HasPrefix(line, []byte("[ERR]")) {
+		level = slog.LevelWarn
+	}
+	if ctx := context.Background(); w.logger.Enabled(ctx, level) {
+		_, text, ok := bytes.Cut(line, []byte("] "))
+		if !ok {
+			text = line
+		}
+		w.logger.Log(ctx, level, "gossip: "+string(bytes.TrimPrefix(bytes.TrimSpace(text), []byte("memberlist: "))))
+	}
+	return len(line), nil
+}
+
+var errPlain = errors.New("ring: the gossip is not encrypted: Options.Keys was empty")
+
+// A keyring makes memberlist's safe to use at run time.
+type keyring struct {
+	mu   sync.Mutex          // one change at a time
+	keys *memberlist.Keyring // nil: not encrypted
+}
+
+func (k *keyring) change(f func(*memberlist.Keyring) error) error {
+	if k.keys == nil {
+		return errPlain
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return f(k.keys)
+}
+
+// remove takes a key away. memberlist closes the gap in the array that packets are being decrypted with, which is a data
+// race unless there is no gap: so the keys behind it go first and come back. A packet that arrives meanwhile may be lost,
+// as any packet may.
+func remove(k *memberlist.Keyring, key []byte) error {
+	keys := slices.Clone(k.GetKeys())
+	i := slices.IndexFunc(keys, func(x []byte) bool { return bytes.Equal(x, key) })
+	switch {
+	case i < 0:
+		return nil
+	case i == 0:
+		return errors.New("ring: the key that encrypts cannot be removed: use another one first")
+	}
+	for j := len(keys) - 1; j >= i; j-- {
+		if err := k.RemoveKey(keys[j]); err != nil {
+			return err
+		}
+	}
+	for _, x := range keys[i+1:] {
+		if err := k.AddKey(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}

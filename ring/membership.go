@@ -1,0 +1,302 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// ErrClosed is returned by what needs the gossip after [Ring.Leave] or [Ring.Close] has begun.
+var ErrClosed = errors.New("ring: closed")
+
+// A Ring is this node's place in the membership: it gossips with the other nodes, and says who is there and who should own
+// what. Its methods are safe for concurrent use, and block only where they say so.
+//
+// Gossip, with its callbacks and timers, is memberlist's. One goroutine here makes Views of what it hears, another one
+// looks for nodes that are missing.
+type Ring struct {
+	opts   settings
+	find   lookup
+	list   *memberlist.Memberlist
+	gossip string
+	log    *logWriter
+	keys   keyring
+	roster *roster
+	self   identity
+
+	view     atomic.Pointer[View]
+	searched atomic.Bool // the first search for others is over
+	partial  bool        // the last search did not know all addresses; only for the goroutine that searches
+
+	announcing sync.Mutex // one UpdateNode at a time, or an older state could get the higher number
+
+	ctx    context.Context // ends both goroutines, and what they wait for
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	ending sync.Mutex    // Leave or Close; the second one waits
+	done   chan struct{} // closed when all is over
+}
+
+// hooks are for tests. The zero value changes nothing.
+type hooks struct {
+	tune func(*memberlist.Config)
+	cut  func(to string) bool
+	find lookup
+}
+
+// Start begins to gossip, as a node that is Joining. It does not wait for others: they are looked for in the background,
+// also when nobody is there yet. It fails if the options make no sense or the address cannot be bound.
+func Start(opts Options) (*Ring, error) { return start(opts, hooks{}) }
+
+func start(opts Options, h hooks) (*Ring, error) {
+	r, err := newRing(opts)
+	if err != nil {
+		return nil, err
+	}
+	logger := log.New(r.log, "", 0)
+	if opts.Logger == nil {
+		logger.SetOutput(io.Discard) // it knows that one, and formats nothing
+	}
+	t, err := listen(r.opts.bind, logger, h.cut)
+	if err != nil {
+		return nil, err
+	}
+	c := config()
+	c.Name, c.Label, c.Logger, c.Transport = r.opts.Name, r.opts.Label, logger, t
+	c.Delegate, c.Events = &r.self, r.roster
+	c.BindAddr, c.BindPort = r.opts.bind.Addr().String(), t.GetAutoBindPort()
+	c.AdvertiseAddr, c.AdvertisePort = r.opts.advertise.Addr().String(), int(r.opts.advertise.Port())
+	if c.AdvertisePort == 0 {
+		c.AdvertisePort = c.BindPort
+	}
+	if len(r.opts.Keys) > 0 {
+		if r.keys.keys, err = memberlist.NewKeyring(r.opts.Keys, r.opts.Keys[0]); err != nil {
+			_ = t.Shutdown()
+			return nil, fmt.Errorf("ring: %w", err)
+		}
+		c.Keyring = r.keys.keys
+	}
+	if h.tune != nil {
+		h.tune(c)
+	}
+	if h.find != nil {
+		r.find = h.find
+	}
+	if r.list, err = memberlist.Create(c); err != nil {
+		_ = t.Shutdown()
+		return nil, fmt.Errorf("ring: %w", err)
+	}
+	r.gossip = r.list.LocalNode().Address()
+	r.wg.Go(r.run)
+	r.wg.Go(r.searchOthers)
+	return r, nil
+}
+
+// newRing makes a Ring without gossip.
+func newRing(opts Options) (*Ring, error) {
+	s, err := opts.validate()
+	if err != nil {
+		return nil, err
+	}
+	first, err := firstView(s.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ring{
+		opts: s, find: lookupHost, log: &logWriter{logger: s.Logger}, roster: newRoster(s.Partitions),
+		done: make(chan struct{}),
+	}
+	r.self.meta = metadata{
+		algorithm: algorithm, partitions: uint32(s.Partitions), session: s.Session, peer: s.Peer,
+	}
+	r.view.Store(first)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r, nil
+}
+
+// View returns the newest View; never nil. Until this node has looked for others it places nobody. After the end it is the
+// last one.
+func (r *Ring) View() *View { return r.view.Load() }
+
+// Members returns the nodes that are there, sorted by name, this one among them, placed or not, as gossip says without
+// debounce. [View.Replaced] tells when there are others. The caller must not change it.
+func (r *Ring) Members() []Node { return r.View().live }
+
+// Name returns this node's name.
+func (r *Ring) Name() string { return r.opts.Name }
+
+// Gossip returns the IP:port to register at the arbiter, for the Discover of others.
+func (r *Ring) Gossip() string { return r.gossip }
+
+// Done returns a channel that is closed when the ring has ended.
+func (r *Ring) Done() <-chan struct{} { return r.done }
+
+// SetState changes this node's state. It does not wait for anybody to hear of it; the node's own View has it a moment
+// later too.
+func (r *Ring) SetState(state State) error {
+	if state > Leaving {
+		return fmt.Errorf("ring: %v is no state", state)
+	}
+	return r.change(func(m *metadata) { m.state = state })
+}
+
+// SetSession changes this node's session ID, in the same way.
+func (r *Ring) SetSession(session string) error {
+	if err := checkText("session", session, maxSession); err != nil {
+		return err
+	}
+	return r.change(func(m *metadata) { m.session = session })
+}
+
+func (r *Ring) change(f func(*metadata)) error {
+	if !r.self.change(f) {
+		return ErrClosed
+	}
+	r.roster.poke()
+	return nil
+}
+
+// AddKey makes this node understand a key, besides those that it has. To change keys: AddKey at all nodes, then UseKey at
+// all nodes, then RemoveKey of the old one at all nodes.
+func (r *Ring) AddKey(key []byte) error {
+	return r.keys.change(func(k *memberlist.Keyring) error {
+		if err := memberlist.ValidateKey(key); err != nil {
+			return fmt.Errorf("ring: a key of %d bytes, must have 16, 24 or 32", len(key))
+		}
+		return k.AddKey(slices.Clone(key))
+	})
+}
+
+// UseKey makes this node encrypt with a key that was added.
+func (r *Ring) UseKey(key []byte) error {
+	return r.keys.change(func(k *memberlist.Keyring) error {
+		if err := k.UseKey(key); err != nil {
+			return fmt.Errorf("ring: %w", err)
+		}
+		return nil
+	})
+}
+
+// RemoveKey makes this node forget a key, if it has it. The key that encrypts cannot be removed.
+func (r *Ring) RemoveKey(key []byte) error {
+	return r.keys.change(func(k *memberlist.Keyring) error { return remove(k, key) })
+}
+
+// run makes Views until the ring ends.
+func (r *Ring) run() {
+	d := newDebounce(r.opts.Debounce, r.opts.MaxDebounce, time.Now())
+	for {
+		// memberlist has queued it by the time it begins to wait, so that there is no need to wait.
+		_ = r.announce(time.Nanosecond)
+		r.step(d, time.Now())
+		var timer <-chan time.Time
+		if at, ok := d.due(); ok {
+			timer = time.After(time.Until(at))
+		}
+		select {
+		case <-r.roster.wake:
+		case <-timer:
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// step publishes a View if there is anything new.
+func (r *Ring) step(d *debounce, now time.Time) {
+	// In this order: whoever was found by the search is in the roster by the time the search is over.
+	if r.searched.Load() {
+		d.release(now)
+	}
+	live := r.roster.sorted()
+	d.observe(now, active(live))
+	old := r.view.Load()
+	p, at := old.placement, old.settled
+	if members, ok := d.settle(now); ok {
+		settled, err := Place(members, r.opts.Partitions)
+		if err != nil {
+			r.opts.Logger.Warn("ring: the placement stays as it was", "err", err)
+		} else {
+			p, at = settled, now
+		}
+	}
+	if p == old.placement && slices.Equal(live, old.live) {
+		return
+	}
+	r.view.Store(old.next(live, p, at))
+	// Only now, so that whoever is woken finds the new one.
+	close(old.replaced)
+	if p != old.placement {
+		close(old.resettled)
+	}
+}
+
+// announce gossips what this node says about itself, if that has changed, and waits at most so long until it has been sent
+// to others.
+func (r *Ring) announce(wait time.Duration) error {
+	if !r.self.untold() {
+		return nil
+	}
+	r.announcing.Lock()
+	defer r.announcing.Unlock()
+	return r.list.UpdateNode(wait)
+}
+
+// farewell limits each of the two messages of a node that leaves. They are sent within a few gossip intervals.
+const farewell = time.Second
+
+// Leave tells the others that this node leaves, so that they need not miss it first, and then ends the ring, in any case.
+// It blocks until the message is on its way, for 2 s at most and not beyond the deadline of ctx, and until all goroutines of
+// the ring have ended; those of memberlist end by themselves, within a probe. Give partitions away before, with
+// SetState(Leaving). The error says that the others may have to find out by themselves. After Leave or Close it does
+// nothing, and waits for a Leave that is on its way.
+func (r *Ring) Leave(ctx context.Context) error {
+	return r.end(func() error {
+		r.self.change(func(m *metadata) { m.state = Leaving })
+		r.self.finish()
+		for _, tell := range []func(time.Duration) error{r.announce, r.list.Leave} {
+			wait := farewell
+			if at, ok := ctx.Deadline(); ok {
+				wait = min(wait, time.Until(at))
+			}
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("ring: left without telling others: %w", err)
+			}
+			wait = max(wait, time.Nanosecond) // 0 would mean without limit
+			if err := tell(wait); err != nil {
+				return fmt.Errorf("ring: left, and others may not know: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// Close ends the ring without telling anybody: to others this node has crashed. Otherwise it is like Leave.
+func (r *Ring) Close() error { return r.end(func() error { return nil }) }
+
+func (r *Ring) end(tell func() error) error {
+	r.ending.Lock()
+	defer r.ending.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	default:
+	}
+	err := tell()
+	r.self.finish()
+	r.cancel()
+	// It ends the search too, which may be dialling.
+	err = errors.Join(err, r.list.Shutdown())
+	r.wg.Wait()
+	r.log.stop()
+	close(r.done)
+	return err
+}

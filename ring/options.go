@@ -1,0 +1,195 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// DefaultPort is the port of a seed that names none, if Options.Bind names none either.
+const DefaultPort = 7946
+
+// Options of a [Ring]. Name, Partitions and Label are required.
+type Options struct {
+	// Name of this process start: at most 128 printable ASCII characters. It must never be used again, also not by the
+	// same machine after a crash: make it at random.
+	Name string
+
+	// Partitions is their number, 1 to 65,536, the same at all nodes of a namespace. Nodes with another number are
+	// Incompatible to each other.
+	Partitions int
+
+	// Label keeps namespaces apart: gossip with another label is refused. 1 to 255 bytes. It is no secret.
+	Label string
+
+	// Bind is the IP:port to gossip on, by UDP and TCP with the same port. Port 0: any free one. Empty: the private
+	// address of the interface with the default route, or 127.0.0.1 if there is none, so that a machine with a public
+	// address only never gossips openly unasked, and has to set this. ":7946" or "0.0.0.0:7946": all interfaces.
+	Bind string
+
+	// Advertise is the IP:port that others are told. Empty: what Bind says, and for all interfaces the address that an
+	// empty Bind would choose. Port 0: the port that was bound.
+	Advertise string
+
+	// Peer is where others reach this node's peer port, host:port of at most 255 bytes; only passed on.
+	Peer string
+
+	// Session is the session ID at first: at most 128 printable ASCII characters, may be empty; see [Ring.SetSession].
+	Session string
+
+	// Seeds are gossip addresses of others: IP, IP:port, name, name:port. A name may stand for many, as that of a headless
+	// Kubernetes service does, and is looked up each time. The default port is Bind's, or DefaultPort if that is 0. One's
+	// own address among them does no harm.
+	Seeds []string
+
+	// Keys encrypt the gossip: the first one encrypts, all decrypt. 16, 24 or 32 bytes each (AES-128, -192, -256). None:
+	// nothing is encrypted, and everybody who can send packets here can claim to be a node; see also [Ring.AddKey].
+	Keys [][]byte
+
+	// Discover returns the gossip addresses that are registered at the arbiter, written as Seeds are, one's own among
+	// them or not. Nil: none. It is called by one goroutine of the ring, soon and then ever more rarely after the start,
+	// then every RediscoverEvery. Its context ends after 5 s, and when the ring does, which waits for it. While it fails
+	// before anybody was found, the node does not believe to be alone until MaxDebounce is over.
+	//
+	// Whoever is in it or in Seeds and is not a member is asked to join again: memberlist gives up on nodes that it lost
+	// for long, so a network partition would last for ever.
+	Discover func(context.Context) ([]string, error)
+
+	// RediscoverEvery is how often, give or take a fifth. 0: 5 s.
+	RediscoverEvery time.Duration
+
+	// Debounce is how long the membership has to be unchanged until there is a new placement. 0: 2 s.
+	Debounce time.Duration
+
+	// MaxDebounce limits how long a changing membership can delay a placement, counted from its first change. It also
+	// limits how long a node that finds nobody whom it could ask waits before it believes to be alone. 0: 10 s, or
+	// Debounce if that is longer.
+	MaxDebounce time.Duration
+
+	// Logger gets what is odd in the gossip, at levels Debug and Warn. Nil: silent.
+	Logger *slog.Logger
+}
+
+// settings are Options with the defaults filled in.
+type settings struct {
+	Options
+	bind      netip.AddrPort
+	advertise netip.AddrPort // its port may be 0
+	seedPort  uint16
+}
+
+func (o Options) validate() (settings, error) {
+	s := settings{Options: o}
+	s.Seeds = slices.Clone(o.Seeds)
+	s.Keys = slices.Clone(o.Keys)
+	for d, or := range map[*time.Duration]time.Duration{
+		&s.RediscoverEvery: 5 * time.Second, &s.Debounce: 2 * time.Second, &s.MaxDebounce: max(10*time.Second, o.Debounce),
+	} {
+		if *d == 0 {
+			*d = or
+		}
+	}
+	if s.Logger == nil {
+		s.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Name == "":
+		return s, errors.New("ring: Name is missing")
+	case o.Label == "":
+		return s, errors.New("ring: Label is missing")
+	case len(o.Label) > memberlist.LabelMaxSize:
+		return s, fmt.Errorf("ring: Label has %d bytes, must have at most %d", len(o.Label), memberlist.LabelMaxSize)
+	case s.Debounce < 0 || s.MaxDebounce < 0 || s.RediscoverEvery < 0:
+		return s, errors.New("ring: Debounce, MaxDebounce and RediscoverEvery must not be negative")
+	case s.MaxDebounce < s.Debounce:
+		return s, fmt.Errorf("ring: MaxDebounce %v is shorter than Debounce %v", s.MaxDebounce, s.Debounce)
+	}
+	if err := errors.Join(checkText("Name", o.Name, maxName), checkText("Session", o.Session, maxSession),
+		checkText("Peer", o.Peer, maxPeer)); err != nil {
+		return s, err
+	}
+	for i, k := range o.Keys {
+		if err := memberlist.ValidateKey(k); err != nil {
+			return s, fmt.Errorf("ring: key %d has %d bytes, must have 16, 24 or 32", i, len(k))
+		}
+	}
+	return s, s.addresses(localAddr)
+}
+
+// addresses chooses what to bind and what to advertise.
+func (s *settings) addresses(local func() netip.Addr) error {
+	var err error
+	s.bind = netip.AddrPortFrom(netip.Addr{}, 0)
+	if s.Bind == "" {
+		s.bind = netip.AddrPortFrom(local(), 0)
+	} else if s.bind, err = parseAddrPort("Bind", s.Bind); err != nil {
+		return err
+	}
+	s.advertise = netip.AddrPortFrom(s.bind.Addr(), 0)
+	if s.Advertise != "" {
+		if s.advertise, err = parseAddrPort("Advertise", s.Advertise); err != nil {
+			return err
+		}
+		if s.advertise.Addr().IsUnspecified() {
+			return fmt.Errorf("ring: Advertise %q: others cannot reach all interfaces", s.Advertise)
+		}
+	} else if s.bind.Addr().IsUnspecified() {
+		s.advertise = netip.AddrPortFrom(local(), 0)
+	}
+	s.seedPort = DefaultPort
+	if p := s.bind.Port(); p != 0 {
+		s.seedPort = p
+	}
+	for _, x := range s.Seeds {
+		if _, err := parseSeed(x, s.seedPort); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseAddrPort: an IP and no name, since memberlist binds and advertises IPs.
+func parseAddrPort(what, s string) (netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("ring: %s %q is not IP:port", what, s)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("ring: %s %q: the port must be 0 to 65535", what, s)
+	}
+	if host == "" {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(n)), nil
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.Zone() != "" || addr.IsMulticast() {
+		return netip.AddrPort{}, fmt.Errorf("ring: %s %q: %q is not the IP of an interface", what, s, host)
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
+}
+
+// localAddr returns the private address from which packets leave, else 127.0.0.1. Connecting a UDP socket asks the
+// routing table and sends nothing; the targets are addresses for documentation. memberlist would run /sbin/ip for it, which
+// containers often lack.
+func localAddr() netip.Addr {
+	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := net.Dial("udp", target)
+		if err != nil {
+			continue
+		}
+		addr := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		conn.Close()
+		if addr.IsPrivate() {
+			return addr
+		}
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}

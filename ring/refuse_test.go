@@ -1,0 +1,173 @@
+package ring
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/memberlist"
+)
+
+func TestAnotherLabelIsRefused(t *testing.T) {
+	a := begin(t, options("a"), hooks{})
+	opts := options("b")
+	opts.Label = "other"
+	b := begin(t, opts, hooks{})
+	if err := b.join(a.Gossip()); err == nil {
+		t.Error("joined")
+	}
+	if err := a.join(b.Gossip()); err == nil {
+		t.Error("joined")
+	}
+	alone(t, a, b)
+}
+
+func key(b byte, n int) []byte { return slices.Repeat([]byte{b}, n) }
+
+func TestAnotherKeyIsRefused(t *testing.T) {
+	var rings []*Ring
+	for i, keys := range [][][]byte{nil, {key(1, 32)}, {key(2, 32)}, {key(3, 16), key(1, 32)}} {
+		opts := options(fmt.Sprint(i))
+		opts.Keys = keys
+		rings = append(rings, begin(t, opts, hooks{}))
+	}
+	for i, a := range rings {
+		for j, b := range rings {
+			if i == j || i+j == 4 && i != 2 { // 3 understands 1, which does not understand the answer
+				continue
+			}
+			if err := a.join(b.Gossip()); err == nil {
+				t.Errorf("%d joined %d", i, j)
+			}
+		}
+	}
+	alone(t, rings...)
+}
+
+func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
+	old, next := key(1, 32), key(2, 16)
+	var reg registry
+	var rings []*Ring
+	for i := range 3 {
+		opts := options(fmt.Sprint("n", i))
+		opts.Discover, opts.Keys = reg.discover, [][]byte{old}
+		r := begin(t, opts, hooks{})
+		reg.add(r.Gossip())
+		r.SetState(Active)
+		rings = append(rings, r)
+	}
+	agree(t, rings...)
+	settled := rings[0].View()
+	for i, step := range []func(*Ring) error{
+		func(r *Ring) error { return r.AddKey(next) },
+		func(r *Ring) error { return r.UseKey(next) },
+		func(r *Ring) error { return r.RemoveKey(old) },
+	} {
+		for _, r := range rings {
+			if err := step(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Gossip gets through after each step.
+		session := fmt.Sprint("after-step-", i)
+		rings[i].SetSession(session)
+		for _, r := range rings {
+			await(t, r, session, func(v *View) bool { _, ok := v.BySession(session); return ok })
+		}
+	}
+	if rings[0].View().Fingerprint() != settled.Fingerprint() {
+		t.Error("somebody was lost")
+	}
+	if err := rings[0].RemoveKey(next); err == nil {
+		t.Error("the last key was removed")
+	}
+	if err := rings[0].UseKey(old); err == nil {
+		t.Error("a removed key is used")
+	}
+	if err := rings[0].AddKey([]byte("short")); err == nil {
+		t.Error("a short key was added")
+	}
+	opts := options("late")
+	opts.Keys, opts.Seeds = [][]byte{next}, []string{rings[0].Gossip()}
+	late := begin(t, opts, hooks{})
+	late.SetState(Active)
+	agree(t, append(rings, late)...)
+}
+
+func TestGarbageDoesNoHarm(t *testing.T) {
+	for name, keys := range map[string][][]byte{"plain": nil, "encrypted": {key(1, 32)}} {
+		t.Run(name, func(t *testing.T) {
+			opts := options("a")
+			opts.Keys = keys
+			a := begin(t, opts, hooks{})
+			label := append([]byte{244, byte(len(opts.Label))}, opts.Label...) // so that some of it gets further
+			for i := range 300 {
+				b := make([]byte, 1+i*i%1300)
+				rand.Read(b)
+				b[0] = byte(i % 16) // a message type
+				if i%2 == 0 {
+					b = append(slices.Clone(label), b...)
+				}
+				u, err := net.Dial("udp", a.Gossip())
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.Write(b)
+				u.Close()
+				if i%10 < 2 {
+					c, err := net.Dial("tcp", a.Gossip())
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.Write(b)
+					if i%20 < 2 {
+						defer c.Close() // says no more, and stays
+					} else {
+						c.Close()
+					}
+				}
+			}
+			opts = options("b")
+			opts.Keys, opts.Seeds = keys, []string{a.Gossip()}
+			b := begin(t, opts, hooks{})
+			a.SetState(Active)
+			b.SetState(Active)
+			agree(t, a, b)
+			if len(a.Members()) != 2 {
+				t.Errorf("members: %v", a.Members())
+			}
+		})
+	}
+}
+
+func TestOtherNodesAreShownAndNeverPlaced(t *testing.T) {
+	a := begin(t, options("a"), hooks{})
+	opts := options("b")
+	opts.Partitions, opts.Seeds = 272, []string{a.Gossip()}
+	b := begin(t, opts, hooks{})
+	stranger := memberlist.DefaultLANConfig()
+	stranger.Name, stranger.Label, stranger.BindAddr, stranger.BindPort = "stranger", "test", "127.0.0.1", 0
+	quick(stranger)
+	stranger.Logger = discard
+	stranger.Delegate = &babble{}
+	list, err := memberlist.Create(stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Shutdown()
+	if _, err := list.Join([]string{a.Gossip()}); err != nil {
+		t.Fatal(err)
+	}
+	a.SetState(Active)
+	b.SetState(Active)
+	agree(t, a)
+	for _, name := range []string{b.Name(), "stranger"} {
+		v := await(t, a, name, sees(name))
+		if n, _ := v.Node(name); !n.Incompatible || n.Session != "" || n.Gossip == "" {
+			t.Errorf("%+v", n)
+		}
+	}
+	agree(t, a)
+}

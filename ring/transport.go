@@ -1,0 +1,149 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// A transport is memberlist's own one, but it owns its connections: when it shuts down, dialling and all streams end. With
+// memberlist's alone a goroutine stays for each until it times out.
+type transport struct {
+	*memberlist.NetTransport
+	streams chan net.Conn
+	cut     func(to string) bool // for tests: nothing gets to this address. Nil: all arrives
+
+	ctx    context.Context // ends the dialling
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // accept
+
+	mu     sync.Mutex
+	conns  map[*stream]struct{} // open ones; guarded by mu
+	closed bool                 // guarded by mu
+}
+
+// maxStreams limits the open streams. A node has a few; somebody who opens many and says nothing gets no more.
+const maxStreams = 512
+
+var errTransport = errors.New("ring: the gossip has ended, or has too many streams open")
+
+func listen(at netip.AddrPort, logger *log.Logger, cut func(string) bool) (*transport, error) {
+	config := &memberlist.NetTransportConfig{
+		BindAddrs: []string{at.Addr().String()}, BindPort: int(at.Port()), Logger: logger,
+	}
+	// A free TCP port is not always a free UDP port.
+	attempts := 1
+	if at.Port() == 0 {
+		attempts = 10
+	}
+	for {
+		inner, err := memberlist.NewNetTransport(config)
+		if attempts--; err != nil && attempts > 0 {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ring: gossip on %v: %w", at, err)
+		}
+		t := &transport{NetTransport: inner, streams: make(chan net.Conn), cut: cut, conns: make(map[*stream]struct{})}
+		t.ctx, t.cancel = context.WithCancel(context.Background())
+		t.wg.Go(t.accept)
+		return t, nil
+	}
+}
+
+func (t *transport) accept() {
+	for {
+		select {
+		case conn := <-t.NetTransport.StreamCh():
+			s, err := t.own(conn)
+			if err != nil {
+				continue
+			}
+			select {
+			case t.streams <- s:
+			case <-t.ctx.Done():
+				_ = s.Close()
+				return
+			}
+		case <-t.ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	if t.cut != nil && t.cut(a.Addr) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	dialer := net.Dialer{Timeout: timeout}
+	conn, err := dialer.DialContext(t.ctx, "tcp", a.Addr)
+	if err != nil {
+		return nil, err // unwrapped: memberlist looks at its type
+	}
+	return t.own(conn)
+}
+
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	return t.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
+}
+
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	if t.cut != nil && t.cut(a.Addr) {
+		return time.Now(), nil
+	}
+	return t.NetTransport.WriteToAddress(b, a)
+}
+
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	return t.WriteToAddress(b, memberlist.Address{Addr: addr})
+}
+
+func (t *transport) Shutdown() error {
+	// The listeners first: they wait until what they have received is taken, and accept and memberlist still take it.
+	err := t.NetTransport.Shutdown()
+	t.cancel()
+	t.wg.Wait()
+	t.mu.Lock()
+	t.closed = true
+	conns := t.conns
+	t.conns = nil
+	t.mu.Unlock()
+	for s := range conns {
+		_ = s.Conn.Close()
+	}
+	return err
+}
+
+func (t *transport) own(conn net.Conn) (net.Conn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || len(t.conns) >= maxStreams {
+		_ = conn.Close()
+		return nil, errTransport
+	}
+	s := &stream{Conn: conn, t: t}
+	t.conns[s] = struct{}{}
+	return s, nil
+}
+
+type stream struct {
+	net.Conn
+	t *transport
+}
+
+func (s *stream) Close() error {
+	s.t.mu.Lock()
+	delete(s.t.conns, s)
+	s.t.mu.Unlock()
+	return s.Conn.Close()
+}
