@@ -1,0 +1,213 @@
+package peer
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// A frame on the wire, numbers big-endian:
+//
+//	length  2 bytes  of what follows; 0 is a keepalive, which is no frame
+//	kind    1 byte
+//	fields  2 bytes  which of the fields below follow
+//	then, in this order, each field that is not zero: flags 1 byte; request, partition,
+//	epoch, token, count, left, ping as varints; session and key as a varint length and bytes
+//
+// There is exactly one encoding of each frame: a field that is present and zero, a varint
+// longer than needed, and bytes left over are errors. The bits say which fields follow, and
+// not the kind, so that this package need not know what each kind is used for.
+const (
+	lengthSize = 2
+	headSize   = lengthSize + 3
+)
+
+const (
+	hasFlags = 1 << iota
+	hasRequest
+	hasPartition
+	hasEpoch
+	hasToken
+	hasCount
+	hasLeft
+	hasPing
+	hasSession
+	hasKey
+	hasUnknown // this bit and those above
+)
+
+// AppendFrame appends the encoding of f, with its length, to b. It panics if [Frame.Check]
+// has an objection to f.
+func AppendFrame(b []byte, f *Frame) []byte {
+	if err := f.Check(); err != nil {
+		panic(err)
+	}
+	return appendFrame(b, f)
+}
+
+func appendFrame(b []byte, f *Frame) []byte {
+	start := len(b)
+	b = append(b, 0, 0, byte(f.Kind), 0, 0)
+	var has uint16
+	if f.Flags != 0 {
+		has |= hasFlags
+		b = append(b, f.Flags)
+	}
+	if f.Request != 0 {
+		has |= hasRequest
+		b = binary.AppendUvarint(b, f.Request)
+	}
+	if f.Partition != 0 {
+		has |= hasPartition
+		b = binary.AppendUvarint(b, uint64(f.Partition))
+	}
+	if f.Epoch != 0 {
+		has |= hasEpoch
+		b = binary.AppendUvarint(b, uint64(f.Epoch))
+	}
+	if f.Token != 0 {
+		has |= hasToken
+		b = binary.AppendUvarint(b, f.Token)
+	}
+	if f.Count != 0 {
+		has |= hasCount
+		b = binary.AppendUvarint(b, uint64(f.Count))
+	}
+	if f.Left != 0 {
+		has |= hasLeft
+		b = binary.AppendUvarint(b, uint64(f.Left))
+	}
+	if f.Ping != 0 {
+		has |= hasPing
+		b = binary.AppendUvarint(b, uint64(f.Ping))
+	}
+	if len(f.Session) != 0 {
+		has |= hasSession
+		b = binary.AppendUvarint(b, uint64(len(f.Session)))
+		b = append(b, f.Session...)
+	}
+	if len(f.Key) != 0 {
+		has |= hasKey
+		b = binary.AppendUvarint(b, uint64(len(f.Key)))
+		b = append(b, f.Key...)
+	}
+	binary.BigEndian.PutUint16(b[start:], uint16(len(b)-start-lengthSize))
+	binary.BigEndian.PutUint16(b[start+lengthSize+1:], has)
+	return b
+}
+
+// Decode sets f to the frame that b holds, with its length and nothing else. Session and
+// Key become parts of b. It allocates nothing unless it fails. The error matches
+// [ErrProtocol]; f is then undefined.
+func (f *Frame) Decode(b []byte) error {
+	*f = Frame{}
+	if len(b) < headSize || len(b) > lengthSize+MaxFrame || int(binary.BigEndian.Uint16(b)) != len(b)-lengthSize {
+		return fmt.Errorf("%w: %d bytes are not one frame", ErrProtocol, len(b))
+	}
+	f.Kind = Kind(b[lengthSize])
+	if !f.Kind.valid() {
+		return fmt.Errorf("%w: unknown kind %d", ErrProtocol, uint8(f.Kind))
+	}
+	has := binary.BigEndian.Uint16(b[lengthSize+1:])
+	d := decoder{b: b[headSize:]}
+	if has >= hasUnknown {
+		d.bad = "unknown field"
+	}
+	if has&hasFlags != 0 {
+		f.Flags = d.byte()
+	}
+	if has&hasRequest != 0 {
+		f.Request = d.uint64()
+	}
+	if has&hasPartition != 0 {
+		f.Partition = d.uint32()
+	}
+	if has&hasEpoch != 0 {
+		f.Epoch = d.uint32()
+	}
+	if has&hasToken != 0 {
+		f.Token = d.uint64()
+	}
+	if has&hasCount != 0 {
+		f.Count = d.uint32()
+	}
+	if has&hasLeft != 0 {
+		f.Left = d.uint32()
+	}
+	if has&hasPing != 0 {
+		f.Ping = d.uint32()
+	}
+	if has&hasSession != 0 {
+		f.Session = d.bytes(MaxSession)
+	}
+	if has&hasKey != 0 {
+		f.Key = d.bytes(MaxKey)
+	}
+	if d.bad == "" && len(d.b) != 0 {
+		d.bad = "bytes left over"
+	}
+	if d.bad != "" {
+		return fmt.Errorf("%w: %v: %s", ErrProtocol, f.Kind, d.bad)
+	}
+	return nil
+}
+
+// decoder takes fields off the front of b. bad is the first thing that was wrong;
+// afterwards the fields are of no meaning.
+type decoder struct {
+	b   []byte
+	bad string
+}
+
+func (d *decoder) fail(why string) {
+	if d.bad == "" {
+		d.bad = why
+	}
+	d.b = nil
+}
+
+func (d *decoder) byte() byte {
+	if len(d.b) == 0 || d.b[0] == 0 {
+		d.fail("a byte that is missing or zero")
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
+func (d *decoder) uint64() uint64 {
+	if len(d.b) > 0 && d.b[0]-1 < 0x7f { // 1..127: the most frequent case
+		v := uint64(d.b[0])
+		d.b = d.b[1:]
+		return v
+	}
+	v, n := binary.Uvarint(d.b)
+	// The last byte of a varint that is no longer than needed is not zero. This also
+	// catches the value 0, which must not be present.
+	if n <= 0 || d.b[n-1] == 0 {
+		d.fail("a number that is cut off, too large, too long, or zero")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) uint32() uint32 {
+	v := d.uint64()
+	if v > math.MaxUint32 {
+		d.fail("a number above 32 bits")
+	}
+	return uint32(v)
+}
+
+func (d *decoder) bytes(limit uint64) []byte {
+	n := d.uint64()
+	if n > limit || n > uint64(len(d.b)) {
+		d.fail("a text that is cut off or too long")
+		return nil
+	}
+	v := d.b[:n:n] // no capacity beyond: an append must not write into the next field
+	d.b = d.b[n:]
+	return v
+}

@@ -1,0 +1,34 @@
+// Package peer carries frames between the nodes of a cluster, over one ordered stream per
+// pair of nodes. What the frames mean is the business of the package above.
+//
+// One frame's journey: [Stream.Send] encodes it onto the end of the stream's outgoing
+// buffer. If nobody is writing, the sender becomes the writer: it yields once, so that
+// others can append to the same write, and hands the buffer to the socket. A socket that
+// does not take it all at once is left to the stream's own goroutine, so a sender never
+// waits for the network. On the other side the stream's read loop reads as much as there
+// is, decodes frame by frame in place, and gives each to [Handler.Frame], in the order
+// sent. What the handler sends in answer is written when the batch is used up.
+//
+// A stream lives as long as its connection. Between Up and Down a frame arrives once and in
+// order or not at all; those under way when a stream breaks may or may not have arrived,
+// and no later stream repeats them. The package above has to settle that with the first
+// frames of a new stream.
+//
+// # One stream per pair
+//
+// Both nodes of a pair dial. Of each pair the node with the smaller name decides, on every
+// connection that either of them made: the last word of the handshake is its "go", and it
+// says go on another connection only after it has closed the one before. The other side
+// follows: it brings a stream up when it reads go, and takes an older one down then. So
+// there is nothing that the two could judge differently. Each go carries a number that
+// rises; a follower that asks for a connection says which number it saw last and whether
+// that stream still lives. By that the decider can tell a second dial (refused) from a peer
+// that lost its stream (replaced at once). A peer that never saw the go of a half-open
+// connection is refused until the keepalive has ended that one.
+//
+// # What is protected
+//
+// With [Options.Key] only nodes that have the key get a stream, but what the stream carries
+// is neither secret nor protected against change on the way. Only [Options.TLS] does that.
+// Node names are claims: whoever has the key or a certificate may use any name.
+package peer

@@ -1,0 +1,472 @@
+package peer
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fake is a transport without goroutines, for tests that hold the socket themselves.
+func fake(tb testing.TB, opts Options) *Transport {
+	opts.Handler = handler{}
+	opts, err := opts.validate()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t := &Transport{
+		opts: opts, log: newLimitedLog(opts.Logger), peers: map[string]*peer{},
+		removed: map[string]struct{}{}, greeting: map[net.Conn]struct{}{},
+	}
+	t.streams.Store(&map[string]*Stream{})
+	return t
+}
+
+// dialAs dials t as that node and returns the connection after the handshake.
+func dialAs(tb testing.TB, t *Transport, opts Options) (net.Conn, error) {
+	tb.Helper()
+	c := dialRaw(tb, t)
+	f := fake(tb, opts)
+	_, _, err := f.greet(c, t.opts.Node, t.Addr())
+	return c, err
+}
+
+func dialRaw(tb testing.TB, t *Transport) net.Conn {
+	tb.Helper()
+	c, err := net.Dial("tcp", t.Addr())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}
+
+// Both dial at once: one stream each side, and the same one, that stays.
+func TestBothDial(t *testing.T) {
+	for i := range 200 {
+		var evs [2]*events
+		var nodes [2]*Transport
+		for j, name := range []string{"a", "b"} {
+			evs[j] = newEvents(t)
+			nodes[j] = start(t, Options{Node: name, Handler: evs[j], Retry: time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		for j := range nodes {
+			wg.Go(func() {
+				nodes[j].SetPeers(map[string]string{nodes[1-j].opts.Node: nodes[1-j].Addr()})
+			})
+		}
+		wg.Wait()
+		a, b := await(t, evs[0].ups), await(t, evs[1].ups)
+		if a.id != b.id || a.sock.LocalAddr().String() != b.sock.RemoteAddr().String() {
+			t.Fatalf("%d: two streams: %d and %d", i, a.id, b.id)
+		}
+		eventually(t, "the other connection ends", func() bool {
+			n := 0
+			for _, node := range nodes {
+				node.mu.Lock()
+				n += len(node.greeting)
+				node.mu.Unlock()
+			}
+			return n == 0
+		})
+		for j, node := range nodes {
+			if len(evs[j].ups) != 0 || len(evs[j].downs) != 0 {
+				t.Fatalf("%d: %s: %d more Up, %d Down: %v", i, node.opts.Node, len(evs[j].ups), len(evs[j].downs), <-evs[j].downs)
+			}
+			if node.gen != 1 {
+				t.Fatalf("%d: %d streams were made", i, node.gen)
+			}
+		}
+		nodes[0].Close()
+		nodes[1].Close()
+	}
+}
+
+// What differs is refused, with a reason in the logs of both sides.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		a, b              Options
+		dialler, listener string
+		dialAs            string
+	}{
+		{name: "namespace", a: Options{Namespace: "x"}, b: Options{Namespace: "y"}, dialler: `namespaces differ: \"x\" dialled \"y\"`, listener: "namespaces differ"},
+		{name: "version", a: Options{Version: 1}, b: Options{Version: 2}, dialler: "versions differ: 0x1 dialled 0x2", listener: "versions differ"},
+		{name: "key", a: Options{Key: []byte("k")}, b: Options{Key: []byte("l")}, dialler: "the keys differ", listener: "the keys differ"},
+		{name: "no key", a: Options{}, b: Options{Key: []byte("l")}, dialler: "the keys differ", listener: "the keys differ"},
+		{name: "name", dialAs: "c", dialler: `the node is \"b\", not \"c\"`, listener: `the node is "b", not "c"`},
+		{name: "self", b: Options{Node: "a"}, dialAs: "c", dialler: `both sides are the node \"a\"`, listener: "both sides are the node"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			la, lb := newLogLines(), newLogLines()
+			c.a.Node, c.a.Logger = "a", newLogger(la)
+			c.b.Logger = newLogger(lb)
+			if c.b.Node == "" {
+				c.b.Node = "b"
+			}
+			ea, eb := newEvents(t), newEvents(t)
+			c.a.Handler, c.b.Handler = ea, eb
+			a, b := start(t, c.a), start(t, c.b)
+			to := "b"
+			if c.dialAs != "" {
+				to = c.dialAs
+			}
+			a.SetPeers(map[string]string{to: b.Addr()})
+			la.await(t, c.dialler)
+			lb.await(t, c.listener)
+			a.Close()
+			b.Close()
+			if len(ea.ups)+len(eb.ups) != 0 {
+				t.Error("a stream came up")
+			}
+			if n := len(la.c) + len(lb.c); n != 0 {
+				t.Errorf("%d more lines", n)
+			}
+		})
+	}
+}
+
+// A node dials itself under another name.
+func TestSelf(t *testing.T) {
+	lines := newLogLines()
+	a := start(t, Options{Node: "a", Logger: newLogger(lines)})
+	a.SetPeers(map[string]string{"a": a.Addr(), "other": a.Addr()})
+	lines.await(t, "both sides are the node")
+}
+
+// Strangers of all sorts get an answer at most, and the log says what they are.
+func TestGarbage(t *testing.T) {
+	for text, line := range map[string]string{
+		"GET / HTTP/1.1\r\n\r\n":                  "speaks HTTP",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc":    "uses TLS",
+		"PING\r\n\r\n":                            "not a peer",
+		"hldfst\x00\x02rest":                      "protocol version 2",
+		"hldfst\x00\x01\x02\x00\x00":              "in the place of message 1",
+		"hldfst\x00\x01\x01\xff\xff":              "in the place of message 1",
+		"hldfst\x00\x01\x01\x00\x04\x01a\x00\x00": "malformed hello",
+	} {
+		lines := newLogLines()
+		a := start(t, Options{Node: "a", Logger: newLogger(lines)})
+		c := dialRaw(t, a)
+		io.WriteString(c, text)
+		answer, _ := io.ReadAll(c)
+		c.Close()
+		if len(answer) > preambleSize+3+1+maxReason || !bytes.HasPrefix(answer, []byte(magic)) {
+			t.Errorf("%q was answered with %q", text, answer)
+		}
+		lines.await(t, line)
+		a.Close()
+	}
+}
+
+// A refusal's text is bounded and quoted.
+func TestRefusalText(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.Write(appendMessage(appendPreamble(nil), msgRefuse, []byte("\x01evil\n\x1b[31m"+strings.Repeat("x", 400))))
+		io.Copy(io.Discard, c)
+	}()
+	lines := newLogLines()
+	a := start(t, Options{Node: "a", Logger: newLogger(lines)})
+	a.SetPeers(map[string]string{"b": l.Addr().String()})
+	line := await(t, lines.c)
+	if !strings.Contains(line, `evil\n\x1b[31m`) || len(line) > 500 {
+		t.Error(line)
+	}
+}
+
+// Random bytes, also after a good start, against a listener that goes on serving.
+func TestGarbageFuzz(t *testing.T) {
+	e := newEvents(t)
+	a := start(t, Options{Node: "a", Handler: e})
+	h := hello{node: "b", to: "a"}
+	good := appendMessage(appendPreamble(nil), msgHello, h.encode())
+	good = appendMessage(good, msgProof, make([]byte, 48))
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(w)))
+			for range 40 {
+				c := dialRaw(t, a)
+				b := bytes.Clone(good[:r.IntN(len(good)+1)])
+				for range r.IntN(4) {
+					if len(b) > 0 {
+						b[r.IntN(len(b))] = byte(r.Uint32())
+					}
+				}
+				for range r.IntN(100) {
+					b = append(b, byte(r.Uint32()))
+				}
+				c.Write(b)
+				c.(*net.TCPConn).CloseWrite()
+				io.Copy(io.Discard, c)
+				c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if len(e.ups) != 0 {
+		t.Error("a stream came up")
+	}
+	b := start(t, Options{Node: "b"})
+	b.SetPeers(map[string]string{"a": a.Addr()})
+	await(t, e.ups)
+}
+
+// After the handshake garbage closes the stream.
+func TestGarbageInStream(t *testing.T) {
+	for name, text := range map[string]string{
+		"kind":   "\x00\x03\xee\x00\x00",
+		"length": "\xff\xff",
+		"frame":  "\x00\x03\x01\x00\x02",
+	} {
+		e := newEvents(t)
+		a := start(t, Options{Node: "a", Handler: e})
+		c, err := dialAs(t, a, Options{Node: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, e.ups)
+		io.WriteString(c, text)
+		if err := await(t, e.downs); !strings.Contains(err.Error(), ErrProtocol.Error()) {
+			t.Error(name, err)
+		}
+	}
+}
+
+// Connections that say nothing are ended, and no more than maxGreeting are kept.
+func TestUnauthenticated(t *testing.T) {
+	lines := newLogLines()
+	a := start(t, Options{Node: "a", Logger: newLogger(lines)})
+	var conns []net.Conn
+	for range maxGreeting + 8 {
+		conns = append(conns, dialRaw(t, a))
+	}
+	lines.await(t, "too many connections")
+	begin := time.Now()
+	for _, c := range conns {
+		io.Copy(io.Discard, c)
+	}
+	if d := time.Since(begin); d > 3*greetingLimit {
+		t.Errorf("ended after %v", d)
+	}
+	b := start(t, Options{Node: "b"})
+	b.SetPeers(map[string]string{"a": a.Addr()})
+	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
+}
+
+// An attacker without the key sends everything back that it gets, to the same node on the
+// same connection, or on another one, as itself or under the node's own name.
+func TestReflection(t *testing.T) {
+	lines := newLogLines()
+	e := newEvents(t)
+	victim := start(t, Options{Node: "m", Key: []byte("secret"), Handler: e, Logger: newLogger(lines)})
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, name := range []string{"a", "z"} { // the attacker decides, or follows
+		// It is dialled, and answers with the victim's own nonce and proof.
+		victim.SetPeers(map[string]string{name: l.Addr().String()})
+		out, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.SetDeadline(time.Now().Add(20 * time.Second))
+		theirs, proof := readHello(t, out), make([]byte, 3+48)
+		mine := hello{node: name, nonce: theirs.nonce}
+		out.Write(appendMessage(appendPreamble(nil), msgHello, mine.encode()))
+		if _, err := io.ReadFull(out, proof); err != nil {
+			t.Fatal(err)
+		}
+		// It dials too, and shows the proof there, with the same nonce.
+		in := dialRaw(t, victim)
+		h := hello{node: name, to: "m", nonce: theirs.nonce}
+		in.Write(appendMessage(appendPreamble(nil), msgHello, h.encode()))
+		in.Write(proof)
+		answer, _ := io.ReadAll(in)
+		if !bytes.Contains(answer, []byte("the keys differ")) {
+			t.Errorf("answer to the proof elsewhere: %q", answer)
+		}
+		out.Write(proof)
+		out.Write(appendMessage(nil, msgGo, []byte("\x00\x00\x00\x00\x00\x00\x00\x01")))
+		answer, _ = io.ReadAll(out)
+		if !bytes.Contains(answer, []byte("the keys differ")) {
+			t.Errorf("answer to its own proof: %q", answer)
+		}
+		out.Close()
+	}
+	victim.Close()
+	if len(e.ups) != 0 {
+		t.Error("a stream came up")
+	}
+}
+
+func readHello(tb testing.TB, c net.Conn) (h hello) {
+	tb.Helper()
+	var buf [maxMessage]byte
+	if err := readPreamble(c); err != nil {
+		tb.Fatal(err)
+	}
+	body, err := readMessage(c, msgHello, &buf)
+	if err == nil {
+		err = h.decode(body)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return h
+}
+
+// One bit changed anywhere in what the dialler says: no stream.
+func TestProofCoversAll(t *testing.T) {
+	e := newEvents(t)
+	a := start(t, Options{Node: "a", Key: []byte("secret"), Handler: e})
+	for i := range 48 {
+		c := dialRaw(t, a)
+		f := fake(t, Options{Node: "b", Key: []byte("secret")})
+		_, _, err := f.greet(&flip{Conn: c, message: 1, at: 3 + i}, "a", a.Addr())
+		if err == nil || !strings.Contains(err.Error(), "the keys differ") {
+			t.Errorf("proof byte %d: %v", i, err)
+		}
+	}
+	n := len((&hello{node: "b", to: "a"}).encode())
+	for i := n - 40; i < n; i++ {
+		c := dialRaw(t, a)
+		f := fake(t, Options{Node: "b", Key: []byte("secret")})
+		_, _, err := f.greet(&flip{Conn: c, message: 0, at: preambleSize + 3 + i}, "a", a.Addr())
+		if err == nil {
+			t.Errorf("hello byte %d", i)
+		}
+	}
+	if len(e.ups) != 0 {
+		t.Error("a stream came up")
+	}
+}
+
+// flip changes a bit of one of the messages that are written.
+type flip struct {
+	net.Conn
+	message, at int
+}
+
+func (f *flip) Write(b []byte) (int, error) {
+	if f.message == 0 {
+		b = bytes.Clone(b)
+		b[f.at] ^= 1
+	}
+	f.message--
+	return f.Conn.Write(b)
+}
+
+// A node that lost its stream says so and gets another at once; one that did not is
+// refused, and the old stream lives on.
+func TestClaims(t *testing.T) {
+	e := newEvents(t)
+	a := start(t, Options{Node: "a", Handler: e})
+	dial := func(f *Transport) (*Stream, error) {
+		s, _, err := f.greet(dialRaw(t, a), "a", a.Addr())
+		return s, err
+	}
+	b := fake(t, Options{Node: "b"})
+	first, err := dial(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, e.ups)
+	if _, err := dial(b); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Fatal(err) // it still has the first
+	}
+	if _, err := dial(fake(t, Options{Node: "b"})); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Fatal(err) // knows nothing: the go may be on its way
+	}
+	if len(e.downs) != 0 {
+		t.Fatal("the first is down")
+	}
+	first.closed.Store(true) // lost, but a cannot know
+	second, err := dial(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, e.downs); !strings.Contains(err.Error(), ErrReplaced.Error()) {
+		t.Error(err)
+	}
+	if s := await(t, e.ups); s.id != second.id || second.id <= first.id {
+		t.Errorf("%d and %d after %d", s.id, second.id, first.id)
+	}
+}
+
+// A follower passes over a go that comes late, and takes down its stream for a new one.
+func TestFollow(t *testing.T) {
+	b := fake(t, Options{Node: "b"})
+	var ss []*Stream
+	for _, c := range []struct {
+		id uint64
+		ok bool
+	}{{5, true}, {4, false}, {5, false}, {6, true}} {
+		x, y := net.Pipe()
+		defer x.Close()
+		defer y.Close()
+		s, prev, err := b.follow("a", c.id, x, x)
+		if (err == nil) != c.ok {
+			t.Fatalf("%d: %v", c.id, err)
+		}
+		if c.ok {
+			if len(ss) > 0 && (prev != ss[0] || !prev.closed.Load()) {
+				t.Error("the older one lives")
+			}
+			ss = append(ss, s)
+		}
+	}
+	if got := b.claim("a"); got != (claim{seen: 6, live: 6}) {
+		t.Error(got)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	long := strings.Repeat("x", 65)
+	for i, o := range []Options{
+		{}, {Node: long}, {Node: "a", Namespace: long}, {Node: "a", Keepalive: 1}, {Node: "a", Retry: -1},
+		{Node: "a", MaxQueue: 1}, {Node: "a", Listen: "nowhere"},
+	} {
+		o.Handler = handler{}
+		if tr, err := Start(o); err == nil {
+			tr.Close()
+			t.Errorf("%d: accepted", i)
+		}
+	}
+	if tr, err := Start(Options{Node: "a"}); err == nil {
+		tr.Close()
+		t.Error("no handler: accepted")
+	}
+}
+
+// What is read as a hello is written as the same bytes, so both sides prove the same.
+func FuzzHello(f *testing.F) {
+	h := hello{node: "a", to: "b", namespace: "n", version: 7}
+	f.Add(h.encode())
+	f.Add(make([]byte, 43))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var h hello
+		if h.decode(b) == nil && !bytes.Equal(b, h.encode()) {
+			t.Fatalf("% x became % x", b, h.encode())
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package peer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// The handshake's messages: a type, two bytes of length, and a body. Before the first of
+// each side comes the preamble. This form, and that of refusals, must not change with the
+// protocol version, so that nodes of different versions can tell each other.
+const (
+	magic           = "hldfst" // 6 bytes, then 2 of version
+	protocolVersion = 1
+	preambleSize    = len(magic) + 2
+	maxMessage      = 512
+	maxReason       = 200
+)
+
+const (
+	msgHello  byte = iota + 1 // who I am, and a nonce
+	msgProof                  // I have the key; what I know of our connections
+	msgGo                     // the decider: this is the stream
+	msgRefuse                 // a code and a text
+)
+
+// Codes of a refusal: how the dialler goes on.
+const (
+	codeOther     byte = iota // tries again
+	codeSettings              // tries again slowly: somebody has to change something first
+	codeDuplicate             // tries again if need be, and says nothing
+	codeBusy                  // tries again
+	codeGone                  // tries again slowly, and says nothing
+)
+
+// refusal is why there is no stream, found by this side or told by the other.
+type refusal struct {
+	code   byte
+	text   string
+	remote bool
+}
+
+func (r *refusal) Error() string {
+	if r.remote {
+		return fmt.Sprintf("peer: refused by the other side: %q", r.text)
+	}
+	return "peer: refused: " + r.text
+}
+
+func refuse(code byte, format string, args ...any) *refusal {
+	return &refusal{code: code, text: fmt.Sprintf(format, args...)}
+}
+
+func isSlow(err error) bool {
+	r, ok := errors.AsType[*refusal](err)
+	return ok && (r.code == codeSettings || r.code == codeGone)
+}
+
+func isQuiet(err error) bool {
+	r, ok := errors.AsType[*refusal](err)
+	return ok && (r.code == codeDuplicate || r.code == codeGone)
+}
+
+// logKey says which errors are the same for the log: texts contain ports.
+func logKey(err error) string {
+	if r, ok := errors.AsType[*refusal](err); ok && !r.remote {
+		return r.text[:min(len(r.text), 16)]
+	} else if ok {
+		return fmt.Sprintf("remote %d", r.code)
+	}
+	return "failed"
+}
+
+// hello is what a node says about itself.
+type hello struct {
+	node      string
+	to        string // whom the dialler expects; empty from the listener
+	namespace string
+	version   uint64
+	nonce     [32]byte
+}
+
+func (h *hello) encode() []byte {
+	var b []byte
+	for _, s := range []string{h.node, h.to, h.namespace} {
+		b = append(b, byte(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.BigEndian.AppendUint64(b, h.version)
+	return append(b, h.nonce[:]...)
+}
+
+func (h *hello) decode(b []byte) error {
+	for _, s := range []*string{&h.node, &h.to, &h.namespace} {
+		if len(b) == 0 || len(b) <= int(b[0]) || b[0] > MaxName {
+			return refuse(codeOther, "malformed hello")
+		}
+		*s = string(b[1 : 1+b[0]])
+		b = b[1+b[0]:]
+	}
+	if len(b) != 8+len(h.nonce) || h.node == "" {
+		return refuse(codeOther, "malformed hello")
+	}
+	h.version = binary.BigEndian.Uint64(b)
+	copy(h.nonce[:], b[8:])
+	return nil
+}
+
+func appendPreamble(b []byte) []byte {
+	b = append(b, magic...)
+	return binary.BigEndian.AppendUint16(b, protocolVersion)
+}
+
+func appendMessage(b []byte, kind byte, body []byte) []byte {
+	b = append(b, kind)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(body)))
+	return append(b, body...)
+}
+
+// readPreamble reads the first bytes of the other side, and says what else it is if it is
+// no peer.
+func readPreamble(c net.Conn) error {
+	var b [preambleSize]byte
+	n, err := io.ReadFull(c, b[:])
+	got := b[:n]
+	switch {
+	case n == preambleSize && string(got[:len(magic)]) == magic:
+		if v := binary.BigEndian.Uint16(got[len(magic):]); v != protocolVersion {
+			return refuse(codeSettings, "protocol version %d, not %d", v, protocolVersion)
+		}
+		return nil
+	case n >= 2 && (got[0] == 0x15 || got[0] == 0x16) && got[1] == 3:
+		return refuse(codeSettings, "one side uses TLS, the other does not")
+	case bytes.HasPrefix(got, []byte("GET ")), bytes.HasPrefix(got, []byte("POST ")),
+		bytes.HasPrefix(got, []byte("HEAD ")), bytes.HasPrefix(got, []byte("HTTP/")):
+		return refuse(codeSettings, "speaks HTTP, and is not a peer")
+	case err != nil:
+		return err
+	}
+	return refuse(codeSettings, "not a peer: starts with %q", got)
+}
+
+// readMessage reads a message of this kind into buf and returns its body, or the other
+// side's refusal as an error. It reads no byte beyond it.
+func readMessage(c net.Conn, kind byte, buf *[maxMessage]byte) ([]byte, error) {
+	var head [3]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(head[1:]))
+	if n > maxMessage || head[0] != kind && head[0] != msgRefuse {
+		return nil, refuse(codeOther, "message %d of %d bytes in the place of message %d", head[0], n, kind)
+	}
+	body := buf[:n]
+	if _, err := io.ReadFull(c, body); err != nil {
+		return nil, err
+	}
+	if head[0] == msgRefuse {
+		r := &refusal{remote: true}
+		if n > 0 {
+			r.code, r.text = body[0], string(body[1:min(n, 1+maxReason)])
+		}
+		return nil, r
+	}
+	return body, nil
+}

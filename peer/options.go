@@ -1,0 +1,130 @@
+package peer
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// MaxName is the greatest length of a node's name and of a namespace, in bytes.
+const MaxName = 64
+
+// Options are a transport's settings. Those of one cluster must agree where it says so.
+type Options struct {
+	// Node is this node's name, 1..64 bytes. It must be unique per process start: a node
+	// that starts again under its old name would be taken for the old one. Required.
+	Node string
+
+	// Namespace is the cluster's name, 0..64 bytes. A peer of another one is refused.
+	Namespace string
+
+	// Version is a fingerprint of what the package above must agree on. A peer with another
+	// one is refused.
+	Version uint64
+
+	// Listen is the host and port to listen on. Default: "127.0.0.1:0", any free port, to
+	// be had from this machine only.
+	Listen string
+
+	// TLS, if set, makes all streams mutual TLS 1.3, with this one configuration for
+	// dialling and listening. It needs Certificates (or the two Get functions), good for a
+	// client and a server, and RootCAs; ClientCAs is RootCAs if nil. A client without a
+	// certificate is always refused. ServerName is the name that all nodes' certificates
+	// carry; if empty, each must carry the host of the address under which it is dialled.
+	// Nil: no TLS.
+	TLS *tls.Config
+
+	// Key is a secret that all nodes share: each proves to the other that it has it,
+	// without telling. It should have at least 16 random bytes. Nodes without a key form a
+	// cluster too, which anybody may join who can reach it.
+	Key []byte
+
+	// Keepalive is the longest time for which nothing is sent. A stream is closed after 2.5
+	// of them (at most 2.75) in which nothing arrived, or in which bytes were waiting and
+	// the peer took none. It must be about the same on all nodes. Default: 1 s. At least 10
+	// ms.
+	Keepalive time.Duration
+
+	// Retry is the first pause between two attempts to reach a node; it doubles up to 20
+	// times the value, with jitter. After a refusal because of settings it is 100 times the
+	// value. Default: 50 ms, so at most 1 s, and 5 s.
+	Retry time.Duration
+
+	// MaxQueue is how many bytes may wait for one peer before its stream is closed with
+	// [ErrQueueFull]. The memory taken may be about three times as much. Default: 16 MiB.
+	// At least 64 KiB.
+	MaxQueue int
+
+	// Handler gets the streams and frames. Required.
+	Handler Handler
+
+	// Logger gets what has no caller to return it to: refusals, on both sides where
+	// possible, and failures to reach a node, each once a minute. Nil: silent.
+	Logger *slog.Logger
+}
+
+// Handler is what the package above does with streams and frames.
+//
+// Calls for one stream come one after another, from one goroutine; those of different
+// streams at the same time. A call must not wait for anything that another call for the
+// same stream has to bring, and must not call [Transport.Close], which waits for it.
+type Handler interface {
+	// Up is called when a stream is established, before any frame of it is delivered and
+	// before [Transport.Stream] returns it. What is sent in Up goes ahead of all else.
+	Up(s *Stream)
+
+	// Frame is called for each frame, in the order sent. It must not block: nothing else is
+	// read from this stream meanwhile. f, and what its Session and Key point to, is only
+	// valid until Frame returns. What it sends on s is written when the batch that was read
+	// is used up.
+	Frame(s *Stream, f *Frame)
+
+	// Down is called once for each Up, after the last Frame; err matches [ErrClosed] and
+	// says why. The next stream with the same node is up only after Down has returned.
+	Down(s *Stream, err error)
+}
+
+// validate returns o with defaults filled in, or what is wrong with it.
+func (o Options) validate() (Options, error) {
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if o.Keepalive == 0 {
+		o.Keepalive = time.Second
+	}
+	if o.Retry == 0 {
+		o.Retry = 50 * time.Millisecond
+	}
+	if o.MaxQueue == 0 {
+		o.MaxQueue = 16 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Node == "" || len(o.Node) > MaxName:
+		return o, fmt.Errorf("peer: Node %q: 1 to %d bytes are needed", o.Node, MaxName)
+	case len(o.Namespace) > MaxName:
+		return o, fmt.Errorf("peer: Namespace %q: more than %d bytes", o.Namespace, MaxName)
+	case o.Handler == nil:
+		return o, errors.New("peer: Handler is missing")
+	case o.Keepalive < 10*time.Millisecond:
+		return o, fmt.Errorf("peer: Keepalive %v: at least 10ms", o.Keepalive)
+	case o.Retry < 0:
+		return o, fmt.Errorf("peer: Retry %v is negative", o.Retry)
+	case o.MaxQueue < 64<<10:
+		return o, fmt.Errorf("peer: MaxQueue %d: at least 64 KiB", o.MaxQueue)
+	}
+	if o.TLS != nil {
+		c := o.TLS.Clone()
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+		c.MinVersion = tls.VersionTLS13 // the handshake's proof is bound to the connection, which 1.2 may not allow
+		if c.ClientCAs == nil {
+			c.ClientCAs = c.RootCAs
+		}
+		o.TLS = c
+	}
+	return o, nil
+}

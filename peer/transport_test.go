@@ -1,0 +1,292 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A removed node is closed and refused until it is named again, though it goes on dialling.
+func TestRemoval(t *testing.T) {
+	ea, eb := newEvents(t), newEvents(t)
+	lines := newLogLines()
+	a := start(t, Options{Node: "a", Handler: ea})
+	b := start(t, Options{Node: "b", Handler: eb, Retry: time.Millisecond, Logger: newLogger(lines)})
+	peers(a, b)
+	await(t, ea.ups)
+	await(t, eb.ups)
+	a.SetPeers(map[string]string{"a": a.Addr()})
+	if err := await(t, ea.downs); !errors.Is(err, ErrRemoved) {
+		t.Error(err)
+	}
+	await(t, eb.downs)
+	for range 3 {
+		if _, err := dialAs(t, a, Options{Node: "b"}); err == nil {
+			t.Error("the removed node got a stream")
+		} else if r, ok := err.(*refusal); !ok || r.code != codeGone {
+			t.Error(err)
+		}
+	}
+	if a.Stream("b") != nil || len(ea.ups) != 0 {
+		t.Error("it is back")
+	}
+	peers(a, b)
+	await(t, ea.ups)
+	await(t, eb.ups)
+	if len(a.peers) != 1 || len(a.removed) != 0 {
+		t.Error(a.peers, a.removed)
+	}
+	if len(lines.c) != 0 {
+		t.Error("a removal is no news:", <-lines.c)
+	}
+}
+
+// A node that SetPeers has not named may dial, and stays when others are named; the number
+// of such nodes is bounded, and they leave nothing behind.
+func TestStrangers(t *testing.T) {
+	e := newEvents(t)
+	a := start(t, Options{Node: "a", Handler: e})
+	a.SetPeers(map[string]string{"x": "127.0.0.1:1"})
+	var conns []net.Conn
+	for i := range maxStrangers {
+		c, err := dialAs(t, a, Options{Node: fmt.Sprint("b", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+		await(t, e.ups)
+	}
+	a.SetPeers(nil)
+	if len(e.downs) != 0 {
+		t.Error("strangers were closed")
+	}
+	if _, err := dialAs(t, a, Options{Node: "c"}); err == nil {
+		t.Error("one too many")
+	}
+	for _, c := range conns {
+		c.Close()
+		await(t, e.downs)
+	}
+	eventually(t, "all forgotten", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.peers) == 0
+	})
+}
+
+// A process starts again at the same address under another name.
+func TestRestart(t *testing.T) {
+	e := newEvents(t)
+	a := start(t, Options{Node: "a", Handler: e})
+	b := start(t, Options{Node: "b1"})
+	addr := b.Addr()
+	a.SetPeers(map[string]string{"b1": addr})
+	if s := await(t, e.ups); s.Node() != "b1" {
+		t.Fatal(s)
+	}
+	b.Close()
+	await(t, e.downs)
+	start(t, Options{Node: "b2", Listen: addr})
+	a.SetPeers(map[string]string{"b2": addr})
+	if s := await(t, e.ups); s.Node() != "b2" {
+		t.Fatal(s)
+	}
+}
+
+// An address that changes is dialled at once, though the pause has become long.
+func TestAddressChange(t *testing.T) {
+	a := start(t, Options{Node: "a", Retry: time.Minute})
+	b := start(t, Options{Node: "b"})
+	a.SetPeers(map[string]string{"b": "127.0.0.1:1"})
+	time.Sleep(10 * time.Millisecond)
+	a.SetPeers(map[string]string{"b": b.Addr()})
+	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
+}
+
+// A stream without traffic lives, and one that the other side has forgotten is noticed:
+// here the peer's socket is open, but nothing comes.
+func TestKeepalive(t *testing.T) {
+	const k = 40 * time.Millisecond
+	ea, eb := newEvents(t), newEvents(t)
+	a := start(t, Options{Node: "a", Handler: ea, Keepalive: k})
+	b := start(t, Options{Node: "b", Handler: eb, Keepalive: k})
+	peers(a, b)
+	await(t, ea.ups)
+	await(t, eb.ups)
+	begin := time.Now()
+	if _, err := dialAs(t, a, Options{Node: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	if s := await(t, ea.ups); s.Node() != "c" {
+		t.Fatal(s)
+	}
+	if err := await(t, ea.downs); !errors.Is(err, ErrSilent) {
+		t.Error(err)
+	}
+	if d := time.Since(begin); d < 2*k || d > 20*k {
+		t.Errorf("noticed after %v", d)
+	}
+	if len(ea.downs)+len(eb.downs) != 0 {
+		t.Error("the quiet stream is down")
+	}
+}
+
+// After a cut the follower never saw go: it is refused only until the keepalive has ended
+// the half-open stream.
+func TestHalfOpen(t *testing.T) {
+	const k = 40 * time.Millisecond
+	e := newEvents(t)
+	a := start(t, Options{Node: "a", Handler: e, Keepalive: k})
+	if _, err := dialAs(t, a, Options{Node: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, e.ups)
+	b := start(t, Options{Node: "b", Keepalive: k})
+	b.SetPeers(map[string]string{"a": a.Addr()})
+	if err := await(t, e.downs); !errors.Is(err, ErrSilent) {
+		t.Error(err)
+	}
+	await(t, e.ups)
+}
+
+// A peer that says it is alive but reads nothing: what waits for it is bounded, Send does
+// not wait, and the stream is closed.
+func TestNeverReads(t *testing.T) {
+	e := newEvents(t)
+	const limit = 1 << 20
+	a := start(t, Options{Node: "a", Handler: e, MaxQueue: limit})
+	if _, err := dialAs(t, a, Options{Node: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	s := await(t, e.ups)
+	f := &Frame{Kind: Grant, Key: make([]byte, MaxKey)}
+	var err error
+	var slowest time.Duration
+	for sent := 0; err == nil; sent++ {
+		begin := time.Now()
+		err = s.Send(f)
+		slowest = max(slowest, time.Since(begin))
+		if q := s.queued(); q > limit+MaxFrame {
+			t.Fatalf("%d bytes wait", q)
+		}
+		if sent > 100_000 {
+			t.Fatal("never closed")
+		}
+	}
+	if !errors.Is(err, ErrQueueFull) || !errors.Is(await(t, e.downs), ErrQueueFull) {
+		t.Error(err)
+	}
+	if slowest > time.Second {
+		t.Errorf("a Send took %v", slowest)
+	}
+}
+
+// The same, but only a little waits: nothing is taken for too long.
+func TestStalls(t *testing.T) {
+	const k = 100 * time.Millisecond
+	e := newEvents(t)
+	a := start(t, Options{Node: "a", Handler: e, Keepalive: k})
+	c, err := dialAs(t, a, Options{Node: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.(*net.TCPConn).SetReadBuffer(4096)
+	s := await(t, e.ups)
+	f := &Frame{Kind: Grant, Key: make([]byte, MaxKey)}
+	for s.queued() < 100<<10 {
+		if err := s.Send(f); err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	for { // alive, to all appearances
+		if _, err := c.Write([]byte{0, 0}); err != nil {
+			break
+		}
+		time.Sleep(k / 4)
+	}
+	if err := await(t, e.downs); !errors.Is(err, ErrStalled) {
+		t.Error(err)
+	}
+}
+
+// Both sides send more than the other can answer, and both stop reading: the pauses end,
+// and nothing hangs or is closed.
+func TestMutualFlood(t *testing.T) {
+	const frames = 8_000
+	var got atomic.Int64
+	done := make(chan struct{})
+	h := func() *events {
+		e := newEvents(t)
+		e.frame = func(s *Stream, f *Frame) {
+			if f.Kind == Request {
+				f.Kind = Grant
+				s.Send(f)
+			} else if got.Add(1) == 2*frames {
+				close(done)
+			}
+		}
+		return e
+	}
+	ea, eb := h(), h()
+	a := start(t, Options{Node: "a", Handler: ea, MaxQueue: 64 << 20})
+	b := start(t, Options{Node: "b", Handler: eb, MaxQueue: 64 << 20})
+	peers(a, b)
+	for _, e := range []*events{ea, eb} {
+		s := await(t, e.ups)
+		go func() {
+			f := &Frame{Kind: Request, Key: make([]byte, MaxKey)}
+			for range frames {
+				if err := s.Send(f); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	await(t, done)
+	if len(ea.downs)+len(eb.downs) != 0 {
+		t.Error(await(t, ea.downs))
+	}
+}
+
+// A peer that asks and does not read the answers is not read any more.
+func TestBackPressure(t *testing.T) {
+	var answered atomic.Int64
+	e := newEvents(t)
+	e.frame = func(s *Stream, f *Frame) {
+		for range 20 {
+			s.Send(f)
+		}
+		answered.Add(20 * MaxKey)
+	}
+	a := start(t, Options{Node: "a", Handler: e, Keepalive: 10 * time.Second})
+	c, err := dialAs(t, a, Options{Node: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := await(t, e.ups)
+	b := AppendFrame(nil, &Frame{Kind: Request, Key: make([]byte, MaxKey)})
+	go func() {
+		for {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	eventually(t, "a queue", func() bool { return s.queued() > softQueue })
+	time.Sleep(100 * time.Millisecond) // a tenth of what a pause lasts here
+	if q := s.queued(); q > softQueue+4<<20 {
+		t.Errorf("%d bytes wait", q)
+	}
+	before := answered.Load()
+	go io.Copy(io.Discard, c)
+	eventually(t, "more", func() bool { return answered.Load() > before+8<<20 })
+	if len(e.downs) != 0 {
+		t.Error(<-e.downs)
+	}
+}

@@ -1,0 +1,136 @@
+package peer
+
+import (
+	"fmt"
+	"runtime"
+)
+
+// Who writes. The sender that finds no writer becomes the writer, because a goroutine of
+// its own costs each lone request a switch, or a wake-up of another core, before the first
+// byte leaves: 1.35 times a bare round trip instead of 1.18, and 0.96 million requests/s of
+// 64 callers instead of 1.18 (both sides in one process, 2 cores). But a sender may hold
+// locks and a read loop must go on reading, so neither may wait for a peer that does not
+// read. Hence they write without waiting, and what the socket does not take is left,
+// together with the role of the writer, to the stream's own goroutine, which may wait. It
+// stays the writer until nothing is left, so that order is kept and a slow peer costs
+// senders no further system calls.
+
+// A sender that finds new frames after each of its writes hands over after this many:
+// others' frames must not keep it from its own business.
+const maxRounds = 8
+
+// write writes until nothing is left or the socket is full. The caller has set writing.
+func (s *Stream) write() {
+	if s.direct == nil {
+		wake(s.kick) // TLS has no writes that do not wait
+		return
+	}
+	for range maxRounds {
+		// Lets others that are ready append to the same write: that is where the throughput
+		// of many callers comes from, and with processes pinned to cores a lone one
+		// loses nothing.
+		runtime.Gosched()
+		b := s.take()
+		if b == nil {
+			return
+		}
+		s.directBuf = b
+		err := s.direct.Write(s.directFn)
+		if err == nil {
+			err = s.directErr
+		}
+		s.directBuf = nil
+		if err != nil {
+			s.Close(fmt.Errorf("%w: %w", ErrLost, err))
+			return // and stay the writer, so that there is no other
+		}
+		if n := s.directN; n < len(b) {
+			if n > 0 {
+				s.writes.Add(1)
+			}
+			s.rest = b[n:]
+			wake(s.kick)
+			return
+		}
+		s.writes.Add(1)
+		s.give(b)
+	}
+	wake(s.kick)
+}
+
+// take returns what is to be written next, nil if there is nothing: then the caller is no
+// longer the writer.
+func (s *Stream) take() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil || len(s.out) == 0 {
+		s.writing = false
+		return nil
+	}
+	b := s.out
+	s.out, s.spare = s.spare, nil
+	s.flying = len(b)
+	return b
+}
+
+// give gives back the buffer of take, which was written.
+func (s *Stream) give(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flying = 0
+	if len(b) > softQueue/2 {
+		wake(s.drained)
+	}
+	if cap(b) <= keepBuffer && s.err == nil {
+		s.spare = b[:0]
+	}
+}
+
+// writer is the stream's own goroutine for writes that have to wait. It ends when the
+// stream is closed.
+func (s *Stream) writer() {
+	const chunk = 64 << 10 // small enough for the keepalive to see that it goes on
+	for range s.kick {
+		for !s.closed.Load() {
+			if s.rest == nil {
+				if s.direct == nil {
+					runtime.Gosched() // as in write
+				}
+				b := s.take()
+				if b == nil {
+					break // rest may be another writer's already
+				}
+				s.rest = b
+			}
+			b := s.rest
+			for len(s.rest) > 0 {
+				n, err := s.conn.Write(s.rest[:min(chunk, len(s.rest))])
+				if err != nil {
+					s.Close(fmt.Errorf("%w: %w", ErrLost, err))
+					return
+				}
+				s.writes.Add(1)
+				s.rest = s.rest[n:]
+				s.mu.Lock()
+				s.flying = len(s.rest)
+				low := len(s.out)+s.flying < softQueue/2
+				s.mu.Unlock()
+				if low {
+					wake(s.drained)
+				}
+			}
+			s.rest = nil
+			s.give(b)
+		}
+		if s.closed.Load() {
+			return
+		}
+	}
+}
+
+// queued returns how many bytes are waiting.
+func (s *Stream) queued() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.out) + s.flying
+}
