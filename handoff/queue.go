@@ -169,6 +169,21 @@ func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[
 	return q.pop()
 }
 
+// Begin gives the queue a hold with one token, and the caller the turn, if the queue is Idle and nobody waits: Join
+// and Take in one.
+func (q *Queue[T]) Begin(token uint64) bool {
+	if q.state != Idle || q.waiting > 0 {
+		return false
+	}
+	q.token, q.left, q.recalled, q.turns = token, 1, time.Time{}, 0
+	q.begin()
+	return true
+}
+
+// Supply makes token the one of the next turn under the hold that the queue has, and of one turn only: for a hold whose
+// grantor is at hand, and gives each turn its token. Call it before Enter and Done.
+func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
+
 // Done ends the running turn. It returns the waiter that has the next turn, or nil and what to do with the hold: if it
 // stays, the queue is Lingering now.
 func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {

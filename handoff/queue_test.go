@@ -284,3 +284,32 @@ func BenchmarkTurn(b *testing.B) {
 		w, _ = q.Done(t0, Limits{})
 	}
 }
+
+func TestAHoldWhoseGrantorIsAtHandTakesTokensOneByOne(t *testing.T) {
+	limits := Limits{Linger: time.Second}
+	q := new(Queue[int])
+	if !q.Begin(7) || q.Begin(8) || q.State() != Turn {
+		t.Fatalf("state %v", q.State())
+	}
+	q.Supply(20)
+	if next, what := q.Done(t0, limits); next != nil || what != Keep || q.State() != Lingering {
+		t.Errorf("%v, %v, %v", next, what, q.State())
+	}
+	q.Supply(30)
+	if fence, ok := q.Enter(); !ok || fence != 30 {
+		t.Errorf("token %d, %v", fence, ok)
+	}
+	w := &Waiter[int]{}
+	q.Join(w)
+	q.Supply(40)
+	if next, _ := q.Done(t0, limits); next != w || w.Fence() != 40 {
+		t.Errorf("token %d", w.Fence())
+	}
+	if _, what := q.Done(t0, limits); what != GiveBack {
+		t.Error("a turn without a token")
+	}
+	q.Join(w)
+	if q.Begin(50) {
+		t.Error("before those who wait")
+	}
+}
