@@ -23,6 +23,7 @@ type acquisition struct {
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long, if not because somebody else has the key
 
+	owned  time.Time         // since when the partition has an owner that cannot be reached
 	evict  fallback.Identity // the hold of a session that was seen dead
 	unsure fallback.Identity // the last request that is in c.doubts
 }
@@ -189,11 +190,9 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 		a.id = fallback.Identity{}
 		return false
 	}
-	w := e.q.Take(uint64(ans.Token), block, ans.Contended || a.asked, now)
+	w := e.q.Take(uint64(ans.Token), block, ans.Contended || a.asked || e.g != nil, now)
 	e.hold = h
-	if p.holds == 0 || sent.Before(p.oldest) {
-		p.oldest = sent
-	}
+	p.oldest = earlier(p.oldest, sent)
 	p.holds++
 	e.acq = nil
 	a.leave() // a flight that has delivered must not be joined
@@ -219,7 +218,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 	case err != nil:
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), tries, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
-		again, dead := a.p.c.suspects.ask(a, ans.Holder.Session)
+		again, dead := a.p.c.suspects.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
 			return 0
@@ -227,7 +226,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(nil, tries, min(again, jitter(o.RenewEvery)))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, somebody has to look.
-		if _, dead := a.p.c.suspects.ask(a, ans.Holder.Session); dead {
+		if _, dead := a.p.c.suspects.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.releases.add(a.p.release(a.key, ans.Holder.Identity))
 			return a.settle(nil, tries, jitter(5*time.Millisecond))
 		}
@@ -237,6 +236,8 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 			ErrUnavailable, ans.Record.Grace)
 		a.p.c.sessions.sweep(a.p.c.graceBegan(sent, ans.Record.Grace))
 		return a.settle(err, tries, min(ans.Record.Grace+time.Millisecond, o.RenewEvery))
+	case ans.Verdict == fallback.Owned && a.p.c.cluster != nil:
+		return a.redirect(ans.Record)
 	case ans.Verdict == fallback.Owned:
 		a.p.makeShared(a, ans.Record)
 		err := fmt.Errorf("%w: partition %d is owned by session %s, and this process is not in its cluster",
@@ -246,11 +247,64 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), tries, o.RetryEvery)
 }
 
+// redirect goes where the arbiter says that the partition is owned. Only if nobody can reach the owner it is asked, by the
+// arbiter, to let go: never because a key is held or slow (rule 10).
+func (a *acquisition) redirect(r fallback.Record) time.Duration {
+	p := a.p
+	x, o := p.c.cluster, &p.c.opts
+	var after after
+	defer func() { after.do(p.c) }()
+	now := time.Now()
+	if l := x.linkTo(r.Owner); l != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if a.e.acq != a {
+			return -1
+		}
+		a.e.acq = nil
+		a.leave()
+		a.id = fallback.Identity{} // it is not queued
+		if !p.forward(a.e, l, &after) {
+			p.want(a.e, now, &after, true)
+		}
+		return -1
+	}
+	if s := p.c.sessions.current(); s != nil && s.id == r.Owner {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if a.e.acq != a {
+			return -1
+		}
+		if p.serves(now) {
+			a.e.acq = nil
+			a.leave()
+			a.id = fallback.Identity{}
+			p.claim(a.e, now, &after)
+			return -1
+		}
+		p.take()
+		return jitter(o.RetryEvery / 2)
+	}
+	_, dead := p.c.suspects.ask(a, p.c, r.Owner)
+	if a.owned.IsZero() {
+		a.owned = now
+	}
+	if dead && x.route(p.number).mine {
+		p.mu.Lock()
+		p.take()
+		p.mu.Unlock()
+	} else if dead || now.Sub(a.owned) > o.RenewEvery {
+		p.makeShared(a, r)
+	}
+	err := fmt.Errorf("%w: partition %d is owned by session %s, and there is no stream to it", ErrUnavailable, p.number, r.Owner)
+	return a.settle(err, tries, jitter(o.RetryEvery))
+}
+
 // settle notes the trouble (nil: the key is locked) for those who give up, and sends those away that which chooses, all
 // if it is nil. It returns pause, or -1 if nobody is left.
 func (a *acquisition) settle(trouble error, which func(*waiter) bool, pause time.Duration) time.Duration {
 	p := a.p
-	var gone []*waiter
+	var after after
 	p.mu.Lock()
 	if a.e.acq != a {
 		p.mu.Unlock()
@@ -261,10 +315,10 @@ func (a *acquisition) settle(trouble error, which func(*waiter) bool, pause time
 	if reason == nil {
 		reason = ErrLocked
 	}
-	p.fail(a.e, which, &WaitError{Key: a.key, Reason: reason}, &gone)
+	p.fail(a.e, which, &WaitError{Key: a.key, Reason: reason}, &after)
 	left := a.e.acq == a
 	p.mu.Unlock()
-	wakeAll(gone)
+	after.do(p.c)
 	if !left {
 		return -1
 	}
@@ -297,15 +351,15 @@ func (a *acquisition) poke() {
 // when nobody wanted it any more, the hold as well (rule 11).
 func (a *acquisition) withdraw() {
 	p := a.p
-	var gone []*waiter
+	var after after
 	p.mu.Lock()
 	id := a.id
 	a.id = fallback.Identity{}
 	if a.e.acq == a { // a function of the user's has called runtime.Goexit
-		p.fail(a.e, nil, &WaitError{Key: a.key, Reason: fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)}, &gone)
+		p.fail(a.e, nil, &WaitError{Key: a.key, Reason: fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)}, &after)
 	}
 	p.mu.Unlock()
-	wakeAll(gone)
+	after.do(p.c)
 	if id != (fallback.Identity{}) {
 		p.c.releases.add(p.release(a.key, id))
 	}

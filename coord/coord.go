@@ -30,17 +30,20 @@ import (
 
 // A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is enough, and best.
 type Coordinator struct {
-	arbiter  fallback.Arbiter
-	opts     Options
-	ns       fallback.Namespace // set before the first session
-	prompt   bool               // ns heeds deadlines by itself
-	server   string             // who answered the last renewal; of keepSessions only
-	parts    []partition
-	stats    counters
-	sessions sessions
-	releases releaser
-	doubts   doubts
-	lingers  lingerer
+	arbiter   fallback.Arbiter
+	opts      Options
+	ns        fallback.Namespace                 // set before the first session
+	cluster   *cluster                           // nil without one
+	namespace atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
+	slots     slots
+	prompt    bool   // ns heeds deadlines by itself
+	server    string // who answered the last renewal; of keepSessions only
+	parts     []partition
+	stats     counters
+	sessions  sessions
+	releases  releaser
+	doubts    doubts
+	lingers   lingerer
 
 	waiters  sync.Pool    // of *waiter
 	pool     workers.Pool // the flights' goroutines
@@ -88,10 +91,24 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	for i := range c.parts {
 		c.parts[i].c, c.parts[i].number = c, uint32(i)
 	}
+	if o.Cluster != nil {
+		if err := c.startCluster(""); err != nil {
+			c.stop(ErrClosed)
+			return nil, err
+		}
+	}
 	first, err := c.firstSession()
 	if err != nil {
 		c.stop(ErrClosed)
+		if c.cluster != nil {
+			c.cluster.end(canceled)
+		}
 		return nil, err
+	}
+	if x := c.cluster; x != nil {
+		for _, f := range []func(){x.follow, x.keepPinging, x.balance, x.keepAdopting} {
+			c.work.Go(f)
+		}
 	}
 	c.work.Go(func() { c.keepSessions(first) })
 	c.work.Go(c.sendReleases)
@@ -147,6 +164,9 @@ func (c *Coordinator) close(ctx context.Context) error {
 	for i := range c.parts {
 		c.parts[i].close()
 	}
+	if c.cluster != nil {
+		c.cluster.leave()
+	}
 	var errs []error
 	if n := c.awaitUnlocked(ctx); n > 0 {
 		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
@@ -155,11 +175,17 @@ func (c *Coordinator) close(ctx context.Context) error {
 	c.stop(ErrClosed)
 	c.work.Wait()
 	c.pool.Close()
+	if c.cluster != nil {
+		c.cluster.end(ctx)
+	}
 	if err := c.lastCalls(); err != nil {
 		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
 	}
 	return errors.Join(errs...)
 }
+
+// canceled is a context that has ended.
+var canceled = over(context.Background(), ErrClosed)
 
 // awaitUnlocked waits until no lock is in use, then takes away those that still are. It returns their number.
 func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {

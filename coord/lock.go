@@ -67,13 +67,30 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		if e.q.State() != handoff.Idle && !p.inForce(e, now, &a) {
 			e = p.entry(key) // the other one was forgotten with its hold
 		}
-		if fence, ok := e.q.Enter(); ok {
-			l := Lock{p.begin(e, fence, now), fence, key, ctx}
-			p.mu.Unlock()
-			c.granted(p, l, PathTurn, now.Sub(start))
-			return l, nil
+		if e.q.State() == handoff.Lingering {
+			path := p.supply(e)
+			if fence, ok := e.q.Enter(); ok {
+				l := Lock{p.begin(e, fence, now), fence, key, ctx}
+				p.mu.Unlock()
+				c.granted(p, l, path, now.Sub(start))
+				return l, nil
+			}
 		}
-		if try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0) {
+		if e.g == nil && p.own != nil && e.free() && p.serves(now) && e.acq == nil && e.forward.link == nil {
+			if token := uint64(p.token(1)); e.q.Begin(token) {
+				e.hold = hold{session: p.own.session, own: true}
+				p.holds++
+				l := Lock{p.begin(e, token, now), token, key, ctx}
+				p.mu.Unlock()
+				a.do(c)
+				c.granted(p, l, PathOwn, now.Sub(start))
+				return l, nil
+			}
+		}
+		if try && e.g != nil && !e.free() {
+			p.recall(e, now, &a)
+		}
+		if try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0 || !e.free()) {
 			reason := e.reason()
 			if reason == errNoAnswer {
 				reason = ErrLocked // another caller's request is under way: it comes first
@@ -86,11 +103,12 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		w.Value.try = try
 		e.q.Join(w)
 		var first *acquisition
-		if e.q.State() == handoff.Idle && e.acq == nil {
-			if first = p.acquire(e); !c.inline(ctx) {
-				first.fly(0)
-				first = nil
-			}
+		switch {
+		case e.q.State() != handoff.Idle || e.acq != nil || e.forward.link != nil:
+		case c.cluster == nil && c.inline(ctx):
+			first = p.acquire(e)
+		default:
+			p.want(e, now, &a, false)
 		}
 		p.mu.Unlock()
 		a.do(c)
@@ -115,8 +133,20 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 // wait waits for the waiter's turn. again means that the turn was over before the caller could have it.
 func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, again bool, err error) {
 	s := w.Value
+	var late <-chan time.Time
+	if s.try && p.c.cluster != nil { // an owner has no deadline for its answer
+		t := time.NewTimer(p.c.opts.CallTimeout)
+		defer t.Stop()
+		late = t.C
+	}
 	select {
 	case <-s.ready:
+	case <-late:
+		if p.leave(e, w) {
+			p.c.free(w)
+			return Lock{}, false, &WaitError{Key: key, Reason: errNoAnswer}
+		}
+		<-s.ready
 	case <-ctx.Done():
 		if p.leave(e, w) {
 			return Lock{}, false, p.c.gaveUp(ctx, key, w)
@@ -142,13 +172,15 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 
 // leave takes a waiter out of the queue, if it has not got its turn.
 func (p *partition) leave(e *entry, w *waiter) bool {
+	var a after
+	defer func() { a.do(p.c) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !e.q.Leave(w) {
 		return false
 	}
 	w.Value.err = e.reason()
-	p.unwanted(e)
+	p.unwanted(e, &a)
 	return true
 }
 

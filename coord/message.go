@@ -19,6 +19,10 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 		if len(m.Key) <= MaxKey {
 			c.partitionOf(m.Key).asked(m.Key, fallback.Identity{Session: s.id, Request: m.Request})
 		}
+	case fallback.Revoked:
+		if int64(m.Partition) < int64(len(c.parts)) {
+			c.parts[m.Partition].revoked(m.Epoch)
+		}
 	case fallback.Gap:
 		for i := range c.parts {
 			c.parts[i].wokenAll()
@@ -73,3 +77,20 @@ func (p *partition) asked(key string, id fallback.Identity) {
 	p.mu.Unlock()
 	a.do(p.c)
 }
+
+// revoked: another node asks for the partition, because it cannot reach this one. So it goes key by key for a while.
+func (p *partition) revoked(epoch uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.own == nil || p.own.epoch != epoch || p.demoting {
+		return
+	}
+	p.c.work.Add(1)
+	p.c.pool.Go(func() {
+		defer p.c.work.Done()
+		p.demote(revokedFor * p.c.opts.RenewEvery)
+	})
+}
+
+// revokedFor is for how many times RenewEvery a node does not take a partition again that was revoked.
+const revokedFor = 12

@@ -50,6 +50,10 @@ type Options struct {
 	// no limit (for Linger: no lingering). Defaults: MaxTurns no limit, MaxHold 5 ms, Linger 5 ms.
 	Handoff handoff.Limits
 
+	// Cluster makes the processes share out the partitions and lock from memory. Nil: every key is locked at the
+	// arbiter.
+	Cluster *Cluster
+
 	// StartUnavailable makes New succeed although the arbiter cannot be reached; locks are granted as soon as it can.
 	// By default New returns an error.
 	StartUnavailable bool
@@ -78,6 +82,7 @@ func (o *Options) filled() Options {
 	setDefault(&f.Grace, f.SessionTTL*6/5)
 	setDefault(&f.Handoff.MaxHold, 5*time.Millisecond)
 	setDefault(&f.Handoff.Linger, 5*time.Millisecond)
+	f.Cluster = f.Cluster.filled(f.SessionTTL)
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -120,6 +125,9 @@ func (o *Options) validate() error {
 	if o.CallTimeout >= o.lease()-o.RenewEvery {
 		return fmt.Errorf("coord: Options.CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"a call that takes longer cannot be tried again in time", o.CallTimeout, o.SessionTTL, o.Margin, o.RenewEvery)
+	}
+	if err := o.Cluster.validate(o); err != nil {
+		return err
 	}
 	if o.Grace < 2*time.Second {
 		return fmt.Errorf("coord: Options.Grace is %v, must be at least 2s: tokens rise over lost data because epochs count seconds", o.Grace)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
@@ -31,6 +33,17 @@ type partition struct {
 	empty   chan struct{} // closed when no turn runs any more; made by emptied
 	turns   int           // that run
 	freeing bool          // makeShared is at work
+
+	// Of a cluster.
+	own      *ownership // nil: this node does not serve the partition
+	remote   int        // entries whose hold may have no row
+	taking   bool       // acquireOwnership is at work
+	demoting bool       // demote is
+	leaving  bool       // never to be taken again
+	avoid    time.Time  // not to be taken before
+	quiet    time.Time  // when all that was announced at the last epoch that this node served has passed
+	annoyed  time.Time  // since when its owner cannot be reached
+	parked   []parked   // requests of other nodes that wait for acquireOwnership
 }
 
 // entry is a key that somebody in this process uses: its waiters, and the process's hold.
@@ -42,6 +55,9 @@ type entry struct {
 	turn *turn        // the one that runs if q is in state Turn; else for the next one
 	acq  *acquisition // that gets a hold for the waiters, if q is Idle and somebody waits
 
+	forward forward // the request at the owner of the partition, in acq's place
+	g       *grants // what the owner of the partition knows of others; nil if this is not the owner or there is nothing
+
 	linger   time.Time // when lingering ends
 	used     bool      // a turn has begun since the hold was last verified
 	listed   bool      // in the coordinator's list of lingering entries
@@ -52,8 +68,17 @@ type entry struct {
 type hold struct {
 	session   *session
 	row       fallback.Row
-	confirmed time.Time // when the last call was sent whose answer confirmed it
+	confirmed time.Time // when the last call was sent whose answer confirmed the row; zero: there is none that we know of
+
+	own       bool      // this node has the partition: the hold is as good as that, and has no row
+	from      *link     // the owner that granted it; nil: the arbiter
+	announced time.Time // until when the owner answers for it (rule 7), at least;
+	pongs     uint64    // or, unless frozen, as the owner has said since there were so many pongs
+	frozen    bool
 }
+
+// remote tells whether the hold may have no row.
+func (h *hold) remote() bool { return h.from != nil || h.frozen }
 
 // turn is one goroutine's lock. An entry uses the same turn again and again: a Lock names the one it means by the token.
 // Tokens are unique in a partition, and so is an entry, so a stale Lock can never be taken for a fresh one.
@@ -81,8 +106,10 @@ type waiter = handoff.Waiter[*seat]
 func newWaiter() any { return &waiter{Value: &seat{ready: make(chan struct{}, 1)}} }
 
 func (c *Coordinator) partitionOf(key string) *partition {
-	return &c.parts[xxhash.Sum64String(key)%uint64(len(c.parts))]
+	return &c.parts[hash(key)%uint64(len(c.parts))]
 }
+
+func hash(s string) uint64 { return xxhash.Sum64String(s) }
 
 // entry returns the key's entry, a new one if there is none.
 func (p *partition) entry(key string) *entry {
@@ -109,7 +136,7 @@ func (p *partition) entry(key string) *entry {
 
 // tidy forgets an entry that nobody uses.
 func (p *partition) tidy(e *entry) {
-	if e.q.State() != handoff.Idle || e.q.Waiting() > 0 || e.acq != nil || p.entries[e.key] != e {
+	if e.q.State() != handoff.Idle || e.q.Waiting() > 0 || e.acq != nil || e.forward.link != nil || e.g != nil || p.entries[e.key] != e {
 		return
 	}
 	delete(p.entries, e.key)
@@ -126,7 +153,21 @@ func (p *partition) tidy(e *entry) {
 type deadlines struct{ session, slot time.Time }
 
 func (p *partition) until(h *hold) deadlines {
-	return deadlines{h.session.deadline(), h.confirmed.Add(p.c.opts.lease())}
+	d := deadlines{session: h.session.deadline()}
+	switch {
+	case h.own && p.own != nil:
+		d.slot = p.own.confirmed.Add(p.c.opts.lease())
+	case h.confirmed.IsZero():
+		d.slot = h.answered()
+	default:
+		d.slot = h.confirmed.Add(p.c.opts.lease())
+		if h.remote() {
+			if at := h.answered(); at.After(d.slot) {
+				d.slot = at
+			}
+		}
+	}
+	return d
 }
 
 func (d deadlines) past(now time.Time) bool { return past(d.session, now) || past(d.slot, now) }
@@ -156,9 +197,35 @@ func (p *partition) inForce(e *entry, now time.Time, after *after) bool {
 // after collects what has to be done once the mutex is free again.
 type after struct {
 	wake     *waiter
+	more     []*waiter // to be woken as well
 	cancel   context.CancelCauseFunc
 	releases []fallback.Release
 	losses   []*LossError // their contexts have ended already
+
+	in    *peer.Stream // in whose read loop this happens, or nil
+	flush []*peer.Stream
+	adopt bool // holds have lost their owner
+}
+
+// send puts a frame on a stream, in the order in which it was decided; it is written by do.
+func (a *after) send(l *link, f *peer.Frame) {
+	if a.in != nil {
+		_ = a.in.Pass(l.s, f)
+		return
+	}
+	_ = l.s.Queue(f)
+	if !slices.Contains(a.flush, l.s) {
+		a.flush = append(a.flush, l.s)
+	}
+}
+
+// wakeUp is for a waiter that has its turn, or an error.
+func (a *after) wakeUp(w *waiter) {
+	if a.wake == nil {
+		a.wake = w
+	} else {
+		a.more = append(a.more, w)
+	}
 }
 
 // do does it. c's partitions must be unlocked. The user's functions come last: they may take long.
@@ -168,6 +235,15 @@ func (a *after) do(c *Coordinator) {
 	}
 	if a.wake != nil {
 		a.wake.Value.ready <- struct{}{}
+	}
+	for _, w := range a.more {
+		w.Value.ready <- struct{}{}
+	}
+	for _, s := range a.flush {
+		s.Flush()
+	}
+	if a.adopt && c.cluster != nil {
+		c.cluster.adoptNow()
 	}
 	if len(a.releases) > 0 {
 		c.releases.add(a.releases...)
@@ -190,7 +266,7 @@ func (p *partition) begin(e *entry, fence uint64, now time.Time) *turn {
 // seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
 func (p *partition) seat(e *entry, w *waiter, path Path, now time.Time, after *after) {
 	w.Value.turn, w.Value.until, w.Value.path = p.begin(e, w.Fence(), now), p.until(&e.hold), path
-	after.wake = w
+	after.wakeUp(w)
 }
 
 // ended forgets the running turn of e.
@@ -212,10 +288,11 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 	if p.closed {
 		limits.Linger = 0
 	}
+	path := p.supply(e)
 	next, what := e.q.Done(now, limits)
 	switch {
 	case next != nil:
-		p.seat(e, next, PathTurn, now, after)
+		p.seat(e, next, path, now, after)
 	case what == handoff.GiveBack:
 		p.giveBack(e, after)
 	default:
@@ -227,10 +304,25 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 	}
 }
 
+// supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
+func (p *partition) supply(e *entry) Path {
+	if !e.hold.own || p.own == nil {
+		return PathTurn
+	}
+	e.q.Supply(uint64(p.token(1)))
+	return PathOwn
+}
+
 // giveBack returns the hold that the queue has let go of, and gets another if somebody waits.
 func (p *partition) giveBack(e *entry, after *after) {
-	after.releases = append(after.releases, p.release(e.key, e.hold.row.Identity))
-	p.dropped(e)
+	h := &e.hold
+	if !h.own && (!h.remote() || !h.confirmed.IsZero() || h.frozen || h.from.down.Load()) { // there is a row, or may be
+		after.releases = append(after.releases, p.release(e.key, h.row.Identity))
+	}
+	if !h.own && p.c.cluster != nil && p.own == nil {
+		p.handBack(e, after)
+	}
+	p.dropped(e, after)
 }
 
 func (p *partition) release(key string, id fallback.Identity) fallback.Release {
@@ -238,11 +330,20 @@ func (p *partition) release(key string, id fallback.Identity) fallback.Release {
 }
 
 // dropped is called when the queue has dropped its hold.
-func (p *partition) dropped(e *entry) {
+func (p *partition) dropped(e *entry, after *after) {
+	if e.hold.remote() {
+		p.remote--
+	}
 	e.hold = hold{}
 	p.holds--
-	if e.q.Waiting() > 0 && e.acq == nil {
-		p.acquire(e).fly(0)
+	now := time.Now()
+	switch {
+	case p.own == nil:
+		p.want(e, now, after, false)
+	case e.q.Waiting() > 0:
+		p.claim(e, now, after)
+	default:
+		p.grantNext(e, now, after)
 	}
 	p.tidy(e)
 }
@@ -269,6 +370,9 @@ func (p *partition) lose(e *entry, cause LossCause, after *after) {
 func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.own != nil && (s == nil || p.own.session == s) {
+		p.freeze(time.Now(), after)
+	}
 	for _, e := range p.entries {
 		if e.q.State() != handoff.Idle && (s == nil || e.hold.session == s) {
 			p.lose(e, cause, after)
@@ -280,30 +384,49 @@ func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 func (p *partition) lapsed(now time.Time, after *after) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.holds == 0 {
-		return time.Time{}
+	if p.own != nil && !p.serves(now) {
+		p.letGo(now, after)
 	}
-	next := p.oldest.Add(p.c.opts.lease())
-	if past(next, now) {
-		p.oldest = now
+	var next time.Time
+	if p.own != nil {
+		next = p.ownedUntil()
+	}
+	if p.holds == 0 {
+		return next
+	}
+	if p.remote > 0 { // each has a deadline of its own
 		for _, e := range p.entries {
-			if p.inForce(e, now, after) && e.hold.confirmed.Before(p.oldest) {
-				p.oldest = e.hold.confirmed
+			if e.hold.remote() && p.inForce(e, now, after) {
+				next = earlier(next, p.until(&e.hold).slot)
 			}
 		}
-		next = p.oldest.Add(p.c.opts.lease())
 	}
-	return next
+	if p.oldest.IsZero() {
+		return next
+	}
+	lapse := p.oldest.Add(p.c.opts.lease())
+	if past(lapse, now) {
+		p.oldest = time.Time{}
+		for _, e := range p.entries {
+			if p.inForce(e, now, after) && !e.hold.confirmed.IsZero() {
+				p.oldest = earlier(p.oldest, e.hold.confirmed)
+			}
+		}
+		if p.oldest.IsZero() {
+			return next
+		}
+		lapse = p.oldest.Add(p.c.opts.lease())
+	}
+	return earlier(next, lapse)
 }
 
 // close refuses new locks, sends the waiters away, and gives back what lingers.
 func (p *partition) close() {
 	var a after
-	var gone []*waiter
 	p.mu.Lock()
 	p.closed = true
 	for _, e := range p.entries {
-		p.fail(e, nil, &WaitError{Key: e.key, Reason: ErrClosed}, &gone)
+		p.fail(e, nil, &WaitError{Key: e.key, Reason: ErrClosed}, &a)
 		if e.q.Relax() == handoff.GiveBack {
 			p.giveBack(e, &a)
 		}
@@ -311,31 +434,39 @@ func (p *partition) close() {
 	p.free = nil
 	p.mu.Unlock()
 	a.do(p.c)
-	wakeAll(gone)
 }
 
-// fail sends waiters away with an error: those that which chooses, all if it is nil. They have to be woken afterwards.
-func (p *partition) fail(e *entry, which func(*waiter) bool, err error, gone *[]*waiter) {
+// fail sends waiters away with an error: those that which chooses, all if it is nil.
+func (p *partition) fail(e *entry, which func(*waiter) bool, err error, a *after) {
 	e.q.Drain(which, func(w *waiter) {
 		w.Value.err = err
-		*gone = append(*gone, w)
+		a.wakeUp(w)
 	})
-	p.unwanted(e)
+	p.unwanted(e, a)
 }
 
-// unwanted ends the acquisition that nobody waits for any more.
-func (p *partition) unwanted(e *entry) {
-	if e.acq != nil && e.q.Waiting() == 0 {
+// unwanted ends the request that nobody waits for any more (rule 11).
+func (p *partition) unwanted(e *entry, a *after) {
+	if e.q.Waiting() > 0 {
+		return
+	}
+	if e.acq != nil {
 		e.acq.leave()
 		e.acq = nil
-		p.tidy(e)
 	}
-}
-
-func wakeAll(gone []*waiter) {
-	for _, w := range gone {
-		w.Value.ready <- struct{}{}
+	if l := e.forward.link; l != nil {
+		if !l.down.Load() {
+			a.send(l, p.frame(peer.Cancel, e.key, e.forward.id.Request))
+		}
+		e.forward = forward{}
 	}
+	if e.g != nil {
+		e.g.queue = slices.DeleteFunc(e.g.queue, func(c claimant) bool { return c.link == nil })
+		if len(e.g.queue) == 0 && e.g.holder == (fallback.Identity{}) {
+			e.g = nil
+		}
+	}
+	p.tidy(e)
 }
 
 // emptied returns a channel that is closed when no turn runs.
@@ -356,6 +487,9 @@ func (p *partition) emptied() <-chan struct{} {
 func (p *partition) count(s *Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.own != nil {
+		s.Owned++
+	}
 	for _, e := range p.entries {
 		s.Waiting += e.q.Waiting()
 		switch e.q.State() {

@@ -44,6 +44,14 @@ func (x *sessions) init() {
 
 func (x *sessions) current() *session { return x.now.Load() }
 
+// id returns the current session's, "" if there is none.
+func (x *sessions) id() string {
+	if s := x.current(); s != nil {
+		return s.id
+	}
+	return ""
+}
+
 func (x *sessions) set(s *session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -109,6 +117,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 			return nil, err
 		}
 		c.ns = ns
+		c.namespace.Store(&ns)
 		if x, ok := ns.(fallback.Prompter); ok {
 			c.prompt = x.Prompt()
 		}
@@ -127,7 +136,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	sent := time.Now()
-	r, err := c.ns.Open(ctx, s.id, c.opts.SessionTTL, "")
+	r, err := c.ns.Open(ctx, s.id, c.opts.SessionTTL, c.address())
 	c.called(OpOpen, 1, sent, err)
 	until := sent.Add(c.opts.lease())
 	if err == nil && (!r.Alive || past(until, time.Now())) {
@@ -141,6 +150,9 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	c.seen(r)
 	s.extend(until)
 	c.sessions.set(s)
+	if c.cluster != nil {
+		c.cluster.session(s.id)
+	}
 	c.stats.sessions.Add(1)
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.id})
@@ -206,6 +218,9 @@ func (c *Coordinator) maintain(s *session) error {
 	}
 	cancel(err)
 	a.do(c)
+	if c.cluster != nil {
+		c.cluster.session("")
+	}
 	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.id, "error", err)
 	s.stopListening()
 	if f := c.opts.Trace.Session; f != nil {
@@ -352,7 +367,7 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) erro
 		var checks []check
 		first := i * readsPerCall
 		for j := first; j < min(first+readsPerCall, len(c.parts)); j++ {
-			if k := c.parts[j].check(s); all || len(k.keys) > 0 {
+			if k := c.parts[j].check(s); all || len(k.keys) > 0 || k.own != nil {
 				checks = append(checks, k)
 			}
 		}
@@ -366,7 +381,45 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) erro
 		})
 	}
 	work.Wait()
+	c.noteSlots()
+	c.doubt()
 	return errors.Join(errs...)
+}
+
+// noteSlots finds out which ownership was confirmed longest ago.
+func (c *Coordinator) noteSlots() {
+	if c.cluster == nil {
+		return
+	}
+	c.slots.begin()
+	var oldest time.Time
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		if p.own != nil {
+			oldest = earlier(oldest, p.own.confirmed)
+		}
+		p.mu.Unlock()
+	}
+	c.slots.end(oldest)
+}
+
+// doubt asks after holders that are in the way of others for long.
+func (c *Coordinator) doubt() {
+	if c.cluster == nil {
+		return
+	}
+	now := time.Now()
+	var a after
+	for i := range c.parts {
+		p := &c.parts[i]
+		for _, id := range p.doubtful(now, &a) {
+			if _, dead := c.suspects.ask(nil, c, id.Session); dead {
+				p.bury(id.Session, &a)
+			}
+		}
+	}
+	a.do(c)
 }
 
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.

@@ -20,6 +20,7 @@ type Stats struct {
 	Locked  int    // keys that somebody in this process has locked now
 	Kept    int    // keys kept without being locked (see Handoff.Linger)
 	Waiting int    // callers that wait now
+	Owned   int    // partitions of which this node grants the keys
 }
 
 // stripes spread what every lock counts over cache lines.

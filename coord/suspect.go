@@ -28,8 +28,8 @@ const maxSuspects = 256
 
 // ask tells whether a session is known to be dead, and if not, after what time it may be. It never blocks: what is not
 // known is asked in the background, once for all keys that the session is in the way of, and not again before it
-// can have changed. If it turns out to be dead, a is poked.
-func (x *suspects) ask(a *acquisition, session string) (again time.Duration, dead bool) {
+// can have changed. If it turns out to be dead, a, which may be nil, is poked.
+func (x *suspects) ask(a *acquisition, c *Coordinator, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s, now := x.m[session], time.Now()
@@ -44,15 +44,16 @@ func (x *suspects) ask(a *acquisition, session string) (again time.Duration, dea
 		return s.again.Sub(now), false
 	case !s.asking:
 		s.asking = true
-		c := a.p.c
 		c.work.Add(1)
 		c.pool.Go(func() {
 			defer c.work.Done()
 			x.find(c, session, s)
 		})
 	}
-	s.tell = append(s.tell, a)
-	return a.p.c.opts.RenewEvery, false
+	if a != nil {
+		s.tell = append(s.tell, a)
+	}
+	return c.opts.RenewEvery, false
 }
 
 func (x *suspects) put(session string, s *suspect, now time.Time) {
@@ -85,6 +86,9 @@ func (x *suspects) find(c *Coordinator, session string, s *suspect) {
 				a.poke()
 			}
 		}
+		if s.dead && c.cluster != nil {
+			c.cluster.poke()
+		}
 		s.asking, s.tell = false, nil
 	}()
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
@@ -98,7 +102,7 @@ func (x *suspects) find(c *Coordinator, session string, s *suspect) {
 // so it cannot ask the owner for keys.
 func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	s := p.c.sessions.current()
-	_, dead := p.c.suspects.ask(a, r.Owner)
+	_, dead := p.c.suspects.ask(a, p.c, r.Owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s == nil || p.freeing {

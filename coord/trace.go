@@ -17,12 +17,14 @@ type Path uint8
 
 // Paths, the cheapest first.
 const (
-	PathTurn    Path = iota // a turn under a hold that this process had: in memory
-	PathArbiter             // the first turn under a hold that the arbiter granted for it
+	PathTurn      Path = iota // a turn under a hold that this process had from another node or the arbiter: in memory
+	PathOwn                   // by this node, which owns the partition: in memory
+	PathForwarded             // the first turn under a hold that another node granted for it
+	PathArbiter               // the first turn under a hold that the arbiter granted for it
 	pathCount
 )
 
-var paths = [...]string{"turn", "arbiter"}
+var paths = [...]string{"turn", "own", "forwarded", "arbiter"}
 
 func (p Path) String() string { return paths[p] }
 
@@ -65,16 +67,17 @@ const (
 	OpRenew
 	OpDead
 	OpCloseSession
+	OpList
 	OpListen
 	OpLock
 	OpUnlock
 	OpVerify
-	OpReclaim
+	OpReclaim   // ReclaimRow, ReclaimOwner, Adopt
 	OpOwnership // Acquire, Demote, DemoteUnserved, Revoke
 	opCount
 )
 
-var ops = [...]string{"attach", "open", "renew", "dead", "close session", "listen", "lock", "unlock", "verify", "reclaim",
+var ops = [...]string{"attach", "open", "renew", "dead", "close session", "list", "listen", "lock", "unlock", "verify", "reclaim",
 	"ownership"}
 
 func (o Op) String() string { return ops[o] }

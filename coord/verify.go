@@ -15,7 +15,8 @@ type check struct {
 	p    *partition
 	keys []string
 	rows []fallback.Row
-	busy int // the first ones have been in use since they were last verified
+	own  *ownership // a copy; nil: this node does not serve it
+	busy int        // the first ones have been in use since they were last verified
 }
 
 // check lists the holds of a session.
@@ -23,12 +24,16 @@ func (p *partition) check(s *session) check {
 	k := check{p: p}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.own != nil && p.own.session == s {
+		o := *p.own
+		k.own = &o
+	}
 	if p.holds == 0 {
 		return k
 	}
 	k.keys, k.rows = make([]string, 0, p.holds), make([]fallback.Row, 0, p.holds)
 	for key, e := range p.entries {
-		if e.q.State() == handoff.Idle || e.hold.session != s {
+		if e.q.State() == handoff.Idle || e.hold.session != s || e.hold.confirmed.IsZero() {
 			continue
 		}
 		k.keys, k.rows = append(k.keys, key), append(k.rows, e.hold.row)
@@ -44,11 +49,16 @@ func (p *partition) check(s *session) check {
 	return k
 }
 
-// claim is a row that the arbiter lost in a failover.
+// claim is something that the arbiter does not know of: a row, or without a key an ownership, that it lost in a failover;
+// or a hold that has had no row.
 type claim struct {
-	p   *partition
-	key string
-	row fallback.Row
+	p     *partition
+	key   string
+	row   fallback.Row
+	adopt bool // it has had none
+
+	session string // of an ownership
+	epoch   uint32
 }
 
 // compare confirms the holds that the arbiter knows, as of the moment when it was asked. Those that it does not know are
@@ -56,6 +66,19 @@ type claim struct {
 func (p *partition) compare(k check, s fallback.State, sent time.Time) (claims []claim) {
 	var a after
 	p.mu.Lock()
+	if k.own != nil && p.own != nil && p.own.epoch == k.own.epoch {
+		switch r := s.Record; {
+		case r.Owner == k.own.session.id && r.Epoch == k.own.epoch:
+			p.own.confirmed = sent
+			if r.Revoked {
+				defer p.revoked(r.Epoch)
+			}
+		case r.Grace > 0:
+			claims = append(claims, claim{p: p, epoch: k.own.epoch, session: k.own.session.id})
+		default:
+			p.letGo(time.Now(), &a)
+		}
+	}
 	for i, key := range k.keys {
 		e := p.holding(key, k.rows[i])
 		switch {
@@ -66,7 +89,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) (claims [
 				p.giveBack(e, &a)
 			}
 		case s.Record.Grace > 0:
-			claims = append(claims, claim{p, key, k.rows[i]})
+			claims = append(claims, claim{p: p, key: key, row: k.rows[i]})
 		default:
 			p.lose(e, Superseded, &a)
 		}
@@ -92,9 +115,12 @@ func (p *partition) holding(key string, row fallback.Row) *entry {
 func (p *partition) age() {
 	first := true
 	for _, e := range p.entries {
-		if e.q.State() != handoff.Idle && (first || e.hold.confirmed.Before(p.oldest)) {
+		if e.q.State() != handoff.Idle && !e.hold.confirmed.IsZero() && (first || e.hold.confirmed.Before(p.oldest)) {
 			p.oldest, first = e.hold.confirmed, false
 		}
+	}
+	if first {
+		p.oldest = time.Time{}
 	}
 }
 
@@ -106,7 +132,7 @@ func (c *Coordinator) reclaim(ctx context.Context, claims []claim) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	c.opts.Logger.Info("holdfast: reclaiming locks that the arbiter lost", "count", len(claims))
+	c.opts.Logger.Info("holdfast: reclaiming or adopting", "count", len(claims))
 	var work sync.WaitGroup
 	next := make(chan claim)
 	errs := make([]error, min(reclaimers, len(claims)))
@@ -131,13 +157,34 @@ func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	sent := time.Now()
-	v, err := c.ns.ReclaimRow(ctx, x.p.number, x.key, x.row)
+	var v fallback.Verdict
+	var err error
+	switch {
+	case x.key == "":
+		v, err = c.ns.ReclaimOwner(ctx, x.p.number, x.session, x.epoch)
+	case x.adopt:
+		v, err = c.ns.Adopt(ctx, x.p.number, x.key, x.row)
+	default:
+		v, err = c.ns.ReclaimRow(ctx, x.p.number, x.key, x.row)
+	}
 	c.called(OpReclaim, 1, sent, err)
 	if err != nil {
 		return err
 	}
 	var a after
 	x.p.mu.Lock()
+	if x.key == "" {
+		if x.p.own != nil && x.p.own.epoch == x.epoch {
+			if v == fallback.Granted {
+				x.p.own.confirmed = sent
+			} else {
+				x.p.letGo(time.Now(), &a)
+			}
+		}
+		x.p.mu.Unlock()
+		a.do(c)
+		return nil
+	}
 	e := x.p.holding(x.key, x.row)
 	switch {
 	case e == nil && v == fallback.Granted:

@@ -1,0 +1,306 @@
+package coord
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// Cluster makes the coordinators of a namespace share out its partitions: each grants the keys of its own from memory, to
+// its own callers and to other nodes, and the arbiter is asked only while a partition has no owner. Every field may be
+// left out. Nodes find each other through the arbiter.
+type Cluster struct {
+	// Gossip is the IP:port on which nodes tell each other who is there, by UDP and TCP. Default: the machine's private
+	// address, any free port; see [ring.Options].
+	Gossip string
+	// GossipAdvertise is what others are told. Default: the address that was bound.
+	GossipAdvertise string
+	// GossipKeys encrypt the gossip: the first one encrypts, all decrypt; 16, 24 or 32 bytes each. None: not encrypted.
+	GossipKeys [][]byte
+	// Seeds are gossip addresses of other nodes, host or host:port, for when the arbiter cannot tell. A host may be a
+	// name that resolves to many.
+	Seeds []string
+
+	// Peer is the host:port on which other nodes ask for keys, by TCP. Default: Gossip's host, any free port.
+	Peer string
+	// PeerAdvertise is what others are told. Default: the address that was bound.
+	PeerAdvertise string
+	// PeerTLS makes all streams between nodes mutual TLS; see [peer.Options].
+	PeerTLS *tls.Config
+	// PeerKey is a secret that all nodes share and prove to each other. None: whoever reaches the port is believed.
+	PeerKey []byte
+	// Keepalive is how often a node asks the owners that it holds keys of for how long they answer for them. An owner
+	// that is silent for 2.5 times as long is gone around. Default a tenth of SessionTTL.
+	Keepalive time.Duration
+
+	// Debounce (D) is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
+	// how long changes can go on. Defaults 2 s and 10 s.
+	Debounce, MaxDebounce time.Duration
+}
+
+// NodeInfo describes a node of the cluster, as gossip says.
+type NodeInfo struct {
+	Name    string // of this start of the process
+	Session string
+	Peer    string // address of its peer port
+	State   string // joining, active or leaving
+	Self    bool
+	Linked  bool // there is a stream to it
+}
+
+// cluster is what a coordinator has of it.
+type cluster struct {
+	c    *Coordinator
+	name string
+	ring *ring.Ring
+	net  *peer.Transport
+
+	ready   chan struct{} // closed when ring is set
+	links   sync.Map      // by session: *link, of the streams that are up
+	tick    chan struct{}
+	adopts  chan struct{} // capacity 1: there are holds to be adopted
+	leaving atomic.Bool
+	settled atomic.Bool // all partitions of this node's are served
+}
+
+// version is what the nodes of a cluster must agree on besides the namespace.
+func (o *Options) version() uint64 { return 1<<32 | uint64(o.Partitions) }
+
+func (o *Cluster) filled(ttl time.Duration) *Cluster {
+	if o == nil {
+		return nil
+	}
+	f := *o
+	setDefault(&f.Keepalive, ttl/10)
+	setDefault(&f.Debounce, 2*time.Second)
+	setDefault(&f.MaxDebounce, max(10*time.Second, f.Debounce))
+	return &f
+}
+
+func (o *Cluster) validate(all *Options) error {
+	if o == nil {
+		return nil
+	}
+	if o.Keepalive < 10*time.Millisecond {
+		return fmt.Errorf("coord: Cluster.Keepalive is %v, must be at least 10ms", o.Keepalive)
+	}
+	if trigger := o.Keepalive * 5 / 2; trigger+2*all.CallTimeout >= all.lease()-all.RenewEvery {
+		return fmt.Errorf("coord: 2.5 * Cluster.Keepalive %v + 2 * CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
+			"holds of an owner that is gone must be adopted in time", o.Keepalive, all.CallTimeout, all.SessionTTL, all.Margin, all.RenewEvery)
+	}
+	return nil
+}
+
+// startCluster begins to gossip and to listen. The node is Joining until it has a session.
+func (c *Coordinator) startCluster(session string) (err error) {
+	o := c.opts.Cluster
+	x := &cluster{c: c, name: rand.Text(), ready: make(chan struct{}), tick: make(chan struct{}, 1), adopts: make(chan struct{}, 1)}
+	host := "127.0.0.1"
+	if h, _, err := net.SplitHostPort(o.Gossip); err == nil && h != "" {
+		host = h
+	}
+	listen := o.Peer
+	if listen == "" {
+		listen = net.JoinHostPort(host, "0")
+	}
+	c.cluster = x // before anybody connects
+	x.net, err = peer.Start(peer.Options{
+		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Listen: listen, TLS: o.PeerTLS, Key: o.PeerKey,
+		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("coord: New: %w", err)
+	}
+	told := o.PeerAdvertise
+	if told == "" {
+		told = x.net.Addr()
+	}
+	x.ring, err = ring.Start(ring.Options{
+		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: o.Gossip, Advertise: o.GossipAdvertise,
+		Peer: told, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
+		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
+	})
+	if err != nil {
+		c.stop(ErrClosed)
+		_ = x.net.Close()
+		return fmt.Errorf("coord: New: %w", err)
+	}
+	close(x.ready)
+	if session != "" {
+		_ = x.ring.SetState(ring.Active)
+	}
+	return nil
+}
+
+// short makes a name of at most peer.MaxName bytes.
+func short(namespace string) string {
+	if len(namespace) <= peer.MaxName {
+		return namespace
+	}
+	return namespace[:peer.MaxName-17] + "#" + strconv.FormatUint(hash(namespace), 16)
+}
+
+// address is what is registered at the arbiter beside the session.
+func (c *Coordinator) address() string {
+	if c.cluster == nil {
+		return ""
+	}
+	return c.cluster.ring.Gossip()
+}
+
+// discover returns the gossip addresses that are registered at the arbiter.
+func (x *cluster) discover(ctx context.Context) ([]string, error) {
+	ns := x.c.namespace.Load()
+	if ns == nil {
+		return nil, ErrUnavailable
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	all, err := (*ns).List(ctx)
+	x.c.called(OpList, 1, start, err)
+	var addrs []string
+	for _, a := range all {
+		if a != "" {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs, err
+}
+
+// follow keeps the streams as the membership says, and the node's state as its session is, until the coordinator stops.
+func (x *cluster) follow() {
+	for {
+		v := x.ring.View()
+		peers := make(map[string]string)
+		for _, n := range v.Nodes() {
+			if n.Name != x.name && !n.Gone && !n.Incompatible && n.Peer != "" {
+				peers[n.Name] = n.Peer
+			}
+		}
+		x.net.SetPeers(peers)
+		x.poke()
+		select {
+		case <-v.Replaced():
+		case <-x.c.ctx.Done():
+			return
+		}
+	}
+}
+
+// session tells the others of this node's session, "" if it has none.
+func (x *cluster) session(id string) {
+	state := ring.Active
+	if id == "" {
+		state = ring.Joining
+	}
+	if !x.leaving.Load() {
+		_ = x.ring.SetSession(id)
+		_ = x.ring.SetState(state)
+	}
+	for l := range x.all() {
+		l.introduce(id)
+	}
+	x.poke()
+}
+
+// poke makes the balance be looked at.
+func (x *cluster) poke() {
+	select {
+	case x.tick <- struct{}{}:
+	default:
+	}
+}
+
+// end closes streams and gossip. Everything has been given away.
+func (x *cluster) end(ctx context.Context) {
+	_ = x.net.Close()
+	_ = x.ring.Leave(ctx)
+}
+
+// Owner returns the node that should own the key's partition, as the ring says, and whether that is this one. It takes
+// no lock and does not block. Without a cluster, or as long as the ring has not settled, there is none.
+func (c *Coordinator) Owner(key string) (NodeInfo, bool) {
+	if c.cluster == nil {
+		return NodeInfo{}, false
+	}
+	n, ok := c.cluster.ring.View().Owner(c.partitionOf(key).number)
+	if !ok || n.Gone {
+		return NodeInfo{}, false
+	}
+	return c.cluster.info(n), true
+}
+
+// Nodes returns the nodes of the cluster, this one among them, sorted by name; nil without a cluster.
+func (c *Coordinator) Nodes() []NodeInfo {
+	if c.cluster == nil {
+		return nil
+	}
+	var all []NodeInfo
+	for _, n := range c.cluster.ring.Members() {
+		all = append(all, c.cluster.info(&n))
+	}
+	return all
+}
+
+func (x *cluster) info(n *ring.Node) NodeInfo {
+	return NodeInfo{
+		Name: n.Name, Session: n.Session, Peer: n.Peer, State: strings.ToLower(n.State.String()),
+		Self: n.Name == x.name, Linked: x.net.Stream(n.Name) != nil,
+	}
+}
+
+// route is where a local caller has to go for the keys of a partition.
+type route struct {
+	mine bool  // this node should own it
+	link *link // to the node that should; nil with mine false: the arbiter
+}
+
+func (x *cluster) route(p uint32) route {
+	if x == nil {
+		return route{}
+	}
+	n, ok := x.ring.View().Owner(p)
+	switch {
+	case !ok || n.Gone:
+		return route{}
+	case n.Name == x.name:
+		return route{mine: !x.leaving.Load()}
+	}
+	s := x.net.Stream(n.Name)
+	if s == nil {
+		return route{}
+	}
+	l, _ := s.Data.(*link)
+	return route{link: l}
+}
+
+// linkTo returns the stream to the node that has a session, nil if there is none.
+func (x *cluster) linkTo(session string) *link {
+	if x == nil {
+		return nil
+	}
+	if l, ok := x.links.Load(session); ok {
+		return l.(*link)
+	}
+	return nil
+}
+
+func (x *cluster) all() map[*link]bool {
+	all := make(map[*link]bool)
+	x.links.Range(func(_, l any) bool {
+		all[l.(*link)] = true
+		return true
+	})
+	return all
+}

@@ -1,0 +1,211 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// quick are options of clusters in tests: real time, real sockets.
+func quick() *coord.Options {
+	o := &coord.Options{
+		SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 61,
+		Cluster: &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond},
+	}
+	if os.Getenv("HOLDFAST_LOG") != "" {
+		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	}
+	return o
+}
+
+// join starts a node.
+func join(t testing.TB, a fallback.Arbiter, o *coord.Options) *coord.Coordinator {
+	t.Helper()
+	c, err := coord.New(a, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+// settle waits until the nodes own all partitions among them.
+func settle(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		owned := 0
+		for _, c := range nodes {
+			owned += c.Stats().Owned
+		}
+		all := owned == partitions
+		for _, c := range nodes {
+			all = all && len(c.Nodes()) == len(nodes) && (len(nodes) == 1 || c.Stats().Owned < partitions)
+		}
+		if all {
+			return
+		}
+		if time.Since(begin) > 20*time.Second {
+			for _, c := range nodes {
+				t.Logf("%d owned, %+v", c.Stats().Owned, c.Nodes())
+			}
+			t.Fatalf("%d of %d partitions are owned", owned, partitions)
+		}
+	}
+}
+
+func TestOneNodeOwnsAllAndAsksNobody(t *testing.T) {
+	c := join(t, fallback.NewMemory(), quick())
+	settle(t, 61, c)
+	before := c.Stats().Calls[coord.OpLock]
+	var last uint64
+	for range 100 {
+		l := lock(t, c, "k")
+		if l.Fence() <= last {
+			t.Fatalf("token %d after %d (I2)", l.Fence(), last)
+		}
+		last = l.Fence()
+		unlock(t, l)
+	}
+	s := c.Stats()
+	if s.Calls[coord.OpLock] != before || s.Granted[coord.PathOwn] < 100 {
+		t.Errorf("%+v %+v", s.Calls, s.Granted)
+	}
+}
+
+func TestNodesExcludeEachOther(t *testing.T) {
+	a := fallback.NewMemory()
+	var nodes []*coord.Coordinator
+	for range 3 {
+		nodes = append(nodes, join(t, a, quick()))
+	}
+	settle(t, 61, nodes...)
+	const keys, workers, rounds = 8, 8, 200
+	var in [keys]atomic.Int32
+	var last [keys]atomic.Uint64
+	var work sync.WaitGroup
+	for i, c := range nodes {
+		for w := range workers {
+			work.Go(func() {
+				for r := range rounds {
+					k := (i + w + r) % keys
+					l, err := c.Lock(t.Context(), fmt.Sprint("key", k))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if in[k].Add(1) != 1 {
+						t.Errorf("two holders (I1)")
+					}
+					if old := last[k].Swap(l.Fence()); old >= l.Fence() {
+						t.Errorf("token %d after %d (I2)", l.Fence(), old)
+					}
+					in[k].Add(-1)
+					if err := l.Unlock(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+	var sum [4]uint64
+	for _, c := range nodes {
+		s := c.Stats()
+		for i, p := range []coord.Path{coord.PathOwn, coord.PathTurn, coord.PathForwarded, coord.PathArbiter} {
+			sum[i] += s.Granted[p]
+		}
+	}
+	t.Logf("own %d, delegated %d, forwarded %d, arbiter %d", sum[0], sum[1], sum[2], sum[3])
+	if sum[3] > 0 || sum[0] == 0 || sum[2] == 0 {
+		t.Errorf("paths %v", sum)
+	}
+}
+
+// A node comes, and a node leaves, while all of them work: no lock fails, none is lost, nobody waits for long.
+func TestNodesComeAndGo(t *testing.T) {
+	a := fallback.NewMemory()
+	var mu sync.Mutex
+	var in [8]atomic.Int32
+	var last [8]atomic.Uint64
+	var total atomic.Int64
+	var work sync.WaitGroup
+	run := func(c *coord.Coordinator) {
+		for w := range 4 {
+			work.Go(func() {
+				for r := 0; ; r++ {
+					k := (w + r) % 8
+					begin := time.Now()
+					l, err := c.Lock(t.Context(), fmt.Sprint("key", k))
+					if errors.Is(err, coord.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Errorf("after %v: %v", time.Since(begin), err)
+						return
+					}
+					if d := time.Since(begin); d > 2*time.Second {
+						t.Errorf("waited %v", d)
+					}
+					if in[k].Add(1) != 1 {
+						t.Error("two holders (I1)")
+					}
+					mu.Lock()
+					if old := last[k].Swap(l.Fence()); old >= l.Fence() {
+						t.Errorf("token %d after %d (I2)", l.Fence(), old)
+					}
+					mu.Unlock()
+					if r%50 == 0 {
+						time.Sleep(time.Millisecond)
+					}
+					in[k].Add(-1)
+					if err := l.Unlock(); err != nil {
+						t.Error(err)
+					}
+					total.Add(1)
+				}
+			})
+		}
+	}
+	start := func() *coord.Coordinator {
+		c, err := coord.New(a, quick())
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(c)
+		return c
+	}
+	nodes := []*coord.Coordinator{start(), start()}
+	settle(t, 61, nodes...)
+	for range 3 {
+		nodes = append(nodes, start())
+		settle(t, 61, nodes...)
+		leaver := nodes[0]
+		nodes = nodes[1:]
+		if err := leaver.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		settle(t, 61, nodes...)
+	}
+	for _, c := range nodes {
+		if err := c.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	work.Wait()
+	t.Logf("%d locks", total.Load())
+}

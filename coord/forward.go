@@ -1,0 +1,266 @@
+package coord
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// forward is a request at a key's owner, for all of this node's waiters. Its zero value is none.
+type forward struct {
+	link *link
+	id   fallback.Identity
+	try  bool
+}
+
+// want gets a hold for the waiters of an entry that has none: by the owner if there is one, and else from the arbiter.
+// direct leaves out the owner, because it has just said that it is none.
+func (p *partition) want(e *entry, now time.Time, a *after, direct bool) {
+	if e.q.State() != handoff.Idle || e.q.Waiting() == 0 || e.acq != nil || e.forward.link != nil {
+		return
+	}
+	if p.serves(now) {
+		p.claim(e, now, a)
+		return
+	}
+	if !direct {
+		r := p.c.cluster.route(p.number)
+		if r.link != nil && p.forward(e, r.link, a) {
+			return
+		}
+		if r.mine && p.take() {
+			return // wantAll follows
+		}
+	}
+	p.acquire(e).fly(0)
+}
+
+// wantAll is want for every entry: who owns the partition has changed.
+func (p *partition) wantAll(now time.Time, a *after, direct bool) {
+	for _, e := range p.entries {
+		p.want(e, now, a, direct)
+	}
+}
+
+// forward sends the request to the owner.
+func (p *partition) forward(e *entry, l *link, a *after) bool {
+	s := p.c.sessions.current()
+	if s == nil || l.down.Load() {
+		return false
+	}
+	e.forward = forward{l, fallback.Identity{Session: s.id, Request: p.c.requests.Add(1)}, !e.q.Any(waits)}
+	f := peer.Frame{Kind: peer.Request, Partition: p.number, Request: e.forward.id.Request, Key: []byte(e.key)}
+	if e.forward.try {
+		f.Flags = flagTry
+	}
+	a.send(l, &f)
+	return true
+}
+
+// requestOf returns the entry whose request f is about, nil if it is over.
+func (p *partition) requestOf(l *link, f *peer.Frame) *entry {
+	e := p.entries[string(f.Key)]
+	if e == nil || e.forward.link != l || e.forward.id.Request != f.Request {
+		return nil
+	}
+	return e
+}
+
+// granted: the owner gives a key.
+func (p *partition) granted(l *link, f *peer.Frame, a *after) {
+	now := time.Now()
+	deadline, pongs := l.until(f.Ping, f.Left)
+	s := p.c.sessions.current()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.requestOf(l, f)
+	if e == nil || s == nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
+		if h := p.entries[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Request == f.Request {
+			return // it came twice
+		}
+		a.send(l, p.frame(peer.Release, string(f.Key), f.Request)) // nobody waits for it any more (rule 11)
+		return
+	}
+	h := hold{
+		session: s, row: fallback.Row{Identity: e.forward.id, Token: fallback.Token(f.Token)},
+		from: l, announced: deadline, pongs: pongs,
+	}
+	e.forward = forward{}
+	var w *waiter
+	if !p.until(&h).past(now) {
+		w = e.q.Take(f.Token, uint64(f.Count), f.Flags == flagContended, now)
+	}
+	if w == nil {
+		a.send(l, p.frame(peer.Release, e.key, f.Request))
+		p.want(e, now, a, true)
+		p.tidy(e)
+		return
+	}
+	e.hold = h
+	p.holds++
+	p.remote++
+	p.seat(e, w, PathForwarded, now, a)
+}
+
+// recalled: the owner wants a key back, or knows whether this node has it at all.
+func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entries[string(f.Key)]
+	switch {
+	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Request == f.Request && !e.hold.own:
+		if e.q.Recall(time.Now()) == handoff.GiveBack {
+			p.giveBack(e, a)
+		}
+	case e != nil && (e.forward.id.Request == f.Request && e.forward.link != nil || e.acq != nil && e.acq.id.Request == f.Request):
+		// about to be had
+	case f.Kind == peer.Ask:
+		d := p.frame(peer.Deny, string(f.Key), f.Request)
+		d.Session = f.Session
+		a.send(l, d)
+		if len(f.Session) > 0 {
+			a.releases = append(a.releases, p.release(string(f.Key), fallback.Identity{Session: string(f.Session), Request: f.Request}))
+		}
+	}
+}
+
+// denied: the key is not free for those who only try; or a node has not got what it was believed to hold.
+func (p *partition) denied(l *link, f *peer.Frame, a *after) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.Flags == flagBusy {
+		if e := p.requestOf(l, f); e != nil {
+			e.forward = forward{}
+			p.fail(e, tries, &WaitError{Key: e.key, Reason: ErrLocked}, a)
+			p.want(e, now, a, false)
+			p.tidy(e)
+		}
+		return
+	}
+	e := p.entries[string(f.Key)]
+	if e != nil && e.g != nil && e.g.holder == (fallback.Identity{Session: string(f.Session), Request: f.Request}) {
+		e.g.holder, e.g.link = fallback.Identity{}, nil
+		p.grantNext(e, now, a)
+	}
+}
+
+// moved: the node that was asked does not own the partition; the arbiter knows who does (rule 14). Or this node should.
+func (p *partition) moved(l *link, f *peer.Frame, a *after) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.Flags == flagYours {
+		if p.own == nil && p.c.cluster.route(p.number).mine {
+			p.avoid = time.Time{}
+			p.take()
+		}
+		return
+	}
+	if e := p.requestOf(l, f); e != nil {
+		e.forward = forward{}
+		p.want(e, now, a, true)
+	}
+}
+
+// frozen: what the owner has announced for an epoch is not extended any more (rule 5).
+func (p *partition) frozen(l *link, f *peer.Frame) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.entries {
+		if e.q.State() != handoff.Idle && e.hold.from == l && e.hold.row.Token.Epoch() == f.Epoch {
+			e.hold.freeze()
+		}
+	}
+}
+
+// freeze fixes the deadline of a hold that its owner will not answer for any longer.
+func (h *hold) freeze() {
+	if h.from != nil && !h.frozen {
+		h.announced = h.from.announced(h.announced, h.pongs)
+		h.frozen = true
+	}
+}
+
+// answered is until when the owner of a hold without a row answers for it.
+func (h *hold) answered() time.Time {
+	if h.from == nil || h.frozen {
+		return h.announced
+	}
+	return h.from.announced(h.announced, h.pongs)
+}
+
+// adoptNow makes holds be adopted whose owner is gone.
+func (x *cluster) adoptNow() {
+	select {
+	case x.adopts <- struct{}{}:
+	default:
+	}
+}
+
+// keepAdopting gets rows for holds whose owners do not answer for them any longer, until the coordinator stops.
+func (x *cluster) keepAdopting() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-x.adopts:
+		case <-timer.C:
+		case <-x.c.ctx.Done():
+			return
+		}
+		var claims []claim
+		for i := range x.c.parts {
+			claims = append(claims, x.c.parts[i].orphans()...)
+		}
+		if len(claims) == 0 {
+			continue
+		}
+		if err := x.c.reclaim(x.c.ctx, claims); err != nil {
+			timer.Reset(jitter(x.c.opts.RetryEvery))
+		}
+	}
+}
+
+// orphans lists the holds that need a row.
+func (p *partition) orphans() (claims []claim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.remote == 0 || p.demoting {
+		return nil
+	}
+	for key, e := range p.entries {
+		h := &e.hold
+		if e.q.State() != handoff.Idle && !h.own && h.confirmed.IsZero() && (h.frozen || h.from != nil && h.from.down.Load()) {
+			h.freeze()
+			claims = append(claims, claim{p: p, key: key, row: h.row, adopt: true})
+		}
+	}
+	return claims
+}
+
+// handBack tells the owner that a hold is given back. Whoever does not hear it asks (rule 13).
+func (p *partition) handBack(e *entry, a *after) {
+	l := e.hold.from
+	if l != nil && l.down.Load() {
+		l = p.c.cluster.linkNode(l.s.Node())
+	}
+	if l == nil { // a row: whoever owns the partition now has read it
+		l = p.c.cluster.route(p.number).link
+	}
+	if l != nil {
+		a.send(l, p.frame(peer.Release, e.key, e.hold.row.Request))
+	}
+}
+
+// linkNode returns the stream to a node, nil if there is none.
+func (x *cluster) linkNode(name string) *link {
+	s := x.net.Stream(name)
+	if s == nil {
+		return nil
+	}
+	l, _ := s.Data.(*link)
+	return l
+}

@@ -1,0 +1,286 @@
+package coord
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// delegated is how many tokens an owner gives to another node with a key.
+const delegated = 1024
+
+// grants is what the owner of a partition knows of a key that not only its own callers want.
+type grants struct {
+	holder   fallback.Identity // another node's hold; zero: this node's own, or nobody's (see entry.q)
+	token    fallback.Token
+	link     *link  // the holder's stream, nil if there is none
+	node     string // whom this node granted it to
+	imported bool   // not granted by this node in this epoch: it ends by release, doubt or death only (rule 12)
+	recalled time.Time
+	queue    []claimant // who waits: in order of arrival, each node once
+}
+
+// claimant is a node that waits for a key. The zero claimant is this node.
+type claimant struct {
+	id   fallback.Identity
+	link *link
+}
+
+// token returns the next token of the partition that this node owns, and reserves the n that begin with it.
+func (p *partition) token(n uint32) fallback.Token {
+	first := p.own.seq + 1
+	p.own.seq += n
+	return fallback.MakeToken(p.own.epoch, first)
+}
+
+// claim wants a key of this node's partition for its own callers.
+func (p *partition) claim(e *entry, now time.Time, a *after) {
+	if e.g != nil {
+		if !slices.ContainsFunc(e.g.queue, func(c claimant) bool { return c.link == nil }) {
+			e.g.queue = append(e.g.queue, claimant{})
+		}
+		p.recall(e, now, a)
+	}
+	p.grantNext(e, now, a)
+}
+
+// free tells whether nobody has the key.
+func (e *entry) free() bool {
+	return e.q.State() == handoff.Idle && (e.g == nil || e.g.holder == fallback.Identity{})
+}
+
+// grantNext gives a key that nobody has to whoever has waited longest.
+func (p *partition) grantNext(e *entry, now time.Time, a *after) {
+	if !e.free() {
+		return
+	}
+	for e.g != nil && len(e.g.queue) > 0 {
+		c := e.g.queue[0]
+		e.g.queue = slices.Delete(e.g.queue, 0, 1)
+		if c.link == nil && p.grantSelf(e, now, a) || c.link != nil && p.grant(e, c, now, a) {
+			return
+		}
+	}
+	if p.grantSelf(e, now, a) {
+		return
+	}
+	e.g = nil
+	p.tidy(e)
+}
+
+// grantSelf gives the turn to the first of this node's own waiters, if there is one.
+func (p *partition) grantSelf(e *entry, now time.Time, a *after) bool {
+	if e.q.Waiting() == 0 {
+		return false
+	}
+	w := e.q.Take(uint64(p.token(1)), 1, e.g != nil && len(e.g.queue) > 0, now)
+	e.hold = hold{session: p.own.session, own: true}
+	p.holds++
+	p.seat(e, w, PathOwn, now, a)
+	return true
+}
+
+// grant gives the key to another node.
+func (p *partition) grant(e *entry, c claimant, now time.Time, a *after) bool {
+	if c.link.down.Load() {
+		return false
+	}
+	ping, left := c.link.offer(p.ownedUntil())
+	if left == 0 {
+		return false
+	}
+	g := e.g
+	g.holder, g.link, g.node, g.imported, g.recalled = c.id, c.link, c.link.s.Node(), false, time.Time{}
+	g.token = p.token(delegated)
+	f := peer.Frame{
+		Kind: peer.Grant, Request: c.id.Request, Partition: p.number, Epoch: p.own.epoch,
+		Token: uint64(g.token), Count: delegated, Ping: ping, Left: left, Key: []byte(e.key),
+	}
+	if len(g.queue) > 0 || e.q.Waiting() > 0 {
+		f.Flags, g.recalled = flagContended, now
+	}
+	a.send(c.link, &f)
+	return true
+}
+
+// recall asks the holder of a key back, because somebody else waits.
+func (p *partition) recall(e *entry, now time.Time, a *after) {
+	g := e.g
+	switch {
+	case e.q.State() != handoff.Idle:
+		if e.q.Recall(now) == handoff.GiveBack {
+			p.dropped(e, a)
+		}
+	case g.holder != fallback.Identity{} && g.recalled.IsZero():
+		g.recalled = now
+		if g.link != nil {
+			a.send(g.link, p.frame(peer.Recall, e.key, g.holder.Request))
+		}
+	}
+}
+
+func (p *partition) frame(kind peer.Kind, key string, request uint64) *peer.Frame {
+	return &peer.Frame{Kind: kind, Partition: p.number, Request: request, Key: []byte(key)}
+}
+
+// requested: another node wants a key.
+func (p *partition) requested(l *link, f *peer.Frame, a *after) {
+	id := fallback.Identity{Session: l.who(), Request: f.Request}
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.serves(now) && p.own.seq < lastSeq:
+		p.request(claimant{id, l}, string(f.Key), f.Flags == flagTry, now, a)
+	case !p.closed && p.c.cluster.route(p.number).mine && p.take():
+		p.parked = append(p.parked, parked{claimant{id, l}, string(f.Key), f.Flags == flagTry})
+	default:
+		a.send(l, p.frame(peer.Moved, string(f.Key), f.Request))
+	}
+}
+
+// parked is a request that waits until this node has the partition.
+type parked struct {
+	claimant
+	key string
+	try bool
+}
+
+func (p *partition) request(c claimant, key string, try bool, now time.Time, a *after) {
+	e := p.entry(key)
+	if e.q.State() != handoff.Idle && !p.inForce(e, now, a) {
+		e = p.entry(key)
+	}
+	if try && e.q.State() == handoff.Lingering {
+		e.q.Relax()
+		p.dropped(e, a)
+		e = p.entry(key)
+	}
+	if try && (!e.free() || e.q.Waiting() > 0) {
+		f := p.frame(peer.Deny, key, c.id.Request)
+		f.Flags = flagBusy
+		a.send(c.link, f)
+		if e.q.State() == handoff.Idle {
+			p.recall(e, now, a)
+		}
+		return
+	}
+	if e.g == nil {
+		e.g = &grants{}
+	}
+	e.g.queue = append(e.g.queue, c)
+	p.recall(e, now, a)
+	if p.entries[key] == e {
+		p.grantNext(e, now, a)
+	}
+}
+
+// released: another node gives a hold back, or gives up its wait.
+func (p *partition) released(l *link, f *peer.Frame, a *after) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id.Request == f.Request })
+	e := p.entries[string(f.Key)]
+	if e == nil || e.g == nil {
+		return
+	}
+	g := e.g
+	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id.Request == f.Request })
+	if g.holder.Request == f.Request && (g.link == l || g.holder.Session == l.who()) {
+		g.holder, g.link = fallback.Identity{}, nil
+	}
+	p.grantNext(e, now, a)
+}
+
+// cut: a stream has ended. What was granted over it stays granted; who waited over it asks again.
+func (p *partition) cut(l *link) {
+	var a after
+	now := time.Now()
+	p.mu.Lock()
+	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l })
+	for _, e := range p.entries {
+		if e.g != nil {
+			e.g.queue = slices.DeleteFunc(e.g.queue, func(c claimant) bool { return c.link == l })
+			if e.g.link == l {
+				e.g.link = nil
+			}
+			p.grantNext(e, now, &a)
+		}
+		if e.forward.link == l {
+			e.forward = forward{}
+			p.want(e, now, &a, true)
+		}
+	}
+	p.mu.Unlock()
+	a.do(p.c)
+}
+
+// stated: the other node has said what it holds. What this node granted to it and it does not know of is free (rule 12).
+func (p *partition) stated(l *link, a *after) {
+	now, session := time.Now(), l.who()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.own == nil {
+		return
+	}
+	for _, e := range p.entries {
+		g := e.g
+		if g == nil || g.imported || g.node != l.s.Node() || g.holder == (fallback.Identity{}) {
+			continue
+		}
+		if g.link != l || g.holder.Session != session { // what a session had that has ended is over, too
+			g.holder, g.link = fallback.Identity{}, nil
+			p.grantNext(e, now, a)
+		}
+	}
+}
+
+// doubtful asks the holders that have been in somebody's way for long whether they are there (rule 13), and takes keys from
+// the dead.
+func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Identity) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.own == nil {
+		return nil
+	}
+	for _, e := range p.entries {
+		g := e.g
+		if g == nil || g.holder == (fallback.Identity{}) || g.recalled.IsZero() || now.Sub(g.recalled) < p.c.opts.RenewEvery {
+			continue
+		}
+		if g.link == nil {
+			g.link = p.c.cluster.linkTo(g.holder.Session)
+		}
+		if g.link == nil {
+			suspects = append(suspects, g.holder)
+			continue
+		}
+		f := p.frame(peer.Ask, e.key, g.holder.Request)
+		f.Session = []byte(g.holder.Session)
+		a.send(g.link, f)
+	}
+	return suspects
+}
+
+// bury frees the keys of a session that is dead.
+func (p *partition) bury(session string, a *after) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.own == nil {
+		return
+	}
+	for key, e := range p.entries {
+		if e.g != nil && e.g.holder.Session == session {
+			if e.g.imported {
+				a.releases = append(a.releases, p.release(key, e.g.holder))
+			}
+			e.g.holder, e.g.link = fallback.Identity{}, nil
+			p.grantNext(e, now, a)
+		}
+	}
+}

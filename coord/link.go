@@ -1,0 +1,263 @@
+package coord
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// Flags of frames.
+const (
+	flagTry       = 1 // Request: refuse it if the key is not free
+	flagContended = 1 // Grant: somebody else waits
+	flagBusy      = 1 // Deny: the key is not free; without: I have not got that hold
+	flagBegin     = 1 // Resume: the statement begins, and says which session speaks
+	flagEnd       = 2 // Resume: the statement ends
+	flagYours     = 1 // Moved: the partition has no owner now, and should be yours
+)
+
+// link is a stream to another node: as a holder of keys that the other one owns, and as an owner of keys that it holds.
+type link struct {
+	x    *cluster
+	s    *peer.Stream
+	down atomic.Bool
+
+	mu       sync.Mutex // protects what follows
+	session  string     // the other node's
+	pings    uint32     // that were sent
+	sent     [16]time.Time
+	announce time.Time // until when the other node answers for what it has granted
+	pongs    uint64    // answers, of which the last is announce
+	heard    uint32    // the other's last ping
+	heardAt  time.Time // when it came
+	ring     uint64    // fingerprint of the other's placement
+}
+
+// Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule 12).
+func (x *cluster) Up(s *peer.Stream) {
+	select {
+	case <-x.ready:
+	case <-x.c.ctx.Done():
+	}
+	l := &link{x: x, s: s, heardAt: time.Now()}
+	l.sent[0] = time.Now()
+	s.Data = l
+	id := ""
+	if session := x.c.sessions.current(); session != nil {
+		id = session.id
+	}
+	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(id)})
+	for i := range x.c.parts {
+		x.c.parts[i].state(l)
+	}
+	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
+	s.Flush()
+}
+
+// introduce tells the other node of a new session. What belonged to the old one is over.
+func (l *link) introduce(session string) {
+	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(session)})
+	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
+	l.s.Flush()
+}
+
+// state puts the holds that were granted by the node at the other end on the stream.
+func (p *partition) state(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.remote == 0 {
+		return
+	}
+	for key, e := range p.entries {
+		if e.q.State() == handoff.Idle || e.hold.from == nil || e.hold.from.s.Node() != l.s.Node() {
+			continue
+		}
+		_ = l.s.Queue(&peer.Frame{
+			Kind: peer.Resume, Partition: p.number, Request: e.hold.row.Request, Session: []byte(e.hold.row.Session),
+			Token: uint64(e.hold.row.Token), Key: []byte(key),
+		})
+	}
+}
+
+// Down implements [peer.Handler].
+func (x *cluster) Down(s *peer.Stream, err error) {
+	l := s.Data.(*link)
+	l.down.Store(true)
+	l.mu.Lock()
+	session := l.session
+	l.mu.Unlock()
+	x.links.CompareAndDelete(session, l)
+	for i := range x.c.parts {
+		x.c.parts[i].cut(l)
+	}
+	x.adoptNow()
+	x.poke()
+}
+
+// Frame implements [peer.Handler].
+func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
+	l := s.Data.(*link)
+	if x.c.ctx.Err() != nil {
+		return
+	}
+	switch f.Kind {
+	case peer.Ping:
+		l.pinged(f)
+		return
+	case peer.Pong:
+		l.ponged(f)
+		return
+	}
+	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > MaxKey {
+		s.Close(peer.ErrProtocol)
+		return
+	}
+	p := &x.c.parts[f.Partition]
+	a := after{in: s}
+	switch f.Kind {
+	case peer.Request:
+		p.requested(l, f, &a)
+	case peer.Grant:
+		p.granted(l, f, &a)
+	case peer.Recall, peer.Ask:
+		p.recalled(l, f, &a)
+	case peer.Release, peer.Cancel:
+		p.released(l, f, &a)
+	case peer.Deny:
+		p.denied(l, f, &a)
+	case peer.Moved:
+		p.moved(l, f, &a)
+	case peer.Frozen:
+		p.frozen(l, f)
+		x.adoptNow()
+	case peer.Resume:
+		x.resumed(l, p, f, &a)
+	}
+	a.do(x.c)
+}
+
+// pinged answers for how long what this node has granted is good.
+func (l *link) pinged(f *peer.Frame) {
+	now := time.Now()
+	l.mu.Lock()
+	l.heard, l.heardAt, l.ring = f.Ping, now, f.Token
+	l.mu.Unlock()
+	left := l.x.c.answersUntil(now).Sub(now)
+	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
+}
+
+// millis rounds down: what is announced must not be longer than it is.
+func millis(d time.Duration) uint32 { return uint32(max(0, min(d, time.Hour)).Milliseconds()) }
+
+func (l *link) ponged(f *peer.Frame) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ring = f.Token
+	if at, ok := l.when(f.Ping); ok {
+		l.announce = at.Add(time.Duration(f.Left) * time.Millisecond)
+		l.pongs++
+	}
+}
+
+// when returns when a ping was sent; false for one of long ago.
+func (l *link) when(ping uint32) (time.Time, bool) {
+	if ping > l.pings || l.pings-ping >= uint32(len(l.sent)) {
+		return time.Time{}, false
+	}
+	return l.sent[ping%uint32(len(l.sent))], true
+}
+
+// until turns what an owner says, counted from a ping, into a deadline.
+func (l *link) until(ping, left uint32) (deadline time.Time, pongs uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.when(ping)
+	if !ok {
+		return time.Time{}, l.pongs
+	}
+	return at.Add(time.Duration(left) * time.Millisecond), l.pongs
+}
+
+// announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
+func (l *link) announced(first time.Time, pongs uint64) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pongs > pongs && l.announce.After(first) {
+		return l.announce
+	}
+	return first
+}
+
+// offer is the part of a grant that says for how long it is good.
+func (l *link) offer(deadline time.Time) (ping, left uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard, millis(deadline.Sub(l.heardAt))
+}
+
+func (l *link) agrees(fingerprint uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ring == fingerprint
+}
+
+func (l *link) who() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session
+}
+
+// keepPinging asks all other nodes, every Keepalive, until the coordinator stops.
+func (x *cluster) keepPinging() {
+	t := time.NewTicker(x.c.opts.Cluster.Keepalive)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-x.c.ctx.Done():
+			return
+		}
+		ring := x.ring.View().Fingerprint()
+		for l := range x.all() {
+			l.mu.Lock()
+			l.pings++
+			n := l.pings
+			l.sent[n%uint32(len(l.sent))] = time.Now()
+			l.mu.Unlock()
+			_ = l.s.Send(&peer.Frame{Kind: peer.Ping, Ping: n, Token: ring})
+		}
+	}
+}
+
+// resumed hears what the other node holds.
+func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
+	switch {
+	case f.Flags == flagBegin:
+		l.mu.Lock()
+		old := l.session
+		l.session = string(f.Session)
+		l.mu.Unlock()
+		if old != "" && old != string(f.Session) {
+			x.links.CompareAndDelete(old, l)
+		}
+		if len(f.Session) > 0 {
+			x.links.Store(string(f.Session), l)
+		}
+	case f.Flags == flagEnd:
+		for i := range x.c.parts {
+			x.c.parts[i].stated(l, a)
+		}
+		x.poke()
+	default:
+		id := fallback.Identity{Session: string(f.Session), Request: f.Request}
+		p.mu.Lock()
+		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id {
+			e.g.link = l
+		}
+		p.mu.Unlock()
+	}
+}

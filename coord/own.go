@@ -1,0 +1,529 @@
+package coord
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// lastSeq is when an epoch's tokens are about to run out: the partition is demoted and taken again.
+const lastSeq = 1<<32 - 1<<20
+
+// ownership is a partition that this node serves: from the answer to Acquire until it begins to demote it (I4).
+type ownership struct {
+	session   *session
+	epoch     uint32
+	seq       uint32    // of the last token given out
+	confirmed time.Time // when the last call was sent whose answer confirmed it
+}
+
+// serves tells whether this node may grant the partition's keys now (rule 1).
+func (p *partition) serves(now time.Time) bool {
+	o := p.own
+	return o != nil && !past(o.session.deadline(), now) && !past(o.confirmed.Add(p.c.opts.lease()), now)
+}
+
+// ownedUntil is until when the ownership is good.
+func (p *partition) ownedUntil() time.Time {
+	d := p.own.confirmed.Add(p.c.opts.lease())
+	if s := p.own.session.deadline(); s.Before(d) {
+		return s
+	}
+	return d
+}
+
+// slots is when the ownership was confirmed that was confirmed longest ago.
+type slots struct {
+	mu     sync.Mutex // protects what follows
+	oldest time.Time
+	since  time.Time // the same, of those that began since begin
+}
+
+// add is called for an ownership that begins.
+func (x *slots) add(confirmed time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.oldest, x.since = earlier(x.oldest, confirmed), earlier(x.since, confirmed)
+}
+
+func (x *slots) begin() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.since = time.Time{}
+}
+
+// end is called with the oldest of all that were looked at since begin.
+func (x *slots) end(oldest time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.oldest = oldest
+	if !x.since.IsZero() {
+		x.oldest = earlier(oldest, x.since)
+	}
+}
+
+// answersUntil is until when everything is good that this node serves: what it announces to others.
+func (c *Coordinator) answersUntil(now time.Time) time.Time {
+	s := c.sessions.current()
+	if s == nil {
+		return now
+	}
+	d := s.deadline()
+	c.slots.mu.Lock()
+	defer c.slots.mu.Unlock()
+	if slot := c.slots.oldest.Add(c.opts.lease()); !c.slots.oldest.IsZero() && slot.Before(d) {
+		return slot
+	}
+	return d
+}
+
+// take begins to acquire the partition, unless it has just been tried in vain. It reports whether the answer is to be
+// waited for. p.mu is held.
+func (p *partition) take() bool {
+	switch {
+	case p.taking:
+		return true
+	case p.closed || p.leaving || time.Now().Before(p.avoid) || p.c.sessions.current() == nil:
+		return false
+	}
+	p.taking = true
+	p.c.work.Add(1)
+	p.c.pool.Go(func() {
+		defer p.c.work.Done()
+		p.acquireOwnership()
+	})
+	return true
+}
+
+// acquireOwnership takes the partition if nobody alive owns it, and then serves or sends away those that wait for it.
+func (p *partition) acquireOwnership() {
+	c := p.c
+	s := c.sessions.current()
+	var owner string
+	if s != nil {
+		owner = p.tryAcquire(s)
+	}
+	var a after
+	now := time.Now()
+	p.mu.Lock()
+	p.taking = false
+	waiting := p.parked
+	p.parked = nil
+	if p.own == nil {
+		p.avoid = now.Add(c.opts.RetryEvery)
+	}
+	for _, x := range waiting {
+		switch {
+		case x.link.down.Load():
+		case p.serves(now):
+			p.request(x.claimant, x.key, x.try, now, &a)
+		default:
+			f := p.frame(peer.Moved, x.key, x.id.Request)
+			f.Session = []byte(owner)
+			a.send(x.link, f)
+		}
+	}
+	p.wantAll(now, &a, p.own == nil)
+	p.mu.Unlock()
+	a.do(c)
+}
+
+// tryAcquire makes the calls. If the partition is somebody else's, it returns whose.
+func (p *partition) tryAcquire(s *session) (owner string) {
+	c := p.c
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	r, err := c.ns.Load(ctx, p.number)
+	c.called(OpVerify, 1, start, err)
+	if err != nil || r.Grace > 0 {
+		return ""
+	}
+	expect := fallback.Expect{Epoch: r.Epoch, Owner: r.Owner}
+	switch {
+	case r.Owner == s.id:
+		p.unserved(s, r.Epoch)
+		return ""
+	case r.Owner != "":
+		if _, expect.OwnerDead = c.suspects.ask(nil, c, r.Owner); !expect.OwnerDead {
+			p.annoy(r)
+			return r.Owner
+		}
+	}
+	// An answer that is lost is asked for again: Acquire knows its own retry.
+	for {
+		sent := time.Now()
+		call, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+		got, err := c.ns.Acquire(call, p.number, s.id, expect)
+		cancel()
+		c.called(OpOwnership, 1, sent, err)
+		switch {
+		case err == nil && got.Verdict == fallback.Granted:
+			p.serve(s, got, sent)
+			return ""
+		case err == nil:
+			return got.Record.Owner
+		case past(s.deadline(), time.Now()) || c.ctx.Err() != nil:
+			return ""
+		}
+		select {
+		case <-time.After(jitter(c.opts.RetryEvery)):
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+// unserved demotes a record that names this session though it does not serve it (rule 6), once everything announced at
+// that epoch has passed.
+func (p *partition) unserved(s *session, epoch uint32) {
+	p.mu.Lock()
+	wait := p.own != nil || p.demoting || !past(p.quiet, time.Now())
+	p.mu.Unlock()
+	if wait {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	_, err := p.c.ns.DemoteUnserved(ctx, p.number, s.id, epoch)
+	p.c.called(OpOwnership, 1, start, err)
+}
+
+// annoy asks the owner of a partition that should be this node's to demote it, if there is no other way: it is not in
+// this node's ring, or there is no stream to it, and that for a while.
+func (p *partition) annoy(r fallback.Record) {
+	x := p.c.cluster
+	if x.linkTo(r.Owner) != nil || !x.ring.View().Stable() {
+		p.mu.Lock()
+		p.annoyed = time.Time{}
+		p.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	p.mu.Lock()
+	first := p.annoyed.IsZero()
+	if first {
+		p.annoyed = now
+	}
+	due := now.Sub(p.annoyed) > p.c.opts.RenewEvery
+	p.mu.Unlock()
+	if first || !due || r.Revoked {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	err := p.c.ns.Revoke(ctx, p.number, r.Epoch, p.c.sessions.id())
+	p.c.called(OpOwnership, 1, start, err)
+}
+
+// serve begins to grant the partition's keys, if the answer came in time. What the arbiter knows of is held already.
+func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) {
+	var a after
+	now := time.Now()
+	defer func() { a.do(p.c) }()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
+	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving {
+		p.quiet = now // nothing was ever announced
+		return
+	}
+	p.own, p.annoyed = o, time.Time{}
+	p.c.slots.add(sent)
+	for key, row := range got.Rows {
+		e := p.entry(key)
+		if e.q.State() != handoff.Idle && e.hold.row.Identity == row.Identity || e.acq != nil && e.acq.id == row.Identity {
+			continue // this node's own, or about to be
+		}
+		if row.Session == s.id {
+			a.releases = append(a.releases, p.release(key, row.Identity)) // an orphan
+			p.tidy(e)
+			continue
+		}
+		e.g = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.c.cluster.linkTo(row.Session)}
+	}
+}
+
+// demote gives the partition back: to be acquired by whoever should own it. Holds in force stay in force (rule 5). It
+// blocks until the arbiter has answered, or the ownership has lapsed.
+func (p *partition) demote(avoid time.Duration) {
+	c := p.c
+	var a after
+	now := time.Now()
+	p.mu.Lock()
+	o := p.own
+	if o == nil || p.demoting {
+		p.mu.Unlock()
+		return
+	}
+	holds := p.freeze(now, &a)
+	p.demoting = true
+	p.avoid = now.Add(avoid)
+	p.mu.Unlock()
+	a.do(c)
+	a = after{}
+
+	answered := false
+	var sent time.Time
+	for !answered && !past(o.session.deadline(), time.Now()) {
+		sent = time.Now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.opts.CallTimeout)
+		d, err := c.ns.Demote(ctx, p.number, o.session.id, o.epoch, holds)
+		cancel()
+		c.called(OpOwnership, 1, sent, err)
+		if err == nil {
+			answered = d.Verdict == fallback.Granted
+			break
+		}
+		time.Sleep(jitter(c.opts.RetryEvery / 4))
+	}
+	now = time.Now()
+	p.mu.Lock()
+	p.demoting = false
+	if answered {
+		for key, row := range holds {
+			e := p.holding(key, row)
+			switch {
+			case e != nil && !past(sent.Add(c.opts.lease()), now):
+				e.hold.confirmed = sent
+				p.oldest = earlier(p.oldest, sent)
+			case e == nil && row.Session == o.session.id: // given back before it had the row
+				a.releases = append(a.releases, p.release(key, row.Identity))
+			}
+		}
+	}
+	p.wantAll(now, &a, true)
+	p.mu.Unlock()
+	a.do(c)
+	c.cluster.adoptNow()
+	c.cluster.yours(p.number)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
+// of this node's own callers go on like those of others, until the deadline of now if they do not get a row.
+func (p *partition) freeze(now time.Time, a *after) map[string]fallback.Row {
+	o, until := p.own, p.ownedUntil()
+	p.own = nil
+	p.quiet = until
+	holds := make(map[string]fallback.Row)
+	told := make(map[*link]bool)
+	for key, e := range p.entries {
+		if e.q.State() == handoff.Lingering && e.hold.own {
+			e.q.Relax()
+			p.holds--
+			e.hold = hold{}
+		}
+		if e.q.State() != handoff.Idle {
+			if e.hold.own {
+				e.hold.own, e.hold.announced, e.hold.frozen = false, until, true
+				e.hold.row = fallback.Row{
+					Identity: fallback.Identity{Session: o.session.id, Request: p.c.requests.Add(1)}, Token: fallback.Token(e.turn.fence),
+				}
+				p.remote++
+			}
+			holds[key] = e.hold.row
+		}
+		g := e.g
+		e.g = nil
+		if g == nil {
+			p.tidy(e)
+			continue
+		}
+		if g.holder != (fallback.Identity{}) {
+			holds[key] = fallback.Row{Identity: g.holder, Token: g.token}
+			if g.link != nil && !told[g.link] {
+				told[g.link] = true
+				a.send(g.link, &peer.Frame{Kind: peer.Frozen, Partition: p.number, Epoch: o.epoch})
+			}
+		}
+		for _, c := range g.queue {
+			if c.link != nil {
+				a.send(c.link, p.frame(peer.Moved, key, c.id.Request))
+			}
+		}
+		p.tidy(e)
+	}
+	return holds
+}
+
+// letGo ends an ownership that has lapsed or was lost. Its holds are adopted, or lost.
+func (p *partition) letGo(now time.Time, a *after) {
+	if p.own == nil {
+		return
+	}
+	p.freeze(now, a)
+	p.avoid = now.Add(p.c.opts.RetryEvery)
+	p.wantAll(now, a, true)
+	a.adopt = true
+}
+
+// yours tells the node that should own a partition that nobody does now.
+func (x *cluster) yours(p uint32) {
+	if l := x.route(p).link; l != nil {
+		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: flagYours, Partition: p})
+	}
+}
+
+// balancers is how many partitions are taken or given back at the same time.
+const balancers = 16
+
+// balance brings what this node owns to what it should own, whenever something has changed, until the coordinator stops.
+func (x *cluster) balance() {
+	c := x.c
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-x.tick:
+		case <-c.ctx.Done():
+			return
+		}
+		next := c.opts.RenewEvery
+		if x.balanceOnce() {
+			next = c.opts.RetryEvery / 2
+		}
+		timer.Reset(next)
+	}
+}
+
+// balanceOnce reports whether there is something left to do.
+func (x *cluster) balanceOnce() (left bool) {
+	c, v := x.c, x.ring.View()
+	if x.leaving.Load() || c.sessions.current() == nil {
+		return false
+	}
+	var take, give []*partition
+	now := time.Now()
+	for i := range c.parts {
+		p := &c.parts[i]
+		n, ok := v.Owner(p.number)
+		mine := ok && n.Name == x.name
+		p.mu.Lock()
+		switch {
+		case mine && p.own == nil && !p.taking && !p.demoting:
+			left = true
+			if now.After(p.avoid) {
+				take = append(take, p)
+			}
+		case p.own != nil && p.own.seq >= lastSeq:
+			give = append(give, p)
+		case ok && !mine && p.own != nil && v.Stable() && x.agreed(n, v):
+			give = append(give, p)
+		case ok && !mine && p.own != nil:
+			left = true
+		}
+		p.mu.Unlock()
+	}
+	x.each(give, func(p *partition) { p.demote(0) })
+	x.each(x.takeable(take), func(p *partition) {
+		p.mu.Lock()
+		begun := !p.taking && !p.closed && !p.leaving && p.own == nil
+		if begun {
+			p.taking = true
+		}
+		p.mu.Unlock()
+		if begun {
+			p.acquireOwnership()
+		}
+	})
+	x.settled.Store(!left)
+	return left
+}
+
+// agreed tells whether a node has the same placement as this one (rule 4).
+func (x *cluster) agreed(n *ring.Node, v *ring.View) bool {
+	s := x.net.Stream(n.Name)
+	if s == nil {
+		return false
+	}
+	l, ok := s.Data.(*link)
+	return ok && l.agrees(v.Fingerprint())
+}
+
+// takeable leaves out partitions that somebody owns who is not known to be dead: one read for many tells.
+func (x *cluster) takeable(list []*partition) []*partition {
+	c := x.c
+	var good []*partition
+	for chunk := range slices.Chunk(list, readsPerCall) {
+		reads := make([]fallback.Read, len(chunk))
+		for i, p := range chunk {
+			reads[i].Partition = p.number
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+		start := time.Now()
+		var failed error
+		bad := 0
+		for i, s := range c.ns.Verify(ctx, reads) {
+			p := chunk[i]
+			switch {
+			case s.Err != nil:
+				failed = s.Err
+				bad++
+			case s.Record.Grace > 0:
+			case s.Record.Owner == "" || s.Record.Owner == c.sessions.id():
+				good = append(good, p)
+			default:
+				if _, dead := c.suspects.ask(nil, c, s.Record.Owner); dead {
+					good = append(good, p)
+				} else {
+					p.annoy(s.Record)
+				}
+			}
+		}
+		cancel()
+		c.calledMany(OpVerify, len(reads), bad, start, failed)
+	}
+	return good
+}
+
+func (x *cluster) each(list []*partition, f func(*partition)) {
+	if len(list) == 0 {
+		return
+	}
+	var work sync.WaitGroup
+	next := make(chan *partition)
+	for range min(balancers, len(list)) {
+		work.Go(func() {
+			for p := range next {
+				f(p)
+			}
+		})
+	}
+	for _, p := range list {
+		next <- p
+	}
+	close(next)
+	work.Wait()
+}
+
+// leave gives all partitions back, before the coordinator ends.
+func (x *cluster) leave() {
+	x.leaving.Store(true)
+	_ = x.ring.SetState(ring.Leaving)
+	var mine []*partition
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		p.leaving = true
+		if p.own != nil {
+			mine = append(mine, p)
+		}
+		p.mu.Unlock()
+	}
+	x.each(mine, func(p *partition) { p.demote(0) })
+}
