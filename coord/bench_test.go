@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -163,4 +164,50 @@ func BenchmarkKeysMutex(b *testing.B) {
 			k.Unlock() //nolint:staticcheck // the pair is what is measured
 		}
 	})
+}
+
+// A key of a partition that this node owns, which nobody else wants: routing, clock check and fence included.
+func BenchmarkOwn(b *testing.B) {
+	c := join(b, fallback.NewMemory(), quick())
+	settle(b, 61, c)
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		l, err := c.Lock(ctx, "order-4711")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Unlock(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOwnHandOver(b *testing.B) {
+	c := join(b, fallback.NewMemory(), quick())
+	settle(b, 61, c)
+	ctx := b.Context()
+	contend(b, func() {
+		l, err := c.Lock(ctx, "key")
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		if err := l.Unlock(); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+func BenchmarkClock(b *testing.B) {
+	for b.Loop() {
+		_ = time.Now()
+	}
+}
+
+func BenchmarkClockSince(b *testing.B) {
+	base := time.Now()
+	for b.Loop() {
+		_ = time.Since(base)
+	}
 }

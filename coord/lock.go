@@ -51,10 +51,23 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		return Lock{}, ended(ctx)
 	}
 	p := c.partitionOf(key)
+	p.mu.Lock()
+	if t, fence := p.lockOwn(key); t != nil {
+		p.mu.Unlock()
+		l := Lock{t, fence, key, ctx}
+		if c.opts.Trace.Granted != nil {
+			c.granted(p, l, PathOwn, 0)
+		}
+		return l, nil
+	}
+	return c.enter(ctx, p, key, try)
+}
+
+// enter is lock but for the usual case of an owner. p.mu is held.
+func (c *Coordinator) enter(ctx context.Context, p *partition, key string, try bool) (Lock, error) {
 	var start time.Time
-	for {
+	for ; ; p.mu.Lock() {
 		var a after
-		p.mu.Lock()
 		now := time.Now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
 		if start.IsZero() {
 			start = now
@@ -70,7 +83,7 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		if e.q.State() == handoff.Lingering {
 			path := p.supply(e)
 			if fence, ok := e.q.Enter(); ok {
-				l := Lock{p.begin(e, fence, now), fence, key, ctx}
+				l := Lock{p.begin(e, fence, path, now), fence, key, ctx}
 				p.mu.Unlock()
 				c.granted(p, l, path, now.Sub(start))
 				return l, nil
@@ -80,7 +93,7 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 			if token := uint64(p.token(1)); e.q.Begin(token) {
 				e.hold = hold{session: p.own.session, own: true}
 				p.holds++
-				l := Lock{p.begin(e, token, now), token, key, ctx}
+				l := Lock{p.begin(e, token, PathOwn, now), token, key, ctx}
 				p.mu.Unlock()
 				a.do(c)
 				c.granted(p, l, PathOwn, now.Sub(start))
@@ -216,10 +229,8 @@ func ended(ctx context.Context) error {
 }
 
 func (c *Coordinator) granted(p *partition, l Lock, path Path, waited time.Duration) {
-	x := &c.stats.stripes[p.number%stripes]
-	x.granted[path].Add(1)
 	if waited > 0 {
-		x.waits.record(waited)
+		c.stats.stripes[p.number%stripes].waits.record(waited)
 	}
 	if f := c.opts.Trace.Granted; f != nil {
 		returned := false
@@ -296,14 +307,23 @@ func (l Lock) Unlock() error {
 	if l.t == nil {
 		return ErrUnlocked
 	}
+	t, p := l.t, l.t.e.p
+	trace := p.c.opts.Trace.Released
+	if trace == nil {
+		p.mu.Lock()
+		short := p.unlockOwn(t, l.fence)
+		p.mu.Unlock()
+		if short {
+			return nil
+		}
+	}
 	held, err := l.unlock()
 	if err != nil {
 		return err
 	}
-	p := l.t.e.p
 	p.c.stats.stripes[p.number%stripes].holds.record(held)
-	if f := p.c.opts.Trace.Released; f != nil {
-		f(ReleaseInfo{Key: l.key, Fence: l.fence, Held: held})
+	if trace != nil {
+		trace(ReleaseInfo{Key: l.key, Fence: l.fence, Held: held})
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ type partition struct {
 	closed  bool
 	empty   chan struct{} // closed when no turn runs any more; made by emptied
 	turns   int           // that run
-	freeing bool          // makeShared is at work
+	grants  [pathCount]uint64
+	freeing bool // makeShared is at work
 
 	// Of a cluster.
 	own      *ownership // nil: this node does not serve the partition
@@ -58,7 +59,7 @@ type entry struct {
 	forward forward // the request at the owner of the partition, in acq's place
 	g       *grants // what the owner of the partition knows of others; nil if this is not the owner or there is nothing
 
-	linger   time.Time // when lingering ends
+	linger   time.Time // since when it lingers, or a little longer
 	used     bool      // a turn has begun since the hold was last verified
 	listed   bool      // in the coordinator's list of lingering entries
 	recycled bool      // in p.free
@@ -257,7 +258,8 @@ func (a *after) do(c *Coordinator) {
 }
 
 // begin gives the turn that the queue has begun to whoever gets the Lock for it.
-func (p *partition) begin(e *entry, fence uint64, now time.Time) *turn {
+func (p *partition) begin(e *entry, fence uint64, path Path, now time.Time) *turn {
+	p.grants[path]++
 	e.turn.fence, e.turn.began, e.used = fence, now, true
 	p.turns++
 	return e.turn
@@ -265,7 +267,7 @@ func (p *partition) begin(e *entry, fence uint64, now time.Time) *turn {
 
 // seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
 func (p *partition) seat(e *entry, w *waiter, path Path, now time.Time, after *after) {
-	w.Value.turn, w.Value.until, w.Value.path = p.begin(e, w.Fence(), now), p.until(&e.hold), path
+	w.Value.turn, w.Value.until, w.Value.path = p.begin(e, w.Fence(), path, now), p.until(&e.hold), path
 	after.wakeUp(w)
 }
 
@@ -296,7 +298,7 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 	case what == handoff.GiveBack:
 		p.giveBack(e, after)
 	default:
-		e.linger = now.Add(limits.Linger)
+		e.linger = now
 		if !e.listed {
 			e.listed = true
 			p.c.lingers.add(e)
@@ -489,6 +491,9 @@ func (p *partition) count(s *Stats) {
 	defer p.mu.Unlock()
 	if p.own != nil {
 		s.Owned++
+	}
+	for path, n := range p.grants {
+		s.Granted[Path(path)] += n
 	}
 	for _, e := range p.entries {
 		s.Waiting += e.q.Waiting()

@@ -27,10 +27,9 @@ type Stats struct {
 const stripes = 16
 
 type stripe struct {
-	granted [pathCount]atomic.Uint64
-	waits   recorder
-	holds   recorder
-	_       [64]byte
+	waits recorder
+	holds recorder
+	_     [64]byte
 }
 
 type counters struct {
@@ -52,9 +51,6 @@ func (c *Coordinator) Stats() Stats {
 	}
 	for i := range c.stats.stripes {
 		x := &c.stats.stripes[i]
-		for p := range x.granted {
-			s.Granted[Path(p)] += x.granted[p].Load()
-		}
 		x.waits.addTo(&s.Waits)
 		x.holds.addTo(&s.Holds)
 	}

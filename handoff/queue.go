@@ -184,6 +184,26 @@ func (q *Queue[T]) Begin(token uint64) bool {
 // grantor is at hand, and gives each turn its token. Call it before Enter and Done.
 func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
 
+// Rest ends the running turn if nobody waits and the hold was not recalled: what Done does then, if there is to be
+// lingering. It reports whether it did.
+func (q *Queue[T]) Rest() bool {
+	if q.state != Turn || q.waiting > 0 || !q.recalled.IsZero() {
+		return false
+	}
+	q.state = Lingering
+	return true
+}
+
+// Again takes a lingering hold's next turn with a token of the caller's: Supply and Enter in one.
+func (q *Queue[T]) Again(token uint64) bool {
+	if q.state != Lingering {
+		return false
+	}
+	q.state, q.token, q.left = Turn, token+1, 0
+	q.turns++
+	return true
+}
+
 // Done ends the running turn. It returns the waiter that has the next turn, or nil and what to do with the hold: if it
 // stays, the queue is Lingering now.
 func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {

@@ -313,3 +313,30 @@ func TestAHoldWhoseGrantorIsAtHandTakesTokensOneByOne(t *testing.T) {
 		t.Error("before those who wait")
 	}
 }
+
+func TestRestAndAgain(t *testing.T) {
+	q := new(Queue[int])
+	if q.Rest() || q.Again(1) {
+		t.Error("without a hold")
+	}
+	q.Begin(7)
+	if q.Again(8) || !q.Rest() || q.State() != Lingering || q.Rest() {
+		t.Errorf("state %v", q.State())
+	}
+	if !q.Again(9) || q.State() != Turn {
+		t.Errorf("state %v", q.State())
+	}
+	w := &Waiter[int]{}
+	q.Join(w)
+	if q.Rest() {
+		t.Error("somebody waits")
+	}
+	q.Leave(w)
+	q.Recall(t0)
+	if q.Rest() {
+		t.Error("it was recalled")
+	}
+	if _, what := q.Done(t0, Limits{Linger: time.Second}); what != GiveBack {
+		t.Error("there was no token left")
+	}
+}

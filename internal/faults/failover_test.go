@@ -86,6 +86,12 @@ const (
 // newFailover starts a process for each list of tasks, and waits until all of them work. args are the primary's.
 func newFailover(t *testing.T, to successor, crew [][]task, args ...string) *failover {
 	t.Helper()
+	return newFailoverOf(t, job{TTL: 2 * time.Second, Grace: 2500 * time.Millisecond}, to, crew, args...)
+}
+
+// newFailoverOf is newFailover for workers that have base in common.
+func newFailoverOf(t *testing.T, base job, to successor, crew [][]task, args ...string) *failover {
+	t.Helper()
 	f := &failover{primary: redistest.Start(t, append(args, "--repl-diskless-sync-delay", "0")...)}
 	f.proxy = redistest.StartProxy(t, f.primary.Addr)
 	if to != itself {
@@ -95,7 +101,8 @@ func newFailover(t *testing.T, to successor, crew [][]task, args ...string) *fai
 		f.follows = true
 		follow(t, f.next, f.primary)
 	}
-	f.scene = newScene(t, job{Redis: f.proxy.Addr, TTL: 2 * time.Second, Grace: 2500 * time.Millisecond})
+	base.Redis = f.proxy.Addr
+	f.scene = newScene(t, base)
 	for i, tasks := range crew {
 		f.start(fmt.Sprintf("w%d", i+1), tasks...)
 		for _, task := range tasks {

@@ -19,12 +19,13 @@ import (
 
 // statement is what a worker tells the judge, one line of JSON, and waits for the answer to.
 type statement struct {
-	Verb  verb
-	Key   string
-	Token uint64
-	At    time.Time // lost: when the worker learned of it
-	Told  bool      // lost: the cause of the lock's context Is ErrLost, and so is Unlock's error
-	Text  string    // lost: that cause; broken: what happened
+	Verb   verb
+	Key    string
+	Token  uint64
+	Waited time.Duration // enter: how long Lock took
+	At     time.Time     // lost: when the worker learned of it
+	Told   bool          // lost: the cause of the lock's context Is ErrLost, and so is Unlock's error
+	Text   string        // lost: that cause; broken: what happened
 }
 
 type verb string
@@ -35,6 +36,7 @@ const (
 	write  verb = "write"  // confirms: after the last answer the lock was in force
 	leave  verb = "leave"  // confirms, and is followed by Unlock
 	nilled verb = "nilled" // confirms: Unlock returned nil
+	here   verb = "here"   // of no lock: the session of the process, in Text
 	late   verb = "late"   // a write after the lock was lost
 	lost   verb = "lost"   // the lock was lost, and Unlock was called
 	broken verb = "broken" // something that must not happen, happened in the worker
@@ -48,6 +50,7 @@ type visit struct {
 	Worker, Key string
 	Token       fallback.Token
 	Entered     time.Time
+	Waited      time.Duration
 	entered     int
 	last        int       // the latest moment of which it is known that the lock was in force; 0: none
 	LastAt      time.Time // as last
@@ -76,6 +79,7 @@ type judge struct {
 	mu       sync.Mutex // protects what follows
 	conns    map[net.Conn]bool
 	moment   int
+	sessions map[string]string // names of workers by session
 	highest  map[string]*visit // by key: with the highest token so far
 	visits   []*visit
 	broken   []string // what the workers found
@@ -91,7 +95,7 @@ func newJudge(t *testing.T) *judge {
 		t.Fatal(err)
 	}
 	j := &judge{addr: l.Addr().String(), listener: l, conns: make(map[net.Conn]bool),
-		highest: make(map[string]*visit), watchers: make(map[int]func(visit))}
+		highest: make(map[string]*visit), sessions: make(map[string]string), watchers: make(map[int]func(visit))}
 	j.work.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -159,6 +163,10 @@ func (w *witness) hear(s statement, now time.Time) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.moment++
+	if s.Verb == here {
+		j.sessions[s.Text] = w.name
+		return accepted
+	}
 	if s.Verb == broken || s.Verb != enter && (w.v == nil || w.v.Key != s.Key || uint64(w.v.Token) != s.Token) {
 		j.broken = append(j.broken, fmt.Sprintf("%s: %s %s %v %s", w.name, s.Verb, s.Key, fallback.Token(s.Token), s.Text))
 		return "noted"
@@ -169,7 +177,8 @@ func (w *witness) hear(s statement, now time.Time) string {
 	}
 	switch s.Verb {
 	case enter:
-		w.v = &visit{Worker: w.name, Key: s.Key, Token: fallback.Token(s.Token), Entered: now, entered: j.moment}
+		w.v = &visit{Worker: w.name, Key: s.Key, Token: fallback.Token(s.Token), Entered: now, entered: j.moment,
+			Waited: s.Waited}
 		j.visits = append(j.visits, w.v)
 		if high := j.highest[s.Key]; high == nil || high.Token < w.v.Token {
 			j.highest[s.Key] = w.v

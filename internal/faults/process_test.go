@@ -21,7 +21,7 @@ import (
 type process struct {
 	name  string
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 	out   bytes.Buffer // to be read when the process has ended
 	log   bytes.Buffer // likewise
 	ended chan struct{}
@@ -87,6 +87,14 @@ func (s *scene) start(name string, tasks ...task) *process {
 	}()
 	s.workers, s.names = append(s.workers, p), append(s.names, name)
 	return p
+}
+
+// give gives a worker another task.
+func (s *scene) give(p *process, t task) {
+	s.t.Helper()
+	if err := json.NewEncoder(p.stdin).Encode(t); err != nil {
+		s.t.Fatalf("%s: %v", p.name, err)
+	}
 }
 
 // signal sends a signal to a worker, and returns when that was.

@@ -31,6 +31,10 @@ type job struct {
 	TTL      time.Duration // T
 	Grace    time.Duration // Q
 	Tasks    []task
+
+	Cluster bool   // the workers share out the partitions
+	Peer    string // see coord.Cluster; empty: the default
+	Told    string // PeerAdvertise; likewise
 }
 
 // task is what one goroutine of a worker does until the worker has to end: lock one of the keys, work with it, unlock.
@@ -109,9 +113,17 @@ func workAs(text string) error {
 	defer client.Close()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		stop()
+	orders := make(chan task)
+	go func() { // until standard input ends; nobody waits for it if something else ends the process
+		defer stop()
+		defer close(orders)
+		for in := json.NewDecoder(os.Stdin); ; {
+			var t task
+			if in.Decode(&t) != nil {
+				return
+			}
+			orders <- t
+		}
 	}()
 	c, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold}), &coord.Options{
 		Namespace:   namespace,
@@ -121,6 +133,7 @@ func workAs(text string) error {
 		Margin:      j.margin(),
 		Grace:       j.Grace,
 		CallTimeout: j.TTL / 5, // a slow machine is not a fault
+		Cluster:     j.cluster(),
 		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -129,15 +142,59 @@ func workAs(text string) error {
 	go mine.watch(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
 	w := &worker{job: j, c: c, held: make(map[coord.Lock]grasp)}
 	var tasks sync.WaitGroup
-	errs := make([]error, len(j.Tasks))
-	for i, t := range j.Tasks {
-		tasks.Go(func() { errs[i] = w.do(ctx, t) })
+	var mu sync.Mutex // protects errs
+	var errs []error
+	begin := func(f func() error) {
+		tasks.Go(func() {
+			err := f()
+			mu.Lock()
+			errs = append(errs, err)
+			mu.Unlock()
+		})
+	}
+	for _, t := range j.Tasks {
+		begin(func() error { return w.do(ctx, t) })
+	}
+	if j.Cluster {
+		begin(func() error { return w.introduce(ctx) })
+	}
+	for t := range orders {
+		begin(func() error { return w.do(ctx, t) })
 	}
 	tasks.Wait()
 	closing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	errs = append(errs, c.Close(closing), w.report(os.Stdout))
 	return errors.Join(errs...)
+}
+
+// cluster are the options of a worker that is a node of a cluster.
+func (j job) cluster() *coord.Cluster {
+	if !j.Cluster {
+		return nil
+	}
+	return &coord.Cluster{Gossip: "127.0.0.1:0", Peer: j.Peer, PeerAdvertise: j.Told, Keepalive: 200 * time.Millisecond,
+		Debounce: 300 * time.Millisecond}
+}
+
+// introduce tells the judge of the session that the process has, and of the next ones: what the records name as owners.
+func (w *worker) introduce(ctx context.Context) error {
+	c, err := net.Dial("tcp", w.job.Judge)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	r := &resource{conn: c, answers: bufio.NewReader(c)}
+	if _, err := fmt.Fprintln(c, w.job.Name); err != nil {
+		return err
+	}
+	for last := ""; ctx.Err() == nil && r.err == nil; sleep(ctx, 20*time.Millisecond) {
+		if s := w.c.Stats().Session; s != last {
+			last = s
+			r.say(statement{Verb: here, Text: s})
+		}
+	}
+	return r.err
 }
 
 func (w *worker) report(to io.Writer) error {
@@ -169,10 +226,11 @@ func (w *worker) do(ctx context.Context, t task) error {
 	}
 	for ctx.Err() == nil {
 		key := t.Keys[rand.IntN(len(t.Keys))]
+		begun := time.Now()
 		l, err := w.lock(ctx, key, t.Patience)
 		switch {
 		case err == nil:
-			w.visit(ctx, r, l, t)
+			w.visit(ctx, r, l, t, time.Since(begun))
 		case ctx.Err() == nil && !gaveUp(err, t.Patience):
 			r.say(statement{Verb: broken, Key: key, Text: "Lock: " + err.Error()})
 		}
@@ -202,13 +260,13 @@ func gaveUp(err error, patience span) bool {
 const step = 20 * time.Millisecond
 
 // visit holds the lock for a while, and says so.
-func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task) {
+func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task, waited time.Duration) {
 	inForce := l.Context()
 	if text := w.grasp(l, inForce); text != "" {
 		r.tell(broken, l, text)
 	}
 	defer w.let(l)
-	ok := r.tell(enter, l, "")
+	ok := r.say(statement{Verb: enter, Key: l.Key(), Token: l.Fence(), Waited: waited})
 	for end := time.Now().Add(t.Hold.pick()); ok && time.Now().Before(end) && ctx.Err() == nil && inForce.Err() == nil; {
 		pause := time.Until(end)
 		if !t.Quiet {
