@@ -154,6 +154,9 @@ func (p *partition) tidy(e *entry) {
 type deadlines struct{ session, slot time.Time }
 
 func (p *partition) until(h *hold) deadlines {
+	if h.own && p.own != nil && !p.own.until.IsZero() {
+		return deadlines{p.own.until, p.own.until} // at least
+	}
 	d := deadlines{session: h.session.deadline()}
 	switch {
 	case h.own && p.own != nil:
@@ -183,6 +186,9 @@ func past(deadline, now time.Time) bool {
 func (p *partition) inForce(e *entry, now time.Time, after *after) bool {
 	if e.q.State() == handoff.Idle {
 		return false
+	}
+	if e.hold.own && p.own != nil && p.own.good(p, now) {
+		return true
 	}
 	if !p.until(&e.hold).past(now) {
 		return true
