@@ -23,7 +23,7 @@ const coldRatio = 1.3
 
 // measureCold compares Lock with a bare SET, call by call in one process.
 func measureCold(ctx context.Context, b *bench) (_ result, err error) {
-	w, pinned, undo, err := b.startPinned(ctx)
+	w, pinned, undo, err := b.startPinned(ctx, "cold")
 	if err != nil {
 		return result{}, err
 	}
@@ -35,10 +35,10 @@ func measureCold(ctx context.Context, b *bench) (_ result, err error) {
 	return a.Cold.result(pinned), nil
 }
 
-// startPinned starts the worker for cold on a core of its own, if wanted and possible, and says what it pinned.
-func (b *bench) startPinned(ctx context.Context) (w *worker, pinned string, undo func() error, err error) {
+// startPinned starts a worker on a core of its own, if wanted and possible, and says what it pinned.
+func (b *bench) startPinned(ctx context.Context, subject string) (w *worker, pinned string, undo func() error, err error) {
 	start := func() error {
-		w, err = b.start(ctx, "cold", order{Process: 1})
+		w, err = b.start(ctx, subject, order{Process: 1})
 		return err
 	}
 	undo = func() error { return nil }

@@ -40,7 +40,7 @@ type hotTotal struct {
 
 // measureHot lets all processes run all variants, each for a round, in an order that changes.
 func measureHot(ctx context.Context, b *bench) (result, error) {
-	return measureVariants(ctx, b, func(v variant) bool { return !v.hidden })
+	return measureVariants(ctx, b, func(v variant) bool { return v.measuredIn("hot") })
 }
 
 func measureVariants(ctx context.Context, b *bench, choose func(variant) bool) (_ result, err error) {

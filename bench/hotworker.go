@@ -3,19 +3,26 @@ package main
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// hotTask tells a worker to contend for a key. Without Duration it only opens the variant.
+// hotTask tells a worker to contend for a key, or for many. Without Duration it only opens the variant.
 type hotTask struct {
 	Variant    string        `json:"variant"`
 	Key        string        `json:"key"`
 	Goroutines int           `json:"goroutines"`
 	Begin      time.Time     `json:"begin"` // the same for all workers
 	Duration   time.Duration `json:"duration"`
+
+	// For shared and zipf.
+	Store    string `json:"store"`    // address: the critical section is a read and a write there; empty: it is empty
+	Keys     int    `json:"keys"`     // more than 1: so many, by zipf(1.1); Key is what they begin with
+	Postgres string `json:"postgres"` // how to connect
 }
 
 // hotResult is what one process did in one round.
@@ -25,6 +32,12 @@ type hotResult struct {
 	Failed   int64     `json:"failed"`
 	Failure  string    `json:"failure"`
 	Waits    histogram `json:"waits"`
+
+	Trips int64         `json:"trips"`
+	CPU   time.Duration `json:"cpu"`
+	// Of a cluster, at the end.
+	Owned int `json:"owned"`
+	Nodes int `json:"nodes"`
 }
 
 // settle is the time after a round in which what it left behind is given back. What is sent then counts as the round's.
@@ -35,6 +48,8 @@ type hotWorker struct {
 	referees []referee
 	unmap    func() error
 	open     map[string]*openVariant
+	stores   map[string]*store
+	closers  []func() error
 }
 
 type openVariant struct {
@@ -43,17 +58,19 @@ type openVariant struct {
 	count   *counter
 	close   func() error
 	referee *referee
+	number  int // its place in the list
 }
 
 // get opens a variant, with a client of its own, when it is first asked for.
-func (h *hotWorker) get(o order, name string, goroutines int) (*openVariant, error) {
+func (h *hotWorker) get(o order, t hotTask) (*openVariant, error) {
+	name := t.Variant
 	if h.open == nil {
 		h.open = make(map[string]*openVariant)
 	}
 	if v := h.open[name]; v != nil {
 		return v, nil
 	}
-	if h.referees == nil {
+	if h.referees == nil && o.Referees != "" {
 		var err error
 		if h.referees, h.unmap, err = openReferees(o.Referees, len(variants)); err != nil {
 			return nil, err
@@ -63,23 +80,33 @@ func (h *hotWorker) get(o order, name string, goroutines int) (*openVariant, err
 	if err != nil {
 		return nil, err
 	}
-	client, count := newClient(o.Redis, goroutines)
-	l, err := v.open(client, o.Namespace)
+	client, count := newClient(o.Redis, t.Goroutines)
+	l, err := v.open(environment{client, o.Namespace, t.Postgres, t.Goroutines})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	h.open[name] = &openVariant{l, v, count, func() error {
+	open := &openVariant{locker: l, variant: v, count: count, number: i, close: func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
 		return errors.Join(l.close(ctx), client.Close())
-	}, &h.referees[i]}
-	return h.open[name], nil
+	}}
+	if h.referees != nil {
+		open.referee = &h.referees[i]
+	}
+	h.open[name] = open
+	return open, nil
 }
 
 func (h *hotWorker) close() error {
 	var errs []error
 	for _, v := range h.open {
 		errs = append(errs, v.close())
+	}
+	for _, s := range h.stores {
+		s.close()
+	}
+	for _, f := range h.closers {
+		errs = append(errs, f())
 	}
 	if h.unmap != nil {
 		errs = append(errs, h.unmap())
@@ -89,11 +116,21 @@ func (h *hotWorker) close() error {
 
 // run contends from t.Begin on.
 func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, error) {
-	v, err := h.get(o, t.Variant, t.Goroutines)
-	if err != nil || t.Duration == 0 {
-		return &hotResult{}, err
+	v, err := h.get(o, t)
+	if err != nil {
+		return nil, err
 	}
-	before := v.count.commands.Load()
+	if t.Duration == 0 {
+		all := new(hotResult)
+		all.Owned, all.Nodes = v.membership()
+		return all, nil
+	}
+	before, trips, cpu := v.count.commands.Load(), v.count.trips.Load(), selfCPU()
+	db := h.store(t.Store)
+	keys := []string{t.Key}
+	for i := 1; i < t.Keys; i++ {
+		keys = append(keys, t.Key+"-"+strconv.Itoa(i))
+	}
 	time.Sleep(time.Until(t.Begin))
 	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
 	defer cancel()
@@ -101,11 +138,14 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 	var wg sync.WaitGroup
 	for i := range parts {
 		who := uint64(o.Process*10_000 + i)
-		wg.Go(func() { v.contend(round, t.Key, who, &parts[i]) })
+		wg.Go(func() { v.contend(round, keys, db, who, &parts[i]) })
 	}
 	wg.Wait()
+	<-round.Done() // without goroutines it is to be idle
+	all := hotResult{CPU: selfCPU() - cpu}
 	time.Sleep(settle)
-	all := hotResult{Commands: v.count.commands.Load() - before}
+	all.Commands, all.Trips = v.count.commands.Load()-before, v.count.trips.Load()-trips
+	all.Owned, all.Nodes = v.membership()
 	for _, p := range parts {
 		all.Sections += p.Sections
 		all.Failed += p.Failed
@@ -117,18 +157,59 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 	return &all, nil
 }
 
+// store returns the pool of connections to a store, nil if there is none.
+func (h *hotWorker) store(addr string) *store {
+	if addr == "" {
+		return nil
+	}
+	if h.stores == nil {
+		h.stores = make(map[string]*store)
+	}
+	if h.stores[addr] == nil {
+		h.stores[addr] = newStore(addr)
+	}
+	return h.stores[addr]
+}
+
+// membership tells what this process sees of the cluster.
+func (v *openVariant) membership() (owned, nodes int) {
+	if h, ok := v.locker.(*holdfast); ok {
+		return h.c.Stats().Owned, len(h.c.Nodes())
+	}
+	return 0, 0
+}
+
 // contend is one goroutine: it locks and unlocks until ctx ends.
-func (v *openVariant) contend(ctx context.Context, key string, who uint64, r *hotResult) {
+func (v *openVariant) contend(ctx context.Context, keys []string, db *store, who uint64, r *hotResult) {
 	var begin time.Time
+	var trouble error
+	key := 0
 	inside := func(fence uint64) {
-		v.referee.enter(who, fence)
+		if db == nil {
+			v.referee.enter(who, fence)
+			defer v.referee.leave(who)
+		}
 		r.Waits.record(time.Since(begin))
+		if db != nil {
+			if trouble = db.increment(v.number, key, fence); trouble != nil {
+				return
+			}
+		}
 		r.Sections++
-		v.referee.leave(who)
+	}
+	var zipf *rand.Zipf
+	if len(keys) > 1 {
+		zipf = rand.NewZipf(rand.New(rand.NewPCG(who, uint64(time.Now().UnixNano()))), zipfS, 1, uint64(len(keys)-1))
 	}
 	for {
+		if zipf != nil {
+			key = int(zipf.Uint64())
+		}
 		begin = time.Now()
-		err := v.section(ctx, key, inside)
+		err := v.section(ctx, keys[key], inside)
+		if err == nil {
+			err, trouble = trouble, nil
+		}
 		if err == nil {
 			continue
 		}

@@ -1,15 +1,24 @@
 // Bench proves on a real redis-server what Holdfast says about its speed.
 //
-//	go run ./bench                              # about two minutes
+//	go run ./bench                              # about six minutes
+//	go run ./bench -only hot,cold,held          # about two
 //	go run ./bench -only hot,cold,held -quick   # less than 20 s
 //	go run ./bench -redis localhost:6379 -report
 //
 // It starts a redis-server of its own unless it is given one, measures both sides of each comparison in the same run and by
-// turns, and prints a table for each of three subjects, and below it what must hold:
+// turns, and prints a table for each subject, and below it what must hold:
 //
 //   - hot: many goroutines of several processes want one key (hot.go)
 //   - cold: one caller locks keys that nobody else wants (cold.go)
 //   - held: one process holds very many locks (held.go)
+//
+// And of a cluster (Options.Cluster):
+//
+//   - own: one process, keys of its own partitions, against a mutex and a channel (own.go)
+//   - shared: many goroutines of several processes want one key, for two round trips to a store (shared.go)
+//   - zipf: the same with 1,000 keys of which some are wanted more (shared.go)
+//   - forward: one process locks what the other one owns (forward.go)
+//   - idle: what processes that lock nothing ask of Redis (idle.go)
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
 //
@@ -54,18 +63,26 @@ type config struct {
 
 // sizes say how much is measured.
 type sizes struct {
-	hot  hotSizes
-	cold coldSizes
-	held heldSizes
+	hot     hotSizes
+	cold    coldSizes
+	held    heldSizes
+	own     ownSizes
+	shared  sharedSizes
+	zipf    sharedSizes
+	forward forwardSizes
+	idle    idleSizes
 }
 
-// subject is one of the three measurements.
+// subject is one of the measurements.
 type subject struct {
 	name    string
 	measure func(context.Context, *bench) (result, error)
 }
 
-var subjects = []subject{{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld}}
+var subjects = []subject{
+	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
+	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
+}
 
 func names() string {
 	var all []string
@@ -82,9 +99,9 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: start one")
 	only := flags.String("only", names(), "comma-separated `subjects` to measure")
-	quick := flags.Bool("quick", false, "measure less, in less than 20 s")
+	quick := flags.Bool("quick", false, "measure less: hot, cold and held in less than 20 s, all in less than two minutes")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
-	flags.BoolVar(&cfg.pin, "pin", true, "for cold, pin the server and the caller to a core each")
+	flags.BoolVar(&cfg.pin, "pin", true, "for cold and forward, pin the server and the processes to a core each")
 	flags.StringVar(&cfg.profile, "profile", "", "write CPU profiles of the workers to this `directory`")
 	flags.Usage = func() {}
 

@@ -6,10 +6,22 @@ var fullSizes = sizes{
 	hot:  hotSizes{processes: 4, goroutines: 16, rounds: 6, round: 2500 * time.Millisecond},
 	cold: coldSizes{blocks: 10, calls: 1000},
 	held: heldSizes{locks: 100_000, periods: 4},
+
+	own:     ownSizes{blocks: 15, pairs: 200_000, handOvers: 64_000, calls: 200},
+	shared:  sharedSizes{processes: 4, goroutines: 16, keys: 1, rounds: 6, round: 1500 * time.Millisecond},
+	zipf:    sharedSizes{processes: 4, goroutines: 64, keys: 1000, rounds: 4, round: 1500 * time.Millisecond},
+	forward: forwardSizes{blocks: 12, calls: 800, callers: 64, round: 400 * time.Millisecond},
+	idle:    idleSizes{processes: 8, periods: 6},
 }
 
 var quickSizes = sizes{
 	hot:  hotSizes{processes: 4, goroutines: 16, rounds: 3, round: 300 * time.Millisecond},
 	cold: coldSizes{blocks: 5, calls: 250},
 	held: heldSizes{locks: 100_000, periods: 1},
+
+	own:     ownSizes{blocks: 5, pairs: 50_000, handOvers: 32_000, calls: 50},
+	shared:  sharedSizes{processes: 4, goroutines: 16, keys: 1, rounds: 3, round: 300 * time.Millisecond},
+	zipf:    sharedSizes{processes: 4, goroutines: 64, keys: 1000, rounds: 2, round: 400 * time.Millisecond},
+	forward: forwardSizes{blocks: 5, calls: 200, callers: 64, round: 150 * time.Millisecond},
+	idle:    idleSizes{processes: 8, periods: 2},
 }

@@ -47,6 +47,16 @@ func smallestShare(parts []int64) float64 {
 	return ratio(float64(slices.Min(parts))*float64(len(parts)), float64(sum(parts)))
 }
 
+// jain is Jain's fairness index: 1 if all parts are equal, 1/n if one of n has everything.
+func jain(parts []int64) float64 {
+	var total, squares float64
+	for _, n := range parts {
+		total += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	return ratio(total*total, squares*float64(len(parts)))
+}
+
 // spread is a sample in a few words: its median, and between which values all of it is.
 type spread struct{ median, least, most float64 }
 

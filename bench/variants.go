@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,9 +24,23 @@ type variant struct {
 	name   string
 	module string
 	how    string
-	fenced bool // its tokens rise
-	hidden bool // for tests: it breaks the rules
-	open   func(client *redis.Client, namespace string) (locker, error)
+	fenced bool   // its tokens rise
+	fair   bool   // it serves in order of arrival
+	in     string // the subjects that measure it; none: it breaks the rules
+	open   func(e environment) (locker, error)
+}
+
+// environment is what a variant is opened with in one process.
+type environment struct {
+	client     *redis.Client
+	namespace  string
+	postgres   string // how to connect; empty: there is none
+	goroutines int
+}
+
+// measuredIn tells whether a subject measures the variant.
+func (v variant) measuredIn(subject string) bool {
+	return slices.Contains(strings.Fields(v.in), subject)
 }
 
 // locker is a variant in one process.
@@ -46,8 +61,24 @@ var variants = []variant{
 		module: "github.com/holdfast-go/holdfast",
 		how:    "coord over fallback.NewRedis, defaults",
 		fenced: true,
-		open: func(client *redis.Client, namespace string) (locker, error) {
-			c, err := newCoordinator(client, &coord.Options{Namespace: namespace})
+		in:     "hot",
+		open: func(e environment) (locker, error) {
+			c, err := newCoordinator(e.client, &coord.Options{Namespace: e.namespace})
+			if err != nil {
+				return nil, err
+			}
+			return &holdfast{c}, nil
+		},
+	},
+	{
+		name:   "Holdfast cluster",
+		module: "github.com/holdfast-go/holdfast",
+		how:    "coord with Options.Cluster over fallback.NewRedis, defaults",
+		fenced: true,
+		fair:   true,
+		in:     "shared zipf idle",
+		open: func(e environment) (locker, error) {
+			c, err := newCoordinator(e.client, clusterOptions(e.namespace))
 			if err != nil {
 				return nil, err
 			}
@@ -58,22 +89,49 @@ var variants = []variant{
 		name:   "redsync",
 		module: "github.com/go-redsync/redsync/v4",
 		how:    "go-redis pool, retry delay 5 ms, unlimited tries, expiry 8 s",
-		open: func(client *redis.Client, namespace string) (locker, error) {
-			return &redsyncLock{redsync.New(goredis.NewPool(client)), namespace}, nil
+		in:     "hot shared zipf",
+		open: func(e environment) (locker, error) {
+			return newRedsync(e, redsync.WithRetryDelay(retryDelay)), nil
 		},
 	},
 	{
 		name:   "redislock",
 		module: "github.com/bsm/redislock",
 		how:    "LinearBackoff(5 ms), TTL 8 s",
-		open: func(client *redis.Client, namespace string) (locker, error) {
-			return &redislockLock{redislock.New(client), namespace}, nil
+		in:     "hot shared zipf",
+		open: func(e environment) (locker, error) {
+			return &redislockLock{redislock.New(e.client), e.namespace, retryDelay}, nil
 		},
 	},
 	{
-		name:   "none",
-		hidden: true,
-		open:   func(*redis.Client, string) (locker, error) { return unlocked{}, nil },
+		name:   "redsync, default delay",
+		module: "github.com/go-redsync/redsync/v4",
+		how:    "go-redis pool, the library's retry delay of 50 to 250 ms, unlimited tries, expiry 8 s",
+		in:     "shared zipf",
+		open: func(e environment) (locker, error) {
+			return newRedsync(e), nil
+		},
+	},
+	{
+		name:   "redislock, 100 ms",
+		module: "github.com/bsm/redislock",
+		how:    "LinearBackoff(100 ms), as in its README, TTL 8 s",
+		in:     "shared zipf",
+		open: func(e environment) (locker, error) {
+			return &redislockLock{redislock.New(e.client), e.namespace, 100 * time.Millisecond}, nil
+		},
+	},
+	{
+		name:   advisory,
+		module: "github.com/jackc/pgx/v5",
+		how:    "pgx pool with a connection per goroutine, pg_advisory_lock and pg_advisory_unlock",
+		fair:   true,
+		in:     "shared zipf",
+		open:   openAdvisory,
+	},
+	{
+		name: "none",
+		open: func(environment) (locker, error) { return unlocked{}, nil },
 	},
 }
 
@@ -92,7 +150,11 @@ func (v variant) title() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == v.module && m.Version != "(devel)" && m.Replace == nil {
-				return v.name + " " + m.Version
+				name, what, _ := strings.Cut(v.name, ",")
+				if what != "" {
+					what = "," + what
+				}
+				return name + " " + m.Version + what
 			}
 		}
 	}
@@ -103,6 +165,11 @@ func (v variant) title() string {
 // server could have lost: without ColdStart a server that was just started would first have to be up for Options.Grace.
 func newCoordinator(client *redis.Client, o *coord.Options) (*coord.Coordinator, error) {
 	return coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), o)
+}
+
+// clusterOptions are the defaults, on the loopback interface.
+func clusterOptions(namespace string) *coord.Options {
+	return &coord.Options{Namespace: namespace, Cluster: &coord.Cluster{Gossip: "127.0.0.1:0"}}
 }
 
 // failures keeps the first error of the arbiter's calls, and for how long that call took.
@@ -155,11 +222,16 @@ func (h *holdfast) close(ctx context.Context) error { return h.c.Close(ctx) }
 type redsyncLock struct {
 	rs        *redsync.Redsync
 	namespace string
+	options   []redsync.Option
+}
+
+func newRedsync(e environment, more ...redsync.Option) *redsyncLock {
+	options := append([]redsync.Option{redsync.WithExpiry(expiry), redsync.WithTries(math.MaxInt)}, more...)
+	return &redsyncLock{redsync.New(goredis.NewPool(e.client)), e.namespace, options}
 }
 
 func (r *redsyncLock) section(ctx context.Context, key string, inside func(uint64)) error {
-	m := r.rs.NewMutex(r.namespace+":"+key, redsync.WithExpiry(expiry), redsync.WithRetryDelay(retryDelay),
-		redsync.WithTries(math.MaxInt))
+	m := r.rs.NewMutex(r.namespace+":"+key, r.options...)
 	if err := m.LockContext(ctx); err != nil {
 		return err
 	}
@@ -173,11 +245,12 @@ func (r *redsyncLock) close(context.Context) error { return nil }
 type redislockLock struct {
 	client    *redislock.Client
 	namespace string
+	delay     time.Duration
 }
 
 func (r *redislockLock) section(ctx context.Context, key string, inside func(uint64)) error {
 	l, err := r.client.Obtain(ctx, r.namespace+":"+key, expiry,
-		&redislock.Options{RetryStrategy: redislock.LinearBackoff(retryDelay)})
+		&redislock.Options{RetryStrategy: redislock.LinearBackoff(r.delay)})
 	if err != nil {
 		return err
 	}

@@ -30,17 +30,23 @@ const orderEnv = "HOLDFAST_BENCH_ORDER"
 // task is what a worker is told to do, one line of JSON on its stdin; one of the fields is set. The end of stdin ends the
 // worker, so none outlives its parent for long.
 type task struct {
-	Hot  *hotTask  `json:"hot,omitempty"`
-	Cold *coldTask `json:"cold,omitempty"`
-	Held *heldTask `json:"held,omitempty"`
+	Hot     *hotTask     `json:"hot,omitempty"` // for shared, zipf and idle, too
+	Cold    *coldTask    `json:"cold,omitempty"`
+	Held    *heldTask    `json:"held,omitempty"`
+	Own     *ownTask     `json:"own,omitempty"`
+	Forward *forwardTask `json:"forward,omitempty"`
+	Store   bool         `json:"store,omitempty"` // be a store
 }
 
 // answer is a worker's line of JSON for each task.
 type answer struct {
-	Hot   *hotResult  `json:"hot,omitempty"`
-	Cold  *coldResult `json:"cold,omitempty"`
-	Held  *heldResult `json:"held,omitempty"`
-	Error string      `json:"error,omitempty"`
+	Hot     *hotResult     `json:"hot,omitempty"`
+	Cold    *coldResult    `json:"cold,omitempty"`
+	Held    *heldResult    `json:"held,omitempty"`
+	Own     *ownResult     `json:"own,omitempty"`
+	Forward *forwardResult `json:"forward,omitempty"`
+	Store   string         `json:"store,omitempty"` // address
+	Error   string         `json:"error,omitempty"`
 }
 
 // closeTime is what a worker may take to give its locks back and end.
@@ -102,6 +108,12 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 			a.Cold, failed = runCold(ctx, o, *t.Cold)
 		case t.Held != nil:
 			a.Held, failed = runHeld(ctx, o, *t.Held)
+		case t.Own != nil:
+			a.Own, failed = runOwn(ctx, o, *t.Own)
+		case t.Forward != nil:
+			a.Forward, failed = h.forward(ctx, o, *t.Forward)
+		case t.Store:
+			a.Store, failed = h.serveStore()
 		}
 		if ctx.Err() != nil {
 			return nil

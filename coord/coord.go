@@ -165,7 +165,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 		c.parts[i].close()
 	}
 	if c.cluster != nil {
-		c.cluster.leave()
+		c.cluster.leave(ctx)
 	}
 	var errs []error
 	if n := c.awaitUnlocked(ctx); n > 0 {

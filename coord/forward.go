@@ -81,6 +81,10 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 			return // it came twice
 		}
 		a.send(l, p.frame(peer.Release, string(f.Key), f.Request)) // nobody waits for it any more (rule 11)
+		if e != nil {
+			e.forward = forward{}
+			p.want(e, now, a, false)
+		}
 		return
 	}
 	h := hold{

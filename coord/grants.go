@@ -20,6 +20,7 @@ type grants struct {
 	node     string // whom this node granted it to
 	imported bool   // not granted by this node in this epoch: it ends by release, doubt or death only (rule 12)
 	recalled time.Time
+	asked    time.Time  // whether it has the hold
 	queue    []claimant // who waits: in order of arrival, each node once
 }
 
@@ -54,7 +55,7 @@ func (e *entry) free() bool {
 
 // grantNext gives a key that nobody has to whoever has waited longest.
 func (p *partition) grantNext(e *entry, now time.Time, a *after) {
-	if !e.free() {
+	if !e.free() || !p.serves(now) { // if it does not, letGo follows
 		return
 	}
 	for e.g != nil && len(e.g.queue) > 0 {
@@ -185,6 +186,10 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 	defer p.mu.Unlock()
 	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id.Request == f.Request })
 	e := p.entries[string(f.Key)]
+	if p.own == nil && !past(p.quiet, now) && f.Kind == peer.Release {
+		// It was given back before it was known that this node has given the partition back, with a row for it.
+		a.releases = append(a.releases, p.release(string(f.Key), fallback.Identity{Session: l.who(), Request: f.Request}))
+	}
 	if e == nil || e.g == nil {
 		return
 	}
@@ -241,15 +246,15 @@ func (p *partition) stated(l *link, a *after) {
 
 // doubtful asks the holders that have been in somebody's way for long whether they are there (rule 13), and takes keys from
 // the dead.
-func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Identity) {
+func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Identity, lonely bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own == nil {
-		return nil
+		return nil, false
 	}
 	for _, e := range p.entries {
 		g := e.g
-		if g == nil || g.holder == (fallback.Identity{}) || g.recalled.IsZero() || now.Sub(g.recalled) < p.c.opts.RenewEvery {
+		if g == nil || g.holder == (fallback.Identity{}) || g.recalled.IsZero() {
 			continue
 		}
 		if g.link == nil {
@@ -257,13 +262,21 @@ func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Ident
 		}
 		if g.link == nil {
 			suspects = append(suspects, g.holder)
+			if now.Sub(g.recalled) > p.c.opts.RenewEvery {
+				// It may have given the key back, and could not say so: let the arbiter ask it.
+				lonely = true
+			}
 			continue
 		}
+		if now.Sub(g.recalled) < p.c.opts.RenewEvery || now.Sub(g.asked) < p.c.opts.RenewEvery {
+			continue
+		}
+		g.asked = now
 		f := p.frame(peer.Ask, e.key, g.holder.Request)
 		f.Session = []byte(g.holder.Session)
 		a.send(g.link, f)
 	}
-	return suspects
+	return suspects, lonely
 }
 
 // bury frees the keys of a session that is dead.

@@ -78,17 +78,18 @@ func (p *partition) asked(key string, id fallback.Identity) {
 	a.do(p.c)
 }
 
-// revoked: another node asks for the partition, because it cannot reach this one. So it goes key by key for a while.
+// revoked: another node asks for the partition, because it cannot reach this one; or this one cannot reach another, with
+// epoch 0. So it goes key by key for a while.
 func (p *partition) revoked(epoch uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.own == nil || p.own.epoch != epoch || p.demoting {
+	if p.own == nil || epoch != 0 && p.own.epoch != epoch || p.demoting {
 		return
 	}
 	p.c.work.Add(1)
 	p.c.pool.Go(func() {
 		defer p.c.work.Done()
-		p.demote(revokedFor * p.c.opts.RenewEvery)
+		p.demote(p.c.ctx, revokedFor*p.c.opts.RenewEvery)
 	})
 }
 

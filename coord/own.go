@@ -140,7 +140,7 @@ func (p *partition) take() bool {
 	switch {
 	case p.taking:
 		return true
-	case p.closed || p.leaving || time.Now().Before(p.avoid) || p.c.sessions.current() == nil:
+	case p.closed || p.leaving || p.demoting || p.own != nil || time.Now().Before(p.avoid) || p.c.sessions.current() == nil:
 		return false
 	}
 	p.taking = true
@@ -288,9 +288,17 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	}
 	p.own, p.annoyed = o, time.Time{}
 	p.c.slots.add(sent)
+	for key, e := range p.entries {
+		if e.q.State() != handoff.Idle && e.hold.row.Identity != got.Rows[key].Identity {
+			p.own = nil // the loss is not to be handed on before the rows are imported
+			p.lose(e, Superseded, &a)
+			p.own = o
+		}
+	}
 	for key, row := range got.Rows {
 		e := p.entry(key)
-		if e.q.State() != handoff.Idle && e.hold.row.Identity == row.Identity || e.acq != nil && e.acq.id == row.Identity {
+		if e.q.State() != handoff.Idle || e.acq != nil && e.acq.id == row.Identity ||
+			e.forward.link != nil && e.forward.id == row.Identity {
 			continue // this node's own, or about to be
 		}
 		if row.Session == s.id {
@@ -303,8 +311,8 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 }
 
 // demote gives the partition back: to be acquired by whoever should own it. Holds in force stay in force (rule 5). It
-// blocks until the arbiter has answered, or the ownership has lapsed.
-func (p *partition) demote(avoid time.Duration) {
+// blocks until the arbiter has answered, the ownership has lapsed, or ctx has ended.
+func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	c := p.c
 	var a after
 	now := time.Now()
@@ -325,15 +333,20 @@ func (p *partition) demote(avoid time.Duration) {
 	var sent time.Time
 	for !answered && !past(o.session.deadline(), time.Now()) {
 		sent = time.Now()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.opts.CallTimeout)
-		d, err := c.ns.Demote(ctx, p.number, o.session.id, o.epoch, holds)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
+		d, err := c.ns.Demote(call, p.number, o.session.id, o.epoch, holds)
 		cancel()
 		c.called(OpOwnership, 1, sent, err)
 		if err == nil {
 			answered = d.Verdict == fallback.Granted
 			break
 		}
-		time.Sleep(jitter(c.opts.RetryEvery / 4))
+		select {
+		case <-time.After(jitter(c.opts.RetryEvery / 4)):
+			continue
+		case <-ctx.Done():
+		}
+		break
 	}
 	now = time.Now()
 	p.mu.Lock()
@@ -445,11 +458,33 @@ func (x *cluster) balance() {
 			return
 		}
 		next := c.opts.RenewEvery
-		if x.balanceOnce() {
+		if x.balanceOnce() || x.doubt() {
 			next = c.opts.RetryEvery / 2
 		}
 		timer.Reset(next)
 	}
+}
+
+// doubt asks after the holders that are in the way of others. It reports whether one cannot be asked.
+func (x *cluster) doubt() (left bool) {
+	c, now := x.c, time.Now()
+	var a after
+	for i := range c.parts {
+		p := &c.parts[i]
+		suspects, lonely := p.doubtful(now, &a)
+		for _, id := range suspects {
+			left = true
+			if _, dead := c.suspects.ask(nil, c, id.Session); dead {
+				p.bury(id.Session, &a)
+				lonely = false
+			}
+		}
+		if lonely {
+			p.revoked(0)
+		}
+	}
+	a.do(c)
+	return left
 }
 
 // balanceOnce reports whether there is something left to do.
@@ -480,7 +515,7 @@ func (x *cluster) balanceOnce() (left bool) {
 		}
 		p.mu.Unlock()
 	}
-	x.each(give, func(p *partition) { p.demote(0) })
+	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
 	x.each(x.takeable(take), func(p *partition) {
 		p.mu.Lock()
 		begun := !p.taking && !p.closed && !p.leaving && p.own == nil
@@ -563,7 +598,7 @@ func (x *cluster) each(list []*partition, f func(*partition)) {
 }
 
 // leave gives all partitions back, before the coordinator ends.
-func (x *cluster) leave() {
+func (x *cluster) leave(ctx context.Context) {
 	x.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
 	var mine []*partition
@@ -576,5 +611,5 @@ func (x *cluster) leave() {
 		}
 		p.mu.Unlock()
 	}
-	x.each(mine, func(p *partition) { p.demote(0) })
+	x.each(mine, func(p *partition) { p.demote(ctx, 0) })
 }

@@ -385,6 +385,12 @@ func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 		if e.q.State() != handoff.Idle && (s == nil || e.hold.session == s) {
 			p.lose(e, cause, after)
 		}
+		if l := e.forward.link; l != nil && (s == nil || e.forward.id.Session == s.id) {
+			a := e.forward
+			e.forward = forward{}
+			after.send(l, p.frame(peer.Cancel, e.key, a.id.Request))
+			p.want(e, time.Now(), after, true)
+		}
 	}
 }
 

@@ -382,7 +382,6 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) erro
 	}
 	work.Wait()
 	c.noteSlots()
-	c.doubt()
 	return errors.Join(errs...)
 }
 
@@ -402,24 +401,6 @@ func (c *Coordinator) noteSlots() {
 		p.mu.Unlock()
 	}
 	c.slots.end(oldest)
-}
-
-// doubt asks after holders that are in the way of others for long.
-func (c *Coordinator) doubt() {
-	if c.cluster == nil {
-		return
-	}
-	now := time.Now()
-	var a after
-	for i := range c.parts {
-		p := &c.parts[i]
-		for _, id := range p.doubtful(now, &a) {
-			if _, dead := c.suspects.ask(nil, c, id.Session); dead {
-				p.bury(id.Session, &a)
-			}
-		}
-	}
-	a.do(c)
 }
 
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.
