@@ -184,6 +184,11 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 	if e.acq != a {
 		return true // withdraw releases it
 	}
+	if p.own != nil { // serve would have found it
+		after.releases = append(after.releases, p.release(a.key, a.id))
+		a.id = fallback.Identity{}
+		return false
+	}
 	h := hold{session: s, row: fallback.Row{Identity: a.id, Token: ans.Token}, confirmed: sent}
 	if p.until(&h).past(now) {
 		after.releases = append(after.releases, p.release(a.key, a.id))
@@ -260,6 +265,10 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 		defer p.mu.Unlock()
 		if a.e.acq != a {
 			return -1
+		}
+		if a.e.moved > 1 { // the arbiter says that it does, and it says that it does not: it needs time to find out
+			a.e.moved = 0
+			return jitter(o.RetryEvery / 2)
 		}
 		a.e.acq = nil
 		a.leave()

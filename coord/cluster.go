@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,11 +68,15 @@ type cluster struct {
 	net  *peer.Transport
 
 	ready   chan struct{} // closed when ring is set
-	links   sync.Map      // by session: *link, of the streams that are up
+	links   sync.Map      // by session: *link, of the streams that are up and have said whose they are
 	tick    chan struct{}
 	adopts  chan struct{} // capacity 1: there are holds to be adopted
 	leaving atomic.Bool
-	settled atomic.Bool // all partitions of this node's are served
+
+	mu      sync.Mutex     // protects what follows
+	up      map[*link]bool // all streams that are up
+	id      string         // the session that was last introduced on all of them
+	settled atomic.Bool    // all partitions of this node's are served
 }
 
 // version is what the nodes of a cluster must agree on besides the namespace.
@@ -104,7 +110,7 @@ func (o *Cluster) validate(all *Options) error {
 // startCluster begins to gossip and to listen. The node is Joining until it has a session.
 func (c *Coordinator) startCluster(session string) (err error) {
 	o := c.opts.Cluster
-	x := &cluster{c: c, name: rand.Text(), ready: make(chan struct{}), tick: make(chan struct{}, 1), adopts: make(chan struct{}, 1)}
+	x := &cluster{c: c, name: rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool), tick: make(chan struct{}, 1), adopts: make(chan struct{}, 1)}
 	host := "127.0.0.1"
 	if h, _, err := net.SplitHostPort(o.Gossip); err == nil && h != "" {
 		host = h
@@ -189,6 +195,7 @@ func (x *cluster) follow() {
 			}
 		}
 		x.net.SetPeers(peers)
+		x.c.suspects.again()
 		x.poke()
 		select {
 		case <-v.Replaced():
@@ -208,8 +215,14 @@ func (x *cluster) session(id string) {
 		_ = x.ring.SetSession(id)
 		_ = x.ring.SetState(state)
 	}
-	for l := range x.all() {
+	x.mu.Lock()
+	x.id = id
+	for l := range x.up {
 		l.introduce(id)
+	}
+	x.mu.Unlock()
+	for _, l := range x.all() {
+		l.s.Flush()
 	}
 	x.poke()
 }
@@ -296,11 +309,8 @@ func (x *cluster) linkTo(session string) *link {
 	return nil
 }
 
-func (x *cluster) all() map[*link]bool {
-	all := make(map[*link]bool)
-	x.links.Range(func(_, l any) bool {
-		all[l.(*link)] = true
-		return true
-	})
-	return all
+func (x *cluster) all() []*link {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Collect(maps.Keys(x.up))
 }

@@ -22,9 +22,16 @@ func quick() *coord.Options {
 		Cluster: &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond},
 	}
 	if os.Getenv("HOLDFAST_LOG") != "" {
-		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level()}))
 	}
 	return o
+}
+
+func level() slog.Level {
+	if os.Getenv("HOLDFAST_LOG") == "debug" {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 // join starts a node.
@@ -54,7 +61,13 @@ func settle(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
 		}
 		all := owned == partitions
 		for _, c := range nodes {
-			all = all && len(c.Nodes()) == len(nodes) && (len(nodes) == 1 || c.Stats().Owned < partitions)
+			active := 0
+			for _, n := range c.Nodes() {
+				if n.State == "active" {
+					active++
+				}
+			}
+			all = all && active == len(nodes) && (len(nodes) == 1 || c.Stats().Owned < partitions)
 		}
 		if all {
 			return

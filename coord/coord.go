@@ -36,6 +36,7 @@ type Coordinator struct {
 	cluster   *cluster                           // nil without one
 	namespace atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
 	slots     slots
+	outlived  bool   // partitions could not be given back; of Close only
 	prompt    bool   // ns heeds deadlines by itself
 	server    string // who answered the last renewal; of keepSessions only
 	parts     []partition
@@ -164,10 +165,13 @@ func (c *Coordinator) close(ctx context.Context) error {
 	for i := range c.parts {
 		c.parts[i].close()
 	}
-	if c.cluster != nil {
-		c.cluster.leave(ctx)
-	}
 	var errs []error
+	if c.cluster != nil {
+		if n := c.cluster.leave(ctx); n > 0 {
+			c.outlived = true
+			errs = append(errs, fmt.Errorf("coord: Close: %d partitions could not be given back: %w", n, ErrUnavailable))
+		}
+	}
 	if n := c.awaitUnlocked(ctx); n > 0 {
 		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
 	}
@@ -213,7 +217,7 @@ func (c *Coordinator) lastCalls() error {
 	err := c.flushReleases()
 	if s := c.sessions.current(); s != nil {
 		s.stopListening()
-		if err == nil { // else the session has to expire
+		if err == nil && !c.outlived { // else the session has to expire
 			err = c.closeSession(s)
 		}
 		c.sessions.set(nil)

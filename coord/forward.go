@@ -51,11 +51,11 @@ func (p *partition) forward(e *entry, l *link, a *after) bool {
 		return false
 	}
 	e.forward = forward{l, fallback.Identity{Session: s.id, Request: p.c.requests.Add(1)}, !e.q.Any(waits)}
-	f := peer.Frame{Kind: peer.Request, Partition: p.number, Request: e.forward.id.Request, Key: []byte(e.key)}
+	f := p.frame(peer.Request, e.key, e.forward.id)
 	if e.forward.try {
 		f.Flags = flagTry
 	}
-	a.send(l, &f)
+	a.send(l, f)
 	return true
 }
 
@@ -76,11 +76,11 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.requestOf(l, f)
-	if e == nil || s == nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
+	if e == nil || s == nil || p.own != nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
 		if h := p.entries[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Request == f.Request {
 			return // it came twice
 		}
-		a.send(l, p.frame(peer.Release, string(f.Key), f.Request)) // nobody waits for it any more (rule 11)
+		a.send(l, p.frame(peer.Release, string(f.Key), l.ours(f))) // nobody waits for it any more (rule 11)
 		if e != nil {
 			e.forward = forward{}
 			p.want(e, now, a, false)
@@ -97,7 +97,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 		w = e.q.Take(f.Token, uint64(f.Count), f.Flags == flagContended, now)
 	}
 	if w == nil {
-		a.send(l, p.frame(peer.Release, e.key, f.Request))
+		a.send(l, p.frame(peer.Release, e.key, h.row.Identity))
 		p.want(e, now, a, true)
 		p.tidy(e)
 		return
@@ -120,14 +120,16 @@ func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
 		}
 	case e != nil && (e.forward.id.Request == f.Request && e.forward.link != nil || e.acq != nil && e.acq.id.Request == f.Request):
 		// about to be had
-	case f.Kind == peer.Ask:
-		d := p.frame(peer.Deny, string(f.Key), f.Request)
-		d.Session = f.Session
-		a.send(l, d)
-		if len(f.Session) > 0 {
-			a.releases = append(a.releases, p.release(string(f.Key), fallback.Identity{Session: string(f.Session), Request: f.Request}))
-		}
+	default:
+		id := l.ours(f)
+		a.send(l, p.frame(peer.Deny, string(f.Key), id))
+		a.releases = append(a.releases, p.release(string(f.Key), id))
 	}
+}
+
+// ours is the identity, in a frame from an owner, of a request or hold of this node's.
+func (l *link) ours(f *peer.Frame) fallback.Identity {
+	return fallback.Identity{Session: string(f.Session), Request: f.Request}
 }
 
 // denied: the key is not free for those who only try; or a node has not got what it was believed to hold.
@@ -145,7 +147,7 @@ func (p *partition) denied(l *link, f *peer.Frame, a *after) {
 		return
 	}
 	e := p.entries[string(f.Key)]
-	if e != nil && e.g != nil && e.g.holder == (fallback.Identity{Session: string(f.Session), Request: f.Request}) {
+	if e != nil && e.g != nil && e.g.holder == l.identity(f) {
 		e.g.holder, e.g.link = fallback.Identity{}, nil
 		p.grantNext(e, now, a)
 	}
@@ -165,6 +167,7 @@ func (p *partition) moved(l *link, f *peer.Frame, a *after) {
 	}
 	if e := p.requestOf(l, f); e != nil {
 		e.forward = forward{}
+		e.moved++
 		p.want(e, now, a, true)
 	}
 }
@@ -235,10 +238,17 @@ func (p *partition) orphans() (claims []claim) {
 	if p.remote == 0 || p.demoting {
 		return nil
 	}
+	soon := time.Now().Add(p.c.opts.RenewEvery + 2*p.c.opts.CallTimeout)
 	for key, e := range p.entries {
 		h := &e.hold
-		if e.q.State() != handoff.Idle && !h.own && h.confirmed.IsZero() && (h.frozen || h.from != nil && h.from.down.Load()) {
-			h.freeze()
+		if e.q.State() == handoff.Idle || h.own || !h.confirmed.IsZero() {
+			continue
+		}
+		gone := h.frozen || h.from.down.Load()
+		if gone || past(h.answered(), soon) {
+			if gone {
+				h.freeze()
+			}
 			claims = append(claims, claim{p: p, key: key, row: h.row, adopt: true})
 		}
 	}
@@ -248,14 +258,14 @@ func (p *partition) orphans() (claims []claim) {
 // handBack tells the owner that a hold is given back. Whoever does not hear it asks (rule 13).
 func (p *partition) handBack(e *entry, a *after) {
 	l := e.hold.from
-	if l != nil && l.down.Load() {
+	switch {
+	case l == nil || e.hold.frozen: // there is a row, and whoever owns the partition now has read it
+		l = p.c.cluster.route(p.number).link
+	case l.down.Load():
 		l = p.c.cluster.linkNode(l.s.Node())
 	}
-	if l == nil { // a row: whoever owns the partition now has read it
-		l = p.c.cluster.route(p.number).link
-	}
 	if l != nil {
-		a.send(l, p.frame(peer.Release, e.key, e.hold.row.Request))
+		a.send(l, p.frame(peer.Release, e.key, e.hold.row.Identity))
 	}
 }
 

@@ -97,7 +97,7 @@ func (p *partition) grant(e *entry, c claimant, now time.Time, a *after) bool {
 	g.holder, g.link, g.node, g.imported, g.recalled = c.id, c.link, c.link.s.Node(), false, time.Time{}
 	g.token = p.token(delegated)
 	f := peer.Frame{
-		Kind: peer.Grant, Request: c.id.Request, Partition: p.number, Epoch: p.own.epoch,
+		Kind: peer.Grant, Request: c.id.Request, Session: []byte(c.id.Session), Partition: p.number, Epoch: p.own.epoch,
 		Token: uint64(g.token), Count: delegated, Ping: ping, Left: left, Key: []byte(e.key),
 	}
 	if len(g.queue) > 0 || e.q.Waiting() > 0 {
@@ -118,18 +118,18 @@ func (p *partition) recall(e *entry, now time.Time, a *after) {
 	case g.holder != fallback.Identity{} && g.recalled.IsZero():
 		g.recalled = now
 		if g.link != nil {
-			a.send(g.link, p.frame(peer.Recall, e.key, g.holder.Request))
+			a.send(g.link, p.frame(peer.Recall, e.key, g.holder))
 		}
 	}
 }
 
-func (p *partition) frame(kind peer.Kind, key string, request uint64) *peer.Frame {
-	return &peer.Frame{Kind: kind, Partition: p.number, Request: request, Key: []byte(key)}
+func (p *partition) frame(kind peer.Kind, key string, id fallback.Identity) *peer.Frame {
+	return &peer.Frame{Kind: kind, Partition: p.number, Request: id.Request, Session: []byte(id.Session), Key: []byte(key)}
 }
 
 // requested: another node wants a key.
 func (p *partition) requested(l *link, f *peer.Frame, a *after) {
-	id := fallback.Identity{Session: l.who(), Request: f.Request}
+	id := l.identity(f)
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,11 @@ func (p *partition) requested(l *link, f *peer.Frame, a *after) {
 	case !p.closed && p.c.cluster.route(p.number).mine && p.take():
 		p.parked = append(p.parked, parked{claimant{id, l}, string(f.Key), f.Flags == flagTry})
 	default:
-		a.send(l, p.frame(peer.Moved, string(f.Key), f.Request))
+		if p.own == nil { // perhaps the record names this node: somebody has to look (rule 6)
+			p.named = true
+			p.c.cluster.poke()
+		}
+		a.send(l, p.frame(peer.Moved, string(f.Key), id))
 	}
 }
 
@@ -161,7 +165,7 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 		e = p.entry(key)
 	}
 	if try && (!e.free() || e.q.Waiting() > 0) {
-		f := p.frame(peer.Deny, key, c.id.Request)
+		f := p.frame(peer.Deny, key, c.id)
 		f.Flags = flagBusy
 		a.send(c.link, f)
 		if e.q.State() == handoff.Idle {
@@ -181,21 +185,21 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 
 // released: another node gives a hold back, or gives up its wait.
 func (p *partition) released(l *link, f *peer.Frame, a *after) {
-	now := time.Now()
+	now, id := time.Now(), l.identity(f)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id.Request == f.Request })
+	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.id == id })
 	e := p.entries[string(f.Key)]
 	if p.own == nil && !past(p.quiet, now) && f.Kind == peer.Release {
 		// It was given back before it was known that this node has given the partition back, with a row for it.
-		a.releases = append(a.releases, p.release(string(f.Key), fallback.Identity{Session: l.who(), Request: f.Request}))
+		a.releases = append(a.releases, p.release(string(f.Key), id))
 	}
 	if e == nil || e.g == nil {
 		return
 	}
 	g := e.g
-	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id.Request == f.Request })
-	if g.holder.Request == f.Request && (g.link == l || g.holder.Session == l.who()) {
+	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link != nil && c.id == id })
+	if g.holder == id {
 		g.holder, g.link = fallback.Identity{}, nil
 	}
 	p.grantNext(e, now, a)
@@ -272,9 +276,7 @@ func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Ident
 			continue
 		}
 		g.asked = now
-		f := p.frame(peer.Ask, e.key, g.holder.Request)
-		f.Session = []byte(g.holder.Session)
-		a.send(g.link, f)
+		a.send(g.link, p.frame(peer.Ask, e.key, g.holder))
 	}
 	return suspects, lonely
 }

@@ -43,26 +43,33 @@ func (x *cluster) Up(s *peer.Stream) {
 	case <-x.ready:
 	case <-x.c.ctx.Done():
 	}
-	l := &link{x: x, s: s, heardAt: time.Now()}
-	l.sent[0] = time.Now()
+	l := &link{x: x, s: s}
 	s.Data = l
-	id := ""
-	if session := x.c.sessions.current(); session != nil {
-		id = session.id
-	}
-	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(id)})
+	x.mu.Lock()
+	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(x.id)})
 	for i := range x.c.parts {
 		x.c.parts[i].state(l)
 	}
 	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
+	l.ping() // before any request: grants say from which ping they count
+	x.up[l] = true
+	x.mu.Unlock()
 	s.Flush()
 }
 
-// introduce tells the other node of a new session. What belonged to the old one is over.
+// introduce tells the other node of a new session. What belonged to the old one is over. It is to be flushed.
 func (l *link) introduce(session string) {
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(session)})
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
-	l.s.Flush()
+}
+
+// ping asks the other node for how long it answers for what it has granted. It is to be flushed.
+func (l *link) ping() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pings++
+	l.sent[l.pings%uint32(len(l.sent))] = time.Now()
+	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.pings, Token: l.x.ring.View().Fingerprint()})
 }
 
 // state puts the holds that were granted by the node at the other end on the stream.
@@ -91,6 +98,9 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	session := l.session
 	l.mu.Unlock()
 	x.links.CompareAndDelete(session, l)
+	x.mu.Lock()
+	delete(x.up, l)
+	x.mu.Unlock()
 	for i := range x.c.parts {
 		x.c.parts[i].cut(l)
 	}
@@ -146,6 +156,9 @@ func (l *link) pinged(f *peer.Frame) {
 	l.mu.Lock()
 	l.heard, l.heardAt, l.ring = f.Ping, now, f.Token
 	l.mu.Unlock()
+	// A grant of a partition that is not counted here comes after this answer.
+	l.x.c.slots.mu.Lock()
+	defer l.x.c.slots.mu.Unlock()
 	left := l.x.c.answersUntil(now).Sub(now)
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
 }
@@ -157,15 +170,19 @@ func (l *link) ponged(f *peer.Frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ring = f.Token
-	if at, ok := l.when(f.Ping); ok {
-		l.announce = at.Add(time.Duration(f.Left) * time.Millisecond)
+	at, ok := l.when(f.Ping)
+	if !ok {
+		return
+	}
+	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(l.announce) {
+		l.announce = until
 		l.pongs++
 	}
 }
 
 // when returns when a ping was sent; false for one of long ago.
 func (l *link) when(ping uint32) (time.Time, bool) {
-	if ping > l.pings || l.pings-ping >= uint32(len(l.sent)) {
+	if ping == 0 || ping > l.pings || l.pings-ping >= uint32(len(l.sent)) {
 		return time.Time{}, false
 	}
 	return l.sent[ping%uint32(len(l.sent))], true
@@ -196,6 +213,9 @@ func (l *link) announced(first time.Time, pongs uint64) time.Time {
 func (l *link) offer(deadline time.Time) (ping, left uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.heard == 0 {
+		return 0, 0
+	}
 	return l.heard, millis(deadline.Sub(l.heardAt))
 }
 
@@ -203,6 +223,17 @@ func (l *link) agrees(fingerprint uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ring == fingerprint
+}
+
+// identity is that of a request or hold in a frame of the other node's.
+func (l *link) identity(f *peer.Frame) fallback.Identity {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	session := l.session
+	if session != string(f.Session) { // compared without allocation
+		session = string(f.Session)
+	}
+	return fallback.Identity{Session: session, Request: f.Request}
 }
 
 func (l *link) who() string {
@@ -221,15 +252,11 @@ func (x *cluster) keepPinging() {
 		case <-x.c.ctx.Done():
 			return
 		}
-		ring := x.ring.View().Fingerprint()
-		for l := range x.all() {
-			l.mu.Lock()
-			l.pings++
-			n := l.pings
-			l.sent[n%uint32(len(l.sent))] = time.Now()
-			l.mu.Unlock()
-			_ = l.s.Send(&peer.Frame{Kind: peer.Ping, Ping: n, Token: ring})
+		for _, l := range x.all() {
+			l.ping()
+			l.s.Flush()
 		}
+		x.adoptNow() // of an owner that answers, but for less and less
 	}
 }
 
@@ -253,7 +280,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		}
 		x.poke()
 	default:
-		id := fallback.Identity{Session: string(f.Session), Request: f.Request}
+		id := l.identity(f)
 		p.mu.Lock()
 		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id {
 			e.g.link = l

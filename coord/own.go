@@ -119,15 +119,13 @@ func (x *slots) end(oldest time.Time) {
 	}
 }
 
-// answersUntil is until when everything is good that this node serves: what it announces to others.
+// answersUntil is until when everything is good that this node serves: what it announces to others. c.slots is locked.
 func (c *Coordinator) answersUntil(now time.Time) time.Time {
 	s := c.sessions.current()
 	if s == nil {
 		return now
 	}
 	d := s.deadline()
-	c.slots.mu.Lock()
-	defer c.slots.mu.Unlock()
 	if slot := c.slots.oldest.Add(c.opts.lease()); !c.slots.oldest.IsZero() && slot.Before(d) {
 		return slot
 	}
@@ -155,10 +153,8 @@ func (p *partition) take() bool {
 // acquireOwnership takes the partition if nobody alive owns it, and then serves or sends away those that wait for it.
 func (p *partition) acquireOwnership() {
 	c := p.c
-	s := c.sessions.current()
-	var owner string
-	if s != nil {
-		owner = p.tryAcquire(s)
+	if s := c.sessions.current(); s != nil {
+		p.tryAcquire(s)
 	}
 	var a after
 	now := time.Now()
@@ -175,9 +171,7 @@ func (p *partition) acquireOwnership() {
 		case p.serves(now):
 			p.request(x.claimant, x.key, x.try, now, &a)
 		default:
-			f := p.frame(peer.Moved, x.key, x.id.Request)
-			f.Session = []byte(owner)
-			a.send(x.link, f)
+			a.send(x.link, p.frame(peer.Moved, x.key, x.id))
 		}
 	}
 	p.wantAll(now, &a, p.own == nil)
@@ -185,8 +179,8 @@ func (p *partition) acquireOwnership() {
 	a.do(c)
 }
 
-// tryAcquire makes the calls. If the partition is somebody else's, it returns whose.
-func (p *partition) tryAcquire(s *session) (owner string) {
+// tryAcquire makes the calls.
+func (p *partition) tryAcquire(s *session) {
 	c := p.c
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
@@ -194,17 +188,17 @@ func (p *partition) tryAcquire(s *session) (owner string) {
 	r, err := c.ns.Load(ctx, p.number)
 	c.called(OpVerify, 1, start, err)
 	if err != nil || r.Grace > 0 {
-		return ""
+		return
 	}
 	expect := fallback.Expect{Epoch: r.Epoch, Owner: r.Owner}
 	switch {
 	case r.Owner == s.id:
 		p.unserved(s, r.Epoch)
-		return ""
+		return
 	case r.Owner != "":
 		if _, expect.OwnerDead = c.suspects.ask(nil, c, r.Owner); !expect.OwnerDead {
 			p.annoy(r)
-			return r.Owner
+			return
 		}
 	}
 	// An answer that is lost is asked for again: Acquire knows its own retry.
@@ -217,11 +211,11 @@ func (p *partition) tryAcquire(s *session) (owner string) {
 		switch {
 		case err == nil && got.Verdict == fallback.Granted:
 			p.serve(s, got, sent)
-			return ""
+			return
 		case err == nil:
-			return got.Record.Owner
+			return
 		case past(s.deadline(), time.Now()) || c.ctx.Err() != nil:
-			return ""
+			return
 		}
 		select {
 		case <-time.After(jitter(c.opts.RetryEvery)):
@@ -244,6 +238,25 @@ func (p *partition) unserved(s *session, epoch uint32) {
 	start := time.Now()
 	_, err := p.c.ns.DemoteUnserved(ctx, p.number, s.id, epoch)
 	p.c.called(OpOwnership, 1, start, err)
+}
+
+// look finds out whether the arbiter's record names this node though it does not serve the partition, and mends that.
+func (p *partition) look(s *session) {
+	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
+	defer cancel()
+	start := time.Now()
+	r, err := p.c.ns.Load(ctx, p.number)
+	p.c.called(OpVerify, 1, start, err)
+	if err != nil || r.Grace > 0 {
+		return
+	}
+	if r.Owner == s.id {
+		p.unserved(s, r.Epoch)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.named, p.owed = false, false
 }
 
 // annoy asks the owner of a partition that should be this node's to demote it, if there is no other way: it is not in
@@ -283,10 +296,10 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	defer p.mu.Unlock()
 	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
 	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving {
-		p.quiet = now // nothing was ever announced
+		p.quiet, p.named = now, true // nothing was ever announced
 		return
 	}
-	p.own, p.annoyed = o, time.Time{}
+	p.own, p.annoyed, p.named, p.owed = o, time.Time{}, false, false
 	p.c.slots.add(sent)
 	for key, e := range p.entries {
 		if e.q.State() != handoff.Idle && e.hold.row.Identity != got.Rows[key].Identity {
@@ -297,9 +310,17 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	}
 	for key, row := range got.Rows {
 		e := p.entry(key)
-		if e.q.State() != handoff.Idle || e.acq != nil && e.acq.id == row.Identity ||
-			e.forward.link != nil && e.forward.id == row.Identity {
-			continue // this node's own, or about to be
+		if e.q.State() != handoff.Idle {
+			continue // this node's own
+		}
+		if n := p.answered(e, row.Identity); n > 0 {
+			if w := e.q.Take(uint64(row.Token), n, false, now); w != nil {
+				e.hold = hold{session: s, row: row, confirmed: sent}
+				p.oldest = earlier(p.oldest, sent)
+				p.holds++
+				p.seat(e, w, PathArbiter, now, &a)
+				continue
+			}
 		}
 		if row.Session == s.id {
 			a.releases = append(a.releases, p.release(key, row.Identity)) // an orphan
@@ -308,6 +329,23 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		}
 		e.g = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.c.cluster.linkTo(row.Session)}
 	}
+}
+
+// answered ends a request of this node's that turns out to be granted, as the partition's rows say before its own answer
+// has come: nobody else must be given the key meanwhile. It returns the size of the block of tokens, 0 if there is no such
+// request.
+func (p *partition) answered(e *entry, id fallback.Identity) uint64 {
+	switch {
+	case e.acq != nil && e.acq.id == id:
+		e.acq.id = fallback.Identity{} // not to be withdrawn
+		e.acq.leave()
+		e.acq = nil
+		return block
+	case e.forward.link != nil && e.forward.id == id:
+		e.forward = forward{}
+		return delegated
+	}
+	return 0
 }
 
 // demote gives the partition back: to be acquired by whoever should own it. Holds in force stay in force (rule 5). It
@@ -329,7 +367,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	a.do(c)
 	a = after{}
 
-	answered := false
+	answered, stale := false, false
 	var sent time.Time
 	for !answered && !past(o.session.deadline(), time.Now()) {
 		sent = time.Now()
@@ -338,7 +376,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		cancel()
 		c.called(OpOwnership, 1, sent, err)
 		if err == nil {
-			answered = d.Verdict == fallback.Granted
+			answered, stale = d.Verdict == fallback.Granted, d.Verdict == fallback.Stale
 			break
 		}
 		select {
@@ -351,6 +389,8 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	now = time.Now()
 	p.mu.Lock()
 	p.demoting = false
+	p.owed = !answered && !stale
+	p.named = p.owed
 	if answered {
 		for key, row := range holds {
 			e := p.holding(key, row)
@@ -416,7 +456,7 @@ func (p *partition) freeze(now time.Time, a *after) map[string]fallback.Row {
 		}
 		for _, c := range g.queue {
 			if c.link != nil {
-				a.send(c.link, p.frame(peer.Moved, key, c.id.Request))
+				a.send(c.link, p.frame(peer.Moved, key, c.id))
 			}
 		}
 		p.tidy(e)
@@ -493,8 +533,9 @@ func (x *cluster) balanceOnce() (left bool) {
 	if x.leaving.Load() || c.sessions.current() == nil {
 		return false
 	}
-	var take, give []*partition
+	var take, give, look []*partition
 	now := time.Now()
+	grace := c.sessions.sweepSince(now.Add(-c.opts.Grace)) // nothing is demoted then, and what was begun is frozen in vain
 	for i := range c.parts {
 		p := &c.parts[i]
 		n, ok := v.Owner(p.number)
@@ -506,15 +547,23 @@ func (x *cluster) balanceOnce() (left bool) {
 			if now.After(p.avoid) {
 				take = append(take, p)
 			}
+		case p.own == nil && p.named && !p.taking && !p.demoting && past(p.quiet, now):
+			left = true
+			look = append(look, p)
 		case p.own != nil && p.own.seq >= lastSeq:
 			give = append(give, p)
-		case ok && !mine && p.own != nil && v.Stable() && x.agreed(n, v):
+		case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v):
 			give = append(give, p)
 		case ok && !mine && p.own != nil:
 			left = true
 		}
 		p.mu.Unlock()
 	}
+	x.each(look, func(p *partition) {
+		if s := c.sessions.current(); s != nil {
+			p.look(s)
+		}
+	})
 	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
 	x.each(x.takeable(take), func(p *partition) {
 		p.mu.Lock()
@@ -597,8 +646,9 @@ func (x *cluster) each(list []*partition, f func(*partition)) {
 	work.Wait()
 }
 
-// leave gives all partitions back, before the coordinator ends.
-func (x *cluster) leave(ctx context.Context) {
+// leave gives all partitions back, before the coordinator ends. It returns how many it could not: others must not get
+// them before what this node has announced has passed.
+func (x *cluster) leave(ctx context.Context) (failed int) {
 	x.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
 	var mine []*partition
@@ -612,4 +662,13 @@ func (x *cluster) leave(ctx context.Context) {
 		p.mu.Unlock()
 	}
 	x.each(mine, func(p *partition) { p.demote(ctx, 0) })
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		if p.owed || p.demoting {
+			failed++
+		}
+		p.mu.Unlock()
+	}
+	return failed
 }

@@ -41,6 +41,8 @@ type partition struct {
 	taking   bool       // acquireOwnership is at work
 	demoting bool       // demote is
 	leaving  bool       // never to be taken again
+	named    bool       // the arbiter's record may name this node, though it does not serve (rule 6)
+	owed     bool       // a demote of this node's failed: as far as is known the record does name it
 	avoid    time.Time  // not to be taken before
 	quiet    time.Time  // when all that was announced at the last epoch that this node served has passed
 	annoyed  time.Time  // since when its owner cannot be reached
@@ -56,6 +58,7 @@ type entry struct {
 	turn *turn        // the one that runs if q is in state Turn; else for the next one
 	acq  *acquisition // that gets a hold for the waiters, if q is Idle and somebody waits
 
+	moved   int     // how often in a row a node that was asked did not own the partition
 	forward forward // the request at the owner of the partition, in acq's place
 	g       *grants // what the owner of the partition knows of others; nil if this is not the owner or there is nothing
 
@@ -266,7 +269,7 @@ func (a *after) do(c *Coordinator) {
 // begin gives the turn that the queue has begun to whoever gets the Lock for it.
 func (p *partition) begin(e *entry, fence uint64, path Path, now time.Time) *turn {
 	p.grants[path]++
-	e.turn.fence, e.turn.began, e.used = fence, now, true
+	e.turn.fence, e.turn.began, e.used, e.moved = fence, now, true, 0
 	p.turns++
 	return e.turn
 }
@@ -388,7 +391,7 @@ func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 		if l := e.forward.link; l != nil && (s == nil || e.forward.id.Session == s.id) {
 			a := e.forward
 			e.forward = forward{}
-			after.send(l, p.frame(peer.Cancel, e.key, a.id.Request))
+			after.send(l, p.frame(peer.Cancel, e.key, a.id))
 			p.want(e, time.Now(), after, true)
 		}
 	}
@@ -470,7 +473,7 @@ func (p *partition) unwanted(e *entry, a *after) {
 	}
 	if l := e.forward.link; l != nil {
 		if !l.down.Load() {
-			a.send(l, p.frame(peer.Cancel, e.key, e.forward.id.Request))
+			a.send(l, p.frame(peer.Cancel, e.key, e.forward.id))
 		}
 		e.forward = forward{}
 	}

@@ -56,6 +56,15 @@ func (x *suspects) ask(a *acquisition, c *Coordinator, session string) (again ti
 	return c.opts.RenewEvery, false
 }
 
+// again forgets until when the living need not be asked about: a node may have left.
+func (x *suspects) again() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.m {
+		s.again = time.Time{}
+	}
+}
+
 func (x *suspects) put(session string, s *suspect, now time.Time) {
 	if x.m == nil {
 		x.m = make(map[string]*suspect)

@@ -190,15 +190,38 @@ func (r *Ring) RemoveKey(key []byte) error {
 	return r.keys.change(func(k *memberlist.Keyring) error { return remove(k, key) })
 }
 
+// What this node says about itself it says again, this much later, three times as much, and so on.
+//
+// memberlist may lose a message: its queue numbers messages anew when it is empty, also while it replaces the only one
+// in it, so that a later message of the same length can get the same number, and its place (queue.go in v0.7.0). The others
+// would then know nothing of the change until the next exchange of everything, up to half a minute later.
+const firstRepeat, lastRepeat = 200 * time.Millisecond, 6 * time.Second
+
 // run makes Views until the ring ends.
 func (r *Ring) run() {
 	d := newDebounce(r.opts.Debounce, r.opts.MaxDebounce, time.Now())
+	var repeat time.Time
+	pause := lastRepeat
 	for {
+		now := time.Now()
+		if r.self.untold() {
+			pause = firstRepeat
+			repeat = now.Add(pause)
+		}
 		// memberlist has queued it by the time it begins to wait, so that there is no need to wait.
 		_ = r.announce(time.Nanosecond)
-		r.step(d, time.Now())
+		if pause < lastRepeat && !now.Before(repeat) {
+			pause *= 3
+			repeat = now.Add(pause)
+			r.repeat()
+		}
+		r.step(d, now)
 		var timer <-chan time.Time
-		if at, ok := d.due(); ok {
+		at, ok := d.due()
+		if pause < lastRepeat && (!ok || repeat.Before(at)) {
+			at, ok = repeat, true
+		}
+		if ok {
 			timer = time.After(time.Until(at))
 		}
 		select {
@@ -237,6 +260,13 @@ func (r *Ring) step(d *debounce, now time.Time) {
 	if p != old.placement {
 		close(old.resettled)
 	}
+}
+
+// repeat gossips it again.
+func (r *Ring) repeat() {
+	r.announcing.Lock()
+	defer r.announcing.Unlock()
+	_ = r.list.UpdateNode(time.Nanosecond)
 }
 
 // announce gossips what this node says about itself, if that has changed, and waits at most so long until it has been sent
