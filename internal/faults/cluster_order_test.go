@@ -206,6 +206,24 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	}
 }
 
+// freeAddress returns an address with a port that is free for TCP and UDP.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := udp.LocalAddr().String()
+		tcp, err := net.Listen("tcp", addr)
+		_ = udp.Close()
+		if err == nil {
+			_ = tcp.Close()
+			return addr
+		}
+	}
+}
+
 // strangers starts two nodes that meet before either of them has a session, with a proxy between them, and waits until both
 // own partitions.
 func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, proxies []*redistest.Proxy) {
@@ -218,12 +236,7 @@ func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, pro
 		a.away.Store(true)
 		o := nodeOptions(ttl)
 		o.StartUnavailable = true
-		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Cluster.Gossip = udp.LocalAddr().String()
-		_ = udp.Close()
+		o.Cluster.Gossip = freeAddress(t)
 		tcp, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
