@@ -73,6 +73,9 @@ type cluster struct {
 	adopts  chan struct{} // capacity 1: there are holds to be adopted
 	leaving atomic.Bool
 
+	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
+	addrs      []string     // that discover found last; only of the ring's goroutine
+
 	mu      sync.Mutex     // protects what follows
 	up      map[*link]bool // all streams that are up
 	id      string         // the session that was last introduced on all of them
@@ -170,18 +173,24 @@ func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	if ns == nil {
 		return nil, ErrUnavailable
 	}
+	if n := x.registered.Load(); n > 0 && n == int64(len(x.ring.Members())) {
+		return x.addrs, nil // everybody is here
+	}
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
 	start := time.Now()
 	all, err := (*ns).List(ctx)
 	x.c.called(OpList, 1, start, err)
-	var addrs []string
+	if err != nil {
+		return nil, err
+	}
+	x.addrs = nil
 	for _, a := range all {
 		if a != "" {
-			addrs = append(addrs, a)
+			x.addrs = append(x.addrs, a)
 		}
 	}
-	return addrs, err
+	return x.addrs, nil
 }
 
 // follow keeps the streams as the membership says, and the node's state as its session is, until the coordinator stops.

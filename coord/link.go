@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/peer"
@@ -123,6 +125,10 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		return
 	}
 	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > MaxKey {
+		s.Close(peer.ErrProtocol)
+		return
+	}
+	if len(f.Key) > 0 && xxhash.Sum64(f.Key)%uint64(len(x.c.parts)) != uint64(f.Partition) {
 		s.Close(peer.ErrProtocol)
 		return
 	}

@@ -284,6 +284,9 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 		c.sessions.sweep(time.Now())
 	}
 	c.server = r.Server
+	if c.cluster != nil {
+		c.cluster.registered.Store(int64(r.Sessions))
+	}
 }
 
 func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time) (fallback.Renewal, error) {

@@ -91,6 +91,10 @@ type Renewal struct {
 	Alive  bool
 	Server string        // identity of the server that answered; empty if the arbiter is not guarded
 	Grace  time.Duration // left of the session table's Grace, 0 outside
+
+	// Sessions is how many there are, if Alive, those that have expired among them until somebody opens another one. Who has
+	// seen as many need not List them.
+	Sessions int
 }
 
 // Liveness is the answer to Dead.

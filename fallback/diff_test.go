@@ -119,7 +119,7 @@ var deck = func() (all []move) {
 	}{
 		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
 		{1, (*twins).revoke}, {4, (*twins).adopt}, {4, (*twins).reclaimRow}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {1, (*twins).verify},
-		{1, (*twins).open}, {1, (*twins).renew}, {2, (*twins).dead}, {1, (*twins).closeSession},
+		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {1, (*twins).closeSession},
 		{3, (*twins).changeServer}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
 		{1, (*twins).changeSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
@@ -388,6 +388,10 @@ func (x *twins) open(ctx context.Context) (string, error) {
 	return both(x, "Open("+session+")", func(n fallback.Namespace) (fallback.Renewal, error) {
 		return n.Open(ctx, session, time.Hour, "addr "+session)
 	}, plainRenewal)
+}
+
+func (x *twins) list(ctx context.Context) (string, error) {
+	return both(x, "List", func(n fallback.Namespace) (map[string]string, error) { return n.List(ctx) }, func(m map[string]string) map[string]string { return m })
 }
 
 func (x *twins) renew(ctx context.Context) (string, error) {

@@ -192,7 +192,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, ttl time.Duration, ho
 			}
 			continue
 		}
-		a := Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2)}
+		a := Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3))}
 		if n.guarded {
 			a.Server = r.str(1)
 		}

@@ -76,11 +76,10 @@ func (s *Sessions) Open(m Moment, id string, ttl int64, addr string) (r Renewal,
 		return s.Renew(m, id, ttl)
 	}
 	if s.GraceEnd == 0 {
-		// Whoever comes sweeps what others left. In Grace nobody is dead.
-		maps.DeleteFunc(s.Members, func(_ string, x Member) bool { return x.Expiry <= m.Now })
+		s.sweep(m) // what others left
 	}
 	s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Addr: addr})
-	return Renewal{Alive: true, Server: m.Server, Grace: s.grace(m)}, true
+	return Renewal{Alive: true, Server: m.Server, Grace: s.grace(m), Sessions: len(s.Members)}, true
 }
 
 // Renew is [SessionStore.Renew]. ok is false if the table is lost.
@@ -93,7 +92,11 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64) (r Renewal, ok bool) {
 	if alive {
 		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Addr: x.Addr})
 	}
-	return Renewal{Alive: alive, Server: m.Server, Grace: s.grace(m)}, true
+	r = Renewal{Alive: alive, Server: m.Server, Grace: s.grace(m)}
+	if alive {
+		r.Sessions = len(s.Members)
+	}
+	return r, true
 }
 
 func (s *Sessions) put(id string, x Member) {
@@ -118,16 +121,22 @@ func (s *Sessions) Dead(m Moment, id string) Liveness {
 	return Liveness{Left: time.Duration(x.Expiry-m.Now) * time.Millisecond}
 }
 
+// sweep removes those that have expired. In Grace nobody has.
+func (s *Sessions) sweep(m Moment) {
+	maps.DeleteFunc(s.Members, func(_ string, x Member) bool { return x.Expiry <= m.Now })
+}
+
 // List is [SessionStore.List].
 func (s *Sessions) List(m Moment) map[string]string {
 	all := make(map[string]string)
 	if !s.enter(m) {
 		return all
 	}
+	if s.GraceEnd == 0 {
+		s.sweep(m)
+	}
 	for id, x := range s.Members {
-		if s.GraceEnd != 0 || m.Now < x.Expiry {
-			all[id] = x.Addr
-		}
+		all[id] = x.Addr
 	}
 	return all
 }

@@ -45,7 +45,7 @@ var isDead = fallback.Liveness{Dead: true}
 func TestSessionLivesForItsTime(t *testing.T) {
 	r := newRegistry()
 	want(t, "Dead of what was never opened", r.dead("a"), isDead)
-	want(t, "Open", r.open("a"), fallback.Renewal{Alive: true, Server: "A"})
+	want(t, "Open", r.open("a"), fallback.Renewal{Alive: true, Server: "A", Sessions: 1})
 	want(t, "Dead", r.dead("a"), fallback.Liveness{Left: ttl * time.Millisecond})
 	r.pass(ttl*time.Millisecond - time.Millisecond)
 	want(t, "Dead at the last moment", r.dead("a"), fallback.Liveness{Left: time.Millisecond})
@@ -58,7 +58,7 @@ func TestRenewalCountsFromNow(t *testing.T) {
 	r.open("a")
 	for range 5 {
 		r.pass(ttl*time.Millisecond - time.Millisecond)
-		want(t, "Renew", r.renew("a"), fallback.Renewal{Alive: true, Server: "A"})
+		want(t, "Renew", r.renew("a"), fallback.Renewal{Alive: true, Server: "A", Sessions: 1})
 		want(t, "Dead", r.dead("a"), fallback.Liveness{Left: ttl * time.Millisecond})
 	}
 	want(t, "Open of what exists", r.open("a").Alive, true)
@@ -125,7 +125,7 @@ func TestNobodyIsDeadInGrace(t *testing.T) {
 			want(t, "Dead of "+session, r.dead(session), fallback.Liveness{Grace: quiet - step})
 		}
 	}
-	want(t, "Renew", r.renew("alive"), fallback.Renewal{Alive: true, Server: "B", Grace: time.Millisecond})
+	want(t, "Renew", r.renew("alive"), fallback.Renewal{Alive: true, Server: "B", Grace: time.Millisecond, Sessions: 2})
 	r.pass(time.Millisecond)
 	want(t, "Dead after Grace, of who renewed", r.dead("alive"), fallback.Liveness{Left: ttl*time.Millisecond - time.Millisecond})
 	want(t, "Dead after Grace, of who did not", r.dead("expires"), isDead)
@@ -137,11 +137,11 @@ func TestRenewRecreatesInGrace(t *testing.T) {
 	r.open("expired")
 	r.pass(ttl * time.Millisecond)
 	r.now.Server = "B"
-	for _, session := range []string{"expired", "lost"} {
-		want(t, "Renew of "+session, r.renew(session), fallback.Renewal{Alive: true, Server: "B", Grace: quiet})
+	for i, session := range []string{"expired", "lost"} {
+		want(t, "Renew of "+session, r.renew(session), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 1 + i})
 	}
-	want(t, "Open", r.open("new"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet})
-	want(t, "Open of what exists", r.open("lost"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet})
+	want(t, "Open", r.open("new"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 3})
+	want(t, "Open of what exists", r.open("lost"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 3})
 	want(t, "address, which only Open tells", r.Members["expired"].Addr, "addr of expired")
 	want(t, "address, which is lost", r.Members["lost"].Addr, "")
 	want(t, "address", r.Members["new"].Addr, "addr of new")
@@ -230,4 +230,20 @@ func TestCloneOfSessionsSharesNothing(t *testing.T) {
 	r.CloseSession(r.now, "a")
 	want(t, "members of the copy", len(c.Members), 1)
 	want(t, "Dead in the copy", c.Dead(r.now, "a").Dead, false)
+}
+
+func TestListSweeps(t *testing.T) {
+	r := newRegistry()
+	r.open("expired")
+	r.pass(ttl * time.Millisecond / 2)
+	r.open("alive")
+	r.pass(ttl * time.Millisecond / 2)
+	if all := r.List(r.now); len(all) != 1 || all["alive"] != "addr of alive" || len(r.Members) != 1 {
+		t.Errorf("%v, %d are left", all, len(r.Members))
+	}
+	r.pass(ttl * time.Millisecond)
+	r.now.Server = "B"
+	if all := r.List(r.now); len(all) != 1 {
+		t.Errorf("in Grace nobody is dead: %v", all)
+	}
 }

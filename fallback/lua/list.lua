@@ -1,4 +1,4 @@
--- List: the sessions that have not expired.
+-- List: the sessions that have not expired. The others are swept.
 -- KEYS: sessions. ARGV: none. Answer: session and address, session and address, ...
 enter()
 local a = {}
@@ -10,6 +10,8 @@ for i = 1, #all, 2 do
     if grace > 0 or now < expiry then
       a[#a + 1] = id
       a[#a + 1] = addr
+    else
+      redis.call('HDEL', tab, all[i])
     end
   end
 end
