@@ -133,7 +133,7 @@ func (a *acquisition) step(s *session) time.Duration {
 		Partition: a.p.number, Key: a.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict,
 	})
 	cancel()
-	c.called(OpLock, 1, sent, err)
+	c.called(OpLock, sent, err)
 	if err != nil && !errors.Is(err, fallback.ErrRefused) && a.unsure != a.id {
 		a.unsure = a.id
 		c.doubts.add(doubt{a.p, a.key, a.id, sent.Add(c.opts.SessionTTL)})

@@ -180,7 +180,7 @@ func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	defer cancel()
 	start := time.Now()
 	all, err := (*ns).List(ctx)
-	x.c.called(OpList, 1, start, err)
+	x.c.called(OpList, start, err)
 	if err != nil {
 		return nil, err
 	}

@@ -268,8 +268,8 @@ func (x *cluster) keepPinging() {
 
 // resumed hears what the other node holds.
 func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
-	switch {
-	case f.Flags == flagBegin:
+	switch f.Flags {
+	case flagBegin:
 		l.mu.Lock()
 		old := l.session
 		l.session = string(f.Session)
@@ -280,7 +280,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		if len(f.Session) > 0 {
 			x.links.Store(string(f.Session), l)
 		}
-	case f.Flags == flagEnd:
+	case flagEnd:
 		for i := range x.c.parts {
 			x.c.parts[i].stated(l, a)
 		}

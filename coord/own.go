@@ -186,7 +186,7 @@ func (p *partition) tryAcquire(s *session) {
 	defer cancel()
 	start := time.Now()
 	r, err := c.ns.Load(ctx, p.number)
-	c.called(OpVerify, 1, start, err)
+	c.called(OpVerify, start, err)
 	if err != nil || r.Grace > 0 {
 		return
 	}
@@ -207,7 +207,7 @@ func (p *partition) tryAcquire(s *session) {
 		call, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 		got, err := c.ns.Acquire(call, p.number, s.id, expect)
 		cancel()
-		c.called(OpOwnership, 1, sent, err)
+		c.called(OpOwnership, sent, err)
 		switch {
 		case err == nil && got.Verdict == fallback.Granted:
 			p.serve(s, got, sent)
@@ -237,7 +237,7 @@ func (p *partition) unserved(s *session, epoch uint32) {
 	defer cancel()
 	start := time.Now()
 	_, err := p.c.ns.DemoteUnserved(ctx, p.number, s.id, epoch)
-	p.c.called(OpOwnership, 1, start, err)
+	p.c.called(OpOwnership, start, err)
 }
 
 // look finds out whether the arbiter's record names this node though it does not serve the partition, and mends that.
@@ -246,7 +246,7 @@ func (p *partition) look(s *session) {
 	defer cancel()
 	start := time.Now()
 	r, err := p.c.ns.Load(ctx, p.number)
-	p.c.called(OpVerify, 1, start, err)
+	p.c.called(OpVerify, start, err)
 	if err != nil || r.Grace > 0 {
 		return
 	}
@@ -284,7 +284,7 @@ func (p *partition) annoy(r fallback.Record) {
 	defer cancel()
 	start := time.Now()
 	err := p.c.ns.Revoke(ctx, p.number, r.Epoch, p.c.sessions.id())
-	p.c.called(OpOwnership, 1, start, err)
+	p.c.called(OpOwnership, start, err)
 }
 
 // serve begins to grant the partition's keys, if the answer came in time. What the arbiter knows of is held already.
@@ -360,7 +360,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		p.mu.Unlock()
 		return
 	}
-	holds := p.freeze(now, &a)
+	holds := p.freeze(&a)
 	p.demoting = true
 	p.avoid = now.Add(avoid)
 	p.mu.Unlock()
@@ -374,7 +374,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
 		d, err := c.ns.Demote(call, p.number, o.session.id, o.epoch, holds)
 		cancel()
-		c.called(OpOwnership, 1, sent, err)
+		c.called(OpOwnership, sent, err)
 		if err == nil {
 			answered, stale = d.Verdict == fallback.Granted, d.Verdict == fallback.Stale
 			break
@@ -418,8 +418,8 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
-// of this node's own callers go on like those of others, until the deadline of now if they do not get a row.
-func (p *partition) freeze(now time.Time, a *after) map[string]fallback.Row {
+// of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
+func (p *partition) freeze(a *after) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
 	p.quiet = until
@@ -469,7 +469,7 @@ func (p *partition) letGo(now time.Time, a *after) {
 	if p.own == nil {
 		return
 	}
-	p.freeze(now, a)
+	p.freeze(a)
 	p.avoid = now.Add(p.c.opts.RetryEvery)
 	p.wantAll(now, a, true)
 	a.adopt = true

@@ -382,7 +382,7 @@ func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own != nil && (s == nil || p.own.session == s) {
-		p.freeze(time.Now(), after)
+		p.freeze(after)
 	}
 	for _, e := range p.entries {
 		if e.q.State() != handoff.Idle && (s == nil || e.hold.session == s) {

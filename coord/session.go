@@ -112,7 +112,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		ctx, cancel := context.WithTimeout(ctx, startCalls*c.opts.CallTimeout)
 		defer cancel()
 		ns, err := c.arbiter.Attach(ctx, c.opts.settings())
-		c.called(OpAttach, 1, start, err)
+		c.called(OpAttach, start, err)
 		if err != nil {
 			return nil, err
 		}
@@ -131,13 +131,13 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	start := time.Now()
 	// Before the first request, so that no message about it is missed.
 	stop, err := c.ns.Listen(ctx, s.id, func(m fallback.Message) { c.handle(s, m) })
-	c.called(OpListen, 1, start, err)
+	c.called(OpListen, start, err)
 	if err != nil {
 		return nil, err
 	}
 	sent := time.Now()
 	r, err := c.ns.Open(ctx, s.id, c.opts.SessionTTL, c.address())
-	c.called(OpOpen, 1, sent, err)
+	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
 	if err == nil && (!r.Alive || past(until, time.Now())) {
 		err = errors.New("coord: the session was not opened in time")
@@ -165,7 +165,7 @@ func (c *Coordinator) closeSession(s *session) error {
 	defer cancel()
 	start := time.Now()
 	err := c.ns.CloseSession(ctx, s.id)
-	c.called(OpCloseSession, 1, start, err)
+	c.called(OpCloseSession, start, err)
 	return err
 }
 
@@ -293,7 +293,7 @@ func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time)
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	r, err := c.ns.Renew(ctx, s.id, c.opts.SessionTTL)
-	c.called(OpRenew, 1, sent, err)
+	c.called(OpRenew, sent, err)
 	return r, err
 }
 

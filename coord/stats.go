@@ -76,13 +76,13 @@ func nonZero[K comparable](m map[K]uint64, k K, n uint64) {
 	}
 }
 
-// called counts calls of the arbiter that began at start and have ended with err, and tells the trace.
-func (c *Coordinator) called(op Op, n int, start time.Time, err error) {
+// called counts a call of the arbiter that began at start and has ended with err, and tells the trace.
+func (c *Coordinator) called(op Op, start time.Time, err error) {
 	failed := 0
 	if err != nil {
-		failed = n
+		failed = 1
 	}
-	c.calledMany(op, n, failed, start, err)
+	c.calledMany(op, 1, failed, start, err)
 }
 
 // calledMany is called for calls that were sent in one go, of which some have failed.

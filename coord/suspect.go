@@ -104,7 +104,7 @@ func (x *suspects) find(c *Coordinator, session string, s *suspect) {
 	defer cancel()
 	start := time.Now()
 	l, err = c.ns.Dead(ctx, session)
-	c.called(OpDead, 1, start, err)
+	c.called(OpDead, start, err)
 }
 
 // makeShared makes a partition Shared that a session of a cluster owns, in the background. This process is not in a cluster,
@@ -148,5 +148,5 @@ func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bo
 			_, err = c.ns.DemoteUnserved(ctx, p, s.id, got.Record.Epoch)
 		}
 	}
-	c.called(OpOwnership, 1, start, err)
+	c.called(OpOwnership, start, err)
 }

@@ -167,7 +167,7 @@ func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
 	default:
 		v, err = c.ns.ReclaimRow(ctx, x.p.number, x.key, x.row)
 	}
-	c.called(OpReclaim, 1, sent, err)
+	c.called(OpReclaim, sent, err)
 	if err != nil {
 		return err
 	}

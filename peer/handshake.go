@@ -56,9 +56,9 @@ func (t *Transport) greet(sock net.Conn, to, addr string) (s, prev *Stream, err 
 	}
 	defer t.end(sock)
 	if tc, ok := sock.(*net.TCPConn); ok {
-		tc.SetNoDelay(true) // Go's default, but we depend on it
+		_ = tc.SetNoDelay(true) // Go's default, but we depend on it
 	}
-	sock.SetDeadline(time.Now().Add(greetingLimit))
+	_ = sock.SetDeadline(time.Now().Add(greetingLimit))
 	c := &conversation{t: t, conn: sock, dial: to != "", transcript: sha256.New()}
 	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version}
 	rand.Read(c.mine.nonce[:])
@@ -75,7 +75,7 @@ func (t *Transport) greet(sock net.Conn, to, addr string) (s, prev *Stream, err 
 		sock.Close()
 		return nil, nil, err
 	}
-	sock.SetDeadline(time.Time{})
+	_ = sock.SetDeadline(time.Time{})
 	return s, prev, nil
 }
 
@@ -179,7 +179,7 @@ func (c *conversation) talk(sock net.Conn) (s, prev *Stream, err error) {
 // hellos exchanges and checks the hellos.
 func (c *conversation) hellos() error {
 	mine := c.mine.encode()
-	first := appendMessage(appendPreamble(nil), msgHello, mine)
+	first := appendMessage(preamble(), msgHello, mine)
 	if c.dial {
 		c.spoken = true
 		if _, err := c.conn.Write(first); err != nil {
@@ -260,7 +260,7 @@ func (c *conversation) proof(dialler bool, cl claim) []byte {
 	claims := binary.BigEndian.AppendUint64(nil, cl.seen)
 	claims = binary.BigEndian.AppendUint64(claims, cl.live)
 	mac := hmac.New(sha256.New, c.t.opts.Key)
-	io.WriteString(mac, role)
+	_, _ = io.WriteString(mac, role)
 	mac.Write(c.transcript.Sum(nil))
 	mac.Write(claims)
 	return append(mac.Sum(nil), claims...)
@@ -290,23 +290,23 @@ func (c *conversation) send(kind byte, body []byte) error {
 
 // refuse tells the other side why, if the reason was found here.
 func (c *conversation) refuse(err error, sock net.Conn) {
-	r, ok := err.(*refusal)
+	r, ok := errors.AsType[*refusal](err)
 	if !ok || r.remote || c.over {
 		return
 	}
 	var b []byte
 	if !c.spoken {
-		b = appendPreamble(b)
+		b = append(b, preamble()...)
 	}
 	body := append([]byte{r.code}, r.text[:min(len(r.text), maxReason)]...)
-	sock.SetDeadline(time.Now().Add(greetingLimit / 4))
+	_ = sock.SetDeadline(time.Now().Add(greetingLimit / 4))
 	if _, err := c.conn.Write(appendMessage(b, msgRefuse, body)); err != nil {
 		return
 	}
 	// To close with bytes unread would reset the connection and may destroy the refusal on
 	// its way.
 	if tc, ok := sock.(*net.TCPConn); ok {
-		tc.CloseWrite()
+		_ = tc.CloseWrite()
 	}
-	io.CopyN(io.Discard, sock, 4<<10)
+	_, _ = io.CopyN(io.Discard, sock, 4<<10)
 }

@@ -178,7 +178,7 @@ func TestRefusalText(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		c.Write(appendMessage(appendPreamble(nil), msgRefuse, []byte("\x01evil\n\x1b[31m"+strings.Repeat("x", 400))))
+		c.Write(appendMessage(preamble(), msgRefuse, []byte("\x01evil\n\x1b[31m"+strings.Repeat("x", 400))))
 		io.Copy(io.Discard, c)
 	}()
 	lines := newLogLines()
@@ -195,7 +195,7 @@ func TestGarbageFuzz(t *testing.T) {
 	e := newEvents(t)
 	a := start(t, Options{Node: "a", Handler: e})
 	h := hello{node: "b", to: "a"}
-	good := appendMessage(appendPreamble(nil), msgHello, h.encode())
+	good := appendMessage(preamble(), msgHello, h.encode())
 	good = appendMessage(good, msgProof, make([]byte, 48))
 	var wg sync.WaitGroup
 	for w := range 8 {
@@ -292,14 +292,14 @@ func TestReflection(t *testing.T) {
 		out.SetDeadline(time.Now().Add(20 * time.Second))
 		theirs, proof := readHello(t, out), make([]byte, 3+48)
 		mine := hello{node: name, nonce: theirs.nonce}
-		out.Write(appendMessage(appendPreamble(nil), msgHello, mine.encode()))
+		out.Write(appendMessage(preamble(), msgHello, mine.encode()))
 		if _, err := io.ReadFull(out, proof); err != nil {
 			t.Fatal(err)
 		}
 		// It dials too, and shows the proof there, with the same nonce.
 		in := dialRaw(t, victim)
 		h := hello{node: name, to: "m", nonce: theirs.nonce}
-		in.Write(appendMessage(appendPreamble(nil), msgHello, h.encode()))
+		in.Write(appendMessage(preamble(), msgHello, h.encode()))
 		in.Write(proof)
 		answer, _ := io.ReadAll(in)
 		if !bytes.Contains(answer, []byte("the keys differ")) {

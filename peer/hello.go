@@ -109,9 +109,8 @@ func (h *hello) decode(b []byte) error {
 	return nil
 }
 
-func appendPreamble(b []byte) []byte {
-	b = append(b, magic...)
-	return binary.BigEndian.AppendUint16(b, protocolVersion)
+func preamble() []byte {
+	return binary.BigEndian.AppendUint16([]byte(magic), protocolVersion)
 }
 
 func appendMessage(b []byte, kind byte, body []byte) []byte {

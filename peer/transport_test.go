@@ -28,7 +28,7 @@ func TestRemoval(t *testing.T) {
 	for range 3 {
 		if _, err := dialAs(t, a, Options{Node: "b"}); err == nil {
 			t.Error("the removed node got a stream")
-		} else if r, ok := err.(*refusal); !ok || r.code != codeGone {
+		} else if r, ok := errors.AsType[*refusal](err); !ok || r.code != codeGone {
 			t.Error(err)
 		}
 	}
