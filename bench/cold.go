@@ -42,21 +42,12 @@ func (b *bench) startPinned(ctx context.Context, subject string) (w *worker, pin
 		return err
 	}
 	undo = func() error { return nil }
-	list, why := cores()
-	switch {
-	case !b.pin:
-		pinned = "nothing is pinned (-pin=false)"
-	case why != nil:
-		pinned = fmt.Sprintf("nothing is pinned: %v", why)
-	case len(list) < 2:
-		pinned = "nothing is pinned: there is only one core"
-	}
+	mine, its, pinned := b.twoCores()
 	if pinned != "" {
 		err = start()
 		return w, pinned, undo, err
 	}
 	// The first core gets most of the machine's interrupts. The server, which is on every path, gets the other.
-	mine, its := list[0], list[1]
 	pinned = fmt.Sprintf("pinned: the caller (the whole process) to core %d", mine)
 	if b.pid != 0 {
 		if undo, err = pin(b.pid, its); err != nil {

@@ -93,8 +93,8 @@ func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int)
 	s := b.sizes.hot
 	ht := hotTask{Variant: t.name, Key: "hot", Goroutines: s.goroutines, Duration: s.round}
 	if !t.fenced {
-		// A key that is left locked by whoever the end of a round surprised must not spoil the next.
-		ht.Key = fmt.Sprintf("hot-%d", round)
+		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
+		ht.Key = fmt.Sprintf("hot-%s-%d", t.name, round)
 	}
 	if round == 0 {
 		ht.Duration = min(s.round, 200*time.Millisecond)

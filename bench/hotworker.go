@@ -35,9 +35,10 @@ type hotResult struct {
 
 	Trips int64         `json:"trips"`
 	CPU   time.Duration `json:"cpu"`
-	// Of a cluster, at the end.
-	Owned int `json:"owned"`
-	Nodes int `json:"nodes"`
+	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
+	Calls map[string]int64 `json:"calls"`
+	Owned int              `json:"owned"`
+	Nodes int              `json:"nodes"`
 }
 
 // settle is the time after a round in which what it left behind is given back. What is sent then counts as the round's.
@@ -122,10 +123,12 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 	}
 	if t.Duration == 0 {
 		all := new(hotResult)
-		all.Owned, all.Nodes = v.membership()
+		all.see(v)
 		return all, nil
 	}
 	before, trips, cpu := v.count.commands.Load(), v.count.trips.Load(), selfCPU()
+	var seen hotResult
+	seen.see(v)
 	db := h.store(t.Store)
 	keys := []string{t.Key}
 	for i := 1; i < t.Keys; i++ {
@@ -145,7 +148,10 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 	all := hotResult{CPU: selfCPU() - cpu}
 	time.Sleep(settle)
 	all.Commands, all.Trips = v.count.commands.Load()-before, v.count.trips.Load()-trips
-	all.Owned, all.Nodes = v.membership()
+	all.see(v)
+	for op := range all.Calls {
+		all.Calls[op] -= seen.Calls[op]
+	}
 	for _, p := range parts {
 		all.Sections += p.Sections
 		all.Failed += p.Failed
@@ -171,12 +177,20 @@ func (h *hotWorker) store(addr string) *store {
 	return h.stores[addr]
 }
 
-// membership tells what this process sees of the cluster.
-func (v *openVariant) membership() (owned, nodes int) {
-	if h, ok := v.locker.(*holdfast); ok {
-		return h.c.Stats().Owned, len(h.c.Nodes())
+// see notes what the process sees of its cluster.
+func (r *hotResult) see(v *openVariant) {
+	h, ok := v.locker.(*holdfast)
+	if !ok {
+		return
 	}
-	return 0, 0
+	s := h.c.Stats()
+	r.Owned, r.Nodes, r.Calls = s.Owned, len(h.c.Nodes()), make(map[string]int64)
+	for op, n := range s.Calls {
+		r.Calls[op.String()] = int64(n)
+	}
+	for path, n := range s.Granted {
+		r.Calls["path "+path.String()] = int64(n)
+	}
 }
 
 // contend is one goroutine: it locks and unlocks until ctx ends.

@@ -101,7 +101,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	only := flags.String("only", names(), "comma-separated `subjects` to measure")
 	quick := flags.Bool("quick", false, "measure less: hot, cold and held in less than 20 s, all in less than two minutes")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
-	flags.BoolVar(&cfg.pin, "pin", true, "for cold and forward, pin the server and the processes to a core each")
+	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle")
 	flags.StringVar(&cfg.profile, "profile", "", "write CPU profiles of the workers to this `directory`")
 	flags.Usage = func() {}
 

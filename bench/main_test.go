@@ -43,6 +43,12 @@ var tiny = sizes{
 	hot:  hotSizes{processes: 2, goroutines: 3, rounds: 2, round: 150 * time.Millisecond},
 	cold: coldSizes{blocks: 2, calls: 10},
 	held: heldSizes{locks: 300, periods: 1, partitions: 31, sessionTTL: 5 * time.Second},
+
+	own:     ownSizes{blocks: 2, pairs: 2000, handOvers: 640, calls: 5},
+	shared:  sharedSizes{processes: 2, goroutines: 3, keys: 1, rounds: 2, round: 200 * time.Millisecond},
+	zipf:    sharedSizes{processes: 2, goroutines: 3, keys: 20, rounds: 2, round: 200 * time.Millisecond},
+	forward: forwardSizes{blocks: 2, calls: 10, callers: 4, round: 50 * time.Millisecond},
+	idle:    idleSizes{processes: 3, periods: 1},
 }
 
 // needRedis skips the test where there is no redis-server, as redistest.Start does.
@@ -81,13 +87,18 @@ func TestFlagDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(cfg.only, " "); got != "hot cold held" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
+	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
 		t.Errorf("%+v", cfg)
 	}
 	// Starting, warming up and locking come on top, and the whole stays below two minutes.
 	h := cfg.sizes.hot
 	if total := time.Duration(h.rounds) * h.round * 3; total > time.Minute {
 		t.Errorf("the rounds of hot take %v", total)
+	}
+	for _, s := range []sharedSizes{cfg.sizes.shared, cfg.sizes.zipf} {
+		if total := time.Duration(s.rounds) * s.round * time.Duration(len(variants)); total > 90*time.Second {
+			t.Errorf("the rounds of %d keys take %v", s.keys, total)
+		}
 	}
 }
 

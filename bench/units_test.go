@@ -166,6 +166,12 @@ func TestStatistics(t *testing.T) {
 	if got := smallestShare([]int64{10, 20, 30}); got != 0.5 {
 		t.Errorf("share %v", got)
 	}
+	if got := jain([]int64{3, 3, 3}); got != 1 {
+		t.Errorf("Jain index %v", got)
+	}
+	if got := jain([]int64{7, 0}); got != 0.5 {
+		t.Errorf("Jain index %v", got)
+	}
 	if got := perRound([]float64{10, 30}, []float64{5, 10}); !slices.Equal(got, []float64{2, 3}) {
 		t.Errorf("per round %v", got)
 	}

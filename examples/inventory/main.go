@@ -4,10 +4,12 @@
 //
 //	go run ./examples/inventory
 //	go run ./examples/inventory -redis localhost:6379 -duration 20s
+//	go run ./examples/inventory -chaos
 //
 // It needs no server: a Redis-protocol server and an SQL database run inside the parent process.
 // One rung after another, worker processes sell the same stock under a different lock, and the table
-// at the end compares them (rung.go has the list). The sale itself is in worker.go, and all that
+// at the end compares them (rung.go has the list). With -chaos worker processes are killed during each
+// sale, and others take their places (chaos.go). The sale itself is in worker.go, and all that
 // has to do with Holdfast is newHoldfast in rung.go and four lines in worker.go.
 //
 // Exit status: 0 if no unit was sold twice and every fencing token was above the one before it,
@@ -50,6 +52,7 @@ type config struct {
 	skus       int
 	stock      int64 // units per SKU when the sale starts
 	rungs      []rung
+	chaos      bool
 }
 
 // parseFlags returns flag.ErrHelp after it printed the usage to usage.
@@ -58,12 +61,13 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags := flag.NewFlagSet("inventory", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: an embedded one")
-	flags.DurationVar(&cfg.duration, "duration", 6*time.Second, "time that each rung sells")
+	flags.DurationVar(&cfg.duration, "duration", 5*time.Second, "time that each rung sells")
 	flags.IntVar(&cfg.processes, "processes", 4, "worker processes")
 	flags.IntVar(&cfg.goroutines, "goroutines", 16, "selling goroutines in each process")
 	flags.IntVar(&cfg.skus, "skus", 3, "articles on sale; fewer are hotter")
 	flags.Int64Var(&cfg.stock, "stock", 1_000_000, "units of each article; a small number ends the sale by selling out")
 	names := flags.String("rungs", publicRungs(), "comma-separated `names` of the rungs to climb")
+	flags.BoolVar(&cfg.chaos, "chaos", false, "kill worker processes during each sale, and start others")
 	flags.Usage = func() {}
 
 	if err := flags.Parse(args); err != nil {

@@ -49,7 +49,7 @@ func TestFlagDefaults(t *testing.T) {
 			t.Errorf("%s runs by default", r.name)
 		}
 	}
-	if got := strings.Join(names, " "); !strings.HasPrefix(got, "setnx contender handover") {
+	if got := strings.Join(names, " "); !strings.HasPrefix(got, "setnx contender handover ring") {
 		t.Errorf("rungs: %s", got)
 	}
 	// A little for starting and closing on top, and the default run stays below half a minute.
@@ -60,13 +60,13 @@ func TestFlagDefaults(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	cfg, err := parseFlags(strings.Fields("-redis [::1]:6379 -duration 100ms -processes 64 -goroutines 1 "+
-		"-skus 1000 -stock 1 -rungs handover,setnx"), nil)
+		"-skus 1000 -stock 1 -rungs handover,setnx -chaos"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cfg.redis != "[::1]:6379" || cfg.duration != 100*time.Millisecond || cfg.processes != 64 ||
 		cfg.goroutines != 1 || cfg.skus != 1000 || cfg.stock != 1 ||
-		len(cfg.rungs) != 2 || cfg.rungs[0].name != "handover" {
+		len(cfg.rungs) != 2 || cfg.rungs[0].name != "handover" || !cfg.chaos {
 		t.Errorf("%+v", cfg)
 	}
 }
@@ -84,7 +84,7 @@ func TestBadFlags(t *testing.T) {
 		{"-duration 5", "invalid value"},
 		{"-redis localhost", `-redis "localhost": want host:port`},
 		{"-redis localhost:", `-redis "localhost:": want host:port`},
-		{"-rungs setnx,ladder", `-rungs: no rung "ladder", only setnx,contender,handover`},
+		{"-rungs setnx,ladder", `-rungs: no rung "ladder", only setnx,contender,handover,ring`},
 		{"-rungs setnx,setnx", "-rungs: setnx is there twice"},
 		{"-rungs=", `-rungs: no rung ""`},
 		{"-unknown", "flag provided but not defined: -unknown"},
@@ -110,7 +110,7 @@ func TestHelp(t *testing.T) {
 	if code := run(t.Context(), []string{"-h"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Errorf("exit status %d, stderr %q", code, stderr.String())
 	}
-	for _, want := range []string{"-redis", "-duration", "-processes", "-goroutines", "-skus", "-stock", "-rungs"} {
+	for _, want := range []string{"-redis", "-duration", "-processes", "-goroutines", "-skus", "-stock", "-rungs", "-chaos"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %s in %q", want, stdout.String())
 		}

@@ -83,6 +83,11 @@ func writeTable(w io.Writer, outcomes []outcome) {
 			fmt.Fprintf(w, "%s: sold out after %.1f s\n", o.rung.title, o.elapsed.Seconds())
 		}
 	}
+	for _, o := range outcomes {
+		if o.killed > 0 {
+			fmt.Fprintf(w, "%s: %d processes were killed, and as many started\n", o.rung.title, o.killed)
+		}
+	}
 	fmt.Fprint(w, `
 sold        units, by all processes together; oversold: those of them that were not there (must be 0)
 ratio       of the sales per second to those of the first line

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -33,41 +34,55 @@ type rung struct {
 	title  string // for the table
 	fenced bool   // its tokens rise: the database checks them
 	hidden bool   // for tests: it breaks the rules
-	open   func(client redis.UniversalClient, namespace string) (locker, error)
+	open   func(client redis.UniversalClient, o order) (locker, error)
 }
 
 var rungs = []rung{
 	{
 		name:  "setnx",
 		title: "SET NX PX",
-		open: func(client redis.UniversalClient, namespace string) (locker, error) {
-			return &setnx{client, namespace}, nil
+		open: func(client redis.UniversalClient, o order) (locker, error) {
+			return &setnx{client, o.Namespace, o.sessionTTL()}, nil
 		},
 	},
 	{
 		name:   "contender",
 		title:  "one contender per process",
 		fenced: true,
-		open: func(client redis.UniversalClient, namespace string) (locker, error) {
+		open: func(client redis.UniversalClient, o order) (locker, error) {
 			// The goroutines of a process queue here, so only one of them at a time asks Redis. But
 			// each turn is a lock and an unlock there.
-			return newHoldfast(client, namespace, handoff.Limits{MaxTurns: 1, Linger: -1})
+			return newHoldfast(client, o, handoff.Limits{MaxTurns: 1, Linger: -1}, nil)
 		},
 	},
 	{
 		name:   "handover",
 		title:  "with hand-over",
 		fenced: true,
-		open: func(client redis.UniversalClient, namespace string) (locker, error) {
+		open: func(client redis.UniversalClient, o order) (locker, error) {
 			// Once the process has the lock, several of its goroutines take turns under it.
-			return newHoldfast(client, namespace, handoff.Limits{})
+			return newHoldfast(client, o, handoff.Limits{}, nil)
+		},
+	},
+	{
+		name:   "ring",
+		title:  "ring",
+		fenced: true,
+		open: func(client redis.UniversalClient, o order) (locker, error) {
+			// The processes share out the keys, and each grants its own from memory, to the others too.
+			// Redis is asked only when a process comes or goes.
+			c, err := newHoldfast(client, o, handoff.Limits{}, &coord.Cluster{Gossip: "127.0.0.1:0"})
+			if err == nil && !o.Late {
+				err = c.awaitNodes(o.Processes)
+			}
+			return c, err
 		},
 	},
 	{
 		name:   "none",
 		title:  "no lock at all",
 		hidden: true,
-		open: func(redis.UniversalClient, string) (locker, error) {
+		open: func(redis.UniversalClient, order) (locker, error) {
 			return unlocked{}, nil
 		},
 	},
@@ -76,25 +91,38 @@ var rungs = []rung{
 		title:  "a token that stands still",
 		fenced: true,
 		hidden: true,
-		open: func(client redis.UniversalClient, namespace string) (locker, error) {
-			return stuck{&setnx{client, namespace}}, nil
+		open: func(client redis.UniversalClient, o order) (locker, error) {
+			return stuck{&setnx{client, o.Namespace, o.sessionTTL()}}, nil
 		},
 	},
 }
 
 // newHoldfast is what a program needs to use Holdfast: a Redis client and a namespace.
-func newHoldfast(client redis.UniversalClient, namespace string, limits handoff.Limits) (locker, error) {
+func newHoldfast(client redis.UniversalClient, o order, limits handoff.Limits, cluster *coord.Cluster) (holdfast, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
 	arbiter := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
-	c, err := coord.New(arbiter, &coord.Options{Namespace: namespace, Handoff: limits})
-	if err != nil {
-		return nil, err
-	}
-	return holdfast{c}, nil
+	c, err := coord.New(arbiter, &coord.Options{
+		Namespace: o.Namespace, Handoff: limits, Cluster: cluster,
+		SessionTTL: o.sessionTTL(), CallTimeout: o.sessionTTL() / 6,
+	})
+	return holdfast{c}, err
 }
 
 // holdfast makes a Coordinator a locker: its Lock returns a struct, and ours an interface.
 type holdfast struct{ *coord.Coordinator }
+
+// awaitNodes waits until the processes have found each other and shared out the keys. A program need not: until then
+// its locks come from Redis. The table is to show what comes after.
+func (h holdfast) awaitNodes(n int) error {
+	begin := time.Now()
+	for len(h.Nodes()) != n || h.Stats().Owned == 0 || n > 1 && h.Stats().Owned > 1021*9/10 {
+		if time.Since(begin) > startTime/2 {
+			return fmt.Errorf("%d of %d processes have found each other after %v", len(h.Nodes()), n, startTime/2)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
 
 func (h holdfast) Lock(ctx context.Context, key string) (hold, error) {
 	return h.Coordinator.Lock(ctx, key)

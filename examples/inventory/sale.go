@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -31,6 +32,7 @@ type outcome struct {
 	oversold  int64
 	commands  int64
 	elapsed   time.Duration
+	killed    int // processes, and as many were started
 }
 
 // What a sale may take besides its duration.
@@ -52,47 +54,90 @@ func (s *sale) run(ctx context.Context) (outcome, error) {
 
 	o := outcome{rung: s.rung, stock: s.stock, tally: newTally(s.skus), processes: make([]int64, s.config.processes)}
 	reports := make(chan report)
-	var stdins []io.Writer
-	for i := range s.config.processes {
-		stdin, err := s.start(ctx, i, reports)
+	workers := make([]*process, 0, s.config.processes) // by number; a later one takes the place of one that was killed
+	all := 0                                           // that have not ended yet
+	start := func(number int, late bool) *process {
+		w, err := s.start(ctx, number, late, reports)
 		if err != nil {
 			cancel(err)
+			return nil
+		}
+		all++
+		return w
+	}
+	for i := range s.config.processes {
+		w := start(i, false)
+		if w == nil {
 			break
 		}
-		stdins = append(stdins, stdin)
+		workers = append(workers, w)
 	}
 
 	// Every worker ends with a report that says so, in a good run and in a bad one: this loop is left
 	// when all have ended.
-	ready, told, results := 0, 0, 0
+	ready, told := 0, 0
 	var begin time.Time
-	for left := len(stdins); left > 0; {
-		r := <-reports
+	var chaos <-chan time.Time // when to kill
+	for all > 0 {
+		var r report
+		select {
+		case r = <-reports:
+		case <-chaos:
+			if victim := pick(workers); victim != nil && ctx.Err() == nil {
+				victim.kill()
+				o.killed++
+				if w := start(victim.number, true); w != nil {
+					workers[victim.number] = w
+				}
+			}
+			if chaos = nil; time.Since(begin)+chaosEvery < s.duration {
+				chaos = time.After(chaosEvery)
+			}
+			continue
+		}
+		w := r.process
 		switch {
 		case r.ended:
-			left--
-			if r.err != nil {
-				cancel(fmt.Errorf("worker %d: %w", r.process, r.err))
+			all--
+			switch {
+			case w.killed && !w.done:
+				o.processes[w.number] += w.sold
+				o.commands += w.commands
+			case w.killed:
+			case r.err != nil:
+				cancel(fmt.Errorf("worker %d: %w", w.number, r.err))
+			case !w.done:
+				cancel(fmt.Errorf("worker %d: no result", w.number))
 			}
+		case r.Ready && w.late:
+			w.start(max(s.duration-time.Since(begin), time.Millisecond), cancel)
 		case r.Ready:
 			if ready++; ready == s.config.processes {
 				begin = time.Now()
-				for _, stdin := range stdins {
-					if _, err := io.WriteString(stdin, "go\n"); err != nil {
-						cancel(err)
-					}
+				for _, w := range workers {
+					w.start(s.duration, cancel)
+				}
+				if s.chaos {
+					chaos = time.After(chaosFirst)
 				}
 			}
 		case r.Result != nil:
-			results++
-			o.processes[r.process] = r.Result.Tally.sold()
+			w.done, w.sold = true, 0
+			o.processes[w.number] += r.Result.Tally.sold()
 			o.tally.add(r.Result.Tally)
 			o.commands += r.Result.Commands
 			o.elapsed = max(o.elapsed, r.Result.Elapsed)
+			if s.chaos {
+				o.elapsed = time.Since(begin)
+			}
 		default:
-			o.processes[r.process] = r.Sold
+			w.sold, w.commands = r.Sold, r.Commands
 			if told++; told%s.config.processes == 0 { // all were heard about equally often
-				s.progress.show(time.Since(begin), o.processes)
+				sold := slices.Clone(o.processes)
+				for _, w := range workers {
+					sold[w.number] += w.sold
+				}
+				s.progress.show(time.Since(begin), sold)
 			}
 		}
 	}
@@ -100,27 +145,54 @@ func (s *sale) run(ctx context.Context) (outcome, error) {
 	if ctx.Err() != nil {
 		return outcome{}, context.Cause(ctx)
 	}
-	if results != s.config.processes {
-		return outcome{}, fmt.Errorf("%d results from %d workers", results, s.config.processes)
+	if s.chaos {
+		// What those sold that were killed, only the database knows.
+		var err error
+		if o.tally.Sold, err = s.counted(); err != nil {
+			return outcome{}, err
+		}
 	}
 	var err error
 	o.oversold, err = s.audit(o.tally.Sold)
 	return o, err
 }
 
+// A process is a worker as its parent sees it.
+type process struct {
+	number int
+	late   bool // it takes the place of one that was killed
+	cmd    *exec.Cmd
+	stdin  io.Writer
+
+	sold     int64 // as it has told, if its result is not there
+	commands int64
+	killed   bool
+	done     bool // its result is there
+}
+
+// start begins the worker's sale.
+func (w *process) start(d time.Duration, cancel context.CancelCauseFunc) {
+	if _, err := fmt.Fprintln(w.stdin, d); err != nil && !w.killed {
+		cancel(err)
+	}
+}
+
 // A report is a worker's message, or, with ended, the end of its process.
 type report struct {
-	process int
+	process *process
 	message
 	ended bool
 	err   error
 }
 
-// start starts a worker, whose messages go to reports, and returns its stdin. When ctx ends, the
-// worker's stdin does, which makes it end by itself; if it does not, it is killed.
-func (s *sale) start(ctx context.Context, process int, reports chan<- report) (io.Writer, error) {
+// start starts a worker, whose messages go to reports. When ctx ends, the worker's stdin does, which
+// makes it end by itself; if it does not, it is killed.
+func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- report) (*process, error) {
 	text, err := json.Marshal(order{
-		Process:    process,
+		Process:    number,
+		Processes:  s.config.processes,
+		Chaos:      s.chaos,
+		Late:       late,
 		Rung:       s.rung.name,
 		Redis:      s.redisAddr,
 		Namespace:  s.namespace,
@@ -152,18 +224,19 @@ func (s *sale) start(ctx context.Context, process int, reports chan<- report) (i
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	w := &process{number: number, late: late, cmd: cmd, stdin: stdin}
 	go func() {
 		messages := json.NewDecoder(stdout)
 		for {
-			r := report{process: process}
+			r := report{process: w}
 			if messages.Decode(&r.message) != nil {
 				break // the end of stdout; why, Wait says
 			}
 			reports <- r
 		}
-		reports <- report{process: process, ended: true, err: cmd.Wait()}
+		reports <- report{process: w, ended: true, err: cmd.Wait()}
 	}()
-	return stdin, nil
+	return w, nil
 }
 
 // fill puts a new stock on the shelves.
@@ -171,6 +244,9 @@ func (s *sale) fill() error {
 	statements := []request{
 		{SQL: `CREATE TABLE IF NOT EXISTS stock (sku TEXT PRIMARY KEY, units INTEGER NOT NULL, fence INTEGER NOT NULL)`},
 		{SQL: `DELETE FROM stock`},
+	}
+	if s.chaos {
+		statements = append(statements, countSales...)
 	}
 	for i := range s.skus {
 		statements = append(statements, request{

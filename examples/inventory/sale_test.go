@@ -104,6 +104,30 @@ func TestSaleWithoutLockSellsTooMuch(t *testing.T) {
 	}
 }
 
+// Processes that are killed take nothing with them but their locks, for a while.
+func TestSaleWithChaos(t *testing.T) {
+	for name, title := range map[string]string{"setnx": "SET NX PX", "handover": "with hand-over", "ring": "ring"} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := sell(t, t.Context(), "-chaos -duration 4s -processes 3 -goroutines 4 -skus 3 -rungs "+name)
+			if code != 0 || stderr != "" {
+				t.Errorf("exit status %d, stderr %q", code, stderr)
+			}
+			checkRow(t, stdout, title)
+			if !regexp.MustCompile(title + `: [12] processes were killed, and as many started\n`).MatchString(stdout) {
+				t.Errorf("nobody was killed:\n%s", stdout)
+			}
+		})
+	}
+}
+
+// With chaos, too, the checks can fail.
+func TestSaleWithChaosWithoutLockFails(t *testing.T) {
+	code, _, stderr := sell(t, t.Context(), "-chaos -rungs none -duration 2s -skus 1")
+	if code != 1 || !regexp.MustCompile(`FAILED: no lock at all: \d+ units oversold`).MatchString(stderr) {
+		t.Errorf("exit status %d, stderr %q", code, stderr)
+	}
+}
+
 // A lock that excludes, but whose tokens do not rise, fails as well.
 func TestSaleWithStuckTokenFails(t *testing.T) {
 	code, stdout, stderr := sell(t, t.Context(), "-rungs stuck -duration 500ms -skus 1 -goroutines 2")

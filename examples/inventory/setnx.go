@@ -16,12 +16,10 @@ import (
 type setnx struct {
 	client redis.UniversalClient
 	prefix string
+	ttl    time.Duration
 }
 
-const (
-	setnxTTL  = 10 * time.Second
-	setnxPoll = 10 * time.Millisecond // on average; each pause is between half of it and half more
-)
+const setnxPoll = 10 * time.Millisecond // on average; each pause is between half of it and half more
 
 var errLockExpired = errors.New("lock expired while it was held")
 
@@ -36,7 +34,7 @@ func (s *setnx) Lock(ctx context.Context, key string) (hold, error) {
 	key = s.prefix + ":" + key
 	token := rand.Text()
 	for {
-		err := s.client.Do(ctx, "SET", key, token, "NX", "PX", setnxTTL.Milliseconds()).Err()
+		err := s.client.Do(ctx, "SET", key, token, "NX", "PX", s.ttl.Milliseconds()).Err()
 		if ctx.Err() != nil {
 			// The answer may be lost, the lock may be ours: give it back on a context that lives.
 			_ = s.release(context.WithoutCancel(ctx), key, token) // if it fails, the ttl does it

@@ -10,12 +10,14 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
+const testTTL = 10 * time.Second
+
 func newTestSetnx(t *testing.T) (*setnx, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
 	client := newRedisClient(server.Addr(), 8)
 	t.Cleanup(func() { client.Close() })
-	return &setnx{client, "test"}, server
+	return &setnx{client, "test", testTTL}, server
 }
 
 func TestSetnxExcludes(t *testing.T) {
@@ -94,7 +96,7 @@ func TestSetnxExpiredUnlockHarmsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.FastForward(setnxTTL + time.Second)
+	server.FastForward(testTTL + time.Second)
 	next, err := locks.Lock(t.Context(), "sku-1")
 	if err != nil {
 		t.Fatal(err)

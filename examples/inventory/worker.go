@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 // An order tells a worker process what to do. It travels in the environment, as JSON.
 type order struct {
 	Process    int           `json:"process"`
+	Processes  int           `json:"processes"`
 	Rung       string        `json:"rung"`
 	Redis      string        `json:"redis"`
 	Namespace  string        `json:"namespace"`
@@ -27,16 +29,27 @@ type order struct {
 	SKUs       int           `json:"skus"`
 	Goroutines int           `json:"goroutines"`
 	Duration   time.Duration `json:"duration"`
+	Chaos      bool          `json:"chaos"` // processes are killed
+	Late       bool          `json:"late"`  // it takes the place of one that was
+}
+
+// sessionTTL is how long a killed process's locks stay locked.
+func (o order) sessionTTL() time.Duration {
+	if o.Chaos {
+		return 3 * time.Second
+	}
+	return 10 * time.Second // Holdfast's default
 }
 
 const orderEnv = "HOLDFAST_INVENTORY_ORDER"
 
 // A message is what a worker tells its parent, as a line of JSON: that it is ready, then now and then
-// how many units it has sold, then its result.
+// how many units it has sold and what that has cost, then its result.
 type message struct {
-	Ready  bool    `json:"ready,omitempty"`
-	Sold   int64   `json:"sold,omitempty"`
-	Result *result `json:"result,omitempty"`
+	Ready    bool    `json:"ready,omitempty"`
+	Sold     int64   `json:"sold,omitempty"`
+	Commands int64   `json:"commands,omitempty"`
+	Result   *result `json:"result,omitempty"`
 }
 
 const messageInterval = 200 * time.Millisecond
@@ -84,17 +97,19 @@ func (t *tally) sold() int64 {
 }
 
 // workerMain is the whole life of a worker process. It returns the exit status. A line on stdin starts
-// the sale; the end of stdin ends it, so no worker outlives its parent for long.
+// the sale, and says how long it takes; the end of stdin ends it, so no worker outlives its parent for long.
 func workerMain(text string) int {
 	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
-	started := make(chan struct{})
+	started := make(chan time.Duration, 1)
 	go func() { // ends with stdin, or with the process
 		in := bufio.NewReader(os.Stdin)
-		if _, err := in.ReadString('\n'); err == nil {
-			close(started)
+		if line, err := in.ReadString('\n'); err == nil {
+			if d, err := time.ParseDuration(strings.TrimSpace(line)); err == nil {
+				started <- d
+			}
 		}
 		_, _ = io.Copy(io.Discard, in)
 		stop(errStopped)
@@ -121,7 +136,7 @@ func workerMain(text string) int {
 var errStopped = errors.New("stopped by the end of stdin")
 
 // work gets ready, sells when it is told to start, and reports to out. It ends early if ctx does.
-func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) (err error) {
+func work(ctx context.Context, o order, started <-chan time.Duration, out io.Writer) (err error) {
 	found, err := findRungs(o.Rung)
 	if err != nil {
 		return err
@@ -130,7 +145,7 @@ func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) 
 	defer client.Close()
 	var commands commandCount
 	client.AddHook(&commands)
-	locks, err := found[0].open(client, o.Namespace)
+	locks, err := found[0].open(client, o)
 	if err != nil {
 		return err
 	}
@@ -147,7 +162,7 @@ func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) 
 		return err
 	}
 	select {
-	case <-started:
+	case o.Duration = <-started:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -162,7 +177,7 @@ func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) 
 		select {
 		case <-ticker.C:
 			// If the parent cannot be told, it is gone, and the end of stdin ends the sale.
-			_ = messages.Encode(message{Sold: s.sold.Load()})
+			_ = messages.Encode(message{Sold: s.sold.Load(), Commands: commands.Load() - before})
 		case t := <-done:
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
