@@ -1,0 +1,176 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestStore(t *testing.T) {
+	var h hotWorker
+	addr, err := h.serveStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	s := newStore(addr)
+	defer s.close()
+	var work sync.WaitGroup
+	var mu sync.Mutex // the lock
+	token := uint64(0)
+	for range 4 {
+		work.Go(func() {
+			for range 50 {
+				mu.Lock()
+				token++
+				if err := s.increment(2, 7, token); err != nil {
+					t.Error(err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	work.Wait()
+	if wrong, stale, err := s.counts(2); wrong != 0 || stale != 0 || err != nil {
+		t.Errorf("wrong %d, stale %d, %v", wrong, stale, err)
+	}
+	c, err := s.conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.do(storeRead, 2, 7, 0, 0); n != 200 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	c.do(storeWrite, 2, 7, 200, 0)   // somebody else has written meanwhile
+	c.do(storeWrite, 2, 7, 201, 200) // the same token again
+	c.do(storeWrite, 2, 8, 1, 1)     // another key
+	s.put(c)
+	if wrong, stale, err := s.counts(2); wrong != 1 || stale != 1 || err != nil {
+		t.Errorf("wrong %d, stale %d, %v", wrong, stale, err)
+	}
+	if wrong, stale, _ := s.counts(1); wrong != 0 || stale != 0 {
+		t.Errorf("variants share numbers")
+	}
+	if _, err := c.do(storeRead, len(variants), 0, 0, 0); err == nil {
+		t.Error("there is no such variant")
+	}
+}
+
+func TestOwn(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureOwn(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	for _, text := range []string{"Lock and Unlock, times", "hand-over among 64", "SET NX PX and EVALSHA"} {
+		if c := named(t, r, text); !(c.got > 0) {
+			t.Errorf("%s: %v", c.text, c.got)
+		}
+	}
+}
+
+// checkContest checks what must be so of shared and zipf.
+func checkContest(t *testing.T, r result, lines int) {
+	t.Helper()
+	check(t, r)
+	if len(r.table) != lines+1 || !strings.HasPrefix(r.table[1][0], "Holdfast cluster") {
+		t.Errorf("%q", r.table)
+	}
+	for _, row := range r.table[1:] {
+		if len(row) != len(r.table[0]) || row[1] == "0" || row[1] == "-" {
+			t.Errorf("%q", row)
+		}
+		if _, err := findPostgres(); errors.Is(err, errNoPostgres) != (row[1] == "not run") && strings.HasPrefix(row[0], advisory) {
+			t.Errorf("%q, %v", row, err)
+		}
+	}
+}
+
+func TestShared(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureShared(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkContest(t, r, 7)
+	if c := named(t, r, "of one worker without a lock"); !(c.got > 0) {
+		t.Errorf("%s: %v", c.text, c.got)
+	}
+}
+
+func TestZipf(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureZipf(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkContest(t, r, 6)
+}
+
+// Where there is no PostgreSQL, the rest is measured, and the table says so.
+func TestSharedWithoutPostgres(t *testing.T) {
+	totals := []*sharedTotal{
+		{variant: variants[1], rates: []float64{10}, sections: []int64{5, 5}},
+		{variant: variants[2], rates: []float64{2}, sections: []int64{1, 1}},
+		{variant: variant{name: "one"}, alone: true, rates: []float64{12}, sections: []int64{12}},
+	}
+	r := sharedResults(sharedSizes{}, totals, "not run")
+	if last := r.table[len(r.table)-1]; last[0] != advisory || last[1] != "not run" || len(last) != len(r.table[0]) {
+		t.Errorf("%q", last)
+	}
+	for _, c := range r.claims {
+		if strings.Contains(c.text, advisory) || !c.holds() {
+			t.Errorf("%+v", c)
+		}
+	}
+	check(t, r)
+}
+
+func TestForward(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureForward(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	for _, c := range r.claims[:3] {
+		if !(c.got > 0) {
+			t.Errorf("%s: %v", c.text, c.got)
+		}
+	}
+}
+
+func TestIdle(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureIdle(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	if c := named(t, r, "on average"); !(c.got > 0) {
+		t.Errorf("%v round trips", c.got)
+	}
+}
+
+// What was started for a run ends with it.
+func TestPostgresEnds(t *testing.T) {
+	p, err := startPostgres(t.Context())
+	if errors.Is(err, errNoPostgres) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(p.name, "PostgreSQL ") {
+		t.Errorf("%q", p.name)
+	}
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(p.dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", p.dir, err)
+	}
+}

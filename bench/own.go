@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ownSizes: each block measures everything once, in an order that changes.
+type ownSizes struct {
+	blocks    int
+	pairs     int // of Lock and Unlock per block
+	handOvers int // per block
+	calls     int // pairs of Redis calls per block
+}
+
+// What must hold of keys that a node owns.
+const (
+	ownMutex    = 8    // times a pair of sync.Mutex's, at most
+	ownRedis    = 1000 // times as fast as SET NX PX and EVALSHA, at least
+	ownHandOver = 1.5  // times a hand-over between two goroutines by channels, at most
+	ownAllocs   = 0.01 // allocations per pair of the whole process, gossip and renewal included, at most
+)
+
+// ownWaiters is how many goroutines want the same key.
+const ownWaiters = 64
+
+// measureOwn lets the only node of a cluster lock keys.
+func measureOwn(ctx context.Context, b *bench) (_ result, err error) {
+	s := b.sizes.own
+	t := ownTask{Blocks: s.blocks, Pairs: s.pairs, HandOvers: s.handOvers, Calls: s.calls, Core: -1}
+	// The worker has all cores, but while it calls Redis: from another core than the server's, as from another machine.
+	mine, its, pinned := b.twoCores()
+	switch {
+	case pinned != "":
+	case b.pid == 0:
+		pinned = "nothing is pinned: the server is not ours"
+	default:
+		undo, err := pin(b.pid, its)
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, undo()) }()
+		t.Core = mine
+		pinned = fmt.Sprintf("pinned: redis-server to core %d, and the caller to core %d while it calls Redis", its, mine)
+	}
+	a, err := b.alone(ctx, "own", task{Own: &t})
+	if err != nil {
+		return result{}, err
+	}
+	return a.Own.result(s, pinned), nil
+}
+
+func (r *ownResult) result(s ownSizes, pinned string) result {
+	row := func(name string, sample, base []float64) []string {
+		t, x := spreadOf(sample), spreadOf(perRound(sample, base))
+		return []string{name, number(t.median), number(t.least) + ".." + number(t.most), number(x.median), number(x.least) + ".." + number(x.most)}
+	}
+	times := func(a, b []float64) float64 { return median(perRound(a, b)) }
+	return result{
+		title: fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", s.blocks),
+		table: [][]string{
+			{"nanoseconds", "median", "(min..max)", "ratio", "(min..max)"},
+			row("sync.Mutex, Lock and Unlock", r.Mutex, r.Mutex),
+			row("Lock and Unlock, one key", r.Lock, r.Mutex),
+			row("the same, 1,000 keys in turn", r.Many, r.Mutex),
+			row("SET NX PX and EVALSHA", r.Redis, r.Mutex),
+			row("hand-over by channels, 2 goroutines", r.PingPong, r.PingPong),
+			row(fmt.Sprintf("  of a token in a channel, %d", ownWaiters), r.Token, r.PingPong),
+			row(fmt.Sprintf("  of a lock, %d", ownWaiters), r.HandOver, r.PingPong),
+			row("with one processor: by channels, 2", r.PingPong1, r.PingPong1),
+			row(fmt.Sprintf("  of a token in a channel, %d", ownWaiters), r.Token1, r.PingPong1),
+			row(fmt.Sprintf("  of a lock, %d", ownWaiters), r.HandOver1, r.PingPong1),
+		},
+		notes: []string{
+			pinned,
+			"ratio: to the mutex's pair, and of hand-overs to the channels', in each block; median of the blocks",
+			fmt.Sprintf("GOMAXPROCS is %d, but where it says one; the clock is read in %s ns", r.Procs, number(median(r.Clock))),
+			fmt.Sprintf("locks by path: own %s, others %s; meanwhile the node sent %s commands in %s round trips to Redis, in %v",
+				thousands(r.Own), thousands(r.Other), thousands(r.Commands), thousands(r.Trips), r.Took.Round(time.Millisecond)),
+		},
+		claims: []claim{
+			atMost(ownMutex, times(r.Lock, r.Mutex), "Lock and Unlock, times a pair of sync.Mutex's"),
+			atMost(ownAllocs, median(r.Allocs), "allocations per Lock and Unlock"),
+			atLeast(ownRedis, times(r.Redis, r.Lock), "SET NX PX and EVALSHA, times Lock and Unlock"),
+			atMost(ownHandOver, times(r.HandOver, r.PingPong), fmt.Sprintf("hand-over among %d, times that of two by channels", ownWaiters)),
+			atMost(ownHandOver, times(r.HandOver1, r.PingPong1), "the same with one processor"),
+			atMost(0, float64(r.Other), "locks that were not from memory"),
+		},
+	}
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// ownTask tells a worker to be the only node of a cluster.
+type ownTask struct {
+	Blocks    int `json:"blocks"`
+	Pairs     int `json:"pairs"`
+	HandOvers int `json:"handOvers"`
+	Calls     int `json:"calls"`
+	Core      int `json:"core"` // to call Redis from; negative: any
+}
+
+// ownResult is what the worker found: nanoseconds, by block.
+type ownResult struct {
+	Mutex, Lock, Many, Redis, Clock []float64
+	PingPong, Token, HandOver       []float64
+	PingPong1, Token1, HandOver1    []float64 // with one processor
+	Allocs                          []float64 // per Lock and Unlock
+
+	Procs      int
+	Own, Other int64 // locks, by path
+	Commands   int64 // of the node
+	Trips      int64
+	Took       time.Duration
+}
+
+// ownRun is both sides of the comparisons.
+type ownRun struct {
+	c      *coord.Coordinator
+	bare   *redis.Client
+	prefix string
+	keys   []string
+	core   int
+}
+
+func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
+	r := ownRun{prefix: o.Namespace, core: t.Core}
+	for i := range 1000 {
+		r.keys = append(r.keys, "order-"+strconv.Itoa(i))
+	}
+	theirs, count := newClient(o.Redis, 0)
+	defer func() { err = errors.Join(err, theirs.Close()) }()
+	r.bare, _ = newClient(o.Redis, 0)
+	defer func() { err = errors.Join(err, r.bare.Close()) }()
+	if r.c, err = newCoordinator(theirs, clusterOptions(o.Namespace)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		err = errors.Join(err, r.c.Close(ctx))
+	}()
+	if err := await(ctx, r.c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions }); err != nil {
+		return nil, err
+	}
+
+	res := ownResult{Procs: runtime.GOMAXPROCS(0)}
+	parts := []struct {
+		to      *[]float64
+		one     bool // with one processor
+		n       int
+		measure func(ctx context.Context, n int) (time.Duration, error)
+	}{
+		{&res.Mutex, false, 5 * t.Pairs, timed(r.mutex)},
+		{&res.Lock, false, t.Pairs, timed(r.lock)},
+		{&res.Many, false, t.Pairs, timed(r.many)},
+		{&res.Redis, false, t.Calls, timed(r.redis)},
+		{&res.Clock, false, t.Pairs, timed(clock)},
+		{&res.PingPong, false, t.HandOvers, timed(pingPong)},
+		{&res.Token, false, t.HandOvers, token},
+		{&res.HandOver, false, t.HandOvers, r.handOver},
+		{&res.PingPong1, true, t.HandOvers, timed(pingPong)},
+		{&res.Token1, true, t.HandOvers, token},
+		{&res.HandOver1, true, t.HandOvers, r.handOver},
+	}
+	commands, trips, begun, before := count.commands.Load(), count.trips.Load(), time.Now(), r.c.Stats()
+	for block := range t.Blocks + 1 {
+		for i := range parts {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			p := &parts[(i+block*3)%len(parts)]
+			if p.one {
+				runtime.GOMAXPROCS(1)
+			}
+			var then, now runtime.MemStats
+			runtime.ReadMemStats(&then)
+			undo, err := func() error { return nil }, error(nil)
+			if p.to == &res.Redis && r.core >= 0 {
+				undo, err = pin(os.Getpid(), r.core)
+			}
+			var took time.Duration
+			if err == nil {
+				took, err = p.measure(ctx, p.n)
+			}
+			err = errors.Join(err, undo())
+			runtime.ReadMemStats(&now)
+			if p.one {
+				runtime.GOMAXPROCS(res.Procs)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if block == 0 { // connections, scripts, pools
+				continue
+			}
+			*p.to = append(*p.to, float64(took)/float64(p.n))
+			if p.to == &res.Lock {
+				res.Allocs = append(res.Allocs, float64(now.Mallocs-then.Mallocs)/float64(p.n))
+			}
+		}
+	}
+	res.Commands, res.Trips, res.Took = count.commands.Load()-commands, count.trips.Load()-trips, time.Since(begun)
+	for path, n := range r.c.Stats().Granted {
+		if n -= before.Granted[path]; path == coord.PathOwn {
+			res.Own += int64(n)
+		} else {
+			res.Other += int64(n)
+		}
+	}
+	return &res, nil
+}
+
+func (r *ownRun) mutex(_ context.Context, n int) error {
+	var mu sync.Mutex
+	for range n {
+		mu.Lock()
+		mu.Unlock() //nolint:staticcheck // the pair is what is measured
+	}
+	return nil
+}
+
+func (r *ownRun) lock(ctx context.Context, n int) error {
+	for range n {
+		if err := r.pair(ctx, r.keys[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *ownRun) many(ctx context.Context, n int) error {
+	for i := range n {
+		if err := r.pair(ctx, r.keys[i%len(r.keys)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *ownRun) pair(ctx context.Context, key string) error {
+	l, err := r.c.Lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	return l.Unlock()
+}
+
+// deleteIfMine is how those who lock by SET unlock.
+var deleteIfMine = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+
+// setPair locks and unlocks as most do, in two round trips.
+func setPair(ctx context.Context, c *redis.Client, key string) error {
+	ok, err := c.SetNX(ctx, key, "me", expiry+time.Millisecond).Result() // not whole seconds, or it would say EX
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is locked", key)
+	}
+	if err != nil {
+		return err
+	}
+	n, err := deleteIfMine.Run(ctx, c, []string{key}, "me").Int()
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%s was not locked", key)
+	}
+	return err
+}
+
+func (r *ownRun) redis(ctx context.Context, n int) error {
+	for range n {
+		if err := setPair(ctx, r.bare, r.prefix+":set"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func clock(_ context.Context, n int) error {
+	for range n {
+		_ = time.Now()
+	}
+	return nil
+}
+
+// pingPong lets two goroutines wake each other, n times in all.
+func pingPong(_ context.Context, n int) error {
+	ping, pong := make(chan struct{}), make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for range ping {
+			pong <- struct{}{}
+		}
+	})
+	for range n / 2 {
+		ping <- struct{}{}
+		<-pong
+	}
+	close(ping)
+	work.Wait()
+	return nil
+}
+
+// timed measures all of f.
+func timed(f func(context.Context, int) error) func(context.Context, int) (time.Duration, error) {
+	return func(ctx context.Context, n int) (time.Duration, error) {
+		begin := time.Now()
+		err := f(ctx, n)
+		return time.Since(begin), err
+	}
+}
+
+// token lets goroutines pass a token on, in order of arrival. The clock runs from when all of them wait, so nobody gets
+// the token twice in a row.
+func token(_ context.Context, n int) (time.Duration, error) {
+	c := make(chan struct{}, 1)
+	var work sync.WaitGroup
+	for range ownWaiters {
+		work.Go(func() {
+			for range n / ownWaiters {
+				<-c
+				c <- struct{}{}
+			}
+		})
+	}
+	time.Sleep(2 * time.Millisecond)
+	begin := time.Now()
+	c <- struct{}{}
+	work.Wait()
+	return time.Since(begin), nil
+}
+
+// handOver lets goroutines lock the same key. The clock runs from when all of them wait.
+func (r *ownRun) handOver(ctx context.Context, n int) (time.Duration, error) {
+	first, err := r.c.Lock(ctx, r.keys[0])
+	if err != nil {
+		return 0, err
+	}
+	errs := make([]error, ownWaiters)
+	var work sync.WaitGroup
+	for i := range errs {
+		work.Go(func() {
+			for range n / ownWaiters {
+				if errs[i] = r.pair(ctx, r.keys[0]); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	for r.c.Stats().Waiting < ownWaiters && ctx.Err() == nil {
+		time.Sleep(100 * time.Microsecond)
+	}
+	begin := time.Now()
+	err = first.Unlock()
+	work.Wait()
+	return time.Since(begin), errors.Join(append(errs, err)...)
+}

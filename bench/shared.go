@@ -1,0 +1,446 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// sharedSizes: processes x goroutines contend for one key or many, in rounds of each variant by turns. A critical section
+// is two round trips to a store, which is a process of its own.
+//
+// Where everything runs decides much: a round trip within a core takes a sixth of one between two. Pinned, every round
+// trip is between two cores, so what locks by two round trips of its own reaches at least half of what one worker does
+// without a lock. With -pin=false the kernel decides, from moment to moment, and the rates are all over the place.
+type sharedSizes struct {
+	processes, goroutines int
+	keys                  int // more than 1: by zipf
+	rounds                int
+	round                 time.Duration
+}
+
+// zipfS is the parameter of the distribution.
+const zipfS = 1.1
+
+// What must hold of one key.
+const (
+	sharedAlone    = 0.8   // of what one goroutine without a lock does, at least
+	sharedFair     = 3     // times the sections per second of the best fair rival, at least
+	sharedUnfair   = 2     // times those of the fastest unfair one
+	sharedCommands = 0.001 // Redis commands per section, at most
+	sharedJain     = 0.95  // over the processes, at least
+)
+
+// What must hold of many keys.
+const (
+	zipfRatio    = 2     // times the sections per second of the fastest rival, at least
+	zipfCommands = 0.001 // Redis commands per section, at most: of renewals
+)
+
+// sharedTotal is what one variant did in all rounds.
+type sharedTotal struct {
+	variant
+	number   int
+	alone    bool      // one goroutine of one process
+	rates    []float64 // sections per second, by round
+	sections []int64   // by process
+	jain     float64   // the least of all rounds
+	commands int64
+	trips    int64
+	calls    map[string]int64
+	failed   int64
+	failure  string
+	waits    histogram
+	wrong    int64 // that the store counted
+	stale    int64
+}
+
+func measureShared(ctx context.Context, b *bench) (result, error) {
+	return measureStore(ctx, b, "shared", b.sizes.shared)
+}
+
+func measureZipf(ctx context.Context, b *bench) (result, error) {
+	return measureStore(ctx, b, "zipf", b.sizes.zipf)
+}
+
+// sharedRun is what the rounds of a subject need.
+type sharedRun struct {
+	b        *bench
+	subject  string
+	sizes    sharedSizes
+	ws       []*worker
+	store    string
+	postgres string
+}
+
+func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) (_ result, err error) {
+	run := sharedRun{b: b, subject: subject, sizes: s}
+	server := "not run"
+	mine, its, pinned := b.twoCores()
+	if pinned == "" {
+		pinned = fmt.Sprintf("pinned: the %d processes to core %d; the store, PostgreSQL", s.processes, mine)
+		if b.pid != 0 {
+			undo, err := pin(b.pid, its)
+			if err != nil {
+				return result{}, err
+			}
+			defer func() { err = errors.Join(err, undo()) }()
+			pinned += " and redis-server"
+		}
+		pinned += fmt.Sprintf(" to core %d: a round trip to them costs everybody the same, always", its)
+	}
+	var pg *postgres
+	err = placed(its, func() (err error) {
+		pg, err = startPostgres(ctx)
+		return err
+	})
+	switch {
+	case errors.Is(err, errNoPostgres):
+	case err != nil:
+		return result{}, err
+	default:
+		defer func() { err = errors.Join(err, pg.stop()) }()
+		run.postgres, server = pg.conn, pg.name
+	}
+	var totals []*sharedTotal
+	for i, v := range variants {
+		t := &sharedTotal{variant: v, number: i, jain: 1, calls: make(map[string]int64), alone: v.in == "", sections: make([]int64, s.processes)}
+		if t.alone {
+			t.name, t.sections = "one worker without a lock", t.sections[:1]
+		}
+		if v.measuredIn(subject) && (v.name != advisory || pg != nil) || t.alone && s.keys == 1 {
+			totals = append(totals, t)
+		}
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	keeper, ws, stop, err := b.startMany(ctx, subject, s.processes, mine, its)
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+		err = errors.Join(err, stop())
+	}()
+	if err != nil {
+		return result{}, err
+	}
+	run.ws, run.store = ws, keeper
+	for _, t := range totals {
+		if err := run.open(ctx, t); err != nil {
+			return result{}, fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	// Round 0 is not counted: connections are made in it, and scripts loaded.
+	for round := range s.rounds + 1 {
+		for i := range totals {
+			t := totals[(i+round)%len(totals)]
+			if err := run.round(t, round); err != nil {
+				return result{}, fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+	}
+	db := newStore(run.store)
+	defer db.close()
+	for _, t := range totals {
+		if t.wrong, t.stale, err = db.counts(t.number); err != nil {
+			return result{}, err
+		}
+	}
+	results := sharedResults
+	if s.keys > 1 {
+		results = zipfResults
+	}
+	r := results(s, totals, server)
+	r.notes = append([]string{pinned}, r.notes...)
+	return r, nil
+}
+
+// twoCores returns a core for those who call and one for those who are called, or negative numbers and why not.
+func (b *bench) twoCores() (mine, its int, why string) {
+	list, err := cores()
+	switch {
+	case !b.pin:
+		why = "nothing is pinned (-pin=false)"
+	case err != nil:
+		why = fmt.Sprintf("nothing is pinned: %v", err)
+	case len(list) < 2:
+		why = "nothing is pinned: there is only one core"
+	default:
+		return list[0], list[1], ""
+	}
+	return -1, -1, why
+}
+
+// placed calls f, on a core unless its number is negative. A process that f starts stays there.
+func placed(core int, f func() error) error {
+	if core < 0 {
+		return f()
+	}
+	return onCore(core, f)
+}
+
+// startMany starts n workers on a core, and another one on another core as the store, whose address it returns. stop must
+// be called in any case.
+func (b *bench) startMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*worker, stop func() error, err error) {
+	var all []*worker
+	stop = func() error {
+		errs := make(chan error, len(all))
+		for _, w := range all { // all at the same time: a node that is left alone has much to take over
+			go func() { errs <- w.stop() }()
+		}
+		var err error
+		for range all {
+			err = errors.Join(err, <-errs)
+		}
+		return err
+	}
+	for i := range n + 1 {
+		core := mine
+		if i == n {
+			core = its
+		}
+		if err := placed(core, func() error {
+			w, err := b.start(ctx, subject, order{Process: i + 1})
+			all = append(all, w)
+			return err
+		}); err != nil {
+			all = all[:i]
+			return "", nil, stop, err
+		}
+	}
+	a, err := all[n].do(task{Store: true})
+	return a.Store, all[:n], stop, err
+}
+
+func (r *sharedRun) task(t *sharedTotal) hotTask {
+	goroutines := r.sizes.goroutines
+	if t.alone {
+		goroutines = 1
+	}
+	return hotTask{
+		Variant: variants[t.number].name, Key: r.subject, Keys: r.sizes.keys, Goroutines: goroutines,
+		Store: r.store, Postgres: r.postgres,
+	}
+}
+
+// open opens the variant in all processes, and waits until a cluster has settled.
+func (r *sharedRun) open(ctx context.Context, t *sharedTotal) error {
+	ht := r.task(t)
+	for _, w := range r.ws {
+		if _, err := w.do(task{Hot: &ht}); err != nil {
+			return err
+		}
+	}
+	if !t.measuredIn("idle") {
+		return nil
+	}
+	_, err := settled(ctx, r.ws, ht)
+	return err
+}
+
+// settled waits until all partitions are owned, by all processes, and returns how long that took.
+func settled(ctx context.Context, ws []*worker, open hotTask) (time.Duration, error) {
+	const limit = 30 * time.Second
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		answers, err := doAll(ws, task{Hot: &open})
+		if err != nil {
+			return 0, err
+		}
+		owned, done := 0, true
+		var seen []string
+		for _, a := range answers {
+			owned += a.Hot.Owned
+			done = done && a.Hot.Nodes == len(ws) && a.Hot.Owned > 0
+			seen = append(seen, fmt.Sprintf("%d of %d nodes", a.Hot.Owned, a.Hot.Nodes))
+		}
+		switch {
+		case done && owned == partitions:
+			return time.Since(begin), nil
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case time.Since(begin) > limit:
+			return 0, fmt.Errorf("the cluster has not settled after %v; partitions owned, and nodes seen: %s", limit, strings.Join(seen, ", "))
+		}
+	}
+}
+
+// partitions is the default of coord.Options.
+const partitions = 1021
+
+// round runs the variant once.
+func (r *sharedRun) round(t *sharedTotal, round int) error {
+	ht, ws := r.task(t), r.ws
+	ht.Duration = r.sizes.round
+	if t.alone {
+		ws = ws[round%len(ws):][:1]
+	}
+	if !t.fenced {
+		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
+		ht.Key = fmt.Sprintf("%s-%s-%d", r.subject, t.name, round)
+	}
+	if round == 0 {
+		ht.Duration = min(ht.Duration, 300*time.Millisecond)
+	}
+	ht.Begin = time.Now().Add(50 * time.Millisecond)
+	answers, err := doAll(ws, task{Hot: &ht})
+	if err != nil {
+		return err
+	}
+	parts := make([]int64, len(ws))
+	for i, a := range answers {
+		parts[i] = a.Hot.Sections
+		t.failed += a.Hot.Failed
+		if t.failure == "" {
+			t.failure = a.Hot.Failure
+		}
+	}
+	if round == 0 {
+		return nil
+	}
+	t.rates = append(t.rates, float64(sum(parts))/ht.Duration.Seconds())
+	t.jain = min(t.jain, jain(parts))
+	for i, a := range answers {
+		t.sections[i] += parts[i]
+		t.commands += a.Hot.Commands
+		t.trips += a.Hot.Trips
+		for op, n := range a.Hot.Calls {
+			t.calls[op] += n
+		}
+		t.waits.merge(a.Hot.Waits)
+	}
+	return nil
+}
+
+func (t *sharedTotal) perSection() float64 {
+	return ratio(float64(t.commands), float64(sum(t.sections)))
+}
+
+// times is how many times the sections per second of another the variant reaches, in the median of the rounds.
+func (t *sharedTotal) times(other *sharedTotal) float64 {
+	return median(perRound(t.rates, other.rates))
+}
+
+// fastest returns the one of those that are chosen with the highest median rate, nil if there is none.
+func fastest(totals []*sharedTotal, choose func(*sharedTotal) bool) (best *sharedTotal) {
+	for _, t := range totals {
+		if choose(t) && (best == nil || median(t.rates) > median(best.rates)) {
+			best = t
+		}
+	}
+	return best
+}
+
+func sharedTable(totals []*sharedTotal, server string) (table [][]string, notes []string) {
+	first := totals[0]
+	table = [][]string{{"", "sections/s", "(min..max)", "ratio", "(min..max)", "commands/section", "Jain (processes)", "(worst round)",
+		"p50 wait ms", "p99", "max", "two holders"}}
+	var list []variant
+	for _, t := range totals {
+		list = append(list, t.variant)
+		rate, times := spreadOf(t.rates), spreadOf(perRound(first.rates, t.rates))
+		fair, worst := number(jain(t.sections)), number(t.jain)
+		if t.alone {
+			fair, worst = "-", "-"
+		}
+		table = append(table, []string{
+			t.title(), number(rate.median), number(rate.least) + ".." + number(rate.most),
+			number(times.median), number(times.least) + ".." + number(times.most),
+			number(t.perSection()), fair, worst,
+			millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.Longest),
+			number(float64(t.wrong)),
+		})
+	}
+	if server == "not run" {
+		row := make([]string, len(table[0]))
+		row[0], row[1] = advisory, server
+		table = append(table, row)
+	}
+	for _, v := range list {
+		if v.how != "" {
+			notes = append(notes, v.title()+": "+v.how)
+		}
+	}
+	return table, append(notes,
+		"PostgreSQL: "+server+", defaults",
+		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
+		"commands: sent to Redis by the clients in a round and the 30 ms after it, a script being one",
+		fmt.Sprintf("Holdfast's: %s commands in %s round trips for %s sections; by Stats: %s",
+			thousands(first.commands), thousands(first.trips), thousands(sum(first.sections)), listed(first.calls)),
+		"two holders: how often a section wrote over what another one had written since it read, by the store")
+}
+
+// listed writes what is not zero.
+func listed(counts map[string]int64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n != 0 {
+			parts = append(parts, name+" "+thousands(n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// safety are the claims and notes about what must hold whatever the speed.
+func safety(totals []*sharedTotal, r *result) {
+	for _, t := range totals {
+		if t.failed > 0 {
+			r.notes = append(r.notes, fmt.Sprintf("%s: %s locks or unlocks failed; one: %s", t.name, thousands(t.failed), t.failure))
+		}
+		r.claims = append(r.claims, atMost(0, float64(t.wrong), t.name+": times that two held the lock"))
+		if t.fenced {
+			r.claims = append(r.claims,
+				atMost(0, float64(t.stale), t.name+": tokens not above the one before"),
+				atMost(0, float64(t.failed), t.name+": locks or unlocks that failed"))
+		}
+	}
+}
+
+func sharedResults(s sharedSizes, totals []*sharedTotal, server string) result {
+	first := totals[0]
+	r := result{title: fmt.Sprintf(
+		"SHARED: one key, %d processes x %d goroutines, critical section of two round trips to a store; %d rounds of %v of each, by turns",
+		s.processes, s.goroutines, s.rounds, s.round)}
+	r.table, r.notes = sharedTable(totals, server)
+	alone := fastest(totals, func(t *sharedTotal) bool { return t.alone })
+	unfair := fastest(totals[1:], func(t *sharedTotal) bool { return !t.alone && !t.fair })
+	r.claims = []claim{
+		atLeast(sharedAlone, first.times(alone), "sections per second, times those of one worker without a lock"),
+		atLeast(sharedUnfair, first.times(unfair), "sections per second, times those of the fastest unfair rival, "+unfair.name),
+	}
+	if fair := fastest(totals[1:], func(t *sharedTotal) bool { return !t.alone && t.fair }); fair != nil {
+		r.claims = append(r.claims,
+			atLeast(sharedFair, first.times(fair), "sections per second, times those of the "+fair.name),
+			atMost(1, ratio(float64(first.waits.quantile(0.99)), float64(fair.waits.quantile(0.99))), "p99 wait, times that of the "+fair.name),
+			atMost(1, ratio(float64(first.waits.Longest), float64(fair.waits.Longest)), "longest wait, times that of the "+fair.name))
+	}
+	r.claims = append(r.claims,
+		atMost(sharedCommands, first.perSection(), "Redis commands per section"),
+		atLeast(sharedJain, jain(first.sections), "Jain index over the processes"))
+	safety(totals, &r)
+	return r
+}
+
+func zipfResults(s sharedSizes, totals []*sharedTotal, server string) result {
+	first := totals[0]
+	r := result{title: fmt.Sprintf(
+		"ZIPF: %s keys by zipf(%v), %d processes x %d goroutines, critical section of two round trips to a store; %d rounds of %v of each, by turns",
+		thousands(int64(s.keys)), zipfS, s.processes, s.goroutines, s.rounds, s.round)}
+	r.table, r.notes = sharedTable(totals, server)
+	rival := fastest(totals[1:], func(t *sharedTotal) bool { return true })
+	times, name := math.NaN(), "rival"
+	if rival != nil {
+		times, name = first.times(rival), rival.name
+	}
+	r.claims = []claim{
+		atLeast(zipfRatio, times, "sections per second, times those of the fastest rival, "+name),
+		atMost(zipfCommands, first.perSection(), "Redis commands per section"),
+	}
+	safety(totals, &r)
+	return r
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// With -chaos, workers are killed during the sale: they cannot give back anything, and what they sold they take with
+// them. So the database counts the sales by itself, and their locks stay locked for order.sessionTTL.
+const (
+	chaosFirst = time.Second
+	chaosEvery = 1500 * time.Millisecond
+)
+
+// kill ends the process as a power failure would.
+func (w *process) kill() {
+	w.killed = true
+	_ = w.cmd.Process.Kill() // if it has ended just now, that will be seen
+}
+
+// pick chooses one of the workers that sell, nil if there is none.
+func pick(workers []*process) *process {
+	var selling []*process
+	for _, w := range workers {
+		if !w.done && !w.killed && w.sold > 0 {
+			selling = append(selling, w)
+		}
+	}
+	if len(selling) == 0 {
+		return nil
+	}
+	return selling[rand.IntN(len(selling))]
+}
+
+// countSales makes the database count each update of the stock. The rows are those of the stock.
+var countSales = []request{
+	{SQL: `CREATE TABLE IF NOT EXISTS sales (sku TEXT PRIMARY KEY, units INTEGER NOT NULL)`},
+	{SQL: `DELETE FROM sales`},
+	{SQL: `CREATE TRIGGER IF NOT EXISTS shelve AFTER INSERT ON stock BEGIN INSERT INTO sales (sku, units) VALUES (NEW.sku, 0); END`},
+	{SQL: `CREATE TRIGGER IF NOT EXISTS sell AFTER UPDATE ON stock BEGIN UPDATE sales SET units = units + 1 WHERE sku = NEW.sku; END`},
+}
+
+// counted returns the sales of each SKU, as the database counted them.
+func (s *sale) counted() ([]int64, error) {
+	var sold []int64
+	for i := range s.skus {
+		a := s.store.do(request{Query: true, SQL: `SELECT units FROM sales WHERE sku = ?`, Args: []any{skuName(i)}})
+		if a.Error != "" {
+			return nil, errors.New(a.Error)
+		}
+		n, _ := a.Rows[0][0].(int64)
+		sold = append(sold, n)
+	}
+	return sold, nil
+}
