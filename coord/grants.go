@@ -3,6 +3,7 @@ package coord
 import (
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
@@ -96,14 +97,12 @@ func (p *partition) grant(e *entry, c claimant, now time.Time, a *after) bool {
 	g := e.g
 	g.holder, g.link, g.node, g.imported, g.recalled = c.id, c.link, c.link.s.Node(), false, time.Time{}
 	g.token = p.token(delegated)
-	f := peer.Frame{
-		Kind: peer.Grant, Request: c.id.Request, Session: []byte(c.id.Session), Partition: p.number, Epoch: p.own.epoch,
-		Token: uint64(g.token), Count: delegated, Ping: ping, Left: left, Key: []byte(e.key),
-	}
+	f := p.frame(peer.Grant, e.key, c.id)
+	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
 	if len(g.queue) > 0 || e.q.Waiting() > 0 {
 		f.Flags, g.recalled = flagContended, now
 	}
-	a.send(c.link, &f)
+	a.send(c.link, f)
 	return true
 }
 
@@ -123,9 +122,12 @@ func (p *partition) recall(e *entry, now time.Time, a *after) {
 	}
 }
 
-func (p *partition) frame(kind peer.Kind, key string, id fallback.Identity) *peer.Frame {
-	return &peer.Frame{Kind: kind, Partition: p.number, Request: id.Request, Session: []byte(id.Session), Key: []byte(key)}
+func (p *partition) frame(kind peer.Kind, key string, id fallback.Identity) peer.Frame {
+	return peer.Frame{Kind: kind, Partition: p.number, Request: id.Request, Session: bytesOf(id.Session), Key: bytesOf(key)}
 }
+
+// bytesOf returns a string's bytes, which nobody may write to: a frame is encoded, and never kept.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
 // requested: another node wants a key.
 func (p *partition) requested(l *link, f *peer.Frame, a *after) {

@@ -67,11 +67,11 @@ func (p *partition) lockOwn(key string) (*turn, uint64) {
 }
 
 // unlockOwn is the same for Unlock. It reads no clock, for nothing is granted: a lock that is as short as most, and whose
-// Context nobody has asked for, would pay half as much again for it. One in 16 takes the long way, to be measured.
+// Context nobody has asked for, would pay half as much again for it. One in 64 takes the long way, to be measured.
 func (p *partition) unlockOwn(t *turn, fence uint64) bool {
 	e := t.e
 	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || !e.listed ||
-		p.own == nil || p.grants[PathOwn]%16 == 0 || !e.q.Rest() {
+		p.own == nil || p.grants[PathOwn]%64 == 0 || !e.q.Rest() {
 		return false
 	}
 	e.linger = t.began
@@ -451,7 +451,7 @@ func (p *partition) freeze(a *after) map[string]fallback.Row {
 			holds[key] = fallback.Row{Identity: g.holder, Token: g.token}
 			if g.link != nil && !told[g.link] {
 				told[g.link] = true
-				a.send(g.link, &peer.Frame{Kind: peer.Frozen, Partition: p.number, Epoch: o.epoch})
+				a.send(g.link, peer.Frame{Kind: peer.Frozen, Partition: p.number, Epoch: o.epoch})
 			}
 		}
 		for _, c := range g.queue {

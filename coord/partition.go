@@ -218,12 +218,12 @@ type after struct {
 }
 
 // send puts a frame on a stream, in the order in which it was decided; it is written by do.
-func (a *after) send(l *link, f *peer.Frame) {
+func (a *after) send(l *link, f peer.Frame) {
 	if a.in != nil {
-		_ = a.in.Pass(l.s, f)
+		_ = a.in.Pass(l.s, &f)
 		return
 	}
-	_ = l.s.Queue(f)
+	_ = l.s.Queue(&f)
 	if !slices.Contains(a.flush, l.s) {
 		a.flush = append(a.flush, l.s)
 	}

@@ -364,24 +364,31 @@ const readsPerCall, verifyCalls = 256, 8
 
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) error {
 	var work sync.WaitGroup
-	errs := make([]error, (len(c.parts)+readsPerCall-1)/readsPerCall)
+	var mu sync.Mutex // protects errs
+	var errs []error
 	limit := make(chan struct{}, verifyCalls)
-	for i := range errs {
-		var checks []check
-		first := i * readsPerCall
-		for j := first; j < min(first+readsPerCall, len(c.parts)); j++ {
-			if k := c.parts[j].check(s); all || len(k.keys) > 0 || k.own != nil {
-				checks = append(checks, k)
-			}
-		}
-		if len(checks) == 0 {
-			continue
-		}
+	var checks []check
+	send := func() {
+		these := checks
+		checks = nil
 		limit <- struct{}{}
 		work.Go(func() {
-			errs[i] = c.verifyThese(ctx, checks)
+			err := c.verifyThese(ctx, these)
+			mu.Lock()
+			errs = append(errs, err)
+			mu.Unlock()
 			<-limit
 		})
+	}
+	for i := range c.parts {
+		if k := c.parts[i].check(s); all || len(k.keys) > 0 || k.own != nil {
+			if checks = append(checks, k); len(checks) == readsPerCall {
+				send()
+			}
+		}
+	}
+	if len(checks) > 0 {
+		send()
 	}
 	work.Wait()
 	c.noteSlots()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -74,6 +75,10 @@ func (n *redisSpace) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return refused(err)
 	}
+	n.single, err = bounded(ctx, &n.calls, n.client, func() (bool, error) { return isSingle(ctx, n.client), nil })
+	if err != nil {
+		return err
+	}
 	n.scripts = newScripts(n.guarded, n.settings, n.channels())
 	n.scripts.digest, err = bounded(ctx, &n.calls, n.client, func() ([scriptCount]string, error) {
 		return loadAll(ctx, n.client, n.scripts)
@@ -90,6 +95,7 @@ type redisSpace struct {
 	opts     RedisOptions
 	settings Settings
 	guarded  bool
+	single   bool         // one server has all keys, so that one script may read many partitions
 	scripts  *scripts     // immutable
 	calls    workers.Pool // for calls, which may outlive their context
 }
@@ -350,8 +356,17 @@ func (n *redisSpace) verdict(ctx context.Context, s script, p uint32, args ...an
 }
 
 func (n *redisSpace) Verify(ctx context.Context, reads []Read) []State {
-	batch := make([]call, len(reads))
+	states := make([]State, len(reads))
+	done := make([]bool, len(reads))
+	if n.single {
+		n.readMany(ctx, reads, states, done)
+	}
+	var batch []call
+	var at []int
 	for i, q := range reads {
+		if done[i] {
+			continue
+		}
 		keys, args := make([]string, 1, 1+q.Busy), make([]any, 1, 1+len(q.Keys))
 		keys[0], args[0] = n.part(q.Partition), ""
 		for j, k := range q.Keys {
@@ -360,13 +375,49 @@ func (n *redisSpace) Verify(ctx context.Context, reads []Read) []State {
 				keys = append(keys, n.queue(q.Partition, k))
 			}
 		}
-		batch[i] = call{scriptVerify, keys, args}
+		batch, at = append(batch, call{scriptVerify, keys, args}), append(at, i)
 	}
-	states := make([]State, len(reads))
 	for i, o := range n.runAll(ctx, batch) {
-		states[i] = o.state(reads[i])
+		states[at[i]] = o.state(reads[at[i]])
 	}
 	return states
+}
+
+// readMany answers, by one script, those reads that name no keys and where nothing is to be done: as a rule those of an
+// owner. What it leaves out, an error included, is read one by one.
+func (n *redisSpace) readMany(ctx context.Context, reads []Read, states []State, done []bool) {
+	var keys []string
+	var at []int
+	for i, q := range reads {
+		if len(q.Keys) == 0 {
+			keys, at = append(keys, n.part(q.Partition)), append(at, i)
+		}
+	}
+	if len(keys) < 2 {
+		return
+	}
+	v, err := n.run(ctx, scriptMany, keys)
+	all := list(v)
+	if err != nil || len(all) != len(keys) {
+		return
+	}
+	for i, x := range all {
+		text, _ := x.(string)
+		if r, ok := decodeRecord(text); ok {
+			states[at[i]], done[at[i]] = State{Record: r, Rows: []Row{}, Wanted: []bool{}}, true
+		}
+	}
+}
+
+// decodeRecord reads one of many.lua's answers.
+func decodeRecord(text string) (Record, bool) {
+	epoch, rest, _ := strings.Cut(text, " ")
+	revoked, owner, ok := strings.Cut(rest, " ")
+	e, err := strconv.ParseUint(epoch, 10, 32)
+	if !ok || err != nil {
+		return Record{}, false
+	}
+	return Record{Owner: owner, Epoch: uint32(e), Revoked: owner != "" && revoked == epoch}, true
 }
 
 func (o outcome) state(q Read) State {

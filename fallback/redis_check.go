@@ -33,6 +33,15 @@ func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, e
 	}
 }
 
+// isSingle tells whether one server has all keys. If it does not say, it is not believed to.
+func isSingle(ctx context.Context, c redis.UniversalClient) bool {
+	if _, ok := c.(*redis.Client); !ok {
+		return false
+	}
+	text, err := c.Info(ctx, "cluster").Result()
+	return err == nil && parseInfo(text)["cluster_enabled"] == "0"
+}
+
 // loadAll makes every server know the scripts. A digest is the same everywhere.
 func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests [scriptCount]string, err error) {
 	cluster, ok := c.(*redis.ClusterClient)

@@ -38,25 +38,27 @@ const (
 	scriptClose
 	scriptMark
 	scriptList
+	scriptMany
 	scriptCount
 )
 
 // sources names the files that make up each script.
 var sources = [scriptCount][]string{
-	scriptLock:    {"state", "quick", "rules", "queue", "lock"},
-	scriptUnlock:  {"state", "rules", "queue", "unlock"},
-	scriptVerify:  {"state", "rules", "verify"},
-	scriptAcquire: {"state", "rules", "acquire"},
-	scriptDemote:  {"state", "rules", "demote"},
-	scriptRevoke:  {"state", "rules", "revoke"},
-	scriptRow:     {"state", "rules", "row"},
-	scriptOwner:   {"state", "rules", "owner"},
-	scriptFormat:  {"state", "rules", "fresh", "format"},
-	scriptRenew:   {"sessions", "renew"},
-	scriptDead:    {"sessions", "dead"},
-	scriptClose:   {"sessions", "close"},
-	scriptMark:    {"sessions", "fresh", "mark"},
-	scriptList:    {"sessions", "list"},
+	scriptLock:    {"server", "state", "quick", "rules", "queue", "lock"},
+	scriptUnlock:  {"server", "state", "rules", "queue", "unlock"},
+	scriptVerify:  {"server", "state", "rules", "verify"},
+	scriptAcquire: {"server", "state", "rules", "acquire"},
+	scriptDemote:  {"server", "state", "rules", "demote"},
+	scriptRevoke:  {"server", "state", "rules", "revoke"},
+	scriptRow:     {"server", "state", "rules", "row"},
+	scriptOwner:   {"server", "state", "rules", "owner"},
+	scriptFormat:  {"server", "state", "rules", "fresh", "format"},
+	scriptRenew:   {"server", "sessions", "renew"},
+	scriptDead:    {"server", "sessions", "dead"},
+	scriptClose:   {"server", "sessions", "close"},
+	scriptMark:    {"server", "sessions", "fresh", "mark"},
+	scriptList:    {"server", "sessions", "list"},
+	scriptMany:    {"server", "many"},
 }
 
 // scripts are the scripts for one namespace, and the digests that the servers know them by: they tell them, we compute

@@ -1,16 +1,10 @@
 -- What every operation on the sessions begins with: the state of the table, and Sessions.enter.
--- KEYS[1] the hash of the sessions. Constants as in state.lua.
+-- KEYS[1] the hash of the sessions.
 -- Fields: f format mark, i identity of the server, g end of Grace (ms), and 's:' .. session for each entry: expiry (ms),
 -- time to live (ms), address, with blanks between.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local server = '-'
-if GUARDED then
-  local info = redis.call('INFO', 'replication')
-  local i = string.find(info, 'master_replid:', 1, true)
-  server = string.sub(info, i + 14, i + 53)
-end
 local f = redis.call('HMGET', tab, 'f', 'i', 'g')
 local grace = tonumber(f[3] or 0)
 
