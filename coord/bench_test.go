@@ -211,3 +211,36 @@ func BenchmarkClockSince(b *testing.B) {
 		_ = time.Since(base)
 	}
 }
+
+// Keys of another node's, of which nothing is kept: a request, a grant and a release each, by 64 callers.
+func BenchmarkForward(b *testing.B) {
+	a := fallback.NewMemory()
+	o := quick()
+	o.Handoff.Linger = -1
+	c, other := join(b, a, o), join(b, a, o)
+	settle(b, 61, c, other)
+	var keys []string
+	for i := 0; len(keys) < contenders; i++ {
+		key := "key-" + strconv.Itoa(i)
+		if n, ok := c.Owner(key); ok && !n.Self {
+			keys = append(keys, key)
+		}
+	}
+	ctx := b.Context()
+	var next atomic.Int64
+	b.ReportAllocs()
+	b.SetParallelism(contenders / 2)
+	b.RunParallel(func(pb *testing.PB) {
+		key := keys[int(next.Add(1))%len(keys)]
+		for pb.Next() {
+			l, err := c.Lock(ctx, key)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if err := l.Unlock(); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

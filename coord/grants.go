@@ -61,7 +61,7 @@ func (p *partition) grantNext(e *entry, now time.Time, a *after) {
 	}
 	for e.g != nil && len(e.g.queue) > 0 {
 		c := e.g.queue[0]
-		e.g.queue = slices.Delete(e.g.queue, 0, 1)
+		e.g.queue = slices.Delete(e.g.queue, 0, 1) // few wait: each node once
 		if c.link == nil && p.grantSelf(e, now, a) || c.link != nil && p.grant(e, c, now, a) {
 			return
 		}
@@ -69,8 +69,16 @@ func (p *partition) grantNext(e *entry, now time.Time, a *after) {
 	if p.grantSelf(e, now, a) {
 		return
 	}
-	e.g = nil
+	p.noGrants(e)
 	p.tidy(e)
+}
+
+// noGrants forgets what others have and want of a key: nothing.
+func (p *partition) noGrants(e *entry) {
+	if g := e.g; g != nil {
+		*g = grants{queue: g.queue[:0]}
+		p.spare, e.g = g, nil
+	}
 }
 
 // grantSelf gives the turn to the first of this node's own waiters, if there is one.
@@ -176,7 +184,10 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 		return
 	}
 	if e.g == nil {
-		e.g = &grants{}
+		if e.g = p.spare; e.g == nil {
+			e.g = &grants{}
+		}
+		p.spare = nil
 	}
 	e.g.queue = append(e.g.queue, c)
 	p.recall(e, now, a)

@@ -46,6 +46,7 @@ type partition struct {
 	avoid    time.Time  // not to be taken before
 	quiet    time.Time  // when all that was announced at the last epoch that this node served has passed
 	annoyed  time.Time  // since when its owner cannot be reached
+	spare    *grants    // to be used again
 	parked   []parked   // requests of other nodes that wait for acquireOwnership
 }
 
@@ -213,7 +214,8 @@ type after struct {
 	losses   []*LossError // their contexts have ended already
 
 	in    *peer.Stream // in whose read loop this happens, or nil
-	flush []*peer.Stream
+	flush *peer.Stream // to be written
+	rest  []*peer.Stream
 	adopt bool // holds have lost their owner
 }
 
@@ -224,8 +226,11 @@ func (a *after) send(l *link, f peer.Frame) {
 		return
 	}
 	_ = l.s.Queue(&f)
-	if !slices.Contains(a.flush, l.s) {
-		a.flush = append(a.flush, l.s)
+	switch {
+	case a.flush == nil:
+		a.flush = l.s
+	case a.flush != l.s && !slices.Contains(a.rest, l.s):
+		a.rest = append(a.rest, l.s)
 	}
 }
 
@@ -249,7 +254,10 @@ func (a *after) do(c *Coordinator) {
 	for _, w := range a.more {
 		w.Value.ready <- struct{}{}
 	}
-	for _, s := range a.flush {
+	if a.flush != nil {
+		a.flush.Flush()
+	}
+	for _, s := range a.rest {
 		s.Flush()
 	}
 	if a.adopt && c.cluster != nil {
@@ -480,7 +488,7 @@ func (p *partition) unwanted(e *entry, a *after) {
 	if e.g != nil {
 		e.g.queue = slices.DeleteFunc(e.g.queue, func(c claimant) bool { return c.link == nil })
 		if len(e.g.queue) == 0 && e.g.holder == (fallback.Identity{}) {
-			e.g = nil
+			p.noGrants(e)
 		}
 	}
 	p.tidy(e)
