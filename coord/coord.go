@@ -91,6 +91,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	c.lingers.init()
 	for i := range c.parts {
 		c.parts[i].c, c.parts[i].number = c, uint32(i)
+		c.parts[i].traced = o.Trace.Granted != nil || o.Trace.Released != nil
 	}
 	if o.Cluster != nil {
 		if err := c.startCluster(""); err != nil {

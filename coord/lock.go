@@ -55,7 +55,7 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 	if t, fence := p.lockOwn(key); t != nil {
 		p.mu.Unlock()
 		l := Lock{t, fence, key, ctx}
-		if c.opts.Trace.Granted != nil {
+		if p.traced {
 			c.granted(p, l, PathOwn, 0)
 		}
 		return l, nil
@@ -336,21 +336,18 @@ func (l Lock) Unlock() error {
 		return ErrUnlocked
 	}
 	t, p := l.t, l.t.e.p
-	trace := p.c.opts.Trace.Released
-	if trace == nil {
-		p.mu.Lock()
-		short := p.unlockOwn(t, l.fence)
-		p.mu.Unlock()
-		if short {
-			return nil
-		}
+	p.mu.Lock()
+	short := p.unlockOwn(t, l.fence)
+	p.mu.Unlock()
+	if short {
+		return nil
 	}
 	held, err := l.unlock()
 	if err != nil {
 		return err
 	}
 	p.c.stats.stripes[p.number%stripes].holds.record(held)
-	if trace != nil {
+	if trace := p.c.opts.Trace.Released; trace != nil {
 		trace(ReleaseInfo{Key: l.key, Fence: l.fence, Held: held})
 	}
 	return nil

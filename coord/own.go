@@ -70,7 +70,7 @@ func (p *partition) lockOwn(key string) (*turn, uint64) {
 // Context nobody has asked for, would pay half as much again for it. One in 64 takes the long way, to be measured.
 func (p *partition) unlockOwn(t *turn, fence uint64) bool {
 	e := t.e
-	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || !e.listed ||
+	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || p.traced || !e.listed ||
 		p.own == nil || p.grants[PathOwn]%64 == 0 || !e.q.Rest() {
 		return false
 	}

@@ -22,6 +22,7 @@ const block = 1 << 16
 type partition struct {
 	c      *Coordinator
 	number uint32
+	traced bool // somebody wants to know of each lock
 
 	mu      sync.Mutex        // protects what follows, the entries, and their turns
 	entries map[string]*entry // keys that somebody in this process uses, or that are kept
