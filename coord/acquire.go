@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
 )
 
 // acquisition gets a hold for the waiters of an entry: the one contender that this process has for the key.
@@ -156,7 +157,7 @@ func (a *acquisition) begin(s *session) (wait, ok bool) {
 	p := a.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a.e.acq != a {
+	if a.e.acq != a || a.e.q.Waiting() == 0 {
 		return false, false
 	}
 	if a.id.Session != s.id {
@@ -184,7 +185,7 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 	if e.acq != a {
 		return true // withdraw releases it
 	}
-	if p.own != nil { // serve would have found it
+	if p.own != nil || e.q.State() != handoff.Idle || e.q.Waiting() == 0 { // serve ends acquisitions, so this cannot be
 		after.releases = append(after.releases, p.release(a.key, a.id))
 		a.id = fallback.Identity{}
 		return false

@@ -123,7 +123,9 @@ func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
 	default:
 		id := l.ours(f)
 		a.send(l, p.frame(peer.Deny, string(f.Key), id))
-		a.releases = append(a.releases, p.release(string(f.Key), id))
+		if id.Session == p.c.sessions.id() { // not what a mistaken owner says of others; and a dead session is evicted
+			a.releases = append(a.releases, p.release(string(f.Key), id))
+		}
 	}
 }
 

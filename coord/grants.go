@@ -22,6 +22,7 @@ type grants struct {
 	imported bool   // not granted by this node in this epoch: it ends by release, doubt or death only (rule 12)
 	recalled time.Time
 	asked    time.Time  // whether it has the hold
+	alone    time.Time  // since when there has been no stream to it
 	queue    []claimant // who waits: in order of arrival, each node once
 }
 
@@ -33,9 +34,13 @@ type claimant struct {
 
 // token returns the next token of the partition that this node owns, and reserves the n that begin with it.
 func (p *partition) token(n uint32) fallback.Token {
-	first := p.own.seq + 1
-	p.own.seq += n
-	return fallback.MakeToken(p.own.epoch, first)
+	o := p.own
+	first := o.seq + 1
+	o.seq += n
+	if o.seq >= lastSeq && first < lastSeq {
+		p.c.cluster.poke()
+	}
+	return fallback.MakeToken(o.epoch, first)
 }
 
 // claim wants a key of this node's partition for its own callers.
@@ -64,6 +69,9 @@ func (p *partition) grantNext(e *entry, now time.Time, a *after) {
 		e.g.queue = slices.Delete(e.g.queue, 0, 1) // few wait: each node once
 		if c.link == nil && p.grantSelf(e, now, a) || c.link != nil && p.grant(e, c, now, a) {
 			return
+		}
+		if c.link != nil && !c.link.down.Load() {
+			a.send(c.link, p.frame(peer.Moved, e.key, c.id))
 		}
 	}
 	if p.grantSelf(e, now, a) {
@@ -120,7 +128,7 @@ func (p *partition) recall(e *entry, now time.Time, a *after) {
 	switch {
 	case e.q.State() != handoff.Idle:
 		if e.q.Recall(now) == handoff.GiveBack {
-			p.dropped(e, a)
+			p.giveBack(e, a)
 		}
 	case g.holder != fallback.Identity{} && g.recalled.IsZero():
 		g.recalled = now
@@ -144,12 +152,12 @@ func (p *partition) requested(l *link, f *peer.Frame, a *after) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.serves(now) && p.own.seq < lastSeq:
+	case p.serves(now):
 		p.request(claimant{id, l}, string(f.Key), f.Flags == flagTry, now, a)
 	case !p.closed && p.c.cluster.route(p.number).mine && p.take():
 		p.parked = append(p.parked, parked{claimant{id, l}, string(f.Key), f.Flags == flagTry})
 	default:
-		if p.own == nil { // perhaps the record names this node: somebody has to look (rule 6)
+		if p.own == nil && !p.named { // perhaps the record names this node: somebody has to look (rule 6)
 			p.named = true
 			p.c.cluster.poke()
 		}
@@ -171,14 +179,14 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 	}
 	if try && e.q.State() == handoff.Lingering {
 		e.q.Relax()
-		p.dropped(e, a)
+		p.giveBack(e, a)
 		e = p.entry(key)
 	}
 	if try && (!e.free() || e.q.Waiting() > 0) {
 		f := p.frame(peer.Deny, key, c.id)
 		f.Flags = flagBusy
 		a.send(c.link, f)
-		if e.q.State() == handoff.Idle {
+		if e.q.State() == handoff.Idle && e.g != nil {
 			p.recall(e, now, a)
 		}
 		return
@@ -189,6 +197,7 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 		}
 		p.spare = nil
 	}
+	e.g.queue = slices.DeleteFunc(e.g.queue, func(x claimant) bool { return x.link == c.link }) // each node once
 	e.g.queue = append(e.g.queue, c)
 	p.recall(e, now, a)
 	if p.entries[key] == e {
@@ -201,9 +210,9 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 	now, id := time.Now(), l.identity(f)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.id == id })
+	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
 	e := p.entries[string(f.Key)]
-	if p.own == nil && !past(p.quiet, now) && f.Kind == peer.Release {
+	if p.own == nil && !past(p.quiet, now) && f.Kind == peer.Release && id.Session == l.who() {
 		// It was given back before it was known that this node has given the partition back, with a row for it.
 		a.releases = append(a.releases, p.release(string(f.Key), id))
 	}
@@ -211,8 +220,8 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 		return
 	}
 	g := e.g
-	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link != nil && c.id == id })
-	if g.holder == id {
+	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
+	if g.holder == id && (g.link == l || id.Session == l.who()) {
 		g.holder, g.link = fallback.Identity{}, nil
 	}
 	p.grantNext(e, now, a)
@@ -228,7 +237,7 @@ func (p *partition) cut(l *link) {
 		if e.g != nil {
 			e.g.queue = slices.DeleteFunc(e.g.queue, func(c claimant) bool { return c.link == l })
 			if e.g.link == l {
-				e.g.link = nil
+				e.g.link, e.g.alone = nil, now
 			}
 			p.grantNext(e, now, &a)
 		}
@@ -271,11 +280,17 @@ func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Ident
 	}
 	for _, e := range p.entries {
 		g := e.g
-		if g == nil || g.holder == (fallback.Identity{}) || g.recalled.IsZero() {
+		if g == nil || g.holder == (fallback.Identity{}) {
 			continue
 		}
 		if g.link == nil {
 			g.link = p.c.cluster.linkTo(g.holder.Session)
+		}
+		if g.link == nil && now.Sub(g.alone) > p.c.opts.SessionTTL { // also if nobody wants the key
+			suspects = append(suspects, g.holder)
+		}
+		if g.recalled.IsZero() {
+			continue
 		}
 		if g.link == nil {
 			suspects = append(suspects, g.holder)

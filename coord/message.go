@@ -78,20 +78,25 @@ func (p *partition) asked(key string, id fallback.Identity) {
 	a.do(p.c)
 }
 
-// revoked: another node asks for the partition, because it cannot reach this one; or this one cannot reach another, with
-// epoch 0. So it goes key by key for a while.
-func (p *partition) revoked(epoch uint32) {
+// revoked: another node asks for the partition, because it cannot reach this one. So it goes key by key for a while.
+func (p *partition) revoked(epoch uint32) { p.giveUp(epoch, revokedFor*p.c.opts.RenewEvery) }
+
+// revokedFor is for how many times RenewEvery a node does not take a partition again that was revoked.
+const revokedFor = 4
+
+// giveUp demotes the partition in the background, at that epoch, or any for 0, and does not take it again for a while.
+func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own == nil || epoch != 0 && p.own.epoch != epoch || p.demoting {
 		return
 	}
+	if p.c.sessions.sweepSince(time.Now().Add(-p.c.opts.Grace)) {
+		return // in Grace it would be in vain; who asks, asks again
+	}
 	p.c.work.Add(1)
 	p.c.pool.Go(func() {
 		defer p.c.work.Done()
-		p.demote(p.c.ctx, revokedFor*p.c.opts.RenewEvery)
+		p.demote(p.c.ctx, avoid)
 	})
 }
-
-// revokedFor is for how many times RenewEvery a node does not take a partition again that was revoked.
-const revokedFor = 12

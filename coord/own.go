@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// lastSeq is when an epoch's tokens are about to run out: the partition is demoted and taken again.
-const lastSeq = 1<<32 - 1<<20
+// lastSeq is when an epoch's tokens begin to run out: the partition is demoted and taken again; and noSeq when nothing is
+// granted any more.
+const lastSeq, noSeq = 1 << 31, 1<<32 - 1<<16
 
 // ownership is a partition that this node serves: from the answer to Acquire until it begins to demote it (I4).
 type ownership struct {
@@ -30,12 +31,12 @@ type ownership struct {
 // serves tells whether this node may grant the partition's keys now (rule 1).
 func (p *partition) serves(now time.Time) bool {
 	o := p.own
-	return o != nil && !past(o.session.deadline(), now) && !past(o.confirmed.Add(p.c.opts.lease()), now)
+	return o != nil && o.seq < noSeq && !past(o.session.deadline(), now) && !past(o.confirmed.Add(p.c.opts.lease()), now)
 }
 
 // good tells whether this node may grant the partition's keys now: serves, as a rule by two comparisons.
 func (o *ownership) good(p *partition, now time.Time) bool {
-	if now.Before(o.until) && now.UnixNano() < o.wall {
+	if now.Before(o.until) && now.UnixNano() < o.wall && o.seq < noSeq {
 		return true
 	}
 	if !p.serves(now) {
@@ -138,7 +139,7 @@ func (p *partition) take() bool {
 	switch {
 	case p.taking:
 		return true
-	case p.closed || p.leaving || p.demoting || p.own != nil || time.Now().Before(p.avoid) || p.c.sessions.current() == nil:
+	case p.closed || p.leaving || p.demoting || p.freeing || p.own != nil || time.Now().Before(p.avoid) || p.c.sessions.current() == nil:
 		return false
 	}
 	p.taking = true
@@ -165,6 +166,7 @@ func (p *partition) acquireOwnership() {
 	if p.own == nil {
 		p.avoid = now.Add(c.opts.RetryEvery)
 	}
+	p.wantAll(now, &a, p.own == nil)
 	for _, x := range waiting {
 		switch {
 		case x.link.down.Load():
@@ -174,7 +176,6 @@ func (p *partition) acquireOwnership() {
 			a.send(x.link, p.frame(peer.Moved, x.key, x.id))
 		}
 	}
-	p.wantAll(now, &a, p.own == nil)
 	p.mu.Unlock()
 	a.do(c)
 }
@@ -193,7 +194,7 @@ func (p *partition) tryAcquire(s *session) {
 	expect := fallback.Expect{Epoch: r.Epoch, Owner: r.Owner}
 	switch {
 	case r.Owner == s.id:
-		p.unserved(s, r.Epoch)
+		p.unserved(s, r.Epoch, true)
 		return
 	case r.Owner != "":
 		if _, expect.OwnerDead = c.suspects.ask(nil, c, r.Owner); !expect.OwnerDead {
@@ -226,11 +227,11 @@ func (p *partition) tryAcquire(s *session) {
 
 // unserved demotes a record that names this session though it does not serve it (rule 6), once everything announced at
 // that epoch has passed.
-func (p *partition) unserved(s *session, epoch uint32) {
+func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	p.mu.Lock()
-	wait := p.own != nil || p.demoting || !past(p.quiet, time.Now())
+	wait := p.own != nil || p.demoting || p.taking && !taking || !past(p.quiet, time.Now())
 	p.mu.Unlock()
-	if wait {
+	if wait || !p.forswear(epoch) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
@@ -238,6 +239,18 @@ func (p *partition) unserved(s *session, epoch uint32) {
 	start := time.Now()
 	_, err := p.c.ns.DemoteUnserved(ctx, p.number, s.id, epoch)
 	p.c.called(OpOwnership, start, err)
+}
+
+// forswear makes sure that an epoch is never served, because it is about to be demoted (rule 6). It reports false if it is
+// served already.
+func (p *partition) forswear(epoch uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.own != nil && p.own.epoch >= epoch {
+		return false
+	}
+	p.never = max(p.never, epoch)
+	return true
 }
 
 // look finds out whether the arbiter's record names this node though it does not serve the partition, and mends that.
@@ -251,7 +264,7 @@ func (p *partition) look(s *session) {
 		return
 	}
 	if r.Owner == s.id {
-		p.unserved(s, r.Epoch)
+		p.unserved(s, r.Epoch, false)
 		return
 	}
 	p.mu.Lock()
@@ -295,7 +308,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
-	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving {
+	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving || o.epoch <= p.never {
 		p.quiet, p.named = now, true // nothing was ever announced
 		return
 	}
@@ -327,7 +340,20 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 			p.tidy(e)
 			continue
 		}
-		e.g = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.c.cluster.linkTo(row.Session)}
+		e.g = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.c.cluster.linkTo(row.Session), alone: now}
+	}
+	// Every other request is void: it was not executed before Acquire, and after it the answer is that this node owns the
+	// partition; or its grant was given back. wantAll follows.
+	for key, e := range p.entries {
+		if e.acq != nil {
+			e.acq.leave()
+			e.acq = nil
+		}
+		if l := e.forward.link; l != nil {
+			a.send(l, p.frame(peer.Cancel, key, e.forward.id))
+			e.forward = forward{}
+		}
+		p.tidy(e)
 	}
 }
 
@@ -520,7 +546,7 @@ func (x *cluster) doubt() (left bool) {
 			}
 		}
 		if lonely {
-			p.revoked(0)
+			p.giveUp(0, 2*c.opts.RetryEvery)
 		}
 	}
 	a.do(c)
@@ -541,16 +567,20 @@ func (x *cluster) balanceOnce() (left bool) {
 		n, ok := v.Owner(p.number)
 		mine := ok && n.Name == x.name
 		p.mu.Lock()
+		idle := p.own == nil && !p.taking && !p.demoting && !p.freeing
 		switch {
-		case mine && p.own == nil && !p.taking && !p.demoting:
+		case idle && p.named && past(p.quiet, now) && (!mine || now.Before(p.avoid)):
+			left = true
+			if now.Sub(p.looked) > c.opts.RetryEvery {
+				p.looked = now
+				look = append(look, p)
+			}
+		case idle && mine:
 			left = true
 			if now.After(p.avoid) {
 				take = append(take, p)
 			}
-		case p.own == nil && p.named && !p.taking && !p.demoting && past(p.quiet, now):
-			left = true
-			look = append(look, p)
-		case p.own != nil && p.own.seq >= lastSeq:
+		case p.own != nil && !grace && p.own.seq >= lastSeq:
 			give = append(give, p)
 		case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v):
 			give = append(give, p)
@@ -567,7 +597,7 @@ func (x *cluster) balanceOnce() (left bool) {
 	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
 	x.each(x.takeable(take), func(p *partition) {
 		p.mu.Lock()
-		begun := !p.taking && !p.closed && !p.leaving && p.own == nil
+		begun := !p.taking && !p.closed && !p.leaving && !p.demoting && !p.freeing && p.own == nil
 		if begun {
 			p.taking = true
 		}
@@ -664,11 +694,19 @@ func (x *cluster) leave(ctx context.Context) (failed int) {
 	x.each(mine, func(p *partition) { p.demote(ctx, 0) })
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
-		p.mu.Lock()
-		if p.owed || p.demoting {
-			failed++
+		for {
+			p.mu.Lock()
+			demoting, owed := p.demoting, p.owed
+			p.mu.Unlock()
+			if demoting && ctx.Err() == nil { // begun before, by somebody else
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if demoting || owed {
+				failed++
+			}
+			break
 		}
-		p.mu.Unlock()
 	}
 	return failed
 }

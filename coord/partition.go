@@ -44,6 +44,8 @@ type partition struct {
 	leaving  bool       // never to be taken again
 	named    bool       // the arbiter's record may name this node, though it does not serve (rule 6)
 	owed     bool       // a demote of this node's failed: as far as is known the record does name it
+	never    uint32     // epochs up to this one are never served
+	looked   time.Time  // when look last did
 	avoid    time.Time  // not to be taken before
 	quiet    time.Time  // when all that was announced at the last epoch that this node served has passed
 	annoyed  time.Time  // since when its owner cannot be reached
@@ -326,7 +328,7 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 
 // supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
 func (p *partition) supply(e *entry) Path {
-	if !e.hold.own || p.own == nil {
+	if !e.hold.own || p.own == nil || p.own.seq >= noSeq {
 		return PathTurn
 	}
 	e.q.Supply(uint64(p.token(1)))

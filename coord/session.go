@@ -149,10 +149,10 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.stopListening = stop
 	c.seen(r)
 	s.extend(until)
-	c.sessions.set(s)
 	if c.cluster != nil {
-		c.cluster.session(s.id)
+		c.cluster.session(s.id) // before anything is asked for in its name
 	}
+	c.sessions.set(s)
 	c.stats.sessions.Add(1)
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.id})

@@ -114,7 +114,7 @@ func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	_, dead := p.c.suspects.ask(a, p.c, r.Owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s == nil || p.freeing {
+	if s == nil || p.freeing || p.own != nil || p.taking || p.demoting {
 		return
 	}
 	p.freeing = true
@@ -138,13 +138,16 @@ func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bo
 	var err error
 	switch {
 	case r.Owner == s.id: // a record that names me and that I do not serve (rule 6)
+		if !c.parts[p].forswear(r.Epoch) {
+			return
+		}
 		_, err = c.ns.DemoteUnserved(ctx, p, s.id, r.Epoch)
 	case !dead:
 		err = c.ns.Revoke(ctx, p, r.Epoch, s.id)
 	default:
 		var got fallback.Acquisition
 		got, err = c.ns.Acquire(ctx, p, s.id, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
-		if err == nil && got.Verdict == fallback.Granted {
+		if err == nil && got.Verdict == fallback.Granted && c.parts[p].forswear(got.Record.Epoch) {
 			_, err = c.ns.DemoteUnserved(ctx, p, s.id, got.Record.Epoch)
 		}
 	}
