@@ -229,14 +229,14 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 			a.evict = ans.Holder.Identity
 			return 0
 		}
-		return a.settle(nil, tries, min(again, jitter(o.RenewEvery)))
+		return a.settle(nil, tries, min(again, jitter(a.p.patience())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, somebody has to look.
 		if _, dead := a.p.c.suspects.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.releases.add(a.p.release(a.key, ans.Holder.Identity))
 			return a.settle(nil, tries, jitter(5*time.Millisecond))
 		}
-		return a.settle(nil, tries, jitter(min(ans.Retry+5*time.Millisecond, o.RenewEvery)))
+		return a.settle(nil, tries, jitter(min(ans.Retry+5*time.Millisecond, a.p.patience())))
 	case ans.Verdict == fallback.InGrace:
 		err := fmt.Errorf("%w: the arbiter failed over or lost its data, nothing is granted for %v (Options.Grace)",
 			ErrUnavailable, ans.Record.Grace)
@@ -251,6 +251,16 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(err, tries, jitter(o.RetryEvery))
 	}
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), tries, o.RetryEvery)
+}
+
+// patience is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is
+// about to be owned, and who waits there is not told.
+func (p *partition) patience() time.Duration {
+	o := &p.c.opts
+	if r := p.c.cluster.route(p.number); r.mine || r.link != nil {
+		return o.RetryEvery / 2
+	}
+	return o.RenewEvery
 }
 
 // redirect goes where the arbiter says that the partition is owned. Only if nobody can reach the owner it is asked, by the

@@ -19,6 +19,10 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 		if len(m.Key) <= MaxKey {
 			c.partitionOf(m.Key).asked(m.Key, fallback.Identity{Session: s.id, Request: m.Request})
 		}
+	case fallback.Freed:
+		if len(m.Key) <= MaxKey {
+			c.partitionOf(m.Key).freed(m.Key, fallback.Identity{Session: m.Session, Request: m.Request})
+		}
 	case fallback.Revoked:
 		if int64(m.Partition) < int64(len(c.parts)) {
 			c.parts[m.Partition].revoked(m.Epoch)
@@ -99,4 +103,19 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 		defer p.c.work.Done()
 		p.demote(p.c.ctx, avoid)
 	})
+}
+
+// freed: a hold that the rows told of when this node took the partition was released at the arbiter (rule 9).
+func (p *partition) freed(key string, id fallback.Identity) {
+	var a after
+	p.mu.Lock()
+	if p.taking && len(p.gone) < 1024 { // the rows may be on their way: it is in them
+		p.gone = append(p.gone, id)
+	}
+	if e := p.entries[key]; e != nil && e.g != nil && e.g.holder == id {
+		e.g.holder, e.g.link = fallback.Identity{}, nil
+		p.grantNext(e, time.Now(), &a)
+	}
+	p.mu.Unlock()
+	a.do(p.c)
 }

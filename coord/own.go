@@ -162,7 +162,7 @@ func (p *partition) acquireOwnership() {
 	p.mu.Lock()
 	p.taking = false
 	waiting := p.parked
-	p.parked = nil
+	p.parked, p.gone = nil, nil
 	if p.own == nil {
 		p.avoid = now.Add(c.opts.RetryEvery)
 	}
@@ -322,6 +322,9 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		}
 	}
 	for key, row := range got.Rows {
+		if slices.Contains(p.gone, row.Identity) {
+			continue
+		}
 		e := p.entry(key)
 		if e.q.State() != handoff.Idle {
 			continue // this node's own

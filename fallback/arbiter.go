@@ -156,7 +156,7 @@ type HoldStore interface {
 	Lock(ctx context.Context, r LockRequest) (LockAnswer, error)
 
 	// Unlock removes exactly the rows named, whatever the state of their partitions, and takes the same requests out of
-	// the queues; where this frees a key it wakes the first waiter. A row or waiter that does not exist is no error. The
+	// the queues; where this frees a key it wakes the first waiter, and the partition's owner, if there is one, gets a [Freed]. A row or waiter that does not exist is no error. The
 	// releases are sent in one go, but each is atomic only by itself, and has an error of its own, in the order of the
 	// releases. Nil: all were executed.
 	Unlock(ctx context.Context, releases []Release) []error
@@ -227,14 +227,16 @@ const (
 	Wake    MessageKind = 'w' // the key is free and promised to Request
 	Ask     MessageKind = 'a' // a session waits for the key, which the arbiter says Request holds: hand over, or deny it (rule 13)
 	Revoked MessageKind = 'r' // the partition's owner is asked to demote
+	Freed   MessageKind = 'f' // a hold in a partition of the session's was released here: of Session and Request (rule 9)
 	Gap     MessageKind = 'g' // messages may have been lost before this one
 )
 
 // A Message is a hint for one session. Nothing about safety rests on it.
 type Message struct {
 	Kind      MessageKind
-	Key       string // Wake, Ask
-	Request   uint64 // Wake, Ask
+	Key       string // Wake, Ask, Freed
+	Request   uint64 // Wake, Ask, Freed
+	Session   string // Freed
 	Partition uint32 // Revoked
 	Epoch     uint32 // Revoked
 }

@@ -242,6 +242,9 @@ func (p *Partition) Unlock(m Moment, key string, id Identity, send Sender) bool 
 		delete(p.Rows, key)
 	}
 	p.dequeue(key, id)
+	if removed && p.Owner != "" {
+		send.to(p.Owner, Message{Kind: Freed, Key: key, Session: id.Session, Request: id.Request})
+	}
 	if (removed || !held) && p.GraceEnd == 0 && p.Owner == "" {
 		p.promise(m, key, Identity{}, send)
 	}

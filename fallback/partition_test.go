@@ -357,8 +357,27 @@ func TestNobodyIsWokenWhereNothingCanBeTaken(t *testing.T) {
 		change(l)
 		l.messages()
 		want(t, name+": removed", l.unlock("k", id("alice", 1)), true)
-		want(t, name+": messages", l.messages(), nil)
+		for _, m := range l.messages() {
+			if m.Kind == fallback.Wake {
+				t.Errorf("%s: %+v", name, m)
+			}
+		}
 		want(t, name+": queue", l.Queues["k"], []fallback.Waiter{{Identity: id("bob", 1)}})
+	}
+}
+
+// Rule 9: whoever released it may have no way to tell the owner, which has read the row.
+func TestTheOwnerIsToldOfARelease(t *testing.T) {
+	l := newLab(t)
+	l.lock("k", id("alice", 1))
+	l.own("owner")
+	l.messages()
+	l.unlock("k", id("bob", 1))
+	want(t, "messages about nothing", l.messages(), nil)
+	l.unlock("k", id("alice", 1))
+	got := l.messages()
+	if len(got) != 1 || got[0].to != "owner" || got[0].Message != (fallback.Message{Kind: fallback.Freed, Key: "k", Session: "alice", Request: 1}) {
+		t.Errorf("messages: %+v", got)
 	}
 }
 

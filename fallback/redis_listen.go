@@ -84,6 +84,11 @@ func parseMessage(text string) (Message, bool) {
 		request, err := strconv.ParseUint(first, 10, 64)
 		m.Request, m.Key = request, rest
 		return m, err == nil && rest != ""
+	case Freed:
+		request, key, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseUint(request, 10, 64)
+		m.Session, m.Request, m.Key = first, n, key
+		return m, err == nil && first != "" && key != ""
 	case Revoked:
 		p, err := strconv.ParseUint(first, 10, 32)
 		e, err2 := strconv.ParseUint(rest, 10, 32)
