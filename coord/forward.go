@@ -118,8 +118,10 @@ func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
 		if e.q.Recall(time.Now()) == handoff.GiveBack {
 			p.giveBack(e, a)
 		}
-	case e != nil && (e.forward.id.Request == f.Request && e.forward.link != nil || e.acq != nil && e.acq.id.Request == f.Request):
+	case e != nil && e.forward.link != nil && e.forward.id.Request == f.Request:
 		// about to be had
+	case e != nil && e.acq != nil && e.acq.id.Request == f.Request:
+		e.acq.asked = true // the same, and then it is recalled at once
 	default:
 		id := l.ours(f)
 		a.send(l, p.frame(peer.Deny, string(f.Key), id))

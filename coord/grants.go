@@ -132,6 +132,9 @@ func (p *partition) recall(e *entry, now time.Time, a *after) {
 		}
 	case g.holder != fallback.Identity{} && g.recalled.IsZero():
 		g.recalled = now
+		if g.link == nil {
+			g.link = p.c.cluster.linkTo(g.holder.Session)
+		}
 		if g.link != nil {
 			a.send(g.link, p.frame(peer.Recall, e.key, g.holder))
 		}
@@ -284,7 +287,9 @@ func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Ident
 			continue
 		}
 		if g.link == nil {
-			g.link = p.c.cluster.linkTo(g.holder.Session)
+			if g.link = p.c.cluster.linkTo(g.holder.Session); g.link != nil && !g.recalled.IsZero() {
+				a.send(g.link, p.frame(peer.Recall, e.key, g.holder))
+			}
 		}
 		if g.link == nil && now.Sub(g.alone) > p.c.opts.SessionTTL { // also if nobody wants the key
 			suspects = append(suspects, g.holder)
