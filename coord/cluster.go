@@ -250,14 +250,14 @@ func (x *cluster) end(ctx context.Context) {
 	_ = x.ring.Leave(ctx)
 }
 
-// Owner returns the node that should own the key's partition, as the ring says, and whether that is this one. It takes
-// no lock and does not block. Without a cluster, or as long as the ring has not settled, there is none.
-func (c *Coordinator) Owner(key string) (NodeInfo, bool) {
+// Owner returns the node that should own the key's partition, as the ring says; its Self tells whether that is this one. It
+// takes no lock and does not block. ok is false without a cluster, or as long as the ring has not settled.
+func (c *Coordinator) Owner(key string) (node NodeInfo, ok bool) {
 	if c.cluster == nil {
 		return NodeInfo{}, false
 	}
-	n, ok := c.cluster.ring.View().Owner(c.partitionOf(key).number)
-	if !ok || n.Gone {
+	n, found := c.cluster.ring.View().Owner(c.partitionOf(key).number)
+	if !found || n.Gone {
 		return NodeInfo{}, false
 	}
 	return c.cluster.info(n), true

@@ -27,7 +27,10 @@ type Lock struct {
 // ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
 // [Lock.Context].
 //
-// Errors: [ErrInvalidKey], [ErrClosed]; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
+// If the arbiter's client heeds deadlines (see [fallback.Prompter]), ctx has none that is sooner than Options.CallTimeout, and
+// there is no cluster, a cancellation during the first request is heeded when that is over.
+//
+// Errors: [ErrInvalidKey], [ErrClosed]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
 // [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
 // reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
 func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
@@ -330,7 +333,9 @@ func over(values context.Context, cause error) context.Context {
 
 // Unlock gives the lock to the next waiter of this process, or back to the arbiter. It never blocks on the network: what
 // has to be sent is sent in the background. It returns [ErrUnlocked] if this lock was unlocked before, and an error
-// that Is [ErrLost] if it was lost: then somebody else may have had the key already.
+// that Is [ErrLost] if it was lost: then somebody else may have had the key already. (A lock of a partition that this node
+// owns, for whose Context nobody has asked, is not checked against the clock here: a process that was stopped for longer
+// than the lease may be told nil before it has noticed.)
 func (l Lock) Unlock() error {
 	if l.t == nil {
 		return ErrUnlocked
