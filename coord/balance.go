@@ -1,0 +1,222 @@
+package coord
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// yours tells the node that should own a partition that nobody does now.
+func (x *cluster) yours(p uint32) {
+	if l := x.route(p).link; l != nil {
+		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: flagYours, Partition: p})
+	}
+}
+
+// balancers is how many partitions are taken or given back at the same time.
+const balancers = 16
+
+// balance brings what this node owns to what it should own, whenever something has changed, until the coordinator stops.
+func (x *cluster) balance() {
+	c := x.c
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-x.tick:
+		case <-c.ctx.Done():
+			return
+		}
+		next := c.opts.RenewEvery
+		if x.balanceOnce() || x.doubt() {
+			next = c.opts.RetryEvery / 2
+		}
+		timer.Reset(next)
+	}
+}
+
+// doubt asks after the holders that are in the way of others. It reports whether one cannot be asked.
+func (x *cluster) doubt() (left bool) {
+	c, now := x.c, time.Now()
+	var a after
+	for i := range c.parts {
+		p := &c.parts[i]
+		suspects, lonely := p.doubtful(now, &a)
+		for _, id := range suspects {
+			left = true
+			if _, dead := c.suspects.ask(nil, c, id.Session); dead {
+				p.bury(id.Session, &a)
+				lonely = false
+			}
+		}
+		if lonely {
+			p.giveUp(0, 2*c.opts.RetryEvery)
+		}
+	}
+	a.do(c)
+	return left
+}
+
+// balanceOnce reports whether there is something left to do.
+func (x *cluster) balanceOnce() (left bool) {
+	c, v := x.c, x.ring.View()
+	if x.leaving.Load() || c.sessions.current() == nil {
+		return false
+	}
+	var take, give, look []*partition
+	now := time.Now()
+	grace := c.sessions.sweepSince(now.Add(-c.opts.Grace)) // nothing is demoted then, and what was begun is frozen in vain
+	for i := range c.parts {
+		p := &c.parts[i]
+		n, ok := v.Owner(p.number)
+		mine := ok && n.Name == x.name
+		p.mu.Lock()
+		idle := p.own == nil && !p.taking && !p.demoting && !p.freeing
+		switch {
+		case idle && p.named && past(p.quiet, now) && (!mine || now.Before(p.avoid)):
+			left = true
+			if now.Sub(p.looked) > c.opts.RetryEvery {
+				p.looked = now
+				look = append(look, p)
+			}
+		case idle && mine:
+			left = true
+			if now.After(p.avoid) {
+				take = append(take, p)
+			}
+		case p.own != nil && !grace && p.own.seq >= lastSeq:
+			give = append(give, p)
+		case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v):
+			give = append(give, p)
+		case ok && !mine && p.own != nil:
+			left = true
+		}
+		p.mu.Unlock()
+	}
+	x.each(look, func(p *partition) {
+		if s := c.sessions.current(); s != nil {
+			p.look(s)
+		}
+	})
+	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
+	x.each(x.takeable(take), func(p *partition) {
+		p.mu.Lock()
+		begun := !p.taking && !p.closed && !p.leaving && !p.demoting && !p.freeing && p.own == nil
+		if begun {
+			p.taking = true
+		}
+		p.mu.Unlock()
+		if begun {
+			p.acquireOwnership()
+		}
+	})
+	x.settled.Store(!left)
+	return left
+}
+
+// agreed tells whether a node has the same placement as this one (rule 4).
+func (x *cluster) agreed(n *ring.Node, v *ring.View) bool {
+	s := x.net.Stream(n.Name)
+	if s == nil {
+		return false
+	}
+	l, ok := s.Data.(*link)
+	return ok && l.agrees(v.Fingerprint())
+}
+
+// takeable leaves out partitions that somebody owns who is not known to be dead: one read for many tells.
+func (x *cluster) takeable(list []*partition) []*partition {
+	c := x.c
+	var good []*partition
+	for chunk := range slices.Chunk(list, readsPerCall) {
+		reads := make([]fallback.Read, len(chunk))
+		for i, p := range chunk {
+			reads[i].Partition = p.number
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+		start := time.Now()
+		var failed error
+		bad := 0
+		for i, s := range c.ns.Verify(ctx, reads) {
+			p := chunk[i]
+			switch {
+			case s.Err != nil:
+				failed = s.Err
+				bad++
+			case s.Record.Grace > 0:
+			case s.Record.Owner == "" || s.Record.Owner == c.sessions.id():
+				good = append(good, p)
+			default:
+				if _, dead := c.suspects.ask(nil, c, s.Record.Owner); dead {
+					good = append(good, p)
+				} else {
+					p.annoy(s.Record)
+				}
+			}
+		}
+		cancel()
+		c.calledMany(OpVerify, len(reads), bad, start, failed)
+	}
+	return good
+}
+
+func (x *cluster) each(list []*partition, f func(*partition)) {
+	if len(list) == 0 {
+		return
+	}
+	var work sync.WaitGroup
+	next := make(chan *partition)
+	for range min(balancers, len(list)) {
+		work.Go(func() {
+			for p := range next {
+				f(p)
+			}
+		})
+	}
+	for _, p := range list {
+		next <- p
+	}
+	close(next)
+	work.Wait()
+}
+
+// leave gives all partitions back, before the coordinator ends. It returns how many it could not: others must not get
+// them before what this node has announced has passed.
+func (x *cluster) leave(ctx context.Context) (failed int) {
+	x.leaving.Store(true)
+	_ = x.ring.SetState(ring.Leaving)
+	var mine []*partition
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		p.leaving = true
+		if p.own != nil {
+			mine = append(mine, p)
+		}
+		p.mu.Unlock()
+	}
+	x.each(mine, func(p *partition) { p.demote(ctx, 0) })
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		for {
+			p.mu.Lock()
+			demoting, owed := p.demoting, p.owed
+			p.mu.Unlock()
+			if demoting && ctx.Err() == nil { // begun before, by somebody else
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if demoting || owed {
+				failed++
+			}
+			break
+		}
+	}
+	return failed
+}
