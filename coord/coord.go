@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/workers"
@@ -63,8 +64,8 @@ type Coordinator struct {
 	closeErr  error
 }
 
-// New attaches to the arbiter and opens a session. It blocks until that is done or failed: for five times
-// Options.CallTimeout at most, if the server does not answer. opts may be nil.
+// New attaches to the arbiter and opens a session. It blocks until that is done or failed: for 10 s at most, or five times
+// Options.CallTimeout if that is longer, if the server does not answer. opts may be nil.
 //
 // Errors: of the options, which name the field; [fallback.ErrRefused] and [fallback.ErrMismatch], which name the
 // setting; [ErrUnavailable] if the arbiter cannot be reached (see Options.StartUnavailable).
@@ -119,12 +120,12 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	return c, nil
 }
 
-// startCalls is how many times CallTimeout New may take.
-const startCalls = 5
+// starting is for how long New may try. Formatting a namespace takes a server longer than any other call.
+func (o *Options) starting() time.Duration { return max(10*time.Second, 5*o.CallTimeout) }
 
 // firstSession is what New waits for.
 func (c *Coordinator) firstSession() (*session, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, startCalls*c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.starting())
 	defer cancel()
 	var err error
 	for range 3 {

@@ -109,7 +109,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	if c.ns == nil {
 		start := time.Now()
 		// Formatting takes some round trips.
-		ctx, cancel := context.WithTimeout(ctx, startCalls*c.opts.CallTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.opts.starting())
 		defer cancel()
 		ns, err := c.arbiter.Attach(ctx, c.opts.settings())
 		c.called(OpAttach, start, err)
