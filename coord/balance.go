@@ -116,7 +116,6 @@ func (x *cluster) balanceOnce() (left bool) {
 			p.acquireOwnership()
 		}
 	})
-	x.settled.Store(!left)
 	return left
 }
 

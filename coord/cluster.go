@@ -76,10 +76,9 @@ type cluster struct {
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	addrs      []string     // that discover found last; only of the ring's goroutine
 
-	mu      sync.Mutex     // protects what follows
-	up      map[*link]bool // all streams that are up
-	id      string         // the session that was last introduced on all of them
-	settled atomic.Bool    // all partitions of this node's are served
+	mu sync.Mutex     // protects what follows
+	up map[*link]bool // all streams that are up
+	id string         // the session that was last introduced on all of them
 }
 
 // version is what the nodes of a cluster must agree on besides the namespace.

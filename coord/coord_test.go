@@ -4,35 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-// The gossip's goroutines outlive a node by a probe, which is longer than goleak waits. Nothing is ignored.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		err := goleak.Find()
-		for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // start returns a coordinator that is closed, and must have nothing left to give back, when the test ends.
 func start(t *testing.T, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {

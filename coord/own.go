@@ -3,7 +3,6 @@ package coord
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -87,36 +86,6 @@ func (p *partition) ownedUntil() time.Time {
 		return s
 	}
 	return d
-}
-
-// slots is when the ownership was confirmed that was confirmed longest ago.
-type slots struct {
-	mu     sync.Mutex // protects what follows
-	oldest time.Time
-	since  time.Time // the same, of those that began since begin
-}
-
-// add is called for an ownership that begins.
-func (x *slots) add(confirmed time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.oldest, x.since = earlier(x.oldest, confirmed), earlier(x.since, confirmed)
-}
-
-func (x *slots) begin() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.since = time.Time{}
-}
-
-// end is called with the oldest of all that were looked at since begin.
-func (x *slots) end(oldest time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.oldest = oldest
-	if !x.since.IsZero() {
-		x.oldest = earlier(oldest, x.since)
-	}
 }
 
 // answersUntil is until when everything is good that this node serves: what it announces to others. c.slots is locked.

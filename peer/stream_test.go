@@ -92,9 +92,11 @@ func TestReconnect(t *testing.T) {
 	var total atomic.Uint64
 	var evs [2]*events
 	var nodes [2]*Transport
+	var all [2]map[*Stream]*state
 	for i, name := range []string{"a", "b"} {
 		e := newEvents(t)
 		states := map[*Stream]*state{}
+		all[i] = states
 		var mu sync.Mutex
 		e.frame = func(s *Stream, f *Frame) {
 			mu.Lock()
@@ -162,7 +164,10 @@ func TestReconnect(t *testing.T) {
 	for _, node := range nodes {
 		node.Close()
 	}
-	for _, e := range evs {
+	// Both sides had the same streams. Only one that was killed before it was Up at a, which decides, may have been Up at
+	// b alone, and then nothing has come over it.
+	decided, alone := map[uint64]bool{}, 0
+	for i, e := range evs {
 		if len(e.ups) != len(e.downs) || len(e.up) != 0 {
 			t.Errorf("%d Up, %d Down", len(e.ups), len(e.downs))
 		}
@@ -172,8 +177,20 @@ func TestReconnect(t *testing.T) {
 				t.Errorf("generation %d after %d", s.Generation(), last)
 			} else {
 				last = s.Generation()
+				switch {
+				case i == 0:
+					decided[s.id] = true
+				case !decided[s.id]:
+					alone++
+					if all[1][s] != nil {
+						t.Errorf("b had frames on the stream %d, and a had not had it", s.id)
+					}
+				}
 			}
 		}
+	}
+	if alone > kills/4 {
+		t.Errorf("%d streams were up at b alone, of %d kills", alone, kills)
 	}
 }
 

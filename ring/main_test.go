@@ -4,31 +4,17 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-// memberlist's goroutines outlive Shutdown by a probe, which is longer than goleak waits. Nothing is ignored.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		err := goleak.Find()
-		for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const patience = 20 * time.Second // the machine may be slow; nothing waits that long otherwise
 

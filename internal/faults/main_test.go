@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 // jobVariable makes the test binary a worker.
@@ -25,18 +27,5 @@ func TestMain(m *testing.M) {
 	go mine.watch(func(d time.Duration) {
 		fmt.Printf("%s the tests' process was stalled for %v\n", time.Now().Format("05.000"), d)
 	})
-	// The gossip's goroutines outlive a node by a probe, which is longer than goleak waits.
-	before := goleak.IgnoreCurrent()
-	code := m.Run()
-	if code == 0 {
-		err := goleak.Find(before)
-		for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
-			err = goleak.Find(before)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	leak.Main(m, goleak.IgnoreCurrent())
 }

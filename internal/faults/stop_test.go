@@ -17,7 +17,7 @@ const scheduling = time.Second
 
 // pause is the longest time for which a key whose holders are well may be without a new lock, although several processes
 // want it all the time. What it takes is some milliseconds; this is what a loaded machine may make of it.
-const pause = 3 * time.Second
+const pause = time.Second
 
 func TestAStoppedProcessIsToldOfItsLossBeforeAnythingElse(t *testing.T) {
 	long(t)

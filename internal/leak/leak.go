@@ -1,0 +1,28 @@
+// Package leak is for the TestMain of packages whose tests gossip.
+package leak
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Main runs the tests, and then fails if a goroutine is left. memberlist's outlive its Shutdown by a probe, which is longer
+// than goleak waits by itself; nothing is ignored but what opts say.
+func Main(m *testing.M, opts ...goleak.Option) {
+	code := m.Run()
+	if code == 0 {
+		err := goleak.Find(opts...)
+		for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
+			err = goleak.Find(opts...)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
