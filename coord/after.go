@@ -19,7 +19,9 @@ type after struct {
 	in    *peer.Stream // in whose read loop this happens, or nil
 	flush *peer.Stream // to be written
 	rest  []*peer.Stream
-	adopt bool // holds have lost their owner
+	soon  *peer.Stream // to be written, but not before what comes next
+	idle  bool         // nobody else is known to wait for what is given back
+	adopt bool         // holds have lost their owner
 }
 
 // send puts a frame on a stream, in the order in which it was decided; it is written by do.
@@ -30,6 +32,8 @@ func (a *after) send(l *link, f peer.Frame) {
 	}
 	_ = l.s.Queue(&f)
 	switch {
+	case a.idle && f.Kind == peer.Release && (a.soon == nil || a.soon == l.s):
+		a.soon = l.s
 	case a.flush == nil:
 		a.flush = l.s
 	case a.flush != l.s && !slices.Contains(a.rest, l.s):
@@ -62,6 +66,9 @@ func (a *after) do(c *Coordinator) {
 	}
 	for _, s := range a.rest {
 		s.Flush()
+	}
+	if a.soon != nil {
+		a.soon.FlushSoon()
 	}
 	if a.adopt && c.cluster != nil {
 		c.cluster.adoptNow()

@@ -27,16 +27,21 @@ type link struct {
 	x    *cluster
 	s    *peer.Stream
 	down atomic.Bool
+	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
 
-	mu       sync.Mutex // protects what follows
-	session  string     // the other node's
-	pings    uint32     // that were sent
-	sent     [16]time.Time
-	announce time.Time // until when the other node answers for what it has granted
-	pongs    uint64    // answers, of which the last is announce
-	heard    uint32    // the other's last ping
-	heardAt  time.Time // when it came
-	ring     uint64    // fingerprint of the other's placement
+	mu      sync.Mutex // protects what follows
+	session string     // the other node's
+	pings   uint32     // that were sent
+	sent    [16]time.Time
+	heard   uint32    // the other's last ping
+	heardAt time.Time // when it came
+	ring    uint64    // fingerprint of the other's placement
+}
+
+// answer is until when the other node answers for what it has granted, and how many such answers there were with it.
+type answer struct {
+	until time.Time
+	pongs uint64
 }
 
 // Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule 12).
@@ -46,6 +51,7 @@ func (x *cluster) Up(s *peer.Stream) {
 	case <-x.c.ctx.Done():
 	}
 	l := &link{x: x, s: s}
+	l.said.Store(&answer{})
 	s.Data = l
 	x.mu.Lock()
 	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(x.id)})
@@ -180,9 +186,9 @@ func (l *link) ponged(f *peer.Frame) {
 	if !ok {
 		return
 	}
-	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(l.announce) {
-		l.announce = until
-		l.pongs++
+	last := l.said.Load()
+	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.until) {
+		l.said.Store(&answer{until, last.pongs + 1})
 	}
 }
 
@@ -200,17 +206,15 @@ func (l *link) until(ping, left uint32) (deadline time.Time, pongs uint64) {
 	defer l.mu.Unlock()
 	at, ok := l.when(ping)
 	if !ok {
-		return time.Time{}, l.pongs
+		return time.Time{}, l.said.Load().pongs
 	}
-	return at.Add(time.Duration(left) * time.Millisecond), l.pongs
+	return at.Add(time.Duration(left) * time.Millisecond), l.said.Load().pongs
 }
 
 // announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
 func (l *link) announced(first time.Time, pongs uint64) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.pongs > pongs && l.announce.After(first) {
-		return l.announce
+	if last := l.said.Load(); last.pongs > pongs && last.until.After(first) {
+		return last.until
 	}
 	return first
 }

@@ -342,9 +342,8 @@ func (l Lock) Unlock() error {
 	}
 	t, p := l.t, l.t.e.p
 	p.mu.Lock()
-	short := p.unlockOwn(t, l.fence)
-	p.mu.Unlock()
-	if short {
+	if p.unlockOwn(t, l.fence) {
+		p.mu.Unlock()
 		return nil
 	}
 	held, err := l.unlock()
@@ -358,10 +357,10 @@ func (l Lock) Unlock() error {
 	return nil
 }
 
+// unlock ends the turn. The partition's mutex is held, and free afterwards.
 func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
 	t, p := l.t, l.t.e.p
-	p.mu.Lock()
 	now := time.Now()
 	if t.fence != l.fence {
 		p.mu.Unlock()
@@ -379,7 +378,10 @@ func (l Lock) unlock() (held time.Duration, err error) {
 }
 
 // pass gives the turn on without having used it.
-func (l Lock) pass() { _, _ = l.unlock() }
+func (l Lock) pass() {
+	l.t.e.p.mu.Lock()
+	_, _ = l.unlock()
+}
 
 // Do calls fn with the key locked, and unlocks it when fn returns, panics or calls runtime.Goexit. fn's context has the
 // values of ctx and ends with it, and also when the lock is lost, with that as its cause; fn has to heed it.

@@ -242,6 +242,7 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 	if p.closed {
 		limits.Linger = 0
 	}
+	after.idle = !e.q.Recalled()
 	path := p.supply(e)
 	next, what := e.q.Done(now, limits)
 	switch {

@@ -215,7 +215,7 @@ func (p *partition) relax(e *entry) bool {
 	if e.q.State() == handoff.Lingering && time.Since(e.linger) < p.c.opts.Handoff.Linger {
 		return false
 	}
-	e.listed = false
+	e.listed, a.idle = false, true
 	if e.q.Relax() == handoff.GiveBack {
 		p.giveBack(e, &a)
 	}

@@ -31,6 +31,7 @@ type Stream struct {
 	spare   []byte // protected by mu: the other buffer, if not in use
 	flying  int    // protected by mu: bytes of the buffer in the writer's hands
 	writing bool   // protected by mu: somebody is the writer; it looks at out again before it stops
+	handed  bool   // protected by mu: the writer is to be the stream's own goroutine
 	batch   bool   // protected by mu: the read loop is handling a batch and flushes afterwards
 
 	// Owned by whoever is the writer.
@@ -40,7 +41,7 @@ type Stream struct {
 	directN   int
 	directErr error
 	rest      []byte        // what the stream's own goroutine has still to write
-	kick      chan struct{} // capacity 1: makes that goroutine the writer
+	kick      chan struct{} // capacity 1: that goroutine has to look
 	drained   chan struct{} // capacity 1: it has got below half of softQueue
 
 	passed []*Stream // owned by the read loop: those that Pass has left frames in
@@ -144,7 +145,7 @@ func (s *Stream) send(f *Frame, later bool) error {
 // waits no more than Send does.
 func (s *Stream) Flush() {
 	s.mu.Lock()
-	if s.writing || s.batch || len(s.out) == 0 || s.err != nil {
+	if s.idle() {
 		s.mu.Unlock()
 		return
 	}
@@ -152,6 +153,21 @@ func (s *Stream) Flush() {
 	s.mu.Unlock()
 	s.write()
 }
+
+// FlushSoon is Flush for what need not leave at once. It leaves the writing to the stream's
+// own goroutine, which gets to it when it is scheduled: what the caller sends until then
+// goes with it, in one system call for both.
+func (s *Stream) FlushSoon() {
+	s.mu.Lock()
+	idle := s.idle()
+	s.mu.Unlock()
+	if !idle {
+		wake(s.kick)
+	}
+}
+
+// idle tells whether there is nothing to write, or somebody else will. s.mu is held.
+func (s *Stream) idle() bool { return s.writing || s.batch || len(s.out) == 0 || s.err != nil }
 
 // Close closes the stream because of err; nil means [ErrClosed]. Only the first call
 // counts. It does not wait: Down follows, with err, after the handler's current Frame if

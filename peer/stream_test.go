@@ -41,9 +41,16 @@ func TestOrder(t *testing.T) {
 			wg.Go(func() {
 				key := make([]byte, 200)
 				for n := range uint64(frames) {
-					if err := s.Send(&Frame{Kind: Grant, Partition: uint32(i), Request: n, Key: key[:n%200]}); err != nil {
+					send := s.Send
+					if n%3 == 0 {
+						send = s.Queue
+					}
+					if err := send(&Frame{Kind: Grant, Partition: uint32(i), Request: n, Key: key[:n%200]}); err != nil {
 						t.Error(err)
 						return
+					}
+					if n%6 == 0 {
+						s.FlushSoon()
 					}
 				}
 			})
@@ -52,6 +59,33 @@ func TestOrder(t *testing.T) {
 	wg.Wait()
 	await(t, done)
 	await(t, done)
+}
+
+// FlushSoon writes what is left in any case, and what is sent right after it needs no write of its own.
+func TestFlushSoon(t *testing.T) {
+	for _, encrypted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %v", encrypted), func(t *testing.T) {
+			up, got := make(chan *Stream, 1), make(chan uint64, 1)
+			a, b := Options{Keepalive: time.Minute}, Options{Keepalive: time.Minute} // which would write it as well
+			if encrypted {
+				ca := newAuthority(t)
+				a.TLS, b.TLS = ca.config(t), ca.config(t)
+			}
+			a.Node, a.Handler = "a", handler{up: func(s *Stream) { up <- s }}
+			b.Node, b.Handler = "b", handler{frame: func(_ *Stream, f *Frame) { got <- f.Request }}
+			peers(start(t, a), start(t, b))
+			s := await(t, up)
+			for i := range uint64(1000) {
+				if err := s.Queue(&Frame{Kind: Release, Request: i}); err != nil {
+					t.Fatal(err)
+				}
+				s.FlushSoon()
+				if n := await(t, got); n != i {
+					t.Fatalf("got %d, want %d", n, i)
+				}
+			}
+		})
+	}
 }
 
 // What is sent in Up goes ahead of all else, and Stream finds the stream only afterwards.

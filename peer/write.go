@@ -22,7 +22,7 @@ const maxRounds = 8
 // write writes until nothing is left or the socket is full. The caller has set writing.
 func (s *Stream) write() {
 	if s.direct == nil {
-		wake(s.kick) // TLS has no writes that do not wait
+		s.hand() // TLS has no writes that do not wait
 		return
 	}
 	for range maxRounds {
@@ -49,12 +49,20 @@ func (s *Stream) write() {
 				s.writes.Add(1)
 			}
 			s.rest = b[n:]
-			wake(s.kick)
+			s.hand()
 			return
 		}
 		s.writes.Add(1)
 		s.give(b)
 	}
+	s.hand()
+}
+
+// hand makes the stream's own goroutine the writer. The caller is it no longer.
+func (s *Stream) hand() {
+	s.mu.Lock()
+	s.handed = true
+	s.mu.Unlock()
 	wake(s.kick)
 }
 
@@ -91,7 +99,7 @@ func (s *Stream) give(b []byte) {
 func (s *Stream) writer() {
 	const chunk = 64 << 10 // small enough for the keepalive to see that it goes on
 	for range s.kick {
-		for !s.closed.Load() {
+		for mine := s.claim(); mine && !s.closed.Load(); {
 			if s.rest == nil {
 				if s.direct == nil {
 					runtime.Gosched() // as in write
@@ -126,6 +134,26 @@ func (s *Stream) writer() {
 			return
 		}
 	}
+}
+
+// claim makes the stream's own goroutine the writer, if it is to be or nobody else is. It
+// reports whether it is.
+func (s *Stream) claim() bool {
+	s.mu.Lock()
+	handed := s.handed
+	s.handed = false
+	s.mu.Unlock()
+	if handed {
+		return true
+	}
+	runtime.Gosched() // who has called FlushSoon may go on and write by itself
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle() {
+		return false
+	}
+	s.writing = true
+	return true
 }
 
 // queued returns how many bytes are waiting.
