@@ -257,7 +257,10 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 // about to be owned, and who waits there is not told.
 func (p *partition) patience() time.Duration {
 	o := &p.c.opts
-	if r := p.c.cluster.route(p.number); r.mine || r.link != nil {
+	p.mu.Lock()
+	p.patient = true // before the look: see rerouted
+	p.mu.Unlock()
+	if p.c.cluster.route(p.number).known() {
 		return o.RetryEvery / 2
 	}
 	return o.RenewEvery

@@ -204,6 +204,7 @@ func (x *cluster) follow() {
 		}
 		x.net.SetPeers(peers)
 		x.c.suspects.again()
+		x.rerouted()
 		x.poke()
 		select {
 		case <-v.Replaced():
@@ -287,6 +288,9 @@ type route struct {
 	link *link // to the node that should; nil with mine false: the arbiter
 }
 
+// known tells whether there is anybody but the arbiter.
+func (r route) known() bool { return r.mine || r.link != nil }
+
 func (x *cluster) route(p uint32) route {
 	if x == nil {
 		return route{}
@@ -304,6 +308,23 @@ func (x *cluster) route(p uint32) route {
 	}
 	l, _ := s.Data.(*link)
 	return route{link: l}
+}
+
+// rerouted looks after those who wait at the arbiter, where nobody tells them that the partition has an owner now.
+func (x *cluster) rerouted() {
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		if p.patient && x.route(p.number).known() {
+			p.patient = false
+			for _, e := range p.entries {
+				if e.acq != nil {
+					e.acq.poke()
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
 }
 
 // linkTo returns the stream to the node that has a session, nil if there is none.

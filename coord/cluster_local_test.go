@@ -222,3 +222,45 @@ func TestNodesComeAndGo(t *testing.T) {
 	work.Wait()
 	t.Logf("%d locks", total.Load())
 }
+
+// Who waits for a key at the arbiter when its partition gets an owner goes there at once, not after RenewEvery: nobody
+// tells those who wait at the arbiter any more that the key is free.
+func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
+	o := func() *coord.Options {
+		o := quick()
+		o.SessionTTL, o.Grace, o.RetryEvery = time.Minute, 70*time.Second, 200*time.Millisecond // RenewEvery is 15 s
+		o.Cluster.Debounce = time.Second
+		return o
+	}
+	a := fallback.NewMemory()
+	nodes := []*coord.Coordinator{join(t, a, o()), join(t, a, o()), join(t, a, o())}
+	const keys = 12 // some of each node's
+	var locks []coord.Lock
+	for i := range keys {
+		locks = append(locks, lock(t, nodes[0], fmt.Sprint("key", i)))
+	}
+	if n := nodes[0].Stats().Owned; n > 0 {
+		t.Fatalf("%d partitions are owned already", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // about half of RenewEvery
+	defer cancel()
+	var work sync.WaitGroup
+	defer work.Wait()
+	for i := range keys {
+		work.Go(func() {
+			l, err := nodes[1+i%2].Lock(ctx, fmt.Sprint("key", i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			unlock(t, l)
+		})
+	}
+	for nodes[1].Stats().Waiting+nodes[2].Stats().Waiting < keys {
+		time.Sleep(time.Millisecond)
+	}
+	settle(t, 61, nodes...)
+	for _, l := range locks {
+		unlock(t, l)
+	}
+}

@@ -125,7 +125,9 @@ func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
 	default:
 		id := l.ours(f)
 		a.send(l, p.frame(peer.Deny, string(f.Key), id))
-		if id.Session == p.c.sessions.id() { // not what a mistaken owner says of others; and a dead session is evicted
+		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
+		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
+		if f.Kind == peer.Ask && id.Session == p.c.sessions.id() {
 			a.releases = append(a.releases, p.release(string(f.Key), id))
 		}
 	}
@@ -152,6 +154,9 @@ func (p *partition) denied(l *link, f *peer.Frame, a *after) {
 	}
 	e := p.entries[string(f.Key)]
 	if e != nil && e.g != nil && e.g.holder == l.identity(f) {
+		if e.g.imported {
+			a.releases = append(a.releases, p.release(e.key, e.g.holder))
+		}
 		e.g.holder, e.g.link = fallback.Identity{}, nil
 		p.grantNext(e, now, a)
 	}

@@ -288,6 +288,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		for i := range x.c.parts {
 			x.c.parts[i].stated(l, a)
 		}
+		x.rerouted()
 		x.poke()
 	default:
 		id := l.identity(f)

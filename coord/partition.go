@@ -35,6 +35,7 @@ type partition struct {
 	turns   int           // that run
 	grants  [pathCount]uint64
 	freeing bool // makeShared is at work
+	patient bool // somebody waits at the arbiter, and may not have known whom to ask instead
 
 	// Of a cluster.
 	own      *ownership          // nil: this node does not serve the partition
