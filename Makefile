@@ -2,7 +2,7 @@
 MODULES := . bench examples/inventory
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint short bench fuzz redis
+.PHONY: test lint short bench fuzz sim redis
 
 # Everything that a change has to pass, with a real redis-server.
 test: redis lint
@@ -21,6 +21,12 @@ bench: redis
 
 fuzz: redis
 	go test -run '^$$' -fuzz FuzzDifferential -fuzztime 5m ./fallback
+
+# Whole clusters on virtual time, with faults. SEED and RUNS (of five minutes with faults each) say which and how many.
+SEED ?= 1
+RUNS ?= 2000
+sim:
+	go test -timeout 0 -run Simulation ./internal/sim -sim.seed $(SEED) -sim.runs $(RUNS)
 
 # A redis-server, from the distribution where that is possible.
 redis:

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -48,6 +49,8 @@ type Cluster struct {
 	// Debounce (D) is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
 	// how long changes can go on. Defaults 2 s and 10 s.
 	Debounce, MaxDebounce time.Duration
+
+	host wire.Host // of a simulation; nil: sockets
 }
 
 // NodeInfo describes a node of the cluster, as gossip says.
@@ -122,10 +125,19 @@ func (c *Coordinator) startCluster(session string) (err error) {
 		listen = net.JoinHostPort(host, "0")
 	}
 	c.cluster = x // before anybody connects
-	x.net, err = peer.Start(peer.Options{
+	streams := peer.Options{
 		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Listen: listen, TLS: o.PeerTLS, Key: o.PeerKey,
 		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,
-	})
+	}
+	gossip := ring.Start
+	if h := o.host; h != nil {
+		if streams.Listener, err = h.Listen(); err != nil {
+			return fmt.Errorf("coord: New: %w", err)
+		}
+		streams.Dial = h.Dial
+		gossip = func(opts ring.Options) (*ring.Ring, error) { return ring.StartOn(h, opts) }
+	}
+	x.net, err = peer.Start(streams)
 	if err != nil {
 		return fmt.Errorf("coord: New: %w", err)
 	}
@@ -133,7 +145,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if told == "" {
 		told = x.net.Addr()
 	}
-	x.ring, err = ring.Start(ring.Options{
+	x.ring, err = gossip(ring.Options{
 		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: o.Gossip, Advertise: o.GossipAdvertise,
 		Peer: told, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,

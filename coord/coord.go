@@ -46,6 +46,7 @@ type Coordinator struct {
 	releases  releaser
 	doubts    doubts
 	lingers   lingerer
+	sooner    chan struct{} // capacity 1: watch has to look, as a hold lapses sooner than others do
 
 	waiters  sync.Pool    // of *waiter
 	pool     workers.Pool // the flights' goroutines
@@ -83,6 +84,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 		parts:   make([]partition, o.Partitions),
 		closing: make(chan struct{}),
 		closed:  make(chan struct{}),
+		sooner:  make(chan struct{}, 1),
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter

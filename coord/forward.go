@@ -93,7 +93,8 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	}
 	e.forward = forward{}
 	var w *waiter
-	if !p.until(&h).past(now) {
+	until := p.until(&h)
+	if !until.past(now) {
 		w = e.q.Take(f.Token, uint64(f.Count), f.Flags == flagContended, now)
 	}
 	if w == nil {
@@ -105,6 +106,12 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	e.hold = h
 	p.holds++
 	p.remote++
+	if until.slot.Before(now.Add(p.c.opts.RenewEvery)) { // its owner may be about to lose the partition
+		select {
+		case p.c.sooner <- struct{}{}:
+		default:
+		}
+	}
 	p.seat(e, w, PathForwarded, now, a)
 }
 

@@ -75,6 +75,7 @@ func (p *partition) asked(key string, id fallback.Identity) {
 		}
 	case e != nil && e.acq != nil && e.acq.id == id:
 		e.acq.asked = true
+	case e != nil && e.forward.link != nil && e.forward.id == id: // the owner's grant is on its way, and the row came first
 	default:
 		a.releases = append(a.releases, p.release(key, id))
 	}

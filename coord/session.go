@@ -304,6 +304,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 	for {
 		select {
 		case <-timer.C:
+		case <-c.sooner:
 		case <-ctx.Done():
 			return
 		}
@@ -312,7 +313,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 			end(errExpired)
 			return
 		}
-		// A hold that begins later lapses later than in RenewEvery.
+		// A hold that begins later lapses later than in RenewEvery, or says so by sooner.
 		next := now.Add(c.opts.RenewEvery)
 		if d := s.deadline(); d.Before(next) {
 			next = d

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"math/rand/v2"
-	"net"
 	"time"
 )
 
@@ -74,8 +73,7 @@ func (t *Transport) idle(d *dialler) (addr string, idle bool) {
 func (t *Transport) dial(d *dialler, addr string) error {
 	ctx, cancel := context.WithTimeout(d.ctx, greetingLimit)
 	defer cancel()
-	var nd net.Dialer
-	c, err := nd.DialContext(ctx, "tcp", addr)
+	c, err := t.opts.Dial(ctx, addr)
 	if err == nil {
 		var s, prev *Stream
 		if s, prev, err = t.greet(c, d.name, addr); s != nil {

@@ -1,10 +1,12 @@
 package peer
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 )
 
@@ -57,6 +59,12 @@ type Options struct {
 	// At least 64 KiB.
 	MaxQueue int
 
+	// Listener is used in the place of one on Listen, and closed with the transport. Nil: TCP on Listen.
+	Listener net.Listener
+
+	// Dial connects to other nodes' addresses, until ctx ends. Nil: by TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+
 	// Handler gets the streams and frames. Required.
 	Handler Handler
 
@@ -99,6 +107,11 @@ func (o Options) validate() (Options, error) {
 	}
 	if o.MaxQueue == 0 {
 		o.MaxQueue = 16 << 20
+	}
+	if o.Dial == nil {
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

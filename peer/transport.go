@@ -45,9 +45,11 @@ func Start(opts Options) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", opts.Listen)
-	if err != nil {
-		return nil, err
+	l := opts.Listener
+	if l == nil {
+		if l, err = net.Listen("tcp", opts.Listen); err != nil {
+			return nil, err
+		}
 	}
 	t := &Transport{
 		opts: opts, listener: l, log: newLimitedLog(opts.Logger),

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // ErrClosed is returned by what needs the gossip after [Ring.Leave] or [Ring.Close] has begun.
@@ -25,7 +28,7 @@ var ErrClosed = errors.New("ring: closed")
 type Ring struct {
 	opts   settings
 	find   lookup
-	list   *memberlist.Memberlist
+	list   wire.Gossip // memberlist's
 	gossip string
 	log    *logWriter
 	keys   keyring
@@ -50,24 +53,45 @@ type hooks struct {
 	tune func(*memberlist.Config)
 	cut  func(to string) bool
 	find lookup
+	host wire.Host
 }
 
 // Start begins to gossip, as a node that is Joining. It does not wait for others: they are looked for in the background,
 // also when nobody is there yet. It fails if the options make no sense or the address cannot be bound.
 func Start(opts Options) (*Ring, error) { return start(opts, hooks{}) }
 
+// StartOn is Start in a simulated network.
+func StartOn(host wire.Host, opts Options) (*Ring, error) { return start(opts, hooks{host: host}) }
+
 func start(opts Options, h hooks) (*Ring, error) {
 	r, err := newRing(opts)
 	if err != nil {
 		return nil, err
 	}
+	if h.find != nil {
+		r.find = h.find
+	}
+	if h.host != nil {
+		r.list, r.gossip, err = h.host.Gossip(opts.Name, func() []byte { return r.self.NodeMeta(0) }, r.roster)
+	} else {
+		err = r.startMemberlist(h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.wg.Go(r.run)
+	r.wg.Go(r.searchOthers)
+	return r, nil
+}
+
+func (r *Ring) startMemberlist(h hooks) error {
 	logger := log.New(r.log, "", 0)
-	if opts.Logger == nil {
+	if !r.opts.Logger.Enabled(r.ctx, slog.LevelError) {
 		logger.SetOutput(io.Discard) // it knows that one, and formats nothing
 	}
 	t, err := listen(r.opts.bind, logger, h.cut)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c := config()
 	c.Name, c.Label, c.Logger, c.Transport = r.opts.Name, r.opts.Label, logger, t
@@ -80,24 +104,20 @@ func start(opts Options, h hooks) (*Ring, error) {
 	if len(r.opts.Keys) > 0 {
 		if r.keys.keys, err = memberlist.NewKeyring(r.opts.Keys, r.opts.Keys[0]); err != nil {
 			_ = t.Shutdown()
-			return nil, fmt.Errorf("ring: %w", err)
+			return fmt.Errorf("ring: %w", err)
 		}
 		c.Keyring = r.keys.keys
 	}
 	if h.tune != nil {
 		h.tune(c)
 	}
-	if h.find != nil {
-		r.find = h.find
-	}
-	if r.list, err = memberlist.Create(c); err != nil {
+	list, err := memberlist.Create(c)
+	if err != nil {
 		_ = t.Shutdown()
-		return nil, fmt.Errorf("ring: %w", err)
+		return fmt.Errorf("ring: %w", err)
 	}
-	r.gossip = r.list.LocalNode().Address()
-	r.wg.Go(r.run)
-	r.wg.Go(r.searchOthers)
-	return r, nil
+	r.list, r.gossip = list, list.LocalNode().Address()
+	return nil
 }
 
 // newRing makes a Ring without gossip.

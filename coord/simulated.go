@@ -1,0 +1,57 @@
+package coord
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// What simulations need, and nobody else can reach.
+func init() {
+	wire.Use = func(cluster any, h wire.Host) { cluster.(*Cluster).host = h }
+	wire.State = func(c any, key string) string { return c.(*Coordinator).partitionOf(key).describe(key) }
+}
+
+// describe tells what this node knows of a key.
+func (p *partition) describe(key string) string {
+	var s strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"; ", args...) }
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	say("session %.4s, partition %d", p.c.sessions.id(), p.number)
+	if o := p.own; o != nil {
+		say("owned by session %.4s at %d", o.session.id, o.epoch)
+	}
+	for what, so := range map[string]bool{
+		"taking": p.taking, "demoting": p.demoting, "named": p.named, "owed": p.owed, "closed": p.closed, "leaving": p.leaving, "freeing": p.freeing,
+	} {
+		if so {
+			say("%s", what)
+		}
+	}
+	say("should be %+v, never %d, %d parked", p.c.cluster.route(p.number).mine, p.never, len(p.parked))
+	e := p.entries[key]
+	if e == nil {
+		return s.String()
+	}
+	say("%v, %d wait", e.q.State(), e.q.Waiting())
+	if e.q.State() != handoff.Idle {
+		say("hold %+v, recalled %v", e.hold, e.q.Recalled())
+	}
+	if e.acq != nil {
+		say("asks the arbiter as %v: %v", e.acq.id, e.acq.trouble)
+	}
+	if l := e.forward.link; l != nil {
+		say("asks %v as %v", l.s, e.forward.id)
+	}
+	if g := e.g; g != nil {
+		say("granted to %v, imported %v, recalled %v, stream %v, %d nodes wait", g.holder, g.imported, !g.recalled.IsZero(), g.link != nil, len(g.queue))
+		if g.holder == (fallback.Identity{}) {
+			say("to nobody")
+		}
+	}
+	return s.String()
+}

@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+var errLost = errors.New("sim: connection to the arbiter lost")
+
+// server is the arbiter that all nodes share: it can be made to fail over to an earlier state.
+type server struct {
+	*fallback.Memory
+	mu   sync.Mutex // protects what follows
+	rng  *rand.Rand
+	down bool // nobody reaches it
+}
+
+// describe tells what the arbiter knows of a key.
+func (s *server) describe(key string) string {
+	n, err := s.Memory.Attach(context.Background(), fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: 12 * time.Second})
+	if err != nil {
+		return err.Error()
+	}
+	defer n.Close()
+	p := uint32(xxhash.Sum64String(key) % partitions)
+	state := n.Verify(context.Background(), []fallback.Read{{Partition: p, Keys: []string{key}, Busy: 1}})[0]
+	sessions, _ := n.List(context.Background())
+	return fmt.Sprintf("          arbiter: %+v; %+v; sessions %v", state.Record, state.Rows, sessions)
+}
+
+// weather is how the way from one node to the arbiter is.
+type weather struct {
+	away      bool          // nothing arrives
+	latency   time.Duration // at most, of one direction
+	lost      float64       // share of requests that do not arrive
+	unheard   float64       // share of answers that do not arrive
+	repeated  float64       // share of requests that are executed twice, the second time after a while
+	unmessage float64       // share of messages that do not arrive
+}
+
+// client is the arbiter as one node sees it.
+type client struct {
+	s *server
+
+	mu      sync.Mutex // protects what follows
+	weather weather
+	dead    bool // the node is
+}
+
+func (c *client) set(f func(*weather)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.weather)
+}
+
+// fate is what happens to one call.
+type fate struct {
+	there, back   time.Duration
+	lost, unheard bool
+	again         time.Duration // executed again after that; 0: not
+	message       bool
+}
+
+func (c *client) fate() fate {
+	c.mu.Lock()
+	w, dead := c.weather, c.dead
+	c.mu.Unlock()
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	r := c.s.rng
+	f := fate{
+		there: w.latency/10 + rand.N(w.latency+1), back: w.latency/10 + rand.N(w.latency+1),
+		lost:    w.away || dead || c.s.down || r.Float64() < w.lost,
+		unheard: r.Float64() < w.unheard,
+		message: !w.away && !dead && r.Float64() >= w.unmessage,
+	}
+	if r.Float64() < w.repeated {
+		f.again = rand.N(2 * time.Second)
+	}
+	return f
+}
+
+// Attach implements [fallback.Arbiter].
+func (c *client) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := through(c, ctx, func(ctx context.Context) (fallback.Namespace, error) { return c.s.Memory.Attach(ctx, s) })
+	if err != nil {
+		return nil, err
+	}
+	return &space{n, c}, nil
+}
+
+// through makes a call. What was sent is executed although nobody waits for the answer any more.
+func through[T any](c *client, ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
+	f := c.fate()
+	if err := pause(ctx, f.there); err != nil {
+		return none, err
+	}
+	if f.lost {
+		<-ctx.Done()
+		return none, errors.Join(errLost, ctx.Err())
+	}
+	v, err := do(context.WithoutCancel(ctx))
+	if f.again > 0 && !once(v) {
+		time.AfterFunc(f.again, func() { _, _ = do(context.WithoutCancel(ctx)) })
+	}
+	if f.unheard || c.fate().lost { // it may have become unreachable meanwhile
+		<-ctx.Done()
+		return none, errors.Join(errLost, ctx.Err())
+	}
+	if err := pause(ctx, f.back); err != nil {
+		return none, err
+	}
+	return v, err
+}
+
+// once tells of what is no request that a client library would send again.
+func once(answer any) bool {
+	switch answer.(type) {
+	case fallback.Namespace, func():
+		return true
+	}
+	return false
+}
+
+// space is a namespace as one node sees it.
+type space struct {
+	fallback.Namespace
+	c *client
+}
+
+// one is through for calls with an error only.
+func (n *space) one(ctx context.Context, do func(context.Context) error) error {
+	_, err := through(n.c, ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
+	return err
+}
+
+func (n *space) Open(ctx context.Context, id string, ttl time.Duration, addr string) (fallback.Renewal, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Open(ctx, id, ttl, addr) })
+}
+
+func (n *space) Renew(ctx context.Context, id string, ttl time.Duration) (fallback.Renewal, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Renew(ctx, id, ttl) })
+}
+
+func (n *space) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id) })
+}
+
+func (n *space) List(ctx context.Context) (map[string]string, error) {
+	return through(n.c, ctx, n.Namespace.List)
+}
+
+func (n *space) CloseSession(ctx context.Context, id string) error {
+	return n.one(ctx, func(ctx context.Context) error { return n.Namespace.CloseSession(ctx, id) })
+}
+
+func (n *space) Load(ctx context.Context, p uint32) (fallback.Record, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Record, error) { return n.Namespace.Load(ctx, p) })
+}
+
+func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Acquisition, error) { return n.Namespace.Acquire(ctx, p, me, x) })
+}
+
+func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Demotion, error) {
+		return n.Namespace.Demote(ctx, p, me, epoch, holds)
+	})
+}
+
+func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Demotion, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Demotion, error) {
+		return n.Namespace.DemoteUnserved(ctx, p, me, epoch)
+	})
+}
+
+func (n *space) Revoke(ctx context.Context, p uint32, epoch uint32, by string) error {
+	return n.one(ctx, func(ctx context.Context) error { return n.Namespace.Revoke(ctx, p, epoch, by) })
+}
+
+func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
+}
+
+func (n *space) Unlock(ctx context.Context, r []fallback.Release) []error {
+	errs, err := through(n.c, ctx, func(ctx context.Context) ([]error, error) { return n.Namespace.Unlock(ctx, r), nil })
+	if err != nil {
+		return slices.Repeat([]error{err}, len(r))
+	}
+	return errs
+}
+
+func (n *space) Adopt(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.Adopt(ctx, p, key, row) })
+}
+
+func (n *space) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
+}
+
+func (n *space) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Verdict, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Verdict, error) {
+		return n.Namespace.ReclaimOwner(ctx, p, me, epoch)
+	})
+}
+
+func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State {
+	states, err := through(n.c, ctx, func(ctx context.Context) ([]fallback.State, error) { return n.Namespace.Verify(ctx, r), nil })
+	if err != nil {
+		return slices.Repeat([]fallback.State{{Err: err}}, len(r))
+	}
+	return states
+}
+
+// Listen ends the subscription that its caller does not hear of.
+func (n *space) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
+	var begun func()
+	stop, err := through(n.c, ctx, func(ctx context.Context) (stop func(), err error) {
+		begun, err = n.Namespace.Listen(ctx, session, func(m fallback.Message) {
+			if n.c.fate().message {
+				handle(m)
+			}
+		})
+		return begun, err
+	})
+	if stop == nil && begun != nil {
+		begun()
+	}
+	return stop, err
+}

@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// history is what the clients have seen of the locks, and judges it as it comes.
+type history struct {
+	mu     sync.Mutex // protects what follows
+	keys   map[string]*past
+	grants int
+	writes int // to the resource
+	late   int // that it refused, because a later holder had been there
+	bad    []string
+	begin  time.Time
+	state  func(key string) []string // of everybody
+}
+
+// past is what is known of a key.
+type past struct {
+	holder  *grant // the last one
+	token   uint64 // its token
+	written uint64 // the highest token that the resource has seen
+}
+
+// grant is a lock as its holder sees it: from Lock's return to the call of Unlock, or until its context has ended.
+type grant struct {
+	by       *start
+	ctx      context.Context
+	token    uint64
+	at       time.Time
+	released bool
+}
+
+func newHistory() *history { return &history{keys: make(map[string]*past), begin: time.Now()} }
+
+func (h *history) fail(format string, args ...any) {
+	h.bad = append(h.bad, fmt.Sprintf("%8.3fs ", time.Since(h.begin).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (h *history) of(key string) *past {
+	k := h.keys[key]
+	if k == nil {
+		k = &past{}
+		h.keys[key] = k
+	}
+	return k
+}
+
+// granted notes that a lock was granted, unless it has been lost since.
+func (h *history) granted(by *start, key string, l coord.Lock) *grant {
+	g := &grant{by: by, ctx: l.Context(), token: l.Fence(), at: time.Now()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.of(key)
+	if g.ctx.Err() != nil {
+		return g
+	}
+	h.grants++
+	if o := k.holder; o != nil && !o.released && !o.by.dead.Load() && o.ctx.Err() == nil {
+		h.fail("I1: %s has %q with token %d.%d, and since %v ago %s has it with %d.%d", by, key, g.token>>32, uint32(g.token),
+			time.Since(o.at), o.by, o.token>>32, uint32(o.token))
+		h.bad = append(h.bad, h.state(key)...)
+	}
+	if g.token <= k.token {
+		h.fail("I2: %s has %q with token %d.%d after %d.%d", by, key, g.token>>32, uint32(g.token), k.token>>32, uint32(k.token))
+		h.bad = append(h.bad, h.state(key)...)
+	}
+	k.holder, k.token = g, max(k.token, g.token)
+	return g
+}
+
+// releasing notes that the holder is about to unlock.
+func (h *history) releasing(g *grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g.released = true
+}
+
+// write is a write to the resource that the key protects, by somebody who may have lost the lock meanwhile.
+func (h *history) write(key string, g *grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.of(key)
+	h.writes++
+	if g.token < k.written {
+		h.late++
+		if g.ctx.Err() == nil && !g.by.dead.Load() {
+			h.fail("%s was refused a write of %q with token %d.%d, and has not lost its lock", g.by, key, g.token>>32, uint32(g.token))
+		}
+		return
+	}
+	k.written = g.token
+}

@@ -1,0 +1,345 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+var (
+	errUnreachable = errors.New("sim: no route to host")
+	errReset       = errors.New("sim: connection reset by peer")
+)
+
+// network is what connects the hosts. Each pair of hosts has a link that can be cut, in one direction or in both.
+type network struct {
+	mu      sync.Mutex // protects what follows; nothing blocks while it is held
+	rng     *rand.Rand
+	hosts   map[string]*host // by address of the listener
+	cut     map[[2]*host]bool
+	healed  chan struct{} // closed and replaced when anything about links changes
+	latency time.Duration // at most, of one direction
+}
+
+func newNetwork(seed uint64) *network {
+	return &network{
+		rng: rand.New(rand.NewPCG(seed, 1)), hosts: make(map[string]*host), cut: make(map[[2]*host]bool),
+		healed: make(chan struct{}), latency: time.Millisecond,
+	}
+}
+
+// host is a node's place in the network, for one start of it. It implements [wire.Host].
+type host struct {
+	net    *network
+	addr   string
+	accept chan *conn // what has been dialled
+	gone   chan struct{}
+
+	dead  bool           // protected by net.mu
+	conns map[*conn]bool // protected by net.mu: this host's ends
+
+	gossip *gossip // nil until it gossips; protected by net.mu
+}
+
+func (n *network) newHost() *host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := &host{net: n, accept: make(chan *conn, 64), gone: make(chan struct{}), conns: make(map[*conn]bool)}
+	h.addr = fmt.Sprintf("127.0.%d.%d:1", len(n.hosts)/250, 1+len(n.hosts)%250)
+	n.hosts[h.addr] = h
+	return h
+}
+
+// passes tells whether what a sends arrives at b. n.mu is held.
+func (n *network) passes(a, b *host) bool { return !a.dead && !b.dead && !n.cut[[2]*host{a, b}] }
+
+// setCut cuts or mends one direction.
+func (n *network) setCut(a, b *host, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if cut {
+		n.cut[[2]*host{a, b}] = true
+	} else {
+		delete(n.cut, [2]*host{a, b})
+	}
+	close(n.healed)
+	n.healed = make(chan struct{})
+}
+
+// heal mends all links.
+func (n *network) heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.cut)
+	close(n.healed)
+	n.healed = make(chan struct{})
+}
+
+// die makes a host fall silent: nothing reaches it, and nothing comes from it, not even a reset.
+func (h *host) die() {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	if !h.dead {
+		h.dead = true
+		close(h.gone)
+	}
+}
+
+// bury resets what is left of a dead host's connections, on its own side.
+func (h *host) bury() {
+	h.net.mu.Lock()
+	var mine []*conn
+	for c := range h.conns {
+		mine = append(mine, c)
+	}
+	h.net.mu.Unlock()
+	for _, c := range mine {
+		c.Close()
+	}
+}
+
+// reset breaks the connections between two hosts.
+func (n *network) reset(a, b *host) {
+	n.mu.Lock()
+	var both []*conn
+	for c := range a.conns {
+		if c.there == b {
+			both = append(both, c, c.other)
+		}
+	}
+	n.mu.Unlock()
+	for _, c := range both {
+		c.fail(errReset)
+	}
+}
+
+func (n *network) random(d time.Duration) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return d/10 + time.Duration(n.rng.Int64N(int64(d)))
+}
+
+// Listen implements [wire.Host].
+func (h *host) Listen() (net.Listener, error) {
+	return listener{h, make(chan struct{}), new(sync.Once)}, nil
+}
+
+type listener struct {
+	h      *host
+	closed chan struct{}
+	once   *sync.Once
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.h.accept:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l listener) Addr() net.Addr { return addr(l.h.addr) }
+
+type addr string
+
+func (a addr) Network() string { return "sim" }
+func (a addr) String() string  { return string(a) }
+
+// Dial implements [wire.Host].
+func (h *host) Dial(ctx context.Context, to string) (net.Conn, error) {
+	if err := pause(ctx, h.net.random(h.net.latency)); err != nil {
+		return nil, err
+	}
+	h.net.mu.Lock()
+	there := h.net.hosts[to]
+	if there == nil || !h.net.passes(h, there) || !h.net.passes(there, h) {
+		h.net.mu.Unlock()
+		<-ctx.Done() // as a packet that is dropped
+		return nil, errors.Join(errUnreachable, ctx.Err())
+	}
+	mine := &conn{here: h, there: there, in: newHalf()}
+	its := &conn{here: there, there: h, in: newHalf(), other: mine}
+	mine.other = its
+	h.conns[mine], there.conns[its] = true, true
+	h.net.mu.Unlock()
+	select {
+	case there.accept <- its:
+		return mine, nil
+	default:
+		mine.Close()
+		return nil, errUnreachable
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// conn is one end of a connection. Bytes arrive in order, each write after a while of its own; while the link is cut they
+// wait, as TCP goes on trying.
+type conn struct {
+	here, there *host
+	other       *conn
+	in          *half
+}
+
+// half is one direction.
+type half struct {
+	mu       sync.Mutex // protects what follows
+	chunks   []chunk
+	last     time.Time // when the last chunk arrives
+	err      error     // the reader's, once the chunks are used up
+	now      bool      // the error comes before what is left
+	deadline time.Time
+	signal   chan struct{} // capacity 1: something has changed
+}
+
+type chunk struct {
+	data []byte
+	at   time.Time
+}
+
+func newHalf() *half { return &half{signal: make(chan struct{}, 1)} }
+
+func (h *half) poke() {
+	select {
+	case h.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n := c.here.net
+	late := n.random(n.latency)
+	h := c.other.in
+	c.in.mu.Lock()
+	closed := c.in.err
+	c.in.mu.Unlock()
+	if closed != nil && !errors.Is(closed, io.EOF) {
+		return 0, closed
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return len(b), nil // it is on its way to nobody
+	}
+	at := time.Now().Add(late)
+	if at.Before(h.last) {
+		at = h.last
+	}
+	h.last = at
+	h.chunks = append(h.chunks, chunk{append([]byte(nil), b...), at})
+	h.poke()
+	return len(b), nil
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	h, n := c.in, c.here.net
+	for {
+		n.mu.Lock()
+		open, healed := n.passes(c.there, c.here), n.healed
+		n.mu.Unlock()
+		h.mu.Lock()
+		var wait time.Duration
+		now := time.Now()
+		switch {
+		case h.now:
+			defer h.mu.Unlock()
+			return 0, h.err
+		case !h.deadline.IsZero() && !now.Before(h.deadline):
+			h.mu.Unlock()
+			return 0, os.ErrDeadlineExceeded
+		case open && len(h.chunks) > 0 && !now.Before(h.chunks[0].at):
+			defer h.mu.Unlock()
+			m := copy(b, h.chunks[0].data)
+			if h.chunks[0].data = h.chunks[0].data[m:]; len(h.chunks[0].data) == 0 {
+				h.chunks = h.chunks[1:]
+			}
+			return m, nil
+		case open && len(h.chunks) > 0:
+			wait = h.chunks[0].at.Sub(now)
+		case open && h.err != nil:
+			defer h.mu.Unlock()
+			return 0, h.err
+		}
+		if !h.deadline.IsZero() {
+			if left := h.deadline.Sub(now); wait == 0 || left < wait {
+				wait = left
+			}
+		}
+		h.mu.Unlock()
+		if wait == 0 {
+			select {
+			case <-h.signal:
+			case <-healed:
+			}
+			continue
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-h.signal:
+		case <-healed:
+		}
+		t.Stop()
+	}
+}
+
+// fail ends this end at once.
+func (c *conn) fail(err error) {
+	c.in.mu.Lock()
+	if c.in.err == nil || !c.in.now {
+		c.in.err, c.in.now = err, true
+	}
+	c.in.mu.Unlock()
+	c.in.poke()
+	c.here.net.mu.Lock()
+	delete(c.here.conns, c)
+	c.here.net.mu.Unlock()
+}
+
+func (c *conn) Close() error {
+	c.fail(net.ErrClosed)
+	h := c.other.in
+	h.mu.Lock()
+	if h.err == nil {
+		h.err = io.EOF // after what is on its way
+	}
+	h.mu.Unlock()
+	h.poke()
+	return nil
+}
+
+func (c *conn) LocalAddr() net.Addr  { return addr(c.here.addr) }
+func (c *conn) RemoteAddr() net.Addr { return addr(c.there.addr) }
+
+func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) } // writes do not wait
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.in.mu.Lock()
+	c.in.deadline = t
+	c.in.mu.Unlock()
+	c.in.poke()
+	return nil
+}
+
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }

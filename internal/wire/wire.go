@@ -1,0 +1,40 @@
+// Package wire is where a simulation takes the place of the network: of sockets between nodes, and of gossip.
+package wire
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// A Host is a node's place in a simulated network.
+type Host interface {
+	// Listen returns where streams of other nodes arrive. It is called once.
+	Listen() (net.Listener, error)
+
+	// Dial connects to the address of another host's listener.
+	Dial(ctx context.Context, addr string) (net.Conn, error)
+
+	// Gossip begins to tell others of the node, and meta, what it says of itself, whenever [Gossip.UpdateNode] is called.
+	// The events are of all nodes, this one among them.
+	Gossip(name string, meta func() []byte, events memberlist.EventDelegate) (g Gossip, addr string, err error)
+}
+
+// Gossip is what package ring needs of memberlist, as documented there.
+type Gossip interface {
+	Join(addrs []string) (int, error)
+	UpdateNode(wait time.Duration) error
+	Leave(wait time.Duration) error
+	Shutdown() error
+}
+
+// Set by package coord.
+var (
+	// Use makes a *coord.Cluster use a Host.
+	Use func(cluster any, h Host)
+
+	// State tells what a *coord.Coordinator knows of a key.
+	State func(coordinator any, key string) string
+)
