@@ -1,0 +1,2 @@
+// Package middleware puts the locks of a [coord.Coordinator] around handlers of net/http.
+package middleware

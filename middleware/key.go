@@ -1,0 +1,213 @@
+package middleware
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// A KeyFunc names the resource that a request is about, as a key of a [coord.Coordinator]. Write your own for what the
+// constructors here do not cover. It may be called concurrently, and more than once for a request; it must not read the body.
+//
+// Errors: [ErrSkip] lets the request pass as if there were no middleware; one that Is [ErrPattern] is answered with 500; and
+// any other with 400. What a KeyFunc returns without an error is checked as well, whoever wrote it: a key has 1 to [coord.MaxKey]
+// bytes of valid UTF-8 without control characters, and all else is answered with 400.
+type KeyFunc func(r *http.Request) (string, error)
+
+var (
+	// ErrSkip is returned by a KeyFunc for a request that is to be left alone.
+	ErrSkip = errors.New("middleware: no key for this request")
+
+	// ErrPattern: [PathValue] was asked for a wildcard that the request's pattern does not have. The program is wrong and
+	// not the request.
+	ErrPattern = errors.New("middleware: the request matched no pattern with this wildcard")
+)
+
+// A KeyError says what is wrong with a request that has no usable key. Its text goes to the client: it names the place, and
+// never has the value.
+type KeyError struct {
+	Place  string // such as `header "X-Order"`; empty: the key as a whole
+	Reason string
+}
+
+func (e *KeyError) Error() string {
+	if e.Place == "" {
+		return "the key of the request " + e.Reason
+	}
+	return e.Place + " " + e.Reason
+}
+
+// Key joins the values of parts after a prefix that says what kind of thing they name: Key("order", PathValue("id")) makes
+// "order/42". Two lists of values never make the same key: a "/" and a "%" in the prefix or in a value become "%2F" and "%25".
+//
+// The constructors below return the bare value, wherever in the request it was: an order is the same order in a path and in
+// a header. So it is the prefix that keeps an order 42 and a user 42 apart, and a KeyFunc without is for programs that lock one
+// kind of thing only. Values are compared byte by byte: where "a" and "A", or "7" and "07", are the same thing, make them
+// the same in a KeyFunc of your own.
+//
+// With no parts the key is the prefix alone: one for all requests. Key panics if prefix is empty or a part is nil. See [JoinKey]
+// for other code that locks the same things.
+func Key(prefix string, parts ...KeyFunc) KeyFunc {
+	if prefix == "" {
+		panic("middleware: Key without a prefix")
+	}
+	for _, p := range parts {
+		if p == nil {
+			panic("middleware: Key with a part that is nil")
+		}
+	}
+	return func(r *http.Request) (string, error) {
+		var buf [4]string
+		values := buf[:0]
+		for _, p := range parts {
+			v, err := p(r)
+			if err != nil {
+				return "", err
+			}
+			if v == "" { // or a list with it would look like a shorter one to those who read it
+				return "", &KeyError{Reason: "has an empty part"}
+			}
+			values = append(values, v)
+		}
+		return JoinKey(prefix, values...), nil
+	}
+}
+
+// JoinKey returns the key that [Key] makes of these values, for code that locks by itself what requests lock: a job may say
+// c.Lock(ctx, middleware.JoinKey("order", id)).
+func JoinKey(prefix string, values ...string) string {
+	n := len(prefix)
+	for _, v := range values {
+		n += 1 + len(v)
+	}
+	var b strings.Builder
+	b.Grow(n)
+	escape(&b, prefix)
+	for _, v := range values {
+		b.WriteByte('/')
+		escape(&b, v)
+	}
+	return b.String()
+}
+
+var escaper = strings.NewReplacer("%", "%25", "/", "%2F")
+
+func escape(b *strings.Builder, s string) {
+	if strings.ContainsAny(s, "%/") {
+		s = escaper.Replace(s)
+	}
+	b.WriteString(s)
+}
+
+// PathValue is the value of a wildcard of the pattern by which an [http.ServeMux] chose the handler, decoded: of "/orders/{id}"
+// and PathValue("id"), or what another router has given to [http.Request.SetPathValue].
+//
+// The mux sets it before it calls the handler. So the middleware has to be around the handler that is registered and not around
+// the mux, where no request has path values: those are answered with 500, see [ErrPattern].
+func PathValue(name string) KeyFunc {
+	place := placed("path value", name)
+	return func(r *http.Request) (string, error) {
+		v := r.PathValue(name)
+		if v == "" && !strings.Contains(r.Pattern, "{"+name+"}") && !strings.Contains(r.Pattern, "{"+name+"...}") {
+			return "", fmt.Errorf("%w: {%s} in pattern %q", ErrPattern, name, r.Pattern)
+		}
+		return checked(place, v)
+	}
+}
+
+// Header is the value of a header, which has to be there once. Host is none of those (see [http.Request]).
+func Header(name string) KeyFunc {
+	place := placed("header", name)
+	name = http.CanonicalHeaderKey(name)
+	if name == "Host" {
+		panic("middleware: Header(\"Host\"): net/http has it in Request.Host")
+	}
+	return func(r *http.Request) (string, error) { return once(place, r.Header[name]) }
+}
+
+// Query is the value of a parameter of the URL's query, which has to be there once. If any part of the query is malformed, there
+// is no telling what it was to be, and the request is answered with 400.
+func Query(name string) KeyFunc {
+	place := placed("query parameter", name)
+	return func(r *http.Request) (string, error) {
+		values, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			return "", &KeyError{place, "cannot be read: the query is malformed"}
+		}
+		return once(place, values[name])
+	}
+}
+
+// Cookie is the value of a cookie, which has to be there once. A client can send any value: see that it may do so before.
+func Cookie(name string) KeyFunc {
+	place := placed("cookie", name)
+	return func(r *http.Request) (string, error) {
+		all := r.CookiesNamed(name)
+		values := make([]string, len(all))
+		for i, c := range all {
+			values[i] = c.Value
+		}
+		return once(place, values)
+	}
+}
+
+func placed(kind, name string) string {
+	if name == "" {
+		panic("middleware: " + kind + " without a name")
+	}
+	return fmt.Sprintf("%s %q", kind, name)
+}
+
+// once: of two values, the handler might take the other one.
+func once(place string, values []string) (string, error) {
+	switch len(values) {
+	case 0:
+		return "", &KeyError{place, "is missing"}
+	case 1:
+		return checked(place, values[0])
+	default:
+		return "", &KeyError{place, "is there more than once"}
+	}
+}
+
+// checked returns a value that may be a key.
+func checked(place, v string) (string, error) {
+	switch {
+	case v == "":
+		return "", &KeyError{place, "is empty"}
+	case len(v) > coord.MaxKey:
+		return "", &KeyError{place, fmt.Sprintf("has %d bytes, must have at most %d", len(v), coord.MaxKey)}
+	case !utf8.ValidString(v):
+		return "", &KeyError{place, "is not valid UTF-8"}
+	case strings.ContainsFunc(v, unicode.IsControl):
+		return "", &KeyError{place, "has control characters"}
+	}
+	return v, nil
+}
+
+// of returns the key of a request.
+func (f KeyFunc) of(r *http.Request) (string, error) {
+	key, err := f(r)
+	if err != nil {
+		return "", err
+	}
+	return checked("", key)
+}
+
+// keyProblem is how a request without a usable key is answered. err is not ErrSkip.
+func keyProblem(err error) Problem {
+	if errors.Is(err, ErrPattern) {
+		return Problem{Type: TypeMisconfigured, Title: "Server misconfigured", Status: http.StatusInternalServerError, Err: err}
+	}
+	p := Problem{Type: TypeKey, Title: "No usable key", Status: http.StatusBadRequest, Err: err}
+	if e, ok := errors.AsType[*KeyError](err); ok { // what others say may not be for the client's eyes
+		p.Detail = e.Error()
+	}
+	return p
+}

@@ -1,0 +1,50 @@
+package middleware
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// The types of the problems that requests of this package are answered with. They are URIs that stay as they are.
+const (
+	typeBase = "https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware#"
+
+	TypeKey           = typeBase + "TypeKey"           // 400: the request has no usable key
+	TypeLocked        = typeBase + "TypeLocked"        // 423 or 409: the request's turn did not come in time
+	TypeTooMany       = typeBase + "TypeTooMany"       // 429: too many requests wait for the key
+	TypeUnavailable   = typeBase + "TypeUnavailable"   // 503: locks are not to be had now
+	TypeOwner         = typeBase + "TypeOwner"         // 502: the key's owner did not answer, and may have got the request
+	TypeMisconfigured = typeBase + "TypeMisconfigured" // 500: the program is wrong: see the log
+)
+
+// A Problem is what a request is answered with that did not get to its handler: the members of RFC 9457, and what goes into
+// headers.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"` // for the client's eyes; may be empty
+
+	RetryAfter time.Duration `json:"-"` // sent in whole seconds, rounded up; 0: not sent
+	Err        error         `json:"-"` // what happened, for logs; not for the client
+}
+
+// WriteProblem answers a request with p, as application/problem+json. It is what is used where the options name no function of
+// their own, and may be called by one.
+func WriteProblem(w http.ResponseWriter, _ *http.Request, p Problem) {
+	body, err := json.Marshal(p)
+	if err != nil { // strings and an int
+		panic(err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // nobody is left to be told
+}
