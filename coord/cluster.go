@@ -42,6 +42,10 @@ type Cluster struct {
 	PeerTLS *tls.Config
 	// PeerKey is a secret that all nodes share and prove to each other. None: whoever reaches the port is believed.
 	PeerKey []byte
+	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL at which it serves HTTP
+	// to them, such as http://10.0.0.3:8080, if requests are to be forwarded to it. At most 119 printable ASCII characters,
+	// without spaces. Default: nothing.
+	Service string
 	// Keepalive is how often a node asks the owners that it holds keys of for how long they answer for them. An owner
 	// that is silent for 2.5 times as long is gone around. Default a tenth of SessionTTL.
 	Keepalive time.Duration
@@ -58,6 +62,7 @@ type NodeInfo struct {
 	Name    string // of this start of the process
 	Session string
 	Peer    string // address of its peer port
+	Service string // what it says in Cluster.Service
 	State   string // joining, active or leaving
 	Self    bool
 	Linked  bool // there is a stream to it
@@ -101,6 +106,10 @@ func (o *Cluster) filled(ttl time.Duration) *Cluster {
 func (o *Cluster) validate(all *Options) error {
 	if o == nil {
 		return nil
+	}
+	if len(o.Service) > ring.MaxService || strings.ContainsFunc(o.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("coord: Options.Cluster.Service %s must be at most %d printable ASCII characters, without spaces",
+			show(o.Service), ring.MaxService)
 	}
 	if o.Keepalive < 10*time.Millisecond {
 		return fmt.Errorf("coord: Cluster.Keepalive is %v, must be at least 10ms", o.Keepalive)
@@ -147,7 +156,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	}
 	x.ring, err = gossip(ring.Options{
 		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: o.Gossip, Advertise: o.GossipAdvertise,
-		Peer: told, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
+		Peer: told, Service: o.Service, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
 	})
 	if err != nil {
@@ -289,7 +298,7 @@ func (c *Coordinator) Nodes() []NodeInfo {
 
 func (x *cluster) info(n *ring.Node) NodeInfo {
 	return NodeInfo{
-		Name: n.Name, Session: n.Session, Peer: n.Peer, State: strings.ToLower(n.State.String()),
+		Name: n.Name, Session: n.Session, Peer: n.Peer, Service: n.Service, State: strings.ToLower(n.State.String()),
 		Self: n.Name == x.name, Linked: x.net.Stream(n.Name) != nil,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // quick are options of clusters in tests: real time, real sockets.
@@ -263,4 +265,45 @@ func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
 	for _, l := range locks {
 		unlock(t, l)
 	}
+}
+func TestNodesTellTheirService(t *testing.T) {
+	a := fallback.NewMemory()
+	plain, o := join(t, a, quick()), quick()
+	o.Cluster.Service = "http://127.0.0.1:8080"
+	other := join(t, a, o)
+	settle(t, 61, plain, other)
+	told := 0
+	for _, n := range plain.Nodes() {
+		switch {
+		case n.Self && n.Service != "":
+			t.Errorf("a node without a service has %q", n.Service)
+		case !n.Self && n.Service != o.Cluster.Service:
+			t.Errorf("the other's service is %q", n.Service)
+		}
+	}
+	for i := range 100 {
+		if n, ok := plain.Owner(fmt.Sprint("key", i)); ok && n.Service == o.Cluster.Service {
+			told++
+		}
+	}
+	if told == 0 || told == 100 {
+		t.Errorf("%d of 100 keys have an owner with a service", told)
+	}
+}
+
+func TestServicesThatCannotBeTold(t *testing.T) {
+	for _, service := range []string{"http://a b", "http://ä", "http://a\n", strings.Repeat("x", ring.MaxService+1)} {
+		o := quick()
+		o.Cluster.Service = service
+		c, err := coord.New(fallback.NewMemory(), o)
+		if err == nil {
+			c.Close(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), "Options.Cluster.Service") {
+			t.Errorf("%.20q: %v", service, err)
+		}
+	}
+	o := quick()
+	o.Cluster.Service = strings.Repeat("x", 119) // the longest, as the comment says
+	join(t, fallback.NewMemory(), o)
 }

@@ -136,6 +136,7 @@ func newRing(opts Options) (*Ring, error) {
 	}
 	r.self.meta = metadata{
 		algorithm: algorithm, partitions: uint32(s.Partitions), session: s.Session, peer: s.Peer,
+		service: s.Service,
 	}
 	r.view.Store(first)
 	r.ctx, r.cancel = context.WithCancel(context.Background())

@@ -42,6 +42,11 @@ type Options struct {
 	// Peer is where others reach this node's peer port, host:port of at most 255 bytes; only passed on.
 	Peer string
 
+	// Service is what else this node tells of itself, such as the base URL at which it serves HTTP: at most [MaxService]
+	// printable ASCII characters, without spaces; only passed on. May be empty. Nodes of versions that do not know of it take
+	// a node that has one for Incompatible.
+	Service string
+
 	// Session is the session ID at first: at most 128 printable ASCII characters, may be empty; see [Ring.SetSession].
 	Session string
 
@@ -113,7 +118,7 @@ func (o Options) validate() (settings, error) {
 		return s, fmt.Errorf("ring: MaxDebounce %v is shorter than Debounce %v", s.MaxDebounce, s.Debounce)
 	}
 	if err := errors.Join(checkText("Name", o.Name, maxName), checkText("Session", o.Session, maxSession),
-		checkText("Peer", o.Peer, maxPeer)); err != nil {
+		checkText("Peer", o.Peer, maxPeer), checkText("Service", o.Service, MaxService)); err != nil {
 		return s, err
 	}
 	for i, k := range o.Keys {
