@@ -1,0 +1,87 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// start returns a coordinator that is closed, and must have nothing left to give back, when the test ends.
+func start(t testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
+	t.Helper()
+	c, err := coord.New(a, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+// serve starts a server whose client has connections of its own.
+func serve(t testing.TB, h http.Handler) *httptest.Server {
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		s.Client().CloseIdleConnections()
+		s.Close()
+	})
+	return s
+}
+
+// response is one that was read to its end.
+type response struct {
+	*http.Response
+	body string
+}
+
+// do sends a request.
+func do(t testing.TB, s *httptest.Server, r *http.Request) response {
+	t.Helper()
+	res, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response{res, string(body)}
+}
+
+// await waits until what is true; it fails the test after 20 s.
+func await(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not to be seen: " + what)
+		}
+	}
+}
+
+// waiting waits until n callers wait at c.
+func waiting(t testing.TB, c *coord.Coordinator, n int) {
+	t.Helper()
+	await(t, fmt.Sprint(n, " waiters"), func() bool { return c.Stats().Waiting == n })
+}
+
+// idle fails the test if anything is locked or waited for.
+func idle(t testing.TB, c *coord.Coordinator) {
+	t.Helper()
+	await(t, "an idle coordinator", func() bool { s := c.Stats(); return s.Locked == 0 && s.Waiting == 0 })
+}

@@ -1,0 +1,361 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// HopHeader is what [Route] adds to a request that it forwards. A request that has it is served where it arrives: so there is one
+// hop at most, whatever two nodes think of who the owner is. A client that sends it itself only misses the forwarding.
+const HopHeader = "Holdfast-Hop"
+
+// RouteOptions are the options of [Route]. The zero value of each field means its default, and a nil *RouteOptions means all
+// defaults.
+type RouteOptions struct {
+	// Methods are those that are forwarded. Default: all.
+	Methods []string
+
+	// URL returns the base URL of a node: scheme http or https, host and port, no path. It must be quick. If it returns an error,
+	// the request is served here. Default: NodeInfo.Service, as Cluster.Service of that node says, has to be such a URL.
+	URL func(coord.NodeInfo) (*url.URL, error)
+
+	// Transport makes the requests. Default: one of its own, made by [NewTransport]. Give one to close its idle connections
+	// when the process ends, to let several Routes share it, or for TLS between the nodes.
+	Transport http.RoundTripper
+
+	// Avoid is for how long an owner is not tried again that could not be connected to: its requests are served here. Then one
+	// request tries. Default 2 s. Negative: each request tries.
+	Avoid time.Duration
+
+	// RetryAfter is what clients are told whose request failed on the way, in whole seconds, rounded up. Default: nothing, for the
+	// owner may have done what they asked for.
+	RetryAfter time.Duration
+
+	// Problem answers a request that was neither forwarded nor served. It may be called concurrently. Default [WriteProblem].
+	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
+
+	// Logger gets a record for each owner that begins to be avoided, and for each request that failed on the way. Nil: silent.
+	Logger *slog.Logger
+}
+
+// filled returns a copy with the defaults filled in.
+func (o *RouteOptions) filled() RouteOptions {
+	f := RouteOptions{}
+	if o != nil {
+		f = *o
+	}
+	f.Methods = slices.Clone(f.Methods)
+	setDefault(&f.Avoid, 2*time.Second)
+	if f.URL == nil {
+		f.URL = serviceURL
+	}
+	if f.Transport == nil {
+		f.Transport = NewTransport()
+	}
+	if f.Problem == nil {
+		f.Problem = WriteProblem
+	}
+	if f.Logger == nil {
+		f.Logger = slog.New(slog.DiscardHandler)
+	}
+	return f
+}
+
+func serviceURL(n coord.NodeInfo) (*url.URL, error) {
+	if n.Service == "" {
+		return nil, errNoService
+	}
+	return url.Parse(n.Service)
+}
+
+var errNoService = errors.New("middleware: the node has no Cluster.Service")
+
+func checkURL(u *url.URL) error {
+	if u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
+		u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("middleware: %q is not a base URL such as http://10.0.0.3:8080", u)
+	}
+	return nil
+}
+
+// NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to connect, at most 64 idle
+// connections per node, which are closed after 30 s, and probes that find out within 20 s that a node's machine has gone. It does not
+// limit how long a handler may take.
+func NewTransport() *http.Transport {
+	d := &net.Dialer{
+		Timeout:         time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	return &http.Transport{
+		DialContext:           d.DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          1024,
+		MaxIdleConnsPerHost:   64,
+		IdleConnTimeout:       30 * time.Second,
+		TLSHandshakeTimeout:   2 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true, // what the client asked for is passed on
+	}
+}
+
+// router is what the requests of one Route share.
+type router struct {
+	c       *coord.Coordinator
+	key     KeyFunc
+	opts    RouteOptions
+	proxy   httputil.ReverseProxy
+	traced  bool // the transport is known to say when it has got a connection
+	avoided avoided
+}
+
+// Route sends each request to the node that owns its key, see [coord.Coordinator.Owner], and so makes the locks of [Serialize] local
+// where the handler runs. Put it outside of Serialize, with the same KeyFunc. All nodes serve the same program; each says in
+// Cluster.Service at which URL. The owner's handler gets the request as it came to this process: the same Host, path and query as
+// the client sent them, headers, body and trailers, with the client's address appended to X-Forwarded-For (RemoteAddr is this node's;
+// X-Forwarded-Proto is added if there is none). What is outside of Route runs on both nodes. Streams, upgrades (WebSocket), trailers
+// and informational responses pass through. Upgraded connections last until one side ends them.
+//
+// It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, if the
+// owner is unknown, leaving, has no URL or could not be connected to a moment ago, if it is a CONNECT, if it was forwarded before,
+// if a handler further out holds the key's lock, or if its Connection header would strip others on the way.
+//
+// If the owner cannot be connected to, the request is served here as well, unless some of its body was read meanwhile. After that,
+// a failure is answered with 502, as the owner may have got it; [http.Transport] retries by itself only what it calls idempotent. No
+// request runs twice otherwise. Requests without a usable key are answered with 400. The request of a client that has gone is aborted.
+//
+// A node believes X-Forwarded-For and all other headers from whoever reaches its port, as without Route; keep that port to
+// those you trust, or a proxy in front of it that sets them.
+//
+// It panics if c or key is nil or the options make no sense.
+func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Handler) http.Handler {
+	if c == nil || key == nil {
+		panic("middleware: Route needs a coordinator and a KeyFunc")
+	}
+	s := &router{c: c, key: key, opts: opts.filled()}
+	if err := checkMethods("RouteOptions.Methods", s.opts.Methods); err != nil {
+		panic(err.Error())
+	}
+	_, s.traced = s.opts.Transport.(*http.Transport)
+	s.proxy = httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
+		ErrorLog:     slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
+		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) { hopOf(r.Context()).err = err },
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(next, w, r) })
+	}
+}
+
+func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if !s.forwardable(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	key, err := s.key.of(r)
+	if err != nil && !errors.Is(err, ErrSkip) {
+		p := keyProblem(err)
+		if p.Type == TypeMisconfigured {
+			s.opts.Logger.Error("a request cannot be served", "method", r.Method, "pattern", r.Pattern, "err", err)
+		}
+		s.opts.Problem(w, r, p)
+		return
+	}
+	if err == nil && heldBy(r.Context(), s.c, key) == nil {
+		if node, base := s.owner(key); base != nil && s.forward(w, r, node, base) {
+			return
+		}
+	}
+	next.ServeHTTP(w, r)
+}
+
+// forwardable tells whether the request may go to another node at all.
+func (s *router) forwardable(r *http.Request) bool {
+	if len(s.opts.Methods) > 0 && !slices.Contains(s.opts.Methods, r.Method) {
+		return false
+	}
+	return r.Header[HopHeader] == nil && r.Method != http.MethodConnect && r.URL.Path != "*" && !strips(r.Header["Connection"])
+}
+
+// strips tells whether the Connection header names other headers than those that are about the connection. A proxy removes what
+// it names, and so a client could remove what a proxy in front of this node has added.
+func strips(connection []string) bool {
+	for _, line := range connection {
+		for name := range strings.SplitSeq(line, ",") {
+			switch strings.ToLower(strings.TrimSpace(name)) {
+			case "", "close", "keep-alive", "upgrade", "te", "trailer":
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// owner returns the node to send requests for the key to, and its URL; nil if they are to be served here.
+func (s *router) owner(key string) (coord.NodeInfo, *url.URL) {
+	n, ok := s.c.Owner(key)
+	if !ok || n.Self || n.State != "active" || !s.avoided.try(n.Name, s.opts.Avoid, time.Now()) {
+		return n, nil
+	}
+	base, err := s.opts.URL(n)
+	if err == nil {
+		err = checkURL(base)
+	}
+	if err != nil {
+		s.avoid(n, err)
+		return n, nil
+	}
+	return n, base
+}
+
+func (s *router) avoid(n coord.NodeInfo, err error) {
+	if s.avoided.add(n.Name, s.opts.Avoid, time.Now()) {
+		s.opts.Logger.Warn("requests are not forwarded to their owner for a while", "node", n.Name, "service", n.Service,
+			"for", s.opts.Avoid, "err", err)
+	}
+}
+
+// hop is the context of a request that is being forwarded.
+type hop struct {
+	context.Context
+	base *url.URL
+	got  atomic.Bool // there was a connection, so something may have been sent
+	err  error       // of the forwarding; nil if there was a response
+}
+
+type hopKey struct{}
+
+func (h *hop) Value(key any) any {
+	if key == (hopKey{}) {
+		return h
+	}
+	return h.Context.Value(key)
+}
+
+func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
+
+// forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
+func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
+	h := &hop{Context: r.Context(), base: base}
+	body := &guard{body: r.Body}
+	out := r.WithContext(httptrace.WithClientTrace(h, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { h.got.Store(true) }}))
+	if r.Body != nil && r.Body != http.NoBody {
+		out.Body = body
+		if r.ProtoMajor == 1 {
+			// Or the server would read the whole body before it sends the head of the response: the owner's handler may want to talk
+			// both ways. Other versions do so anyway, and other writers cannot.
+			_ = http.NewResponseController(w).EnableFullDuplex()
+		}
+	}
+	s.proxy.ServeHTTP(w, out)
+	if h.err == nil {
+		s.avoided.remove(n.Name)
+		return true
+	}
+	if errors.Is(r.Context().Err(), context.Canceled) {
+		panic(http.ErrAbortHandler) // the client has gone
+	}
+	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {
+		s.avoid(n, h.err)
+		if body.seal() {
+			return false
+		}
+	}
+	s.opts.Logger.Warn("a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "err", h.err)
+	s.opts.Problem(w, r, Problem{
+		Type: TypeOwner, Title: "The server that is responsible did not answer", Status: http.StatusBadGateway,
+		RetryAfter: max(s.opts.RetryAfter, 0), Err: h.err,
+	})
+	return true
+}
+
+func isDial(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
+// rewrite makes the owner's request as much like this one as can be.
+func rewrite(p *httputil.ProxyRequest) {
+	base := hopOf(p.In.Context()).base
+	target := p.In.URL
+	// As the client sent it: what was outside of Route may have changed it, and will do so again. ReverseProxy has dropped
+	// parameters from the query that cannot be parsed, for backends that are of another opinion; this one is not.
+	if u, err := url.ParseRequestURI(p.In.RequestURI); err == nil {
+		target = u
+	}
+	p.Out.URL = &url.URL{
+		Scheme: base.Scheme, Host: base.Host, Path: target.Path, RawPath: target.RawPath,
+		RawQuery: target.RawQuery, ForceQuery: target.ForceQuery,
+	}
+	p.Out.Host = p.In.Host
+	p.Out.Trailer = p.In.Trailer // filled when the body has been read
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := p.In.Header[name]; ok {
+			p.Out.Header[name] = slices.Clone(v)
+		}
+	}
+	if client, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil {
+		prior := append(p.Out.Header["X-Forwarded-For"], client)
+		p.Out.Header["X-Forwarded-For"] = []string{strings.Join(prior, ", ")}
+	}
+	if p.Out.Header["X-Forwarded-Proto"] == nil {
+		proto := "http"
+		if p.In.TLS != nil {
+			proto = "https"
+		}
+		p.Out.Header["X-Forwarded-Proto"] = []string{proto}
+	}
+	p.Out.Header[HopHeader] = []string{"1"}
+}
+
+// guard is a body that knows whether anybody has read from it.
+type guard struct {
+	body  io.Reader
+	state atomic.Uint32
+}
+
+const (
+	untouched uint32 = iota
+	touched
+	sealed
+)
+
+func (g *guard) Read(b []byte) (int, error) {
+	if !g.state.CompareAndSwap(untouched, touched) && g.state.Load() == sealed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return g.body.Read(b)
+}
+
+// Close does nothing: the server closes the body after the handler, and a transport that failed to connect must not.
+func (g *guard) Close() error { return nil }
+
+// seal reports whether nobody has read from the body, and then nobody can any more, by way of this guard.
+func (g *guard) seal() bool { return g.state.CompareAndSwap(untouched, sealed) }
+
+// buffers are for copying responses.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

@@ -1,0 +1,228 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Options are the options of [Serialize]. The zero value of each field means its default, and a nil *Options means all
+// defaults.
+type Options struct {
+	// Methods are those that are serialized. Default: all but GET, HEAD, OPTIONS and TRACE. Requests of other methods pass
+	// without a lock, and may run while somebody has it.
+	Methods []string
+
+	// Wait is for how long a request waits for its turn. Default 10 s. Negative: not at all. It then takes the lock only if it is
+	// free at once; a key that another process has just used may be reported as locked for some milliseconds (see
+	// [coord.Coordinator.TryLock]).
+	Wait time.Duration
+
+	// MaxWaiters is how many requests for one key may wait in this process, besides the one that runs. Default 128. Negative: no
+	// limit.
+	MaxWaiters int
+
+	// LockedStatus is the status of a request whose turn did not come in time. Default 423 (Locked). The other possible value
+	// is 409 (Conflict).
+	LockedStatus int
+
+	// RetryAfter is what clients are told that were sent away, in whole seconds, rounded up. Default 1 s. Negative: nothing.
+	RetryAfter time.Duration
+
+	// FenceHeader is the name of a response header for the lock's token in decimal, set before the handler runs. Default: none
+	// is sent. The handler has the token from [Lock].
+	FenceHeader string
+
+	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
+	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
+
+	// Logger gets a record for each lock that was lost while its handler ran, and for each error of the program. Nil: silent.
+	Logger *slog.Logger
+}
+
+// filled returns a copy with the defaults filled in.
+func (o *Options) filled() Options {
+	f := Options{}
+	if o != nil {
+		f = *o
+	}
+	f.Methods = slices.Clone(f.Methods)
+	setDefault(&f.Wait, 10*time.Second)
+	setDefault(&f.MaxWaiters, 128)
+	setDefault(&f.LockedStatus, http.StatusLocked)
+	setDefault(&f.RetryAfter, time.Second)
+	if f.Problem == nil {
+		f.Problem = WriteProblem
+	}
+	if f.Logger == nil {
+		f.Logger = slog.New(slog.DiscardHandler)
+	}
+	return f
+}
+
+func (o *Options) validate() error {
+	if o.LockedStatus != http.StatusLocked && o.LockedStatus != http.StatusConflict {
+		return fmt.Errorf("middleware: Options.LockedStatus is %d, must be 423 or 409", o.LockedStatus)
+	}
+	return errors.Join(checkMethods("Options.Methods", o.Methods), checkHeader("Options.FenceHeader", o.FenceHeader))
+}
+
+// applies tells whether requests of the method are serialized. Safe methods change nothing, so they need no lock.
+func (o *Options) applies(method string) bool {
+	if len(o.Methods) > 0 {
+		return slices.Contains(o.Methods, method)
+	}
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "": // "" is GET
+		return false
+	}
+	return true
+}
+
+// serializer is what the requests of one Serialize share.
+type serializer struct {
+	c     *coord.Coordinator
+	key   KeyFunc
+	opts  Options
+	queue counter
+}
+
+// Serialize makes requests with the same key run one after another, in all processes of the coordinator's namespace: a handler
+// runs with the key locked. A process serves its own requests in order of arrival.
+//
+// The handler's context has the values of the request's and ends with it, and also when the lock is lost, with a cause that Is
+// [coord.ErrLost]; the handler has to heed it. [Lock] returns the lock, for its token. The lock is held until the handler has
+// returned or panicked, also after Hijack and however long that takes, unless the handler unlocks it; a panic goes on to the server. The handler gets
+// the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController] work as without.
+//
+// Not let through, and told so by Options.Problem: requests without a usable key (400); whose turn did not come within Options.Wait
+// (423, or 409); that find too many others waiting (429); and all while locks are not to be had (503). The request of a client that
+// has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as net/http has it, so that an empty
+// response is not taken for a success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has been
+// read: such a request waits on, and is served.) A limit of the request's own context that ends the wait counts as Options.Wait does.
+//
+// Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by the lock of the outer one. With
+// different keys each takes its lock, and all handlers must nest them in the same order, or two requests may wait for
+// each other until their limit. Put [Route] outside, and what authenticates or limits the body's size or time outside
+// of both: a client that sends slowly keeps the lock for as long.
+//
+// It panics if c or key is nil or the options make no sense.
+func Serialize(c *coord.Coordinator, key KeyFunc, opts *Options) func(http.Handler) http.Handler {
+	if c == nil || key == nil {
+		panic("middleware: Serialize needs a coordinator and a KeyFunc")
+	}
+	s := &serializer{c: c, key: key, opts: opts.filled()}
+	if err := s.opts.validate(); err != nil {
+		panic(err.Error())
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(next, w, r) })
+	}
+}
+
+func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if !s.opts.applies(r.Method) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	key, err := s.key.of(r)
+	if errors.Is(err, ErrSkip) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	if err != nil {
+		s.refuse(w, r, keyProblem(err))
+		return
+	}
+	if outer := heldBy(r.Context(), s.c, key); outer != nil {
+		s.announce(w, outer.lock)
+		next.ServeHTTP(w, r)
+		return
+	}
+	if !s.queue.enter(key, s.opts.MaxWaiters) {
+		s.refuse(w, r, Problem{
+			Type: TypeTooMany, Title: "Too many requests for the same resource", Status: http.StatusTooManyRequests,
+			RetryAfter: max(s.opts.RetryAfter, 0),
+		})
+		return
+	}
+	defer s.queue.leave(key)
+	l, err := s.lock(r.Context(), key)
+	if err != nil {
+		s.failed(w, r, err)
+		return
+	}
+	s.run(next, w, r, l)
+}
+
+// lock waits for the request's turn.
+func (s *serializer) lock(ctx context.Context, key string) (coord.Lock, error) {
+	if s.opts.Wait < 0 {
+		return s.c.TryLock(ctx, key)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Wait)
+	defer cancel()
+	return s.c.Lock(ctx, key)
+}
+
+// run calls the handler with the lock held.
+func (s *serializer) run(next http.Handler, w http.ResponseWriter, r *http.Request, l coord.Lock) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := func() bool { return true }
+	defer func() {
+		stop()
+		err := l.Unlock()
+		cancel(coord.ErrUnlocked)
+		if errors.Is(err, coord.ErrLost) {
+			s.opts.Logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+		}
+	}()
+	lost := l.Context()
+	stop = context.AfterFunc(lost, func() {
+		if cause := context.Cause(lost); !errors.Is(cause, coord.ErrUnlocked) { // the handler may unlock it early, and go on
+			cancel(cause)
+		}
+	})
+	s.announce(w, l)
+	inner := r.WithContext(&held{Context: ctx, c: s.c, lock: l})
+	defer func() {
+		if r.MultipartForm == nil {
+			r.MultipartForm = inner.MultipartForm // the server removes the files of its own request only
+		}
+	}()
+	next.ServeHTTP(w, inner)
+}
+
+func (s *serializer) announce(w http.ResponseWriter, l coord.Lock) {
+	if s.opts.FenceHeader != "" {
+		w.Header().Set(s.opts.FenceHeader, strconv.FormatUint(l.Fence(), 10))
+	}
+}
+
+// failed answers a request that did not get its lock.
+func (s *serializer) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(r.Context().Err(), context.Canceled) {
+		panic(http.ErrAbortHandler)
+	}
+	p := Problem{RetryAfter: max(s.opts.RetryAfter, 0), Err: err}
+	if errors.Is(err, coord.ErrLocked) {
+		p.Type, p.Title, p.Status = TypeLocked, "Another request for the same resource is being served", s.opts.LockedStatus
+	} else { // ErrUnavailable, ErrClosed; or the request's time was up at once
+		p.Type, p.Title, p.Status = TypeUnavailable, "Locks are not available now", http.StatusServiceUnavailable
+	}
+	s.refuse(w, r, p)
+}
+
+func (s *serializer) refuse(w http.ResponseWriter, r *http.Request, p Problem) {
+	if p.Type == TypeMisconfigured {
+		s.opts.Logger.Error("a request cannot be served", "method", r.Method, "pattern", r.Pattern, "err", p.Err)
+	}
+	s.opts.Problem(w, r, p)
+}
