@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -35,12 +36,22 @@ func start(t testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordin
 
 // serve starts a server whose client has connections of its own.
 func serve(t testing.TB, h http.Handler) *httptest.Server {
-	s := httptest.NewServer(h)
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(complaints{t}, "", 0)
+	s.Start()
 	t.Cleanup(func() {
 		s.Client().CloseIdleConnections()
 		s.Close()
 	})
 	return s
+}
+
+// complaints fails the test for what a server logs: panics.
+type complaints struct{ t testing.TB }
+
+func (c complaints) Write(line []byte) (int, error) {
+	c.t.Errorf("%s", line)
+	return len(line), nil
 }
 
 // response is one that was read to its end.

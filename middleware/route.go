@@ -152,7 +152,7 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 	}
 	_, s.traced = s.opts.Transport.(*http.Transport)
 	s.proxy = httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
+		Rewrite: rewrite, ModifyResponse: duplex, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
 		ErrorLog:     slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
 		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) { hopOf(r.Context()).err = err },
 	}
@@ -234,6 +234,8 @@ func (s *router) avoid(n coord.NodeInfo, err error) {
 type hop struct {
 	context.Context
 	base *url.URL
+	w    http.ResponseWriter
+	body *guard      // nil: none
 	got  atomic.Bool // there was a connection, so something may have been sent
 	err  error       // of the forwarding; nil if there was a response
 }
@@ -251,16 +253,11 @@ func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
 
 // forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
 func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
-	h := &hop{Context: r.Context(), base: base}
-	body := &guard{body: r.Body}
+	h := &hop{Context: r.Context(), base: base, w: w}
 	out := r.WithContext(httptrace.WithClientTrace(h, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { h.got.Store(true) }}))
 	if r.Body != nil && r.Body != http.NoBody {
-		out.Body = body
-		if r.ProtoMajor == 1 {
-			// Or the server would read the whole body before it sends the head of the response: the owner's handler may want to talk
-			// both ways. Other versions do so anyway, and other writers cannot.
-			_ = http.NewResponseController(w).EnableFullDuplex()
-		}
+		h.body = &guard{body: r.Body}
+		out.Body = h.body
 	}
 	s.proxy.ServeHTTP(w, out)
 	if h.err == nil {
@@ -272,7 +269,7 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 	}
 	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {
 		s.avoid(n, h.err)
-		if body.seal() {
+		if h.body == nil || h.body.seal() {
 			return false
 		}
 	}
@@ -323,10 +320,25 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.Header[HopHeader] = []string{"1"}
 }
 
-// guard is a body that knows whether anybody has read from it.
+// duplex lets a response begin while the body is still being sent to the owner, whose handler may talk both ways. An HTTP/1 server
+// would otherwise read the rest of the body, and drop it, before it sends the head of the response.
+func duplex(res *http.Response) error {
+	h := hopOf(res.Request.Context())
+	if h.body == nil || h.body.done.Load() || res.StatusCode == http.StatusSwitchingProtocols || res.Request.ProtoMajor != 1 {
+		return nil
+	}
+	if http.NewResponseController(h.w).EnableFullDuplex() == nil {
+		// The connection is not used again, as net/http panics in it if what is left of the body ends after the handler has.
+		res.Header.Set("Connection", "close")
+	}
+	return nil
+}
+
+// guard is a body that knows whether anybody has read from it, and whether it has ended.
 type guard struct {
 	body  io.Reader
 	state atomic.Uint32
+	done  atomic.Bool
 }
 
 const (
@@ -339,7 +351,11 @@ func (g *guard) Read(b []byte) (int, error) {
 	if !g.state.CompareAndSwap(untouched, touched) && g.state.Load() == sealed {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	return g.body.Read(b)
+	n, err := g.body.Read(b)
+	if err != nil {
+		g.done.Store(true)
+	}
+	return n, err
 }
 
 // Close does nothing: the server closes the body after the handler, and a transport that failed to connect must not.
