@@ -2,30 +2,85 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// held is the context of a handler that runs with a lock.
+// held is the context of a handler that runs with a lock. It ends with the request's, and when the lock is lost; but the lock's own
+// context is asked for only by those who want to know, because it costs more than the lock.
 type held struct {
-	context.Context
-	c    *coord.Coordinator
-	lock coord.Lock
+	context.Context // the request's
+	c               *coord.Coordinator
+	lock            coord.Lock
+	limit           limit // of the wait for the lock: here to be allocated with the rest
+
+	mu     sync.Mutex // protects what follows
+	live   context.Context
+	cancel context.CancelCauseFunc
+	stop   func() bool
+	over   bool // the handler has returned
 }
 
 type heldKey struct{}
 
-// Value returns the held itself for heldKey: one allocation less than context.WithValue.
+// ask returns the context that ends.
+func (h *held) ask() context.Context {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live != nil {
+		return h.live
+	}
+	h.live, h.cancel = context.WithCancelCause(h.Context)
+	if h.over {
+		h.cancel(coord.ErrUnlocked)
+		return h.live
+	}
+	lost, cancel := h.lock.Context(), h.cancel
+	h.stop = context.AfterFunc(lost, func() {
+		if cause := context.Cause(lost); !errors.Is(cause, coord.ErrUnlocked) { // the handler may unlock it early, and go on
+			cancel(cause)
+		}
+	})
+	return h.live
+}
+
+// end unlocks. The context ends with it, if it has not before.
+func (h *held) end() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	if h.live == nil {
+		return h.lock.Unlock()
+	}
+	h.stop() // before, or it would take a goroutine to find that the lock was unlocked
+	err := h.lock.Unlock()
+	h.cancel(coord.ErrUnlocked)
+	return err
+}
+
+func (h *held) Done() <-chan struct{} { return h.ask().Done() }
+
+func (h *held) Err() error { return h.ask().Err() }
+
+// Value goes by way of live once that is there: the context package looks there for what ends this context.
 func (h *held) Value(key any) any {
 	if key == (heldKey{}) {
 		return h
 	}
-	return h.Context.Value(key)
+	h.mu.Lock()
+	ctx := h.live
+	h.mu.Unlock()
+	if ctx == nil {
+		ctx = h.Context
+	}
+	return ctx.Value(key)
 }
 
 // Lock returns the lock that [Serialize] holds for the request that ctx belongs to, the innermost if there are several. ok is
-// false if there is none: the request's method or a KeyFunc made it pass without.
+// false if there is none: the request's method or a KeyFunc made it pass without. The handler may unlock it before it returns.
 func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	h, ok := ctx.Value(heldKey{}).(*held)
 	if !ok {
@@ -46,37 +101,34 @@ func heldBy(ctx context.Context, c *coord.Coordinator, key string) *held {
 	return nil
 }
 
-// counter counts the requests of each key that are here. It has nothing of keys that have none. The zero value is ready to use.
-type counter struct {
-	mu sync.Mutex
-	n  map[string]int // by key, at least 1; guarded by mu
+// limit is context.WithTimeout for one goroutine, whose timer is started when that first waits: most locks are there at once.
+type limit struct {
+	context.Context
+	wait    time.Duration
+	started bool
+	cancel  context.CancelFunc
 }
 
-// enter counts a request, unless max others wait already behind the one that runs. A negative max is no limit.
-func (q *counter) enter(key string, max int) bool {
-	if max < 0 {
-		return true
+func (l *limit) start() {
+	if !l.started {
+		l.started = true
+		l.Context, l.cancel = context.WithTimeout(l.Context, l.wait)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.n[key] > max {
-		return false
-	}
-	if q.n == nil {
-		q.n = make(map[string]int)
-	}
-	q.n[key]++
-	return true
 }
 
-// leave undoes enter.
-func (q *counter) leave(key string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch n := q.n[key]; {
-	case n > 1:
-		q.n[key] = n - 1
-	case n == 1:
-		delete(q.n, key)
+// stop ends the context if it was started.
+func (l *limit) stop() {
+	if l.started {
+		l.cancel()
 	}
+}
+
+func (l *limit) Deadline() (time.Time, bool) {
+	l.start()
+	return l.Context.Deadline()
+}
+
+func (l *limit) Done() <-chan struct{} {
+	l.start()
+	return l.Context.Done()
 }

@@ -154,49 +154,39 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	}
 	defer s.queue.leave(key)
-	l, err := s.lock(r.Context(), key)
-	if err != nil {
+	h := &held{Context: r.Context(), c: s.c}
+	if err := s.lock(h, key); err != nil {
 		s.failed(w, r, err)
 		return
 	}
-	s.run(next, w, r, l)
+	s.run(next, w, r, h)
 }
 
 // lock waits for the request's turn.
-func (s *serializer) lock(ctx context.Context, key string) (coord.Lock, error) {
+func (s *serializer) lock(h *held, key string) (err error) {
 	if s.opts.Wait < 0 {
-		return s.c.TryLock(ctx, key)
+		h.lock, err = s.c.TryLock(h.Context, key)
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Wait)
-	defer cancel()
-	return s.c.Lock(ctx, key)
+	h.limit = limit{Context: h.Context, wait: s.opts.Wait}
+	defer h.limit.stop()
+	h.lock, err = s.c.Lock(&h.limit, key)
+	return err
 }
 
 // run calls the handler with the lock held.
-func (s *serializer) run(next http.Handler, w http.ResponseWriter, r *http.Request, l coord.Lock) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	stop := func() bool { return true }
-	defer func() {
-		stop()
-		err := l.Unlock()
-		cancel(coord.ErrUnlocked)
-		if errors.Is(err, coord.ErrLost) {
-			s.opts.Logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
-		}
-	}()
-	lost := l.Context()
-	stop = context.AfterFunc(lost, func() {
-		if cause := context.Cause(lost); !errors.Is(cause, coord.ErrUnlocked) { // the handler may unlock it early, and go on
-			cancel(cause)
-		}
-	})
-	s.announce(w, l)
-	inner := r.WithContext(&held{Context: ctx, c: s.c, lock: l})
+func (s *serializer) run(next http.Handler, w http.ResponseWriter, r *http.Request, h *held) {
+	inner := r.WithContext(h)
 	defer func() {
 		if r.MultipartForm == nil {
 			r.MultipartForm = inner.MultipartForm // the server removes the files of its own request only
 		}
+		if err := h.end(); errors.Is(err, coord.ErrLost) {
+			l := h.lock
+			s.opts.Logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+		}
 	}()
+	s.announce(w, h.lock)
 	next.ServeHTTP(w, inner)
 }
 
