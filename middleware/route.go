@@ -301,14 +301,17 @@ func rewrite(p *httputil.ProxyRequest) {
 	}
 	p.Out.Host = p.In.Host
 	p.Out.Trailer = p.In.Trailer // filled when the body has been read
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+	for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := p.In.Header[name]; ok {
 			p.Out.Header[name] = slices.Clone(v)
 		}
 	}
-	if client, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil {
-		prior := append(p.Out.Header["X-Forwarded-For"], client)
-		p.Out.Header["X-Forwarded-For"] = []string{strings.Join(prior, ", ")}
+	way := slices.Clone(p.In.Header["X-Forwarded-For"])
+	if client, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil { // not of a Unix socket
+		way = append(way, client)
+	}
+	if len(way) > 0 {
+		p.Out.Header["X-Forwarded-For"] = []string{strings.Join(way, ", ")}
 	}
 	if p.Out.Header["X-Forwarded-Proto"] == nil {
 		proto := "http"

@@ -155,7 +155,7 @@ func TestRequestsAreServedByTheOwner(t *testing.T) {
 					order := fmt.Sprint((i + w + j) % 13)
 					r := request(t, x.Server, order)
 					r.Method, r.Body = http.MethodPut, io.NopCloser(strings.NewReader("body"))
-					if res := do(t, x.Server, r); res.StatusCode != 200 || res.body != "PUT order/"+order+" body <nil>" {
+					if res := do(t, x.Server, r); res.StatusCode != http.StatusOK || res.body != "PUT order/"+order+" body <nil>" {
 						t.Errorf("%d %s", res.StatusCode, res.body)
 					}
 				}
@@ -189,7 +189,7 @@ func TestTheOwnerGetsTheRequestAsItCame(t *testing.T) {
 	for name, values := range sent {
 		r.Header[name] = values
 	}
-	if res := do(t, x.Server, r); res.StatusCode != 200 {
+	if res := do(t, x.Server, r); res.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", res.StatusCode, res.body)
 	}
 	seen := <-got
@@ -203,7 +203,7 @@ func TestTheOwnerGetsTheRequestAsItCame(t *testing.T) {
 		t.Errorf("%s %s %s %v", seen.Host, seen.RequestURI, seen.URL.RawPath, seen.Header)
 	}
 	// Without a proxy in front, and with none of this.
-	if res := do(t, x.Server, requestPath(t, x, "/api/?order="+order)); res.StatusCode != 200 {
+	if res := do(t, x.Server, requestPath(t, x, "/api/?order="+order)); res.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", res.StatusCode, res.body)
 	}
 	seen = <-got
@@ -396,7 +396,7 @@ func TestAnOwnerThatBreaksOffIsNotAskedTwice(t *testing.T) {
 	r := request(t, x.Server, orderOf(t, x, other))
 	r.Body = io.NopCloser(strings.NewReader("body"))
 	res := do(t, x.Server, r)
-	if p := problemOf(t, res); res.StatusCode != 502 || p.Type != middleware.TypeOwner || res.Header.Get("Retry-After") != "" {
+	if p := problemOf(t, res); res.StatusCode != http.StatusBadGateway || p.Type != middleware.TypeOwner || res.Header.Get("Retry-After") != "" {
 		t.Errorf("%d %s", res.StatusCode, res.body)
 	}
 	if served.Load() != 1 {
@@ -435,7 +435,7 @@ func TestATransportThatSaysLittleIsNotTrusted(t *testing.T) {
 		return middleware.Route(x.c, byOrder, &middleware.RouteOptions{Transport: reader{-1}})(http.HandlerFunc(x.name))
 	})
 	r := request(t, nodes[0].Server, orderOf(t, nodes[0], nodes[1])) // no body, and it failed by writing
-	if res := do(t, nodes[0].Server, r); res.StatusCode != 502 {
+	if res := do(t, nodes[0].Server, r); res.StatusCode != http.StatusBadGateway {
 		t.Errorf("%d %s", res.StatusCode, res.body)
 	}
 }
@@ -513,7 +513,7 @@ func TestAnOwnerThatAnswersEarly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if body, err := io.ReadAll(res.Body); res.StatusCode != 413 || string(body) != other.URL || err != nil {
+			if body, err := io.ReadAll(res.Body); res.StatusCode != http.StatusRequestEntityTooLarge || string(body) != other.URL || err != nil {
 				t.Errorf("%d %s, %v", res.StatusCode, body, err)
 			}
 			res.Body.Close()
@@ -547,7 +547,7 @@ func TestUpgrades(t *testing.T) {
 	fmt.Fprintf(conn, "GET /?order=%s HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n", orderOf(t, x, other))
 	br := bufio.NewReader(conn)
 	res, err := http.ReadResponse(br, nil)
-	if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") != "websocket" {
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != "websocket" {
 		t.Fatalf("%v %v", res, err)
 	}
 	defer res.Body.Close()

@@ -81,7 +81,7 @@ func TestRequestsWithTheSameKeyRunOneAfterAnother(t *testing.T) {
 		for w := range 8 {
 			work.Go(func() {
 				for i := range 10 {
-					if res := do(t, s, request(t, s, fmt.Sprint((w+i)%3))); res.StatusCode != 200 || res.Header.Get("Fence") == "" {
+					if res := do(t, s, request(t, s, fmt.Sprint((w+i)%3))); res.StatusCode != http.StatusOK || res.Header.Get("Fence") == "" {
 						t.Errorf("%d %s", res.StatusCode, res.body)
 					}
 				}
@@ -153,7 +153,7 @@ func TestNoTurnInTime(t *testing.T) {
 			}
 			close(g.out)
 			work.Wait()
-			if res := do(t, s, request(t, s, "1")); res.StatusCode != 200 || res.body != "done" {
+			if res := do(t, s, request(t, s, "1")); res.StatusCode != http.StatusOK || res.body != "done" {
 				t.Errorf("afterwards: %d %s", res.StatusCode, res.body)
 			}
 			idle(t, c)
@@ -186,21 +186,21 @@ func TestTooManyWaiters(t *testing.T) {
 	<-g.in
 	for range 2 {
 		work.Go(func() {
-			if res := do(t, s, request(t, s, "1")); res.StatusCode != 200 {
+			if res := do(t, s, request(t, s, "1")); res.StatusCode != http.StatusOK {
 				t.Errorf("one that waited: %d", res.StatusCode)
 			}
 		})
 	}
 	waiting(t, c, 2)
 	res := do(t, s, request(t, s, "1"))
-	if p := problemOf(t, res); res.StatusCode != 429 || p.Type != middleware.TypeTooMany || res.Header.Get("Retry-After") != "1" {
+	if p := problemOf(t, res); res.StatusCode != http.StatusTooManyRequests || p.Type != middleware.TypeTooMany || res.Header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", res.StatusCode, res.body)
 	}
 	work.Go(func() { do(t, s, request(t, s, "2")) }) // another key
 	<-g.in
 	close(g.out)
 	work.Wait()
-	if res := do(t, s, request(t, s, "1")); res.StatusCode != 200 {
+	if res := do(t, s, request(t, s, "1")); res.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %d", res.StatusCode)
 	}
 }
@@ -212,7 +212,7 @@ func TestNoLimitOfWaiters(t *testing.T) {
 	var work sync.WaitGroup
 	for range 140 { // more than the default
 		work.Go(func() {
-			if res := do(t, s, request(t, s, "1")); res.StatusCode != 200 {
+			if res := do(t, s, request(t, s, "1")); res.StatusCode != http.StatusOK {
 				t.Errorf("%d", res.StatusCode)
 			}
 		})
@@ -229,7 +229,7 @@ func TestLocksThatAreNotToBeHad(t *testing.T) {
 	}
 	s := serve(t, middleware.Serialize(c, byOrder, nil)(newGate()))
 	res := do(t, s, request(t, s, "1"))
-	if p := problemOf(t, res); res.StatusCode != 503 || p.Type != middleware.TypeUnavailable || res.Header.Get("Retry-After") != "1" {
+	if p := problemOf(t, res); res.StatusCode != http.StatusServiceUnavailable || p.Type != middleware.TypeUnavailable || res.Header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", res.StatusCode, res.body)
 	}
 }
@@ -265,12 +265,12 @@ func TestTheArbiterIsAway(t *testing.T) {
 	s := serve(t, middleware.Serialize(c, byOrder, &middleware.Options{Wait: 50 * time.Millisecond})(g))
 	a.off.Store(true)
 	res := do(t, s, request(t, s, "1"))
-	if p := problemOf(t, res); res.StatusCode != 503 || p.Type != middleware.TypeUnavailable || res.Header.Get("Retry-After") != "1" ||
+	if p := problemOf(t, res); res.StatusCode != http.StatusServiceUnavailable || p.Type != middleware.TypeUnavailable || res.Header.Get("Retry-After") != "1" ||
 		strings.Contains(res.body, "away") {
 		t.Errorf("%d %s", res.StatusCode, res.body)
 	}
 	a.off.Store(false)
-	if res := do(t, s, request(t, s, "1")); res.StatusCode != 200 {
+	if res := do(t, s, request(t, s, "1")); res.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %d %s", res.StatusCode, res.body)
 	}
 }
@@ -283,7 +283,7 @@ func TestProblemsAsTheUserRendersThem(t *testing.T) {
 		http.Error(w, "mine", http.StatusTeapot)
 	}})(nil))
 	res := do(t, s, request(t, s, "%00"))
-	if _, ok := errors.AsType[*middleware.KeyError](got.Err); !ok || res.StatusCode != 418 || got.Status != 400 || res.body != "mine\n" {
+	if _, ok := errors.AsType[*middleware.KeyError](got.Err); !ok || res.StatusCode != http.StatusTeapot || got.Status != 400 || res.body != "mine\n" {
 		t.Errorf("%d %q, %+v", res.StatusCode, res.body, got)
 	}
 }
@@ -548,7 +548,7 @@ func TestHijackedConnections(t *testing.T) {
 	fmt.Fprintf(conn, "POST /?order=1 HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	br := bufio.NewReader(conn)
 	res, err := http.ReadResponse(br, nil)
-	if err != nil || res.StatusCode != 101 {
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v %v", res, err)
 	}
 	defer res.Body.Close()
