@@ -19,6 +19,7 @@
 //   - zipf: the same with 1,000 keys of which some are wanted more (shared.go)
 //   - forward: one process locks what the other one owns (forward.go)
 //   - idle: what processes that lock nothing ask of Redis (idle.go)
+//   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (http.go)
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
 //
@@ -71,6 +72,7 @@ type sizes struct {
 	zipf    sharedSizes
 	forward forwardSizes
 	idle    idleSizes
+	http    httpSizes
 }
 
 // subject is one of the measurements.
@@ -82,6 +84,7 @@ type subject struct {
 var subjects = []subject{
 	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
 	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
+	{"http", measureHTTP},
 }
 
 func names() string {

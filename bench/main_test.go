@@ -49,6 +49,7 @@ var tiny = sizes{
 	zipf:    sharedSizes{processes: 2, goroutines: 3, keys: 20, rounds: 2, round: 200 * time.Millisecond},
 	forward: forwardSizes{blocks: 2, calls: 10, callers: 4, round: 50 * time.Millisecond},
 	idle:    idleSizes{processes: 3, periods: 1},
+	http:    httpSizes{blocks: 2, calls: 100, posts: 10},
 }
 
 // needRedis skips the test where there is no redis-server, as redistest.Start does.
@@ -87,7 +88,7 @@ func TestFlagDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
+	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
 		t.Errorf("%+v", cfg)
 	}
 	// Starting, warming up and locking come on top, and the whole stays below two minutes.

@@ -12,6 +12,7 @@ var fullSizes = sizes{
 	zipf:    sharedSizes{processes: 4, goroutines: 64, keys: 1000, rounds: 4, round: 1500 * time.Millisecond},
 	forward: forwardSizes{blocks: 12, calls: 800, callers: 64, round: 400 * time.Millisecond},
 	idle:    idleSizes{processes: 8, periods: 6},
+	http:    httpSizes{blocks: 12, calls: 50_000, posts: 1000},
 }
 
 var quickSizes = sizes{
@@ -24,4 +25,5 @@ var quickSizes = sizes{
 	zipf:    sharedSizes{processes: 4, goroutines: 64, keys: 1000, rounds: 2, round: 400 * time.Millisecond},
 	forward: forwardSizes{blocks: 5, calls: 200, callers: 64, round: 150 * time.Millisecond},
 	idle:    idleSizes{processes: 8, periods: 2},
+	http:    httpSizes{blocks: 5, calls: 20_000, posts: 300},
 }

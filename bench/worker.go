@@ -35,6 +35,7 @@ type task struct {
 	Held    *heldTask    `json:"held,omitempty"`
 	Own     *ownTask     `json:"own,omitempty"`
 	Forward *forwardTask `json:"forward,omitempty"`
+	HTTP    *httpTask    `json:"http,omitempty"`
 	Store   bool         `json:"store,omitempty"` // be a store
 }
 
@@ -45,6 +46,7 @@ type answer struct {
 	Held    *heldResult    `json:"held,omitempty"`
 	Own     *ownResult     `json:"own,omitempty"`
 	Forward *forwardResult `json:"forward,omitempty"`
+	HTTP    *httpResult    `json:"http,omitempty"`
 	Store   string         `json:"store,omitempty"` // address
 	Error   string         `json:"error,omitempty"`
 }
@@ -112,6 +114,8 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 			a.Own, failed = runOwn(ctx, o, *t.Own)
 		case t.Forward != nil:
 			a.Forward, failed = h.forward(ctx, o, *t.Forward)
+		case t.HTTP != nil:
+			a.HTTP, failed = runHTTP(ctx, o, *t.HTTP)
 		case t.Store:
 			a.Store, failed = h.serveStore()
 		}

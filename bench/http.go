@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// httpSizes: each block measures everything, by turns.
+type httpSizes struct {
+	blocks int
+	calls  int // of the handler without a network, of each kind per block
+	posts  int // over the network, of each kind per block
+}
+
+// What must hold of requests.
+const (
+	httpSerialize = 5   // microseconds more than the handler alone, at most
+	httpRoute     = 1.3 // times a hop by httputil.ReverseProxy, at most
+)
+
+// measureHTTP lets a process with two nodes of a cluster serve requests.
+func measureHTTP(ctx context.Context, b *bench) (result, error) {
+	s := b.sizes.http
+	a, err := b.alone(ctx, "http", task{HTTP: &httpTask{Blocks: s.blocks, Calls: s.calls, Posts: s.posts}})
+	if err != nil {
+		return result{}, err
+	}
+	return a.HTTP.result(s), nil
+}
+
+func (r *httpResult) result(s httpSizes) result {
+	row := func(name string, sample, base []float64) []string {
+		t, x := spreadOf(sample), spreadOf(perRound(sample, base))
+		return []string{
+			name, micros3(t.median), micros3(t.least) + ".." + micros3(t.most), number(x.median), number(x.least) + ".." + number(x.most),
+		}
+	}
+	more := func(sample []float64) float64 {
+		var d []float64
+		for i := range sample {
+			d = append(d, sample[i]-r.Bare[i])
+		}
+		return median(d) / 1000
+	}
+	return result{
+		title: fmt.Sprintf("HTTP: requests whose key is local where they are served; %d blocks, by turns", s.blocks),
+		table: [][]string{
+			{"microseconds", "median", "(min..max)", "ratio", "(min..max)"},
+			row("handler that does nothing", r.Bare, r.Bare),
+			row("in Serialize", r.Serialized, r.Bare),
+			row("in Serialize, looks at its context", r.Looking, r.Bare),
+			row("POST over loopback", r.Direct, r.Proxy),
+			row("the same by way of a ReverseProxy", r.Proxy, r.Proxy),
+			row("the same by way of Route", r.Route, r.Proxy),
+		},
+		notes: []string{
+			"the first three without a network, mean of each block; the others by one client, p50 of each block; median of the blocks",
+			"ratio: to the handler, or to the ReverseProxy, in each block; that one flushes at once and keeps its buffers, as Route does",
+			fmt.Sprintf("both nodes, the proxy and the client are one process; GOMAXPROCS is %d", r.Procs),
+			fmt.Sprintf("locks by path: own %s, others %s", thousands(r.Own), thousands(r.Other)),
+		},
+		claims: []claim{
+			atMost(httpSerialize, more(r.Serialized), "Serialize, microseconds per request"),
+			atMost(httpSerialize, more(r.Looking), "Serialize, the handler looks at its context"),
+			atMost(httpRoute, median(perRound(r.Route, r.Proxy)), "Route, times a hop by ReverseProxy"),
+			atMost(0, float64(r.Other), "locks that were not from memory"),
+			atMost(0, float64(r.Astray), "requests that Route did not bring to their owner"),
+		},
+	}
+}
+
+// micros3 writes nanoseconds as microseconds, also where they are few.
+func micros3(ns float64) string { return number(ns / 1000) }
