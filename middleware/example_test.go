@@ -138,7 +138,7 @@ func ExampleRoute() {
 // "a/b" and "c" are not "a" and "b/c".
 func ExampleKey() {
 	key := middleware.Key("file", middleware.Header("Tenant"), middleware.PathValue("name"))
-	r := httptest.NewRequest("PUT", "/", nil)
+	r := httptest.NewRequest(http.MethodPut, "/", nil)
 	r.Header.Set("Tenant", "a/b")
 	r.SetPathValue("name", "c")
 	fmt.Println(key(r))
@@ -162,7 +162,7 @@ func ExampleKeyFunc() {
 		l, ok := middleware.Lock(r.Context())
 		fmt.Printf("%q %v\n", l.Key(), ok)
 	}))
-	r := httptest.NewRequest("POST", "/", nil)
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	h.ServeHTTP(httptest.NewRecorder(), r)
 	r.SetBasicAuth("Eve", "secret")
 	h.ServeHTTP(httptest.NewRecorder(), r)

@@ -462,16 +462,27 @@ func TestStreamsBothWays(t *testing.T) {
 		})
 	})
 	x, other := nodes[0], nodes[1]
+	front := httptest.NewUnstartedServer(x.Config.Handler) // the same node, by HTTP/2
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	defer front.Close()
+	for proto, s := range map[string]*httptest.Server{"HTTP/1.1": x.Server, "HTTP/2.0": front} {
+		t.Run(proto, func(t *testing.T) { talk(t, s, proto, orderOf(t, x, other), other.URL) })
+	}
+}
+
+// talk sends lines, each after the answer to the one before, and expects them to be served at a URL.
+func talk(t *testing.T, s *httptest.Server, proto, order, at string) {
 	pr, pw := io.Pipe()
-	r := request(t, x.Server, orderOf(t, x, other))
+	r := request(t, s, order)
 	r.Body, r.Trailer = pr, http.Header{"Check": {"sum"}}
-	res, err := x.Client().Do(r)
+	res, err := s.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if res.Header.Get("At") != other.URL {
-		t.Errorf("served at %s", res.Header.Get("At"))
+	if res.Header.Get("At") != at || res.Proto != proto {
+		t.Errorf("served at %s, by %s", res.Header.Get("At"), res.Proto)
 	}
 	in := bufio.NewReader(res.Body)
 	for i := range 3 { // each line comes back before the next one is sent
