@@ -51,8 +51,8 @@ func (e *KeyError) Error() string {
 // kind of thing only. Values are compared byte by byte: where "a" and "A", or "7" and "07", are the same thing, make them
 // the same in a KeyFunc of your own.
 //
-// With no parts the key is the prefix alone: one for all requests. Key panics if prefix is empty or could be no key, or if a part is nil. See
-// [JoinKey] for other code that locks the same things.
+// With no parts the key is the prefix alone: one for all requests. Key panics if prefix is empty or could be no key, or if a
+// part is nil. See [JoinKey] for other code that locks the same things.
 func Key(prefix string, parts ...KeyFunc) KeyFunc {
 	if _, err := checked("middleware: Key: its prefix", prefix); err != nil {
 		panic(err.Error())

@@ -1,20 +1,15 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -127,7 +122,8 @@ type router struct {
 // where the handler runs. Put it outside of Serialize, with the same KeyFunc. All nodes serve the same program; each says in
 // Cluster.Service at which URL. The owner's handler gets the request as it came to this process: the same Host, path and query as
 // the client sent them, headers, body and trailers, with the client's address appended to X-Forwarded-For (RemoteAddr is this node's;
-// X-Forwarded-Proto is added if there is none). What is outside of Route runs on both nodes. Streams, upgrades (WebSocket), trailers
+// X-Forwarded-Proto is added if there is none). What is outside of Route runs on both nodes; of
+// response headers that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers
 // and informational responses pass through. Upgraded connections last until one side ends them.
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, if the
@@ -152,7 +148,7 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 	}
 	_, s.traced = s.opts.Transport.(*http.Transport)
 	s.proxy = httputil.ReverseProxy{
-		Rewrite: rewrite, ModifyResponse: duplex, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
+		Rewrite: rewrite, ModifyResponse: respond, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
 		ErrorLog:     slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
 		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) { hopOf(r.Context()).err = err },
 	}
@@ -229,152 +225,3 @@ func (s *router) avoid(n coord.NodeInfo, err error) {
 			"for", s.opts.Avoid, "err", err)
 	}
 }
-
-// hop is the context of a request that is being forwarded.
-type hop struct {
-	context.Context
-	base *url.URL
-	w    http.ResponseWriter
-	body *guard      // nil: none
-	got  atomic.Bool // there was a connection, so something may have been sent
-	err  error       // of the forwarding; nil if there was a response
-}
-
-type hopKey struct{}
-
-func (h *hop) Value(key any) any {
-	if key == (hopKey{}) {
-		return h
-	}
-	return h.Context.Value(key)
-}
-
-func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
-
-// forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
-func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
-	h := &hop{Context: r.Context(), base: base, w: w}
-	out := r.WithContext(httptrace.WithClientTrace(h, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { h.got.Store(true) }}))
-	if r.Body != nil && r.Body != http.NoBody {
-		h.body = &guard{body: r.Body}
-		out.Body = h.body
-	}
-	s.proxy.ServeHTTP(w, out)
-	if h.err == nil {
-		s.avoided.remove(n.Name)
-		return true
-	}
-	if errors.Is(r.Context().Err(), context.Canceled) {
-		panic(http.ErrAbortHandler) // the client has gone
-	}
-	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {
-		s.avoid(n, h.err)
-		if h.body == nil || h.body.seal() {
-			return false
-		}
-	}
-	s.opts.Logger.Warn("a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "err", h.err)
-	s.opts.Problem(w, r, Problem{
-		Type: TypeOwner, Title: "The server that is responsible did not answer", Status: http.StatusBadGateway,
-		RetryAfter: max(s.opts.RetryAfter, 0), Err: h.err,
-	})
-	return true
-}
-
-func isDial(err error) bool {
-	e, ok := errors.AsType[*net.OpError](err)
-	return ok && e.Op == "dial"
-}
-
-// rewrite makes the owner's request as much like this one as can be.
-func rewrite(p *httputil.ProxyRequest) {
-	base := hopOf(p.In.Context()).base
-	target := p.In.URL
-	// As the client sent it: what was outside of Route may have changed it, and will do so again. ReverseProxy has dropped
-	// parameters from the query that cannot be parsed, for backends that are of another opinion; this one is not.
-	if u, err := url.ParseRequestURI(p.In.RequestURI); err == nil {
-		target = u
-	}
-	p.Out.URL = &url.URL{
-		Scheme: base.Scheme, Host: base.Host, Path: target.Path, RawPath: target.RawPath,
-		RawQuery: target.RawQuery, ForceQuery: target.ForceQuery,
-	}
-	p.Out.Host = p.In.Host
-	p.Out.Trailer = p.In.Trailer // filled when the body has been read
-	for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if v, ok := p.In.Header[name]; ok {
-			p.Out.Header[name] = slices.Clone(v)
-		}
-	}
-	way := slices.Clone(p.In.Header["X-Forwarded-For"])
-	if client, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil { // not of a Unix socket
-		way = append(way, client)
-	}
-	if len(way) > 0 {
-		p.Out.Header["X-Forwarded-For"] = []string{strings.Join(way, ", ")}
-	}
-	if p.Out.Header["X-Forwarded-Proto"] == nil {
-		proto := "http"
-		if p.In.TLS != nil {
-			proto = "https"
-		}
-		p.Out.Header["X-Forwarded-Proto"] = []string{proto}
-	}
-	p.Out.Header[HopHeader] = []string{"1"}
-}
-
-// duplex lets a response begin while the body is still being sent to the owner, whose handler may talk both ways. An HTTP/1 server
-// would otherwise read the rest of the body, and drop it, before it sends the head of the response.
-func duplex(res *http.Response) error {
-	h := hopOf(res.Request.Context())
-	if h.body == nil || h.body.done.Load() || res.StatusCode == http.StatusSwitchingProtocols || res.Request.ProtoMajor != 1 {
-		return nil
-	}
-	if http.NewResponseController(h.w).EnableFullDuplex() == nil {
-		// The connection is not used again, as net/http panics in it if what is left of the body ends after the handler has.
-		res.Header.Set("Connection", "close")
-	}
-	return nil
-}
-
-// guard is a body that knows whether anybody has read from it, and whether it has ended.
-type guard struct {
-	body  io.Reader
-	state atomic.Uint32
-	done  atomic.Bool
-}
-
-const (
-	untouched uint32 = iota
-	touched
-	sealed
-)
-
-func (g *guard) Read(b []byte) (int, error) {
-	if !g.state.CompareAndSwap(untouched, touched) && g.state.Load() == sealed {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	n, err := g.body.Read(b)
-	if err != nil {
-		g.done.Store(true)
-	}
-	return n, err
-}
-
-// Close does nothing: the server closes the body after the handler, and a transport that failed to connect must not.
-func (g *guard) Close() error { return nil }
-
-// seal reports whether nobody has read from the body, and then nobody can any more, by way of this guard.
-func (g *guard) seal() bool { return g.state.CompareAndSwap(untouched, sealed) }
-
-// buffers are for copying responses.
-type buffers struct{ pool sync.Pool }
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[]byte); ok {
-		return *p
-	}
-	return make([]byte, 32<<10)
-}
-
-func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

@@ -294,6 +294,27 @@ func TestWithoutAClusterAllIsServedHere(t *testing.T) {
 	}
 }
 
+func TestHeadersThatBothNodesSetAreSentOnce(t *testing.T) {
+	nodes := cluster(t, 2, func(x *node) http.Handler {
+		h := x.routed(x.name)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Access-Control-Allow-Origin", "*") // twice, browsers refuse it
+			w.Header().Set("Node", x.URL)
+			if r.Header[middleware.HopHeader] == nil {
+				w.Header().Set("First", "here")
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	x, other := nodes[0], nodes[1]
+	got := do(t, x.Server, request(t, x.Server, orderOf(t, x, other))).Header
+	for name, want := range map[string]string{"Access-Control-Allow-Origin": "*", "Node": other.URL, "First": "here"} {
+		if !slices.Equal(got[name], []string{want}) {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+}
+
 func TestURLsOfNodes(t *testing.T) {
 	for _, x := range []struct {
 		url string

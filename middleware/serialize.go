@@ -99,8 +99,8 @@ type serializer struct {
 //
 // The handler's context has the values of the request's and ends with it, and also when the lock is lost, with a cause that Is
 // [coord.ErrLost]; the handler has to heed it. [Lock] returns the lock, for its token. The lock is held until the handler has
-// returned or panicked, also after Hijack and however long that takes, unless the handler unlocks it; a panic goes on to the server. The handler gets
-// the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController] work as without.
+// returned or panicked, also after Hijack and however long that takes, unless the handler unlocks it; a panic goes on to the
+// server. The handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController] work as without.
 //
 // Not let through, and told so by Options.Problem: requests without a usable key (400); whose turn did not come within Options.Wait
 // (423, or 409); that find too many others waiting (429); and all while locks are not to be had (503). The request of a client that
