@@ -379,11 +379,18 @@ func TestTheHandlersContext(t *testing.T) {
 
 func TestTheContextEndsAfterTheHandler(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
-	var after context.Context
-	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { after = r.Context() })
-	middleware.Serialize(c, middleware.Key("k"), nil)(h).ServeHTTP(httptest.NewRecorder(), post("/"))
-	if cause := context.Cause(after); !errors.Is(cause, coord.ErrUnlocked) {
-		t.Errorf("%v", cause)
+	for _, asked := range []bool{false, true} {
+		var after context.Context
+		h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			after = r.Context()
+			if asked && after.Err() != nil {
+				t.Error(after.Err())
+			}
+		})
+		middleware.Serialize(c, middleware.Key("k"), nil)(h).ServeHTTP(httptest.NewRecorder(), post("/"))
+		if cause := context.Cause(after); !errors.Is(cause, coord.ErrUnlocked) {
+			t.Errorf("%v", cause)
+		}
 	}
 }
 
