@@ -86,7 +86,6 @@ func rewrite(p *httputil.ProxyRequest) {
 		Scheme: base.Scheme, Host: base.Host, Path: target.Path, RawPath: target.RawPath,
 		RawQuery: target.RawQuery, ForceQuery: target.ForceQuery,
 	}
-	p.Out.Host = p.In.Host
 	p.Out.Trailer = p.In.Trailer // filled when the body has been read
 	for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := p.In.Header[name]; ok {
