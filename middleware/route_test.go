@@ -521,6 +521,34 @@ func talk(t *testing.T, s *httptest.Server, proto, order, at string) {
 	}
 }
 
+// Also of a response whose length is known, nothing is kept back.
+func TestTheBeginningOfAResponseIsNotKept(t *testing.T) {
+	rest := make(chan struct{})
+	nodes := cluster(t, 2, func(x *node) http.Handler {
+		return x.routed(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "10")
+			io.WriteString(w, "first")
+			http.NewResponseController(w).Flush()
+			<-rest
+			io.WriteString(w, "later")
+		})
+	})
+	x, other := nodes[0], nodes[1]
+	res, err := x.Client().Do(request(t, x.Server, orderOf(t, x, other)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	buf := make([]byte, 5)
+	if _, err := io.ReadFull(res.Body, buf); string(buf) != "first" {
+		t.Errorf("%q, %v", buf, err)
+	}
+	close(rest)
+	if later, err := io.ReadAll(res.Body); string(later) != "later" {
+		t.Errorf("%q, %v", later, err)
+	}
+}
+
 // The owner answers before it has got the body, and never reads it.
 func TestAnOwnerThatAnswersEarly(t *testing.T) {
 	nodes := cluster(t, 2, func(x *node) http.Handler {
