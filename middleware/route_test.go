@@ -553,6 +553,11 @@ func TestTheBeginningOfAResponseIsNotKept(t *testing.T) {
 func TestAnOwnerThatAnswersEarly(t *testing.T) {
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Late") != "" { // or this server would wait for the body, before it answers
+				http.NewResponseController(w).EnableFullDuplex()
+				w.Header().Set("Connection", "close")
+			}
+			w.Header().Set("Content-Length", fmt.Sprint(len(x.URL)))
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 			io.WriteString(w, x.URL)
 		})
@@ -560,16 +565,21 @@ func TestAnOwnerThatAnswersEarly(t *testing.T) {
 	x, other := nodes[0], nodes[1]
 	order := orderOf(t, x, other)
 	for _, size := range []int{1, 1000, 1 << 20} {
-		for range 20 {
+		for i := range 20 {
+			header, late := "", i%2 == 1 // the body comes after the answer
+			if late {
+				header = "Late: 1\r\n"
+			}
 			conn, err := net.Dial("tcp", x.Listener.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(conn, "POST /?order=%s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", order, size)
-			if size < 1<<20 { // else the rest never comes
+			fmt.Fprintf(conn, "POST /?order=%s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n", order, header, size)
+			if size < 1<<20 && !late { // else the rest never comes
 				conn.Write(make([]byte, size))
 			}
-			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			br := bufio.NewReader(conn)
+			res, err := http.ReadResponse(br, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -577,6 +587,12 @@ func TestAnOwnerThatAnswersEarly(t *testing.T) {
 				t.Errorf("%d %s, %v", res.StatusCode, body, err)
 			}
 			res.Body.Close()
+			if late {
+				conn.Write(make([]byte, size))
+				if _, err := br.ReadByte(); err == nil || !res.Close {
+					t.Errorf("the connection goes on: %v", err)
+				}
+			}
 			conn.Close()
 		}
 	}
@@ -700,4 +716,31 @@ func TestANodeThatHasLeftIsNotForwardedTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "served here", func() bool { return do(t, x.Server, request(t, x.Server, order)).body == x.URL })
+}
+
+// A node that leaves is the owner until the others have placed its keys anew; its server may be closing already.
+func TestANodeThatLeavesIsNotForwardedTo(t *testing.T) {
+	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(x.name) })
+	x, other := nodes[0], nodes[1]
+	order := orderOf(t, x, other)
+	l, err := other.c.Lock(t.Context(), "held") // keeps it from ending
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- other.c.Close(context.Background()) }()
+	await(t, "a node that leaves", func() bool {
+		return slices.ContainsFunc(x.c.Nodes(), func(n coord.NodeInfo) bool { return !n.Self && n.State == "leaving" })
+	})
+	n, _ := x.c.Owner("order/" + order)
+	t.Logf("the owner is the one that leaves: %v", n.Service == other.URL)
+	if res := do(t, x.Server, request(t, x.Server, order)); res.body != x.URL {
+		t.Errorf("%d %s", res.StatusCode, res.body)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
 }
