@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 )
@@ -23,6 +24,7 @@ type hop struct {
 	base *url.URL
 	w    http.ResponseWriter
 	body *guard      // nil: none
+	both bool        // the response has begun before the body ended, and the server has let it
 	got  atomic.Bool // there was a connection, so something may have been sent
 	err  error       // of the forwarding; nil if there was a response
 }
@@ -46,6 +48,7 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		h.body = &guard{body: r.Body}
 		out.Body = h.body
 	}
+	defer h.hangUp()
 	s.proxy.ServeHTTP(w, out)
 	if h.err == nil {
 		s.avoided.remove(n.Name)
@@ -123,8 +126,22 @@ func respond(res *http.Response) error {
 	if http.NewResponseController(h.w).EnableFullDuplex() == nil {
 		// The connection is not used again, as net/http panics in it if what is left of the body ends after the handler has.
 		res.Header.Set("Connection", "close")
+		h.both = true
 	}
 	return nil
+}
+
+// hangUp makes sure that the transport reads no more of a body that the owner did not want. net/http does not expect it from a handler
+// that has returned, and may wait for ever. What is on its way is let in for a moment, or the client might not see the response.
+func (h *hop) hangUp() {
+	if !h.both || h.body.done.Load() {
+		return
+	}
+	rc := http.NewResponseController(h.w)
+	if rc.SetReadDeadline(time.Unix(1, 0)) == nil { // ends a Read that is under way
+		h.body.end()
+		_ = rc.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	}
 }
 
 // guard is a body that knows whether anybody has read from it, and whether it has ended.
@@ -132,6 +149,8 @@ type guard struct {
 	body  io.Reader
 	state atomic.Uint32
 	done  atomic.Bool
+
+	reading sync.Mutex // one Read, or end
 }
 
 const (
@@ -141,6 +160,8 @@ const (
 )
 
 func (g *guard) Read(b []byte) (int, error) {
+	g.reading.Lock()
+	defer g.reading.Unlock()
 	if !g.state.CompareAndSwap(untouched, touched) && g.state.Load() == sealed {
 		return 0, http.ErrBodyReadAfterClose
 	}
@@ -156,6 +177,13 @@ func (g *guard) Close() error { return nil }
 
 // seal reports whether nobody has read from the body, and then nobody can any more, by way of this guard.
 func (g *guard) seal() bool { return g.state.CompareAndSwap(untouched, sealed) }
+
+// end waits for a Read that is under way, and lets no other follow.
+func (g *guard) end() {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	g.state.Store(sealed)
+}
 
 // buffers are for copying responses.
 type buffers struct{ pool sync.Pool }
