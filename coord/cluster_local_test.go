@@ -266,6 +266,7 @@ func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
 		unlock(t, l)
 	}
 }
+
 func TestNodesTellTheirService(t *testing.T) {
 	a := fallback.NewMemory()
 	plain, o := join(t, a, quick()), quick()

@@ -99,7 +99,7 @@ func (g *gossip) says() ([]byte, uint64) {
 }
 
 // later does f once the news have spread.
-func (g *gossip) later(f func()) { time.AfterFunc(g.h.net.random(400*time.Millisecond), f) }
+func (g *gossip) later(f func()) { time.AfterFunc(g.h.net.spread(), f) }
 
 // meets tells whether two nodes hear each other, directly or through a third one that is asked to probe.
 func (n *network) meets(a, b *host) bool {
@@ -130,7 +130,7 @@ func (g *gossip) Join(addrs []string) (int, error) {
 			t = there.gossip
 		}
 		n.mu.Unlock()
-		time.Sleep(n.random(n.latency))
+		time.Sleep(n.late())
 		if t == nil {
 			time.Sleep(time.Second)
 			continue
@@ -180,7 +180,7 @@ func (g *gossip) Leave(time.Duration) error {
 			g.later(func() { o.forget(g) })
 		}
 	}
-	time.Sleep(g.h.net.random(400 * time.Millisecond))
+	time.Sleep(g.h.net.spread())
 	return nil
 }
 

@@ -119,10 +119,18 @@ func (n *network) reset(a, b *host) {
 	}
 }
 
-func (n *network) random(d time.Duration) time.Duration {
+// late is for how long something is on its way.
+func (n *network) late() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return d/10 + time.Duration(n.rng.Int64N(int64(d)))
+	return n.latency/10 + time.Duration(n.rng.Int64N(int64(n.latency)))
+}
+
+// spread is how long news take to reach a node by gossip.
+func (n *network) spread() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return 40*time.Millisecond + time.Duration(n.rng.Int64N(int64(400*time.Millisecond)))
 }
 
 // Listen implements [wire.Host].
@@ -159,7 +167,7 @@ func (a addr) String() string  { return string(a) }
 
 // Dial implements [wire.Host].
 func (h *host) Dial(ctx context.Context, to string) (net.Conn, error) {
-	if err := pause(ctx, h.net.random(h.net.latency)); err != nil {
+	if err := pause(ctx, h.net.late()); err != nil {
 		return nil, err
 	}
 	h.net.mu.Lock()
@@ -229,7 +237,7 @@ func (h *half) poke() {
 
 func (c *conn) Write(b []byte) (int, error) {
 	n := c.here.net
-	late := n.random(n.latency)
+	late := n.late()
 	h := c.other.in
 	c.in.mu.Lock()
 	closed := c.in.err
