@@ -1,0 +1,81 @@
+package middleware
+
+import (
+	"iter"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// An answer is a handler's answer, to be given to more than one request. It does not change once it is made.
+type answer struct {
+	status  int
+	header  http.Header // what the handler set or changed
+	removed []string    // headers that had been set around the handler and that it removed
+	body    []byte
+	trailer http.Header // with http.TrailerPrefix where the handler used that
+	vary    []variant   // what a request must have to get it
+}
+
+// write answers another request with it. Headers that were set for that request around the middleware stay, unless the
+// handler changed them.
+func (a *answer) write(w http.ResponseWriter) {
+	h := w.Header()
+	for _, name := range a.removed {
+		delete(h, name)
+	}
+	for name, values := range a.header {
+		h[name] = slices.Clone(values) // whoever is around may append to them
+	}
+	w.WriteHeader(a.status)
+	if len(a.body) > 0 && bodyAllowed(a.status) {
+		_, _ = w.Write(a.body) // nobody is left to be told
+	}
+	for name, values := range a.trailer {
+		h[name] = slices.Clone(values)
+	}
+}
+
+// bodyAllowed tells whether an answer of that status may have a body.
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// hopByHop is the set of headers that are about one connection (RFC 9110, 7.6.1).
+func hopByHop(h http.Header) map[string]bool {
+	hop := map[string]bool{
+		"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Transfer-Encoding": true, "Upgrade": true,
+	}
+	for name := range listed(h["Connection"]) {
+		hop[textproto.CanonicalMIMEHeaderKey(name)] = true
+	}
+	return hop
+}
+
+// listed are the elements of a header that is a list. A comma within quotes separates as well: callers look for names, and
+// must be on the safe side when there is one too many.
+func listed(values []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, v := range values {
+			for e := range strings.SplitSeq(v, ",") {
+				if e = textproto.TrimString(e); e != "" && !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// directive tells whether a header such as Cache-Control has one of the directives, with a value or without.
+func directive(values []string, names ...string) bool {
+	for e := range listed(values) {
+		name, _, _ := strings.Cut(e, "=")
+		for _, n := range names {
+			if strings.EqualFold(textproto.TrimString(name), n) {
+				return true
+			}
+		}
+	}
+	return false
+}

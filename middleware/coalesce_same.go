@@ -1,0 +1,110 @@
+package middleware
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/http"
+	"slices"
+)
+
+// coalesces tells whether Coalesce has anything to do with a request.
+func coalesces(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == "") &&
+		r.ContentLength == 0 && len(r.TransferEncoding) == 0 && len(r.Header["Upgrade"]) == 0 &&
+		!directive(r.Header["Cache-Control"], "no-cache", "no-store") && !directive(r.Header["Pragma"], "no-cache")
+}
+
+// An identity is what two requests must have in common to share a run: a digest, because what goes into it may be long, and
+// secret.
+type identity [sha256.Size]byte
+
+// identifying are the headers that answers depend on whether or not Vary names them.
+var identifying = []string{
+	"Authorization", "Proxy-Authorization", "Cookie",
+	"Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since",
+}
+
+func (h *coalescer) identify(r *http.Request, key string) identity {
+	var buf [512]byte
+	d := digest{b: buf[:0]}
+	d.add(key)
+	if r.Method == http.MethodHead {
+		d.add("HEAD") // all else is GET
+	} else {
+		d.add("GET")
+	}
+	if !h.opts.AcrossTargets {
+		d.add(r.Host)
+		d.add(r.URL.EscapedPath())
+		d.add(r.URL.RawQuery)
+	}
+	d.addPeer(r)
+	for _, name := range identifying {
+		d.addAll(r.Header[name])
+	}
+	for _, name := range h.opts.Headers {
+		d.addAll(r.Header[name])
+	}
+	return d.sum()
+}
+
+// digest makes a digest of a list of texts. Each has its length before it, so that different lists are different input.
+type digest struct{ b []byte }
+
+func (d *digest) add(s string) {
+	d.b = binary.AppendUvarint(d.b, uint64(len(s)))
+	d.b = append(d.b, s...)
+}
+
+func (d *digest) addAll(values []string) {
+	d.b = binary.AppendUvarint(d.b, uint64(len(values)))
+	for _, v := range values {
+		d.add(v)
+	}
+}
+
+// addPeer adds what TLS says about the client.
+func (d *digest) addPeer(r *http.Request) {
+	var peer []string
+	if r.TLS != nil {
+		peer = append(peer, "tls")
+		if certs := r.TLS.PeerCertificates; len(certs) > 0 {
+			peer = append(peer, string(certs[0].Raw))
+		}
+	}
+	d.addAll(peer)
+}
+
+func (d *digest) sum() [sha256.Size]byte { return sha256.Sum256(d.b) }
+
+// varies notes which of the request's headers the answer depends on.
+func (a *answer) varies(vary []string, r *http.Request) {
+	for name := range listed(vary) {
+		name = http.CanonicalHeaderKey(name)
+		a.vary = append(a.vary, variant{name, slices.Clone(field(r, name))})
+	}
+}
+
+// suits tells whether another request has the same values in those headers.
+func (a *answer) suits(r *http.Request) bool {
+	for _, v := range a.vary {
+		if !slices.Equal(field(r, v.name), v.values) {
+			return false
+		}
+	}
+	return true
+}
+
+// A variant is a header that Vary names, with the values of the request that was answered.
+type variant struct {
+	name   string
+	values []string
+}
+
+// field returns the values of a request's header.
+func field(r *http.Request, name string) []string {
+	if name == "Host" {
+		return []string{r.Host}
+	}
+	return r.Header[name]
+}

@@ -1,0 +1,249 @@
+package middleware
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A recorder is the ResponseWriter of a handler whose answer others are to get as well. It keeps the answer back until the
+// handler has ended, because its own client may be slow, or gone, and nobody else should have to wait for that. When the
+// answer cannot be kept (too large), or the handler asks for it to be sent (Flush), it passes on what it has, and from then on
+// everything.
+//
+// Like any ResponseWriter it is for one goroutine at a time.
+type recorder struct {
+	w     http.ResponseWriter
+	limit int // of the body, in bytes
+
+	// accept is asked once, when the handler has decided on status and header: whether the answer may be kept. Nil: yes.
+	accept func(status int, sent, before http.Header) bool
+	// dropped is called once, when the answer is given up: by accept, Flush, Hijack or the limit. With dropped nil, Flush only
+	// passes on, and Hijack is not supported.
+	dropped func()
+
+	before  http.Header // of w, as the handler found it: what was set around this middleware
+	header  http.Header // the handler's
+	sent    http.Header // header, at the moment when status was decided
+	status  int         // 0: not decided yet
+	body    []byte      // as long as kept
+	kept    bool
+	through bool // what is written goes to w
+	hijack  bool // the handler has taken the connection
+	ended   bool
+}
+
+// errEnded is what a handler gets that goes on writing after it has returned.
+var errEnded = errors.New("middleware: the handler has returned")
+
+func newRecorder(w http.ResponseWriter, limit int) *recorder {
+	return &recorder{w: w, limit: limit, before: w.Header().Clone(), header: cloneHeader(w.Header()), kept: true}
+}
+
+func cloneHeader(h http.Header) http.Header {
+	if h == nil || len(h) == 0 {
+		return make(http.Header)
+	}
+	return h.Clone()
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) WriteHeader(status int) {
+	switch {
+	case status < 100 || status > 999: // as net/http does; here, where the handler's stack is
+		panic(fmt.Sprintf("middleware: WriteHeader with the invalid status %d", status))
+	case r.status != 0 || r.ended || r.hijack:
+		return
+	case status < 200 && status != http.StatusSwitchingProtocols: // early hints are for the client that is there
+		put(r.w.Header(), r.header)
+		r.w.WriteHeader(status)
+		return
+	}
+	r.status, r.sent = status, r.header.Clone()
+	if r.kept && r.accept != nil && !r.accept(status, r.sent, r.before) {
+		r.drop()
+	}
+	if !r.kept {
+		r.pass()
+	}
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	switch {
+	case r.hijack:
+		return 0, http.ErrHijacked
+	case r.ended:
+		return 0, errEnded
+	case r.status == 0:
+		r.WriteHeader(http.StatusOK)
+	}
+	if !bodyAllowed(r.status) {
+		return 0, http.ErrBodyNotAllowed
+	}
+	if r.kept && len(p) > r.limit-len(r.body) {
+		r.drop()
+	}
+	if r.kept {
+		r.body = append(r.body, p...)
+	}
+	if r.through {
+		return r.w.Write(p)
+	}
+	return len(p), nil
+}
+
+// drop gives up to keep the answer.
+func (r *recorder) drop() {
+	if !r.kept {
+		return
+	}
+	r.kept = false
+	if r.dropped != nil {
+		r.dropped()
+	}
+	if r.status != 0 {
+		r.pass()
+	}
+	r.body = nil // large, or of no use to anybody
+}
+
+// pass sends what there is, and makes everything else go to w.
+func (r *recorder) pass() {
+	if r.through {
+		return
+	}
+	r.through = true
+	put(r.w.Header(), r.sent)
+	r.w.WriteHeader(r.status)
+	if len(r.body) > 0 {
+		_, _ = r.w.Write(r.body) // what the handler writes next will tell it
+	}
+}
+
+// put makes dst the same as src.
+func put(dst, src http.Header) {
+	for name := range dst {
+		if _, ok := src[name]; !ok {
+			delete(dst, name)
+		}
+	}
+	for name, values := range src {
+		dst[name] = slices.Clone(values)
+	}
+}
+
+// end is called when the handler has returned.
+func (r *recorder) end() {
+	if r.status == 0 && !r.hijack {
+		r.WriteHeader(http.StatusOK)
+	}
+	r.ended = true
+}
+
+// deliver is called after end. It gives the client what it has not got yet.
+func (r *recorder) deliver() {
+	if r.hijack {
+		return
+	}
+	r.pass()
+	h := r.w.Header()
+	for name, values := range r.trailer() {
+		h[name] = values
+	}
+}
+
+// trailer is what the handler has set after the body, the two ways that net/http knows.
+func (r *recorder) trailer() http.Header {
+	var t http.Header
+	add := func(name string) {
+		if values, ok := r.header[name]; ok {
+			if t == nil {
+				t = make(http.Header)
+			}
+			t[name] = slices.Clone(values)
+		}
+	}
+	for name := range listed(r.sent["Trailer"]) {
+		add(textproto.CanonicalMIMEHeaderKey(name))
+	}
+	for name := range r.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			add(name)
+		}
+	}
+	return t
+}
+
+// answer is what others may get; called after end, with the answer kept.
+func (r *recorder) answer() *answer {
+	a := &answer{status: r.status, header: make(http.Header, len(r.sent)), body: r.body, trailer: r.trailer()}
+	hop := hopByHop(r.sent)
+	for name, values := range r.sent {
+		was, ok := r.before[name]
+		if ok && slices.Equal(was, values) || hop[name] || strings.HasPrefix(name, http.TrailerPrefix) {
+			continue // set around the handler, for one request; or meant for one connection; or a trailer
+		}
+		a.header[name] = slices.Clone(values)
+	}
+	for name := range r.before {
+		if _, ok := r.sent[name]; !ok {
+			a.removed = append(a.removed, name)
+		}
+	}
+	return a
+}
+
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+func (r *recorder) FlushError() error {
+	switch {
+	case r.hijack:
+		return http.ErrHijacked
+	case r.ended:
+		return errEnded
+	case r.status == 0:
+		r.WriteHeader(http.StatusOK)
+	}
+	if r.dropped != nil {
+		r.drop()
+	}
+	r.pass()
+	return http.NewResponseController(r.w).Flush()
+}
+
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if r.dropped == nil {
+		return nil, nil, fmt.Errorf("middleware: a connection that was taken over has no answer to keep: %w", http.ErrNotSupported)
+	}
+	if r.ended {
+		return nil, nil, errEnded
+	}
+	r.drop()
+	conn, rw, err := http.NewResponseController(r.w).Hijack()
+	if err == nil {
+		r.hijack = true
+	}
+	return conn, rw, err
+}
+
+// The others of http.ResponseController's methods are about the connection of the one client that is there. There is no
+// Unwrap: what would be written past the recorder would be missing in the answer.
+
+func (r *recorder) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(r.w).SetReadDeadline(t)
+}
+
+func (r *recorder) SetWriteDeadline(t time.Time) error {
+	return http.NewResponseController(r.w).SetWriteDeadline(t)
+}
+
+func (r *recorder) EnableFullDuplex() error {
+	return http.NewResponseController(r.w).EnableFullDuplex()
+}
