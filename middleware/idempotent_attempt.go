@@ -1,0 +1,208 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// An attempt is one request with a key.
+type attempt struct {
+	m     *idempotency
+	next  http.Handler
+	w     http.ResponseWriter
+	r     *http.Request // with the body read
+	id    string        // of the record
+	print fingerprint
+}
+
+// lockPrefix begins the keys that are locked.
+const lockPrefix = "idempotency/"
+
+func (x *attempt) answer() {
+	rec, err := x.load()
+	if err != nil {
+		x.unavailable(err)
+		return
+	}
+	if reply := x.known(rec); reply != nil { // the usual repetition: no lock
+		reply()
+		return
+	}
+	l, err := x.lock()
+	if err != nil {
+		x.notLocked(err)
+		return
+	}
+	x.locked(l)()
+}
+
+// lock waits for the request's turn.
+func (x *attempt) lock() (coord.Lock, error) {
+	if x.m.opts.Wait < 0 {
+		return x.m.c.TryLock(x.r.Context(), lockPrefix+x.id)
+	}
+	ctx, cancel := context.WithTimeout(x.r.Context(), x.m.opts.Wait)
+	defer cancel()
+	return x.m.c.Lock(ctx, lockPrefix+x.id)
+}
+
+// known returns how a request is answered that is not to be executed, whoever has the lock; nil if that remains to be seen.
+// rec may be nil.
+func (x *attempt) known(rec *record) (reply func()) {
+	switch {
+	case rec == nil:
+		return nil
+	case rec.print != x.print:
+		return x.refusal(Problem{
+			Type: TypeReused, Title: "Idempotency key used for another request", Status: http.StatusUnprocessableEntity,
+			Detail: "A request with this key was not the same as this one. A new request needs a new key.",
+		})
+	case rec.state == answered:
+		return func() {
+			x.w.Header().Set(ReplayedHeader, "true")
+			rec.answer.write(x.w)
+		}
+	case rec.state == notKept:
+		return x.refusal(Problem{
+			Type: TypeNotKept, Title: "Answer not kept", Status: http.StatusConflict,
+			Detail: "The request was executed, but its answer was too large to be kept.",
+		})
+	}
+	return nil
+}
+
+// locked executes the request, if it is still to be executed, and gives the lock back. What it returns is to be called after
+// that: a client that reads slowly must not keep the lock.
+func (x *attempt) locked(l coord.Lock) (reply func()) {
+	defer x.unlock(l)
+	rec, err := x.load()
+	if err != nil {
+		return func() { x.unavailable(err) }
+	}
+	if reply := x.known(rec); reply != nil {
+		return reply
+	}
+	if rec != nil && rec.state == started && !x.m.opts.Rerun {
+		return x.refusal(Problem{
+			Type: TypeOutcome, Title: "Outcome unknown", Status: http.StatusConflict,
+			Detail: "This request was begun before, and it is not known whether it was executed.",
+		})
+	}
+	if err := x.store(l, &record{state: started}); err != nil {
+		// It may have been stored all the same, and nothing has happened yet: that should be known, if it can be.
+		if !errors.Is(err, ErrStale) {
+			_ = x.store(l, &record{state: failed})
+		}
+		return func() { x.unavailable(err) }
+	}
+	rw := newRecorder(x.w, x.m.opts.MaxAnswer)
+	x.execute(rw, l)
+	if err := x.store(l, x.outcome(rw)); err != nil {
+		x.m.opts.Logger.Error("the answer to a request could not be stored", "key", l.Key(), "fence", l.Fence(), "status", rw.status, "err", err)
+		if errors.Is(err, ErrStale) && !rw.through {
+			return x.refusal(Problem{
+				Type: TypeOutcome, Title: "Executed again elsewhere", Status: http.StatusConflict, RetryAfter: x.m.opts.RetryAfter, Err: err,
+				Detail: "The request took too long and was executed again. The answer is that of the last execution.",
+			})
+		}
+	}
+	return rw.deliver
+}
+
+// execute calls the handler.
+func (x *attempt) execute(rw *recorder, l coord.Lock) {
+	parent := x.r.Context()
+	if !x.m.opts.FollowClient {
+		parent = context.WithoutCancel(parent)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(coord.ErrUnlocked)
+	lost := l.Context()
+	stop := context.AfterFunc(lost, func() { cancel(context.Cause(lost)) })
+	defer stop()
+
+	returned := false
+	defer func() {
+		if returned || x.m.opts.Store(http.StatusInternalServerError) {
+			return
+		}
+		if err := x.store(l, &record{state: failed}); err != nil {
+			x.m.opts.Logger.Error("the panic of a handler could not be stored", "key", l.Key(), "fence", l.Fence(), "err", err)
+		}
+	}()
+	x.next.ServeHTTP(rw, x.r.WithContext(&held{Context: ctx, c: x.m.c, lock: l}))
+	rw.end()
+	returned = true
+}
+
+// outcome is the record of what the handler has answered.
+func (x *attempt) outcome(rw *recorder) *record {
+	switch {
+	case !x.m.opts.Store(rw.status):
+		return &record{state: failed}
+	case !rw.kept:
+		return &record{state: notKept, status: rw.status}
+	}
+	a := rw.answer()
+	delete(a.header, "Date") // the replay has its own
+	if !x.m.opts.KeepCookies {
+		delete(a.header, "Set-Cookie")
+	}
+	return &record{state: answered, answer: a}
+}
+
+// load returns the request's record, nil if there is none.
+func (x *attempt) load() (*record, error) {
+	ctx, cancel := context.WithTimeout(x.r.Context(), x.m.opts.StoreTimeout)
+	defer cancel()
+	b, err := x.m.store.Get(ctx, x.id)
+	if errors.Is(err, ErrNoRecord) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeRecord(b)
+}
+
+// store puts the request's record. That the client has gone does not matter to it.
+func (x *attempt) store(l coord.Lock, rec *record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), x.m.opts.StoreTimeout)
+	defer cancel()
+	rec.print = x.print
+	return x.m.store.Put(ctx, x.id, rec.encode(), l.Fence(), x.m.opts.TTL)
+}
+
+func (x *attempt) unlock(l coord.Lock) {
+	if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
+		x.m.opts.Logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+	}
+}
+
+// notLocked answers a request that did not get its lock.
+func (x *attempt) notLocked(err error) {
+	if !errors.Is(err, coord.ErrLocked) {
+		x.unavailable(err)
+		return
+	}
+	x.m.aborted(x.r)
+	x.refusal(Problem{
+		Type: TypeInProgress, Title: "Request in progress", Status: http.StatusConflict, RetryAfter: x.m.opts.RetryAfter, Err: err,
+		Detail: "The first request with this key is still being executed.",
+	})()
+}
+
+// unavailable answers a request that nothing can be said about now.
+func (x *attempt) unavailable(err error) {
+	x.m.aborted(x.r)
+	x.refusal(Problem{
+		Type: TypeUnavailable, Title: "Not available now", Status: http.StatusServiceUnavailable, RetryAfter: x.m.opts.RetryAfter, Err: err,
+	})()
+}
+
+func (x *attempt) refusal(p Problem) func() {
+	return func() { x.m.opts.Problem(x.w, x.r, p) }
+}

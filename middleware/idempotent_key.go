@@ -1,0 +1,135 @@
+package middleware
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// MaxIdempotencyKey is the length of the longest key that [Idempotent] takes from a client, in bytes.
+const MaxIdempotencyKey = 255
+
+// parseIdempotencyKey reads the header's value: a string as in RFC 9651, 3.3.3, which is what the draft wants, or, as most clients send
+// it, the bare text: visible ASCII without the characters that separate or quote. "k" and k are the same key. There are no
+// parameters.
+func parseIdempotencyKey(name string, values []string) (string, error) {
+	place := fmt.Sprintf("header %q", name)
+	if len(values) != 1 {
+		return "", &KeyError{place, "is there more than once"}
+	}
+	v := strings.Trim(values[0], " \t")
+	if len(v) > 2*MaxIdempotencyKey+2 { // all of it escaped
+		return "", &KeyError{place, fmt.Sprintf("is too long: a key has at most %d bytes", MaxIdempotencyKey)}
+	}
+	key, reason := v, ""
+	if strings.HasPrefix(v, `"`) {
+		key, reason = unquote(v)
+	} else if strings.ContainsFunc(v, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`",;\`, c) }) {
+		reason = "has characters that need a quoted string, or that no key has"
+	}
+	switch {
+	case reason != "":
+		return "", &KeyError{place, reason}
+	case key == "":
+		return "", &KeyError{place, "is empty"}
+	case len(key) > MaxIdempotencyKey:
+		return "", &KeyError{place, fmt.Sprintf("is too long: a key has at most %d bytes", MaxIdempotencyKey)}
+	}
+	return key, nil
+}
+
+// unquote reads a string that begins with a quote.
+func unquote(v string) (s, reason string) {
+	var b strings.Builder
+	for i := 1; i < len(v); i++ {
+		c := v[i]
+		switch {
+		case c == '"' && i == len(v)-1:
+			return b.String(), ""
+		case c == '"':
+			return "", "goes on after the closing quote"
+		case c == '\\':
+			if i++; i == len(v) || v[i] != '"' && v[i] != '\\' {
+				return "", "has a backslash before something else than a quote or a backslash"
+			}
+			c = v[i]
+		case c < ' ' || c >= 0x7f:
+			return "", "has characters that are not printable ASCII"
+		}
+		b.WriteByte(c)
+	}
+	return "", "has no closing quote"
+}
+
+// A fingerprint is what a repeated request has to have in common with the first one.
+type fingerprint [sha256.Size]byte
+
+func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
+	var d digest
+	d.add(r.Method)
+	d.add(r.URL.EscapedPath())
+	d.add(r.URL.RawQuery)
+	d.addAll(r.Header["Content-Type"])
+	d.addAll(r.Header["Content-Encoding"])
+	if m.opts.Scope == nil {
+		// Here and not in the scope: a client whose cookies have changed must not have its request executed once more.
+		d.addAll(r.Header["Cookie"])
+	}
+	sum := sha256.Sum256(body)
+	d.add(string(sum[:]))
+	return d.sum()
+}
+
+// identify returns the name of the request's record: one of the key within its scope.
+func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byte, err error) {
+	var d digest
+	d.add(key)
+	if m.opts.Scope != nil {
+		scope, err := m.opts.Scope.of(r)
+		if err != nil {
+			return id, err
+		}
+		d.add("scope")
+		d.add(scope)
+		return d.sum(), nil
+	}
+	d.add("request")
+	d.add(r.Method)
+	d.add(r.Host)
+	d.add(r.URL.EscapedPath())
+	d.addPeer(r)
+	d.addAll(r.Header["Authorization"])
+	return d.sum(), nil
+}
+
+// errTooLarge: the request's body is larger than IdempotentOptions.MaxRequest.
+var errTooLarge = errors.New("middleware: the request's body is too large")
+
+// readBody reads the request's body, and puts it back.
+func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
+	if r.ContentLength > m.opts.MaxRequest {
+		return nil, nil, errTooLarge
+	}
+	var body []byte
+	if r.Body != nil {
+		var b bytes.Buffer
+		if r.ContentLength > 0 { // a promise: it is believed as far as it is cheap
+			b.Grow(int(min(r.ContentLength, 64<<10)) + bytes.MinRead)
+		}
+		_, err := b.ReadFrom(io.LimitReader(r.Body, m.opts.MaxRequest+1))
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok || int64(b.Len()) > m.opts.MaxRequest {
+			return nil, nil, errTooLarge
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		body = b.Bytes()
+	}
+	r = r.WithContext(r.Context()) // a copy
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	return r, body, nil
+}

@@ -1,0 +1,179 @@
+package middleware
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+)
+
+// A record is what is stored about a request.
+type record struct {
+	state  state
+	print  fingerprint
+	answer *answer // if answered
+	status int     // if not kept
+}
+
+// state is what has become of a request.
+type state byte
+
+const (
+	started  state = 1 + iota // the handler runs, or its process has died
+	answered                  // the handler's answer is in the record
+	notKept                   // the handler has answered, but the answer is too large
+	failed                    // the handler has answered that the request may be repeated
+)
+
+func (s state) String() string {
+	names := [...]string{"", "started", "answered", "not kept", "failed"}
+	if int(s) < len(names) && s != 0 {
+		return names[s]
+	}
+	return fmt.Sprintf("state(%d)", byte(s))
+}
+
+// final tells whether the handler never runs again for the request.
+func (r *record) final() bool { return r.state == answered || r.state == notKept }
+
+// recordVersion begins a record. Another one is not understood, and its request not executed.
+const recordVersion = 1
+
+// encode writes: version, state, fingerprint; if not kept, status; if answered, status, header, names of removed headers,
+// body, trailer. Numbers are uvarints, and texts and lists have their length before them.
+func (r *record) encode() []byte {
+	b := append([]byte{recordVersion, byte(r.state)}, r.print[:]...)
+	switch r.state {
+	case notKept:
+		b = binary.AppendUvarint(b, uint64(r.status))
+	case answered:
+		a := r.answer
+		b = binary.AppendUvarint(b, uint64(a.status))
+		b = appendHeader(b, a.header)
+		b = appendTexts(b, a.removed)
+		b = appendText(b, a.body)
+		b = appendHeader(b, a.trailer)
+	}
+	return b
+}
+
+func appendText[T string | []byte](b []byte, s T) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendTexts(b []byte, all []string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(all)))
+	for _, s := range all {
+		b = appendText(b, s)
+	}
+	return b
+}
+
+func appendHeader(b []byte, h http.Header) []byte {
+	b = binary.AppendUvarint(b, uint64(len(h)))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		b = appendText(b, name)
+		b = appendTexts(b, h[name])
+	}
+	return b
+}
+
+// errRecord says that what is stored is not a record, or one of another version.
+var errRecord = errors.New("middleware: the stored record cannot be read")
+
+// decodeRecord is the inverse of encode. What it returns does not share memory with b.
+func decodeRecord(b []byte) (*record, error) {
+	d := decoder{b: b}
+	version := d.byte()
+	r := &record{state: state(d.byte())}
+	copy(r.print[:], d.take(len(r.print)))
+	switch r.state {
+	case started, failed:
+	case notKept:
+		r.status = d.status()
+	case answered:
+		r.answer = &answer{status: d.status(), header: d.header(), removed: d.texts(), body: slices.Clone(d.text()), trailer: d.header()}
+	default:
+		d.bad = true
+	}
+	if d.bad || len(d.b) != 0 || version != recordVersion {
+		return nil, fmt.Errorf("%w: %d bytes, version %d, %v", errRecord, len(b), version, r.state)
+	}
+	return r, nil
+}
+
+// decoder takes a record apart. Once bad it returns zero values.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) take(n int) []byte {
+	if d.bad || n > len(d.b) {
+		d.bad, d.b = true, nil
+		return nil
+	}
+	p := d.b[:n:n]
+	d.b = d.b[n:]
+	return p
+}
+
+func (d *decoder) byte() byte {
+	if p := d.take(1); p != nil {
+		return p[0]
+	}
+	return 0
+}
+
+// count reads a number of things that take a byte at least: more than are left cannot be.
+func (d *decoder) count() int {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 || v > uint64(len(d.b)-n) {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return int(v)
+}
+
+func (d *decoder) status() int {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 || v < 101 || v > 999 { // net/http panics at others
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return int(v)
+}
+
+func (d *decoder) text() []byte { return d.take(d.count()) }
+
+func (d *decoder) texts() []string {
+	var all []string
+	for range d.count() {
+		all = append(all, string(d.text()))
+		if d.bad {
+			return nil
+		}
+	}
+	return all
+}
+
+func (d *decoder) header() http.Header {
+	n := d.count()
+	if n == 0 {
+		return nil
+	}
+	h := make(http.Header)
+	for range n {
+		name := string(d.text())
+		h[name] = d.texts()
+		if d.bad {
+			return nil
+		}
+	}
+	return h
+}
