@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,7 +25,7 @@ import (
 // limit is for how long a test waits for what must happen.
 const limit = 30 * time.Second
 
-func await[T any](t *testing.T, ch <-chan T, what string) T {
+func from[T any](t *testing.T, ch <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-ch:
@@ -78,7 +79,7 @@ func coalesced(t *testing.T, key middleware.KeyFunc, opts middleware.CoalesceOpt
 // serving starts a server that is closed when the test ends. It says nothing of panics.
 func serving(t testing.TB, h http.Handler) *httptest.Server {
 	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = discard
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Start()
 	t.Cleanup(s.Close)
 	return s
@@ -147,11 +148,11 @@ func TestCoalesceSharesOneRun(t *testing.T) {
 		replies = append(replies, f.get(t.Context(), "X-Request", fmt.Sprint(i)))
 	}
 	for range n {
-		await(t, f.arrived, "requests")
+		from(t, f.arrived, "requests")
 	}
 	close(release)
 	for i, ch := range replies {
-		r := await(t, ch, "an answer")
+		r := from(t, ch, "an answer")
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
@@ -168,7 +169,7 @@ func TestCoalesceSharesOneRun(t *testing.T) {
 	if got := f.runs.Load(); got != 1 {
 		t.Fatalf("%d runs", got)
 	}
-	if r := await(t, f.get(t.Context()), "an answer"); r.body != "run 2" {
+	if r := from(t, f.get(t.Context()), "an answer"); r.body != "run 2" {
 		t.Fatalf("%q: the answer was kept after the run", r.body)
 	}
 }
@@ -220,16 +221,16 @@ func TestCoalesceDistinguishes(t *testing.T) {
 				fmt.Fprint(w, n)
 			})
 			a := f.send(t.Context(), x.a[0], x.a[1], x.a[2:]...)
-			await(t, f.entered, "the first run")
-			await(t, f.arrived, "the first request")
+			from(t, f.entered, "the first run")
+			from(t, f.arrived, "the first request")
 			b := f.send(t.Context(), x.b[0], x.b[1], x.b[2:]...)
 			if x.same {
-				await(t, f.arrived, "the second request")
+				from(t, f.arrived, "the second request")
 			} else {
-				await(t, f.entered, "the second run, while the first one goes on")
+				from(t, f.entered, "the second run, while the first one goes on")
 			}
 			close(release)
-			ra, rb := await(t, a, "an answer"), await(t, b, "an answer")
+			ra, rb := from(t, a, "an answer"), from(t, b, "an answer")
 			if ra.err != nil || rb.err != nil {
 				t.Fatal(ra.err, rb.err)
 			}
@@ -288,21 +289,21 @@ func TestCoalesceDoesNotShare(t *testing.T) {
 			f := coalesced(t, nil, middleware.CoalesceOptions{MaxBody: 99}, func(n int64, w http.ResponseWriter, r *http.Request) {
 				<-begin
 				answer(w)
-				w.WriteHeader(200)
+				w.WriteHeader(http.StatusOK)
 				if n == 1 {
 					<-finish
 				}
 				fmt.Fprintf(w, "run %d", n)
 			})
 			a := f.get(t.Context())
-			await(t, f.entered, "the first run")
+			from(t, f.entered, "the first run")
 			b := f.get(t.Context())
-			await(t, f.arrived, "the first request")
-			await(t, f.arrived, "the second request")
+			from(t, f.arrived, "the first request")
+			from(t, f.arrived, "the second request")
 			close(begin)
-			rb := await(t, b, "the second answer, while the first run goes on")
+			rb := from(t, b, "the second answer, while the first run goes on")
 			close(finish)
-			ra := await(t, a, "the first answer")
+			ra := from(t, a, "the first answer")
 			if ra.err != nil || rb.err != nil {
 				t.Fatal(ra.err, rb.err)
 			}
@@ -336,15 +337,15 @@ func TestCoalesceHijack(t *testing.T) {
 		conn.Close()
 	})
 	a := f.get(t.Context())
-	await(t, f.entered, "the first run")
+	from(t, f.entered, "the first run")
 	b := f.get(t.Context())
-	await(t, f.arrived, "the first request")
-	await(t, f.arrived, "the second request")
+	from(t, f.arrived, "the first request")
+	from(t, f.arrived, "the second request")
 	close(begin)
-	if r := await(t, a, "the first answer"); r.err != nil || r.StatusCode != 299 {
+	if r := from(t, a, "the first answer"); r.err != nil || r.StatusCode != 299 {
 		t.Error(r)
 	}
-	if r := await(t, b, "the second answer"); r.err != nil || r.StatusCode != 200 {
+	if r := from(t, b, "the second answer"); r.err != nil || r.StatusCode != http.StatusOK {
 		t.Error(r)
 	}
 }
@@ -358,20 +359,20 @@ func TestCoalesceVary(t *testing.T) {
 		fmt.Fprint(w, n)
 	})
 	a := f.get(t.Context(), "Accept-Language", "de")
-	await(t, f.entered, "the first run")
+	from(t, f.entered, "the first run")
 	same := f.get(t.Context(), "Accept-Language", "de")
 	others := []<-chan reply{
 		f.get(t.Context(), "Accept-Language", "en"), f.get(t.Context()), f.get(t.Context(), "Accept-Language", "de", "Accept-Language", "en"),
 	}
 	for range 5 {
-		await(t, f.arrived, "requests")
+		from(t, f.arrived, "requests")
 	}
 	close(release)
-	if a, same := await(t, a, "an answer").body, await(t, same, "an answer").body; a != "1" || same != "1" {
+	if a, same := from(t, a, "an answer").body, from(t, same, "an answer").body; a != "1" || same != "1" {
 		t.Errorf("the same language: %q and %q", a, same)
 	}
 	for _, ch := range others {
-		if r := await(t, ch, "an answer"); r.body == "1" {
+		if r := from(t, ch, "an answer"); r.body == "1" {
 			t.Error("another language got the first one's answer")
 		}
 	}
@@ -390,22 +391,22 @@ func TestCoalesceFirstClientLeaves(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan struct{})
 	a := f.get(ctx)
-	r := await(t, f.entered, "the run")
-	await(t, f.arrived, "the first request")
+	r := from(t, f.entered, "the run")
+	from(t, f.arrived, "the first request")
 	b := f.get(t.Context())
-	await(t, f.arrived, "the second request")
+	from(t, f.arrived, "the second request")
 	// The server's context of the first request is the asking one's parent: its end is the sign that the server has noticed.
 	first := r.Context().Value(http.LocalAddrContextKey)
 	if first == nil {
 		t.Error("the run does not have the values of the request's context")
 	}
 	leave()
-	if r := await(t, a, "the end"); r.err == nil {
+	if r := from(t, a, "the end"); r.err == nil {
 		t.Error("the first one got an answer")
 	}
 	close(gone)
 	close(release)
-	if r := await(t, b, "the answer"); r.err != nil || r.body != "all of it" || f.runs.Load() != 1 {
+	if r := from(t, b, "the answer"); r.err != nil || r.body != "all of it" || f.runs.Load() != 1 {
 		t.Errorf("%v %q, %d runs", r.err, r.body, f.runs.Load())
 	}
 }
@@ -422,13 +423,13 @@ func TestCoalesceAllClientsLeave(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	f.get(ctx)
 	f.get(ctx)
-	await(t, f.arrived, "requests")
-	await(t, f.arrived, "requests")
+	from(t, f.arrived, "requests")
+	from(t, f.arrived, "requests")
 	leave()
-	if err := await(t, cause, "the end of the run's context"); !errors.Is(err, singleflight.ErrAbandoned) {
+	if err := from(t, cause, "the end of the run's context"); !errors.Is(err, singleflight.ErrAbandoned) {
 		t.Error(err)
 	}
-	if r := await(t, f.get(t.Context()), "an answer"); r.body != "2" {
+	if r := from(t, f.get(t.Context()), "an answer"); r.body != "2" {
 		t.Errorf("%q", r.body)
 	}
 }
@@ -449,24 +450,23 @@ func TestCoalesceStreamEndsWithItsClient(t *testing.T) {
 	})
 	ctx, leave := context.WithCancel(t.Context())
 	f.get(ctx)
-	await(t, f.entered, "the first run")
-	await(t, f.arrived, "the first request")
+	from(t, f.entered, "the first run")
+	from(t, f.arrived, "the first request")
 	b := f.get(t.Context())
-	await(t, f.arrived, "the second request")
+	from(t, f.arrived, "the second request")
 	close(begin)
-	await(t, f.entered, "the second run")
+	from(t, f.entered, "the second run")
 	leave()
-	await(t, ended, "the end of the first run")
+	from(t, ended, "the end of the first run")
 	close(finish)
-	await(t, b, "the second answer")
+	from(t, b, "the second answer")
 }
 
 func TestCoalescePanic(t *testing.T) {
 	for name, value := range map[string]any{"some value": "mine", "abort": http.ErrAbortHandler} {
 		t.Run(name, func(t *testing.T) {
 			release, got := make(chan struct{}), make(chan any, 1)
-			var f *front
-			f = coalesced(t, nil, middleware.CoalesceOptions{}, func(n int64, w http.ResponseWriter, r *http.Request) {
+			f := coalesced(t, nil, middleware.CoalesceOptions{}, func(n int64, w http.ResponseWriter, r *http.Request) {
 				if n == 1 {
 					<-release
 					io.WriteString(w, "half of it")
@@ -485,18 +485,18 @@ func TestCoalescePanic(t *testing.T) {
 				inner.ServeHTTP(w, r)
 			})
 			a := f.get(t.Context())
-			await(t, f.entered, "the run")
+			from(t, f.entered, "the run")
 			b := f.get(t.Context())
-			await(t, f.arrived, "requests")
-			await(t, f.arrived, "requests")
+			from(t, f.arrived, "requests")
+			from(t, f.arrived, "requests")
 			close(release)
-			if r := await(t, a, "the end"); r.err == nil {
+			if r := from(t, a, "the end"); r.err == nil {
 				t.Errorf("the first one got %q", r.body)
 			}
-			if v := await(t, got, "the panic"); v != value {
+			if v := from(t, got, "the panic"); v != value {
 				t.Errorf("panic with %v", v)
 			}
-			if r := await(t, b, "the answer"); r.err != nil || r.body != "2" {
+			if r := from(t, b, "the answer"); r.err != nil || r.body != "2" {
 				t.Errorf("%v %q", r.err, r.body)
 			}
 		})
@@ -517,12 +517,12 @@ func TestCoalesceSlowFirstClient(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET /a?b=c HTTP/1.1\r\nHost: %s\r\n\r\n", f.Listener.Addr())
-	await(t, f.entered, "the run")
+	from(t, f.entered, "the run")
 	b := f.get(t.Context())
-	await(t, f.arrived, "requests")
-	await(t, f.arrived, "requests")
+	from(t, f.arrived, "requests")
+	from(t, f.arrived, "requests")
 	close(release)
-	if r := await(t, b, "the answer"); r.err != nil || r.body != body || f.runs.Load() != 1 {
+	if r := from(t, b, "the answer"); r.err != nil || r.body != body || f.runs.Load() != 1 {
 		t.Errorf("%v, %d bytes, %d runs", r.err, len(r.body), f.runs.Load())
 	}
 }
@@ -605,7 +605,7 @@ func TestCoalesceLock(t *testing.T) {
 	var servers []*httptest.Server
 	var nodes []*coord.Coordinator
 	for range 3 {
-		c := node(t, arbiter)
+		c := start(t, arbiter, nil)
 		nodes = append(nodes, c)
 		mw := middleware.Coalesce(c, middleware.Header("X-Key"), &middleware.CoalesceOptions{Lock: true})
 		servers = append(servers, serving(t, mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -622,7 +622,7 @@ func TestCoalesceLock(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 30 {
 		wg.Go(func() {
-			if r := send(t.Context(), servers[i%3], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != 200 {
+			if r := send(t.Context(), servers[i%3], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != http.StatusOK {
 				t.Error(r)
 			}
 		})
@@ -632,7 +632,7 @@ func TestCoalesceLock(t *testing.T) {
 		t.Errorf("%d at once, %d with the lock", most.Load(), fences.Load())
 	}
 	nodes[0].Close(t.Context())
-	if r := send(t.Context(), servers[0], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != 503 || r.Header.Get("Retry-After") != "1" {
+	if r := send(t.Context(), servers[0], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") != "1" {
 		t.Error(r)
 	}
 }
@@ -647,13 +647,13 @@ func TestCoalesceWaitLimitedByContext(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	}()
-	await(t, entered, "the run")
+	from(t, entered, "the run")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Error(w.Code)
 	}
@@ -665,10 +665,10 @@ func TestCoalesceWaitLimitedByContext(t *testing.T) {
 		}()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	}()
 	close(release)
-	await(t, done, "the end")
+	from(t, done, "the end")
 }
 
 func TestCoalesceRefusesBadOptions(t *testing.T) {
@@ -688,15 +688,4 @@ func TestCoalesceRefusesBadOptions(t *testing.T) {
 			f()
 		}()
 	}
-}
-
-// node returns a coordinator that is closed when the test ends.
-func node(t testing.TB, a fallback.Arbiter) *coord.Coordinator {
-	t.Helper()
-	c, err := coord.New(a, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(context.Background()) })
-	return c
 }

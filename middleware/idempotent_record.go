@@ -35,9 +35,6 @@ func (s state) String() string {
 	return fmt.Sprintf("state(%d)", byte(s))
 }
 
-// final tells whether the handler never runs again for the request.
-func (r *record) final() bool { return r.state == answered || r.state == notKept }
-
 // recordVersion begins a record. Another one is not understood, and its request not executed.
 const recordVersion = 1
 

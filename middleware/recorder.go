@@ -47,7 +47,7 @@ func newRecorder(w http.ResponseWriter, limit int) *recorder {
 }
 
 func cloneHeader(h http.Header) http.Header {
-	if h == nil || len(h) == 0 {
+	if len(h) == 0 {
 		return make(http.Header)
 	}
 	return h.Clone()
