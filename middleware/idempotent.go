@@ -40,9 +40,9 @@ type IdempotentOptions struct {
 
 	// Scope names the client whose key it is: the same key in two scopes is two keys. Name what your authentication has found
 	// out, such as the user's or the tenant's ID. For requests whose scope is [ErrSkip] there is no idempotency. Default:
-	// method, host, path, the client certificate and the value of Authorization. Then a client that
+	// method, path, the client certificate and the value of Authorization. Then a client that
 	// changes its token between two attempts counts as another one, and its request is executed again: where tokens are
-	// short-lived, set Scope. Without it, cookies are part of what has to be the same in a repeated request: with
+	// short-lived, set Scope. Without it, the cookies and the host are part of what has to be the same in a repeated request: with
 	// others it is refused with 422.
 	Scope KeyFunc
 

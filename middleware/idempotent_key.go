@@ -76,7 +76,9 @@ func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
 	d.addAll(r.Header["Content-Type"])
 	d.addAll(r.Header["Content-Encoding"])
 	if m.opts.Scope == nil {
-		// Here and not in the scope: a client whose cookies have changed must not have its request executed once more.
+		// Here and not in the scope: where cookies change, or a proxy names each server by its own name, a request must not be
+		// executed once more for that.
+		d.add(r.Host)
 		d.addAll(r.Header["Cookie"])
 	}
 	sum := sha256.Sum256(body)
@@ -99,7 +101,6 @@ func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byt
 	}
 	d.add("request")
 	d.add(r.Method)
-	d.add(r.Host)
 	d.add(r.URL.EscapedPath())
 	d.addPeer(r)
 	d.addAll(r.Header["Authorization"])

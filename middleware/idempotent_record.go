@@ -92,7 +92,7 @@ func decodeRecord(b []byte) (*record, error) {
 	case notKept:
 		r.status = d.status()
 	case answered:
-		r.answer = &answer{status: d.status(), header: d.header(), removed: d.texts(), body: slices.Clone(d.text()), trailer: d.header()}
+		r.answer = &answer{status: d.status(), header: d.header(), removed: d.texts(), body: append([]byte(nil), d.text()...), trailer: d.header()}
 	default:
 		d.bad = true
 	}
