@@ -26,6 +26,7 @@ type shop struct {
 	servers []*httptest.Server
 	runs    atomic.Int64
 	entered chan *http.Request // each run of the handler
+	losing  bool               // the test takes locks away, so that Close has something to complain of
 }
 
 func open(t *testing.T, n int, store middleware.Store, opts *middleware.IdempotentOptions,
@@ -42,7 +43,15 @@ func open(t *testing.T, n int, store middleware.Store, opts *middleware.Idempote
 		answer(n, w, r)
 	})
 	for range n {
-		c := start(t, arbiter, nil)
+		c, err := coord.New(arbiter, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.Close(context.Background()); err != nil && !s.losing {
+				t.Errorf("Close: %v", err)
+			}
+		})
 		inner := middleware.Idempotent(c, store, opts)(h)
 		s.nodes = append(s.nodes, c)
 		s.servers = append(s.servers, serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
