@@ -284,7 +284,10 @@ func TestIdempotentAnswersThatAreNotFinal(t *testing.T) {
 		}
 	}
 	s := open(t, 1, nil, &middleware.IdempotentOptions{Store: func(status int) bool { return status == 500 }},
-		func(n int64, w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusInternalServerError); fmt.Fprint(w, n) })
+		func(n int64, w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, n)
+		})
 	s.post(0, "x").is(t, http.StatusInternalServerError, "1")
 	s.post(0, "x").is(t, http.StatusInternalServerError, "1")
 }
@@ -375,7 +378,7 @@ func TestIdempotentRequestTooLarge(t *testing.T) {
 	for name, body := range map[string]io.Reader{
 		"with its length": strings.NewReader(strings.Repeat("x", 11)), "chunked": io.MultiReader(strings.NewReader(strings.Repeat("x", 11))),
 	} {
-		r, _ := http.NewRequestWithContext(t.Context(), "POST", s.servers[0].URL, body)
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.servers[0].URL, body)
 		r.Header.Set("Idempotency-Key", "large")
 		resp, err := s.servers[0].Client().Do(r)
 		if err != nil {
@@ -419,7 +422,7 @@ func TestIdempotentFlush(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r, _ := http.NewRequestWithContext(t.Context(), "POST", s.servers[0].URL+"/pay?a=b", http.NoBody)
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.servers[0].URL+"/pay?a=b", http.NoBody)
 	r.Host = "shop"
 	r.Header.Set("Idempotency-Key", "k")
 	resp, err := s.servers[0].Client().Do(r)
@@ -456,7 +459,9 @@ func TestIdempotentClientLeaves(t *testing.T) {
 		})
 		ctx, leave := context.WithCancel(t.Context())
 		gone := make(chan reply, 1)
-		go func() { gone <- send(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop") }()
+		go func() {
+			gone <- send(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
+		}()
 		from(t, s.entered, "the run")
 		leave()
 		if r := from(t, gone, "the end"); r.err == nil {
@@ -489,7 +494,9 @@ func TestIdempotentWaitingClientLeaves(t *testing.T) {
 	go func() { first <- s.post(0, "x") }()
 	from(t, s.entered, "the run")
 	ctx, leave := context.WithCancel(t.Context())
-	go func() { second <- send(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop") }()
+	go func() {
+		second <- send(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
+	}()
 	waiting(t, s.nodes[0], 1)
 	leave()
 	waiting(t, s.nodes[0], 0)

@@ -64,8 +64,9 @@ func (s *space) put(name, record string, fence uint64, ttl time.Duration) {
 	}
 }
 
-func (s *space) stale(name string, fence uint64) {
+func (s *space) stale(fence uint64) {
 	s.Helper()
+	const name = "a"
 	if err := s.store.Put(s.Context(), key(name), []byte("stale"), fence, long); !errors.Is(err, middleware.ErrStale) {
 		s.Fatalf("Put of %q with fence %d: %v, want ErrStale", name, fence, err)
 	}
@@ -136,18 +137,18 @@ func equal(s *space) {
 
 func lower(s *space) {
 	s.put("a", "9", 9, long)
-	s.stale("a", 8)
-	s.stale("a", 0)
+	s.stale(8)
+	s.stale(0)
 	s.is("a", "9")
 	s.put("a", "10", 10, long) // as numbers, not as texts
-	s.stale("a", 9)
+	s.stale(9)
 	s.is("a", "10")
 }
 
 func bits(s *space) {
 	for _, f := range []uint64{1<<53 + 1, 1<<62 + 1, 1<<63 - 1} {
 		s.put("a", fmt.Sprint(f), f, long)
-		s.stale("a", f-1)
+		s.stale(f-1)
 		s.is("a", fmt.Sprint(f))
 	}
 }
