@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -259,14 +260,39 @@ func TestIdempotentWaitsOnlySoLong(t *testing.T) {
 	r := from(t, first, "the answer")
 	r.is(t, http.StatusOK, "1")
 	s.post(1, "x").is(t, http.StatusOK, "1")
+}
 
-	release = make(chan struct{})
-	limited := open(t, 1, nil, &middleware.IdempotentOptions{Wait: time.Millisecond}, func(int64, http.ResponseWriter, *http.Request) { <-release })
-	go func() { first <- limited.post(0, "x") }()
-	from(t, limited.entered, "the run")
-	limited.post(0, "x").is(t, http.StatusConflict, middleware.TypeInProgress)
-	close(release)
-	from(t, first, "the answer")
+func TestIdempotentWaitLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, fallback.NewMemory(), nil)
+		release := make(chan struct{})
+		h := middleware.Idempotent(c, middleware.NewMemoryStore(nil), &middleware.IdempotentOptions{Wait: 3 * time.Second})(
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+		post := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w
+		}
+		first := make(chan *httptest.ResponseRecorder)
+		go func() { first <- post() }()
+		synctest.Wait()
+		begin := time.Now()
+		if w := post(); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), middleware.TypeInProgress) {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if d := time.Since(begin); d != 3*time.Second {
+			t.Errorf("waited for %v", d)
+		}
+		close(release)
+		if w := <-first; w.Code != http.StatusOK {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if w := post(); w.Header().Get(middleware.ReplayedHeader) == "" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
 }
 
 func TestIdempotentAnswersThatAreNotFinal(t *testing.T) {

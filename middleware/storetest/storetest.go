@@ -148,7 +148,7 @@ func lower(s *space) {
 func bits(s *space) {
 	for _, f := range []uint64{1<<53 + 1, 1<<62 + 1, 1<<63 - 1} {
 		s.put("a", fmt.Sprint(f), f, long)
-		s.stale(f-1)
+		s.stale(f - 1)
 		s.is("a", fmt.Sprint(f))
 	}
 }
