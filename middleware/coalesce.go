@@ -18,22 +18,22 @@ import (
 type CoalesceOptions struct {
 	// Headers are further request headers that have to be the same in requests that share an answer: name here what users are
 	// told apart by, if that is neither Authorization nor Cookie nor a client certificate (X-Api-Key; X-Forwarded-User, if a
-	// proxy sets it). Headers that answers differ by and that name them in Vary may be named here as well: the request is then
-	// not made to wait for an answer that turns out to be of no use. Default: none.
+	// proxy sets it). Headers that answers differ by and that name them in Vary may be named here as well: the request is
+	// then not made to wait for an answer that turns out to be of no use. Default: none.
 	Headers []string
 
-	// AcrossTargets makes requests of different targets (host, path and query) share an answer if the key is the same. Default:
-	// the target has to be the same as well.
+	// AcrossTargets makes requests of different targets (host, path and query) share an answer if the key is the same.
+	// Default: the target has to be the same as well.
 	AcrossTargets bool
 
-	// MaxBody is how large an answer may be to be shared, in bytes of its body. A larger one is sent to the first request as it
-	// is written, and the others run the handler themselves. It is also what an answer may take of memory, once for all that
-	// share it. Default 1 MiB. Negative: only answers without a body are shared.
+	// MaxBody is how large an answer may be to be shared, in bytes of its body. A larger one is sent to the first request as
+	// it is written, and the others run the handler themselves. It is also what an answer may take of memory, once for all
+	// that share it. Default 1 MiB. Negative: only answers without a body are shared.
 	MaxBody int
 
-	// Lock makes each run of the handler hold the key's lock, so that the processes of the namespace run it one after another:
-	// for handlers that fill a cache where the next one finds the answer. [Lock] returns it to the handler. A run waits for its
-	// lock as long as a client waits for the run. Default: no lock.
+	// Lock makes each run of the handler hold the key's lock, so that the processes of the namespace run it one after
+	// another: for handlers that fill a cache where the next one finds the answer. [Lock] returns it to the handler. A run
+	// waits for its lock as long as a client waits for the run. Default: no lock.
 	Lock bool
 
 	// Observe is called for each request that has a key, once it is known how it is answered. Nil: not.
@@ -93,9 +93,9 @@ func (c Coalesced) String() string {
 	return fmt.Sprintf("Coalesced(%d)", uint8(c))
 }
 
-// Coalesce makes GET and HEAD requests that ask for the same thing at the same time share one run of the handler, in this process;
-// with [Route] around it, in all processes. A request that finds a run in progress gets that run's status, header, body and
-// trailers. Nothing is kept after a run: this is not a cache.
+// Coalesce makes GET and HEAD requests that ask for the same thing at the same time share one run of the handler, in this
+// process; with [Route] around it, in all processes. A request that finds a run in progress gets that run's status, header,
+// body and trailers. Nothing is kept after a run: this is not a cache.
 //
 // # What is the same
 //
@@ -105,33 +105,34 @@ func (c Coalesced) String() string {
 // CoalesceOptions.Headers. Who tells users apart by anything else, such as the address, has to put it into the key.
 //
 // Requests with a body, with Upgrade, or with no-cache or no-store in Cache-Control or Pragma pass untouched, as do all other
-// methods, and those whose key is [ErrSkip]. no-cache is for clients that must see what they have just written: a shared run may have begun
-// before its later requests came, and have read older data.
+// methods, and those whose key is [ErrSkip]. no-cache is for clients that must see what they have just written: a shared run
+// may have begun before its later requests came, and have read older data.
 //
 // # What is not shared
 //
 // An answer that sets a cookie; whose Cache-Control has private or no-store (RFC 9111, 4, lets nobody use these for another
-// request; no-cache is about later ones, and is shared); whose Vary is "*"; with status 101; larger than CoalesceOptions.MaxBody; that
-// is flushed before its end or whose connection is hijacked; and that of a handler that panics. As soon as
-// this is known, the requests that waited run the handler themselves, all at once and each for itself, and the first one's answer
-// goes on as it is written. Where Vary names request headers, the answer is shared with requests
-// that have the same values there; the others run the handler themselves at the end. So Coalesce is of no use, and
-// costs the wait, where most answers are not to be shared.
+// request; no-cache is about later ones, and is shared); whose Vary is "*"; with status 101; larger than
+// CoalesceOptions.MaxBody; that is flushed before its end or whose connection is hijacked; and that of a handler that panics.
+// As soon as this is known, the requests that waited run the handler themselves, all at once and each for itself, and the
+// first one's answer goes on as it is written. Where Vary names request headers, the answer is shared with requests that have
+// the same values there; the others run the handler themselves at the end. So Coalesce is of no use, and costs the wait,
+// where most answers are not to be shared.
 //
 // # The run
 //
 // It has the values of the first request's context and is cancelled when the clients of all that wait have gone, with
-// [singleflight.ErrAbandoned] as the cause; of the first one alone as soon as the answer is not to be shared. A limit of the first
-// request's context does not end it as long as others wait. Its answer is held back until the handler
-// returns; a slow client makes nobody else wait. Trailers, 1xx (for the first request only), [http.ResponseController]'s
-// deadlines (likewise), Flush and Hijack (not shared) work. [http.Pusher] and [io.ReaderFrom] are not there.
+// [singleflight.ErrAbandoned] as the cause; of the first one alone as soon as the answer is not to be shared. A limit of the
+// first request's context does not end it as long as others wait. Its answer is held back until the handler returns; a slow
+// client makes nobody else wait. Trailers, 1xx (for the first request only), [http.ResponseController]'s deadlines
+// (likewise), Flush and Hijack (not shared) work. [http.Pusher] and [io.ReaderFrom] are not there.
 //
-// The handler runs in the first request's goroutine, which also stays until the run's end when its own client has gone. A panic, also with [http.ErrAbortHandler], goes
-// on to the server from there. The others, whose requests may not be to blame, run the handler themselves.
+// The handler runs in the first request's goroutine, which also stays until the run's end when its own client has gone. A
+// panic, also with [http.ErrAbortHandler], goes on to the server from there. The others, whose requests may not be to blame,
+// run the handler themselves.
 //
-// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler], or, if a limit of its context ended the wait,
-// answered with 503. Headers that middlewares around this one have set for a request stay its own, also in a
-// shared answer, but for those that the handler changed.
+// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler], or, if a limit of its context ended the
+// wait, answered with 503. Headers that middlewares around this one have set for a request stay its own, also in a shared
+// answer, but for those that the handler changed.
 //
 // c is used for CoalesceOptions.Lock only, and may be nil without. A nil key means that the target alone says what is the
 // same. It panics if the options make no sense.
@@ -195,8 +196,8 @@ func (h *coalescer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.follow(w, r, key, m)
 }
 
-// join joins the flight of the request's identity, or starts one, for the run. The flight only waits: the handler runs in
-// the goroutine of the request that is first, where its panics belong.
+// join joins the flight of the request's identity, or starts one, for the run. The flight only waits: the handler runs in the
+// goroutine of the request that is first, where its panics belong.
 func (h *coalescer) join(r *http.Request, id identity, run *run) (m *singleflight.Member[identity, *answer], first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,8 +26,8 @@ const (
 	TypeTooLarge       = typeBase + "TypeTooLarge"       // 413: the request's body is too large to be compared
 )
 
-// IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and a nil *IdempotentOptions
-// means all defaults.
+// IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and a nil
+// *IdempotentOptions means all defaults.
 type IdempotentOptions struct {
 	// Methods are those whose requests may have a key. Requests of other methods pass untouched. Default POST and PATCH.
 	Methods []string
@@ -40,10 +40,9 @@ type IdempotentOptions struct {
 
 	// Scope names the client whose key it is: the same key in two scopes is two keys. Name what your authentication has found
 	// out, such as the user's or the tenant's ID. For requests whose scope is [ErrSkip] there is no idempotency. Default:
-	// method, path, the client certificate and the value of Authorization. Then a client that
-	// changes its token between two attempts counts as another one, and its request is executed again: where tokens are
-	// short-lived, set Scope. Without it, the cookies and the host are part of what has to be the same in a repeated request: with
-	// others it is refused with 422.
+	// method, path, the client certificate and the value of Authorization. Then a client that changes its token between two
+	// attempts counts as another one, and its request is executed again: where tokens are short-lived, set Scope. Without it,
+	// the cookies and the host are part of what has to be the same in a repeated request: with others it is refused with 422.
 	Scope KeyFunc
 
 	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s. Negative: not at all.
@@ -56,22 +55,22 @@ type IdempotentOptions struct {
 	// waits. Default 1 MiB. Negative: no body.
 	MaxRequest int64
 
-	// MaxAnswer is how large the body of an answer may be to be kept, in bytes. A larger one is sent to the first client, and not
-	// to be had again. Default 1 MiB. Negative: only answers without a body are kept.
+	// MaxAnswer is how large the body of an answer may be to be kept, in bytes. A larger one is sent to the first client, and
+	// not to be had again. Default 1 MiB. Negative: only answers without a body are kept.
 	MaxAnswer int
 
-	// Store tells whether an answer of that status is the request's final one, to be replayed. Of any other the key is free again for
-	// the same request: the handler must not have done anything that may not be done twice. A panic counts as status 500; if that
-	// is final, the outcome is unknown. Default: all but 5xx, 408, 425 and 429.
+	// Store tells whether an answer of that status is the request's final one, to be replayed. Of any other the key is free
+	// again for the same request: the handler must not have done anything that may not be done twice. A panic counts as
+	// status 500; if that is final, the outcome is unknown. Default: all but 5xx, 408, 425 and 429.
 	Store func(status int) bool
 
-	// Rerun executes a request again of which nobody knows how it ended, because the process died or the answer could not
-	// be stored. By default it is refused with 409 [TypeOutcome] until TTL is over. Set it where the handler itself sees to it
+	// Rerun executes a request again of which nobody knows how it ended, because the process died or the answer could not be
+	// stored. By default it is refused with 409 [TypeOutcome] until TTL is over. Set it where the handler itself sees to it
 	// that nothing happens twice, by a unique key in a database, say, or by the token of [Lock].
 	Rerun bool
 
-	// FollowClient ends the handler's context with the request's, as net/http does when the client goes away. By default the handler
-	// goes on to its end, so that the client finds the answer when it asks again.
+	// FollowClient ends the handler's context with the request's, as net/http does when the client goes away. By default the
+	// handler goes on to its end, so that the client finds the answer when it asks again.
 	FollowClient bool
 
 	// KeepCookies stores and replays Set-Cookie. By default it is only in the first answer: it may be a credential, which
@@ -87,8 +86,8 @@ type IdempotentOptions struct {
 	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each answer that could not be stored, and for each lock that was lost while its handler ran. Nil:
-	// silent.
+	// Logger gets a record for each answer that could not be stored, and for each lock that was lost while its handler ran.
+	// Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -147,41 +146,42 @@ func final(status int) bool {
 }
 
 // Idempotent executes requests with an Idempotency-Key once, however often they are sent, over all processes that share the
-// coordinator's namespace and the store (draft-ietf-httpapi-idempotency-key-header). The first one runs the handler with
-// the coordinator's lock of the key. Those that come meanwhile wait for it. They, and those that come later, get
-// the first one's status, header, body and trailers, with [ReplayedHeader].
+// coordinator's namespace and the store (draft-ietf-httpapi-idempotency-key-header). The first one runs the handler with the
+// coordinator's lock of the key. Those that come meanwhile wait for it. They, and those that come later, get the first one's
+// status, header, body and trailers, with [ReplayedHeader].
 //
-// A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body, of which
-// a digest is kept. Another one with the key is refused with 422 [TypeReused]. Other refusals: a malformed key (400
-// [TypeIdempotencyKey]), a body that is too large (413 [TypeTooLarge]), the first request still running
-// after IdempotentOptions.Wait (409 [TypeInProgress]), locks or the store not to be had (503 [TypeUnavailable]). None of these has executed
-// anything.
+// A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body, of which a digest is
+// kept. Another one with the key is refused with 422 [TypeReused]. Other refusals: a malformed key (400
+// [TypeIdempotencyKey]), a body that is too large (413 [TypeTooLarge]), the first request still running after
+// IdempotentOptions.Wait (409 [TypeInProgress]), locks or the store not to be had (503 [TypeUnavailable]). None of these has
+// executed anything.
 //
 // # When something goes wrong in between
 //
-// Before the handler runs, the store gets a record that it has been started. If that fails, the handler does not run. The answer is stored before the client
-// gets any of it, unless the handler flushes. If the process dies in between, the lock is free again when its session has expired, and whoever repeats the request finds that it was started and not
-// finished. Whether the handler has done its work nobody can know; by default the request is refused with 409 [TypeOutcome]
-// and is for the application, or a human, to look after. See IdempotentOptions.Rerun.
+// Before the handler runs, the store gets a record that it has been started. If that fails, the handler does not run. The
+// answer is stored before the client gets any of it, unless the handler flushes. If the process dies in between, the lock is
+// free again when its session has expired, and whoever repeats the request finds that it was started and not finished.
+// Whether the handler has done its work nobody can know; by default the request is refused with 409 [TypeOutcome] and is for
+// the application, or a human, to look after. See IdempotentOptions.Rerun.
 //
 // If the lock is lost while the handler runs, the handler's context ends, with a cause that Is [coord.ErrLost]. Its answer is
-// stored nevertheless, unless somebody else has taken the key with a higher token since: then the client is told to ask again for that
-// one's answer (409 [TypeOutcome]). [Lock] returns the lock. If the answer cannot be stored for another reason the client gets it, and those that
-// repeat the request 409 [TypeOutcome].
+// stored nevertheless, unless somebody else has taken the key with a higher token since: then the client is told to ask again
+// for that one's answer (409 [TypeOutcome]). [Lock] returns the lock. If the answer cannot be stored for another reason the
+// client gets it, and those that repeat the request 409 [TypeOutcome].
 //
-// An answer larger than IdempotentOptions.MaxAnswer is sent as it is written; of it only its status is kept, for the log, and repeated requests get 409 [TypeNotKept]:
-// they have been executed, and the client has to find out otherwise what came of it.
+// An answer larger than IdempotentOptions.MaxAnswer is sent as it is written; of it only its status is kept, for the log, and
+// repeated requests get 409 [TypeNotKept]: they have been executed, and the client has to find out otherwise what came of it.
 //
 // # The handler
 //
 // Its context has the values of the request's, and ends when the lock is lost, but not with the request (see
-// IdempotentOptions.FollowClient). The body has been read before. What it writes is held back until it returns, but
-// for Flush, which passes on what there is; the answer is kept all the same. Hijack is not supported, nor [http.Pusher] and
+// IdempotentOptions.FollowClient). The body has been read before. What it writes is held back until it returns, but for
+// Flush, which passes on what there is; the answer is kept all the same. Hijack is not supported, nor [http.Pusher] and
 // [io.ReaderFrom]; 1xx and the deadlines of [http.ResponseController] are for the first client only. A panic passes through.
 //
-// A replay has the headers that the handler set, but for Date, Set-Cookie (see IdempotentOptions.KeepCookies) and those of the connection;
-// what middlewares around this one set is theirs to set again. Put what authenticates outside: an answer is given to whoever has the key, the scope and the same request. Put [Serialize] inside, so
-// that a replay need not wait.
+// A replay has the headers that the handler set, but for Date, Set-Cookie (see IdempotentOptions.KeepCookies) and those of
+// the connection; what middlewares around this one set is theirs to set again. Put what authenticates outside: an answer is
+// given to whoever has the key, the scope and the same request. Put [Serialize] inside, so that a replay need not wait.
 //
 // It panics if c or store is nil or the options make no sense.
 func Idempotent(c *coord.Coordinator, store Store, opts *IdempotentOptions) func(http.Handler) http.Handler {

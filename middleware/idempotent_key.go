@@ -13,9 +13,9 @@ import (
 // MaxIdempotencyKey is the length of the longest key that [Idempotent] takes from a client, in bytes.
 const MaxIdempotencyKey = 255
 
-// parseIdempotencyKey reads the header's value: a string as in RFC 9651, 3.3.3, which is what the draft wants, or, as most clients send
-// it, the bare text: visible ASCII without the characters that separate or quote. "k" and k are the same key. There are no
-// parameters.
+// parseIdempotencyKey reads the header's value: a string as in RFC 9651, 3.3.3, which is what the draft wants, or, as most
+// clients send it, the bare text: visible ASCII without the characters that separate or quote. "k" and k are the same key.
+// There are no parameters.
 func parseIdempotencyKey(name string, values []string) (string, error) {
 	place := fmt.Sprintf("header %q", name)
 	if len(values) != 1 {
@@ -76,8 +76,8 @@ func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
 	d.addAll(r.Header["Content-Type"])
 	d.addAll(r.Header["Content-Encoding"])
 	if m.opts.Scope == nil {
-		// Here and not in the scope: where cookies change, or a proxy names each server by its own name, a request must not be
-		// executed once more for that.
+		// Here and not in the scope: where cookies change, or a proxy names each server by its own name, a request must not
+		// be executed once more for that.
 		d.add(r.Host)
 		d.addAll(r.Header["Cookie"])
 	}

@@ -14,8 +14,8 @@ import (
 
 // A recorder is the ResponseWriter of a handler whose answer others are to get as well. It keeps the answer back until the
 // handler has ended, because its own client may be slow, or gone, and nobody else should have to wait for that. When the
-// answer cannot be kept (too large), or the handler asks for it to be sent (Flush), it passes on what it has, and from then on
-// everything.
+// answer cannot be kept (too large), or the handler asks for it to be sent (Flush), it passes on what it has, and from then
+// on everything.
 //
 // Like any ResponseWriter it is for one goroutine at a time.
 type recorder struct {
@@ -24,8 +24,8 @@ type recorder struct {
 
 	// accept is asked once, when the handler has decided on status and header: whether the answer may be kept. Nil: yes.
 	accept func(status int, sent, before http.Header) bool
-	// dropped is called once, when the answer is given up: by accept, Flush, Hijack or the limit. With dropped nil, Flush only
-	// passes on, and Hijack is not supported.
+	// dropped is called once, when the answer is given up: by accept, Flush, Hijack or the limit. With dropped nil, Flush
+	// only passes on, and Hijack is not supported.
 	dropped func()
 
 	before  http.Header // of w, as the handler found it: what was set around this middleware

@@ -23,9 +23,9 @@ type MemoryStoreOptions struct {
 // A MemoryStore is a [Store] in the memory of this process: for tests, and for services that are one process and may forget
 // everything with it. Expired records go when the next one is put.
 //
-// When a new record would exceed MaxBytes, those that expire first are evicted, whatever they say: with the same ttl
-// for all, the oldest. A request whose record was evicted is executed again if it comes again. So MaxBytes should be
-// enough for all that can come within the time for which clients repeat requests, and Evicted be looked at.
+// When a new record would exceed MaxBytes, those that expire first are evicted, whatever they say: with the same ttl for all,
+// the oldest. A request whose record was evicted is executed again if it comes again. So MaxBytes should be enough for all
+// that can come within the time for which clients repeat requests, and Evicted be looked at.
 type MemoryStore struct {
 	max     int64
 	evicted func(string)

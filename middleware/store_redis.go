@@ -23,8 +23,8 @@ type RedisStoreOptions struct {
 	Prefix string
 }
 
-// A RedisStore is a [Store] on a Redis server, Sentinel or Cluster: a key with an expiry for each record. It needs the commands
-// EVAL, GET, GETRANGE and SET on keys with its prefix, and remembers as reliably as the server does: one without
+// A RedisStore is a [Store] on a Redis server, Sentinel or Cluster: a key with an expiry for each record. It needs the
+// commands EVAL, GET, GETRANGE and SET on keys with its prefix, and remembers as reliably as the server does: one without
 // persistence forgets with a restart, and a failover may lose what was put last. It should be one that does not evict keys
 // (maxmemory-policy noeviction): when memory is full, new requests are refused then, and otherwise old ones executed again.
 type RedisStore struct {
