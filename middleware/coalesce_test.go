@@ -92,8 +92,8 @@ type reply struct {
 	err  error
 }
 
-// send sends a request; headers are names and values by turns.
-func send(ctx context.Context, s *httptest.Server, method, path, body string, headers ...string) reply {
+// exchange sends a request; headers are names and values by turns.
+func exchange(ctx context.Context, s *httptest.Server, method, path, body string, headers ...string) reply {
 	var from io.Reader
 	if body != "" {
 		from = strings.NewReader(body)
@@ -124,7 +124,7 @@ func (f *front) get(ctx context.Context, headers ...string) <-chan reply {
 
 func (f *front) send(ctx context.Context, method, path string, headers ...string) <-chan reply {
 	ch := make(chan reply, 1)
-	go func() { ch <- send(ctx, f.Server, method, path, "", headers...) }()
+	go func() { ch <- exchange(ctx, f.Server, method, path, "", headers...) }()
 	return ch
 }
 
@@ -261,7 +261,7 @@ func TestCoalesceLeavesOtherRequestsAlone(t *testing.T) {
 		{"GET", "/skip", "", 200, ""},
 		{"GET", "/", "", 400, `{"type":"` + middleware.TypeKey + `","title":"No usable key","status":400}`},
 	} {
-		r := send(t.Context(), f.Server, x.method, x.path, x.body)
+		r := exchange(t.Context(), f.Server, x.method, x.path, x.body)
 		if r.err != nil || r.StatusCode != x.status || r.body != x.want {
 			t.Errorf("%s %s %q: %v %v %q", x.method, x.path, x.body, r.err, r.Response, r.body)
 		}
@@ -585,7 +585,7 @@ func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
 							headers = append(headers, name, who[j])
 						}
 					}
-					if r := send(t.Context(), s, "GET", "/me", "", headers...); r.err != nil || r.body != want {
+					if r := exchange(t.Context(), s, "GET", "/me", "", headers...); r.err != nil || r.body != want {
 						t.Errorf("%q got %q, %v", want, r.body, r.err)
 						return
 					}
@@ -622,7 +622,7 @@ func TestCoalesceLock(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 30 {
 		wg.Go(func() {
-			if r := send(t.Context(), servers[i%3], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != http.StatusOK {
+			if r := exchange(t.Context(), servers[i%3], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != http.StatusOK {
 				t.Error(r)
 			}
 		})
@@ -632,7 +632,7 @@ func TestCoalesceLock(t *testing.T) {
 		t.Errorf("%d at once, %d with the lock", most.Load(), fences.Load())
 	}
 	nodes[0].Close(t.Context())
-	if r := send(t.Context(), servers[0], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") != "1" {
+	if r := exchange(t.Context(), servers[0], "GET", "/", "", "X-Key", "k"); r.err != nil || r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") != "1" {
 		t.Error(r)
 	}
 }

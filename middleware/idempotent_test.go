@@ -65,7 +65,7 @@ func open(t *testing.T, n int, store middleware.Store, opts *middleware.Idempote
 
 // post sends a request with the key "k" to a server.
 func (s *shop) post(i int, body string, headers ...string) reply {
-	return send(s.t.Context(), s.servers[i], http.MethodPost, "/pay?a=b", body, append(headers, "Idempotency-Key", `"k"`, "Host", "shop")...)
+	return exchange(s.t.Context(), s.servers[i], http.MethodPost, "/pay?a=b", body, append(headers, "Idempotency-Key", `"k"`, "Host", "shop")...)
 }
 
 func (r reply) replayed() bool { return r.Header.Get(middleware.ReplayedHeader) == "true" }
@@ -183,24 +183,24 @@ func TestIdempotentAnotherRequestWithTheKey(t *testing.T) {
 		})
 		key := []string{"Idempotency-Key", "k", "Content-Type", "text/plain", "Cookie", "a=1"}
 		ctx, server := t.Context(), s.servers[0]
-		send(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
+		exchange(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
 		refused := map[string]reply{
-			"body":             send(ctx, server, "POST", "/a?b", "bodY", key...),
-			"no body":          send(ctx, server, "POST", "/a?b", "", key...),
-			"query":            send(ctx, server, "POST", "/a?c", "body", key...),
-			"content type":     send(ctx, server, "POST", "/a?b", "body", "Idempotency-Key", "k", "Content-Type", "text/html", "Cookie", "a=1"),
-			"content encoding": send(ctx, server, "POST", "/a?b", "body", append(key, "Content-Encoding", "x")...),
+			"body":             exchange(ctx, server, "POST", "/a?b", "bodY", key...),
+			"no body":          exchange(ctx, server, "POST", "/a?b", "", key...),
+			"query":            exchange(ctx, server, "POST", "/a?c", "body", key...),
+			"content type":     exchange(ctx, server, "POST", "/a?b", "body", "Idempotency-Key", "k", "Content-Type", "text/html", "Cookie", "a=1"),
+			"content encoding": exchange(ctx, server, "POST", "/a?b", "body", append(key, "Content-Encoding", "x")...),
 		}
 		other := map[string]reply{}
 		more := refused // with a scope: the key is one for all paths, methods and tokens; without: they have keys of their own
 		if scope == nil {
 			more = other
-			refused["cookie"] = send(ctx, server, "POST", "/a?b", "body", "Idempotency-Key", "k", "Content-Type", "text/plain", "Cookie", "a=2")
-			more["token"] = send(ctx, server, "POST", "/a?b", "body", append(key, "Authorization", "x")...)
-			refused["host"] = send(ctx, server, "POST", "/a?b", "body", append(key, "Host", "x")...)
+			refused["cookie"] = exchange(ctx, server, "POST", "/a?b", "body", "Idempotency-Key", "k", "Content-Type", "text/plain", "Cookie", "a=2")
+			more["token"] = exchange(ctx, server, "POST", "/a?b", "body", append(key, "Authorization", "x")...)
+			refused["host"] = exchange(ctx, server, "POST", "/a?b", "body", append(key, "Host", "x")...)
 		}
-		more["path"] = send(ctx, server, "POST", "/b?b", "body", key...)
-		more["method"] = send(ctx, server, "PATCH", "/a?b", "body", key...)
+		more["path"] = exchange(ctx, server, "POST", "/b?b", "body", key...)
+		more["method"] = exchange(ctx, server, "PATCH", "/a?b", "body", key...)
 		for name, r := range refused {
 			if r.err != nil || r.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(r.body, middleware.TypeReused) {
 				t.Errorf("another %s, scope %t: %v %d %q", name, scope != nil, r.err, r.StatusCode, r.body)
@@ -211,7 +211,7 @@ func TestIdempotentAnotherRequestWithTheKey(t *testing.T) {
 				t.Errorf("another %s, scope %t: %v %d %q", name, scope != nil, r.err, r.StatusCode, r.body)
 			}
 		}
-		send(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
+		exchange(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
 	}
 }
 
@@ -353,7 +353,7 @@ func TestIdempotentRefusesKeys(t *testing.T) {
 		"quoted":  {"Idempotency-Key", `"a`},
 		"unicode": {"Idempotency-Key", "ü"},
 	} {
-		r := send(t.Context(), s.servers[0], "POST", "/", "x", headers...)
+		r := exchange(t.Context(), s.servers[0], "POST", "/", "x", headers...)
 		if r.err != nil || r.StatusCode != http.StatusBadRequest || !strings.Contains(r.body, middleware.TypeIdempotencyKey) {
 			t.Errorf("%s: %v %v %q", name, r.err, r.Response, r.body)
 		}
@@ -361,7 +361,7 @@ func TestIdempotentRefusesKeys(t *testing.T) {
 	if s.runs.Load() != 0 {
 		t.Error("the handler ran")
 	}
-	send(t.Context(), s.servers[0], "GET", "/", "").is(t, http.StatusOK, "") // another method needs none
+	exchange(t.Context(), s.servers[0], "GET", "/", "").is(t, http.StatusOK, "") // another method needs none
 }
 
 func TestIdempotentPasses(t *testing.T) {
@@ -386,7 +386,7 @@ func TestIdempotentPasses(t *testing.T) {
 			if x.key != "" {
 				headers = []string{"Idempotency-Key", x.key}
 			}
-			send(t.Context(), s.servers[0], x.method, "/", "body", headers...).is(t, http.StatusOK, fmt.Sprint(i+1, " body"))
+			exchange(t.Context(), s.servers[0], x.method, "/", "body", headers...).is(t, http.StatusOK, fmt.Sprint(i+1, " body"))
 		}
 	}
 	s := open(t, 1, nil, &middleware.IdempotentOptions{Scope: func(*http.Request) (string, error) { return "", errors.New("secret") }},
@@ -428,8 +428,8 @@ func TestIdempotentAnswerTooLarge(t *testing.T) {
 	})
 	s.post(0, "1").is(t, http.StatusCreated, "12345678901")
 	s.post(0, "1").is(t, http.StatusConflict, middleware.TypeNotKept)
-	send(t.Context(), s.servers[0], "POST", "/", "", "Idempotency-Key", "fits").is(t, http.StatusCreated, "1234567890")
-	send(t.Context(), s.servers[0], "POST", "/", "", "Idempotency-Key", "fits").is(t, http.StatusCreated, "1234567890")
+	exchange(t.Context(), s.servers[0], "POST", "/", "", "Idempotency-Key", "fits").is(t, http.StatusCreated, "1234567890")
+	exchange(t.Context(), s.servers[0], "POST", "/", "", "Idempotency-Key", "fits").is(t, http.StatusCreated, "1234567890")
 	if s.runs.Load() != 2 {
 		t.Errorf("%d runs", s.runs.Load())
 	}
@@ -486,7 +486,7 @@ func TestIdempotentClientLeaves(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		gone := make(chan reply, 1)
 		go func() {
-			gone <- send(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
+			gone <- exchange(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
 		}()
 		from(t, s.entered, "the run")
 		leave()
@@ -521,7 +521,7 @@ func TestIdempotentWaitingClientLeaves(t *testing.T) {
 	from(t, s.entered, "the run")
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
-		second <- send(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
+		second <- exchange(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
 	}()
 	waiting(t, s.nodes[0], 1)
 	leave()
@@ -558,7 +558,7 @@ func TestIdempotentAfterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.post(0, "x").is(t, http.StatusOK, "done") // a replay needs no lock
-	r := send(t.Context(), s.servers[0], "POST", "/", "", "Idempotency-Key", "other")
+	r := exchange(t.Context(), s.servers[0], "POST", "/", "", "Idempotency-Key", "other")
 	r.is(t, http.StatusServiceUnavailable, middleware.TypeUnavailable)
 	if r.Header.Get("Retry-After") == "" {
 		t.Error(r.Header)
