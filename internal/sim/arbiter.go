@@ -25,8 +25,8 @@ type server struct {
 }
 
 // describe tells what the arbiter knows of a key.
-func (s *server) describe(key string) string {
-	n, err := s.Memory.Attach(context.Background(), fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: 12 * time.Second})
+func (s *server) describe(key string, grace time.Duration) string {
+	n, err := s.Memory.Attach(context.Background(), fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: grace})
 	if err != nil {
 		return err.Error()
 	}

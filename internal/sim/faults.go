@@ -7,8 +7,8 @@ import (
 // schedule does things to the nodes, the network and the arbiter, until the time with faults is over.
 func (w *world) schedule() {
 	r := w.rng
-	end := w.begin.Add(w.cfg.Length)
-	between := func(a, b time.Duration) time.Duration { return a + time.Duration(r.Int64N(int64(b-a))) }
+	end := w.begin.Add(time.Duration(w.cfg.Length) * w.cfg.TTL)
+	between := func(a, b time.Duration) time.Duration { return w.t(a) + time.Duration(r.Int64N(int64(w.t(b-a)))) }
 	// after is for what ends a fault. Processes that are gone by then do not mind.
 	after := func(d time.Duration, f func()) {
 		w.work.Go(func() {

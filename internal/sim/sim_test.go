@@ -13,44 +13,49 @@ import (
 )
 
 var (
-	seed  = flag.Uint64("sim.seed", 1, "first `seed`")
-	runs  = flag.Int("sim.runs", 40, "number of runs, of five minutes each")
-	same  = flag.Bool("sim.same", false, "the same seed in every run")
-	nodes = flag.Int("sim.nodes", 3, "number of nodes")
+	seed = flag.Uint64("sim.seed", 1, "first `seed`")
+	runs = flag.Int("sim.runs", 40, "number of `runs`")
+	same = flag.Bool("sim.same", false, "the same seed in every run")
 )
 
 // run fails the test if anything happens that must not, and then tells the story.
-func run(t *testing.T, cfg Config) (ok bool) {
+func run(t *testing.T, cfg Config) (r Result, ok bool) {
 	t.Helper()
-	var r Result
 	begin := time.Now()
 	synctest.Test(t, func(*testing.T) { r = Run(cfg) })
 	if testing.Verbose() {
 		t.Logf("seed %d: %d grants, %d writes, %d refused, %v, took %v", cfg.Seed, r.Grants, r.Writes, r.Late, r.Faults, time.Since(begin))
 	}
 	if len(r.Bad) == 0 {
-		return true
+		return r, true
 	}
-	t.Errorf("seed %d", cfg.Seed)
+	t.Errorf("seed %d: %+v", cfg.Seed, cfg)
 	for _, line := range r.Story {
 		t.Log(line)
 	}
 	for _, line := range r.Bad {
 		t.Error(line)
 	}
-	return false
+	return r, false
 }
 
 func TestSimulation(t *testing.T) {
+	var took time.Duration
+	grants, writes, late, faults, begin := 0, 0, 0, 0, time.Now()
 	for i := range *runs {
-		cfg := Config{Seed: *seed + uint64(i), Nodes: *nodes, Clients: 3, Keys: 6, Length: 5 * time.Minute}
+		cfg := Random(*seed + uint64(i))
 		if *same {
-			cfg.Seed = *seed
+			cfg = Random(*seed)
 		}
-		if !run(t, cfg) {
+		r, ok := run(t, cfg)
+		if !ok {
 			return
 		}
+		took += r.Took
+		grants, writes, late, faults = grants+r.Grants, writes+r.Writes, late+r.Late, faults+len(r.Story)
 	}
+	t.Logf("%.0f simulated hours in %v: %d faults, %d grants, %d writes, %d refused by the resource",
+		took.Hours(), time.Since(begin), faults, grants, writes, late)
 }
 
 // An owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a node that
@@ -59,7 +64,7 @@ func TestAShortHoldEndsInTime(t *testing.T) {
 	granted := 0
 	for i := range 60 {
 		at := 6*time.Second + time.Duration(i)*50*time.Millisecond
-		ok := run(t, Config{Seed: uint64(i), Nodes: 2, Keys: 1, script: func(w *world) {
+		_, ok := run(t, Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
 			w.nodes[1].leave()
 			time.Sleep(time.Second) // or both would look at their clocks at the same moments
 			w.nodes[1].start()
@@ -102,7 +107,7 @@ func TestAShortHoldEndsInTime(t *testing.T) {
 // wants it then asks the node, which must not say that it has not got it.
 func TestAGrantOnItsWayIsNotDenied(t *testing.T) {
 	for seed := range uint64(20) {
-		ok := run(t, Config{Seed: seed, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
+		_, ok := run(t, Config{Seed: seed, TTL: 10 * time.Second, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
 			w.net.mu.Lock()
 			w.net.latency = 300 * time.Millisecond
 			w.net.mu.Unlock()

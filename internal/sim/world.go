@@ -19,19 +19,35 @@ import (
 // Config is what a run is like.
 type Config struct {
 	Seed    uint64
+	TTL     time.Duration // of sessions: T, of which all other times are a part or a multiple
 	Nodes   int           // places where a node runs, again and again
 	Clients int           // of each node
 	Keys    int           // that they lock
-	Length  time.Duration // of the time with faults; some minutes without follow
+	Length  int           // of the time with faults, in T; then everything is mended, and 18 to 27 follow
 	Logger  *slog.Logger  // of the coordinators; nil: silent
 
 	script func(*world) // what happens; nil: what the seed says
 }
 
+// Random returns what a run with that seed is like if nobody says.
+func Random(seed uint64) Config {
+	r := rand.New(rand.NewPCG(seed, 3))
+	return Config{
+		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100}[r.IntN(5)] * time.Second, Nodes: 2 + r.IntN(3), Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8),
+		Length: 30,
+	}
+}
+
+// t is a length of time that would be d if T were 10 s.
+func (w *world) t(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * w.cfg.TTL.Seconds() / 10)
+}
+
 // Result is what a run has shown.
 type Result struct {
-	Story  []string // what was done to the nodes, in order
-	Bad    []string // what must not be
+	Took   time.Duration // simulated
+	Story  []string      // what was done to the nodes, in order
+	Bad    []string      // what must not be
 	Grants int
 	Writes int
 	Late   int // writes that the resource refused
@@ -115,12 +131,12 @@ func Run(cfg Config) Result {
 	}
 	stop()
 	w.work.Wait()
-	return Result{Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Faults: w.faults}
+	return Result{Took: time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Faults: w.faults}
 }
 
 // state is what everybody knows of a key.
 func (w *world) state(key string) []string {
-	lines := []string{w.s.describe(key)}
+	lines := []string{w.s.describe(key, w.t(12*time.Second))}
 	for _, n := range w.nodes {
 		if s := n.now; s != nil {
 			lines = append(lines, fmt.Sprintf("          %v: %s", s, wire.State(s.c, key)))
@@ -148,7 +164,7 @@ func (n *node) start() {
 	n.now = s
 	cluster := &coord.Cluster{}
 	wire.Use(cluster, s.h)
-	opts := &coord.Options{Namespace: namespace, Partitions: partitions, Cluster: cluster, StartUnavailable: true}
+	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, StartUnavailable: true}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
 	}
@@ -170,9 +186,10 @@ func (n *node) start() {
 // lockAndUnlock is a client. It ends with the process.
 func (s *start) lockAndUnlock(rng *rand.Rand) {
 	w := s.n.w
-	for pause(s.ctx, time.Duration(rng.Int64N(int64(400*time.Millisecond)))) == nil {
+	up := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(w.t(d)))) }
+	for pause(s.ctx, up(400*time.Millisecond)) == nil {
 		key := fmt.Sprint("key", rng.IntN(w.cfg.Keys))
-		lock, limit := s.c.Lock, time.Duration(rng.Int64N(int64(20*time.Second)))
+		lock, limit := s.c.Lock, up(20*time.Second)
 		if rng.IntN(8) == 0 {
 			lock = s.c.TryLock
 		}
@@ -185,11 +202,11 @@ func (s *start) lockAndUnlock(rng *rand.Rand) {
 		g := w.h.granted(s, key, l)
 		switch rng.IntN(20) {
 		case 0: // it works for long
-			_ = pause(s.ctx, time.Duration(rng.Int64N(int64(40*time.Second))))
+			_ = pause(s.ctx, up(40*time.Second))
 		case 1, 2: // it stops when it is told that the lock is lost
-			_ = pause(g.ctx, time.Duration(rng.Int64N(int64(8*time.Second))))
+			_ = pause(g.ctx, up(8*time.Second))
 		default:
-			_ = pause(s.ctx, time.Duration(rng.Int64N(int64(20*time.Millisecond))))
+			_ = pause(s.ctx, up(20*time.Millisecond))
 		}
 		if s.dead.Load() {
 			continue
@@ -228,7 +245,7 @@ func (n *node) leave() {
 	s := n.now
 	n.now = nil
 	s.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), n.w.t(5*time.Second))
 	defer cancel()
 	_ = s.c.Close(ctx)
 	s.dead.Store(true)
@@ -254,7 +271,7 @@ func (w *world) calm() {
 			n.now.client.set(func(x *weather) { *x = weather{latency: time.Millisecond} })
 		}
 	}
-	time.Sleep(90 * time.Second) // sessions end, Grace, doubts, and the longest a client works
+	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, and the longest a client works
 	var work sync.WaitGroup
 	for _, n := range w.nodes {
 		for k := range w.cfg.Keys {
@@ -263,7 +280,7 @@ func (w *world) calm() {
 				if s == nil {
 					return
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), w.t(90*time.Second))
 				defer cancel()
 				key := fmt.Sprint("key", k)
 				l, err := s.c.Lock(ctx, key)
