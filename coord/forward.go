@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -106,7 +107,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	e.hold = h
 	p.holds++
 	p.remote++
-	if until.slot.Before(now.Add(p.c.opts.RenewEvery)) { // its owner may be about to lose the partition
+	if guard.Sooner && until.slot.Before(now.Add(p.c.opts.RenewEvery)) { // its owner may be about to lose the partition
 		select {
 		case p.c.sooner <- struct{}{}:
 		default:

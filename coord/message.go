@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // handle gets the messages for a session, one at a time. They are hints: anybody may have sent them, and any may be
@@ -75,7 +76,7 @@ func (p *partition) asked(key string, id fallback.Identity) {
 		}
 	case e != nil && e.acq != nil && e.acq.id == id:
 		e.acq.asked = true
-	case e != nil && e.forward.link != nil && e.forward.id == id: // the owner's grant is on its way, and the row came first
+	case guard.OnItsWay && e != nil && e.forward.link != nil && e.forward.id == id: // the owner's grant is on its way, and the row came first
 	default:
 		a.releases = append(a.releases, p.release(key, id))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -29,6 +30,9 @@ type ownership struct {
 // serves tells whether this node may grant the partition's keys now (rule 1).
 func (p *partition) serves(now time.Time) bool {
 	o := p.own
+	if !guard.Lapse {
+		return o != nil && o.seq < noSeq
+	}
 	return o != nil && o.seq < noSeq && !past(o.session.deadline(), now) && !past(o.confirmed.Add(p.c.opts.lease()), now)
 }
 
@@ -290,27 +294,28 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		}
 	}
 	for key, row := range got.Rows {
-		if slices.Contains(p.gone, row.Identity) {
+		if slices.Contains(p.gone, row.Identity) || !guard.Import {
 			continue
 		}
 		e := p.entry(key)
 		if e.q.State() != handoff.Idle {
 			continue // this node's own
 		}
-		if n := p.answered(e, row.Identity); n > 0 {
-			if w := e.q.Take(uint64(row.Token), n, false, now); w != nil {
-				e.hold = hold{session: s, row: row, confirmed: sent}
-				p.oldest = earlier(p.oldest, sent)
-				p.holds++
-				p.seat(e, w, PathArbiter, now, &a)
-				continue
-			}
-		}
 		if row.Session == s.id {
+			if n := p.answered(e, row.Identity); n > 0 {
+				if w := e.q.Take(uint64(row.Token), n, false, now); w != nil {
+					e.hold = hold{session: s, row: row, confirmed: sent}
+					p.oldest = earlier(p.oldest, sent)
+					p.holds++
+					p.seat(e, w, PathArbiter, now, &a)
+					continue
+				}
+			}
 			a.releases = append(a.releases, p.release(key, row.Identity)) // an orphan
 			p.tidy(e)
 			continue
 		}
+		// Another's; or one that was granted to an earlier session of this node, which is as dead as any other's.
 		e.g = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.c.cluster.linkTo(row.Session), alone: now}
 	}
 	// Every other request is void: it was not executed before Acquire, and after it the answer is that this node owns the
@@ -358,6 +363,9 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		return
 	}
 	holds := p.freeze(&a)
+	if !guard.Freeze {
+		p.own = o
+	}
 	p.demoting = true
 	p.avoid = now.Add(avoid)
 	p.mu.Unlock()
@@ -385,6 +393,9 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	}
 	now = time.Now()
 	p.mu.Lock()
+	if !guard.Freeze {
+		p.own = nil
+	}
 	p.demoting = false
 	p.owed = !answered && !stale
 	p.named = p.owed

@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
@@ -170,6 +171,8 @@ func (p *partition) until(h *hold) deadlines {
 	switch {
 	case h.own && p.own != nil:
 		d.slot = p.own.confirmed.Add(p.c.opts.lease())
+	case h.confirmed.IsZero() && !guard.Announced:
+		d.slot = d.session
 	case h.confirmed.IsZero():
 		d.slot = h.answered()
 	default:

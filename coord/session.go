@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // session is one life of this process at the arbiter. When it has died a new one begins: nothing is carried over, and
@@ -254,7 +255,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		r, err := c.renewOnce(ctx, s, sent)
 		// The old deadline decides whether the answer still counts (rule 3).
 		switch {
-		case past(s.deadline(), time.Now()):
+		case guard.Renewal && past(s.deadline(), time.Now()):
 			return errExpired
 		case err != nil:
 			if !failing && ctx.Err() == nil {

@@ -3,6 +3,7 @@ package coord
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
@@ -39,7 +40,11 @@ func (p *partition) describe(key string) string {
 	}
 	say("%v, %d wait", e.q.State(), e.q.Waiting())
 	if e.q.State() != handoff.Idle {
-		say("hold %+v, recalled %v", e.hold, e.q.Recalled())
+		h := &e.hold
+		say("hold of session %.4s with row %v, confirmed %.3f s ago, own %v, from an owner %v, frozen %v, recalled %v",
+			h.session.id, h.row, time.Since(h.confirmed).Seconds(), h.own, h.from != nil, h.frozen, e.q.Recalled())
+		d := p.until(h)
+		say("session's deadline in %.3f s, slot's in %.3f s", time.Until(d.session).Seconds(), time.Until(d.slot).Seconds())
 	}
 	if e.acq != nil {
 		say("asks the arbiter as %v: %v", e.acq.id, e.acq.trouble)

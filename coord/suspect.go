@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // suspects is what this process knows about the sessions that are in its way. It outlives the single request, so that
@@ -88,7 +89,7 @@ func (x *suspects) find(c *Coordinator, session string, s *suspect) {
 		defer x.mu.Unlock()
 		s.again = time.Now().Add(c.opts.RetryEvery)
 		if err == nil {
-			s.dead, s.again = l.Dead, s.again.Add(max(l.Left-c.opts.RetryEvery, 0)+5*time.Millisecond)
+			s.dead, s.again = l.Dead || !guard.Dead, s.again.Add(max(l.Left-c.opts.RetryEvery, 0)+5*time.Millisecond)
 		}
 		for _, a := range s.tell {
 			if s.dead {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // Sessions is the table of sessions of a namespace, with its format mark: what is lost or kept as one. The zero
@@ -33,6 +35,9 @@ func (s Settings) mark(guarded bool) string {
 func (s *Sessions) enter(m Moment) bool {
 	if s.Format == "" {
 		return false
+	}
+	if !guard.Grace {
+		m.Grace = 0
 	}
 	if s.Server != m.Server {
 		s.Server, s.GraceEnd = m.Server, m.Now+m.Grace

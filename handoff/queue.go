@@ -13,6 +13,8 @@ package handoff
 import (
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // Limits say how long a process may keep a hold. They are plain numbers here; whoever offers them to users fills in
@@ -225,7 +227,7 @@ func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
 
 // exhausted tells whether the quantum is used up.
 func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
-	if !q.Recalled() {
+	if !q.Recalled() || !guard.Quantum {
 		return false
 	}
 	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now.Sub(q.recalled) >= l.MaxHold

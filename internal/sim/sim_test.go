@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +17,16 @@ import (
 var (
 	seed = flag.Uint64("sim.seed", 1, "first `seed`")
 	runs = flag.Int("sim.runs", 40, "number of `runs`")
+	logs = flag.Bool("sim.log", false, "what the coordinators log")
 	same = flag.Bool("sim.same", false, "the same seed in every run")
 )
 
 // run fails the test if anything happens that must not, and then tells the story.
 func run(t *testing.T, cfg Config) (r Result, ok bool) {
 	t.Helper()
+	if *logs {
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	begin := time.Now()
 	synctest.Test(t, func(*testing.T) { r = Run(cfg) })
 	if testing.Verbose() {

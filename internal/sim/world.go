@@ -69,6 +69,8 @@ type world struct {
 	begin time.Time
 	nodes []*node
 
+	resting atomic.Bool // clients do not work for long any more
+
 	mu     sync.Mutex // protects what follows
 	story  []string
 	faults map[string]int
@@ -200,7 +202,11 @@ func (s *start) lockAndUnlock(rng *rand.Rand) {
 			continue
 		}
 		g := w.h.granted(s, key, l)
-		switch rng.IntN(20) {
+		what := rng.IntN(20)
+		if w.resting.Load() {
+			what = 20
+		}
+		switch what {
 		case 0: // it works for long
 			_ = pause(s.ctx, up(40*time.Second))
 		case 1, 2: // it stops when it is told that the lock is lost
@@ -257,6 +263,7 @@ func (n *node) leave() {
 // calm mends everything, and then everything must work again (I8).
 func (w *world) calm() {
 	w.tell("calm")
+	w.resting.Store(true)
 	w.net.heal()
 	w.net.mu.Lock()
 	w.net.latency = time.Millisecond

@@ -1,0 +1,26 @@
+//go:build mutants
+
+// Package guard names the guards of the protocol, so that each can be taken out.
+package guard
+
+// The guards. They must not change while anything runs that they guard.
+var (
+	Grace     = true
+	Epoch     = true
+	Identity  = true
+	Dead      = true
+	Import    = true
+	Freeze    = true
+	Lapse     = true
+	Announced = true
+	Renewal   = true
+	OnItsWay  = true
+	Sooner    = true
+	Quantum   = true
+)
+
+// All is the guards by name.
+var All = map[string]*bool{
+	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
+	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Sooner": &Sooner, "Quantum": &Quantum,
+}

@@ -1,0 +1,48 @@
+//go:build mutants
+
+package sim
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
+)
+
+var patience = flag.Duration("sim.patience", time.Minute, "how long to look for what a missing guard breaks, each")
+
+// spared are guards whose absence a simulation need not notice, and why.
+var spared = map[string]string{
+	"Quantum": "without it keys are shared out unfairly, and locks are as exclusive as before",
+}
+
+// TestMutants takes out one guard after another. Each time something has to go wrong: it proves that the simulation can fail.
+func TestMutants(t *testing.T) {
+	var names []string
+	for name := range guard.All {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			*guard.All[name] = false
+			defer func() { *guard.All[name] = true }()
+			begin, n := time.Now(), 0
+			for ; time.Since(begin) < *patience; n++ {
+				var r Result
+				synctest.Test(t, func(*testing.T) { r = Run(Random(*seed + uint64(n))) })
+				if len(r.Bad) > 0 {
+					t.Logf("run %d, %.1f s: %s", n+1, time.Since(begin).Seconds(), r.Bad[0])
+					return
+				}
+			}
+			if why := spared[name]; why != "" {
+				t.Skipf("not noticed in %d runs, as %s", n, why)
+			}
+			t.Errorf("not noticed in %d runs", n)
+		})
+	}
+}
