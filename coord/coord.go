@@ -52,6 +52,7 @@ type Coordinator struct {
 	pool     workers.Pool // the flights' goroutines
 	flights  singleflight.Group[string, struct{}]
 	suspects suspects
+	shares   shares
 
 	requests atomic.Uint64
 
@@ -89,6 +90,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter
 	c.flights.Spawn = c.pool.Go
+	c.shares.init()
 	c.sessions.init()
 	c.releases.init()
 	c.lingers.init()
@@ -151,7 +153,8 @@ func (c *Coordinator) firstSession() (*session, error) {
 
 // Close gives everything back. From now on Lock and TryLock return ErrClosed, also to those that wait. Close waits
 // until ctx ends for the locks in use to be unlocked; those that are not are lost then, with the cause CoordClosed. It
-// returns when every goroutine of the coordinator has ended: after ctx's end at most a few calls of the arbiter later.
+// returns when every goroutine of the coordinator has ended: after ctx's end at most a few calls of the arbiter later, if
+// functions that [Share] runs heed their contexts.
 //
 // It returns nil if everything was given back, and else an error that says what was not; that expires with the
 // session. Further calls wait for the first and return the same.
@@ -166,6 +169,7 @@ func (c *Coordinator) Close(ctx context.Context) error {
 
 func (c *Coordinator) close(ctx context.Context) error {
 	close(c.closing)
+	c.shares.close()
 	for i := range c.parts {
 		c.parts[i].close()
 	}
@@ -181,6 +185,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 	}
 	// The flights that were waiting give up, and what they leave behind is released.
 	c.stop(ErrClosed)
+	c.shares.work.Wait()
 	c.work.Wait()
 	c.pool.Close()
 	if c.cluster != nil {

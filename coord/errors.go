@@ -31,6 +31,15 @@ var (
 	ErrUnlocked = errors.New("coord: already unlocked")
 )
 
+// Errors of Share, besides those of Do.
+var (
+	// ErrTooLarge: the encoded result is larger than ShareOptions.MaxSize. It was not stored.
+	ErrTooLarge = errors.New("coord: result too large")
+
+	// ErrNoResults: the arbiter does not keep results, and ShareOptions.Store is nil.
+	ErrNoResults = errors.New("coord: the arbiter keeps no results")
+)
+
 // LossCause says why a lock was lost.
 type LossCause uint8
 

@@ -46,9 +46,16 @@ func (c *Coordinator) TryLock(ctx context.Context, key string) (Lock, error) {
 	return c.lock(ctx, key, true)
 }
 
+func checkKey(key string) error {
+	if len(key) == 0 || len(key) > MaxKey {
+		return fmt.Errorf("%w: it has %d bytes, must have 1 to %d", ErrInvalidKey, len(key), MaxKey)
+	}
+	return nil
+}
+
 func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, error) {
 	if len(key) == 0 || len(key) > MaxKey {
-		return Lock{}, fmt.Errorf("%w: it has %d bytes, must have 1 to %d", ErrInvalidKey, len(key), MaxKey)
+		return Lock{}, checkKey(key)
 	}
 	if ctx.Err() != nil {
 		return Lock{}, ended(ctx)

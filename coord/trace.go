@@ -60,7 +60,7 @@ type CallInfo struct {
 // Op is an operation of the arbiter.
 type Op uint8
 
-// Operations, as [fallback.Namespace] names them.
+// Operations, as [fallback.Namespace] and [fallback.ResultStore] name them.
 const (
 	OpAttach Op = iota
 	OpOpen
@@ -74,10 +74,12 @@ const (
 	OpVerify
 	OpReclaim   // ReclaimRow, ReclaimOwner, Adopt
 	OpOwnership // Acquire, Demote, DemoteUnserved, Revoke
+	OpLoadResult
+	OpSaveResult
 	opCount
 )
 
 var ops = [...]string{"attach", "open", "renew", "dead", "close session", "list", "listen", "lock", "unlock", "verify", "reclaim",
-	"ownership"}
+	"ownership", "load result", "save result"}
 
 func (o Op) String() string { return ops[o] }

@@ -27,6 +27,7 @@ type memorySpace struct {
 	settings Settings
 	sessions Sessions
 	parts    []Partition
+	results  memoryResults
 }
 
 // NewMemory returns an empty embedded arbiter.
@@ -73,7 +74,7 @@ func cloneSpaces(m map[string]*memorySpace) map[string]*memorySpace {
 }
 
 func (s *memorySpace) clone() *memorySpace {
-	c := &memorySpace{settings: s.settings, sessions: *s.sessions.Clone()}
+	c := &memorySpace{settings: s.settings, sessions: *s.sessions.Clone(), results: s.results.clone()}
 	for i := range s.parts {
 		c.parts = append(c.parts, *s.parts[i].Clone())
 	}

@@ -32,7 +32,7 @@ type RedisOptions struct {
 // Redis is the arbiter on a Redis server, 6.2 or later, or a compatible one: standalone, behind Sentinel, or a Cluster.
 //
 // One operation is one script on keys of one slot, called by its digest. All keys and channels begin with
-// "{" + namespace + ":". Nothing in them expires but the queues of waiters, which are hints.
+// "{" + namespace + ":". Nothing in them expires but the queues of waiters, which are hints, and results.
 type Redis struct {
 	client redis.UniversalClient
 	opts   RedisOptions

@@ -39,6 +39,8 @@ const (
 	scriptMark
 	scriptList
 	scriptMany
+	scriptLoadResult
+	scriptSaveResult
 	scriptCount
 )
 
@@ -59,6 +61,9 @@ var sources = [scriptCount][]string{
 	scriptMark:    {"server", "sessions", "fresh", "mark"},
 	scriptList:    {"server", "sessions", "list"},
 	scriptMany:    {"server", "many"},
+
+	scriptLoadResult: {"load_result"},
+	scriptSaveResult: {"save_result"},
 }
 
 // scripts are the scripts for one namespace, and the digests that the servers know them by: they tell them, we compute

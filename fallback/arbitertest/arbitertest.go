@@ -78,6 +78,7 @@ func Run(t *testing.T, f Fixture) {
 		{"Holds", holdTests},
 		{"Waiting", waitingTests},
 		{"Owners", ownerTests},
+		{"Results", resultTests},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

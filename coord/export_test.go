@@ -1,0 +1,4 @@
+package coord
+
+// Store is the ShareStore that Share uses by default.
+func Store(c *Coordinator) (ShareStore, error) { return c.store() }

@@ -1,0 +1,227 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"time"
+)
+
+// Share returns the result of fn for the key, which is run once for all who want it at about the same time, in this process
+// and in all others of the namespace. Whoever comes while the result is kept gets it by one read of the store, without
+// a lock.
+//
+// One call's journey: it joins the flight of its key in this process, if there is one. The flight reads the store. If
+// there is no result that may be used, it locks the key and reads again: another process may have been first. If not, it
+// runs fn under the lock, stores the result, and unlocks. So a result may stem from a run that began
+// before the call.
+//
+// The key is the lock's key: Share, Do and Lock of the same key exclude each other, and fn must neither lock nor
+// share it. Callers of the same key and T should pass the same options and an fn that does the same: those of whoever starts
+// the flight count. (Callers with another T have a flight of their own, but the lock and the stored bytes are the same.)
+//
+// ctx limits this caller's wait only; the flight goes on for the others. When all have left, fn's context ends, with
+// [singleflight.ErrAbandoned] as its cause. fn's context has the values of the ctx of whoever started the flight, and ends
+// as well when the lock is lost or the coordinator is closed. fn has to heed it: Close waits for fn, so fn must not call
+// Close. fence is the lock's token, [Lock.Fence].
+//
+// All callers of a flight get the same T, so what it points to should not be changed by them. They get the same error, too;
+// an error is not stored, and the next flight runs fn again. A panic or Goexit of fn passes through to all of them, as in
+// [singleflight.Member.Result], and the lock is released.
+//
+// Errors: [ErrInvalidKey]; [ErrClosed]; of the options, which name the field; ctx's own if it ended; [ErrNoResults];
+// [ErrUnavailable] if the store could not be read (fn is not run then); those of Lock; and those of fn. With these
+// errors the value is valid nevertheless, and returned, but was not stored:
+//
+//   - [ErrLost]: the lock was lost before fn ended, so fn may have run elsewhere meanwhile, and a result with a higher fence
+//     may be stored. (A lock that is lost in the moment after storing is reported as well.)
+//   - [ErrTooLarge], and the error of Encode.
+//
+// If the result cannot be stored because the store does not answer, Share returns it without an error and tells
+// Options.Logger: other processes will run fn again.
+func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOptions[T],
+	fn func(ctx context.Context, fence uint64) (T, error)) (T, error) {
+	var none T
+	if err := checkKey(key); err != nil {
+		return none, err
+	}
+	if fn == nil {
+		return none, errors.New("coord: Share: fn is nil")
+	}
+	o, err := opts.filled()
+	if err != nil {
+		return none, err
+	}
+	if ctx.Err() != nil {
+		return none, ended(ctx)
+	}
+	s := &share[T]{c: c, key: key, opts: o, fn: fn}
+	m, err := c.shares.join(ctx, s.flight(), func(ctx context.Context) (any, error) { return s.run(ctx) })
+	if err != nil {
+		return none, err
+	}
+	select {
+	case <-m.Done():
+	case <-ctx.Done():
+		select {
+		case <-m.Done(): // both were ready: the result is preferred
+		default:
+			m.Leave()
+			return none, ended(ctx)
+		}
+	}
+	got, err := m.Result()
+	v, _ := got.(T) // not there if T is an interface and the value nil
+	return v, err
+}
+
+// share is what one flight does.
+type share[T any] struct {
+	c     *Coordinator
+	key   string
+	opts  ShareOptions[T]
+	store ShareStore
+	fn    func(context.Context, uint64) (T, error)
+}
+
+// flight names the flight. Flights of different types must not be mixed.
+func (s *share[T]) flight() flightKey { return flightKey{s.key, reflect.TypeFor[T]()} }
+
+// found is a stored result.
+type found[T any] struct {
+	Shared
+	v    T
+	ok   bool // it could be decoded, and Fresh does not object
+	read time.Time
+}
+
+func (s *share[T]) run(ctx context.Context) (v T, err error) {
+	if s.store = s.opts.Store; s.store == nil {
+		if s.store, err = s.c.store(); err != nil {
+			return v, err
+		}
+	}
+	ctx, cancel := s.c.whileOpen(ctx)
+	defer cancel()
+	f, err := s.look(ctx)
+	if err != nil {
+		return v, err
+	}
+	if !s.fresh(f) {
+		return s.make(ctx)
+	}
+	if s.early(f) {
+		s.refresh(ctx, f)
+	}
+	return f.v, nil
+}
+
+// look reads the store.
+func (s *share[T]) look(ctx context.Context) (f found[T], err error) {
+	f.read = time.Now() // before it was, so that it is rather taken for too old
+	f.Shared, err = s.store.Get(ctx, s.key)
+	if err != nil {
+		return f, fmt.Errorf("%w: read the result of %s: %w", ErrUnavailable, show(s.key), err)
+	}
+	if f.Fence == 0 {
+		return f, nil
+	}
+	// What cannot be decoded was written by another version of the program: it is not used, and written over.
+	v, err := s.opts.Decode(f.Value)
+	if err == nil && (s.opts.Fresh == nil || s.opts.Fresh(v)) {
+		f.v, f.ok = v, true
+	}
+	return f, nil
+}
+
+func (s *share[T]) fresh(f found[T]) bool { return f.ok && f.Age < s.opts.TTL }
+
+// early decides by chance whether to refresh a result that is still fresh: the nearer its end, the likelier. This is
+// the rule of Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache Stampede Prevention" (VLDB 2015), with a
+// width that is set in the place of the time that the last run took.
+func (s *share[T]) early(f found[T]) bool {
+	width := min(float64(s.opts.RefreshAhead)*rand.ExpFloat64(), float64(s.opts.TTL))
+	return s.opts.RefreshAhead > 0 && f.Age+time.Duration(width) >= s.opts.TTL
+}
+
+// make locks the key, and runs fn if nobody else has meanwhile.
+func (s *share[T]) make(ctx context.Context) (v T, err error) {
+	// Do's error is joined with that of a lock that was lost while fn ran, and v is there all the same.
+	err = s.c.Do(ctx, s.key, func(ctx context.Context, l Lock) error {
+		f, err := s.look(ctx)
+		if err != nil {
+			return err
+		}
+		if s.fresh(f) {
+			v = f.v
+			return nil
+		}
+		v, err = s.produce(ctx, l)
+		if failed, ok := errors.AsType[*fnError](err); ok {
+			if f.ok && f.Age+time.Since(f.read) < s.opts.TTL+s.opts.StaleOnError {
+				v = f.v
+				return nil
+			}
+			return failed.err
+		}
+		return err
+	})
+	return v, err
+}
+
+// fnError tells fn's own error from what went wrong with its result.
+type fnError struct{ err error }
+
+func (e *fnError) Error() string { return e.err.Error() }
+
+// produce runs fn and stores the result, under the lock.
+func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
+	v, err := s.fn(ctx, l.Fence())
+	if err != nil {
+		return v, &fnError{err}
+	}
+	value, err := s.opts.Encode(v)
+	if err != nil {
+		return v, fmt.Errorf("coord: Share %s: encode: %w", show(s.key), err)
+	}
+	if len(value) > s.opts.MaxSize {
+		return v, fmt.Errorf("%w: that of %s has %d bytes, ShareOptions.MaxSize is %d", ErrTooLarge, show(s.key), len(value), s.opts.MaxSize)
+	}
+	// Not ctx: that all callers have left is no reason to throw away what is done. But the lock is needed.
+	held := l.Context()
+	if held.Err() != nil {
+		return v, context.Cause(held)
+	}
+	err = s.store.Put(held, s.key, value, l.Fence(), s.opts.TTL+s.opts.StaleOnError)
+	switch {
+	case held.Err() != nil:
+		return v, context.Cause(held)
+	case errors.Is(err, ErrLost):
+		return v, err
+	case err != nil:
+		s.c.opts.Logger.Warn("holdfast: a shared result could not be stored", "key", show(s.key), "error", err)
+	}
+	return v, nil
+}
+
+// refresh runs fn in the background, unless somebody has the key: then he is about to do that. Nobody waits for the
+// result, and a panic of fn has nobody to pass through to.
+func (s *share[T]) refresh(ctx context.Context, old found[T]) {
+	s.c.shares.refresh(ctx, s.flight(), func(ctx context.Context) {
+		l, err := s.c.TryLock(ctx, s.key)
+		if err != nil {
+			return
+		}
+		defer l.Unlock()
+		held, cancel := until(l.Context(), ctx)
+		defer cancel()
+		if f, err := s.look(held); err != nil || f.Fence != old.Fence {
+			return
+		}
+		if _, err := s.produce(held, l); err != nil {
+			s.c.opts.Logger.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
+		}
+	})
+}

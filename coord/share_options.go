@@ -1,0 +1,71 @@
+package coord
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ShareOptions are the options of [Share]. The zero value of each field means its default, and a nil *ShareOptions means all
+// defaults.
+type ShareOptions[T any] struct {
+	// TTL is for how long a result is used, from when it was stored. Default 10 s; at least 1 ms.
+	TTL time.Duration
+
+	// RefreshAhead is about how long before the end of TTL a result is refreshed: a caller who finds it gets it at once,
+	// and by chance, which rises towards the end, starts a run of fn in the background, one in the whole cluster.
+	// The mean of the lead is RefreshAhead, if callers are many; keys that were stored at the same moment are not
+	// refreshed at the same moment. It should be longer than fn takes. If the run fails, that is told to Options.Logger only.
+	// 0: callers wait for a new result when the old one has expired.
+	RefreshAhead time.Duration
+
+	// StaleOnError is for how long after TTL a result is returned, without an error, when fn has failed. 0: not at all.
+	StaleOnError time.Duration
+
+	// Fresh, if not nil, is asked whether a stored result may be used. One for which it says false is treated as if it
+	// were not there, also as a stale one. It is not asked about what fn has just returned.
+	Fresh func(T) bool
+
+	// Encode and Decode are how a T is stored; both or none are set. Default encoding/json. What Decode has an error for
+	// is not used.
+	Encode func(T) ([]byte, error)
+	Decode func([]byte) (T, error)
+
+	// MaxSize is how many bytes an encoded result may have: a larger one is not stored, and Share returns [ErrTooLarge] beside
+	// it. Default 1 MiB.
+	MaxSize int
+
+	// Store keeps the results. All processes must use the same. Nil: the arbiter does, in the namespace, if it is a
+	// [fallback.ResultStore]; [fallback.Redis] and [fallback.Memory] are.
+	Store ShareStore
+}
+
+// filled returns a copy with all defaults in place, or what is wrong.
+func (o *ShareOptions[T]) filled() (ShareOptions[T], error) {
+	var f ShareOptions[T]
+	if o != nil {
+		f = *o
+	}
+	setDefault(&f.TTL, 10*time.Second)
+	setDefault(&f.MaxSize, 1<<20)
+	switch {
+	case f.TTL < time.Millisecond:
+		return f, fmt.Errorf("coord: ShareOptions.TTL is %v, must be at least 1ms", f.TTL)
+	case f.RefreshAhead < 0 || f.RefreshAhead >= f.TTL:
+		return f, fmt.Errorf("coord: ShareOptions.RefreshAhead is %v, must be less than TTL, %v, and not negative", f.RefreshAhead, f.TTL)
+	case f.StaleOnError < 0:
+		return f, fmt.Errorf("coord: ShareOptions.StaleOnError is %v, must not be negative", f.StaleOnError)
+	case f.MaxSize < 0:
+		return f, fmt.Errorf("coord: ShareOptions.MaxSize is %d, must not be negative", f.MaxSize)
+	case (f.Encode == nil) != (f.Decode == nil):
+		return f, errors.New("coord: ShareOptions.Encode and Decode must be set both, or none")
+	case f.Encode == nil:
+		f.Encode = func(v T) ([]byte, error) { return json.Marshal(v) }
+		f.Decode = func(b []byte) (v T, err error) {
+			err = json.Unmarshal(b, &v)
+			return v, err
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,79 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A ShareStore keeps the results of [Share] for other processes. Package sharetest checks implementations.
+//
+// Its methods are called by many goroutines at once, and may block until ctx ends. They must be atomic for each key, and a
+// Get that begins after a Put has returned must see that Put or a later one: who gets the lock after another process has
+// to find its result. A replica that is behind does not do.
+type ShareStore interface {
+	// Get returns what is kept for the key; with Fence 0 if nothing is. An error means that this cannot be told.
+	Get(ctx context.Context, key string) (Shared, error)
+
+	// Put keeps the value for the given time from now, in the place of what is kept. If what is kept has a higher fence, Put
+	// changes nothing and returns an error that Is [ErrLost]. The same fence may come twice: the call is being repeated, or
+	// its holder has something newer. After any other error it is unknown what is kept.
+	//
+	// The fence is not 0; it needs 64 bits, of which the highest is 0 until the year 2068. keep is at least a millisecond.
+	Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error
+}
+
+// Shared is what a [ShareStore] keeps.
+type Shared struct {
+	Value []byte        // not changed by anybody from now on
+	Fence uint64        // of the lock under which it was made; 0: nothing is kept
+	Age   time.Duration // since it was put, by a clock that is the same for all processes, as the store's own
+}
+
+// arbiterStore keeps results at the arbiter, in the slots of their keys.
+type arbiterStore struct {
+	c       *Coordinator
+	results fallback.ResultStore
+}
+
+// store returns the store that is used if no other is set.
+func (c *Coordinator) store() (ShareStore, error) {
+	ns := c.namespace.Load()
+	if ns == nil {
+		return nil, fmt.Errorf("%w: no session yet", ErrUnavailable)
+	}
+	r, ok := (*ns).(fallback.ResultStore)
+	if !ok {
+		return nil, fmt.Errorf("%w: set ShareOptions.Store", ErrNoResults)
+	}
+	return arbiterStore{c, r}, nil
+}
+
+func (s arbiterStore) Get(ctx context.Context, key string) (Shared, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.c.opts.CallTimeout)
+	defer cancel()
+	sent := time.Now()
+	r, err := s.results.LoadResult(ctx, s.c.partitionOf(key).number, key)
+	s.c.called(OpLoadResult, sent, err)
+	return Shared(r), err
+}
+
+func (s arbiterStore) Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, s.c.opts.CallTimeout)
+	defer cancel()
+	sent := time.Now()
+	v, err := s.results.SaveResult(ctx, s.c.partitionOf(key).number, key, value, fence, keep)
+	s.c.called(OpSaveResult, sent, err)
+	switch {
+	case err != nil:
+		return err
+	case v == fallback.Stale:
+		return &LossError{Key: key, Fence: fence, Cause: Superseded}
+	case v != fallback.Granted:
+		return errors.New("coord: the arbiter answered " + v.String())
+	}
+	return nil
+}

@@ -1,0 +1,602 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/coord/sharetest"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/singleflight"
+)
+
+func TestTheArbitersStoreConforms(t *testing.T) {
+	t.Run("Memory", func(t *testing.T) {
+		sharetest.Run(t, func(t *testing.T) coord.ShareStore {
+			return must(coord.Store(start(t, fallback.NewMemory(), nil)))
+		})
+	})
+	t.Run("Redis", func(t *testing.T) {
+		s := redistest.Start(t)
+		var n atomic.Int64
+		sharetest.Run(t, func(t *testing.T) coord.ShareStore {
+			return must(coord.Store(start(t, overRedis(t, s), &coord.Options{Namespace: fmt.Sprint("ns", n.Add(1)), Partitions: 7})))
+		})
+	})
+}
+
+// counted returns an fn that counts its runs, and the counter.
+func counted(d time.Duration) (func(context.Context, uint64) (string, error), *atomic.Int64) {
+	runs := new(atomic.Int64)
+	return func(ctx context.Context, fence uint64) (string, error) {
+		n := runs.Add(1)
+		if d > 0 {
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}
+		return fmt.Sprint("result ", n), nil
+	}, runs
+}
+
+func TestFnRunsOnceInTheCluster(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		fn, runs := counted(50 * time.Millisecond)
+		var work sync.WaitGroup
+		for range 3 {
+			c := start(t, a, nil)
+			for range 32 {
+				work.Go(func() {
+					if v, err := coord.Share(t.Context(), c, "k", nil, fn); v != "result 1" || err != nil {
+						t.Errorf("got %q, %v", v, err)
+					}
+				})
+			}
+		}
+		work.Wait()
+		if runs.Load() != 1 {
+			t.Errorf("fn ran %d times", runs.Load())
+		}
+		time.Sleep(10 * time.Second) // TTL
+		c := start(t, a, nil)
+		if v, err := coord.Share(t.Context(), c, "k", nil, fn); v != "result 2" || err != nil {
+			t.Errorf("after TTL: got %q, %v", v, err)
+		}
+	})
+}
+
+func TestFnRunsOnceOverRedis(t *testing.T) {
+	s := redistest.Start(t)
+	fn, runs := counted(20 * time.Millisecond)
+	var work sync.WaitGroup
+	for range 3 {
+		c := start(t, overRedis(t, s), nil)
+		for range 32 {
+			work.Go(func() {
+				if v, err := coord.Share(t.Context(), c, "k", &coord.ShareOptions[string]{TTL: time.Hour}, fn); v != "result 1" || err != nil {
+					t.Errorf("got %q, %v", v, err)
+				}
+			})
+		}
+	}
+	work.Wait()
+	if runs.Load() != 1 {
+		t.Errorf("fn ran %d times", runs.Load())
+	}
+}
+
+func TestAFreshResultCostsOneReadAndNoLock(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		fn, runs := counted(0)
+		must(coord.Share(t.Context(), start(t, a, nil), "k", nil, fn))
+		c := start(t, a, nil)
+		for i := range uint64(3) {
+			must(coord.Share(t.Context(), c, "k", nil, fn))
+			calls := c.Stats().Calls
+			if calls[coord.OpLoadResult] != i+1 || calls[coord.OpLock] != 0 || calls[coord.OpSaveResult] != 0 || runs.Load() != 1 {
+				t.Fatalf("after %d calls: %v, %d runs", i+1, calls, runs.Load())
+			}
+		}
+	})
+}
+
+// The process that runs fn is closed, or cut off from the arbiter: another one runs it instead.
+func TestAnotherProcessTakesOver(t *testing.T) {
+	end := func(t *testing.T, how func(c *coord.Coordinator, f *faulty), after time.Duration) {
+		bubble(t, func(t *testing.T, a *fallback.Memory) {
+			f := &faulty{Arbiter: a}
+			first, second := must(coord.New(f, nil)), start(t, a, nil)
+			opts := &coord.ShareOptions[string]{Store: must(coord.Store(second))}
+			running := make(chan struct{})
+			var work sync.WaitGroup
+			var fence uint64
+			work.Go(func() {
+				v, err := coord.Share(t.Context(), first, "k", opts, func(ctx context.Context, f uint64) (string, error) {
+					fence = f
+					close(running)
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), coord.ErrLost) {
+						t.Errorf("fn's context ended with %v", context.Cause(ctx))
+					}
+					time.Sleep(5 * time.Second) // it does not heed that: meanwhile another has run
+					return "late", nil
+				})
+				if v != "late" || !errors.Is(err, coord.ErrLost) {
+					t.Errorf("the first one: got %q, %v", v, err)
+				}
+			})
+			<-running
+			begin := time.Now()
+			work.Go(func() {
+				v, err := coord.Share(t.Context(), second, "k", opts, func(_ context.Context, f uint64) (string, error) {
+					if f <= fence {
+						t.Errorf("fence %d after %d", f, fence)
+					}
+					return "early", nil
+				})
+				if v != "early" || err != nil || time.Since(begin) > after {
+					t.Errorf("the second one: got %q, %v after %v", v, err, time.Since(begin))
+				}
+			})
+			synctest.Wait()
+			how(first, f)
+			work.Wait()
+			if r := must(opts.Store.Get(t.Context(), "k")); string(r.Value) != `"early"` {
+				t.Errorf("stored: %s", r.Value)
+			}
+			f.mend()
+			_ = first.Close(t.Context())
+		})
+	}
+	t.Run("closed", func(t *testing.T) {
+		end(t, func(c *coord.Coordinator, _ *faulty) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if err := c.Close(ctx); err == nil {
+				t.Error("Close says that no lock was in use")
+			}
+		}, 6*time.Second)
+	})
+	t.Run("cut off", func(t *testing.T) {
+		end(t, func(_ *coord.Coordinator, f *faulty) { f.cut() }, 14*time.Second)
+	})
+}
+
+func TestErrorsAreSharedAndNotKept(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c, mine := start(t, a, nil), errors.New("mine")
+		var runs int
+		fn := func(context.Context, uint64) (int, error) {
+			runs++
+			time.Sleep(time.Second)
+			return 0, fmt.Errorf("run %d: %w", runs, mine)
+		}
+		for i := range 2 {
+			var work sync.WaitGroup
+			for range 10 {
+				work.Go(func() {
+					_, err := coord.Share(t.Context(), c, "k", nil, fn)
+					if !errors.Is(err, mine) || err.Error() != fmt.Sprintf("run %d: mine", i+1) {
+						t.Error(err)
+					}
+				})
+			}
+			work.Wait()
+		}
+	})
+}
+
+func TestAStaleResultIsBetterThanAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c, bad := start(t, a, nil), errors.New("bad")
+		opts := &coord.ShareOptions[string]{TTL: time.Second, StaleOnError: 9 * time.Second}
+		v := must(coord.Share(t.Context(), c, "k", opts, func(context.Context, uint64) (string, error) { return "good", nil }))
+		runs := 0
+		fail := func(context.Context, uint64) (string, error) {
+			runs++
+			time.Sleep(2 * time.Second)
+			return "broken", bad
+		}
+		for range 2 { // its age is 2 s, then 6 s; two more when fn has failed
+			time.Sleep(2 * time.Second)
+			if got, err := coord.Share(t.Context(), c, "k", opts, fail); got != v || err != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+		}
+		time.Sleep(time.Second)
+		// Now 9 s: it grows too old while fn runs.
+		if got, err := coord.Share(t.Context(), c, "k", opts, fail); !errors.Is(err, bad) {
+			t.Errorf("too late: got %q, %v", got, err)
+		}
+		if runs != 3 {
+			t.Errorf("fn ran %d times", runs)
+		}
+		opts.Fresh = func(s string) bool { return s != "good" }
+		must(coord.Share(t.Context(), c, "k2", opts, func(context.Context, uint64) (string, error) { return "good", nil }))
+		if got, err := coord.Share(t.Context(), c, "k2", opts, fail); !errors.Is(err, bad) {
+			t.Errorf("one that Fresh objects to: got %q, %v", got, err)
+		}
+	})
+}
+
+func TestAResultThatIsNotFreshIsReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		fn, runs := counted(0)
+		opts := &coord.ShareOptions[string]{Fresh: func(s string) bool { return s != "result 1" }}
+		for i, want := range []string{"result 1", "result 2", "result 2"} {
+			if v, err := coord.Share(t.Context(), c, "k", opts, fn); v != want || err != nil {
+				t.Errorf("call %d: got %q, %v, want %q", i+1, v, err, want)
+			}
+		}
+		// Another version of the program stored something else.
+		if v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { return 7, nil }); v != 7 || err != nil {
+			t.Errorf("got %v, %v", v, err)
+		}
+		if runs.Load() != 2 {
+			t.Errorf("fn ran %d times", runs.Load())
+		}
+	})
+}
+
+// hooked is a store that does something before each call.
+type hooked struct {
+	coord.ShareStore
+	get, put func() error
+}
+
+func (h hooked) Get(ctx context.Context, key string) (coord.Shared, error) {
+	if h.get != nil {
+		if err := h.get(); err != nil {
+			return coord.Shared{}, err
+		}
+	}
+	return h.ShareStore.Get(ctx, key)
+}
+
+func (h hooked) Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error {
+	if h.put != nil {
+		if err := h.put(); err != nil {
+			return err
+		}
+	}
+	return h.ShareStore.Put(ctx, key, value, fence, keep)
+}
+
+func TestALaterFenceRefusesTheResult(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		store := must(coord.Store(c))
+		v, err := coord.Share(t.Context(), c, "k", nil, func(ctx context.Context, fence uint64) (string, error) {
+			return "mine", store.Put(ctx, "k", []byte(`"theirs"`), fence+1, time.Minute)
+		})
+		loss, ok := errors.AsType[*coord.LossError](err)
+		if v != "mine" || !ok || loss.Cause != coord.Superseded {
+			t.Errorf("got %q, %v", v, err)
+		}
+		if v := must(coord.Share(t.Context(), c, "k", nil, unwanted(t))); v != "theirs" {
+			t.Errorf("got %q", v)
+		}
+	})
+}
+
+// unwanted returns an fn that must not be called.
+func unwanted(t *testing.T) func(context.Context, uint64) (string, error) {
+	return func(context.Context, uint64) (string, error) {
+		t.Error("fn was called")
+		return "", nil
+	}
+}
+
+func TestStoresThatFail(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c, bad := start(t, a, nil), errors.New("bad")
+		fails := func() error { return bad }
+		opts := &coord.ShareOptions[string]{Store: hooked{must(coord.Store(c)), fails, nil}}
+		if v, err := coord.Share(t.Context(), c, "k", opts, unwanted(t)); v != "" || !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, bad) {
+			t.Errorf("Get fails: got %q, %v", v, err)
+		}
+		gets := 0
+		opts.Store = hooked{must(coord.Store(c)), func() error {
+			if gets++; gets > 1 {
+				return bad
+			}
+			return nil
+		}, nil}
+		if v, err := coord.Share(t.Context(), c, "k", opts, unwanted(t)); v != "" || !errors.Is(err, coord.ErrUnavailable) || gets != 2 {
+			t.Errorf("Get under the lock fails: got %q, %v", v, err)
+		}
+		opts.Store = hooked{must(coord.Store(c)), nil, fails}
+		fn, runs := counted(0)
+		for i := range 2 { // nothing is stored
+			if v, err := coord.Share(t.Context(), c, "k", opts, fn); v != fmt.Sprint("result ", i+1) || err != nil {
+				t.Errorf("Put fails: got %q, %v", v, err)
+			}
+		}
+		if runs.Load() != 2 {
+			t.Errorf("fn ran %d times", runs.Load())
+		}
+		without := start(t, &faulty{Arbiter: a}, nil) // its namespace is not a ResultStore
+		if _, err := coord.Share(t.Context(), without, "k", nil, unwanted(t)); !errors.Is(err, coord.ErrNoResults) {
+			t.Errorf("without a store: got %v", err)
+		}
+	})
+}
+
+func TestTheOneWhoStartedMayLeave(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		fn, runs := counted(time.Second)
+		leader, leave := context.WithCancelCause(t.Context())
+		mine := errors.New("mine")
+		var work sync.WaitGroup
+		work.Go(func() {
+			if _, err := coord.Share(leader, c, "k", nil, fn); !errors.Is(err, context.Canceled) || !errors.Is(err, mine) {
+				t.Errorf("who left: %v", err)
+			}
+		})
+		synctest.Wait()
+		work.Go(func() {
+			if v, err := coord.Share(t.Context(), c, "k", nil, fn); v != "result 1" || err != nil {
+				t.Errorf("who stayed: got %q, %v", v, err)
+			}
+		})
+		synctest.Wait()
+		leave(mine)
+		work.Wait()
+		if runs.Load() != 1 {
+			t.Errorf("fn ran %d times", runs.Load())
+		}
+
+		// All leave: fn's context ends, and what it returns is stored all the same.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ended := make(chan error, 1)
+		_, err := coord.Share(ctx, c, "k2", nil, func(ctx context.Context, _ uint64) (string, error) {
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return "done", nil
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := <-ended; err != singleflight.ErrAbandoned {
+			t.Errorf("fn's context ended with %v", err)
+		}
+		if v, err := coord.Share(t.Context(), c, "k2", nil, unwanted(t)); v != "done" || err != nil {
+			t.Errorf("got %q, %v", v, err)
+		}
+		if _, err := coord.Share(ctx, c, "k3", nil, unwanted(t)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a ctx that has ended: %v", err)
+		}
+	})
+}
+
+func TestPanicAndGoexitPassThrough(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		func() {
+			defer func() {
+				if p, ok := recover().(*singleflight.PanicError); !ok || p.Value != "ouch" {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			_, _ = coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { panic("ouch") })
+		}()
+		exited := make(chan bool)
+		go func() {
+			defer close(exited)
+			_, _ = coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { runtime.Goexit(); return 0, nil })
+			t.Error("Share returned")
+		}()
+		<-exited
+		l, err := c.TryLock(t.Context(), "k")
+		if err != nil {
+			t.Fatalf("the lock is not free: %v", err)
+		}
+		unlock(t, l)
+	})
+}
+
+func TestRefreshAhead(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c, other := start(t, a, nil), start(t, a, nil)
+		opts := &coord.ShareOptions[int]{TTL: time.Minute, RefreshAhead: 10 * time.Second}
+		var runs atomic.Int64
+		proceed := make(chan struct{}, 100)
+		fn := func(context.Context, uint64) (int, error) {
+			n := runs.Add(1)
+			<-proceed
+			return int(n), nil
+		}
+		proceed <- struct{}{}
+		must(coord.Share(t.Context(), c, "k", opts, fn))
+		begin := time.Now()
+		for runs.Load() == 1 {
+			if time.Since(begin) > time.Minute {
+				t.Fatal("not refreshed before its end")
+			}
+			time.Sleep(100 * time.Millisecond)
+			for _, c := range []*coord.Coordinator{c, other} {
+				if v := must(coord.Share(t.Context(), c, "k", opts, fn)); v != 1 {
+					t.Errorf("got %d", v)
+				}
+			}
+			synctest.Wait()
+		}
+		// While it is being refreshed nobody waits, and nobody else refreshes.
+		if time.Since(begin) > 58*time.Second {
+			t.Skip("by chance it is too late to see more")
+		}
+		for range 100 {
+			for _, c := range []*coord.Coordinator{c, other} {
+				if v := must(coord.Share(t.Context(), c, "k", opts, fn)); v != 1 || runs.Load() != 2 {
+					t.Fatalf("got %d after %d runs", v, runs.Load())
+				}
+			}
+			synctest.Wait()
+		}
+		proceed <- struct{}{}
+		synctest.Wait()
+		for _, c := range []*coord.Coordinator{c, other} {
+			if v := must(coord.Share(t.Context(), c, "k", opts, fn)); v != 2 {
+				t.Errorf("got %d", v)
+			}
+		}
+	})
+}
+
+// Close ends a run in the background at once, and waits for it.
+func TestCloseEndsARefresh(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := must(coord.New(a, nil))
+		opts := &coord.ShareOptions[int]{TTL: time.Minute, RefreshAhead: 59 * time.Second}
+		var runs atomic.Int64
+		ended := false // before Close returns
+		fn := func(ctx context.Context, _ uint64) (int, error) {
+			if runs.Add(1) > 1 {
+				<-ctx.Done()
+				if context.Cause(ctx) != coord.ErrClosed {
+					t.Errorf("its context ended with %v", context.Cause(ctx))
+				}
+				time.Sleep(time.Second)
+				ended = true
+				panic("nobody is there to be told")
+			}
+			return 1, nil
+		}
+		for runs.Load() < 2 {
+			must(coord.Share(t.Context(), c, "k", opts, fn))
+			time.Sleep(time.Second)
+		}
+		if err := c.Close(t.Context()); err != nil || !ended {
+			t.Errorf("Close: %v; the run has ended: %v", err, ended)
+		}
+		if _, err := coord.Share(t.Context(), c, "k", opts, fn); !errors.Is(err, coord.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// Close waits for a flight, and takes its lock away when its ctx ends.
+func TestCloseWaitsForFlights(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := must(coord.New(a, nil))
+		fn, _ := counted(time.Second)
+		var work sync.WaitGroup
+		work.Go(func() {
+			if v, err := coord.Share(t.Context(), c, "k", nil, fn); v != "result 1" || err != nil {
+				t.Errorf("got %q, %v", v, err)
+			}
+		})
+		synctest.Wait()
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		work.Wait()
+	})
+}
+
+func TestResultsOfTwoTypesDoNotMix(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		var work sync.WaitGroup
+		work.Go(func() {
+			v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { time.Sleep(time.Second); return 7, nil })
+			if v != 7 || err != nil {
+				t.Errorf("got %v, %v", v, err)
+			}
+		})
+		synctest.Wait()
+		v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (string, error) { return "seven", nil })
+		if v != "seven" || err != nil { // 7 is no string
+			t.Errorf("got %q, %v", v, err)
+		}
+		work.Wait()
+		w, err := coord.Share(t.Context(), c, "nil", nil, func(context.Context, uint64) (any, error) { return nil, nil })
+		if w != nil || err != nil {
+			t.Errorf("got %v, %v", w, err)
+		}
+	})
+}
+
+func TestResultsThatCannotBeStored(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		large := func(context.Context, uint64) (string, error) { return strings.Repeat("x", 99), nil }
+		v, err := coord.Share(t.Context(), c, "k", &coord.ShareOptions[string]{MaxSize: 100}, large)
+		if len(v) != 99 || !errors.Is(err, coord.ErrTooLarge) || !strings.Contains(err.Error(), "101 bytes, ShareOptions.MaxSize is 100") {
+			t.Errorf("got %q, %v", v, err)
+		}
+		if _, err := coord.Share(t.Context(), c, "k", &coord.ShareOptions[string]{MaxSize: 101}, large); err != nil {
+			t.Error(err)
+		}
+		if _, err := coord.Share(t.Context(), c, "k2", nil, func(context.Context, uint64) (func(), error) { return func() {}, nil }); err == nil ||
+			!strings.Contains(err.Error(), "encode") {
+			t.Errorf("a func: %v", err)
+		}
+	})
+}
+
+func TestBadSharing(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		for _, key := range []string{"", strings.Repeat("k", coord.MaxKey+1)} {
+			if _, err := coord.Share(t.Context(), c, key, nil, unwanted(t)); !errors.Is(err, coord.ErrInvalidKey) {
+				t.Errorf("a key of %d bytes: %v", len(key), err)
+			}
+		}
+		for want, opts := range map[string]coord.ShareOptions[string]{
+			"TTL":          {TTL: time.Microsecond},
+			"TTL is -1s":   {TTL: -time.Second},
+			"RefreshAhead": {RefreshAhead: 10 * time.Second},
+			"StaleOnError": {StaleOnError: -1},
+			"MaxSize":      {MaxSize: -1},
+			"Encode":       {Decode: func([]byte) (string, error) { return "", nil }},
+		} {
+			if _, err := coord.Share(t.Context(), c, "k", &opts, unwanted(t)); err == nil || !strings.Contains(err.Error(), "ShareOptions."+want) {
+				t.Errorf("%s: %v", want, err)
+			}
+		}
+		if _, err := coord.Share[string](t.Context(), c, "k", nil, nil); err == nil || !strings.Contains(err.Error(), "fn is nil") {
+			t.Errorf("no fn: %v", err)
+		}
+	})
+}
+
+// rates is what one run gets for all.
+type rates struct{ EUR, JPY float64 }
+
+func ExampleShare() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	opts := &coord.ShareOptions[rates]{
+		TTL:          time.Minute,
+		RefreshAhead: 5 * time.Second, // so that nobody has to wait at the end of that minute
+		StaleOnError: time.Hour,
+	}
+	for range 3 {
+		r, err := coord.Share(context.Background(), c, "rates/USD", opts, func(context.Context, uint64) (rates, error) {
+			fmt.Println("asking the bank")
+			return rates{EUR: 0.92, JPY: 155.1}, nil
+		})
+		fmt.Println(r.EUR, err)
+	}
+	// Output:
+	// asking the bank
+	// 0.92 <nil>
+	// 0.92 <nil>
+	// 0.92 <nil>
+}
