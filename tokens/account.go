@@ -1,0 +1,83 @@
+package tokens
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+// account is what this process knows of an account.
+type account struct {
+	spread float64 // 0.5 to 1: which part of Options.Early is this process's, so that not all refresh at once
+	users  int     // who may change it; protected by Keeper.mu
+
+	mu     sync.Mutex // protects what follows
+	record Record     // as last seen in the store; without an access token there is none
+	due    time.Time  // when to refresh it; zero: never
+	until  time.Time  // when to hand it out no longer; zero: never
+	failed error      // why it could not be refreshed
+	retry  time.Time  // until when that counts
+
+	// pending is what the provider gave us and the store did not take. The mark in the store has the same Fence.
+	pending *Record
+	// unspent is the fence of a mark that may be in the store, although nothing was sent under it; 0: there is none.
+	unspent uint64
+}
+
+// now returns the access token if it may be handed out, and whether to refresh it; or why there is none, if it is too early
+// to look again.
+func (a *account) now(now time.Time) (t *oauth2.Token, due bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Before(a.retry) {
+		err = a.failed
+	}
+	if a.record.AccessToken == "" || passed(a.until, now) {
+		return nil, true, err
+	}
+	return a.record.token(), passed(a.due, now) && err == nil, nil
+}
+
+// adopt takes over what the store has, and tells whether it need not be refreshed yet.
+func (a *account) adopt(r Record, o *Options) bool {
+	due, until := r.times(a.spread, o)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.record, a.due, a.until = r, due, until
+	fresh := r.AccessToken != "" && !passed(due, time.Now())
+	if fresh {
+		a.failed = nil
+	}
+	return fresh
+}
+
+func (a *account) fail(err error, until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed, a.retry = err, until
+}
+
+// leave notes what the store was not told.
+func (a *account) leave(pending *Record, unspent uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pending, a.unspent = pending, unspent
+}
+
+func (a *account) left() (pending *Record, unspent uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pending, a.unspent
+}
+
+// idle tells whether nothing is lost if this is forgotten.
+func (a *account) idle(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	valid := a.record.AccessToken != "" && !passed(a.until, now)
+	return !valid && a.pending == nil && a.unspent == 0 && !now.Before(a.retry)
+}
+
+// passed tells whether a time has come; the zero time never does.
+func passed(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }

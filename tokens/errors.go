@@ -1,0 +1,76 @@
+package tokens
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors of a Keeper.
+var (
+	// ErrAccount: the name of an account must have 1 to [MaxAccount] bytes.
+	ErrAccount = errors.New("tokens: invalid account name")
+
+	// ErrNoAccount: nothing is stored of the account. See [Keeper.Replace].
+	ErrNoAccount = errors.New("tokens: no such account")
+
+	// ErrInDoubt: it is not known whether the provider has spent the account's refresh token. Somebody has to log in again and
+	// call [Keeper.Replace], unless [InDoubtError.Replay] is set.
+	ErrInDoubt = errors.New("tokens: in doubt")
+
+	// ErrRejected: the provider does not accept the account's refresh token any more. Somebody has to log in again and
+	// call [Keeper.Replace].
+	ErrRejected = errors.New("tokens: refresh token rejected")
+
+	// ErrClosed: the Keeper was closed.
+	ErrClosed = errors.New("tokens: closed")
+)
+
+// ErrSuperseded is Save's: a later version of the record is stored. Callers of a Keeper see it when this process was stopped
+// for so long that it lost the account's lock.
+var ErrSuperseded = errors.New("tokens: a later version is stored")
+
+// An InDoubtError is how [ErrInDoubt] is told: errors.Is(err, ErrInDoubt) holds.
+type InDoubtError struct {
+	Account string
+	Fence   uint64    // token of the lock under which the refresh token was sent, or was about to be
+	Since   time.Time // when it was, for the first time
+	Again   bool      // it was sent again since, and that is in doubt as well
+	Replay  bool      // it will be sent again, as Options.ReplayInDoubt permits: ask again after Options.Backoff
+	Err     error     // what went wrong, in the process in which it did; nil in others
+}
+
+func (e *InDoubtError) Error() string {
+	text := fmt.Sprintf("tokens: account %q is in doubt: its refresh token may have been spent at %s (fence %d)",
+		e.Account, e.Since.Format(time.RFC3339Nano), e.Fence)
+	if e.Again {
+		text += ", and once more"
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is makes errors.Is(e, ErrInDoubt) true.
+func (e *InDoubtError) Is(target error) bool { return target == ErrInDoubt }
+
+// Unwrap returns what went wrong, if it is known.
+func (e *InDoubtError) Unwrap() error { return e.Err }
+
+// A RejectedError is how [ErrRejected] is told: errors.Is(err, ErrRejected) holds.
+type RejectedError struct {
+	Account string
+	Code    string // the provider's, as "invalid_grant"
+	Err     error  // an *oauth2.RetrieveError in the process that was told so; nil in others
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("tokens: the refresh token of account %q was rejected: %s", e.Account, e.Code)
+}
+
+// Is makes errors.Is(e, ErrRejected) true.
+func (e *RejectedError) Is(target error) bool { return target == ErrRejected }
+
+// Unwrap returns the provider's answer, if it was given to this process.
+func (e *RejectedError) Unwrap() error { return e.Err }

@@ -1,0 +1,286 @@
+package tokens_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/tokens"
+)
+
+// want asks for alice's token.
+func (w *world) want(k *tokens.Keeper, access string) {
+	w.Helper()
+	got, err := k.Token(w.Context(), "alice")
+	if err != nil || got.AccessToken != access {
+		w.Errorf("Token: got %v, %v, want %s", got, err, access)
+	}
+}
+
+// wantError asks for alice's token, and returns the error, which must be the one wanted.
+func (w *world) wantError(k *tokens.Keeper, want error) error {
+	w.Helper()
+	got, err := k.Token(w.Context(), "alice")
+	if got != nil || !errors.Is(err, want) {
+		w.Errorf("Token: got %v, %v, want %v", got, err, want)
+	}
+	return err
+}
+
+// backoff is longer than Options.Backoff.
+const backoff = 1001 * time.Millisecond
+
+func TestOneRefreshPerExpiryInTheCluster(t *testing.T) {
+	bubble(t, func(w *world) {
+		const expiries = 50
+		w.provider.life = time.Minute
+		ctx, cancel := context.WithTimeout(w.Context(), expiries*time.Minute)
+		defer cancel()
+		var work sync.WaitGroup
+		for range 8 {
+			k, _ := w.keeper(nil)
+			for i := range 32 {
+				work.Go(func() {
+					time.Sleep(time.Duration(i) * time.Millisecond)
+					for ctx.Err() == nil {
+						got, err := k.Token(w.Context(), "alice")
+						if err != nil || !got.Expiry.After(time.Now()) || got.RefreshToken != "" {
+							w.Errorf("got %+v, %v", got, err)
+							return
+						}
+						time.Sleep(time.Second)
+					}
+				})
+			}
+		}
+		work.Wait()
+		w.provider.mu.Lock()
+		defer w.provider.mu.Unlock()
+		if n := w.provider.requests; n < expiries || n > 2*expiries || w.provider.reuses != 0 {
+			w.Errorf("%d refreshes in %d lives of a token; %d with used refresh tokens", n, expiries, w.provider.reuses)
+		}
+		if w.provider.current != w.provider.requests+1 {
+			w.Errorf("%d requests made %d tokens", w.provider.requests, w.provider.current-1)
+		}
+	})
+}
+
+func TestATokenInUseCostsNoIO(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, locks := w.keeper(nil)
+		w.want(k, "a2")
+		loads, calls := w.store.loads, locks.Stats().Calls[coord.OpLock]
+		for range 1000 {
+			w.want(k, "a2")
+		}
+		if w.store.loads != loads || locks.Stats().Calls[coord.OpLock] != calls {
+			w.Errorf("%d loads, were %d", w.store.loads, loads)
+		}
+		w.provider.want(w.T, 1)
+	})
+}
+
+// While one refreshes, the old token is good for everybody.
+func TestNobodyWaitsForARefresh(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		other, _ := w.keeper(nil)
+		w.want(k, "a2")
+		w.want(other, "a2")
+		proceed := make(chan struct{})
+		w.provider.set(func(*http.Request) (int, string) { <-proceed; return 0, "" }, nil)
+		time.Sleep(time.Hour - 11*time.Second) // Leeway, and a second
+		begin := time.Now()
+		for range 10 {
+			w.want(k, "a2")
+			w.want(other, "a2")
+			synctest.Wait()
+		}
+		if d := time.Since(begin); d != 0 {
+			w.Errorf("they waited for %v", d)
+		}
+		close(proceed)
+		synctest.Wait()
+		w.want(k, "a3")
+		w.provider.want(w.T, 2)
+		time.Sleep(2 * time.Second)
+		w.want(other, "a3")
+		w.provider.want(w.T, 2)
+	})
+}
+
+// The moment between the provider's answer and the store's is the one that matters.
+func TestATokenIsStoredBeforeItIsUsed(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(&tokens.Options{SaveTimeout: 10 * time.Second})
+		broken := errors.New("broken")
+		w.store.set(func(r tokens.Record) error {
+			if r.AccessToken == "a2" {
+				return broken
+			}
+			return nil
+		}, nil)
+		begin := time.Now()
+		w.wantError(k, broken)
+		if d := time.Since(begin); d < 9*time.Second || d > 11*time.Second {
+			w.Errorf("it tried for %v", d)
+		}
+		other, _ := w.keeper(nil)
+		w.wantError(other, tokens.ErrInDoubt) // as far as others know
+		w.store.set(nil, nil)
+		time.Sleep(backoff)
+		w.want(k, "a2") // it had kept what the provider said
+		time.Sleep(backoff)
+		w.want(other, "a2")
+		w.provider.want(w.T, 1)
+		if r, err := w.store.Load(w.Context(), "alice"); err != nil || r.RefreshToken != "r2" || r.Spending.Fence != 0 {
+			w.Errorf("stored: %+v, %v", r, err)
+		}
+	})
+}
+
+// What is kept for a store that fails must not be stored over a new login.
+func TestWhatWasKeptIsDroppedAfterALogin(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(&tokens.Options{SaveTimeout: time.Second})
+		other, _ := w.keeper(nil)
+		broken := errors.New("broken")
+		w.store.set(func(r tokens.Record) error {
+			if r.AccessToken == "a2" {
+				return broken
+			}
+			return nil
+		}, nil)
+		w.wantError(k, broken)
+		w.store.set(nil, nil)
+		login := &oauth2.Token{AccessToken: "new", RefreshToken: "new", Expiry: time.Now().Add(time.Hour)}
+		if err := other.Replace(w.Context(), "alice", login); err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(backoff)
+		w.want(k, "new")
+		time.Sleep(time.Hour)
+		w.wantError(k, tokens.ErrRejected) // this provider does not know "new"; it was asked
+	})
+}
+
+func TestCallersMayLeave(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		w.provider.set(func(*http.Request) (int, string) { time.Sleep(10 * time.Second); return 0, "" }, nil)
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		if _, err := k.Token(ctx, "alice"); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
+			w.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		if _, err := k.Token(ctx, "alice"); !errors.Is(err, context.DeadlineExceeded) {
+			w.Error(err)
+		}
+		w.want(k, "a2") // the request went on, or there would be doubt
+		w.provider.want(w.T, 1)
+	})
+}
+
+func TestCloseWaitsForTheProvider(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		w.provider.set(func(*http.Request) (int, string) { time.Sleep(10 * time.Second); return 0, "" }, nil)
+		var work sync.WaitGroup
+		work.Go(func() { w.want(k, "a2") })
+		synctest.Wait()
+		begin := time.Now()
+		k.Close()
+		if d := time.Since(begin); d != 10*time.Second {
+			w.Errorf("Close took %v", d)
+		}
+		work.Wait()
+		k.Close()
+		w.wantError(k, tokens.ErrClosed)
+		if err := k.Replace(w.Context(), "alice", &oauth2.Token{RefreshToken: "r"}); !errors.Is(err, tokens.ErrClosed) {
+			w.Errorf("Replace: %v", err)
+		}
+		other, _ := w.keeper(nil)
+		w.want(other, "a2")
+		w.provider.want(w.T, 1)
+	})
+}
+
+func TestTokensThatNeverExpire(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		if err := k.Replace(w.Context(), "alice", &oauth2.Token{AccessToken: "for ever", RefreshToken: "r"}); err != nil {
+			w.Fatal(err)
+		}
+		other, _ := w.keeper(nil)
+		time.Sleep(5 * time.Hour)
+		w.want(k, "for ever")
+		w.want(other, "for ever")
+		w.provider.want(w.T, 0)
+	})
+}
+
+func TestAccountsThatNobodyUsesAreForgotten(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		for i := range 1000 {
+			if err := k.Replace(w.Context(), fmt.Sprint(i), &oauth2.Token{AccessToken: "a", RefreshToken: "r", Expiry: time.Now().Add(time.Second)}); err != nil {
+				w.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := tokens.Accounts(k); n > 64 {
+			w.Errorf("%d accounts are remembered", n)
+		}
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, locks := w.keeper(nil)
+		if _, err := k.Token(w.Context(), "bob"); !errors.Is(err, tokens.ErrNoAccount) {
+			w.Error(err)
+		}
+		for _, name := range []string{"", strings.Repeat("k", tokens.MaxAccount+1)} {
+			if _, err := k.Token(w.Context(), name); !errors.Is(err, tokens.ErrAccount) {
+				w.Errorf("a name of %d bytes: %v", len(name), err)
+			}
+			if err := k.Replace(w.Context(), name, &oauth2.Token{RefreshToken: "r"}); !errors.Is(err, tokens.ErrAccount) {
+				w.Errorf("Replace with a name of %d bytes: %v", len(name), err)
+			}
+		}
+		for _, bad := range []*oauth2.Token{nil, {AccessToken: "a"}} {
+			if err := k.Replace(w.Context(), "alice", bad); err == nil {
+				w.Errorf("Replace with %v", bad)
+			}
+		}
+		good := config("http://provider/token")
+		probing := config("http://provider/token")
+		probing.Endpoint.AuthStyle = oauth2.AuthStyleAutoDetect
+		for want, err := range map[string]error{
+			"coordinator":           second(tokens.New(nil, good, w.store, nil)),
+			"Config is nil":         second(tokens.New(locks, nil, w.store, nil)),
+			"store":                 second(tokens.New(locks, good, nil, nil)),
+			"TokenURL":              second(tokens.New(locks, config(""), w.store, nil)),
+			"AuthStyle":             second(tokens.New(locks, probing, w.store, nil)),
+			"Options.Early":         second(tokens.New(locks, good, w.store, &tokens.Options{Early: -1})),
+			"Options.ReplayInDoubt": second(tokens.New(locks, good, w.store, &tokens.Options{ReplayInDoubt: -1})),
+			"HTTPClient.Timeout":    second(tokens.New(locks, good, w.store, &tokens.Options{HTTPClient: &http.Client{Timeout: time.Second}})),
+		} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				w.Errorf("New: got %v, want something about %s", err, want)
+			}
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,84 @@
+package tokens
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Options are the options of [New]. The zero value of each field means its default, and a nil *Options means all defaults.
+type Options struct {
+	// Early is how long before its end an access token is refreshed in the background at the earliest; each process
+	// begins at a time of its own in the second half of it. Default 1 min, and never more than a third of the token's life.
+	Early time.Duration
+
+	// Leeway is how long before its expiry an access token is no longer handed out. It has to cover what the clocks of the
+	// processes and of the provider differ. Default 10 s, and never more than a tenth of the token's life.
+	Leeway time.Duration
+
+	// Timeout is for how long the provider may take to answer; after that the account is in doubt. It is not cut
+	// short by callers who leave, by a lost lock, or by Close. Default 30 s.
+	Timeout time.Duration
+
+	// SaveTimeout is for how long the store may take to confirm new tokens; Save is repeated until then. If it fails, the
+	// tokens are kept in this process only, which tries again when it is next asked. Default 30 s.
+	SaveTimeout time.Duration
+
+	// Backoff is for how long the error of a failed refresh is returned before another is begun. Default 1 s.
+	Backoff time.Duration
+
+	// ReplayInDoubt is for how long after a refresh token was sent for the first time the provider is known to accept it
+	// once more, without taking it for stolen ("grace period", "leeway", "reuse interval"). If it is not known
+	// whether the provider has spent a refresh token, it is sent once more within this time, by the process's clock, and never
+	// a third time. 0: it is not sent again.
+	ReplayInDoubt time.Duration
+
+	// Unspent tells of an error of the provider or the HTTP client whether it proves that the refresh token was not spent.
+	// Nil: [Unspent]. To be set for a provider whose, say, 503 means that.
+	Unspent func(error) bool
+
+	// HTTPClient asks the provider. Nil: the value oauth2.HTTPClient of the caller's ctx, or http.DefaultClient. It must not send a POST again by itself.
+	HTTPClient *http.Client
+
+	// Logger is told of refreshes that failed in the background. Nil: silent.
+	Logger *slog.Logger
+}
+
+// filled returns a copy with all defaults in place, or what is wrong.
+func (o *Options) filled() (Options, error) {
+	var f Options
+	if o != nil {
+		f = *o
+	}
+	for _, d := range []struct {
+		name    string
+		field   *time.Duration
+		initial time.Duration
+	}{
+		{"Early", &f.Early, time.Minute},
+		{"Leeway", &f.Leeway, 10 * time.Second},
+		{"Timeout", &f.Timeout, 30 * time.Second},
+		{"SaveTimeout", &f.SaveTimeout, 30 * time.Second},
+		{"Backoff", &f.Backoff, time.Second},
+		{"ReplayInDoubt", &f.ReplayInDoubt, 0},
+	} {
+		if *d.field < 0 {
+			return f, fmt.Errorf("tokens: Options.%s is %v, must not be negative", d.name, *d.field)
+		}
+		if *d.field == 0 {
+			*d.field = d.initial
+		}
+	}
+	if f.HTTPClient != nil && f.HTTPClient.Timeout > 0 && f.HTTPClient.Timeout < f.Timeout {
+		return f, errors.New("tokens: Options.HTTPClient.Timeout is less than Options.Timeout: it would leave accounts in doubt early")
+	}
+	if f.Unspent == nil {
+		f.Unspent = Unspent
+	}
+	if f.Logger == nil {
+		f.Logger = slog.New(slog.DiscardHandler)
+	}
+	return f, nil
+}

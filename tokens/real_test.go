@@ -1,0 +1,121 @@
+package tokens_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/oauth2"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/tokens"
+	"github.com/holdfast-go/holdfast/tokens/storetest"
+)
+
+func TestMemoryStoreConforms(t *testing.T) {
+	storetest.Run(t, func(*testing.T) tokens.Store { return tokens.NewMemoryStore() })
+}
+
+func TestRedisStoreConforms(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	storetest.Run(t, func(t *testing.T) tokens.Store { return tokens.NewRedisStore(client, t.Name()+":") })
+	t.Run("what is damaged is told from what is not there", func(t *testing.T) {
+		client.HSet(t.Context(), "x:a", "r", "{")
+		if _, err := tokens.NewRedisStore(client, "x:").Load(t.Context(), "a"); err == nil || errors.Is(err, tokens.ErrNoAccount) {
+			t.Error(err)
+		}
+	})
+}
+
+func processes(t *testing.T, n int, url string, client *redis.Client, opts *tokens.Options) (all []*tokens.Keeper) {
+	t.Helper()
+	for range n {
+		locks, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{Partitions: 31})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := tokens.New(locks, config(url), tokens.NewRedisStore(client, "tokens:"), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			k.Close()
+			_ = locks.Close(context.Background())
+		})
+		all = append(all, k)
+	}
+	return all
+}
+
+// expired is a token that has to be refreshed at once.
+func expired() *oauth2.Token {
+	return &oauth2.Token{AccessToken: "a1", RefreshToken: "r1", Expiry: time.Now().Add(-time.Second)}
+}
+
+func TestOneRefreshOverHTTPAndRedis(t *testing.T) {
+	p := newProvider()
+	server := httptest.NewServer(p)
+	defer server.Close()
+	all := processes(t, 3, server.URL, redistest.Start(t).Client(t), &tokens.Options{HTTPClient: server.Client()})
+	if err := all[0].Replace(t.Context(), "alice", expired()); err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	for _, k := range all {
+		for range 32 {
+			work.Go(func() {
+				if got, err := k.Token(t.Context(), "alice"); err != nil || got.AccessToken != "a2" {
+					t.Errorf("got %v, %v", got, err)
+				}
+			})
+		}
+	}
+	work.Wait()
+	p.want(t, 1)
+}
+
+func TestAProviderThatIsDownLeavesNoDoubt(t *testing.T) {
+	p := newProvider()
+	server := httptest.NewServer(p)
+	defer server.Close()
+	gone := httptest.NewServer(p)
+	gone.Close() // nobody listens there
+	client := redistest.Start(t).Client(t)
+	down := processes(t, 1, gone.URL, client, &tokens.Options{HTTPClient: server.Client()})[0]
+	up := processes(t, 1, server.URL, client, &tokens.Options{HTTPClient: server.Client()})[0]
+	if err := down.Replace(t.Context(), "alice", expired()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := down.Token(t.Context(), "alice"); err == nil || errors.Is(err, tokens.ErrInDoubt) {
+		t.Errorf("got %v", err)
+	}
+	if got, err := up.Token(t.Context(), "alice"); err != nil || got.AccessToken != "a2" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	p.want(t, 1)
+}
+
+func TestAConnectionThatBreaksLeavesDoubt(t *testing.T) {
+	p := newProvider()
+	server := httptest.NewServer(p)
+	defer server.Close()
+	p.set(nil, unheard) // net/http closes the connection
+	server.Config.ErrorLog = nil
+	all := processes(t, 2, server.URL, redistest.Start(t).Client(t), &tokens.Options{HTTPClient: server.Client()})
+	if err := all[0].Replace(t.Context(), "alice", expired()); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range all {
+		if _, err := k.Token(t.Context(), "alice"); !errors.Is(err, tokens.ErrInDoubt) {
+			t.Errorf("got %v", err)
+		}
+	}
+	p.want(t, 1)
+}

@@ -1,0 +1,87 @@
+package tokens
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+// A Store keeps one [Record] per account, durably, for all processes. Package storetest checks implementations.
+//
+// Its methods are called by many goroutines and processes at once, and may block until ctx ends. They must be atomic for each
+// account, and a Load that begins after a Save has returned must see that Save or a later one: no replica that is behind, no
+// cache. What Save has confirmed should survive a crash of the store: a refresh token that is lost means a new login.
+// Records are secrets.
+type Store interface {
+	// Load returns the account's record, or an error that Is [ErrNoAccount] if there is none.
+	Load(ctx context.Context, account string) (Record, error)
+
+	// Save replaces the account's record, or creates it. If the stored record is of a later version (see [Record.Compare]), Save
+	// changes nothing and returns an error that Is [ErrSuperseded]. The same version may come twice: then the same is being
+	// saved once more. After any other error it is unknown whether r was saved, now or in a while.
+	Save(ctx context.Context, account string, r Record) error
+}
+
+// A Record is what is stored of an account. It is a plain value; its JSON form is stable.
+type Record struct {
+	// Fence is the token of the lock under which this was written; Step counts the writes under that lock.
+	Fence uint64 `json:"fence"`
+	Step  uint32 `json:"step"`
+
+	AccessToken  string    `json:"access_token"`
+	TokenType    string    `json:"token_type,omitempty"`
+	RefreshToken string    `json:"refresh_token"`
+	Issued       time.Time `json:"issued"`          // by the clock of the process that got it
+	Expiry       time.Time `json:"expiry,omitzero"` // zero: never
+
+	// Spending says that RefreshToken is about to be sent to the provider, or was. Its zero value: it is not.
+	Spending Mark `json:"spending,omitzero"`
+
+	// Rejected is the provider's reason for not taking RefreshToken any more, as "invalid_grant". Empty: it does, as far as known.
+	Rejected string `json:"rejected,omitempty"`
+}
+
+// A Mark is written before a refresh token is sent, and cleared by the write of what came back.
+type Mark struct {
+	Fence uint64    `json:"fence"` // of the lock of the one who sends it
+	Since time.Time `json:"since"` // when it was sent for the first time, by the clock of that process
+	Again bool      `json:"again,omitempty"`
+}
+
+// Compare orders the versions of an account's records: it returns -1 if r is older than other, 1 if newer, 0 if the same.
+func (r Record) Compare(other Record) int {
+	return cmp.Or(cmp.Compare(r.Fence, other.Fence), cmp.Compare(r.Step, other.Step))
+}
+
+// Steps under one lock: the mark, and what became of it. A late duplicate of the first cannot undo the second.
+const (
+	markStep = 1
+	lastStep = 2
+)
+
+func newRecord(t *oauth2.Token, fence uint64, step uint32, now time.Time) Record {
+	return Record{
+		Fence: fence, Step: step,
+		AccessToken: t.AccessToken, TokenType: t.TokenType, RefreshToken: t.RefreshToken,
+		Issued: now.UTC().Round(0), Expiry: t.Expiry.UTC().Round(0),
+	}
+}
+
+// token is what callers get.
+func (r *Record) token() *oauth2.Token {
+	return &oauth2.Token{AccessToken: r.AccessToken, TokenType: r.TokenType, Expiry: r.Expiry}
+}
+
+// times returns when to refresh the token, and from when on not to hand it out; zero: never. For tokens that do not live
+// long, the times that are set are cut: an access token is used for more than half of its life.
+func (r *Record) times(spread float64, o *Options) (due, until time.Time) {
+	if r.Expiry.IsZero() {
+		return due, until
+	}
+	life := max(0, r.Expiry.Sub(r.Issued))
+	until = r.Expiry.Add(-min(o.Leeway, life/10))
+	early := min(o.Early, life/3)
+	return until.Add(-time.Duration(spread * float64(early))), until
+}

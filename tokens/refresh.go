@@ -1,0 +1,189 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// fly gets a token for all callers of this process that want the account's.
+func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
+	a, err := k.hold(name)
+	if err != nil {
+		return nil, err
+	}
+	defer k.drop(a)
+	r, err := k.renew(ctx, a, name)
+	if err != nil {
+		if ctx.Err() == nil { // else nobody is there, and the next one may have more time
+			a.fail(err, time.Now().Add(k.opts.Backoff))
+			k.opts.Logger.Warn("holdfast: a token could not be refreshed", "account", name, "error", err)
+		}
+		return nil, err
+	}
+	return r.token(), nil
+}
+
+// renew returns a record that need not be refreshed yet.
+func (k *Keeper) renew(ctx context.Context, a *account, name string) (Record, error) {
+	// As a rule another process was first, and there is no need for the lock.
+	r, err := k.store.Load(ctx, name)
+	if err != nil {
+		return r, loading(name, err)
+	}
+	if a.adopt(r, &k.opts) {
+		return r, nil
+	}
+	if pending, _ := a.left(); r.Rejected != "" && pending == nil {
+		return r, &RejectedError{Account: name, Code: r.Rejected}
+	}
+	l, err := k.locks.Lock(ctx, k.key(name))
+	if err != nil {
+		return r, err
+	}
+	defer l.Unlock() // that it was lost meanwhile does no harm: a record that was saved is in force
+	if r, err = k.refresh(ctx, a, name, l); err != nil {
+		return r, err
+	}
+	if !a.adopt(r, &k.opts) {
+		return r, fmt.Errorf("tokens: the provider's new token of account %q is to be refreshed at once: it expires at %v", name, r.Expiry)
+	}
+	return r, nil
+}
+
+// refresh is renew under the account's lock.
+func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.Lock) (Record, error) {
+	r, err := k.store.Load(ctx, name)
+	if err != nil {
+		return r, loading(name, err)
+	}
+	pending, unsent := a.left()
+	switch {
+	case pending == nil:
+	case r.Spending.Fence == pending.Fence: // still the mark under which we got it
+		r = *pending
+		r.Fence, r.Step = l.Fence(), lastStep
+		if err := k.save(ctx, name, r); err != nil {
+			return r, err
+		}
+		fallthrough
+	default: // or it has been replaced since
+		a.leave(nil, unsent)
+	}
+	if a.adopt(r, &k.opts) {
+		return r, nil
+	}
+	switch {
+	case r.Rejected != "":
+		return r, &RejectedError{Account: name, Code: r.Rejected}
+	case r.RefreshToken == "":
+		return r, &RejectedError{Account: name, Code: "there is no refresh token"}
+	}
+	if r.Spending.Fence == unsent { // also if there is no mark
+		// Nothing was sent under this mark, but if it says so, something was before.
+		if r.Spending.Fence = 0; r.Spending.Again {
+			r.Spending.Fence, r.Spending.Again = unsent, false
+		}
+	}
+	mark := Mark{Fence: l.Fence(), Since: time.Now().UTC().Round(0)}
+	if s := r.Spending; s.Fence != 0 {
+		if !k.mayReplay(s) {
+			return r, &InDoubtError{Account: name, Fence: s.Fence, Since: s.Since, Again: s.Again}
+		}
+		mark.Since, mark.Again = s.Since, true
+	} else {
+		r.Spending = Mark{}
+	}
+	return k.exchange(ctx, a, name, l, r, mark)
+}
+
+// mayReplay tells whether a refresh token that may have been spent may be sent again.
+func (k *Keeper) mayReplay(s Mark) bool {
+	return !s.Again && k.opts.ReplayInDoubt > 0 && time.Since(s.Since) < k.opts.ReplayInDoubt
+}
+
+// exchange spends r's refresh token, between two writes.
+func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.Lock, r Record, mark Mark) (Record, error) {
+	was := r
+	r.Fence, r.Step, r.Spending = l.Fence(), markStep, mark
+	if err := k.save(l.Context(), name, r); err != nil {
+		if !errors.Is(err, ErrSuperseded) {
+			a.leave(nil, l.Fence()) // it may be there, now or in a while
+		}
+		return was, err
+	}
+	if lost := l.Context(); lost.Err() != nil {
+		// The last moment: from here on the provider cannot be told from this process's being stopped.
+		return was, k.unmark(ctx, a, name, l, was, context.Cause(lost))
+	}
+	t, err := k.spend(ctx, r.RefreshToken)
+	switch k.judge(err) {
+	case renewed:
+		next := newRecord(t, l.Fence(), lastStep, time.Now())
+		if err := k.insist(ctx, name, next); err != nil {
+			if !errors.Is(err, ErrSuperseded) {
+				a.leave(&next, 0)
+			}
+			return next, err
+		}
+		a.leave(nil, 0)
+		return next, nil
+	case rejected:
+		re, _ := errors.AsType[*oauth2.RetrieveError](err)
+		r.Step, r.Spending, r.Rejected = lastStep, Mark{}, re.ErrorCode
+		_ = k.insist(ctx, name, r) // if it is not stored the mark is, and nobody sends it again without being told that he may
+		return r, &RejectedError{Account: name, Code: re.ErrorCode, Err: err}
+	case unspent:
+		return was, k.unmark(ctx, a, name, l, was, fmt.Errorf("tokens: account %q: %w", name, err))
+	default:
+		return r, &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark), Err: err}
+	}
+}
+
+// unmark takes a mark back under which nothing was spent, and returns why.
+func (k *Keeper) unmark(ctx context.Context, a *account, name string, l coord.Lock, was Record, why error) error {
+	was.Fence, was.Step = l.Fence(), lastStep
+	if err := k.insist(ctx, name, was); err != nil && !errors.Is(err, ErrSuperseded) {
+		a.leave(nil, l.Fence())
+		return errors.Join(why, err)
+	}
+	a.leave(nil, 0)
+	return why
+}
+
+func loading(name string, err error) error {
+	return fmt.Errorf("tokens: load account %q: %w", name, err)
+}
+
+func (k *Keeper) save(ctx context.Context, name string, r Record) error {
+	ctx, cancel := context.WithTimeout(ctx, k.opts.SaveTimeout)
+	defer cancel()
+	if err := k.store.Save(ctx, name, r); err != nil {
+		return fmt.Errorf("tokens: save account %q: %w", name, err)
+	}
+	return nil
+}
+
+// insist saves what must not be lost: until the store has taken it, whoever leaves meanwhile.
+func (k *Keeper) insist(ctx context.Context, name string, r Record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.SaveTimeout)
+	defer cancel()
+	pause := 10 * time.Millisecond
+	for {
+		err := k.save(ctx, name, r)
+		if err == nil || errors.Is(err, ErrSuperseded) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
