@@ -107,7 +107,6 @@ func TestAConnectionThatBreaksLeavesDoubt(t *testing.T) {
 	server := httptest.NewServer(p)
 	defer server.Close()
 	p.set(nil, unheard) // net/http closes the connection
-	server.Config.ErrorLog = nil
 	all := processes(t, 2, server.URL, redistest.Start(t).Client(t), &tokens.Options{HTTPClient: server.Client()})
 	if err := all[0].Replace(t.Context(), "alice", expired()); err != nil {
 		t.Fatal(err)

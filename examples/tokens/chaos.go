@@ -1,0 +1,31 @@
+package main
+
+import "context"
+
+// kills is how many processes are killed on a rung with -chaos.
+const kills = 3
+
+// mayKill is called when the provider has committed the n-th refresh, for a worker, and has not answered yet: now and then
+// it kills the worker, as a power failure would, and starts another. It returns when the worker is no more.
+func (t *trial) mayKill(ctx context.Context, worker, n int) {
+	every := t.expiries / (kills + 1)
+	if every == 0 || n%every != 0 || n/every > kills {
+		return
+	}
+	t.mu.Lock()
+	w := t.workers[worker]
+	if w == nil || t.stopped || ctx.Err() != nil {
+		t.mu.Unlock()
+		return
+	}
+	w.killed = true
+	t.killed++
+	t.starting++
+	_ = w.cmd.Process.Kill() // if it has ended just now, that will be seen
+	t.mu.Unlock()
+	<-w.exited
+	t.start(ctx, worker)
+	t.mu.Lock()
+	t.starting--
+	t.mu.Unlock()
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// What go-redis would print here is what its calls return as errors anyway.
+func init() { logging.Disable() }
+
+// startRedis starts a Redis server inside this process, and returns its address and what ends it.
+func startRedis() (addr string, end func(), err error) {
+	mini, err := miniredis.Run()
+	if err != nil {
+		return "", nil, err
+	}
+	// Time to live stands still in miniredis unless somebody moves it on.
+	done := make(chan struct{})
+	var clock sync.WaitGroup
+	clock.Go(func() {
+		const step = 50 * time.Millisecond
+		ticker := time.NewTicker(step)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				mini.FastForward(step)
+			case <-done:
+				return
+			}
+		}
+	})
+	return mini.Addr(), func() {
+		close(done)
+		clock.Wait()
+		mini.Close()
+	}, nil
+}
+
+func newRedisClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: 16, ContextTimeoutEnabled: true})
+}
