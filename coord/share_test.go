@@ -117,7 +117,8 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
 			f := &faulty{Arbiter: a}
 			first, second := must(coord.New(f, nil)), start(t, a, nil)
-			opts := &coord.ShareOptions[string]{Store: must(coord.Store(second))}
+			puts := 0 // in turns, under the lock
+			opts := &coord.ShareOptions[string]{Store: hooked{must(coord.Store(second)), nil, func() error { puts++; return nil }}}
 			running := make(chan struct{})
 			var work sync.WaitGroup
 			var fence uint64
@@ -152,8 +153,8 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 			synctest.Wait()
 			how(first, f)
 			work.Wait()
-			if r := must(opts.Store.Get(t.Context(), "k")); string(r.Value) != `"early"` {
-				t.Errorf("stored: %s", r.Value)
+			if r := must(opts.Store.Get(t.Context(), "k")); string(r.Value) != `"early"` || puts != 1 {
+				t.Errorf("stored, in %d puts: %s", puts, r.Value)
 			}
 			f.mend()
 			_ = first.Close(t.Context())
@@ -505,6 +506,57 @@ func TestCloseWaitsForFlights(t *testing.T) {
 			t.Error(err)
 		}
 		work.Wait()
+	})
+}
+
+// Also for one that has no lock yet, and nobody who waits.
+func TestCloseWaitsForReads(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := must(coord.New(a, nil))
+		ended := false
+		opts := &coord.ShareOptions[string]{Store: hooked{must(coord.Store(c)), func() error {
+			time.Sleep(time.Second)
+			ended = true
+			return nil
+		}, nil}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := coord.Share(ctx, c, "k", opts, unwanted(t)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := c.Close(t.Context()); err != nil || !ended {
+			t.Errorf("Close: %v; the read has ended: %v", err, ended)
+		}
+	})
+}
+
+// Who finds that the key was refreshed while it waited does not refresh it again.
+func TestAnEarlyRefreshLooksAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		store := must(coord.Store(c))
+		fn, runs := counted(0)
+		opts := &coord.ShareOptions[string]{TTL: time.Hour, RefreshAhead: time.Hour - time.Millisecond}
+		must(coord.Share(t.Context(), c, "k", opts, fn))
+		gets := 0
+		opts.Store = hooked{store, func() error {
+			if gets++; gets%2 == 0 { // the second look, under the lock
+				r := must(store.Get(t.Context(), "k"))
+				return store.Put(t.Context(), "k", r.Value, r.Fence+1, time.Hour)
+			}
+			return nil
+		}, nil}
+		for gets < 2 {
+			must(coord.Share(t.Context(), c, "k", opts, fn))
+			synctest.Wait()
+			if gets == 1 {
+				gets = 0 // by chance it was not refreshed
+			}
+			time.Sleep(time.Minute)
+		}
+		if runs.Load() != 1 {
+			t.Errorf("fn ran %d times", runs.Load())
+		}
 	})
 }
 

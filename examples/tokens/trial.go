@@ -57,7 +57,8 @@ type process struct {
 	stdin  io.WriteCloser
 	exited chan struct{} // closed when it has
 	killed bool          // protected by trial.mu
-	done   bool          // its result is there; of the loop in collect
+	begun  bool          // it was told to; of the loop in collect, as what follows
+	done   bool          // its result is there
 }
 
 // A report is a worker's message, or, with ended, the end of its process.
@@ -159,8 +160,11 @@ func (t *trial) collect(ctx context.Context) (outcome, error) {
 			if t.ended(w) {
 				continue // it was killed
 			}
-			if r.err != nil || !w.done {
-				t.cancel(fmt.Errorf("worker %d: no result: %w", w.number, r.err))
+			switch {
+			case r.err != nil:
+				t.cancel(fmt.Errorf("worker %d: %w", w.number, r.err))
+			case w.begun && !w.done:
+				t.cancel(fmt.Errorf("worker %d: no result", w.number))
 			}
 		case r.Ready:
 			if ready++; ready < t.processes {
@@ -274,6 +278,7 @@ func (t *trial) begin(one *process, all bool) {
 	defer t.mu.Unlock()
 	for _, w := range t.workers {
 		if w != nil && (all || w == one) {
+			w.begun = true
 			_, _ = fmt.Fprintln(w.stdin) // if it has ended, that will be seen
 		}
 	}
