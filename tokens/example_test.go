@@ -22,7 +22,8 @@ func ExampleKeeper() {
 
 	locks, err := coord.New(fallback.NewMemory(), nil) // in real life: fallback.NewRedis
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	defer locks.Close(ctx)
 	keeper, err := tokens.New(locks, &oauth2.Config{
@@ -30,20 +31,23 @@ func ExampleKeeper() {
 		Endpoint: oauth2.Endpoint{TokenURL: provider.URL, AuthStyle: oauth2.AuthStyleInParams},
 	}, tokens.NewMemoryStore(), &tokens.Options{HTTPClient: provider.Client()}) // in real life: NewRedisStore, or a table of your own
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	defer keeper.Close()
 
 	// After the customer has logged in: the token from oauth2.Config.Exchange.
 	login := &oauth2.Token{AccessToken: "a1", RefreshToken: "r1", Expiry: time.Now()}
 	if err := keeper.Replace(ctx, "customer/17", login); err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 
 	// client := oauth2.NewClient(ctx, keeper.TokenSource(ctx, "customer/17"))
 	t, err := keeper.TokenSource(ctx, "customer/17").Token()
 	if errors.Is(err, tokens.ErrInDoubt) || errors.Is(err, tokens.ErrRejected) {
-		log.Fatal("the customer has to log in again")
+		log.Print("the customer has to log in again")
+		return
 	}
 	fmt.Println(t.AccessToken, t.Type(), err)
 	// Output: a2 Bearer <nil>
