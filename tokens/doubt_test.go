@@ -232,6 +232,7 @@ func TestARejectedTokenIsNotSentAgain(t *testing.T) {
 			w.wantError(other, tokens.ErrRejected)
 			time.Sleep(backoff)
 		}
+		w.wantError(k, tokens.ErrRejected) // it need not wait for Backoff
 		w.provider.want(w.T, 1)
 		if err := k.Replace(w.Context(), "alice", &oauth2.Token{RefreshToken: "r1"}); err != nil {
 			w.Fatal(err)

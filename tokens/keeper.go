@@ -179,6 +179,7 @@ func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) erro
 		return err
 	}
 	a.adopt(r, &k.opts)
+	a.fail(nil, time.Time{}) // what failed before has nothing to do with t
 	return nil
 }
 
