@@ -39,12 +39,13 @@ func (s *server) describe(key string, grace time.Duration) string {
 
 // weather is how the way from one node to the arbiter is.
 type weather struct {
-	away      bool          // nothing arrives
-	latency   time.Duration // at most, of one direction
-	lost      float64       // share of requests that do not arrive
-	unheard   float64       // share of answers that do not arrive
-	repeated  float64       // share of requests that are executed twice, the second time after a while
-	unmessage float64       // share of messages that do not arrive
+	away      bool             // nothing arrives
+	latency   time.Duration    // at most, of one direction
+	lost      float64          // share of requests that do not arrive
+	unheard   float64          // share of answers that do not arrive
+	repeated  float64          // share of requests that are executed twice, the second time after a while
+	unmessage float64          // share of messages that do not arrive
+	shard     [partitions]bool // nothing about these partitions arrives
 }
 
 // client is the arbiter as one node sees it.
@@ -131,6 +132,21 @@ func once(answer any) bool {
 	return false
 }
 
+// about is through for what concerns one partition.
+func about[T any](c *client, ctx context.Context, p uint32, do func(context.Context) (T, error)) (none T, err error) {
+	if c.away(p) {
+		<-ctx.Done()
+		return none, errors.Join(errLost, ctx.Err())
+	}
+	return through(c, ctx, do)
+}
+
+func (c *client) away(p uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.weather.shard[p]
+}
+
 // space is a namespace as one node sees it.
 type space struct {
 	fallback.Namespace
@@ -164,21 +180,21 @@ func (n *space) CloseSession(ctx context.Context, id string) error {
 }
 
 func (n *space) Load(ctx context.Context, p uint32) (fallback.Record, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Record, error) { return n.Namespace.Load(ctx, p) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) { return n.Namespace.Load(ctx, p) })
 }
 
 func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Acquisition, error) { return n.Namespace.Acquire(ctx, p, me, x) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) { return n.Namespace.Acquire(ctx, p, me, x) })
 }
 
 func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Demotion, error) {
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
 		return n.Namespace.Demote(ctx, p, me, epoch, holds)
 	})
 }
 
 func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Demotion, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Demotion, error) {
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
 		return n.Namespace.DemoteUnserved(ctx, p, me, epoch)
 	})
 }
@@ -188,37 +204,58 @@ func (n *space) Revoke(ctx context.Context, p uint32, epoch uint32, by string) e
 }
 
 func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
+	return about(n.c, ctx, r.Partition, func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
 }
 
 func (n *space) Unlock(ctx context.Context, r []fallback.Release) []error {
-	errs, err := through(n.c, ctx, func(ctx context.Context) ([]error, error) { return n.Namespace.Unlock(ctx, r), nil })
-	if err != nil {
-		return slices.Repeat([]error{err}, len(r))
+	return each(n.c, ctx, r, func(r fallback.Release) uint32 { return r.Partition },
+		func(err error) error { return err }, n.Namespace.Unlock)
+}
+
+// each makes a call about many partitions, of which some may be out of reach.
+func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) uint32, failed func(error) A, do func(context.Context, []Q) []A) []A {
+	answers := slices.Repeat([]A{failed(errLost)}, len(all))
+	var near []Q
+	var where []int
+	for i, q := range all {
+		if !c.away(partition(q)) {
+			near, where = append(near, q), append(where, i)
+		}
 	}
-	return errs
+	got, err := through(c, ctx, func(ctx context.Context) ([]A, error) { return do(ctx, near), nil })
+	for i, at := range where {
+		switch {
+		case err != nil:
+			answers[at] = failed(err)
+		case len(got) == 0: // of releases: all were executed
+			answers[at] = *new(A)
+		default:
+			answers[at] = got[i]
+		}
+	}
+	if len(near) < len(all) {
+		<-ctx.Done()
+	}
+	return answers
 }
 
 func (n *space) Adopt(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.Adopt(ctx, p, key, row) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.Adopt(ctx, p, key, row) })
 }
 
 func (n *space) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
 }
 
 func (n *space) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Verdict, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Verdict, error) {
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) {
 		return n.Namespace.ReclaimOwner(ctx, p, me, epoch)
 	})
 }
 
 func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State {
-	states, err := through(n.c, ctx, func(ctx context.Context) ([]fallback.State, error) { return n.Namespace.Verify(ctx, r), nil })
-	if err != nil {
-		return slices.Repeat([]fallback.State{{Err: err}}, len(r))
-	}
-	return states
+	return each(n.c, ctx, r, func(r fallback.Read) uint32 { return r.Partition },
+		func(err error) fallback.State { return fallback.State{Err: err} }, n.Namespace.Verify)
 }
 
 // Listen ends the subscription that its caller does not hear of.

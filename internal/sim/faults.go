@@ -24,7 +24,7 @@ func (w *world) schedule() {
 		n := w.nodes[r.IntN(len(w.nodes))]
 		m := w.nodes[r.IntN(len(w.nodes))]
 		long := between(500*time.Millisecond, 25*time.Second)
-		fault, share := r.IntN(14), r.Float64()/3
+		fault, share := r.IntN(15), r.Float64()/3
 		if n.now == nil {
 			if r.IntN(2) == 0 {
 				w.tell("start: node %d", n.number)
@@ -114,6 +114,14 @@ func (w *world) schedule() {
 			}
 			w.tell("reset: connections between node %d and %d", n.number, m.number)
 			w.net.reset(s.h, m.now.h)
+		case 14:
+			var shard [partitions]bool
+			for p := range shard {
+				shard[p] = r.IntN(3) == 0
+			}
+			w.tell("shard: node %d does not reach partitions %v for %v", n.number, shard, long)
+			s.client.set(func(x *weather) { x.shard = shard })
+			after(long, func() { s.client.set(func(x *weather) { x.shard = [partitions]bool{} }) })
 		case 13:
 			late := between(5*time.Millisecond, 400*time.Millisecond)
 			w.tell("late: the network by up to %v for %v", late, long)
