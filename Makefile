@@ -2,7 +2,7 @@
 MODULES := . bench tokens examples/inventory examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint short bench fuzz sim redis
+.PHONY: test lint short bench fuzz sim mutants redis
 
 # Everything that a change has to pass, with a real redis-server.
 test: redis lint
@@ -22,11 +22,15 @@ bench: redis
 fuzz: redis
 	go test -run '^$$' -fuzz FuzzDifferential -fuzztime 5m ./fallback
 
-# Whole clusters on virtual time, with faults. SEED and RUNS (of five minutes with faults each) say which and how many.
+# Whole clusters on virtual time, with faults. SEED and RUNS say which and how many.
 SEED ?= 1
 RUNS ?= 2000
 sim:
 	go test -timeout 0 -run Simulation ./internal/sim -sim.seed $(SEED) -sim.runs $(RUNS)
+
+# The same with one guard of the protocol after another taken out: it has to notice.
+mutants:
+	go test -tags mutants -timeout 0 -v -run Mutants ./internal/sim
 
 # A redis-server, from the distribution where that is possible.
 redis:

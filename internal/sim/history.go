@@ -43,6 +43,13 @@ func (h *history) fail(format string, args ...any) {
 	h.bad = append(h.bad, fmt.Sprintf("%8.3fs ", time.Since(h.begin).Seconds())+fmt.Sprintf(format, args...))
 }
 
+// say is fail for those who do not hold mu.
+func (h *history) say(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fail(format, args...)
+}
+
 func (h *history) of(key string) *past {
 	k := h.keys[key]
 	if k == nil {

@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// scenario is something that went wrong once, or that chance would hardly come upon.
+type scenario struct {
+	name   string
+	runs   int
+	config func(n int) Config
+}
+
+var scenarios = []scenario{
+	{"a short hold ends in time", 60, shortHold},
+	{"a grant on its way is not denied", 20, grantOnItsWay},
+	{"what is not confirmed lapses", 3, shardLost},
+}
+
+// shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
+// node that does not reach it either. That one must be told at that moment, and not when it looks the next time.
+func shortHold(i int) Config {
+	at := 6*time.Second + time.Duration(i)*50*time.Millisecond
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
+		w.nodes[1].leave()
+		time.Sleep(time.Second) // or both would look at their clocks at the same moments
+		w.nodes[1].start()
+		time.Sleep(15 * time.Second)
+		owner, holder := w.nodes[0].now, w.nodes[1].now
+		key := ""
+		for n := 0; key == ""; n++ {
+			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
+				key = fmt.Sprint("key", n)
+			}
+		}
+		owner.client.set(func(x *weather) { x.away = true })
+		time.Sleep(at)
+		holder.client.set(func(x *weather) { x.away = true })
+		l, err := holder.c.TryLock(context.Background(), key)
+		if err != nil {
+			return // the owner has lapsed already
+		}
+		ctx := l.Context()
+		time.Sleep(9*time.Second - at) // T - M after its last renewal, at the latest
+		if ctx.Err() == nil {
+			w.h.say("the owner has lapsed, and the holder of %q has not been told", key)
+		}
+		if err := l.Unlock(); !errors.Is(err, coord.ErrLost) {
+			w.h.say("Unlock: %v", err)
+		}
+	}}
+}
+
+// grantOnItsWay: a grant is on its way while its owner gives the partition back, and so the key has a row before it has
+// arrived. Whoever wants it then asks the node, which must not say that it has not got it.
+func grantOnItsWay(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
+		w.net.mu.Lock()
+		w.net.latency = 300 * time.Millisecond
+		w.net.mu.Unlock()
+		for i := range 10 {
+			time.Sleep(12 * time.Second)
+			n := w.nodes[i%3]
+			n.leave()
+			n.start()
+		}
+	}}
+}
+
+// shardLost: a node keeps its session, but reaches none of its partitions, neither does it reach the other node; and the
+// arbiter loses them. When Grace is over they are free for others, and the node must not believe that it owns them.
+func shardLost(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Clients: 4, Keys: 4, script: func(w *world) {
+		time.Sleep(15 * time.Second)
+		a, b := w.nodes[0].now, w.nodes[1].now
+		a.client.set(func(x *weather) {
+			for p := range x.shard {
+				x.shard[p] = true
+			}
+		})
+		w.net.setCut(a.h, b.h, true)
+		w.net.setCut(b.h, a.h, true)
+		w.s.Restore(nil)
+		time.Sleep(time.Minute)
+	}}
+}
