@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -40,7 +41,8 @@ type Cluster struct {
 	PeerAdvertise string
 	// PeerTLS makes all streams between nodes mutual TLS; see [peer.Options].
 	PeerTLS *tls.Config
-	// PeerKey is a secret that all nodes share and prove to each other. None: whoever reaches the port is believed.
+	// PeerKey is a secret of 16 bytes or more that all nodes share and prove to each other. None: whoever reaches the port
+	// is believed.
 	PeerKey []byte
 	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL at which it serves HTTP
 	// to them, such as http://10.0.0.3:8080, if requests are to be forwarded to it. At most 119 printable ASCII characters,
@@ -111,11 +113,17 @@ func (o *Cluster) validate(all *Options) error {
 		return fmt.Errorf("coord: Options.Cluster.Service %s must be at most %d printable ASCII characters, without spaces",
 			show(o.Service), ring.MaxService)
 	}
+	if a := o.PeerAdvertise; a != "" {
+		host, port, err := net.SplitHostPort(a)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
+			return fmt.Errorf("coord: Options.Cluster.PeerAdvertise %s is not host:port with a port of 1 to 65535", show(a))
+		}
+	}
 	if o.Keepalive < 10*time.Millisecond {
-		return fmt.Errorf("coord: Cluster.Keepalive is %v, must be at least 10ms", o.Keepalive)
+		return fmt.Errorf("coord: Options.Cluster.Keepalive is %v, must be at least 10ms", o.Keepalive)
 	}
 	if trigger := o.Keepalive * 5 / 2; trigger+2*all.CallTimeout >= all.lease()-all.RenewEvery {
-		return fmt.Errorf("coord: 2.5 * Cluster.Keepalive %v + 2 * CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
+		return fmt.Errorf("coord: 2.5 * Options.Cluster.Keepalive %v + 2 * CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"holds of an owner that is gone must be adopted in time", o.Keepalive, all.CallTimeout, all.SessionTTL, all.Margin, all.RenewEvery)
 	}
 	return nil
@@ -148,7 +156,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	}
 	x.net, err = peer.Start(streams)
 	if err != nil {
-		return fmt.Errorf("coord: New: %w", err)
+		return o.named(err)
 	}
 	told := o.PeerAdvertise
 	if told == "" {
@@ -162,13 +170,37 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if err != nil {
 		c.stop(ErrClosed)
 		_ = x.net.Close()
-		return fmt.Errorf("coord: New: %w", err)
+		return o.named(err)
 	}
 	close(x.ready)
 	if session != "" {
 		_ = x.ring.SetState(ring.Active)
 	}
 	return nil
+}
+
+// ours is what the options of package ring and peer are called here.
+var ours = map[string]string{
+	"Bind": "Cluster.Gossip", "Advertise": "Cluster.GossipAdvertise", "Keys": "Cluster.GossipKeys", "Seeds": "Cluster.Seeds",
+	"Debounce": "Cluster.Debounce", "MaxDebounce": "Cluster.MaxDebounce", "Peer": "Cluster.PeerAdvertise", "Label": "Namespace",
+	"Listen": "Cluster.Peer", "Key": "Cluster.PeerKey", "TLS": "Cluster.PeerTLS", "Keepalive": "Cluster.Keepalive",
+}
+
+// named makes an error name the option as the user does.
+func (o *Cluster) named(err error) error {
+	option := ""
+	if e, ok := errors.AsType[*ring.OptionError](err); ok {
+		option, err = e.Option, e.Err
+	} else if e, ok := errors.AsType[*peer.OptionError](err); ok {
+		option, err = e.Option, e.Err
+	}
+	if option == "Listen" && o.Peer == "" {
+		option = "Bind" // the host is Gossip's
+	}
+	if name := ours[option]; name != "" {
+		return fmt.Errorf("coord: Options.%s %w", name, err)
+	}
+	return fmt.Errorf("coord: New: %w", err)
 }
 
 // short makes a name of at most peer.MaxName bytes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -307,4 +308,84 @@ func TestServicesThatCannotBeTold(t *testing.T) {
 	o := quick()
 	o.Cluster.Service = strings.Repeat("x", 119) // the longest, as the comment says
 	join(t, fallback.NewMemory(), o)
+}
+
+func TestClusterOptionsThatMakeNoSense(t *testing.T) {
+	for want, spoil := range map[string]func(*coord.Cluster){
+		"Options.Cluster.Gossip ":          func(c *coord.Cluster) { c.Gossip = "localhost" },
+		"Options.Cluster.Gossip 192.0.2.1": func(c *coord.Cluster) { c.Gossip = "192.0.2.1:0" },
+		"Options.Cluster.GossipAdvertise ": func(c *coord.Cluster) { c.GossipAdvertise = "0.0.0.0:1" },
+		"Options.Cluster.GossipKeys ":      func(c *coord.Cluster) { c.GossipKeys = [][]byte{{1}} },
+		"Options.Cluster.Seeds ":           func(c *coord.Cluster) { c.Seeds = []string{"a:b:c"} },
+		"Options.Cluster.Peer ":            func(c *coord.Cluster) { c.Peer = "192.0.2.1:0" },
+		"Options.Cluster.PeerAdvertise ":   func(c *coord.Cluster) { c.PeerAdvertise = "host" },
+		"Options.Cluster.PeerKey ":         func(c *coord.Cluster) { c.PeerKey = []byte("short") },
+		"Options.Cluster.Keepalive ":       func(c *coord.Cluster) { c.Keepalive = time.Millisecond },
+		"Options.Cluster.MaxDebounce ":     func(c *coord.Cluster) { c.MaxDebounce = time.Millisecond },
+	} {
+		o := quick()
+		spoil(o.Cluster)
+		c, err := coord.New(fallback.NewMemory(), o)
+		if err == nil {
+			c.Close(t.Context())
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "coord: "+want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+// Keys keep strangers out: a node without them is not in the cluster, and still locks correctly, by the arbiter.
+func TestKeysOfAClusterKeepStrangersOut(t *testing.T) {
+	a := fallback.NewMemory()
+	o := func() *coord.Options {
+		o := quick()
+		o.Cluster.GossipKeys, o.Cluster.PeerKey = [][]byte{[]byte("16 bytes of keys")}, []byte("the streams' key, a longer one")
+		return o
+	}
+	x, y := join(t, a, o()), join(t, a, o())
+	settle(t, 61, x, y)
+	stranger := join(t, a, quick())
+	unlock(t, lock(t, stranger, "key"))
+	for i := range 20 {
+		key := fmt.Sprint("key", i)
+		l := lock(t, stranger, key)
+		for _, c := range []*coord.Coordinator{x, y} {
+			if l, err := c.TryLock(t.Context(), key); err == nil {
+				t.Errorf("%q is locked twice", key)
+				unlock(t, l)
+			}
+		}
+		unlock(t, l)
+	}
+	if n := len(x.Nodes()); n != 2 {
+		t.Errorf("%d nodes, want 2", n)
+	}
+}
+
+func TestAClusterByIPv6(t *testing.T) {
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("no IPv6 here")
+	} else {
+		l.Close()
+	}
+	a := fallback.NewMemory()
+	o := func() *coord.Options {
+		o := quick()
+		o.Cluster.Gossip = "[::1]:0"
+		return o
+	}
+	x, y := join(t, a, o()), join(t, a, o())
+	settle(t, 61, x, y)
+	for i := range 20 {
+		key := fmt.Sprint("key", i)
+		l := lock(t, x, key)
+		if _, err := y.TryLock(t.Context(), key); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("%q: %v", key, err)
+		}
+		unlock(t, l)
+	}
+	if s := x.Stats(); s.Granted[coord.PathForwarded] == 0 {
+		t.Errorf("nothing was forwarded: %v", s.Granted)
+	}
 }

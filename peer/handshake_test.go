@@ -98,8 +98,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{name: "namespace", a: Options{Namespace: "x"}, b: Options{Namespace: "y"}, dialler: `namespaces differ: \"x\" dialled \"y\"`, listener: "namespaces differ"},
 		{name: "version", a: Options{Version: 1}, b: Options{Version: 2}, dialler: "versions differ: 0x1 dialled 0x2", listener: "versions differ"},
-		{name: "key", a: Options{Key: []byte("k")}, b: Options{Key: []byte("l")}, dialler: "the keys differ", listener: "the keys differ"},
-		{name: "no key", a: Options{}, b: Options{Key: []byte("l")}, dialler: "the keys differ", listener: "the keys differ"},
+		{name: "key", a: Options{Key: []byte("a key, 16 bytes!")}, b: Options{Key: []byte("another, as long")}, dialler: "the keys differ", listener: "the keys differ"},
+		{name: "no key", a: Options{}, b: Options{Key: []byte("another, as long")}, dialler: "the keys differ", listener: "the keys differ"},
 		{name: "name", dialAs: "c", dialler: `the node is \"b\", not \"c\"`, listener: `the node is "b", not "c"`},
 		{name: "self", b: Options{Node: "a"}, dialAs: "c", dialler: `both sides are the node \"a\"`, listener: "both sides are the node"},
 	} {
@@ -275,7 +275,7 @@ func TestUnauthenticated(t *testing.T) {
 func TestReflection(t *testing.T) {
 	lines := newLogLines()
 	e := newEvents(t)
-	victim := start(t, Options{Node: "m", Key: []byte("secret"), Handler: e, Logger: newLogger(lines)})
+	victim := start(t, Options{Node: "m", Key: []byte("a secret, 16 byte"), Handler: e, Logger: newLogger(lines)})
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -338,10 +338,10 @@ func readHello(tb testing.TB, c net.Conn) (h hello) {
 // One bit changed anywhere in what the dialler says: no stream.
 func TestProofCoversAll(t *testing.T) {
 	e := newEvents(t)
-	a := start(t, Options{Node: "a", Key: []byte("secret"), Handler: e})
+	a := start(t, Options{Node: "a", Key: []byte("a secret, 16 byte"), Handler: e})
 	for i := range 48 {
 		c := dialRaw(t, a)
-		f := fake(t, Options{Node: "b", Key: []byte("secret")})
+		f := fake(t, Options{Node: "b", Key: []byte("a secret, 16 byte")})
 		_, _, err := f.greet(&flip{Conn: c, message: 1, at: 3 + i}, "a", a.Addr())
 		if err == nil || !strings.Contains(err.Error(), "the keys differ") {
 			t.Errorf("proof byte %d: %v", i, err)
@@ -350,7 +350,7 @@ func TestProofCoversAll(t *testing.T) {
 	n := len((&hello{node: "b", to: "a"}).encode())
 	for i := n - 40; i < n; i++ {
 		c := dialRaw(t, a)
-		f := fake(t, Options{Node: "b", Key: []byte("secret")})
+		f := fake(t, Options{Node: "b", Key: []byte("a secret, 16 byte")})
 		_, _, err := f.greet(&flip{Conn: c, message: 0, at: preambleSize + 3 + i}, "a", a.Addr())
 		if err == nil {
 			t.Errorf("hello byte %d", i)

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -94,6 +93,23 @@ type Handler interface {
 	Down(s *Stream, err error)
 }
 
+// minKey is the length of the shortest key, in bytes.
+const minKey = 16
+
+// An OptionError says what is wrong with a field of Options.
+type OptionError struct {
+	Option string // the field
+	Err    error
+}
+
+func (e *OptionError) Error() string { return "peer: Options." + e.Option + " " + e.Err.Error() }
+
+func (e *OptionError) Unwrap() error { return e.Err }
+
+func wrong(option, format string, args ...any) error {
+	return &OptionError{option, fmt.Errorf(format, args...)}
+}
+
 // validate returns o with defaults filled in, or what is wrong with it.
 func (o Options) validate() (Options, error) {
 	if o.Listen == "" {
@@ -118,17 +134,19 @@ func (o Options) validate() (Options, error) {
 	}
 	switch {
 	case o.Node == "" || len(o.Node) > MaxName:
-		return o, fmt.Errorf("peer: Node %q: 1 to %d bytes are needed", o.Node, MaxName)
+		return o, wrong("Node", "%q: 1 to %d bytes are needed", o.Node, MaxName)
 	case len(o.Namespace) > MaxName:
-		return o, fmt.Errorf("peer: Namespace %q: more than %d bytes", o.Namespace, MaxName)
+		return o, wrong("Namespace", "%q: more than %d bytes", o.Namespace, MaxName)
 	case o.Handler == nil:
-		return o, errors.New("peer: Handler is missing")
+		return o, wrong("Handler", "is missing")
 	case o.Keepalive < 10*time.Millisecond:
-		return o, fmt.Errorf("peer: Keepalive %v: at least 10ms", o.Keepalive)
+		return o, wrong("Keepalive", "is %v, must be at least 10ms", o.Keepalive)
+	case len(o.Key) > 0 && len(o.Key) < minKey:
+		return o, wrong("Key", "has %d bytes, must have at least %d: it must not be guessed", len(o.Key), minKey)
 	case o.Retry < 0:
-		return o, fmt.Errorf("peer: Retry %v is negative", o.Retry)
+		return o, wrong("Retry", "is %v, must not be negative", o.Retry)
 	case o.MaxQueue < 64<<10:
-		return o, fmt.Errorf("peer: MaxQueue %d: at least 64 KiB", o.MaxQueue)
+		return o, wrong("MaxQueue", "is %d, must be at least 64 KiB", o.MaxQueue)
 	}
 	if o.TLS != nil {
 		c := o.TLS.Clone()

@@ -63,11 +63,11 @@ func TestTLS(t *testing.T) {
 	ca := newAuthority(t)
 	up := make(chan *Stream, 1)
 	back := make(chan uint64, 1)
-	a := start(t, Options{Node: "a", TLS: ca.config(t), Key: []byte("k"), Handler: handler{
+	a := start(t, Options{Node: "a", TLS: ca.config(t), Key: []byte("a key, 16 bytes!"), Handler: handler{
 		up:    func(s *Stream) { up <- s },
 		frame: func(_ *Stream, f *Frame) { back <- f.Request },
 	}})
-	b := start(t, Options{Node: "b", TLS: ca.config(t), Key: []byte("k"), Handler: echo})
+	b := start(t, Options{Node: "b", TLS: ca.config(t), Key: []byte("a key, 16 bytes!"), Handler: echo})
 	peers(a, b)
 	s := await(t, up)
 	if _, ok := s.conn.(*tls.Conn); !ok {

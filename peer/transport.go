@@ -48,7 +48,7 @@ func Start(opts Options) (*Transport, error) {
 	l := opts.Listener
 	if l == nil {
 		if l, err = net.Listen("tcp", opts.Listen); err != nil {
-			return nil, err
+			return nil, &OptionError{"Listen", err}
 		}
 	}
 	t := &Transport{

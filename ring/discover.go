@@ -41,8 +41,8 @@ func (r *Ring) searchOnce() bool {
 	ctx, cancel := context.WithTimeout(r.ctx, discoverTimeout)
 	addrs, err := r.candidates(ctx)
 	cancel()
-	if err != nil && !r.partial && r.ctx.Err() == nil {
-		r.opts.Logger.Warn("ring: not all addresses of others are known", "err", err) // once, not every 5 s
+	if err != nil && !r.partial && r.searched.Load() && r.ctx.Err() == nil { // once, not every 5 s, and not while all begin
+		r.opts.Logger.Warn("ring: not all addresses of others are known", "err", err)
 	}
 	r.partial = err != nil
 	// In any order, so that nobody is always behind the same dead ones.

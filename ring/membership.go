@@ -171,7 +171,7 @@ func (r *Ring) SetState(state State) error {
 
 // SetSession changes this node's session ID, in the same way.
 func (r *Ring) SetSession(session string) error {
-	if err := checkText("session", session, maxSession); err != nil {
+	if err := checkText("Session", session, maxSession); err != nil {
 		return err
 	}
 	return r.change(func(m *metadata) { m.session = session })

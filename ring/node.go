@@ -149,7 +149,7 @@ func printable(s string) bool {
 
 func checkText(what, s string, limit int) error {
 	if len(s) > limit || !printable(s) {
-		return fmt.Errorf("ring: %s %.40q must be at most %d printable ASCII characters, without spaces", what, s, limit)
+		return wrong(what, "%.40q must be at most %d printable ASCII characters, without spaces", s, limit)
 	}
 	return nil
 }

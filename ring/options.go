@@ -83,6 +83,20 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// An OptionError says what is wrong with a field of Options.
+type OptionError struct {
+	Option string // the field
+	Err    error
+}
+
+func (e *OptionError) Error() string { return "ring: Options." + e.Option + " " + e.Err.Error() }
+
+func (e *OptionError) Unwrap() error { return e.Err }
+
+func wrong(option, format string, args ...any) error {
+	return &OptionError{option, fmt.Errorf(format, args...)}
+}
+
 // settings are Options with the defaults filled in.
 type settings struct {
 	Options
@@ -107,15 +121,19 @@ func (o Options) validate() (settings, error) {
 	}
 	switch {
 	case o.Name == "":
-		return s, errors.New("ring: Name is missing")
+		return s, wrong("Name", "is missing")
 	case o.Label == "":
-		return s, errors.New("ring: Label is missing")
+		return s, wrong("Label", "is missing")
 	case len(o.Label) > memberlist.LabelMaxSize:
-		return s, fmt.Errorf("ring: Label has %d bytes, must have at most %d", len(o.Label), memberlist.LabelMaxSize)
-	case s.Debounce < 0 || s.MaxDebounce < 0 || s.RediscoverEvery < 0:
-		return s, errors.New("ring: Debounce, MaxDebounce and RediscoverEvery must not be negative")
+		return s, wrong("Label", "has %d bytes, must have at most %d", len(o.Label), memberlist.LabelMaxSize)
+	case s.Debounce < 0:
+		return s, wrong("Debounce", "is %v, must not be negative", s.Debounce)
+	case s.MaxDebounce < 0:
+		return s, wrong("MaxDebounce", "is %v, must not be negative", s.MaxDebounce)
+	case s.RediscoverEvery < 0:
+		return s, wrong("RediscoverEvery", "is %v, must not be negative", s.RediscoverEvery)
 	case s.MaxDebounce < s.Debounce:
-		return s, fmt.Errorf("ring: MaxDebounce %v is shorter than Debounce %v", s.MaxDebounce, s.Debounce)
+		return s, wrong("MaxDebounce", "is %v, shorter than Debounce %v", s.MaxDebounce, s.Debounce)
 	}
 	if err := errors.Join(checkText("Name", o.Name, maxName), checkText("Session", o.Session, maxSession),
 		checkText("Peer", o.Peer, maxPeer), checkText("Service", o.Service, MaxService)); err != nil {
@@ -123,7 +141,7 @@ func (o Options) validate() (settings, error) {
 	}
 	for i, k := range o.Keys {
 		if err := memberlist.ValidateKey(k); err != nil {
-			return s, fmt.Errorf("ring: key %d has %d bytes, must have 16, 24 or 32", i, len(k))
+			return s, wrong("Keys", "key %d has %d bytes, must have 16, 24 or 32", i, len(k))
 		}
 	}
 	return s, s.addresses(localAddr)
@@ -144,7 +162,7 @@ func (s *settings) addresses(local func() netip.Addr) error {
 			return err
 		}
 		if s.advertise.Addr().IsUnspecified() {
-			return fmt.Errorf("ring: Advertise %q: others cannot reach all interfaces", s.Advertise)
+			return wrong("Advertise", "%q: others cannot reach all interfaces", s.Advertise)
 		}
 	} else if s.bind.Addr().IsUnspecified() {
 		s.advertise = netip.AddrPortFrom(local(), 0)
@@ -155,7 +173,7 @@ func (s *settings) addresses(local func() netip.Addr) error {
 	}
 	for _, x := range s.Seeds {
 		if _, err := parseSeed(x, s.seedPort); err != nil {
-			return err
+			return &OptionError{"Seeds", err}
 		}
 	}
 	return nil
@@ -165,18 +183,18 @@ func (s *settings) addresses(local func() netip.Addr) error {
 func parseAddrPort(what, s string) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("ring: %s %q is not IP:port", what, s)
+		return netip.AddrPort{}, wrong(what, "%q is not IP:port", s)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("ring: %s %q: the port must be 0 to 65535", what, s)
+		return netip.AddrPort{}, wrong(what, "%q: the port must be 0 to 65535", s)
 	}
 	if host == "" {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(n)), nil
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil || addr.Zone() != "" || addr.IsMulticast() {
-		return netip.AddrPort{}, fmt.Errorf("ring: %s %q: %q is not the IP of an interface", what, s, host)
+		return netip.AddrPort{}, wrong(what, "%q: %q is not the IP of an interface", s, host)
 	}
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
 }

@@ -34,23 +34,23 @@ func parseSeed(s string, port uint16) (seed, error) {
 	case strings.Contains(s, ":"):
 		h, p, err := net.SplitHostPort(s)
 		if err != nil {
-			return seed{}, fmt.Errorf("ring: address %q: not host, host:port or [IPv6]:port", s)
+			return seed{}, fmt.Errorf("address %q: not host, host:port or [IPv6]:port", s)
 		}
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil || n == 0 {
-			return seed{}, fmt.Errorf("ring: address %q: the port must be 1 to 65535", s)
+			return seed{}, fmt.Errorf("address %q: the port must be 1 to 65535", s)
 		}
 		host, port = h, uint16(n)
 	}
 	if host == "" || !printable(host) || strings.ContainsAny(host, "[]/") {
-		return seed{}, fmt.Errorf("ring: address %q has no host", s)
+		return seed{}, fmt.Errorf("address %q has no host", s)
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
 		return seed{host: host, port: port}, nil
 	}
 	if addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
-		return seed{}, fmt.Errorf("ring: address %q: one host's address without a zone is needed", s)
+		return seed{}, fmt.Errorf("address %q: one host's address without a zone is needed", s)
 	}
 	return seed{addr: addr.Unmap(), port: port}, nil
 }
@@ -72,7 +72,7 @@ func resolve(ctx context.Context, seeds []string, port uint16, find lookup) ([]n
 		}
 		found, err := find(ctx, x.host)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("ring: seed %q: %w", s, err))
+			errs = append(errs, fmt.Errorf("seed %q: %w", s, err))
 		}
 		for _, a := range found {
 			addrs = append(addrs, netip.AddrPortFrom(a.Unmap().WithZone(""), x.port))

@@ -50,7 +50,7 @@ func listen(at netip.AddrPort, logger *log.Logger, cut func(string) bool) (*tran
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("ring: gossip on %v: %w", at, err)
+			return nil, &OptionError{"Bind", fmt.Errorf("%v: %w", at, err)}
 		}
 		t := &transport{NetTransport: inner, streams: make(chan net.Conn), cut: cut, conns: make(map[*stream]struct{})}
 		t.ctx, t.cancel = context.WithCancel(context.Background())
