@@ -313,7 +313,7 @@ func TestServicesThatCannotBeTold(t *testing.T) {
 func TestClusterOptionsThatMakeNoSense(t *testing.T) {
 	for want, spoil := range map[string]func(*coord.Cluster){
 		"Options.Cluster.Gossip ":          func(c *coord.Cluster) { c.Gossip = "localhost" },
-		"Options.Cluster.Gossip 192.0.2.1": func(c *coord.Cluster) { c.Gossip = "192.0.2.1:0" },
+		"Options.Cluster.Gossip listen":    func(c *coord.Cluster) { c.Gossip = "192.0.2.1:0" },
 		"Options.Cluster.GossipAdvertise ": func(c *coord.Cluster) { c.GossipAdvertise = "0.0.0.0:1" },
 		"Options.Cluster.GossipKeys ":      func(c *coord.Cluster) { c.GossipKeys = [][]byte{{1}} },
 		"Options.Cluster.Seeds ":           func(c *coord.Cluster) { c.Seeds = []string{"a:b:c"} },

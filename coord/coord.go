@@ -140,7 +140,11 @@ func (c *Coordinator) firstSession() (*session, error) {
 		if err == nil || ctx.Err() == nil { // else the last one says only that there was no time left
 			err = e
 		}
-		if errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrMismatch) {
+		switch {
+		case errors.Is(err, fallback.ErrMismatch):
+			return nil, fmt.Errorf("coord: New: %w: Options.Partitions and Options.Grace (if not set, 1.2 times SessionTTL) must be "+
+				"the same in all processes of a namespace", err)
+		case errors.Is(err, fallback.ErrRefused):
 			return nil, fmt.Errorf("coord: New: %w", err)
 		}
 	}

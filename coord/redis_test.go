@@ -191,6 +191,9 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 	if _, err := coord.New(fallback.NewRedis(nil, nil), nil); !errors.Is(err, fallback.ErrRefused) {
 		t.Errorf("nil client: %v", err)
 	}
+	if _, err := coord.New(fallback.NewRedis((*redis.Client)(nil), nil), nil); !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("nil client: %v", err)
+	}
 }
 
 func TestAtMaxmemoryNewLocksAreRefusedAndOldOnesLast(t *testing.T) {

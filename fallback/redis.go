@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,7 @@ func (a *Redis) Attach(ctx context.Context, s Settings) (Namespace, error) {
 
 // begin checks the servers, makes them know the scripts, and formats the namespace.
 func (n *redisSpace) begin(ctx context.Context) (err error) {
-	if n.client == nil {
+	if v := reflect.ValueOf(n.client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("%w: the Redis client is nil", ErrRefused)
 	}
 	n.guarded, err = bounded(ctx, &n.calls, n.client, func() (bool, error) { return checkServers(ctx, n.client) })
