@@ -19,14 +19,51 @@ var errLost = errors.New("sim: connection to the arbiter lost")
 // server is the arbiter that all nodes share: it can be made to fail over to an earlier state.
 type server struct {
 	*fallback.Memory
+	grace   time.Duration
+	servers int // that there have been
+
+	swap    sync.RWMutex     // held by calls while they are executed; protects deposed
+	deposed *fallback.Memory // the primary before, for those who still believe in it; nil: nobody does
+
 	mu   sync.Mutex // protects what follows
 	rng  *rand.Rand
 	down bool // nobody reaches it
 }
 
+func newServer(rng *rand.Rand, grace time.Duration) *server {
+	s := &server{Memory: fallback.NewMemory(), rng: rng, grace: grace}
+	s.failover(nil, false)
+	return s
+}
+
+func (s *server) settings() fallback.Settings {
+	return fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: s.grace}
+}
+
+// failover makes the arbiter another server, with the state of the snapshot, or with nothing for a nil one. If deposed,
+// the one before goes on, for those clients that are told to believe in it.
+func (s *server) failover(to *fallback.Snapshot, deposed bool) {
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	if deposed {
+		s.deposed = fallback.NewMemory()
+		n, err := s.deposed.Attach(context.Background(), s.settings())
+		if err != nil {
+			panic(err)
+		}
+		_ = n.Close()
+		for range s.servers - 1 {
+			s.deposed.Restore(nil) // each is another server: this one has to be the same as before
+		}
+		s.deposed.Restore(s.Memory.Snapshot())
+	}
+	s.Memory.Restore(to)
+	s.servers++
+}
+
 // describe tells what the arbiter knows of a key.
-func (s *server) describe(key string, grace time.Duration) string {
-	n, err := s.Memory.Attach(context.Background(), fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: grace})
+func (s *server) describe(key string) string {
+	n, err := s.Memory.Attach(context.Background(), s.settings())
 	if err != nil {
 		return err.Error()
 	}
@@ -46,6 +83,7 @@ type weather struct {
 	repeated  float64          // share of requests that are executed twice, the second time after a while
 	unmessage float64          // share of messages that do not arrive
 	shard     [partitions]bool // nothing about these partitions arrives
+	deposed   bool             // it believes in the primary before
 }
 
 // client is the arbiter as one node sees it.
@@ -109,9 +147,14 @@ func through[T any](c *client, ctx context.Context, do func(context.Context) (T,
 		<-ctx.Done()
 		return none, errors.Join(errLost, ctx.Err())
 	}
-	v, err := do(context.WithoutCancel(ctx))
+	execute := func() (T, error) {
+		c.s.swap.RLock()
+		defer c.s.swap.RUnlock()
+		return do(context.WithoutCancel(ctx))
+	}
+	v, err := execute()
 	if f.again > 0 && !once(v) {
-		time.AfterFunc(f.again, func() { _, _ = do(context.WithoutCancel(ctx)) })
+		time.AfterFunc(f.again, func() { _, _ = execute() })
 	}
 	if f.unheard || c.fate().lost { // it may have become unreachable meanwhile
 		<-ctx.Done()
@@ -153,6 +196,21 @@ type space struct {
 	c *client
 }
 
+// at is the namespace at the server that the node believes in.
+func (n *space) at() fallback.Namespace {
+	n.c.mu.Lock()
+	deposed := n.c.weather.deposed
+	n.c.mu.Unlock()
+	if !deposed {
+		return n.Namespace
+	}
+	old, err := n.c.s.deposed.Attach(context.Background(), n.c.s.settings())
+	if err != nil {
+		panic(err)
+	}
+	return old
+}
+
 // one is through for calls with an error only.
 func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 	_, err := through(n.c, ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
@@ -160,56 +218,57 @@ func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 }
 
 func (n *space) Open(ctx context.Context, id string, ttl time.Duration, addr string) (fallback.Renewal, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Open(ctx, id, ttl, addr) })
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Open(ctx, id, ttl, addr) })
 }
 
 func (n *space) Renew(ctx context.Context, id string, ttl time.Duration) (fallback.Renewal, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Renew(ctx, id, ttl) })
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Renew(ctx, id, ttl) })
 }
 
 func (n *space) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id) })
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) { return n.at().Dead(ctx, id) })
 }
 
 func (n *space) List(ctx context.Context) (map[string]string, error) {
-	return through(n.c, ctx, n.Namespace.List)
+	return through(n.c, ctx, func(ctx context.Context) (map[string]string, error) { return n.at().List(ctx) })
 }
 
 func (n *space) CloseSession(ctx context.Context, id string) error {
-	return n.one(ctx, func(ctx context.Context) error { return n.Namespace.CloseSession(ctx, id) })
+	return n.one(ctx, func(ctx context.Context) error { return n.at().CloseSession(ctx, id) })
 }
 
 func (n *space) Load(ctx context.Context, p uint32) (fallback.Record, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) { return n.Namespace.Load(ctx, p) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) { return n.at().Load(ctx, p) })
 }
 
 func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) { return n.Namespace.Acquire(ctx, p, me, x) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) { return n.at().Acquire(ctx, p, me, x) })
 }
 
 func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
-		return n.Namespace.Demote(ctx, p, me, epoch, holds)
+		return n.at().Demote(ctx, p, me, epoch, holds)
 	})
 }
 
 func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Demotion, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
-		return n.Namespace.DemoteUnserved(ctx, p, me, epoch)
+		return n.at().DemoteUnserved(ctx, p, me, epoch)
 	})
 }
 
 func (n *space) Revoke(ctx context.Context, p uint32, epoch uint32, by string) error {
-	return n.one(ctx, func(ctx context.Context) error { return n.Namespace.Revoke(ctx, p, epoch, by) })
+	return n.one(ctx, func(ctx context.Context) error { return n.at().Revoke(ctx, p, epoch, by) })
 }
 
 func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
-	return about(n.c, ctx, r.Partition, func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
+	return about(n.c, ctx, r.Partition, func(ctx context.Context) (fallback.LockAnswer, error) { return n.at().Lock(ctx, r) })
 }
 
 func (n *space) Unlock(ctx context.Context, r []fallback.Release) []error {
 	return each(n.c, ctx, r, func(r fallback.Release) uint32 { return r.Partition },
-		func(err error) error { return err }, n.Namespace.Unlock)
+		func(err error) error { return err },
+		func(ctx context.Context, r []fallback.Release) []error { return n.at().Unlock(ctx, r) })
 }
 
 // each makes a call about many partitions, of which some may be out of reach.
@@ -240,22 +299,23 @@ func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) u
 }
 
 func (n *space) Adopt(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.Adopt(ctx, p, key, row) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.at().Adopt(ctx, p, key, row) })
 }
 
 func (n *space) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.at().ReclaimRow(ctx, p, key, row) })
 }
 
 func (n *space) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Verdict, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) {
-		return n.Namespace.ReclaimOwner(ctx, p, me, epoch)
+		return n.at().ReclaimOwner(ctx, p, me, epoch)
 	})
 }
 
 func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State {
 	return each(n.c, ctx, r, func(r fallback.Read) uint32 { return r.Partition },
-		func(err error) fallback.State { return fallback.State{Err: err} }, n.Namespace.Verify)
+		func(err error) fallback.State { return fallback.State{Err: err} },
+		func(ctx context.Context, r []fallback.Read) []fallback.State { return n.at().Verify(ctx, r) })
 }
 
 // Listen ends the subscription that its caller does not hear of.

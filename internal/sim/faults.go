@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -88,16 +89,30 @@ func (w *world) schedule() {
 			n.leave()
 		case 9:
 			back := between(time.Millisecond, 3*time.Second)
-			w.tell("failover: the arbiter to what it was %v ago", back)
 			old := w.s.Snapshot()
 			time.Sleep(back)
-			w.s.Restore(old)
+			var believers []*client
+			names := ""
+			for _, n := range w.nodes {
+				if n.now != nil && r.IntN(3) == 0 {
+					believers, names = append(believers, n.now.client), fmt.Sprint(names, " ", n.number)
+				}
+			}
+			w.tell("failover: the arbiter to what it was %v ago; the deposed one still answers:%s", back, names)
+			w.s.failover(old, true)
+			for _, c := range believers {
+				c.set(func(x *weather) { x.deposed = true })
+			}
+			time.Sleep(w.cfg.TTL / 12) // less than Q - T - M
+			for _, c := range believers {
+				c.set(func(x *weather) { x.deposed = false })
+			}
 		case 10:
 			if r.IntN(3) > 0 {
 				continue
 			}
 			w.tell("empty: the arbiter has lost everything")
-			w.s.Restore(nil)
+			w.s.failover(nil, false)
 		case 11:
 			w.tell("down: the arbiter for %v", long)
 			w.s.mu.Lock()

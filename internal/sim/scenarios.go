@@ -85,7 +85,7 @@ func shardLost(i int) Config {
 		})
 		w.net.setCut(a.h, b.h, true)
 		w.net.setCut(b.h, a.h, true)
-		w.s.Restore(nil)
+		w.s.failover(nil, false)
 		time.Sleep(time.Minute)
 	}}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -105,9 +104,9 @@ func (s *start) String() string { return fmt.Sprintf("node %d, start %d", s.n.nu
 func Run(cfg Config) Result {
 	w := &world{
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), net: newNetwork(cfg.Seed), h: newHistory(), begin: time.Now(),
-		s:      &server{Memory: fallback.NewMemory(), rng: rand.New(rand.NewPCG(cfg.Seed, 2))},
 		faults: make(map[string]int),
 	}
+	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
 	w.h.state = w.state
 	ctx, stop := context.WithCancel(context.Background())
 	w.work.Go(func() {
@@ -138,7 +137,7 @@ func Run(cfg Config) Result {
 
 // state is what everybody knows of a key.
 func (w *world) state(key string) []string {
-	lines := []string{w.s.describe(key, w.t(12*time.Second))}
+	lines := []string{w.s.describe(key)}
 	for _, n := range w.nodes {
 		if s := n.now; s != nil {
 			lines = append(lines, fmt.Sprintf("          %v: %s", s, wire.State(s.c, key)))
