@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// A fleet is the worker processes of one rung, as their parent sees them.
+type fleet struct {
+	processes []*process
+	client    *http.Client // asks for their status
+	stop      func() error // ends them all and waits for that
+}
+
+// A process is a worker.
+type process struct {
+	url   string
+	hello chan hello    // has one value, or is closed without
+	ended chan struct{} // closed when there is no process any more
+	err   error         // why it ended; to be read after that
+}
+
+const startTime = 20 * time.Second // to start the processes, and for them to find each other
+
+// startFleet starts the processes, and waits until they serve and, in a cluster, have shared out the keys. lost is called with
+// the reason if one ends before stop is called.
+func startFleet(ctx context.Context, common order, stderr io.Writer, lost context.CancelCauseFunc) (_ *fleet, err error) {
+	// Not ctx's child: what ends the run does not end the processes before the requests that are in flight have been cancelled.
+	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	f := &fleet{client: &http.Client{Transport: &http.Transport{}, Timeout: startTime}}
+	f.stop = func() error {
+		end()
+		var errs []error
+		for i, p := range f.processes {
+			<-p.ended
+			if p.err != nil {
+				errs = append(errs, fmt.Errorf("worker %d: %w", i, p.err))
+			}
+		}
+		f.client.CloseIdleConnections()
+		return errors.Join(errs...)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop())
+		}
+	}()
+
+	for i := range common.Processes {
+		o := common
+		o.Number = i
+		p, err := startProcess(living, o, stderr)
+		if err != nil {
+			return nil, err
+		}
+		f.processes = append(f.processes, p)
+		go func() {
+			<-p.ended
+			if living.Err() == nil {
+				lost(fmt.Errorf("worker %d has ended", i))
+			}
+		}()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("the processes are not ready after %v", startTime))
+	defer cancel()
+	for i, p := range f.processes {
+		select {
+		case h, ok := <-p.hello:
+			if !ok {
+				return nil, fmt.Errorf("worker %d does not serve", i)
+			}
+			p.url = h.URL
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return f, f.settle(ctx)
+}
+
+// startProcess starts a worker. When ctx ends, the worker's stdin does, which makes it end by itself; if it does not, it is killed.
+func startProcess(ctx context.Context, o order, stderr io.Writer) (*process, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
+	cmd.Stderr = stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Cancel = stdin.Close
+	cmd.WaitDelay = 2*closeTime + time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{hello: make(chan hello, 1), ended: make(chan struct{})}
+	go func() {
+		var h hello
+		if json.NewDecoder(stdout).Decode(&h) == nil {
+			p.hello <- h
+		}
+		close(p.hello)
+		_, _ = io.Copy(io.Discard, stdout) // Wait may be called at its end
+		// Wait calls it an error that the process was told to end, also if it did so without one.
+		if err := cmd.Wait(); !cmd.ProcessState.Success() {
+			p.err = err
+		}
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// settle waits until the processes of a cluster have found each other and shared out the keys. A service need not: until then its
+// locks come from Redis. The table is to show what comes after.
+func (f *fleet) settle(ctx context.Context) error {
+	for {
+		all, err := f.status(ctx)
+		if err != nil {
+			return err
+		}
+		if settled(all) {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// settled tells whether each node knows all others and grants some keys, and no key has no owner.
+func settled(all []status) bool {
+	owned := 0
+	for _, s := range all {
+		if s.Nodes == 0 { // there is no cluster
+			return true
+		}
+		if s.Nodes != len(all) || s.Owned == 0 {
+			return false
+		}
+		owned += s.Owned
+	}
+	return owned == partitions
+}
+
+// status asks all processes.
+func (f *fleet) status(ctx context.Context) ([]status, error) {
+	all := make([]status, len(f.processes))
+	for i, p := range f.processes {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/status", nil)
+		if err != nil {
+			return nil, err
+		}
+		res, err := f.client.Do(req)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return nil, fmt.Errorf("worker %d: %w", i, err)
+		}
+		err = json.NewDecoder(res.Body).Decode(&all[i])
+		res.Body.Close()
+		if err != nil {
+			return nil, fmt.Errorf("worker %d: status: %w", i, err)
+		}
+	}
+	return all, nil
+}
+
+// commands is how many of them the processes have sent to Redis, all together.
+func (f *fleet) commands(ctx context.Context) (int64, error) {
+	all, err := f.status(ctx)
+	var sum int64
+	for _, s := range all {
+		sum += s.Commands
+	}
+	return sum, err
+}
+
+func (f *fleet) urls() []string {
+	var urls []string
+	for _, p := range f.processes {
+		urls = append(urls, p.url)
+	}
+	return urls
+}

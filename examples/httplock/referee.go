@@ -1,0 +1,77 @@
+package main
+
+import "errors"
+
+// A record is what the store keeps of an order.
+type record struct {
+	Items int64 `json:"items"`
+}
+
+// findings are what the referee has seen, of all orders together.
+type findings struct {
+	writes   int64 // that were stored
+	items    int64 // in the orders: less than the writes, if updates were lost
+	lost     int64 // updates that a write overwrote, because it had not read them
+	overlaps int64 // sections that began while another one of the same order had not ended
+	late     int64 // writes whose token was missing or not above the one before it; they were refused
+}
+
+func (f *findings) add(other findings) {
+	f.writes += other.writes
+	f.items += other.items
+	f.lost += other.lost
+	f.overlaps += other.overlaps
+	f.late += other.late
+}
+
+// A ledger is one order and its referee. It is not safe for concurrent use.
+type ledger struct {
+	fenced bool
+	record record
+	fence  uint64              // the highest
+	open   map[string]struct{} // sections that have read and not written
+	seen   findings
+}
+
+var (
+	errSection = errors.New("no such section has read the order, or it has ended")
+	errFence   = errors.New("the fencing token is missing, or not above that of an earlier write")
+)
+
+// read begins a section.
+func (l *ledger) read(section string) record {
+	if _, again := l.open[section]; !again { // a client may repeat a read whose answer was lost
+		if len(l.open) > 0 {
+			l.seen.overlaps++
+		}
+		l.open[section] = struct{}{}
+	}
+	return l.record
+}
+
+// write ends a section. fence is 0 if the writer has none.
+func (l *ledger) write(section string, r record, fence uint64) error {
+	if _, ok := l.open[section]; !ok {
+		return errSection
+	}
+	delete(l.open, section)
+	if l.fenced {
+		if fence <= l.fence {
+			l.seen.late++
+			return errFence
+		}
+		l.fence = fence
+	}
+	// Each section adds one item to what it has read. So the writes of an order count 1, 2, 3 and so on, and one that
+	// does not go on from the write before it has overwritten what came between its read and itself.
+	if missing := l.record.Items + 1 - r.Items; missing != 0 {
+		l.seen.lost += max(missing, -missing)
+	}
+	l.record = r
+	l.seen.writes++
+	l.seen.items = r.Items
+	return nil
+}
+
+// leave ends a section that does not write, if there is one.
+func (l *ledger) leave(section string) { delete(l.open, section) }
