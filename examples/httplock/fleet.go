@@ -21,6 +21,7 @@ type fleet struct {
 
 // A process is a worker.
 type process struct {
+	cmd   *exec.Cmd
 	url   string
 	hello chan hello    // has one value, or is closed without
 	ended chan struct{} // closed when there is no process any more
@@ -110,7 +111,7 @@ func startProcess(ctx context.Context, o order, stderr io.Writer) (*process, err
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{hello: make(chan hello, 1), ended: make(chan struct{})}
+	p := &process{cmd: cmd, hello: make(chan hello, 1), ended: make(chan struct{})}
 	go func() {
 		var h hello
 		if json.NewDecoder(stdout).Decode(&h) == nil {

@@ -9,17 +9,20 @@ type record struct {
 
 // findings are what the referee has seen, of all orders together.
 type findings struct {
-	writes   int64 // that were stored
-	items    int64 // in the orders: less than the writes, if updates were lost
-	lost     int64 // updates that a write overwrote, because it had not read them
+	writes   int64 // that were stored; each adds an item to what its section has read
+	items    int64 // in the orders
+	broken   int64 // writes that did not go on from the write before them, because they had not read it
 	overlaps int64 // sections that began while another one of the same order had not ended
 	late     int64 // writes whose token was missing or not above the one before it; they were refused
 }
 
+// lost is how many updates were stored and are not there: they were overwritten. It is 0 only if broken is.
+func (f *findings) lost() int64 { return f.writes - f.items }
+
 func (f *findings) add(other findings) {
 	f.writes += other.writes
 	f.items += other.items
-	f.lost += other.lost
+	f.broken += other.broken
 	f.overlaps += other.overlaps
 	f.late += other.late
 }
@@ -62,10 +65,9 @@ func (l *ledger) write(section string, r record, fence uint64) error {
 		}
 		l.fence = fence
 	}
-	// Each section adds one item to what it has read. So the writes of an order count 1, 2, 3 and so on, and one that
-	// does not go on from the write before it has overwritten what came between its read and itself.
-	if missing := l.record.Items + 1 - r.Items; missing != 0 {
-		l.seen.lost += max(missing, -missing)
+	// The writes of an order, in sequence, count 1, 2, 3 and so on.
+	if r.Items != l.record.Items+1 {
+		l.seen.broken++
 	}
 	l.record = r
 	l.seen.writes++

@@ -39,7 +39,7 @@ func (p *progress) show(elapsed time.Duration, confirmed, failed int64, seen fin
 	}
 	line := fmt.Sprintf("%s: %.1f of %v, %s requests, %s/s, %s failed, %s updates lost",
 		p.title, min(elapsed, p.duration).Seconds(), p.duration, thousands(confirmed),
-		thousands(int64(float64(confirmed)/elapsed.Seconds())), thousands(failed), thousands(seen.lost))
+		thousands(int64(float64(confirmed)/elapsed.Seconds())), thousands(failed), thousands(seen.lost()))
 	if p.terminal {
 		fmt.Fprintf(p.w, "\r%s\x1b[K", line)
 	} else {
@@ -70,7 +70,7 @@ func writeTable(w io.Writer, outcomes []outcome) {
 			latency(o.tally.quantile(0.5)),
 			latency(o.tally.quantile(0.99)),
 			latency(o.tally.quantile(1)),
-			thousands(o.findings.lost),
+			thousands(o.findings.lost()),
 			thousands(o.findings.overlaps),
 			late,
 			fmt.Sprintf("%.2f", ratio(float64(o.commands), float64(o.tally.confirmed))),
@@ -86,7 +86,7 @@ func writeTable(w io.Writer, outcomes []outcome) {
 	fmt.Fprint(w, `
 requests/s     that added an item, by all clients together, until the last one was answered
 p50, p99, max  of the time that a client waited for an answer, whatever the answer was
-lost           updates that another process overwrote without having read them (must be 0 with a lock)
+lost           updates that were stored and overwritten: they are not in the order at the end (must be 0 with a lock)
 overlapped     requests that read an order while another one was between its read and its write (likewise)
 late tokens    writes whose fencing token was not above the one before; - where the lock has none (likewise)
 Redis/request  commands that the processes sent to Redis, per item added; a script is one command
@@ -131,8 +131,8 @@ func verdict(outcomes []outcome) error {
 		if !o.rung.locked {
 			continue
 		}
-		if o.findings.lost != 0 {
-			wrong("%d updates were lost", o.findings.lost)
+		if o.findings.lost() != 0 || o.findings.broken != 0 {
+			wrong("%d updates were lost, %d writes did not go on from the one before", o.findings.lost(), o.findings.broken)
 		}
 		if o.findings.overlaps != 0 {
 			wrong("%d requests overlapped with another one for the same order", o.findings.overlaps)
@@ -153,7 +153,7 @@ func summary(outcomes []outcome) string {
 		fenced = fenced || o.rung.fenced
 		if !o.rung.locked {
 			sentences = append(sentences, fmt.Sprintf("Without a lock %s of %s updates were lost.",
-				thousands(o.findings.lost), thousands(o.findings.writes)))
+				thousands(o.findings.lost()), thousands(o.findings.writes)))
 		}
 	}
 	switch {

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+func TestCommandCount(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := newRedisClient(server.Addr(), 1)
+	defer client.Close()
+	var count commandCount
+	client.AddHook(&count)
+
+	client.Set(t.Context(), "a", 1, 0)
+	client.Get(t.Context(), "missing")
+	pipe := client.Pipeline()
+	for range 5 {
+		pipe.Incr(t.Context(), "a")
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	setnxRelease.Run(t.Context(), client, []string{"a"}, "x") // EVALSHA, then EVAL: it is unknown
+	setnxRelease.Run(t.Context(), client, []string{"a"}, "x")
+
+	if want := int64(2 + 5 + 3); count.Load() != want {
+		t.Errorf("counted %d, want %d", count.Load(), want)
+	}
+}
+
+func TestEmbeddedRedisLetsKeysExpire(t *testing.T) {
+	server, err := startRedis(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.close()
+	client := newRedisClient(server.addr, 1)
+	defer client.Close()
+	if err := client.Set(t.Context(), "k", 1, 100*time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for client.Exists(t.Context(), "k").Val() != 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestDeleteKeysOfTheRunOnly(t *testing.T) {
+	mini := miniredis.RunT(t)
+	server, err := startRedis(t.Context(), mini.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.close()
+	for i := range 1500 {
+		mini.HSet(fmt.Sprintf("{httpabc-2:p%d}", i), "f", "v")
+	}
+	for _, key := range []string{"httpabc-1:7", "{httpabc-2:s}", "httpabd-1:7", "other", "{other:s}"} {
+		mini.Set(key, "v")
+	}
+	if err := server.deleteKeys(t.Context(), "httpabc"); err != nil {
+		t.Fatal(err)
+	}
+	keys := mini.Keys()
+	slices.Sort(keys)
+	if want := []string{"httpabd-1:7", "other", "{other:s}"}; !slices.Equal(keys, want) {
+		t.Errorf("left %v, want %v", keys, want)
+	}
+}
