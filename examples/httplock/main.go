@@ -14,6 +14,9 @@
 // The store is the referee as well (store.go): it sees an update that overwrites another one, a request that reads an order while
 // another one is between its read and its write, and a fencing token that is not above the one before it.
 //
+// All of this shares the processors of one machine, where a hop between processes costs as much as what it saves. So look at what the
+// lock asks of Redis, and at the longest waits, rather than at the requests per second of the last two rungs.
+//
 // Exit status: 0 if no rung with a lock showed any of these; 1 if one did, if one answered no request with success, or if something
 // could not be started; 2 for a bad command line. Requests that failed are in the table, and do not change the status.
 package main
