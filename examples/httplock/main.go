@@ -63,7 +63,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags := flag.NewFlagSet("httplock", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: an embedded one")
-	flags.DurationVar(&cfg.duration, "duration", 2500*time.Millisecond, "time for which the clients of each rung send requests")
+	flags.DurationVar(&cfg.duration, "duration", 2*time.Second, "time for which the clients of each rung send requests")
 	flags.IntVar(&cfg.processes, "processes", 4, "processes behind the load balancer")
 	flags.IntVar(&cfg.clients, "clients", 200, "clients that send requests, each one after the other")
 	flags.IntVar(&cfg.resources, "resources", 10, "orders that the requests are about; fewer are hotter")

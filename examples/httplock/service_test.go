@@ -103,7 +103,11 @@ func TestServiceWritesNothingWithoutItsLock(t *testing.T) {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		lose(coord.ErrLost)
-		<-left
+		select {
+		case <-left:
+		case <-time.After(10 * time.Second):
+			t.Error("the section is still open")
+		}
 		late := httptest.NewRecorder()
 		server.handler().ServeHTTP(late, r)
 		arrived <- late.Code

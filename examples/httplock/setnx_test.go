@@ -117,3 +117,17 @@ func TestSetnxWithoutRedis(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
+
+// Who was slower than the ttl does not unlock for whoever has the lock now.
+func TestSetnxUnlocksItsOwnOnly(t *testing.T) {
+	var server *miniredis.Miniredis
+	h, server := lockedBySetnx(t, 0, func(http.ResponseWriter, *http.Request) {
+		if err := server.Set("shop:7", "the next one's"); err != nil {
+			t.Error(err)
+		}
+	})
+	send(h, t.Context(), "/orders/7")
+	if got, err := server.Get("shop:7"); got != "the next one's" {
+		t.Errorf("%q %v", got, err)
+	}
+}
