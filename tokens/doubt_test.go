@@ -76,6 +76,23 @@ func TestATokenIsUsedToItsEndInDoubt(t *testing.T) {
 	})
 }
 
+// So does a process that starts only then.
+func TestAProcessThatStartsInDoubtUsesTheToken(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		w.want(k, "a2")
+		w.provider.set(nil, unheard)
+		time.Sleep(time.Hour - 11*time.Second)
+		w.want(k, "a2")
+		synctest.Wait()
+		late, _ := w.keeper(nil)
+		w.want(late, "a2")
+		time.Sleep(backoff)
+		w.wantError(late, tokens.ErrInDoubt)
+		w.provider.want(w.T, 2)
+	})
+}
+
 // The process that asks the provider is cut off and taken for dead; then the answer comes after all.
 func TestALateAnswerEndsTheDoubt(t *testing.T) {
 	bubble(t, func(w *world) {

@@ -104,6 +104,8 @@ func TestNobodyWaitsForARefresh(t *testing.T) {
 			w.want(k, "a2")
 			w.want(other, "a2")
 			synctest.Wait()
+			late, _ := w.keeper(nil) // nor does a process that starts now
+			w.want(late, "a2")
 		}
 		if d := time.Since(begin); d != 0 {
 			w.Errorf("they waited for %v", d)

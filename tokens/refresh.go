@@ -18,7 +18,8 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 		return nil, err
 	}
 	defer k.drop(a)
-	r, err := k.renew(ctx, a, name)
+	had, _, _ := a.now(time.Now())
+	r, err := k.renew(ctx, a, name, had)
 	if err != nil {
 		if ctx.Err() == nil { // else nobody is there, and the next one may have more time
 			a.fail(err, time.Now().Add(k.opts.Backoff))
@@ -29,8 +30,8 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 	return r.token(), nil
 }
 
-// renew returns a record that need not be refreshed yet.
-func (k *Keeper) renew(ctx context.Context, a *account, name string) (Record, error) {
+// renew returns a record that need not be refreshed yet, or, if this process had no token, one that is valid.
+func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2.Token) (Record, error) {
 	// As a rule another process was first, and there is no need for the lock.
 	r, err := k.store.Load(ctx, name)
 	if err != nil {
@@ -38,6 +39,9 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string) (Record, er
 	}
 	if a.adopt(r, &k.opts) {
 		return r, nil
+	}
+	if now, _, _ := a.now(time.Now()); had == nil && now != nil {
+		return r, nil // it should be refreshed, but nobody has to wait for that: the next caller begins it in the background
 	}
 	if pending, _ := a.left(); r.Rejected != "" && pending == nil {
 		return r, &RejectedError{Account: name, Code: r.Rejected}
