@@ -36,10 +36,13 @@ type Options struct {
 	ReplayInDoubt time.Duration
 
 	// Unspent tells of an error of the provider or the HTTP client whether it proves that the refresh token was not spent.
-	// Nil: [Unspent]. To be set for a provider whose, say, 503 means that.
+	// Nil: [Unspent]. To be set for a provider whose, say, 503 means that. It is not asked if there was no connection to send
+	// it on, as the hooks of package httptrace tell.
 	Unspent func(error) bool
 
-	// HTTPClient asks the provider. Nil: the value oauth2.HTTPClient of the caller's ctx, or http.DefaultClient. It must not send a POST again by itself.
+	// HTTPClient asks the provider. Nil: the value oauth2.HTTPClient of the caller's ctx, or http.DefaultClient. It must not
+	// send a POST again by itself.
+	// Its CheckRedirect is not used: redirects are not followed.
 	HTTPClient *http.Client
 
 	// Logger is told of refreshes that failed in the background. Nil: silent.

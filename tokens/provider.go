@@ -5,6 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
 
 	"golang.org/x/oauth2"
 )
@@ -19,10 +23,41 @@ const (
 	doubtful                // nobody knows
 )
 
+// spend sends the refresh token, once; sent is false if it is sure that it did not get that far. Nothing but Options.Timeout cuts
+// it short: giving up would not bring the token back.
+func (k *Keeper) spend(ctx context.Context, refresh string) (t *oauth2.Token, sent bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.Timeout)
+	defer cancel()
+	client := k.opts.HTTPClient
+	if client == nil {
+		client, _ = ctx.Value(oauth2.HTTPClient).(*http.Client)
+	}
+	if client == nil {
+		client = http.DefaultClient
+	}
+	once := *client
+	// Followed, a redirect would send the token once more, or hide the answer behind that of another page.
+	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	ctx = context.WithValue(ctx, oauth2.HTTPClient, &once)
+
+	// An http.Transport that has looked for a connection and got none has sent nothing, whatever its error looks like: often
+	// it is only that ctx has ended. Other transports may not tell, and are taken to have sent it.
+	var looked, connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { looked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	t, err = k.conf.TokenSource(ctx, &oauth2.Token{RefreshToken: refresh}).Token()
+	return t, connected.Load() || !looked.Load(), err
+}
+
 // judge tells the outcome by the error.
-func (k *Keeper) judge(err error) outcome {
-	if err == nil {
+func (k *Keeper) judge(sent bool, err error) outcome {
+	switch {
+	case err == nil:
 		return renewed
+	case !sent:
+		return unspent
 	}
 	if r, ok := errors.AsType[*oauth2.RetrieveError](err); ok && r.ErrorCode == "invalid_grant" && answered(r) {
 		return rejected
@@ -35,8 +70,9 @@ func (k *Keeper) judge(err error) outcome {
 
 // Unspent is the default of [Options.Unspent]: it is sure that a refresh token was not spent if no connection was made (as
 // the address could not be resolved or dialled, or the server's certificate is wrong), and if the provider itself said that it
-// refuses the request: with a status of 4xx, or with an error code and a status of 2xx. Of a 5xx nobody knows whether it
-// comes from before the work or after.
+// refuses the request: with a status of 4xx, with an error code and a status of 2xx, or with a redirect that means that the
+// whole request belongs elsewhere (301, 307, 308; none is followed). Of a 5xx nobody knows whether it comes from before the
+// work or after.
 func Unspent(err error) bool {
 	if r, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return answered(r)
@@ -56,16 +92,33 @@ func answered(r *oauth2.RetrieveError) bool {
 	if r.Response == nil {
 		return false
 	}
-	s := r.Response.StatusCode
-	return s >= 400 && s < 500 || s >= 200 && s < 300 && r.ErrorCode != ""
+	switch s := r.Response.StatusCode; s {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	default:
+		return s >= 400 && s < 500 || s >= 200 && s < 300 && r.ErrorCode != ""
+	}
 }
 
-// spend sends the refresh token. Nothing but Options.Timeout cuts it short: giving up would not bring the token back.
-func (k *Keeper) spend(ctx context.Context, refresh string) (*oauth2.Token, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.Timeout)
-	defer cancel()
-	if k.opts.HTTPClient != nil {
-		ctx = context.WithValue(ctx, oauth2.HTTPClient, k.opts.HTTPClient)
+// quietError is an error of a request, with a text that may be logged.
+type quietError struct {
+	text string
+	err  error
+}
+
+func (e *quietError) Error() string { return e.text }
+
+func (e *quietError) Unwrap() error { return e.err }
+
+// quiet keeps tokens out of err's text: package oauth2 puts all that the provider has answered into it, and
+// some providers repeat the refresh token.
+func quiet(err error, refresh string) error {
+	if err == nil {
+		return nil
 	}
-	return k.conf.TokenSource(ctx, &oauth2.Token{RefreshToken: refresh}).Token()
+	text := err.Error()
+	if r, ok := errors.AsType[*oauth2.RetrieveError](err); ok && r.ErrorCode == "" && r.Response != nil {
+		text = "oauth2: cannot fetch token: " + r.Response.Status // without the body
+	}
+	return &quietError{strings.ReplaceAll(text, refresh, "[refresh token]"), err}
 }

@@ -125,8 +125,9 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		// The last moment: from here on the provider cannot be told from this process's being stopped.
 		return was, k.unmark(ctx, a, name, l, was, context.Cause(lost))
 	}
-	t, err := k.spend(ctx, r.RefreshToken)
-	switch k.judge(err) {
+	t, sent, err := k.spend(ctx, r.RefreshToken)
+	why := quiet(err, r.RefreshToken)
+	switch k.judge(sent, err) {
 	case renewed:
 		next := newRecord(t, l.Fence(), lastStep, time.Now())
 		if err := k.insist(ctx, name, next); err != nil {
@@ -143,9 +144,9 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		_ = k.insist(ctx, name, r) // if it is not stored the mark is, and nobody sends it again without being told that he may
 		return r, &RejectedError{Account: name, Code: re.ErrorCode, Err: err}
 	case unspent:
-		return was, k.unmark(ctx, a, name, l, was, fmt.Errorf("tokens: account %q: %w", name, err))
+		return was, k.unmark(ctx, a, name, l, was, fmt.Errorf("tokens: account %q: %w", name, why))
 	default:
-		return r, &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark), Err: err}
+		return r, &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark), Err: why}
 	}
 }
 
