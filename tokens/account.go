@@ -42,10 +42,14 @@ func (a *account) now(now time.Time) (t *oauth2.Token, due bool, err error) {
 // adopt takes over what the store has, and tells whether it need not be refreshed yet.
 func (a *account) adopt(r Record, o *Options) bool {
 	due, until := r.times(a.spread, o)
+	now := time.Now()
+	fresh := r.AccessToken != "" && !passed(due, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if r.Compare(a.record) < 0 && !passed(a.due, now) {
+		return fresh // it was read before somebody else, as Replace, saved what is here
+	}
 	a.record, a.due, a.until = r, due, until
-	fresh := r.AccessToken != "" && !passed(due, time.Now())
 	if fresh {
 		a.failed = nil
 	}

@@ -175,6 +175,28 @@ func TestWhatWasKeptIsDroppedAfterALogin(t *testing.T) {
 	})
 }
 
+// What was read before a login must not be taken for what is there after it.
+func TestALoginIsNotForgottenForAnOlderToken(t *testing.T) {
+	bubble(t, func(w *world) {
+		other, _ := w.keeper(nil)
+		w.want(other, "a2")
+		k, _ := w.keeper(nil)
+		read, proceed := make(chan struct{}), make(chan struct{})
+		w.store.loaded = func() { close(read); <-proceed }
+		var work sync.WaitGroup
+		work.Go(func() { w.want(k, "a2") })
+		<-read
+		login := &oauth2.Token{AccessToken: "a9", RefreshToken: "r9", Expiry: time.Now().Add(time.Hour)}
+		if err := k.Replace(w.Context(), "alice", login); err != nil {
+			w.Fatal(err)
+		}
+		w.store.loaded = nil
+		close(proceed)
+		work.Wait()
+		w.want(k, "a9")
+	})
+}
+
 func TestCallersMayLeave(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper(nil)

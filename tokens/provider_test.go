@@ -178,6 +178,7 @@ type hooked struct {
 	tokens.Store
 	mu     sync.Mutex // protects what follows
 	loads  int
+	loaded func() // after a Load
 	before func(tokens.Record) error
 	after  func(tokens.Record) error
 }
@@ -191,8 +192,13 @@ func (s *hooked) set(before, after func(tokens.Record) error) {
 func (s *hooked) Load(ctx context.Context, account string) (tokens.Record, error) {
 	s.mu.Lock()
 	s.loads++
+	loaded := s.loaded
 	s.mu.Unlock()
-	return s.Store.Load(ctx, account)
+	r, err := s.Store.Load(ctx, account)
+	if loaded != nil {
+		loaded()
+	}
+	return r, err
 }
 
 func (s *hooked) Save(ctx context.Context, account string, r tokens.Record) error {
