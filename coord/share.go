@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime/debug"
 	"time"
 )
 
@@ -121,8 +122,13 @@ func (s *share[T]) run(ctx context.Context) (v T, err error) {
 // look reads the store.
 func (s *share[T]) look(ctx context.Context) (f found[T], err error) {
 	f.read = time.Now() // before it was, so that it is rather taken for too old
-	f.Shared, err = s.store.Get(ctx, s.key)
-	if err != nil {
+	call, cancel := context.WithTimeout(ctx, s.c.opts.CallTimeout)
+	defer cancel()
+	f.Shared, err = s.store.Get(call, s.key)
+	switch {
+	case err != nil && ctx.Err() != nil: // it was not the store: the coordinator was closed, or the lock lost
+		return f, context.Cause(ctx)
+	case err != nil:
 		return f, fmt.Errorf("%w: read the result of %s: %w", ErrUnavailable, show(s.key), err)
 	}
 	if f.Fence == 0 {
@@ -143,7 +149,7 @@ func (s *share[T]) fresh(f found[T]) bool { return f.ok && f.Age < s.opts.TTL }
 // width that is set in the place of the time that the last run took.
 func (s *share[T]) early(f found[T]) bool {
 	width := min(float64(s.opts.RefreshAhead)*rand.ExpFloat64(), float64(s.opts.TTL))
-	return s.opts.RefreshAhead > 0 && f.Age+time.Duration(width) >= s.opts.TTL
+	return s.opts.RefreshAhead > 0 && f.Age >= s.opts.TTL-time.Duration(width)
 }
 
 // make locks the key, and runs fn if nobody else has meanwhile.
@@ -194,7 +200,9 @@ func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 	if held.Err() != nil {
 		return v, context.Cause(held)
 	}
-	err = s.store.Put(held, s.key, value, l.Fence(), s.opts.TTL+s.opts.StaleOnError)
+	call, cancel := context.WithTimeout(held, s.c.opts.CallTimeout)
+	defer cancel()
+	err = s.store.Put(call, s.key, value, l.Fence(), s.opts.TTL+s.opts.StaleOnError)
 	switch {
 	case held.Err() != nil:
 		return v, context.Cause(held)
@@ -207,7 +215,7 @@ func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 }
 
 // refresh runs fn in the background, unless somebody has the key: then he is about to do that. Nobody waits for the
-// result, and a panic of fn has nobody to pass through to.
+// result, and a panic of fn has nobody to pass through to but the log.
 func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 	s.c.shares.refresh(ctx, s.flight(), func(ctx context.Context) {
 		l, err := s.c.TryLock(ctx, s.key)
@@ -220,6 +228,12 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 		if f, err := s.look(held); err != nil || f.Fence != old.Fence {
 			return
 		}
+		defer func() {
+			if p := recover(); p != nil {
+				s.c.opts.Logger.Error("holdfast: a shared result could not be refreshed early: fn panicked", "key", show(s.key),
+					"panic", p, "stack", string(debug.Stack()))
+			}
+		}()
 		if _, err := s.produce(held, l); err != nil {
 			s.c.opts.Logger.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -16,11 +17,12 @@ type ShareOptions[T any] struct {
 	// RefreshAhead is about how long before the end of TTL a result is refreshed: a caller who finds it gets it at once,
 	// and by chance, which rises towards the end, starts a run of fn in the background, one in the whole cluster.
 	// The mean of the lead is RefreshAhead, if callers are many; keys that were stored at the same moment are not
-	// refreshed at the same moment. It should be longer than fn takes. If the run fails, that is told to Options.Logger only.
+	// refreshed at the same moment. It should be longer than fn takes. If the run fails, or panics, that is told to Options.Logger only.
 	// 0: callers wait for a new result when the old one has expired.
 	RefreshAhead time.Duration
 
-	// StaleOnError is for how long after TTL a result is returned, without an error, when fn has failed. 0: not at all.
+	// StaleOnError is for how long after TTL a result is returned, without an error, when fn has failed. 0: not at all. Every
+	// flight runs fn first, one after another in the whole cluster, so fn should not take long to fail.
 	StaleOnError time.Duration
 
 	// Fresh, if not nil, is asked whether a stored result may be used. One for which it says false is treated as if it
@@ -67,5 +69,6 @@ func (o *ShareOptions[T]) filled() (ShareOptions[T], error) {
 			return v, err
 		}
 	}
+	f.StaleOnError = min(f.StaleOnError, math.MaxInt64-f.TTL) // the sum is a duration as well
 	return f, nil
 }

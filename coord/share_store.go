@@ -11,7 +11,8 @@ import (
 
 // A ShareStore keeps the results of [Share] for other processes. Package sharetest checks implementations.
 //
-// Its methods are called by many goroutines at once, and may block until ctx ends. They must be atomic for each key, and a
+// Its methods are called by many goroutines at once, and may block until ctx ends: after Options.CallTimeout at the
+// latest. They must be atomic for each key, and a
 // Get that begins after a Put has returned must see that Put or a later one: who gets the lock after another process has
 // to find its result. A replica that is behind does not do.
 type ShareStore interface {
@@ -53,8 +54,6 @@ func (c *Coordinator) store() (ShareStore, error) {
 }
 
 func (s arbiterStore) Get(ctx context.Context, key string) (Shared, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.c.opts.CallTimeout)
-	defer cancel()
 	sent := time.Now()
 	r, err := s.results.LoadResult(ctx, s.c.partitionOf(key).number, key)
 	s.c.called(OpLoadResult, sent, err)
@@ -62,8 +61,6 @@ func (s arbiterStore) Get(ctx context.Context, key string) (Shared, error) {
 }
 
 func (s arbiterStore) Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, s.c.opts.CallTimeout)
-	defer cancel()
 	sent := time.Now()
 	v, err := s.results.SaveResult(ctx, s.c.partitionOf(key).number, key, value, fence, keep)
 	s.c.called(OpSaveResult, sent, err)

@@ -1,0 +1,115 @@
+package coord_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// silent is a store of which one operation does not answer.
+type silent struct {
+	coord.ShareStore
+	get, put bool
+}
+
+func (s silent) Get(ctx context.Context, key string) (coord.Shared, error) {
+	if s.get {
+		<-ctx.Done()
+		return coord.Shared{}, ctx.Err()
+	}
+	return s.ShareStore.Get(ctx, key)
+}
+
+func (s silent) Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error {
+	if s.put {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.ShareStore.Put(ctx, key, value, fence, keep)
+}
+
+// Nobody waits for ever for a store, least of all with the lock.
+func TestStoresThatDoNotAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		opts := &coord.ShareOptions[string]{Store: silent{ShareStore: must(coord.Store(c)), get: true}}
+		if _, err := coord.Share(ctx, c, "k", opts, unwanted(t)); !errors.Is(err, coord.ErrUnavailable) || ctx.Err() != nil {
+			t.Errorf("Get: %v", err)
+		}
+		opts.Store = silent{ShareStore: must(coord.Store(c)), put: true}
+		fn, _ := counted(0)
+		if v, err := coord.Share(ctx, c, "k", opts, fn); v != "result 1" || err != nil || ctx.Err() != nil {
+			t.Errorf("Put: %q, %v", v, err)
+		}
+	})
+}
+
+// Who waits for the store when the coordinator is closed is told that, and not of a context that is not his.
+func TestCloseEndsReads(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := must(coord.New(a, &coord.Options{CallTimeout: 500 * time.Millisecond}))
+		opts := &coord.ShareOptions[string]{Store: silent{ShareStore: must(coord.Store(c)), get: true}}
+		done := make(chan error, 1)
+		go func() {
+			_, err := coord.Share(t.Context(), c, "k", opts, unwanted(t))
+			done <- err
+		}()
+		synctest.Wait()
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, coord.ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A panic in the background has nobody to pass through to, but somebody should hear of it.
+func TestAPanicWhileRefreshingIsLogged(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var log bytes.Buffer
+		c := start(t, a, &coord.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		opts := &coord.ShareOptions[string]{TTL: time.Hour, RefreshAhead: time.Hour - 1}
+		fn, _ := counted(0)
+		must(coord.Share(t.Context(), c, "k", opts, fn))
+		for range 100 { // by chance some of them refresh
+			must(coord.Share(t.Context(), c, "k", opts, func(context.Context, uint64) (string, error) { panic("ouch") }))
+			synctest.Wait()
+		}
+		if !strings.Contains(log.String(), "ouch") {
+			t.Errorf("logged: %q", log.String())
+		}
+		l, err := c.TryLock(t.Context(), "k")
+		if err != nil {
+			t.Fatalf("the lock is not free: %v", err)
+		}
+		unlock(t, l)
+	})
+}
+
+func TestResultsThatAreKeptForEver(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		opts := &coord.ShareOptions[string]{TTL: math.MaxInt64, StaleOnError: time.Hour}
+		fn, runs := counted(0)
+		for range 2 {
+			if v, err := coord.Share(t.Context(), c, "k", opts, fn); v != "result 1" || err != nil {
+				t.Errorf("got %q, %v", v, err)
+			}
+		}
+		if runs.Load() != 1 {
+			t.Errorf("fn ran %d times", runs.Load())
+		}
+	})
+}
