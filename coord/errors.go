@@ -33,6 +33,9 @@ var (
 
 // Errors of Share, besides those of Do.
 var (
+	// ErrNotShared: fn has returned a value, which is valid and returned beside the error, but others may not get it.
+	ErrNotShared = errors.New("coord: result not shared")
+
 	// ErrTooLarge: the encoded result is larger than ShareOptions.MaxSize. It was not stored.
 	ErrTooLarge = errors.New("coord: result too large")
 

@@ -33,12 +33,14 @@ import (
 // [singleflight.Member.Result], and the lock is released.
 //
 // Errors: [ErrInvalidKey]; [ErrClosed]; of the options, which name the field; ctx's own if it ended; [ErrNoResults];
-// [ErrUnavailable] if the store could not be read (fn is not run then); those of Lock; and those of fn. With these
-// errors the value is valid nevertheless, and returned, but was not stored:
+// [ErrUnavailable] if the store could not be read (fn is not run then); those of Lock; and those of fn. An error
+// that Is [ErrNotShared] means that the value is valid nevertheless, and returned, but was not stored, or in vain. It also Is
 //
 //   - [ErrLost]: the lock was lost before fn ended, so fn may have run elsewhere meanwhile, and a result with a higher fence
 //     may be stored. (A lock that is lost in the moment after storing is reported as well.)
-//   - [ErrTooLarge], and the error of Encode.
+//   - [ErrTooLarge], or the error of Encode.
+//
+// ErrLost alone is not enough to use the value: an fn that heeds its context fails with that as well.
 //
 // If the result cannot be stored because the store does not answer, Share returns it without an error and tells
 // Options.Logger: other processes will run fn again.
@@ -154,6 +156,7 @@ func (s *share[T]) early(f found[T]) bool {
 
 // make locks the key, and runs fn if nobody else has meanwhile.
 func (s *share[T]) make(ctx context.Context) (v T, err error) {
+	var had, ran bool // v is from the store; v is from fn
 	// Do's error is joined with that of a lock that was lost while fn ran, and v is there all the same.
 	err = s.c.Do(ctx, s.key, func(ctx context.Context, l Lock) error {
 		f, err := s.look(ctx)
@@ -161,19 +164,26 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 			return err
 		}
 		if s.fresh(f) {
-			v = f.v
+			v, had = f.v, true
 			return nil
 		}
 		v, err = s.produce(ctx, l)
 		if failed, ok := errors.AsType[*fnError](err); ok {
 			if f.ok && f.Age+time.Since(f.read) < s.opts.TTL+s.opts.StaleOnError {
-				v = f.v
+				v, had = f.v, true
 				return nil
 			}
 			return failed.err
 		}
+		ran = true
 		return err
 	})
+	switch {
+	case err == nil || had: // what is from the store needs no lock
+		return v, nil
+	case ran:
+		return v, fmt.Errorf("%w: %w", ErrNotShared, err)
+	}
 	return v, err
 }
 

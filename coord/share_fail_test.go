@@ -55,6 +55,60 @@ func TestStoresThatDoNotAnswer(t *testing.T) {
 	})
 }
 
+// Whether there is a value beside an error can be told by the error.
+func TestAValueBesideAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		f := &faulty{Arbiter: a}
+		c, other := start(t, f, nil), start(t, a, nil)
+		store := must(coord.Store(other)) // c's arbiter keeps no results
+		share := func(opts coord.ShareOptions[string], fn func(context.Context, uint64) (string, error)) (string, error) {
+			opts.Store = store
+			return coord.Share(t.Context(), c, "k", &opts, fn)
+		}
+		failed := errors.New("failed")
+		heeds := func(ctx context.Context, _ uint64) (string, error) {
+			f.cut()
+			<-ctx.Done()
+			return "", context.Cause(ctx)
+		}
+		if v, err := share(coord.ShareOptions[string]{}, heeds); v != "" || !errors.Is(err, coord.ErrLost) || errors.Is(err, coord.ErrNotShared) {
+			t.Errorf("lost, and fn heeds it: %q, %v", v, err)
+		}
+		f.mend()
+		if v, err := share(coord.ShareOptions[string]{}, func(ctx context.Context, _ uint64) (string, error) {
+			f.cut()
+			<-ctx.Done()
+			return "late", nil
+		}); v != "late" || !errors.Is(err, coord.ErrLost) || !errors.Is(err, coord.ErrNotShared) {
+			t.Errorf("lost: %q, %v", v, err)
+		}
+		f.mend()
+		bad := coord.ShareOptions[string]{
+			Encode: func(string) ([]byte, error) { return nil, failed },
+			Decode: func(b []byte) (string, error) { return string(b), nil },
+		}
+		good := func(context.Context, uint64) (string, error) { return "good", nil }
+		if v, err := share(bad, good); v != "good" || !errors.Is(err, failed) || !errors.Is(err, coord.ErrNotShared) {
+			t.Errorf("not encoded: %q, %v", v, err)
+		}
+		if v, err := share(coord.ShareOptions[string]{MaxSize: 1}, good); v != "good" || !errors.Is(err, coord.ErrTooLarge) || !errors.Is(err, coord.ErrNotShared) {
+			t.Errorf("too large: %q, %v", v, err)
+		}
+		if _, err := share(coord.ShareOptions[string]{}, func(context.Context, uint64) (string, error) { return "", failed }); !errors.Is(err, failed) || errors.Is(err, coord.ErrNotShared) {
+			t.Errorf("failed: %v", err)
+		}
+		stale := coord.ShareOptions[string]{StaleOnError: time.Hour}
+		if v, err := share(stale, good); v != "good" || err != nil {
+			t.Errorf("good: %q, %v", v, err)
+		}
+		time.Sleep(10 * time.Second)
+		if v, err := share(stale, heeds); v != "good" || err != nil {
+			t.Errorf("stale, as the lock was lost: %q, %v", v, err)
+		}
+		f.mend()
+	})
+}
+
 // Who waits for the store when the coordinator is closed is told that, and not of a context that is not his.
 func TestCloseEndsReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
