@@ -68,7 +68,7 @@ func TestAProviderThatCannotBeReachedLeavesNoDoubt(t *testing.T) {
 		unreached(t, "https://"+silent.Addr().String(), &http.Transport{})
 	})
 	t.Run("the proxy refuses", func(t *testing.T) {
-		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }))
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
 		defer proxy.Close()
 		at, err := url.Parse(proxy.URL)
 		if err != nil {
