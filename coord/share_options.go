@@ -29,8 +29,9 @@ type ShareOptions[T any] struct {
 	// were not there, also as a stale one. It is not asked about what fn has just returned.
 	Fresh func(T) bool
 
-	// Encode and Decode are how a T is stored; both or none are set. Default encoding/json. What Decode has an error for
-	// is not used.
+	// Encode and Decode are how a T is stored; both or none are set. Default encoding/json, so other callers than those of the
+	// flight that ran fn get a T without its unexported fields. What Decode has an error for is not used: if T is an interface
+	// with methods, which encoding/json cannot decode, every flight runs fn.
 	Encode func(T) ([]byte, error)
 	Decode func([]byte) (T, error)
 

@@ -61,6 +61,19 @@ func TestRedisCluster(t *testing.T) {
 			wantGrace(t, n, settings, false)
 		}
 	})
+	t.Run("a result lies in the slot of its partition", func(t *testing.T) {
+		for p, key := range []string{"k", "{other}", "}{", "a\nb"} {
+			p := uint32(p)
+			if v, err := n.(fallback.ResultStore).SaveResult(t.Context(), p, key, []byte("v"), 1, time.Hour); v != fallback.Granted || err != nil {
+				t.Fatalf("%q: %v, %v", key, v, err)
+			}
+			at := fmt.Sprintf("{ns:p%d}:v:%s", p, key)
+			slot := c.ClusterKeySlot(t.Context(), at).Val()
+			if want := c.ClusterKeySlot(t.Context(), fmt.Sprintf("{ns:p%d}", p)).Val(); slot != want || c.Exists(t.Context(), at).Val() != 1 {
+				t.Errorf("%q is not in slot %d", at, want)
+			}
+		}
+	})
 	t.Run("too few replicas anywhere is an error", func(t *testing.T) {
 		other := settings
 		other.Namespace = "acknowledged"

@@ -62,7 +62,7 @@ func (e *InDoubtError) Unwrap() error { return e.Err }
 type RejectedError struct {
 	Account string
 	Code    string // the provider's, as "invalid_grant"
-	Err     error  // an *oauth2.RetrieveError in the process that was told so; nil in others
+	Err     error  // an *oauth2.RetrieveError in the process that was told so; nil in others. Its text is the provider's: not for logs
 }
 
 func (e *RejectedError) Error() string {

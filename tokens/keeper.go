@@ -109,6 +109,7 @@ func (s source) Token() (*oauth2.Token, error) { return s.k.Token(s.ctx, s.name)
 // Token returns an access token of the account that is valid for Options.Leeway at least. It blocks only if this process
 // has none; then it waits, until ctx ends at most, for the store, another process or the provider. The token
 // is the caller's own copy. It has no refresh token, since nobody else may spend that, and no Extra fields.
+// A token of which the provider does not say how long it lives (expires_in) has no Expiry, and is never refreshed.
 //
 // Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrClosed]; ctx's own; those of
 // [coord.Coordinator.Lock]; the store's; and the provider's, as an [*oauth2.RetrieveError], if it did not spend the
@@ -156,7 +157,8 @@ func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) 
 
 // Replace makes t the account's token, whatever was there: for a new account, after a new login, and to end a doubt. It
 // needs a refresh token. It waits for the account's lock until ctx ends. With an error from the store it is unknown
-// whether t was stored, and Replace may be called again.
+// whether t was stored, and Replace may be called again. Other processes go on with the access token that they have
+// until it is time to refresh that one: for ever if it has no Expiry.
 func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) error {
 	if err := checkName(name); err != nil {
 		return err

@@ -45,7 +45,7 @@ type Options struct {
 	// Its CheckRedirect is not used: redirects are not followed.
 	HTTPClient *http.Client
 
-	// Logger is told of refreshes that failed in the background. Nil: silent.
+	// Logger is told of refreshes that failed, whether somebody waits or not. Nil: silent.
 	Logger *slog.Logger
 }
 
