@@ -35,10 +35,17 @@ func (h *coalescer) identify(r *http.Request, key string) identity {
 	}
 	if !h.opts.AcrossTargets {
 		d.add(r.Host)
+		d.addAll(r.Header["X-Forwarded-Host"])
+		d.add(r.RequestURI) // what is outside may have changed the URL, and have told the handler in another way what it was
 		d.add(r.URL.EscapedPath())
 		d.add(r.URL.RawQuery)
 	}
 	d.addPeer(r)
+	proto := r.Header["X-Forwarded-Proto"]
+	if proto == nil && r.TLS == nil {
+		proto = []string{"http"} // as Route says
+	}
+	d.addAll(proto)
 	for _, name := range identifying {
 		d.addAll(r.Header[name])
 	}
@@ -63,16 +70,22 @@ func (d *digest) addAll(values []string) {
 	}
 }
 
-// addPeer adds what TLS says about the client.
+// addPeer adds whether there is TLS, and the client's certificate.
 func (d *digest) addPeer(r *http.Request) {
-	var peer []string
 	if r.TLS != nil {
-		peer = append(peer, "tls")
-		if certs := r.TLS.PeerCertificates; len(certs) > 0 {
-			peer = append(peer, string(certs[0].Raw))
-		}
+		d.add("tls")
+	} else {
+		d.add("")
 	}
-	d.addAll(peer)
+	d.add(certificate(r))
+}
+
+// certificate returns the certificate that the client has shown, empty if none.
+func certificate(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return ""
+	}
+	return string(r.TLS.PeerCertificates[0].Raw)
 }
 
 func (d *digest) sum() [sha256.Size]byte { return sha256.Sum256(d.b) }

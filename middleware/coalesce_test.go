@@ -195,6 +195,9 @@ func TestCoalesceDistinguishes(t *testing.T) {
 		{name: "Cookie for Authorization", a: append(get, "Cookie", "a=1"), b: append(get, "Authorization", "a=1")},
 		{name: "Range", a: get, b: append(get, "Range", "bytes=0-1")},
 		{name: "If-None-Match", a: get, b: append(get, "If-None-Match", `"x"`)},
+		{name: "X-Forwarded-Host", a: get, b: append(get, "X-Forwarded-Host", "evil.example")},
+		{name: "X-Forwarded-Proto", a: get, b: append(get, "X-Forwarded-Proto", "https")},
+		{name: "forwarded or not", a: get, b: append(get, "X-Forwarded-Proto", "http"), same: true},
 		{name: "If-Modified-Since", a: get, b: append(get, "If-Modified-Since", "x")},
 		{
 			name: "named header", opts: middleware.CoalesceOptions{Headers: []string{"x-api-key"}},
@@ -238,6 +241,29 @@ func TestCoalesceDistinguishes(t *testing.T) {
 				t.Errorf("%q and %q in %d runs", ra.body, rb.body, f.runs.Load())
 			}
 		})
+	}
+}
+
+// What is outside may give several paths to one handler, and tell it in another way which it was.
+func TestCoalescePathsThatWereChanged(t *testing.T) {
+	entered, release := make(chan struct{}, 2), make(chan struct{})
+	s := serving(t, tenants(func(h http.Handler) http.Handler {
+		return middleware.Coalesce(nil, nil, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			entered <- struct{}{}
+			<-release
+			h.ServeHTTP(w, r)
+		}))
+	}))
+	once := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(once) // before the server is closed
+	replies := map[string]chan reply{"a": make(chan reply, 1), "b": make(chan reply, 1)}
+	for tenant, ch := range replies {
+		go func() { ch <- exchange(t.Context(), s, "GET", "/"+tenant+"/report", "") }()
+		from(t, entered, "a run for each tenant")
+	}
+	once()
+	for tenant, ch := range replies {
+		from(t, ch, "an answer").is(t, http.StatusOK, "for "+tenant)
 	}
 }
 

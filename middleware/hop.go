@@ -79,12 +79,9 @@ func isDial(err error) bool {
 // rewrite makes the owner's request as much like this one as can be.
 func rewrite(p *httputil.ProxyRequest) {
 	base := hopOf(p.In.Context()).base
-	target := p.In.URL
-	// As the client sent it: what was outside of Route may have changed it, and will do so again. ReverseProxy has dropped
-	// parameters from the query that cannot be parsed, for backends that are of another opinion; this one is not.
-	if u, err := url.ParseRequestURI(p.In.RequestURI); err == nil {
-		target = u
-	}
+	// As the client sent it: what was outside of Route will change it again. ReverseProxy has dropped parameters from the query
+	// that cannot be parsed, for backends that are of another opinion; this one is not.
+	target := asked(p.In)
 	p.Out.URL = &url.URL{
 		Scheme: base.Scheme, Host: base.Host, Path: target.Path, RawPath: target.RawPath,
 		RawQuery: target.RawQuery, ForceQuery: target.ForceQuery,

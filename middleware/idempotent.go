@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -106,7 +107,8 @@ func (o *IdempotentOptions) filled() IdempotentOptions {
 	setDefault(&f.TTL, 24*time.Hour)
 	setDefault(&f.MaxRequest, 1<<20)
 	setDefault(&f.MaxAnswer, 1<<20)
-	f.MaxRequest, f.MaxAnswer = max(f.MaxRequest, 0), max(f.MaxAnswer, 0)
+	f.MaxRequest = min(max(f.MaxRequest, 0), math.MaxInt64-1) // one byte more is read, to see that it is too much
+	f.MaxAnswer = max(f.MaxAnswer, 0)
 	setDefault(&f.StoreTimeout, 5*time.Second)
 	setDefault(&f.RetryAfter, time.Second)
 	f.RetryAfter = max(f.RetryAfter, 0)
@@ -240,7 +242,7 @@ func (m *idempotency) serve(next http.Handler, w http.ResponseWriter, r *http.Re
 		m.unread(w, r, err)
 		return
 	}
-	x := &attempt{m: m, next: next, w: w, r: whole, id: base64.RawURLEncoding.EncodeToString(id[:]), print: m.print(r, body)}
+	x := &attempt{m: m, next: next, w: w, came: r, r: whole, id: base64.RawURLEncoding.EncodeToString(id[:]), print: m.print(r, body)}
 	x.answer()
 }
 
@@ -250,6 +252,11 @@ func malformed(err error) Problem {
 
 // unread answers a request whose body could not be read.
 func (m *idempotency) unread(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, errBodyRead) {
+		m.opts.Logger.Error("a request cannot be served", "method", r.Method, "pattern", r.Pattern, "err", err)
+		m.opts.Problem(w, r, misconfigured(err))
+		return
+	}
 	p := Problem{
 		Type: TypeTooLarge, Title: "Request body too large", Status: http.StatusRequestEntityTooLarge, Err: err,
 		Detail: fmt.Sprintf("A request with the header %q may have a body of %d bytes.", m.opts.Header, m.opts.MaxRequest),
@@ -258,7 +265,6 @@ func (m *idempotency) unread(w http.ResponseWriter, r *http.Request, err error) 
 		m.aborted(r)
 		p = Problem{Type: TypeIdempotencyKey, Title: "Request body could not be read", Status: http.StatusBadRequest, Err: err}
 	}
-	w.Header().Set("Connection", "close") // what is left of the body is not worth reading
 	m.opts.Problem(w, r, p)
 }
 

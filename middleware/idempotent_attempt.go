@@ -13,6 +13,7 @@ type attempt struct {
 	m     *idempotency
 	next  http.Handler
 	w     http.ResponseWriter
+	came  *http.Request // as it came
 	r     *http.Request // with the body read
 	id    string        // of the record
 	print fingerprint
@@ -98,6 +99,10 @@ func (x *attempt) locked(l coord.Lock) (reply func()) {
 		}
 		return func() { x.unavailable(err) }
 	}
+	if lost := l.Context(); lost.Err() != nil { // while the store took its time; whoever has the lock now may not know of this
+		_ = x.store(l, &record{state: failed})
+		return func() { x.unavailable(context.Cause(lost)) }
+	}
 	rw := newRecorder(x.w, x.m.opts.MaxAnswer)
 	x.execute(rw, l)
 	if err := x.store(l, x.outcome(rw)); err != nil {
@@ -125,7 +130,9 @@ func (x *attempt) execute(rw *recorder, l coord.Lock) {
 	defer stop()
 
 	returned := false
+	inner := x.r.WithContext(&held{Context: ctx, c: x.m.c, lock: l})
 	defer func() {
+		keepForm(x.came, inner)
 		if returned || x.m.opts.Store(http.StatusInternalServerError) {
 			return
 		}
@@ -133,7 +140,7 @@ func (x *attempt) execute(rw *recorder, l coord.Lock) {
 			x.m.opts.Logger.Error("the panic of a handler could not be stored", "key", l.Key(), "fence", l.Fence(), "err", err)
 		}
 	}()
-	x.next.ServeHTTP(rw, x.r.WithContext(&held{Context: ctx, c: x.m.c, lock: l}))
+	x.next.ServeHTTP(rw, inner)
 	rw.end()
 	returned = true
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -71,15 +72,21 @@ type fingerprint [sha256.Size]byte
 func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
 	var d digest
 	d.add(r.Method)
+	d.add(asked(r).EscapedPath())
 	d.add(r.URL.EscapedPath())
 	d.add(r.URL.RawQuery)
 	d.addAll(r.Header["Content-Type"])
 	d.addAll(r.Header["Content-Encoding"])
 	if m.opts.Scope == nil {
-		// Here and not in the scope: where cookies change, or a proxy names each server by its own name, a request must not
-		// be executed once more for that.
+		// Here and not in the scope: where cookies or certificates change, or a proxy names each server by its own name, a
+		// request must not be executed once more for that.
 		d.add(r.Host)
 		d.addAll(r.Header["Cookie"])
+		if r.Header[HopHeader] == nil { // else it is a node's, and which one's is chance
+			d.add(certificate(r))
+		} else {
+			d.add("")
+		}
 	}
 	sum := sha256.Sum256(body)
 	d.add(string(sum[:]))
@@ -101,14 +108,25 @@ func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byt
 	}
 	d.add("request")
 	d.add(r.Method)
+	d.add(asked(r).EscapedPath())
 	d.add(r.URL.EscapedPath())
-	d.addPeer(r)
 	d.addAll(r.Header["Authorization"])
 	return d.sum(), nil
 }
 
-// errTooLarge: the request's body is larger than IdempotentOptions.MaxRequest.
-var errTooLarge = errors.New("middleware: the request's body is too large")
+// asked returns the request's target as the client sent it: what is outside may have changed the URL, and have told the handler
+// in another way what it was.
+func asked(r *http.Request) *url.URL {
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		return u
+	}
+	return r.URL
+}
+
+var (
+	errTooLarge = errors.New("middleware: the request's body is larger than IdempotentOptions.MaxRequest")
+	errBodyRead = errors.New("middleware: the request's body has been read before Idempotent")
+)
 
 // readBody reads the request's body, and puts it back.
 func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
@@ -130,7 +148,13 @@ func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
 		}
 		body = b.Bytes()
 	}
+	if bodyRead(r) || len(body) == 0 && r.ContentLength > 0 {
+		return nil, nil, errBodyRead // any other request would look the same
+	}
 	r = r.WithContext(r.Context()) // a copy
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	return r, body, nil
 }
+
+// bodyRead tells whether somebody has parsed a form that was in the body.
+func bodyRead(r *http.Request) bool { return len(r.PostForm) > 0 || r.MultipartForm != nil }

@@ -203,11 +203,15 @@ func (f KeyFunc) of(r *http.Request) (string, error) {
 // keyProblem is how a request without a usable key is answered. err is not ErrSkip.
 func keyProblem(err error) Problem {
 	if errors.Is(err, ErrPattern) {
-		return Problem{Type: TypeMisconfigured, Title: "Server misconfigured", Status: http.StatusInternalServerError, Err: err}
+		return misconfigured(err)
 	}
 	p := Problem{Type: TypeKey, Title: "No usable key", Status: http.StatusBadRequest, Err: err}
 	if e, ok := errors.AsType[*KeyError](err); ok { // what others say may not be for the client's eyes
 		p.Detail = e.Error()
 	}
 	return p
+}
+
+func misconfigured(err error) Problem {
+	return Problem{Type: TypeMisconfigured, Title: "Server misconfigured", Status: http.StatusInternalServerError, Err: err}
 }

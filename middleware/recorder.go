@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -32,6 +33,7 @@ type recorder struct {
 	header  http.Header // the handler's
 	sent    http.Header // header, at the moment when status was decided
 	status  int         // 0: not decided yet
+	left    int64       // bytes of the body that Content-Length still allows, negative: any
 	body    []byte      // as long as kept
 	kept    bool
 	through bool // what is written goes to w
@@ -66,7 +68,10 @@ func (r *recorder) WriteHeader(status int) {
 		r.w.WriteHeader(status)
 		return
 	}
-	r.status, r.sent = status, r.header.Clone()
+	r.status, r.sent, r.left = status, r.header.Clone(), -1
+	if n, err := strconv.ParseInt(r.sent.Get("Content-Length"), 10, 64); err == nil {
+		r.left = n
+	}
 	if r.kept && r.accept != nil && !r.accept(status, r.sent, r.before) {
 		r.drop()
 	}
@@ -86,6 +91,12 @@ func (r *recorder) Write(p []byte) (int, error) {
 	}
 	if !bodyAllowed(r.status) {
 		return 0, http.ErrBodyNotAllowed
+	}
+	if r.left >= 0 {
+		if int64(len(p)) > r.left {
+			return 0, http.ErrContentLength // here, or the server would refuse all of it
+		}
+		r.left -= int64(len(p))
 	}
 	if r.kept && len(p) > r.limit-len(r.body) {
 		r.drop()

@@ -184,7 +184,8 @@ func (s *router) forwardable(r *http.Request) bool {
 	if len(s.opts.Methods) > 0 && !slices.Contains(s.opts.Methods, r.Method) {
 		return false
 	}
-	return r.Header[HopHeader] == nil && r.Method != http.MethodConnect && r.URL.Path != "*" && !strips(r.Header["Connection"])
+	return r.Header[HopHeader] == nil && r.Method != http.MethodConnect && strings.HasPrefix(asked(r).Path, "/") &&
+		!strips(r.Header["Connection"]) && !bodyRead(r)
 }
 
 // strips tells whether the Connection header names other headers than those that are about the connection. A proxy removes what

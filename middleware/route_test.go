@@ -227,7 +227,11 @@ func TestWhatIsServedWhereItArrives(t *testing.T) {
 		o := opts
 		o.Transport = x.tr
 		o.Methods = []string{"POST"}
-		return middleware.Route(x.c, byOrder, &o)(http.HandlerFunc(x.name))
+		h := middleware.Route(x.c, byOrder, &o)(http.HandlerFunc(x.name))
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.ParseForm()
+			h.ServeHTTP(w, r)
+		})
 	})
 	x, other := nodes[0], nodes[1]
 	order := orderOf(t, x, other)
@@ -243,6 +247,11 @@ func TestWhatIsServedWhereItArrives(t *testing.T) {
 		"strips a header":      {func(r *http.Request) { r.Header.Set("Connection", "keep-alive, X-User") }, x},
 		"strips the address":   {func(r *http.Request) { r.Header.Add("Connection", "X-Forwarded-For") }, x},
 		"another method":       {func(r *http.Request) { r.Method = "PUT" }, x},
+		"no path":              {func(r *http.Request) { r.URL.Opaque = "urn:order" }, x},
+		"its body was read": {func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("a=b")), 3
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}, x},
 	} {
 		r := request(t, x.Server, order)
 		c.change(r)

@@ -178,9 +178,7 @@ func (s *serializer) lock(h *held, key string) (err error) {
 func (s *serializer) run(next http.Handler, w http.ResponseWriter, r *http.Request, h *held) {
 	inner := r.WithContext(h)
 	defer func() {
-		if r.MultipartForm == nil {
-			r.MultipartForm = inner.MultipartForm // the server removes the files of its own request only
-		}
+		keepForm(r, inner)
 		if err := h.end(); errors.Is(err, coord.ErrLost) {
 			l := h.lock
 			s.opts.Logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
@@ -188,6 +186,13 @@ func (s *serializer) run(next http.Handler, w http.ResponseWriter, r *http.Reque
 	}()
 	s.announce(w, h.lock)
 	next.ServeHTTP(w, inner)
+}
+
+// keepForm gives a form that was parsed to the request that the server knows: it removes the files of no other.
+func keepForm(r, inner *http.Request) {
+	if r.MultipartForm == nil {
+		r.MultipartForm = inner.MultipartForm
+	}
 }
 
 func (s *serializer) announce(w http.ResponseWriter, l coord.Lock) {

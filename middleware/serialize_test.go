@@ -612,8 +612,21 @@ func TestExpectContinue(t *testing.T) {
 
 func TestFilesOfAFormAreRemoved(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
+	store := middleware.NewMemoryStore(nil)
+	for name, mw := range map[string]func(http.Handler) http.Handler{
+		"Serialize":  middleware.Serialize(c, byOrder, nil),
+		"Idempotent": middleware.Idempotent(c, store, &middleware.IdempotentOptions{MaxRequest: 64 << 20}),
+		"both": func(h http.Handler) http.Handler {
+			return middleware.Idempotent(c, store, &middleware.IdempotentOptions{MaxRequest: 64 << 20})(middleware.Serialize(c, byOrder, nil)(h))
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testFilesAreRemoved(t, mw) })
+	}
+}
+
+func testFilesAreRemoved(t *testing.T, mw func(http.Handler) http.Handler) {
 	var name string
-	s := serve(t, middleware.Serialize(c, byOrder, nil)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := serve(t, mw(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if err := r.ParseMultipartForm(1); err != nil {
 			t.Error(err)
 			return
@@ -639,6 +652,7 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 	r := request(t, s, "1")
 	r.Body, r.ContentLength = io.NopCloser(&body), int64(body.Len())
 	r.Header.Set("Content-Type", m.FormDataContentType())
+	r.Header.Set("Idempotency-Key", t.Name())
 	do(t, s, r)
 	if name == "" {
 		t.Fatal("the form had no file")
