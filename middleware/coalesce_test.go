@@ -62,7 +62,7 @@ func coalesced(t *testing.T, key middleware.KeyFunc, opts middleware.CoalesceOpt
 	t.Helper()
 	f := &front{t: t, entered: make(chan *http.Request, 1000), arrived: make(chan struct{}, 1000), how: make(chan middleware.Coalesced, 1000)}
 	opts.Observe = func(_ *http.Request, how middleware.Coalesced) { f.how <- how }
-	inner := middleware.Coalesce(nil, key, &opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := middleware.Coalesce(key, &opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := f.runs.Add(1)
 		f.entered <- r
 		answer(n, w, r)
@@ -248,7 +248,7 @@ func TestCoalesceDistinguishes(t *testing.T) {
 func TestCoalescePathsThatWereChanged(t *testing.T) {
 	entered, release := make(chan struct{}, 2), make(chan struct{})
 	s := serving(t, tenants(func(h http.Handler) http.Handler {
-		return middleware.Coalesce(nil, nil, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		return middleware.Coalesce(nil, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			entered <- struct{}{}
 			<-release
 			h.ServeHTTP(w, r)
@@ -312,7 +312,7 @@ func TestCoalesceDoesNotShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			begin, finish := make(chan struct{}), make(chan struct{})
-			f := coalesced(t, nil, middleware.CoalesceOptions{MaxBody: 99}, func(n int64, w http.ResponseWriter, r *http.Request) {
+			f := coalesced(t, nil, middleware.CoalesceOptions{MaxAnswer: 99}, func(n int64, w http.ResponseWriter, r *http.Request) {
 				<-begin
 				answer(w)
 				w.WriteHeader(http.StatusOK)
@@ -533,7 +533,7 @@ func TestCoalescePanic(t *testing.T) {
 func TestCoalesceSlowFirstClient(t *testing.T) {
 	body := strings.Repeat("0123456789abcdef", 1<<20) // more than the kernel's buffers take
 	release := make(chan struct{})
-	f := coalesced(t, nil, middleware.CoalesceOptions{MaxBody: len(body)}, func(_ int64, w http.ResponseWriter, _ *http.Request) {
+	f := coalesced(t, nil, middleware.CoalesceOptions{MaxAnswer: len(body)}, func(_ int64, w http.ResponseWriter, _ *http.Request) {
 		<-release
 		io.WriteString(w, body)
 	})
@@ -589,7 +589,7 @@ func TestCoalesceEarlyHints(t *testing.T) {
 // get what is its own, and some of what is shared by those of the same user has to be shared.
 func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
 	var runs atomic.Int64
-	h := middleware.Coalesce(nil, nil, &middleware.CoalesceOptions{Headers: []string{"X-User"}})(http.HandlerFunc(
+	h := middleware.Coalesce(nil, &middleware.CoalesceOptions{Headers: []string{"X-User"}})(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)
 			time.Sleep(time.Millisecond) // so that some meet
@@ -625,16 +625,18 @@ func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
 	}
 }
 
-func TestCoalesceLock(t *testing.T) {
+// A lock around each run is what Serialize is for.
+func TestCoalesceAroundSerialize(t *testing.T) {
 	arbiter := fallback.NewMemory()
 	var running, most, fences atomic.Int64
 	var servers []*httptest.Server
 	var nodes []*coord.Coordinator
+	key := middleware.Header("X-Key")
 	for range 3 {
 		c := start(t, arbiter, nil)
 		nodes = append(nodes, c)
-		mw := middleware.Coalesce(c, middleware.Header("X-Key"), &middleware.CoalesceOptions{Lock: true})
-		servers = append(servers, serving(t, mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serialize := middleware.Serialize(c, key, &middleware.SerializeOptions{Methods: []string{"GET"}, Wait: limit})
+		servers = append(servers, serving(t, middleware.Coalesce(key, nil)(serialize(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if n := running.Add(1); n > most.Load() {
 				most.Store(n)
 			}
@@ -643,7 +645,7 @@ func TestCoalesceLock(t *testing.T) {
 				fences.Add(1)
 			}
 			w.Header().Set("Cache-Control", "no-store") // so that those who waited run as well
-		}))))
+		})))))
 	}
 	var wg sync.WaitGroup
 	for i := range 30 {
@@ -666,7 +668,7 @@ func TestCoalesceLock(t *testing.T) {
 func TestCoalesceWaitLimitedByContext(t *testing.T) {
 	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
-	h := middleware.Coalesce(nil, nil, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	h := middleware.Coalesce(nil, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
 		<-release
 	}))
@@ -699,11 +701,8 @@ func TestCoalesceWaitLimitedByContext(t *testing.T) {
 
 func TestCoalesceRefusesBadOptions(t *testing.T) {
 	for name, f := range map[string]func(){
-		"lock without a coordinator": func() {
-			middleware.Coalesce(nil, middleware.Header("X"), &middleware.CoalesceOptions{Lock: true})
-		},
-		"across targets without a key": func() { middleware.Coalesce(nil, nil, &middleware.CoalesceOptions{AcrossTargets: true}) },
-		"empty header":                 func() { middleware.Coalesce(nil, nil, &middleware.CoalesceOptions{Headers: []string{""}}) },
+		"across targets without a key": func() { middleware.Coalesce(nil, &middleware.CoalesceOptions{AcrossTargets: true}) },
+		"empty header":                 func() { middleware.Coalesce(nil, &middleware.CoalesceOptions{Headers: []string{""}}) },
 	} {
 		func() {
 			defer func() {

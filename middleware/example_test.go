@@ -53,7 +53,7 @@ func ExampleSerialize() {
 }
 
 // A request that does not get its turn in time is told so.
-func ExampleOptions() {
+func ExampleSerializeOptions() {
 	c := newCoordinator()
 	defer c.Close(context.Background())
 
@@ -64,7 +64,7 @@ func ExampleOptions() {
 	}
 	defer l.Unlock()
 
-	serialize := middleware.Serialize(c, middleware.Key("order", middleware.Query("id")), &middleware.Options{
+	serialize := middleware.Serialize(c, middleware.Key("order", middleware.Query("id")), &middleware.SerializeOptions{
 		Wait:         20 * time.Millisecond,
 		LockedStatus: http.StatusConflict,
 		FenceHeader:  "Order-Fence",
@@ -179,4 +179,42 @@ func ExampleWriteProblem() {
 	fmt.Println(w.Code, w.Header().Get("Retry-After"), w.Body)
 	// Output:
 	// 429 1 {"type":"https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware#TypeTooMany","title":"Too many requests","status":429}
+}
+
+// All four, in the order in which they belong.
+func Example() {
+	c := newCoordinator() // with Options.Cluster, so that Route finds owners
+	defer c.Close(context.Background())
+	store := middleware.NewMemoryStore(nil) // in production NewRedisStore
+
+	byOrder := middleware.Key("order", middleware.PathValue("id"))
+	route := middleware.Route(c, byOrder, nil)
+	coalesce := middleware.Coalesce(byOrder, nil)
+	idempotent := middleware.Idempotent(c, store, &middleware.IdempotentOptions{Required: true})
+	serialize := middleware.Serialize(c, byOrder, nil)
+	stack := func(h http.HandlerFunc) http.Handler { return route(coalesce(idempotent(serialize(h)))) }
+
+	paid := 0
+	mux := http.NewServeMux() // around it: what authenticates
+	mux.Handle("GET /orders/{id}", stack(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "order %s was paid %d times", r.PathValue("id"), paid)
+	}))
+	mux.Handle("POST /orders/{id}/payment", stack(func(w http.ResponseWriter, r *http.Request) {
+		l, _ := middleware.Lock(r.Context())
+		paid++ // one request at a time; l.Fence() goes into the UPDATE
+		fmt.Fprintf(w, "payment %d, with the lock of %s", paid, l.Key())
+	}))
+
+	for range 2 { // the client has not got the first answer, and repeats its request
+		r := httptest.NewRequest("POST", "/orders/42/payment", nil)
+		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43dd-bc93-6894a57f9324"`)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Body)
+	}
+	send(mux, "GET", "/orders/42")
+	// Output:
+	// 200 payment 1, with the lock of order/42
+	// 200 payment 1, with the lock of order/42
+	// 200 order 42 was paid 1 times
 }

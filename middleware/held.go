@@ -79,8 +79,9 @@ func (h *held) Value(key any) any {
 	return ctx.Value(key)
 }
 
-// Lock returns the lock that [Serialize] holds for the request that ctx belongs to, the innermost if there are several. ok is
-// false if there is none: the request's method or a KeyFunc made it pass without. The handler may unlock it before it returns.
+// Lock returns the lock that [Serialize] or [Idempotent] holds for the request that ctx belongs to, the innermost if there are
+// several. ok is false if there is none: the request's method or a KeyFunc made it pass without. The handler may unlock that of
+// Serialize before it returns; not that of Idempotent, as the next one with the idempotency key would not know what has happened.
 func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	h, ok := ctx.Value(heldKey{}).(*held)
 	if !ok {

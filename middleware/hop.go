@@ -54,19 +54,17 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		s.avoided.remove(n.Name)
 		return true
 	}
-	if errors.Is(r.Context().Err(), context.Canceled) {
-		panic(http.ErrAbortHandler) // the client has gone
-	}
+	abort(r)
 	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {
 		s.avoid(n, h.err)
 		if h.body == nil || h.body.seal() {
 			return false
 		}
 	}
-	s.opts.Logger.Warn("a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "err", h.err)
-	s.opts.Problem(w, r, Problem{
+	s.logger.Warn("a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "err", h.err)
+	s.refuse(w, r, Problem{
 		Type: TypeOwner, Title: "The server that is responsible did not answer", Status: http.StatusBadGateway,
-		RetryAfter: max(s.opts.RetryAfter, 0), Err: h.err,
+		RetryAfter: s.retryAfter, Err: h.err,
 	})
 	return true
 }

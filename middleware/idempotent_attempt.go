@@ -78,7 +78,8 @@ func (x *attempt) known(rec *record) (reply func()) {
 // locked executes the request, if it is still to be executed, and gives the lock back. What it returns is to be called after
 // that: a client that reads slowly must not keep the lock.
 func (x *attempt) locked(l coord.Lock) (reply func()) {
-	defer x.unlock(l)
+	h := x.hold(l)
+	defer x.unlock(h)
 	rec, err := x.load()
 	if err != nil {
 		return func() { x.unavailable(err) }
@@ -104,12 +105,12 @@ func (x *attempt) locked(l coord.Lock) (reply func()) {
 		return func() { x.unavailable(context.Cause(lost)) }
 	}
 	rw := newRecorder(x.w, x.m.opts.MaxAnswer)
-	x.execute(rw, l)
+	x.execute(rw, h)
 	if err := x.store(l, x.outcome(rw)); err != nil {
-		x.m.opts.Logger.Error("the answer to a request could not be stored", "key", l.Key(), "fence", l.Fence(), "status", rw.status, "err", err)
+		x.m.logger.Error("the answer to a request could not be stored", "key", l.Key(), "fence", l.Fence(), "status", rw.status, "err", err)
 		if errors.Is(err, ErrStale) && !rw.through {
 			return x.refusal(Problem{
-				Type: TypeOutcome, Title: "Executed again elsewhere", Status: http.StatusConflict, RetryAfter: x.m.opts.RetryAfter, Err: err,
+				Type: TypeOutcome, Title: "Executed again elsewhere", Status: http.StatusConflict, RetryAfter: x.m.retryAfter, Err: err,
 				Detail: "The request took too long and was executed again. The answer is that of the last execution.",
 			})
 		}
@@ -118,26 +119,16 @@ func (x *attempt) locked(l coord.Lock) (reply func()) {
 }
 
 // execute calls the handler.
-func (x *attempt) execute(rw *recorder, l coord.Lock) {
-	parent := x.r.Context()
-	if !x.m.opts.FollowClient {
-		parent = context.WithoutCancel(parent)
-	}
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(coord.ErrUnlocked)
-	lost := l.Context()
-	stop := context.AfterFunc(lost, func() { cancel(context.Cause(lost)) })
-	defer stop()
-
+func (x *attempt) execute(rw *recorder, h *held) {
 	returned := false
-	inner := x.r.WithContext(&held{Context: ctx, c: x.m.c, lock: l})
+	inner := x.r.WithContext(h)
 	defer func() {
 		keepForm(x.came, inner)
-		if returned || x.m.opts.Store(http.StatusInternalServerError) {
+		if returned || x.m.opts.Final(http.StatusInternalServerError) {
 			return
 		}
-		if err := x.store(l, &record{state: failed}); err != nil {
-			x.m.opts.Logger.Error("the panic of a handler could not be stored", "key", l.Key(), "fence", l.Fence(), "err", err)
+		if err := x.store(h.lock, &record{state: failed}); err != nil {
+			x.m.logger.Error("the panic of a handler could not be stored", "key", h.lock.Key(), "fence", h.lock.Fence(), "err", err)
 		}
 	}()
 	x.next.ServeHTTP(rw, inner)
@@ -148,7 +139,7 @@ func (x *attempt) execute(rw *recorder, l coord.Lock) {
 // outcome is the record of what the handler has answered.
 func (x *attempt) outcome(rw *recorder) *record {
 	switch {
-	case !x.m.opts.Store(rw.status):
+	case rw.refused || !x.m.opts.Final(rw.status):
 		return &record{state: failed}
 	case !rw.kept:
 		return &record{state: notKept, status: rw.status}
@@ -183,9 +174,19 @@ func (x *attempt) store(l coord.Lock, rec *record) error {
 	return x.m.store.Put(ctx, x.id, rec.encode(), l.Fence(), x.m.opts.TTL)
 }
 
-func (x *attempt) unlock(l coord.Lock) {
-	if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
-		x.m.opts.Logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+// hold returns the context for the handler. It ends when the lock is lost, and only if that is asked for with the request.
+func (x *attempt) hold(l coord.Lock) *held {
+	ctx := x.r.Context()
+	if !x.m.opts.FollowClient {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return &held{Context: ctx, c: x.m.c, lock: l}
+}
+
+func (x *attempt) unlock(h *held) {
+	l := h.lock
+	if err := h.end(); errors.Is(err, coord.ErrLost) {
+		x.m.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
 	}
 }
 
@@ -195,21 +196,21 @@ func (x *attempt) notLocked(err error) {
 		x.unavailable(err)
 		return
 	}
-	x.m.aborted(x.r)
+	abort(x.r)
 	x.refusal(Problem{
-		Type: TypeInProgress, Title: "Request in progress", Status: http.StatusConflict, RetryAfter: x.m.opts.RetryAfter, Err: err,
+		Type: TypeInProgress, Title: "Request in progress", Status: http.StatusConflict, RetryAfter: x.m.retryAfter, Err: err,
 		Detail: "The first request with this key is still being executed.",
 	})()
 }
 
 // unavailable answers a request that nothing can be said about now.
 func (x *attempt) unavailable(err error) {
-	x.m.aborted(x.r)
+	abort(x.r)
 	x.refusal(Problem{
-		Type: TypeUnavailable, Title: "Not available now", Status: http.StatusServiceUnavailable, RetryAfter: x.m.opts.RetryAfter, Err: err,
+		Type: TypeUnavailable, Title: "Not available now", Status: http.StatusServiceUnavailable, RetryAfter: x.m.retryAfter, Err: err,
 	})()
 }
 
 func (x *attempt) refusal(p Problem) func() {
-	return func() { x.m.opts.Problem(x.w, x.r, p) }
+	return func() { x.m.refuse(x.w, x.r, p) }
 }

@@ -175,8 +175,42 @@ func TestAnswersThatAreLongerThanAnnounced(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	})
-	s := serving(t, middleware.Coalesce(nil, nil, nil)(middleware.Idempotent(c, middleware.NewMemoryStore(nil), nil)(h)))
+	s := serving(t, middleware.Coalesce(nil, nil)(middleware.Idempotent(c, middleware.NewMemoryStore(nil), nil)(h)))
 	for _, method := range []string{"GET", "POST", "POST"} {
 		exchange(t.Context(), s, method, "/", "", "Idempotency-Key", "k").is(t, http.StatusOK, "hello")
 	}
 }
+
+// A request whose turn does not come in time has not been executed: that is no answer to be repeated for a day.
+func TestIdempotentAroundSerialize(t *testing.T) {
+	for _, status := range []int{http.StatusLocked, http.StatusConflict} {
+		c := start(t, fallback.NewMemory(), nil)
+		idempotent := middleware.Idempotent(c, middleware.NewMemoryStore(nil), nil)
+		serialize := middleware.Serialize(c, byOrder, &middleware.SerializeOptions{Wait: -1, LockedStatus: status})
+		h := serialize(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "paid") }))
+		between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) })
+		s := serving(t, idempotent(between))
+		l, err := c.Lock(t.Context(), "order/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		post := func() reply {
+			return exchange(t.Context(), s, "POST", "/pay?order=1", "", "Idempotency-Key", "k", "Host", "shop")
+		}
+		post().is(t, status, middleware.TypeLocked)
+		post().is(t, status, middleware.TypeLocked)
+		l.Unlock()
+		for i := range 2 {
+			r := post()
+			r.is(t, http.StatusOK, "paid")
+			if r.replayed() != (i == 1) {
+				t.Error(r.Header)
+			}
+		}
+	}
+}
+
+// wrapped is how middlewares wrap a ResponseWriter.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -296,7 +296,7 @@ func TestIdempotentWaitLimit(t *testing.T) {
 }
 
 func TestIdempotentAnswersThatAreNotFinal(t *testing.T) {
-	for status, final := range map[int]bool{200: true, 400: true, 404: true, 409: true, 408: false, 425: false, 429: false, 500: false, 503: false} {
+	for status, final := range map[int]bool{200: true, 400: true, 404: true, 409: true, 408: false, 423: false, 425: false, 429: false, 500: false, 503: false} {
 		s := open(t, 2, nil, nil, func(n int64, w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
 			fmt.Fprint(w, n)
@@ -309,7 +309,7 @@ func TestIdempotentAnswersThatAreNotFinal(t *testing.T) {
 			r.is(t, status, "2")
 		}
 	}
-	s := open(t, 1, nil, &middleware.IdempotentOptions{Store: func(status int) bool { return status == 500 }},
+	s := open(t, 1, nil, &middleware.IdempotentOptions{Final: func(status int) bool { return status == 500 }},
 		func(n int64, w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			fmt.Fprint(w, n)
@@ -321,7 +321,7 @@ func TestIdempotentAnswersThatAreNotFinal(t *testing.T) {
 func TestIdempotentPanic(t *testing.T) {
 	for name, value := range map[string]any{"some value": "mine", "abort": http.ErrAbortHandler} {
 		for _, final := range []bool{false, true} {
-			s := open(t, 1, nil, &middleware.IdempotentOptions{Store: func(status int) bool { return final || status < 500 }},
+			s := open(t, 1, nil, &middleware.IdempotentOptions{Final: func(status int) bool { return final || status < 500 }},
 				func(n int64, w http.ResponseWriter, r *http.Request) {
 					if n == 1 {
 						io.WriteString(w, "half of it")

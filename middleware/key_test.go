@@ -180,9 +180,9 @@ func TestConstructorsPanic(t *testing.T) {
 		"no key":          func() { middleware.Serialize(new(coord.Coordinator), nil, nil) },
 		"Route, no coord": func() { middleware.Route(nil, middleware.Key("a"), nil) },
 		"Route, no key":   func() { middleware.Route(new(coord.Coordinator), nil, nil) },
-		"status":          func() { options(middleware.Options{LockedStatus: 500}) },
-		"method":          func() { options(middleware.Options{Methods: []string{"post"}}) },
-		"fence header":    func() { options(middleware.Options{FenceHeader: "a b"}) },
+		"status":          func() { options(middleware.SerializeOptions{LockedStatus: 500}) },
+		"method":          func() { options(middleware.SerializeOptions{Methods: []string{"post"}}) },
+		"fence header":    func() { options(middleware.SerializeOptions{FenceHeader: "a b"}) },
 		"Route, method": func() {
 			middleware.Route(new(coord.Coordinator), middleware.Key("a"), &middleware.RouteOptions{Methods: []string{""}})
 		},
@@ -198,7 +198,7 @@ func TestConstructorsPanic(t *testing.T) {
 	}
 }
 
-func options(o middleware.Options) {
+func options(o middleware.SerializeOptions) {
 	middleware.Serialize(new(coord.Coordinator), middleware.Key("a"), &o)
 }
 

@@ -1,7 +1,10 @@
 package middleware
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -47,4 +50,40 @@ func WriteProblem(w http.ResponseWriter, _ *http.Request, p Problem) {
 	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // nobody is left to be told
+}
+
+// refusals is how a middleware answers requests that it does not let through.
+type refusals struct {
+	problem    func(w http.ResponseWriter, r *http.Request, p Problem)
+	logger     *slog.Logger
+	retryAfter time.Duration // not negative
+}
+
+// newRefusals fills in the defaults of the options, but for that of retryAfter.
+func newRefusals(problem func(http.ResponseWriter, *http.Request, Problem), logger *slog.Logger, retryAfter time.Duration) refusals {
+	if problem == nil {
+		problem = WriteProblem
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return refusals{problem, logger, max(retryAfter, 0)}
+}
+
+func (f *refusals) refuse(w http.ResponseWriter, r *http.Request, p Problem) {
+	if p.Type == TypeMisconfigured {
+		f.logger.Error("a request cannot be served", "method", r.Method, "pattern", r.Pattern, "err", p.Err)
+	}
+	if rec := recorderOf(w); rec != nil && p.Type != TypeOwner { // the owner may have executed it
+		rec.refused = true
+	}
+	f.problem(w, r, p)
+}
+
+// abort ends the request if its client has gone: nothing that is written would arrive, and an empty response must not be taken
+// for a success.
+func abort(r *http.Request) {
+	if errors.Is(r.Context().Err(), context.Canceled) {
+		panic(http.ErrAbortHandler)
+	}
 }

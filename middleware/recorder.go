@@ -1,16 +1,13 @@
 package middleware
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // A recorder is the ResponseWriter of a handler whose answer others are to get as well. It keeps the answer back until the
@@ -39,6 +36,7 @@ type recorder struct {
 	through bool // what is written goes to w
 	hijack  bool // the handler has taken the connection
 	ended   bool
+	refused bool // the answer is that of a middleware further in, which has not let the request through
 }
 
 // errEnded is what a handler gets that goes on writing after it has returned.
@@ -46,6 +44,20 @@ var errEnded = errors.New("middleware: the handler has returned")
 
 func newRecorder(w http.ResponseWriter, limit int) *recorder {
 	return &recorder{w: w, limit: limit, before: w.Header().Clone(), header: cloneHeader(w.Header()), kept: true}
+}
+
+// recorderOf returns the recorder that w is, or that it is around of, nil if none.
+func recorderOf(w http.ResponseWriter) *recorder {
+	for {
+		if rec, ok := w.(*recorder); ok {
+			return rec
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return nil
+		}
+		w = u.Unwrap()
+	}
 }
 
 func cloneHeader(h http.Header) http.Header {
@@ -209,52 +221,4 @@ func (r *recorder) answer() *answer {
 		}
 	}
 	return a
-}
-
-func (r *recorder) Flush() { _ = r.FlushError() }
-
-func (r *recorder) FlushError() error {
-	switch {
-	case r.hijack:
-		return http.ErrHijacked
-	case r.ended:
-		return errEnded
-	case r.status == 0:
-		r.WriteHeader(http.StatusOK)
-	}
-	if r.dropped != nil {
-		r.drop()
-	}
-	r.pass()
-	return http.NewResponseController(r.w).Flush()
-}
-
-func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if r.dropped == nil {
-		return nil, nil, fmt.Errorf("middleware: a connection that was taken over has no answer to keep: %w", http.ErrNotSupported)
-	}
-	if r.ended {
-		return nil, nil, errEnded
-	}
-	r.drop()
-	conn, rw, err := http.NewResponseController(r.w).Hijack()
-	if err == nil {
-		r.hijack = true
-	}
-	return conn, rw, err
-}
-
-// The others of http.ResponseController's methods are about the connection of the one client that is there. There is no
-// Unwrap: what would be written past the recorder would be missing in the answer.
-
-func (r *recorder) SetReadDeadline(t time.Time) error {
-	return http.NewResponseController(r.w).SetReadDeadline(t)
-}
-
-func (r *recorder) SetWriteDeadline(t time.Time) error {
-	return http.NewResponseController(r.w).SetWriteDeadline(t)
-}
-
-func (r *recorder) EnableFullDuplex() error {
-	return http.NewResponseController(r.w).EnableFullDuplex()
 }

@@ -37,7 +37,7 @@ func BenchmarkNoMiddleware(b *testing.B) {
 }
 
 func BenchmarkCoalesce(b *testing.B) {
-	h := middleware.Coalesce(nil, middleware.Query("q"), nil)(small)
+	h := middleware.Coalesce(middleware.Query("q"), nil)(small)
 	b.Run("pass", func(b *testing.B) { measure(b, h, httptest.NewRequest(http.MethodPut, "/?q=1", nil), "") })
 	b.Run("first", func(b *testing.B) { measure(b, h, httptest.NewRequest(http.MethodGet, "/?q=1", nil), "") })
 	b.Run("parallel", func(b *testing.B) {
@@ -59,7 +59,7 @@ func BenchmarkIdempotent(b *testing.B) {
 		"memory": middleware.NewMemoryStore(nil), "redis": middleware.NewRedisStore(redis.Client(b), nil),
 	} {
 		mw := middleware.Idempotent(c, store, nil)
-		again := middleware.Idempotent(c, store, &middleware.IdempotentOptions{Store: func(int) bool { return false }})
+		again := middleware.Idempotent(c, store, &middleware.IdempotentOptions{Final: func(int) bool { return false }})
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("body"))
 		b.Run(name+"/pass", func(b *testing.B) { measure(b, mw(small), r, "body") })
 		r.Header.Set("Idempotency-Key", "replay")

@@ -62,12 +62,6 @@ func (o *RouteOptions) filled() RouteOptions {
 	if f.Transport == nil {
 		f.Transport = NewTransport()
 	}
-	if f.Problem == nil {
-		f.Problem = WriteProblem
-	}
-	if f.Logger == nil {
-		f.Logger = slog.New(slog.DiscardHandler)
-	}
 	return f
 }
 
@@ -90,7 +84,7 @@ func checkURL(u *url.URL) error {
 
 // NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to connect, at most 64 idle
 // connections per node, which are closed after 30 s, and probes that find out within 20 s that a node's machine has gone. It does not
-// limit how long a response may take: if you set ResponseHeaderTimeout, let it be longer than Options.Wait and the handler together.
+// limit how long a response may take: if you set ResponseHeaderTimeout, let it be longer than SerializeOptions.Wait and the handler together.
 func NewTransport() *http.Transport {
 	d := &net.Dialer{
 		Timeout:         time.Second,
@@ -116,19 +110,23 @@ type router struct {
 	proxy   httputil.ReverseProxy
 	traced  bool // the transport is known to say when it has got a connection
 	avoided avoided
+	refusals
 }
 
 // Route sends each request to the node that owns its key, see [coord.Coordinator.Owner], and so makes the locks of [Serialize] local
-// where the handler runs. Put it outside of Serialize, with the same KeyFunc. All nodes serve the same program; each says in
-// Cluster.Service at which URL. The owner's handler gets the request as it came to this process: the same Host, path and query as
-// the client sent them, headers, body and trailers, with the client's address appended to X-Forwarded-For (RemoteAddr is this node's;
-// X-Forwarded-Proto is added if there is none). What is outside of Route runs on both nodes; of
-// response headers that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers
-// and informational responses pass through. Upgraded connections last until one side ends them.
+// where the handler runs. Put it outside of the others of this package, with the same KeyFunc. All nodes serve the same program; each
+// says in Cluster.Service at which URL.
 //
-// It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, if the
-// owner is unknown, leaving, has no URL or could not be connected to a moment ago, if it is a CONNECT, if it was forwarded before,
-// if a handler further out holds the key's lock, or if its Connection header would strip others on the way.
+// The owner's handler gets the request as it came to this process: the same Host, path and query as the client sent them, headers,
+// body and trailers, with the client's address appended to X-Forwarded-For, and X-Forwarded-Proto added if there is none. RemoteAddr
+// and TLS are those of this node: where clients are known by a certificate, let a proxy say so in a header. What is outside of Route
+// runs on both nodes; of response headers that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers and
+// informational responses pass through. Upgraded connections last until one side ends them.
+//
+// It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, or if
+// the owner is unknown, leaving, has no URL or could not be connected to a moment ago; if it was forwarded before, or a handler
+// further out holds the key's lock; and if it could not be sent on as it came: a CONNECT, one without a path, one whose body was
+// parsed as a form, or whose Connection header would strip others on the way.
 //
 // If the owner cannot be connected to, the request is served here as well, unless some of its body was read meanwhile. After that,
 // a failure is answered with 502, as the owner may have got it; [http.Transport] retries by itself only what it calls idempotent. No
@@ -146,10 +144,11 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 	if err := checkMethods("RouteOptions.Methods", s.opts.Methods); err != nil {
 		panic(err.Error())
 	}
+	s.refusals = newRefusals(s.opts.Problem, s.opts.Logger, s.opts.RetryAfter)
 	_, s.traced = s.opts.Transport.(*http.Transport)
 	s.proxy = httputil.ReverseProxy{
 		Rewrite: rewrite, ModifyResponse: respond, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
-		ErrorLog:     slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
+		ErrorLog:     slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) { hopOf(r.Context()).err = err },
 	}
 	return func(next http.Handler) http.Handler {
@@ -164,11 +163,7 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	}
 	key, err := s.key.of(r)
 	if err != nil && !errors.Is(err, ErrSkip) {
-		p := keyProblem(err)
-		if p.Type == TypeMisconfigured {
-			s.opts.Logger.Error("a request cannot be served", "method", r.Method, "pattern", r.Pattern, "err", err)
-		}
-		s.opts.Problem(w, r, p)
+		s.refuse(w, r, keyProblem(err))
 		return
 	}
 	if err == nil && heldBy(r.Context(), s.c, key) == nil {
@@ -222,7 +217,7 @@ func (s *router) owner(key string) (coord.NodeInfo, *url.URL) {
 
 func (s *router) avoid(n coord.NodeInfo, err error) {
 	if s.avoided.add(n.Name, s.opts.Avoid, time.Now()) {
-		s.opts.Logger.Warn("requests are not forwarded to their owner for a while", "node", n.Name, "service", n.Service,
+		s.logger.Warn("requests are not forwarded to their owner for a while", "node", n.Name, "service", n.Service,
 			"for", s.opts.Avoid, "err", err)
 	}
 }

@@ -276,7 +276,7 @@ func TestASkippedKeyAndAHeldLockStayHere(t *testing.T) {
 			return byOrder(r)
 		}
 		h := middleware.Route(x.c, skip, &middleware.RouteOptions{Transport: x.tr})(middleware.Serialize(x.c, byOrder, nil)(http.HandlerFunc(x.name)))
-		outside := middleware.Serialize(x.c, byOrder, &middleware.Options{Methods: []string{"PUT"}})
+		outside := middleware.Serialize(x.c, byOrder, &middleware.SerializeOptions{Methods: []string{"PUT"}})
 		return outside(h)
 	})
 	x, other := nodes[0], nodes[1]
@@ -608,7 +608,7 @@ func TestAnOwnerThatAnswersEarly(t *testing.T) {
 
 func TestUpgrades(t *testing.T) {
 	nodes := cluster(t, 2, func(x *node) http.Handler {
-		return x.routed(middleware.Serialize(x.c, byOrder, &middleware.Options{Methods: []string{"GET"}})(http.HandlerFunc(
+		return x.routed(middleware.Serialize(x.c, byOrder, &middleware.SerializeOptions{Methods: []string{"GET"}})(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Connection", "Upgrade")
 				w.Header().Set("Upgrade", r.Header.Get("Upgrade"))

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// Options are the options of [Serialize]. The zero value of each field means its default, and a nil *Options means all
+// SerializeOptions are the options of [Serialize]. The zero value of each field means its default, and a nil *SerializeOptions means all
 // defaults.
-type Options struct {
+type SerializeOptions struct {
 	// Methods are those that are serialized. Default: all but GET, HEAD, OPTIONS and TRACE. Requests of other methods pass
 	// without a lock, and may run while somebody has it.
 	Methods []string
@@ -48,8 +47,8 @@ type Options struct {
 }
 
 // filled returns a copy with the defaults filled in.
-func (o *Options) filled() Options {
-	f := Options{}
+func (o *SerializeOptions) filled() SerializeOptions {
+	f := SerializeOptions{}
 	if o != nil {
 		f = *o
 	}
@@ -58,24 +57,18 @@ func (o *Options) filled() Options {
 	setDefault(&f.MaxWaiters, 128)
 	setDefault(&f.LockedStatus, http.StatusLocked)
 	setDefault(&f.RetryAfter, time.Second)
-	if f.Problem == nil {
-		f.Problem = WriteProblem
-	}
-	if f.Logger == nil {
-		f.Logger = slog.New(slog.DiscardHandler)
-	}
 	return f
 }
 
-func (o *Options) validate() error {
+func (o *SerializeOptions) validate() error {
 	if o.LockedStatus != http.StatusLocked && o.LockedStatus != http.StatusConflict {
-		return fmt.Errorf("middleware: Options.LockedStatus is %d, must be 423 or 409", o.LockedStatus)
+		return fmt.Errorf("middleware: SerializeOptions.LockedStatus is %d, must be 423 or 409", o.LockedStatus)
 	}
-	return errors.Join(checkMethods("Options.Methods", o.Methods), checkHeader("Options.FenceHeader", o.FenceHeader))
+	return errors.Join(checkMethods("SerializeOptions.Methods", o.Methods), checkHeader("SerializeOptions.FenceHeader", o.FenceHeader))
 }
 
 // applies tells whether requests of the method are serialized. Safe methods change nothing, so they need no lock.
-func (o *Options) applies(method string) bool {
+func (o *SerializeOptions) applies(method string) bool {
 	if len(o.Methods) > 0 {
 		return slices.Contains(o.Methods, method)
 	}
@@ -90,8 +83,9 @@ func (o *Options) applies(method string) bool {
 type serializer struct {
 	c     *coord.Coordinator
 	key   KeyFunc
-	opts  Options
+	opts  SerializeOptions
 	queue counter
+	refusals
 }
 
 // Serialize makes requests with the same key run one after another, in all processes of the coordinator's namespace: a handler
@@ -102,11 +96,11 @@ type serializer struct {
 // returned or panicked, also after Hijack and however long that takes, unless the handler unlocks it; a panic goes on to the
 // server. The handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController] work as without.
 //
-// Not let through, and told so by Options.Problem: requests without a usable key (400); whose turn did not come within Options.Wait
+// Not let through, and told so by SerializeOptions.Problem: requests without a usable key (400); whose turn did not come within SerializeOptions.Wait
 // (423, or 409); that find too many others waiting (429); and all while locks are not to be had (503). The request of a client that
 // has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as net/http has it, so that an empty
 // response is not taken for a success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has been
-// read: such a request waits on, and is served.) A limit of the request's own context that ends the wait counts as Options.Wait does.
+// read: such a request waits on, and is served.) A limit of the request's own context that ends the wait counts as SerializeOptions.Wait does.
 //
 // Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by the lock of the outer one. With
 // different keys each takes its lock, and all handlers must nest them in the same order, or two requests may wait for
@@ -114,7 +108,7 @@ type serializer struct {
 // of both: a client that sends slowly keeps the lock for as long.
 //
 // It panics if c or key is nil or the options make no sense.
-func Serialize(c *coord.Coordinator, key KeyFunc, opts *Options) func(http.Handler) http.Handler {
+func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(http.Handler) http.Handler {
 	if c == nil || key == nil {
 		panic("middleware: Serialize needs a coordinator and a KeyFunc")
 	}
@@ -122,6 +116,7 @@ func Serialize(c *coord.Coordinator, key KeyFunc, opts *Options) func(http.Handl
 	if err := s.opts.validate(); err != nil {
 		panic(err.Error())
 	}
+	s.refusals = newRefusals(s.opts.Problem, s.opts.Logger, s.opts.RetryAfter)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(next, w, r) })
 	}
@@ -149,7 +144,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	if !s.queue.enter(key, s.opts.MaxWaiters) {
 		s.refuse(w, r, Problem{
 			Type: TypeTooMany, Title: "Too many requests for the same resource", Status: http.StatusTooManyRequests,
-			RetryAfter: max(s.opts.RetryAfter, 0),
+			RetryAfter: s.retryAfter,
 		})
 		return
 	}
@@ -181,7 +176,7 @@ func (s *serializer) run(next http.Handler, w http.ResponseWriter, r *http.Reque
 		keepForm(r, inner)
 		if err := h.end(); errors.Is(err, coord.ErrLost) {
 			l := h.lock
-			s.opts.Logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+			s.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
 		}
 	}()
 	s.announce(w, h.lock)
@@ -203,21 +198,12 @@ func (s *serializer) announce(w http.ResponseWriter, l coord.Lock) {
 
 // failed answers a request that did not get its lock.
 func (s *serializer) failed(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(r.Context().Err(), context.Canceled) {
-		panic(http.ErrAbortHandler)
-	}
-	p := Problem{RetryAfter: max(s.opts.RetryAfter, 0), Err: err}
+	abort(r)
+	p := Problem{RetryAfter: s.retryAfter, Err: err}
 	if errors.Is(err, coord.ErrLocked) {
 		p.Type, p.Title, p.Status = TypeLocked, "Another request for the same resource is being served", s.opts.LockedStatus
 	} else { // ErrUnavailable, ErrClosed; or the request's time was up at once
 		p.Type, p.Title, p.Status = TypeUnavailable, "Locks are not available now", http.StatusServiceUnavailable
 	}
 	s.refuse(w, r, p)
-}
-
-func (s *serializer) refuse(w http.ResponseWriter, r *http.Request, p Problem) {
-	if p.Type == TypeMisconfigured {
-		s.opts.Logger.Error("a request cannot be served", "method", r.Method, "pattern", r.Pattern, "err", p.Err)
-	}
-	s.opts.Problem(w, r, p)
 }

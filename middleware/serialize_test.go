@@ -77,7 +77,7 @@ func TestRequestsWithTheSameKeyRunOneAfterAnother(t *testing.T) {
 	var work sync.WaitGroup
 	for range 2 { // "processes"
 		c := start(t, a, nil)
-		s := serve(t, middleware.Serialize(c, byOrder, &middleware.Options{FenceHeader: "fence"})(h))
+		s := serve(t, middleware.Serialize(c, byOrder, &middleware.SerializeOptions{FenceHeader: "fence"})(h))
 		for w := range 8 {
 			work.Go(func() {
 				for i := range 10 {
@@ -97,14 +97,14 @@ func TestRequestsWithTheSameKeyRunOneAfterAnother(t *testing.T) {
 func TestMethodsThatAreNotSerialized(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	for _, x := range []struct {
-		opts   *middleware.Options
+		opts   *middleware.SerializeOptions
 		method string
 		locked bool
 	}{
 		{nil, "GET", false}, {nil, "HEAD", false}, {nil, "OPTIONS", false}, {nil, "TRACE", false}, {nil, "", false},
 		{nil, "POST", true}, {nil, "PUT", true}, {nil, "PATCH", true}, {nil, "DELETE", true}, {nil, "PURGE", true},
-		{&middleware.Options{Methods: []string{"GET", "PUT"}}, "GET", true},
-		{&middleware.Options{Methods: []string{"GET", "PUT"}}, "POST", false},
+		{&middleware.SerializeOptions{Methods: []string{"GET", "PUT"}}, "GET", true},
+		{&middleware.SerializeOptions{Methods: []string{"GET", "PUT"}}, "POST", false},
 	} {
 		r := post("/")
 		r.Method = x.method
@@ -132,13 +132,13 @@ func problemOf(t *testing.T, res response) middleware.Problem {
 
 func TestNoTurnInTime(t *testing.T) {
 	for name, x := range map[string]struct {
-		opts   middleware.Options
+		opts   middleware.SerializeOptions
 		status int
 		after  string
 	}{
-		"by default":  {middleware.Options{Wait: 20 * time.Millisecond}, 423, "1"},
-		"409":         {middleware.Options{Wait: 20 * time.Millisecond, LockedStatus: 409, RetryAfter: 1500 * time.Millisecond}, 409, "2"},
-		"not waiting": {middleware.Options{Wait: -1, RetryAfter: -1}, 423, ""},
+		"by default":  {middleware.SerializeOptions{Wait: 20 * time.Millisecond}, 423, "1"},
+		"409":         {middleware.SerializeOptions{Wait: 20 * time.Millisecond, LockedStatus: 409, RetryAfter: 1500 * time.Millisecond}, 409, "2"},
+		"not waiting": {middleware.SerializeOptions{Wait: -1, RetryAfter: -1}, 423, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := start(t, fallback.NewMemory(), nil)
@@ -180,7 +180,7 @@ func TestTheRequestsOwnLimitIsAnsweredToo(t *testing.T) {
 func TestTooManyWaiters(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	g := newGate()
-	s := serve(t, middleware.Serialize(c, byOrder, &middleware.Options{MaxWaiters: 2})(g))
+	s := serve(t, middleware.Serialize(c, byOrder, &middleware.SerializeOptions{MaxWaiters: 2})(g))
 	var work sync.WaitGroup
 	work.Go(func() { do(t, s, request(t, s, "1")) })
 	<-g.in
@@ -208,7 +208,7 @@ func TestTooManyWaiters(t *testing.T) {
 func TestNoLimitOfWaiters(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	g := newGate()
-	s := serve(t, middleware.Serialize(c, byOrder, &middleware.Options{MaxWaiters: -1})(g))
+	s := serve(t, middleware.Serialize(c, byOrder, &middleware.SerializeOptions{MaxWaiters: -1})(g))
 	var work sync.WaitGroup
 	for range 140 { // more than the default
 		work.Go(func() {
@@ -262,7 +262,7 @@ func TestTheArbiterIsAway(t *testing.T) {
 	c := start(t, a, nil)
 	g := newGate()
 	close(g.out)
-	s := serve(t, middleware.Serialize(c, byOrder, &middleware.Options{Wait: 50 * time.Millisecond})(g))
+	s := serve(t, middleware.Serialize(c, byOrder, &middleware.SerializeOptions{Wait: 50 * time.Millisecond})(g))
 	a.off.Store(true)
 	res := do(t, s, request(t, s, "1"))
 	if p := problemOf(t, res); res.StatusCode != http.StatusServiceUnavailable || p.Type != middleware.TypeUnavailable || res.Header.Get("Retry-After") != "1" ||
@@ -278,7 +278,7 @@ func TestTheArbiterIsAway(t *testing.T) {
 func TestProblemsAsTheUserRendersThem(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	var got middleware.Problem
-	s := serve(t, middleware.Serialize(c, byOrder, &middleware.Options{Problem: func(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
+	s := serve(t, middleware.Serialize(c, byOrder, &middleware.SerializeOptions{Problem: func(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
 		got = p
 		http.Error(w, "mine", http.StatusTeapot)
 	}})(nil))
@@ -292,7 +292,7 @@ func TestAClientThatGoesAwayLeavesTheQueue(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	g := newGate()
 	var aborted atomic.Int32
-	h := middleware.Serialize(c, byOrder, &middleware.Options{MaxWaiters: 1})(g)
+	h := middleware.Serialize(c, byOrder, &middleware.SerializeOptions{MaxWaiters: 1})(g)
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		written := &recorder{ResponseWriter: w}
 		defer func() {
@@ -405,7 +405,7 @@ func TestALostLockEndsTheHandlersContext(t *testing.T) {
 		<-r.Context().Done()
 		cause = context.Cause(r.Context())
 	})
-	opts := &middleware.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	opts := &middleware.SerializeOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	middleware.Serialize(c, middleware.Key("k"), opts)(h).ServeHTTP(httptest.NewRecorder(), post("/"))
 	if !errors.Is(cause, coord.ErrLost) {
 		t.Errorf("%v", cause)
@@ -465,7 +465,7 @@ func TestPanicsUnlockAndGoOn(t *testing.T) {
 
 func TestNestedSerializers(t *testing.T) {
 	c, other := start(t, fallback.NewMemory(), nil), start(t, fallback.NewMemory(), nil)
-	opts := &middleware.Options{Wait: 5 * time.Second}
+	opts := &middleware.SerializeOptions{Wait: 5 * time.Second}
 	a, b := middleware.Serialize(c, middleware.Key("a"), opts), middleware.Serialize(c, middleware.Key("b"), opts)
 	elsewhere := middleware.Serialize(other, middleware.Key("a"), opts)
 	var keys []string

@@ -19,7 +19,8 @@ var luaGet string
 // RedisStoreOptions are the options of [NewRedisStore]. The zero value of each field means its default, and a nil
 // *RedisStoreOptions means all defaults.
 type RedisStoreOptions struct {
-	// Prefix begins the names of the keys at the server. Default "idempotency:".
+	// Prefix begins the names of the keys at the server. Services that share a server need one each, or a request to one could be
+	// answered with what another has stored. Default "idempotency:".
 	Prefix string
 }
 

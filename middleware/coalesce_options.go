@@ -1,0 +1,86 @@
+package middleware
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// CoalesceOptions are the options of [Coalesce]. The zero value of each field means its default, and a nil *CoalesceOptions
+// means all defaults.
+type CoalesceOptions struct {
+	// Headers are further request headers that have to be the same: whatever tells users apart besides Authorization, Cookie
+	// and a client certificate (X-Api-Key; X-Forwarded-User, if a proxy sets it). Those that answers name in Vary may be named
+	// as well, so that no request waits for an answer that turns out not to suit it. Default: none.
+	Headers []string
+
+	// AcrossTargets lets requests of different hosts, paths and queries share an answer if their key is the same. Default:
+	// these have to be the same as well.
+	AcrossTargets bool
+
+	// MaxAnswer is how large the body of an answer may be to be shared, in bytes; it is held in memory, once for all. Default
+	// 1 MiB. Negative: only answers without a body are shared.
+	MaxAnswer int
+
+	// Observe is called for each request that has a key, once it is known how it is answered. It may be called concurrently.
+	// Nil: not.
+	Observe func(r *http.Request, how Coalesced)
+
+	// RetryAfter is what clients are told that were not answered in time, in whole seconds, rounded up. Default 1 s. Negative:
+	// nothing.
+	RetryAfter time.Duration
+
+	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
+	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
+
+	// Logger gets a record for each error of the program. Nil: silent.
+	Logger *slog.Logger
+}
+
+func (o *CoalesceOptions) filled() CoalesceOptions {
+	f := CoalesceOptions{}
+	if o != nil {
+		f = *o
+	}
+	f.Headers = slices.Clone(f.Headers)
+	setDefault(&f.MaxAnswer, 1<<20)
+	f.MaxAnswer = max(f.MaxAnswer, 0)
+	setDefault(&f.RetryAfter, time.Second)
+	if f.Observe == nil {
+		f.Observe = func(*http.Request, Coalesced) {}
+	}
+	return f
+}
+
+func (o *CoalesceOptions) validate() error {
+	var all []error
+	for i, name := range o.Headers {
+		all = append(all, checkHeader("CoalesceOptions.Headers", name))
+		if name == "" {
+			all = append(all, errors.New("middleware: CoalesceOptions.Headers has an empty name"))
+		}
+		o.Headers[i] = http.CanonicalHeaderKey(name)
+	}
+	return errors.Join(all...)
+}
+
+// Coalesced is how [Coalesce] had a request answered.
+type Coalesced uint8
+
+const (
+	CoalescedFirst  Coalesced = iota + 1 // it ran the handler, for itself and for those that came meanwhile
+	CoalescedShared                      // it got the answer of another request's run
+	CoalescedAlone                       // it waited for a run whose answer was not to be shared, and ran the handler itself
+	CoalescedLeft                        // its client went away, or its time was up, while it waited for a run
+)
+
+func (c Coalesced) String() string {
+	names := [...]string{"", "first", "shared", "alone", "left"}
+	if int(c) < len(names) && c != 0 {
+		return names[c]
+	}
+	return fmt.Sprintf("Coalesced(%d)", uint8(c))
+}

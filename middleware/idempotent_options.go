@@ -1,0 +1,123 @@
+package middleware
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and a nil
+// *IdempotentOptions means all defaults.
+type IdempotentOptions struct {
+	// Methods are those whose requests may have a key; others pass untouched. Default: POST and PATCH.
+	Methods []string
+
+	// Header is the name of the request header with the key. Default "Idempotency-Key".
+	Header string
+
+	// Required refuses requests without a key, with 400. By default they pass untouched.
+	Required bool
+
+	// Scope names the client whose key it is, such as the user's ID that your authentication has found out: the same key in two
+	// scopes is two keys. Requests whose scope is [ErrSkip] pass untouched.
+	//
+	// Default: method, path and Authorization; and host, cookies and client certificate have to be the same in a repeated
+	// request. So a request that is repeated with a renewed token is executed again: set Scope where tokens are short-lived.
+	Scope KeyFunc
+
+	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s. Negative: not at all.
+	Wait time.Duration
+
+	// TTL is for how long a request's record is kept, from its last change; after that the key is new. Default 24 h.
+	TTL time.Duration
+
+	// MaxRequest is how large the body of a request with a key may be, in bytes; it is held in memory, also while the request
+	// waits. Default 1 MiB. Negative: no body.
+	MaxRequest int64
+
+	// MaxAnswer is how large the body of an answer may be to be kept, in bytes. A larger one goes to the first client only, as
+	// it is written. Default 1 MiB. Negative: only answers without a body are kept.
+	MaxAnswer int
+
+	// Final tells whether an answer of that status is final, and to be replayed. After any other the request may be executed
+	// again, so the handler must not have done what may not be done twice. A panic counts as 500; if that is final, the outcome
+	// is unknown. A request that a middleware of this package further in has refused was not executed, and Final is not asked.
+	// Default: all but 5xx, 408, 423, 425 and 429.
+	Final func(status int) bool
+
+	// Rerun executes a request again whose outcome is unknown. By default it is refused, with 409, until TTL is over. For
+	// handlers that themselves see to it that nothing happens twice: by a unique key in a database, or the token of [Lock].
+	Rerun bool
+
+	// FollowClient ends the handler's context with the request's. By default the handler goes on when the client has gone, so
+	// that the answer is there when it asks again.
+	FollowClient bool
+
+	// KeepCookies stores and replays Set-Cookie. By default only the first answer has it, as it may be a credential.
+	KeepCookies bool
+
+	// StoreTimeout is for how long one call of the store may take. Default 5 s.
+	StoreTimeout time.Duration
+
+	// RetryAfter is what clients are told that may try again, in whole seconds, rounded up. Default 1 s. Negative: nothing.
+	RetryAfter time.Duration
+
+	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
+	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
+
+	// Logger gets a record for each answer that could not be stored, for each lock that was lost while its handler ran, and for
+	// each error of the program. Nil: silent.
+	Logger *slog.Logger
+}
+
+func (o *IdempotentOptions) filled() IdempotentOptions {
+	f := IdempotentOptions{}
+	if o != nil {
+		f = *o
+	}
+	if len(f.Methods) == 0 {
+		f.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	f.Methods = slices.Clone(f.Methods)
+	setDefault(&f.Header, "Idempotency-Key")
+	f.Header = http.CanonicalHeaderKey(f.Header)
+	setDefault(&f.Wait, 10*time.Second)
+	setDefault(&f.TTL, 24*time.Hour)
+	setDefault(&f.MaxRequest, 1<<20)
+	setDefault(&f.MaxAnswer, 1<<20)
+	f.MaxRequest = min(max(f.MaxRequest, 0), math.MaxInt64-1) // one byte more is read, to see that it is too much
+	f.MaxAnswer = max(f.MaxAnswer, 0)
+	setDefault(&f.StoreTimeout, 5*time.Second)
+	setDefault(&f.RetryAfter, time.Second)
+	if f.Final == nil {
+		f.Final = final
+	}
+	return f
+}
+
+func (o *IdempotentOptions) validate() error {
+	var all []error
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"TTL", o.TTL}, {"StoreTimeout", o.StoreTimeout}} {
+		if d.value < 0 {
+			all = append(all, fmt.Errorf("middleware: IdempotentOptions.%s is %v, must not be negative", d.name, d.value))
+		}
+	}
+	return errors.Join(append(all, checkMethods("IdempotentOptions.Methods", o.Methods),
+		checkHeader("IdempotentOptions.Header", o.Header))...)
+}
+
+// final is the default of IdempotentOptions.Final.
+func final(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500
+}
