@@ -50,7 +50,7 @@ func (h *coalescer) identify(r *http.Request, key string) identity {
 		d.addAll(r.Header[name])
 	}
 	for _, name := range h.opts.Headers {
-		d.addAll(r.Header[name])
+		d.addAll(field(r, name))
 	}
 	return d.sum()
 }

@@ -212,6 +212,11 @@ func TestCoalesceDistinguishes(t *testing.T) {
 			name: "not the target if so asked", key: middleware.Header("X-Key"), opts: middleware.CoalesceOptions{AcrossTargets: true},
 			a: append(get, "X-Key", "a"), b: []string{"GET", "/b", "X-Key", "a"}, same: true,
 		},
+		{
+			name: "the host, if it is named", key: middleware.Header("X-Key"),
+			opts: middleware.CoalesceOptions{AcrossTargets: true, Headers: []string{"host"}},
+			a:    append(get, "X-Key", "a"), b: []string{"GET", "/b", "X-Key", "a", "Host", "other"},
+		},
 		{name: "no-cache", a: get, b: append(get, "Cache-Control", "max-age=0, no-cache")},
 		{name: "Pragma", a: get, b: append(get, "Pragma", "no-cache")},
 		{name: "Upgrade", a: get, b: append(get, "Upgrade", "x", "Connection", "upgrade")},
@@ -219,10 +224,12 @@ func TestCoalesceDistinguishes(t *testing.T) {
 	for _, x := range tests {
 		t.Run(x.name, func(t *testing.T) {
 			release := make(chan struct{})
+			once := sync.OnceFunc(func() { close(release) })
 			f := coalesced(t, x.key, x.opts, func(n int64, w http.ResponseWriter, _ *http.Request) {
 				<-release
 				fmt.Fprint(w, n)
 			})
+			t.Cleanup(once) // before the server is closed, which waits
 			a := f.send(t.Context(), x.a[0], x.a[1], x.a[2:]...)
 			from(t, f.entered, "the first run")
 			from(t, f.arrived, "the first request")
@@ -232,7 +239,7 @@ func TestCoalesceDistinguishes(t *testing.T) {
 			} else {
 				from(t, f.entered, "the second run, while the first one goes on")
 			}
-			close(release)
+			once()
 			ra, rb := from(t, a, "an answer"), from(t, b, "an answer")
 			if ra.err != nil || rb.err != nil {
 				t.Fatal(ra.err, rb.err)
@@ -415,13 +422,11 @@ func TestCoalesceFirstClientLeaves(t *testing.T) {
 		io.WriteString(w, "all of it")
 	})
 	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan struct{})
 	a := f.get(ctx)
 	r := from(t, f.entered, "the run")
 	from(t, f.arrived, "the first request")
 	b := f.get(t.Context())
 	from(t, f.arrived, "the second request")
-	// The server's context of the first request is the asking one's parent: its end is the sign that the server has noticed.
 	first := r.Context().Value(http.LocalAddrContextKey)
 	if first == nil {
 		t.Error("the run does not have the values of the request's context")
@@ -430,7 +435,6 @@ func TestCoalesceFirstClientLeaves(t *testing.T) {
 	if r := from(t, a, "the end"); r.err == nil {
 		t.Error("the first one got an answer")
 	}
-	close(gone)
 	close(release)
 	if r := from(t, b, "the answer"); r.err != nil || r.body != "all of it" || f.runs.Load() != 1 {
 		t.Errorf("%v %q, %d runs", r.err, r.body, f.runs.Load())

@@ -206,7 +206,7 @@ func Example() {
 	}))
 
 	for range 2 { // the client has not got the first answer, and repeats its request
-		r := httptest.NewRequest("POST", "/orders/42/payment", nil)
+		r := httptest.NewRequest(http.MethodPost, "/orders/42/payment", nil)
 		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43dd-bc93-6894a57f9324"`)
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
