@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -143,4 +144,16 @@ func FuzzDecodeRecord(f *testing.F) {
 			t.Fatalf("%v became %v, %v", r, again, err)
 		}
 	})
+}
+
+// What the owner was asked to do and did not answer for may have been done.
+func TestWhatTheOwnerMayHaveDoneIsNotRefused(t *testing.T) {
+	f := newRefusals(nil, nil, 0)
+	for problem, want := range map[string]bool{TypeLocked: true, TypeKey: true, TypeOwner: false} {
+		rec := newRecorder(httptest.NewRecorder(), 1000)
+		f.refuse(rec, httptest.NewRequest(http.MethodPost, "/", nil), Problem{Type: problem, Status: http.StatusBadGateway})
+		if rec.refused != want {
+			t.Errorf("%s: %t", problem, rec.refused)
+		}
+	}
 }
