@@ -10,8 +10,8 @@ import (
 )
 
 // Coalesce makes GET and HEAD requests that ask for the same at the same time share one run of the handler, in this process;
-// with [Route] around it, in all processes. Whoever finds a run in progress gets its status, header, body and trailers. Nothing
-// is kept after a run: this is not a cache.
+// with [Route] around it, in all processes (but requests that the owner got by TLS, and forwarded ones, apart). Whoever finds a
+// run in progress gets its status, header, body and trailers. Nothing is kept after a run: this is not a cache.
 //
 // # What is the same
 //

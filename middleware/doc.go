@@ -13,8 +13,8 @@
 // the process that executes: Coalesce joins requests that meet in one process, and Idempotent has to see what the handler has
 // answered, and not that the way there broke off (502), after which the client sends its request again.
 //
-// Coalesce lets a POST pass; Idempotent and Serialize let a GET pass. So these two orders do not matter much, but a run that many
-// wait for should be the only one that pays for what is further in.
+// Coalesce lets a POST pass, and Idempotent and Serialize, unless told otherwise, a GET. Where a read takes a lock as well, it is to be
+// taken once for all that share the run, hence this order.
 //
 // Idempotent looks its Idempotency-Key up in a [Store]: what has been executed is answered from there. Otherwise it locks the
 // idempotency key, stores that the request is begun, and later the answer. Serialize is inside, so that a replay does not wait for
