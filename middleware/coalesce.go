@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
@@ -44,8 +45,8 @@ import (
 // wait, answered with 503. One without a usable key is answered with 400. Headers that were set around Coalesce stay each
 // request's own, but for those that the handler changed.
 //
-// It panics if the options make no sense.
-func Coalesce(key KeyFunc, opts *CoalesceOptions) func(http.Handler) http.Handler {
+// c is for CoalesceOptions.Lock, and may be nil without. It panics if the options make no sense.
+func Coalesce(c *coord.Coordinator, key KeyFunc, opts *CoalesceOptions) func(http.Handler) http.Handler {
 	o := opts.filled()
 	if err := o.validate(); err != nil {
 		panic(err.Error())
@@ -53,9 +54,17 @@ func Coalesce(key KeyFunc, opts *CoalesceOptions) func(http.Handler) http.Handle
 	if o.AcrossTargets && key == nil {
 		panic("middleware: CoalesceOptions.AcrossTargets needs a KeyFunc")
 	}
+	if o.Lock && (c == nil || key == nil) {
+		panic("middleware: CoalesceOptions.Lock needs a coordinator and a KeyFunc")
+	}
 	f := newRefusals(o.Problem, o.Logger, o.RetryAfter)
 	return func(next http.Handler) http.Handler { // each handler by itself: two of them may be given the same key
-		h := &coalescer{key: key, opts: o, next: next, refusals: f}
+		h := &coalescer{key: key, opts: o, next: next, shared: next, refusals: f}
+		if o.Lock {
+			h.shared = Serialize(c, key, &SerializeOptions{
+				Methods: []string{http.MethodGet, http.MethodHead}, RetryAfter: o.RetryAfter, Problem: o.Problem, Logger: o.Logger,
+			})(next)
+		}
 		h.flights.Spawn = func(f func()) {
 			h.spawned = true
 			go f()
@@ -65,9 +74,10 @@ func Coalesce(key KeyFunc, opts *CoalesceOptions) func(http.Handler) http.Handle
 }
 
 type coalescer struct {
-	key  KeyFunc
-	opts CoalesceOptions
-	next http.Handler
+	key    KeyFunc
+	opts   CoalesceOptions
+	next   http.Handler // for requests that pass untouched
+	shared http.Handler // for the others: with the lock, if there is to be one
 	refusals
 
 	flights singleflight.Group[identity, *answer]
@@ -126,7 +136,7 @@ func (h *coalescer) lead(w http.ResponseWriter, r *http.Request, m *singleflight
 
 	rec := newRecorder(w, h.opts.MaxAnswer)
 	rec.accept, rec.dropped = shareable, run.alone
-	h.next.ServeHTTP(rec, r.Clone(run.ctx))
+	h.shared.ServeHTTP(rec, r.Clone(run.ctx))
 	rec.end()
 	if rec.kept {
 		a := rec.answer()
@@ -156,5 +166,5 @@ func (h *coalescer) follow(w http.ResponseWriter, r *http.Request, m *singleflig
 		return
 	}
 	h.opts.Observe(r, CoalescedAlone)
-	h.next.ServeHTTP(w, r)
+	h.shared.ServeHTTP(w, r)
 }

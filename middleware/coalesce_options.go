@@ -25,6 +25,10 @@ type CoalesceOptions struct {
 	// 1 MiB. Negative: only answers without a body are shared.
 	MaxAnswer int
 
+	// Lock makes each run hold the key's lock, as with [Serialize], so that the processes of the namespace run the handler one
+	// after another, also without [Route]: for handlers that fill a cache where the next one finds the answer. Default: no lock.
+	Lock bool
+
 	// Observe is called for each request that has a key, once it is known how it is answered. It may be called concurrently.
 	// Nil: not.
 	Observe func(r *http.Request, how Coalesced)

@@ -62,7 +62,7 @@ func coalesced(t *testing.T, key middleware.KeyFunc, opts middleware.CoalesceOpt
 	t.Helper()
 	f := &front{t: t, entered: make(chan *http.Request, 1000), arrived: make(chan struct{}, 1000), how: make(chan middleware.Coalesced, 1000)}
 	opts.Observe = func(_ *http.Request, how middleware.Coalesced) { f.how <- how }
-	inner := middleware.Coalesce(key, &opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := middleware.Coalesce(nil, key, &opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := f.runs.Add(1)
 		f.entered <- r
 		answer(n, w, r)
@@ -255,7 +255,7 @@ func TestCoalesceDistinguishes(t *testing.T) {
 func TestCoalescePathsThatWereChanged(t *testing.T) {
 	entered, release := make(chan struct{}, 2), make(chan struct{})
 	s := serving(t, tenants(func(h http.Handler) http.Handler {
-		return middleware.Coalesce(nil, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		return middleware.Coalesce(nil, nil, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			entered <- struct{}{}
 			<-release
 			h.ServeHTTP(w, r)
@@ -593,7 +593,7 @@ func TestCoalesceEarlyHints(t *testing.T) {
 // get what is its own, and some of what is shared by those of the same user has to be shared.
 func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
 	var runs atomic.Int64
-	h := middleware.Coalesce(nil, &middleware.CoalesceOptions{Headers: []string{"X-User"}})(http.HandlerFunc(
+	h := middleware.Coalesce(nil, nil, &middleware.CoalesceOptions{Headers: []string{"X-User"}})(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)
 			time.Sleep(time.Millisecond) // so that some meet
@@ -629,8 +629,14 @@ func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
 	}
 }
 
-// A lock around each run is what Serialize is for.
-func TestCoalesceAroundSerialize(t *testing.T) {
+// A lock around each run, by the option or by Serialize.
+func TestCoalesceWithALock(t *testing.T) {
+	for _, inside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Serialize inside %v", inside), func(t *testing.T) { coalesceWithALock(t, inside) })
+	}
+}
+
+func coalesceWithALock(t *testing.T, inside bool) {
 	arbiter := fallback.NewMemory()
 	var running, most, fences atomic.Int64
 	var servers []*httptest.Server
@@ -639,8 +645,12 @@ func TestCoalesceAroundSerialize(t *testing.T) {
 	for range 3 {
 		c := start(t, arbiter, nil)
 		nodes = append(nodes, c)
-		serialize := middleware.Serialize(c, key, &middleware.SerializeOptions{Methods: []string{"GET"}, Wait: limit})
-		servers = append(servers, serving(t, middleware.Coalesce(key, nil)(serialize(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		coalesce := middleware.Coalesce(c, key, &middleware.CoalesceOptions{Lock: !inside})
+		serialize := func(h http.Handler) http.Handler { return h }
+		if inside {
+			serialize = middleware.Serialize(c, key, &middleware.SerializeOptions{Methods: []string{"GET"}, Wait: limit})
+		}
+		servers = append(servers, serving(t, coalesce(serialize(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if n := running.Add(1); n > most.Load() {
 				most.Store(n)
 			}
@@ -672,7 +682,7 @@ func TestCoalesceAroundSerialize(t *testing.T) {
 func TestCoalesceWaitLimitedByContext(t *testing.T) {
 	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
-	h := middleware.Coalesce(nil, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	h := middleware.Coalesce(nil, nil, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
 		<-release
 	}))
@@ -705,8 +715,8 @@ func TestCoalesceWaitLimitedByContext(t *testing.T) {
 
 func TestCoalesceRefusesBadOptions(t *testing.T) {
 	for name, f := range map[string]func(){
-		"across targets without a key": func() { middleware.Coalesce(nil, &middleware.CoalesceOptions{AcrossTargets: true}) },
-		"empty header":                 func() { middleware.Coalesce(nil, &middleware.CoalesceOptions{Headers: []string{""}}) },
+		"across targets without a key": func() { middleware.Coalesce(nil, nil, &middleware.CoalesceOptions{AcrossTargets: true}) },
+		"empty header":                 func() { middleware.Coalesce(nil, nil, &middleware.CoalesceOptions{Headers: []string{""}}) },
 	} {
 		func() {
 			defer func() {

@@ -175,7 +175,7 @@ func TestAnswersThatAreLongerThanAnnounced(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	})
-	s := serving(t, middleware.Coalesce(nil, nil)(middleware.Idempotent(c, middleware.NewMemoryStore(nil), nil)(h)))
+	s := serving(t, middleware.Coalesce(nil, nil, nil)(middleware.Idempotent(c, middleware.NewMemoryStore(nil), nil)(h)))
 	for _, method := range []string{"GET", "POST", "POST"} {
 		exchange(t.Context(), s, method, "/", "", "Idempotency-Key", "k").is(t, http.StatusOK, "hello")
 	}

@@ -37,7 +37,7 @@ func BenchmarkNoMiddleware(b *testing.B) {
 }
 
 func BenchmarkCoalesce(b *testing.B) {
-	h := middleware.Coalesce(middleware.Query("q"), nil)(small)
+	h := middleware.Coalesce(nil, middleware.Query("q"), nil)(small)
 	b.Run("pass", func(b *testing.B) { measure(b, h, httptest.NewRequest(http.MethodPut, "/?q=1", nil), "") })
 	b.Run("first", func(b *testing.B) { measure(b, h, httptest.NewRequest(http.MethodGet, "/?q=1", nil), "") })
 	b.Run("parallel", func(b *testing.B) {

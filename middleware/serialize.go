@@ -46,6 +46,9 @@ type SerializeOptions struct {
 	Logger *slog.Logger
 }
 
+// Options are those of [Serialize], by a shorter name.
+type Options = SerializeOptions
+
 // filled returns a copy with the defaults filled in.
 func (o *SerializeOptions) filled() SerializeOptions {
 	f := SerializeOptions{}
