@@ -47,7 +47,8 @@ type IdempotentOptions struct {
 	// Final tells whether an answer of that status is final, and to be replayed. After any other the request may be executed
 	// again, so the handler must not have done what may not be done twice. A panic counts as 500; if that is final, the outcome
 	// is unknown. A request that a middleware of this package further in has refused was not executed, and Final is not asked.
-	// Default: all but 5xx, 408, 423, 425 and 429.
+	// Default: all but 408, 423, 425, 429, 502, 503 and 504. So a handler that fails with 500, or panics, is not run again: it
+	// may have done half of its work.
 	Final func(status int) bool
 
 	// Rerun executes a request again whose outcome is unknown. By default it is refused, with 409, until TTL is over. For
@@ -117,8 +118,9 @@ func (o *IdempotentOptions) validate() error {
 // final is the default of IdempotentOptions.Final.
 func final(status int) bool {
 	switch status {
-	case http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+	case http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return false
 	}
-	return status < 500
+	return true
 }

@@ -296,7 +296,7 @@ func TestIdempotentWaitLimit(t *testing.T) {
 }
 
 func TestIdempotentAnswersThatAreNotFinal(t *testing.T) {
-	for status, final := range map[int]bool{200: true, 400: true, 404: true, 409: true, 408: false, 423: false, 425: false, 429: false, 500: false, 503: false} {
+	for status, final := range map[int]bool{200: true, 400: true, 404: true, 409: true, 408: false, 423: false, 425: false, 429: false, 500: true, 502: false, 503: false, 504: false} {
 		s := open(t, 2, nil, nil, func(n int64, w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
 			fmt.Fprint(w, n)
@@ -541,7 +541,7 @@ func TestIdempotentHandlerHasTheLock(t *testing.T) {
 			t.Errorf("%t, fence %d after %d", ok, l.Fence(), fence.Load())
 		}
 		fence.Store(l.Fence())
-		w.WriteHeader(http.StatusInternalServerError)
+		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	for range 3 {
 		s.post(0, "x")
