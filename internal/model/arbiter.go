@@ -1,0 +1,314 @@
+package model
+
+import (
+	"strconv"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// The arbiter's side is package fallback's: each operation makes a fallback.Partition or fallback.Sessions of the state,
+// runs the transition that the embedded arbiter runs, and reads what it has become. A guard that is inside of a transition
+// is taken away from without: by what it is told, or by what is done to its result.
+
+const (
+	key = "k"
+	// epochZero is what epochs count seconds from (DESIGN.md): 2000-01-01, in Unix seconds.
+	epochZero = 946684800
+	// epochsPerTick is how many seconds a tick has: more than there are transitions in one.
+	epochsPerTick = 16
+	tickMillis    = 1000 * epochsPerTick
+)
+
+var names = [maxNodes + 1]string{"", "1", "2", "3"}
+
+func nodeOf(session string) uint8 {
+	if session == "" {
+		return none
+	}
+	n, _ := strconv.Atoi(session)
+	return uint8(n)
+}
+
+func (m *Model) moment(s *state) fallback.Moment {
+	seconds := int64(s.clock)
+	if m.has(Clock) {
+		seconds += epochZero
+	}
+	return fallback.Moment{Now: 1000 * seconds, Server: "now", Grace: int64(m.Q) * tickMillis}
+}
+
+func until(now int64, ticks uint8) int64 {
+	if ticks == 0 {
+		return 0
+	}
+	return now + int64(ticks-1)*tickMillis
+}
+
+func ticksTo(now, end int64) uint8 {
+	if end == 0 {
+		return 0
+	}
+	return uint8((end-now)/tickMillis) + 1
+}
+
+var servers = [...]string{byThis: "now", byOther: "before", byNone: ""}
+
+func serverOf(name string) uint8 {
+	for i, n := range servers {
+		if n == name {
+			return uint8(i)
+		}
+	}
+	panic("model: unknown server " + name)
+}
+
+func identity(who, req uint8) fallback.Identity {
+	if who == none {
+		return fallback.Identity{}
+	}
+	return fallback.Identity{Session: names[who], Request: uint64(req)}
+}
+
+func theirs(r row) fallback.Row {
+	return fallback.Row{Identity: identity(r.who, r.req), Token: fallback.MakeToken(uint32(r.tok.epoch()), uint32(r.tok.seq()))}
+}
+
+func ours(r fallback.Row) row {
+	return row{nodeOf(r.Session), uint8(r.Request), makeToken(uint16(r.Token.Epoch()), uint16(r.Token.Seq()))}
+}
+
+func (m *Model) fill(r *record, now int64) *fallback.Partition {
+	p := &m.part
+	clear(m.rows)
+	if r.row.who != none {
+		m.rows[key] = theirs(r.row)
+	}
+	*p = fallback.Partition{
+		Owner: names[r.owner], Epoch: uint32(r.epoch), Seq: uint32(r.seq), From: uint32(r.from),
+		Server: servers[r.server], GraceEnd: until(now, r.grace), Rows: m.rows,
+	}
+	return p
+}
+
+func read(p *fallback.Partition, now int64) record {
+	return record{
+		owner: nodeOf(p.Owner), epoch: uint16(p.Epoch), seq: uint16(p.Seq), from: uint16(p.From),
+		server: serverOf(p.Server), grace: ticksTo(now, p.GraceEnd), row: ours(p.Rows[key]),
+	}
+}
+
+// on runs an operation on the partition. It reports I6 if an epoch is given out that is not above all before, and I7 if something is taken
+// in Grace; what reclaims something takes nothing.
+func (m *Model) on(s *state, takes bool, f func(fallback.Moment, *fallback.Partition)) {
+	now := m.moment(s)
+	if !m.has(Identity) && s.p.server != byNone {
+		now.Server = servers[s.p.server]
+	}
+	p := m.fill(&s.p, now.Now)
+	p.Load(now) // Grace begins or ends
+	m.given(s, uint16(p.Epoch))
+	s.p = read(p, now.Now)
+	if grace := p.GraceEnd; grace != 0 && takes && !m.has(GraceTakesNothing) {
+		p.GraceEnd = 0
+		f(now, p)
+		p.GraceEnd = grace
+		m.given(s, uint16(p.Epoch))
+		s.p = read(p, now.Now)
+		return
+	}
+	before := s.p
+	f(now, p)
+	s.p = read(p, now.Now)
+	if takes {
+		m.given(s, s.p.epoch)
+		if before.grace != 0 && s.p != before {
+			m.violate(I7, "something was taken in Grace")
+		}
+	}
+}
+
+func (m *Model) given(s *state, epoch uint16) {
+	if epoch == s.p.epoch {
+		return
+	}
+	if epoch <= s.maxEpoch {
+		m.violate(I6, "an epoch was given out that is not above all before")
+	}
+	s.maxEpoch = max(s.maxEpoch, epoch)
+}
+
+// load reads the record.
+func (m *Model) load(s *state) (r fallback.Record) {
+	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) { r = p.Load(now) })
+	return r
+}
+
+// acquire is Acquire by i, who expects that epoch, and that the owner is that one, seen dead.
+func (m *Model) acquire(s *state, i uint8, epoch uint16, dead uint8) (got fallback.Acquisition) {
+	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
+		x := fallback.Expect{Epoch: uint32(epoch), Owner: names[dead], OwnerDead: dead != none}
+		if !m.has(EpochCompare) {
+			x.Epoch = p.Epoch
+		}
+		got = p.Acquire(now, names[i], x)
+	})
+	if !m.has(ImportRows) {
+		got.Rows = nil
+	}
+	return got
+}
+
+func (m *Model) demote(s *state, i uint8, epoch uint16, holds row) (d fallback.Demotion) {
+	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
+		var rows map[string]fallback.Row
+		if holds.who != none {
+			rows = map[string]fallback.Row{key: theirs(holds)}
+		}
+		if m.has(DemoteReplaces) {
+			d = p.Demote(now, names[i], uint32(epoch), rows)
+		} else {
+			d = p.DemoteUnserved(now, names[i], uint32(epoch))
+		}
+	})
+	return d
+}
+
+func (m *Model) demoteUnserved(s *state, i uint8, epoch uint16) (d fallback.Demotion) {
+	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
+		if m.has(UnservedKeeps) {
+			d = p.DemoteUnserved(now, names[i], uint32(epoch))
+		} else {
+			d = p.Demote(now, names[i], uint32(epoch), nil)
+		}
+	})
+	return d
+}
+
+// lock is Lock for j, that evicts the row there is if its session is dead.
+func (m *Model) lock(s *state, j, req uint8) (a fallback.LockAnswer) {
+	q := fallback.LockRequest{Key: key, Me: identity(j, req), Block: 1}
+	if r := s.p.row; r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, r.who)) {
+		q.Evict = identity(r.who, r.req)
+	}
+	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
+		owner := p.Owner
+		if !m.has(OwnedRefusesLocks) {
+			p.Owner = ""
+		}
+		a = p.Lock(now, q, nil)
+		p.Owner = owner
+	})
+	return a
+}
+
+func (m *Model) unlock(s *state, j, req uint8) {
+	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
+		id := identity(j, req)
+		if !m.has(ExactUnlock) {
+			id = p.Rows[key].Identity
+		}
+		p.Unlock(now, key, id, nil)
+	})
+}
+
+func (m *Model) adopt(s *state, r row) (ok bool) {
+	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
+		if !m.has(AdoptCompares) && p.GraceEnd == 0 {
+			p.Rows[key] = theirs(r)
+		}
+		ok = p.Adopt(now, key, theirs(r)) == fallback.Granted
+	})
+	return ok
+}
+
+func (m *Model) reclaimRow(s *state, r row) (ok bool) {
+	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
+		before := *p
+		grace := p.GraceEnd
+		if !m.has(ReclaimInGrace) {
+			p.GraceEnd = now.Now + 1
+		}
+		ok = p.ReclaimRow(now, key, theirs(r)) == fallback.Granted
+		p.GraceEnd = grace
+		if !m.has(ReclaimRaises) && p.Epoch != before.Epoch {
+			p.Epoch, p.Owner, p.Seq, p.From = before.Epoch, before.Owner, before.Seq, before.From
+		}
+	})
+	return ok
+}
+
+func (m *Model) reclaimOwner(s *state, i uint8, epoch uint16) (ok bool) {
+	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
+		grace := p.GraceEnd
+		if !m.has(ReclaimInGrace) {
+			p.GraceEnd = now.Now + 1
+		}
+		ok = p.ReclaimOwner(now, names[i], uint32(epoch)) == fallback.Granted
+		p.GraceEnd = grace
+	})
+	return ok
+}
+
+// verify is Verify of the partition.
+func (m *Model) verify(s *state) (st fallback.State) {
+	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
+		st = p.Verify(now, fallback.Read{Keys: []string{key}})
+	})
+	return st
+}
+
+func (m *Model) onSessions(s *state, f func(fallback.Moment, *fallback.Sessions)) {
+	now := m.moment(s)
+	clear(m.members)
+	t := &m.table
+	*t = fallback.Sessions{Members: m.members}
+	if s.sServer == byNone { // the embedded arbiter formats a lost namespace again
+		t.Mark(now, "mark", now.Grace)
+	} else {
+		t.Format, t.Server, t.GraceEnd = "mark", servers[s.sServer], until(now.Now, s.sGrace)
+		for i := uint8(1); i <= m.Nodes; i++ {
+			if s.expiry[i] != 0 {
+				m.members[names[i]] = fallback.Member{Expiry: until(now.Now, s.expiry[i]), TTL: int64(m.T) * tickMillis}
+			}
+		}
+	}
+	f(now, t)
+	s.sServer, s.sGrace = serverOf(t.Server), ticksTo(now.Now, t.GraceEnd)
+	for i := uint8(1); i <= m.Nodes; i++ {
+		s.expiry[i] = 0
+		if x, ok := t.Members[names[i]]; ok {
+			s.expiry[i] = ticksTo(now.Now, x.Expiry)
+		}
+	}
+}
+
+// isDead is Dead.
+func (m *Model) isDead(s *state, i uint8) (dead bool) {
+	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
+		if !m.has(NobodyDiesInGrace) {
+			t.Dead(now, names[i]) // notices the server
+			t.GraceEnd = 0
+			t.Server = now.Server
+		}
+		dead = t.Dead(now, names[i]).Dead
+	})
+	if dead && s.node[i].life == alive {
+		m.violate(I3, "the arbiter counts a session dead that lives by its own clock")
+	}
+	return dead
+}
+
+func (m *Model) renew(s *state, i uint8) (ok bool) {
+	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
+		r, _ := t.Renew(now, names[i], int64(m.T)*tickMillis)
+		ok = r.Alive
+	})
+	return ok
+}
+
+func (m *Model) open(s *state, i uint8) {
+	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
+		delete(t.Members, names[i]) // it stands for one that never was
+		t.Open(now, names[i], int64(m.T)*tickMillis, "")
+	})
+}

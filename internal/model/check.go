@@ -1,0 +1,49 @@
+package model
+
+// check looks for what must not be, in a state.
+func (m *Model) check(s *state) {
+	holders := 0
+	for j := uint8(1); j <= m.Nodes; j++ {
+		x := &s.node[j]
+		if x.life != alive {
+			continue
+		}
+		if x.holds() && (x.session > 0 || m.has(LocalDeath)) {
+			holders++
+			if s.p.server == byThis && s.p.grace == 0 && !s.known(j) {
+				m.violate(I5, "no table and no row has the hold of "+names[j])
+			}
+		}
+		for i := j + 1; i <= m.Nodes; i++ {
+			if y := &s.node[i]; x.own != 0 && y.life == alive && y.own == x.own {
+				m.violate(I6, "two nodes serve the same epoch")
+			}
+		}
+	}
+	if holders > 1 {
+		m.violate(I1, "two nodes hold the key")
+	}
+}
+
+// known tells whether the hold of j is where the next grantor will look for it.
+func (s *state) known(j uint8) bool {
+	x := &s.node[j]
+	here := func(r row) bool { return r.who == j && r.req == x.req }
+	if here(s.p.row) {
+		return true
+	}
+	for i := range s.node {
+		if y := &s.node[i]; y.own != 0 && y.own == x.tok.epoch() {
+			return here(y.table) // it is its grantor
+		}
+	}
+	if s.p.epoch == x.tok.epoch() {
+		return true // nobody takes the partition before the hold has been adopted or has lapsed
+	}
+	for _, m := range s.late[:s.lates] {
+		if m.kind == answer+lateAcquire && here(m.row) {
+			return true
+		}
+	}
+	return s.p.owner != none && here(s.node[s.p.owner].table)
+}

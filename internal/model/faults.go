@@ -1,0 +1,93 @@
+package model
+
+// faults makes what goes wrong, and what mends it.
+func (a *action) faults() {
+	for i := uint8(1); i <= a.Nodes; i++ {
+		x := &a.was.node[i]
+		if x.life != alive {
+			continue
+		}
+		a.die(a.begin(), i)
+		a.fault(crash, "$a crashes", i, 0, 0)
+		if x.cutP {
+			a.begin().node[i].cutP = false
+			a.done("$a reaches the arbiter's slot of the partition again", i, 0, 0)
+		} else {
+			a.begin().node[i].cutP = true
+			a.fault(cut, "$a is cut off from the arbiter's slot of the partition", i, 0, 0)
+		}
+		if x.cutS {
+			a.begin().node[i].cutS = false
+			a.done("$a reaches the arbiter's slot of the sessions again", i, 0, 0)
+		} else {
+			a.begin().node[i].cutS = true
+			a.fault(cut, "$a is cut off from the arbiter's slot of the sessions", i, 0, 0)
+		}
+		for j := i + 1; j <= a.Nodes; j++ {
+			if a.was.linked(i, j) {
+				n := a.begin()
+				n.down[i] |= bit(j)
+				n.down[j] |= bit(i)
+				a.cutOff(n, i, j)
+				a.fault(cut, "the stream between $a and $b breaks", i, j, 0)
+			}
+		}
+		a.latePong(i)
+	}
+	a.failovers()
+	n := a.begin()
+	n.clock += epochsPerTick
+	n.arbiterPasses()
+	a.fault(drift, "the arbiter's clock runs ahead by a tick", 0, 0, 0)
+}
+
+// latePong: the answer to a ping waits on the stream, behind what came before.
+func (a *action) latePong(i uint8) {
+	for j := uint8(1); j <= a.Nodes; j++ {
+		if a.was.linked(i, j) && a.was.node[j].from == fromOwner+i && a.was.budget[delay] > 0 {
+			n := a.begin()
+			if n.push(i, j, frame{kind: framePong, left: n.answers(a.Model, i)}) {
+				a.fault(delay, "$a answers a ping of $b; the answer is on its way", i, j, 0)
+			}
+		}
+	}
+}
+
+// failovers make the arbiter another server: with what the old one had, with what a replica had when it stopped following, or
+// with nothing.
+func (a *action) failovers() {
+	if a.was.budget[failover] > 0 && a.Lossy {
+		if !a.was.copied {
+			n := a.begin()
+			n.copied, n.replica = true, n.p
+			a.done("the replica stops following", 0, 0, 0)
+		} else {
+			n := a.begin()
+			a.another(n, n.replica)
+			a.fault(failover, "FAILOVER of the partition's slot to the replica", 0, 0, 0)
+		}
+		n := a.begin()
+		a.another(n, record{server: byNone})
+		a.fault(failover, "FAILOVER of the partition's slot, everything is lost", 0, 0, 0)
+	}
+	n := a.begin()
+	a.another(n, n.p)
+	a.fault(failover, "FAILOVER of the partition's slot, nothing is lost", 0, 0, 0)
+
+	n = a.begin()
+	n.sServer = byOther
+	a.fault(sessionFailover, "FAILOVER of the sessions' slot, nothing is lost", 0, 0, 0)
+	n = a.begin()
+	n.sServer, n.sGrace = byNone, 0
+	for i := range n.expiry {
+		n.expiry[i] = 0
+	}
+	a.fault(sessionFailover, "FAILOVER of the sessions' slot, everything is lost", 0, 0, 0)
+}
+
+func (a *action) another(n *state, p record) {
+	if p.server != byNone {
+		p.server = byOther
+	}
+	n.p, n.replica, n.copied, n.lag = p, record{}, false, 0
+}

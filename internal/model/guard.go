@@ -1,0 +1,68 @@
+package model
+
+// A Guard is something that the protocol does so that nothing bad happens. Each can be taken away, to see what does.
+type Guard uint64
+
+// Guards of the arbiter.
+const (
+	ImportRows           Guard = 1 << iota // acquire answers with all rows, and the new owner respects them
+	EpochCompare                           // acquire succeeds only at the expected epoch
+	OwnedRefusesLocks                      // lock is refused while somebody owns the partition
+	DemoteReplaces                         // the owner's table replaces the rows
+	UnservedKeeps                          // demote-unserved keeps the rows
+	DeadBeforeEvictRow                     // a row is evicted only when its session was seen dead (rule 2)
+	DeadBeforeEvictOwner                   // an owner likewise
+	DeadBeforeEvictHold                    // a hold in an owner's table likewise
+	ExactUnlock                            // unlock removes one identity's row, no other
+	AdoptCompares                          // adopt compares epoch and token
+	ReclaimInGrace                         // reclaim only in Grace
+	ReclaimRaises                          // a reclaimed row of a later epoch raises the record, and ends its owner
+	Identity                               // another server is noticed, and Grace begins
+	GraceTakesNothing                      // nothing is taken in Grace (I7)
+	NobodyDiesInGrace                      // no session is dead in Grace
+	Clock                                  // the clock is in the epoch
+
+	// Guards of time.
+	Margin       // leases end M before the arbiter's expiry
+	FromSend     // deadlines count from when what was acknowledged was sent (rule 1)
+	ClockAtGrant // a grant is checked against the clock, not by what a timer has set (rule 1)
+	SlotDeadline // an ownership lapses when the slot was not verified in time, though the session lives (rule 1)
+	Announced    // a hold without a row lasts until what its owner has announced (rule 7)
+	LocalDeath   // a session that is dead by its own clock stays dead (rule 3)
+	LookInTime   // a hold ends at its deadline, also if the clock was to be looked at later
+
+	// Guards of nodes.
+	StopBeforeDemote  // nothing is granted after a demote was sent (rule 5)
+	FrozenTold        // holders are told first, and adopt (rule 5)
+	UnservedWaits     // demote-unserved waits until what was announced has passed (rule 6)
+	UnservedForswears // the epoch of an unserved record is never served, also if acquire's answer still comes (rule 6)
+	PendingIsHad      // a node asked about a hold has it also if its grant is on its way (rule 13)
+	ImportedStay      // a statement ends only what this owner granted itself (rule 12)
+	StreamGenerations // what is on its way on a stream that breaks is lost for good (rule 12)
+
+	// Guards of progress.
+	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13)
+	Unserved  // a record that names a node that does not serve is demoted (rule 6)
+	EvictDead // holds and ownerships of the dead end
+)
+
+var guardNames = []string{
+	"ImportRows", "EpochCompare", "OwnedRefusesLocks", "DemoteReplaces", "UnservedKeeps", "DeadBeforeEvictRow", "DeadBeforeEvictOwner",
+	"DeadBeforeEvictHold", "ExactUnlock", "AdoptCompares", "ReclaimInGrace", "ReclaimRaises", "Identity", "GraceTakesNothing",
+	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
+	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations",
+	"Doubt", "Unserved", "EvictDead",
+}
+
+func (g Guard) String() string {
+	text := ""
+	for i, name := range guardNames {
+		if g&(1<<i) != 0 {
+			if text != "" {
+				text += "+"
+			}
+			text += name
+		}
+	}
+	return text
+}

@@ -1,0 +1,209 @@
+package model
+
+import "github.com/holdfast-go/holdfast/fallback"
+
+// holder makes what a node does as one that wants the key, or has it.
+func (a *action) holder(j uint8) {
+	x := &a.was.node[j]
+	if x.want != wantNothing {
+		n := a.begin()
+		a.withdraw(&n.node[j])
+		a.done("$a gives up its request", j, 0, 0)
+	}
+	if !x.holds() && x.own == 0 {
+		if !x.cutP && x.want <= wantArbiter {
+			a.lockAt(j)
+		}
+		for i := uint8(1); i <= a.Nodes; i++ {
+			if a.was.linked(i, j) && a.was.node[i].own != 0 && x.want == wantNothing {
+				n := a.begin()
+				if y := &n.node[j]; true {
+					y.want, y.wreq = wantOwner+i, a.fresh(n, j)
+				}
+				if n.node[j].wreq != 0 {
+					a.done("$a asks owner $b for the key", j, i, 0)
+				}
+			}
+		}
+	}
+	if x.holds() {
+		n := a.begin()
+		a.release(n, j)
+		a.done("$a gives back token $t", j, 0, x.tok)
+		if !x.cutP {
+			a.adopts(j)
+			a.verifyHold(j)
+		}
+	}
+	a.releases(j)
+	a.asked(j)
+}
+
+// withdraw gives up a request (rule 11).
+func (a *action) withdraw(x *node) {
+	if x.want == wantArbiter {
+		x.relA |= bit(x.wreq)
+	}
+	x.want, x.wreq = wantNothing, 0
+}
+
+// accept is when a node begins to hold the key.
+func (a *action) accept(n *state, j, from uint8, r row, conf, ann uint8) {
+	x := &n.node[j]
+	x.from, x.req, x.tok, x.conf, x.ann, x.frozen = from, r.req, r.tok, conf, ann, false
+	if r.tok <= n.maxTok {
+		a.violate(I2, "token "+r.tok.String()+" is accepted after "+n.maxTok.String())
+	}
+	n.maxTok = max(n.maxTok, r.tok)
+}
+
+// release is when a node has given the key back, or has lost it (rule 9).
+func (a *action) release(n *state, j uint8) {
+	x := &n.node[j]
+	mine := x.own != 0 && x.table.who == j && x.table.req == x.req
+	if x.from != fromSelf {
+		if x.from == fromArbiter || x.conf > 0 || x.frozen || !n.linked(x.from-fromOwner, j) {
+			x.relA |= bit(x.req)
+		}
+		x.relO |= bit(x.req)
+	}
+	if mine {
+		x.table = row{}
+	}
+	x.from, x.req, x.tok, x.conf, x.ann, x.frozen = fromNobody, 0, 0, 0, 0, false
+}
+
+// lockAt locks at the arbiter.
+func (a *action) lockAt(j uint8) {
+	n := a.begin()
+	x := &n.node[j]
+	if x.want == wantNothing {
+		if x.want, x.wreq = wantArbiter, a.fresh(n, j); x.wreq == 0 {
+			return
+		}
+	}
+	asked := *n
+	ans := a.lock(n, j, x.wreq)
+	if ans.Verdict == fallback.Granted {
+		r := row{j, x.wreq, makeToken(uint16(ans.Token.Epoch()), uint16(ans.Token.Seq()))}
+		executed := *n
+		x.want, x.wreq = wantNothing, 0
+		a.accept(n, j, fromArbiter, r, a.lease(), 0)
+		a.done("$a locks the key at the arbiter: it HOLDS it with token $t", j, 0, r.tok)
+		a.n = executed
+		if a.n.send(message{kind: answer + lateLock, node: j, row: r}) {
+			a.fault(delay, "$a's lock is executed, with token $t, but the answer is late", j, 0, r.tok)
+		}
+	}
+	a.n = asked
+	if a.n.send(message{kind: lateLock, node: j, row: row{j, x.wreq, 0}}) {
+		a.fault(delay, "$a's lock is late", j, 0, 0)
+	}
+}
+
+// orphan tells whether a hold needs a row: its owner will not answer for it much longer (rule 7).
+func (s *state) orphan(x *node, j uint8) bool {
+	return x.from >= fromOwner && x.conf == 0 && (x.frozen || !s.linked(x.from-fromOwner, j) || x.ann <= 1)
+}
+
+func (a *action) adopts(j uint8) {
+	x := &a.was.node[j]
+	if !a.was.orphan(x, j) {
+		return
+	}
+	n := a.begin()
+	r := row{j, x.req, x.tok}
+	if ok := a.adopt(n, r); ok {
+		executed := *n
+		n.node[j].conf = a.lease()
+		a.done("$a adopts its hold, token $t", j, 0, x.tok)
+		a.n = executed
+		if a.n.send(message{kind: answer + lateAdopt, node: j, row: r}) {
+			a.fault(delay, "$a's adopt of token $t is executed, but the answer is late", j, 0, x.tok)
+		}
+	} else {
+		a.release(n, j)
+		a.done("$a cannot adopt token $t, and ends the hold", j, 0, x.tok)
+	}
+	if n = a.begin(); n.send(message{kind: lateAdopt, node: j, row: r}) {
+		a.fault(delay, "$a's adopt of token $t is late", j, 0, x.tok)
+	}
+}
+
+// verifyHold: a holder looks at its row, after a failover.
+func (a *action) verifyHold(j uint8) {
+	x := &a.was.node[j]
+	if x.conf == 0 {
+		return
+	}
+	n := a.begin()
+	st := a.verify(n)
+	r := row{j, x.req, x.tok}
+	if ours(st.Rows[0]) == r {
+		if st.Record.Grace > 0 && x.conf < a.lease() {
+			n.node[j].conf = a.lease()
+			a.done("$a sees that its row is still there", j, 0, 0)
+		}
+		return
+	}
+	if st.Record.Grace == 0 && a.has(ReclaimInGrace) {
+		a.release(n, j)
+		a.done("$a sees that its row is gone, and ends the hold of token $t", j, 0, x.tok)
+		return
+	}
+	looked := *n
+	if a.reclaimRow(n, r) {
+		n.node[j].conf = a.lease()
+		a.done("$a reclaims its row, token $t", j, 0, x.tok)
+		a.n = looked
+		if a.n.send(message{kind: lateReclaimRow, node: j, row: r}) {
+			a.fault(delay, "$a's reclaim of token $t is late", j, 0, x.tok)
+		}
+	} else {
+		a.release(n, j)
+		a.done("$a cannot reclaim token $t, and ends the hold", j, 0, x.tok)
+	}
+}
+
+// releases sends what was given back.
+func (a *action) releases(j uint8) {
+	x := &a.was.node[j]
+	for r := uint8(1); r <= a.Requests; r++ {
+		if x.relA&bit(r) != 0 && !x.cutP {
+			n := a.begin()
+			n.node[j].relA &^= bit(r)
+			waiting := *n
+			a.unlock(n, j, r)
+			a.done("$a's release reaches the arbiter", j, 0, 0)
+			a.n = waiting
+			if a.n.send(message{kind: lateUnlock, node: j, row: row{j, r, 0}}) {
+				a.fault(delay, "$a's release is late", j, 0, 0)
+			}
+		}
+		if x.relO&bit(r) != 0 {
+			for i := uint8(1); i <= a.Nodes; i++ {
+				if t := a.was.node[i].table; t.who == j && t.req == r && (i == j || a.was.linked(i, j)) {
+					n := a.begin()
+					n.node[i].table = row{}
+					n.node[j].relO &^= bit(r)
+					a.done("$a's release reaches owner $b", j, i, 0)
+				}
+			}
+		}
+	}
+}
+
+// asked: the arbiter asks about a row whose node may not have it (rule 13).
+func (a *action) asked(j uint8) {
+	x, r := &a.was.node[j], a.was.p.row
+	switch {
+	case r.who != j || x.cutP || !a.has(Doubt):
+	case x.holds() && x.req == r.req:
+	case x.wreq == r.req && (x.want == wantArbiter || x.want >= wantOwner && a.has(PendingIsHad)):
+	case x.relA&bit(r.req) != 0:
+	default:
+		n := a.begin()
+		n.node[j].relA |= bit(r.req)
+		a.done("$a is asked about token $t, which it does not know: it releases it", j, 0, r.tok)
+	}
+}

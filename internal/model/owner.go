@@ -1,0 +1,296 @@
+package model
+
+import "github.com/holdfast-go/holdfast/fallback"
+
+// owner makes what a node does with a partition: take it, serve it, give it back.
+func (a *action) owner(i uint8) {
+	x := &a.was.node[i]
+	if x.own == 0 {
+		if !x.cutP {
+			a.look(i)
+			a.acquire(i)
+			a.unserved(i)
+		}
+		return
+	}
+	a.grants(i)
+	a.bury(i)
+	a.askHolder(i)
+	if !x.cutP {
+		a.giveBack(i)
+		a.verifyOwner(i)
+	}
+	if !a.inTime(x) {
+		n := a.begin()
+		if a.freeze(n, i) {
+			a.done("$a's timer ends its ownership, which has lapsed", i, 0, 0)
+		}
+	}
+}
+
+// inTime tells whether a node's ownership is good.
+func (m *Model) inTime(x *node) bool { return m.ownedUntil(x) > 0 }
+
+func (m *Model) ownedUntil(x *node) uint8 {
+	if !m.has(SlotDeadline) {
+		return x.session
+	}
+	return min(x.session, x.slot)
+}
+
+// since is what is left of a lease whose acknowledged request was sent so many ticks ago, 0: nothing.
+func (m *Model) since(age uint8) uint8 {
+	if !m.has(FromSend) {
+		return m.lease()
+	}
+	return m.lease() - min(age, m.lease())
+}
+
+// look finds out about another server.
+func (a *action) look(i uint8) {
+	if a.was.p.server != byThis {
+		a.load(a.begin())
+		a.done("$a looks at the partition's record", i, 0, 0)
+	}
+}
+
+func (a *action) acquire(i uint8) {
+	n := a.begin()
+	r := a.load(n)
+	owner := nodeOf(r.Owner)
+	if r.Grace > 0 || owner == i || owner != none && !a.buried(n, i, owner, DeadBeforeEvictOwner) {
+		return
+	}
+	epoch := uint16(r.Epoch)
+	looked := *n
+	got := a.Model.acquire(n, i, epoch, owner)
+	if got.Verdict != fallback.Granted {
+		return
+	}
+	executed := *n
+	a.serve(n, i, got, 0)
+	a.done("$a acquires the partition, at epoch $t", i, 0, makeToken(uint16(got.Record.Epoch), 0))
+	a.n = executed
+	if a.n.send(message{kind: answer + lateAcquire, node: i, epoch: uint16(got.Record.Epoch), row: ours(got.Rows[key])}) {
+		a.fault(delay, "$a's acquire is executed, at epoch $t, but the answer is late", i, 0, makeToken(uint16(got.Record.Epoch), 0))
+	}
+	a.n = looked
+	if a.n.send(message{kind: lateAcquire, node: i, epoch: epoch, dead: owner}) {
+		a.fault(delay, "$a's acquire, expecting epoch $t, is late", i, 0, makeToken(epoch, 0))
+	}
+}
+
+// buried tells whether i may evict a session.
+func (a *action) buried(n *state, i, who uint8, g Guard) bool {
+	if !a.has(g) {
+		return who != i
+	}
+	return a.has(EvictDead) && !n.node[i].cutS && a.isDead(n, who)
+}
+
+// serve is what a node does with the answer to acquire, that was sent so many ticks ago.
+func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8) {
+	x := &n.node[i]
+	epoch, r := uint16(got.Record.Epoch), ours(got.Rows[key])
+	left := a.since(age)
+	if x.own != 0 || left == 0 || epoch <= x.never && a.has(UnservedForswears) {
+		return
+	}
+	if x.holds() && (r.who != i || r.req != x.req) {
+		a.release(n, i)
+	}
+	x.own, x.seq, x.slot, x.table, x.quiet = epoch, 0, left, r, 0
+	if r.who == i && (!x.holds() || r.req != x.req) {
+		if x.want != wantNothing && x.wreq == r.req { // granted, as the rows say before the answer has come
+			x.want, x.wreq = wantNothing, 0
+			a.accept(n, i, fromArbiter, r, left, 0)
+		} else {
+			x.relA |= bit(r.req)
+			x.table = row{}
+		}
+	}
+	a.withdraw(x)
+}
+
+// grants makes what an owner gives.
+func (a *action) grants(i uint8) {
+	x := &a.was.node[i]
+	if x.table.who != none || a.has(ClockAtGrant) && !a.inTime(x) {
+		return
+	}
+	left := a.ownedUntil(x)
+	tok := makeToken(x.own, x.seq+1)
+	for j := uint8(1); j <= a.Nodes; j++ {
+		y := &a.was.node[j]
+		switch {
+		case j == i && y.want == wantNothing:
+			n := a.begin()
+			req := a.fresh(n, i)
+			if req == 0 {
+				continue
+			}
+			z := &n.node[i]
+			z.seq++
+			z.table = row{i, req, tok}
+			a.accept(n, i, fromSelf, z.table, 0, 0)
+			a.done("$a grants itself the key: it HOLDS it with token $t", i, 0, tok)
+		case j != i && y.want == wantOwner+i && a.was.linked(i, j) && (left > 0 || !a.has(ClockAtGrant)):
+			n := a.begin()
+			z := &n.node[i]
+			z.seq++
+			z.table = row{j, y.wreq, tok}
+			if n.push(i, j, frame{kind: frameGrant, req: y.wreq, left: max(left, 1), tok: tok}) {
+				a.done("owner $a grants the key to $b, with token $t; the grant is on its way", i, j, tok)
+			}
+		}
+	}
+}
+
+// freeze ends a service (rule 5). It reports false if there is no room to tell the holder.
+func (a *action) freeze(n *state, i uint8) bool {
+	x := &n.node[i]
+	left := a.ownedUntil(x)
+	if r := x.table; r.who == i && x.from == fromSelf {
+		x.from, x.frozen, x.ann, x.conf = fromOwner+i, true, left, 0
+		if left == 0 {
+			a.release(n, i)
+		}
+	} else if r.who != none && r.who != i && n.linked(i, r.who) && a.has(FrozenTold) {
+		if !n.push(i, r.who, frame{kind: frameFrozen, tok: makeToken(x.own, 0)}) {
+			return false
+		}
+	}
+	x.never, x.quiet = max(x.never, x.own), left
+	x.own, x.seq, x.slot, x.table = 0, 0, 0, row{}
+	return true
+}
+
+// giveBack freezes and demotes.
+func (a *action) giveBack(i uint8) {
+	x := &a.was.node[i]
+	epoch, holds := x.own, x.table
+	e := makeToken(epoch, 0)
+	n := a.begin()
+	if !a.freeze(n, i) {
+		return
+	}
+	if holds.who == i && !n.node[i].holds() {
+		holds = row{}
+	}
+	frozen := *n
+	d := a.demote(n, i, epoch, holds)
+	executed := *n
+	if d.Verdict == fallback.Granted {
+		a.demoted(n, i, holds, 0)
+		a.done("$a stops granting, tells the holder, and demotes epoch $t", i, 0, e)
+		a.n = executed
+		a.fault(delay, "$a stops granting, tells the holder, and demotes epoch $t, but the answer is lost", i, 0, e)
+	}
+	a.n = frozen
+	if !a.has(StopBeforeDemote) {
+		a.n = *a.was
+	}
+	if a.n.send(message{kind: lateDemote, node: i, epoch: epoch, row: holds}) {
+		a.fault(delay, "$a tells the holder and sends demote of epoch $t, which is late", i, 0, e)
+	}
+}
+
+// demoted is what a node does with the answer to demote.
+func (a *action) demoted(n *state, i uint8, holds row, age uint8) {
+	x := &n.node[i]
+	if !a.has(StopBeforeDemote) && x.own != 0 {
+		a.freeze(n, i)
+	}
+	if holds.who != i {
+		return
+	}
+	if x.holds() && x.req == holds.req && x.tok == holds.tok {
+		x.conf = max(x.conf, a.since(age))
+	} else {
+		x.relA |= bit(holds.req)
+	}
+}
+
+// unserved: a record that names me and that I do not serve (rule 6).
+func (a *action) unserved(i uint8) {
+	n := a.begin()
+	r := a.load(n)
+	if r.Owner != names[i] || r.Grace > 0 || !a.has(Unserved) || n.node[i].quiet > 0 && a.has(UnservedWaits) {
+		return
+	}
+	epoch := uint16(r.Epoch)
+	n.node[i].never = max(n.node[i].never, epoch)
+	looked := *n
+	a.demoteUnserved(n, i, epoch)
+	a.done("$a finds itself named as owner at epoch $t, which it does not serve, and demotes that", i, 0, makeToken(epoch, 0))
+	a.n = looked
+	if a.n.send(message{kind: lateUnserved, node: i, epoch: epoch}) {
+		a.fault(delay, "$a's demote-unserved of epoch $t is late", i, 0, makeToken(epoch, 0))
+	}
+}
+
+// bury ends the hold of a dead session in an owner's table.
+func (a *action) bury(i uint8) {
+	n := a.begin()
+	x := &n.node[i]
+	r := x.table
+	if r.who == none || r.who == i || !a.buried(n, i, r.who, DeadBeforeEvictHold) {
+		return
+	}
+	if r.tok.epoch() != x.own {
+		if x.cutP {
+			return
+		}
+		a.unlock(n, r.who, r.req)
+	}
+	x.table = row{}
+	a.done("owner $a frees the key of session $b, that it takes for dead", i, r.who, 0)
+}
+
+// askHolder: an owner asks the holder's node about a hold that is in the way (rule 13).
+func (a *action) askHolder(i uint8) {
+	r := a.was.node[i].table
+	if r.who == none || !a.has(Doubt) || r.who != i && (!a.was.linked(i, r.who) || a.was.streams[i][r.who].n > 0) {
+		return
+	}
+	y := &a.was.node[r.who]
+	if y.holds() && y.req == r.req || y.want != wantNothing && y.wreq == r.req {
+		return
+	}
+	n := a.begin()
+	n.node[i].table = row{}
+	n.node[r.who].relA |= bit(r.req)
+	a.done("owner $a asks $b, which has not got the key: it is free", i, r.who, 0)
+}
+
+// verifyOwner: an owner looks at its record, after a failover.
+func (a *action) verifyOwner(i uint8) {
+	n := a.begin()
+	x := &n.node[i]
+	st := a.verify(n)
+	if st.Record.Owner == names[i] && st.Record.Epoch == uint32(x.own) {
+		if st.Record.Grace > 0 && x.slot < a.lease() {
+			x.slot = a.lease()
+			a.done("$a sees that the record still names it", i, 0, 0)
+		}
+		return
+	}
+	e := makeToken(x.own, 0)
+	if st.Record.Grace == 0 && a.has(ReclaimInGrace) {
+		if a.freeze(n, i) {
+			a.done("$a sees that epoch $t is not its own any more, and stops", i, 0, e)
+		}
+		return
+	}
+	looked := *n
+	if a.reclaimOwner(n, i, x.own) {
+		x.slot = a.lease()
+		a.done("$a reclaims its ownership, of epoch $t", i, 0, e)
+		a.n = looked
+		if a.n.send(message{kind: lateReclaimOwner, node: i, epoch: x.own}) {
+			a.fault(delay, "$a's reclaim of epoch $t is late", i, 0, e)
+		}
+	} else if a.freeze(n, i) {
+		a.done("$a cannot reclaim epoch $t, and stops", i, 0, e)
+	}
+}

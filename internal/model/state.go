@@ -1,0 +1,287 @@
+package model
+
+import "encoding/binary"
+
+const (
+	maxNodes  = 3
+	maxFrames = 3 // on a stream at the same time
+	maxLate   = 2 // messages to or from the arbiter that are late at the same time
+)
+
+// none is no node. Nodes are 1, 2, 3; a node is its session.
+const none = 0
+
+// token is a fencing token with fewer bits: epoch<<16 | seq.
+type token uint32
+
+func (t token) epoch() uint16 { return uint16(t >> 16) }
+func (t token) seq() uint16   { return uint16(t) }
+
+func makeToken(epoch, seq uint16) token { return token(epoch)<<16 | token(seq) }
+
+// row is a hold as the arbiter or an owner knows it.
+type row struct {
+	who, req uint8
+	tok      token
+}
+
+// Who wrote a record.
+const (
+	byThis  = iota // the present server
+	byOther        // the one before it
+	byNone         // the present server has none
+)
+
+// record is a fallback.Partition of one key. Times are in ticks from now, and one more, so that 0 is none and 1 is now.
+type record struct {
+	owner, server, grace uint8
+	epoch, seq, from     uint16
+	row                  row
+}
+
+// Lives of a node.
+const (
+	alive = iota
+	dead  // the session is over, by its own clock or in a crash; all that is left of it are messages
+)
+
+// Where a hold is from.
+const (
+	fromNobody = iota // there is no hold
+	fromArbiter
+	fromSelf  // this node owns the partition
+	fromOwner // and the owner's number: it has no row, or may have none
+)
+
+// What a node wants.
+const (
+	wantNothing = iota
+	wantArbiter // a request is at the arbiter
+	wantOwner   // and the owner's number: a request is at the owner
+)
+
+// node is one node. What counts the ticks that are left is 0 when it is past.
+type node struct {
+	life       uint8
+	cutS, cutP bool  // no call reaches the arbiter's session slot, the partition's slot
+	session    uint8 // ticks left of the session
+	look       uint8 // until the clock is looked at again; only without LookInTime
+
+	// As an owner.
+	own   uint16 // epoch that is served, 0: none
+	seq   uint16
+	slot  uint8  // ticks left of the ownership
+	table row    // who has the key
+	quiet uint8  // ticks until all is past that was announced at the last epoch served
+	never uint16 // epochs up to this one are never served
+
+	// As a holder.
+	want, wreq uint8
+	from       uint8
+	req        uint8
+	tok        token
+	conf       uint8 // ticks left of the row's confirmation
+	ann        uint8 // ticks left of what the owner announced
+	frozen     bool
+
+	relA, relO uint8 // requests whose release the arbiter, an owner is still to hear of, as bits
+}
+
+func (x *node) holds() bool { return x.from != fromNobody }
+
+// Kinds of frames from an owner to a holder.
+const (
+	frameGrant = iota + 1
+	frameFrozen
+	framePong
+)
+
+type frame struct {
+	kind, req, left uint8
+	tok             token // frozen: its epoch counts
+}
+
+// stream is what is on its way, in order.
+type stream struct {
+	n uint8
+	f [maxFrames]frame
+}
+
+// Kinds of late messages.
+const (
+	lateAcquire = iota + 1 // requests, that may be executed at any time
+	lateDemote
+	lateUnserved
+	lateLock
+	lateAdopt
+	lateUnlock
+	lateReclaimRow
+	lateReclaimOwner
+	answer // and a kind: its answer, that the node does not have yet
+)
+
+// message is one to the arbiter or from it that takes long, or never arrives.
+type message struct {
+	kind, node, age uint8
+	dead            uint8 // acquire: the owner that was seen dead
+	epoch           uint16
+	row             row
+}
+
+// Kinds of faults, each with a budget.
+const (
+	crash = iota
+	delay // a message to or from the arbiter is late
+	cut   // a node from a slot of the arbiter, or two nodes from each other
+	failover
+	sessionFailover
+	drift // the arbiter's clock runs ahead by a tick
+	kinds
+)
+
+// state is that of the whole system: one partition, one key.
+type state struct {
+	clock   uint16 // the lowest epoch that begins in this tick
+	p       record
+	replica record
+	copied  bool  // there is a replica that stopped following, with that record
+	lag     uint8 // and has missed so many changes
+
+	expiry   [maxNodes + 1]uint8 // the arbiter's table of sessions, as the record's times
+	sServer  uint8
+	sGrace   uint8
+	node     [maxNodes + 1]node // index 0 is not used
+	down     [maxNodes + 1]uint8
+	streams  [maxNodes + 1][maxNodes + 1]stream
+	lates    uint8
+	late     [maxLate]message
+	maxTok   token  // the highest that was accepted
+	maxEpoch uint16 // the highest that was given out
+	budget   [kinds]uint8
+	faults   uint8 // all kinds together
+}
+
+func bit(i uint8) uint8 { return 1 << i }
+
+func (s *state) linked(i, j uint8) bool {
+	return i != j && s.down[i]&bit(j) == 0 && s.node[i].life == alive && s.node[j].life == alive
+}
+
+func (s *state) push(i, j uint8, f frame) bool {
+	q := &s.streams[i][j]
+	if q.n == maxFrames {
+		return false
+	}
+	q.f[q.n] = f
+	q.n++
+	return true
+}
+
+func (s *state) pop(i, j uint8) frame {
+	q := &s.streams[i][j]
+	f := q.f[0]
+	copy(q.f[:], q.f[1:])
+	q.n--
+	q.f[q.n] = frame{}
+	return f
+}
+
+// send makes a message late. It reports false if there is no room.
+func (s *state) send(x message) bool {
+	if s.lates == maxLate {
+		return false
+	}
+	s.late[s.lates] = x
+	s.lates++
+	return true
+}
+
+func (s *state) take(i uint8) message {
+	x := s.late[i]
+	copy(s.late[i:], s.late[i+1:])
+	s.lates--
+	s.late[s.lates] = message{}
+	return x
+}
+
+// rows calls f with every row, wherever it is.
+func (s *state) rows(f func(*row)) {
+	f(&s.p.row)
+	f(&s.replica.row)
+	for i := range s.node {
+		f(&s.node[i].table)
+	}
+	for i := range s.late {
+		f(&s.late[i].row)
+	}
+}
+
+// requests calls f with every request's number outside of rows and bits.
+func (s *state) requests(f func(who uint8, req *uint8)) {
+	for j := uint8(1); j <= maxNodes; j++ {
+		x := &s.node[j]
+		f(j, &x.wreq)
+		f(j, &x.req)
+		for i := range s.streams {
+			for k := range s.streams[i][j].n {
+				f(j, &s.streams[i][j].f[k].req)
+			}
+		}
+	}
+}
+
+// encode appends a state's bytes.
+func (s *state) encode(b []byte, n uint8) []byte {
+	u16 := func(v ...uint16) {
+		for _, x := range v {
+			b = binary.LittleEndian.AppendUint16(b, x)
+		}
+	}
+	r := func(x row) { b = binary.LittleEndian.AppendUint32(append(b, x.who, x.req), uint32(x.tok)) }
+	rec := func(x *record) {
+		b = append(b, x.owner, x.server, x.grace)
+		u16(x.epoch, x.seq, x.from)
+		r(x.row)
+	}
+	flag := func(v ...bool) {
+		var x byte
+		for i, on := range v {
+			if on {
+				x |= 1 << i
+			}
+		}
+		b = append(b, x)
+	}
+	u16(s.clock, s.maxEpoch)
+	rec(&s.p)
+	flag(s.copied)
+	if s.copied {
+		rec(&s.replica)
+		b = append(b, s.lag)
+	}
+	b = append(b, s.sServer, s.sGrace, s.faults, s.lates)
+	b = append(b, s.budget[:]...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.maxTok))
+	for i := uint8(1); i <= n; i++ {
+		x := &s.node[i]
+		flag(x.cutS, x.cutP, x.frozen)
+		b = append(b, x.life, x.session, x.look, s.expiry[i], s.down[i])
+		u16(x.own, x.seq, x.never)
+		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO)
+		b = binary.LittleEndian.AppendUint32(b, uint32(x.tok))
+		r(x.table)
+		for j := uint8(1); j <= n; j++ {
+			q := &s.streams[i][j]
+			b = append(b, q.n)
+			for _, f := range q.f[:q.n] {
+				b = binary.LittleEndian.AppendUint32(append(b, f.kind, f.req, f.left), uint32(f.tok))
+			}
+		}
+	}
+	for _, x := range s.late[:s.lates] {
+		b = append(b, x.kind, x.node, x.age, x.dead)
+		u16(x.epoch)
+		r(x.row)
+	}
+	return b
+}
