@@ -13,10 +13,17 @@ const base = 64
 func (m *Model) canonical(s *state) {
 	m.forget(s)
 	m.renumber(s)
+	s.reorder()
+}
+
+// reorder is what is left to be done once the nodes have other numbers.
+func (s *state) reorder() {
 	s.renameRequests()
-	slices.SortFunc(s.late[:s.lates], func(a, b message) int {
-		return bytes.Compare([]byte{a.kind, a.node, a.age, a.row.req}, []byte{b.kind, b.node, b.age, b.row.req})
-	})
+	if s.lates > 1 {
+		slices.SortFunc(s.late[:s.lates], func(a, b message) int {
+			return bytes.Compare([]byte{a.kind, a.node, a.age, a.row.req}, []byte{b.kind, b.node, b.age, b.row.req})
+		})
+	}
 }
 
 func (m *Model) rises() bool { return m.has(Clock) && m.has(Identity) && m.has(GraceTakesNothing) }
@@ -32,7 +39,7 @@ func (m *Model) forget(s *state) {
 			if x.relO&bit(r) != 0 && !s.inTable(j, r) {
 				x.relO &^= bit(r)
 			}
-			if x.relA&bit(r) != 0 && !s.around(j, r) {
+			if x.relA&bit(r) != 0 && !s.around(j, r) && m.has(ExactUnlock) {
 				x.relA &^= bit(r)
 			}
 		}
@@ -288,7 +295,7 @@ func (s *state) tokens(f func(*token), epoch func(*uint16), counter func(e, seq 
 }
 
 func (s *state) renameRequests() {
-	var to [maxNodes + 1][8]uint8
+	var to [maxNodes + 1][8]uint8 // what they were is what they become
 	var n [maxNodes + 1]uint8
 	rename := func(who uint8, req *uint8) {
 		if *req == 0 {

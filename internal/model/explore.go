@@ -39,7 +39,7 @@ func (x *explorer) print(s *state) uint64 {
 	x.buf[0] = s.encode(x.buf[0][:0], x.Nodes)
 	for _, perm := range x.perms {
 		p := s.permute(perm)
-		x.canonical(&p)
+		p.reorder()
 		x.buf[1] = p.encode(x.buf[1][:0], x.Nodes)
 		if bytes.Compare(x.buf[1], x.buf[0]) < 0 {
 			x.buf[0], x.buf[1] = x.buf[1], x.buf[0]
@@ -99,12 +99,10 @@ func (x *explorer) search() (r Result) {
 				if x.Live && !e.fault {
 					edges.add(id, to, granted)
 				}
-				if r.Broken != "" {
-					r.Story = append(x.story(id), e.String())
-				}
 			})
 			if r.Broken != "" {
 				r.States = len(x.parent)
+				r.Story = x.story(id, true)
 				return r
 			}
 		}
@@ -119,14 +117,15 @@ func (x *explorer) search() (r Result) {
 	if x.Live {
 		var example uint32
 		if r.Stuck, example = edges.stuck(len(x.parent)); r.Stuck > 0 {
-			r.Story = x.story(example)
+			r.Story = x.story(example, false)
 		}
 	}
 	return r
 }
 
-// story tells a shortest way to a state, without the names that canonical gives, which change on the way.
-func (x *explorer) story(id uint32) (lines []string) {
+// story tells a shortest way to a state, without the names that canonical gives, which change on the way. andOn adds the
+// step that violates something.
+func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 	var way []uint32
 	for ; id != 0; id = x.parent[id] {
 		way = append(way, id)
@@ -150,6 +149,15 @@ func (x *explorer) story(id uint32) (lines []string) {
 			return append(lines, "(the story is lost)")
 		}
 		s = next
+	}
+	if andOn {
+		told := false
+		x.next(&s, func(n *state, e event) {
+			if x.check(n); x.broken != "" && !told {
+				told = true
+				lines = append(lines, e.String())
+			}
+		})
 	}
 	return lines
 }

@@ -17,10 +17,8 @@ func (a *action) holder(j uint8) {
 		for i := uint8(1); i <= a.Nodes; i++ {
 			if a.was.linked(i, j) && a.was.node[i].own != 0 && x.want == wantNothing {
 				n := a.begin()
-				if y := &n.node[j]; true {
+				if y := &n.node[j]; a.fresh(n, j) != 0 {
 					y.want, y.wreq = wantOwner+i, a.fresh(n, j)
-				}
-				if n.node[j].wreq != 0 {
 					a.done("$a asks owner $b for the key", j, i, 0)
 				}
 			}

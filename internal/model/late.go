@@ -85,7 +85,7 @@ func (a *action) answered(n *state, m message, ok bool) {
 		if !ok {
 			return
 		}
-		if x.want == wantArbiter && x.wreq == m.row.req && left > 0 && !x.holds() && x.own == 0 {
+		if x.want == wantArbiter && x.wreq == m.row.req && left > 0 && x.session > 0 && !x.holds() && x.own == 0 {
 			x.want, x.wreq = wantNothing, 0
 			a.accept(n, m.node, fromArbiter, m.row, left, 0)
 			return

@@ -86,9 +86,13 @@ func (e event) String() string {
 	return strings.NewReplacer("$a", names[e.a], "$b", names[e.b], "$t", e.t.String()).Replace(e.what)
 }
 
-// String counts epochs from 1 on.
+// String counts epochs from the first one of a namespace.
 func (t token) String() string {
-	return fmt.Sprintf("%d.%d", int(t.epoch())-base+1, t.seq())
+	e := int(t.epoch())
+	if e >= base {
+		e -= base - 1
+	}
+	return fmt.Sprintf("%d.%d", e, t.seq())
 }
 
 // initial is a new namespace and its nodes.

@@ -3,37 +3,74 @@ package model
 import (
 	"flag"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var (
-	qf     = flag.Int("q.f", 1, "")
-	qlimit = flag.Int("q.limit", 400000, "")
-	qn     = flag.Int("q.n", 2, "")
-	qc     = flag.Int("q.crash", 1, "")
-	qd     = flag.Int("q.delay", 1, "")
-	qx     = flag.Int("q.cut", 1, "")
-	qp     = flag.Int("q.fail", 0, "")
-	qs     = flag.Int("q.sfail", 0, "")
-	qr     = flag.Int("q.drift", 0, "")
-	qlossy = flag.Bool("q.lossy", false, "")
-	qlive  = flag.Bool("q.live", true, "")
-	qreq   = flag.Int("q.req", 2, "")
-	qlag   = flag.Int("q.lag", 2, "")
-	qharm  = flag.Bool("q.harm", false, "")
-	qoff   = flag.Uint64("q.off", 0, "")
+	deep  = flag.Bool("model.deep", false, "bounds that take minutes, and some GB")
+	limit = flag.Int("model.limit", 3_000_000, "with -model.deep: `states` to stop at")
 )
 
-func TestQuick(t *testing.T) {
-	m := &Model{Nodes: uint8(*qn), Requests: uint8(*qreq), T: uint8(2 + *qr), M: uint8(*qr), Q: uint8(3 + 2**qr), Lag: uint8(*qlag), Faults: uint8(*qf), Live: *qlive, Limit: *qlimit, Crashes: uint8(*qc), Delays: uint8(*qd), Cuts: uint8(*qx),
-		Failovers: uint8(*qp), SessionFailovers: uint8(*qs), Drift: uint8(*qr), Lossy: *qlossy, Without: Guard(*qoff)}
-	if *qharm {
-		m.Check = Harm
+// bounds are the faults that a run may have.
+type bounds struct {
+	faults, crashes, delays, cuts, failovers, sessions, drift uint8
+	lossy                                                     bool
+}
+
+// model has times that are as short as they may be: the margin is only for clocks that differ.
+func (b bounds) model() *Model {
+	return &Model{
+		Nodes: 2, Requests: 2, T: 2 + b.drift, M: b.drift, Q: 3 + 2*b.drift,
+		Faults: b.faults, Crashes: b.crashes, Delays: b.delays, Cuts: b.cuts, Failovers: b.failovers,
+		SessionFailovers: b.sessions, Drift: b.drift, Lossy: b.lossy, Lag: 1,
 	}
+}
+
+// explore fails the test if an invariant does not hold, or if there are states from which nothing can be granted any more.
+func explore(t *testing.T, m *Model) Result {
+	t.Helper()
 	r := m.Explore()
-	s := r.Story
-	r.Story = nil
-	t.Logf("%v %+v", m.Without, r)
-	for _, l := range s {
-		t.Log(l)
+	t.Logf("%d states, depth %d, complete %t, %v", r.States, r.Depth, r.Complete, r.Took)
+	if r.Broken != "" || r.Stuck > 0 {
+		t.Errorf("%s; %d states are stuck (I8); this is how it comes to that:", r.Broken, r.Stuck)
+		tell(t, r)
+	}
+	return r
+}
+
+func tell(t *testing.T, r Result) {
+	t.Helper()
+	for i, line := range r.Story {
+		t.Logf("%3d. %s", i+1, line)
+	}
+}
+
+func TestInvariants(t *testing.T) {
+	for _, c := range []struct {
+		name                     string
+		in                       bounds
+		nodes, requests, atLeast int
+	}{
+		{"no faults", bounds{}, 2, 3, 1000},
+		{"three nodes, no faults", bounds{}, 3, 1, 1000},
+		{"a crash", bounds{faults: 1, crashes: 1}, 2, 2, 1000},
+		{"a cut", bounds{faults: 1, cuts: 1}, 2, 1, 1000},
+		{"a fast clock", bounds{faults: 1, drift: 1}, 2, 1, 500},
+		{"a late message", bounds{faults: 1, delays: 1}, 2, 1, 1000},
+		{"a failover", bounds{faults: 1, failovers: 1}, 2, 1, 1000},
+		{"a failover that loses", bounds{faults: 1, failovers: 1, lossy: true}, 2, 1, 1000},
+		{"a failover of the sessions", bounds{faults: 1, sessions: 1}, 2, 1, 1000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := c.in.model()
+			m.Nodes, m.Requests, m.Live = uint8(c.nodes), uint8(c.requests), true
+			r := explore(t, m)
+			if !r.Complete || r.States < c.atLeast {
+				t.Errorf("%d states, complete %t: the model does not do what it should", r.States, r.Complete)
+			}
+		})
 	}
 }

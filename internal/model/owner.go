@@ -93,7 +93,7 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8) {
 	x := &n.node[i]
 	epoch, r := uint16(got.Record.Epoch), ours(got.Rows[key])
 	left := a.since(age)
-	if x.own != 0 || left == 0 || epoch <= x.never && a.has(UnservedForswears) {
+	if x.own != 0 || left == 0 || x.session == 0 || epoch <= x.never && a.has(UnservedForswears) {
 		return
 	}
 	if x.holds() && (r.who != i || r.req != x.req) {
@@ -182,16 +182,16 @@ func (a *action) giveBack(i uint8) {
 	executed := *n
 	if d.Verdict == fallback.Granted {
 		a.demoted(n, i, holds, 0)
-		a.done("$a stops granting, tells the holder, and demotes epoch $t", i, 0, e)
+		a.done("$a freezes epoch $t, and demotes it", i, 0, e)
 		a.n = executed
-		a.fault(delay, "$a stops granting, tells the holder, and demotes epoch $t, but the answer is lost", i, 0, e)
+		a.fault(delay, "$a freezes epoch $t, and demotes it, but the answer is lost", i, 0, e)
 	}
 	a.n = frozen
 	if !a.has(StopBeforeDemote) {
 		a.n = *a.was
 	}
 	if a.n.send(message{kind: lateDemote, node: i, epoch: epoch, row: holds}) {
-		a.fault(delay, "$a tells the holder and sends demote of epoch $t, which is late", i, 0, e)
+		a.fault(delay, "$a sends demote of epoch $t, which is late", i, 0, e)
 	}
 }
 

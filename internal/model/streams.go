@@ -28,7 +28,7 @@ func (a *action) deliver(i, j uint8) {
 		switch {
 		case x.holds() && x.req == f.req:
 			a.done("$a gets a grant again", j, 0, 0)
-		case !x.holds() && x.own == 0 && x.want == wantOwner+i && x.wreq == f.req && f.left > 0:
+		case !x.holds() && x.own == 0 && x.want == wantOwner+i && x.wreq == f.req && f.left > 0 && x.session > 0:
 			x.want, x.wreq = wantNothing, 0
 			a.accept(n, j, fromOwner+i, row{j, f.req, f.tok}, 0, f.left)
 			a.done("$a gets the grant of owner $b: it HOLDS the key with token $t", j, i, f.tok)
@@ -64,7 +64,7 @@ func (a *action) stated(n *state, i, j uint8) {
 	}
 }
 
-// broken is what both ends do when their stream is down.
+// cutOff is what both ends do when their stream is down.
 func (a *action) cutOff(n *state, i, j uint8) {
 	if a.has(StreamGenerations) {
 		n.streams[i][j], n.streams[j][i] = stream{}, stream{}

@@ -79,16 +79,15 @@ func (a *action) lapse(n *state, i uint8) bool {
 	if x.own != 0 && !a.inTime(x) && a.has(ClockAtGrant) && !a.freeze(n, i) {
 		return false
 	}
-	if !x.holds() || !a.lapsed(x) {
-		return true
-	}
 	if !a.has(LookInTime) {
 		if x.look > 0 {
 			return true
 		}
-		x.look = a.lease()
+		x.look = a.lease() // whatever begins until then, and ends before
 	}
-	a.release(n, i)
+	if x.holds() && a.lapsed(x) {
+		a.release(n, i)
+	}
 	return true
 }
 
