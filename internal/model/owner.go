@@ -104,7 +104,7 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8) {
 		if x.want != wantNothing && x.wreq == r.req { // granted, as the rows say before the answer has come
 			x.want, x.wreq = wantNothing, 0
 			a.accept(n, i, fromArbiter, r, left, 0)
-		} else {
+		} else if a.has(Doubt) {
 			x.relA |= bit(r.req)
 			x.table = row{}
 		}
