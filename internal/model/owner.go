@@ -174,7 +174,7 @@ func (a *action) giveBack(i uint8) {
 	if !a.freeze(n, i) {
 		return
 	}
-	if holds.who == i && !n.node[i].holds() {
+	if holds.who == i && !n.node[i].holds() && a.has(Doubt) {
 		holds = row{}
 	}
 	frozen := *n
@@ -206,7 +206,7 @@ func (a *action) demoted(n *state, i uint8, holds row, age uint8) {
 	}
 	if x.holds() && x.req == holds.req && x.tok == holds.tok {
 		x.conf = max(x.conf, a.since(age))
-	} else {
+	} else if a.has(Doubt) {
 		x.relA |= bit(holds.req)
 	}
 }
