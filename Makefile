@@ -2,7 +2,7 @@
 MODULES := . bench tokens examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint short bench fuzz sim mutants redis
+.PHONY: test lint short bench fuzz sim mutants model redis
 
 # Everything that a change has to pass, with a real redis-server.
 test: redis lint
@@ -31,6 +31,11 @@ sim:
 # The same with one guard of the protocol after another taken out: it has to notice.
 mutants:
 	go test -tags mutants -timeout 0 -v -run Mutants ./internal/sim
+
+# Every state of the protocol within wide bounds, and what each guard prevents. STATES is where to stop.
+STATES ?= 3000000
+model:
+	go test -timeout 0 -v ./internal/model -model.deep -model.limit $(STATES)
 
 # A redis-server, from the distribution where that is possible.
 redis:

@@ -42,7 +42,7 @@ func TestDeep(t *testing.T) {
 func TestDeepGuards(t *testing.T) {
 	needsDeep(t)
 	m := bounds{faults: 2, delays: 1, failovers: 1, lossy: true}.model()
-	m.Requests, m.Without, m.Check = 1, ReclaimRaises, Harm
+	m.Requests, m.Lag, m.Without, m.Check = 1, 2, ReclaimRaises, Harm
 	r := m.Explore()
 	t.Logf("%s, after %d states, %v:", r.Broken, r.States, r.Took)
 	tell(t, r)
@@ -65,7 +65,7 @@ func TestDefences(t *testing.T) {
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {
 			m := c.in.model()
-			m.Requests, m.Without, m.Check, m.Limit = 1, c.off, Harm, *limit
+			m.Requests, m.Lag, m.Without, m.Check, m.Limit = 1, 2, c.off, Harm, *limit
 			explore(t, m)
 		})
 	}
