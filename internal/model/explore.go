@@ -103,6 +103,9 @@ func (x *explorer) search() (r Result) {
 			if r.Broken != "" {
 				r.States = len(x.parent)
 				r.Story = x.story(id, true)
+				if x.broken != "" {
+					r.Broken = x.broken
+				}
 				return r
 			}
 		}
@@ -124,7 +127,7 @@ func (x *explorer) search() (r Result) {
 }
 
 // story tells a shortest way to a state, without the names that canonical gives, which change on the way. andOn adds the
-// step that violates something.
+// step that violates something, and leaves in broken what.
 func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 	var way []uint32
 	for ; id != 0; id = x.parent[id] {
@@ -151,13 +154,14 @@ func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 		s = next
 	}
 	if andOn {
-		told := false
+		broken := ""
 		x.next(&s, func(n *state, e event) {
-			if x.check(n); x.broken != "" && !told {
-				told = true
+			if x.check(n); x.broken != "" && broken == "" {
+				broken = x.broken
 				lines = append(lines, e.String())
 			}
 		})
+		x.broken = broken
 	}
 	return lines
 }
