@@ -47,3 +47,13 @@ func (s *state) known(j uint8) bool {
 	}
 	return s.p.owner != none && here(s.node[s.p.owner].table)
 }
+
+// anybody tells whether a node lives.
+func (s *state) anybody(nodes uint8) bool {
+	for i := uint8(1); i <= nodes; i++ {
+		if s.node[i].life == alive {
+			return true
+		}
+	}
+	return false
+}

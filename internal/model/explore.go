@@ -81,6 +81,9 @@ func (x *explorer) search() (r Result) {
 		for k := range now {
 			s, id := &now[k], uint32(from+k)
 			held := s.maxTok
+			if x.Live && !s.anybody(x.Nodes) {
+				edges.good = append(edges.good, id) // it takes a process more than there are
+			}
 			x.next(s, func(n *state, e event) {
 				if r.Broken != "" {
 					return
