@@ -15,7 +15,7 @@ type Result struct {
 	States   int
 	Depth    int           // of the state that is farthest from the beginning
 	Complete bool          // all states were seen; not: Limit was reached
-	Bounded  bool          // an action was left out somewhere, because requests, frames or late messages had no room
+	Bounded  bool          // a request was left out somewhere, because all numbers were in use
 	Took     time.Duration //
 	Broken   string        // the invariant that does not hold, empty if all do
 	Story    []string      // how it comes to that, or to Stuck

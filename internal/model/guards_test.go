@@ -61,7 +61,7 @@ func TestProgress(t *testing.T) {
 		off Guard
 		in  bounds
 	}{
-		{Doubt, bounds{faults: 1, delays: 1}},
+		{Doubt, bounds{}},
 		{Unserved, bounds{faults: 1, delays: 1}},
 		{EvictDead, bounds{faults: 1, crashes: 1}},
 	} {
