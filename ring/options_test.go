@@ -25,7 +25,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"Bind \"localhost:1\"":    func(o *Options) { o.Bind = "localhost:1" },
 		"Bind \"127.0.0.1\"":      func(o *Options) { o.Bind = "127.0.0.1" },
 		"port must be 0":          func(o *Options) { o.Bind = "127.0.0.1:65536" },
-		"Bind 192.0.2.1:0":   func(o *Options) { o.Bind = "192.0.2.1:0" },
+		"Bind 192.0.2.1:0":        func(o *Options) { o.Bind = "192.0.2.1:0" },
 		"Advertise \"x:1\"":       func(o *Options) { o.Advertise = "x:1" },
 		"Advertise \"0.0.0.0:1\"": func(o *Options) { o.Advertise = "0.0.0.0:1" },
 		"Advertise \":1\"":        func(o *Options) { o.Advertise = ":1" },
