@@ -1,0 +1,144 @@
+package coord
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// demote gives the partition back: to be acquired by whoever should own it. Holds in force stay in force (rule 5). It
+// blocks until the arbiter has answered, the ownership has lapsed, or ctx has ended.
+func (p *partition) demote(ctx context.Context, avoid time.Duration) {
+	c := p.c
+	var a after
+	now := time.Now()
+	p.mu.Lock()
+	o := p.own
+	if o == nil || p.demoting {
+		p.mu.Unlock()
+		return
+	}
+	holds := p.freeze(&a)
+	if !guard.Freeze {
+		p.own = o
+	}
+	p.demoting = true
+	p.avoid = now.Add(avoid)
+	p.mu.Unlock()
+	a.do(c)
+	a = after{}
+
+	answered, stale := false, false
+	var sent time.Time
+	for !answered && !past(o.session.deadline(), time.Now()) {
+		sent = time.Now()
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
+		d, err := c.ns.Demote(call, p.number, o.session.id, o.epoch, holds)
+		cancel()
+		c.called(OpOwnership, sent, err)
+		if err == nil {
+			answered, stale = d.Verdict == fallback.Granted, d.Verdict == fallback.Stale
+			break
+		}
+		select {
+		case <-time.After(jitter(c.opts.RetryEvery / 4)):
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	now = time.Now()
+	p.mu.Lock()
+	if !guard.Freeze {
+		p.own = nil
+	}
+	p.demoting = false
+	p.owed = !answered && !stale
+	p.named = p.owed
+	if answered {
+		for key, row := range holds {
+			e := p.holding(key, row)
+			switch {
+			case e != nil && !past(sent.Add(c.opts.lease()), now):
+				e.hold.confirmed = sent
+				p.oldest = earlier(p.oldest, sent)
+			case e == nil && row.Session == o.session.id: // given back before it had the row
+				a.releases = append(a.releases, p.release(key, row.Identity))
+			}
+		}
+	}
+	p.wantAll(now, &a, true)
+	p.mu.Unlock()
+	a.do(c)
+	c.cluster.adoptNow()
+	c.cluster.yours(p.number)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
+// of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
+func (p *partition) freeze(a *after) map[string]fallback.Row {
+	o, until := p.own, p.ownedUntil()
+	p.own = nil
+	p.quiet = until
+	holds := make(map[string]fallback.Row)
+	told := make(map[*link]bool)
+	for key, e := range p.entries {
+		if e.q.State() == handoff.Lingering && e.hold.own {
+			e.q.Relax()
+			p.holds--
+			e.hold = hold{}
+		}
+		if e.q.State() != handoff.Idle {
+			if e.hold.own {
+				e.hold.own, e.hold.announced, e.hold.frozen = false, until, true
+				e.hold.row = fallback.Row{
+					Identity: fallback.Identity{Session: o.session.id, Request: p.c.requests.Add(1)}, Token: fallback.Token(e.turn.fence),
+				}
+				p.remote++
+			}
+			holds[key] = e.hold.row
+		}
+		g := e.g
+		e.g = nil
+		if g == nil {
+			p.tidy(e)
+			continue
+		}
+		if g.holder != (fallback.Identity{}) {
+			holds[key] = fallback.Row{Identity: g.holder, Token: g.token}
+			if g.link != nil && !told[g.link] {
+				told[g.link] = true
+				a.send(g.link, peer.Frame{Kind: peer.Frozen, Partition: p.number, Epoch: o.epoch})
+			}
+		}
+		for _, c := range g.queue {
+			if c.link != nil {
+				a.send(c.link, p.frame(peer.Moved, key, c.id))
+			}
+		}
+		p.tidy(e)
+	}
+	return holds
+}
+
+// letGo ends an ownership that has lapsed or was lost. Its holds are adopted, or lost.
+func (p *partition) letGo(now time.Time, a *after) {
+	if p.own == nil {
+		return
+	}
+	p.freeze(a)
+	p.avoid = now.Add(p.c.opts.RetryEvery)
+	p.wantAll(now, a, true)
+	a.adopt = true
+}
