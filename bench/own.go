@@ -19,7 +19,7 @@ type ownSizes struct {
 const (
 	ownMutex    = 8    // times a pair of sync.Mutex's, at most
 	ownRedis    = 1000 // times as fast as SET NX PX and EVALSHA, at least
-	ownHandOver = 1.5  // times a hand-over between two goroutines by channels, at most
+	ownHandOver = 1.5  // times a ping-pong of two goroutines by channels, there and back, at most
 	ownAllocs   = 0.01 // allocations per pair of the whole process, gossip and renewal included, at most
 )
 
@@ -66,16 +66,17 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 			row("Lock and Unlock, one key", r.Lock, r.Mutex),
 			row("the same, 1,000 keys in turn", r.Many, r.Mutex),
 			row("SET NX PX and EVALSHA", r.Redis, r.Mutex),
-			row("hand-over by channels, 2 goroutines", r.PingPong, r.PingPong),
-			row(fmt.Sprintf("  of a token in a channel, %d", ownWaiters), r.Token, r.PingPong),
-			row(fmt.Sprintf("  of a lock, %d", ownWaiters), r.HandOver, r.PingPong),
-			row("with one processor: by channels, 2", r.PingPong1, r.PingPong1),
-			row(fmt.Sprintf("  of a token in a channel, %d", ownWaiters), r.Token1, r.PingPong1),
-			row(fmt.Sprintf("  of a lock, %d", ownWaiters), r.HandOver1, r.PingPong1),
+			row("ping-pong by channels, there and back", r.PingPong, r.PingPong),
+			row(fmt.Sprintf("  hand-over of a token in a channel, %d", ownWaiters), r.Token, r.PingPong),
+			row(fmt.Sprintf("  hand-over of a lock, %d", ownWaiters), r.HandOver, r.PingPong),
+			row("with one processor: ping-pong", r.PingPong1, r.PingPong1),
+			row(fmt.Sprintf("  hand-over of a token in a channel, %d", ownWaiters), r.Token1, r.PingPong1),
+			row(fmt.Sprintf("  hand-over of a lock, %d", ownWaiters), r.HandOver1, r.PingPong1),
 		},
 		notes: []string{
 			pinned,
-			"ratio: to the mutex's pair, and of hand-overs to the channels', in each block; median of the blocks",
+			"ratio: to the mutex's pair, and of hand-overs to the ping-pong, in each block; median of the blocks",
+			"a ping-pong is two wake-ups, a hand-over one: at 0.5 a hand-over costs what the scheduler takes for it",
 			fmt.Sprintf("GOMAXPROCS is %d, but where it says one; the clock is read in %s ns", r.Procs, number(median(r.Clock))),
 			fmt.Sprintf("locks by path: own %s, others %s; meanwhile the node sent %s commands in %s round trips to Redis, in %v",
 				thousands(r.Own), thousands(r.Other), thousands(r.Commands), thousands(r.Trips), r.Took.Round(time.Millisecond)),
@@ -84,7 +85,7 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 			atMost(ownMutex, times(r.Lock, r.Mutex), "Lock and Unlock, times a pair of sync.Mutex's"),
 			atMost(ownAllocs, median(r.Allocs), "allocations per Lock and Unlock"),
 			atLeast(ownRedis, times(r.Redis, r.Lock), "SET NX PX and EVALSHA, times Lock and Unlock"),
-			atMost(ownHandOver, times(r.HandOver, r.PingPong), fmt.Sprintf("hand-over among %d, times that of two by channels", ownWaiters)),
+			atMost(ownHandOver, times(r.HandOver, r.PingPong), fmt.Sprintf("hand-over among %d, times a ping-pong of two by channels", ownWaiters)),
 			atMost(ownHandOver, times(r.HandOver1, r.PingPong1), "the same with one processor"),
 			atMost(0, float64(r.Other), "locks that were not from memory"),
 		},

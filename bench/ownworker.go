@@ -205,7 +205,7 @@ func clock(_ context.Context, n int) error {
 	return nil
 }
 
-// pingPong lets two goroutines wake each other, n times in all.
+// pingPong lets two goroutines wake each other in turn: n times there and back.
 func pingPong(_ context.Context, n int) error {
 	ping, pong := make(chan struct{}), make(chan struct{})
 	var work sync.WaitGroup
@@ -214,7 +214,7 @@ func pingPong(_ context.Context, n int) error {
 			pong <- struct{}{}
 		}
 	})
-	for range n / 2 {
+	for range n {
 		ping <- struct{}{}
 		<-pong
 	}

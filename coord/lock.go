@@ -62,7 +62,8 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 	}
 	p := c.partitionOf(key)
 	p.mu.Lock()
-	if t, fence := p.lockOwn(key); t != nil {
+	e := p.entries[key]
+	if t, fence := p.lockOwn(e); t != nil {
 		p.mu.Unlock()
 		l := Lock{t, fence, key, ctx}
 		if p.traced {
@@ -70,12 +71,12 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		}
 		return l, nil
 	}
-	return c.enter(ctx, p, key, try)
+	return c.enter(ctx, p, e, key, try)
 }
 
-// enter is lock but for the usual case of an owner. p.mu is held.
-func (c *Coordinator) enter(ctx context.Context, p *partition, key string, try bool) (Lock, error) {
-	if e := p.entries[key]; e != nil && e.q.State() == handoff.Turn && !try && !p.closed {
+// enter is lock but for the usual case of an owner. e is the key's entry, if it has one. p.mu is held.
+func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key string, try bool) (Lock, error) {
+	if e != nil && e.q.State() == handoff.Turn && !try && !p.closed {
 		// Somebody has it. Nothing is granted here, so no clock is needed, but for a sample of the waits.
 		var start time.Time
 		if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || !e.hold.own {
@@ -183,20 +184,12 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, key string, try b
 // have it.
 func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, now time.Time, err error) {
 	s := w.Value
-	var late <-chan time.Time
-	if s.try && p.c.cluster != nil { // an owner has no deadline for its answer
-		t := time.NewTimer(p.c.opts.CallTimeout)
-		defer t.Stop()
-		late = t.C
+	if s.try && p.c.cluster != nil && !p.answer(ctx, e, w) {
+		p.c.free(w)
+		return Lock{}, now, &WaitError{Key: key, Reason: errNoAnswer}
 	}
 	select {
 	case <-s.ready:
-	case <-late:
-		if p.leave(e, w) {
-			p.c.free(w)
-			return Lock{}, now, &WaitError{Key: key, Reason: errNoAnswer}
-		}
-		<-s.ready
 	case <-ctx.Done():
 		if p.leave(e, w) {
 			return Lock{}, now, p.c.gaveUp(ctx, key, w)
@@ -214,11 +207,31 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 	}
 	l = Lock{t: s.turn, fence: w.Fence()}
 	// The turn was given a while ago: this is the moment that counts.
+	if s.brief > 0 { // see quick
+		if d := time.Since(s.since); d < s.brief {
+			return l, s.since.Add(d), nil
+		}
+	}
 	now = time.Now()
 	if s.until.past(now) && !l.holds() {
 		return Lock{}, time.Time{}, nil
 	}
 	return l, now, nil
+}
+
+// answer limits the wait of one who does not want to wait, for an owner has no deadline for its answer. It reports false if
+// the waiter has left the queue.
+func (p *partition) answer(ctx context.Context, e *entry, w *waiter) bool {
+	late := time.NewTimer(p.c.opts.CallTimeout)
+	defer late.Stop()
+	select {
+	case <-w.Value.ready:
+		w.Value.ready <- struct{}{} // for wait
+	case <-ctx.Done():
+	case <-late.C:
+		return !p.leave(e, w)
+	}
+	return true
 }
 
 // leave takes a waiter out of the queue, if it has not got its turn.
@@ -353,9 +366,17 @@ func (l Lock) Unlock() error {
 		p.mu.Unlock()
 		return nil
 	}
+	if w := p.passOwn(t, l.fence); w != nil {
+		p.mu.Unlock()
+		w.Value.ready <- struct{}{}
+		return nil
+	}
 	held, err := l.unlock()
 	if err != nil {
 		return err
+	}
+	if held < 0 {
+		return nil
 	}
 	p.c.stats.stripes[p.number%stripes].holds.record(held)
 	if trace := p.c.opts.Trace.Released; trace != nil {
@@ -364,7 +385,8 @@ func (l Lock) Unlock() error {
 	return nil
 }
 
-// unlock ends the turn. The partition's mutex is held, and free afterwards.
+// unlock ends the turn, and returns how long it took, a negative number if that was not measured. The partition's mutex is
+// held, and free afterwards.
 func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
 	t, p := l.t, l.t.e.p
@@ -374,7 +396,9 @@ func (l Lock) unlock() (held time.Duration, err error) {
 		return 0, ErrUnlocked
 	}
 	if t.lost == nil && p.inForce(t.e, now, &a) {
-		held = now.Sub(t.began)
+		if held = -1; !t.began.IsZero() {
+			held = now.Sub(t.began)
+		}
 		p.finish(t.e, now, &a)
 	} else {
 		t.fence, err = 0, t.lost

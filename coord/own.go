@@ -41,18 +41,18 @@ func (p *partition) serves(now time.Time) bool {
 
 // good tells whether this node may grant the partition's keys now: serves, as a rule by two comparisons.
 func (o *ownership) good(p *partition, now time.Time) bool {
-	if now.Before(o.until) && now.UnixNano() < o.wall && o.seq < noSeq {
-		return true
+	if !now.Before(o.until) || now.UnixNano() >= o.wall || o.seq >= noSeq {
+		if !p.serves(now) {
+			return false
+		}
+		// The earlier by each clock. They only move on, as long as the partition is owned.
+		a, b := o.session.deadline(), o.confirmed.Add(p.c.opts.lease())
+		o.until, o.wall = a, min(a.UnixNano(), b.UnixNano())
+		if b.Before(a) {
+			o.until = b
+		}
 	}
-	if !p.serves(now) {
-		return false
-	}
-	// The earlier by each clock. They only move on, as long as the partition is owned.
-	a, b := o.session.deadline(), o.confirmed.Add(p.c.opts.lease())
-	o.until, o.wall = a, min(a.UnixNano(), b.UnixNano())
-	if b.Before(a) {
-		o.until = b
-	}
+	o.brief = min(now.Sub(o.began)+wallEvery, o.until.Sub(o.began))
 	return true
 }
 
@@ -68,17 +68,12 @@ func (o *ownership) quick(p *partition) (now time.Time, ok bool) {
 		return o.began.Add(d), true
 	}
 	now = time.Now()
-	if !o.good(p, now) {
-		return now, false
-	}
-	o.brief = min(now.Sub(o.began)+wallEvery, o.until.Sub(o.began))
-	return now, true
+	return now, o.good(p, now)
 }
 
 // lockOwn is Lock in the usual case of an owner: a key that was used a moment ago, and that nobody else wants. It returns
 // nil in all others.
-func (p *partition) lockOwn(key string) (*turn, uint64) {
-	e := p.entries[key]
+func (p *partition) lockOwn(e *entry) (*turn, uint64) {
 	if e == nil || !e.hold.own || e.g != nil || e.q.State() != handoff.Lingering || p.closed || p.own == nil {
 		return nil, 0
 	}
@@ -96,13 +91,32 @@ func (p *partition) lockOwn(key string) (*turn, uint64) {
 func (p *partition) unlockOwn(t *turn, fence uint64) bool {
 	e := t.e
 	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || p.traced || !e.listed ||
-		p.own == nil || p.grants[PathOwn]%64 == 0 || !e.q.Rest() {
+		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began.IsZero() || !e.q.Rest() {
 		return false
 	}
 	e.linger = t.began
 	t.fence = 0
 	p.ended()
 	return true
+}
+
+// passOwn is the same where somebody waits in this process, and returns whom to wake. It reads no clock either: the waiter
+// does, before its Lock returns, and that is the moment which counts (rule 1). Two in 64 take the long way: the first
+// has its beginning measured, the second its end, and both move on until when the clock's quick reading is good.
+func (p *partition) passOwn(t *turn, fence uint64) *waiter {
+	e, o := t.e, p.own
+	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || p.traced ||
+		o == nil || o.seq >= noSeq || o.until.IsZero() || p.grants[PathOwn]%64 < 2 || e.q.Recalled() || e.q.Waiting() == 0 {
+		return nil
+	}
+	next := uint64(p.token(1))
+	w := e.q.Pass(next)
+	p.grants[PathOwn]++
+	t.fence, t.began, e.used, e.moved = next, time.Time{}, true, 0
+	s := w.Value
+	s.turn, s.until, s.path = t, deadlines{o.until, o.until}, PathOwn
+	s.since, s.brief = o.began, o.brief
+	return w
 }
 
 // ownedUntil is until when the ownership is good.

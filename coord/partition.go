@@ -97,7 +97,7 @@ type turn struct {
 	e      *entry
 	fence  uint64 // 0: unlocked
 	lost   *LossError
-	began  time.Time
+	began  time.Time       // zero: not measured
 	ctx    context.Context // made when asked for
 	cancel context.CancelCauseFunc
 }
@@ -107,6 +107,8 @@ type seat struct {
 	ready chan struct{} // capacity 1: gets one value when the waiter has the turn, or err is set
 	turn  *turn
 	until deadlines // when the hold lapses, as far as known when the turn was given
+	since time.Time // of the ownership, if the turn came by passOwn:
+	brief time.Duration
 	path  Path
 	err   error
 	try   bool // does not want to wait for another process
@@ -223,7 +225,8 @@ func (p *partition) begin(e *entry, fence uint64, path Path, now time.Time) *tur
 
 // seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
 func (p *partition) seat(e *entry, w *waiter, path Path, now time.Time, after *after) {
-	w.Value.turn, w.Value.until, w.Value.path = p.begin(e, w.Fence(), path, now), p.until(&e.hold), path
+	s := w.Value
+	s.turn, s.until, s.path, s.brief = p.begin(e, w.Fence(), path, now), p.until(&e.hold), path, 0
 	after.wakeUp(w)
 }
 

@@ -196,6 +196,25 @@ func (q *Queue[T]) Rest() bool {
 	return true
 }
 
+// Pass ends the running turn and gives the next one, with a token of the caller's, to the first waiter, if there is one
+// and the hold was not recalled: Supply and Done in one. It returns nil if it did nothing.
+func (q *Queue[T]) Pass(token uint64) *Waiter[T] {
+	w := q.first
+	if q.state != Turn || w == nil || !q.recalled.IsZero() {
+		return nil
+	}
+	if q.first = w.next; q.first == nil {
+		q.last = nil
+	} else {
+		q.first.prev = nil
+	}
+	w.next, w.queued, w.fence = nil, false, token
+	q.waiting--
+	q.turns++
+	q.token, q.left = token+1, 0
+	return w
+}
+
 // Again takes a lingering hold's next turn with a token of the caller's: Supply and Enter in one.
 func (q *Queue[T]) Again(token uint64) bool {
 	if q.state != Lingering {

@@ -340,3 +340,33 @@ func TestRestAndAgain(t *testing.T) {
 		t.Error("there was no token left")
 	}
 }
+
+func TestPass(t *testing.T) {
+	q := new(Queue[int])
+	first, second := &Waiter[int]{}, &Waiter[int]{}
+	q.Begin(7)
+	if q.Pass(8) != nil {
+		t.Error("nobody waits")
+	}
+	q.Join(first)
+	q.Join(second)
+	if w := q.Pass(9); w != first || w.Fence() != 9 || q.State() != Turn || q.Waiting() != 1 || q.Leave(w) {
+		t.Errorf("%v with %d waiting", q.State(), q.Waiting())
+	}
+	q.Join(first) // behind the second
+	q.Recall(t0)
+	if q.Pass(10) != nil {
+		t.Error("it was recalled: the quantum counts")
+	}
+	q.Supply(10)
+	if w, _ := q.Done(t0, Limits{}); w != second || w.Fence() != 10 {
+		t.Errorf("token %d", w.Fence())
+	}
+	q.Drop()
+	if q.Pass(11) != nil {
+		t.Error("without a hold")
+	}
+	if w := q.Take(12, 1, false, t0); w != first || q.Waiting() != 0 {
+		t.Errorf("%d wait", q.Waiting())
+	}
+}
