@@ -32,6 +32,7 @@ import (
 // A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is enough, and best.
 type Coordinator struct {
 	arbiter   fallback.Arbiter
+	began     time.Time // of its moments
 	opts      Options
 	ns        fallback.Namespace                 // set before the first session
 	cluster   *cluster                           // nil without one
@@ -81,6 +82,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		arbiter: arbiter,
+		began:   time.Now(),
 		opts:    o,
 		parts:   make([]partition, o.Partitions),
 		closing: make(chan struct{}),

@@ -78,36 +78,37 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key string, try bool) (Lock, error) {
 	if e != nil && e.q.State() == handoff.Turn && !try && !p.closed {
 		// Somebody has it. Nothing is granted here, so no clock is needed, but for a sample of the waits.
-		var start time.Time
+		start := unmeasured
 		if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || !e.hold.own {
-			start = time.Now()
+			start = c.moment()
 		}
 		w := c.waiters.Get().(*waiter)
 		w.Value.try = false
 		e.q.Join(w)
 		p.mu.Unlock()
-		l, now, err := p.wait(ctx, e, w, key)
+		l, at, err := p.wait(ctx, e, w, key)
 		if err != nil {
 			return Lock{}, err
 		}
 		path := w.Value.path
 		c.free(w)
-		if !now.IsZero() {
+		if l.t != nil {
 			l.key, l.ctx = key, ctx
-			if start.IsZero() {
+			if start == unmeasured {
 				return l, nil
 			}
-			c.granted(p, l, path, now.Sub(start))
+			c.granted(p, l, path, at-start)
 			return l, nil
 		}
 		p.mu.Lock()
 	}
-	var start time.Time
+	start := unmeasured
 	for ; ; p.mu.Lock() {
 		var a after
 		now := time.Now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
-		if start.IsZero() {
-			start = now
+		begin := c.at(now)
+		if start == unmeasured {
+			start = begin
 		}
 		if p.closed {
 			p.mu.Unlock()
@@ -120,9 +121,9 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		if e.q.State() == handoff.Lingering {
 			path := p.supply(e)
 			if fence, ok := e.q.Enter(); ok {
-				l := Lock{p.begin(e, fence, path, now), fence, key, ctx}
+				l := Lock{p.begin(e, fence, path, begin), fence, key, ctx}
 				p.mu.Unlock()
-				c.granted(p, l, path, now.Sub(start))
+				c.granted(p, l, path, begin-start)
 				return l, nil
 			}
 		}
@@ -130,10 +131,10 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 			if token := uint64(p.token(1)); e.q.Begin(token) {
 				e.hold = hold{session: p.own.session, own: true}
 				p.holds++
-				l := Lock{p.begin(e, token, PathOwn, now), token, key, ctx}
+				l := Lock{p.begin(e, token, PathOwn, begin), token, key, ctx}
 				p.mu.Unlock()
 				a.do(c)
-				c.granted(p, l, PathOwn, now.Sub(start))
+				c.granted(p, l, PathOwn, begin-start)
 				return l, nil
 			}
 		}
@@ -165,58 +166,58 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		if first != nil {
 			first.first(w)
 		}
-		l, now, err := p.wait(ctx, e, w, key)
+		l, at, err := p.wait(ctx, e, w, key)
 		if err != nil {
 			return Lock{}, err
 		}
 		path := w.Value.path
 		c.free(w)
-		if now.IsZero() {
+		if l.t == nil {
 			continue
 		}
 		l.key, l.ctx = key, ctx
-		c.granted(p, l, path, now.Sub(start))
+		c.granted(p, l, path, at-start)
 		return l, nil
 	}
 }
 
-// wait waits for the waiter's turn, and returns when that was; the zero time if the turn was over before the caller could
+// wait waits for the waiter's turn, and returns when that was; the zero Lock if the turn was over before the caller could
 // have it.
-func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, now time.Time, err error) {
+func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, at moment, err error) {
 	s := w.Value
 	if s.try && p.c.cluster != nil && !p.answer(ctx, e, w) {
 		p.c.free(w)
-		return Lock{}, now, &WaitError{Key: key, Reason: errNoAnswer}
+		return Lock{}, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
 	select {
 	case <-s.ready:
 	case <-ctx.Done():
 		if p.leave(e, w) {
-			return Lock{}, now, p.c.gaveUp(ctx, key, w)
+			return Lock{}, at, p.c.gaveUp(ctx, key, w)
 		}
 		<-s.ready // the turn came, or an error, in the same moment
 		if s.err == nil {
 			// Nobody is there to use the turn: it is passed on, in full (rule 11).
 			Lock{t: s.turn, fence: w.Fence()}.pass()
-			return Lock{}, now, p.c.gaveUp(ctx, key, w)
+			return Lock{}, at, p.c.gaveUp(ctx, key, w)
 		}
 	}
 	if err := s.err; err != nil {
 		p.c.free(w)
-		return Lock{}, now, err
+		return Lock{}, at, err
 	}
 	l = Lock{t: s.turn, fence: w.Fence()}
 	// The turn was given a while ago: this is the moment that counts.
 	if s.brief > 0 { // see quick
-		if d := time.Since(s.since); d < s.brief {
-			return l, s.since.Add(d), nil
+		if at = p.c.moment(); at < s.brief {
+			return l, at, nil
 		}
 	}
-	now = time.Now()
+	now := time.Now()
 	if s.until.past(now) && !l.holds() {
-		return Lock{}, time.Time{}, nil
+		return Lock{}, at, nil
 	}
-	return l, now, nil
+	return l, p.c.at(now), nil
 }
 
 // answer limits the wait of one who does not want to wait, for an owner has no deadline for its answer. It reports false if
@@ -396,8 +397,8 @@ func (l Lock) unlock() (held time.Duration, err error) {
 		return 0, ErrUnlocked
 	}
 	if t.lost == nil && p.inForce(t.e, now, &a) {
-		if held = -1; !t.began.IsZero() {
-			held = now.Sub(t.began)
+		if held = -1; t.began != unmeasured {
+			held = p.c.at(now) - t.began
 		}
 		p.finish(t.e, now, &a)
 	} else {

@@ -26,8 +26,7 @@ type ownership struct {
 	until time.Time
 	wall  int64
 
-	began time.Time
-	brief time.Duration // after began: until when it is good by the monotonic clock alone; see quick
+	brief moment // until when it is good by the monotonic clock alone; see quick
 }
 
 // serves tells whether this node may grant the partition's keys now (rule 1).
@@ -52,7 +51,7 @@ func (o *ownership) good(p *partition, now time.Time) bool {
 			o.until = b
 		}
 	}
-	o.brief = min(now.Sub(o.began)+wallEvery, o.until.Sub(o.began))
+	o.brief = min(p.c.at(now)+wallEvery, p.c.at(o.until))
 	return true
 }
 
@@ -63,12 +62,12 @@ const wallEvery = time.Millisecond
 // wall clock is there for a machine that is suspended, during which the monotonic one stands still: it is read once
 // per millisecond of the latter. So in the first millisecond after the machine goes on a key may be granted as if it had
 // never stopped, as it may have been in the last one before.
-func (o *ownership) quick(p *partition) (now time.Time, ok bool) {
-	if d := time.Since(o.began); d < o.brief && o.seq < noSeq {
-		return o.began.Add(d), true
+func (o *ownership) quick(p *partition) (at moment, ok bool) {
+	if at = p.c.moment(); at < o.brief && o.seq < noSeq {
+		return at, true
 	}
-	now = time.Now()
-	return now, o.good(p, now)
+	now := time.Now()
+	return p.c.at(now), o.good(p, now)
 }
 
 // lockOwn is Lock in the usual case of an owner: a key that was used a moment ago, and that nobody else wants. It returns
@@ -77,13 +76,13 @@ func (p *partition) lockOwn(e *entry) (*turn, uint64) {
 	if e == nil || !e.hold.own || e.g != nil || e.q.State() != handoff.Lingering || p.closed || p.own == nil {
 		return nil, 0
 	}
-	now, ok := p.own.quick(p)
+	at, ok := p.own.quick(p)
 	if !ok {
 		return nil, 0
 	}
 	fence := uint64(p.token(1))
 	e.q.Again(fence)
-	return p.begin(e, fence, PathOwn, now), fence
+	return p.begin(e, fence, PathOwn, at), fence
 }
 
 // unlockOwn is the same for Unlock. It reads no clock, for nothing is granted: a lock that is as short as most, and whose
@@ -91,7 +90,7 @@ func (p *partition) lockOwn(e *entry) (*turn, uint64) {
 func (p *partition) unlockOwn(t *turn, fence uint64) bool {
 	e := t.e
 	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || p.traced || !e.listed ||
-		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began.IsZero() || !e.q.Rest() {
+		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == unmeasured || !e.q.Rest() {
 		return false
 	}
 	e.linger = t.began
@@ -112,10 +111,9 @@ func (p *partition) passOwn(t *turn, fence uint64) *waiter {
 	next := uint64(p.token(1))
 	w := e.q.Pass(next)
 	p.grants[PathOwn]++
-	t.fence, t.began, e.used, e.moved = next, time.Time{}, true, 0
+	t.fence, t.began, e.used, e.moved = next, unmeasured, true, 0
 	s := w.Value
-	s.turn, s.until, s.path = t, deadlines{o.until, o.until}, PathOwn
-	s.since, s.brief = o.began, o.brief
+	s.turn, s.until, s.path, s.brief = t, deadlines{o.until, o.until}, PathOwn, o.brief
 	return w
 }
 
@@ -315,7 +313,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	defer func() { a.do(p.c) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent, began: now}
+	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
 	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving || o.epoch <= p.never {
 		p.quiet, p.named = now, true // nothing was ever announced
 		return

@@ -69,10 +69,10 @@ type entry struct {
 	forward forward // the request at the owner of the partition, in acq's place
 	g       *grants // what the owner of the partition knows of others; nil if this is not the owner or there is nothing
 
-	linger   time.Time // since when it lingers, or a little longer
-	used     bool      // a turn has begun since the hold was last verified
-	listed   bool      // in the coordinator's list of lingering entries
-	recycled bool      // in p.free
+	linger   moment // since when it lingers, or a little longer
+	used     bool   // a turn has begun since the hold was last verified
+	listed   bool   // in the coordinator's list of lingering entries
+	recycled bool   // in p.free
 }
 
 // hold is what the arbiter gave to this process.
@@ -97,7 +97,7 @@ type turn struct {
 	e      *entry
 	fence  uint64 // 0: unlocked
 	lost   *LossError
-	began  time.Time       // zero: not measured
+	began  moment          // or unmeasured
 	ctx    context.Context // made when asked for
 	cancel context.CancelCauseFunc
 }
@@ -107,8 +107,7 @@ type seat struct {
 	ready chan struct{} // capacity 1: gets one value when the waiter has the turn, or err is set
 	turn  *turn
 	until deadlines // when the hold lapses, as far as known when the turn was given
-	since time.Time // of the ownership, if the turn came by passOwn:
-	brief time.Duration
+	brief moment    // if the turn came by passOwn: until when a quick reading of the clock will do
 	path  Path
 	err   error
 	try   bool // does not want to wait for another process
@@ -216,9 +215,9 @@ func (p *partition) inForce(e *entry, now time.Time, after *after) bool {
 }
 
 // begin gives the turn that the queue has begun to whoever gets the Lock for it.
-func (p *partition) begin(e *entry, fence uint64, path Path, now time.Time) *turn {
+func (p *partition) begin(e *entry, fence uint64, path Path, at moment) *turn {
 	p.grants[path]++
-	e.turn.fence, e.turn.began, e.used, e.moved = fence, now, true, 0
+	e.turn.fence, e.turn.began, e.used, e.moved = fence, at, true, 0
 	p.turns++
 	return e.turn
 }
@@ -226,7 +225,7 @@ func (p *partition) begin(e *entry, fence uint64, path Path, now time.Time) *tur
 // seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
 func (p *partition) seat(e *entry, w *waiter, path Path, now time.Time, after *after) {
 	s := w.Value
-	s.turn, s.until, s.path, s.brief = p.begin(e, w.Fence(), path, now), p.until(&e.hold), path, 0
+	s.turn, s.until, s.path, s.brief = p.begin(e, w.Fence(), path, p.c.at(now)), p.until(&e.hold), path, 0
 	after.wakeUp(w)
 }
 
@@ -258,7 +257,7 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 	case what == handoff.GiveBack:
 		p.giveBack(e, after)
 	default:
-		e.linger = now
+		e.linger = p.c.at(now)
 		if !e.listed {
 			e.listed = true
 			p.c.lingers.add(e)

@@ -212,7 +212,7 @@ func (p *partition) relax(e *entry) bool {
 	defer func() { a.do(p.c) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e.q.State() == handoff.Lingering && time.Since(e.linger) < p.c.opts.Handoff.Linger {
+	if e.q.State() == handoff.Lingering && p.c.moment()-e.linger < p.c.opts.Handoff.Linger {
 		return false
 	}
 	e.listed, a.idle = false, true
