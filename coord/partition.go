@@ -297,14 +297,14 @@ func (p *partition) dropped(e *entry, after *after) {
 	}
 	e.hold = hold{}
 	p.holds--
-	now := time.Now()
 	switch {
+	case e.q.Waiting() == 0 && e.g == nil: // nobody wants it
 	case p.own == nil:
-		p.want(e, now, after, false)
+		p.want(e, time.Now(), after, false)
 	case e.q.Waiting() > 0:
-		p.claim(e, now, after)
+		p.claim(e, time.Now(), after)
 	default:
-		p.grantNext(e, now, after)
+		p.grantNext(e, time.Now(), after)
 	}
 	p.tidy(e)
 }
