@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -34,22 +34,32 @@ func pick(workers []*process) *process {
 }
 
 // countSales makes the database count each update of the stock. The rows are those of the stock.
-var countSales = []request{
-	{SQL: `CREATE TABLE IF NOT EXISTS sales (sku TEXT PRIMARY KEY, units INTEGER NOT NULL)`},
-	{SQL: `DELETE FROM sales`},
-	{SQL: `CREATE TRIGGER IF NOT EXISTS shelve AFTER INSERT ON stock BEGIN INSERT INTO sales (sku, units) VALUES (NEW.sku, 0); END`},
-	{SQL: `CREATE TRIGGER IF NOT EXISTS sell AFTER UPDATE ON stock BEGIN UPDATE sales SET units = units + 1 WHERE sku = NEW.sku; END`},
+func (p place) countSales() []string {
+	table := []string{`CREATE TABLE IF NOT EXISTS sales (sku TEXT PRIMARY KEY, units BIGINT NOT NULL)`, `DELETE FROM sales`}
+	if p.Postgres == "" {
+		return append(table,
+			`CREATE TRIGGER IF NOT EXISTS shelve AFTER INSERT ON stock BEGIN INSERT INTO sales (sku, units) VALUES (NEW.sku, 0); END`,
+			`CREATE TRIGGER IF NOT EXISTS sell AFTER UPDATE ON stock BEGIN UPDATE sales SET units = units + 1 WHERE sku = NEW.sku; END`)
+	}
+	return append(table,
+		`CREATE OR REPLACE FUNCTION shelve() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN INSERT INTO sales (sku, units) VALUES (NEW.sku, 0); RETURN NULL; END'`,
+		`CREATE OR REPLACE FUNCTION sell() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN UPDATE sales SET units = units + 1 WHERE sku = NEW.sku; RETURN NULL; END'`,
+		`DROP TRIGGER IF EXISTS shelve ON stock`,
+		`DROP TRIGGER IF EXISTS sell ON stock`,
+		`CREATE TRIGGER shelve AFTER INSERT ON stock FOR EACH ROW EXECUTE FUNCTION shelve()`,
+		`CREATE TRIGGER sell AFTER UPDATE ON stock FOR EACH ROW EXECUTE FUNCTION sell()`)
 }
 
 // counted returns the sales of each SKU, as the database counted them.
-func (s *sale) counted() ([]int64, error) {
+func (s *sale) counted(ctx context.Context) ([]int64, error) {
 	var sold []int64
 	for i := range s.skus {
-		a := s.store.do(request{Query: true, SQL: `SELECT units FROM sales WHERE sku = ?`, Args: []any{skuName(i)}})
-		if a.Error != "" {
-			return nil, errors.New(a.Error)
+		n, err := unitsOf(ctx, s.db, `SELECT units FROM sales WHERE sku = $1`, i)
+		if err != nil {
+			return nil, err
 		}
-		n, _ := a.Rows[0][0].(int64)
 		sold = append(sold, n)
 	}
 	return sold, nil

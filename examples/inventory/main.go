@@ -5,8 +5,10 @@
 //	go run ./examples/inventory
 //	go run ./examples/inventory -redis localhost:6379 -duration 20s
 //	go run ./examples/inventory -chaos
+//	go run ./examples/inventory -postgres local
+//	go run ./examples/inventory -postgres postgres://user:password@localhost/test
 //
-// It needs no server: a Redis-protocol server and an SQL database run inside the parent process.
+// It needs no server: a Redis-protocol server and an SQL database run inside the parent process, unless the flags name others.
 // One rung after another, worker processes sell the same stock under a different lock, and the table
 // at the end compares them (rung.go has the list). With -chaos worker processes are killed during each
 // sale, and others take their places (chaos.go). The sale itself is in worker.go, and all that
@@ -46,6 +48,7 @@ func main() {
 // config is a checked command line.
 type config struct {
 	redis      string        // address of a real server, or empty for the embedded one
+	postgres   string        // how to connect to a server, or local, or empty for the embedded database
 	duration   time.Duration // of each rung's sale, unless everything is sold before
 	processes  int
 	goroutines int // per process
@@ -61,6 +64,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags := flag.NewFlagSet("inventory", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: an embedded one")
+	flags.StringVar(&cfg.postgres, "postgres", "", "`DSN` of a PostgreSQL server, or local to start the machine's own; empty: an embedded database")
 	flags.DurationVar(&cfg.duration, "duration", 5*time.Second, "time that each rung sells")
 	flags.IntVar(&cfg.processes, "processes", 4, "worker processes")
 	flags.IntVar(&cfg.goroutines, "goroutines", 16, "selling goroutines in each process")
@@ -153,20 +157,24 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 		return nil, err
 	}
 	defer server.close()
-	store, err := startStore()
+	// Nobody else's keys begin like this, so the run can use servers that are in use, and clean up.
+	prefix := "inv" + strings.ToLower(rand.Text()[:8])
+	shop, err := startDatabase(ctx, cfg.postgres, prefix)
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-
-	// Nobody else's keys begin like this, so the run can use a server that is in use, and clean up.
-	prefix := "inv" + strings.ToLower(rand.Text()[:8])
+	defer func() { err = errors.Join(err, shop.close()) }()
+	db, err := shop.open(1)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
 	defer func() {
 		err = errors.Join(err, server.deleteKeys(context.WithoutCancel(ctx), prefix))
 	}()
 
-	fmt.Fprintf(stdout, "%d processes x %d goroutines sell %d articles, %v on each rung; %s\n",
-		cfg.processes, cfg.goroutines, cfg.skus, cfg.duration, server.name)
+	fmt.Fprintf(stdout, "%d processes x %d goroutines sell %d articles, %v on each rung; %s, %s\n",
+		cfg.processes, cfg.goroutines, cfg.skus, cfg.duration, server.name, shop.name)
 	var outcomes []outcome
 	for i, r := range cfg.rungs {
 		s := sale{
@@ -174,7 +182,8 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 			rung:      r,
 			namespace: fmt.Sprintf("%s-%d", prefix, i+1),
 			redisAddr: server.addr,
-			store:     store,
+			place:     shop.place,
+			db:        db,
 			progress:  newProgress(stdout, fmt.Sprintf("[%d/%d] %s", i+1, len(cfg.rungs), r.title), cfg.duration),
 			stderr:    stderr,
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +17,8 @@ type sale struct {
 	rung      rung
 	namespace string
 	redisAddr string
-	store     *storeServer
+	place     place
+	db        database
 	progress  *progress
 	stderr    io.Writer
 }
@@ -43,7 +43,7 @@ const (
 
 // run sells until the time is up or all is sold. When it returns, no worker is left.
 func (s *sale) run(ctx context.Context) (outcome, error) {
-	if err := s.fill(); err != nil {
+	if err := s.fill(ctx); err != nil {
 		return outcome{}, err
 	}
 	limit := startTime + s.duration + 2*closeTime
@@ -148,12 +148,12 @@ func (s *sale) run(ctx context.Context) (outcome, error) {
 	if s.chaos {
 		// What those sold that were killed, only the database knows.
 		var err error
-		if o.tally.Sold, err = s.counted(); err != nil {
+		if o.tally.Sold, err = s.counted(ctx); err != nil {
 			return outcome{}, err
 		}
 	}
 	var err error
-	o.oversold, err = s.audit(o.tally.Sold)
+	o.oversold, err = s.audit(ctx, o.tally.Sold)
 	return o, err
 }
 
@@ -196,7 +196,7 @@ func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- 
 		Rung:       s.rung.name,
 		Redis:      s.redisAddr,
 		Namespace:  s.namespace,
-		Store:      s.store.addr,
+		Place:      s.place,
 		SKUs:       s.skus,
 		Goroutines: s.goroutines,
 		Duration:   s.duration,
@@ -237,45 +237,4 @@ func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- 
 		reports <- report{process: w, ended: true, err: cmd.Wait()}
 	}()
 	return w, nil
-}
-
-// fill puts a new stock on the shelves.
-func (s *sale) fill() error {
-	statements := []request{
-		{SQL: `CREATE TABLE IF NOT EXISTS stock (sku TEXT PRIMARY KEY, units INTEGER NOT NULL, fence INTEGER NOT NULL)`},
-		{SQL: `DELETE FROM stock`},
-	}
-	if s.chaos {
-		statements = append(statements, countSales...)
-	}
-	for i := range s.skus {
-		statements = append(statements, request{
-			SQL:  `INSERT INTO stock (sku, units, fence) VALUES (?, ?, 0)`,
-			Args: []any{skuName(i), s.stock},
-		})
-	}
-	for _, req := range statements {
-		if a := s.store.do(req); a.Error != "" {
-			return errors.New(a.Error)
-		}
-	}
-	return nil
-}
-
-// audit compares the sales, which the sellers counted each for itself, with the stock that is left,
-// and returns how many units were sold that were not there: of each SKU, sold must be what is missing.
-func (s *sale) audit(sold []int64) (oversold int64, err error) {
-	for i, n := range sold {
-		a := s.store.do(request{Query: true, SQL: readUnits, Args: []any{skuName(i)}})
-		if a.Error != "" {
-			return 0, errors.New(a.Error)
-		}
-		left, ok := a.Rows[0][0].(int64)
-		if !ok {
-			return 0, fmt.Errorf("%s: units are %v", skuName(i), a.Rows[0][0])
-		}
-		// A lost update can also leave fewer units than the sales account for.
-		oversold += max(n-(s.stock-left), (s.stock-left)-n)
-	}
-	return oversold, nil
 }

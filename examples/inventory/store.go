@@ -12,7 +12,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// The database is a network hop away, as it is in earnest: the parent serves an SQLite database over
+// The embedded database is a network hop away, as it is in earnest: the parent serves an SQLite database over
 // TCP to its workers. (If the processes shared an SQLite file, the run would measure how they poll for
 // the file's lock.) The protocol: gob-coded requests and answers, in turn, on each connection.
 
@@ -193,7 +193,7 @@ var errStoreClosed = errors.New("store: closed")
 
 func newStore(addr string) *store { return &store{addr: addr} }
 
-// Close closes the idle connections. Nothing may be under way.
+// Close closes the idle connections.
 func (s *store) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,20 +204,16 @@ func (s *store) Close() {
 	s.idle = nil
 }
 
-// Query returns the rows that a statement selects.
 func (s *store) Query(ctx context.Context, text string, args ...any) ([][]any, error) {
 	a, err := s.call(ctx, request{Query: true, SQL: text, Args: args})
 	return a.Rows, err
 }
 
-// Exec returns the number of rows that a statement changed.
 func (s *store) Exec(ctx context.Context, text string, args ...any) (int64, error) {
 	a, err := s.call(ctx, request{SQL: text, Args: args})
 	return a.Changed, err
 }
 
-// call does not send a statement after ctx ended. One that was sent is waited for: nobody would know
-// whether a sale without an answer took place.
 func (s *store) call(ctx context.Context, req request) (answer, error) {
 	if ctx.Err() != nil {
 		return answer{}, context.Cause(ctx)

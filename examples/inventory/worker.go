@@ -25,7 +25,7 @@ type order struct {
 	Rung       string        `json:"rung"`
 	Redis      string        `json:"redis"`
 	Namespace  string        `json:"namespace"`
-	Store      string        `json:"store"`
+	Place      place         `json:"place"`
 	SKUs       int           `json:"skus"`
 	Goroutines int           `json:"goroutines"`
 	Duration   time.Duration `json:"duration"`
@@ -51,6 +51,9 @@ type message struct {
 	Commands int64   `json:"commands,omitempty"`
 	Result   *result `json:"result,omitempty"`
 }
+
+// maxConns bounds the connections of all processes to the database: PostgreSQL's default is 100.
+const maxConns = 80
 
 const messageInterval = 200 * time.Millisecond
 
@@ -154,7 +157,10 @@ func work(ctx context.Context, o order, started <-chan time.Duration, out io.Wri
 		defer cancel()
 		err = errors.Join(err, locks.Close(ctx))
 	}()
-	db := newStore(o.Store)
+	db, err := o.Place.open(max(1, min(o.Goroutines, maxConns/o.Processes)))
+	if err != nil {
+		return err
+	}
 	defer db.Close()
 
 	messages := json.NewEncoder(out)
@@ -196,7 +202,7 @@ type seller struct {
 	order
 	fenced  bool
 	locks   locker
-	db      *store
+	db      database
 	sold    atomic.Int64
 	soldOut []atomic.Bool // by SKU
 }
@@ -261,9 +267,9 @@ func (s *seller) sellOne(ctx context.Context, sku int, t *tally) (err error) {
 }
 
 const (
-	readUnits  = `SELECT units FROM stock WHERE sku = ?`
-	sellFenced = `UPDATE stock SET units = ?, fence = ? WHERE sku = ? AND fence < ?`
-	sellPlain  = `UPDATE stock SET units = ? WHERE sku = ?`
+	readUnits  = `SELECT units FROM stock WHERE sku = $1`
+	sellFenced = `UPDATE stock SET units = $1, fence = $2 WHERE sku = $3 AND fence < $2`
+	sellPlain  = `UPDATE stock SET units = $1 WHERE sku = $2`
 )
 
 // sell reads how many units there are and writes one less. What it depends on is that nobody else
@@ -272,16 +278,9 @@ const (
 func (s *seller) sell(h hold, sku int, t *tally) error {
 	ctx := h.Context() // ends when the lock is lost, not when the sale's time is up
 	name := skuName(sku)
-	rows, err := s.db.Query(ctx, readUnits, name)
+	units, err := unitsOf(ctx, s.db, readUnits, sku)
 	if err != nil {
 		return err
-	}
-	if len(rows) != 1 {
-		return fmt.Errorf("%s: %d rows", name, len(rows))
-	}
-	units, ok := rows[0][0].(int64)
-	if !ok {
-		return fmt.Errorf("%s: units are %v", name, rows[0][0])
 	}
 	if units <= 0 {
 		s.soldOut[sku].Store(true)
@@ -294,7 +293,7 @@ func (s *seller) sell(h hold, sku int, t *tally) error {
 		if err != nil {
 			return err
 		}
-		changed, err = s.db.Exec(ctx, sellFenced, units-1, fence, name, fence)
+		changed, err = s.db.Exec(ctx, sellFenced, units-1, fence, name)
 		if err != nil {
 			return err
 		}

@@ -34,9 +34,9 @@ func (l *fixedLock) Close(context.Context) error                { return nil }
 
 func newTestSeller(t *testing.T, stock int64, fenced bool) (*seller, *fixedLock, *sale) {
 	t.Helper()
-	server, db := openStore(t)
-	s := &sale{config: config{skus: 1, stock: stock}, store: server}
-	if err := s.fill(); err != nil {
+	_, db := openStore(t)
+	s := &sale{config: config{skus: 1, stock: stock}, db: db}
+	if err := s.fill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	locks := &fixedLock{}
@@ -66,7 +66,7 @@ func TestFenceTurnsTheLateOneDown(t *testing.T) {
 	if unlocked != len(tokens) {
 		t.Errorf("unlocked %d times", unlocked)
 	}
-	if oversold, err := shop.audit(tally.Sold); oversold != 0 || err != nil {
+	if oversold, err := shop.audit(t.Context(), tally.Sold); oversold != 0 || err != nil {
 		t.Errorf("oversold %d, %v", oversold, err)
 	}
 }
@@ -95,7 +95,7 @@ func TestNoSaleAfterTheLockIsLost(t *testing.T) {
 	if err := s.sellOne(t.Context(), 0, &tally); !errors.Is(err, lost) || unlocked != 1 {
 		t.Errorf("%v, unlocked %d times", err, unlocked)
 	}
-	if oversold, err := shop.audit([]int64{0}); oversold != 0 || err != nil {
+	if oversold, err := shop.audit(t.Context(), []int64{0}); oversold != 0 || err != nil {
 		t.Errorf("oversold %d, %v", oversold, err)
 	}
 }
@@ -108,7 +108,7 @@ func TestSellingOut(t *testing.T) {
 	if tally.Sold[0] != 25 || tally.Failed != 0 || tally.Waits.count() != 26 {
 		t.Errorf("%+v", tally)
 	}
-	if oversold, err := shop.audit(tally.Sold); oversold != 0 || err != nil {
+	if oversold, err := shop.audit(t.Context(), tally.Sold); oversold != 0 || err != nil {
 		t.Errorf("oversold %d, %v", oversold, err)
 	}
 }
@@ -149,7 +149,7 @@ func TestPickLeavesOutWhatIsSoldOut(t *testing.T) {
 func TestAudit(t *testing.T) {
 	_, _, shop := newTestSeller(t, 10, false)
 	for sold, want := range map[int64]int64{0: 0, 3: 3, -2: 2} {
-		if oversold, err := shop.audit([]int64{sold}); oversold != want || err != nil {
+		if oversold, err := shop.audit(t.Context(), []int64{sold}); oversold != want || err != nil {
 			t.Errorf("%d sold: %d oversold, %v", sold, oversold, err)
 		}
 	}
