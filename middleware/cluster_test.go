@@ -1,0 +1,111 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/middleware"
+)
+
+const partitions = 61
+
+// node is one process of a cluster, but for being in this one.
+type node struct {
+	*httptest.Server
+	c     *coord.Coordinator
+	tr    *http.Transport
+	dials atomic.Int32
+}
+
+// cluster starts nodes that serve what handler makes for each of them, and waits until they have shared out the partitions.
+func cluster(t testing.TB, n int, handler func(*node) http.Handler) []*node {
+	t.Helper()
+	a := fallback.NewMemory()
+	nodes := make([]*node, n)
+	for i := range nodes {
+		x := &node{tr: middleware.NewTransport()}
+		dial := x.tr.DialContext
+		x.tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			x.dials.Add(1)
+			return dial(ctx, network, addr)
+		}
+		var h atomic.Pointer[http.Handler]
+		x.Server = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
+		t.Cleanup(x.tr.CloseIdleConnections)
+		x.c = start(t, a, &coord.Options{
+			SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: partitions,
+			Cluster: &coord.Cluster{
+				Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: x.URL,
+			},
+		})
+		made := handler(x)
+		h.Store(&made)
+		nodes[i] = x
+	}
+	await(t, "a settled cluster", func() bool { return settled(t, nodes) })
+	return nodes
+}
+
+// settled tells whether all nodes own something, and agree about who owns what, and the owners grant it from memory.
+func settled(t testing.TB, nodes []*node) bool {
+	owned := 0
+	var before uint64
+	for _, x := range nodes {
+		s := x.c.Stats()
+		owned += s.Owned
+		before += s.Granted[coord.PathForwarded] + s.Granted[coord.PathArbiter]
+		if s.Owned == 0 {
+			return false
+		}
+	}
+	if owned != partitions {
+		return false
+	}
+	for i := range 300 { // enough for all partitions
+		key := fmt.Sprint("order/", i)
+		owner, _ := nodes[0].c.Owner(key)
+		for _, x := range nodes {
+			o, _ := x.c.Owner(key)
+			if o.Name == "" || o.Name != owner.Name || o.Service == "" || o.State != "active" {
+				return false
+			}
+			if o.Self {
+				l, err := x.c.Lock(t.Context(), key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Unlock()
+			}
+		}
+	}
+	for _, x := range nodes {
+		s := x.c.Stats()
+		before -= s.Granted[coord.PathForwarded] + s.Granted[coord.PathArbiter]
+	}
+	return before == 0
+}
+
+// orderOf returns an order that the other node owns, as x sees it.
+func orderOf(t testing.TB, x, other *node) string {
+	t.Helper()
+	for i := range 1000 {
+		if n, ok := x.c.Owner(fmt.Sprint("order/", i)); ok && n.Service == other.URL {
+			return fmt.Sprint(i)
+		}
+	}
+	t.Fatal("the other node owns nothing")
+	return ""
+}
+
+// routed is the usual handler of a node.
+func (x *node) routed(h http.HandlerFunc) http.Handler {
+	return middleware.Route(x.c, byOrder, &middleware.RouteOptions{Transport: x.tr})(h)
+}

@@ -1,0 +1,179 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/middleware"
+)
+
+// A hundred duplicates at once, sent to four servers: one run, and one answer for all.
+func TestIdempotentConcurrentDuplicates(t *testing.T) {
+	redis := redistest.Start(t)
+	for name, store := range map[string]middleware.Store{
+		"memory": middleware.NewMemoryStore(nil), "redis": middleware.NewRedisStore(redis.Client(t), nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n, servers = 100, 4
+			release := make(chan struct{})
+			s := open(t, servers, store, &middleware.IdempotentOptions{Wait: limit}, func(n int64, w http.ResponseWriter, r *http.Request) {
+				<-release
+				fmt.Fprintf(w, "run %d", n)
+			})
+			replies := make(chan reply, n)
+			for i := range n {
+				go func() { replies <- s.post(i%servers, "x") }()
+			}
+			from(t, s.entered, "the run")
+			await(t, "all but the first waiting", func() bool {
+				sum := 0
+				for _, c := range s.nodes {
+					sum += c.Stats().Waiting
+				}
+				return sum == n-1
+			})
+			close(release)
+			replayed := 0
+			for range n {
+				r := from(t, replies, "an answer")
+				r.is(t, http.StatusOK, "run 1")
+				if r.replayed() {
+					replayed++
+				}
+			}
+			if s.runs.Load() != 1 || replayed != n-1 {
+				t.Errorf("%d runs, %d replays", s.runs.Load(), replayed)
+			}
+		})
+	}
+}
+
+func TestIdempotentWaitsOnlySoLong(t *testing.T) {
+	release := make(chan struct{})
+	s := open(t, 2, nil, &middleware.IdempotentOptions{Wait: -1}, func(n int64, w http.ResponseWriter, r *http.Request) {
+		<-release
+		fmt.Fprint(w, n)
+	})
+	first := make(chan reply, 1)
+	go func() { first <- s.post(0, "x") }()
+	from(t, s.entered, "the run")
+	for i := range 2 {
+		r := s.post(i, "x")
+		r.is(t, http.StatusConflict, middleware.TypeInProgress)
+		if r.Header.Get("Retry-After") != "1" || r.Header.Get("Content-Type") != "application/problem+json" {
+			t.Error(r.Header)
+		}
+	}
+	s.post(0, "another").is(t, http.StatusUnprocessableEntity, middleware.TypeReused) // that is known already
+	close(release)
+	r := from(t, first, "the answer")
+	r.is(t, http.StatusOK, "1")
+	s.post(1, "x").is(t, http.StatusOK, "1")
+}
+
+func TestIdempotentWaitLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, fallback.NewMemory(), nil)
+		release := make(chan struct{})
+		h := middleware.Idempotent(c, middleware.NewMemoryStore(nil), &middleware.IdempotentOptions{Wait: 3 * time.Second})(
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+		post := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w
+		}
+		first := make(chan *httptest.ResponseRecorder)
+		go func() { first <- post() }()
+		synctest.Wait()
+		begin := time.Now()
+		if w := post(); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), middleware.TypeInProgress) {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if d := time.Since(begin); d != 3*time.Second {
+			t.Errorf("waited for %v", d)
+		}
+		close(release)
+		if w := <-first; w.Code != http.StatusOK {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if w := post(); w.Header().Get(middleware.ReplayedHeader) == "" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// The client goes away while the handler runs: the handler goes on, and the client finds its answer.
+func TestIdempotentClientLeaves(t *testing.T) {
+	for _, follow := range []bool{false, true} {
+		noticed, release := make(chan struct{}, 1), make(chan struct{})
+		s := open(t, 1, nil, &middleware.IdempotentOptions{FollowClient: follow}, func(n int64, w http.ResponseWriter, r *http.Request) {
+			if n == 1 {
+				select {
+				case <-r.Context().Done():
+					noticed <- struct{}{}
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				case <-release:
+				}
+			}
+			fmt.Fprint(w, n)
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan reply, 1)
+		go func() {
+			gone <- exchange(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
+		}()
+		from(t, s.entered, "the run")
+		leave()
+		if r := from(t, gone, "the end"); r.err == nil {
+			t.Error("an answer for nobody")
+		}
+		if follow {
+			from(t, noticed, "the end of the handler's context")
+			s.post(0, "x").is(t, http.StatusOK, "2")
+			continue
+		}
+		again := make(chan reply, 1)
+		go func() { again <- s.post(0, "x") }()
+		waiting(t, s.nodes[0], 1)
+		close(release)
+		r := from(t, again, "the answer")
+		r.is(t, http.StatusOK, "1")
+		if !r.replayed() || s.runs.Load() != 1 {
+			t.Errorf("%v, %d runs", r.Header, s.runs.Load())
+		}
+	}
+}
+
+func TestIdempotentWaitingClientLeaves(t *testing.T) {
+	release := make(chan struct{})
+	s := open(t, 1, nil, nil, func(n int64, w http.ResponseWriter, r *http.Request) {
+		<-release
+		fmt.Fprint(w, n)
+	})
+	first, second := make(chan reply, 1), make(chan reply, 1)
+	go func() { first <- s.post(0, "x") }()
+	from(t, s.entered, "the run")
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		second <- exchange(ctx, s.servers[0], "POST", "/pay?a=b", "x", "Idempotency-Key", "k", "Host", "shop")
+	}()
+	waiting(t, s.nodes[0], 1)
+	leave()
+	waiting(t, s.nodes[0], 0)
+	if r := from(t, second, "the end"); r.err == nil {
+		t.Error(r.body)
+	}
+	close(release)
+	from(t, first, "the answer").is(t, http.StatusOK, "1")
+}
