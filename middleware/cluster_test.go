@@ -28,6 +28,12 @@ type node struct {
 // cluster starts nodes that serve what handler makes for each of them, and waits until they have shared out the partitions.
 func cluster(t testing.TB, n int, handler func(*node) http.Handler) []*node {
 	t.Helper()
+	return clusterOf(t, n, serve, handler)
+}
+
+// clusterOf is cluster with servers of the test's choice, whose clients know how to talk to them.
+func clusterOf(t testing.TB, n int, serve func(testing.TB, http.Handler) *httptest.Server, handler func(*node) http.Handler) []*node {
+	t.Helper()
 	a := fallback.NewMemory()
 	nodes := make([]*node, n)
 	for i := range nodes {
@@ -40,6 +46,8 @@ func cluster(t testing.TB, n int, handler func(*node) http.Handler) []*node {
 		var h atomic.Pointer[http.Handler]
 		x.Server = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
 		t.Cleanup(x.tr.CloseIdleConnections)
+		client := x.Client().Transport.(*http.Transport)
+		x.tr.TLSClientConfig, x.tr.Protocols = client.TLSClientConfig.Clone(), client.Protocols
 		x.c = start(t, a, &coord.Options{
 			SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: partitions,
 			Cluster: &coord.Cluster{

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 
@@ -15,7 +16,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	if order := os.Getenv(processEnv); order != "" {
+		os.Exit(processMain(order))
+	}
+	leak.Main(m)
+}
 
 // start returns a coordinator that is closed, and must have nothing left to give back, when the test ends.
 func start(t testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {

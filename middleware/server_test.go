@@ -43,11 +43,15 @@ type reply struct {
 
 // exchange sends a request; headers are names and values by turns.
 func exchange(ctx context.Context, s *httptest.Server, method, path, body string, headers ...string) reply {
+	return exchangeBy(ctx, s.Client(), method, s.URL+path, body, headers...)
+}
+
+func exchangeBy(ctx context.Context, client *http.Client, method, target, body string, headers ...string) reply {
 	var from io.Reader
 	if body != "" {
 		from = strings.NewReader(body)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, s.URL+path, from)
+	r, err := http.NewRequestWithContext(ctx, method, target, from)
 	if err != nil {
 		return reply{err: err}
 	}
@@ -57,7 +61,7 @@ func exchange(ctx context.Context, s *httptest.Server, method, path, body string
 	if h := r.Header["Host"]; h != nil {
 		r.Host = h[0]
 	}
-	resp, err := s.Client().Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		return reply{err: err}
 	}
