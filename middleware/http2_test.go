@@ -1,13 +1,14 @@
 package middleware_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -90,24 +91,33 @@ var stages = map[string]func(t *testing.T, serve func(testing.TB, http.Handler) 
 	},
 }
 
-// ask sends a request in the background. It may be given a body that does not end.
-func (s stage) ask(t *testing.T, ctx context.Context, key string, body io.Reader) (<-chan *http.Response, <-chan error) {
+// ask sends a request in the background, and has the response read. It may be given a body that does not end.
+func (s stage) ask(t *testing.T, ctx context.Context, body io.Reader, read func(*http.Response) error) <-chan error {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, s.method, s.server.URL+"/?order="+s.order, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Idempotency-Key", key)
-	got, failed := make(chan *http.Response, 1), make(chan error, 1)
+	r.Header.Set("Idempotency-Key", "k")
+	done := make(chan error, 1)
 	go func() {
 		res, err := s.server.Client().Do(r)
-		if err != nil {
-			failed <- err
-			return
+		if err == nil {
+			err = read(res)
+			_ = res.Body.Close()
 		}
-		got <- res
+		done <- err
 	}()
-	return got, failed
+	return done
+}
+
+// whole reads a response that must have the body, and the trailer X-Sum.
+func whole(res *http.Response, body, sum string) error {
+	b, err := io.ReadAll(res.Body)
+	if err != nil || string(b) != body || res.StatusCode != http.StatusOK || res.Trailer.Get("X-Sum") != sum {
+		return fmt.Errorf("%d %q, %w, trailer %v", res.StatusCode, b, err, res.Trailer)
+	}
+	return nil
 }
 
 func TestHTTP2Flush(t *testing.T) {
@@ -122,29 +132,25 @@ func TestHTTP2Flush(t *testing.T) {
 			w.Header().Set("X-Sum", "42")
 			w.Header().Set(http.TrailerPrefix+"X-Late", "43")
 		}))
-		got, failed := s.ask(t, t.Context(), "k", nil)
+		begun := make(chan string, 1)
+		done := s.ask(t, t.Context(), nil, func(res *http.Response) error {
+			head := make([]byte, len("begin HTTP/2.0 "))
+			_, err := io.ReadFull(res.Body, head)
+			begun <- string(head)
+			if err = errors.Join(err, whole(res, "end", "42")); err == nil && (res.Trailer.Get("X-Late") != "43" || res.ProtoMajor != 2) {
+				err = fmt.Errorf("%s, trailer %v", res.Proto, res.Trailer)
+			}
+			return err
+		})
 		if err := from(t, flushed, "the handler"); err != nil {
 			t.Error(err)
 		}
-		var res *http.Response
-		select {
-		case res = <-got:
-		case err := <-failed:
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		const begin = "begin HTTP/2.0 "
-		head := make([]byte, len(begin))
-		if _, err := io.ReadFull(res.Body, head); err != nil || string(head) != begin || res.ProtoMajor != 2 {
-			t.Errorf("flushed: %q, %v, by %s", head, err, res.Proto)
+		if head := from(t, begun, "what was flushed"); head != "begin HTTP/2.0 " {
+			t.Errorf("flushed: %q", head)
 		}
 		close(proceed)
-		rest, err := io.ReadAll(res.Body)
-		if string(rest) != "end" || err != nil {
-			t.Errorf("then: %q, %v", rest, err)
-		}
-		if res.Trailer.Get("X-Sum") != "42" || res.Trailer.Get("X-Late") != "43" {
-			t.Errorf("trailer: %v", res.Trailer)
+		if err := from(t, done, "the end"); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -153,30 +159,20 @@ func TestHTTP2Flush(t *testing.T) {
 func TestHTTP2Trailers(t *testing.T) {
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		s := open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			b, err := io.ReadAll(r.Body)
 			w.Header().Set("Trailer", "X-Sum")
-			_, _ = io.WriteString(w, string(b))
-			w.Header().Set("X-Sum", "42")
-			w.Header().Set(http.TrailerPrefix+"X-Late", r.Trailer.Get("X-Sent"))
-			if err != nil {
+			if _, err := io.Copy(w, r.Body); err != nil {
 				t.Error(err)
 			}
+			w.Header().Set("X-Sum", "42")
 		}))
-		for i := range 2 { // Idempotent replays the second one
-			var body io.Reader
+		for range 2 { // Idempotent replays the second one
+			text := ""
 			if s.method == http.MethodPost {
-				body = bytes.NewReader([]byte("text"))
+				text = "text"
 			}
-			got, failed := s.ask(t, t.Context(), "k", body)
-			select {
-			case res := <-got:
-				b, err := io.ReadAll(res.Body)
-				_ = res.Body.Close()
-				if err != nil || res.Trailer.Get("X-Sum") != "42" || body != nil && string(b) != "text" {
-					t.Errorf("%d: %q, %v, trailer %v", i, b, err, res.Trailer)
-				}
-			case err := <-failed:
-				t.Fatal(err)
+			done := s.ask(t, t.Context(), strings.NewReader(text), func(res *http.Response) error { return whole(res, text, "42") })
+			if err := from(t, done, "an answer"); err != nil {
+				t.Error(err)
 			}
 		}
 	})
@@ -188,7 +184,7 @@ func TestHTTP2ResetEndsTheWait(t *testing.T) {
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		g := newGate()
 		s := open(g)
-		first, failed := s.ask(t, t.Context(), "k", nil)
+		first := s.ask(t, t.Context(), nil, func(res *http.Response) error { return whole(res, "done", "") })
 		from(t, g.in, "the first request")
 		var body io.Reader
 		if s.slow {
@@ -198,10 +194,10 @@ func TestHTTP2ResetEndsTheWait(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		_, gone := s.ask(t, ctx, "k", body)
+		second := s.ask(t, ctx, body, func(*http.Response) error { return nil })
 		s.waiting(1)
 		cancel()
-		if err := from(t, gone, "the client that left"); !errors.Is(err, context.Canceled) {
+		if err := from(t, second, "the client that left"); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		s.waiting(0) // while the first one still runs
@@ -211,15 +207,8 @@ func TestHTTP2ResetEndsTheWait(t *testing.T) {
 		default:
 		}
 		close(g.out)
-		select {
-		case res := <-first:
-			b, err := io.ReadAll(res.Body)
-			_ = res.Body.Close()
-			if res.StatusCode != http.StatusOK || string(b) != "done" || err != nil {
-				t.Errorf("the first request: %d %q, %v", res.StatusCode, b, err)
-			}
-		case err := <-failed:
-			t.Fatal(err)
+		if err := from(t, first, "the first request"); err != nil {
+			t.Error(err)
 		}
 	})
 }
