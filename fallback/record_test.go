@@ -117,6 +117,7 @@ func FuzzParseMessage(f *testing.F) {
 	for _, text := range []string{
 		"w1 k", "a18446744073709551615 a b\x00c", "r3 4294967295", "w1  ", "", "w", "w1", "w 1", "r1", "r1 ", "r 1 1",
 		"r4294967296 1", "r1 4294967296", "a18446744073709551616 k", "w-1 k", "w+1 k", "g1 1", "x1 k", "\xff1 k",
+		"fa 1 k", "fa 18446744073709551615 a b", "f 1 k", "fa 1 ", "fa 1", "fa -1 k",
 	} {
 		f.Add(text)
 	}
@@ -130,6 +131,11 @@ func FuzzParseMessage(f *testing.F) {
 		case fallback.Wake, fallback.Ask:
 			want = fmt.Sprintf("%c%d %s", m.Kind, m.Request, m.Key)
 			if m.Key == "" || m.Partition != 0 || m.Epoch != 0 {
+				t.Errorf("%q is %+v", text, m)
+			}
+		case fallback.Freed:
+			want = fmt.Sprintf("f%s %d %s", m.Session, m.Request, m.Key)
+			if m.Session == "" || m.Key == "" || m.Partition != 0 || m.Epoch != 0 {
 				t.Errorf("%q is %+v", text, m)
 			}
 		case fallback.Revoked:
