@@ -1,0 +1,52 @@
+package ring
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"testing"
+)
+
+// FuzzSeed: what is read as a seed is a host and a port that can be written, and are read as the same again.
+func FuzzSeed(f *testing.F) {
+	for _, s := range []string{
+		"10.0.0.1", "10.0.0.1:7946", "::1", "[::1]", "[::1]:7946", "name", "name:1", "", ":1", "[", "]", "[]", "[]:1", "a:b:c", "fe80::1%eth0",
+		"[fe80::1%eth0]:1", "0.0.0.0", "224.0.0.1", "::ffff:10.0.0.1", "name:0", "name:65536", "name:+1", "na me", "a/b", "[name]:1", "1.2.3.4.5",
+	} {
+		f.Add(s, uint16(DefaultPort))
+	}
+	f.Fuzz(func(t *testing.T, s string, port uint16) {
+		got, err := parseSeed(s, port)
+		if err != nil {
+			return
+		}
+		host := got.host
+		if got.addr.IsValid() {
+			host = got.addr.String()
+		}
+		if host == "" || !printable(host) || got.addr.IsUnspecified() || got.addr.IsMulticast() || got.addr.Is4In6() {
+			t.Errorf("%q: %+v", s, got)
+		}
+		again, err := parseSeed(net.JoinHostPort(host, strconv.Itoa(int(got.port))), port)
+		if got.port != 0 && (err != nil || again != got) {
+			t.Errorf("%q is %+v, then %+v, %v", s, got, again, err)
+		}
+	})
+}
+
+// FuzzAddrPort: the same of the addresses that a node binds and advertises.
+func FuzzAddrPort(f *testing.F) {
+	for _, s := range []string{":0", "127.0.0.1:0", "[::]:1", "[::ffff:1.2.3.4]:1", "0.0.0.0:65535", "localhost:1", "1.2.3.4", "[fe80::1%1]:1", "224.0.0.1:1", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := parseAddrPort("Bind", s)
+		if err != nil {
+			return
+		}
+		again, err := parseAddrPort("Bind", got.String())
+		if err != nil || again != got || got.Addr().Zone() != "" || got.Addr() != got.Addr().Unmap() || got == (netip.AddrPort{}) {
+			t.Errorf("%q is %v, then %v, %v", s, got, again, err)
+		}
+	})
+}
