@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -83,8 +81,8 @@ func checkContest(t *testing.T, r result, lines int) {
 		if len(row) != len(r.table[0]) || row[1] == "0" || row[1] == "-" {
 			t.Errorf("%q", row)
 		}
-		if _, err := findPostgres(); errors.Is(err, errNoPostgres) != (row[1] == "not run") && strings.HasPrefix(row[0], advisory) {
-			t.Errorf("%q, %v", row, err)
+		if _, ok := findPostgres(); ok == (row[1] == notRun) && strings.HasPrefix(row[0], advisory) {
+			t.Errorf("%q", row)
 		}
 	}
 }
@@ -95,7 +93,7 @@ func TestShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkContest(t, r, 7)
+	checkContest(t, r, 9)
 	if c := named(t, r, "of one worker without a lock"); !(c.got > 0) {
 		t.Errorf("%s: %v", c.text, c.got)
 	}
@@ -107,26 +105,7 @@ func TestZipf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkContest(t, r, 6)
-}
-
-// Where there is no PostgreSQL, the rest is measured, and the table says so.
-func TestSharedWithoutPostgres(t *testing.T) {
-	totals := []*sharedTotal{
-		{variant: variants[1], rates: []float64{10}, sections: []int64{5, 5}},
-		{variant: variants[2], rates: []float64{2}, sections: []int64{1, 1}},
-		{variant: variant{name: "one"}, alone: true, rates: []float64{12}, sections: []int64{12}},
-	}
-	r := sharedResults(sharedSizes{}, totals, "not run")
-	if last := r.table[len(r.table)-1]; last[0] != advisory || last[1] != "not run" || len(last) != len(r.table[0]) {
-		t.Errorf("%q", last)
-	}
-	for _, c := range r.claims {
-		if strings.Contains(c.text, advisory) || !c.holds() {
-			t.Errorf("%+v", c)
-		}
-	}
-	check(t, r)
+	checkContest(t, r, 8)
 }
 
 func TestForward(t *testing.T) {
@@ -152,25 +131,5 @@ func TestIdle(t *testing.T) {
 	check(t, r)
 	if c := named(t, r, "on average"); !(c.got > 0) {
 		t.Errorf("%v round trips", c.got)
-	}
-}
-
-// What was started for a run ends with it.
-func TestPostgresEnds(t *testing.T) {
-	p, err := startPostgres(t.Context())
-	if errors.Is(err, errNoPostgres) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(p.name, "PostgreSQL ") {
-		t.Errorf("%q", p.name)
-	}
-	if err := p.stop(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(p.dir); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", p.dir, err)
 	}
 }

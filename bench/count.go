@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +15,10 @@ import (
 // scripts call. What sets up a connection of the pool does not count, and a subscription's commands are not seen. A
 // command that go-redis sends again after a network error would count once; the server's own count of scripts, printed
 // beside ours, would tell.
-type counter struct{ commands, trips atomic.Int64 }
+type counter struct {
+	commands, trips atomic.Int64
+	sent, received  atomic.Int64 // bytes of all connections, of whatever kind of server
+}
 
 func (c *counter) count(cmds ...redis.Cmder) {
 	n := int64(0)
@@ -31,7 +35,44 @@ func (c *counter) count(cmds ...redis.Cmder) {
 	}
 }
 
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		return c.counted(conn), err
+	}
+}
+
+// dial is a net.Dialer's DialContext, for other clients.
+func (c *counter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, addr)
+	return c.counted(conn), err
+}
+
+func (c *counter) counted(conn net.Conn) net.Conn {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		return &countedConn{tcp, c}
+	}
+	return conn
+}
+
+// countedConn is a TCP connection in all else: clients look at its socket.
+type countedConn struct {
+	*net.TCPConn
+	count *counter
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	c.count.received.Add(int64(n))
+	return n, err
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.TCPConn.Write(p)
+	c.count.sent.Add(int64(n))
+	return n, err
+}
 
 func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

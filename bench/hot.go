@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -26,6 +27,7 @@ const (
 // hotTotal is what one variant did in all rounds.
 type hotTotal struct {
 	variant
+	server    string    // how to connect to its own
 	rates     []float64 // sections per second, by round
 	sections  []int64   // by process
 	worst     float64   // smallest share of a process in any round
@@ -40,10 +42,10 @@ type hotTotal struct {
 
 // measureHot lets all processes run all variants, each for a round, in an order that changes.
 func measureHot(ctx context.Context, b *bench) (result, error) {
-	return measureVariants(ctx, b, func(v variant) bool { return v.measuredIn("hot") })
+	return measureVariants(ctx, b, b.chosen("hot"))
 }
 
-func measureVariants(ctx context.Context, b *bench, choose func(variant) bool) (_ result, err error) {
+func measureVariants(ctx context.Context, b *bench, list []variant) (_ result, err error) {
 	s := b.sizes.hot
 	file := filepath.Join(b.dir, "referees")
 	referees, unmap, err := openReferees(file, len(variants))
@@ -51,10 +53,17 @@ func measureVariants(ctx context.Context, b *bench, choose func(variant) bool) (
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, unmap()) }()
+	servers, err := startServers(ctx, -1, list)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, servers.stop()) }()
 	var totals []*hotTotal
 	for i, v := range variants {
-		if choose(v) {
-			totals = append(totals, &hotTotal{variant: v, sections: make([]int64, s.processes), worst: 1, referee: &referees[i]})
+		if slices.ContainsFunc(list, func(one variant) bool { return one.name == v.name }) && servers.has(v) {
+			totals = append(totals, &hotTotal{
+				variant: v, server: servers.conn(v), sections: make([]int64, s.processes), worst: 1, referee: &referees[i],
+			})
 		}
 	}
 
@@ -85,13 +94,15 @@ func measureVariants(ctx context.Context, b *bench, choose func(variant) bool) (
 			}
 		}
 	}
-	return hotResults(s, totals), nil
+	r := hotResults(s, totals)
+	servers.describe(&r, list)
+	return r, nil
 }
 
 // round runs the variant once in all workers.
 func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int) error {
 	s := b.sizes.hot
-	ht := hotTask{Variant: t.name, Key: "hot", Goroutines: s.goroutines, Duration: s.round}
+	ht := hotTask{Variant: t.name, Key: "hot", Goroutines: s.goroutines, Duration: s.round, Server: t.server}
 	if !t.fenced {
 		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
 		ht.Key = fmt.Sprintf("hot-%s-%d", t.name, round)
@@ -100,7 +111,7 @@ func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int)
 		ht.Duration = min(s.round, 200*time.Millisecond)
 		// One after the other, and at leisure: opening may take longer than the start of a round can wait.
 		for _, w := range ws {
-			if _, err := w.do(task{Hot: &hotTask{Variant: t.name, Goroutines: s.goroutines}}); err != nil {
+			if _, err := w.do(task{Hot: &hotTask{Variant: t.name, Goroutines: s.goroutines, Server: t.server}}); err != nil {
 				return err
 			}
 		}

@@ -20,9 +20,9 @@ type hotTask struct {
 	Duration   time.Duration `json:"duration"`
 
 	// For shared and zipf.
-	Store    string `json:"store"`    // address: the critical section is a read and a write there; empty: it is empty
-	Keys     int    `json:"keys"`     // more than 1: so many, by zipf(1.1); Key is what they begin with
-	Postgres string `json:"postgres"` // how to connect
+	Store  string `json:"store"`  // address: the critical section is a read and a write there; empty: it is empty
+	Keys   int    `json:"keys"`   // more than 1: so many, by zipf(1.1); Key is what they begin with
+	Server string `json:"server"` // how to connect to the variant's own
 }
 
 // hotResult is what one process did in one round.
@@ -82,7 +82,9 @@ func (h *hotWorker) get(o order, t hotTask) (*openVariant, error) {
 		return nil, err
 	}
 	client, count := newClient(o.Redis, t.Goroutines)
-	l, err := v.open(environment{client, o.Namespace, t.Postgres, t.Goroutines})
+	l, err := v.open(environment{
+		client: client, redis: o.Redis, namespace: o.Namespace, server: t.Server, goroutines: t.Goroutines, count: count,
+	})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

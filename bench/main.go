@@ -56,6 +56,7 @@ func main() {
 type config struct {
 	redis   string // address of a server; empty: one of our own
 	only    []string
+	rivals  bool // all of them
 	report  bool // print, but do not fail
 	pin     bool
 	profile string // directory for CPU profiles; empty: none
@@ -102,6 +103,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: start one")
 	only := flags.String("only", names(), "comma-separated `subjects` to measure")
+	rivals := flags.String("rivals", "fast", "`which` rivals: fast, or all, with those that are known to be slow and more settings")
 	quick := flags.Bool("quick", false, "measure less: hot, cold and held in less than 20 s, all in less than two minutes")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
 	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle")
@@ -123,6 +125,9 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 		if _, port, err := net.SplitHostPort(cfg.redis); err != nil || port == "" {
 			return config{}, fmt.Errorf("-redis %q: want host:port", cfg.redis)
 		}
+	}
+	if cfg.rivals = *rivals == "all"; !cfg.rivals && *rivals != "fast" {
+		return config{}, fmt.Errorf("-rivals %q: want fast or all", *rivals)
 	}
 	cfg.sizes = fullSizes
 	if *quick {

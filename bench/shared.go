@@ -70,20 +70,19 @@ func measureZipf(ctx context.Context, b *bench) (result, error) {
 
 // sharedRun is what the rounds of a subject need.
 type sharedRun struct {
-	b        *bench
-	subject  string
-	sizes    sharedSizes
-	ws       []*worker
-	store    string
-	postgres string
+	b       *bench
+	subject string
+	sizes   sharedSizes
+	ws      []*worker
+	store   string
+	servers *servers
 }
 
 func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) (_ result, err error) {
 	run := sharedRun{b: b, subject: subject, sizes: s}
-	server := "not run"
 	mine, its, pinned := b.twoCores()
 	if pinned == "" {
-		pinned = fmt.Sprintf("pinned: the %d processes to core %d; the store, PostgreSQL", s.processes, mine)
+		pinned = fmt.Sprintf("pinned: the %d processes to core %d; the store, the rivals' servers", s.processes, mine)
 		if b.pid != 0 {
 			undo, err := pin(b.pid, its)
 			if err != nil {
@@ -94,26 +93,19 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 		}
 		pinned += fmt.Sprintf(" to core %d: a round trip to them costs everybody the same, always", its)
 	}
-	var pg *postgres
-	err = placed(its, func() (err error) {
-		pg, err = startPostgres(ctx)
-		return err
-	})
-	switch {
-	case errors.Is(err, errNoPostgres):
-	case err != nil:
+	list := b.chosen(subject)
+	run.servers, err = startServers(ctx, its, list)
+	if err != nil {
 		return result{}, err
-	default:
-		defer func() { err = errors.Join(err, pg.stop()) }()
-		run.postgres, server = pg.conn, pg.name
 	}
+	defer func() { err = errors.Join(err, run.servers.stop()) }()
 	var totals []*sharedTotal
 	for i, v := range variants {
-		t := &sharedTotal{variant: v, number: i, jain: 1, calls: make(map[string]int64), alone: v.in == "", sections: make([]int64, s.processes)}
+		t := &sharedTotal{variant: v, number: i, jain: 1, calls: make(map[string]int64), alone: v.unsafe(), sections: make([]int64, s.processes)}
 		if t.alone {
 			t.name, t.sections = "one worker without a lock", t.sections[:1]
 		}
-		if v.measuredIn(subject) && (v.name != advisory || pg != nil) || t.alone && s.keys == 1 {
+		if v.measuredIn(subject, b.rivals) && run.servers.has(v) || t.alone && s.keys == 1 {
 			totals = append(totals, t)
 		}
 	}
@@ -156,7 +148,8 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 	if s.keys > 1 {
 		results = zipfResults
 	}
-	r := results(s, totals, server)
+	r := results(s, totals)
+	run.servers.describe(&r, list)
 	r.notes = append([]string{pinned}, r.notes...)
 	return r, nil
 }
@@ -225,7 +218,7 @@ func (r *sharedRun) task(t *sharedTotal) hotTask {
 	}
 	return hotTask{
 		Variant: variants[t.number].name, Key: r.subject, Keys: r.sizes.keys, Goroutines: goroutines,
-		Store: r.store, Postgres: r.postgres,
+		Store: r.store, Server: r.servers.conn(t.variant),
 	}
 }
 
@@ -237,7 +230,7 @@ func (r *sharedRun) open(ctx context.Context, t *sharedTotal) error {
 			return err
 		}
 	}
-	if !t.measuredIn("idle") {
+	if !t.measuredIn("idle", false) {
 		return nil
 	}
 	_, err := settled(ctx, r.ws, ht)
@@ -336,7 +329,7 @@ func fastest(totals []*sharedTotal, choose func(*sharedTotal) bool) (best *share
 	return best
 }
 
-func sharedTable(totals []*sharedTotal, server string) (table [][]string, notes []string) {
+func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 	first := totals[0]
 	table = [][]string{{"", "sections/s", "(min..max)", "ratio", "(min..max)", "commands/section", "Jain (processes)", "(worst round)",
 		"p50 wait ms", "p99", "max", "two holders"}}
@@ -356,18 +349,12 @@ func sharedTable(totals []*sharedTotal, server string) (table [][]string, notes 
 			number(float64(t.wrong)),
 		})
 	}
-	if server == "not run" {
-		row := make([]string, len(table[0]))
-		row[0], row[1] = advisory, server
-		table = append(table, row)
-	}
 	for _, v := range list {
 		if v.how != "" {
 			notes = append(notes, v.title()+": "+v.how)
 		}
 	}
 	return table, append(notes,
-		"PostgreSQL: "+server+", defaults",
 		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
 		"commands: sent to Redis by the clients in a round and the 30 ms after it, a script being one",
 		fmt.Sprintf("Holdfast's: %s commands in %s round trips for %s sections; by Stats: %s",
@@ -401,12 +388,12 @@ func safety(totals []*sharedTotal, r *result) {
 	}
 }
 
-func sharedResults(s sharedSizes, totals []*sharedTotal, server string) result {
+func sharedResults(s sharedSizes, totals []*sharedTotal) result {
 	first := totals[0]
 	r := result{title: fmt.Sprintf(
 		"SHARED: one key, %d processes x %d goroutines, critical section of two round trips to a store; %d rounds of %v of each, by turns",
 		s.processes, s.goroutines, s.rounds, s.round)}
-	r.table, r.notes = sharedTable(totals, server)
+	r.table, r.notes = sharedTable(totals)
 	alone := fastest(totals, func(t *sharedTotal) bool { return t.alone })
 	unfair := fastest(totals[1:], func(t *sharedTotal) bool { return !t.alone && !t.fair })
 	r.claims = []claim{
@@ -426,12 +413,12 @@ func sharedResults(s sharedSizes, totals []*sharedTotal, server string) result {
 	return r
 }
 
-func zipfResults(s sharedSizes, totals []*sharedTotal, server string) result {
+func zipfResults(s sharedSizes, totals []*sharedTotal) result {
 	first := totals[0]
 	r := result{title: fmt.Sprintf(
 		"ZIPF: %s keys by zipf(%v), %d processes x %d goroutines, critical section of two round trips to a store; %d rounds of %v of each, by turns",
 		thousands(int64(s.keys)), zipfS, s.processes, s.goroutines, s.rounds, s.round)}
-	r.table, r.notes = sharedTable(totals, server)
+	r.table, r.notes = sharedTable(totals)
 	rival := fastest(totals[1:], func(t *sharedTotal) bool { return true })
 	times, name := math.NaN(), "rival"
 	if rival != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"runtime/debug"
@@ -24,24 +25,31 @@ type variant struct {
 	name   string
 	module string
 	how    string
-	fenced bool   // its tokens rise
-	fair   bool   // it serves in order of arrival
-	in     string // the subjects that measure it; none: it breaks the rules
+	fenced bool        // its tokens rise
+	fair   bool        // it serves in order of arrival
+	in     string      // the subjects that measure it; none: it breaks the rules
+	more   string      // those that do with -rivals all
+	server *serverKind // what it needs besides Redis
 	open   func(e environment) (locker, error)
 }
 
 // environment is what a variant is opened with in one process.
 type environment struct {
 	client     *redis.Client
+	redis      string // address
 	namespace  string
-	postgres   string // how to connect; empty: there is none
+	server     string // how to connect to the variant's own
 	goroutines int
+	count      *counter // of the client, and of others that the variant makes
 }
 
-// measuredIn tells whether a subject measures the variant.
-func (v variant) measuredIn(subject string) bool {
-	return slices.Contains(strings.Fields(v.in), subject)
+// measuredIn tells whether a subject measures the variant, with all rivals or without.
+func (v variant) measuredIn(subject string, all bool) bool {
+	return slices.Contains(strings.Fields(v.in), subject) || all && slices.Contains(strings.Fields(v.more), subject)
 }
+
+// unsafe variants show that the measurement notices.
+func (v variant) unsafe() bool { return v.in+v.more == "" }
 
 // locker is a variant in one process.
 type locker interface {
@@ -49,6 +57,8 @@ type locker interface {
 	section(ctx context.Context, key string, inside func(fence uint64)) error
 	close(ctx context.Context) error
 }
+
+const advisory = "PostgreSQL advisory lock"
 
 const (
 	retryDelay = 5 * time.Millisecond // of the rivals that poll; more often makes them slower
@@ -61,7 +71,7 @@ var variants = []variant{
 		module: "github.com/holdfast-go/holdfast",
 		how:    "coord over fallback.NewRedis, defaults",
 		fenced: true,
-		in:     "hot",
+		in:     "hot rows",
 		open: func(e environment) (locker, error) {
 			c, err := newCoordinator(e.client, &coord.Options{Namespace: e.namespace})
 			if err != nil {
@@ -76,7 +86,7 @@ var variants = []variant{
 		how:    "coord with Options.Cluster over fallback.NewRedis, defaults",
 		fenced: true,
 		fair:   true,
-		in:     "shared zipf idle",
+		in:     "shared zipf idle rows",
 		open: func(e environment) (locker, error) {
 			c, err := newCoordinator(e.client, clusterOptions(e.namespace))
 			if err != nil {
@@ -86,10 +96,25 @@ var variants = []variant{
 		},
 	},
 	{
+		name: "SET NX PX, 100 ms",
+		how:  "SET key random NX PX 8000, again after 100 ms, and a script that deletes it, as most write it",
+		in:   "shared zipf latency rows",
+		more: "hot",
+		open: func(e environment) (locker, error) {
+			return &setLock{e.client, e.namespace, 100 * time.Millisecond}, nil
+		},
+	},
+	{
+		name: "SET NX PX, 5 ms",
+		how:  "the same, again after 5 ms",
+		more: "hot shared zipf rows",
+		open: func(e environment) (locker, error) { return &setLock{e.client, e.namespace, retryDelay}, nil },
+	},
+	{
 		name:   "redsync",
 		module: "github.com/go-redsync/redsync/v4",
 		how:    "go-redis pool, retry delay 5 ms, unlimited tries, expiry 8 s",
-		in:     "hot shared zipf",
+		in:     "hot shared zipf latency",
 		open: func(e environment) (locker, error) {
 			return newRedsync(e, redsync.WithRetryDelay(retryDelay)), nil
 		},
@@ -98,7 +123,7 @@ var variants = []variant{
 		name:   "redislock",
 		module: "github.com/bsm/redislock",
 		how:    "LinearBackoff(5 ms), TTL 8 s",
-		in:     "hot shared zipf",
+		in:     "hot shared zipf latency",
 		open: func(e environment) (locker, error) {
 			return &redislockLock{redislock.New(e.client), e.namespace, retryDelay}, nil
 		},
@@ -108,6 +133,7 @@ var variants = []variant{
 		module: "github.com/go-redsync/redsync/v4",
 		how:    "go-redis pool, the library's retry delay of 50 to 250 ms, unlimited tries, expiry 8 s",
 		in:     "shared zipf",
+		more:   "hot",
 		open: func(e environment) (locker, error) {
 			return newRedsync(e), nil
 		},
@@ -115,19 +141,71 @@ var variants = []variant{
 	{
 		name:   "redislock, 100 ms",
 		module: "github.com/bsm/redislock",
-		how:    "LinearBackoff(100 ms), as in its README, TTL 8 s",
+		how:    "LinearBackoff(100 ms), as in its examples, TTL 8 s",
 		in:     "shared zipf",
+		more:   "hot",
 		open: func(e environment) (locker, error) {
 			return &redislockLock{redislock.New(e.client), e.namespace, 100 * time.Millisecond}, nil
 		},
+	},
+	{
+		name:   "rueidislock, 1 key",
+		module: "github.com/redis/rueidis",
+		how:    "KeyMajority 1 and NoLoopTracking, as its README advises for one Redis from 7.0.5 on",
+		in:     "hot shared zipf latency",
+		open:   openRueidis(true),
+	},
+	{
+		name:   "rueidislock, defaults",
+		module: "github.com/redis/rueidis",
+		how:    "two of three keys",
+		in:     "latency",
+		more:   "hot shared zipf",
+		open:   openRueidis(false),
 	},
 	{
 		name:   advisory,
 		module: "github.com/jackc/pgx/v5",
 		how:    "pgx pool with a connection per goroutine, pg_advisory_lock and pg_advisory_unlock",
 		fair:   true,
-		in:     "shared zipf",
+		in:     "shared zipf latency rows",
+		more:   "hot",
+		server: postgresKind,
 		open:   openAdvisory,
+	},
+	{
+		name:   "MariaDB GET_LOCK, tuned",
+		module: "github.com/go-sql-driver/mysql",
+		how:    "InterpolateParams, and as many idle connections as open ones, as the driver's README advises: one per goroutine",
+		more:   "hot shared zipf latency",
+		server: mariadbKind,
+		open:   openGetLock(true),
+	},
+	{
+		name:   "MariaDB GET_LOCK, defaults",
+		module: "github.com/go-sql-driver/mysql",
+		how:    "the settings of database/sql, which keeps two idle connections, and of the driver",
+		more:   "hot shared zipf latency",
+		server: mariadbKind,
+		open:   openGetLock(false),
+	},
+	{
+		name:   "etcd concurrency",
+		module: "go.etcd.io/etcd/client/v3",
+		how:    "concurrency.Mutex, one client per process, a session per goroutine; its documentation advises nothing for more speed",
+		fair:   true,
+		more:   "hot shared zipf latency",
+		server: etcdKind,
+		open:   openEtcd,
+	},
+	{
+		name:   "ZooKeeper",
+		module: "github.com/go-zookeeper/zk",
+		how:    "zk.Lock, one connection per process; what its documentation advises is a disk for its log alone",
+		fair:   true,
+		more:   "hot shared zipf latency",
+		server: zookeeperKind,
+		open:   openZookeeper,
 	},
 	{
 		name: "none",
@@ -259,6 +337,35 @@ func (r *redislockLock) section(ctx context.Context, key string, inside func(uin
 }
 
 func (r *redislockLock) close(context.Context) error { return nil }
+
+// setLock is what most write themselves.
+type setLock struct {
+	client    *redis.Client
+	namespace string
+	delay     time.Duration
+}
+
+func (s *setLock) section(ctx context.Context, key string, inside func(uint64)) error {
+	key, me := s.namespace+":"+key, rand.Text()
+	for {
+		ok, err := s.client.SetNX(ctx, key, me, expiry).Result()
+		if err != nil {
+			return err
+		}
+		if ok {
+			break
+		}
+		select {
+		case <-time.After(s.delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	inside(0)
+	return deleteIfMine.Run(context.WithoutCancel(ctx), s.client, []string{key}, me).Err()
+}
+
+func (s *setLock) close(context.Context) error { return nil }
 
 // unlocked lets everybody in.
 type unlocked struct{}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// openVariants opens a variant as n processes would.
+func openVariants(t *testing.T, b *bench, s *servers, v variant, n int) []locker {
+	t.Helper()
+	var all []locker
+	for range n {
+		client, count := newClient(b.addr, 4)
+		l, err := v.open(environment{
+			client: client, redis: b.addr, namespace: b.prefix + "-test", server: s.conn(v), goroutines: 4, count: count,
+		})
+		if err != nil {
+			t.Fatal(errors.Join(err, client.Close()))
+		}
+		all = append(all, l)
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+			defer cancel()
+			if err := errors.Join(l.close(ctx), client.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return all
+}
+
+// forVariants calls f for each variant that is safe, with the servers that they need.
+func forVariants(t *testing.T, f func(t *testing.T, b *bench, s *servers, v variant)) {
+	b := tinyBench(t)
+	s, err := startServers(t.Context(), -1, variants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, v := range variants {
+		if v.unsafe() {
+			continue
+		}
+		t.Run(v.name, func(t *testing.T) {
+			if !s.has(v) {
+				t.Skip(s.absent[v.server.name])
+			}
+			f(t, b, s, v)
+		})
+	}
+}
+
+func TestVariants(t *testing.T) {
+	forVariants(t, func(t *testing.T, b *bench, s *servers, v variant) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var inside, sections atomic.Int64
+		var work sync.WaitGroup
+		all := openVariants(t, b, s, v, 2)
+		for i := range 4 {
+			work.Go(func() {
+				for range 3 {
+					if err := all[i%2].section(ctx, "contended", func(uint64) {
+						if inside.Add(1) != 1 {
+							t.Error("two hold the lock")
+						}
+						time.Sleep(time.Millisecond) // gives a second one the time to come in
+						inside.Add(-1)
+						sections.Add(1)
+					}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		work.Wait()
+		if n := sections.Load(); n != 12 {
+			t.Errorf("%d sections", n)
+		}
+		if err := all[0].section(ctx, "another", func(uint64) {
+			if err := all[1].section(ctx, "contended", func(uint64) {}); err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+
+		// A wait that is given up is an error, and leaves nothing locked.
+		in, out := make(chan struct{}), make(chan struct{})
+		work.Go(func() {
+			if err := all[0].section(ctx, "contended", func(uint64) { close(in); <-out }); err != nil {
+				t.Error(err)
+			}
+		})
+		<-in
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		gone := make(chan struct{})
+		work.Go(func() {
+			defer close(gone)
+			if err := all[1].section(short, "contended", func(uint64) { t.Error("the lock is held") }); err == nil {
+				t.Error("no error")
+			}
+		})
+		select {
+		case <-gone:
+		case <-time.After(500 * time.Millisecond): // ZooKeeper's client waits for its turn whatever happens
+		}
+		close(out)
+		work.Wait()
+		if err := all[1].section(ctx, "contended", func(uint64) {}); err != nil {
+			t.Error(err)
+		}
+	})
+}
