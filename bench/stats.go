@@ -77,6 +77,8 @@ func number(x float64) string {
 	switch a := math.Abs(x); {
 	case math.IsNaN(x):
 		return "-"
+	case math.IsInf(x, 0):
+		return strconv.FormatFloat(x, 'g', -1, 64)
 	case a >= 1000:
 		return thousands(int64(math.Round(x)))
 	case a >= 100 || x == math.Trunc(x):
