@@ -1,0 +1,163 @@
+package chart
+
+import "fmt"
+
+// Timeline is what happened from moment to moment: for each track, how much was done, the longest wait and what failed,
+// under the same events and in the same scales.
+type Timeline struct {
+	Head
+	Bucket float64 `json:"bucket"` // seconds
+	Rate   string  `json:"rate"`   // what Done counts, per second
+	Tracks []Track `json:"tracks"`
+}
+
+// Track is one of those that are compared. Its series have a value per bucket.
+type Track struct {
+	Name   string    `json:"name"`
+	Kind   Kind      `json:"kind"`
+	Events []Event   `json:"events"`
+	Done   []float64 `json:"done"`
+	Wait   []float64 `json:"wait"` // the longest wait of what arrived in the bucket, in nanoseconds
+	Failed []float64 `json:"failed"`
+}
+
+// Event is a moment or, with To, a span; in seconds.
+type Event struct {
+	Name string  `json:"name"`
+	At   float64 `json:"at"`
+	To   float64 `json:"to,omitempty"`
+}
+
+const (
+	trackHead   = 44 // name and events
+	trackDone   = 56
+	trackGap    = 10
+	trackWait   = 92
+	trackFailed = 22
+	trackHeight = trackHead + trackDone + trackGap + trackWait + trackFailed + 22
+)
+
+// SVG draws the chart.
+func (c Timeline) SVG() string {
+	end := 0.0
+	var rates []float64
+	waits := []float64{1e6, 1e9}
+	for _, t := range c.Tracks {
+		end = max(end, float64(len(t.Done))*c.Bucket)
+		for _, n := range t.Done {
+			rates = append(rates, n/c.Bucket)
+		}
+		for _, w := range t.Wait {
+			if w > 1e5 {
+				waits = append(waits, w)
+			}
+		}
+	}
+	const left, right = 86.0, Width - 16.0
+	x := axis{scale: Linear, unit: Seconds, max: max(end, c.Bucket), from: left, to: right}
+	var d drawing
+	d.open(c.Head, float64(len(c.Tracks))*trackHeight+30)
+	for i, t := range c.Tracks {
+		top := float64(i) * trackHeight
+		doneTop := top + trackHead
+		waitTop := doneTop + trackDone + trackGap
+		failTop := waitTop + trackWait + 6
+		c.events(&d, t, x, top, failTop+trackFailed-8)
+		class := ""
+		if t.Kind == Ours {
+			class = "strong"
+		}
+		d.text(10, top+16, "start", class, t.Name)
+		done := newAxis(Linear, Number, rates, doneTop+trackDone, doneTop)
+		wait := newAxis(Log, Nanoseconds, waits, waitTop+trackWait, waitTop)
+		c.scale(&d, done, 2, c.Rate)
+		c.scale(&d, wait, 1, "longest wait")
+
+		area := []point{{left, done.at(0)}}
+		for j, n := range t.Done {
+			y := done.at(n / c.Bucket)
+			area = append(area, point{x.at(float64(j) * c.Bucket), y}, point{x.at(float64(j+1) * c.Bucket), y})
+		}
+		d.path(append(area, point{area[len(area)-1].x, done.at(0)}), true, "f-"+string(t.Kind), "")
+		width := max(x.at(c.Bucket)-left-0.4, 0.8)
+		longest, at := 0.0, 0
+		for j, w := range t.Wait {
+			if w > longest {
+				longest, at = w, j
+			}
+			if w > 0 {
+				y := wait.at(max(w, 1))
+				d.rect(x.at(float64(j)*c.Bucket), y, width, waitTop+trackWait-y, "f-"+string(t.Kind))
+			}
+		}
+		if longest > 0 {
+			px, anchor := x.at(float64(at)*c.Bucket), "start"
+			if px > (left+right)/2 {
+				anchor = "end"
+			}
+			d.text(px, max(wait.at(longest)-4, waitTop-1), anchor, "small strong", "longest "+Format(longest, Nanoseconds))
+		}
+		c.failed(&d, t, x, failTop, width)
+	}
+	bottom := float64(len(c.Tracks)) * trackHeight
+	for _, t := range x.ticks() {
+		d.text(x.at(t.value), bottom+6, "middle", "soft small", t.text)
+	}
+	return d.close()
+}
+
+// scale draws an axis to the left, and names every so many ticks.
+func (c Timeline) scale(d *drawing, a axis, every int, label string) {
+	ticks := a.ticks()
+	for i, t := range ticks {
+		d.line(86, a.at(t.value), Width-16, a.at(t.value), "grid")
+		if i%every == 0 {
+			d.text(80, a.at(t.value)+4, "end", "soft small", t.text)
+		}
+	}
+	middle := (a.from + a.to) / 2
+	fmt.Fprintf(&d.b, `<text transform="translate(14 %s) rotate(-90)" text-anchor="middle" class="soft small">%s</text>`, f(middle), escape(label))
+}
+
+// events draws them over the height of a track, their names in two rows by turns.
+func (c Timeline) events(d *drawing, t Track, x axis, top, bottom float64) {
+	free := [2]float64{} // where the last name in each row ends
+	for _, e := range t.Events {
+		at := x.at(e.At)
+		row := 0
+		if at < free[0] {
+			row = 1
+		}
+		free[row] = at + wide(e.Name)*0.88 + 8
+		y := top + 18 + 16*float64(row)
+		if row == 0 && at < 10+wide(t.Name)+20 {
+			y, free[1] = top+34, free[0]
+		}
+		if e.To > e.At {
+			d.rect(at, top+trackHead-6, x.at(e.To)-at, bottom-top-trackHead+6, "span")
+		}
+		d.line(at, y+3, at, bottom, "mark")
+		anchor := "start"
+		if at+wide(e.Name)*0.88 > Width-10 {
+			anchor = "end"
+		}
+		d.text(at+3, y, anchor, "soft small", e.Name)
+	}
+}
+
+// failed draws a mark for each bucket in which something failed, and how many there were.
+func (c Timeline) failed(d *drawing, t Track, x axis, y, width float64) {
+	total := 0.0
+	for j, n := range t.Failed {
+		total += n
+		if n > 0 {
+			d.rect(x.at(float64(j)*c.Bucket), y, max(width, 2), 8, "f-bad")
+		}
+	}
+	d.line(86, y+8, Width-16, y+8, "grid")
+	text, class := "none failed", "soft small"
+	if total > 0 {
+		text, class = digits(total)+" failed", "bad small strong"
+	}
+	d.text(80, y+8, "end", class, text)
+}
