@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +31,9 @@ type bench struct {
 	prefix         string // nobody else's keys begin like this, or like "{" and this
 	dir            string // for the files of this run
 	own            *redistest.Server
-	pid            int // of the server; 0 if it is not ours
+	pid            int       // of the server; 0 if it is not ours
+	progress       *progress // may be nil
+	servers        []string  // with their versions
 }
 
 // newBench starts the server, or makes sure that the one given answers.
@@ -66,8 +70,23 @@ func newBench(ctx context.Context, cfg config, stdout, stderr io.Writer) (*bench
 	if b.own == nil {
 		name = "at " + b.addr
 	}
+	b.servers = []string{"redis-server " + info["redis_version"]}
 	fmt.Fprintf(stdout, "redis-server %s %s; %s\n", info["redis_version"], name, machine())
 	return b, nil
+}
+
+// serves notes a server that took part, by name and version.
+func (b *bench) serves(server string) {
+	if !slices.Contains(b.servers, server) {
+		b.servers = append(b.servers, server)
+	}
+}
+
+// use notes those that are running.
+func (b *bench) use(all *servers) {
+	for _, name := range slices.Sorted(maps.Keys(all.running)) {
+		b.serves(all.running[name].name)
+	}
 }
 
 // close stops our own server, or removes this run's keys from one that outlives it.

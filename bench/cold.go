@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
 // coldSizes: calls are made in batches. Between two batches everything is given back.
@@ -74,7 +76,18 @@ func (r *coldResult) result(pinned string) result {
 	}
 	perLock := ratio(float64(r.LockCalls), float64(r.Lock.N))
 	perUnlock := ratio(float64(r.UnlockCalls), float64(r.Lock.N))
+	var times []float64 // a Lock is a script that checks more, so it takes longer
+	for _, x := range r.Ratios {
+		times = append(times, 1/x)
+	}
 	return result{
+		rungs: []chart.Bar{
+			{Name: "PING at Redis", Kind: chart.Floor, Value: r.Ping.P50},
+			{Name: "SET NX PX alone, at Redis", Kind: chart.Rival, Value: r.Set.P50},
+			{Name: "Lock, no cluster, a key used once", Kind: chart.Ours, Value: r.Lock.P50},
+			{Name: "Unlock, no cluster: Redis is told later", Kind: chart.Ours, Value: r.Unlock.P50},
+		},
+		versus: []chart.Ratio{against("no cluster, a key used once: Lock, SET NX PX alone", times)},
 		title: fmt.Sprintf("COLD: one caller, %s keys that nobody else wants, each used once; PING, SET and Lock by turns, call by call",
 			thousands(int64(r.Lock.N))),
 		table: [][]string{

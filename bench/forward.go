@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
 // forwardSizes: each block measures everything, in an order that changes.
@@ -81,7 +83,12 @@ func (r *forwardResult) result(s forwardSizes, pinned string) result {
 	// Either will do, so what counts is the one that is closer.
 	reached := max(locks.median/forwardRate, part/forwardBare)
 	return result{
-		title: fmt.Sprintf("FORWARD: a lock whose owner is another process, and nothing is kept; %d blocks, by turns", s.blocks),
+		rungs: []chart.Bar{
+			bar("one byte there and back by TCP", chart.Floor, r.TCP),
+			bar("Lock and Unlock, another node's key", chart.Ours, r.Pair),
+		},
+		versus: []chart.Ratio{against("another node's key: SET NX PX and EVALSHA", perRound(r.Redis, r.Pair))},
+		title:  fmt.Sprintf("FORWARD: a lock whose owner is another process, and nothing is kept; %d blocks, by turns", s.blocks),
 		table: [][]string{
 			{"one caller, microseconds", "p50", "(min..max)", "ratio", "(min..max)", "p99"},
 			row("TCP round trip of one byte", r.TCP, r.TCP, r.AllTCP),

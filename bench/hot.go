@@ -58,6 +58,7 @@ func measureVariants(ctx context.Context, b *bench, list []variant) (_ result, e
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, servers.stop()) }()
+	b.use(servers)
 	var totals []*hotTotal
 	for i, v := range variants {
 		if slices.ContainsFunc(list, func(one variant) bool { return one.name == v.name }) && servers.has(v) {
@@ -88,6 +89,7 @@ func measureVariants(ctx context.Context, b *bench, list []variant) (_ result, e
 	for round := range s.rounds + 1 {
 		for i := range totals {
 			t := totals[(i+round)%len(totals)]
+			b.progress.step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
 			if err := t.round(ctx, b, ws, round); err != nil {
 				cancel()
 				return result{}, fmt.Errorf("%s: %w", t.name, err)
@@ -180,6 +182,11 @@ func hotResults(s hotSizes, totals []*hotTotal) result {
 			number(float64(t.two())),
 		})
 	}
+	var contestants []contestant
+	for _, t := range totals {
+		contestants = append(contestants, contestant{t.title(), kindOf(t.name), t.rates, &t.waits})
+	}
+	r.contest("hot", "one hot key, no cluster", contestants)
 	r.notes = strings.Split(describe(list), "\n")
 	r.notes = append(r.notes,
 		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",

@@ -4,6 +4,8 @@
 //	go run ./bench -only hot,cold,held          # about two
 //	go run ./bench -only hot,cold,held -quick   # less than 20 s
 //	go run ./bench -redis localhost:6379 -report
+//	go run ./bench -json run.json -html run.html # the same as data, and as a page with charts
+//	go run ./bench -from run.json -svg charts    # draw again, measure nothing
 //
 // It starts a redis-server of its own unless it is given one, measures both sides of each comparison in the same run and by
 // turns, and prints a table for each subject, and below it what must hold:
@@ -39,6 +41,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -61,6 +64,11 @@ type config struct {
 	pin     bool
 	profile string // directory for CPU profiles; empty: none
 	sizes   sizes
+
+	outputs
+	from    string // file of a record; not empty: nothing is measured
+	quick   bool
+	command string
 }
 
 // sizes say how much is measured.
@@ -104,10 +112,14 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: start one")
 	only := flags.String("only", names(), "comma-separated `subjects` to measure")
 	rivals := flags.String("rivals", "fast", "`which` rivals: fast, or all, with those that are known to be slow and more settings")
-	quick := flags.Bool("quick", false, "measure less: hot, cold and held in less than 20 s, all in less than two minutes")
+	flags.BoolVar(&cfg.quick, "quick", false, "measure less: hot, cold and held in less than 20 s, all in less than two minutes")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
 	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle")
 	flags.StringVar(&cfg.profile, "profile", "", "write CPU profiles of the workers to this `directory`")
+	flags.StringVar(&cfg.json, "json", "", "write everything that was found to this `file`")
+	flags.StringVar(&cfg.html, "html", "", "write the report, one page that needs nothing else, to this `file`")
+	flags.StringVar(&cfg.svg, "svg", "", "write each chart of the report to this `directory`")
+	flags.StringVar(&cfg.from, "from", "", "measure nothing; print and write what is in this `file`, which -json has written")
 	flags.Usage = func() {}
 
 	if err := flags.Parse(args); err != nil {
@@ -130,7 +142,8 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 		return config{}, fmt.Errorf("-rivals %q: want fast or all", *rivals)
 	}
 	cfg.sizes = fullSizes
-	if *quick {
+	cfg.command = strings.Join(append([]string{"go run ./bench"}, args...), " ")
+	if cfg.quick {
 		cfg.sizes = quickSizes
 	}
 	cfg.only = strings.Split(*only, ",")
@@ -156,7 +169,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: %v (bench -h lists the flags)\n", err)
 		return 2
 	}
+	if cfg.from != "" {
+		return again(cfg, stdout, stderr)
+	}
 	return measure(ctx, cfg, stdout, stderr)
+}
+
+// again prints and writes a record that was made before.
+func again(cfg config, stdout, stderr io.Writer) int {
+	rec, err := readRecord(cfg.from)
+	if err == nil {
+		for _, s := range rec.Subjects {
+			s.result().write(stdout)
+		}
+		err = cfg.outputs.write(rec)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
+		return 1
+	}
+	return verdict(rec, cfg.report, stdout)
 }
 
 // measure measures the subjects in their order, whatever that of -only. It returns the exit status.
@@ -166,35 +198,46 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
 		return 1
 	}
-	var broken []string
+	b.progress = newProgress(stderr)
+	defer b.progress.close()
+	rec := &record{Format: recordFormat, Date: time.Now(), Commit: commit(), Command: cfg.command, Quick: cfg.quick}
 	var errs []error
 	for _, s := range subjects {
 		if !slices.Contains(cfg.only, s.name) {
 			continue
 		}
+		begun := time.Now()
+		b.progress.begin(s.name, len(rec.Subjects)+1, len(cfg.only))
 		r, err := s.measure(ctx, b)
+		b.progress.clear()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 			break
 		}
 		r.write(stdout)
-		for _, c := range r.claims {
-			if !c.holds() {
-				broken = append(broken, s.name+": "+c.text)
-			}
-		}
+		rec.add(s.name, r, time.Since(begun))
 	}
+	rec.Took, rec.Machine = time.Since(rec.Date).Seconds(), thisMachine(b.servers)
 	errs = append(errs, b.close(context.WithoutCancel(ctx)))
+	if len(rec.Subjects) > 0 { // what was measured is worth keeping if another subject failed
+		errs = append(errs, cfg.outputs.write(rec))
+	}
 	if err := errors.Join(errs...); err != nil {
 		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
 		return 1
 	}
+	return verdict(rec, cfg.report, stdout)
+}
+
+// verdict says whether everything holds. It returns the exit status.
+func verdict(rec *record, report bool, stdout io.Writer) int {
+	broken := rec.broken()
 	if len(broken) == 0 {
 		fmt.Fprintln(stdout, "\nEverything holds.")
 		return 0
 	}
 	fmt.Fprintf(stdout, "\nDoes not hold:\n  %s\n", strings.Join(broken, "\n  "))
-	if cfg.report {
+	if report {
 		return 0
 	}
 	return 1

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
 // ownSizes: each block measures everything once, in an order that changes.
@@ -59,7 +61,15 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 	}
 	times := func(a, b []float64) float64 { return median(perRound(a, b)) }
 	return result{
-		title: fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", s.blocks),
+		rungs: []chart.Bar{
+			bar("sync.Mutex, Lock and Unlock", chart.Floor, r.Mutex),
+			bar("Lock and Unlock, the owner's own key", chart.Ours, r.Lock),
+			bar("hand-over between 2 goroutines by channels", chart.Floor, r.PingPong),
+			bar(fmt.Sprintf("hand-over of a lock among %d goroutines", ownWaiters), chart.Ours, r.HandOver),
+			bar("SET NX PX and the script to delete it", chart.Rival, r.Redis),
+		},
+		versus: []chart.Ratio{against("the owner's own key: SET NX PX and EVALSHA", perRound(r.Redis, r.Lock))},
+		title:  fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", s.blocks),
 		table: [][]string{
 			{"nanoseconds", "median", "(min..max)", "ratio", "(min..max)"},
 			row("sync.Mutex, Lock and Unlock", r.Mutex, r.Mutex),

@@ -94,6 +94,7 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 				return nil, ctx.Err()
 			}
 			p := &parts[(i+block*3)%len(parts)]
+			o.at("by turns", block*len(parts)+i, (t.Blocks+1)*len(parts))
 			if p.one {
 				runtime.GOMAXPROCS(1)
 			}

@@ -5,14 +5,22 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
-// result is what a subject prints: a table, notes, and what must hold.
+// result is what a subject prints: a table, notes, and what must hold. The report shows these of any subject; what else
+// there is to draw is in the other fields, which may be empty.
 type result struct {
 	title  string
 	table  [][]string // the first row is the head
 	notes  []string
 	claims []claim
+
+	rungs         []chart.Bar   // nanoseconds per lock, for the ladder
+	versus        []chart.Ratio // how many times better than others
+	distributions []distribution
+	figures       []figure
 }
 
 // claim is one statement that must hold.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
 // sharedSizes: processes x goroutines contend for one key or many, in rounds of each variant by turns. A critical section
@@ -99,6 +101,7 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, run.servers.stop()) }()
+	b.use(run.servers)
 	var totals []*sharedTotal
 	for i, v := range variants {
 		t := &sharedTotal{variant: v, number: i, jain: 1, calls: make(map[string]int64), alone: v.unsafe(), sections: make([]int64, s.processes)}
@@ -132,6 +135,7 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 	for round := range s.rounds + 1 {
 		for i := range totals {
 			t := totals[(i+round)%len(totals)]
+			b.progress.step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
 			if err := run.round(t, round); err != nil {
 				return result{}, fmt.Errorf("%s: %w", t.name, err)
 			}
@@ -362,6 +366,17 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 		"two holders: how often a section wrote over what another one had written since it read, by the store")
 }
 
+func contestants(totals []*sharedTotal) (list []contestant) {
+	for _, t := range totals {
+		kind := kindOf(t.name)
+		if t.alone {
+			kind = chart.Floor
+		}
+		list = append(list, contestant{t.title(), kind, t.rates, &t.waits})
+	}
+	return list
+}
+
 // listed writes what is not zero.
 func listed(counts map[string]int64) string {
 	var parts []string
@@ -394,6 +409,7 @@ func sharedResults(s sharedSizes, totals []*sharedTotal) result {
 		"SHARED: one key, %d processes x %d goroutines, critical section of two round trips to a store; %d rounds of %v of each, by turns",
 		s.processes, s.goroutines, s.rounds, s.round)}
 	r.table, r.notes = sharedTable(totals)
+	r.contest("shared", "one key in a cluster", contestants(totals))
 	alone := fastest(totals, func(t *sharedTotal) bool { return t.alone })
 	unfair := fastest(totals[1:], func(t *sharedTotal) bool { return !t.alone && !t.fair })
 	r.claims = []claim{
@@ -419,6 +435,7 @@ func zipfResults(s sharedSizes, totals []*sharedTotal) result {
 		"ZIPF: %s keys by zipf(%v), %d processes x %d goroutines, critical section of two round trips to a store; %d rounds of %v of each, by turns",
 		thousands(int64(s.keys)), zipfS, s.processes, s.goroutines, s.rounds, s.round)}
 	r.table, r.notes = sharedTable(totals)
+	r.contest("zipf", thousands(int64(s.keys))+" keys by zipf", contestants(totals))
 	rival := fastest(totals[1:], func(t *sharedTotal) bool { return true })
 	times, name := math.NaN(), "rival"
 	if rival != nil {

@@ -163,6 +163,9 @@ func TestStatistics(t *testing.T) {
 	if got := spreadOf([]float64{1.25, 20000, 0.012}).String(); got != "1.25 (0.012..20,000)" {
 		t.Errorf("spread %q", got)
 	}
+	if got := number(math.Inf(1)); got != "+Inf" {
+		t.Errorf("infinity is %q", got)
+	}
 	if got := smallestShare([]int64{10, 20, 30}); got != 0.5 {
 		t.Errorf("share %v", got)
 	}

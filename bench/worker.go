@@ -23,6 +23,22 @@ type order struct {
 	Namespace string `json:"namespace"`
 	Referees  string `json:"referees"` // file; for hot
 	Profile   string `json:"profile"`  // file; empty: none
+
+	step func(step) // tells the parent how far a task is; nil: nobody asks
+}
+
+// step is how far a task is.
+type step struct {
+	What  string `json:"what"`
+	Done  int    `json:"done"`
+	Total int    `json:"total"`
+}
+
+// at tells the parent that done of total parts of a task were done. It is called by the goroutine that does the task.
+func (o order) at(what string, done, total int) {
+	if o.step != nil {
+		o.step(step{what, done, total})
+	}
 }
 
 const orderEnv = "HOLDFAST_BENCH_ORDER"
@@ -49,6 +65,8 @@ type answer struct {
 	HTTP    *httpResult    `json:"http,omitempty"`
 	Store   string         `json:"store,omitempty"` // address
 	Error   string         `json:"error,omitempty"`
+
+	Step *step `json:"step,omitempty"` // not an answer yet
 }
 
 // closeTime is what a worker may take to give its locks back and end.
@@ -100,6 +118,7 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 	var h hotWorker
 	defer func() { err = errors.Join(err, h.close()) }()
 	answers := json.NewEncoder(out)
+	o.step = func(s step) { _ = answers.Encode(answer{Step: &s}) } // a parent that is gone has closed stdin
 	for t := range tasks {
 		var a answer
 		var failed error
@@ -155,6 +174,8 @@ type worker struct {
 	stdin io.WriteCloser
 	tasks *json.Encoder
 	out   *json.Decoder
+
+	progress *progress
 }
 
 // start starts a worker for a subject. When ctx ends, its stdin does, which makes it end by itself; if it does not, it
@@ -188,7 +209,7 @@ func (b *bench) start(ctx context.Context, subject string, o order) (*worker, er
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	return &worker{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)}, nil
+	return &worker{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout), b.progress}, nil
 }
 
 // do gives the worker a task and waits for its answer.
@@ -196,8 +217,15 @@ func (w *worker) do(t task) (a answer, err error) {
 	if err := w.tasks.Encode(t); err != nil {
 		return a, err
 	}
-	if err := w.out.Decode(&a); err != nil {
-		return a, fmt.Errorf("worker %d: no answer: %w", w.cmd.Process.Pid, err)
+	for {
+		a = answer{}
+		if err := w.out.Decode(&a); err != nil {
+			return a, fmt.Errorf("worker %d: no answer: %w", w.cmd.Process.Pid, err)
+		}
+		if a.Step == nil {
+			break
+		}
+		w.progress.step(a.Step.What, a.Step.Done, a.Step.Total)
 	}
 	if a.Error != "" {
 		return a, errors.New(a.Error)

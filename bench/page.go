@@ -1,0 +1,196 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"html/template"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+// outputs are the files that a run is written to, besides the terminal; empty: not.
+type outputs struct {
+	json, html string
+	svg        string // directory
+}
+
+func (o outputs) write(r *record) error {
+	var errs []error
+	if o.json != "" {
+		errs = append(errs, r.write(o.json))
+	}
+	if o.html != "" {
+		errs = append(errs, writePage(o.html, r))
+	}
+	if o.svg != "" {
+		errs = append(errs, writeCharts(o.svg, r))
+	}
+	return errors.Join(errs...)
+}
+
+//go:embed page.html
+var pageText string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"number": func(x *float64) string {
+		if x == nil {
+			return "-"
+		}
+		return number(*x)
+	},
+	"bound": func(c claimRecord) string {
+		return map[bool]string{true: "≥ ", false: "≤ "}[c.Least] + number(c.Bound)
+	},
+	"ns":        func(x float64) string { return chart.Format(x, chart.Nanoseconds) },
+	"thousands": thousands,
+	"times":     func(x float64) string { return number(1 / x) },
+	"head":      figure.head,
+	"draw":      func(f figure) template.HTML { return template.HTML(f.svg()) }, // our own drawing, which escapes names itself
+}).Parse(pageText))
+
+// page is what the template is filled with.
+type page struct {
+	*record
+	Style    template.CSS
+	Total    int // claims
+	Broken   []string
+	Ladder   *figure
+	Versus   *figure
+	Worse    []chart.Ratio
+	Sections []section
+}
+
+// section is a subject in the page.
+type section struct {
+	subjectRecord
+	Heading, Rest string // the title's word in capitals, and what follows it
+	Held          int
+	Drawn         []figure
+}
+
+func newPage(r *record) page {
+	p := page{record: r, Style: chart.Style, Broken: r.broken(), Ladder: r.ladder(), Versus: r.versus()}
+	for _, s := range r.Subjects {
+		x := section{subjectRecord: s, Heading: s.Name, Rest: s.Title, Drawn: s.drawn()}
+		if head, rest, ok := strings.Cut(s.Title, ": "); ok && strings.EqualFold(head, s.Name) {
+			x.Rest = rest
+		}
+		for _, c := range s.Claims {
+			if c.Holds {
+				x.Held++
+			}
+		}
+		p.Total += len(s.Claims)
+		for _, v := range s.Versus {
+			if v.Times > 0 && v.Times < 1 { // 0: not measured
+				p.Worse = append(p.Worse, v)
+			}
+		}
+		p.Sections = append(p.Sections, x)
+	}
+	return p
+}
+
+func writePage(file string, r *record) error {
+	var text strings.Builder
+	if err := pageTemplate.Execute(&text, newPage(r)); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(text.String()), 0o644)
+}
+
+// writeCharts writes each chart to a file of its own.
+func writeCharts(dir string, r *record) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var list []figure
+	for _, f := range []*figure{r.ladder(), r.versus()} {
+		if f != nil {
+			list = append(list, *f)
+		}
+	}
+	for _, s := range r.Subjects {
+		list = append(list, s.drawn()...)
+	}
+	for _, f := range list {
+		text := chart.Standalone(f.head(), f.svg()) + "\n"
+		if err := os.WriteFile(filepath.Join(dir, f.head().Name+".svg"), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ladder is what a lock costs on each rung, of all subjects; nil if there is none.
+func (r *record) ladder() *figure {
+	bars := chart.Bars{
+		Head: chart.Head{
+			Name: "ladder", Title: "What a lock costs, rung by rung",
+			About: "A bar for each way to lock, from the cheapest to the dearest, on a logarithmic scale.",
+		},
+		Unit: chart.Nanoseconds, Scale: chart.Log,
+	}
+	for _, s := range r.Subjects {
+		for _, rung := range s.Rungs {
+			// Several subjects measure the same for their own comparison.
+			if !slices.ContainsFunc(bars.Rows, func(b chart.Bar) bool { return b.Name == rung.Name }) {
+				bars.Rows = append(bars.Rows, rung)
+			}
+		}
+	}
+	if len(bars.Rows) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(bars.Rows, func(a, b chart.Bar) int { return compare(a.Value, b.Value) })
+	return &figure{Bars: &bars}
+}
+
+// versus is how many times better than others, of all subjects; nil if nothing is compared.
+func (r *record) versus() *figure {
+	ratios := chart.Ratios{Head: chart.Head{
+		Name: "versus", Title: "How many times better than what you would use instead",
+		About: "A point for each comparison, on a logarithmic scale: right of the line Holdfast is better, left of it it is worse.",
+	}}
+	for _, s := range r.Subjects {
+		ratios.Rows = append(ratios.Rows, s.Versus...)
+	}
+	if len(ratios.Rows) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(ratios.Rows, func(a, b chart.Ratio) int { return compare(b.Times, a.Times) })
+	return &figure{Ratios: &ratios}
+}
+
+func compare(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// drawn is the subject's figures, and one of its distributions.
+func (s subjectRecord) drawn() []figure {
+	if len(s.Distributions) == 0 {
+		return s.Figures
+	}
+	lines := chart.Lines{
+		Head: chart.Head{
+			Name: s.Name + "-waits", Title: "How long a lock was waited for",
+			About: "A line for each lock: which part of all waits was not longer than this. Lower is better.",
+		},
+		X: chart.Axis{Label: "part of all waits that took no longer; each nine has the same room", Scale: chart.Quantile},
+		Y: chart.Axis{Label: "wait", Unit: chart.Nanoseconds, Scale: chart.Log},
+	}
+	for _, d := range s.Distributions {
+		lines.Series = append(lines.Series, chart.Line{Name: d.Name, Kind: d.Kind, Points: d.Points})
+	}
+	return append(slices.Clip(s.Figures), figure{Lines: &lines})
+}

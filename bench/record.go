@@ -1,0 +1,184 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+// record is a whole run as -json writes it and -from reads it. Everything that is printed or drawn is in it, so a page can
+// be made again, and better, from a measurement of long ago.
+type record struct {
+	Format   int             `json:"format"` // recordFormat
+	Date     time.Time       `json:"date"`
+	Commit   string          `json:"commit"` // of the source; empty: unknown
+	Command  string          `json:"command"`
+	Quick    bool            `json:"quick"` // too little was measured to rely on it
+	Took     float64         `json:"took_seconds"`
+	Machine  machineRecord   `json:"machine"`
+	Subjects []subjectRecord `json:"subjects"`
+}
+
+const recordFormat = 1
+
+// subjectRecord is what one subject found.
+type subjectRecord struct {
+	Name          string         `json:"name"`
+	Title         string         `json:"title"`
+	Took          float64        `json:"took_seconds"`
+	Table         [][]string     `json:"table"` // the first row is the head
+	Notes         []string       `json:"notes"`
+	Claims        []claimRecord  `json:"claims"`
+	Rungs         []chart.Bar    `json:"rungs,omitempty"` // nanoseconds per lock, for the ladder of all subjects
+	Versus        []chart.Ratio  `json:"versus,omitempty"`
+	Distributions []distribution `json:"distributions,omitempty"`
+	Figures       []figure       `json:"figures,omitempty"`
+}
+
+// claimRecord is a claim, and whether it holds.
+type claimRecord struct {
+	Text  string   `json:"text"`
+	Value *float64 `json:"value"` // null: not measured, or infinite
+	Bound float64  `json:"bound"`
+	Least bool     `json:"least"` // the bound is the least that is allowed, else the most
+	Holds bool     `json:"holds"`
+}
+
+// distribution is how long something took, in nanoseconds.
+type distribution struct {
+	Name   string        `json:"name"`
+	Kind   chart.Kind    `json:"kind"`
+	Count  int64         `json:"count"`
+	P50    float64       `json:"p50"`
+	P99    float64       `json:"p99"`
+	P999   float64       `json:"p999"`
+	Max    float64       `json:"max"`
+	Points []chart.Point `json:"points"` // X: the quantile, Y: the duration
+}
+
+// figure is the data of one chart; one of the fields is set.
+type figure struct {
+	Bars     *chart.Bars     `json:"bars,omitempty"`
+	Lines    *chart.Lines    `json:"lines,omitempty"`
+	Ratios   *chart.Ratios   `json:"ratios,omitempty"`
+	Timeline *chart.Timeline `json:"timeline,omitempty"`
+}
+
+func (f figure) head() chart.Head {
+	switch {
+	case f.Bars != nil:
+		return f.Bars.Head
+	case f.Lines != nil:
+		return f.Lines.Head
+	case f.Ratios != nil:
+		return f.Ratios.Head
+	case f.Timeline != nil:
+		return f.Timeline.Head
+	}
+	return chart.Head{}
+}
+
+func (f figure) svg() string {
+	switch {
+	case f.Bars != nil:
+		return f.Bars.SVG()
+	case f.Lines != nil:
+		return f.Lines.SVG()
+	case f.Ratios != nil:
+		return f.Ratios.SVG()
+	case f.Timeline != nil:
+		return f.Timeline.SVG()
+	}
+	return ""
+}
+
+func (r *record) add(name string, x result, took time.Duration) {
+	s := subjectRecord{
+		Name: name, Title: x.title, Took: took.Seconds(), Table: x.table, Notes: x.notes,
+		Rungs: x.rungs, Versus: x.versus, Distributions: x.distributions, Figures: x.figures,
+	}
+	for _, c := range x.claims {
+		cr := claimRecord{Text: c.text, Bound: c.limit, Least: c.least, Holds: c.holds()}
+		if !math.IsNaN(c.got) && !math.IsInf(c.got, 0) {
+			cr.Value = &c.got
+		}
+		s.Claims = append(s.Claims, cr)
+	}
+	onlyFinite(reflect.ValueOf(&s))
+	r.Subjects = append(r.Subjects, s)
+}
+
+// onlyFinite puts 0 in the place of what JSON has no number for. Charts leave it out where it would be wrong.
+func onlyFinite(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			onlyFinite(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			onlyFinite(v.Field(i))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			onlyFinite(v.Index(i))
+		}
+	case reflect.Float64:
+		if x := v.Float(); math.IsNaN(x) || math.IsInf(x, 0) {
+			v.SetFloat(0)
+		}
+	}
+}
+
+// result is the reverse of add.
+func (s subjectRecord) result() result {
+	r := result{title: s.Title, table: s.Table, notes: s.Notes}
+	for _, c := range s.Claims {
+		got := math.NaN()
+		if c.Value != nil {
+			got = *c.Value
+		}
+		r.claims = append(r.claims, claim{c.Text, got, c.Bound, c.Least})
+	}
+	return r
+}
+
+// broken lists the claims that do not hold.
+func (r *record) broken() (list []string) {
+	for _, s := range r.Subjects {
+		for _, c := range s.Claims {
+			if !c.Holds {
+				list = append(list, s.Name+": "+c.Text)
+			}
+		}
+	}
+	return list
+}
+
+func readRecord(file string) (*record, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := new(record)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if r.Format != recordFormat {
+		return nil, fmt.Errorf("%s: format %d, want %d", file, r.Format, recordFormat)
+	}
+	return r, nil
+}
+
+func (r *record) write(file string) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
