@@ -1,5 +1,5 @@
 # The modules of this repository.
-MODULES := . bench tokens examples/inventory examples/httplock examples/tokens
+MODULES := . bench tokens internal/history examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test lint short bench fuzz sim mutants model redis

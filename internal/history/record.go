@@ -1,0 +1,40 @@
+// Package history is what clients of locks have seen: what they asked for, when, and what they were told. Afterwards
+// [Check] asks Porcupine whether a lock could have behaved like that.
+//
+// A client's process has a [Recorder], and notes each call with it. What becomes of the records is up to the recorder:
+// [NewLog] keeps them, [WriteTo] writes them as lines of JSON, each before the call that it is about begins and again when
+// that has returned, so that a process that is killed leaves a history behind; [Read] reads such files, and joins them.
+//
+// It is a module of its own, so that those who use the locks do not depend on the checker.
+package history
+
+import "time"
+
+// Op is what a record is about.
+type Op string
+
+// The operations of clients, and what happens to their processes.
+const (
+	Lock    Op = "lock"
+	TryLock Op = "trylock"
+	Unlock  Op = "unlock" // refused: it said that the lock had been lost
+	Seen    Op = "seen"   // the lock's context was looked at, and had not ended
+	Lost    Op = "lost"   // the lock's context ended, some time between Call and Return
+	Paused  Op = "paused" // the process stood still, and until Return may not know what happened meanwhile
+	Gone    Op = "gone"   // the process was killed, some time between Call and Return
+)
+
+// A Record is one operation. Times are by a clock that all processes share.
+type Record struct {
+	Process string        `json:"process"`
+	ID      uint64        `json:"id"` // within the process, from 1
+	Client  int           `json:"client"`
+	Op      Op            `json:"op"`
+	Key     string        `json:"key,omitempty"`
+	Hold    uint64        `json:"hold,omitempty"`  // the ID of the Lock or TryLock that it is about, if it is about one
+	Fence   uint64        `json:"fence,omitempty"` // of Lock and TryLock that were granted
+	Call    time.Duration `json:"call"`
+	Return  time.Duration `json:"return"`
+	Unknown bool          `json:"unknown,omitempty"` // nobody knows whether it was done: Return means nothing
+	Refused bool          `json:"refused,omitempty"` // it was not done
+}

@@ -1,0 +1,174 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// forever is when an operation returns of which nobody knows when it did.
+const forever = time.Duration(math.MaxInt64)
+
+// A step is what a model is told of an operation.
+type step struct {
+	do   stepKind
+	hold int // which, of the key's
+	rec  Record
+
+	// When it happened at the earliest and at the latest. For a loss that is not what was recorded if the process was paused.
+	call, ret time.Duration
+}
+
+type stepKind int
+
+const (
+	take stepKind = iota
+	see
+	free // by an Unlock that returned nil: nothing else had ended the hold
+	lose // by anything else
+)
+
+func (s stepKind) String() string { return [...]string{"granted", "in force", "unlocked", "over"}[s] }
+
+// hold is a lock from its grant to its end.
+type hold struct {
+	take step
+	seen []step
+	ends []step
+}
+
+// lastSeen is when it was in force, for the last time that is known.
+func (h *hold) lastSeen() time.Duration {
+	t := h.take.call
+	for _, s := range h.seen {
+		t = max(t, s.call)
+	}
+	return t
+}
+
+// lost makes the hold end at some time between two moments.
+func (h *hold) lost(from, until time.Duration, by Record) {
+	h.ends = append(h.ends, step{do: lose, rec: by, call: min(from, until), ret: until})
+}
+
+// steps makes of records what models check, by key, in order of the calls. What was refused is left out, as it
+// has not changed anything: a TryLock may be refused though nobody has the lock, for it takes a while until all know. So is a Lock of
+// which nobody knows whether it was granted: nobody has used it.
+func steps(records []Record) (map[string][]step, error) {
+	holds := make(map[id]*hold)
+	var order []*hold
+	processes := make(map[string][]*hold)
+	for _, r := range records {
+		if (r.Op == Lock || r.Op == TryLock) && !r.Unknown && !r.Refused {
+			h := &hold{take: step{do: take, rec: r, call: r.Call, ret: r.Return}}
+			holds[id{r.Process, r.ID}] = h
+			order = append(order, h)
+			processes[r.Process] = append(processes[r.Process], h)
+		}
+	}
+	var happened []Record // to processes
+	for _, r := range records {
+		switch r.Op {
+		case Lock, TryLock:
+			continue
+		case Paused, Gone:
+			happened = append(happened, r)
+			continue
+		case Seen, Unlock, Lost:
+		default:
+			return nil, fmt.Errorf("history: record %d of %s is about %q", r.ID, r.Process, r.Op)
+		}
+		h := holds[id{r.Process, r.Hold}]
+		if h == nil || h.take.rec.Key != r.Key {
+			return nil, fmt.Errorf("history: record %d of %s is about a lock that was not granted", r.ID, r.Process)
+		}
+		switch {
+		case r.Op == Seen:
+			h.seen = append(h.seen, step{do: see, rec: r, call: r.Call, ret: r.Return})
+		case r.Op == Unlock && !r.Unknown && !r.Refused:
+			h.ends = append(h.ends, step{do: free, rec: r, call: r.Call, ret: r.Return})
+		}
+	}
+	for _, r := range records {
+		if r.Op == Unlock && (r.Unknown || r.Refused) || r.Op == Lost {
+			h := holds[id{r.Process, r.Hold}]
+			until := r.Return
+			if r.Unknown {
+				until = forever
+			}
+			h.lost(h.lastSeen(), until, r)
+		}
+	}
+	slices.SortStableFunc(happened, func(a, b Record) int { return cmp.Compare(a.Call, b.Call) })
+	for _, r := range happened {
+		for _, h := range processes[r.Process] {
+			if r.Op == Gone {
+				h.gone(r)
+			} else {
+				h.paused(r)
+			}
+		}
+	}
+	keys := make(map[string][]step)
+	for n, h := range order {
+		for _, s := range slices.Concat([]step{h.take}, h.seen, h.end()) {
+			s.hold = n + 1
+			keys[h.take.rec.Key] = append(keys[h.take.rec.Key], s)
+		}
+	}
+	for _, all := range keys {
+		slices.SortStableFunc(all, func(a, b step) int { return cmp.Compare(a.call, b.call) })
+	}
+	return keys, nil
+}
+
+// gone ends a hold whose process was killed.
+func (h *hold) gone(r Record) {
+	for _, e := range h.ends {
+		if e.ret != forever {
+			return
+		}
+	}
+	h.lost(h.lastSeen(), r.Return, r)
+}
+
+// paused is about a hold whose process stood still. While it did, the hold may have ended without its noticing, and
+// right after it the process may have used it, or unlocked it, before it had looked at the clock. This is what tokens are for, and no
+// mistake of the lock. If the hold was seen to be in force later on, it never ended.
+func (h *hold) paused(r Record) {
+	if h.take.call > r.Return || h.lastSeen() > r.Return {
+		return
+	}
+	over := forever
+	for _, e := range h.ends {
+		if e.ret < r.Call || e.do == free && e.call > r.Return {
+			return
+		}
+		over = min(over, e.ret)
+	}
+	h.seen = slices.DeleteFunc(h.seen, func(s step) bool { return s.ret > r.Call })
+	h.ends = nil
+	h.lost(h.lastSeen(), over, r)
+}
+
+// end returns the hold's ends, of which there is one if everything is as it should be: of several losses it is what they have in
+// common. An Unlock that returned nil is none of them: a lock must not be lost and unlocked.
+func (h *hold) end() (ends []step) {
+	var loss *step
+	for _, e := range h.ends {
+		switch {
+		case e.do == free:
+			ends = append(ends, e)
+		case loss == nil:
+			loss = &e
+		default:
+			loss.call, loss.ret = max(loss.call, e.call), min(loss.ret, e.ret)
+		}
+	}
+	if loss != nil {
+		ends = append(ends, *loss)
+	}
+	return ends
+}
