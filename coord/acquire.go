@@ -127,7 +127,7 @@ func (a *acquisition) step(s *session) time.Duration {
 	if !begun {
 		return -1
 	}
-	sent := time.Now()
+	sent := a.p.c.now()
 	// Not ended by the caller's ctx: a request whose fate is known can be withdrawn for good.
 	call, cancel := context.WithTimeout(context.Background(), c.opts.CallTimeout)
 	ans, err := c.ns.Lock(call, fallback.LockRequest{
@@ -177,7 +177,7 @@ func tries(w *waiter) bool { return w.Value.try }
 // the request is over, and another may be made.
 func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Time) bool {
 	var after after
-	p, now := a.p, time.Now()
+	p, now := a.p, a.p.c.now()
 	defer func() { after.do(p.c) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,7 +273,7 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	x, o := p.c.cluster, &p.c.opts
 	var after after
 	defer func() { after.do(p.c) }()
-	now := time.Now()
+	now := a.p.c.now()
 	if l := x.linkTo(r.Owner); l != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -43,7 +43,7 @@ func (x *cluster) balance() {
 
 // doubt asks after the holders that are in the way of others. It reports whether one cannot be asked.
 func (x *cluster) doubt() (left bool) {
-	c, now := x.c, time.Now()
+	c, now := x.c, x.c.now()
 	var a after
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -70,7 +70,7 @@ func (x *cluster) balanceOnce() (left bool) {
 		return false
 	}
 	var take, give, look []*partition
-	now := time.Now()
+	now := x.c.now()
 	grace := c.sessions.sweepSince(now.Add(-c.opts.Grace)) // nothing is demoted then, and what was begun is frozen in vain
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -139,7 +139,7 @@ func (x *cluster) takeable(list []*partition) []*partition {
 			reads[i].Partition = p.number
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
-		start := time.Now()
+		start := x.c.now()
 		var failed error
 		bad := 0
 		for i, s := range c.ns.Verify(ctx, reads) {

@@ -86,7 +86,7 @@ type cluster struct {
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	addrs      []string     // that discover found last; only of the ring's goroutine
 
-	mu sync.Mutex     // protects what follows
+	mu mutex          // protects what follows
 	up map[*link]bool // all streams that are up
 	id string         // the session that was last introduced on all of them
 }
@@ -230,7 +230,7 @@ func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := x.c.now()
 	all, err := (*ns).List(ctx)
 	x.c.called(OpList, start, err)
 	if err != nil {

@@ -82,13 +82,13 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		arbiter: arbiter,
-		began:   time.Now(),
 		opts:    o,
 		parts:   make([]partition, o.Partitions),
 		closing: make(chan struct{}),
 		closed:  make(chan struct{}),
 		sooner:  make(chan struct{}, 1),
 	}
+	c.began = c.now()
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter
 	c.flights.Spawn = c.pool.Go

@@ -15,7 +15,7 @@ import (
 func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	c := p.c
 	var a after
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	o := p.own
 	if o == nil || p.demoting {
@@ -34,8 +34,8 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 
 	answered, stale := false, false
 	var sent time.Time
-	for !answered && !past(o.session.deadline(), time.Now()) {
-		sent = time.Now()
+	for !answered && !past(o.session.deadline(), p.c.now()) {
+		sent = p.c.now()
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
 		d, err := c.ns.Demote(call, p.number, o.session.id, o.epoch, holds)
 		cancel()
@@ -51,7 +51,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		}
 		break
 	}
-	now = time.Now()
+	now = p.c.now()
 	p.mu.Lock()
 	if !guard.Freeze {
 		p.own = nil

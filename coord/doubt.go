@@ -1,7 +1,6 @@
 package coord
 
 import (
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -12,8 +11,8 @@ import (
 // arrives after everything else of that request is over, it makes a row that nobody here knows of. Whoever wants the key
 // would find out (rule 13); but perhaps nobody wants it any more, so this process looks after itself.
 type doubts struct {
-	mu   sync.Mutex // protects list
-	list []doubt    // in the order of time
+	mu   mutex   // protects list
+	list []doubt // in the order of time
 }
 
 type doubt struct {
@@ -55,7 +54,7 @@ func (x *doubts) all() []doubt {
 
 // clearDoubts releases what this process has not got and is not about to get.
 func (c *Coordinator) clearDoubts() {
-	now := time.Now()
+	now := c.now()
 	for _, d := range c.doubts.due(now) {
 		if d.p.has(d.key, d.id) {
 			d.when = now.Add(c.opts.SessionTTL)

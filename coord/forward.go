@@ -71,7 +71,7 @@ func (p *partition) requestOf(l *link, f *peer.Frame) *entry {
 
 // granted: the owner gives a key.
 func (p *partition) granted(l *link, f *peer.Frame, a *after) {
-	now := time.Now()
+	now := p.c.now()
 	deadline, pongs := l.until(f.Ping, f.Left)
 	s := p.c.sessions.current()
 	p.mu.Lock()
@@ -123,7 +123,7 @@ func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
 	e := p.entries[string(f.Key)]
 	switch {
 	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Request == f.Request && !e.hold.own:
-		if e.q.Recall(time.Now()) == handoff.GiveBack {
+		if e.q.Recall(p.c.now()) == handoff.GiveBack {
 			p.giveBack(e, a)
 		}
 	case e != nil && e.forward.link != nil && e.forward.id.Request == f.Request:
@@ -148,7 +148,7 @@ func (l *link) ours(f *peer.Frame) fallback.Identity {
 
 // denied: the key is not free for those who only try; or a node has not got what it was believed to hold.
 func (p *partition) denied(l *link, f *peer.Frame, a *after) {
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.Flags == flagBusy {
@@ -172,7 +172,7 @@ func (p *partition) denied(l *link, f *peer.Frame, a *after) {
 
 // moved: the node that was asked does not own the partition; the arbiter knows who does (rule 14). Or this node should.
 func (p *partition) moved(l *link, f *peer.Frame, a *after) {
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.Flags == flagYours {
@@ -255,7 +255,7 @@ func (p *partition) orphans() (claims []claim) {
 	if p.remote == 0 || p.demoting {
 		return nil
 	}
-	soon := time.Now().Add(p.c.opts.RenewEvery + 2*p.c.opts.CallTimeout)
+	soon := p.c.now().Add(p.c.opts.RenewEvery + 2*p.c.opts.CallTimeout)
 	for key, e := range p.entries {
 		h := &e.hold
 		if e.q.State() == handoff.Idle || h.own || !h.confirmed.IsZero() {

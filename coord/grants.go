@@ -151,7 +151,7 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 // requested: another node wants a key.
 func (p *partition) requested(l *link, f *peer.Frame, a *after) {
 	id := l.identity(f)
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -210,7 +210,7 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 
 // released: another node gives a hold back, or gives up its wait.
 func (p *partition) released(l *link, f *peer.Frame, a *after) {
-	now, id := time.Now(), l.identity(f)
+	now, id := p.c.now(), l.identity(f)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
@@ -233,7 +233,7 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 // cut: a stream has ended. What was granted over it stays granted; who waited over it asks again.
 func (p *partition) cut(l *link) {
 	var a after
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l })
 	for _, e := range p.entries {
@@ -255,7 +255,7 @@ func (p *partition) cut(l *link) {
 
 // stated: the other node has said what it holds. What this node granted to it and it does not know of is free (rule 12).
 func (p *partition) stated(l *link, a *after) {
-	now, session := time.Now(), l.who()
+	now, session := p.c.now(), l.who()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own == nil {
@@ -316,7 +316,7 @@ func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Ident
 
 // bury frees the keys of a session that is dead.
 func (p *partition) bury(session string, a *after) {
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own == nil {

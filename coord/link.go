@@ -1,7 +1,6 @@
 package coord
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,9 +28,9 @@ type link struct {
 	down atomic.Bool
 	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
 
-	mu      sync.Mutex // protects what follows
-	session string     // the other node's
-	pings   uint32     // that were sent
+	mu      mutex  // protects what follows
+	session string // the other node's
+	pings   uint32 // that were sent
 	sent    [16]time.Time
 	heard   uint32    // the other's last ping
 	heardAt time.Time // when it came
@@ -76,7 +75,7 @@ func (l *link) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pings++
-	l.sent[l.pings%uint32(len(l.sent))] = time.Now()
+	l.sent[l.pings%uint32(len(l.sent))] = l.x.c.now()
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.pings, Token: l.x.ring.View().Fingerprint()})
 }
 
@@ -164,7 +163,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 
 // pinged answers for how long what this node has granted is good.
 func (l *link) pinged(f *peer.Frame) {
-	now := time.Now()
+	now := l.x.c.now()
 	l.mu.Lock()
 	l.heard, l.heardAt, l.ring = f.Ping, now, f.Token
 	l.mu.Unlock()

@@ -71,7 +71,7 @@ func (p *partition) asked(key string, id fallback.Identity) {
 	e := p.entries[key]
 	switch {
 	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Identity == id:
-		if e.q.Recall(time.Now()) == handoff.GiveBack {
+		if e.q.Recall(p.c.now()) == handoff.GiveBack {
 			p.giveBack(e, &a)
 		}
 	case e != nil && e.acq != nil && e.acq.id == id:
@@ -97,7 +97,7 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	if p.own == nil || epoch != 0 && p.own.epoch != epoch || p.demoting {
 		return
 	}
-	if p.c.sessions.sweepSince(time.Now().Add(-p.c.opts.Grace)) {
+	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.opts.Grace)) {
 		return // in Grace it would be in vain; who asks, asks again
 	}
 	p.c.work.Add(1)
@@ -116,7 +116,7 @@ func (p *partition) freed(key string, id fallback.Identity) {
 	}
 	if e := p.entries[key]; e != nil && e.g != nil && e.g.holder == id {
 		e.g.holder, e.g.link = fallback.Identity{}, nil
-		p.grantNext(e, time.Now(), &a)
+		p.grantNext(e, p.c.now(), &a)
 	}
 	p.mu.Unlock()
 	a.do(p.c)

@@ -10,6 +10,6 @@ type moment = time.Duration
 // unmeasured is no moment.
 const unmeasured moment = -1
 
-func (c *Coordinator) moment() moment { return time.Since(c.began) }
+func (c *Coordinator) moment() moment { return c.since(c.began) }
 
 func (c *Coordinator) at(t time.Time) moment { return t.Sub(c.began) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -25,7 +24,7 @@ type partition struct {
 	number uint32
 	traced bool // somebody wants to know of each lock
 
-	mu      sync.Mutex        // protects what follows, the entries, and their turns
+	mu      mutex             // protects what follows, the entries, and their turns
 	entries map[string]*entry // keys that somebody in this process uses, or that are kept
 	peak    int               // largest size of entries since it was made
 	holds   int               // entries that have a hold
@@ -300,11 +299,11 @@ func (p *partition) dropped(e *entry, after *after) {
 	switch {
 	case e.q.Waiting() == 0 && e.g == nil: // nobody wants it
 	case p.own == nil:
-		p.want(e, time.Now(), after, false)
+		p.want(e, p.c.now(), after, false)
 	case e.q.Waiting() > 0:
-		p.claim(e, time.Now(), after)
+		p.claim(e, p.c.now(), after)
 	default:
-		p.grantNext(e, time.Now(), after)
+		p.grantNext(e, p.c.now(), after)
 	}
 	p.tidy(e)
 }
@@ -342,7 +341,7 @@ func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 			a := e.forward
 			e.forward = forward{}
 			after.send(l, p.frame(peer.Cancel, e.key, a.id))
-			p.want(e, time.Now(), after, true)
+			p.want(e, p.c.now(), after, true)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package coord
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -11,7 +10,7 @@ import (
 
 // releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
 type releaser struct {
-	mu      sync.Mutex // protects pending and failed
+	mu      mutex // protects pending and failed
 	pending []fallback.Release
 	failed  []fallback.Release
 	signal  chan struct{} // capacity 1: pending is not empty
@@ -121,7 +120,7 @@ func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release) (
 	// A batch under way is not given up because the coordinator stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := c.now()
 	for i, e := range c.ns.Unlock(ctx, batch) {
 		if e != nil {
 			left, err = append(left, batch[i]), e
@@ -154,7 +153,7 @@ func (c *Coordinator) flushReleases() error {
 // lingerer ends lingering. An entry is in the list at most once, however often it lingers, and Options.Handoff.Linger is
 // the same for all, so the list is in the order of time but for entries that were used again meanwhile.
 type lingerer struct {
-	mu     sync.Mutex // protects list
+	mu     mutex // protects list
 	list   []*entry
 	signal chan struct{} // capacity 1: list is not empty
 }

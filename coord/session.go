@@ -31,7 +31,7 @@ func (s *session) extend(until time.Time) { s.until.Store(&until) }
 type sessions struct {
 	now atomic.Pointer[session]
 
-	mu      sync.Mutex    // protects changed, grace
+	mu      mutex         // protects changed, grace
 	changed chan struct{} // closed when now changes
 	grace   time.Time     // when the latest Grace began that was seen
 
@@ -108,7 +108,7 @@ func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 // openSession makes a new session: attached, listening, open.
 func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	if c.ns == nil {
-		start := time.Now()
+		start := c.now()
 		// Formatting takes some round trips.
 		ctx, cancel := context.WithTimeout(ctx, c.opts.starting())
 		defer cancel()
@@ -129,18 +129,18 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s := &session{id: rand.Text(), ended: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := c.now()
 	// Before the first request, so that no message about it is missed.
 	stop, err := c.ns.Listen(ctx, s.id, func(m fallback.Message) { c.handle(s, m) })
 	c.called(OpListen, start, err)
 	if err != nil {
 		return nil, err
 	}
-	sent := time.Now()
+	sent := c.now()
 	r, err := c.ns.Open(ctx, s.id, c.opts.SessionTTL, c.address())
 	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
-	if err == nil && (!r.Alive || past(until, time.Now())) {
+	if err == nil && (!r.Alive || past(until, c.now())) {
 		err = errors.New("coord: the session was not opened in time")
 	}
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 func (c *Coordinator) closeSession(s *session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := c.now()
 	err := c.ns.CloseSession(ctx, s.id)
 	c.called(OpCloseSession, start, err)
 	return err
@@ -248,14 +248,14 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			}
 			return context.Cause(ctx)
 		}
-		sent := time.Now()
+		sent := c.now()
 		if past(s.deadline(), sent) {
 			return errExpired
 		}
 		r, err := c.renewOnce(ctx, s, sent)
 		// The old deadline decides whether the answer still counts (rule 3).
 		switch {
-		case guard.Renewal && past(s.deadline(), time.Now()):
+		case guard.Renewal && past(s.deadline(), c.now()):
 			return errExpired
 		case err != nil:
 			if !failing && ctx.Err() == nil {
@@ -274,7 +274,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		s.extend(sent.Add(c.opts.lease()))
 		c.seen(r)
 		c.clearDoubts()
-		timer.Reset(c.opts.RenewEvery - time.Since(sent))
+		timer.Reset(c.opts.RenewEvery - c.since(sent))
 	}
 }
 
@@ -282,7 +282,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 func (c *Coordinator) seen(r fallback.Renewal) {
 	if c.server != "" && r.Server != c.server {
 		c.opts.Logger.Warn("holdfast: the arbiter is another server now: Grace", "was", c.server, "is", r.Server, "left", r.Grace)
-		c.sessions.sweep(time.Now())
+		c.sessions.sweep(c.now())
 	}
 	c.server = r.Server
 	if c.cluster != nil {
@@ -309,7 +309,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 		case <-ctx.Done():
 			return
 		}
-		now := time.Now()
+		now := c.now()
 		if past(s.deadline(), now) {
 			end(errExpired)
 			return
@@ -326,7 +326,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 			}
 		}
 		a.do(c)
-		timer.Reset(max(time.Until(next), time.Millisecond))
+		timer.Reset(max(c.until(next), time.Millisecond))
 	}
 }
 
@@ -334,7 +334,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()
-	swept := time.Now() // when every partition was last looked at, or need not be
+	swept := c.now() // when every partition was last looked at, or need not be
 	if c.sessions.sweepSince(swept.Add(-c.opts.Grace)) {
 		swept = time.Time{} // the last session may not have come to it
 		timer.Reset(0)
@@ -349,7 +349,7 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 		case <-ctx.Done():
 			return
 		}
-		all, begin := c.sessions.sweepSince(swept), time.Now()
+		all, begin := c.sessions.sweepSince(swept), c.now()
 		next := c.opts.RenewEvery
 		if err := c.verifyOnce(ctx, s, all); err != nil {
 			next = c.opts.RetryEvery
@@ -366,7 +366,7 @@ const readsPerCall, verifyCalls = 256, 8
 
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) error {
 	var work sync.WaitGroup
-	var mu sync.Mutex // protects errs
+	var mu mutex // protects errs
 	var errs []error
 	limit := make(chan struct{}, verifyCalls)
 	var checks []check
@@ -422,7 +422,7 @@ func (c *Coordinator) verifyThese(ctx context.Context, checks []check) error {
 		reads[i] = fallback.Read{Partition: k.p.number, Keys: k.keys, Busy: k.busy}
 	}
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	sent := time.Now()
+	sent := c.now()
 	states := c.ns.Verify(call, reads)
 	cancel()
 	var claims []claim

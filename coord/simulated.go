@@ -3,7 +3,6 @@ package coord
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
@@ -20,6 +19,7 @@ func init() {
 func (p *partition) describe(key string) string {
 	var s strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"; ", args...) }
+	now := p.c.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	say("session %.4s, partition %d", p.c.sessions.id(), p.number)
@@ -42,9 +42,9 @@ func (p *partition) describe(key string) string {
 	if e.q.State() != handoff.Idle {
 		h := &e.hold
 		say("hold of session %.4s with row %v, confirmed %.3f s ago, own %v, from an owner %v, frozen %v, recalled %v",
-			h.session.id, h.row, time.Since(h.confirmed).Seconds(), h.own, h.from != nil, h.frozen, e.q.Recalled())
+			h.session.id, h.row, now.Sub(h.confirmed).Seconds(), h.own, h.from != nil, h.frozen, e.q.Recalled())
 		d := p.until(h)
-		say("session's deadline in %.3f s, slot's in %.3f s", time.Until(d.session).Seconds(), time.Until(d.slot).Seconds())
+		say("session's deadline in %.3f s, slot's in %.3f s", d.session.Sub(now).Seconds(), d.slot.Sub(now).Seconds())
 	}
 	if e.acq != nil {
 		say("asks the arbiter as %v: %v", e.acq.id, e.acq.trouble)

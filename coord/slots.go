@@ -1,13 +1,12 @@
 package coord
 
 import (
-	"sync"
 	"time"
 )
 
 // slots is when the ownership was confirmed that was confirmed longest ago.
 type slots struct {
-	mu     sync.Mutex // protects what follows
+	mu     mutex // protects what follows
 	oldest time.Time
 	since  time.Time // the same, of those that began since begin
 }

@@ -92,6 +92,6 @@ func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err erro
 		c.stats.failed[op].Add(uint64(failed))
 	}
 	if f := c.opts.Trace.Call; f != nil {
-		f(CallInfo{Op: op, Duration: time.Since(start), Err: err})
+		f(CallInfo{Op: op, Duration: c.since(start), Err: err})
 	}
 }

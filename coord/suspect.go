@@ -3,7 +3,6 @@ package coord
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -13,7 +12,7 @@ import (
 // suspects is what this process knows about the sessions that are in its way. It outlives the single request, so that
 // callers who only try, or wait for a moment, find out in the end that a holder is dead.
 type suspects struct {
-	mu sync.Mutex // protects m
+	mu mutex // protects m
 	m  map[string]*suspect
 }
 
@@ -33,7 +32,7 @@ const maxSuspects = 256
 func (x *suspects) ask(a *acquisition, c *Coordinator, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s, now := x.m[session], time.Now()
+	s, now := x.m[session], c.now()
 	if s == nil {
 		s = new(suspect)
 		x.put(session, s, now)
@@ -87,7 +86,7 @@ func (x *suspects) find(c *Coordinator, session string, s *suspect) {
 	defer func() { // also if a trace function ends the goroutine
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		s.again = time.Now().Add(c.opts.RetryEvery)
+		s.again = c.now().Add(c.opts.RetryEvery)
 		if err == nil {
 			s.dead, s.again = l.Dead || !guard.Dead, s.again.Add(max(l.Left-c.opts.RetryEvery, 0)+5*time.Millisecond)
 		}
@@ -103,7 +102,7 @@ func (x *suspects) find(c *Coordinator, session string, s *suspect) {
 	}()
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := c.now()
 	l, err = c.ns.Dead(ctx, session)
 	c.called(OpDead, start, err)
 }
@@ -135,7 +134,7 @@ func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := c.now()
 	var err error
 	switch {
 	case r.Owner == s.id: // a record that names me and that I do not serve (rule 6)

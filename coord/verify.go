@@ -76,7 +76,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) (claims [
 		case r.Grace > 0:
 			claims = append(claims, claim{p: p, epoch: k.own.epoch, session: k.own.session.id})
 		default:
-			p.letGo(time.Now(), &a)
+			p.letGo(p.c.now(), &a)
 		}
 	}
 	for i, key := range k.keys {
@@ -85,7 +85,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) (claims [
 		case e == nil: // given back meanwhile
 		case s.Rows[i] == k.rows[i]:
 			e.hold.confirmed = sent
-			if i < k.busy && s.Wanted[i] && e.q.Recall(time.Now()) == handoff.GiveBack {
+			if i < k.busy && s.Wanted[i] && e.q.Recall(p.c.now()) == handoff.GiveBack {
 				p.giveBack(e, &a)
 			}
 		case s.Record.Grace > 0:
@@ -156,7 +156,7 @@ func (c *Coordinator) reclaim(ctx context.Context, claims []claim) error {
 func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	sent := time.Now()
+	sent := c.now()
 	var v fallback.Verdict
 	var err error
 	switch {
@@ -178,7 +178,7 @@ func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
 			if v == fallback.Granted {
 				x.p.own.confirmed = sent
 			} else {
-				x.p.letGo(time.Now(), &a)
+				x.p.letGo(c.now(), &a)
 			}
 		}
 		x.p.mu.Unlock()

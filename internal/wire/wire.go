@@ -22,6 +22,12 @@ type Host interface {
 	Gossip(name string, meta func() []byte, events memberlist.EventDelegate) (g Gossip, addr string, err error)
 }
 
+// A Clock is a Host whose node has a clock of its own. It is looked at with the build tag simulation only.
+type Clock interface {
+	// Now is the time by that clock. It may take long, as the node may stand still; with that tag no mutex of package coord keeps others from noticing.
+	Now() time.Time
+}
+
 // Gossip is what package ring needs of memberlist, as documented there.
 type Gossip interface {
 	Join(addrs []string) (int, error)
