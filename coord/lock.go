@@ -105,7 +105,7 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 	start := unmeasured
 	for ; ; p.mu.Lock() {
 		var a after
-		now := time.Now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
+		now := c.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
 		begin := c.at(now)
 		if start == unmeasured {
 			start = begin
@@ -213,7 +213,7 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 			return l, at, nil
 		}
 	}
-	now := time.Now()
+	now := p.c.now()
 	if s.until.past(now) && !l.holds() {
 		return Lock{}, at, nil
 	}
@@ -308,7 +308,7 @@ func (l Lock) holds() bool {
 	var a after
 	p := l.t.e.p
 	p.mu.Lock()
-	ok := l.t.fence == l.fence && l.t.lost == nil && p.inForce(l.t.e, time.Now(), &a)
+	ok := l.t.fence == l.fence && l.t.lost == nil && p.inForce(l.t.e, p.c.now(), &a)
 	p.mu.Unlock()
 	a.do(p.c)
 	return ok
@@ -326,7 +326,7 @@ func (l Lock) Context() context.Context {
 	p.mu.Lock()
 	t := l.t
 	if t.fence == l.fence && t.lost == nil {
-		p.inForce(t.e, time.Now(), &a)
+		p.inForce(t.e, p.c.now(), &a)
 	}
 	var ctx context.Context
 	switch {
@@ -391,7 +391,7 @@ func (l Lock) Unlock() error {
 func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
 	t, p := l.t, l.t.e.p
-	now := time.Now()
+	now := p.c.now()
 	if t.fence != l.fence {
 		p.mu.Unlock()
 		return 0, ErrUnlocked

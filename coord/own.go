@@ -66,7 +66,7 @@ func (o *ownership) quick(p *partition) (at moment, ok bool) {
 	if at = p.c.moment(); at < o.brief && o.seq < noSeq {
 		return at, true
 	}
-	now := time.Now()
+	now := p.c.now()
 	return p.c.at(now), o.good(p, now)
 }
 
@@ -145,7 +145,7 @@ func (p *partition) take() bool {
 	switch {
 	case p.taking:
 		return true
-	case p.closed || p.leaving || p.demoting || p.freeing || p.own != nil || time.Now().Before(p.avoid) || p.c.sessions.current() == nil:
+	case p.closed || p.leaving || p.demoting || p.freeing || p.own != nil || p.c.now().Before(p.avoid) || p.c.sessions.current() == nil:
 		return false
 	}
 	p.taking = true
@@ -164,7 +164,7 @@ func (p *partition) acquireOwnership() {
 		p.tryAcquire(s)
 	}
 	var a after
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	p.taking = false
 	waiting := p.parked
@@ -191,7 +191,7 @@ func (p *partition) tryAcquire(s *session) {
 	c := p.c
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := p.c.now()
 	r, err := c.ns.Load(ctx, p.number)
 	c.called(OpVerify, start, err)
 	if err != nil || r.Grace > 0 {
@@ -210,7 +210,7 @@ func (p *partition) tryAcquire(s *session) {
 	}
 	// An answer that is lost is asked for again: Acquire knows its own retry.
 	for {
-		sent := time.Now()
+		sent := p.c.now()
 		call, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 		got, err := c.ns.Acquire(call, p.number, s.id, expect)
 		cancel()
@@ -221,7 +221,7 @@ func (p *partition) tryAcquire(s *session) {
 			return
 		case err == nil:
 			return
-		case past(s.deadline(), time.Now()) || c.ctx.Err() != nil:
+		case past(s.deadline(), p.c.now()) || c.ctx.Err() != nil:
 			return
 		}
 		select {
@@ -235,14 +235,14 @@ func (p *partition) tryAcquire(s *session) {
 // that epoch has passed.
 func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	p.mu.Lock()
-	wait := p.own != nil || p.demoting || p.taking && !taking || !past(p.quiet, time.Now())
+	wait := p.own != nil || p.demoting || p.taking && !taking || !past(p.quiet, p.c.now())
 	p.mu.Unlock()
 	if wait || !p.forswear(epoch) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := p.c.now()
 	_, err := p.c.ns.DemoteUnserved(ctx, p.number, s.id, epoch)
 	p.c.called(OpOwnership, start, err)
 }
@@ -263,7 +263,7 @@ func (p *partition) forswear(epoch uint32) bool {
 func (p *partition) look(s *session) {
 	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := p.c.now()
 	r, err := p.c.ns.Load(ctx, p.number)
 	p.c.called(OpVerify, start, err)
 	if err != nil || r.Grace > 0 {
@@ -288,7 +288,7 @@ func (p *partition) annoy(r fallback.Record) {
 		p.mu.Unlock()
 		return
 	}
-	now := time.Now()
+	now := p.c.now()
 	p.mu.Lock()
 	first := p.annoyed.IsZero()
 	if first {
@@ -301,7 +301,7 @@ func (p *partition) annoy(r fallback.Record) {
 	}
 	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
 	defer cancel()
-	start := time.Now()
+	start := p.c.now()
 	err := p.c.ns.Revoke(ctx, p.number, r.Epoch, p.c.sessions.id())
 	p.c.called(OpOwnership, start, err)
 }
@@ -309,7 +309,7 @@ func (p *partition) annoy(r fallback.Record) {
 // serve begins to grant the partition's keys, if the answer came in time. What the arbiter knows of is held already.
 func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) {
 	var a after
-	now := time.Now()
+	now := p.c.now()
 	defer func() { a.do(p.c) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
