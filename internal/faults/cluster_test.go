@@ -138,8 +138,8 @@ func (f *fabric) awaitOwners(limit time.Duration) []string {
 			return all
 		}
 		over := limit + unchanged
-		if mine.sum()-f.stalled > time.Second { // then partitions may have been revoked, for 12 R, and sessions lost
-			over += 12*f.base.renewEvery() + 2*f.base.TTL + mine.sum() - f.stalled
+		if mine.Sum()-f.stalled > time.Second { // then partitions may have been revoked, for 12 R, and sessions lost
+			over += 12*f.base.renewEvery() + 2*f.base.TTL + mine.Sum() - f.stalled
 		}
 		if time.Since(begun) > over {
 			f.t.Fatalf("the partitions are owned by %q after %v; the nodes are %v", all, limit, f.names)
@@ -326,7 +326,7 @@ func TestOwnersWorkWithoutTheArbiter(t *testing.T) {
 		longest := f.longest(begun, time.Now())
 		t.Logf("T - M - R is %v; redis was %s for %v: %d locks meanwhile, the longest wait was %v", f.base.outage(), fault.name,
 			away, n, longest.Waited.Round(time.Millisecond))
-		if longest.Waited > pause+mine.sum()-f.stalled {
+		if longest.Waited > pause+mine.Sum()-f.stalled {
 			t.Errorf("%v waited for %v", longest, longest.Waited)
 		}
 	}
@@ -407,7 +407,7 @@ func TestNodesAreRestartedOneByOne(t *testing.T) {
 	all := f.check()
 	longest := f.longest(begun, time.Now())
 	t.Logf("the longest wait was %v (to be: 1 s), of %v for %s", longest.Waited.Round(time.Millisecond), longest, longest.Key)
-	if longest.Waited > 3*time.Second+mine.sum()-f.stalled {
+	if longest.Waited > 3*time.Second+mine.Sum()-f.stalled {
 		t.Errorf("%v waited for %v", longest, longest.Waited)
 	}
 	f.unscathed(all, held...)

@@ -265,13 +265,13 @@ func (j *judge) await(t *testing.T, limit time.Duration, what string, see func(v
 		defer j.mu.Unlock()
 		delete(j.watchers, id)
 	}()
-	for left, stalled := limit, mine.sum(); left > 0; {
+	for left, stalled := limit, mine.Sum(); left > 0; {
 		select {
 		case at := <-seen:
 			return at
 		case <-time.After(left):
 		}
-		sum := mine.sum()
+		sum := mine.Sum()
 		left, stalled = sum-stalled, sum
 	}
 	select {

@@ -11,10 +11,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/stall"
 )
 
 // jobVariable makes the test binary a worker.
 const jobVariable = "HOLDFAST_FAULTS_JOB"
+
+// mine are the stalls of this process. In the test's process everything goes slowly then: the judge and the proxies.
+var mine stall.Watch
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(jobVariable); text != "" {
@@ -24,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	go mine.watch(func(d time.Duration) {
+	go mine.Run(func(d time.Duration) {
 		fmt.Printf("%s the tests' process was stalled for %v\n", time.Now().Format("05.000"), d)
 	})
 	leak.Main(m, goleak.IgnoreCurrent())

@@ -45,7 +45,7 @@ type scene struct {
 // newScene makes a scene without workers. It is to be made after the servers, so that the workers end before them.
 func newScene(t *testing.T, base job) *scene {
 	t.Helper()
-	s := &scene{t: t, judge: newJudge(t), base: base, killed: make(map[string]bool), stalled: mine.sum()}
+	s := &scene{t: t, judge: newJudge(t), base: base, killed: make(map[string]bool), stalled: mine.Sum()}
 	s.base.Judge, s.base.Cold = s.judge.addr, true
 	t.Cleanup(func() {
 		for _, p := range s.workers {
@@ -171,7 +171,7 @@ func (s *scene) check() map[string]epilogue {
 // the end. A machine that was stalled for long may have brought that about, by itself.
 func (s *scene) unscathed(all map[string]epilogue, kept ...string) {
 	s.t.Helper()
-	longest := mine.sum() - s.stalled
+	longest := mine.Sum() - s.stalled
 	for _, e := range all {
 		longest = max(longest, e.Stalled)
 	}

@@ -91,7 +91,7 @@ func (s *scene) steady(key string, from, to time.Time) {
 	}
 	longest = max(longest, to.Sub(last))
 	s.t.Logf("longest pause of %s: %v", key, longest.Round(time.Millisecond))
-	if longest > pause+mine.sum()-s.stalled {
+	if longest > pause+mine.Sum()-s.stalled {
 		s.t.Errorf("%s was not used for %v", key, longest)
 	}
 }

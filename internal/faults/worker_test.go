@@ -139,7 +139,7 @@ func workAs(text string) error {
 	if err != nil {
 		return err
 	}
-	go mine.watch(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
+	go mine.Run(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
 	w := &worker{job: j, c: c, held: make(map[coord.Lock]grasp)}
 	var tasks sync.WaitGroup
 	var mu sync.Mutex // protects errs
@@ -200,7 +200,7 @@ func (w *worker) introduce(ctx context.Context) error {
 func (w *worker) report(to io.Writer) error {
 	s := w.c.Stats()
 	e := epilogue{Sessions: s.Sessions, Lost: make(map[string]uint64), Granted: make(map[string]uint64),
-		Failed: make(map[string]uint64), Stalled: time.Duration(mine.longest.Load())}
+		Failed: make(map[string]uint64), Stalled: mine.Longest()}
 	for k, n := range s.Lost {
 		e.Lost[k.String()] = n
 	}

@@ -30,15 +30,21 @@ func StartCluster(t testing.TB, n int, args ...string) []*Server {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for i, s := range nodes {
-		if err := s.join(ctx, nodes[0], i+1, slots*i/n, slots*(i+1)/n-1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := AwaitCluster(ctx, nodes); err != nil {
+	if err := FormCluster(ctx, nodes); err != nil {
 		t.Fatal(err)
 	}
 	return nodes
+}
+
+// FormCluster makes servers that were started with --cluster-enabled yes the primaries of a cluster, and waits until they agree.
+func FormCluster(ctx context.Context, nodes []*Server) error {
+	n := len(nodes)
+	for i, s := range nodes {
+		if err := s.join(ctx, nodes[0], i+1, slots*i/n, slots*(i+1)/n-1); err != nil {
+			return err
+		}
+	}
+	return AwaitCluster(ctx, nodes)
 }
 
 // freeClusterAddr returns an address where the port of the bus is free, too.
@@ -76,7 +82,7 @@ func (s *Server) join(ctx context.Context, first *Server, epoch, from, to int) e
 	if s == first {
 		return nil
 	}
-	return c.ClusterMeet(ctx, "127.0.0.1", first.Port()).Err()
+	return c.ClusterMeet(ctx, first.host(), first.Port()).Err()
 }
 
 // AwaitCluster waits until each server knows all the others and finds the cluster in order.

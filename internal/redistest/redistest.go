@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,13 +19,21 @@ import (
 // A Server is a redis-server process of its own, on a free port of the loopback interface, that keeps nothing on disk
 // unless its arguments say so. It can be killed and started again on the same port.
 type Server struct {
-	Addr string
-	args []string
-	dir  string
+	Addr  string
+	args  []string
+	dir   string
+	place Place
 
 	mu   sync.Mutex // protects cmd
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has ended
+}
+
+// A Place is where a server runs, if that is not the loopback interface of everybody.
+type Place struct {
+	Addr    string   // IP:port to listen on
+	Command []string // in front of redis-server, as ip netns exec name: it must become redis-server
+	Env     []string // besides what this process has
 }
 
 // Start starts a server for a test and stops it when the test ends. Without a redis-server on the machine it skips the
@@ -53,6 +62,12 @@ func start(t testing.TB, addr func() (string, error), args []string) *Server {
 // New starts a server whose files are in dir. args are further arguments of redis-server, as in "--maxmemory", "1mb".
 func New(dir string, args ...string) (*Server, error) {
 	return launch(dir, freeAddr, args)
+}
+
+// NewAt is New for a server at a place of its own. It dies with the process that has called NewAt.
+func NewAt(p Place, dir string, args ...string) (*Server, error) {
+	s := &Server{Addr: p.Addr, place: p, dir: dir, args: append([]string{"--protected-mode", "no"}, args...)}
+	return s, s.Restart()
 }
 
 func launch(dir string, addr func() (string, error), args []string) (*Server, error) {
@@ -84,13 +99,24 @@ func (s *Server) Port() string {
 	return port
 }
 
+func (s *Server) host() string {
+	host, _, _ := net.SplitHostPort(s.Addr)
+	return host
+}
+
 // Restart kills the server if it runs, starts it again, and waits until it answers.
 func (s *Server) Restart() error {
 	s.Kill()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	args := append([]string{"--port", s.Port(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir}, s.args...)
-	cmd := exec.Command("redis-server", args...)
+	args := append(slices.Clone(s.place.Command), "redis-server", "--port", s.Port(), "--bind", s.host(), "--save", "",
+		"--appendonly", "no", "--dir", s.dir)
+	args = append(args, s.args...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), s.place.Env...)
+	if s.place.Addr != "" {
+		endWithParent(cmd)
+	}
 	out, err := os.CreateTemp(s.dir, "redis-*.log")
 	if err != nil {
 		return err
@@ -105,7 +131,7 @@ func (s *Server) Restart() error {
 	s.cmd, s.done = cmd, done
 	if err := s.ready(done); err != nil {
 		log, _ := os.ReadFile(out.Name())
-		return fmt.Errorf("redis-server %v: %w\n%s", args, err, log)
+		return fmt.Errorf("%v: %w\n%s", args, err, log)
 	}
 	return nil
 }
@@ -174,5 +200,5 @@ func (s *Server) Replicate(ctx context.Context, of *Server) error {
 	if of == nil {
 		return c.ReplicaOf(ctx, "NO", "ONE").Err()
 	}
-	return c.ReplicaOf(ctx, "127.0.0.1", of.Port()).Err()
+	return c.ReplicaOf(ctx, of.host(), of.Port()).Err()
 }

@@ -1,0 +1,38 @@
+// Package stall notices when the machine does not let a process run. That is no fault that a test commits, and where it is
+// as long as what a bound is made of, it says nothing about the library.
+package stall
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A Watch is what was seen so far. The zero value is ready.
+type Watch struct {
+	total   atomic.Int64 // nanoseconds
+	longest atomic.Int64
+}
+
+// short is what a process may be kept waiting without being called stalled: less than the slack of any bound.
+const short = 200 * time.Millisecond
+
+// Run looks, and tells of each stall. It never returns.
+func (w *Watch) Run(tell func(time.Duration)) {
+	const tick = 20 * time.Millisecond
+	for last := time.Now(); ; {
+		time.Sleep(tick)
+		now := time.Now()
+		if d := now.Sub(last) - tick; d > short {
+			w.total.Add(int64(d))
+			w.longest.Store(max(w.longest.Load(), int64(d)))
+			tell(d)
+		}
+		last = now
+	}
+}
+
+// Sum is the length of all stalls so far.
+func (w *Watch) Sum() time.Duration { return time.Duration(w.total.Load()) }
+
+// Longest is the length of the longest one.
+func (w *Watch) Longest() time.Duration { return time.Duration(w.longest.Load()) }
