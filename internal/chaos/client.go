@@ -1,0 +1,152 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// client is a goroutine of a node that locks its key, works, and unlocks, all the time.
+type client struct {
+	n    *node
+	id   int
+	key  string
+	slow bool
+	r    *access
+	err  error // of writing things down, or of the resource: nothing that a fault may bring about
+}
+
+// How a holder looks after its lock.
+type manner int
+
+const (
+	attentive manner = iota // it looks every 25 ms, and stops when the lock is lost
+	trusting                // it waits for the lock's context to end, and looks at the end
+	careless                // it does not look: what the fence is for
+)
+
+func (c *client) run(ctx context.Context) error {
+	r, err := openResource(c.n.job.Resource)
+	if err != nil {
+		return err
+	}
+	defer r.c.Close()
+	c.r = r
+	for c.err == nil && sleep(ctx, c.rest()) {
+		c.once(ctx)
+	}
+	return c.err
+}
+
+func (c *client) pick(s span) time.Duration { return s.From + rand.N(s.To-s.From+1) }
+
+func (c *client) rest() time.Duration { return c.pick(c.n.job.Rest) }
+
+func (c *client) patience() time.Duration {
+	if c.slow || rand.IntN(2) == 0 {
+		return c.pick(span{2 * time.Second, 10 * time.Second})
+	}
+	return c.pick(span{100 * time.Millisecond, 2 * time.Second})
+}
+
+func (c *client) hold() time.Duration {
+	t := c.n.job.Times.TTL
+	switch {
+	case c.slow && rand.IntN(8) == 0:
+		return c.pick(span{t, t * 3 / 2})
+	case c.slow:
+		return c.pick(span{100 * time.Millisecond, 800 * time.Millisecond})
+	}
+	return c.pick(span{0, 15 * time.Millisecond})
+}
+
+func (c *client) note(o op, fence uint64, text string) {
+	c.write(event{Op: o, Fence: fence, Text: text})
+}
+
+func (c *client) write(e event) {
+	e.Client, e.Key = c.id, c.key
+	if err := c.n.out.write(e); err != nil && c.err == nil {
+		c.err = err
+	}
+}
+
+// once is one lock, or a failed one.
+func (c *client) once(ctx context.Context) {
+	patience := c.patience()
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c.note(opLock, 0, patience.String())
+	l, err := c.n.c.Lock(waiting, c.key)
+	if err != nil {
+		text := err.Error()
+		if ctx.Err() != nil {
+			text = "closing: " + text
+		}
+		c.note(opFailed, 0, text)
+		return
+	}
+	c.note(opGranted, l.Fence(), "")
+	how := manner(rand.IntN(3))
+	c.ask("begin", l)
+	if c.visit(ctx, l, how) || how == careless {
+		c.ask("end", l)
+	}
+	c.note(opUnlock, l.Fence(), "")
+	if err := l.Unlock(); err != nil {
+		if how == careless || !errors.Is(err, coord.ErrLost) {
+			c.note(opLost, l.Fence(), err.Error())
+		}
+		c.note(opUnlocked, l.Fence(), err.Error())
+		return
+	}
+	c.note(opUnlocked, l.Fence(), "")
+}
+
+// visit holds the lock for a while, and says whether it is still in force at the end.
+func (c *client) visit(ctx context.Context, l coord.Lock, how manner) bool {
+	left := c.hold()
+	if how == careless {
+		sleep(ctx, left)
+		return true
+	}
+	done := l.Context().Done()
+	for end := now().add(left); ; {
+		pause := end.sub(now())
+		if how == attentive {
+			pause = min(pause, 25*time.Millisecond)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		case <-done:
+		}
+		// The lock is in force now if it is found to be so later.
+		before := now()
+		if err := l.Context().Err(); err != nil { // looks at the clock, too
+			c.note(opLost, l.Fence(), context.Cause(l.Context()).Error())
+			return false
+		}
+		c.write(event{Op: opHeld, Fence: l.Fence(), Valid: int64(before)})
+		if before >= end || ctx.Err() != nil || c.err != nil {
+			return true
+		}
+	}
+}
+
+// ask begins or ends a section at the resource.
+func (c *client) ask(what string, l coord.Lock) {
+	before := now()
+	r, err := c.r.ask(request{Op: what, Key: c.key, Fence: l.Fence(), Node: c.n.job.Node})
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	if r.Refused {
+		c.write(event{At: int64(before), Op: opRefused, Fence: l.Fence(), Text: what})
+	}
+}

@@ -1,0 +1,244 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A hold is a lock as its holder has written it down.
+type hold struct {
+	Node   string
+	Life   int
+	Client int
+	Key    string
+	Fence  uint64
+
+	Asked    moment // Lock was called
+	Granted  moment // it had returned
+	Valid    moment // the last moment at which the lock was certainly in force; 0: none is known
+	Ended    moment // the holder was told of the loss, or called Unlock; 0: it was killed before
+	Lost     string // why, or empty
+	Unlocked bool   // Unlock has returned nil
+	refused  moment // the resource refused the token, asked at that moment or later
+}
+
+func (h *hold) String() string {
+	text := fmt.Sprintf("%s/%d client %d with %s", h.Node, h.Life, h.Client, token(h.Fence))
+	if h.Lost != "" {
+		text += " (" + h.Lost + ")"
+	}
+	return text
+}
+
+// An attempt is a Lock that returned an error.
+type attempt struct {
+	Node          string
+	Client        int
+	Key           string
+	Asked, Failed moment
+	Patience      time.Duration
+	Text          string
+}
+
+// history is what all nodes have written down, as locks and attempts.
+type history struct {
+	holds    []*hold // in the order in which they were granted
+	failed   []attempt
+	unknown  int      // calls of Lock of which no end is known: their process was killed
+	orphaned int      // holds likewise
+	bad      []string // what can not be read so
+	states   map[string][]event
+	closed   []event
+}
+
+type clientID struct {
+	node         string
+	life, client int
+}
+
+// read puts the events together: those of a client in the order in which it has written them.
+func read(events []event) *history {
+	h := &history{states: make(map[string][]event)}
+	asked := make(map[clientID]event)
+	open := make(map[clientID]*hold)
+	for _, e := range events {
+		id := clientID{e.Node, e.Life, e.Client}
+		x := open[id]
+		at := moment(e.At)
+		if needs := e.Op == opHeld || e.Op == opRefused || e.Op == opLost || e.Op == opUnlock || e.Op == opUnlocked; needs &&
+			(x == nil || x.Fence != e.Fence) {
+			h.bad = append(h.bad, fmt.Sprintf("history: %+v without its lock", e))
+			continue
+		}
+		switch e.Op {
+		case opLock:
+			asked[id] = e
+		case opFailed:
+			a := attempt{Node: e.Node, Client: e.Client, Key: e.Key, Asked: moment(asked[id].At), Failed: at, Text: e.Text}
+			a.Patience, _ = time.ParseDuration(asked[id].Text)
+			h.failed = append(h.failed, a)
+			delete(asked, id)
+		case opGranted:
+			x = &hold{Node: e.Node, Life: e.Life, Client: e.Client, Key: e.Key, Fence: e.Fence, Asked: moment(asked[id].At), Granted: at}
+			open[id] = x
+			h.holds = append(h.holds, x)
+			delete(asked, id)
+		case opHeld:
+			x.Valid = max(x.Valid, moment(e.Valid))
+		case opRefused:
+			if x.refused == 0 {
+				x.refused = at
+			}
+		case opLost:
+			x.Lost = e.Text
+			if x.Ended == 0 {
+				x.Ended = at
+			}
+		case opUnlock:
+			if x.Ended == 0 {
+				x.Ended = at
+			}
+		case opUnlocked:
+			x.Unlocked = e.Text == ""
+			if e.Text != "" {
+				x.Lost = e.Text
+			}
+			delete(open, id)
+		case opState:
+			h.states[e.Node] = append(h.states[e.Node], e)
+		case opClosed:
+			h.closed = append(h.closed, e)
+		}
+	}
+	h.unknown, h.orphaned = len(asked), len(open)
+	slices.SortFunc(h.holds, func(a, b *hold) int { return cmp.Compare(a.Granted, b.Granted) })
+	return h
+}
+
+// byKey returns the holds of each key, in the order in which they were granted.
+func (h *history) byKey() map[string][]*hold {
+	keys := make(map[string][]*hold)
+	for _, x := range h.holds {
+		keys[x.Key] = append(keys[x.Key], x)
+	}
+	return keys
+}
+
+// violations are what the library must never let happen.
+func (h *history) violations() []string {
+	bad := slices.Clone(h.bad)
+	for key, holds := range h.byKey() {
+		bad = append(bad, exclusion(key, holds)...)
+		bad = append(bad, order(key, holds)...)
+	}
+	for _, x := range h.holds {
+		if x.refused != 0 && x.Valid > x.refused {
+			bad = append(bad, fmt.Sprintf("%s: the resource refused %v, which was found in force %v later", x.Key, x, x.Valid.sub(x.refused)))
+		}
+	}
+	slices.Sort(bad)
+	return bad
+}
+
+// exclusion finds two holders, each of which was valid by its own account, at the same time (I1).
+func exclusion(key string, holds []*hold) (bad []string) {
+	var last *hold // the one that was certainly in force longest
+	for _, x := range holds {
+		if x.Valid < x.Granted { // nothing is known of it
+			continue
+		}
+		if last != nil && x.Granted < last.Valid {
+			bad = append(bad, fmt.Sprintf("I1: %s: %v was granted to and %v was in force %v later", key, x, last, last.Valid.sub(x.Granted)))
+		}
+		if last == nil || x.Valid > last.Valid {
+			last = x
+		}
+	}
+	return bad
+}
+
+// order finds tokens that do not rise (I2): of two locks, the one that was asked for when the other one had been granted has the
+// higher token, and so has of two that were valid the one that was valid later.
+func order(key string, holds []*hold) (bad []string) {
+	byFence := slices.SortedFunc(slices.Values(holds), func(a, b *hold) int { return cmp.Compare(a.Fence, b.Fence) })
+	var asked, valid *hold // of those with lower tokens: the one asked for last, the one valid last
+	for i, x := range byFence {
+		if i > 0 && byFence[i-1].Fence == x.Fence {
+			bad = append(bad, fmt.Sprintf("I2: %s: the same token for %v and %v", key, byFence[i-1], x))
+		}
+		if asked != nil && asked.Asked > x.Granted {
+			bad = append(bad, fmt.Sprintf("I2: %s: %v was granted %v before %v was asked for", key, x, asked.Asked.sub(x.Granted), asked))
+		}
+		if asked == nil || x.Asked > asked.Asked {
+			asked = x
+		}
+		if x.Valid < x.Granted {
+			continue
+		}
+		if valid != nil && valid.Granted > x.Valid {
+			bad = append(bad, fmt.Sprintf("I2: %s: %v was valid %v before %v", key, x, valid.Granted.sub(x.Valid), valid))
+		}
+		if valid == nil || x.Granted > valid.Granted {
+			valid = x
+		}
+	}
+	return bad
+}
+
+// calm is a time in which there was no fault, and all had recovered from the last one.
+type calm struct{ from, to moment }
+
+// unexcused finds locks that failed or were lost in calm times. Who waits for longer than others may hold the key is not to fail.
+func (h *history) unexcused(calms []calm, patience time.Duration) (bad []string) {
+	in := func(from, to moment) bool {
+		return slices.ContainsFunc(calms, func(c calm) bool { return c.from <= from && to <= c.to })
+	}
+	for _, a := range h.failed {
+		slow := strings.HasPrefix(a.Key, "slow")
+		if strings.HasPrefix(a.Text, "closing") || !in(a.Asked, a.Failed) {
+			continue
+		}
+		if timedOut := strings.Contains(a.Text, "deadline exceeded"); !timedOut || !slow && a.Patience >= patience {
+			bad = append(bad, fmt.Sprintf("%s: in calm times %s failed after %v: %s", a.Key, a.Node, a.Failed.sub(a.Asked), a.Text))
+		}
+	}
+	for _, x := range h.holds {
+		if x.Lost != "" && in(x.Granted, x.Ended) {
+			bad = append(bad, fmt.Sprintf("%s: in calm times %v was lost", x.Key, x))
+		}
+	}
+	return bad
+}
+
+// longestStall returns the longest time in which nobody was granted a key that everybody wanted all the time.
+func longestStall(holds map[string][]*hold, from, to moment) (key string, longest time.Duration) {
+	for k, all := range holds {
+		if strings.HasPrefix(k, "slow") {
+			continue
+		}
+		for _, gap := range gaps(all, from, to) {
+			if d := gap.to.sub(gap.from); d > longest {
+				key, longest = k, d
+			}
+		}
+	}
+	return key, longest
+}
+
+// gaps are the times between grants of one key, cut to those between two moments.
+func gaps(holds []*hold, from, to moment) (all []calm) {
+	last := from
+	for _, x := range holds {
+		if x.Granted <= from || x.Granted > to {
+			continue
+		}
+		all = append(all, calm{last, x.Granted})
+		last = x.Granted
+	}
+	return append(all, calm{last, to})
+}

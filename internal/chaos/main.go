@@ -1,0 +1,105 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if mine, err := child(); mine {
+		exit(err)
+	}
+	exit(command())
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// defaults are the times of a run for a T: short ones, so that there is more time for faults.
+func defaults(ttl time.Duration) times {
+	return times{TTL: ttl, Grace: ttl*11/10 + 1700*time.Millisecond, Keepalive: ttl / 15, Debounce: 500 * time.Millisecond}
+}
+
+func command() error {
+	var cfg config
+	flag.StringVar(&cfg.Topology, "topology", "sentinel", "single, sentinel or cluster")
+	flag.DurationVar(&cfg.Duration, "duration", 4*time.Minute, "for how long to commit faults")
+	flag.Uint64Var(&cfg.Seed, "seed", 1, "what decides which faults are committed, and when")
+	flag.IntVar(&cfg.Nodes, "nodes", 5, "number of nodes")
+	flag.IntVar(&cfg.Keys, "keys", 12, "keys that every node locks and unlocks all the time")
+	flag.IntVar(&cfg.Slow, "slow", 3, "keys that every node holds for long")
+	flag.DurationVar(&cfg.Rest.To, "rest", 120*time.Millisecond, "the longest rest of a client between two locks")
+	flag.IntVar(&cfg.Replicas, "replicas", 0, "fallback.RedisOptions.Replicas")
+	flag.StringVar(&cfg.Mutant, "mutant", "", "guards to take out, with commas between them, in a build with -tags mutants")
+	flag.StringVar(&cfg.Dir, "dir", "", "where to keep what the nodes write down; by default it is removed if there is no violation")
+	ttl := flag.Duration("ttl", 3*time.Second, "T; the other times are made from it")
+	pause := flag.Duration("pause", 2*time.Second, "the longest time between two rounds")
+	only := flag.String("only", "", "names of faults, with commas between them (and without those in the names); empty: all")
+	list := flag.Bool("list", false, "list the faults")
+	svg := flag.String("svg", "", "file for the picture")
+	out := flag.String("json", "", "file for the report")
+	flag.Parse()
+	if *list {
+		for _, f := range faults {
+			fmt.Printf("%-8s %s\n", f.kind, f.name)
+		}
+		return nil
+	}
+	if serverNames[cfg.Topology] == nil {
+		return fmt.Errorf("chaos: -topology %s is none of single, sentinel, cluster", cfg.Topology)
+	}
+	cfg.Times, cfg.Pause = defaults(*ttl), span{200 * time.Millisecond, *pause}
+	cfg.Rest.From = cfg.Rest.To / 3
+	if *only != "" {
+		for name := range strings.SplitSeq(*only, ",") {
+			i := slices.IndexFunc(faults, func(f fault) bool { return strings.ReplaceAll(f.name, ",", "") == strings.TrimSpace(name) })
+			if i < 0 {
+				return fmt.Errorf("chaos: there is no fault %q; see -list", name)
+			}
+			cfg.Only = append(cfg.Only, faults[i].name)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	begun := time.Now()
+	rep, err := commit(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	rep.Date, rep.Command = begun.UTC().Format("2006-01-02 15:04"), "go run ./internal/chaos "+strings.Join(os.Args[1:], " ")
+	rep.write(os.Stdout)
+	if *out != "" {
+		text, err := json.MarshalIndent(rep, "", " ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(*out, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	if *svg != "" {
+		if err := os.WriteFile(*svg, picture(rep), 0o644); err != nil {
+			return err
+		}
+	}
+	if len(rep.Violations) > 0 {
+		return errors.New("chaos: there are violations")
+	}
+	return nil
+}

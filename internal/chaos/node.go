@@ -1,0 +1,223 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/stall"
+)
+
+// job is what the process of a node is started with.
+type job struct {
+	Node     string
+	Life     int
+	IP       string
+	Events   string // file
+	Resource string // socket
+	Mutant   string // the guard to take out, in a build with the tag mutants
+	Cold     bool   // the servers are new
+
+	Topology string
+	Servers  []string // with Sentinel, the sentinels
+	Replicas int      // see fallback.RedisOptions
+
+	Times times
+	Keys  []string // that everybody locks and unlocks all the time
+	Slow  []string // that everybody holds for long
+	Rest  span     // between two locks of a client
+}
+
+// times are the library's, by the names of coord.Options.
+type times struct {
+	TTL, Grace, Keepalive, Debounce time.Duration
+}
+
+func (t times) renewEvery() time.Duration { return t.TTL / 4 }
+func (t times) margin() time.Duration     { return t.TTL / 10 }
+
+type span struct{ From, To time.Duration }
+
+// partitions is few, so that every node's death concerns every client.
+const (
+	partitions = 16
+	chaosSpace = "chaos"
+	masterName = "chaos"
+)
+
+// client returns a client of the servers, set as README says.
+func (j *job) client() redis.UniversalClient {
+	switch j.Topology {
+	case "sentinel":
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: masterName, SentinelAddrs: j.Servers, ContextTimeoutEnabled: true})
+	case "cluster":
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: j.Servers, ContextTimeoutEnabled: true})
+	}
+	return redis.NewClient(&redis.Options{Addr: j.Servers[0], ContextTimeoutEnabled: true})
+}
+
+func (j *job) options() *coord.Options {
+	return &coord.Options{
+		Namespace: chaosSpace, Partitions: partitions,
+		SessionTTL: j.Times.TTL, RenewEvery: j.Times.renewEvery(), Margin: j.Times.margin(), Grace: j.Times.Grace,
+		CallTimeout: j.Times.TTL / 5, // a slow machine is not a fault
+		Cluster: &coord.Cluster{Gossip: j.IP + ":7946", Peer: j.IP + ":7947", Keepalive: j.Times.Keepalive,
+			Debounce: j.Times.Debounce},
+		StartUnavailable: true,
+		Logger:           slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+}
+
+// node is a process that locks.
+type node struct {
+	job   job
+	c     *coord.Coordinator
+	out   *writer
+	watch stall.Watch
+}
+
+// runNode is main of a node's process. It ends in order when its standard input does.
+func runNode(text string) error {
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return err
+	}
+	if j.Mutant != "" {
+		if err := takeOut(j.Mutant); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(j.Events, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	n := &node{job: j, out: &writer{node: j.Node, life: j.Life, f: f}}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		stop()
+	}()
+	go n.watch.Run(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
+	client := j.client()
+	defer client.Close()
+	alone := runtime.NumGoroutine()
+	n.c, err = coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold, Replicas: j.Replicas}), j.options())
+	if err != nil {
+		return err
+	}
+	if err := n.out.write(event{Op: opReady}); err != nil {
+		return err
+	}
+	err = n.work(ctx)
+	closing, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	closed := n.c.Close(closing)
+	e := event{Op: opClosed, State: n.state()}
+	e.State.Goroutines = settled(alone)
+	if closed != nil {
+		e.Text = closed.Error()
+	}
+	return errors.Join(err, n.out.write(e))
+}
+
+// settled returns how many goroutines there are more than there were, when those that end have ended. (A probe of the gossip
+// outlives it.)
+func settled(before int) int {
+	for end := time.Now().Add(3 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return max(0, runtime.NumGoroutine()-before)
+}
+
+// work runs the clients until ctx ends or one has failed, which none may.
+func (n *node) work(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var clients sync.WaitGroup
+	id := 0
+	start := func(key string, slow bool) {
+		id++
+		c := &client{n: n, id: id, key: key, slow: slow}
+		clients.Go(func() {
+			if err := c.run(ctx); err != nil {
+				stop(fmt.Errorf("client %d of %s: %w", c.id, n.job.Node, err))
+			}
+		})
+	}
+	for _, k := range n.job.Keys {
+		start(k, false)
+	}
+	for _, k := range n.job.Slow {
+		start(k, true)
+	}
+	clients.Go(func() {
+		for sleep(ctx, 200*time.Millisecond) {
+			if err := n.out.write(event{Op: opState, State: n.state()}); err != nil {
+				stop(err)
+			}
+		}
+	})
+	clients.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (n *node) state() *state {
+	s := n.c.Stats()
+	x := &state{Session: s.Session, Owned: s.Owned, Goroutines: runtime.NumGoroutine(), RSS: resident(), Stalled: int64(n.watch.Sum()),
+		Lost: make(map[string]uint64), Granted: make(map[string]uint64)}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	x.Heap = m.HeapAlloc
+	for _, o := range n.c.Nodes() {
+		if o.Linked {
+			x.Linked++
+		}
+	}
+	for cause, count := range s.Lost {
+		x.Lost[cause.String()] = count
+	}
+	for path, count := range s.Granted {
+		x.Granted[path.String()] = count
+	}
+	return x
+}
+
+// resident returns how much memory the process has.
+func resident() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseUint(fields[1], 10, 64)
+	return pages * uint64(os.Getpagesize())
+}
+
+// sleep reports whether ctx has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

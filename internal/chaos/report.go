@@ -1,0 +1,159 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A report is what a run has found.
+type report struct {
+	Date     string
+	Command  string
+	Topology string
+	Seed     uint64
+	Length   time.Duration
+	Nodes    int
+	TTL      time.Duration
+
+	Faults   map[string]int           // how often each was committed
+	Stalls   map[string]time.Duration // by fault: the longest time that nobody got some key, of the rounds with this fault alone
+	Together time.Duration            // the same of rounds with several faults
+	Calm     time.Duration            // the same when there was no fault
+	Recovery time.Duration            // the longest time from healing until every node had locked every key
+	Rounds   int
+
+	Locks    int // calls of Lock
+	Granted  int
+	Failed   int // waits that were given up
+	Lost     int
+	Unknown  int // of processes that were killed
+	Resource *tally
+	Machine  time.Duration // for which the machine did not let us run
+
+	Before, Left census // at Redis: at the end of the run, and when all nodes have left
+	Memory       []memory
+	Violations   []string
+	Kept         string // the directory with everything, if it was not removed
+
+	history *history
+	run     *running
+	end     moment
+}
+
+// memory is how much a node needed in the calm after the first round, and after the last one.
+type memory struct {
+	Node       string
+	Heap       [2]uint64
+	RSS        [2]uint64
+	Goroutines [2]int
+	Left       int // goroutines of the library when it was closed
+}
+
+// judge makes the report of a run whose nodes have left.
+func judge(r *running, events []event, end moment) *report {
+	h := read(events)
+	rep := &report{
+		Topology: r.cfg.Topology, Seed: r.cfg.Seed, Length: end.sub(r.begun), Nodes: r.cfg.Nodes, TTL: r.cfg.Times.TTL,
+		Faults: make(map[string]int), Stalls: make(map[string]time.Duration), Rounds: len(r.rounds),
+		Granted: len(h.holds), Failed: len(h.failed), Unknown: h.unknown + h.orphaned, Machine: r.watch.Sum(),
+		history: h, run: r, end: end,
+	}
+	rep.Locks = rep.Granted + rep.Failed + h.unknown
+	for _, x := range h.holds {
+		if x.Lost != "" {
+			rep.Lost++
+		}
+	}
+	for _, b := range r.bands {
+		rep.Faults[b.Fault]++
+	}
+	rep.Violations = h.violations()
+	keys := h.byKey()
+	var calms []calm
+	last := r.begun
+	for _, x := range r.rounds {
+		calms = append(calms, calm{last, x.Begin})
+		key, stall := longestStall(keys, x.Begin, x.End)
+		if len(x.Faults) == 1 {
+			rep.Stalls[x.Faults[0]] = max(rep.Stalls[x.Faults[0]], stall)
+		} else {
+			rep.Together = max(rep.Together, stall)
+		}
+		r.tell("round %s, begun at %s: nobody got %s for %v", strings.Join(x.Faults, " + "), x.Begin.since(r.begun), key,
+			stall.Round(time.Millisecond))
+		if last = end; x.Recovered != 0 {
+			rep.Recovery = max(rep.Recovery, x.Recovered.sub(x.Healed))
+			last = x.Recovered
+		}
+	}
+	calms = append(calms, calm{last, end})
+	for _, c := range calms {
+		_, stall := longestStall(keys, c.from, c.to)
+		rep.Calm = max(rep.Calm, stall)
+	}
+	if rep.Machine < time.Second { // else it is no wonder
+		rep.Violations = append(rep.Violations, h.unexcused(calms, 2*time.Second)...)
+	}
+	rep.remember(calms)
+	return rep
+}
+
+// remember fills in what the nodes needed.
+func (rep *report) remember(calms []calm) {
+	left := make(map[string]int)
+	for _, e := range rep.history.closed {
+		left[e.Node] = max(left[e.Node], e.State.Goroutines)
+		if e.State.Goroutines > 0 || e.Text != "" {
+			rep.Violations = append(rep.Violations, fmt.Sprintf("%s/%d: closed with %q, %d goroutines are left", e.Node, e.Life, e.Text, e.State.Goroutines))
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(rep.history.states)) {
+		m := memory{Node: node, Left: left[node]}
+		for i, c := range []calm{calms[0], calms[len(calms)-1]} {
+			for _, e := range rep.history.states[node] {
+				if moment(e.At) <= c.to {
+					m.Heap[i], m.RSS[i], m.Goroutines[i] = e.State.Heap, e.State.RSS, e.State.Goroutines
+				}
+			}
+		}
+		rep.Memory = append(rep.Memory, m)
+	}
+}
+
+// write tells the report to people.
+func (rep *report) write(w io.Writer) {
+	ms := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	fmt.Fprintf(w, "\n%s, seed %d, %d nodes, T = %v, %v, %d rounds\n", rep.Topology, rep.Seed, rep.Nodes, rep.TTL, rep.Length.Round(time.Second), rep.Rounds)
+	for _, name := range slices.Sorted(maps.Keys(rep.Faults)) {
+		stall := "-"
+		if d, ok := rep.Stalls[name]; ok {
+			stall = ms(d).String()
+		}
+		fmt.Fprintf(w, "  %-42s %3d   longest stall, if alone: %s\n", name, rep.Faults[name], stall)
+	}
+	fmt.Fprintf(w, "locks: %d asked for, %d granted, %d given up, %d lost, %d unknown\n", rep.Locks, rep.Granted, rep.Failed, rep.Lost, rep.Unknown)
+	fmt.Fprintf(w, "longest stall of a key: in calm times %v, with several faults at once %v; everybody worked again after %v at most\n",
+		ms(rep.Calm), ms(rep.Together), ms(rep.Recovery))
+	if t := rep.Resource; t != nil {
+		fmt.Fprintf(w, "resource: %d sections, %d with a token that was refused; without the fence %d would have overlapped, and %d updates were lost\n",
+			t.Sections, t.Refused, t.Overlaps, t.PlainLost)
+	}
+	for _, m := range rep.Memory {
+		fmt.Fprintf(w, "%s: heap %d to %d kB, resident %d to %d kB, goroutines %d to %d, %d left after Close\n", m.Node, m.Heap[0]>>10,
+			m.Heap[1]>>10, m.RSS[0]>>10, m.RSS[1]>>10, m.Goroutines[0], m.Goroutines[1], m.Left)
+	}
+	fmt.Fprintf(w, "Redis: %+v at the end, %+v when all had left; the machine stood still for %v\n", rep.Before, rep.Left, ms(rep.Machine))
+	if rep.Kept != "" {
+		fmt.Fprintf(w, "kept: %s\n", rep.Kept)
+	}
+	for _, v := range rep.Violations {
+		fmt.Fprintf(w, "VIOLATION %s\n", v)
+	}
+	fmt.Fprintf(w, "violations: %d\n", len(rep.Violations))
+}

@@ -1,0 +1,197 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"sync"
+)
+
+// The resource is what the locks are for: per key two counters, each of which a critical section reads at its begin and
+// writes, one higher, at its end. One looks at the tokens, the other one does not. It is a process of its own, which
+// nodes reach by a socket in the file system: no cut and no fault affects it.
+type resource struct {
+	mu   sync.Mutex // protects what follows
+	keys map[string]*register
+	sum  tally
+}
+
+// register is what the resource knows of a key.
+type register struct {
+	highest uint64 // token
+	by      string // who came with it
+	guarded uint64
+	plain   uint64
+	open    map[*visitor]bool // sections that are under way
+	last    map[string]int64  // when each node began its last section that was not refused
+}
+
+// request is what a client says to the resource.
+type request struct {
+	Op    string // begin, end, sum
+	Key   string
+	Fence uint64
+	Node  string
+}
+
+// reply is the answer.
+type reply struct {
+	Refused bool
+	Tally   *tally `json:",omitempty"`
+}
+
+// tally is what the resource has counted. Bad must stay empty, whatever happens.
+type tally struct {
+	Sections   int      // begun and not refused
+	Ended      int      // of which ended
+	Refused    int      // requests with a token that is not the highest
+	Bad        []string // what the fence must not let happen
+	Overlaps   int      // sections that began while another one was under way, if nobody looked at tokens
+	PlainLost  int      // updates of the counters without a fence that were lost
+	PlainEnded int      // updates of the same
+
+	Last map[string]map[string]int64 // by key and node: when it began its last section that was not refused
+}
+
+// visitor is one client.
+type visitor struct {
+	key     string
+	fence   uint64
+	refused bool
+	guarded uint64 // as read
+	plain   uint64
+}
+
+// serveResource is main of the resource's process. It ends when its standard input does.
+func serveResource(socket string) error {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	r := &resource{keys: make(map[string]*register)}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go r.serve(c)
+		}
+	}()
+	_, err = os.Stdin.Read(make([]byte, 1))
+	_ = l.Close()
+	_ = err // it has ended
+	return nil
+}
+
+func (r *resource) serve(c net.Conn) {
+	defer c.Close()
+	in, out := json.NewDecoder(c), json.NewEncoder(c)
+	v := &visitor{}
+	defer r.leave(v) // of a process that was killed
+	for {
+		var q request
+		if in.Decode(&q) != nil || out.Encode(r.answer(v, q)) != nil {
+			return
+		}
+	}
+}
+
+func (r *resource) leave(v *visitor) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.keys[v.key]; k != nil {
+		delete(k.open, v)
+	}
+}
+
+func (r *resource) answer(v *visitor, q request) reply {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch q.Op {
+	case "begin":
+		return reply{Refused: !r.begin(v, q)}
+	case "end":
+		return reply{Refused: !r.end(v, q)}
+	}
+	t := r.sum
+	t.Last = make(map[string]map[string]int64)
+	for name, k := range r.keys {
+		t.Last[name] = maps.Clone(k.last)
+	}
+	return reply{Tally: &t}
+}
+
+func (r *resource) begin(v *visitor, q request) bool {
+	k := r.keys[q.Key]
+	if k == nil {
+		k = &register{open: make(map[*visitor]bool), last: make(map[string]int64)}
+		r.keys[q.Key] = k
+	}
+	if len(k.open) > 0 {
+		r.sum.Overlaps++
+	}
+	*v = visitor{key: q.Key, fence: q.Fence, guarded: k.guarded, plain: k.plain}
+	k.open[v] = true
+	if q.Fence == k.highest {
+		r.sum.Bad = append(r.sum.Bad, fmt.Sprintf("%s: token %s for %s and for %s", q.Key, token(q.Fence), k.by, q.Node))
+	}
+	if v.refused = q.Fence < k.highest; v.refused {
+		r.sum.Refused++
+		return false
+	}
+	k.highest, k.by = q.Fence, q.Node
+	k.last[q.Node] = int64(now())
+	r.sum.Sections++
+	return true
+}
+
+func (r *resource) end(v *visitor, q request) bool {
+	k := r.keys[v.key]
+	delete(k.open, v)
+	r.sum.PlainEnded++
+	if k.plain != v.plain {
+		r.sum.PlainLost++ // of who wrote since v has read
+	}
+	k.plain = v.plain + 1
+	if v.refused || v.fence < k.highest {
+		r.sum.Refused++
+		return false
+	}
+	r.sum.Ended++
+	if k.guarded != v.guarded {
+		r.sum.Bad = append(r.sum.Bad, fmt.Sprintf("%s: %s with token %s overwrites %d, and has read %d", q.Key, q.Node, token(v.fence),
+			k.guarded, v.guarded))
+	}
+	k.guarded = v.guarded + 1
+	return true
+}
+
+func token(f uint64) string { return fmt.Sprintf("%d.%d", f>>32, uint32(f)) }
+
+// access is a client's connection to the resource.
+type access struct {
+	c   net.Conn
+	in  *json.Decoder
+	out *json.Encoder
+}
+
+func openResource(socket string) (*access, error) {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	return &access{c, json.NewDecoder(c), json.NewEncoder(c)}, nil
+}
+
+func (a *access) ask(q request) (r reply, err error) {
+	if err := a.out.Encode(q); err != nil {
+		return r, err
+	}
+	err = a.in.Decode(&r)
+	return r, err
+}
