@@ -57,7 +57,7 @@ func (c *client) patience() time.Duration {
 func (c *client) hold() time.Duration {
 	t := c.n.job.Times.TTL
 	switch {
-	case c.slow && rand.IntN(8) == 0:
+	case c.slow && rand.IntN(4) == 0:
 		return c.pick(span{t, t * 3 / 2})
 	case c.slow:
 		return c.pick(span{100 * time.Millisecond, 800 * time.Millisecond})

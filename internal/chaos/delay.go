@@ -2,6 +2,150 @@
 
 package main
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"time"
 
-func delay(ctx context.Context, s *storm) error { return nil }
+	"golang.org/x/sys/unix"
+)
+
+// delay makes everything late that some hosts send.
+func delay(ctx context.Context, s *storm) error {
+	names := s.shuffled(s.r.nodeNames())[:1+s.intN(2)]
+	if s.intN(4) == 0 {
+		names = s.shuffled(s.dataNames())[:1]
+	}
+	by := []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}[s.intN(3)]
+	defer s.begin("delay", names, "what they send is late by %v to %v", by/2, by*3/2)()
+	var mends []func() error
+	var errs []error
+	for _, name := range names {
+		mend, err := s.r.net.host(name).delay(by)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		mends = append(mends, mend)
+	}
+	s.wait(ctx, s.some())
+	for _, mend := range mends {
+		errs = append(errs, mend())
+	}
+	return errors.Join(errs...)
+}
+
+// delay delays each packet that the host sends to another one, by half to one and a half of what is said: so they overtake
+// each other, too. Where the kernel has no netem, the packets make a detour through this process.
+func (h *host) delay(by time.Duration) (mend func() error, err error) {
+	tc := append(h.in()[1:], "tc", "qdisc")
+	err = run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by / 2).String())...)
+	if err == nil {
+		return func() error { return run("", "ip", append(tc, "del", "dev", "eth0", "root")...) }, nil
+	}
+	return h.detour(func() time.Duration { return by/2 + rand.N(by) })
+}
+
+// detourDevice is a network device of a host whose packets this process reads.
+const detourDevice = "detour"
+
+// detour leads what the host sends to others to a device that this process reads, and this process sends it on, late.
+func (h *host) detour(late func() time.Duration) (mend func() error, err error) {
+	var tun *os.File
+	raw := -1
+	err = h.within(func() error {
+		if tun, err = openTun(detourDevice); err != nil {
+			return err
+		}
+		raw, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		return unix.SetsockoptString(raw, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, "eth0")
+	})
+	stop := func() error {
+		var errs []error
+		if tun != nil {
+			errs = append(errs, tun.Close()) // and the device, and its routes
+		}
+		if raw >= 0 {
+			time.Sleep(3 * time.Second / 2) // for what is still on its way, by far
+			errs = append(errs, unix.Close(raw))
+		}
+		return errors.Join(errs...)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("detour of %s: %w", h.name, err), stop())
+	}
+	go func() {
+		for buf := make([]byte, 1<<16); ; {
+			n, err := tun.Read(buf)
+			if err != nil {
+				return // it was closed
+			}
+			if n < 20 || buf[0]>>4 != 4 {
+				continue
+			}
+			packet := append([]byte(nil), buf[:n]...)
+			to := &unix.SockaddrInet4{Addr: [4]byte(packet[16:20])}
+			time.AfterFunc(late(), func() { _ = unix.Sendto(raw, packet, 0, to) })
+		}
+	}()
+	// The addresses of all hosts, and not that of the bridge. Answers come by another device: that must not matter.
+	net := h.ip[:strings.LastIndex(h.ip, ".")] + ".0/25"
+	err = errors.Join(
+		run("", "ip", append(h.in()[1:], "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter")...),
+		run("link set "+detourDevice+" up\nroute add "+net+" dev "+detourDevice+" src "+h.ip+"\n", "ip", "-n", h.ns, "-batch", "-"))
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
+}
+
+// openTun makes a device of the network namespace of this thread.
+func openTun(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	r, err := unix.NewIfreq(name)
+	if err == nil {
+		r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, r)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// within calls f with this thread in the host's namespace: what f opens is there.
+func (h *host) within(f func() error) error {
+	// The thread must live on: processes that were started from it die with it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	there, err := os.Open("/var/run/netns/" + h.ns)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	defer func() {
+		if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(err) // nothing that runs on this thread later would be where it thinks
+		}
+	}()
+	return f()
+}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func main() {
@@ -35,6 +37,10 @@ func exit(err error) {
 func defaults(ttl time.Duration) times {
 	return times{TTL: ttl, Grace: ttl*11/10 + 1700*time.Millisecond, Keepalive: ttl / 15, Debounce: 500 * time.Millisecond}
 }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 func command() error {
 	var cfg config
@@ -75,6 +81,7 @@ func command() error {
 			cfg.Only = append(cfg.Only, faults[i].name)
 		}
 	}
+	redis.SetLogger(silent{}) // clients of servers that are away
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	begun := time.Now()

@@ -2,4 +2,297 @@
 
 package main
 
-func picture(rep *report) []byte { return nil }
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The picture of a run: time goes to the right. From above: the faults by name, the times in which nobody got some key, who
+// owned the partitions by the records, a row for each node with the partitions that it granted and its holds of some keys,
+// and a row for each server. A fault is a band over the rows that it concerned.
+
+const (
+	labelWidth = 130
+	nodeHeight = 58
+	hostHeight = 18
+	laneHeight = 13
+	partHeight = 4
+	stallFrom  = time.Second // shorter ones are not marked
+)
+
+// Colours: of nodes, in which the partitions show, and of the keys whose holds are shown.
+var (
+	nodeColours = []string{"#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#ee7733", "#009988", "#bbbbbb"}
+	keyColours  = []string{"#222222", "#666666", "#0055cc", "#cc7700", "#7700aa"}
+)
+
+// canvas is a picture under way.
+type canvas struct {
+	bytes.Buffer
+	rep   *report
+	begin moment
+	end   moment
+	scale float64 // pixels per second
+	width float64
+	y     float64
+	rows  map[string][2]float64 // of hosts: from and to
+}
+
+func picture(rep *report) []byte {
+	length := rep.end.sub(rep.run.begun).Seconds()
+	c := &canvas{rep: rep, begin: rep.run.begun, end: rep.end, rows: make(map[string][2]float64)}
+	c.scale = min(max(1300/length, 12), 6000/length)
+	c.width = length*c.scale + labelWidth + 20
+	var body bytes.Buffer
+	c.y = 40
+	c.faultNames()
+	c.stalls()
+	c.partitions()
+	for i, s := range rep.run.seats {
+		c.node(i, s)
+	}
+	for _, name := range rep.run.serverNames() {
+		c.server(name)
+	}
+	c.bands()
+	c.axis()
+	c.WriteTo(&body)
+	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="11">`+"\n", c.width, c.y+10)
+	c.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
+	c.text(10, 22, "#000000", fmt.Sprintf("%s, %d nodes, T = %v, seed %d: %d locks granted, %d lost, %d violations", rep.Topology, rep.Nodes,
+		rep.TTL, rep.Seed, rep.Granted, rep.Lost, len(rep.Violations)))
+	body.WriteTo(c)
+	c.WriteString("</svg>\n")
+	return c.Bytes()
+}
+
+func (c *canvas) x(m moment) float64 {
+	m = min(max(m, c.begin), c.end)
+	return labelWidth + m.sub(c.begin).Seconds()*c.scale
+}
+
+// rect draws from one moment to another; what is too short to be seen is a line.
+func (c *canvas) rect(from, to moment, y, height float64, style, title string) {
+	if to < c.begin || from > c.end {
+		return
+	}
+	w := max(c.x(to)-c.x(from), 0.6)
+	fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" %s`, c.x(from), y, w, height, style)
+	if title == "" {
+		c.WriteString("/>\n")
+		return
+	}
+	fmt.Fprintf(c, "><title>%s</title></rect>\n", html.EscapeString(title))
+}
+
+func fill(colour string) string { return `fill="` + colour + `"` }
+
+func (c *canvas) text(x, y float64, colour, text string) {
+	fmt.Fprintf(c, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", x, y, colour, html.EscapeString(text))
+}
+
+func (c *canvas) label(y float64, text string) { c.text(8, y, "#000000", text) }
+
+// faultNames puts each fault's name where it begins, in as many lanes as are needed.
+func (c *canvas) faultNames() {
+	var ends []float64
+	top := c.y
+	c.label(c.y+11, "faults")
+	for _, b := range c.rep.run.bands {
+		text := strings.TrimSpace(b.Fault + " " + strings.Join(b.Hosts, " "))
+		if len(b.Hosts) > 2 {
+			text = b.Fault
+		}
+		x := c.x(b.Begin)
+		lane := slices.IndexFunc(ends, func(e float64) bool { return e < x })
+		if lane < 0 {
+			lane, ends = len(ends), append(ends, 0)
+		}
+		ends[lane] = max(x+float64(len(text))*5.6, c.x(b.End)) + 6
+		y := top + float64(lane)*laneHeight
+		c.rect(b.Begin, b.End, y+1, laneHeight-2, bandStyle(b), b.title(c.begin))
+		c.text(x+2, y+10, "#000000", text)
+	}
+	c.y += float64(max(1, len(ends)))*laneHeight + 8
+}
+
+func (b *band) title(begin moment) string {
+	return fmt.Sprintf("%s %v %s, %s to %s", b.Fault, b.Hosts, b.Detail, b.Begin.since(begin), b.End.since(begin))
+}
+
+func bandStyle(b *band) string {
+	colour := "#ee6677" // network
+	switch {
+	case strings.Contains(b.Fault, "stopped"):
+		colour = "#ccbb44"
+	case strings.Contains(b.Fault, "killed"), strings.Contains(b.Fault, "restart"), strings.Contains(b.Fault, "leaves"):
+		colour = "#555555"
+	case strings.Contains(b.Fault, "clock"), strings.Contains(b.Fault, "failover"):
+		colour = "#aa3377"
+	}
+	return `fill="` + colour + `" fill-opacity="0.3"`
+}
+
+// stalls marks when some key was not granted to anybody for long.
+func (c *canvas) stalls() {
+	c.label(c.y+11, "no key for "+stallFrom.String())
+	keys := c.rep.history.byKey()
+	for key, holds := range keys {
+		if strings.HasPrefix(key, "slow") {
+			continue
+		}
+		for _, g := range gaps(holds, c.begin, c.end) {
+			if d := g.to.sub(g.from); d >= stallFrom {
+				c.rect(g.from, g.to, c.y, laneHeight, `fill="#dd0000" fill-opacity="0.35"`, fmt.Sprintf("nobody got %s for %v", key, d.Round(time.Millisecond)))
+			}
+		}
+	}
+	c.y += laneHeight + 8
+}
+
+// partitions shows who owned them by the records.
+func (c *canvas) partitions() {
+	colours := make(map[string]string) // by session
+	for i, s := range c.rep.run.seats {
+		for _, e := range c.rep.history.states[s.host.name] {
+			colours[e.State.Session] = nodeColours[i%len(nodeColours)]
+		}
+	}
+	delete(colours, "")
+	c.label(c.y+partHeight*partitions/2+4, "owners, by record")
+	owners := c.rep.run.owners
+	for p := range partitions {
+		y := c.y + float64(p*partHeight)
+		for i := 0; i < len(owners); {
+			j := i + 1
+			for j < len(owners) && owners[j].Sessions[p] == owners[i].Sessions[p] {
+				j++
+			}
+			to := c.end
+			if j < len(owners) {
+				to = owners[j].At
+			}
+			if colour := colours[owners[i].Sessions[p]]; colour != "" {
+				c.rect(owners[i].At, to, y, partHeight-0.5, fill(colour), "")
+			}
+			i = j
+		}
+	}
+	c.y += partHeight*partitions + 8
+}
+
+// node draws a node's row: how many partitions it grants the keys of, and below its holds of some keys.
+func (c *canvas) node(i int, s *seat) {
+	colour := nodeColours[i%len(nodeColours)]
+	name := s.host.name
+	c.row(name, nodeHeight)
+	fmt.Fprintf(c, `<rect x="%d" y="%.1f" width="12" height="12" fill="%s"/>`+"\n", 8, c.y+2, colour)
+	c.text(26, c.y+12, "#000000", name+" owns")
+	const area = 18.0
+	states := c.rep.history.states[name]
+	for k := 0; k < len(states); {
+		n := k + 1
+		for n < len(states) && states[n].State.Owned == states[k].State.Owned && states[n].At-states[n-1].At < int64(time.Second) {
+			n++
+		}
+		to := moment(states[n-1].At).add(200 * time.Millisecond)
+		if h := area * float64(min(states[k].State.Owned, partitions)) / partitions; h > 0 {
+			c.rect(moment(states[k].At), to, c.y+area-h, h, fill(colour), "")
+		}
+		k = n
+	}
+	lanes := c.sample()
+	for lane, key := range lanes {
+		y := c.y + area + 3 + float64(lane)*7
+		c.text(26, y+6, keyColours[lane], key)
+		c.holds(name, key, y, keyColours[lane])
+	}
+	c.y += nodeHeight + 2
+}
+
+// sample is the keys whose holds are shown.
+func (c *canvas) sample() []string {
+	job := c.rep.run.seats[0].job
+	return append(slices.Clone(job.Keys[:min(2, len(job.Keys))]), job.Slow[:min(3, len(job.Slow))]...)
+}
+
+// holds draws a node's holds of a key. Those that cannot be told apart are one; a loss is a red mark.
+func (c *canvas) holds(node, key string, y float64, colour string) {
+	var from, to moment
+	flush := func() {
+		if to != 0 {
+			c.rect(from, to, y, 5.5, fill(colour), "")
+		}
+	}
+	var losses []*hold
+	for _, h := range c.rep.history.holds {
+		if h.Node != node || h.Key != key {
+			continue
+		}
+		end := h.Ended
+		if end == 0 { // it was killed
+			end = max(h.Valid, h.Granted)
+		}
+		if h.Lost != "" {
+			losses = append(losses, h)
+		}
+		if to != 0 && h.Granted.sub(to).Seconds()*c.scale < 0.4 {
+			to = max(to, end)
+			continue
+		}
+		flush()
+		from, to = h.Granted, end
+	}
+	flush()
+	for _, h := range losses {
+		c.rect(h.Ended.add(-20*time.Millisecond), h.Ended.add(60*time.Millisecond), y-1, 7.5, fill("#ff0000"), "lost: "+h.String())
+	}
+}
+
+// server draws a server's row, with a line while it was the primary.
+func (c *canvas) server(name string) {
+	c.row(name, hostHeight)
+	c.text(26, c.y+12, "#000000", name)
+	owners := c.rep.run.owners
+	for i := range owners {
+		if owners[i].Primary == name {
+			to := owners[i].At.add(250 * time.Millisecond)
+			if i+1 < len(owners) {
+				to = owners[i+1].At
+			}
+			c.rect(owners[i].At, to, c.y+5, 7, fill("#117733"), "")
+		}
+	}
+	c.y += hostHeight + 2
+}
+
+func (c *canvas) row(name string, height float64) {
+	c.rows[name] = [2]float64{c.y, c.y + height}
+	c.rect(c.begin, c.end, c.y, height, `fill="#f4f4f4"`, "")
+}
+
+func (c *canvas) bands() {
+	for _, b := range c.rep.run.bands {
+		for _, name := range b.Hosts {
+			if row, ok := c.rows[name]; ok {
+				c.rect(b.Begin, b.End, row[0], row[1]-row[0], bandStyle(b), b.title(c.begin))
+			}
+		}
+	}
+}
+
+func (c *canvas) axis() {
+	step := 5 * time.Second
+	for step.Seconds()*c.scale < 50 {
+		step *= 2
+	}
+	for m := c.begin; m < c.end; m = m.add(step) {
+		fmt.Fprintf(c, `<line x1="%.1f" x2="%.1f" y1="36" y2="%.1f" stroke="#000000" stroke-opacity="0.12"/>`+"\n", c.x(m), c.x(m), c.y)
+		c.text(c.x(m)+2, c.y+12, "#000000", m.sub(c.begin).String())
+	}
+	c.y += 20
+}
