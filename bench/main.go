@@ -62,6 +62,7 @@ type config struct {
 	rivals  bool // all of them
 	report  bool // print, but do not fail
 	pin     bool
+	place   string // what runs where in shared and zipf
 	profile string // directory for CPU profiles; empty: none
 	sizes   sizes
 
@@ -114,7 +115,8 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	rivals := flags.String("rivals", "fast", "`which` rivals: fast, or all, with those that are known to be slow and more settings")
 	flags.BoolVar(&cfg.quick, "quick", false, "measure less: hot, cold and held in less than 20 s, all in less than two minutes")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
-	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle")
+	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle, and see -place")
+	flags.StringVar(&cfg.place, "place", placeFree, "shared and zipf: free, near (the store where the callers are) or apart")
 	flags.StringVar(&cfg.profile, "profile", "", "write CPU profiles of the workers to this `directory`")
 	flags.StringVar(&cfg.json, "json", "", "write everything that was found to this `file`")
 	flags.StringVar(&cfg.html, "html", "", "write the report, one page that needs nothing else, to this `file`")
@@ -140,6 +142,9 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	}
 	if cfg.rivals = *rivals == "all"; !cfg.rivals && *rivals != "fast" {
 		return config{}, fmt.Errorf("-rivals %q: want fast or all", *rivals)
+	}
+	if !slices.Contains([]string{placeFree, placeNear, placeApart}, cfg.place) {
+		return config{}, fmt.Errorf("-place %q: want free, near or apart", cfg.place)
 	}
 	cfg.sizes = fullSizes
 	cfg.command = strings.Join(append([]string{"go run ./bench"}, args...), " ")

@@ -104,12 +104,12 @@ func TestFlagDefaults(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	cfg, err := parseFlags(strings.Fields("-redis [::1]:6379 -only held,hot -quick -report -pin=false -profile p"), nil)
+	cfg, err := parseFlags(strings.Fields("-redis [::1]:6379 -only held,hot -quick -report -pin=false -profile p -place near"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cfg.redis != "[::1]:6379" || strings.Join(cfg.only, " ") != "held hot" || cfg.sizes != quickSizes ||
-		!cfg.report || cfg.pin || cfg.profile != "p" {
+		!cfg.report || cfg.pin || cfg.profile != "p" || cfg.place != placeNear {
 		t.Errorf("%+v", cfg)
 	}
 }

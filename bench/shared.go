@@ -16,9 +16,11 @@ import (
 // sharedSizes: processes x goroutines contend for one key or many, in rounds of each variant by turns. A critical section
 // is two round trips to a store, which is a process of its own.
 //
-// Where everything runs decides much: a round trip within a core takes a sixth of one between two. Pinned, every round
-// trip is between two cores, so what locks by two round trips of its own reaches at least half of what one worker does
-// without a lock. With -pin=false the kernel decides, from moment to moment, and the rates are all over the place.
+// Where everything runs decides much: a round trip within a core takes a sixth of one between two. By default the kernel
+// decides, as where the library is used, and the rates of the rounds differ by much. With -place near the processes share a
+// core with the store, and the servers have the other one. With -place apart the store is there, too: every round trip
+// costs the same then, so what locks by two round trips of its own reaches half of what one worker does without
+// a lock, and nothing can be three times as fast.
 type sharedSizes struct {
 	processes, goroutines int
 	keys                  int // more than 1: by zipf
@@ -82,21 +84,16 @@ type sharedRun struct {
 
 func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) (_ result, err error) {
 	run := sharedRun{b: b, subject: subject, sizes: s}
-	mine, its, pinned := b.twoCores()
-	if pinned == "" {
-		pinned = fmt.Sprintf("pinned: the %d processes to core %d; the store, the rivals' servers", s.processes, mine)
-		if b.pid != 0 {
-			undo, err := pin(b.pid, its)
-			if err != nil {
-				return result{}, err
-			}
-			defer func() { err = errors.Join(err, undo()) }()
-			pinned += " and redis-server"
+	at := b.places()
+	if b.pid != 0 && at.servers >= 0 {
+		undo, err := pin(b.pid, at.servers)
+		if err != nil {
+			return result{}, err
 		}
-		pinned += fmt.Sprintf(" to core %d: a round trip to them costs everybody the same, always", its)
+		defer func() { err = errors.Join(err, undo()) }()
 	}
 	list := b.chosen(subject)
-	run.servers, err = startServers(ctx, its, list)
+	run.servers, err = startServers(ctx, at.servers, list)
 	if err != nil {
 		return result{}, err
 	}
@@ -115,7 +112,7 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	keeper, ws, stop, err := b.startMany(ctx, subject, s.processes, mine, its)
+	keeper, ws, stop, err := b.startMany(ctx, subject, s.processes, at.callers, at.store)
 	defer func() {
 		if err != nil {
 			cancel()
@@ -154,8 +151,34 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 	}
 	r := results(s, totals)
 	run.servers.describe(&r, list)
-	r.notes = append([]string{pinned}, r.notes...)
+	r.notes = append([]string{at.note}, r.notes...)
 	return r, nil
+}
+
+// places are the cores of the processes that call, of the store and of the servers, negative numbers if the kernel decides.
+type places struct {
+	callers, store, servers int
+	note                    string
+}
+
+// The values of -place.
+const (
+	placeFree  = "free"
+	placeNear  = "near"
+	placeApart = "apart"
+)
+
+func (b *bench) places() places {
+	mine, its, why := b.twoCores()
+	switch {
+	case why != "":
+		return places{-1, -1, -1, why}
+	case b.place == placeNear:
+		return places{mine, mine, its, fmt.Sprintf("-place %s: the processes and the store on core %d, the servers on core %d", b.place, mine, its)}
+	case b.place == placeApart:
+		return places{mine, its, its, fmt.Sprintf("-place %s: the processes on core %d, the store and the servers on core %d", b.place, mine, its)}
+	}
+	return places{-1, -1, -1, "-place " + placeFree + ": the kernel decides what runs where"}
 }
 
 // twoCores returns a core for those who call and one for those who are called, or negative numbers and why not.

@@ -8,8 +8,8 @@ var fullSizes = sizes{
 	held: heldSizes{locks: 100_000, periods: 4},
 
 	own:     ownSizes{blocks: 15, pairs: 200_000, handOvers: 64_000, calls: 200},
-	shared:  sharedSizes{processes: 4, goroutines: 16, keys: 1, rounds: 6, round: 1500 * time.Millisecond},
-	zipf:    sharedSizes{processes: 4, goroutines: 64, keys: 1000, rounds: 4, round: 1500 * time.Millisecond},
+	shared:  sharedSizes{processes: 4, goroutines: 16, keys: 1, rounds: 9, round: time.Second},
+	zipf:    sharedSizes{processes: 4, goroutines: 64, keys: 1000, rounds: 7, round: 1200 * time.Millisecond},
 	forward: forwardSizes{blocks: 12, calls: 800, callers: 64, round: 400 * time.Millisecond},
 	idle:    idleSizes{processes: 8, periods: 6},
 	http:    httpSizes{blocks: 12, calls: 50_000, posts: 1000},
