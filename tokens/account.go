@@ -19,6 +19,12 @@ type account struct {
 	failed error      // why it could not be refreshed
 	retry  time.Time  // until when that counts
 
+	// refused is an access token that a resource has not accepted, as long as record has it.
+	refused string
+	// spared is why the provider is not asked until spare: it wants to be left alone.
+	spared error
+	spare  time.Time
+
 	// pending is what the provider gave us and the store did not take. The mark in the store has the same Fence.
 	pending *Record
 	// unspent is the fence of a mark that may be in the store, although nothing was sent under it; 0: there is none.
@@ -33,7 +39,7 @@ func (a *account) now(now time.Time) (t *oauth2.Token, due bool, err error) {
 	if now.Before(a.retry) {
 		err = a.failed
 	}
-	if a.record.AccessToken == "" || passed(a.until, now) {
+	if a.record.AccessToken == "" || passed(a.until, now) || a.record.AccessToken == a.refused {
 		return nil, true, err
 	}
 	return a.record.token(), passed(a.due, now) && err == nil, nil
@@ -43,9 +49,9 @@ func (a *account) now(now time.Time) (t *oauth2.Token, due bool, err error) {
 func (a *account) adopt(r Record, o *Options) bool {
 	due, until := r.times(a.spread, o)
 	now := time.Now()
-	fresh := r.AccessToken != "" && !passed(due, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	fresh := r.AccessToken != "" && !passed(due, now) && r.AccessToken != a.refused
 	if r.Compare(a.record) < 0 && !passed(a.due, now) {
 		return fresh // it was read before somebody else, as Replace, saved what is here
 	}
@@ -54,6 +60,40 @@ func (a *account) adopt(r Record, o *Options) bool {
 		a.failed = nil
 	}
 	return fresh
+}
+
+// refuse notes that an access token that is at least min old was not accepted. It is not, if this is no longer the account's.
+func (a *account) refuse(access string, min time.Duration, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.record.AccessToken == access && now.Sub(a.record.Issued) >= min {
+		a.refused = access
+	}
+}
+
+// trust ends a refusal: the provider, or a login, has given the account a token since. It may be the same one.
+func (a *account) trust() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refused = ""
+	a.spared, a.spare = nil, time.Time{}
+}
+
+// rest makes the provider be left alone for a while.
+func (a *account) rest(why error, until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.spared, a.spare = why, until
+}
+
+// resting returns why the provider is not to be asked now, nil if it is.
+func (a *account) resting(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Before(a.spare) {
+		return a.spared
+	}
+	return nil
 }
 
 func (a *account) fail(err error, until time.Time) {

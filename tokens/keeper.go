@@ -109,11 +109,12 @@ func (s source) Token() (*oauth2.Token, error) { return s.k.Token(s.ctx, s.name)
 // Token returns an access token of the account that is valid for Options.Leeway at least. It blocks only if this process
 // has none; then it waits, until ctx ends at most, for the store, another process or the provider. The token
 // is the caller's own copy. It has no refresh token, since nobody else may spend that, and no Extra fields.
-// A token of which the provider does not say how long it lives (expires_in) has no Expiry, and is never refreshed.
+// A token of which the provider does not say how long it lives (expires_in) has no Expiry; see Options.Life.
 //
 // Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrClosed]; ctx's own; those of
 // [coord.Coordinator.Lock]; the store's; and the provider's, as an [*oauth2.RetrieveError], if it did not spend the
-// refresh token. For Options.Backoff after an error, this process returns the same again without asking.
+// refresh token. For Options.Backoff after an error, this process returns the same again without looking; and it asks the provider
+// again only after what that has said in Retry-After, an hour at most.
 func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) {
 	a, err := k.account(name)
 	if err != nil {
@@ -158,7 +159,7 @@ func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) 
 // Replace makes t the account's token, whatever was there: for a new account, after a new login, and to end a doubt. It
 // needs a refresh token. It waits for the account's lock until ctx ends. With an error from the store it is unknown
 // whether t was stored, and Replace may be called again. Other processes go on with the access token that they have
-// until it is time to refresh that one: for ever if it has no Expiry.
+// until it is time to refresh that one, or it is [Keeper.Refused].
 func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -166,6 +167,25 @@ func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) erro
 	if t == nil || t.RefreshToken == "" {
 		return errors.New("tokens: Replace: there is no refresh token")
 	}
+	return k.put(ctx, name, func(fence uint64) Record { return newRecord(t, fence, lastStep, time.Now()) })
+}
+
+// Forget deletes the account's tokens, whatever was there; [Keeper.Replace] makes it an account again. It waits for the account's
+// lock until ctx ends. With an error from the store it is unknown whether they were deleted, and Forget may be called again. Other
+// processes go on with the access token that they have until it is time to refresh that one. The provider is not told:
+// if it is to revoke the tokens, do that first.
+//
+// What is stored afterwards is an empty record, see [Record.Empty], so that nothing that is still on its way to the store
+// brings the tokens back.
+func (k *Keeper) Forget(ctx context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return k.put(ctx, name, func(fence uint64) Record { return Record{Fence: fence, Step: lastStep} })
+}
+
+// put stores another record of the account, under its lock.
+func (k *Keeper) put(ctx context.Context, name string, next func(fence uint64) Record) error {
 	a, err := k.hold(name)
 	if err != nil {
 		return err
@@ -176,12 +196,15 @@ func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) erro
 		return err
 	}
 	defer l.Unlock()
-	r := newRecord(t, l.Fence(), lastStep, time.Now())
+	r := next(l.Fence())
 	if err := k.save(ctx, name, r); err != nil {
 		return err
 	}
+	// Nothing of what was before has to do with it.
+	a.leave(nil, 0)
+	a.trust()
 	a.adopt(r, &k.opts)
-	a.fail(nil, time.Time{}) // what failed before has nothing to do with t
+	a.fail(nil, time.Time{})
 	return nil
 }
 

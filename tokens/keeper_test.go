@@ -239,13 +239,38 @@ func TestCloseWaitsForTheProvider(t *testing.T) {
 	})
 }
 
-func TestTokensThatNeverExpire(t *testing.T) {
+func TestTokensOfWhichTheLifeIsNotKnown(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper(nil)
+		if err := k.Replace(w.Context(), "alice", &oauth2.Token{AccessToken: "unknown", RefreshToken: "r1"}); err != nil {
+			w.Fatal(err)
+		}
+		w.provider.life = 0 // it does not say
+		w.want(k, "unknown")
+		for i := range 3 {
+			time.Sleep(time.Hour)
+			got, err := k.Token(w.Context(), "alice")
+			if want := fmt.Sprint("a", i+2); err != nil || got.AccessToken != want || !got.Expiry.IsZero() {
+				w.Fatalf("after %d hours: got %+v, %v, want %s", i+1, got, err, want)
+			}
+		}
+		other, _ := w.keeper(nil) // it counts from when the token was got, in whichever process
+		w.want(other, "a4")
+		short, _ := w.keeper(&tokens.Options{Life: time.Minute})
+		time.Sleep(2 * time.Minute)
+		w.want(k, "a4")
+		w.want(short, "a5")
+	})
+}
+
+func TestTokensThatNeverExpire(t *testing.T) {
+	bubble(t, func(w *world) {
+		forEver := &tokens.Options{Life: -1}
+		k, _ := w.keeper(forEver)
 		if err := k.Replace(w.Context(), "alice", &oauth2.Token{AccessToken: "for ever", RefreshToken: "r"}); err != nil {
 			w.Fatal(err)
 		}
-		other, _ := w.keeper(nil)
+		other, _ := w.keeper(forEver)
 		time.Sleep(5 * time.Hour)
 		w.want(k, "for ever")
 		w.want(other, "for ever")

@@ -18,6 +18,14 @@ type Options struct {
 	// processes and of the provider differ. Default 10 s, and never more than a tenth of the token's life.
 	Leeway time.Duration
 
+	// Life is how long an access token lives of which the provider does not say that (expires_in): from when this process, or
+	// another one, got it. Default 1 h. Negative: for ever, or until it is refused.
+	Life time.Duration
+
+	// MinAge is how old an access token has to be for [Keeper.Refused] to count: before, the resource has another reason, or has not
+	// heard of the token yet, and the next one would fare no better. Default 10 s.
+	MinAge time.Duration
+
 	// Timeout is for how long the provider may take to answer; after that the account is in doubt. It is not cut
 	// short by callers who leave, by a lost lock, or by Close. Default 30 s.
 	Timeout time.Duration
@@ -26,7 +34,9 @@ type Options struct {
 	// tokens are kept in this process only, which tries again when it is next asked. Default 30 s.
 	SaveTimeout time.Duration
 
-	// Backoff is for how long the error of a failed refresh is returned before another is begun. Default 1 s.
+	// Backoff is for how long the error of a failed refresh is returned before another is begun. Default 1 s. If the provider has
+	// said more in Retry-After, that counts (an hour at most), for this account in this process; a token of another process, or
+	// of a new login, is found all the same.
 	Backoff time.Duration
 
 	// ReplayInDoubt is for how long after a refresh token was sent for the first time the provider is known to accept it
@@ -62,6 +72,7 @@ func (o *Options) filled() (Options, error) {
 	}{
 		{"Early", &f.Early, time.Minute},
 		{"Leeway", &f.Leeway, 10 * time.Second},
+		{"MinAge", &f.MinAge, 10 * time.Second},
 		{"Timeout", &f.Timeout, 30 * time.Second},
 		{"SaveTimeout", &f.SaveTimeout, 30 * time.Second},
 		{"Backoff", &f.Backoff, time.Second},
@@ -73,6 +84,9 @@ func (o *Options) filled() (Options, error) {
 		if *d.field == 0 {
 			*d.field = d.initial
 		}
+	}
+	if f.Life == 0 {
+		f.Life = time.Hour
 	}
 	if f.HTTPClient != nil && f.HTTPClient.Timeout > 0 && f.HTTPClient.Timeout < f.Timeout {
 		return f, errors.New("tokens: Options.HTTPClient.Timeout is less than Options.Timeout: it would leave accounts in doubt early")

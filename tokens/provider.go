@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/oauth2"
 )
@@ -98,6 +100,22 @@ func answered(r *oauth2.RetrieveError) bool {
 	default:
 		return s >= 400 && s < 500 || s >= 200 && s < 300 && r.ErrorCode != ""
 	}
+}
+
+// retryAfter returns for how long the provider wants to be left alone, an hour at most.
+func retryAfter(err error, now time.Time) time.Duration {
+	r, ok := errors.AsType[*oauth2.RetrieveError](err)
+	if !ok || r.Response == nil {
+		return 0
+	}
+	text := r.Response.Header.Get("Retry-After")
+	wait := time.Duration(0)
+	if at, err := http.ParseTime(text); err == nil {
+		wait = at.Sub(now)
+	} else if s, err := strconv.ParseUint(text, 10, 31); err == nil {
+		wait = time.Duration(s) * time.Second
+	}
+	return min(max(wait, 0), time.Hour)
 }
 
 // quietError is an error of a request, with a text that may be logged.

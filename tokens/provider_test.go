@@ -33,6 +33,7 @@ type provider struct {
 	replayed bool
 	reuses   int
 	before   func(*http.Request) (status int, code string) // instead of work, unless 0
+	later    string                                        // Retry-After of that
 	after    func(http.ResponseWriter) bool                // instead of an answer, if true
 }
 
@@ -40,11 +41,14 @@ func newProvider() *provider { return &provider{life: time.Hour, current: 1} }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	before, after := p.before, p.after
+	before, after, later := p.before, p.after, p.later
 	p.requests++
 	p.mu.Unlock()
 	if before != nil {
 		if status, code := before(r); status != 0 {
+			if later != "" {
+				w.Header().Set("Retry-After", later)
+			}
 			refuse(w, status, code)
 			return
 		}
@@ -58,7 +62,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"access_token":"a%d","token_type":"Bearer","refresh_token":"r%d","expires_in":%d}`, n, n, int(p.life.Seconds()))
+	fmt.Fprintf(w, `{"access_token":"a%d","token_type":"Bearer","refresh_token":"r%d","expires_in":%d}`, n, n, int(p.life.Seconds())) // 0: not said
 }
 
 func refuse(w http.ResponseWriter, status int, code string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +33,40 @@ func TestRedisStoreConforms(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// What the documents say of ACLs is enough, and no other command is used.
+func TestRedisStoreWithAnACL(t *testing.T) {
+	s := redistest.Start(t)
+	args := []any{"ACL", "SETUSER", "shop", "on", ">secret", "~tokens:*"}
+	for _, right := range strings.Fields("+@connection +@scripting +hget +hset +persist +pexpire") {
+		args = append(args, right)
+	}
+	if err := s.Client(t).Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "shop", Password: "secret"})
+	t.Cleanup(func() { _ = client.Close() }) // after the subtests, which are parallel
+	storetest.Run(t, func(t *testing.T) tokens.Store { return tokens.NewRedisStore(client, "tokens:"+t.Name()+":") })
+}
+
+// An account that was forgotten leaves nothing for long, and one that has come back stays.
+func TestRedisStoreForgets(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	s := tokens.NewRedisStore(client, "")
+	for i, x := range []struct {
+		r    tokens.Record
+		gone bool
+	}{{tokens.Record{RefreshToken: "x"}, false}, {tokens.Record{}, true}, {tokens.Record{RefreshToken: "y"}, false}} {
+		x.r.Fence = uint64(i + 1)
+		if err := s.Save(t.Context(), "a", x.r); err != nil {
+			t.Fatal(err)
+		}
+		ttl, err := client.PTTL(t.Context(), "a").Result()
+		if err != nil || (ttl > 0) != x.gone || ttl > 24*time.Hour {
+			t.Errorf("%+v: TTL %v, %v", x.r, ttl, err)
+		}
+	}
 }
 
 func processes(t *testing.T, n int, url string, client *redis.Client, opts *tokens.Options) (all []*tokens.Keeper) {

@@ -34,7 +34,7 @@ type Record struct {
 	TokenType    string    `json:"token_type,omitempty"`
 	RefreshToken string    `json:"refresh_token"`
 	Issued       time.Time `json:"issued"`          // by the clock of the process that got it
-	Expiry       time.Time `json:"expiry,omitzero"` // zero: never
+	Expiry       time.Time `json:"expiry,omitzero"` // zero: the provider has not said; see Options.Life
 
 	// Spending says that RefreshToken is about to be sent to the provider, or was. Its zero value: it is not.
 	Spending Mark `json:"spending,omitzero"`
@@ -54,6 +54,10 @@ type Mark struct {
 func (r Record) Compare(other Record) int {
 	return cmp.Or(cmp.Compare(r.Fence, other.Fence), cmp.Compare(r.Step, other.Step))
 }
+
+// Empty tells whether there are no tokens, as [Keeper.Forget] leaves it. A store may delete such a record when no Save can be on its
+// way any more that began before it: after a day, say.
+func (r Record) Empty() bool { return r.AccessToken == "" && r.RefreshToken == "" }
 
 // Steps under one lock: the mark, and what became of it. A late duplicate of the first cannot undo the second.
 const (
@@ -77,11 +81,15 @@ func (r *Record) token() *oauth2.Token {
 // times returns when to refresh the token, and from when on not to hand it out; zero: never. For tokens that do not live
 // long, the times that are set are cut: an access token is used for more than half of its life.
 func (r *Record) times(spread float64, o *Options) (due, until time.Time) {
-	if r.Expiry.IsZero() {
-		return due, until
+	expiry := r.Expiry
+	if expiry.IsZero() {
+		if o.Life < 0 || r.Empty() {
+			return due, until
+		}
+		expiry = r.Issued.Add(o.Life)
 	}
-	life := max(0, r.Expiry.Sub(r.Issued))
-	until = r.Expiry.Add(-min(o.Leeway, life/10))
+	life := max(0, expiry.Sub(r.Issued))
+	until = expiry.Add(-min(o.Leeway, life/10))
 	early := min(o.Early, life/3)
 	return until.Add(-time.Duration(spread * float64(early))), until
 }

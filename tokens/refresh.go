@@ -33,9 +33,12 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 // renew returns a record that need not be refreshed yet, or, if this process had no token, one that is valid.
 func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2.Token) (Record, error) {
 	// As a rule another process was first, and there is no need for the lock.
-	r, err := k.store.Load(ctx, name)
+	r, err := k.load(ctx, name)
 	if err != nil {
-		return r, loading(name, err)
+		if errors.Is(err, ErrNoAccount) && r.Fence != 0 {
+			a.adopt(r, &k.opts) // it was forgotten, and is here
+		}
+		return r, err
 	}
 	if a.adopt(r, &k.opts) {
 		return r, nil
@@ -43,8 +46,13 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2
 	if now, _, _ := a.now(time.Now()); had == nil && now != nil {
 		return r, nil // it should be refreshed, but nobody has to wait for that: the next caller begins it in the background
 	}
-	if pending, _ := a.left(); r.Rejected != "" && pending == nil {
-		return r, &RejectedError{Account: name, Code: r.Rejected}
+	if pending, _ := a.left(); pending == nil {
+		if r.Rejected != "" {
+			return r, &RejectedError{Account: name, Code: r.Rejected}
+		}
+		if err := a.resting(time.Now()); err != nil {
+			return r, err
+		}
 	}
 	l, err := k.locks.Lock(ctx, k.key(name))
 	if err != nil {
@@ -62,9 +70,9 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2
 
 // refresh is renew under the account's lock.
 func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.Lock) (Record, error) {
-	r, err := k.store.Load(ctx, name)
+	r, err := k.load(ctx, name)
 	if err != nil {
-		return r, loading(name, err)
+		return r, err
 	}
 	pending, unsent := a.left()
 	switch {
@@ -75,6 +83,7 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 		if err := k.save(ctx, name, r); err != nil {
 			return r, err
 		}
+		a.trust()
 		fallthrough
 	default: // or it has been replaced since
 		a.leave(nil, unsent)
@@ -137,6 +146,7 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 			return next, err
 		}
 		a.leave(nil, 0)
+		a.trust()
 		return next, nil
 	case rejected:
 		re, _ := errors.AsType[*oauth2.RetrieveError](err)
@@ -144,10 +154,16 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		_ = k.insist(ctx, name, r) // if it is not stored the mark is, and nobody sends it again without being told that he may
 		return r, &RejectedError{Account: name, Code: re.ErrorCode, Err: err}
 	case unspent:
-		return was, k.unmark(ctx, a, name, l, was, fmt.Errorf("tokens: account %q: %w", name, why))
+		why = fmt.Errorf("tokens: account %q: %w", name, why)
 	default:
-		return r, &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark), Err: why}
+		why = &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark), Err: why}
 	}
+	now := time.Now()
+	a.rest(why, now.Add(retryAfter(err, now)))
+	if errors.Is(why, ErrInDoubt) {
+		return r, why
+	}
+	return was, k.unmark(ctx, a, name, l, was, why)
 }
 
 // unmark takes a mark back under which nothing was spent, and returns why.
@@ -161,8 +177,16 @@ func (k *Keeper) unmark(ctx context.Context, a *account, name string, l coord.Lo
 	return why
 }
 
-func loading(name string, err error) error {
-	return fmt.Errorf("tokens: load account %q: %w", name, err)
+// load returns the account's record. If the account was forgotten, it does so beside the error.
+func (k *Keeper) load(ctx context.Context, name string) (Record, error) {
+	r, err := k.store.Load(ctx, name)
+	if err == nil && r.Empty() {
+		err = ErrNoAccount
+	}
+	if err != nil {
+		return r, fmt.Errorf("tokens: load account %q: %w", name, err)
+	}
+	return r, nil
 }
 
 func (k *Keeper) save(ctx context.Context, name string, r Record) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,8 +23,11 @@ type RedisStore struct {
 	save   *redis.Script
 }
 
+// keepEmpty is for how long it is remembered that an account was forgotten: for longer than any Save takes.
+const keepEmpty = 24 * time.Hour
+
 // NewRedisStore returns a store whose keys are prefix + account. It does no I/O. The client stays the caller's; it must not
-// read from replicas.
+// read from replicas. With an ACL it needs ~prefix* and +@connection +@scripting +hget +hset +persist +pexpire.
 func NewRedisStore(client redis.UniversalClient, prefix string) *RedisStore {
 	return &RedisStore{client, prefix, redis.NewScript(saveScript)}
 }
@@ -57,7 +61,11 @@ func (s *RedisStore) Save(ctx context.Context, account string, r Record) error {
 	}
 	// As texts of the same length versions compare as the numbers do, which Lua could not hold.
 	version := fmt.Sprintf("%020d %010d", r.Fence, r.Step)
-	saved, err := s.save.Run(ctx, s.client, []string{s.prefix + account}, version, text).Int()
+	var keep time.Duration
+	if r.Empty() {
+		keep = keepEmpty
+	}
+	saved, err := s.save.Run(ctx, s.client, []string{s.prefix + account}, version, text, keep.Milliseconds()).Int()
 	if err == nil && saved == 0 {
 		return ErrSuperseded
 	}

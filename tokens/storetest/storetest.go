@@ -28,6 +28,7 @@ func Run(t *testing.T, create func(t *testing.T) tokens.Store) {
 		{"an account that was never saved is told from one that cannot be read", missing},
 		{"what was saved is loaded, with every field", roundTrip},
 		{"an earlier version is refused, and changes nothing", versions},
+		{"an empty record stays, so that no late save brings back what was forgotten", forgotten},
 		{"of many saves at once the latest version stays", atOnce},
 		{"a context that has ended ends a call", ended},
 	} {
@@ -111,6 +112,20 @@ func versions(t *testing.T, s tokens.Store) {
 		save(t, s, account, r(high, 2, "last")) // repeated
 		want(t, s, account, r(high, 2, "last"))
 	}
+}
+
+func forgotten(t *testing.T, s tokens.Store) {
+	save(t, s, "a", tokens.Record{Fence: 7, Step: 1, AccessToken: "x", RefreshToken: "y"})
+	save(t, s, "a", tokens.Record{Fence: 8, Step: 2})
+	if err := s.Save(t.Context(), "a", tokens.Record{Fence: 7, Step: 2, AccessToken: "x", RefreshToken: "y"}); !errors.Is(err, tokens.ErrSuperseded) {
+		t.Errorf("a late Save: got %v, want ErrSuperseded", err)
+	}
+	if r, err := s.Load(t.Context(), "a"); !errors.Is(err, tokens.ErrNoAccount) && (err != nil || !r.Empty()) {
+		t.Errorf("Load: got %+v, %v, want an empty record", r, err)
+	}
+	again := tokens.Record{Fence: 9, Step: 2, AccessToken: "new", RefreshToken: "new"}
+	save(t, s, "a", again)
+	want(t, s, "a", again)
 }
 
 func atOnce(t *testing.T, s tokens.Store) {
