@@ -28,8 +28,9 @@ import (
 // as well when the lock is lost or the coordinator is closed. fn has to heed it: Close waits for fn, so fn must not call
 // Close. fence is the lock's token, [Lock.Fence].
 //
-// All callers of a flight get the same T, so what it points to should not be changed by them. They get the same error, too;
-// an error is not stored, and the next flight runs fn again. A panic or Goexit of fn passes through to all of them, as in
+// All callers of a flight get the same T, so what it points to should not be changed by them. They get the same error, too. An
+// error is not stored, and the next flight runs fn again, unless ShareOptions.KeepErrors says otherwise. [Unshare] makes the next
+// flight run fn again although there is a result. A panic or Goexit of fn passes through to all of them, as in
 // [singleflight.Member.Result], and the lock is released.
 //
 // Errors: [ErrInvalidKey]; [ErrClosed]; of the options, which name the field; ctx's own if it ended; [ErrNoResults];
@@ -90,13 +91,16 @@ type share[T any] struct {
 }
 
 // flight names the flight. Flights of different types must not be mixed.
-func (s *share[T]) flight() flightKey { return flightKey{s.key, reflect.TypeFor[T]()} }
+func (s *share[T]) flight() flightKey {
+	return flightKey{s.key, reflect.TypeFor[T](), s.c.shares.era.Load()}
+}
 
 // found is a stored result.
 type found[T any] struct {
 	Shared
 	v    T
-	ok   bool // it could be decoded, and Fresh does not object
+	err  error // kept, in the place of v
+	ok   bool  // it could be decoded, and Fresh does not object
 	read time.Time
 }
 
@@ -118,7 +122,7 @@ func (s *share[T]) run(ctx context.Context) (v T, err error) {
 	if s.early(f) {
 		s.refresh(ctx, f)
 	}
-	return f.v, nil
+	return f.v, f.err
 }
 
 // look reads the store.
@@ -133,30 +137,44 @@ func (s *share[T]) look(ctx context.Context) (f found[T], err error) {
 	case err != nil:
 		return f, fmt.Errorf("%w: read the result of %s: %w", ErrUnavailable, show(s.key), err)
 	}
-	if f.Fence == 0 {
+	if f.Fence == 0 || len(f.Value) == 0 {
+		return f, nil
+	}
+	kind, body := f.Value[0], f.Value[1:]
+	if kind == keptError {
+		f.err = s.opts.kept(body, f.Age)
+		f.ok = f.err != nil
+	}
+	if kind != keptValue {
 		return f, nil
 	}
 	// What cannot be decoded was written by another version of the program: it is not used, and written over.
-	v, err := s.opts.Decode(f.Value)
+	v, err := s.opts.Decode(body)
 	if err == nil && (s.opts.Fresh == nil || s.opts.Fresh(v)) {
 		f.v, f.ok = v, true
 	}
 	return f, nil
 }
 
-func (s *share[T]) fresh(f found[T]) bool { return f.ok && f.Age < s.opts.TTL }
+func (s *share[T]) fresh(f found[T]) bool {
+	if f.err != nil {
+		return f.Age < s.opts.ErrorTTL
+	}
+	return f.ok && f.Age < s.opts.TTL
+}
 
 // early decides by chance whether to refresh a result that is still fresh: the nearer its end, the likelier. This is
 // the rule of Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache Stampede Prevention" (VLDB 2015), with a
 // width that is set in the place of the time that the last run took.
 func (s *share[T]) early(f found[T]) bool {
 	width := min(float64(s.opts.RefreshAhead)*rand.ExpFloat64(), float64(s.opts.TTL))
-	return s.opts.RefreshAhead > 0 && f.Age >= s.opts.TTL-time.Duration(width)
+	return s.opts.RefreshAhead > 0 && f.err == nil && f.Age >= s.opts.TTL-time.Duration(width)
 }
 
 // make locks the key, and runs fn if nobody else has meanwhile.
 func (s *share[T]) make(ctx context.Context) (v T, err error) {
 	var had, ran bool // v is from the store; v is from fn
+	var kept error    // from the store, as v is
 	// Do's error is joined with that of a lock that was lost while fn ran, and v is there all the same.
 	err = s.c.Do(ctx, s.key, func(ctx context.Context, l Lock) error {
 		f, err := s.look(ctx)
@@ -164,12 +182,12 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 			return err
 		}
 		if s.fresh(f) {
-			v, had = f.v, true
+			v, had, kept = f.v, true, f.err
 			return nil
 		}
 		v, err = s.produce(ctx, l)
 		if failed, ok := errors.AsType[*fnError](err); ok {
-			if f.ok && f.Age+time.Since(f.read) < s.opts.TTL+s.opts.StaleOnError {
+			if !failed.kept && f.ok && f.err == nil && f.Age+time.Since(f.read) < s.opts.TTL+s.opts.StaleOnError {
 				v, had = f.v, true
 				return nil
 			}
@@ -180,7 +198,7 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 	})
 	switch {
 	case err == nil || had: // what is from the store needs no lock
-		return v, nil
+		return v, kept
 	case ran:
 		return v, fmt.Errorf("%w: %w", ErrNotShared, err)
 	}
@@ -188,7 +206,10 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 }
 
 // fnError tells fn's own error from what went wrong with its result.
-type fnError struct{ err error }
+type fnError struct {
+	err  error
+	kept bool // it is what is stored now, as a result would be
+}
 
 func (e *fnError) Error() string { return e.err.Error() }
 
@@ -196,7 +217,9 @@ func (e *fnError) Error() string { return e.err.Error() }
 func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 	v, err := s.fn(ctx, l.Fence())
 	if err != nil {
-		return v, &fnError{err}
+		value := s.opts.keep(err)
+		kept := value != nil && s.put(l, value, s.opts.ErrorTTL) == nil
+		return v, &fnError{err, kept}
 	}
 	value, err := s.opts.Encode(v)
 	if err != nil {
@@ -205,23 +228,28 @@ func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 	if len(value) > s.opts.MaxSize {
 		return v, fmt.Errorf("%w: that of %s has %d bytes, ShareOptions.MaxSize is %d", ErrTooLarge, show(s.key), len(value), s.opts.MaxSize)
 	}
-	// Not ctx: that all callers have left is no reason to throw away what is done. But the lock is needed.
+	return v, s.put(l, append([]byte{keptValue}, value...), s.opts.TTL+s.opts.StaleOnError)
+}
+
+// put stores what fn has made. That the store does not answer is no error.
+func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
+	// Not fn's context: that all callers have left is no reason to throw away what is done. But the lock is needed.
 	held := l.Context()
 	if held.Err() != nil {
-		return v, context.Cause(held)
+		return context.Cause(held)
 	}
 	call, cancel := context.WithTimeout(held, s.c.opts.CallTimeout)
 	defer cancel()
-	err = s.store.Put(call, s.key, value, l.Fence(), s.opts.TTL+s.opts.StaleOnError)
+	err := s.store.Put(call, s.key, value, l.Fence(), keep)
 	switch {
 	case held.Err() != nil:
-		return v, context.Cause(held)
+		return context.Cause(held)
 	case errors.Is(err, ErrLost):
-		return v, err
+		return err
 	case err != nil:
 		s.c.opts.Logger.Warn("holdfast: a shared result could not be stored", "key", show(s.key), "error", err)
 	}
-	return v, nil
+	return nil
 }
 
 // refresh runs fn in the background, unless somebody has the key: then he is about to do that. Nobody waits for the
@@ -244,7 +272,8 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()
-		if _, err := s.produce(held, l); err != nil {
+		_, err = s.produce(held, l)
+		if failed, ok := errors.AsType[*fnError](err); err != nil && !(ok && failed.kept) {
 			s.c.opts.Logger.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
 		}
 	})

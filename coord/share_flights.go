@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/singleflight"
 )
@@ -12,6 +13,7 @@ import (
 type shares struct {
 	flights singleflight.Group[flightKey, any]
 	early   singleflight.Group[flightKey, any] // refreshing in the background
+	era     atomic.Uint64                      // rises with each Unshare: who comes later joins no flight of before
 	ctx     context.Context                    // ends at the beginning of Close: of those in the background
 	stop    context.CancelCauseFunc
 	work    sync.WaitGroup // all of them
@@ -23,6 +25,7 @@ type shares struct {
 type flightKey struct {
 	key    string
 	result reflect.Type
+	era    uint64
 }
 
 func (x *shares) init() {

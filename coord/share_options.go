@@ -25,6 +25,15 @@ type ShareOptions[T any] struct {
 	// flight runs fn first, one after another in the whole cluster, so fn should not take long to fail.
 	StaleOnError time.Duration
 
+	// KeepErrors are errors that say as much as a result does, such as sql.ErrNoRows. When fn fails with an error that Is one of them,
+	// that is stored for ErrorTTL in the place of a result, also of one that StaleOnError would permit. Whoever asks meanwhile gets
+	// a [*KeptError], which Is the same one, and fn does not run. They are known to other processes by their texts, which must
+	// differ, and must not be empty. None: no error is kept.
+	KeepErrors []error
+
+	// ErrorTTL is for how long such an error is used. Default TTL; at least 1 ms.
+	ErrorTTL time.Duration
+
 	// Fresh, if not nil, is asked whether a stored result may be used. One for which it says false is treated as if it
 	// were not there, also as a stale one. It is not asked about what fn has just returned.
 	Fresh func(T) bool
@@ -51,12 +60,15 @@ func (o *ShareOptions[T]) filled() (ShareOptions[T], error) {
 		f = *o
 	}
 	setDefault(&f.TTL, 10*time.Second)
+	setDefault(&f.ErrorTTL, f.TTL)
 	setDefault(&f.MaxSize, 1<<20)
 	switch {
 	case f.TTL < time.Millisecond:
 		return f, fmt.Errorf("coord: ShareOptions.TTL is %v, must be at least 1ms", f.TTL)
 	case f.RefreshAhead < 0 || f.RefreshAhead >= f.TTL:
 		return f, fmt.Errorf("coord: ShareOptions.RefreshAhead is %v, must be less than TTL, %v, and not negative", f.RefreshAhead, f.TTL)
+	case f.ErrorTTL < time.Millisecond:
+		return f, fmt.Errorf("coord: ShareOptions.ErrorTTL is %v, must be at least 1ms", f.ErrorTTL)
 	case f.StaleOnError < 0:
 		return f, fmt.Errorf("coord: ShareOptions.StaleOnError is %v, must not be negative", f.StaleOnError)
 	case f.MaxSize < 0:
@@ -69,6 +81,13 @@ func (o *ShareOptions[T]) filled() (ShareOptions[T], error) {
 			err = json.Unmarshal(b, &v)
 			return v, err
 		}
+	}
+	texts := make(map[string]bool)
+	for i, err := range f.KeepErrors {
+		if err == nil || err.Error() == "" || texts[err.Error()] {
+			return f, fmt.Errorf("coord: ShareOptions.KeepErrors[%d] is nil, or its text is empty or that of another one", i)
+		}
+		texts[err.Error()] = true
 	}
 	f.StaleOnError = min(f.StaleOnError, math.MaxInt64-f.TTL) // the sum is a duration as well
 	return f, nil

@@ -61,7 +61,7 @@ func TestALaterFenceRefusesTheResult(t *testing.T) {
 		c := start(t, a, nil)
 		store := must(coord.Store(c))
 		v, err := coord.Share(t.Context(), c, "k", nil, func(ctx context.Context, fence uint64) (string, error) {
-			return "mine", store.Put(ctx, "k", []byte(`"theirs"`), fence+1, time.Minute)
+			return "mine", store.Put(ctx, "k", []byte(`="theirs"`), fence+1, time.Minute)
 		})
 		loss, ok := errors.AsType[*coord.LossError](err)
 		if v != "mine" || !ok || loss.Cause != coord.Superseded {

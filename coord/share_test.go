@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"runtime"
 	"strings"
 	"sync"
@@ -137,7 +138,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 			synctest.Wait()
 			how(first, f)
 			work.Wait()
-			if r := must(opts.Store.Get(t.Context(), "k")); string(r.Value) != `"early"` || puts != 1 {
+			if r := must(opts.Store.Get(t.Context(), "k")); string(r.Value) != `="early"` || puts != 1 {
 				t.Errorf("stored, in %d puts: %s", puts, r.Value)
 			}
 			f.mend()
@@ -332,6 +333,9 @@ func TestBadSharing(t *testing.T) {
 			"RefreshAhead": {RefreshAhead: 10 * time.Second},
 			"StaleOnError": {StaleOnError: -1},
 			"MaxSize":      {MaxSize: -1},
+			"ErrorTTL":     {ErrorTTL: -1},
+			"KeepErrors[0": {KeepErrors: []error{nil}},
+			"KeepErrors[1": {KeepErrors: []error{errNoRow, errors.New("no such row")}},
 			"Encode":       {Decode: func([]byte) (string, error) { return "", nil }},
 		} {
 			if _, err := coord.Share(t.Context(), c, "k", &opts, unwanted(t)); err == nil || !strings.Contains(err.Error(), "ShareOptions."+want) {
@@ -368,4 +372,27 @@ func ExampleShare() {
 	// 0.92 <nil>
 	// 0.92 <nil>
 	// 0.92 <nil>
+}
+
+func ExampleUnshare() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	price := 10
+	load := func(context.Context, uint64) (int, error) { return price, nil }
+	show := func() {
+		p, err := coord.Share(context.Background(), c, "price/42", &coord.ShareOptions[int]{TTL: time.Hour}, load)
+		fmt.Println(p, err)
+	}
+	show()
+	price = 12 // first the data is changed
+	show()
+	if err := coord.Unshare(context.Background(), c, "price/42", nil); err != nil {
+		log.Print(err)
+	}
+	show()
+	// Output:
+	// 10 <nil>
+	// 10 <nil>
+	// 12 <nil>
 }

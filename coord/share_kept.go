@@ -1,0 +1,95 @@
+package coord
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What a ShareStore keeps begins with a byte that says what follows.
+const (
+	keptValue = '=' // what Encode has made of a T
+	keptError = '!' // JSON of a keptErr
+	keptGap   = '-' // nothing: Unshare was here
+)
+
+// A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: what callers get who come after the run.
+type KeptError struct {
+	Text string        // of fn's error, the first 1,024 bytes of it
+	Err  error         // the one of KeepErrors that fn's error was, or had in it
+	Age  time.Duration // since it was stored
+}
+
+func (e *KeptError) Error() string { return e.Text }
+
+// Unwrap returns Err.
+func (e *KeptError) Unwrap() error { return e.Err }
+
+// maxKeptText bounds what is stored of an error: nobody looks at more.
+const maxKeptText = 1024
+
+// keptErr is how an error is stored. Sentinels are told apart by their texts: their addresses mean nothing to other processes.
+type keptErr struct {
+	Is   string `json:"is"`
+	Text string `json:"text"`
+}
+
+// keep returns what is to be stored of fn's error, nil if it is not to be.
+func (o *ShareOptions[T]) keep(err error) []byte {
+	for _, known := range o.KeepErrors {
+		if errors.Is(err, known) {
+			text := err.Error()
+			b, _ := json.Marshal(keptErr{known.Error(), text[:min(len(text), maxKeptText)]})
+			return append([]byte{keptError}, b...)
+		}
+	}
+	return nil
+}
+
+// kept returns the error that was stored, nil if it cannot be used: it is none of KeepErrors in this process.
+func (o *ShareOptions[T]) kept(b []byte, age time.Duration) error {
+	var e keptErr
+	if json.Unmarshal(b, &e) != nil {
+		return nil
+	}
+	for _, known := range o.KeepErrors {
+		if known.Error() == e.Is {
+			return &KeptError{e.Text, known, age}
+		}
+	}
+	return nil
+}
+
+// gapFor is for how long a result is refused that is older than an Unshare. Somebody who had the lock before may have been
+// stopped before he stored it.
+const gapFor = time.Hour
+
+// Unshare makes nobody use the result, or the error, that is kept for the key: the next [Share] runs fn, as when the data that fn
+// reads has been changed. store is the one of ShareOptions.Store, nil for the arbiter.
+//
+// It locks the key until it is done, so it waits for a run of fn that is under way, whose result is not used any more either, and must
+// not be called by who has the key's lock. With an error it is unknown whether it has happened, and Unshare may be called again.
+//
+// A Share of this process that begins after Unshare has returned gets the result of a run that began after Unshare was called. In
+// another process one that joins callers who were reading at that moment may, for as long as that read takes, get what these get.
+func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) error {
+	return c.Do(ctx, key, func(ctx context.Context, l Lock) (err error) {
+		if store == nil {
+			if store, err = c.store(); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+		defer cancel()
+		if err := store.Put(ctx, key, []byte{keptGap}, l.Fence(), gapFor); err != nil {
+			if errors.Is(err, ErrLost) {
+				return err
+			}
+			return fmt.Errorf("%w: remove the result of %s: %w", ErrUnavailable, show(key), err)
+		}
+		c.shares.era.Add(1)
+		return nil
+	})
+}
