@@ -28,6 +28,22 @@ func TestRedisStore(t *testing.T) {
 	})
 }
 
+// What the documents say of ACLs is enough.
+func TestRedisStoreWithAnACL(t *testing.T) {
+	s := redistest.Start(t)
+	if err := s.Client(t).Do(t.Context(), "ACL", "SETUSER", "shop", "on", ">secret", "~idempotency:*",
+		"+eval", "+get", "+getrange", "+set").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "shop", Password: "secret"})
+	t.Cleanup(func() { _ = client.Close() })
+	n := 0
+	storetest.Run(t, func(*testing.T) middleware.Store {
+		n++
+		return middleware.NewRedisStore(client, &middleware.RedisStoreOptions{Prefix: fmt.Sprint("idempotency:test", n, ":")})
+	})
+}
+
 func TestRedisStoreOnACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers")
