@@ -141,6 +141,10 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	a := after{in: s}
 	switch f.Kind {
 	case peer.Request:
+		if len(f.Key) == 0 || !storable(f.Session) {
+			s.Close(peer.ErrProtocol)
+			return
+		}
 		p.requested(l, f, &a)
 	case peer.Grant:
 		p.granted(l, f, &a)
@@ -159,6 +163,17 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		x.resumed(l, p, f, &a)
 	}
 	a.do(x.c)
+}
+
+// storable tells whether the arbiter can keep a hold of such a session in a row, which is a text of words. With one that it
+// cannot, nobody could read the partition's rows any more.
+func storable(session []byte) bool {
+	for _, c := range session {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(session) > 0
 }
 
 // pinged answers for how long what this node has granted is good.

@@ -1,0 +1,184 @@
+package coord
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// stranger is a node that knows the namespace and nothing of manners.
+type stranger struct {
+	ups   chan *peer.Stream
+	pongs chan uint32
+}
+
+func (x *stranger) Up(s *peer.Stream) { x.ups <- s }
+
+func (x *stranger) Frame(_ *peer.Stream, f *peer.Frame) {
+	if f.Kind == peer.Pong {
+		select {
+		case x.pongs <- f.Ping:
+		default:
+		}
+	}
+}
+
+func (x *stranger) Down(*peer.Stream, error) {}
+
+// frames makes frames of bytes: six each. They are as a node would send them in some situation, mostly not in this one.
+func frames(c *Coordinator, b []byte) (all []peer.Frame) {
+	keys := []string{"k", "l", "", "k\x00", strings.Repeat("k", MaxKey)}
+	sessions := []string{"stranger", c.sessions.current().id, "other", "", "a b", "a\n", "\xff", strings.Repeat("s", peer.MaxSession)}
+	for ; len(b) >= 6; b = b[6:] {
+		key := keys[int(b[1])%len(keys)]
+		p := c.partitionOf(key)
+		f := peer.Frame{
+			Kind: peer.Kind(1 + b[0]%12), Flags: b[0] >> 4 & 3, Key: []byte(key), Partition: p.number,
+			Session: []byte(sessions[int(b[2])%len(sessions)]), Request: uint64(b[3] & 7), Ping: uint32(b[5] & 3), Left: uint32(b[5]) << 8,
+		}
+		if b[1]>>4 == 15 { // of another partition
+			f.Partition += uint32(b[4])
+		}
+		p.mu.Lock()
+		if p.own != nil {
+			f.Epoch = p.own.epoch + uint32(b[4]&3) - 1
+			f.Token = uint64(fallback.MakeToken(f.Epoch, p.own.seq+uint32(b[4]>>2&7)-3))
+		}
+		p.mu.Unlock()
+		if b[3]&64 != 0 {
+			f.Count = uint32(b[3] >> 3)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// FuzzFrames: whatever another node sends, this one goes on, and grants nothing that could not be told the arbiter.
+func FuzzFrames(f *testing.F) {
+	c, err := New(fallback.NewMemory(), &Options{
+		SessionTTL: time.Hour, Grace: 2 * time.Hour, Partitions: 7,
+		Cluster: &Cluster{Gossip: "127.0.0.1:0", Debounce: 10 * time.Millisecond, Keepalive: time.Minute},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // the stranger gives nothing back
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	for c.Stats().Owned < 7 {
+		time.Sleep(time.Millisecond)
+	}
+	x := &stranger{make(chan *peer.Stream, 64), make(chan uint32, 64)}
+	tr, err := peer.Start(peer.Options{Node: "stranger", Namespace: short(c.opts.Namespace), Version: c.opts.version(), Handler: x, Retry: time.Millisecond})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = tr.Close() })
+	tr.SetPeers(map[string]string{c.cluster.name: c.cluster.net.Addr()})
+	var s *peer.Stream
+	ping := uint32(10)
+	for kind := range byte(12) {
+		f.Add([]byte{kind, 0, 0, 1, 1, 1})
+		f.Add([]byte{0, 0, 0, 1, 1, 1, kind | 16, 0, 0, 1, 1, 1, kind, 0, 4, 1, 1, 1, 3, 0, 0, 1, 1, 1})
+		f.Add([]byte{8 | 16, 2, 4, 0, 0, 0, kind, 1, 4, 65, 2, 1, kind, 240, 5, 2, 1, 1})
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		late := time.After(20 * time.Second)
+		for s == nil || s.Send(&peer.Frame{Kind: peer.Ping, Ping: 1}) != nil {
+			select {
+			case s = <-x.ups:
+			case <-late:
+				t.Fatal("no stream")
+			}
+		}
+		for _, f := range frames(c, b[:min(len(b), 600)]) {
+			if s.Send(&f) != nil {
+				break // it was thrown out
+			}
+		}
+		ping++
+		_ = s.Send(&peer.Frame{Kind: peer.Ping, Ping: ping})
+		for answered := false; !answered && s.Send(&peer.Frame{Kind: peer.Ping, Ping: 2}) == nil; {
+			select {
+			case n := <-x.pongs:
+				answered = n == ping
+			case <-time.After(time.Millisecond): // is it down?
+			case <-late:
+				t.Fatal("no answer")
+			}
+		}
+		for i := range c.parts {
+			p := &c.parts[i]
+			p.mu.Lock()
+			for key, e := range p.entries {
+				if e.g == nil {
+					continue
+				}
+				ids := []fallback.Identity{e.g.holder}
+				for _, q := range e.g.queue {
+					ids = append(ids, q.id)
+				}
+				for _, id := range ids {
+					if id != (fallback.Identity{}) && (key == "" || !storable([]byte(id.Session))) {
+						t.Errorf("%.20q is %+v's", key, id)
+					}
+				}
+			}
+			p.mu.Unlock()
+		}
+		l, err := c.TryLock(t.Context(), "another key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// FuzzMessages: anybody may send messages. They are hints, and none of them takes a lock away.
+func FuzzMessages(f *testing.F) {
+	c, err := New(fallback.NewMemory(), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = c.Close(context.Background()) })
+	for _, kind := range []fallback.MessageKind{fallback.Wake, fallback.Ask, fallback.Freed, fallback.Revoked, fallback.Gap, 0} {
+		for _, request := range []uint64{0, 1, 2, 1 << 63} {
+			f.Add(byte(kind), "k", request, uint32(0), uint32(0), true)
+			f.Add(byte(kind), strings.Repeat("x", MaxKey+1), request, uint32(1<<31), uint32(1), false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind byte, key string, request uint64, number, epoch uint32, mine bool) {
+		l, err := c.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := c.sessions.current()
+		session := "somebody"
+		if mine {
+			session = s.id
+		}
+		c.handle(s, fallback.Message{Kind: fallback.MessageKind(kind), Partition: number, Epoch: epoch, Key: key, Request: request, Session: session})
+		if err := l.Context().Err(); err != nil {
+			t.Errorf("lost: %v", context.Cause(l.Context()))
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+		if key = key[:min(len(key), MaxKey)]; key != "" { // the one that it was about
+			if l, err = c.Lock(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Unlock(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
