@@ -2,10 +2,10 @@
 MODULES := . bench tokens internal/history examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint short bench fuzz sim mutants model redis
+.PHONY: test lint short bench budget fuzz sim mutants model redis
 
 # Everything that a change has to pass, with a real redis-server.
-test: redis lint
+test: redis lint budget
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do (cd $$m && go vet ./... && go test -race -timeout 10m ./...) || exit 1; done
 
@@ -19,8 +19,16 @@ lint:
 bench: redis
 	go run ./bench
 
+# Allocations and instructions of the hot paths against internal/budget/limits.txt; UPDATE=1 writes that anew.
+budget:
+	CGO_ENABLED=0 go test -timeout 20m ./internal/budget $(if $(UPDATE),-count=1 -run TestBudget -update)
+
+# Every fuzz test, for FUZZTIME each. What they find is kept in testdata/fuzz, and run by make test from then on.
+FUZZTIME ?= 1m
 fuzz: redis
-	go test -run '^$$' -fuzz FuzzDifferential -fuzztime 5m ./fallback
+	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' . | sort | while IFS=: read -r file f; do \
+	  f=$${f#func }; echo "$$f in $${file%/*}"; \
+	  (cd $${file%/*} && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) . </dev/null) || exit 1; done
 
 # Whole clusters on virtual time, with faults. SEED and RUNS say which and how many.
 SEED ?= 1
