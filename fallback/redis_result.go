@@ -17,7 +17,7 @@ func (n *redisSpace) LoadResult(ctx context.Context, p uint32, key string) (Resu
 	}
 	r := reader{v: list(v)}
 	fence, err := strconv.ParseUint(r.str(0), 10, 64)
-	if err != nil {
+	if err != nil || fence == 0 {
 		return Result{}, fmt.Errorf("fallback: the fence of a result is %q", r.str(0))
 	}
 	return Result{Value: []byte(r.str(2)), Fence: fence, Age: r.ms(1)}, r.err
