@@ -1,5 +1,5 @@
 # The modules of this repository.
-MODULES := . bench tokens internal/history examples/inventory examples/httplock examples/tokens
+MODULES := . bench tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test lint short bench budget fuzz sim mutants model redis
@@ -34,7 +34,7 @@ fuzz: redis
 SEED ?= 1
 RUNS ?= 2000
 sim:
-	go test -timeout 0 -run Simulation ./internal/sim -sim.seed $(SEED) -sim.runs $(RUNS)
+	go test -tags simulation -timeout 0 -run Simulation ./internal/sim -sim.seed $(SEED) -sim.runs $(RUNS)
 
 # The same with one guard of the protocol after another taken out: it has to notice.
 mutants:

@@ -9,6 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
+func init() { wire.Clocks = true }
+
 // now is the time by this node's clock. It takes long if the node stands still: before the clock is read, or after.
 func (c *Coordinator) now() time.Time {
 	if x := c.opts.Cluster; x != nil {

@@ -61,6 +61,12 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	s.servers++
 }
 
+func (s *server) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
 // describe tells what the arbiter knows of a key.
 func (s *server) describe(key string) string {
 	n, err := s.Memory.Attach(context.Background(), s.settings())
@@ -88,7 +94,8 @@ type weather struct {
 
 // client is the arbiter as one node sees it.
 type client struct {
-	s *server
+	s     *server
+	clock *clock // of the node
 
 	mu      sync.Mutex // protects what follows
 	weather weather
@@ -107,6 +114,7 @@ type fate struct {
 	lost, unheard bool
 	again         time.Duration // executed again after that; 0: not
 	message       bool
+	lucky         bool // an answer that has come while the node stood still is read, though the time is over
 }
 
 func (c *client) fate() fate {
@@ -117,13 +125,14 @@ func (c *client) fate() fate {
 	defer c.s.mu.Unlock()
 	r := c.s.rng
 	f := fate{
-		there: w.latency/10 + rand.N(w.latency+1), back: w.latency/10 + rand.N(w.latency+1),
+		there: w.latency/10 + time.Duration(r.Int64N(int64(w.latency+1))), back: w.latency/10 + time.Duration(r.Int64N(int64(w.latency+1))),
+		lucky:   r.IntN(2) == 0,
 		lost:    w.away || dead || c.s.down || r.Float64() < w.lost,
 		unheard: r.Float64() < w.unheard,
 		message: !w.away && !dead && r.Float64() >= w.unmessage,
 	}
 	if r.Float64() < w.repeated {
-		f.again = rand.N(2 * time.Second)
+		f.again = time.Duration(r.Int64N(int64(2 * time.Second)))
 	}
 	return f
 }
@@ -139,6 +148,8 @@ func (c *client) Attach(ctx context.Context, s fallback.Settings) (fallback.Name
 
 // through makes a call. What was sent is executed although nobody waits for the answer any more.
 func through[T any](c *client, ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
+	c.clock.wait()
+	defer c.clock.wait()
 	f := c.fate()
 	if err := pause(ctx, f.there); err != nil {
 		return none, err
@@ -160,8 +171,8 @@ func through[T any](c *client, ctx context.Context, do func(context.Context) (T,
 		<-ctx.Done()
 		return none, errors.Join(errLost, ctx.Err())
 	}
-	if err := pause(ctx, f.back); err != nil {
-		return none, err
+	if late := pause(ctx, f.back); late != nil && (!f.lucky || c.clock.left() == 0) {
+		return none, late
 	}
 	return v, err
 }
@@ -324,6 +335,7 @@ func (n *space) Listen(ctx context.Context, session string, handle func(fallback
 	stop, err := through(n.c, ctx, func(ctx context.Context) (stop func(), err error) {
 		begun, err = n.Namespace.Listen(ctx, session, func(m fallback.Message) {
 			if n.c.fate().message {
+				n.c.clock.wait()
 				handle(m)
 			}
 		})

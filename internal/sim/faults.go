@@ -1,153 +1,139 @@
 package sim
 
 import (
-	"fmt"
+	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// schedule does things to the nodes, the network and the arbiter, until the time with faults is over.
-func (w *world) schedule() {
-	r := w.rng
-	end := w.begin.Add(time.Duration(w.cfg.Length) * w.cfg.TTL)
-	between := func(a, b time.Duration) time.Duration { return w.t(a) + time.Duration(r.Int64N(int64(w.t(b-a)))) }
-	// after is for what ends a fault. Processes that are gone by then do not mind.
-	after := func(d time.Duration, f func()) {
-		w.work.Go(func() {
-			time.Sleep(d)
-			f()
-		})
+// event is something that will be done.
+type event struct {
+	at time.Time
+	do func()
+}
+
+// timeline does one thing after the other. It is used by one goroutine.
+type timeline struct{ events []event } // the next one last
+
+func (l *timeline) at(t time.Time, do func()) {
+	i, _ := slices.BinarySearchFunc(l.events, t, func(e event, t time.Time) int { return t.Compare(e.at) })
+	l.events = slices.Insert(l.events, i, event{t, do}) // after those at the same time
+}
+
+// run does what comes before the end.
+func (l *timeline) run(end time.Time) {
+	for n := len(l.events); n > 0 && l.events[n-1].at.Before(end); n = len(l.events) {
+		e := l.events[n-1]
+		l.events = l.events[:n-1]
+		time.Sleep(time.Until(e.at))
+		e.do()
 	}
-	for {
-		time.Sleep(between(100*time.Millisecond, 12*time.Second))
-		if !time.Now().Before(end) {
+	time.Sleep(time.Until(end))
+}
+
+// schedule does things to the nodes, the network and the arbiter, until the time with faults is over.
+func (w *world) schedule(plan []Fault) {
+	for _, f := range plan {
+		w.times.at(w.begin.Add(f.At), func() { w.inject(f) })
+	}
+	w.times.run(w.begin.Add(time.Duration(w.cfg.Length) * w.cfg.TTL))
+}
+
+// after is for what ends a fault. Processes that are gone by then do not mind.
+func (w *world) after(d time.Duration, f func()) { w.times.at(time.Now().Add(d), f) }
+
+// inject begins a fault, if there is somebody to suffer it.
+func (w *world) inject(f Fault) {
+	n, m := w.nodes[f.Node], w.nodes[f.Other]
+	s, other := n.now, m.now
+	switch f.Kind {
+	case failover, empty, down, late:
+	case cut, reset:
+		if s == nil || other == nil {
 			return
 		}
-		n := w.nodes[r.IntN(len(w.nodes))]
-		m := w.nodes[r.IntN(len(w.nodes))]
-		long := between(500*time.Millisecond, 25*time.Second)
-		fault, share := r.IntN(15), r.Float64()/3
-		if n.now == nil {
-			if r.IntN(2) == 0 {
-				w.tell("start: node %d", n.number)
+	default:
+		if s == nil {
+			return
+		}
+	}
+	w.tell(f)
+	spell := func(begin, end func(x *weather)) {
+		s.client.set(begin)
+		w.after(f.For, func() { s.client.set(end) })
+	}
+	switch f.Kind {
+	case cut:
+		w.net.setCut(s.h, other.h, true)
+		if f.Both {
+			w.net.setCut(other.h, s.h, true)
+		}
+		w.after(f.For, func() {
+			w.net.setCut(s.h, other.h, false)
+			w.net.setCut(other.h, s.h, false)
+		})
+	case alone:
+		var others []*host
+		for _, m := range w.nodes {
+			if m != n && m.now != nil {
+				others = append(others, m.now.h)
+			}
+		}
+		set := func(cut bool) {
+			for _, o := range others {
+				w.net.setCut(s.h, o, cut)
+				w.net.setCut(o, s.h, cut)
+			}
+		}
+		set(true)
+		w.after(f.For, func() { set(false) })
+	case away:
+		spell(func(x *weather) { x.away = true }, func(x *weather) { x.away = false })
+	case lossy:
+		spell(func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = f.Share/2, f.Share/2, f.Share, f.Share },
+			func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = 0, 0, 0, 0 })
+	case slow:
+		spell(func(x *weather) { x.latency = f.Late }, func(x *weather) { x.latency = time.Millisecond })
+	case shard:
+		spell(func(x *weather) { copy(x.shard[:], f.Some[:]) }, func(x *weather) { x.shard = [partitions]bool{} })
+	case still:
+		s.h.clock.stand(f.For, f.Reads)
+	case crash, leave:
+		if f.Kind == crash {
+			n.crash()
+		} else {
+			left := n.leave()
+			w.work.Go(left)
+		}
+		w.after(f.For, func() {
+			if n.now == nil {
 				n.start()
 			}
-			continue
-		}
-		s := n.now
-		switch fault {
-		case 0, 1:
-			if m.now == nil || m == n {
-				continue
-			}
-			both := fault == 0
-			w.tell("cut: node %d and %d for %v, both ways %v", n.number, m.number, long, both)
-			other := m.now
-			w.net.setCut(s.h, other.h, true)
-			if both {
-				w.net.setCut(other.h, s.h, true)
-			}
-			after(long, func() {
-				w.net.setCut(s.h, other.h, false)
-				w.net.setCut(other.h, s.h, false)
-			})
-		case 2:
-			w.tell("alone: node %d is cut from all others for %v", n.number, long)
-			var others []*host
-			for _, m := range w.nodes {
-				if m != n && m.now != nil {
-					others = append(others, m.now.h)
-				}
-			}
-			for _, o := range others {
-				w.net.setCut(s.h, o, true)
-				w.net.setCut(o, s.h, true)
-			}
-			after(long, func() {
-				for _, o := range others {
-					w.net.setCut(s.h, o, false)
-					w.net.setCut(o, s.h, false)
-				}
-			})
-		case 3, 4:
-			w.tell("away: node %d does not reach the arbiter for %v", n.number, long)
-			s.client.set(func(x *weather) { x.away = true })
-			after(long, func() { s.client.set(func(x *weather) { x.away = false }) })
-		case 5:
-			w.tell("lossy: node %d loses %.0f%% at the arbiter for %v", n.number, 100*share, long)
-			s.client.set(func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = share/2, share/2, share, share })
-			after(long, func() { s.client.set(func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = 0, 0, 0, 0 }) })
-		case 6:
-			late := between(20*time.Millisecond, 3*time.Second)
-			w.tell("slow: node %d waits up to %v for the arbiter for %v", n.number, late, long)
-			s.client.set(func(x *weather) { x.latency = late })
-			after(long, func() { s.client.set(func(x *weather) { x.latency = time.Millisecond }) })
-		case 7:
-			w.tell("crash: node %d", n.number)
-			n.crash()
-		case 8:
-			w.tell("leave: node %d", n.number)
-			n.leave()
-		case 9:
-			back := between(time.Millisecond, 3*time.Second)
-			old := w.s.Snapshot()
-			time.Sleep(back)
-			var believers []*client
-			names := ""
-			for _, n := range w.nodes {
-				if n.now != nil && r.IntN(3) == 0 {
-					believers, names = append(believers, n.now.client), fmt.Sprint(names, " ", n.number)
-				}
-			}
-			w.tell("failover: the arbiter to what it was %v ago; the deposed one still answers:%s", back, names)
-			w.s.failover(old, true)
-			for _, c := range believers {
-				c.set(func(x *weather) { x.deposed = true })
-			}
-			time.Sleep(w.cfg.TTL / 12) // less than Q - T - M
-			for _, c := range believers {
-				c.set(func(x *weather) { x.deposed = false })
-			}
-		case 10:
-			if r.IntN(3) > 0 {
-				continue
-			}
-			w.tell("empty: the arbiter has lost everything")
-			w.s.failover(nil, false)
-		case 11:
-			w.tell("down: the arbiter for %v", long)
-			w.s.mu.Lock()
-			w.s.down = true
-			w.s.mu.Unlock()
-			after(long, func() {
-				w.s.mu.Lock()
-				w.s.down = false
-				w.s.mu.Unlock()
-			})
-		case 12:
-			if m.now == nil || m == n {
-				continue
-			}
-			w.tell("reset: connections between node %d and %d", n.number, m.number)
-			w.net.reset(s.h, m.now.h)
-		case 14:
-			var shard [partitions]bool
-			for p := range shard {
-				shard[p] = r.IntN(3) == 0
-			}
-			w.tell("shard: node %d does not reach partitions %v for %v", n.number, shard, long)
-			s.client.set(func(x *weather) { x.shard = shard })
-			after(long, func() { s.client.set(func(x *weather) { x.shard = [partitions]bool{} }) })
-		case 13:
-			late := between(5*time.Millisecond, 400*time.Millisecond)
-			w.tell("late: the network by up to %v for %v", late, long)
-			w.net.mu.Lock()
-			w.net.latency = late
-			w.net.mu.Unlock()
-			after(long, func() {
-				w.net.mu.Lock()
-				w.net.latency = time.Millisecond
-				w.net.mu.Unlock()
-			})
+		})
+	case failover:
+		old := w.s.Snapshot()
+		w.after(f.Late, func() { w.failover(old, f) })
+	case empty:
+		w.s.failover(nil, false)
+	case down:
+		w.s.setDown(true)
+		w.after(f.For, func() { w.s.setDown(false) })
+	case reset:
+		w.net.reset(s.h, other.h)
+	case late:
+		w.net.setLatency(f.Late)
+		w.after(f.For, func() { w.net.setLatency(time.Millisecond) })
+	}
+}
+
+// failover makes the arbiter what it was. Some nodes still believe in the one before for a while, which is less than Q - T - M.
+func (w *world) failover(old *fallback.Snapshot, f Fault) {
+	w.s.failover(old, true)
+	for _, n := range w.nodes {
+		if s := n.now; s != nil && f.Some[n.number] {
+			s.client.set(func(x *weather) { x.deposed = true })
+			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.deposed = false }) })
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (n *network) meets(a, b *host) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	both := func(a, b *host) bool {
-		return n.passes(a, b) && n.passes(b, a) && a.gossip != nil && b.gossip != nil
+		return n.passes(a, b) && n.passes(b, a) && a.gossip != nil && b.gossip != nil && a.left() == 0 && b.left() == 0
 	}
 	if both(a, b) {
 		return true

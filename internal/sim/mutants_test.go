@@ -6,7 +6,6 @@ import (
 	"flag"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
@@ -33,8 +32,7 @@ func TestMutants(t *testing.T) {
 			defer func() { *guard.All[name] = true }()
 			begin, n := time.Now(), 0
 			noticed := func(cfg Config) bool {
-				var r Result
-				synctest.Test(t, func(*testing.T) { r = Run(cfg) })
+				r := simulate(t, cfg)
 				n++
 				if len(r.Bad) > 0 {
 					t.Logf("run %d, %.1f s: %s", n, time.Since(begin).Seconds(), r.Bad[0])

@@ -23,14 +23,13 @@ type network struct {
 	rng     *rand.Rand
 	hosts   map[string]*host // by address of the listener
 	cut     map[[2]*host]bool
-	healed  chan struct{} // closed and replaced when anything about links changes
 	latency time.Duration // at most, of one direction
 }
 
 func newNetwork(seed uint64) *network {
 	return &network{
 		rng: rand.New(rand.NewPCG(seed, 1)), hosts: make(map[string]*host), cut: make(map[[2]*host]bool),
-		healed: make(chan struct{}), latency: time.Millisecond,
+		latency: time.Millisecond,
 	}
 }
 
@@ -40,6 +39,7 @@ type host struct {
 	addr   string
 	accept chan *conn // what has been dialled
 	gone   chan struct{}
+	*clock
 
 	dead  bool           // protected by net.mu
 	conns map[*conn]bool // protected by net.mu: this host's ends
@@ -65,11 +65,14 @@ func (n *network) setCut(a, b *host, cut bool) {
 	defer n.mu.Unlock()
 	if cut {
 		n.cut[[2]*host{a, b}] = true
-	} else {
-		delete(n.cut, [2]*host{a, b})
+		return
 	}
-	close(n.healed)
-	n.healed = make(chan struct{})
+	delete(n.cut, [2]*host{a, b})
+	for c := range b.conns {
+		if c.there == a {
+			c.in.poke()
+		}
+	}
 }
 
 // heal mends all links.
@@ -77,8 +80,17 @@ func (n *network) heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.cut)
-	close(n.healed)
-	n.healed = make(chan struct{})
+	for _, h := range n.hosts {
+		for c := range h.conns {
+			c.in.poke()
+		}
+	}
+}
+
+func (n *network) setLatency(most time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency = most
 }
 
 // die makes a host fall silent: nothing reaches it, and nothing comes from it, not even a reset.
@@ -167,7 +179,7 @@ func (a addr) String() string  { return string(a) }
 
 // Dial implements [wire.Host].
 func (h *host) Dial(ctx context.Context, to string) (net.Conn, error) {
-	if err := pause(ctx, h.net.late()); err != nil {
+	if err := pause(ctx, h.net.late()+h.left()); err != nil {
 		return nil, err
 	}
 	h.net.mu.Lock()
@@ -212,13 +224,14 @@ type conn struct {
 
 // half is one direction.
 type half struct {
+	timer *time.Timer // the reader has to look when it fires
+
 	mu       sync.Mutex // protects what follows
 	chunks   []chunk
 	last     time.Time // when the last chunk arrives
 	err      error     // the reader's, once the chunks are used up
 	now      bool      // the error comes before what is left
 	deadline time.Time
-	signal   chan struct{} // capacity 1: something has changed
 }
 
 type chunk struct {
@@ -226,25 +239,32 @@ type chunk struct {
 	at   time.Time
 }
 
-func newHalf() *half { return &half{signal: make(chan struct{}, 1)} }
+func newHalf() *half { return &half{timer: time.NewTimer(0)} }
 
-func (h *half) poke() {
-	select {
-	case h.signal <- struct{}{}:
-	default:
+// poke makes the reader look.
+func (h *half) poke() { h.timer.Reset(0) }
+
+// wait makes the reader look at a moment, or at its deadline, whichever is first; the zero time is no moment. h.mu is held.
+func (h *half) wait(at time.Time) {
+	if !h.deadline.IsZero() && (at.IsZero() || h.deadline.Before(at)) {
+		at = h.deadline
+	}
+	if at.IsZero() {
+		h.timer.Stop()
+	} else {
+		h.timer.Reset(time.Until(at))
 	}
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	n := c.here.net
-	late := n.late()
-	h := c.other.in
+	late := c.here.net.late() + c.here.left()
 	c.in.mu.Lock()
 	closed := c.in.err
 	c.in.mu.Unlock()
 	if closed != nil && !errors.Is(closed, io.EOF) {
 		return 0, closed
 	}
+	h := c.other.in
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.err != nil {
@@ -256,60 +276,57 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 	h.last = at
 	h.chunks = append(h.chunks, chunk{append([]byte(nil), b...), at})
-	h.poke()
+	if len(h.chunks) == 1 { // else the reader waits for another one
+		h.wait(at)
+	}
 	return len(b), nil
 }
 
 func (c *conn) Read(b []byte) (int, error) {
-	h, n := c.in, c.here.net
+	n := c.here.net
 	for {
+		c.here.wait()
 		n.mu.Lock()
-		open, healed := n.passes(c.there, c.here), n.healed
+		open := n.passes(c.there, c.here)
 		n.mu.Unlock()
-		h.mu.Lock()
-		var wait time.Duration
-		now := time.Now()
-		switch {
-		case h.now:
-			defer h.mu.Unlock()
-			return 0, h.err
-		case !h.deadline.IsZero() && !now.Before(h.deadline):
-			h.mu.Unlock()
-			return 0, os.ErrDeadlineExceeded
-		case open && len(h.chunks) > 0 && !now.Before(h.chunks[0].at):
-			defer h.mu.Unlock()
-			m := copy(b, h.chunks[0].data)
-			if h.chunks[0].data = h.chunks[0].data[m:]; len(h.chunks[0].data) == 0 {
-				h.chunks = h.chunks[1:]
-			}
-			return m, nil
-		case open && len(h.chunks) > 0:
-			wait = h.chunks[0].at.Sub(now)
-		case open && h.err != nil:
-			defer h.mu.Unlock()
-			return 0, h.err
+		if m, err := c.in.read(b, open); m > 0 || err != nil {
+			return m, err
 		}
-		if !h.deadline.IsZero() {
-			if left := h.deadline.Sub(now); wait == 0 || left < wait {
-				wait = left
-			}
-		}
-		h.mu.Unlock()
-		if wait == 0 {
-			select {
-			case <-h.signal:
-			case <-healed:
-			}
-			continue
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-h.signal:
-		case <-healed:
-		}
-		t.Stop()
+		<-c.in.timer.C
 	}
+}
+
+// read returns what has arrived. If that is nothing, the timer fires when there may be something.
+func (h *half) read(b []byte, open bool) (m int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	switch {
+	case h.now:
+		return 0, h.err
+	case !h.deadline.IsZero() && !now.Before(h.deadline):
+		return 0, os.ErrDeadlineExceeded
+	case !open:
+		h.wait(time.Time{})
+		return 0, nil
+	}
+	for len(h.chunks) > 0 && m < len(b) && !now.Before(h.chunks[0].at) {
+		k := copy(b[m:], h.chunks[0].data)
+		m += k
+		if h.chunks[0].data = h.chunks[0].data[k:]; len(h.chunks[0].data) == 0 {
+			h.chunks = h.chunks[1:]
+		}
+	}
+	switch {
+	case m > 0:
+	case len(h.chunks) > 0:
+		h.wait(h.chunks[0].at)
+	case h.err != nil:
+		err = h.err
+	default:
+		h.wait(time.Time{})
+	}
+	return m, err
 }
 
 // fail ends this end at once.

@@ -27,9 +27,9 @@ var scenarios = []scenario{
 func shortHold(i int) Config {
 	at := 6*time.Second + time.Duration(i)*50*time.Millisecond
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
-		w.nodes[1].leave()
+		w.nodes[1].leave()()
 		time.Sleep(time.Second) // or both would look at their clocks at the same moments
-		w.nodes[1].start()
+		<-w.nodes[1].start().ready
 		time.Sleep(15 * time.Second)
 		owner, holder := w.nodes[0].now, w.nodes[1].now
 		key := ""
@@ -60,14 +60,12 @@ func shortHold(i int) Config {
 // arrived. Whoever wants it then asks the node, which must not say that it has not got it.
 func grantOnItsWay(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
-		w.net.mu.Lock()
-		w.net.latency = 300 * time.Millisecond
-		w.net.mu.Unlock()
+		w.net.setLatency(300 * time.Millisecond)
 		for i := range 10 {
 			time.Sleep(12 * time.Second)
 			n := w.nodes[i%3]
-			n.leave()
-			n.start()
+			n.leave()()
+			<-n.start().ready
 		}
 	}}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 var (
@@ -16,6 +18,18 @@ var (
 	same = flag.Bool("sim.same", false, "the same seed in every run")
 )
 
+// judging is how long it may take to judge the history of one key.
+const judging = 20 * time.Second
+
+// simulate makes one run, and has its history judged.
+func simulate(t *testing.T, cfg Config) (r Result) {
+	synctest.Test(t, func(*testing.T) { r = Run(cfg) })
+	if err := history.Check(r.Records, judging); err != nil {
+		r.Bad = append(r.Bad, err.Error())
+	}
+	return r
+}
+
 // run fails the test if anything happens that must not, and then tells the story.
 func run(t *testing.T, cfg Config) (r Result, ok bool) {
 	t.Helper()
@@ -23,7 +37,7 @@ func run(t *testing.T, cfg Config) (r Result, ok bool) {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	begin := time.Now()
-	synctest.Test(t, func(*testing.T) { r = Run(cfg) })
+	r = simulate(t, cfg)
 	if testing.Verbose() {
 		t.Logf("seed %d: %d grants, %d writes, %d refused, %v, took %v", cfg.Seed, r.Grants, r.Writes, r.Late, r.Faults, time.Since(begin))
 	}

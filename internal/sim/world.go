@@ -2,16 +2,15 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/history"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -23,9 +22,11 @@ type Config struct {
 	Clients int           // of each node
 	Keys    int           // that they lock
 	Length  int           // of the time with faults, in T; then everything is mended, and 18 to 27 follow
+	Drift   float64       // by how much clocks run fast or slow, at most
+	Plan    []Fault       // what happens; nil: what the seed says
 	Logger  *slog.Logger  // of the coordinators; nil: silent
 
-	script func(*world) // what happens; nil: what the seed says
+	script func(*world) // what happens instead
 }
 
 // Random returns what a run with that seed is like if nobody says.
@@ -33,14 +34,19 @@ func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 3))
 	return Config{
 		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100}[r.IntN(5)] * time.Second, Nodes: 2 + r.IntN(3), Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8),
-		Length: 30,
+		Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
 	}
 }
 
+// maxDrift is half of what M allows for, which is a tenth of T.
+const maxDrift = 0.05
+
 // t is a length of time that would be d if T were 10 s.
-func (w *world) t(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * w.cfg.TTL.Seconds() / 10)
+func (cfg Config) t(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * cfg.TTL.Seconds() / 10)
 }
+
+func (w *world) t(d time.Duration) time.Duration { return w.cfg.t(d) }
 
 // Result is what a run has shown.
 type Result struct {
@@ -50,7 +56,9 @@ type Result struct {
 	Grants int
 	Writes int
 	Late   int // writes that the resource refused
-	Faults map[string]int
+	Faults map[kind]int
+
+	Records []history.Record
 }
 
 const (
@@ -61,18 +69,18 @@ const (
 // world is one run.
 type world struct {
 	cfg   Config
-	rng   *rand.Rand // of the schedule only
 	net   *network
 	s     *server
-	h     *history
+	h     *judge
+	log   *history.Log
 	begin time.Time
 	nodes []*node
+	times timeline
 
 	resting atomic.Bool // clients do not work for long any more
 
-	mu     sync.Mutex // protects what follows
 	story  []string
-	faults map[string]int
+	faults map[kind]int
 
 	work sync.WaitGroup
 }
@@ -91,7 +99,9 @@ type start struct {
 	number int
 	h      *host
 	client *client
-	c      *coord.Coordinator
+	ready  chan struct{}      // closed when c is there, or never will be
+	c      *coord.Coordinator // nil if it could not be made
+	rec    *history.Recorder
 	dead   atomic.Bool // it does not exist any more, whatever its goroutines believe
 	ctx    context.Context
 	stop   context.CancelFunc
@@ -102,10 +112,7 @@ func (s *start) String() string { return fmt.Sprintf("node %d, start %d", s.n.nu
 
 // Run runs a simulation. It must be called in a bubble of testing/synctest.
 func Run(cfg Config) Result {
-	w := &world{
-		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), net: newNetwork(cfg.Seed), h: newHistory(), begin: time.Now(),
-		faults: make(map[string]int),
-	}
+	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int)}
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
 	w.h.state = w.state
 	ctx, stop := context.WithCancel(context.Background())
@@ -117,51 +124,76 @@ func Run(cfg Config) Result {
 	for i := range cfg.Nodes {
 		n := &node{w: w, number: i}
 		w.nodes = append(w.nodes, n)
-		n.start()
+		<-n.start().ready
 	}
-	if cfg.script != nil {
+	switch {
+	case cfg.script != nil:
 		cfg.script(w)
-	} else {
-		w.schedule()
+	case cfg.Plan != nil:
+		w.schedule(cfg.Plan)
+	default:
+		w.schedule(cfg.plan())
 	}
 	w.calm()
 	for _, n := range w.nodes {
 		if n.now != nil {
-			n.leave()
+			n.leave()()
 		}
 	}
 	stop()
 	w.work.Wait()
-	return Result{Took: time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Faults: w.faults}
+	return Result{
+		Took: time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Faults: w.faults,
+		Records: w.log.Records(),
+	}
 }
 
-// state is what everybody knows of a key.
+// state is what everybody knows of a key who does not stand still.
 func (w *world) state(key string) []string {
 	lines := []string{w.s.describe(key)}
 	for _, n := range w.nodes {
-		if s := n.now; s != nil {
-			lines = append(lines, fmt.Sprintf("          %v: %s", s, wire.State(s.c, key)))
+		s := n.now
+		if s == nil || s.h.left() > 0 {
+			continue
+		}
+		select {
+		case <-s.ready:
+			if s.c != nil {
+				lines = append(lines, fmt.Sprintf("          %v: %s", s, wire.State(s.c, key)))
+			}
+		default:
 		}
 	}
 	return lines
 }
 
-func (w *world) tell(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	line := fmt.Sprintf(format, args...)
-	what, _, _ := strings.Cut(line, ":")
-	w.faults[what]++
+func (w *world) tell(f Fault) {
+	w.faults[f.Kind]++
+	w.say(f.String())
+}
+
+func (w *world) say(line string) {
 	w.story = append(w.story, fmt.Sprintf("%8.3fs %s", time.Since(w.begin).Seconds(), line))
 }
 
 // start starts a process.
-func (n *node) start() {
+func (n *node) start() *start {
 	w := n.w
 	n.starts++
-	s := &start{n: n, number: n.starts, h: w.net.newHost(), client: &client{s: w.s}}
+	s := &start{n: n, number: n.starts, h: w.net.newHost(), client: &client{s: w.s}, ready: make(chan struct{})}
+	s.h.clock = newClock(1, w.cfg.Seed, uint64(n.number)<<32|uint64(s.number)<<16|1<<15)
+	if wire.Clocks && w.cfg.Drift > 0 {
+		s.h.clock.rate += w.cfg.Drift * (2*s.h.clock.rng.Float64() - 1)
+	}
+	s.client.clock = s.h.clock
 	s.client.weather.latency = time.Millisecond
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.rec = &history.Recorder{Process: fmt.Sprintf("%d.%d", n.number, s.number), Now: w.now, Put: func(r history.Record) {
+		if !s.dead.Load() {
+			w.log.Put(r)
+		}
+	}}
+	s.h.clock.still = func(from, until time.Time) { s.rec.Paused(from.Sub(w.begin), until.Sub(w.begin)+w.h.slack) }
 	n.now = s
 	cluster := &coord.Cluster{}
 	wire.Use(cluster, s.h)
@@ -169,58 +201,25 @@ func (n *node) start() {
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
 	}
-	c, err := coord.New(s.client, opts)
-	if err != nil {
-		w.h.say("%v: New: %v", s, err)
-		n.now = nil
-		return
-	}
-	s.c = c
-	for i := range w.cfg.Clients {
-		rng := rand.New(rand.NewPCG(w.cfg.Seed, uint64(n.number)<<32|uint64(s.number)<<16|uint64(i)))
-		s.work.Go(func() { s.lockAndUnlock(rng) })
-	}
+	w.work.Go(func() {
+		defer close(s.ready)
+		c, err := coord.New(s.client, opts)
+		if err != nil {
+			if !s.dead.Load() {
+				w.h.say("%v: New: %v", s, err)
+			}
+			return
+		}
+		s.c = c
+		for i := range w.cfg.Clients {
+			rng := rand.New(rand.NewPCG(w.cfg.Seed, uint64(n.number)<<32|uint64(s.number)<<16|uint64(i)))
+			s.work.Go(func() { s.lockAndUnlock(i, rng) })
+		}
+	})
+	return s
 }
 
-// lockAndUnlock is a client. It ends with the process.
-func (s *start) lockAndUnlock(rng *rand.Rand) {
-	w := s.n.w
-	up := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(w.t(d)))) }
-	for pause(s.ctx, up(400*time.Millisecond)) == nil {
-		key := fmt.Sprint("key", rng.IntN(w.cfg.Keys))
-		lock, limit := s.c.Lock, up(20*time.Second)
-		if rng.IntN(8) == 0 {
-			lock = s.c.TryLock
-		}
-		ctx, cancel := context.WithTimeout(s.ctx, limit)
-		l, err := lock(ctx, key)
-		cancel()
-		if err != nil || s.dead.Load() {
-			continue
-		}
-		g := w.h.granted(s, key, l)
-		what := rng.IntN(20)
-		if w.resting.Load() {
-			what = 20
-		}
-		switch what {
-		case 0: // it works for long
-			_ = pause(s.ctx, up(40*time.Second))
-		case 1, 2: // it stops when it is told that the lock is lost
-			_ = pause(g.ctx, up(8*time.Second))
-		default:
-			_ = pause(s.ctx, up(20*time.Millisecond))
-		}
-		if s.dead.Load() {
-			continue
-		}
-		w.h.write(key, g)
-		w.h.releasing(g)
-		if err := l.Unlock(); err != nil && !errors.Is(err, coord.ErrLost) {
-			w.h.say("%v: Unlock of %q: %v", s, key, err)
-		}
-	}
-}
+func (w *world) now() time.Duration { return time.Since(w.begin) }
 
 // crash ends a process as SIGKILL does.
 func (n *node) crash() {
@@ -232,40 +231,46 @@ func (n *node) crash() {
 	s.client.dead = true
 	s.client.mu.Unlock()
 	s.stop()
+	now := n.w.now()
+	n.w.log.Put(history.Record{Process: s.rec.Process, ID: 1 << 62, Op: history.Gone, Call: now, Return: now})
 	n.w.work.Go(func() { // what is left of it hurts nobody, and must end
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = s.c.Close(ctx)
+		<-s.ready
+		if s.c != nil {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = s.c.Close(ctx)
+		}
 		s.work.Wait()
 		s.h.bury()
 	})
 }
 
-// leave ends a process in an orderly way. It waits until that is done.
-func (n *node) leave() {
+// leave ends a process in an orderly way, which the function that it returns waits for.
+func (n *node) leave() func() {
 	s := n.now
 	n.now = nil
 	s.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), n.w.t(5*time.Second))
-	defer cancel()
-	_ = s.c.Close(ctx)
-	s.dead.Store(true)
-	s.work.Wait()
-	s.h.die()
-	s.h.bury()
+	return func() {
+		<-s.ready
+		if s.c != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), n.w.t(5*time.Second))
+			defer cancel()
+			_ = s.c.Close(ctx)
+		}
+		s.dead.Store(true)
+		s.work.Wait()
+		s.h.die()
+		s.h.bury()
+	}
 }
 
 // calm mends everything, and then everything must work again (I8).
 func (w *world) calm() {
-	w.tell("calm")
+	w.say("calm")
 	w.resting.Store(true)
 	w.net.heal()
-	w.net.mu.Lock()
-	w.net.latency = time.Millisecond
-	w.net.mu.Unlock()
-	w.s.mu.Lock()
-	w.s.down = false
-	w.s.mu.Unlock()
+	w.net.setLatency(time.Millisecond)
+	w.s.setDown(false)
 	for _, n := range w.nodes {
 		if n.now == nil {
 			n.start()
@@ -273,31 +278,33 @@ func (w *world) calm() {
 			n.now.client.set(func(x *weather) { *x = weather{latency: time.Millisecond} })
 		}
 	}
-	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, and the longest a client works
+	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, pauses, and the longest a client works
 	var work sync.WaitGroup
 	for _, n := range w.nodes {
 		for k := range w.cfg.Keys {
-			work.Go(func() {
-				s := n.now
-				if s == nil {
-					return
-				}
-				ctx, cancel := context.WithTimeout(context.Background(), w.t(90*time.Second))
-				defer cancel()
-				key := fmt.Sprint("key", k)
-				l, err := s.c.Lock(ctx, key)
-				if err != nil {
-					w.h.mu.Lock()
-					w.h.fail("I8: %v cannot lock %q: %v", s, key, err)
-					w.h.bad = append(w.h.bad, w.state(key)...)
-					w.h.mu.Unlock()
-					return
-				}
-				g := w.h.granted(s, key, l)
-				w.h.releasing(g)
-				_ = l.Unlock()
-			})
+			work.Go(func() { n.now.lockFinally(fmt.Sprint("key", k), w.cfg.Clients+k) })
 		}
 	}
 	work.Wait()
+}
+
+func (s *start) lockFinally(key string, number int) {
+	w := s.n.w
+	<-s.ready
+	if s.c == nil {
+		return // which has been told
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.t(90*time.Second))
+	defer cancel()
+	call := s.rec.Lock(number, key)
+	l, err := s.c.Lock(ctx, key)
+	if err != nil {
+		call.Refused()
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		w.h.fail("I8: %v cannot lock %q: %v", s, key, err)
+		w.h.bad = append(w.h.bad, w.state(key)...)
+		return
+	}
+	s.use(key, l, call.Granted(l.Fence()), 0, false)
 }

@@ -41,6 +41,9 @@ var (
 	// Use makes a *coord.Cluster use a Host.
 	Use func(cluster any, h Host)
 
+	// Clocks tells whether a [Clock] is looked at.
+	Clocks bool
+
 	// State tells what a *coord.Coordinator knows of a key.
 	State func(coordinator any, key string) string
 )

@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/history"
+)
+
+// lockAndUnlock is a client. It ends with the process.
+func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
+	w := s.n.w
+	up := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(w.t(d)))) }
+	for pause(s.ctx, up(400*time.Millisecond)) == nil {
+		if rng.IntN(2) == 0 { // else Lock may be called while the process stands still, which then happens within it
+			s.h.clock.wait()
+		}
+		key := fmt.Sprint("key", rng.IntN(w.cfg.Keys))
+		ctx, cancel := context.WithTimeout(s.ctx, up(20*time.Second))
+		var call *history.Call
+		var l coord.Lock
+		var err error
+		if rng.IntN(8) == 0 {
+			call = s.rec.TryLock(number, key)
+			l, err = s.c.TryLock(ctx, key)
+		} else {
+			call = s.rec.Lock(number, key)
+			l, err = s.c.Lock(ctx, key)
+		}
+		cancel()
+		s.h.clock.wait()
+		switch {
+		case s.dead.Load():
+			return
+		case err != nil:
+			call.Refused()
+			continue
+		}
+		work, heed := up(20*time.Millisecond), false
+		switch n := rng.IntN(20); {
+		case w.resting.Load():
+		case n == 0: // it works for long
+			work = up(40 * time.Second)
+		case n <= 2: // it stops when it is told that the lock is lost
+			work, heed = up(8*time.Second), true
+		}
+		s.use(key, l, call.Granted(l.Fence()), work, heed)
+	}
+}
+
+// use works with a lock, and unlocks it.
+func (s *start) use(key string, l coord.Lock, hold *history.Hold, work time.Duration, heed bool) {
+	w := s.n.w
+	g := w.h.granted(s, key, l)
+	stop := context.AfterFunc(g.ctx, hold.Lost)
+	if heed {
+		_ = pause(g.ctx, work)
+	} else {
+		_ = pause(s.ctx, work)
+	}
+	s.h.clock.wait()
+	if s.dead.Load() {
+		return
+	}
+	hold.See(func() bool { return g.ctx.Err() == nil })
+	w.h.write(key, g)
+	w.h.releasing(g)
+	stop() // what comes now is the unlock's doing
+	call := hold.Unlock()
+	err := l.Unlock()
+	s.h.clock.wait()
+	switch {
+	case s.dead.Load():
+	case err == nil:
+		call.Done()
+	case errors.Is(err, coord.ErrLost):
+		call.Refused()
+	default:
+		w.h.say("%v: Unlock of %q: %v", s, key, err)
+	}
+}

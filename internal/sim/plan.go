@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// kind is what a fault is.
+type kind string
+
+const (
+	cut      kind = "cut"      // a link between two nodes
+	alone    kind = "alone"    // a node from all others
+	away     kind = "away"     // a node from the arbiter
+	lossy    kind = "lossy"    // requests, answers and messages of a node
+	slow     kind = "slow"     // the arbiter, for a node
+	crash    kind = "crash"    // a process, as by SIGKILL
+	leave    kind = "leave"    // a process, in an orderly way
+	still    kind = "still"    // a process, as by SIGSTOP
+	failover kind = "failover" // the arbiter, to an earlier state
+	empty    kind = "empty"    // the arbiter, to nothing
+	down     kind = "down"     // the arbiter
+	reset    kind = "reset"    // the connections between two nodes
+	shard    kind = "shard"    // a node from some partitions
+	late     kind = "late"     // the network
+)
+
+// kinds are what the plan is drawn from: what is there twice comes twice as often.
+var kinds = []kind{cut, cut, alone, away, away, lossy, slow, crash, leave, still, still, failover, empty, down, reset, shard, late}
+
+// Fault is something that is done to nodes, network or arbiter. Which of its fields count depends on its kind.
+type Fault struct {
+	At    time.Duration // since the beginning
+	Kind  kind
+	Node  int
+	Other int           // node
+	For   time.Duration // then it is mended
+	Late  time.Duration // latency, at most; or how old the state is that a failover goes to
+	Share float64       // of what gets lost
+	Both  bool          // ways
+	Some  [8]bool       // partitions, or nodes
+	Reads int           // of the clock, after which the node stands still; 0: at once
+}
+
+func (f Fault) String() string {
+	s := fmt.Sprintf("%s: ", f.Kind)
+	switch f.Kind {
+	case cut:
+		s += fmt.Sprintf("node %d and %d for %v, both ways %v", f.Node, f.Other, f.For, f.Both)
+	case alone:
+		s += fmt.Sprintf("node %d is cut from all others for %v", f.Node, f.For)
+	case away:
+		s += fmt.Sprintf("node %d does not reach the arbiter for %v", f.Node, f.For)
+	case lossy:
+		s += fmt.Sprintf("node %d loses %.0f%% at the arbiter for %v", f.Node, 100*f.Share, f.For)
+	case slow:
+		s += fmt.Sprintf("node %d waits up to %v for the arbiter for %v", f.Node, f.Late, f.For)
+	case crash, leave:
+		s += fmt.Sprintf("node %d, and starts again after %v", f.Node, f.For)
+	case still:
+		s += fmt.Sprintf("node %d stands still for %v", f.Node, f.For)
+		if f.Reads > 0 {
+			s += fmt.Sprintf(" when it has read its clock %d times more", f.Reads)
+		}
+	case failover:
+		s += fmt.Sprintf("the arbiter will go back to what it is now in %v; the deposed one still answers some", f.Late)
+	case empty:
+		s += "the arbiter has lost everything"
+	case down:
+		s += fmt.Sprintf("the arbiter for %v", f.For)
+	case reset:
+		s += fmt.Sprintf("connections between node %d and %d", f.Node, f.Other)
+	case shard:
+		s += fmt.Sprintf("node %d does not reach partitions %v for %v", f.Node, f.some(), f.For)
+	case late:
+		s += fmt.Sprintf("the network by up to %v for %v", f.Late, f.For)
+	}
+	return s
+}
+
+func (f Fault) some() (list []int) {
+	for i, x := range f.Some[:partitions] {
+		if x {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// plan draws the faults of a run. It depends on the seed only, not on what comes of them.
+func (cfg Config) plan() (all []Fault) {
+	r := rand.New(rand.NewPCG(cfg.Seed, 0))
+	between := func(a, b time.Duration) time.Duration {
+		return cfg.t(a) + time.Duration(r.Int64N(int64(cfg.t(b-a))))
+	}
+	end := time.Duration(cfg.Length) * cfg.TTL
+	for at := time.Duration(0); ; {
+		if at += between(100*time.Millisecond, 12*time.Second); at >= end {
+			return all
+		}
+		f := Fault{
+			At: at, Kind: kinds[r.IntN(len(kinds))], Node: r.IntN(cfg.Nodes), For: between(500*time.Millisecond, 25*time.Second),
+			Share: r.Float64() / 3, Both: r.IntN(2) == 0,
+		}
+		f.Other = (f.Node + 1 + r.IntN(cfg.Nodes-1)) % cfg.Nodes
+		for i := range f.Some {
+			f.Some[i] = r.IntN(3) == 0
+		}
+		switch f.Kind {
+		case slow:
+			f.Late = between(20*time.Millisecond, 3*time.Second)
+		case failover:
+			f.Late = between(time.Millisecond, 3*time.Second)
+		case late:
+			f.Late = between(5*time.Millisecond, 400*time.Millisecond)
+		case still:
+			if r.IntN(2) == 0 {
+				f.Reads = 1 + r.IntN(40)
+			}
+			if r.IntN(3) == 0 {
+				f.For /= 20
+			}
+		}
+		if f.Kind == empty && r.IntN(3) > 0 || f.Kind == still && !wire.Clocks {
+			continue
+		}
+		all = append(all, f)
+	}
+}
