@@ -16,10 +16,19 @@ type client struct {
 	n    *node
 	id   int
 	key  string
-	slow bool
+	pace pace
 	r    *access
 	err  error // of writing things down, or of the resource: nothing that a fault may bring about
 }
+
+// How long a client holds a lock.
+type pace int
+
+const (
+	brief   pace = iota // milliseconds
+	slow                // a second, or longer than T
+	forever             // until it is lost
+)
 
 // How a holder looks after its lock.
 type manner int
@@ -48,7 +57,10 @@ func (c *client) pick(s span) time.Duration { return s.From + rand.N(s.To-s.From
 func (c *client) rest() time.Duration { return c.pick(c.n.job.Rest) }
 
 func (c *client) patience() time.Duration {
-	if c.slow || rand.IntN(2) == 0 {
+	if c.pace == forever {
+		return time.Hour
+	}
+	if c.pace == slow || rand.IntN(2) == 0 {
 		return c.pick(span{2 * time.Second, 10 * time.Second})
 	}
 	return c.pick(span{100 * time.Millisecond, 2 * time.Second})
@@ -57,9 +69,11 @@ func (c *client) patience() time.Duration {
 func (c *client) hold() time.Duration {
 	t := c.n.job.Times.TTL
 	switch {
-	case c.slow && rand.IntN(4) == 0:
+	case c.pace == forever:
+		return time.Hour
+	case c.pace == slow && rand.IntN(4) == 0:
 		return c.pick(span{t, t * 3 / 2})
-	case c.slow:
+	case c.pace == slow:
 		return c.pick(span{100 * time.Millisecond, 800 * time.Millisecond})
 	}
 	return c.pick(span{0, 15 * time.Millisecond})
@@ -93,6 +107,9 @@ func (c *client) once(ctx context.Context) {
 	}
 	c.note(opGranted, l.Fence(), "")
 	how := manner(rand.IntN(3))
+	if c.pace == forever {
+		how = trusting
+	}
 	c.ask("begin", l)
 	if c.visit(ctx, l, how) || how == careless {
 		c.ask("end", l)

@@ -44,7 +44,7 @@ func delay(ctx context.Context, s *storm) error {
 // each other, too. Where the kernel has no netem, the packets make a detour through this process.
 func (h *host) delay(by time.Duration) (mend func() error, err error) {
 	tc := append(h.in()[1:], "tc", "qdisc")
-	err = run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by / 2).String())...)
+	err = run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)
 	if err == nil {
 		return func() error { return run("", "ip", append(tc, "del", "dev", "eth0", "root")...) }, nil
 	}

@@ -35,7 +35,8 @@ func exit(err error) {
 
 // defaults are the times of a run for a T: short ones, so that there is more time for faults.
 func defaults(ttl time.Duration) times {
-	return times{TTL: ttl, Grace: ttl*11/10 + 1700*time.Millisecond, Keepalive: ttl / 15, Debounce: 500 * time.Millisecond}
+	return times{TTL: ttl, Grace: ttl*11/10 + 1700*time.Millisecond, Keepalive: ttl / 15, Debounce: 500 * time.Millisecond,
+		CallTimeout: ttl / 5} // a slow machine is not a fault
 }
 
 type silent struct{}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -143,6 +144,11 @@ func owners() []string {
 
 func removeAll(id string) error {
 	var errs []error
+	// With its end here each goes at once; with its namespace, some time later.
+	veths, _ := filepath.Glob("/sys/class/net/" + vethPrefix + id + ".*")
+	for _, path := range veths {
+		errs = append(errs, run("", "ip", "link", "del", filepath.Base(path)))
+	}
 	list, err := output("ip", "netns", "list")
 	errs = append(errs, err)
 	for line := range strings.Lines(list) {

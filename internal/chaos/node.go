@@ -39,12 +39,13 @@ type job struct {
 	Times times
 	Keys  []string // that everybody locks and unlocks all the time
 	Slow  []string // that everybody holds for long
+	Keep  []string // that this node holds until they are lost
 	Rest  span     // between two locks of a client
 }
 
 // times are the library's, by the names of coord.Options.
 type times struct {
-	TTL, Grace, Keepalive, Debounce time.Duration
+	TTL, Grace, Keepalive, Debounce, CallTimeout time.Duration
 }
 
 func (t times) renewEvery() time.Duration { return t.TTL / 4 }
@@ -74,7 +75,7 @@ func (j *job) options() *coord.Options {
 	return &coord.Options{
 		Namespace: chaosSpace, Partitions: partitions,
 		SessionTTL: j.Times.TTL, RenewEvery: j.Times.renewEvery(), Margin: j.Times.margin(), Grace: j.Times.Grace,
-		CallTimeout: j.Times.TTL / 5, // a slow machine is not a fault
+		CallTimeout: j.Times.CallTimeout,
 		Cluster: &coord.Cluster{Gossip: j.IP + ":7946", Peer: j.IP + ":7947", Keepalive: j.Times.Keepalive,
 			Debounce: j.Times.Debounce},
 		StartUnavailable: true,
@@ -114,20 +115,17 @@ func runNode(text string) error {
 		stop()
 	}()
 	go n.watch.Run(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
-	client := j.client()
-	defer client.Close()
 	alone := runtime.NumGoroutine()
+	client := j.client()
 	n.c, err = coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold, Replicas: j.Replicas}), j.options())
 	if err != nil {
-		return err
+		return errors.Join(err, client.Close())
 	}
-	if err := n.out.write(event{Op: opReady}); err != nil {
-		return err
-	}
-	err = n.work(ctx)
+	err = errors.Join(n.out.write(event{Op: opReady}), n.work(ctx))
 	closing, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	closed := n.c.Close(closing)
+	err = errors.Join(err, client.Close())
 	e := event{Op: opClosed, State: n.state()}
 	e.State.Goroutines = settled(alone)
 	if closed != nil {
@@ -151,9 +149,9 @@ func (n *node) work(ctx context.Context) error {
 	defer stop(nil)
 	var clients sync.WaitGroup
 	id := 0
-	start := func(key string, slow bool) {
+	start := func(key string, way pace) {
 		id++
-		c := &client{n: n, id: id, key: key, slow: slow}
+		c := &client{n: n, id: id, key: key, pace: way}
 		clients.Go(func() {
 			if err := c.run(ctx); err != nil {
 				stop(fmt.Errorf("client %d of %s: %w", c.id, n.job.Node, err))
@@ -161,10 +159,13 @@ func (n *node) work(ctx context.Context) error {
 		})
 	}
 	for _, k := range n.job.Keys {
-		start(k, false)
+		start(k, brief)
 	}
 	for _, k := range n.job.Slow {
-		start(k, true)
+		start(k, slow)
+	}
+	for _, k := range n.job.Keep {
+		start(k, forever)
 	}
 	clients.Go(func() {
 		for sleep(ctx, 200*time.Millisecond) {

@@ -29,6 +29,7 @@ type config struct {
 	Replicas int
 	Only     []string // faults; empty: all
 	Pause    span     // between two rounds
+	Kept     bool     // the key kept is held by the first node until it loses it, then by the next one
 	Dir      string   // for events, logs and the servers' data; empty: a temporary one, which is removed if all was well
 	Quiet    bool
 }
@@ -162,11 +163,26 @@ func (r *running) setUp(ctx context.Context) error {
 			Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas, Times: r.cfg.Times,
 			Keys: keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest,
 		}}
+		if r.cfg.Kept {
+			s.job.Keep = []string{"kept"}
+		}
 		r.seats = append(r.seats, s)
 		if err := s.start(); err != nil {
 			return err
 		}
 		s.job.Cold = false // from now on
+		if r.cfg.Kept && len(r.seats) == 1 {
+			err := await(setting, "the first node", func() error {
+				a, err := r.asks.ask(request{Op: "sum"})
+				if err == nil && a.Tally.Last["kept"][name] == 0 {
+					err = errors.Join(errors.New("it has not got kept"), s.failed())
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
 	}
 	r.begun = now()
 	if _, err := r.recover(ctx, r.begun, true); err != nil {
