@@ -24,7 +24,6 @@ type acquisition struct {
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long, if not because somebody else has the key
 
-	owned  time.Time         // since when the partition has an owner that cannot be reached
 	evict  fallback.Identity // the hold of a session that was seen dead
 	unsure fallback.Identity // the last request that is in c.doubts
 }
@@ -309,14 +308,11 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 		return jitter(o.RetryEvery / 2)
 	}
 	_, dead := p.c.suspects.ask(a, p.c, r.Owner)
-	if a.owned.IsZero() {
-		a.owned = now
-	}
 	if dead && x.route(p.number).mine {
 		p.mu.Lock()
 		p.take()
 		p.mu.Unlock()
-	} else if dead || now.Sub(a.owned) > o.RenewEvery {
+	} else if x.unreached.long(r.Owner, now, o) || dead {
 		p.makeShared(a, r)
 	}
 	err := fmt.Errorf("%w: partition %d is owned by session %s, and there is no stream to it", ErrUnavailable, p.number, r.Owner)

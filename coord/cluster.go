@@ -83,6 +83,8 @@ type cluster struct {
 	adopts  chan struct{} // capacity 1: there are holds to be adopted
 	leaving atomic.Bool
 
+	unreached unreached
+
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	addrs      []string     // that discover found last; only of the ring's goroutine
 

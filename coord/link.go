@@ -104,7 +104,9 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	l.mu.Lock()
 	session := l.session
 	l.mu.Unlock()
-	x.links.CompareAndDelete(session, l)
+	if x.links.CompareAndDelete(session, l) {
+		x.unreached.lost(session, time.Now())
+	}
 	x.mu.Lock()
 	delete(x.up, l)
 	x.mu.Unlock()
@@ -297,6 +299,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		}
 		if len(f.Session) > 0 {
 			x.links.Store(string(f.Session), l)
+			x.unreached.found(string(f.Session))
 		}
 	case flagEnd:
 		for i := range x.c.parts {
