@@ -189,7 +189,7 @@ func TestANodeCutFromRedis(t *testing.T) {
 		t.Errorf("the next holder: %v", next)
 	default:
 		t.Logf("told %v before the deadline: %s; the next one got the key %v after that", deadline.sub(own.Ended).Round(time.Millisecond),
-			own.Lost, next.Granted.sub(own.Ended).Round(time.Millisecond))
+			own.Lost, next.Granted.sub(own.Ended).Round(time.Microsecond))
 	}
 	told, silent := 0, 0
 	for _, a := range rep.history.failed {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -199,27 +200,10 @@ func orderedFailover(ctx context.Context, s *storm) error {
 
 // replicaOf returns a replica of a primary of a Redis Cluster, or nil.
 func (s *storm) replicaOf(ctx context.Context, p *dataServer) *dataServer {
-	var id string
-	if p.do(ctx, func(c *redis.Client) (err error) { id, err = c.ClusterMyID(ctx).Result(); return err }) != nil {
-		return nil
-	}
 	for _, d := range s.r.servers.data {
-		var of string
-		_ = d.do(ctx, func(c *redis.Client) error {
-			var me string
-			var err error
-			if me, err = c.ClusterMyID(ctx).Result(); err != nil {
-				return err
-			}
-			nodes, err := c.ClusterSlaves(ctx, id).Result()
-			for _, line := range nodes {
-				if len(line) > 40 && line[:40] == me {
-					of = id
-				}
-			}
-			return err
-		})
-		if of == id {
+		var info string
+		err := d.do(ctx, func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
+		if err == nil && strings.Contains(info, "master_host:"+p.host.ip+"\r") {
 			return d
 		}
 	}

@@ -1,0 +1,106 @@
+//go:build linux
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lockOf is what a client writes down of a lock of key k: the times are moments, 0 for what it did not come to.
+func lockOf(node string, client int, fence uint64, asked, granted, valid, ended int64) []event {
+	e := func(at int64, o op) event {
+		return event{At: at, Node: node, Life: 1, Client: client, Op: o, Key: "k", Fence: fence}
+	}
+	all := []event{e(asked, opLock), e(granted, opGranted)}
+	if valid > 0 {
+		held := e(valid, opHeld)
+		held.Valid = valid
+		all = append(all, held)
+	}
+	if ended > 0 {
+		all = append(all, e(ended, opUnlock), e(ended, opUnlocked))
+	}
+	return all
+}
+
+func TestWhatTheJudgeFinds(t *testing.T) {
+	refused := func(node string, client int, fence uint64, at int64) []event {
+		return []event{{At: at, Node: node, Life: 1, Client: client, Op: opRefused, Key: "k", Fence: fence}}
+	}
+	for _, test := range []struct {
+		name   string
+		events [][]event
+		want   string // how each violation begins
+	}{
+		{"one after the other", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 21), lockOf("n2", 1, 6, 2, 22, 30, 31)}, ""},
+		{"two at once", [][]event{lockOf("n1", 1, 5, 1, 10, 25, 26), lockOf("n2", 1, 6, 2, 22, 30, 31)}, "I1"},
+		{"a third one is long in force", [][]event{lockOf("n1", 1, 5, 1, 10, 90, 91), lockOf("n2", 1, 6, 2, 22, 0, 31),
+			lockOf("n3", 1, 7, 2, 50, 60, 61)}, "I1"},
+		{"not known to be in force", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 0), lockOf("n2", 1, 6, 2, 22, 30, 31)}, ""},
+		{"killed, and was in force", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 0), lockOf("n2", 1, 6, 2, 19, 30, 31)}, "I1"},
+		{"a token twice", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 21), lockOf("n2", 1, 5, 2, 22, 30, 31)}, "I2"},
+		{"a lower token, asked for later", [][]event{lockOf("n1", 1, 5, 1, 10, 0, 21), lockOf("n2", 1, 4, 12, 22, 0, 31)}, "I2"},
+		{"a lower token, asked for before", [][]event{lockOf("n1", 1, 5, 1, 10, 0, 21), lockOf("n2", 1, 4, 2, 22, 0, 31)}, ""},
+		{"a lower token, in force later", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 21), lockOf("n2", 1, 4, 2, 22, 30, 31)}, "I2"},
+		{"refused, and in force later", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 0), refused("n1", 1, 5, 15)}, "k: the resource refused"},
+		{"refused, and not in force later", [][]event{lockOf("n1", 1, 5, 1, 10, 12, 0), refused("n1", 1, 5, 15)}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := read(slices.Concat(test.events...))
+			bad := h.violations()
+			if test.want == "" && len(bad) > 0 || test.want != "" && (len(bad) == 0 || !strings.HasPrefix(bad[0], test.want)) {
+				t.Errorf("%q is wanted: %q", test.want, bad)
+			}
+		})
+	}
+}
+
+func TestWhatIsUnderWayAtAKill(t *testing.T) {
+	h := read(slices.Concat(lockOf("n1", 1, 5, 1, 10, 20, 0), []event{{At: 3, Node: "n1", Life: 1, Client: 2, Op: opLock, Key: "k"}}))
+	if h.orphaned != 1 || h.unknown != 1 || len(h.holds) != 1 {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestStalls(t *testing.T) {
+	h := read(slices.Concat(lockOf("n1", 1, 5, 1, 10, 0, 11), lockOf("n1", 1, 6, 11, 20, 0, 22), lockOf("n1", 1, 7, 23, 70, 0, 71)))
+	if key, d := longestStall(h.byKey(), 0, 100); key != "k" || d != 50*time.Nanosecond {
+		t.Error(key, d)
+	}
+	if _, d := longestStall(h.byKey(), 60, 75); d != 10*time.Nanosecond {
+		t.Error(d)
+	}
+}
+
+func TestTheRing(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	gone := make(map[string]map[string]bool)
+	for _, w := range ring(names) {
+		if gone[w.to] == nil {
+			gone[w.to] = make(map[string]bool)
+		}
+		gone[w.to][w.from] = true
+	}
+	seen := make(map[string]bool)
+	for _, n := range names {
+		if len(gone[n]) != 2 {
+			t.Errorf("%s does not hear %v", n, gone[n])
+		}
+		text := ""
+		for _, m := range names {
+			if !gone[n][m] {
+				text += m
+			}
+			if gone[n][m] != gone[m][n] {
+				t.Errorf("%s and %s: one way", n, m)
+			}
+		}
+		if seen[text] {
+			t.Errorf("two see %s", text)
+		}
+		seen[text] = true
+	}
+}
