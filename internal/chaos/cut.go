@@ -102,7 +102,7 @@ func (n *network) apply() error {
 		if text == n.lines[h.name] || len(rules) == 0 && n.lines[h.name] == "" {
 			continue
 		}
-		if err := run(text, "ip", append(h.in()[1:], "iptables-restore")...); err != nil {
+		if err := run(text, "ip", append(h.command(), "iptables-restore")...); err != nil {
 			return err
 		}
 		n.lines[h.name] = text

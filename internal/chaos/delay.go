@@ -43,7 +43,7 @@ func delay(ctx context.Context, s *storm) error {
 // delay delays each packet that the host sends to another one, by half to one and a half of what is said: so they overtake
 // each other, too. Where the kernel has no netem, the packets make a detour through this process.
 func (h *host) delay(by time.Duration) (mend func() error, err error) {
-	tc := append(h.in()[1:], "tc", "qdisc")
+	tc := append(h.command(), "tc", "qdisc")
 	err = run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)
 	if err == nil {
 		return func() error { return run("", "ip", append(tc, "del", "dev", "eth0", "root")...) }, nil
@@ -99,7 +99,7 @@ func (h *host) detour(late func() time.Duration) (mend func() error, err error) 
 	// The addresses of all hosts, and not that of the bridge. Answers come by another device: that must not matter.
 	net := h.ip[:strings.LastIndex(h.ip, ".")] + ".0/25"
 	err = errors.Join(
-		run("", "ip", append(h.in()[1:], "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter")...),
+		run("", "ip", append(h.command(), "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter")...),
 		run("link set "+detourDevice+" up\nroute add "+net+" dev "+detourDevice+" src "+h.ip+"\n", "ip", "-n", h.ns, "-batch", "-"))
 	if err != nil {
 		return nil, errors.Join(err, stop())

@@ -65,7 +65,7 @@ func newNetwork(names ...string) (*network, error) {
 	if err := sweep(); err != nil {
 		return n, err
 	}
-	used, err := output("ip", "-o", "-4", "addr")
+	used, err := ip("-o", "-4", "addr")
 	if err != nil {
 		return n, err
 	}
@@ -105,7 +105,10 @@ func (n *network) host(name string) *host {
 }
 
 // in is what to put in front of a command for it to run there. It becomes the command, so that signals reach that.
-func (h *host) in() []string { return []string{"ip", "netns", "exec", h.ns} }
+func (h *host) in() []string { return append([]string{"ip"}, h.command()...) }
+
+// command is the same as arguments of ip.
+func (h *host) command() []string { return []string{"netns", "exec", h.ns} }
 
 // remove takes everything away that newNetwork made. The processes in it have to have ended.
 func (n *network) remove() error { return removeAll(n.id) }
@@ -126,14 +129,14 @@ func sweep() error {
 // owners returns the pids in the names of namespaces and bridges that are there.
 func owners() []string {
 	var all []string
-	list, _ := output("ip", "netns", "list")
+	list, _ := ip("netns", "list")
 	for line := range strings.Lines(list) {
 		if rest, ok := strings.CutPrefix(line, nsPrefix); ok {
 			id, _, _ := strings.Cut(rest, "-")
 			all = append(all, id)
 		}
 	}
-	list, _ = output("ip", "-o", "link", "show", "type", "bridge")
+	list, _ = ip("-o", "link", "show", "type", "bridge")
 	for _, word := range strings.Fields(list) {
 		if rest, ok := strings.CutPrefix(strings.TrimSuffix(word, ":"), bridgePrefix); ok {
 			all = append(all, rest)
@@ -149,14 +152,14 @@ func removeAll(id string) error {
 	for _, path := range veths {
 		errs = append(errs, run("", "ip", "link", "del", filepath.Base(path)))
 	}
-	list, err := output("ip", "netns", "list")
+	list, err := ip("netns", "list")
 	errs = append(errs, err)
 	for line := range strings.Lines(list) {
 		ns := strings.Fields(line)[0]
 		if !strings.HasPrefix(ns, nsPrefix+id+"-") {
 			continue
 		}
-		pids, _ := output("ip", "netns", "pids", ns) // that outlived who started them there
+		pids, _ := ip("netns", "pids", ns) // that outlived who started them there
 		for _, text := range strings.Fields(pids) {
 			if pid, err := strconv.Atoi(text); err == nil {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -181,13 +184,14 @@ func run(stdin string, name string, args ...string) error {
 	return nil
 }
 
-func output(name string, args ...string) (string, error) {
+// ip returns what a command of iproute2 says.
+func ip(args ...string) (string, error) {
 	var errs bytes.Buffer
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command("ip", args...)
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
+		err = fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
 	}
 	return string(out), err
 }

@@ -60,12 +60,13 @@ func picture(rep *report) []byte {
 	}
 	c.bands()
 	c.axis()
-	c.WriteTo(&body)
+	body.Write(c.Bytes())
+	c.Reset()
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="11">`+"\n", c.width, c.y+10)
 	c.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
 	c.text(10, 22, "#000000", fmt.Sprintf("%s, %d nodes, T = %v, seed %d: %d locks granted, %d lost, %d violations", rep.Topology, rep.Nodes,
 		rep.TTL, rep.Seed, rep.Granted, rep.Lost, len(rep.Violations)))
-	body.WriteTo(c)
+	c.Write(body.Bytes())
 	c.WriteString("</svg>\n")
 	return c.Bytes()
 }

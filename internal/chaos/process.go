@@ -4,11 +4,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -45,7 +47,7 @@ func launch(in []string, variable, value, log string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append(in[:len(in):len(in)], self)
+	args := append(slices.Clone(in), self)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), variable+"="+value)
 	return begin(cmd, log)
@@ -172,5 +174,8 @@ func (s *seat) failed() error {
 	if s.p == nil || s.p.running() {
 		return nil
 	}
-	return fmt.Errorf("%s has ended: %v: see %s", s.host.name, s.p.err, filepath.Join(s.dir, s.host.name+".log"))
+	if s.p.err == nil {
+		s.p.err = errors.New("without an error")
+	}
+	return fmt.Errorf("%s has ended: %w: see %s", s.host.name, s.p.err, filepath.Join(s.dir, s.host.name+".log"))
 }

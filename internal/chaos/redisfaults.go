@@ -183,7 +183,7 @@ func orderedFailover(ctx context.Context, s *storm) error {
 			s.r.tell("  not done: %v", err) // it has just had one, or another fault is in the way
 			return nil
 		}
-	} else if r := s.replicaOf(ctx, p); r == nil || r.do(ctx, func(c *redis.Client) error { return c.ClusterFailover(ctx).Err() }) != nil {
+	} else if r := s.replicaOf(ctx, p); r == nil || r.do(func(c *redis.Client) error { return c.ClusterFailover(ctx).Err() }) != nil {
 		s.r.tell("  not done")
 		return nil
 	}
@@ -202,7 +202,7 @@ func orderedFailover(ctx context.Context, s *storm) error {
 func (s *storm) replicaOf(ctx context.Context, p *dataServer) *dataServer {
 	for _, d := range s.r.servers.data {
 		var info string
-		err := d.do(ctx, func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
+		err := d.do(func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
 		if err == nil && strings.Contains(info, "master_host:"+p.host.ip+"\r") {
 			return d
 		}

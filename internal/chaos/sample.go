@@ -55,7 +55,7 @@ func (s *servers) count(ctx context.Context) (c census, err error) {
 	}
 	for _, d := range s.data {
 		if d.isPrimary(ctx) {
-			err := d.do(ctx, func(x *redis.Client) error {
+			err := d.do(func(x *redis.Client) error {
 				n, err := x.DBSize(ctx).Result()
 				c.Keys += int(n)
 				return err

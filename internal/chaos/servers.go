@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func (s *servers) startSentinels(ctx context.Context, dir string) error {
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			return err
 		}
-		cmd := exec.Command("ip", append(x.host.in()[1:], "redis-server", conf, "--sentinel")...)
+		cmd := exec.Command("ip", append(x.host.command(), "redis-server", conf, "--sentinel")...)
 		var err error
 		if x.p, err = begin(cmd, filepath.Join(dir, x.host.name+".log")); err != nil {
 			return err
@@ -155,12 +156,12 @@ func (s *servers) formCluster(ctx context.Context) error {
 		}
 		of := s.data[i-3]
 		err := await(ctx, "a replica that knows its primary", func() error {
-			return d.do(ctx, func(c *redis.Client) error {
+			return d.do(func(c *redis.Client) error {
 				if err := c.ClusterMeet(ctx, of.host.ip, "6379").Err(); err != nil {
 					return err
 				}
 				var id string
-				if err := of.do(ctx, func(p *redis.Client) (err error) { id, err = p.ClusterMyID(ctx).Result(); return err }); err != nil {
+				if err := of.do(func(p *redis.Client) (err error) { id, err = p.ClusterMyID(ctx).Result(); return err }); err != nil {
 					return err
 				}
 				return c.ClusterReplicate(ctx, id).Err()
@@ -174,7 +175,7 @@ func (s *servers) formCluster(ctx context.Context) error {
 }
 
 // do calls f with a client of this very server.
-func (d *dataServer) do(ctx context.Context, f func(c *redis.Client) error) error {
+func (d *dataServer) do(f func(c *redis.Client) error) error {
 	c := redis.NewClient(&redis.Options{Addr: d.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
 	defer c.Close()
 	return f(c)
@@ -183,14 +184,14 @@ func (d *dataServer) do(ctx context.Context, f func(c *redis.Client) error) erro
 // isPrimary reports whether the server says that it is one.
 func (d *dataServer) isPrimary(ctx context.Context) bool {
 	var info string
-	err := d.do(ctx, func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
+	err := d.do(func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
 	return err == nil && strings.Contains(info, "role:master")
 }
 
 // linked reports whether the server is a replica whose link to its primary is up.
 func (d *dataServer) linked(ctx context.Context) bool {
 	var info string
-	err := d.do(ctx, func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
+	err := d.do(func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
 	return err == nil && strings.Contains(info, "role:slave") && strings.Contains(info, "master_link_status:up")
 }
 
@@ -215,6 +216,8 @@ func (s *servers) master(ctx context.Context) *dataServer {
 	return nil
 }
 
+var errUnsettled = errors.New("not settled")
+
 // settled waits until every server has its role, and every replica its primary.
 func (s *servers) settled(ctx context.Context) error {
 	return await(ctx, "the servers to settle", func() error {
@@ -224,7 +227,7 @@ func (s *servers) settled(ctx context.Context) error {
 		case "cluster":
 			return s.clusterSettled(ctx)
 		}
-		return s.data[0].do(ctx, func(c *redis.Client) error { return c.Ping(ctx).Err() })
+		return s.data[0].do(func(c *redis.Client) error { return c.Ping(ctx).Err() })
 	})
 }
 
@@ -243,7 +246,7 @@ func (s *servers) sentinelsSettled(ctx context.Context) error {
 		state, err := c.Master(ctx, masterName).Result()
 		c.Close()
 		if err != nil || state["flags"] != "master" || state["num-other-sentinels"] != "2" || state["num-slaves"] != "2" || state["ip"] != m.host.ip {
-			return fmt.Errorf("%s: %v %v", x.host.name, err, state)
+			return fmt.Errorf("%s: %w: %v", x.host.name, cmp.Or(err, errUnsettled), state)
 		}
 	}
 	return nil
@@ -252,9 +255,9 @@ func (s *servers) sentinelsSettled(ctx context.Context) error {
 func (s *servers) clusterSettled(ctx context.Context) error {
 	for _, d := range s.data {
 		var info string
-		err := d.do(ctx, func(c *redis.Client) (err error) { info, err = c.ClusterInfo(ctx).Result(); return err })
+		err := d.do(func(c *redis.Client) (err error) { info, err = c.ClusterInfo(ctx).Result(); return err })
 		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:6") {
-			return fmt.Errorf("%s: %v %s", d.host.name, err, info)
+			return fmt.Errorf("%s: %w: %s", d.host.name, cmp.Or(err, errUnsettled), info)
 		}
 	}
 	primaries := 0

@@ -132,11 +132,7 @@ func (s *storm) intN(n int) int {
 	return s.rand.IntN(n)
 }
 
-func (s *storm) wait(ctx context.Context, d span) time.Duration {
-	t := s.pick(d)
-	sleep(ctx, t)
-	return t
-}
+func (s *storm) wait(ctx context.Context, d span) { sleep(ctx, s.pick(d)) }
 
 // shuffled returns names in some order.
 func (s *storm) shuffled(names []string) []string {
