@@ -173,7 +173,7 @@ func TestANodeCutFromRedis(t *testing.T) {
 		if h.Node == "n1" && h.Granted > deadline.add(slack) && h.Granted < to {
 			t.Errorf("%v was granted %v after the deadline", h, h.Granted.sub(deadline))
 		}
-		if h.Key != "kept" {
+		if h.Key != "lasting" {
 			continue
 		}
 		if h.Node == "n1" && h.Granted < from {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -25,9 +26,10 @@ type client struct {
 type pace int
 
 const (
-	brief   pace = iota // milliseconds
-	slow                // a second, or longer than T
-	forever             // until it is lost
+	brief    pace = iota // milliseconds
+	slow                 // a second, or longer than T
+	forever              // until it is lost
+	fleeting             // milliseconds, a key that nobody uses before or after
 )
 
 // How a holder looks after its lock.
@@ -92,6 +94,9 @@ func (c *client) write(e event) {
 
 // once is one lock, or a failed one.
 func (c *client) once(ctx context.Context) {
+	if c.pace == fleeting {
+		c.key = "once-" + crand.Text()
+	}
 	patience := c.patience()
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -115,10 +115,10 @@ func flap(ctx context.Context, s *storm) error {
 }
 
 var nodeFaults = []fault{
-	{name: "node killed", kind: ofNodes, weight: 4, commit: func(ctx context.Context, s *storm) error {
+	{name: "node killed", kind: ofNodes, weight: 4, ends: true, commit: func(ctx context.Context, s *storm) error {
 		return s.crash(ctx, "node killed", 1)
 	}},
-	{name: "several nodes killed", kind: ofNodes, weight: 1, commit: func(ctx context.Context, s *storm) error {
+	{name: "several nodes killed", kind: ofNodes, weight: 1, ends: true, commit: func(ctx context.Context, s *storm) error {
 		return s.crash(ctx, "several nodes killed", 2+s.intN(3))
 	}},
 	{name: "node stopped, shorter than T", kind: ofNodes, weight: 3, commit: func(ctx context.Context, s *storm) error {
@@ -130,10 +130,10 @@ var nodeFaults = []fault{
 	{name: "several nodes stopped", kind: ofNodes, weight: 1, commit: func(ctx context.Context, s *storm) error {
 		return s.freeze(ctx, "several nodes stopped", 2+s.intN(4), s.some())
 	}},
-	{name: "node leaves and comes back", kind: ofNodes, weight: 2, commit: func(ctx context.Context, s *storm) error {
+	{name: "node leaves and comes back", kind: ofNodes, weight: 2, ends: true, commit: func(ctx context.Context, s *storm) error {
 		return s.restart(ctx, "node leaves and comes back", 1)
 	}},
-	{name: "rolling restart", kind: ofNodes, weight: 1, commit: func(ctx context.Context, s *storm) error {
+	{name: "rolling restart", kind: ofNodes, weight: 1, ends: true, commit: func(ctx context.Context, s *storm) error {
 		return s.restart(ctx, "rolling restart", len(s.r.seats))
 	}},
 }

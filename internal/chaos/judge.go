@@ -199,11 +199,11 @@ func (h *history) unexcused(calms []calm, patience time.Duration) (bad []string)
 		return slices.ContainsFunc(calms, func(c calm) bool { return c.from <= from && to <= c.to })
 	}
 	for _, a := range h.failed {
-		slow := strings.HasPrefix(a.Key, "slow")
+		quick := busy(a.Key) || strings.HasPrefix(a.Key, "once-")
 		if strings.HasPrefix(a.Text, "closing") || !in(a.Asked, a.Failed) {
 			continue
 		}
-		if timedOut := strings.Contains(a.Text, "deadline exceeded"); !timedOut || !slow && a.Patience >= patience {
+		if timedOut := strings.Contains(a.Text, "deadline exceeded"); !timedOut || quick && a.Patience >= patience {
 			bad = append(bad, fmt.Sprintf("%s: in calm times %s failed after %v: %s", a.Key, a.Node, a.Failed.sub(a.Asked), a.Text))
 		}
 	}
@@ -218,7 +218,7 @@ func (h *history) unexcused(calms []calm, patience time.Duration) (bad []string)
 // longestStall returns the longest time in which nobody was granted a key that everybody wanted all the time.
 func longestStall(holds map[string][]*hold, from, to moment) (key string, longest time.Duration) {
 	for k, all := range holds {
-		if strings.HasPrefix(k, "slow") {
+		if !busy(k) {
 			continue
 		}
 		for _, gap := range gaps(all, from, to) {
@@ -229,6 +229,9 @@ func longestStall(holds map[string][]*hold, from, to moment) (key string, longes
 	}
 	return key, longest
 }
+
+// busy tells whether all nodes lock and unlock a key all the time.
+func busy(key string) bool { return strings.HasPrefix(key, "k") }
 
 // gaps are the times between grants of one key, cut to those between two moments.
 func gaps(holds []*hold, from, to moment) (all []calm) {

@@ -58,6 +58,7 @@ func command() error {
 	ttl := flag.Duration("ttl", 3*time.Second, "T; the other times are made from it")
 	pause := flag.Duration("pause", 2*time.Second, "the longest time between two rounds")
 	only := flag.String("only", "", "names of faults, with commas between them (and without those in the names); empty: all")
+	flag.BoolVar(&cfg.Soak, "soak", false, "only faults that end no node's process: memory, goroutines and Redis have to stay as they are")
 	list := flag.Bool("list", false, "list the faults")
 	svg := flag.String("svg", "", "file for the picture")
 	out := flag.String("json", "", "file for the report")

@@ -167,6 +167,7 @@ func (n *node) work(ctx context.Context) error {
 	for _, k := range n.job.Keep {
 		start(k, forever)
 	}
+	start("", fleeting)
 	clients.Go(func() {
 		for sleep(ctx, 200*time.Millisecond) {
 			if err := n.out.write(event{Op: opState, State: n.state()}); err != nil {

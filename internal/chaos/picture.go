@@ -143,7 +143,7 @@ func (c *canvas) stalls() {
 	c.label(c.y+11, "no key for "+stallFrom.String())
 	keys := c.rep.history.byKey()
 	for key, holds := range keys {
-		if strings.HasPrefix(key, "slow") {
+		if !busy(key) {
 			continue
 		}
 		for _, g := range gaps(holds, c.begin, c.end) {

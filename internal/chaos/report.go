@@ -38,21 +38,13 @@ type report struct {
 
 	Before, Left census // at Redis: at the end of the run, and when all nodes have left
 	Memory       []memory
+	Counts       []census // at Redis, in the calm after each round
 	Violations   []string
 	Kept         string // the directory with everything, if it was not removed
 
 	history *history
 	run     *running
 	end     moment
-}
-
-// memory is how much a node needed in the calm after the first round, and after the last one.
-type memory struct {
-	Node       string
-	Heap       [2]uint64
-	RSS        [2]uint64
-	Goroutines [2]int
-	Left       int // goroutines of the library when it was closed
 }
 
 // judge makes the report of a run whose nodes have left.
@@ -73,7 +65,7 @@ func judge(r *running, events []event, end moment) *report {
 	for _, b := range r.bands {
 		rep.Faults[b.Fault]++
 	}
-	rep.Violations = h.violations()
+	rep.Violations, rep.Counts = h.violations(), r.counts
 	keys := h.byKey()
 	var calms []calm
 	last := r.begun
@@ -100,30 +92,12 @@ func judge(r *running, events []event, end moment) *report {
 	if rep.Machine < time.Second { // else it is no wonder
 		rep.Violations = append(rep.Violations, h.unexcused(calms, 2*time.Second)...)
 	}
+	rep.closed()
 	rep.remember(calms)
+	if r.cfg.Soak {
+		rep.Violations = append(rep.Violations, rep.grown()...)
+	}
 	return rep
-}
-
-// remember fills in what the nodes needed.
-func (rep *report) remember(calms []calm) {
-	left := make(map[string]int)
-	for _, e := range rep.history.closed {
-		left[e.Node] = max(left[e.Node], e.State.Goroutines)
-		if e.State.Goroutines > 0 || e.Text != "" {
-			rep.Violations = append(rep.Violations, fmt.Sprintf("%s/%d: closed with %q, %d goroutines are left", e.Node, e.Life, e.Text, e.State.Goroutines))
-		}
-	}
-	for _, node := range slices.Sorted(maps.Keys(rep.history.states)) {
-		m := memory{Node: node, Left: left[node]}
-		for i, c := range []calm{calms[0], calms[len(calms)-1]} {
-			for _, e := range rep.history.states[node] {
-				if moment(e.At) <= c.to {
-					m.Heap[i], m.RSS[i], m.Goroutines[i] = e.State.Heap, e.State.RSS, e.State.Goroutines
-				}
-			}
-		}
-		rep.Memory = append(rep.Memory, m)
-	}
 }
 
 // write tells the report to people.
@@ -145,8 +119,8 @@ func (rep *report) write(w io.Writer) {
 			t.Sections, t.Refused, t.Overlaps, t.PlainLost)
 	}
 	for _, m := range rep.Memory {
-		fmt.Fprintf(w, "%s: heap %d to %d kB, resident %d to %d kB, goroutines %d to %d, %d left after Close\n", m.Node, m.Heap[0]>>10,
-			m.Heap[1]>>10, m.RSS[0]>>10, m.RSS[1]>>10, m.Goroutines[0], m.Goroutines[1], m.Left)
+		fmt.Fprintf(w, "%s, medians of the first and the last quarter: heap %d and %d kB, resident %d and %d kB, goroutines %d and %d\n", m.Node,
+			m.Heap[0]>>10, m.Heap[1]>>10, m.RSS[0]>>10, m.RSS[1]>>10, m.Goroutines[0], m.Goroutines[1])
 	}
 	fmt.Fprintf(w, "Redis: %+v at the end, %+v when all had left; the machine stood still for %v\n", rep.Before, rep.Left, ms(rep.Machine))
 	if rep.Kept != "" {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"strings"
 	"sync"
 )
 
@@ -121,6 +122,9 @@ func (r *resource) answer(v *visitor, q request) reply {
 	t := r.sum
 	t.Last = make(map[string]map[string]int64)
 	for name, k := range r.keys {
+		if strings.HasPrefix(name, "once-") {
+			continue
+		}
 		t.Last[name] = maps.Clone(k.last)
 	}
 	return reply{Tally: &t}

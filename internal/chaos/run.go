@@ -28,8 +28,9 @@ type config struct {
 	Mutant   string
 	Replicas int
 	Only     []string // faults; empty: all
+	Soak     bool     // only faults that end no node, and what they need has to stay as it is
 	Pause    span     // between two rounds
-	Kept     bool     // the key kept is held by the first node until it loses it, then by the next one
+	Kept     bool     // the key lasting is held by the first node until it loses it, then by the next one
 	Dir      string   // for events, logs and the servers' data; empty: a temporary one, which is removed if all was well
 	Quiet    bool
 }
@@ -47,6 +48,7 @@ type running struct {
 	bands    []*band
 	rounds   []*round
 	owners   []ownership
+	counts   []census      // in the calm after each round
 	offset   time.Duration // of the clock of a single server
 	watch    stall.Watch
 }
@@ -164,7 +166,7 @@ func (r *running) setUp(ctx context.Context) error {
 			Keys: keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest,
 		}}
 		if r.cfg.Kept {
-			s.job.Keep = []string{"kept"}
+			s.job.Keep = []string{"lasting"}
 		}
 		r.seats = append(r.seats, s)
 		if err := s.start(); err != nil {
@@ -174,8 +176,8 @@ func (r *running) setUp(ctx context.Context) error {
 		if r.cfg.Kept && len(r.seats) == 1 {
 			err := await(setting, "the first node", func() error {
 				a, err := r.asks.ask(request{Op: "sum"})
-				if err == nil && a.Tally.Last["kept"][name] == 0 {
-					err = errors.Join(errors.New("it has not got kept"), s.failed())
+				if err == nil && a.Tally.Last["lasting"][name] == 0 {
+					err = errors.Join(errors.New("it has not got its key"), s.failed())
 				}
 				return err
 			})
@@ -199,7 +201,7 @@ func (r *running) rage(ctx context.Context) (bad []string) {
 	random := rand.New(rand.NewPCG(r.cfg.Seed, 0))
 	for ctx.Err() == nil && now() < end {
 		s := &storm{r: r, rand: rand.New(rand.NewPCG(r.cfg.Seed, random.Uint64())), taken: make(map[string]bool)}
-		chosen := plan(random, r.cfg.Topology, r.cfg.Only)
+		chosen := plan(random, r.cfg)
 		x := &round{Begin: now()}
 		for _, f := range chosen {
 			x.Faults = append(x.Faults, f.name)
@@ -231,6 +233,11 @@ func (r *running) rage(ctx context.Context) (bad []string) {
 			at.sub(x.Healed).Round(time.Millisecond))
 		s.wait(ctx, r.cfg.Pause)
 		x.End = now()
+		count, err := r.servers.count(ctx)
+		if err != nil {
+			return append(bad, fmt.Sprintf("round %d: %v", len(r.rounds), err))
+		}
+		r.counts = append(r.counts, count)
 	}
 	if ctx.Err() != nil {
 		return bad

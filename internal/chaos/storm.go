@@ -38,6 +38,7 @@ type fault struct {
 	kind       kind
 	topologies []string // empty: all
 	weight     int
+	ends       bool                                      // nodes
 	commit     func(ctx context.Context, s *storm) error // returns when it is mended
 }
 
@@ -51,12 +52,14 @@ const (
 )
 
 // plan chooses the faults of a round.
-func plan(r *rand.Rand, topology string, only []string) []fault {
+func plan(r *rand.Rand, cfg config) []fault {
 	var usable []fault
 	for _, f := range faults {
-		if (len(f.topologies) == 0 || slices.Contains(f.topologies, topology)) && (len(only) == 0 || slices.Contains(only, f.name)) {
-			usable = append(usable, f)
+		if len(f.topologies) > 0 && !slices.Contains(f.topologies, cfg.Topology) || cfg.Soak && f.ends ||
+			len(cfg.Only) > 0 && !slices.Contains(cfg.Only, f.name) {
+			continue
 		}
+		usable = append(usable, f)
 	}
 	n := 1 + r.IntN(3)*r.IntN(2) // half of them alone
 	var chosen []fault
