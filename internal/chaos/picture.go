@@ -12,22 +12,24 @@ import (
 )
 
 // The picture of a run: time goes to the right. From above: the faults by name, the times in which nobody got some key, who
-// owned the partitions by the records, a row for each node with the partitions that it granted and its holds of some keys,
+// owned the partitions by the records, a row for each node with how many partitions it granted and its holds of some keys,
 // and a row for each server. A fault is a band over the rows that it concerned.
 
 const (
 	labelWidth = 130
-	nodeHeight = 58
+	nodeHeight = 62
 	hostHeight = 18
 	laneHeight = 13
 	partHeight = 4
+	areaHeight = 20 // of the partitions that a node grants
+	keyHeight  = 9.5
 	stallFrom  = time.Second // shorter ones are not marked
 )
 
 // Colours: of nodes, in which the partitions show, and of the keys whose holds are shown.
 var (
 	nodeColours = []string{"#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#ee7733", "#009988", "#bbbbbb"}
-	keyColours  = []string{"#222222", "#666666", "#0055cc", "#cc7700", "#7700aa"}
+	keyColours  = []string{"#555555", "#0055cc", "#cc7700", "#7700aa"}
 )
 
 // canvas is a picture under way.
@@ -193,7 +195,6 @@ func (c *canvas) node(i int, s *seat) {
 	c.row(name, nodeHeight)
 	fmt.Fprintf(c, `<rect x="%d" y="%.1f" width="12" height="12" fill="%s"/>`+"\n", 8, c.y+2, colour)
 	c.text(26, c.y+12, "#000000", name+" owns")
-	const area = 18.0
 	states := c.rep.history.states[name]
 	for k := 0; k < len(states); {
 		n := k + 1
@@ -201,15 +202,15 @@ func (c *canvas) node(i int, s *seat) {
 			n++
 		}
 		to := moment(states[n-1].At).add(200 * time.Millisecond)
-		if h := area * float64(min(states[k].State.Owned, partitions)) / partitions; h > 0 {
-			c.rect(moment(states[k].At), to, c.y+area-h, h, fill(colour), "")
+		if h := areaHeight * min(1, float64(states[k].State.Owned)*2/partitions); h > 0 {
+			c.rect(moment(states[k].At), to, c.y+areaHeight-h, h, fill(colour), "")
 		}
 		k = n
 	}
 	lanes := c.sample()
 	for lane, key := range lanes {
-		y := c.y + area + 3 + float64(lane)*7
-		c.text(26, y+6, keyColours[lane], key)
+		y := c.y + areaHeight + 3 + float64(lane)*keyHeight
+		fmt.Fprintf(c, `<text x="90" y="%.1f" font-size="9" fill="%s">%s</text>`+"\n", y+7, keyColours[lane], key)
 		c.holds(name, key, y, keyColours[lane])
 	}
 	c.y += nodeHeight + 2
@@ -218,7 +219,7 @@ func (c *canvas) node(i int, s *seat) {
 // sample is the keys whose holds are shown.
 func (c *canvas) sample() []string {
 	job := c.rep.run.seats[0].job
-	return append(slices.Clone(job.Keys[:min(2, len(job.Keys))]), job.Slow[:min(3, len(job.Slow))]...)
+	return append(slices.Clone(job.Keys[:min(1, len(job.Keys))]), job.Slow[:min(3, len(job.Slow))]...)
 }
 
 // holds draws a node's holds of a key. Those that cannot be told apart are one; a loss is a red mark.
@@ -226,7 +227,7 @@ func (c *canvas) holds(node, key string, y float64, colour string) {
 	var from, to moment
 	flush := func() {
 		if to != 0 {
-			c.rect(from, to, y, 5.5, fill(colour), "")
+			c.rect(from, to, y, keyHeight-2.5, fill(colour), "")
 		}
 	}
 	var losses []*hold
@@ -241,7 +242,7 @@ func (c *canvas) holds(node, key string, y float64, colour string) {
 		if h.Lost != "" {
 			losses = append(losses, h)
 		}
-		if to != 0 && h.Granted.sub(to).Seconds()*c.scale < 0.4 {
+		if to != 0 && h.Granted.sub(to).Seconds()*c.scale < 0.8 {
 			to = max(to, end)
 			continue
 		}
@@ -250,7 +251,7 @@ func (c *canvas) holds(node, key string, y float64, colour string) {
 	}
 	flush()
 	for _, h := range losses {
-		c.rect(h.Ended.add(-20*time.Millisecond), h.Ended.add(60*time.Millisecond), y-1, 7.5, fill("#ff0000"), "lost: "+h.String())
+		c.rect(h.Ended.add(-20*time.Millisecond), h.Ended.add(60*time.Millisecond), y-1, keyHeight-0.5, fill("#ff0000"), "lost: "+h.String())
 	}
 }
 
