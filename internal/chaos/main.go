@@ -61,6 +61,7 @@ func command() error {
 	flag.BoolVar(&cfg.Soak, "soak", false, "only faults that end no node's process: memory, goroutines and Redis have to stay as they are")
 	list := flag.Bool("list", false, "list the faults")
 	svg := flag.String("svg", "", "file for the picture")
+	log := flag.String("history", "", "file for the history, which go run ./internal/history/judge understands")
 	out := flag.String("json", "", "file for the report")
 	flag.Parse()
 	if *list {
@@ -99,6 +100,11 @@ func command() error {
 			return err
 		}
 		if err := os.WriteFile(*out, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	if *log != "" {
+		if err := writeRecords(*log, records(rep.events, rep.run.bands, rep.end)); err != nil {
 			return err
 		}
 	}

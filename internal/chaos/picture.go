@@ -66,7 +66,7 @@ func picture(rep *report) []byte {
 	c.Reset()
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="11">`+"\n", c.width, c.y+10)
 	c.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
-	c.text(10, 22, "#000000", fmt.Sprintf("%s, %d nodes, T = %v, seed %d: %d locks granted, %d lost, %d violations", rep.Topology, rep.Nodes,
+	c.text(10, 22, fmt.Sprintf("%s, %d nodes, T = %v, seed %d: %d locks granted, %d lost, %d violations", rep.Topology, rep.Nodes,
 		rep.TTL, rep.Seed, rep.Granted, rep.Lost, len(rep.Violations)))
 	c.Write(body.Bytes())
 	c.WriteString("</svg>\n")
@@ -94,11 +94,11 @@ func (c *canvas) rect(from, to moment, y, height float64, style, title string) {
 
 func fill(colour string) string { return `fill="` + colour + `"` }
 
-func (c *canvas) text(x, y float64, colour, text string) {
-	fmt.Fprintf(c, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", x, y, colour, html.EscapeString(text))
+func (c *canvas) text(x, y float64, text string) {
+	fmt.Fprintf(c, `<text x="%.1f" y="%.1f">%s</text>`+"\n", x, y, html.EscapeString(text))
 }
 
-func (c *canvas) label(y float64, text string) { c.text(8, y, "#000000", text) }
+func (c *canvas) label(y float64, text string) { c.text(8, y, text) }
 
 // faultNames puts each fault's name where it begins, in as many lanes as are needed.
 func (c *canvas) faultNames() {
@@ -118,7 +118,7 @@ func (c *canvas) faultNames() {
 		ends[lane] = max(x+float64(len(text))*5.6, c.x(b.End)) + 6
 		y := top + float64(lane)*laneHeight
 		c.rect(b.Begin, b.End, y+1, laneHeight-2, bandStyle(b), b.title(c.begin))
-		c.text(x+2, y+10, "#000000", text)
+		c.text(x+2, y+10, text)
 	}
 	c.y += float64(max(1, len(ends)))*laneHeight + 8
 }
@@ -194,7 +194,7 @@ func (c *canvas) node(i int, s *seat) {
 	name := s.host.name
 	c.row(name, nodeHeight)
 	fmt.Fprintf(c, `<rect x="%d" y="%.1f" width="12" height="12" fill="%s"/>`+"\n", 8, c.y+2, colour)
-	c.text(26, c.y+12, "#000000", name+" owns")
+	c.text(26, c.y+12, name+" owns")
 	states := c.rep.history.states[name]
 	for k := 0; k < len(states); {
 		n := k + 1
@@ -258,7 +258,7 @@ func (c *canvas) holds(node, key string, y float64, colour string) {
 // server draws a server's row, with a line while it was the primary.
 func (c *canvas) server(name string) {
 	c.row(name, hostHeight)
-	c.text(26, c.y+12, "#000000", name)
+	c.text(26, c.y+12, name)
 	owners := c.rep.run.owners
 	for i := range owners {
 		if owners[i].Primary == name {
@@ -294,7 +294,7 @@ func (c *canvas) axis() {
 	}
 	for m := c.begin; m < c.end; m = m.add(step) {
 		fmt.Fprintf(c, `<line x1="%.1f" x2="%.1f" y1="36" y2="%.1f" stroke="#000000" stroke-opacity="0.12"/>`+"\n", c.x(m), c.x(m), c.y)
-		c.text(c.x(m)+2, c.y+12, "#000000", m.sub(c.begin).String())
+		c.text(c.x(m)+2, c.y+12, m.sub(c.begin).String())
 	}
 	c.y += 20
 }

@@ -42,6 +42,7 @@ type report struct {
 	Violations   []string
 	Kept         string // the directory with everything, if it was not removed
 
+	events  []event
 	history *history
 	run     *running
 	end     moment
@@ -54,7 +55,7 @@ func judge(r *running, events []event, end moment) *report {
 		Topology: r.cfg.Topology, Seed: r.cfg.Seed, Length: end.sub(r.begun), Nodes: r.cfg.Nodes, TTL: r.cfg.Times.TTL,
 		Faults: make(map[string]int), Stalls: make(map[string]time.Duration), Rounds: len(r.rounds),
 		Granted: len(h.holds), Failed: len(h.failed), Unknown: h.unknown + h.orphaned, Machine: r.watch.Sum(),
-		history: h, run: r, end: end,
+		events: events, history: h, run: r, end: end,
 	}
 	rep.Locks = rep.Granted + rep.Failed + h.unknown
 	for _, x := range h.holds {
