@@ -105,7 +105,7 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	session := l.session
 	l.mu.Unlock()
 	if x.links.CompareAndDelete(session, l) {
-		x.unreached.lost(session, time.Now())
+		x.unreached.lost(session, x.c.now())
 	}
 	x.mu.Lock()
 	delete(x.up, l)
