@@ -254,11 +254,7 @@ func (r *forwardRun) call(ctx context.Context, what int, key string) error {
 	begin := time.Now()
 	switch what {
 	case 0:
-		buf := [1]byte{1}
-		if _, err := r.tcp.Write(buf[:]); err != nil {
-			return err
-		}
-		_, err := io.ReadFull(r.tcp, buf[:])
+		err := roundTrip(r.tcp)
 		r.tcps = append(r.tcps, time.Since(begin))
 		return err
 	case 1:

@@ -23,6 +23,10 @@
 //   - idle: what processes that lock nothing ask of Redis (idle.go)
 //   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (http.go)
 //
+// And of all kinds of locks and their servers, of which those that are not installed are not run:
+//
+//   - latency: one caller locks keys that nobody else wants, in all ways, beside what no lock can do without (latency.go)
+//
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
 //
 // Exit status: 0 if everything holds (or with -report), 1 if something does not or the measurement failed, 2 for a bad
@@ -83,6 +87,7 @@ type sizes struct {
 	forward forwardSizes
 	idle    idleSizes
 	http    httpSizes
+	latency latencySizes
 }
 
 // subject is one of the measurements.
@@ -94,7 +99,7 @@ type subject struct {
 var subjects = []subject{
 	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
 	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
-	{"http", measureHTTP},
+	{"http", measureHTTP}, {"latency", measureLatency},
 }
 
 func names() string {

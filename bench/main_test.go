@@ -50,6 +50,7 @@ var tiny = sizes{
 	forward: forwardSizes{blocks: 2, calls: 10, callers: 4, round: 50 * time.Millisecond},
 	idle:    idleSizes{processes: 3, periods: 1},
 	http:    httpSizes{blocks: 2, calls: 100, posts: 10},
+	latency: latencySizes{blocks: 2, calls: 20},
 }
 
 // needRedis skips the test where there is no redis-server, as redistest.Start does.
@@ -88,7 +89,7 @@ func TestFlagDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
+	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http latency" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
 		t.Errorf("%+v", cfg)
 	}
 	// Starting, warming up and locking come on top, and the whole stays below two minutes.

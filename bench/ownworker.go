@@ -176,11 +176,7 @@ var deleteIfMine = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] the
 
 // setPair locks and unlocks as most do, in two round trips.
 func setPair(ctx context.Context, c *redis.Client, key string) error {
-	ok, err := c.SetNX(ctx, key, "me", expiry+time.Millisecond).Result() // not whole seconds, or it would say EX
-	if err == nil && !ok {
-		err = fmt.Errorf("%s is locked", key)
-	}
-	if err != nil {
+	if err := setOnly(ctx, c, key); err != nil {
 		return err
 	}
 	n, err := deleteIfMine.Run(ctx, c, []string{key}, "me").Int()

@@ -13,6 +13,7 @@ var fullSizes = sizes{
 	forward: forwardSizes{blocks: 12, calls: 800, callers: 64, round: 400 * time.Millisecond},
 	idle:    idleSizes{processes: 8, periods: 6},
 	http:    httpSizes{blocks: 12, calls: 50_000, posts: 1000},
+	latency: latencySizes{blocks: 10, calls: 500},
 }
 
 var quickSizes = sizes{
@@ -26,4 +27,5 @@ var quickSizes = sizes{
 	forward: forwardSizes{blocks: 5, calls: 200, callers: 64, round: 150 * time.Millisecond},
 	idle:    idleSizes{processes: 8, periods: 2},
 	http:    httpSizes{blocks: 5, calls: 20_000, posts: 300},
+	latency: latencySizes{blocks: 4, calls: 100},
 }

@@ -52,6 +52,7 @@ type task struct {
 	Own     *ownTask     `json:"own,omitempty"`
 	Forward *forwardTask `json:"forward,omitempty"`
 	HTTP    *httpTask    `json:"http,omitempty"`
+	Latency *latencyTask `json:"latency,omitempty"`
 	Store   bool         `json:"store,omitempty"` // be a store
 }
 
@@ -63,6 +64,7 @@ type answer struct {
 	Own     *ownResult     `json:"own,omitempty"`
 	Forward *forwardResult `json:"forward,omitempty"`
 	HTTP    *httpResult    `json:"http,omitempty"`
+	Latency *latencyResult `json:"latency,omitempty"`
 	Store   string         `json:"store,omitempty"` // address
 	Error   string         `json:"error,omitempty"`
 
@@ -135,6 +137,8 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 			a.Forward, failed = h.forward(ctx, o, *t.Forward)
 		case t.HTTP != nil:
 			a.HTTP, failed = runHTTP(ctx, o, *t.HTTP)
+		case t.Latency != nil:
+			a.Latency, failed = h.latency(ctx, o, *t.Latency)
 		case t.Store:
 			a.Store, failed = h.serveStore()
 		}
