@@ -87,7 +87,7 @@ func runCold(ctx context.Context, o order, t coldTask) (_ *coldResult, err error
 	res := coldResult{Procs: runtime.GOMAXPROCS(0)}
 	before, commands, trips := r.c.Stats(), r.count.commands.Load(), r.count.trips.Load()
 	for block := range t.Blocks {
-		o.at("by turns", block, t.Blocks)
+		o.at(block, t.Blocks)
 		first := len(r.lock)
 		for left := t.Calls; left > 0; left = t.Calls - (len(r.lock) - first) {
 			if err := r.batch(ctx, left); err != nil {

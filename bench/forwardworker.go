@@ -170,7 +170,7 @@ func (r *forwardRun) run(ctx context.Context, o order, t forwardTask) (_ *forwar
 	var tcps, locks, pairs, rediss []time.Duration
 	before := r.c.Stats()
 	for block := range t.Blocks + 1 {
-		o.at("by turns", block, t.Blocks+1)
+		o.at(block, t.Blocks+1)
 		r.tcps, r.locks, r.pairs, r.rediss = nil, nil, nil, nil
 		for i := range t.Calls {
 			if ctx.Err() != nil {

@@ -51,6 +51,7 @@ type hotWorker struct {
 	open     map[string]*openVariant
 	stores   map[string]*store
 	closers  []func() error
+	growth   *growthRun
 }
 
 type openVariant struct {

@@ -79,7 +79,7 @@ func runHTTP(ctx context.Context, o order, t httpTask) (_ *httpResult, err error
 
 	before := [2]coord.Stats{r.nodes[0].c.Stats(), r.nodes[1].c.Stats()}
 	for block := range t.Blocks + 1 {
-		o.at("by turns", block, t.Blocks+1)
+		o.at(block, t.Blocks+1)
 		for i := range handlers {
 			x := &handlers[(i+block)%len(handlers)]
 			begin := time.Now()

@@ -21,6 +21,8 @@
 //   - zipf: the same with 1,000 keys of which some are wanted more (shared.go)
 //   - forward: one process locks what the other one owns (forward.go)
 //   - idle: what processes that lock nothing ask of Redis (idle.go)
+//   - growth: what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate (growth.go);
+//     not by default: four minutes more
 //   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (http.go)
 //
 // And of all kinds of locks and their servers, of which those that are not installed are not run:
@@ -88,6 +90,7 @@ type sizes struct {
 	idle    idleSizes
 	http    httpSizes
 	latency latencySizes
+	growth  growthSizes
 }
 
 // subject is one of the measurements.
@@ -100,14 +103,22 @@ var subjects = []subject{
 	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
 	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
 	{"http", measureHTTP}, {"latency", measureLatency},
+
+	{"growth", measureGrowth},
 }
 
-func names() string {
-	var all []string
+// long lists the subjects that are only measured if -only names them.
+var long = []string{"growth"}
+
+// names lists all subjects, or those that are measured by default.
+func names(all bool) string {
+	var list []string
 	for _, s := range subjects {
-		all = append(all, s.name)
+		if all || !slices.Contains(long, s.name) {
+			list = append(list, s.name)
+		}
 	}
-	return strings.Join(all, ",")
+	return strings.Join(list, ",")
 }
 
 // parseFlags returns flag.ErrHelp after it printed the usage to usage.
@@ -116,8 +127,8 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: start one")
-	only := flags.String("only", names(), "comma-separated `subjects` to measure")
 	rivals := flags.String("rivals", "fast", "`which` rivals: fast, or all, with those that are known to be slow and more settings")
+	only := flags.String("only", names(false), "comma-separated `subjects` to measure; all: all, also "+strings.Join(long, ","))
 	flags.BoolVar(&cfg.quick, "quick", false, "measure less: hot, cold and held in less than 20 s, all in less than two minutes")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
 	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle, and see -place")
@@ -156,10 +167,13 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	if cfg.quick {
 		cfg.sizes = quickSizes
 	}
+	if *only == "all" {
+		*only = names(true)
+	}
 	cfg.only = strings.Split(*only, ",")
 	for i, name := range cfg.only {
 		if !slices.ContainsFunc(subjects, func(s subject) bool { return s.name == name }) {
-			return config{}, fmt.Errorf("-only: no subject %q, only %s", name, names())
+			return config{}, fmt.Errorf("-only: no subject %q, only %s", name, names(true))
 		}
 		if slices.Contains(cfg.only[:i], name) {
 			return config{}, fmt.Errorf("-only: %s is there twice", name)

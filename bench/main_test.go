@@ -51,6 +51,10 @@ var tiny = sizes{
 	idle:    idleSizes{processes: 3, periods: 1},
 	http:    httpSizes{blocks: 2, calls: 100, posts: 10},
 	latency: latencySizes{blocks: 2, calls: 20},
+	growth: growthSizes{
+		blocks: 1, keys: 1000, pairs: 2000, waiters: 16, handOvers: 640, rows: 100, calls: 10, rowBlocks: 1,
+		processes: 2, goroutines: 4, rounds: 1, round: 150 * time.Millisecond, window: 100 * time.Millisecond,
+	},
 }
 
 // needRedis skips the test where there is no redis-server, as redistest.Start does.

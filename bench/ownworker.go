@@ -81,11 +81,11 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 		{&res.Redis, false, t.Calls, timed(r.redis)},
 		{&res.Clock, false, t.Pairs, timed(clock)},
 		{&res.PingPong, false, t.HandOvers, timed(pingPong)},
-		{&res.Token, false, t.HandOvers, token},
-		{&res.HandOver, false, t.HandOvers, r.handOver},
+		{&res.Token, false, t.HandOvers, token(ownWaiters)},
+		{&res.HandOver, false, t.HandOvers, handOver(r.c, r.keys[0], ownWaiters)},
 		{&res.PingPong1, true, t.HandOvers, timed(pingPong)},
-		{&res.Token1, true, t.HandOvers, token},
-		{&res.HandOver1, true, t.HandOvers, r.handOver},
+		{&res.Token1, true, t.HandOvers, token(ownWaiters)},
+		{&res.HandOver1, true, t.HandOvers, handOver(r.c, r.keys[0], ownWaiters)},
 	}
 	commands, trips, begun, before := count.commands.Load(), count.trips.Load(), time.Now(), r.c.Stats()
 	for block := range t.Blocks + 1 {
@@ -94,7 +94,7 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 				return nil, ctx.Err()
 			}
 			p := &parts[(i+block*3)%len(parts)]
-			o.at("by turns", block*len(parts)+i, (t.Blocks+1)*len(parts))
+			o.at(block*len(parts)+i, (t.Blocks+1)*len(parts))
 			if p.one {
 				runtime.GOMAXPROCS(1)
 			}
@@ -163,8 +163,10 @@ func (r *ownRun) many(ctx context.Context, n int) error {
 	return nil
 }
 
-func (r *ownRun) pair(ctx context.Context, key string) error {
-	l, err := r.c.Lock(ctx, key)
+func (r *ownRun) pair(ctx context.Context, key string) error { return pair(ctx, r.c, key) }
+
+func pair(ctx context.Context, c *coord.Coordinator, key string) error {
+	l, err := c.Lock(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -231,46 +233,50 @@ func timed(f func(context.Context, int) error) func(context.Context, int) (time.
 
 // token lets goroutines pass a token on, in order of arrival. The clock runs from when all of them wait, so nobody gets
 // the token twice in a row.
-func token(_ context.Context, n int) (time.Duration, error) {
-	c := make(chan struct{}, 1)
-	var work sync.WaitGroup
-	for range ownWaiters {
-		work.Go(func() {
-			for range n / ownWaiters {
-				<-c
-				c <- struct{}{}
-			}
-		})
+func token(goroutines int) func(context.Context, int) (time.Duration, error) {
+	return func(_ context.Context, n int) (time.Duration, error) {
+		c := make(chan struct{}, 1)
+		var work sync.WaitGroup
+		for range goroutines {
+			work.Go(func() {
+				for range n / goroutines {
+					<-c
+					c <- struct{}{}
+				}
+			})
+		}
+		time.Sleep(2 * time.Millisecond)
+		begin := time.Now()
+		c <- struct{}{}
+		work.Wait()
+		return time.Since(begin), nil
 	}
-	time.Sleep(2 * time.Millisecond)
-	begin := time.Now()
-	c <- struct{}{}
-	work.Wait()
-	return time.Since(begin), nil
 }
 
 // handOver lets goroutines lock the same key. The clock runs from when all of them wait.
-func (r *ownRun) handOver(ctx context.Context, n int) (time.Duration, error) {
-	first, err := r.c.Lock(ctx, r.keys[0])
-	if err != nil {
-		return 0, err
-	}
-	errs := make([]error, ownWaiters)
-	var work sync.WaitGroup
-	for i := range errs {
-		work.Go(func() {
-			for range n / ownWaiters {
-				if errs[i] = r.pair(ctx, r.keys[0]); errs[i] != nil {
-					return
+func handOver(c *coord.Coordinator, key string, goroutines int) func(context.Context, int) (time.Duration, error) {
+	return func(ctx context.Context, n int) (time.Duration, error) {
+		first, err := c.Lock(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		errs := make([]error, goroutines)
+		var work sync.WaitGroup
+		for i := range errs {
+			work.Go(func() {
+				for range n / goroutines {
+					if errs[i] = pair(ctx, c, key); errs[i] != nil {
+						return
+					}
 				}
-			}
-		})
+			})
+		}
+		for c.Stats().Waiting < goroutines && ctx.Err() == nil {
+			time.Sleep(100 * time.Microsecond)
+		}
+		begin := time.Now()
+		err = first.Unlock()
+		work.Wait()
+		return time.Since(begin), errors.Join(append(errs, err)...)
 	}
-	for r.c.Stats().Waiting < ownWaiters && ctx.Err() == nil {
-		time.Sleep(100 * time.Microsecond)
-	}
-	begin := time.Now()
-	err = first.Unlock()
-	work.Wait()
-	return time.Since(begin), errors.Join(append(errs, err)...)
 }

@@ -18,8 +18,8 @@ type progress struct {
 
 	mu          sync.Mutex // protects what follows
 	subject     string
-	number, all int // of the subjects
-	begun       time.Time
+	number, all int       // of the subjects
+	begun       time.Time // of a part of the subject, whose steps are of about the same length
 	what        string
 	done, total int
 	stepped     time.Time
@@ -81,6 +81,9 @@ func (p *progress) step(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.what, p.done, p.total, p.stepped = what, done, total, time.Now()
+	if done == 0 {
+		p.begun = p.stepped
+	}
 	p.draw()
 }
 

@@ -14,6 +14,10 @@ var fullSizes = sizes{
 	idle:    idleSizes{processes: 8, periods: 6},
 	http:    httpSizes{blocks: 12, calls: 50_000, posts: 1000},
 	latency: latencySizes{blocks: 10, calls: 500},
+	growth: growthSizes{
+		blocks: 5, keys: 1_000_000, pairs: 200_000, waiters: 1024, handOvers: 64_000, rows: 100_000, calls: 600, rowBlocks: 5,
+		processes: 8, goroutines: 64, rounds: 4, round: 1200 * time.Millisecond, window: 2 * idlePeriod,
+	},
 }
 
 var quickSizes = sizes{
@@ -28,4 +32,8 @@ var quickSizes = sizes{
 	idle:    idleSizes{processes: 8, periods: 2},
 	http:    httpSizes{blocks: 5, calls: 20_000, posts: 300},
 	latency: latencySizes{blocks: 4, calls: 100},
+	growth: growthSizes{
+		blocks: 2, keys: 100_000, pairs: 50_000, waiters: 1024, handOvers: 16_384, rows: 1000, calls: 100, rowBlocks: 2,
+		processes: 4, goroutines: 64, rounds: 2, round: 300 * time.Millisecond, window: idlePeriod,
+	},
 }

@@ -29,15 +29,14 @@ type order struct {
 
 // step is how far a task is.
 type step struct {
-	What  string `json:"what"`
-	Done  int    `json:"done"`
-	Total int    `json:"total"`
+	Done  int `json:"done"`
+	Total int `json:"total"`
 }
 
 // at tells the parent that done of total parts of a task were done. It is called by the goroutine that does the task.
-func (o order) at(what string, done, total int) {
+func (o order) at(done, total int) {
 	if o.step != nil {
-		o.step(step{what, done, total})
+		o.step(step{done, total})
 	}
 }
 
@@ -53,6 +52,8 @@ type task struct {
 	Forward *forwardTask `json:"forward,omitempty"`
 	HTTP    *httpTask    `json:"http,omitempty"`
 	Latency *latencyTask `json:"latency,omitempty"`
+	Growth  *growthTask  `json:"growth,omitempty"`
+	Pace    *paceTask    `json:"pace,omitempty"`
 	Store   bool         `json:"store,omitempty"` // be a store
 }
 
@@ -65,6 +66,8 @@ type answer struct {
 	Forward *forwardResult `json:"forward,omitempty"`
 	HTTP    *httpResult    `json:"http,omitempty"`
 	Latency *latencyResult `json:"latency,omitempty"`
+	Growth  *growthResult  `json:"growth,omitempty"`
+	Pace    *paceResult    `json:"pace,omitempty"`
 	Store   string         `json:"store,omitempty"` // address
 	Error   string         `json:"error,omitempty"`
 
@@ -139,6 +142,10 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 			a.HTTP, failed = runHTTP(ctx, o, *t.HTTP)
 		case t.Latency != nil:
 			a.Latency, failed = h.latency(ctx, o, *t.Latency)
+		case t.Growth != nil:
+			a.Growth, failed = h.grow(ctx, o, *t.Growth)
+		case t.Pace != nil:
+			a.Pace, failed = h.pace(ctx, o, *t.Pace)
 		case t.Store:
 			a.Store, failed = h.serveStore()
 		}
@@ -229,7 +236,7 @@ func (w *worker) do(t task) (a answer, err error) {
 		if a.Step == nil {
 			break
 		}
-		w.progress.step(a.Step.What, a.Step.Done, a.Step.Total)
+		w.progress.step("by turns", a.Step.Done, a.Step.Total)
 	}
 	if a.Error != "" {
 		return a, errors.New(a.Error)

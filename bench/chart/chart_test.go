@@ -108,7 +108,8 @@ func TestBarsAreToScale(t *testing.T) {
 	var widths []float64
 	for _, part := range strings.Split(text, "<rect ")[1:] {
 		_, after, _ := strings.Cut(part, `width="`)
-		w, err := strconv.ParseFloat(after[:strings.Index(after, `"`)], 64)
+		text, _, _ := strings.Cut(after, `"`)
+		w, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			t.Fatal(err)
 		}

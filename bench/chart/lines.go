@@ -68,14 +68,15 @@ func (c Lines) SVG() string {
 	}
 	const left, top, bottom = 76.0, 30.0, linesHeight - 52.0
 	end := Width - min(right, 0.4*Width)
-	x, y := newAxis(c.X.Scale, c.X.Unit, xs, left, end), newAxis(c.Y.Scale, c.Y.Unit, ys, bottom, top)
+	x, ticks := among(c.X.Scale, c.X.Unit, xs, left, end)
+	y := newAxis(c.Y.Scale, c.Y.Unit, ys, bottom, top)
 	var d drawing
 	d.open(c.Head, linesHeight)
 	for _, t := range y.ticks() {
 		d.line(left, y.at(t.value), end, y.at(t.value), "grid")
 		d.text(left-8, y.at(t.value)+4, "end", "soft small", t.text)
 	}
-	for _, t := range x.ticks() {
+	for _, t := range ticks {
 		d.line(x.at(t.value), bottom, x.at(t.value), bottom+5, "axis")
 		d.text(x.at(t.value), bottom+19, "middle", "soft small", t.text)
 	}

@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -98,6 +99,38 @@ func (a axis) step() float64 {
 		}
 	}
 	return 10 * unit
+}
+
+// among makes an axis that begins and ends with the values, and has its ticks where they are if they are few.
+func among(scale Scale, unit string, values []float64, from, to float64) (axis, []tick) {
+	a := newAxis(scale, unit, values, from, to)
+	if scale != Log {
+		return a, a.ticks()
+	}
+	var seen []float64
+	for _, v := range values {
+		if a.drawable(v) {
+			seen = append(seen, v)
+		}
+	}
+	slices.Sort(seen)
+	seen = slices.Compact(seen)
+	if len(seen) < 2 {
+		return a, a.ticks()
+	}
+	a.min, a.max = a.raw(seen[0]), a.raw(seen[len(seen)-1])
+	var ticks []tick
+	if len(seen) <= 8 {
+		for _, v := range seen {
+			ticks = append(ticks, tick{v, Format(v, unit)})
+		}
+		return a, ticks
+	}
+	for e := math.Ceil(a.min); e <= a.max; e++ {
+		v := math.Pow(10, e)
+		ticks = append(ticks, tick{v, Format(v, unit)})
+	}
+	return a, ticks
 }
 
 type tick struct {

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+// curve is what was measured, in rounds, at some values of what it depends on.
+type curve map[int][]float64
+
+func (c curve) add(at int, value float64) { c[at] = append(c[at], value) }
+
+// at returns the values in their order.
+func (c curve) at() []int { return slices.Sorted(maps.Keys(c)) }
+
+// times is what was measured at one value, in times of that at another, in each round.
+func (c curve) times(at, other int) []float64 { return perRound(c[at], c[other]) }
+
+// nearest is the greatest value that is not above limit; the least one if there is none.
+func (c curve) nearest(limit int) int {
+	at := c.at()
+	best := at[0]
+	for _, x := range at {
+		if x <= limit {
+			best = x
+		}
+	}
+	return best
+}
+
+// last is the greatest value.
+func (c curve) last() int { return slices.Max(c.at()) }
+
+func (c curve) line(name string, kind chart.Kind) chart.Line {
+	l := chart.Line{Name: name, Kind: kind}
+	for _, x := range c.at() {
+		s := spreadOf(c[x])
+		l.Points = append(l.Points, chart.Point{X: float64(x), Y: s.median, Least: s.least, Most: s.most})
+	}
+	return l
+}
+
+// rows are lines of a table: name, at which value, median, spread, and in times of the first.
+func (c curve) rows(name string) (rows [][]string) {
+	at := c.at()
+	for _, x := range at {
+		s, times := spreadOf(c[x]), spreadOf(c.times(x, at[0]))
+		rows = append(rows, []string{
+			name, thousands(int64(x)), number(s.median), number(s.least) + ".." + number(s.most), number(times.median),
+		})
+		name = ""
+	}
+	return rows
+}
+
+// upTo returns 1, base, base squared and so on, and most.
+func upTo(most, base int) (list []int) {
+	for n := 1; n < most; n *= base {
+		list = append(list, n)
+	}
+	return append(list, most)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+func (t *growthTotal) result() result {
+	s := t.sizes
+	r := result{
+		title: fmt.Sprintf("GROWTH: what a lock costs over 1 to %s keys, 1 to %s goroutines, 1 to %d processes, and any rate; %d and %d rounds, by turns",
+			thousands(int64(s.keys)), thousands(int64(s.waiters)), s.processes, s.blocks, s.rounds),
+		table:   [][]string{{"", "of", "median", "(min..max)", "to the first"}},
+		figures: t.figures(),
+		notes: []string{
+			"keys: nanoseconds of a pair of Lock and Unlock of a node's own keys, in random order, and of a map of mutexes, which never forgets a key",
+			"held: the same of other keys, while so many are held; bytes: of heap per key held, the caller's Lock included, and after Unlock",
+			"goroutines: nanoseconds of a hand-over among so many (of 1: of a pair, as there is nobody to hand over to)",
+			"rows: nanoseconds of a Lock at Redis, without a cluster, while so many locks are held there, and of SET NX PX meanwhile",
+			"processes: sections per second of " + number(float64(s.goroutines)) + " goroutines in all; shared: 1,000 keys by zipf, two round trips to a store in a section;",
+			"once: an empty section, and each key is used once, by one of the processes: nothing is there to be kept",
+			t.pinned, t.where,
+		},
+	}
+	for _, c := range []struct {
+		name string
+		c    curve
+	}{
+		{"keys, ns", t.keys},
+		{"  a map of mutexes, ns", t.mutexes},
+		{"held, ns", t.held},
+		{"  bytes per key held", t.bytes},
+		{"  bytes per key after Unlock", t.idle},
+		{"goroutines, ns", t.waiters},
+		{"  a token in a channel, ns", t.token},
+		{"rows, ns", t.rows},
+		{"  SET NX PX, ns", t.sets},
+		{"processes, shared keys, sections/s", t.shared},
+		{"  " + growthRivalName, t.sharedRival},
+		{"processes, keys used once, sections/s", t.once},
+		{"  " + growthRivalName, t.onceRival},
+	} {
+		r.table = append(r.table, c.c.rows(c.name)...)
+	}
+	r.table = append(r.table, []string{fmt.Sprintf("%d processes", s.processes), "locks/s", "commands/s", "", "round trips per process and period"})
+	for _, x := range t.rate {
+		r.table = append(r.table, []string{"1,000 keys", number(x.locks), number(x.commands), "", number(x.trips)})
+	}
+	for _, x := range t.rateRival {
+		r.table = append(r.table, []string{"  " + growthRivalName, number(x.locks), number(x.commands), "", number(x.trips)})
+	}
+	for _, x := range t.overKeys {
+		r.table = append(r.table, []string{thousands(int64(x.keys)) + " keys", number(x.locks), number(x.commands), "", number(x.trips)})
+	}
+	if t.failed > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("%s locks failed; one: %s", thousands(t.failed), t.failure))
+	}
+	most := t.sizes.processes
+	r.versus = []chart.Ratio{
+		against(fmt.Sprintf("%d processes, 1,000 keys by zipf: sections/s, %s", most, growthRivalName), perRound(t.shared[most], t.sharedRival[most])),
+		against(fmt.Sprintf("%d processes, each key used once: sections/s, %s", most, growthRivalName), perRound(t.once[most], t.onceRival[most])),
+	}
+	r.claims = t.claims()
+	return r
+}
+
+func (t *growthTotal) claims() []claim {
+	grew := func(c curve, from int) (float64, string) {
+		a, b := c.nearest(from), c.last()
+		return median(c.times(b, a)), fmt.Sprintf("%s, times that of %s", thousands(int64(b)), thousands(int64(a)))
+	}
+	keys, keysText := grew(t.keys, 1000)
+	more, moreText := grew(t.keys, 10_000)
+	held, heldText := grew(t.held, 1)
+	crowd, crowdText := grew(t.waiters, 16)
+	rows, rowsText := grew(t.rowTimes, 1)
+	most := t.sizes.processes
+	worst := func(list []traffic) (trips float64) {
+		for _, x := range list {
+			trips = max(trips, x.trips)
+		}
+		return trips
+	}
+	limit := idleTrips + idlePeriod.Seconds()/t.sizes.window.Seconds() // one more may fall into it
+	fastest := slices.MaxFunc(t.rate, func(a, b traffic) int { return compare(a.locks, b.locks) })
+	return []claim{
+		atMost(growthManyKeys, keys, "an owner's pair, keys: the cost of "+keysText),
+		atMost(growthMore, more, "an owner's pair, keys: the cost of "+moreText),
+		atMost(growthHolding, held, "an owner's pair, keys held meanwhile: the cost of "+heldText),
+		atMost(growthCrowd, crowd, "hand-over, goroutines: the cost of "+crowdText),
+		atMost(growthManyRows, rows, "Lock at Redis to SET NX PX, locks held there meanwhile: the cost of "+rowsText),
+		atMost(limit, worst(t.rate), fmt.Sprintf("round trips to Redis per process and renewal period at any rate, up to %s locks/s", number(fastest.locks))),
+		atMost(limit, worst(t.overKeys), fmt.Sprintf("the same over 1 to %s keys", thousands(int64(t.sizes.keys)))),
+		atMost(heldBytes, median(t.bytes[t.bytes.last()]), "bytes per key held"),
+		atMost(heldLeft*heldBytes, math.Abs(median(t.idle[t.idle.last()])), "bytes per key after Unlock"),
+		atLeast(growthRival, median(perRound(t.shared[most], t.sharedRival[most])),
+			fmt.Sprintf("sections per second of %d processes on shared keys, times those of %s", most, growthRivalName)),
+		atMost(0, float64(t.wrong), "times that two held a lock"),
+		atMost(0, float64(t.stale), "tokens not above the one before"),
+		atMost(0, float64(t.failed), "locks that failed"),
+		atMost(0, float64(t.lost), "locks lost while they were held"),
+		atMost(0, float64(t.other), "locks of an owner that were not from memory"),
+	}
+}
+
+func (t *growthTotal) figures() []figure {
+	lines := func(name, title, about, x, y, unit string, yScale chart.Scale, series ...chart.Line) figure {
+		return figure{Lines: &chart.Lines{
+			Head: chart.Head{Name: "growth-" + name, Title: title, About: about},
+			X:    chart.Axis{Label: x, Scale: chart.Log}, Y: chart.Axis{Label: y, Unit: unit, Scale: yScale}, Series: series,
+		}}
+	}
+	sent := func(name string, kind chart.Kind, list []traffic) chart.Line {
+		l := chart.Line{Name: name, Kind: kind}
+		for _, x := range list {
+			l.Points = append(l.Points, chart.Point{X: x.locks, Y: x.commands})
+		}
+		slices.SortFunc(l.Points, func(a, b chart.Point) int { return compare(a.X, b.X) })
+		return l
+	}
+	return []figure{
+		lines("keys", "What a lock costs, over keys",
+			"One node, its own keys, in random order. The map of mutexes shows what the machine's caches cost anybody; it never forgets a key.",
+			"keys", "Lock and Unlock", chart.Nanoseconds, chart.Linear,
+			t.mutexes.line("a map of mutexes", chart.Floor), t.held.line("Holdfast, so many held", chart.Rival), t.keys.line("Holdfast", chart.Ours)),
+		lines("goroutines", "What a turn costs, over goroutines that want the key",
+			"One key of the node's own: from one goroutine to the next. With one there is nobody to hand over to.",
+			"goroutines", "from one to the next", chart.Nanoseconds, chart.Linear,
+			t.token.line("a token in a channel", chart.Floor), t.waiters.line("Holdfast", chart.Ours)),
+		lines("rows", "What a lock costs at Redis, over locks held there", "Without a cluster, a key used once, one caller.",
+			"locks held meanwhile", "Lock", chart.Nanoseconds, chart.Linear,
+			t.sets.line("SET NX PX", chart.Rival), t.rows.line("Holdfast", chart.Ours)),
+		lines("traffic", "What Redis is asked, over locks per second",
+			fmt.Sprintf("%d processes in a cluster, 1,000 keys.", t.sizes.processes),
+			"locks per second, of all processes", "commands per second", chart.Number, chart.Log,
+			sent(growthRivalName, chart.Rival, t.rateRival), sent("Holdfast", chart.Ours, t.rate)),
+		lines("processes", "What processes do together, over their number",
+			"The same goroutines, spread over more processes. Shared: 1,000 keys by zipf, a section of two round trips to a store. Once: an empty section, each key used once.",
+			"processes", "sections per second", chart.Number, chart.Log,
+			t.sharedRival.line(growthRivalName+", shared", chart.Rival), t.onceRival.line(growthRivalName+", once", chart.Rival),
+			t.once.line("Holdfast, once", chart.Ours), t.shared.line("Holdfast, shared", chart.Ours)),
+		lines("memory", "What a key takes in memory, over keys held", "Heap per key of its owner, while it is held, and after it was unlocked.",
+			"keys held", "bytes per key", "B", chart.Linear,
+			t.idle.line("after Unlock", chart.Floor), t.bytes.line("held", chart.Ours)),
+	}
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// growthTask tells a worker to measure one cost with N of something. The worker is the only node of a cluster.
+type growthTask struct {
+	What string `json:"what"` // one of the constants
+	N    int    `json:"n"`
+	Runs int    `json:"runs"` // of what is measured
+}
+
+const (
+	growthKeys    = "keys"    // a pair of Lock and Unlock, N keys of its own in random order
+	growthMutexes = "mutexes" // the same of a map of mutexes
+	growthHeld    = "held"    // a pair while N other keys of its own are held, and their memory
+	growthWaiters = "waiters" // a hand-over among N goroutines
+	growthToken   = "token"   // the same of a token in a channel
+	growthRows    = "rows"    // a Lock at the arbiter, without a cluster, while N others are held there
+)
+
+// growthResult is what the worker found.
+type growthResult struct {
+	Nanos float64 `json:"nanos"` // each
+	Floor float64 `json:"floor"` // rows: of SET NX PX meanwhile
+	Held  float64 `json:"held"`  // held: bytes per key
+	Idle  float64 `json:"idle"`  // held: bytes per key after Unlock
+	Lost  int64   `json:"lost"`  // held: locks
+	Other int64   `json:"other"` // keys, waiters, held: locks that were not from memory
+}
+
+// growthRun stays from task to task.
+type growthRun struct {
+	own    *coord.Coordinator
+	keys   []string // in random order
+	mutex  map[string]*sync.Mutex
+	next   int
+	fresh  int // keys of rows that were used
+	plain  *coord.Coordinator
+	bare   *redis.Client
+	prefix string
+}
+
+func (h *hotWorker) grow(ctx context.Context, o order, t growthTask) (*growthResult, error) {
+	if h.growth == nil {
+		r, err := h.openGrowth(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		h.growth = r
+	}
+	r := h.growth
+	before := r.own.Stats().Granted
+	res, err := r.measure(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %d: %w", t.What, t.N, err)
+	}
+	for path, n := range r.own.Stats().Granted {
+		if path != coord.PathOwn {
+			res.Other += int64(n - before[path])
+		}
+	}
+	return res, nil
+}
+
+func (h *hotWorker) openGrowth(ctx context.Context, o order) (_ *growthRun, err error) {
+	r := &growthRun{prefix: o.Namespace}
+	open := func(namespace string, opts *coord.Options) (c *coord.Coordinator, err error) {
+		client, _ := newClient(o.Redis, heldGoroutines)
+		opts.Namespace = namespace
+		c, err = newCoordinator(client, opts)
+		if err != nil {
+			return nil, errors.Join(err, client.Close())
+		}
+		h.closers = append(h.closers, func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+			defer cancel()
+			return errors.Join(c.Close(ctx), client.Close())
+		})
+		return c, nil
+	}
+	if r.own, err = open(o.Namespace, clusterOptions(o.Namespace)); err != nil {
+		return nil, err
+	}
+	if r.plain, err = open(o.Namespace+"-plain", &coord.Options{}); err != nil {
+		return nil, err
+	}
+	r.bare, _ = newClient(o.Redis, 0)
+	h.closers = append(h.closers, r.bare.Close)
+	return r, await(ctx, r.own, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions })
+}
+
+func (r *growthRun) measure(ctx context.Context, t growthTask) (*growthResult, error) {
+	var took time.Duration
+	var err error
+	switch t.What {
+	case growthKeys:
+		took, err = timed(r.pairs(t.N))(ctx, t.Runs)
+	case growthMutexes:
+		took, err = timed(r.mutexes(t.N))(ctx, t.Runs)
+	case growthWaiters:
+		if t.N == 1 {
+			took, err = timed(r.pairs(1))(ctx, t.Runs) // nobody to hand over to
+			break
+		}
+		took, err = handOver(r.own, "waited-for", t.N)(ctx, t.Runs)
+	case growthToken:
+		took, err = token(t.N)(ctx, t.Runs)
+	case growthHeld:
+		return r.held(ctx, t)
+	case growthRows:
+		return r.rows(ctx, t)
+	default:
+		err = fmt.Errorf("no such cost")
+	}
+	return &growthResult{Nanos: float64(took) / float64(t.Runs)}, err
+}
+
+// some returns n keys. Their order is random, so that what they need is rarely in a cache where they are many.
+func (r *growthRun) some(n int) []string {
+	if len(r.keys) < n {
+		r.keys = makeKeys("growth", n)
+		rand.Shuffle(n, func(i, j int) { r.keys[i], r.keys[j] = r.keys[j], r.keys[i] })
+	}
+	return r.keys[:n]
+}
+
+func (r *growthRun) pairs(keys int) func(context.Context, int) error {
+	list := r.some(keys)
+	return func(ctx context.Context, n int) error {
+		for range n {
+			r.next++
+			if err := pair(ctx, r.own, list[r.next%keys]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (r *growthRun) mutexes(keys int) func(context.Context, int) error {
+	list := r.some(keys)
+	if len(r.mutex) != keys {
+		r.mutex = make(map[string]*sync.Mutex)
+		for _, k := range list {
+			r.mutex[k] = new(sync.Mutex)
+		}
+	}
+	return func(_ context.Context, n int) error {
+		for range n {
+			r.next++
+			m := r.mutex[list[r.next%keys]]
+			m.Lock()
+			m.Unlock() //nolint:staticcheck // the pair is what is measured
+		}
+		return nil
+	}
+}
+
+// held locks N keys, and sees what they take and what another pair costs meanwhile.
+func (r *growthRun) held(ctx context.Context, t growthTask) (*growthResult, error) {
+	r.mutex = nil
+	keys, others := r.some(t.N), makeKeys("other", 1000)
+	before := heap()
+	locks := make([]coord.Lock, len(keys))
+	for i, k := range keys {
+		var err error
+		if locks[i], err = r.own.Lock(ctx, k); err != nil {
+			return nil, err
+		}
+	}
+	begin := time.Now()
+	for i := range t.Runs {
+		if err := pair(ctx, r.own, others[i%len(others)]); err != nil {
+			return nil, err
+		}
+	}
+	took := time.Since(begin)
+	held := heap()
+	lost := int64(0)
+	for i := range locks {
+		switch err := locks[i].Unlock(); {
+		case errors.Is(err, coord.ErrLost): // a machine that stands still for seconds loses them
+			lost++
+		case err != nil:
+			return nil, err
+		}
+	}
+	locks = nil
+	if err := await(ctx, r.own, 5*time.Millisecond, func(s coord.Stats) bool { return s.Locked == 0 && s.Kept == 0 }); err != nil {
+		return nil, err
+	}
+	after, n := heap(), float64(t.N)
+	return &growthResult{
+		Nanos: float64(took) / float64(t.Runs), Held: float64(held-before) / n, Idle: float64(after-before) / n, Lost: lost,
+	}, nil
+}
+
+// rows holds N keys at the arbiter, and sees what another Lock costs meanwhile, and a SET NX PX.
+func (r *growthRun) rows(ctx context.Context, t growthTask) (_ *growthResult, err error) {
+	h := heldRun{c: r.plain}
+	if err := h.hold(ctx, "rows", t.N); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.unlock(ctx)) }()
+	var locks, sets []time.Duration
+	for i := range t.Runs {
+		r.fresh++
+		key := "fresh-" + strconv.Itoa(r.fresh)
+		both := []func() error{
+			func() error {
+				begin := time.Now()
+				l, err := r.plain.Lock(ctx, key)
+				if err != nil {
+					return err
+				}
+				locks = append(locks, time.Since(begin))
+				return l.Unlock()
+			},
+			func() error {
+				begin := time.Now()
+				err := r.bare.SetNX(ctx, r.prefix+":"+key, "me", expiry+time.Millisecond).Err()
+				sets = append(sets, time.Since(begin))
+				return errors.Join(err, r.bare.Del(ctx, r.prefix+":"+key).Err())
+			},
+		}
+		for j := range both {
+			if err := both[(i+j)%2](); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &growthResult{Nanos: median(locks), Floor: median(sets)}, nil
+}
