@@ -26,12 +26,6 @@ func against(name string, times []float64) chart.Ratio {
 	return chart.Ratio{Name: name, Times: s.median, Least: s.least, Most: s.most}
 }
 
-// pointOf sums up a sample at x.
-func pointOf(x float64, sample []float64) chart.Point {
-	s := spreadOf(sample)
-	return chart.Point{X: x, Y: s.median, Least: s.least, Most: s.most}
-}
-
 // distribution returns the quantiles of what was recorded.
 func (h *histogram) distribution(name string, kind chart.Kind) distribution {
 	d := distribution{

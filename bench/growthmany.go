@@ -148,10 +148,7 @@ func (t *growthTotal) scale(b *bench, teams []*team) error {
 // count counts the commands at rates of locks that grow, and over keys that do.
 func (t *growthTotal) count(b *bench, x *team) error {
 	rates := []float64{10, 100, 1000, 10_000, 0}
-	var keys []int
-	for _, n := range upTo(t.sizes.keys, 1000) {
-		keys = append(keys, n)
-	}
+	keys := upTo(t.sizes.keys, 1000)
 	all := len(rates)*2 - 1 + len(keys)
 	done := 0
 	run := func(total *sharedTotal, rate float64, keys int) (traffic, error) {

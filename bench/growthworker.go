@@ -197,7 +197,6 @@ func (r *growthRun) held(ctx context.Context, t growthTask) (*growthResult, erro
 			return nil, err
 		}
 	}
-	locks = nil
 	if err := await(ctx, r.own, 5*time.Millisecond, func(s coord.Stats) bool { return s.Locked == 0 && s.Kept == 0 }); err != nil {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ type hotWorker struct {
 	stores   map[string]*store
 	closers  []func() error
 	growth   *growthRun
+	load     *stallLoad
 }
 
 type openVariant struct {

@@ -91,6 +91,7 @@ type sizes struct {
 	http    httpSizes
 	latency latencySizes
 	growth  growthSizes
+	stalls  stallSizes
 }
 
 // subject is one of the measurements.
@@ -104,11 +105,11 @@ var subjects = []subject{
 	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
 	{"http", measureHTTP}, {"latency", measureLatency},
 
-	{"growth", measureGrowth},
+	{"growth", measureGrowth}, {"stalls", measureStalls},
 }
 
 // long lists the subjects that are only measured if -only names them.
-var long = []string{"growth"}
+var long = []string{"growth", "stalls"}
 
 // names lists all subjects, or those that are measured by default.
 func names(all bool) string {

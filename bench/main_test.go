@@ -55,6 +55,11 @@ var tiny = sizes{
 		blocks: 1, keys: 1000, pairs: 2000, waiters: 16, handOvers: 640, rows: 100, calls: 10, rowBlocks: 1,
 		processes: 2, goroutines: 4, rounds: 1, round: 150 * time.Millisecond, window: 100 * time.Millisecond,
 	},
+	stalls: stallSizes{
+		processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 6 * time.Second,
+		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
+		sessionTTL: 2 * time.Second, debounce: 200 * time.Millisecond,
+	},
 }
 
 // needRedis skips the test where there is no redis-server, as redistest.Start does.

@@ -40,12 +40,20 @@ func (r *referee) leave(who uint64) {
 
 // openReferees maps the file, which gets the right size, as n referees until unmap is called.
 func openReferees(path string, n int) (_ []referee, unmap func() error, err error) {
+	mem, unmap, err := mapFile(path, n*int(unsafe.Sizeof(referee{})))
+	if err != nil {
+		return nil, nil, err
+	}
+	return unsafe.Slice((*referee)(mem), n), unmap, nil
+}
+
+// mapFile maps the file, which gets this size, until unmap is called.
+func mapFile(path string, size int) (_ unsafe.Pointer, unmap func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	size := n * int(unsafe.Sizeof(referee{}))
 	if err := f.Truncate(int64(size)); err != nil {
 		return nil, nil, err
 	}
@@ -53,5 +61,5 @@ func openReferees(path string, n int) (_ []referee, unmap func() error, err erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("map %s: %w", path, err)
 	}
-	return unsafe.Slice((*referee)(unsafe.Pointer(&mem[0])), n), func() error { return unix.Munmap(mem) }, nil
+	return unsafe.Pointer(&mem[0]), func() error { return unix.Munmap(mem) }, nil
 }

@@ -18,6 +18,10 @@ var fullSizes = sizes{
 		blocks: 5, keys: 1_000_000, pairs: 200_000, waiters: 1024, handOvers: 64_000, rows: 100_000, calls: 600, rowBlocks: 5,
 		processes: 8, goroutines: 64, rounds: 4, round: 1200 * time.Millisecond, window: 2 * idlePeriod,
 	},
+	stalls: stallSizes{
+		processes: 4, rate: 500, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
+		calm: 3 * time.Second, every: 4 * time.Second, outage: 5 * time.Second, after: 18 * time.Second,
+	},
 }
 
 var quickSizes = sizes{
@@ -35,5 +39,9 @@ var quickSizes = sizes{
 	growth: growthSizes{
 		blocks: 2, keys: 100_000, pairs: 50_000, waiters: 1024, handOvers: 16_384, rows: 1000, calls: 100, rowBlocks: 2,
 		processes: 4, goroutines: 64, rounds: 2, round: 300 * time.Millisecond, window: idlePeriod,
+	},
+	stalls: stallSizes{
+		processes: 3, rate: 200, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
+		calm: time.Second, every: 2 * time.Second, outage: 5 * time.Second, after: 14 * time.Second,
 	},
 }

@@ -54,6 +54,7 @@ type task struct {
 	Latency *latencyTask `json:"latency,omitempty"`
 	Growth  *growthTask  `json:"growth,omitempty"`
 	Pace    *paceTask    `json:"pace,omitempty"`
+	Stall   *stallTask   `json:"stall,omitempty"`
 	Store   bool         `json:"store,omitempty"` // be a store
 }
 
@@ -68,6 +69,7 @@ type answer struct {
 	Latency *latencyResult `json:"latency,omitempty"`
 	Growth  *growthResult  `json:"growth,omitempty"`
 	Pace    *paceResult    `json:"pace,omitempty"`
+	Stall   *stallResult   `json:"stall,omitempty"`
 	Store   string         `json:"store,omitempty"` // address
 	Error   string         `json:"error,omitempty"`
 
@@ -146,6 +148,8 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 			a.Growth, failed = h.grow(ctx, o, *t.Growth)
 		case t.Pace != nil:
 			a.Pace, failed = h.pace(ctx, o, *t.Pace)
+		case t.Stall != nil:
+			a.Stall, failed = h.stall(ctx, o, *t.Stall)
 		case t.Store:
 			a.Store, failed = h.serveStore()
 		}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+// stallResults compares the variants, scenario by scenario.
+func stallResults(s stallSizes, runs []*stallRun) result {
+	r := result{
+		title: fmt.Sprintf("STALLS: %d processes, %s requests per second arrive by the clock, each for one of %s keys, for %v",
+			s.processes, number(s.rate*float64(s.processes)), thousands(int64(s.keys)), s.hold),
+		table: [][]string{{"", "requests", "failed", fmt.Sprintf("waited > %v", stallSlow), "p50 wait ms", "p99", "p99.9", "longest"}},
+		notes: []string{
+			"a wait counts from when the request should have arrived, and until it failed if it did; a request fails if it has no lock after " + s.limit.String() +
+				", or the lock says that it is not to be had",
+			"rolling: a new process joins, gets the requests, and the old one leaves; another " + s.every.String() + " later",
+			"killed: the others get its requests at once, and a new process joins; requests that it had itself are not counted",
+			"outage: Redis is killed, started again with its data (appendonly) after " + s.outage.String() + ", and watched for " + s.after.String(),
+			"redislock: " + variantHow(stallRival),
+		},
+	}
+	ttl := s.sessionTTL
+	if ttl == 0 {
+		ttl = 10 * time.Second // coord.Options.SessionTTL
+	}
+	byScenario := make(map[string][]*stallRun)
+	for _, x := range runs {
+		byScenario[x.scenario.name] = append(byScenario[x.scenario.name], x)
+		w := x.waits
+		r.table = append(r.table, []string{
+			x.scenario.name + ": " + x.variant, thousands(x.arrived), thousands(x.failed), thousands(x.slow),
+			millis(w.quantile(0.5)), millis(w.quantile(0.99)), millis(w.quantile(0.999)), millis(w.Longest),
+		})
+		r.distributions = append(r.distributions, w.distribution(x.scenario.name+": "+x.variant, kindOf(x.variant)))
+		if x.failed > 0 {
+			r.notes = append(r.notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant, thousands(x.failed), x.failure))
+		}
+		if x.variant != stallOurs {
+			continue
+		}
+		limit, text := stallRolling, x.scenario.name+": longest wait, seconds"
+		switch x.scenario.name {
+		case "outage":
+			limit = stallOutage
+		case "killed":
+			limit, text = ttl+stallKilled, text+": the session of the process that was killed, and to take over from it"
+		}
+		r.claims = append(r.claims,
+			atMost(0, float64(x.failed), x.scenario.name+": locks that failed"),
+			atMost(limit.Seconds(), w.Longest.Seconds(), text),
+			atMost(0, float64(x.stale), x.scenario.name+": tokens not above the one before"),
+			// Requests that arrive by the clock cannot be fewer because locks are slow; if they are, the machine is.
+			atLeast(0.9, ratio(float64(x.arrived), s.rate*float64(s.processes)*float64(len(x.track.Done))*stallBucket.Seconds()),
+				x.scenario.name+": requests that arrived, of those that should have"))
+	}
+	for _, scenario := range stallScenarios {
+		list := byScenario[scenario.name]
+		line := chart.Timeline{
+			Head:   chart.Head{Name: "stalls-" + scenario.name, Title: scenario.title, About: scenario.about},
+			Bucket: stallBucket.Seconds(), Rate: "locks/s",
+		}
+		for _, x := range list {
+			line.Tracks = append(line.Tracks, x.track)
+		}
+		r.figures = append(r.figures, figure{Timeline: &line})
+		if len(list) == 2 {
+			ours, theirs := float64(list[0].bad()+1), float64(list[1].bad()+1)
+			r.versus = append(r.versus, chart.Ratio{
+				Name:  fmt.Sprintf("%s: requests that failed or waited > %v, %s", scenario.name, stallSlow, list[1].variant),
+				Times: theirs / ours,
+			})
+		}
+	}
+	return r
+}
+
+// bad is how many requests had no lock in time. One that fails late is also one that waited long.
+func (r *stallRun) bad() int64 { return max(r.failed, r.slow) }
+
+func variantHow(name string) string {
+	v, _, err := findVariant(name)
+	if err != nil {
+		return err.Error()
+	}
+	return v.how
+}

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// stallSizes: processes serve requests that arrive by the clock, each for one of many keys, while something goes wrong.
+type stallSizes struct {
+	processes int
+	rate      float64 // requests per second and process
+	keys      int
+	hold      time.Duration // of a lock
+	limit     time.Duration // for which a request waits before it fails
+
+	calm   time.Duration // before anything happens
+	every  time.Duration // from one restart to the next
+	outage time.Duration // of Redis
+	after  time.Duration // for which is watched what a killed process or an outage leaves behind
+
+	// For tests; 0: the library's default.
+	sessionTTL, debounce time.Duration
+}
+
+// What must hold.
+const (
+	stallRolling = time.Second     // longest wait while all processes are replaced, less than
+	stallOutage  = time.Second     // longest wait while Redis is down and after: all partitions have owners
+	stallKilled  = 3 * time.Second // longest wait after a process was killed, besides SessionTTL, at most
+)
+
+const (
+	stallOurs  = "Holdfast cluster"
+	stallRival = "redislock"
+)
+
+// stallScenario is what goes wrong.
+type stallScenario struct {
+	name, title, about string
+	strike             func(*stallStage) error
+}
+
+var stallScenarios = []stallScenario{
+	{"rolling", "Rolling restart: each process is replaced",
+		"A new process joins and gets the requests; the old one serves those it has, gives its keys away and ends.", (*stallStage).rolling},
+	{"killed", "One process is killed (SIGKILL)",
+		"It cannot give anything back: what it held or owned is free when its session, or its locks, expire.", (*stallStage).killed},
+	{"outage", "Redis is killed, and comes back with its data",
+		"Owners go on granting from memory. Without Redis a lock that is kept there is not to be had.", (*stallStage).outage},
+}
+
+// stallRun is what one variant did in one scenario.
+type stallRun struct {
+	scenario stallScenario
+	variant  string
+	events   []chart.Event
+	arrived  int64
+	failed   int64
+	failure  string
+	slow     int64
+	stale    int64
+	waits    *histogram
+	track    chart.Track
+}
+
+// measureStalls takes about three minutes.
+func measureStalls(ctx context.Context, b *bench) (result, error) {
+	var runs []*stallRun
+	variants := []string{stallOurs, stallRival}
+	for i, scenario := range stallScenarios {
+		for j, variant := range variants {
+			b.progress.step(scenario.name+": "+variant, i*len(variants)+j, len(stallScenarios)*len(variants))
+			r, err := b.sizes.stalls.play(ctx, b, scenario, variant)
+			if err != nil {
+				return result{}, fmt.Errorf("%s, %s: %w", scenario.name, variant, err)
+			}
+			runs = append(runs, r)
+		}
+	}
+	return stallResults(b.sizes.stalls, runs), nil
+}
+
+// stallStage is where a scenario is played: a redis-server and processes of its own.
+type stallStage struct {
+	ctx    context.Context
+	b      bench // with that server
+	sizes  stallSizes
+	server *redistest.Server
+	book   *stallBook
+	task   stallTask
+	begin  time.Time
+	events []chart.Event
+
+	number int             // of processes that were started
+	slots  []*stallProcess // who serves each
+
+	mu      sync.Mutex // protects what follows
+	left    []error    // of processes that were to end
+	failure string
+	leaving sync.WaitGroup
+}
+
+// stallProcess is one of the processes that were started.
+type stallProcess struct {
+	*worker
+	number int
+}
+
+func (s stallSizes) play(ctx context.Context, b *bench, scenario stallScenario, variant string) (_ *stallRun, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, err := os.MkdirTemp(b.dir, "stalls-")
+	if err != nil {
+		return nil, err
+	}
+	x := &stallStage{ctx: ctx, b: *b, sizes: s, task: stallTask{Book: filepath.Join(dir, "book"), stallLoadOptions: stallLoadOptions{
+		Variant: variant, SessionTTL: s.sessionTTL, Debounce: s.debounce,
+		Slots: s.processes, Rate: s.rate, Keys: s.keys, Hold: s.hold, Limit: s.limit,
+	}}}
+	// A server of its own, whatever -redis says: it will be killed. Its data is to survive that.
+	if x.server, err = redistest.New(dir, "--appendonly", "yes"); err != nil {
+		return nil, err
+	}
+	defer x.server.Kill()
+	x.b.addr = x.server.Addr
+	book, unmap, err := openBook(x.task.Book)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unmap()) }()
+	x.book = book
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+		err = errors.Join(err, x.end())
+	}()
+
+	for range s.processes {
+		p, err := x.start()
+		if p != nil {
+			x.slots = append(x.slots, p)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := x.settled(); err != nil {
+		return nil, err
+	}
+	for i, p := range x.slots {
+		book.serves[i].Store(int64(p.number))
+	}
+	x.begin = time.Now()
+	book.begin.Store(x.begin.UnixNano())
+	if err := x.pass(s.calm); err != nil {
+		return nil, err
+	}
+	if err := scenario.strike(x); err != nil {
+		return nil, err
+	}
+	took := time.Since(x.begin)
+	book.over.Store(true)
+	if err := x.end(); err != nil {
+		return nil, err
+	}
+	return x.result(scenario, took), nil
+}
+
+// start starts a process and waits until it is ready to lock.
+func (x *stallStage) start() (*stallProcess, error) {
+	x.number++
+	w, err := x.b.start(x.ctx, "stalls", order{Process: x.number})
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.do(task{Stall: &x.task})
+	return &stallProcess{w, x.number}, err
+}
+
+// settled waits until all partitions are owned, if the variant has such.
+func (x *stallStage) settled() error {
+	if x.task.Variant != stallOurs {
+		return nil
+	}
+	const limit = 30 * time.Second
+	for begin := time.Now(); ; {
+		owned, done := 0, true
+		for _, p := range x.slots {
+			a, err := p.do(task{Stall: &x.task})
+			if err != nil {
+				return err
+			}
+			owned += a.Stall.Owned
+			done = done && a.Stall.Owned > 0 && a.Stall.Nodes == len(x.slots)
+		}
+		switch {
+		case done && owned == partitions:
+			return nil
+		case time.Since(begin) > limit:
+			return fmt.Errorf("the cluster has not settled after %v: %d partitions owned", limit, owned)
+		}
+		if err := x.pass(50 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// pass lets time pass.
+func (x *stallStage) pass(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-x.ctx.Done():
+		return x.ctx.Err()
+	}
+}
+
+// happens notes an event that begins now.
+func (x *stallStage) happens(name string) *chart.Event {
+	x.events = append(x.events, chart.Event{Name: name, At: time.Since(x.begin).Seconds()})
+	return &x.events[len(x.events)-1]
+}
+
+// leave ends a process in good order, in the background.
+func (x *stallStage) leave(p *stallProcess) {
+	x.leaving.Go(func() {
+		t := x.task
+		t.Leave = true
+		a, err := p.do(task{Stall: &t})
+		err = errors.Join(err, p.stop())
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.left = append(x.left, err)
+		if a.Stall != nil && x.failure == "" {
+			x.failure = a.Stall.Failure
+		}
+	})
+}
+
+// end ends all processes that are left, and returns what went wrong with any.
+func (x *stallStage) end() error {
+	for _, p := range x.slots {
+		x.leave(p)
+	}
+	x.slots = nil
+	x.leaving.Wait()
+	err := errors.Join(x.left...)
+	x.left = nil
+	return err
+}
+
+func (x *stallStage) rolling() error {
+	for i, old := range x.slots {
+		p, err := x.start()
+		if err != nil {
+			return errors.Join(err, x.drop(p))
+		}
+		x.slots[i] = p
+		x.happens(fmt.Sprintf("%d replaced", i+1))
+		x.book.serves[i].Store(int64(p.number))
+		x.leave(old)
+		if err := x.pass(x.sizes.every); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *stallStage) killed() error {
+	victim := x.slots[0]
+	x.happens("killed")
+	if err := victim.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	x.book.serves[0].Store(int64(x.slots[1].number)) // whoever sends requests sees at once that nobody is there
+	_ = victim.stop()                                // it says that it was killed
+	x.slots = x.slots[1:]
+	p, err := x.start()
+	if err != nil {
+		return errors.Join(err, x.drop(p))
+	}
+	x.slots = append(x.slots, p)
+	x.happens("another joined")
+	x.book.serves[0].Store(int64(p.number))
+	return x.pass(x.sizes.after)
+}
+
+func (x *stallStage) outage() error {
+	down := x.happens("Redis is down")
+	x.server.Kill()
+	if err := x.pass(x.sizes.outage); err != nil {
+		return err
+	}
+	if err := x.server.Restart(); err != nil {
+		return err
+	}
+	down.To = time.Since(x.begin).Seconds()
+	return x.pass(x.sizes.after)
+}
+
+// drop stops a process that could not be used, if there is one.
+func (x *stallStage) drop(p *stallProcess) error {
+	if p == nil {
+		return nil
+	}
+	return p.stop()
+}
+
+func (x *stallStage) result(scenario stallScenario, took time.Duration) *stallRun {
+	r := &stallRun{
+		scenario: scenario, variant: x.task.Variant, failure: x.failure, slow: x.book.slow.Load(), stale: x.book.stale.Load(),
+		waits: x.book.histogram(),
+		track: chart.Track{Name: x.task.Variant, Kind: kindOf(x.task.Variant), Events: x.events},
+	}
+	for i := range min(int(took/stallBucket)+1, stallMoments) {
+		m := &x.book.moment[i]
+		r.arrived += m.arrived.Load()
+		r.failed += m.failed.Load()
+		r.track.Done = append(r.track.Done, float64(m.done.Load()))
+		r.track.Wait = append(r.track.Wait, float64(m.longest.Load()))
+		r.track.Failed = append(r.track.Failed, float64(m.failed.Load()))
+	}
+	return r
+}
