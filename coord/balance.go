@@ -37,6 +37,9 @@ func (x *cluster) balance() {
 		if x.balanceOnce() || x.doubt() {
 			next = c.opts.RetryEvery / 2
 		}
+		if x.settle() {
+			next = c.opts.RetryEvery / 2 // streams come and go without a word
+		}
 		timer.Reset(next)
 	}
 }

@@ -77,11 +77,12 @@ type cluster struct {
 	ring *ring.Ring
 	net  *peer.Transport
 
-	ready   chan struct{} // closed when ring is set
-	links   sync.Map      // by session: *link, of the streams that are up and have said whose they are
-	tick    chan struct{}
-	adopts  chan struct{} // capacity 1: there are holds to be adopted
-	leaving atomic.Bool
+	ready    chan struct{} // closed when ring is set
+	links    sync.Map      // by session: *link, of the streams that are up and have said whose they are
+	tick     chan struct{}
+	adopts   chan struct{} // capacity 1: there are holds to be adopted
+	leaving  atomic.Bool
+	settling settling
 
 	unreached unreached
 

@@ -217,6 +217,7 @@ func TestALateResultDoesNotUndoUnshare(t *testing.T) {
 		if err := coord.Unshare(t.Context(), c, "k", nil); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Minute)
 		if err := store.Put(t.Context(), "k", old.Value, old.Fence, time.Hour); !errors.Is(err, coord.ErrLost) {
 			t.Errorf("got %v", err)
 		}

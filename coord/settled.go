@@ -1,0 +1,115 @@
+package coord
+
+import (
+	"context"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// Settled waits until the cluster has come to rest, as far as this node can see: it has found at least so many nodes, itself
+// among them (0: however many there are), and all of them have had their share; it owns all the partitions that it should, and no
+// others; and it has streams to the nodes that own the rest. From then on keys are locked in memory, here or at another node. No
+// program has to wait for that, as until then they are locked at the arbiter; it is for tests and measurements, and for a
+// server that is to be told of only when it is fast. What is settled may be unsettled a moment later.
+//
+// Without a cluster it returns at once. Its errors are ctx's, and [ErrClosed].
+func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
+	select {
+	case <-c.closing:
+		return ErrClosed
+	default:
+	}
+	if c.cluster == nil {
+		return nil
+	}
+	w := &settler{nodes: nodes, done: make(chan struct{})}
+	s := &c.cluster.settling
+	s.add(w)
+	defer s.remove(w)
+	c.cluster.poke()
+	select {
+	case <-w.done:
+		return nil
+	case <-c.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+// settling is who waits for the cluster to come to rest. The balance looks after them whenever something has changed.
+type settling struct {
+	mu  sync.Mutex // protects all
+	all map[*settler]bool
+}
+
+type settler struct {
+	nodes int
+	done  chan struct{} // closed when it is settled
+}
+
+func (s *settling) add(w *settler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = make(map[*settler]bool)
+	}
+	s.all[w] = true
+}
+
+func (s *settling) remove(w *settler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, w)
+}
+
+// settle tells those who wait, if there is what they wait for. It reports whether anybody is left.
+func (x *cluster) settle() (left bool) {
+	s := &x.settling
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		return false
+	}
+	nodes, rest := x.atRest()
+	for w := range s.all {
+		if rest && nodes >= w.nodes {
+			close(w.done)
+			delete(s.all, w)
+		}
+	}
+	return len(s.all) > 0
+}
+
+// atRest tells whether this node has what it should have, and how many nodes share the partitions.
+func (x *cluster) atRest() (nodes int, rest bool) {
+	v := x.ring.View()
+	if !v.Stable() || x.leaving.Load() || x.c.sessions.current() == nil {
+		return 0, false
+	}
+	self := false
+	for _, n := range v.Nodes() {
+		if n.Gone {
+			return 0, false
+		}
+		if n.State == ring.Active && !n.Incompatible {
+			nodes++
+			self = self || n.Name == x.name
+		}
+	}
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		n, ok := v.Owner(p.number)
+		if !ok || n.Name != x.name && x.route(p.number).link == nil {
+			return 0, false
+		}
+		p.mu.Lock()
+		owned := p.own != nil && !p.demoting
+		p.mu.Unlock()
+		if owned != (n.Name == x.name) {
+			return 0, false
+		}
+	}
+	return nodes, self
+}
