@@ -58,47 +58,14 @@ func clusterOf(t testing.TB, n int, serve func(testing.TB, http.Handler) *httpte
 		h.Store(&made)
 		nodes[i] = x
 	}
-	await(t, "a settled cluster", func() bool { return settled(t, nodes) })
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for _, x := range nodes {
+		if err := x.c.Settled(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return nodes
-}
-
-// settled tells whether all nodes own something, and agree about who owns what, and the owners grant it from memory.
-func settled(t testing.TB, nodes []*node) bool {
-	owned := 0
-	var before uint64
-	for _, x := range nodes {
-		s := x.c.Stats()
-		owned += s.Owned
-		before += s.Granted[coord.PathForwarded] + s.Granted[coord.PathArbiter]
-		if s.Owned == 0 {
-			return false
-		}
-	}
-	if owned != partitions {
-		return false
-	}
-	for i := range 300 { // enough for all partitions
-		key := fmt.Sprint("order/", i)
-		owner, _ := nodes[0].c.Owner(key)
-		for _, x := range nodes {
-			o, _ := x.c.Owner(key)
-			if o.Name == "" || o.Name != owner.Name || o.Service == "" || o.State != "active" {
-				return false
-			}
-			if o.Self {
-				l, err := x.c.Lock(t.Context(), key)
-				if err != nil {
-					t.Fatal(err)
-				}
-				l.Unlock()
-			}
-		}
-	}
-	for _, x := range nodes {
-		s := x.c.Stats()
-		before -= s.Granted[coord.PathForwarded] + s.Granted[coord.PathArbiter]
-	}
-	return before == 0
 }
 
 // orderOf returns an order that the other node owns, as x sees it.

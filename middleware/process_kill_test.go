@@ -89,21 +89,19 @@ func TestIdempotentProcessIsKilled(t *testing.T) {
 func TestCoalesceAcrossProcesses(t *testing.T) {
 	redis := redistest.Start(t)
 	base, all := listener(t)
-	var services []*process
+	var ready []func() *process
 	for n := range 2 {
-		services = append(services, launch(t, processOrder{Redis: redis.Addr, Tell: base, Number: n, Nodes: true}))
+		ready = append(ready, spawn(t, processOrder{Redis: redis.Addr, Tell: base, Number: n, Nodes: 2}))
 	}
+	services := []*process{ready[0](), ready[1]()}
 	const each = 20
 	owners := map[string]bool{}
 	for i := 0; len(owners) < 2; i++ { // an order of each owner
 		path := fmt.Sprintf("?order=%d", i)
-		var owner string
-		await(t, "an owner that both know", func() bool {
-			a := from(t, services[0].send(t.Context(), http.MethodGet, "/owner"+path), "an owner")
-			b := from(t, services[1].send(t.Context(), http.MethodGet, "/owner"+path), "an owner")
-			owner = a.body
-			return a.err == nil && b.err == nil && a.body == b.body && a.body != ""
-		})
+		owner := from(t, services[0].send(t.Context(), http.MethodGet, "/owner"+path), "an owner").body
+		if other := from(t, services[1].send(t.Context(), http.MethodGet, "/owner"+path), "an owner").body; other != owner || owner == "" {
+			t.Fatalf("the owner is %q and %q", owner, other)
+		}
 		if owners[owner] {
 			continue
 		}

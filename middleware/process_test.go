@@ -32,7 +32,7 @@ type processOrder struct {
 	Tell   string // base URL of the test
 	Number int
 	Rerun  bool
-	Nodes  bool // in a cluster
+	Nodes  int // of the cluster; 0: there is none
 }
 
 // The services that tests use are over before the arbiter takes their locks for those of a process that still lives.
@@ -41,7 +41,7 @@ const processTTL = 3 * time.Second
 func (o processOrder) coordinator() (*coord.Coordinator, *redis.Client, error) {
 	client := redis.NewClient(&redis.Options{Addr: o.Redis, ContextTimeoutEnabled: true})
 	opts := &coord.Options{SessionTTL: processTTL, Grace: processTTL + time.Second, Partitions: partitions}
-	if o.Nodes {
+	if o.Nodes > 0 {
 		opts.Cluster = &coord.Cluster{
 			Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: os.Getenv("SERVICE"),
 		}
@@ -128,6 +128,9 @@ func processMain(text string) int {
 	}
 	h = o.handler(c, client)
 	close(ready)
+	if err := c.Settled(context.Background(), o.Nodes); err != nil {
+		panic(err)
+	}
 	fmt.Println(s.URL)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	s.CloseClientConnections()
@@ -149,6 +152,12 @@ type process struct {
 // launch starts a service and waits until it serves.
 func launch(t *testing.T, o processOrder) *process {
 	t.Helper()
+	return spawn(t, o)()
+}
+
+// spawn starts a service. What it returns waits until it serves: in a cluster that needs the others.
+func spawn(t *testing.T, o processOrder) (ready func() *process) {
+	t.Helper()
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -167,17 +176,24 @@ func launch(t *testing.T, o processOrder) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	go func() { _ = p.cmd.Wait(); close(p.ended) }()
+	hello := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		hello <- strings.TrimSpace(line)
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
 	t.Cleanup(func() {
 		_ = stdin.Close()
 		<-p.ended
 	})
-	if err != nil {
-		t.Fatalf("process %d does not serve: %v", o.Number, err)
+	return func() *process {
+		t.Helper()
+		if p.url = from(t, hello, "a process that serves"); p.url == "" {
+			t.Fatalf("process %d does not serve", o.Number)
+		}
+		return p
 	}
-	p.url = strings.TrimSpace(line)
-	return p
 }
 
 // kill ends the process as a power failure would.
