@@ -278,6 +278,28 @@ func TestAnOutageOfTheArbiterIsNotNoticed(t *testing.T) {
 	unlock(t, held)
 }
 
+// awaitEndOfGrace waits until nothing at the arbiter is in Grace, which is longer than any lease of before.
+func awaitEndOfGrace(t *testing.T, a fallback.Arbiter) {
+	t.Helper()
+	n, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: quick().Grace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	end := time.Now().Add(20 * time.Second)
+	for p := uint32(0); p < 61; {
+		r, err := n.Load(t.Context(), p)
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("partition %d: %+v, %v", p, r, err)
+		}
+		if r.Grace == 0 {
+			p++
+			continue
+		}
+		time.Sleep(min(r.Grace, 100*time.Millisecond))
+	}
+}
+
 // The arbiter fails over to a state of before; or loses everything. Owners reclaim.
 func TestFailoverOfTheArbiterInACluster(t *testing.T) {
 	for _, what := range []string{"stale", "empty"} {
@@ -297,7 +319,7 @@ func TestFailoverOfTheArbiterInACluster(t *testing.T) {
 			}
 			a.Restore(old)
 			h.lap("at once")
-			time.Sleep(5 * time.Second) // Grace, and the leases of before
+			awaitEndOfGrace(t, a)
 			h.lap("after Grace")
 			settle(t, 61, nodes...)
 			h.stop()

@@ -57,9 +57,19 @@ func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
 	for k := range locks {
 		where[k] = shard(k)
 	}
-	time.Sleep(2 * time.Second)
+	verified := func(rounds uint64) { // so many renewals and reads from now
+		for before := c.Stats().Calls[coord.OpRenew]; c.Stats().Calls[coord.OpRenew] < before+rounds; {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	verified(2)
 	victim.Kill()
-	time.Sleep(6 * time.Second)
+	for k, l := range locks {
+		if where[k] == victim.Addr {
+			<-l.Context().Done() // nobody confirms it any more; what lives by its session alone is lost by now, too
+		}
+	}
+	verified(2)
 	healthy, lost := 0, 0
 	for k, l := range locks {
 		if where[k] == victim.Addr {
@@ -121,7 +131,9 @@ func TestADeadHolderIsFoundWhileAnotherShardIsDown(t *testing.T) {
 	}
 	lock(t, a, key)
 	unlock(t, lock(t, b, "warm"))
-	time.Sleep(100 * time.Millisecond)
+	for b.Stats().Kept > 0 { // then its release is sent
+		time.Sleep(time.Millisecond)
+	}
 	clientA.Close() // a has crashed
 	victim.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -100,10 +101,17 @@ func TestRestart(t *testing.T) {
 
 // An address that changes is dialled at once, though the pause has become long.
 func TestAddressChange(t *testing.T) {
-	a := start(t, Options{Node: "a", Retry: time.Minute})
+	refused := make(chan struct{}, 1)
+	a := start(t, Options{Node: "a", Retry: time.Minute, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			refused <- struct{}{} // the pause begins
+		}
+		return c, err
+	}})
 	b := start(t, Options{Node: "b"})
 	a.SetPeers(map[string]string{"b": "127.0.0.1:1"})
-	time.Sleep(10 * time.Millisecond)
+	await(t, refused)
 	a.SetPeers(map[string]string{"b": b.Addr()})
 	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
 }
