@@ -1,9 +1,13 @@
 package coord
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Trace is a set of functions to be called at events of single locks. Any of them may be nil. They are called from the
-// goroutine in which the event happens, with no mutex held, so they should be quick; they may be called concurrently.
+// goroutine in which the event happens, which is often the caller of Lock or Unlock and waits for them, so they should be
+// quick. No mutex is held meanwhile. They may be called concurrently, and in another order than the events.
 type Trace struct {
 	Granted  func(GrantInfo)   // a lock was granted
 	Released func(ReleaseInfo) // a lock was unlocked
@@ -26,21 +30,27 @@ const (
 
 var paths = [...]string{"turn", "own", "forwarded", "arbiter"}
 
-func (p Path) String() string { return paths[p] }
+// String returns a name for logs and metrics, such as "own".
+func (p Path) String() string {
+	if int(p) < len(paths) {
+		return paths[p]
+	}
+	return fmt.Sprintf("Path(%d)", uint8(p))
+}
 
 // GrantInfo describes a grant.
 type GrantInfo struct {
 	Key    string
-	Fence  uint64
-	Path   Path
-	Waited time.Duration
+	Fence  uint64        // the lock's token
+	Path   Path          // how it was granted
+	Waited time.Duration // from the call to the grant; 0 if a key of this node's own was free
 }
 
 // ReleaseInfo describes an unlock.
 type ReleaseInfo struct {
 	Key   string
-	Fence uint64
-	Held  time.Duration
+	Fence uint64        // the lock's token
+	Held  time.Duration // from the grant to the unlock
 }
 
 // SessionInfo describes the beginning of a session or, if Ended, its end.
@@ -53,8 +63,8 @@ type SessionInfo struct {
 // CallInfo describes a call of the arbiter.
 type CallInfo struct {
 	Op       Op
-	Duration time.Duration
-	Err      error
+	Duration time.Duration // from sending to the answer, or until it was given up; of a batch, of all of it
+	Err      error         // of a batch, that of one call that failed; nil: it was answered, whatever the answer was
 }
 
 // Op is an operation of the arbiter.
@@ -82,4 +92,10 @@ const (
 var ops = [...]string{"attach", "open", "renew", "dead", "close session", "list", "listen", "lock", "unlock", "verify", "reclaim",
 	"ownership", "load result", "save result"}
 
-func (o Op) String() string { return ops[o] }
+// String returns a name for logs and metrics, such as "renew".
+func (o Op) String() string {
+	if int(o) < len(ops) {
+		return ops[o]
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
