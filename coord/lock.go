@@ -27,8 +27,9 @@ type Lock struct {
 // ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
 // [Lock.Context].
 //
-// If the arbiter's client heeds deadlines (see [fallback.Prompter]), ctx has none that is sooner than Options.CallTimeout, and
-// there is no cluster, a cancellation during the first request is heeded when that is over.
+// Without a cluster, the first request to the arbiter may be made by the goroutine that called Lock. It does not notice that ctx was
+// cancelled before that request is over, after Options.CallTimeout at the latest. (It is so if the arbiter's client heeds
+// deadlines, see [fallback.Prompter], and ctx has none that is sooner.)
 //
 // Errors: [ErrInvalidKey], [ErrClosed]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
 // [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
@@ -39,9 +40,12 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
 
 // TryLock is Lock for callers who do not want to wait for others: if the key is not free it returns [ErrLocked] at
 // once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], after Options.CallTimeout at the latest.
-// It takes one call of the arbiter at most, and a second one if it finds the key with a process that has died. (It does
-// not wait to find that out: whether the holder is dead is asked in the background, for the next one who tries.) A key that another process has just unlocked, or keeps for its next caller,
-// may be reported as locked for some milliseconds (see Options.Handoff).
+// Both come as a [*WaitError]; the other errors are Lock's.
+//
+// It takes one call of the arbiter, or of the node that owns the key, at most; and a second one where a process that is known to
+// have died has the key. Whether a holder lives is asked in the background, for the next one who tries: so the first
+// TryLock after a crash may say that the key is locked. So it may for some milliseconds (see Options.Handoff) of a key that
+// another process has just unlocked, or keeps for its next caller.
 func (c *Coordinator) TryLock(ctx context.Context, key string) (Lock, error) {
 	return c.lock(ctx, key, true)
 }
