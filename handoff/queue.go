@@ -45,6 +45,7 @@ const (
 
 var states = [...]string{"idle", "turn", "lingering"}
 
+// String returns the state's name: idle, turn or lingering.
 func (s State) String() string {
 	if int(s) < len(states) {
 		return states[s]
@@ -58,7 +59,7 @@ type Next uint8
 // What has to be done with the hold.
 const (
 	Keep     Next = iota // it stays
-	GiveBack             // the queue has let go of it: give it back now, and if waiters are left, get another
+	GiveBack             // the queue has let go of it and is Idle: give it back now, and if waiters are left, get another
 )
 
 // A Waiter is a place in a Queue. Its zero value is ready; after it left or had its turn it can be used again.
@@ -69,7 +70,7 @@ type Waiter[T any] struct {
 	prev, next *Waiter[T]
 }
 
-// Fence returns the token of the waiter's turn.
+// Fence returns the token of the waiter's turn; 0 until it has one.
 func (w *Waiter[T]) Fence() uint64 { return w.fence }
 
 // A Queue is the waiters of one process for one key, and the process's hold on it. The zero Queue is Idle and empty.
@@ -102,7 +103,8 @@ func (q *Queue[T]) Enter() (fence uint64, ok bool) {
 	return q.begin(), true
 }
 
-// Join queues a waiter. In state Lingering call Enter first: there nobody waits.
+// Join queues a waiter, which must not be in a queue. It takes no turn by itself: that comes by Take or Done. In state
+// Lingering call Enter first: there nobody waits.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	w.prev, w.next, w.queued, w.fence = q.last, nil, true, 0
 	if q.last == nil {
@@ -158,8 +160,8 @@ func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
 }
 
 // Take gives the queue a hold with the tokens from first to first+n-1, and the first waiter the turn. contended says that
-// another process waits already. If nobody waits it returns nil and does not take the hold: the caller gives it
-// back. So a grant and "a waiter exists" are one step (rule 11).
+// another process waits already. If nobody waits, or there is a hold already, it returns nil and does not take this one: the
+// caller gives it back. So a grant and "a waiter exists" are one step (rule 11).
 func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[T] {
 	if q.state != Idle || q.waiting == 0 || n == 0 {
 		return nil
@@ -172,7 +174,7 @@ func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[
 }
 
 // Begin gives the queue a hold with one token, and the caller the turn, if the queue is Idle and nobody waits: Join
-// and Take in one.
+// and Take in one. It reports whether it did.
 func (q *Queue[T]) Begin(token uint64) bool {
 	if q.state != Idle || q.waiting > 0 {
 		return false
@@ -215,7 +217,8 @@ func (q *Queue[T]) Pass(token uint64) *Waiter[T] {
 	return w
 }
 
-// Again takes a lingering hold's next turn with a token of the caller's: Supply and Enter in one.
+// Again takes a lingering hold's next turn with a token of the caller's: Supply and Enter in one. It reports false if there is
+// no lingering hold.
 func (q *Queue[T]) Again(token uint64) bool {
 	if q.state != Lingering {
 		return false
@@ -225,7 +228,7 @@ func (q *Queue[T]) Again(token uint64) bool {
 	return true
 }
 
-// Done ends the running turn. It returns the waiter that has the next turn, or nil and what to do with the hold: if it
+// Done ends the running turn, if there is one. It returns the waiter that has the next turn, or nil and what to do with the hold: if it
 // stays, the queue is Lingering now.
 func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
 	switch {
@@ -252,7 +255,8 @@ func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
 	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now.Sub(q.recalled) >= l.MaxHold
 }
 
-// Recall says that another process waits for the key. The quantum counts from the first recall under a hold.
+// Recall says that another process waits for the key. A lingering hold is to be given back at once; one in use when Done says
+// so, at the end of the quantum, which counts from the first recall under the hold.
 func (q *Queue[T]) Recall(now time.Time) Next {
 	switch {
 	case q.state == Lingering:
