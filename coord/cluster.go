@@ -48,8 +48,9 @@ type Cluster struct {
 	// to them, such as http://10.0.0.3:8080, if requests are to be forwarded to it. At most 119 printable ASCII characters,
 	// without spaces. Default: nothing.
 	Service string
-	// Keepalive is how often a node asks the owners that it holds keys of for how long they answer for them. An owner
-	// that is silent for 2.5 times as long is gone around. Default a tenth of SessionTTL.
+	// Keepalive is how often the nodes ask each other for how long they answer for the keys that they have granted to the one
+	// who asks. Where a node is silent for 2.5 times as long, those who hold keys of it have their holds confirmed by the
+	// arbiter instead, and lose nothing. Default a tenth of SessionTTL; at least 10 ms.
 	Keepalive time.Duration
 
 	// Debounce (D) is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits

@@ -11,7 +11,8 @@ var (
 	// matches it as well as ctx.Err().
 	ErrLocked = errors.New("coord: locked")
 
-	// ErrUnavailable: the arbiter could not be asked, or may not grant anything now. A Lock whose ctx ended for that
+	// ErrUnavailable: the arbiter could not be asked, or may not grant anything now, as after a failover. It is not known
+	// whether the key is free. A Lock whose ctx ended for that
 	// reason matches it as well as ctx.Err(); a Lock that the server refused returns it at once, with the setting.
 	ErrUnavailable = errors.New("coord: arbiter unavailable")
 
@@ -56,6 +57,7 @@ const (
 
 var lossCauses = [...]string{"", "session expired", "lease expired", "superseded", "coordinator closed"}
 
+// String returns the cause in words, such as "session expired".
 func (c LossCause) String() string {
 	if c > 0 && int(c) < len(lossCauses) {
 		return lossCauses[c]
@@ -63,13 +65,14 @@ func (c LossCause) String() string {
 	return fmt.Sprintf("LossCause(%d)", uint8(c))
 }
 
-// A LossError is how ErrLost is told: errors.Is(err, ErrLost) holds.
+// A LossError is how ErrLost is told: errors.Is(err, ErrLost) holds, and errors.As finds this, with the reason.
 type LossError struct {
 	Key   string
-	Fence uint64
+	Fence uint64 // of the lock that was lost
 	Cause LossCause
 }
 
+// Error returns key, token and cause, for logs.
 func (e *LossError) Error() string {
 	return fmt.Sprintf("coord: lock %s lost (token %d): %v", show(e.Key), e.Fence, e.Cause)
 }
@@ -83,10 +86,11 @@ func (e *LossError) Is(target error) bool {
 // ErrClosed, and what is behind it) and, if the wait was ended by its ctx, ctx.Err() and context.Cause(ctx).
 type WaitError struct {
 	Key    string
-	Reason error
-	Ended  error // the ctx's error, nil if it did not end
+	Reason error // what was in the way: that somebody else has the key, or that the arbiter could not be asked
+	Ended  error // the ctx's error, if that is why the wait ended; nil: Reason ended it, or nobody waited (TryLock)
 }
 
+// Error returns both, for logs.
 func (e *WaitError) Error() string {
 	if e.Ended == nil {
 		return fmt.Sprintf("coord: lock %s: %v", show(e.Key), e.Reason)

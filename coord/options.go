@@ -22,7 +22,7 @@ type Options struct {
 
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
 	// process holds is free after that. Default 10 s; at least 2 s is sensible. A process that is stopped for longer, or cut off from the arbiter,
-	// loses its locks.
+	// loses its locks. At least 1 ms, like the five times below.
 	SessionTTL time.Duration
 
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal and one read per

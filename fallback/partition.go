@@ -28,7 +28,7 @@ type Partition struct {
 	From     uint32 // the epoch that the owner's Acquire expected, to know its retry
 	Revoked  uint32 // the epoch whose owner was asked to demote
 	Server   string // who wrote this
-	GraceEnd int64  // 0: not in Grace
+	GraceEnd int64  // by the server's clock, Unix milliseconds; 0: not in Grace
 	Rows     map[string]Row
 	Queues   map[string][]Waiter
 }

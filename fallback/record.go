@@ -35,12 +35,13 @@ func (t Token) Epoch() uint32 { return uint32(t >> 32) }
 // Seq returns the token's number within its epoch.
 func (t Token) Seq() uint32 { return uint32(t) }
 
+// String returns epoch and number, with a dot between them, for logs.
 func (t Token) String() string { return fmt.Sprintf("%d.%d", t.Epoch(), t.Seq()) }
 
 // An Identity names a hold or a request for one: exact, and never used again.
 type Identity struct {
-	Session string
-	Request uint64
+	Session string // the session's ID
+	Request uint64 // its number within the session
 }
 
 // A Row is a hold as the arbiter knows it. The zero Row is no hold.
@@ -74,6 +75,7 @@ const (
 
 var verdicts = [...]string{"", "granted", "held", "promised", "owned", "in grace", "conflict", "stale", "lost"}
 
+// String returns the verdict in words, such as "granted".
 func (v Verdict) String() string {
 	if int(v) < len(verdicts) && v != 0 {
 		return verdicts[v]

@@ -12,17 +12,17 @@ import (
 // Sessions is one that the server has lost, or of a namespace that was never formatted. As with [Partition], its methods
 // are the transitions, deterministic, each run atomically.
 type Sessions struct {
-	Format   string // the format mark; empty until the namespace is formatted
-	Server   string
-	GraceEnd int64
-	Members  map[string]Member
+	Format   string            // the format mark; empty until the namespace is formatted
+	Server   string            // who wrote this
+	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
+	Members  map[string]Member // by session
 }
 
 // A Member is a session's entry.
 type Member struct {
-	Expiry int64 // by the server's clock, Unix milliseconds
-	TTL    int64 // milliseconds
-	Addr   string
+	Expiry int64  // by the server's clock, Unix milliseconds
+	TTL    int64  // milliseconds
+	Addr   string // what Open was told to publish
 }
 
 // mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a

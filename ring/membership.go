@@ -60,7 +60,7 @@ type hooks struct {
 // also when nobody is there yet. It fails if the options make no sense or the address cannot be bound.
 func Start(opts Options) (*Ring, error) { return start(opts, hooks{}) }
 
-// StartOn is Start in a simulated network.
+// StartOn is [Start] in a simulated network, for this module's own tests: no other can have a wire.Host.
 func StartOn(host wire.Host, opts Options) (*Ring, error) { return start(opts, hooks{host: host}) }
 
 func start(opts Options, h hooks) (*Ring, error) {
@@ -161,7 +161,7 @@ func (r *Ring) Gossip() string { return r.gossip }
 func (r *Ring) Done() <-chan struct{} { return r.done }
 
 // SetState changes this node's state. It does not wait for anybody to hear of it; the node's own View has it a moment
-// later too.
+// later too. The error is [ErrClosed], or says that there is no such state.
 func (r *Ring) SetState(state State) error {
 	if state > Leaving {
 		return fmt.Errorf("ring: %v is no state", state)
@@ -169,7 +169,8 @@ func (r *Ring) SetState(state State) error {
 	return r.change(func(m *metadata) { m.state = state })
 }
 
-// SetSession changes this node's session ID, in the same way.
+// SetSession changes this node's session ID. Like SetState it does not wait for anybody to hear of
+// it. The error is [ErrClosed], or says what such an ID must not have; see [Options].
 func (r *Ring) SetSession(session string) error {
 	if err := checkText("Session", session, maxSession); err != nil {
 		return err
@@ -186,7 +187,8 @@ func (r *Ring) change(f func(*metadata)) error {
 }
 
 // AddKey makes this node understand a key, besides those that it has. To change keys: AddKey at all nodes, then UseKey at
-// all nodes, then RemoveKey of the old one at all nodes.
+// all nodes, then RemoveKey of the old one at all nodes. It fails if the key has another length than those of [Options], or if the ring was
+// started without keys.
 func (r *Ring) AddKey(key []byte) error {
 	return r.keys.change(func(k *memberlist.Keyring) error {
 		if err := memberlist.ValidateKey(key); err != nil {
@@ -196,7 +198,7 @@ func (r *Ring) AddKey(key []byte) error {
 	})
 }
 
-// UseKey makes this node encrypt with a key that was added.
+// UseKey makes this node encrypt with a key that was added; it fails for another one.
 func (r *Ring) UseKey(key []byte) error {
 	return r.keys.change(func(k *memberlist.Keyring) error {
 		if err := k.UseKey(key); err != nil {

@@ -20,6 +20,7 @@ const (
 
 var states = [...]string{"joining", "active", "leaving"}
 
+// String returns the state's name: joining, active or leaving.
 func (s State) String() string {
 	if int(s) < len(states) {
 		return states[s]
@@ -30,7 +31,7 @@ func (s State) String() string {
 // A Node is what one process start tells about itself in its gossip. It is a value and can be compared with ==.
 type Node struct {
 	Name    string
-	Session string // its session ID; changes when the node starts over. May be empty, or be outdated by a second.
+	Session string // its session ID; changes when the node starts over. May be empty, or be outdated by a second
 	Peer    string // where its peers reach it: host:port
 	Gossip  string // where it gossips: IP:port
 	Service string // what it serves besides, for those who use it; may be empty

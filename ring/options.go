@@ -89,8 +89,10 @@ type OptionError struct {
 	Err    error
 }
 
+// Error names the field and says what is wrong.
 func (e *OptionError) Error() string { return "ring: Options." + e.Option + " " + e.Err.Error() }
 
+// Unwrap returns Err.
 func (e *OptionError) Unwrap() error { return e.Err }
 
 func wrong(option, format string, args ...any) error {
