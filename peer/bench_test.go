@@ -111,12 +111,14 @@ func BenchmarkCodec(b *testing.B) {
 	buf := AppendFrame(nil, f)
 	b.Run("append", func(b *testing.B) {
 		b.SetBytes(int64(len(buf)))
+		b.ReportAllocs()
 		for b.Loop() {
 			buf = AppendFrame(buf[:0], f)
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
 		b.SetBytes(int64(len(buf)))
+		b.ReportAllocs()
 		var g Frame
 		for b.Loop() {
 			if err := g.Decode(buf); err != nil {

@@ -159,6 +159,7 @@ func TestLookUpAllocatesNothing(t *testing.T) {
 func BenchmarkOwner(b *testing.B) {
 	p := place(b, names(8), 1021)
 	var i uint32
+	b.ReportAllocs()
 	for b.Loop() {
 		p.Owner(i % 1021)
 		i++
@@ -167,6 +168,7 @@ func BenchmarkOwner(b *testing.B) {
 
 func BenchmarkPlace(b *testing.B) {
 	members := names(8)
+	b.ReportAllocs()
 	for b.Loop() {
 		_, _ = Place(members, 1021)
 	}

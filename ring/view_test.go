@@ -105,6 +105,7 @@ func TestViewsThatFollow(t *testing.T) {
 func BenchmarkViewOwner(b *testing.B) {
 	v := aView(b)
 	var i uint32
+	b.ReportAllocs()
 	for b.Loop() {
 		v.Owner(i % 271)
 		i++
