@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/holdfast-go/holdfast/coord"
 )
 
@@ -50,6 +52,7 @@ type hotWorker struct {
 	unmap    func() error
 	open     map[string]*openVariant
 	stores   map[string]*store
+	pool     *pgxpool.Pool // for rows
 	closers  []func() error
 	growth   *growthRun
 	load     *stallLoad

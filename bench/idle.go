@@ -33,7 +33,7 @@ func measureIdle(ctx context.Context, b *bench) (_ result, err error) {
 	if err != nil {
 		return result{}, err
 	}
-	open := hotTask{Variant: "Holdfast cluster"}
+	open := hotTask{Variant: clusterVariant}
 	if _, err := doAll(ws, task{Hot: &open}); err != nil { // all at once, from nothing
 		return result{}, err
 	}

@@ -28,6 +28,7 @@
 // And of all kinds of locks and their servers, of which those that are not installed are not run:
 //
 //   - latency: one caller locks keys that nobody else wants, in all ways, beside what no lock can do without (latency.go)
+//   - rows: many goroutines of several processes read and write rows of a database, of which nothing may be sold twice (rows.go)
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
 //
@@ -92,6 +93,7 @@ type sizes struct {
 	latency latencySizes
 	growth  growthSizes
 	stalls  stallSizes
+	rows    rowsSizes
 }
 
 // subject is one of the measurements.
@@ -103,7 +105,7 @@ type subject struct {
 var subjects = []subject{
 	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
 	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
-	{"http", measureHTTP}, {"latency", measureLatency},
+	{"http", measureHTTP}, {"latency", measureLatency}, {"rows", measureRows},
 
 	{"growth", measureGrowth}, {"stalls", measureStalls},
 }

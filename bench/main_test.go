@@ -60,6 +60,7 @@ var tiny = sizes{
 		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
 		sessionTTL: 2 * time.Second, debounce: 200 * time.Millisecond,
 	},
+	rows: rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
 }
 
 // needRedis skips the test where there is no redis-server, as redistest.Start does.
@@ -98,7 +99,7 @@ func TestFlagDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http latency" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
+	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http latency rows" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
 		t.Errorf("%+v", cfg)
 	}
 	// Starting, warming up and locking come on top, and the whole stays below two minutes.

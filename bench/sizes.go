@@ -22,6 +22,7 @@ var fullSizes = sizes{
 		processes: 4, rate: 500, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
 		calm: 3 * time.Second, every: 4 * time.Second, outage: 5 * time.Second, after: 18 * time.Second,
 	},
+	rows: rowsSizes{processes: 4, goroutines: 16, stock: 3000, rows: 1000, rounds: 4, round: time.Second},
 }
 
 var quickSizes = sizes{
@@ -44,4 +45,5 @@ var quickSizes = sizes{
 		processes: 3, rate: 200, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
 		calm: time.Second, every: 2 * time.Second, outage: 5 * time.Second, after: 14 * time.Second,
 	},
+	rows: rowsSizes{processes: 4, goroutines: 16, stock: 500, rows: 1000, rounds: 2, round: 400 * time.Millisecond},
 }

@@ -82,7 +82,7 @@ var variants = []variant{
 		},
 	},
 	{
-		name:   "Holdfast cluster",
+		name:   clusterVariant,
 		module: "github.com/holdfast-go/holdfast",
 		how:    "coord with Options.Cluster over fallback.NewRedis, defaults",
 		fenced: true,

@@ -55,6 +55,7 @@ type task struct {
 	Growth  *growthTask  `json:"growth,omitempty"`
 	Pace    *paceTask    `json:"pace,omitempty"`
 	Stall   *stallTask   `json:"stall,omitempty"`
+	Rows    *rowsTask    `json:"rows,omitempty"`
 	Store   bool         `json:"store,omitempty"` // be a store
 }
 
@@ -70,6 +71,7 @@ type answer struct {
 	Growth  *growthResult  `json:"growth,omitempty"`
 	Pace    *paceResult    `json:"pace,omitempty"`
 	Stall   *stallResult   `json:"stall,omitempty"`
+	Rows    *rowsResult    `json:"rows,omitempty"`
 	Store   string         `json:"store,omitempty"` // address
 	Error   string         `json:"error,omitempty"`
 
@@ -150,6 +152,8 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 			a.Pace, failed = h.pace(ctx, o, *t.Pace)
 		case t.Stall != nil:
 			a.Stall, failed = h.stall(ctx, o, *t.Stall)
+		case t.Rows != nil:
+			a.Rows, failed = h.rows(ctx, o, *t.Rows)
 		case t.Store:
 			a.Store, failed = h.serveStore()
 		}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// rowsSizes: processes x goroutines change rows of a PostgreSQL, in rounds of each method by turns.
+type rowsSizes struct {
+	processes, goroutines int
+	stock                 int64         // units of the one row that is sold out
+	rows                  int           // of the other job, by zipf
+	rounds                int           // of each job
+	round                 time.Duration // at most: a round ends when everything is sold
+}
+
+// What must hold, besides that nothing is sold twice.
+const rowsRatio = 1 // times the sales per second of SELECT FOR UPDATE, at least
+
+// rowJob is what is done with the rows.
+type rowJob struct {
+	name  string
+	rows  int
+	stock int64 // of each row
+}
+
+// plenty is a stock that no round uses up.
+const plenty = 1 << 40
+
+func (s rowsSizes) jobs() []rowJob {
+	return []rowJob{
+		{fmt.Sprintf("%s units of one row, until they are sold", thousands(s.stock)), 1, s.stock},
+		{fmt.Sprintf("read-modify-write of %s rows by zipf(%v)", thousands(int64(s.rows)), zipfS), s.rows, plenty},
+	}
+}
+
+// rowsTotal is what one method did of one job in all rounds.
+type rowsTotal struct {
+	*rowMethod
+	job       int
+	rates     []float64 // sales per second, by round
+	sold      int64
+	parts     []int64 // by process
+	missing   int64   // units sold that the rows do not account for: oversold; or the other way
+	refused   int64
+	conflicts int64
+	failed    int64
+	failure   string
+	waits     histogram
+	client    time.Duration // CPU
+	server    time.Duration // of PostgreSQL and Redis
+}
+
+// rowsRun is what the rounds need.
+type rowsRun struct {
+	b    *bench
+	pg   *server
+	conn *pgx.Conn
+	ws   []*worker
+	jobs []rowJob
+}
+
+func measureRows(ctx context.Context, b *bench) (result, error) {
+	return measureMethods(ctx, b, func(m *rowMethod) bool { return !m.unsafe && (b.rivals || !m.more) })
+}
+
+func measureMethods(ctx context.Context, b *bench, choose func(*rowMethod) bool) (_ result, err error) {
+	s := b.sizes.rows
+	mine, its, pinned := b.twoCores()
+	if pinned == "" {
+		pinned = fmt.Sprintf("pinned: the %d processes to core %d, PostgreSQL to core %d", s.processes, mine, its)
+		if b.pid != 0 {
+			undo, err := pin(b.pid, its)
+			if err != nil {
+				return result{}, err
+			}
+			defer func() { err = errors.Join(err, undo()) }()
+			pinned += ", and redis-server"
+		}
+	}
+	var methods []*rowMethod
+	var list []variant // as all of them need PostgreSQL
+	for i := range rowMethods {
+		if m := &rowMethods[i]; choose(m) {
+			methods = append(methods, m)
+			list = append(list, variant{name: m.name, server: postgresKind})
+		}
+	}
+	servers, err := startServers(ctx, its, list)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, servers.stop()) }()
+	run := rowsRun{b: b, pg: servers.running[postgresKind.name], jobs: s.jobs()}
+	var totals []*rowsTotal
+	if run.pg != nil {
+		if totals, err = run.all(ctx, methods, mine, its); err != nil {
+			return result{}, err
+		}
+	}
+	r := rowsResults(s, totals)
+	servers.describe(&r, list)
+	r.notes = append([]string{pinned}, r.notes...)
+	return r, nil
+}
+
+// all runs all rounds of all methods.
+func (r *rowsRun) all(ctx context.Context, methods []*rowMethod, mine, its int) (totals []*rowsTotal, err error) {
+	s := r.b.sizes.rows
+	if r.conn, err = pgx.Connect(ctx, r.pg.conn); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.conn.Close(context.WithoutCancel(ctx))) }()
+	if _, err := r.conn.Exec(ctx, rowsTable); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	_, ws, stop, err := r.b.startMany(ctx, "rows", s.processes, mine, its)
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+		err = errors.Join(err, stop())
+	}()
+	if err != nil {
+		return nil, err
+	}
+	r.ws = ws
+	for _, m := range methods {
+		for job := range r.jobs {
+			totals = append(totals, &rowsTotal{rowMethod: m, job: job, parts: make([]int64, s.processes)})
+		}
+		// One after the other, and at leisure: opening may take longer than the start of a round can wait.
+		open := rowsTask{Method: m.name, Server: r.pg.conn, Goroutines: s.goroutines}
+		for _, w := range ws {
+			if _, err := w.do(task{Rows: &open}); err != nil {
+				return nil, err
+			}
+		}
+		if m.lock == clusterVariant {
+			if _, err := settled(ctx, ws, hotTask{Variant: m.lock, Goroutines: s.goroutines}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	// Round 0 is not counted: connections are made in it, and statements prepared.
+	for round := range s.rounds + 1 {
+		for i := range totals {
+			t := totals[(i+round)%len(totals)]
+			if err := r.round(ctx, t, round); err != nil {
+				return nil, fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+	}
+	return totals, nil
+}
+
+// round runs one method of one job, from a full stock on.
+func (r *rowsRun) round(ctx context.Context, t *rowsTotal, round int) error {
+	s, job := r.b.sizes.rows, r.jobs[t.job]
+	if _, err := r.conn.Exec(ctx, "truncate stock"); err != nil {
+		return err
+	}
+	if _, err := r.conn.Exec(ctx, "insert into stock select sku, $1, 0, 0 from generate_series(0, $2::int - 1) sku", job.stock, job.rows); err != nil {
+		return err
+	}
+	before, err := r.serverCPU(ctx)
+	if err != nil {
+		return err
+	}
+	rt := rowsTask{
+		Method: t.name, Server: r.pg.conn, Goroutines: s.goroutines, Rows: job.rows, Duration: s.round,
+		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
+		Prefix: fmt.Sprintf("rows-%s-%d-%d", t.name, t.job, round),
+	}
+	if round == 0 {
+		rt.Duration = min(rt.Duration, 300*time.Millisecond)
+	}
+	rt.Begin = time.Now().Add(50 * time.Millisecond)
+	answers, err := doAll(r.ws, task{Rows: &rt})
+	if err != nil {
+		return err
+	}
+	after, err := r.serverCPU(ctx)
+	if err != nil {
+		return err
+	}
+	var left int64
+	if err := r.conn.QueryRow(ctx, "select sum(units)::bigint from stock").Scan(&left); err != nil {
+		return err
+	}
+	var sold int64
+	var last time.Duration
+	for _, a := range answers {
+		sold += a.Rows.Sold
+		last = max(last, a.Rows.Last)
+		t.refused += a.Rows.Refused
+		t.failed += a.Rows.Failed
+		if t.failure == "" {
+			t.failure = a.Rows.Failure
+		}
+	}
+	// What is not in order counts in round 0, too.
+	t.missing += sold - (job.stock*int64(job.rows) - left)
+	if round == 0 {
+		return nil
+	}
+	t.rates = append(t.rates, ratio(float64(sold), last.Seconds()))
+	t.sold += sold
+	t.server += after - before
+	for i, a := range answers {
+		t.parts[i] += a.Rows.Sold
+		t.conflicts += a.Rows.Conflicts
+		t.client += a.Rows.CPU
+		t.waits.merge(a.Rows.Waits)
+	}
+	return nil
+}
+
+// serverCPU is what PostgreSQL and Redis have used so far.
+func (r *rowsRun) serverCPU(ctx context.Context) (time.Duration, error) {
+	total, err := serverCPU(ctx, r.b.admin)
+	return total + processCPU(r.pg.pids()), err
+}
+
+func rowsResults(s rowsSizes, totals []*rowsTotal) result {
+	r := result{
+		title: fmt.Sprintf("ROWS: rows of a database, read and written one lower, %d processes x %d goroutines; %d rounds of at most %v of each, by turns",
+			s.processes, s.goroutines, s.rounds, s.round),
+		table: [][]string{{"", "sales/s", "(min..max)", "ratio", "(min..max)", "p50 ms", "p99", "p99.9", "max", "again/sale",
+			"CPU s per million", "of the servers", "Jain (processes)", "oversold"}},
+	}
+	find := func(job int, name string) *rowsTotal {
+		for _, t := range totals {
+			if t.job == job && t.name == name {
+				return t
+			}
+		}
+		return nil
+	}
+	for i, job := range s.jobs() {
+		first := find(i, clusterVariant)
+		if len(totals) > 0 {
+			r.table = append(r.table, []string{job.name})
+		}
+		for _, t := range totals {
+			if t.job != i {
+				continue
+			}
+			rate, times := spreadOf(t.rates), spread{math.NaN(), math.NaN(), math.NaN()}
+			if first != nil {
+				times = spreadOf(perRound(first.rates, t.rates))
+			}
+			per := func(x float64) string { return number(ratio(x, float64(t.sold))) }
+			r.table = append(r.table, []string{
+				"  " + t.name, number(rate.median), number(rate.least) + ".." + number(rate.most),
+				number(times.median), number(times.least) + ".." + number(times.most),
+				millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.quantile(0.999)), millis(t.waits.Longest),
+				per(float64(t.conflicts)), per(t.client.Seconds() * 1e6), per(t.server.Seconds() * 1e6),
+				number(jain(t.parts)), number(float64(t.missing)),
+			})
+			what := t.name + ", " + job.short()
+			if t.failed > 0 {
+				r.notes = append(r.notes, fmt.Sprintf("%s: %s sales failed; one: %s", what, thousands(t.failed), t.failure))
+			}
+			r.claims = append(r.claims, atMost(0, math.Abs(float64(t.missing)), what+": units sold that the rows do not account for, or the other way"))
+			if t.fenced {
+				r.claims = append(r.claims, atMost(0, float64(t.refused), what+": writes that the row refused for their token"))
+			}
+		}
+	}
+	said := make(map[string]bool)
+	for _, t := range totals {
+		if !said[t.name] {
+			said[t.name] = true
+			r.notes = append(r.notes, t.name+": "+t.how)
+		}
+	}
+	r.notes = append(r.notes,
+		"ratio: the cluster's sales/s to this line's, in each round; median of the rounds. A sale is durable when it counts: each waits for the disk",
+		"again: attempts that met another's write; CPU: of the processes, and of PostgreSQL's (by the kernel's count) and redis-server",
+		"oversold: sales that were counted, but that the rows' units do not show; below 0: units that are gone without a sale")
+	if first, rival := find(0, clusterVariant), find(0, methodForUpdate); first != nil && rival != nil {
+		r.claims = append(r.claims, atLeast(rowsRatio, median(perRound(first.rates, rival.rates)), "sales per second of one row, times those of "+rival.name))
+	}
+	return r
+}
+
+// short names the job in a claim.
+func (j rowJob) short() string {
+	if j.rows == 1 {
+		return "one row"
+	}
+	return "many rows"
+}

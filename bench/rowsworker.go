@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const rowsTable = `create table stock (
+	sku     bigint primary key,
+	units   bigint not null,
+	version bigint not null,
+	fence   bigint not null -- the token of who wrote last
+)`
+
+// rowMethod is one way to let only one at a time read a row and write it.
+type rowMethod struct {
+	name   string
+	how    string
+	lock   string // the variant whose lock is held meanwhile; empty: none
+	fenced bool   // a write carries the lock's token, and the row refuses one that is not above the last
+	more   bool   // only with -rivals all
+	unsafe bool   // it breaks the rules
+	sell   func(ctx context.Context, c *pgxpool.Conn, s *sale) error
+}
+
+// sale is one attempt to sell a unit.
+type sale struct {
+	sku       int64
+	key       string // for locks
+	fence     uint64
+	tried     bool // it got as far as the row
+	failed    bool // there
+	soldOut   bool
+	refused   bool // for its token
+	conflicts int64
+}
+
+const (
+	clusterVariant  = "Holdfast cluster"
+	methodForUpdate = "SELECT FOR UPDATE"
+)
+
+var rowMethods = []rowMethod{
+	{
+		name: clusterVariant, lock: clusterVariant, fenced: true, sell: readAndWrite,
+		how: "Lock, SELECT, UPDATE ... WHERE fence < the lock's token, Unlock",
+	},
+	{name: "Holdfast", lock: "Holdfast", fenced: true, sell: readAndWrite, how: "the same without a cluster"},
+	{name: methodForUpdate, sell: forUpdate, how: "BEGIN, SELECT FOR UPDATE, UPDATE, COMMIT"},
+	{name: "version", sell: byVersion, how: "SELECT, UPDATE ... WHERE version is what was read; again at once if it is not"},
+	{name: advisory, sell: underAdvisory, how: "pg_advisory_lock, SELECT, UPDATE, pg_advisory_unlock on one connection"},
+	{
+		name: "SET NX PX, 100 ms", lock: "SET NX PX, 100 ms", sell: readAndWrite,
+		how: "the lock that most write themselves, SELECT, UPDATE, and the script that deletes it; a write that comes late is not refused",
+	},
+	{name: "SET NX PX, 5 ms", lock: "SET NX PX, 5 ms", more: true, sell: readAndWrite, how: "the same, again after 5 ms"},
+	{name: "one UPDATE", sell: oneUpdate, how: "no lock: UPDATE ... SET units = units - 1 WHERE units > 0. The floor, where one statement will do"},
+	{name: "no lock", unsafe: true, sell: readAndWrite, how: "SELECT and UPDATE"},
+}
+
+func findMethod(name string) (*rowMethod, error) {
+	for i := range rowMethods {
+		if rowMethods[i].name == name {
+			return &rowMethods[i], nil
+		}
+	}
+	return nil, fmt.Errorf("no method %q", name)
+}
+
+// readAndWrite is safe only under a lock.
+func readAndWrite(ctx context.Context, c *pgxpool.Conn, s *sale) error {
+	units, err := s.read(ctx, c, "select units from stock where sku = $1")
+	if err != nil || s.soldOut {
+		return err
+	}
+	if s.fence == 0 {
+		_, err := c.Exec(ctx, "update stock set units = $2 where sku = $1", s.sku, units-1)
+		return err
+	}
+	tag, err := c.Exec(ctx, "update stock set units = $2, fence = $3 where sku = $1 and fence < $3", s.sku, units-1, int64(s.fence))
+	s.refused = err == nil && tag.RowsAffected() == 0
+	return err
+}
+
+// querier is a connection or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (s *sale) read(ctx context.Context, q querier, sql string) (units int64, err error) {
+	err = q.QueryRow(ctx, sql, s.sku).Scan(&units)
+	s.soldOut = err == nil && units <= 0
+	return units, err
+}
+
+func forUpdate(ctx context.Context, c *pgxpool.Conn, s *sale) error {
+	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		units, err := s.read(ctx, tx, "select units from stock where sku = $1 for update")
+		if err != nil || s.soldOut {
+			return err
+		}
+		_, err = tx.Exec(ctx, "update stock set units = $2 where sku = $1", s.sku, units-1)
+		return err
+	})
+}
+
+func byVersion(ctx context.Context, c *pgxpool.Conn, s *sale) error {
+	for {
+		var units, version int64
+		err := c.QueryRow(ctx, "select units, version from stock where sku = $1", s.sku).Scan(&units, &version)
+		if s.soldOut = err == nil && units <= 0; err != nil || s.soldOut {
+			return err
+		}
+		tag, err := c.Exec(ctx, "update stock set units = $3, version = version + 1 where sku = $1 and version = $2", s.sku, version, units-1)
+		if err != nil || tag.RowsAffected() == 1 {
+			return err
+		}
+		s.conflicts++
+	}
+}
+
+func underAdvisory(ctx context.Context, c *pgxpool.Conn, s *sale) error {
+	n := int64(hashOf("", s.key))
+	if _, err := c.Exec(ctx, "select pg_advisory_lock($1)", n); err != nil {
+		return err
+	}
+	err := readAndWrite(ctx, c, s)
+	_, unlocked := c.Exec(ctx, "select pg_advisory_unlock($1)", n)
+	return errors.Join(err, unlocked)
+}
+
+func oneUpdate(ctx context.Context, c *pgxpool.Conn, s *sale) error {
+	tag, err := c.Exec(ctx, "update stock set units = units - 1 where sku = $1 and units > 0", s.sku)
+	s.soldOut = err == nil && tag.RowsAffected() == 0
+	return err
+}
+
+// rowsTask tells a worker to sell. Without Duration it only opens the method.
+type rowsTask struct {
+	Method     string        `json:"method"`
+	Server     string        `json:"server"`
+	Goroutines int           `json:"goroutines"`
+	Rows       int           `json:"rows"` // more than 1: by zipf
+	Prefix     string        `json:"prefix"`
+	Begin      time.Time     `json:"begin"` // the same for all workers
+	Duration   time.Duration `json:"duration"`
+}
+
+// rowsResult is what one process did in one round.
+type rowsResult struct {
+	Sold      int64         `json:"sold"`
+	Refused   int64         `json:"refused"`
+	Conflicts int64         `json:"conflicts"`
+	Failed    int64         `json:"failed"`
+	Failure   string        `json:"failure"`
+	Last      time.Duration `json:"last"` // when the last one was sold, after Begin
+	Waits     histogram     `json:"waits"`
+	CPU       time.Duration `json:"cpu"`
+}
+
+// seller is a method in one process.
+type seller struct {
+	*rowMethod
+	pool *pgxpool.Pool
+	lock locker // nil: none
+}
+
+func (h *hotWorker) rows(ctx context.Context, o order, t rowsTask) (*rowsResult, error) {
+	m, err := findMethod(t.Method)
+	if err != nil {
+		return nil, err
+	}
+	s := seller{rowMethod: m}
+	if h.pool == nil {
+		if h.pool, err = openPool(environment{server: t.Server, goroutines: t.Goroutines, count: new(counter)}); err != nil {
+			return nil, err
+		}
+		h.closers = append(h.closers, func() error { h.pool.Close(); return nil })
+	}
+	s.pool = h.pool
+	if m.lock != "" {
+		if m.lock == "Holdfast" {
+			o.Namespace += "-alone" // those of the other are a cluster's
+		}
+		v, err := h.get(o, hotTask{Variant: m.lock, Goroutines: t.Goroutines})
+		if err != nil {
+			return nil, err
+		}
+		s.lock = v.locker
+	}
+	all := new(rowsResult)
+	if t.Duration == 0 {
+		return all, nil
+	}
+	time.Sleep(time.Until(t.Begin))
+	cpu := selfCPU()
+	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
+	defer cancel()
+	parts := make([]rowsResult, t.Goroutines)
+	var work sync.WaitGroup
+	for i := range parts {
+		work.Go(func() { s.run(round, t, uint64(o.Process*10_000+i), &parts[i]) })
+	}
+	work.Wait()
+	all.CPU = selfCPU() - cpu
+	for _, p := range parts {
+		all.Sold += p.Sold
+		all.Refused += p.Refused
+		all.Conflicts += p.Conflicts
+		all.Failed += p.Failed
+		if all.Failure == "" {
+			all.Failure = p.Failure
+		}
+		all.Last = max(all.Last, p.Last)
+		all.Waits.merge(p.Waits)
+	}
+	return all, nil
+}
+
+// run is one goroutine: it sells until ctx ends or a row is sold out. Only the wait for a lock ends with ctx, so that each
+// sale is either made and counted or not made.
+func (s *seller) run(ctx context.Context, t rowsTask, who uint64, r *rowsResult) {
+	var zipf *rand.Zipf
+	if t.Rows > 1 {
+		zipf = rand.NewZipf(rand.New(rand.NewPCG(who, uint64(t.Begin.UnixNano()))), zipfS, 1, uint64(t.Rows-1))
+	}
+	for ctx.Err() == nil {
+		one := sale{key: t.Prefix + "-0"}
+		if zipf != nil {
+			one.sku = int64(zipf.Uint64())
+			one.key = t.Prefix + "-" + strconv.FormatInt(one.sku, 10)
+		}
+		begin := time.Now()
+		err := s.try(ctx, &one)
+		r.Conflicts += one.conflicts
+		if err != nil && (ctx.Err() == nil || one.tried) {
+			r.Failed++
+			r.Failure = err.Error()
+			time.Sleep(10 * time.Millisecond) // do not spin on a fault that stays
+		}
+		switch {
+		case !one.tried:
+			if ctx.Err() != nil {
+				r.Waits.record(time.Since(begin)) // a wait that the end of the round cuts off counts, as long as it was
+			}
+		case one.failed:
+		case one.soldOut:
+			return
+		case one.refused:
+			r.Refused++
+		default:
+			r.Sold++
+			r.Waits.record(time.Since(begin))
+			r.Last = time.Since(t.Begin)
+		}
+	}
+}
+
+func (s *seller) try(ctx context.Context, one *sale) error {
+	if s.lock == nil {
+		return s.write(ctx, one)
+	}
+	var trouble error
+	err := s.lock.section(ctx, one.key, func(fence uint64) {
+		if s.fenced {
+			one.fence = fence
+		}
+		trouble = s.write(ctx, one)
+	})
+	return errors.Join(trouble, err) // of a sale that was made, too, if it could not unlock
+}
+
+func (s *seller) write(ctx context.Context, one *sale) error {
+	one.tried = true
+	ctx = context.WithoutCancel(ctx)
+	c, err := s.pool.Acquire(ctx)
+	if err == nil {
+		err = s.sell(ctx, c, one)
+		c.Release()
+	}
+	one.failed = err != nil
+	return err
+}
