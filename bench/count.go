@@ -42,6 +42,8 @@ func (c *counter) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
+func (c *counter) bytes() int64 { return c.sent.Load() + c.received.Load() }
+
 // dial is a net.Dialer's DialContext, for other clients.
 func (c *counter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var d net.Dialer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -35,8 +36,10 @@ type hotResult struct {
 	Failure  string    `json:"failure"`
 	Waits    histogram `json:"waits"`
 
-	Trips int64         `json:"trips"`
-	CPU   time.Duration `json:"cpu"`
+	Trips  int64         `json:"trips"`
+	Bytes  int64         `json:"bytes"` // both ways, on connections to servers of locks
+	Allocs uint64        `json:"allocs"`
+	CPU    time.Duration `json:"cpu"`
 	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
 	Calls map[string]int64 `json:"calls"`
 	Owned int              `json:"owned"`
@@ -133,7 +136,9 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 		all.see(v)
 		return all, nil
 	}
-	before, trips, cpu := v.count.commands.Load(), v.count.trips.Load(), selfCPU()
+	var then, now runtime.MemStats
+	runtime.ReadMemStats(&then)
+	before, trips, bytes, cpu := v.count.commands.Load(), v.count.trips.Load(), v.count.bytes(), selfCPU()
 	var seen hotResult
 	seen.see(v)
 	db := h.store(t.Store)
@@ -154,7 +159,9 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 	<-round.Done() // without goroutines it is to be idle
 	all := hotResult{CPU: selfCPU() - cpu}
 	time.Sleep(settle)
+	runtime.ReadMemStats(&now)
 	all.Commands, all.Trips = v.count.commands.Load()-before, v.count.trips.Load()-trips
+	all.Bytes, all.Allocs = v.count.bytes()-bytes, now.Mallocs-then.Mallocs
 	all.see(v)
 	for op := range all.Calls {
 		all.Calls[op] -= seen.Calls[op]

@@ -28,6 +28,17 @@ func check(t *testing.T, r result) {
 	}
 }
 
+// checkRates checks that everybody got somewhere.
+func checkRates(t *testing.T, r result) {
+	t.Helper()
+	for _, row := range r.table[1:] {
+		// rueidislock may lose a wake-up (see TestVariants), and a round is short.
+		if len(row) != len(r.table[0]) || (row[1] == "0" || row[1] == "-") && !strings.HasPrefix(row[0], "rueidislock") {
+			t.Errorf("%q", row)
+		}
+	}
+}
+
 // named returns what was measured for a claim.
 func named(t *testing.T, r result, text string) claim {
 	t.Helper()
@@ -50,11 +61,7 @@ func TestHot(t *testing.T) {
 	if len(r.table) != 5 || !strings.HasPrefix(r.table[1][0], "Holdfast") {
 		t.Errorf("%q", r.table)
 	}
-	for _, row := range r.table[1:] {
-		if len(row) != len(r.table[0]) || row[1] == "0" || row[1] == "-" {
-			t.Errorf("%q", row)
-		}
-	}
+	checkRates(t, r)
 	if c := named(t, r, "Redis commands per section"); !(c.got > 0) {
 		t.Errorf("%v commands per section", c.got)
 	}

@@ -60,7 +60,11 @@ type sharedTotal struct {
 	failed   int64
 	failure  string
 	waits    histogram
-	wrong    int64 // that the store counted
+	bytes    int64
+	allocs   uint64
+	client   time.Duration // CPU
+	server   time.Duration // CPU of redis-server and of the variant's own
+	wrong    int64         // that the store counted
 	stale    int64
 }
 
@@ -133,7 +137,7 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 		for i := range totals {
 			t := totals[(i+round)%len(totals)]
 			b.progress.step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
-			if err := run.round(t, round); err != nil {
+			if err := run.round(ctx, t, round); err != nil {
 				return result{}, fmt.Errorf("%s: %w", t.name, err)
 			}
 		}
@@ -294,7 +298,7 @@ func settled(ctx context.Context, ws []*worker, open hotTask) (time.Duration, er
 const partitions = 1021
 
 // round runs the variant once.
-func (r *sharedRun) round(t *sharedTotal, round int) error {
+func (r *sharedRun) round(ctx context.Context, t *sharedTotal, round int) error {
 	ht, ws := r.task(t), r.ws
 	ht.Duration = r.sizes.round
 	if t.alone {
@@ -307,8 +311,16 @@ func (r *sharedRun) round(t *sharedTotal, round int) error {
 	if round == 0 {
 		ht.Duration = min(ht.Duration, 300*time.Millisecond)
 	}
+	before, err := r.serverCPU(ctx, t.variant)
+	if err != nil {
+		return err
+	}
 	ht.Begin = time.Now().Add(50 * time.Millisecond)
 	answers, err := doAll(ws, task{Hot: &ht})
+	if err != nil {
+		return err
+	}
+	after, err := r.serverCPU(ctx, t.variant)
 	if err != nil {
 		return err
 	}
@@ -325,10 +337,14 @@ func (r *sharedRun) round(t *sharedTotal, round int) error {
 	}
 	t.rates = append(t.rates, float64(sum(parts))/ht.Duration.Seconds())
 	t.jain = min(t.jain, jain(parts))
+	t.server += after - before
 	for i, a := range answers {
 		t.sections[i] += parts[i]
 		t.commands += a.Hot.Commands
 		t.trips += a.Hot.Trips
+		t.bytes += a.Hot.Bytes
+		t.allocs += a.Hot.Allocs
+		t.client += a.Hot.CPU
 		for op, n := range a.Hot.Calls {
 			t.calls[op] += n
 		}
@@ -337,9 +353,17 @@ func (r *sharedRun) round(t *sharedTotal, round int) error {
 	return nil
 }
 
-func (t *sharedTotal) perSection() float64 {
-	return ratio(float64(t.commands), float64(sum(t.sections)))
+// serverCPU is what the servers that the variant uses have used so far.
+func (r *sharedRun) serverCPU(ctx context.Context, v variant) (time.Duration, error) {
+	if v.server != nil {
+		return processCPU(r.servers.running[v.server.name].pids()), nil
+	}
+	return serverCPU(ctx, r.b.admin)
 }
+
+func (t *sharedTotal) perSection() float64 { return t.per(float64(t.commands)) }
+
+func (t *sharedTotal) per(total float64) float64 { return ratio(total, float64(sum(t.sections))) }
 
 // times is how many times the sections per second of another the variant reaches, in the median of the rounds.
 func (t *sharedTotal) times(other *sharedTotal) float64 {
@@ -359,7 +383,7 @@ func fastest(totals []*sharedTotal, choose func(*sharedTotal) bool) (best *share
 func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 	first := totals[0]
 	table = [][]string{{"", "sections/s", "(min..max)", "ratio", "(min..max)", "commands/section", "Jain (processes)", "(worst round)",
-		"p50 wait ms", "p99", "max", "two holders"}}
+		"p50 wait ms", "p99", "p99.9", "max", "bytes/section", "CPU s per million", "of the server", "allocations", "two holders"}}
 	var list []variant
 	for _, t := range totals {
 		list = append(list, t.variant)
@@ -372,8 +396,9 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 			t.title(), number(rate.median), number(rate.least) + ".." + number(rate.most),
 			number(times.median), number(times.least) + ".." + number(times.most),
 			number(t.perSection()), fair, worst,
-			millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.Longest),
-			number(float64(t.wrong)),
+			millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.quantile(0.999)), millis(t.waits.Longest),
+			number(t.per(float64(t.bytes))), number(t.per(t.client.Seconds() * 1e6)), number(t.per(t.server.Seconds() * 1e6)),
+			number(t.per(float64(t.allocs))), number(float64(t.wrong)),
 		})
 	}
 	for _, v := range list {
@@ -386,6 +411,8 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 		"commands: sent to Redis by the clients in a round and the 30 ms after it, a script being one",
 		fmt.Sprintf("Holdfast's: %s commands in %s round trips for %s sections; by Stats: %s",
 			thousands(first.commands), thousands(first.trips), thousands(sum(first.sections)), listed(first.calls)),
+		"bytes: both ways, on connections to servers of locks, not on those between nodes; allocations: of the processes; CPU: of the",
+		"processes, the store's connections included, and of redis-server (INFO) or the rival's server (by the kernel's count of its threads)",
 		"two holders: how often a section wrote over what another one had written since it read, by the store")
 }
 

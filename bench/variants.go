@@ -193,7 +193,7 @@ var variants = []variant{
 	{
 		name:   "etcd concurrency",
 		module: "go.etcd.io/etcd/client/v3",
-		how:    "concurrency.Mutex, one client per process, a session per goroutine; its documentation advises nothing for more speed",
+		how:    "concurrency.Mutex, one client per process, a session per goroutine; etcd's tuning guide is about disks and networks only",
 		fair:   true,
 		more:   "hot shared zipf latency",
 		server: etcdKind,
@@ -202,7 +202,7 @@ var variants = []variant{
 	{
 		name:   "ZooKeeper",
 		module: "github.com/go-zookeeper/zk",
-		how:    "zk.Lock, one connection per process; what its documentation advises is a disk for its log alone",
+		how:    "zk.Lock, one connection per process; its administrator's guide advises a disk for the log alone",
 		fair:   true,
 		more:   "hot shared zipf latency",
 		server: zookeeperKind,
