@@ -60,7 +60,7 @@ func (t *growthTotal) together(ctx context.Context, b *bench) (err error) {
 	if err := inParallel(teams, func(x *team) error { return x.open(ctx) }); err != nil {
 		return err
 	}
-	if err := t.scale(b, teams); err != nil {
+	if err := t.scale(ctx, b, teams); err != nil {
 		return err
 	}
 	return t.count(b, teams[len(teams)-1])
@@ -93,7 +93,7 @@ func (x *team) open(ctx context.Context) error {
 }
 
 // scale lets all teams work on the same keys, and on keys that are used once, by turns.
-func (t *growthTotal) scale(b *bench, teams []*team) error {
+func (t *growthTotal) scale(ctx context.Context, b *bench, teams []*team) error {
 	rounds := t.sizes.rounds + 1
 	done, all := 0, rounds*len(teams)*4
 	for round := range rounds {
@@ -103,7 +103,7 @@ func (t *growthTotal) scale(b *bench, teams []*team) error {
 				which := (j + round) % len(x.totals)
 				total := x.totals[which]
 				b.progress.step(fmt.Sprintf("%d processes: %s", x.n, total.name), done, all)
-				if err := x.run.round(total, round); err != nil {
+				if err := x.run.round(ctx, total, round); err != nil {
 					return fmt.Errorf("%d processes, %s: %w", x.n, total.name, err)
 				}
 				p, err := x.pace(total, fmt.Sprintf("once-%d", round), 0, 0, t.sizes.round)
