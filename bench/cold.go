@@ -87,7 +87,7 @@ func (r *coldResult) result(pinned string) result {
 			{Name: "Lock, no cluster, a key used once", Kind: chart.Ours, Value: r.Lock.P50},
 			{Name: "Unlock, no cluster: Redis is told later", Kind: chart.Ours, Value: r.Unlock.P50},
 		},
-		versus: []chart.Ratio{against("no cluster, a key used once: Lock, SET NX PX alone", times)},
+		versus: []chart.Ratio{against("a key used once, no cluster, time of Lock vs. SET NX PX alone", times)},
 		title: fmt.Sprintf("COLD: one caller, %s keys that nobody else wants, each used once; PING, SET and Lock by turns, call by call",
 			thousands(int64(r.Lock.N))),
 		table: [][]string{

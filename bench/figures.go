@@ -62,7 +62,7 @@ func (r *result) contest(name, what string, list []contestant) {
 		bars.Rows = append(bars.Rows, bar(c.name, c.kind, c.rates))
 		r.distributions = append(r.distributions, c.waits.distribution(c.name, c.kind))
 		if i > 0 && c.kind == chart.Rival {
-			r.versus = append(r.versus, against(what+": sections/s, "+c.name, perRound(list[0].rates, c.rates)))
+			r.versus = append(r.versus, against(what+", sections/s vs. "+c.name, perRound(list[0].rates, c.rates)))
 		}
 	}
 	r.figures = append(r.figures, figure{Bars: &bars})

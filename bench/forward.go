@@ -87,7 +87,7 @@ func (r *forwardResult) result(s forwardSizes, pinned string) result {
 			bar("one byte there and back by TCP", chart.Floor, r.TCP),
 			bar("Lock and Unlock, another node's key", chart.Ours, r.Pair),
 		},
-		versus: []chart.Ratio{against("another node's key: SET NX PX and EVALSHA", perRound(r.Redis, r.Pair))},
+		versus: []chart.Ratio{against("another node's key, time of a lock vs. SET NX PX and EVALSHA", perRound(r.Redis, r.Pair))},
 		title:  fmt.Sprintf("FORWARD: a lock whose owner is another process, and nothing is kept; %d blocks, by turns", s.blocks),
 		table: [][]string{
 			{"one caller, microseconds", "p50", "(min..max)", "ratio", "(min..max)", "p99"},

@@ -60,8 +60,8 @@ func (t *growthTotal) result() result {
 	}
 	most := t.sizes.processes
 	r.versus = []chart.Ratio{
-		against(fmt.Sprintf("%d processes, 1,000 keys by zipf: sections/s, %s", most, growthRivalName), perRound(t.shared[most], t.sharedRival[most])),
-		against(fmt.Sprintf("%d processes, each key used once: sections/s, %s", most, growthRivalName), perRound(t.once[most], t.onceRival[most])),
+		against(fmt.Sprintf("%d processes, 1,000 keys by zipf, sections/s vs. %s", most, growthRivalName), perRound(t.shared[most], t.sharedRival[most])),
+		against(fmt.Sprintf("%d processes, each key used once, sections/s vs. %s", most, growthRivalName), perRound(t.once[most], t.onceRival[most])),
 	}
 	r.claims = t.claims()
 	return r
@@ -125,7 +125,7 @@ func (t *growthTotal) figures() []figure {
 		lines("keys", "What a lock costs, over keys",
 			"One node, its own keys, in random order. The map of mutexes shows what the machine's caches cost anybody; it never forgets a key.",
 			"keys", "Lock and Unlock", chart.Nanoseconds, chart.Linear,
-			t.mutexes.line("a map of mutexes", chart.Floor), t.held.line("Holdfast, so many held", chart.Rival), t.keys.line("Holdfast", chart.Ours)),
+			t.mutexes.line("a map of mutexes", chart.Floor), t.keys.line("Holdfast, so many used", chart.Ours), t.held.line("so many held meanwhile", chart.Ours)),
 		lines("goroutines", "What a turn costs, over goroutines that want the key",
 			"One key of the node's own: from one goroutine to the next. With one there is nobody to hand over to.",
 			"goroutines", "from one to the next", chart.Nanoseconds, chart.Linear,
@@ -141,7 +141,7 @@ func (t *growthTotal) figures() []figure {
 			"The same goroutines, spread over more processes. Shared: 1,000 keys by zipf, a section of two round trips to a store. Once: an empty section, each key used once.",
 			"processes", "sections per second", chart.Number, chart.Log,
 			t.sharedRival.line(growthRivalName+", shared", chart.Rival), t.onceRival.line(growthRivalName+", once", chart.Rival),
-			t.once.line("Holdfast, once", chart.Ours), t.shared.line("Holdfast, shared", chart.Ours)),
+			t.shared.line("Holdfast, shared", chart.Ours), t.once.line("Holdfast, once", chart.Ours)),
 		lines("memory", "What a key takes in memory, over keys held", "Heap per key of its owner, while it is held, and after it was unlocked.",
 			"keys held", "bytes per key", "B", chart.Linear,
 			t.idle.line("after Unlock", chart.Floor), t.bytes.line("held", chart.Ours)),

@@ -1,6 +1,7 @@
 // Bench proves on a real redis-server what Holdfast says about its speed.
 //
 //	go run ./bench                              # about nine minutes
+//	go run ./bench -only all                    # about a quarter of an hour
 //	go run ./bench -only hot,cold,held          # about two
 //	go run ./bench -only hot,cold,held -quick   # less than 20 s
 //	go run ./bench -rivals all                  # etcd, ZooKeeper, MariaDB, and more settings of the others, too
@@ -22,14 +23,19 @@
 //   - zipf: the same with 1,000 keys of which some are wanted more (shared.go)
 //   - forward: one process locks what the other one owns (forward.go)
 //   - idle: what processes that lock nothing ask of Redis (idle.go)
-//   - growth: what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate (growth.go);
-//     not by default: four minutes more
 //   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (http.go)
 //
 // And of all kinds of locks and their servers, of which those that are not installed are not run:
 //
 //   - latency: one caller locks keys that nobody else wants, in all ways, beside what no lock can do without (latency.go)
 //   - rows: many goroutines of several processes read and write rows of a database, of which nothing may be sold twice (rows.go)
+//
+// And, if -only says so, because they take long:
+//
+//   - growth: what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate; about five
+//     minutes (growth.go)
+//   - stalls: what requests wait while processes are replaced or killed, or Redis is, against redislock; about three minutes
+//     (stalls.go)
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
 //
@@ -75,7 +81,7 @@ type config struct {
 	sizes   sizes
 
 	outputs
-	from    string // file of a record; not empty: nothing is measured
+	from    string // files of records; not empty: nothing is measured
 	quick   bool
 	command string
 }
@@ -141,7 +147,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.StringVar(&cfg.json, "json", "", "write everything that was found to this `file`")
 	flags.StringVar(&cfg.html, "html", "", "write the report, one page that needs nothing else, to this `file`")
 	flags.StringVar(&cfg.svg, "svg", "", "write each chart of the report to this `directory`")
-	flags.StringVar(&cfg.from, "from", "", "measure nothing; print and write what is in this `file`, which -json has written")
+	flags.StringVar(&cfg.from, "from", "", "measure nothing; print and write what is in these comma-separated `files`, which -json has written")
 	flags.Usage = func() {}
 
 	if err := flags.Parse(args); err != nil {
@@ -205,7 +211,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // again prints and writes a record that was made before.
 func again(cfg config, stdout, stderr io.Writer) int {
-	rec, err := readRecord(cfg.from)
+	rec, err := readRecords(strings.Split(cfg.from, ","))
 	if err == nil {
 		for _, s := range rec.Subjects {
 			s.result().write(stdout)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,7 +57,7 @@ var tiny = sizes{
 		processes: 2, goroutines: 4, rounds: 1, round: 150 * time.Millisecond, window: 100 * time.Millisecond,
 	},
 	stalls: stallSizes{
-		processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 6 * time.Second,
+		processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 4 * time.Second,
 		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
 		sessionTTL: 2 * time.Second, debounce: 200 * time.Millisecond,
 	},
@@ -111,6 +112,13 @@ func TestFlagDefaults(t *testing.T) {
 		if total := time.Duration(s.rounds) * s.round * time.Duration(len(b.chosen(name))+1); total > 90*time.Second {
 			t.Errorf("the rounds of %s take %v", name, total)
 		}
+	}
+}
+
+func TestAllSubjects(t *testing.T) {
+	cfg, err := parseFlags([]string{"-only", "all"}, nil)
+	if err != nil || len(cfg.only) != len(subjects) || !slices.Contains(cfg.only, "growth") || !slices.Contains(cfg.only, "stalls") {
+		t.Errorf("%v, %v", cfg.only, err)
 	}
 }
 

@@ -68,7 +68,7 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 			bar(fmt.Sprintf("hand-over of a lock among %d goroutines", ownWaiters), chart.Ours, r.HandOver),
 			bar("SET NX PX and the script to delete it", chart.Rival, r.Redis),
 		},
-		versus: []chart.Ratio{against("the owner's own key: SET NX PX and EVALSHA", perRound(r.Redis, r.Lock))},
+		versus: []chart.Ratio{against("own key, time of a lock vs. SET NX PX and EVALSHA", perRound(r.Redis, r.Lock))},
 		title:  fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", s.blocks),
 		table: [][]string{
 			{"nanoseconds", "median", "(min..max)", "ratio", "(min..max)"},

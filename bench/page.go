@@ -75,7 +75,7 @@ type section struct {
 func newPage(r *record) page {
 	p := page{record: r, Style: chart.Style, Broken: r.broken(), Ladder: r.ladder(), Versus: r.versus()}
 	for _, s := range r.Subjects {
-		x := section{subjectRecord: s, Heading: s.Name, Rest: s.Title, Drawn: s.drawn()}
+		x := section{subjectRecord: s, Heading: strings.ToUpper(s.Name[:1]) + s.Name[1:], Rest: s.Title, Drawn: s.drawn()}
 		if head, rest, ok := strings.Cut(s.Title, ": "); ok && strings.EqualFold(head, s.Name) {
 			x.Rest = rest
 		}

@@ -113,6 +113,33 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 	}
 }
 
+func TestRecordsArePutTogether(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, change func(*record)) string {
+		r := sample()
+		change(r)
+		file := filepath.Join(dir, name)
+		if err := r.write(file); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	first := write("a.json", func(*record) {})
+	other := write("b.json", func(r *record) { r.Subjects, r.Quick = r.Subjects[:1], true; r.Subjects[0].Name = "third" })
+	r, err := readRecords([]string{first, other})
+	if err != nil || len(r.Subjects) != 3 || r.Subjects[2].Name != "third" || !r.Quick || !strings.Contains(r.Command, "; ") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for text, change := range map[string]func(*record){
+		"different":       func(r *record) { r.Commit = "another" },
+		"measured before": func(*record) {},
+	} {
+		if _, err := readRecords([]string{first, write("c.json", change)}); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // What was measured before a subject failed is kept.
 func TestRecordOfAFailedRun(t *testing.T) {
 	needRedis(t)

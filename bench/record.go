@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
@@ -173,6 +174,40 @@ func readRecord(file string) (*record, error) {
 		return nil, fmt.Errorf("%s: format %d, want %d", file, r.Format, recordFormat)
 	}
 	return r, nil
+}
+
+// readRecords puts records together, of runs in which different subjects were measured. They have to be of one machine and
+// one source, or what is side by side cannot be compared.
+func readRecords(files []string) (all *record, err error) {
+	for _, file := range files {
+		r, err := readRecord(file)
+		if err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = r
+			continue
+		}
+		a, b := all.Machine, r.Machine
+		if all.Commit != r.Commit || a.CPU != b.CPU || a.Cores != b.Cores || a.Kernel != b.Kernel || a.Go != b.Go {
+			return nil, fmt.Errorf("%s and %s are of different machines or commits", files[0], file)
+		}
+		for _, s := range r.Subjects {
+			if slices.ContainsFunc(all.Subjects, func(x subjectRecord) bool { return x.Name == s.Name }) {
+				return nil, fmt.Errorf("%s: %s was measured before", file, s.Name)
+			}
+		}
+		for _, server := range b.Servers {
+			if !slices.Contains(all.Machine.Servers, server) {
+				all.Machine.Servers = append(all.Machine.Servers, server)
+			}
+		}
+		all.Subjects = append(all.Subjects, r.Subjects...)
+		all.Took += r.Took
+		all.Quick = all.Quick || r.Quick
+		all.Command += "; " + r.Command
+	}
+	return all, nil
 }
 
 func (r *record) write(file string) error {

@@ -67,18 +67,26 @@ func stallResults(s stallSizes, runs []*stallRun) result {
 		}
 		r.figures = append(r.figures, figure{Timeline: &line})
 		if len(list) == 2 {
-			ours, theirs := float64(list[0].bad()+1), float64(list[1].bad()+1)
 			r.versus = append(r.versus, chart.Ratio{
-				Name:  fmt.Sprintf("%s: requests that failed or waited > %v, %s", scenario.name, stallSlow, list[1].variant),
-				Times: theirs / ours,
+				Name:  fmt.Sprintf("%s, part of requests served within %v vs. %s", scenario.short, stallSlow, list[1].variant),
+				Times: list[0].served() / list[1].served(),
 			})
+			if list[0].failed+list[1].failed == 0 { // a request that fails at once has not waited
+				r.versus = append(r.versus, chart.Ratio{
+					Name:  fmt.Sprintf("%s, longest wait vs. %s", scenario.short, list[1].variant),
+					Times: ratio(float64(list[1].waits.Longest), float64(list[0].waits.Longest)),
+				})
+			}
 		}
 	}
 	return r
 }
 
-// bad is how many requests had no lock in time. One that fails late is also one that waited long.
-func (r *stallRun) bad() int64 { return max(r.failed, r.slow) }
+// served is the part of the requests that had their lock in time. Those that failed may have waited for long as well, so
+// this is the least that it can be.
+func (r *stallRun) served() float64 {
+	return 1 - ratio(float64(min(r.failed+r.slow, r.arrived)), float64(r.arrived))
+}
 
 func variantHow(name string) string {
 	v, _, err := findVariant(name)

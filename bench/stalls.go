@@ -44,16 +44,17 @@ const (
 
 // stallScenario is what goes wrong.
 type stallScenario struct {
-	name, title, about string
-	strike             func(*stallStage) error
+	name, short, title, about string
+
+	strike func(*stallStage) error
 }
 
 var stallScenarios = []stallScenario{
-	{"rolling", "Rolling restart: each process is replaced",
+	{"rolling", "rolling restart", "Rolling restart: each process is replaced",
 		"A new process joins and gets the requests; the old one serves those it has, gives its keys away and ends.", (*stallStage).rolling},
-	{"killed", "One process is killed (SIGKILL)",
+	{"killed", "a process killed", "One process is killed (SIGKILL)",
 		"It cannot give anything back: what it held or owned is free when its session, or its locks, expire.", (*stallStage).killed},
-	{"outage", "Redis is killed, and comes back with its data",
+	{"outage", "Redis down", "Redis is killed, and comes back with its data",
 		"Owners go on granting from memory. Without Redis a lock that is kept there is not to be had.", (*stallStage).outage},
 }
 
@@ -61,7 +62,6 @@ var stallScenarios = []stallScenario{
 type stallRun struct {
 	scenario stallScenario
 	variant  string
-	events   []chart.Event
 	arrived  int64
 	failed   int64
 	failure  string
@@ -321,7 +321,7 @@ func (x *stallStage) result(scenario stallScenario, took time.Duration) *stallRu
 		waits: x.book.histogram(),
 		track: chart.Track{Name: x.task.Variant, Kind: kindOf(x.task.Variant), Events: x.events},
 	}
-	for i := range min(int(took/stallBucket)+1, stallMoments) {
+	for i := range min(int(took/stallBucket), stallMoments) { // the last one is not over
 		m := &x.book.moment[i]
 		r.arrived += m.arrived.Load()
 		r.failed += m.failed.Load()

@@ -96,7 +96,11 @@ func openLoad(ctx context.Context, o order, t stallTask) (_ *stallLoad, err erro
 	l.close = sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
-		err := errors.Join(l.locker.close(ctx), client.Close())
+		err := l.locker.close(ctx)
+		if book != nil && book.over.Load() {
+			err = nil // what cannot be given back, as in Grace, goes with the server
+		}
+		err = errors.Join(err, client.Close())
 		if book != nil {
 			err = errors.Join(err, unmap())
 		}

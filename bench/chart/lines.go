@@ -42,13 +42,15 @@ const (
 
 var dashes = []string{"7 3", "2 3", "9 3 2 3", "4 2", "1 4"}
 
-// look is the colour and the dashes of the n-th rival, or of what is not one.
+// look is the colour and the dashes of the n-th line of a kind.
 func look(k Kind, n int) (colour, dash string) {
-	if k == Rival {
+	switch {
+	case k == Rival:
 		return fmt.Sprintf("r%d", n%5), dashes[n%len(dashes)]
-	}
-	if k == Floor {
+	case k == Floor:
 		return "floor", "4 3"
+	case n > 0:
+		return "ours", dashes[(n-1)%len(dashes)]
 	}
 	return "ours", ""
 }
@@ -91,16 +93,14 @@ func (c Lines) SVG() string {
 		strong       bool
 	}
 	var labels []label
-	rivals := 0
+	seen := make(map[Kind]int)
 	order := slices.Clone(c.Series)
 	slices.SortStableFunc(order, func(a, b Line) int { // ours on top of the others
 		return weight(a.Kind) - weight(b.Kind)
 	})
 	for _, s := range order {
-		colour, dash := look(s.Kind, rivals)
-		if s.Kind == Rival {
-			rivals++
-		}
+		colour, dash := look(s.Kind, seen[s.Kind])
+		seen[s.Kind]++
 		var through, above, below []point
 		for _, p := range s.Points {
 			if !x.drawable(p.X) || !y.drawable(p.Y) {

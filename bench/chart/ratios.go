@@ -53,7 +53,7 @@ func (c Ratios) SVG() string {
 		case r.Times == 0:
 			text = "not measured"
 		case r.Times < 1:
-			fill, class = "f-bad", "strong"
+			fill, class, text = "f-bad", "strong", digits(1/r.Times)+" times worse"
 		}
 		d.tip(r.Name + ": " + text)
 		d.text(left, y+4.5, "end", class, r.Name)

@@ -101,7 +101,7 @@ func (a axis) step() float64 {
 	return 10 * unit
 }
 
-// among makes an axis that begins and ends with the values, and has its ticks where they are if they are few.
+// among makes an axis that begins and ends with the values, and has its ticks where they are if there is room.
 func among(scale Scale, unit string, values []float64, from, to float64) (axis, []tick) {
 	a := newAxis(scale, unit, values, from, to)
 	if scale != Log {
@@ -120,12 +120,15 @@ func among(scale Scale, unit string, values []float64, from, to float64) (axis, 
 	}
 	a.min, a.max = a.raw(seen[0]), a.raw(seen[len(seen)-1])
 	var ticks []tick
-	if len(seen) <= 8 {
-		for _, v := range seen {
-			ticks = append(ticks, tick{v, Format(v, unit)})
-		}
+	apart := true
+	for i, v := range seen {
+		apart = apart && (i == 0 || a.at(v)-a.at(seen[i-1]) > 44)
+		ticks = append(ticks, tick{v, Format(v, unit)})
+	}
+	if apart {
 		return a, ticks
 	}
+	ticks = nil
 	for e := math.Ceil(a.min); e <= a.max; e++ {
 		v := math.Pow(10, e)
 		ticks = append(ticks, tick{v, Format(v, unit)})
@@ -141,8 +144,13 @@ type tick struct {
 func (a axis) ticks() (ticks []tick) {
 	switch a.scale {
 	case Log:
-		every := math.Ceil((a.max - a.min) / 9)
-		for e := a.min; e <= a.max; e += every {
+		room := 64.0 // for a text beside the next, or
+		if a.to < a.from {
+			room = 20 // above it
+		}
+		// One is among them, as what is compared meets there.
+		every := max(math.Ceil((a.max-a.min)*room/math.Abs(a.to-a.from)), 1)
+		for e := math.Ceil(a.min/every) * every; e <= a.max; e += every {
 			v := math.Pow(10, e)
 			ticks = append(ticks, tick{v, Format(v, a.unit)})
 		}

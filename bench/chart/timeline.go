@@ -1,6 +1,9 @@
 package chart
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Timeline is what happened from moment to moment: for each track, how much was done, the longest wait and what failed,
 // under the same events and in the same scales.
@@ -29,28 +32,33 @@ type Event struct {
 }
 
 const (
-	trackHead   = 44 // name and events
+	trackHead   = 58 // name and events
 	trackDone   = 56
 	trackGap    = 10
 	trackWait   = 92
-	trackFailed = 22
+	trackFailed = 26
+	beyond      = 2.5 // times the usual rate that have a place
 	trackHeight = trackHead + trackDone + trackGap + trackWait + trackFailed + 22
 )
 
 // SVG draws the chart.
 func (c Timeline) SVG() string {
-	end := 0.0
+	end, usual := 0.0, 0.0
 	var rates []float64
 	waits := []float64{1e6, 1e9}
 	for _, t := range c.Tracks {
 		end = max(end, float64(len(t.Done))*c.Bucket)
-		for _, n := range t.Done {
-			rates = append(rates, n/c.Bucket)
-		}
+		usual = max(usual, middle(t.Done)/c.Bucket)
 		for _, w := range t.Wait {
 			if w > 1e5 {
 				waits = append(waits, w)
 			}
+		}
+	}
+	for _, t := range c.Tracks {
+		for _, n := range t.Done {
+			// When a stall ends, what has waited is done at once. The scale is for what is usual.
+			rates = append(rates, min(n/c.Bucket, beyond*usual))
 		}
 	}
 	const left, right = 86.0, Width - 16.0
@@ -61,14 +69,14 @@ func (c Timeline) SVG() string {
 		top := float64(i) * trackHeight
 		doneTop := top + trackHead
 		waitTop := doneTop + trackDone + trackGap
-		failTop := waitTop + trackWait + 6
+		failTop := waitTop + trackWait + 12
 		c.events(&d, t, x, top, failTop+trackFailed-8)
 		class := ""
 		if t.Kind == Ours {
 			class = "strong"
 		}
 		d.text(10, top+16, "start", class, t.Name)
-		done := newAxis(Linear, Number, rates, doneTop+trackDone, doneTop)
+		done := newAxis(Linear, Number, rates, doneTop+trackDone, doneTop) // what is beyond is told
 		wait := newAxis(Log, Nanoseconds, waits, waitTop+trackWait, waitTop)
 		c.scale(&d, done, 2, c.Rate)
 		c.scale(&d, wait, 1, "longest wait")
@@ -79,12 +87,12 @@ func (c Timeline) SVG() string {
 			area = append(area, point{x.at(float64(j) * c.Bucket), y}, point{x.at(float64(j+1) * c.Bucket), y})
 		}
 		d.path(append(area, point{area[len(area)-1].x, done.at(0)}), true, "f-"+string(t.Kind), "")
+		if peak, at := greatest(t.Done); peak/c.Bucket > done.max {
+			d.text(x.at(float64(at)*c.Bucket)-6, doneTop+8, "end", "small soft", "up to "+Format(peak/c.Bucket, Number))
+		}
 		width := max(x.at(c.Bucket)-left-0.4, 0.8)
-		longest, at := 0.0, 0
+		longest, at := greatest(t.Wait)
 		for j, w := range t.Wait {
-			if w > longest {
-				longest, at = w, j
-			}
 			if w > 0 {
 				y := wait.at(max(w, 1))
 				d.rect(x.at(float64(j)*c.Bucket), y, width, waitTop+trackWait-y, "f-"+string(t.Kind))
@@ -104,6 +112,24 @@ func (c Timeline) SVG() string {
 		d.text(x.at(t.value), bottom+6, "middle", "soft small", t.text)
 	}
 	return d.close()
+}
+
+// greatest returns the greatest value and where it is.
+func greatest(values []float64) (most float64, at int) {
+	for i, v := range values {
+		if v > most {
+			most, at = v, i
+		}
+	}
+	return most, at
+}
+
+// middle is the median.
+func middle(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
 // scale draws an axis to the left, and names every so many ticks.
@@ -129,10 +155,7 @@ func (c Timeline) events(d *drawing, t Track, x axis, top, bottom float64) {
 			row = 1
 		}
 		free[row] = at + wide(e.Name)*0.88 + 8
-		y := top + 18 + 16*float64(row)
-		if row == 0 && at < 10+wide(t.Name)+20 {
-			y, free[1] = top+34, free[0]
-		}
+		y := top + 33 + 15*float64(row)
 		if e.To > e.At {
 			d.rect(at, top+trackHead-6, x.at(e.To)-at, bottom-top-trackHead+6, "span")
 		}
