@@ -30,15 +30,17 @@ fuzz: redis
 	  f=$${f#func }; echo "$$f in $${file%/*}"; \
 	  (cd $${file%/*} && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) . </dev/null) || exit 1; done
 
-# Whole clusters on virtual time, with faults. SEED and RUNS say which and how many.
+# Whole clusters on virtual time, with faults: for how long, from which seed on, and at most how many runs (0: no limit).
+FOR ?= 1m
 SEED ?= 1
-RUNS ?= 2000
+RUNS ?= 0
 sim:
-	go test -tags simulation -timeout 0 -run Simulation ./internal/sim -sim.seed $(SEED) -sim.runs $(RUNS)
+	go test -tags simulation -timeout 0 -v -run Simulation ./internal/sim -sim.for $(FOR) -sim.seed $(SEED) -sim.runs $(RUNS) \
+	  -sim.workers $$(getconf _NPROCESSORS_ONLN)
 
 # The same with one guard of the protocol after another taken out: it has to notice.
 mutants:
-	go test -tags mutants -timeout 0 -v -run Mutants ./internal/sim
+	GOMAXPROCS=1 GOGC=400 go test -tags mutants -timeout 0 -v -run Mutants ./internal/sim
 
 # Every state of the protocol within wide bounds, and what each guard prevents. STATES is where to stop.
 STATES ?= 3000000

@@ -125,7 +125,7 @@ func (c *client) fate() fate {
 	defer c.s.mu.Unlock()
 	r := c.s.rng
 	f := fate{
-		there: w.latency/10 + time.Duration(r.Int64N(int64(w.latency+1))), back: w.latency/10 + time.Duration(r.Int64N(int64(w.latency+1))),
+		there: latency(r, w.latency), back: latency(r, w.latency),
 		lucky:   r.IntN(2) == 0,
 		lost:    w.away || dead || c.s.down || r.Float64() < w.lost,
 		unheard: r.Float64() < w.unheard,

@@ -15,12 +15,20 @@ import (
 func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 	w := s.n.w
 	up := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(w.t(d)))) }
-	for pause(s.ctx, up(400*time.Millisecond)) == nil {
+	step := w.t(20 * time.Millisecond) // clients do things at the same moments, which costs less; see latency
+	for {
+		time.Sleep(step - w.now()%step + up(w.cfg.Think).Truncate(step))
+		if s.ctx.Err() != nil {
+			return
+		}
 		if rng.IntN(2) == 0 { // else Lock may be called while the process stands still, which then happens within it
 			s.h.clock.wait()
 		}
 		key := fmt.Sprint("key", rng.IntN(w.cfg.Keys))
-		ctx, cancel := context.WithTimeout(s.ctx, up(20*time.Second))
+		ctx, cancel := s.ctx, func() {}
+		if rng.IntN(2) == 0 {
+			ctx, cancel = context.WithTimeout(ctx, up(20*time.Second))
+		}
 		var call *history.Call
 		var l coord.Lock
 		var err error
@@ -40,7 +48,7 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 			call.Refused()
 			continue
 		}
-		work, heed := up(20*time.Millisecond), false
+		work, heed := step*time.Duration(rng.IntN(2)), false
 		switch n := rng.IntN(20); {
 		case w.resting.Load():
 		case n == 0: // it works for long
@@ -56,10 +64,16 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 func (s *start) use(key string, l coord.Lock, hold *history.Hold, work time.Duration, heed bool) {
 	w := s.n.w
 	g := w.h.granted(s, key, l)
-	stop := context.AfterFunc(g.ctx, hold.Lost)
-	if heed {
+	stop := func() bool { return true }
+	if w.cfg.History {
+		stop = context.AfterFunc(g.ctx, hold.Lost)
+	}
+	switch {
+	case heed:
 		_ = pause(g.ctx, work)
-	} else {
+	case work <= w.t(20*time.Millisecond):
+		time.Sleep(work)
+	default:
 		_ = pause(s.ctx, work)
 	}
 	s.h.clock.wait()

@@ -94,7 +94,7 @@ func (w *world) inject(f Fault) {
 		spell(func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = f.Share/2, f.Share/2, f.Share, f.Share },
 			func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = 0, 0, 0, 0 })
 	case slow:
-		spell(func(x *weather) { x.latency = f.Late }, func(x *weather) { x.latency = time.Millisecond })
+		spell(func(x *weather) { x.latency = f.Late }, func(x *weather) { x.latency = usual })
 	case shard:
 		spell(func(x *weather) { copy(x.shard[:], f.Some[:]) }, func(x *weather) { x.shard = [partitions]bool{} })
 	case still:
@@ -123,7 +123,7 @@ func (w *world) inject(f Fault) {
 		w.net.reset(s.h, other.h)
 	case late:
 		w.net.setLatency(f.Late)
-		w.after(f.For, func() { w.net.setLatency(time.Millisecond) })
+		w.after(f.For, func() { w.net.setLatency(usual) })
 	}
 }
 

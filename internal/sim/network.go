@@ -29,7 +29,7 @@ type network struct {
 func newNetwork(seed uint64) *network {
 	return &network{
 		rng: rand.New(rand.NewPCG(seed, 1)), hosts: make(map[string]*host), cut: make(map[[2]*host]bool),
-		latency: time.Millisecond,
+		latency: usual,
 	}
 }
 
@@ -135,7 +135,19 @@ func (n *network) reset(a, b *host) {
 func (n *network) late() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.latency/10 + time.Duration(n.rng.Int64N(int64(n.latency)))
+	return latency(n.rng, n.latency)
+}
+
+// usual is how long something is on its way, on average, unless there is a reason why it is longer.
+const usual = time.Millisecond
+
+// latency draws one. The usual ones are whole milliseconds, none among them, so that many things happen at the same moment: each moment
+// costs a simulation as much as what happens in it.
+func latency(r *rand.Rand, most time.Duration) time.Duration {
+	if most == usual {
+		return time.Duration(r.Int64N(3)) * time.Millisecond
+	}
+	return most/10 + time.Duration(r.Int64N(int64(most)))
 }
 
 // spread is how long news take to reach a node by gossip.
@@ -203,7 +215,16 @@ func (h *host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	}
 }
 
+// brief is what is not interrupted.
+const brief = 3 * time.Millisecond
+
 func pause(ctx context.Context, d time.Duration) error {
+	if d <= brief { // what ctx limits takes longer
+		if d > 0 {
+			time.Sleep(d)
+		}
+		return ctx.Err()
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -224,7 +245,8 @@ type conn struct {
 
 // half is one direction.
 type half struct {
-	timer *time.Timer // the reader has to look when it fires
+	timer  *time.Timer   // the reader has to look when it fires,
+	signal chan struct{} // or now; capacity 1
 
 	mu       sync.Mutex // protects what follows
 	chunks   []chunk
@@ -239,10 +261,15 @@ type chunk struct {
 	at   time.Time
 }
 
-func newHalf() *half { return &half{timer: time.NewTimer(0)} }
+func newHalf() *half { return &half{timer: time.NewTimer(0), signal: make(chan struct{}, 1)} }
 
 // poke makes the reader look.
-func (h *half) poke() { h.timer.Reset(0) }
+func (h *half) poke() {
+	select {
+	case h.signal <- struct{}{}:
+	default:
+	}
+}
 
 // wait makes the reader look at a moment, or at its deadline, whichever is first; the zero time is no moment. h.mu is held.
 func (h *half) wait(at time.Time) {
@@ -276,7 +303,11 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 	h.last = at
 	h.chunks = append(h.chunks, chunk{append([]byte(nil), b...), at})
-	if len(h.chunks) == 1 { // else the reader waits for another one
+	switch {
+	case len(h.chunks) > 1: // the reader waits for another one
+	case late == 0:
+		h.poke()
+	default:
 		h.wait(at)
 	}
 	return len(b), nil
@@ -292,7 +323,10 @@ func (c *conn) Read(b []byte) (int, error) {
 		if m, err := c.in.read(b, open); m > 0 || err != nil {
 			return m, err
 		}
-		<-c.in.timer.C
+		select {
+		case <-c.in.signal:
+		case <-c.in.timer.C:
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ var scenarios = []scenario{
 // node that does not reach it either. That one must be told at that moment, and not when it looks the next time.
 func shortHold(i int) Config {
 	at := 6*time.Second + time.Duration(i)*50*time.Millisecond
-	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, script: func(w *world) {
 		w.nodes[1].leave()()
 		time.Sleep(time.Second) // or both would look at their clocks at the same moments
 		<-w.nodes[1].start().ready
@@ -59,7 +59,7 @@ func shortHold(i int) Config {
 // grantOnItsWay: a grant is on its way while its owner gives the partition back, and so the key has a row before it has
 // arrived. Whoever wants it then asks the node, which must not say that it has not got it.
 func grantOnItsWay(i int) Config {
-	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
 		w.net.setLatency(300 * time.Millisecond)
 		for i := range 10 {
 			time.Sleep(12 * time.Second)
@@ -73,7 +73,7 @@ func grantOnItsWay(i int) Config {
 // shardLost: a node keeps its session, but reaches none of its partitions, neither does it reach the other node; and the
 // arbiter loses them. When Grace is over they are free for others, and the node must not believe that it owns them.
 func shardLost(i int) Config {
-	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Clients: 4, Keys: 4, script: func(w *world) {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 4, Keys: 4, script: func(w *world) {
 		time.Sleep(15 * time.Second)
 		a, b := w.nodes[0].now, w.nodes[1].now
 		a.client.set(func(x *weather) {

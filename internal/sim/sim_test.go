@@ -13,9 +13,13 @@ import (
 
 var (
 	seed = flag.Uint64("sim.seed", 1, "first `seed`")
-	runs = flag.Int("sim.runs", 25, "number of `runs`")
+	most = flag.Int("sim.runs", 25, "number of `runs`; 0: no limit")
 	logs = flag.Bool("sim.log", false, "what the coordinators log")
 	same = flag.Bool("sim.same", false, "the same seed in every run")
+
+	lasts   = flag.Duration("sim.for", 0, "how long to begin runs; 0: no limit")
+	workers = flag.Int("sim.workers", 0, "number of processes; 0: this one")
+	step    = flag.Int("sim.step", 1, "from one seed to the next")
 )
 
 // judging is how long it may take to judge the history of one key.
@@ -55,22 +59,41 @@ func run(t *testing.T, cfg Config) (r Result, ok bool) {
 }
 
 func TestSimulation(t *testing.T) {
-	var took time.Duration
-	grants, writes, late, faults, begin := 0, 0, 0, 0, time.Now()
-	for i := range *runs {
-		cfg := Random(*seed + uint64(i))
+	begin := time.Now()
+	var all total
+	if *workers > 0 {
+		all = inWorkers(t, *workers)
+	} else {
+		all = runs(t, begin)
+	}
+	if os.Getenv(worker) != "" {
+		all.report()
+	}
+	t.Logf("%d runs, %.0f simulated hours in %.0f s: %d faults, %.0f per hour, %d grants, %d writes, %d refused by the resource", all.Runs,
+		all.Took.Hours(), time.Since(begin).Seconds(), all.Faults, float64(all.Faults)/all.Took.Hours(), all.Grants, all.Writes, all.Late)
+}
+
+// runs makes as many as it should, or until something happens that must not.
+func runs(t *testing.T, begin time.Time) (all total) {
+	for n := uint64(0); ; n++ {
+		if *most > 0 && n*uint64(*step) >= uint64(*most) || *lasts > 0 && time.Since(begin) > *lasts {
+			return all
+		}
+		cfg := Random(*seed + n*uint64(*step))
 		if *same {
 			cfg = Random(*seed)
+			cfg.History = true
 		}
 		r, ok := run(t, cfg)
 		if !ok {
-			return
+			return all
 		}
-		took += r.Took
-		grants, writes, late, faults = grants+r.Grants, writes+r.Writes, late+r.Late, faults+len(r.Story)
+		faults := 0
+		for _, n := range r.Faults {
+			faults += n
+		}
+		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late})
 	}
-	t.Logf("%.0f simulated hours in %v: %d faults, %d grants, %d writes, %d refused by the resource",
-		took.Hours(), time.Since(begin), faults, grants, writes, late)
 }
 
 // What happened once, told by hand.

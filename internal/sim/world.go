@@ -21,10 +21,12 @@ type Config struct {
 	Nodes   int           // places where a node runs, again and again
 	Clients int           // of each node
 	Keys    int           // that they lock
+	Think   time.Duration // between an unlock and the next lock, at most, if T were 10 s
 	Length  int           // of the time with faults, in T; then everything is mended, and 18 to 27 follow
 	Drift   float64       // by how much clocks run fast or slow, at most
 	Plan    []Fault       // what happens; nil: what the seed says
 	Logger  *slog.Logger  // of the coordinators; nil: silent
+	History bool          // records what clients see
 
 	script func(*world) // what happens instead
 }
@@ -33,10 +35,15 @@ type Config struct {
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 3))
 	return Config{
-		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100}[r.IntN(5)] * time.Second, Nodes: 2 + r.IntN(3), Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8),
-		Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
+		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100, 100}[r.IntN(6)] * time.Second, Nodes: 2 + r.IntN(3), Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8),
+		Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond, Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
+		History: seed%historyEvery == 0,
 	}
 }
+
+// historyEvery is of how many runs one records its history. It takes a quarter of the time of a run, and the judge has looked at all of it
+// before.
+const historyEvery = 4
 
 // maxDrift is half of what M allows for, which is a tenth of T.
 const maxDrift = 0.05
@@ -112,6 +119,9 @@ func (s *start) String() string { return fmt.Sprintf("node %d, start %d", s.n.nu
 
 // Run runs a simulation. It must be called in a bubble of testing/synctest.
 func Run(cfg Config) Result {
+	if cfg.Think == 0 {
+		cfg.Think = 400 * time.Millisecond
+	}
 	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int)}
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
 	w.h.state = w.state
@@ -186,10 +196,11 @@ func (n *node) start() *start {
 		s.h.clock.rate += w.cfg.Drift * (2*s.h.clock.rng.Float64() - 1)
 	}
 	s.client.clock = s.h.clock
-	s.client.weather.latency = time.Millisecond
+	s.client.weather.latency = usual
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.rec = &history.Recorder{Process: fmt.Sprintf("%d.%d", n.number, s.number), Now: w.now, Put: func(r history.Record) {
-		if !s.dead.Load() {
+		// Of a lock that nobody has got, nothing needs to be known.
+		if w.cfg.History && !s.dead.Load() && (r.Op != history.Lock && r.Op != history.TryLock || !r.Unknown && !r.Refused) {
 			w.log.Put(r)
 		}
 	}}
@@ -269,13 +280,13 @@ func (w *world) calm() {
 	w.say("calm")
 	w.resting.Store(true)
 	w.net.heal()
-	w.net.setLatency(time.Millisecond)
+	w.net.setLatency(usual)
 	w.s.setDown(false)
 	for _, n := range w.nodes {
 		if n.now == nil {
 			n.start()
 		} else {
-			n.now.client.set(func(x *weather) { *x = weather{latency: time.Millisecond} })
+			n.now.client.set(func(x *weather) { *x = weather{latency: usual} })
 		}
 	}
 	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, pauses, and the longest a client works
