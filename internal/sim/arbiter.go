@@ -86,7 +86,8 @@ type weather struct {
 	latency   time.Duration    // at most, of one direction
 	lost      float64          // share of requests that do not arrive
 	unheard   float64          // share of answers that do not arrive
-	repeated  float64          // share of requests that are executed twice, the second time after a while
+	repeated  float64          // share of requests that are executed twice
+	echo      time.Duration    // how much later, at most, they are executed the second time
 	unmessage float64          // share of messages that do not arrive
 	shard     [partitions]bool // nothing about these partitions arrives
 	deposed   bool             // it believes in the primary before
@@ -132,7 +133,7 @@ func (c *client) fate() fate {
 		message: !w.away && !dead && r.Float64() >= w.unmessage,
 	}
 	if r.Float64() < w.repeated {
-		f.again = time.Duration(r.Int64N(int64(2 * time.Second)))
+		f.again = time.Duration(r.Int64N(int64(w.echo)))
 	}
 	return f
 }

@@ -32,6 +32,7 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		var call *history.Call
 		var l coord.Lock
 		var err error
+		called := time.Now()
 		if rng.IntN(8) == 0 {
 			call = s.rec.TryLock(number, key)
 			l, err = s.c.TryLock(ctx, key)
@@ -56,14 +57,14 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		case n <= 2: // it stops when it is told that the lock is lost
 			work, heed = up(8*time.Second), true
 		}
-		s.use(key, l, call.Granted(l.Fence()), work, heed)
+		s.use(key, l, called, call.Granted(l.Fence()), work, heed)
 	}
 }
 
 // use works with a lock, and unlocks it.
-func (s *start) use(key string, l coord.Lock, hold *history.Hold, work time.Duration, heed bool) {
+func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Hold, work time.Duration, heed bool) {
 	w := s.n.w
-	g := w.h.granted(s, key, l)
+	g := w.h.granted(s, key, l, called)
 	stop := func() bool { return true }
 	if w.cfg.History {
 		stop = context.AfterFunc(g.ctx, hold.Lost)

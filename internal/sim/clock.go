@@ -92,9 +92,9 @@ func (c *clock) wait() {
 	}
 }
 
-// stood tells whether the node stands still, or did within a while.
-func (c *clock) stood(within time.Duration) bool {
+// stoodSince tells whether the node has stood still since a moment, and has not been running again for long.
+func (c *clock) stoodSince(t time.Time, within time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.until.IsZero() && time.Since(c.until) <= within
+	return c.until.After(t) && time.Since(c.until) <= within
 }

@@ -91,7 +91,9 @@ func (w *world) inject(f Fault) {
 	case away:
 		spell(func(x *weather) { x.away = true }, func(x *weather) { x.away = false })
 	case lossy:
-		spell(func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = f.Share/2, f.Share/2, f.Share, f.Share },
+		spell(func(x *weather) {
+			x.lost, x.unheard, x.repeated, x.unmessage, x.echo = f.Share/2, f.Share/2, f.Share, f.Share, f.Late
+		},
 			func(x *weather) { x.lost, x.unheard, x.repeated, x.unmessage = 0, 0, 0, 0 })
 	case slow:
 		spell(func(x *weather) { x.latency = f.Late }, func(x *weather) { x.latency = usual })

@@ -34,6 +34,7 @@ type grant struct {
 	by       *start
 	ctx      context.Context
 	token    uint64
+	called   time.Time // when Lock was
 	at       time.Time
 	released bool
 }
@@ -64,8 +65,8 @@ func (h *judge) of(key string) *past {
 }
 
 // granted notes that a lock was granted, unless it has been lost since.
-func (h *judge) granted(by *start, key string, l coord.Lock) *grant {
-	g := &grant{by: by, ctx: l.Context(), token: l.Fence(), at: time.Now()}
+func (h *judge) granted(by *start, key string, l coord.Lock, called time.Time) *grant {
+	g := &grant{by: by, ctx: l.Context(), token: l.Fence(), called: called, at: time.Now()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.of(key)
@@ -90,8 +91,8 @@ func (h *judge) granted(by *start, key string, l coord.Lock) *grant {
 }
 
 // excused tells whether the holder cannot know that it has lost the lock, because its process stands still or did so a moment
-// ago. No lock can help that: this is what tokens are for.
-func (h *judge) excused(g *grant) bool { return g.by.h.clock.stood(h.slack) }
+// ago, after Lock was called. No lock can help that: this is what tokens are for.
+func (h *judge) excused(g *grant) bool { return g.by.h.stoodSince(g.called, h.slack) }
 
 // releasing notes that the holder is about to unlock.
 func (h *judge) releasing(g *grant) {

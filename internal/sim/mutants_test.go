@@ -58,3 +58,23 @@ func TestMutants(t *testing.T) {
 		})
 	}
 }
+
+// TestShrink makes a long story short.
+func TestShrink(t *testing.T) {
+	guard.Lapse = false
+	defer func() { guard.Lapse = true }()
+	for i := uint64(0); i < 500; i++ {
+		cfg := Random(*seed + i)
+		r := simulate(t, cfg)
+		if len(r.Bad) == 0 || len(cfg.plan()) < 20 {
+			continue
+		}
+		small, short := shrink(t, cfg, r, *patience)
+		if len(small.Plan) > len(cfg.plan())/2 || len(short.Bad) == 0 || class(short) != class(r) {
+			t.Errorf("%d faults are left of %d", len(small.Plan), len(cfg.plan()))
+		}
+		t.Log(tell(small, short))
+		return
+	}
+	t.Error("nothing has gone wrong")
+}

@@ -38,7 +38,7 @@ type Fault struct {
 	Node  int
 	Other int           // node
 	For   time.Duration // then it is mended
-	Late  time.Duration // latency, at most; or how old the state is that a failover goes to
+	Late  time.Duration // latency, at most; how old the state is that a failover goes to; how late requests are executed again, at most
 	Share float64       // of what gets lost
 	Both  bool          // ways
 	Some  [8]bool       // partitions, or nodes
@@ -55,7 +55,7 @@ func (f Fault) String() string {
 	case away:
 		s += fmt.Sprintf("node %d does not reach the arbiter for %v", f.Node, f.For)
 	case lossy:
-		s += fmt.Sprintf("node %d loses %.0f%% at the arbiter for %v", f.Node, 100*f.Share, f.For)
+		s += fmt.Sprintf("node %d loses %.0f%% at the arbiter for %v, and as much is executed again up to %v later", f.Node, 100*f.Share, f.For, f.Late)
 	case slow:
 		s += fmt.Sprintf("node %d waits up to %v for the arbiter for %v", f.Node, f.Late, f.For)
 	case crash, leave:
@@ -110,6 +110,8 @@ func (cfg Config) plan() (all []Fault) {
 			f.Some[i] = r.IntN(3) == 0
 		}
 		switch f.Kind {
+		case lossy:
+			f.Late = between(100*time.Millisecond, 10*time.Second)
 		case slow:
 			f.Late = between(20*time.Millisecond, 3*time.Second)
 		case failover:

@@ -20,6 +20,7 @@ var scenarios = []scenario{
 	{"a short hold ends in time", 60, shortHold},
 	{"a grant on its way is not denied", 20, grantOnItsWay},
 	{"what is not confirmed lapses", 3, shardLost},
+	{"a request of long ago does nothing", 6, echoes},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
@@ -85,5 +86,19 @@ func shardLost(i int) Config {
 		w.net.setCut(b.h, a.h, true)
 		w.s.failover(nil, false)
 		time.Sleep(time.Minute)
+	}}
+}
+
+// echoes: every request of a node is executed again, up to 12 s later, while the other node comes and goes. So a partition that
+// the first has got back may be told that it is demoted, as it was before.
+func echoes(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 4, Keys: 6, script: func(w *world) {
+		w.nodes[0].now.client.set(func(x *weather) { x.repeated, x.echo = 1, 12*time.Second })
+		for range 8 {
+			w.nodes[1].leave()()
+			time.Sleep(4 * time.Second)
+			<-w.nodes[1].start().ready
+			time.Sleep(5 * time.Second)
+		}
 	}}
 }

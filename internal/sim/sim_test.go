@@ -17,6 +17,8 @@ var (
 	logs = flag.Bool("sim.log", false, "what the coordinators log")
 	same = flag.Bool("sim.same", false, "the same seed in every run")
 
+	shrinking = flag.Duration("sim.shrink", 30*time.Second, "for how long to look for a smaller run that fails like one that failed; 0: not")
+
 	lasts   = flag.Duration("sim.for", 0, "how long to begin runs; 0: no limit")
 	workers = flag.Int("sim.workers", 0, "number of processes; 0: this one")
 	step    = flag.Int("sim.step", 1, "from one seed to the next")
@@ -48,13 +50,11 @@ func run(t *testing.T, cfg Config) (r Result, ok bool) {
 	if len(r.Bad) == 0 {
 		return r, true
 	}
-	t.Errorf("seed %d: %+v", cfg.Seed, cfg)
-	for _, line := range r.Story {
-		t.Log(line)
+	if before := len(r.Story); cfg.script == nil && *shrinking > 0 {
+		cfg, r = shrink(t, cfg, r, *shrinking)
+		t.Logf("%d faults were enough, of %d", len(cfg.Plan), before)
 	}
-	for _, line := range r.Bad {
-		t.Error(line)
-	}
+	t.Error(tell(cfg, r))
 	return r, false
 }
 

@@ -307,7 +307,7 @@ func (s *start) lockFinally(key string, number int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.t(90*time.Second))
 	defer cancel()
-	call := s.rec.Lock(number, key)
+	call, called := s.rec.Lock(number, key), time.Now()
 	l, err := s.c.Lock(ctx, key)
 	if err != nil {
 		call.Refused()
@@ -317,5 +317,5 @@ func (s *start) lockFinally(key string, number int) {
 		w.h.bad = append(w.h.bad, w.state(key)...)
 		return
 	}
-	s.use(key, l, call.Granted(l.Fence()), 0, false)
+	s.use(key, l, called, call.Granted(l.Fence()), 0, false)
 }
