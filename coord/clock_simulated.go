@@ -45,6 +45,16 @@ func (m *mutex) Lock() {
 	<-turn
 }
 
+func (m *mutex) TryLock() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.locked {
+		return false
+	}
+	m.locked = true
+	return true
+}
+
 func (m *mutex) Unlock() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

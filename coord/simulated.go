@@ -3,6 +3,7 @@ package coord
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
@@ -12,6 +13,23 @@ import (
 // What simulations need, and nobody else can reach.
 func init() {
 	wire.Use = func(cluster any, h wire.Host) { cluster.(*Cluster).host = h }
+	wire.Session = func(c any) (string, time.Time) {
+		if s := c.(*Coordinator).sessions.current(); s != nil {
+			return s.id, s.deadline()
+		}
+		return "", time.Time{}
+	}
+	wire.Serves = func(c any, number uint32) (uint32, time.Time) {
+		p := &c.(*Coordinator).parts[number]
+		if !p.mu.TryLock() {
+			return 0, time.Time{}
+		}
+		defer p.mu.Unlock()
+		if p.own == nil {
+			return 0, time.Time{}
+		}
+		return p.own.epoch, p.ownedUntil()
+	}
 	wire.State = func(c any, key string) string { return c.(*Coordinator).partitionOf(key).describe(key) }
 }
 

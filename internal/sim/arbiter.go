@@ -96,6 +96,7 @@ type weather struct {
 // client is the arbiter as one node sees it.
 type client struct {
 	s     *server
+	w     *world
 	clock *clock // of the node
 
 	mu      sync.Mutex // protects what follows
@@ -238,7 +239,13 @@ func (n *space) Renew(ctx context.Context, id string, ttl time.Duration) (fallba
 }
 
 func (n *space) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) { return n.at().Dead(ctx, id) })
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) {
+		l, err := n.at().Dead(ctx, id)
+		if err == nil && l.Dead {
+			n.c.w.saidDead(id)
+		}
+		return l, err
+	})
 }
 
 func (n *space) List(ctx context.Context) (map[string]string, error) {
@@ -254,7 +261,13 @@ func (n *space) Load(ctx context.Context, p uint32) (fallback.Record, error) {
 }
 
 func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) { return n.at().Acquire(ctx, p, me, x) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) {
+		a, err := n.at().Acquire(ctx, p, me, x)
+		if err == nil && a.Verdict == fallback.Granted {
+			n.c.w.acquired(p, a.Record.Epoch, me)
+		}
+		return a, err
+	})
 }
 
 func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {

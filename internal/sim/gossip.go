@@ -196,7 +196,7 @@ func (g *gossip) Shutdown() error {
 }
 
 // probe is what all nodes do all the time: whoever has not been heard for missedAfter is dropped, and what was missed
-// is told again. To be called every second or so.
+// is told again. To be called every second or some.
 func (n *network) probe(now time.Time) {
 	n.mu.Lock()
 	var all []*gossip

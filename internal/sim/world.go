@@ -89,6 +89,10 @@ type world struct {
 	story  []string
 	faults map[kind]int
 
+	mu     sync.Mutex // protects what follows
+	starts []*start   // all that there have been
+	epochs map[won]string
+
 	work sync.WaitGroup
 }
 
@@ -110,24 +114,25 @@ type start struct {
 	c      *coord.Coordinator // nil if it could not be made
 	rec    *history.Recorder
 	dead   atomic.Bool // it does not exist any more, whatever its goroutines believe
-	ctx    context.Context
-	stop   context.CancelFunc
-	work   sync.WaitGroup // its clients
-}
 
-func (s *start) String() string { return fmt.Sprintf("node %d, start %d", s.n.number, s.number) }
+	leaving atomic.Bool // it gives back what it has, and grants nothing
+	ctx     context.Context
+	stop    context.CancelFunc
+	work    sync.WaitGroup // its clients
+}
 
 // Run runs a simulation. It must be called in a bubble of testing/synctest.
 func Run(cfg Config) Result {
 	if cfg.Think == 0 {
 		cfg.Think = 400 * time.Millisecond
 	}
-	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int)}
+	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
+		epochs: make(map[won]string)}
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
 	w.h.state = w.state
 	ctx, stop := context.WithCancel(context.Background())
 	w.work.Go(func() {
-		for pause(ctx, time.Second) == nil {
+		for pause(ctx, max(time.Second, cfg.TTL/20)) == nil {
 			w.net.probe(time.Now())
 		}
 	})
@@ -190,7 +195,7 @@ func (w *world) say(line string) {
 func (n *node) start() *start {
 	w := n.w
 	n.starts++
-	s := &start{n: n, number: n.starts, h: w.net.newHost(), client: &client{s: w.s}, ready: make(chan struct{})}
+	s := &start{n: n, number: n.starts, h: w.net.newHost(), client: &client{s: w.s, w: w}, ready: make(chan struct{})}
 	s.h.clock = newClock(1, w.cfg.Seed, uint64(n.number)<<32|uint64(s.number)<<16|1<<15)
 	if wire.Clocks && w.cfg.Drift > 0 {
 		s.h.clock.rate += w.cfg.Drift * (2*s.h.clock.rng.Float64() - 1)
@@ -206,6 +211,9 @@ func (n *node) start() *start {
 	}}
 	s.h.clock.still = func(from, until time.Time) { s.rec.Paused(from.Sub(w.begin), until.Sub(w.begin)+w.h.slack) }
 	n.now = s
+	w.mu.Lock()
+	w.starts = append(w.starts, s)
+	w.mu.Unlock()
 	cluster := &coord.Cluster{}
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, StartUnavailable: true}
@@ -229,8 +237,6 @@ func (n *node) start() *start {
 	})
 	return s
 }
-
-func (w *world) now() time.Duration { return time.Since(w.begin) }
 
 // crash ends a process as SIGKILL does.
 func (n *node) crash() {
@@ -260,6 +266,7 @@ func (n *node) crash() {
 func (n *node) leave() func() {
 	s := n.now
 	n.now = nil
+	s.leaving.Store(true)
 	s.stop()
 	return func() {
 		<-s.ready

@@ -44,6 +44,13 @@ var (
 	// Clocks tells whether a [Clock] is looked at.
 	Clocks bool
 
+	// Session tells what session a *coord.Coordinator has, and until when by its own clock. Empty: none.
+	Session func(coordinator any) (id string, until time.Time)
+
+	// Serves tells until when a *coord.Coordinator may grant a partition's keys, by its own clock, and at which epoch. It
+	// says that it may not if it is busy.
+	Serves func(coordinator any, partition uint32) (epoch uint32, until time.Time)
+
 	// State tells what a *coord.Coordinator knows of a key.
 	State func(coordinator any, key string) string
 )
