@@ -2,7 +2,7 @@
 MODULES := . bench tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint short bench budget fuzz sim mutants model redis
+.PHONY: test lint short bench budget fuzz sim mutants model chaos soak redis
 
 # Everything that a change has to pass, with a real redis-server.
 test: redis lint budget
@@ -46,6 +46,17 @@ mutants:
 STATES ?= 3000000
 model:
 	go test -timeout 0 -v ./internal/model -model.deep -model.limit $(STATES)
+
+# Real processes in network namespaces, with real Redis servers, under kills, stops and cuts: see docs/chaos.md. Needs root on Linux.
+DURATION ?= 4m
+chaos: redis
+	@for t in single sentinel cluster; do \
+	  go run ./internal/chaos -topology $$t -duration $(DURATION) -seed $(SEED) -svg chaos-$$t.svg -json chaos-$$t.json || exit 1; done
+
+# The same for long, without ending a node: nothing may grow.
+SOAK ?= 1h
+soak: redis
+	go run ./internal/chaos -soak -topology sentinel -duration $(SOAK) -seed $(SEED) -rest 600ms -pause 15s -svg soak.svg -json soak.json
 
 # A redis-server, from the distribution where that is possible.
 redis:
