@@ -48,7 +48,7 @@ const (
 type state struct {
 	Session    string
 	Owned      int               // partitions
-	Goroutines int               //
+	Goroutines int               // that do not wait for work
 	Heap       uint64            // bytes in use
 	RSS        uint64            // bytes resident
 	Stalled    int64             // ns for which the machine did not let it run; a SIGSTOP looks the same

@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -114,6 +117,7 @@ func runNode(text string) error {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		stop()
 	}()
+	go showGoroutines()
 	go n.watch.Run(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
 	alone := runtime.NumGoroutine()
 	client := j.client()
@@ -132,6 +136,15 @@ func runNode(text string) error {
 		e.Text = closed.Error()
 	}
 	return errors.Join(err, n.out.write(e))
+}
+
+// showGoroutines logs what goroutines there are, by what they do, whenever the process gets SIGUSR1.
+func showGoroutines() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	for range asked {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+	}
 }
 
 // settled returns how many goroutines there are more than there were, when those that end have ended. (A probe of the gossip
@@ -184,7 +197,7 @@ func (n *node) work(ctx context.Context) error {
 
 func (n *node) state() *state {
 	s := n.c.Stats()
-	x := &state{Session: s.Session, Owned: s.Owned, Goroutines: runtime.NumGoroutine(), RSS: resident(), Stalled: int64(n.watch.Sum()),
+	x := &state{Session: s.Session, Owned: s.Owned, Goroutines: busyGoroutines(), RSS: resident(), Stalled: int64(n.watch.Sum()),
 		Lost: make(map[string]uint64), Granted: make(map[string]uint64)}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -201,6 +214,26 @@ func (n *node) state() *state {
 		x.Granted[path.String()] = count
 	}
 	return x
+}
+
+// busyGoroutines counts goroutines, without those that wait for work in a pool: once there was much to do at once, up to 64 do.
+func busyGoroutines() (n int) {
+	var b strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
+	for group := range strings.SplitSeq(b.String(), "\n\n") {
+		head, stack, _ := strings.Cut(group, "\n#")
+		top, _, _ := strings.Cut(stack, "\n")
+		if strings.Contains(top, "workers.(*Pool).work+") {
+			continue
+		}
+		if i := strings.LastIndex(head, "\n"); i >= 0 { // what the whole begins with
+			head = head[i+1:]
+		}
+		count, _, _ := strings.Cut(head, " ")
+		m, _ := strconv.Atoi(count)
+		n += m
+	}
+	return n
 }
 
 // resident returns how much memory the process has.
