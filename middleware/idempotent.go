@@ -30,8 +30,8 @@ const (
 //
 // A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body, of which a digest is
 // kept. Otherwise it is refused with 422 [TypeReused]. Also refused, with nothing executed: a malformed key (400
-// [TypeIdempotencyKey]), too large a body (413 [TypeTooLarge]), the first request still running after IdempotentOptions.Wait
-// (409 [TypeInProgress]), and all while locks or the store are not to be had (503 [TypeUnavailable]).
+// [TypeIdempotencyKey]), too large a body (413 [TypeTooLarge]), the first request still running after IdempotentOptions.Wait, or
+// more than MaxWaiters waiting for it (409 [TypeInProgress]), and all while locks or the store are not to be had (503 [TypeUnavailable]).
 //
 // # When something goes wrong
 //
@@ -75,6 +75,7 @@ type idempotency struct {
 	c     *coord.Coordinator
 	store Store
 	opts  IdempotentOptions
+	queue counter
 	refusals
 }
 

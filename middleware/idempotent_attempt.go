@@ -32,12 +32,22 @@ func (x *attempt) answer() {
 		reply()
 		return
 	}
-	l, err := x.lock()
-	if err != nil {
-		x.notLocked(err)
+	if !x.m.queue.enter(x.id, x.m.opts.MaxWaiters) {
+		x.inProgress(nil)
 		return
 	}
-	x.locked(l)()
+	x.turn()()
+}
+
+// turn waits for the request's turn, and takes it. What it returns is to be called when the request is no longer one of those that
+// wait: its client may read slowly.
+func (x *attempt) turn() (reply func()) {
+	defer x.m.queue.leave(x.id)
+	l, err := x.lock()
+	if err != nil {
+		return func() { x.notLocked(err) }
+	}
+	return x.locked(l)
 }
 
 // lock waits for the request's turn.
@@ -197,6 +207,11 @@ func (x *attempt) notLocked(err error) {
 		return
 	}
 	abort(x.r)
+	x.inProgress(err)
+}
+
+// inProgress answers a request that does not wait for the first one any longer.
+func (x *attempt) inProgress(err error) {
 	x.refusal(Problem{
 		Type: TypeInProgress, Title: "Request in progress", Status: http.StatusConflict, RetryAfter: x.m.retryAfter, Err: err,
 		Detail: "The first request with this key is still being executed.",

@@ -33,6 +33,10 @@ type IdempotentOptions struct {
 	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s. Negative: not at all.
 	Wait time.Duration
 
+	// MaxWaiters is how many requests with one key may wait in this process for the first one, besides the one that runs; others are
+	// told at once that it is being executed (409). Each that waits holds its body in memory. Default 32. Negative: no limit.
+	MaxWaiters int
+
 	// TTL is for how long a request's record is kept, from its last change; after that the key is new. Default 24 h.
 	TTL time.Duration
 
@@ -88,6 +92,7 @@ func (o *IdempotentOptions) filled() IdempotentOptions {
 	setDefault(&f.Header, "Idempotency-Key")
 	f.Header = http.CanonicalHeaderKey(f.Header)
 	setDefault(&f.Wait, 10*time.Second)
+	setDefault(&f.MaxWaiters, 32)
 	setDefault(&f.TTL, 24*time.Hour)
 	setDefault(&f.MaxRequest, 1<<20)
 	setDefault(&f.MaxAnswer, 1<<20)

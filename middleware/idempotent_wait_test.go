@@ -177,3 +177,46 @@ func TestIdempotentWaitingClientLeaves(t *testing.T) {
 	close(release)
 	from(t, first, "the answer").is(t, http.StatusOK, "1")
 }
+
+// More than so many do not wait: they are told at once, and nothing of them is kept.
+func TestIdempotentMaxWaiters(t *testing.T) {
+	for most, told := range map[int]int{2: 3, -1: 0, 0: 0} { // 0: the default is more than that
+		proceed := make(chan struct{})
+		s := open(t, 1, nil, &middleware.IdempotentOptions{MaxWaiters: most}, func(int64, http.ResponseWriter, *http.Request) { <-proceed })
+		replies := make(chan reply, 6)
+		post := func() { replies <- s.post(0, "1 EUR") }
+		go post()
+		from(t, s.entered, "the first request")
+		for range 5 {
+			go post()
+		}
+		for range told {
+			r := from(t, replies, "one that does not wait")
+			r.is(t, http.StatusConflict, "TypeInProgress")
+			if r.Header.Get("Retry-After") != "1" {
+				t.Errorf("%d: Retry-After is %q", most, r.Header.Get("Retry-After"))
+			}
+		}
+		waiting(t, s.nodes[0], 5-told)
+		close(proceed)
+		for range 6 - told {
+			from(t, replies, "an answer").is(t, http.StatusOK, "")
+		}
+		if s.runs.Load() != 1 {
+			t.Errorf("%d: %d runs", most, s.runs.Load())
+		}
+		idle(t, s.nodes[0])
+	}
+}
+
+func TestIdempotentPlacesAreFreeAgain(t *testing.T) {
+	s := open(t, 1, nil, &middleware.IdempotentOptions{MaxWaiters: 1}, func(_ int64, w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable) // not final
+	})
+	for range 5 {
+		s.post(0, "").is(t, http.StatusServiceUnavailable, "")
+	}
+	if s.runs.Load() != 5 {
+		t.Errorf("%d runs", s.runs.Load())
+	}
+}
