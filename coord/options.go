@@ -17,7 +17,8 @@ type Options struct {
 	Namespace string
 
 	// Partitions is the number of shares that the keys are divided into, fixed when the namespace is first used.
-	// Default 1021, at most 65,536.
+	// Default 1021, at most 65,536. In a cluster each is taken and given by calls of its own: on a server that is slow at
+	// scripts, such as one that is embedded in a test (miniredis: a millisecond or more for each), fewer make a faster start; 31 will do.
 	Partitions int
 
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed

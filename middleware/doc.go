@@ -26,6 +26,9 @@
 // A request that is not let through is answered with a [Problem] (RFC 9457), by all four in the same way; one whose client has gone
 // leaves all queues.
 //
+// When a process ends, its requests end first, and then their locks: [http.Server.Shutdown], then [coord.Coordinator.Close], which
+// gives the keys to the other processes, then the transport's idle connections. See the example "shutdown".
+//
 // A mutex for requests does not make a handler's writes safe by itself: a process may be stopped for longer than its lease, and go on
 // after somebody else has got the lock. Let the database compare tokens, see [coord.Lock.Fence]. The order of arrival is kept in each
 // process, and not between them: with Route all requests of a key come to one process.

@@ -9,7 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -217,4 +220,35 @@ func Example() {
 	// 200 payment 1, with the lock of order/42
 	// 200 payment 1, with the lock of order/42
 	// 200 order 42 was paid 1 times
+}
+
+// The order in which a process ends: no new requests and the end of those that run, then the locks, then what is left.
+func Example_shutdown() {
+	locks := newCoordinator()
+	transport := middleware.NewTransport()
+	key := middleware.Key("order", middleware.PathValue("id"))
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}", middleware.Route(locks, key, &middleware.RouteOptions{Transport: transport})(
+		middleware.Serialize(locks, key, nil)(http.NotFoundHandler())))
+	server := &http.Server{Handler: mux}
+
+	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // in real life: ":8080"
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	go server.Serve(listener)
+	cancel() // in real life the signal comes some day
+	<-stop.Done()
+
+	ctx, end := context.WithTimeout(context.Background(), 20*time.Second)
+	defer end()
+	fmt.Println("requests:", server.Shutdown(ctx)) // the other way round, requests would be answered with 503
+	fmt.Println("locks:", locks.Close(ctx))
+	transport.CloseIdleConnections()
+	// Output:
+	// requests: <nil>
+	// locks: <nil>
 }

@@ -83,7 +83,8 @@ func checkURL(u *url.URL) error {
 }
 
 // NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to connect, at most 64 idle
-// connections per node, which are closed after 30 s, and probes that find out within 20 s that a node's machine has gone. It does not
+// connections per node (how many there are in use is not limited: where more requests than that are forwarded at a time, raise
+// MaxIdleConnsPerHost, or each of the rest dials anew), which are closed after 30 s, and probes that find out within 20 s that a node's machine has gone. It does not
 // limit how long a response may take: if you set ResponseHeaderTimeout, let it be longer than SerializeOptions.Wait and the handler together.
 func NewTransport() *http.Transport {
 	d := &net.Dialer{

@@ -25,7 +25,8 @@ type SerializeOptions struct {
 	Wait time.Duration
 
 	// MaxWaiters is how many requests for one key may wait in this process, besides the one that runs. Default 128. Negative: no
-	// limit.
+	// limit. It is counted where a request waits: with [Route] around, that is the key's owner, and so the limit for all processes;
+	// without, each process lets so many wait.
 	MaxWaiters int
 
 	// LockedStatus is the status of a request whose turn did not come in time. Default 423 (Locked). The other possible value
@@ -35,8 +36,8 @@ type SerializeOptions struct {
 	// RetryAfter is what clients are told that were sent away, in whole seconds, rounded up. Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
-	// FenceHeader is the name of a response header for the lock's token in decimal, set before the handler runs. Default: none
-	// is sent. The handler has the token from [Lock].
+	// FenceHeader is the name of a response header for the lock's token in decimal, which goes to the client, for it to hand on to
+	// whatever checks tokens; it is set before the handler runs. Default: none is sent. The handler itself has the token from [Lock].
 	FenceHeader string
 
 	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
