@@ -82,7 +82,7 @@ func startFleet(ctx context.Context, common order, stderr io.Writer, lost contex
 			return nil, context.Cause(ctx)
 		}
 	}
-	return f, f.settle(ctx)
+	return f, nil
 }
 
 // startProcess starts a worker. When ctx ends, the worker's stdin does, which makes it end by itself; if it does not, it is killed.
@@ -126,40 +126,6 @@ func startProcess(ctx context.Context, o order, stderr io.Writer) (*process, err
 		close(p.ended)
 	}()
 	return p, nil
-}
-
-// settle waits until the processes of a cluster have found each other and shared out the keys. A service need not: until then its
-// locks come from Redis. The table is to show what comes after.
-func (f *fleet) settle(ctx context.Context) error {
-	for {
-		all, err := f.status(ctx)
-		if err != nil {
-			return err
-		}
-		if settled(all) {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// settled tells whether each node knows all others and grants some keys, and no key has no owner.
-func settled(all []status) bool {
-	owned := 0
-	for _, s := range all {
-		if s.Nodes == 0 { // there is no cluster
-			return true
-		}
-		if s.Nodes != len(all) || s.Owned == 0 {
-			return false
-		}
-		owned += s.Owned
-	}
-	return owned == partitions
 }
 
 // status asks all processes.

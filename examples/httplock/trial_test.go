@@ -200,24 +200,6 @@ func TestProcessThatDoesNotStart(t *testing.T) {
 	}
 }
 
-func TestSettled(t *testing.T) {
-	for _, test := range []struct {
-		all  []status
-		want bool
-	}{
-		{[]status{{}, {}}, true}, // no cluster
-		{[]status{{Nodes: 1, Owned: partitions}, {Nodes: 1, Owned: 0}}, false},
-		{[]status{{Nodes: 2, Owned: partitions}, {Nodes: 2, Owned: 0}}, false},
-		{[]status{{Nodes: 2, Owned: 60}, {Nodes: 2, Owned: 60}}, false},
-		{[]status{{Nodes: 2, Owned: 60}, {Nodes: 1, Owned: partitions - 60}}, false},
-		{[]status{{Nodes: 2, Owned: 60}, {Nodes: 2, Owned: partitions - 60}}, true},
-	} {
-		if got := settled(test.all); got != test.want {
-			t.Errorf("%+v: %v", test.all, got)
-		}
-	}
-}
-
 func TestInterrupt(t *testing.T) {
 	for _, after := range []time.Duration{50 * time.Millisecond, 1500 * time.Millisecond} { // while processes start, and later
 		ctx, cancel := context.WithCancelCause(t.Context())

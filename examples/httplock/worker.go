@@ -91,7 +91,16 @@ func work(ctx context.Context, o order, out io.Writer) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	err = json.NewEncoder(out).Encode(hello{url})
+	// A service need not wait for the processes to share out the keys: until then its locks come from Redis. The table is to show
+	// what comes after.
+	if guard.locks != nil {
+		if err = guard.locks.Settled(ctx, o.Processes); ctx.Err() != nil {
+			err = nil // it is to end
+		}
+	}
+	if err == nil {
+		err = json.NewEncoder(out).Encode(hello{url})
+	}
 	if err == nil {
 		select {
 		case <-ctx.Done():

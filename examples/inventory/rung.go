@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -73,7 +72,10 @@ var rungs = []rung{
 			// Redis is asked only when a process comes or goes.
 			c, err := newHoldfast(client, o, handoff.Limits{}, &coord.Cluster{Gossip: "127.0.0.1:0"})
 			if err == nil && !o.Late {
-				err = c.awaitNodes(o.Processes)
+				// A program need not wait: until then its locks come from Redis. The table is to show what comes after.
+				ctx, cancel := context.WithTimeout(context.Background(), startTime/2)
+				defer cancel()
+				err = c.Settled(ctx, o.Processes)
 			}
 			return c, err
 		},
@@ -113,19 +115,6 @@ func newHoldfast(client redis.UniversalClient, o order, limits handoff.Limits, c
 
 // holdfast makes a Coordinator a locker: its Lock returns a struct, and ours an interface.
 type holdfast struct{ *coord.Coordinator }
-
-// awaitNodes waits until the processes have found each other and shared out the keys. A program need not: until then
-// its locks come from Redis. The table is to show what comes after.
-func (h holdfast) awaitNodes(n int) error {
-	begin := time.Now()
-	for len(h.Nodes()) != n || h.Stats().Owned == 0 || n > 1 && h.Stats().Owned > partitions*9/10 {
-		if time.Since(begin) > startTime/2 {
-			return fmt.Errorf("%d of %d processes have found each other after %v", len(h.Nodes()), n, startTime/2)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return nil
-}
 
 func (h holdfast) Lock(ctx context.Context, key string) (hold, error) {
 	return h.Coordinator.Lock(ctx, key)
