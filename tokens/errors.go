@@ -11,7 +11,7 @@ var (
 	// ErrAccount: the name of an account must have 1 to [MaxAccount] bytes.
 	ErrAccount = errors.New("tokens: invalid account name")
 
-	// ErrNoAccount: nothing is stored of the account. See [Keeper.Replace].
+	// ErrNoAccount: nothing is stored of the account, or it was forgotten. See [Keeper.Replace].
 	ErrNoAccount = errors.New("tokens: no such account")
 
 	// ErrInDoubt: it is not known whether the provider has spent the account's refresh token. Somebody has to log in again and

@@ -16,6 +16,9 @@
 // again, unless [Options.ReplayInDoubt] says that the provider forgives that: the account is in doubt, callers get an
 // [*InDoubtError] once the access token has expired, and somebody has to log in again ([Keeper.Replace]).
 //
+// A resource may refuse an access token before its time, as one that was revoked: [Keeper.Refused] makes the next Token refresh it,
+// once in all processes, and [Keeper.Transport] is a client's transport that does so by itself.
+//
 // Every write has the fencing token of its lock, so that a process that was stopped for too long overwrites nothing.
 package tokens
 
