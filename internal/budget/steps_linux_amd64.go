@@ -141,10 +141,10 @@ func (t *tracer) seize() error {
 			if err != nil || t.threads[tid] != nil {
 				continue
 			}
-			switch err := ptrace(ptraceSeize, tid, 0, optTraceClone|optExitKill); {
-			case err == syscall.EPERM || err == syscall.ENOSYS:
+			switch err := ptrace(ptraceSeize, tid, 0, optTraceClone|optExitKill); err {
+			case syscall.EPERM, syscall.ENOSYS:
 				return fmt.Errorf("budget: ptrace: %w: %w", err, errors.ErrUnsupported)
-			case err == nil:
+			case nil:
 				t.threads[tid] = &thread{}
 				found = true
 			}
@@ -340,7 +340,9 @@ func (t *tracer) freeze(at int) error {
 	}
 	t.threads[sysmon].frozen = true
 	var mono syscall.Timespec
-	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&mono)), 0)
+	if _, _, e := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&mono)), 0); e != 0 {
+		return e
+	}
 	t.mono, t.wall, t.stops = mono.Nano(), time.Now().UnixNano(), true
 	return nil
 }
