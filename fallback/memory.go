@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -112,7 +113,7 @@ func (s *memorySpace) format(m Moment, grace int64) {
 }
 
 func (a *Memory) moment(s Settings) Moment {
-	return Moment{Now: time.Now().UnixMilli(), Server: fmt.Sprintf("memory-%d", a.server), Grace: s.Grace.Milliseconds()}
+	return Moment{Now: time.Now().UnixMilli(), Server: "memory-" + strconv.Itoa(a.server), Grace: s.Grace.Milliseconds()}
 }
 
 // check refuses settings that no arbiter can serve.

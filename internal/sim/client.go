@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -24,7 +23,7 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		if rng.IntN(2) == 0 { // else Lock may be called while the process stands still, which then happens within it
 			s.h.clock.wait()
 		}
-		key := fmt.Sprint("key", rng.IntN(w.cfg.Keys))
+		key := w.keys[rng.IntN(w.cfg.Keys)]
 		ctx, cancel := s.ctx, func() {}
 		if rng.IntN(2) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, up(20*time.Second))

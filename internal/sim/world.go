@@ -82,6 +82,7 @@ type world struct {
 	log   *history.Log
 	begin time.Time
 	nodes []*node
+	keys  []string
 	times timeline
 
 	resting atomic.Bool // clients do not work for long any more
@@ -136,6 +137,9 @@ func Run(cfg Config) Result {
 			w.net.probe(time.Now())
 		}
 	})
+	for i := range cfg.Keys {
+		w.keys = append(w.keys, fmt.Sprint("key", i))
+	}
 	for i := range cfg.Nodes {
 		n := &node{w: w, number: i}
 		w.nodes = append(w.nodes, n)
@@ -299,8 +303,8 @@ func (w *world) calm() {
 	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, pauses, and the longest a client works
 	var work sync.WaitGroup
 	for _, n := range w.nodes {
-		for k := range w.cfg.Keys {
-			work.Go(func() { n.now.lockFinally(fmt.Sprint("key", k), w.cfg.Clients+k) })
+		for i, k := range w.keys {
+			work.Go(func() { n.now.lockFinally(k, w.cfg.Clients+i) })
 		}
 	}
 	work.Wait()
