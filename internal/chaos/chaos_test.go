@@ -68,11 +68,11 @@ func (r *running) show(t *testing.T) {
 // cutFor cuts for a while, and then waits until every node works on every key again.
 func (r *running) cutFor(t *testing.T, c cut, d time.Duration) (from, to moment) {
 	t.Helper()
-	from = now()
 	mend, err := r.net.cut(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	from = now()
 	sleep(t.Context(), d)
 	to = now()
 	if err := mend(); err != nil {
