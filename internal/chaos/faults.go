@@ -25,6 +25,13 @@ func cutFault(name string, weight int, shape func(s *storm) (c cut, hosts []stri
 	}}
 }
 
+// sparing is a cut between nodes only, all of which reach Redis.
+func sparing(name string, weight int, shape func(s *storm) (c cut, hosts []string, detail string)) fault {
+	f := cutFault(name, weight, shape)
+	f.spares = true
+	return f
+}
+
 func (s *storm) cutFor(ctx context.Context, name string, d span, c cut, hosts []string, detail string) error {
 	defer s.begin(name, hosts, "%s", detail)()
 	mend, err := s.r.net.cut(c)
@@ -44,7 +51,7 @@ var networkFaults = []fault{
 		x := s.shuffled(s.r.nodeNames())[:1]
 		return both(x, s.r.serverNames()), x, ""
 	}),
-	cutFault("two nodes cut from each other", 3, func(s *storm) (cut, []string, string) {
+	sparing("two nodes cut from each other", 3, func(s *storm) (cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:2]
 		return both(x[:1], x[1:]), x, ""
 	}),
@@ -58,15 +65,15 @@ var networkFaults = []fault{
 		x, rest := x[:len(x)/2+1], x[len(x)/2+1:]
 		return both(x, append(rest, s.r.serverNames()...)), x, "Redis is with the minority"
 	}),
-	cutFault("halves that both reach Redis", 2, func(s *storm) (cut, []string, string) {
+	sparing("halves that both reach Redis", 2, func(s *storm) (cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
 		return both(x[:len(x)/2], x[len(x)/2:]), x[:len(x)/2], ""
 	}),
-	cutFault("majorities in a ring", 2, func(s *storm) (cut, []string, string) {
+	sparing("majorities in a ring", 2, func(s *storm) (cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
 		return ring(x), x, "each sees a majority, no two the same"
 	}),
-	cutFault("bridge", 1, func(s *storm) (cut, []string, string) {
+	sparing("bridge", 1, func(s *storm) (cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
 		h := (len(x) - 1) / 2
 		return both(x[:h], x[h+1:]), x, x[h] + " sees both halves"
@@ -79,7 +86,7 @@ var networkFaults = []fault{
 		x := s.shuffled(s.r.nodeNames())[:1]
 		return oneWay(s.r.allNames(), x), x, "it hears nobody"
 	}),
-	cutFault("one-way between two nodes", 1, func(s *storm) (cut, []string, string) {
+	sparing("one-way between two nodes", 1, func(s *storm) (cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:2]
 		return oneWay(x[:1], x[1:]), x, ""
 	}),

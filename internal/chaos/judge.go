@@ -215,6 +215,21 @@ func (h *history) unexcused(calms []calm, patience time.Duration) (bad []string)
 	return bad
 }
 
+// wasted finds locks that were lost in rounds in which none had to be.
+func (h *history) wasted(rounds []*round) (bad []string) {
+	for i, r := range rounds {
+		if !r.Spares {
+			continue
+		}
+		for _, x := range h.holds {
+			if x.Lost != "" && x.Granted > r.Begin && x.Ended <= r.End {
+				bad = append(bad, fmt.Sprintf("round %d: %s: %v was lost, though all nodes reached Redis", i+1, x.Key, x))
+			}
+		}
+	}
+	return bad
+}
+
 // longestStall returns the longest time in which nobody was granted a key that everybody wanted all the time.
 func longestStall(holds map[string][]*hold, from, to moment) (key string, longest time.Duration) {
 	for k, all := range holds {

@@ -27,6 +27,7 @@ type report struct {
 	Calm     time.Duration            // the same when there was no fault
 	Recovery time.Duration            // the longest time from healing until every node had locked every key
 	Rounds   int
+	Bands    []*band
 
 	Locks    int // calls of Lock
 	Granted  int
@@ -53,7 +54,7 @@ func judge(r *running, events []event, end moment) *report {
 	h := read(events)
 	rep := &report{
 		Topology: r.cfg.Topology, Seed: r.cfg.Seed, Length: end.sub(r.begun), Nodes: r.cfg.Nodes, TTL: r.cfg.Times.TTL,
-		Faults: make(map[string]int), Stalls: make(map[string]time.Duration), Rounds: len(r.rounds),
+		Faults: make(map[string]int), Stalls: make(map[string]time.Duration), Rounds: len(r.rounds), Bands: r.bands,
 		Granted: len(h.holds), Failed: len(h.failed), Unknown: h.unknown + h.orphaned, Machine: r.watch.Sum(),
 		events: events, history: h, run: r, end: end,
 	}
@@ -92,6 +93,7 @@ func judge(r *running, events []event, end moment) *report {
 	}
 	if rep.Machine < time.Second { // else it is no wonder
 		rep.Violations = append(rep.Violations, h.unexcused(calms, 2*time.Second)...)
+		rep.Violations = append(rep.Violations, h.wasted(r.rounds)...)
 	}
 	rep.closed()
 	rep.remember(calms)

@@ -56,6 +56,7 @@ type running struct {
 // round is a storm and what came after it.
 type round struct {
 	Faults    []string
+	Spares    bool // none of them may make anybody lose a lock
 	Begin     moment
 	Healed    moment // every fault is mended, and the servers have settled
 	Recovered moment // every node has locked every key again; 0: it has not
@@ -202,9 +203,10 @@ func (r *running) rage(ctx context.Context) (bad []string) {
 	for ctx.Err() == nil && now() < end {
 		s := &storm{r: r, rand: rand.New(rand.NewPCG(r.cfg.Seed, random.Uint64())), taken: make(map[string]bool)}
 		chosen := plan(random, r.cfg)
-		x := &round{Begin: now()}
+		x := &round{Begin: now(), Spares: true}
 		for _, f := range chosen {
 			x.Faults = append(x.Faults, f.name)
+			x.Spares = x.Spares && f.spares
 		}
 		r.rounds = append(r.rounds, x)
 		r.tell("storm: %s", strings.Join(x.Faults, " + "))

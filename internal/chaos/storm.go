@@ -39,6 +39,7 @@ type fault struct {
 	topologies []string // empty: all
 	weight     int
 	ends       bool                                      // nodes
+	spares     bool                                      // all nodes reach Redis, and none is stopped: no lock may be lost
 	commit     func(ctx context.Context, s *storm) error // returns when it is mended
 }
 
