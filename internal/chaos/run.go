@@ -341,9 +341,8 @@ func (r *running) finish(ctx context.Context) (*report, error) {
 	for _, text := range a.Tally.Bad {
 		rep.Violations = append(rep.Violations, "the resource: "+text)
 	}
-	// All leave at once, and at work: the row of a hold that was given back to an owner that had just gone stays until
-	// somebody wants its key (rule 13).
-	if left.Rows > len(r.seats) || left.Sessions > 0 {
+	// Rows may be left, as all leave at once and at work: see the limits in docs/chaos.md.
+	if left.Sessions > 0 {
 		rep.Violations = append(rep.Violations, fmt.Sprintf("left at Redis when all have left: %+v", left))
 	}
 	return rep, nil
