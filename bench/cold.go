@@ -84,7 +84,7 @@ func (r *coldResult) result(pinned string) result {
 		rungs: []chart.Bar{
 			{Name: "PING at Redis", Kind: chart.Floor, Value: r.Ping.P50},
 			{Name: "SET NX PX alone, at Redis", Kind: chart.Rival, Value: r.Set.P50},
-			{Name: "Lock, no cluster, a key used once", Kind: chart.Ours, Value: r.Lock.P50},
+			{Name: "Lock, no cluster, a key used once", Kind: chart.Ours, Value: r.Lock.P50, Note: number(ratio(r.Lock.P50, r.Ping.P50)) + " times PING"},
 			{Name: "Unlock, no cluster: Redis is told later", Kind: chart.Ours, Value: r.Unlock.P50},
 		},
 		versus: []chart.Ratio{against("a key used once, no cluster, time of Lock vs. SET NX PX alone", times)},

@@ -20,6 +20,12 @@ func bar(name string, kind chart.Kind, sample []float64) chart.Bar {
 	return chart.Bar{Name: name, Kind: kind, Value: s.median, Least: s.least, Most: s.most}
 }
 
+// timesFloor says beside a bar how many times a floor it is.
+func timesFloor(b chart.Bar, sample, floor []float64, name string) chart.Bar {
+	b.Note = number(median(perRound(sample, floor))) + " times " + name
+	return b
+}
+
 // against is a row of what Holdfast is compared with: times it is better, in each round. Less than 1 is worse.
 func against(name string, times []float64) chart.Ratio {
 	s := spreadOf(times)

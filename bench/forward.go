@@ -85,7 +85,7 @@ func (r *forwardResult) result(s forwardSizes, pinned string) result {
 	return result{
 		rungs: []chart.Bar{
 			bar("one byte there and back by TCP", chart.Floor, r.TCP),
-			bar("Lock and Unlock, another node's key", chart.Ours, r.Pair),
+			timesFloor(bar("Lock and Unlock, another node's key", chart.Ours, r.Pair), r.Pair, r.TCP, "TCP"),
 		},
 		versus: []chart.Ratio{against("another node's key, time of a lock vs. SET NX PX and EVALSHA", perRound(r.Redis, r.Pair))},
 		title:  fmt.Sprintf("FORWARD: a lock whose owner is another process, and nothing is kept; %d blocks, by turns", s.blocks),

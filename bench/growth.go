@@ -101,7 +101,7 @@ func (t *growthTotal) alone(ctx context.Context, b *bench) (err error) {
 			cost{growthMutexes, n, s.pairs, nanos(t.mutexes, n)},
 			cost{growthHeld, n, s.pairs, func(r *growthResult) {
 				t.held.add(n, r.Nanos)
-				if n >= 1000 { // of fewer, the heap says nothing
+				if n >= growthSeen {
 					t.bytes.add(n, r.Held)
 					t.idle.add(n, r.Idle)
 				}

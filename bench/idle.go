@@ -46,6 +46,7 @@ func measureIdle(ctx context.Context, b *bench) (_ result, err error) {
 	case <-ctx.Done():
 		return result{}, ctx.Err()
 	}
+	b.progress.step(fmt.Sprintf("watched for %d periods", s.periods), 0, 0)
 	open.Begin, open.Duration = time.Now(), time.Duration(s.periods)*idlePeriod
 	answers, err := doAll(ws, task{Hot: &open})
 	if err != nil {

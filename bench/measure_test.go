@@ -174,7 +174,8 @@ func TestInterrupted(t *testing.T) {
 	b := tinyBench(t)
 	b.sizes.hot.round = time.Minute
 	b.sizes.held.locks = 200_000
-	for _, s := range []subject{{"hot", measureHot}, {"held", measureHeld}} {
+	b.sizes.stalls.calm = time.Minute
+	for _, s := range []subject{{"hot", measureHot}, {"held", measureHeld}, {"stalls", measureStalls}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := time.AfterFunc(2*time.Second, cancel)
 		begin := time.Now()

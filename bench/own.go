@@ -63,9 +63,9 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 	return result{
 		rungs: []chart.Bar{
 			bar("sync.Mutex, Lock and Unlock", chart.Floor, r.Mutex),
-			bar("Lock and Unlock, the owner's own key", chart.Ours, r.Lock),
+			timesFloor(bar("Lock and Unlock, the owner's own key", chart.Ours, r.Lock), r.Lock, r.Mutex, "the mutex"),
 			bar("hand-over between 2 goroutines by channels", chart.Floor, r.PingPong),
-			bar(fmt.Sprintf("hand-over of a lock among %d goroutines", ownWaiters), chart.Ours, r.HandOver),
+			timesFloor(bar(fmt.Sprintf("hand-over of a lock among %d goroutines", ownWaiters), chart.Ours, r.HandOver), r.HandOver, r.PingPong, "the channels"),
 			bar("SET NX PX and the script to delete it", chart.Rival, r.Redis),
 		},
 		versus: []chart.Ratio{against("own key, time of a lock vs. SET NX PX and EVALSHA", perRound(r.Redis, r.Lock))},

@@ -173,7 +173,7 @@ func TestProgress(t *testing.T) {
 	p.clear()
 	p.close()
 	lines := strings.Split(out.String(), "\r\x1b[K")
-	if len(lines) != 5 || lines[1] != "1/9 hot: starts" || !strings.HasPrefix(lines[3], "1/9 hot: redsync, 3/4, about 0s left") || lines[4] != "" {
+	if len(lines) != 5 || lines[1] != "1/9 hot: under way" || !strings.HasPrefix(lines[3], "1/9 hot: redsync, 3/4, about 0s left") || lines[4] != "" {
 		t.Errorf("%q", lines)
 	}
 	for _, l := range lines {

@@ -69,7 +69,7 @@ func (p *progress) begin(subject string, number, all int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.subject, p.number, p.all, p.begun = subject, number, all, time.Now()
-	p.what, p.done, p.total = "starts", 0, 0
+	p.what, p.done, p.total = "under way", 0, 0
 	p.draw()
 }
 

@@ -74,7 +74,11 @@ func (c Bars) SVG() string {
 			d.line(b, y-4, b, y+4, "whisker")
 			end = max(end, b)
 		}
-		d.text(end+8, y+4.5, "start", class, c.value(r))
+		text := Format(r.Value, c.Unit)
+		d.text(end+8, y+4.5, "start", class, text)
+		if r.Note != "" {
+			d.text(end+18+wide(text), y+4.5, "start", "soft small", r.Note)
+		}
 		d.end()
 	}
 	d.line(left, top, left, bottom, "axis")
@@ -84,7 +88,7 @@ func (c Bars) SVG() string {
 func (c Bars) value(r Bar) string {
 	s := Format(r.Value, c.Unit)
 	if r.Note != "" {
-		s += "  " + r.Note
+		s += ", " + r.Note
 	}
 	return s
 }
