@@ -57,9 +57,9 @@ var tiny = sizes{
 		processes: 2, goroutines: 4, rounds: 1, round: 150 * time.Millisecond, window: 100 * time.Millisecond,
 	},
 	stalls: stallSizes{
-		processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 4 * time.Second,
+		processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 12 * time.Second,
 		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
-		sessionTTL: 2 * time.Second, debounce: 200 * time.Millisecond,
+		sessionTTL: 6 * time.Second, debounce: 200 * time.Millisecond, // of less, on a busy machine, sessions expire
 	},
 	rows: rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
 }

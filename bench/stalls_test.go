@@ -14,6 +14,11 @@ func TestStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, r)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%q", r.notes)
+		}
+	})
 	if len(r.table) != 7 || len(r.figures) != 3 {
 		t.Fatalf("%q, %d figures", r.table, len(r.figures))
 	}
