@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
 // latencySizes: each block measures every lane, in an order that changes.
@@ -136,6 +138,17 @@ func (r *latencyResult) result(s latencySizes, list []variant) result {
 		})
 	}
 	own, forwarded, alone := r.lane(laneOwn), r.lane(laneForwarded), r.lane(laneAlone)
+	for i := range r.Lanes {
+		l := &r.Lanes[i]
+		kind := chart.Floor
+		if l.Rival || strings.HasPrefix(l.Name, "Holdfast") {
+			kind = kindOf(l.Name)
+		}
+		out.rungs = append(out.rungs, bar(l.Name, kind, l.P50))
+		if l.Rival {
+			out.versus = append(out.versus, against("another node's key, one caller: "+l.Name, perRound(l.P50, forwarded.P50)))
+		}
+	}
 	out.notes = []string{
 		"p50: of each block, median of the blocks; p99, p99.9 and max: of all calls; ratios: of the p50 in each block, median of the blocks",
 		fmt.Sprintf("what takes less than a microsecond is timed %d calls at a time: its p99, p99.9 and max are of means of so many", laneBatch),

@@ -132,7 +132,7 @@ func (h *hotWorker) latency(ctx context.Context, o order, t latencyTask) (_ *lat
 			keys:       keys, call: v.once, count: v.count, process: rival.Process,
 		})
 	}
-	return r.run(ctx, t)
+	return r.run(ctx, o, t)
 }
 
 // once locks and unlocks.
@@ -193,11 +193,12 @@ func (r *latencyRun) cluster(ctx context.Context, count *counter, t latencyTask)
 	return nil
 }
 
-func (r *latencyRun) run(ctx context.Context, t latencyTask) (*latencyResult, error) {
+func (r *latencyRun) run(ctx context.Context, o order, t latencyTask) (*latencyResult, error) {
 	res := new(latencyResult)
 	for block := range t.Blocks + 1 {
 		for i := range r.lanes {
 			l := r.lanes[(i+block*5)%len(r.lanes)]
+			o.at(block*len(r.lanes)+i, (t.Blocks+1)*len(r.lanes))
 			before := r.c.Stats().Granted
 			if err := l.block(ctx, r.admin, block == 0); err != nil {
 				return nil, errors.Join(errors.New(l.Name), err)

@@ -111,6 +111,38 @@ func TestRowsRefuses(t *testing.T) {
 	}
 }
 
+func TestRowsResults(t *testing.T) {
+	find := func(name string) *rowMethod {
+		m, err := findMethod(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	ours := &rowsTotal{
+		rowMethod: find(clusterVariant), rates: []float64{30, 50}, sold: 100, parts: []int64{50, 50}, refused: 2, server: time.Second,
+		client: 2 * time.Millisecond,
+	}
+	theirs := &rowsTotal{rowMethod: find(methodForUpdate), rates: []float64{10, 25}, sold: 50, parts: []int64{50, 0}, missing: -3, server: 2 * time.Second}
+	r := rowsResults(rowsSizes{stock: 100, rows: 9}, []*rowsTotal{ours, theirs})
+	if row := r.table[3]; row[0] != "  SELECT FOR UPDATE" || row[3] != "2.50" || row[4] != "2..3" || row[12] != "0.50" || row[13] != "-3" {
+		t.Errorf("%q", row)
+	}
+	if row := r.table[2]; row[10] != "20" || row[11] != "10,000" {
+		t.Errorf("%q", row)
+	}
+	for text, want := range map[string]float64{
+		"SELECT FOR UPDATE, one row: units": 3, "Holdfast cluster, one row: units": 0, "refused for their token": 2, "CPU time of the servers": 0.25,
+	} {
+		if c := named(t, r, text); c.got != want || c.holds() != (want < 1) {
+			t.Errorf("%s: %v, want %v", c.text, c.got, want)
+		}
+	}
+	if len(r.versus) != 1 || r.versus[0].Times != 2.5 {
+		t.Errorf("%+v", r.versus)
+	}
+}
+
 // Without a PostgreSQL the lines say so.
 func TestRowsNotRun(t *testing.T) {
 	saved := *postgresKind

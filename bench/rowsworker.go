@@ -46,6 +46,7 @@ type sale struct {
 const (
 	clusterVariant  = "Holdfast cluster"
 	methodForUpdate = "SELECT FOR UPDATE"
+	methodUpdate    = "one UPDATE"
 )
 
 var rowMethods = []rowMethod{
@@ -62,7 +63,7 @@ var rowMethods = []rowMethod{
 		how: "the lock that most write themselves, SELECT, UPDATE, and the script that deletes it; a write that comes late is not refused",
 	},
 	{name: "SET NX PX, 5 ms", lock: "SET NX PX, 5 ms", more: true, sell: readAndWrite, how: "the same, again after 5 ms"},
-	{name: "one UPDATE", sell: oneUpdate, how: "no lock: UPDATE ... SET units = units - 1 WHERE units > 0. The floor, where one statement will do"},
+	{name: methodUpdate, sell: oneUpdate, how: "no lock: UPDATE ... SET units = units - 1 WHERE units > 0. The floor, where one statement will do"},
 	{name: "no lock", unsafe: true, sell: readAndWrite, how: "SELECT and UPDATE"},
 }
 
