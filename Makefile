@@ -21,7 +21,7 @@ bench: redis
 
 # Allocations and instructions of the hot paths against internal/budget/limits.txt; UPDATE=1 writes that anew.
 budget:
-	CGO_ENABLED=0 go test -timeout 20m ./internal/budget $(if $(UPDATE),-count=1 -run TestBudget -update)
+	CGO_ENABLED=0 go test -timeout 60m ./internal/budget $(if $(UPDATE),-count=1 -run TestBudget -update)
 
 # Every fuzz test, for FUZZTIME each. What they find is kept in testdata/fuzz, and run by make test from then on.
 FUZZTIME ?= 1m
