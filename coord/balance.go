@@ -208,13 +208,13 @@ func (x *cluster) leave(ctx context.Context) (failed int) {
 		p := &x.c.parts[i]
 		for {
 			p.mu.Lock()
-			demoting, owed := p.demoting, p.owed
+			busy, owed := p.demoting || p.taking, p.owed
 			p.mu.Unlock()
-			if demoting && ctx.Err() == nil { // begun before, by somebody else
+			if busy && ctx.Err() == nil { // begun before, by somebody else
 				time.Sleep(time.Millisecond)
 				continue
 			}
-			if demoting || owed {
+			if busy || owed {
 				failed++
 			}
 			break

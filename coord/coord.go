@@ -189,6 +189,9 @@ func (c *Coordinator) close(ctx context.Context) error {
 	if n := c.awaitUnlocked(ctx); n > 0 {
 		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
 	}
+	if c.cluster != nil {
+		c.cluster.farewell(ctx)
+	}
 	// The flights that were waiting give up, and what they leave behind is released.
 	c.stop(ErrClosed)
 	c.shares.work.Wait()

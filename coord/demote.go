@@ -26,7 +26,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	if !guard.Freeze {
 		p.own = o
 	}
-	p.demoting = true
+	p.demoting, p.exported, p.late = true, holds, make(map[string]fallback.Release)
 	p.avoid = now.Add(avoid)
 	p.mu.Unlock()
 	a.do(c)
@@ -56,7 +56,10 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	if !guard.Freeze {
 		p.own = nil
 	}
-	p.demoting = false
+	for _, r := range p.late {
+		a.releases = append(a.releases, r)
+	}
+	p.demoting, p.exported, p.late = false, nil, nil
 	p.owed = !answered && !stale
 	p.named = p.owed
 	if answered {

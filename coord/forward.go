@@ -277,6 +277,9 @@ func (p *partition) handBack(e *entry, a *after) {
 	l := e.hold.from
 	switch {
 	case l == nil || e.hold.frozen: // there is a row, and whoever owns the partition now has read it
+		if l != nil && !l.down.Load() { // or the last owner is about to write it
+			a.send(l, p.frame(peer.Release, e.key, e.hold.row.Identity))
+		}
 		l = p.c.cluster.route(p.number).link
 	case l.down.Load():
 		l = p.c.cluster.linkNode(l.s.Node())

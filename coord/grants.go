@@ -217,7 +217,7 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 	e := p.entries[string(f.Key)]
 	if p.own == nil && !past(p.quiet, now) && f.Kind == peer.Release && id.Session == l.who() {
 		// It was given back before it was known that this node has given the partition back, with a row for it.
-		a.releases = append(a.releases, p.release(string(f.Key), id))
+		p.unrow(p.release(string(f.Key), id), a)
 	}
 	if e == nil || e.g == nil {
 		return
@@ -228,6 +228,16 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 		g.holder, g.link = fallback.Identity{}, nil
 	}
 	p.grantNext(e, now, a)
+}
+
+// unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
+func (p *partition) unrow(r fallback.Release, a *after) {
+	switch {
+	case !p.demoting:
+		a.releases = append(a.releases, r)
+	case p.exported[r.Key].Identity == r.Identity:
+		p.late[r.Key] = r
+	}
 }
 
 // cut: a stream has ended. What was granted over it stays granted; who waited over it asks again.

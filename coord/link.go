@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -32,9 +33,11 @@ type link struct {
 	session string // the other node's
 	pings   uint32 // that were sent
 	sent    [16]time.Time
-	heard   uint32    // the other's last ping
-	heardAt time.Time // when it came
-	ring    uint64    // fingerprint of the other's placement
+	heard   uint32        // the other's last ping
+	heardAt time.Time     // when it came
+	ring    uint64        // fingerprint of the other's placement
+	last    uint32        // the ping of farewell
+	parted  chan struct{} // closed when that is answered, or the stream has ended; nil if nobody waits for it
 }
 
 // answer is until when the other node answers for what it has granted, and how many such answers there were with it.
@@ -74,6 +77,11 @@ func (l *link) introduce(session string) {
 func (l *link) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.pingNow()
+}
+
+// pingNow is ping with l.mu held.
+func (l *link) pingNow() {
 	l.pings++
 	l.sent[l.pings%uint32(len(l.sent))] = l.x.c.now()
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.pings, Token: l.x.ring.View().Fingerprint()})
@@ -103,6 +111,7 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	l.down.Store(true)
 	l.mu.Lock()
 	session := l.session
+	l.part()
 	l.mu.Unlock()
 	if x.links.CompareAndDelete(session, l) {
 		x.unreached.lost(session, x.c.now())
@@ -198,6 +207,9 @@ func (l *link) ponged(f *peer.Frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ring = f.Token
+	if f.Ping >= l.last {
+		l.part()
+	}
 	at, ok := l.when(f.Ping)
 	if !ok {
 		return
@@ -206,6 +218,49 @@ func (l *link) ponged(f *peer.Frame) {
 	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.until) {
 		l.said.Store(&answer{until, last.pongs + 1})
 	}
+}
+
+// part ends what farewell waits for. l.mu is held.
+func (l *link) part() {
+	if l.parted != nil {
+		close(l.parted)
+		l.parted = nil
+	}
+}
+
+// farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout at most. What they have sent
+// until they knew that this node serves nothing any more has been read then: a hold that was given back meanwhile may
+// have got a row, which is this node's to remove (see unrow). And it asks once more: what this node has said to that has
+// left it then.
+func (x *cluster) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	defer cancel()
+	for range 2 {
+		for _, parted := range x.askAll() {
+			select {
+			case <-parted:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// askAll pings all nodes, and returns a channel for each that is closed when it has answered, or its stream has ended.
+func (x *cluster) askAll() (parted []chan struct{}) {
+	for _, l := range x.all() {
+		done := make(chan struct{})
+		l.mu.Lock()
+		l.pingNow()
+		l.last, l.parted = l.pings, done
+		if l.down.Load() { // Down may have been there before
+			l.part()
+		}
+		l.mu.Unlock()
+		l.s.Flush()
+		parted = append(parted, done)
+	}
+	return parted
 }
 
 // when returns when a ping was sent; false for one of long ago.

@@ -114,6 +114,9 @@ func (p *partition) freed(key string, id fallback.Identity) {
 	if p.taking && len(p.gone) < 1024 { // the rows may be on their way: it is in them
 		p.gone = append(p.gone, id)
 	}
+	if p.own == nil && !past(p.quiet, p.c.now()) { // this node has written the row again, or is about to
+		p.unrow(p.release(key, id), &a)
+	}
 	if e := p.entries[key]; e != nil && e.g != nil && e.g.holder == id {
 		e.g.holder, e.g.link = fallback.Identity{}, nil
 		p.grantNext(e, p.c.now(), &a)

@@ -217,7 +217,9 @@ func (p *partition) tryAcquire(s *session) {
 		c.called(OpOwnership, sent, err)
 		switch {
 		case err == nil && got.Verdict == fallback.Granted:
-			p.serve(s, got, sent)
+			if !p.serve(s, got, sent) {
+				p.unserved(s, got.Record.Epoch, true)
+			}
 			return
 		case err == nil:
 			return
@@ -306,8 +308,9 @@ func (p *partition) annoy(r fallback.Record) {
 	p.c.called(OpOwnership, start, err)
 }
 
-// serve begins to grant the partition's keys, if the answer came in time. What the arbiter knows of is held already.
-func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) {
+// serve begins to grant the partition's keys, if the answer came in time. What the arbiter knows of is held already. It reports
+// whether it does.
+func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) bool {
 	var a after
 	now := p.c.now()
 	defer func() { a.do(p.c) }()
@@ -316,7 +319,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
 	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving || o.epoch <= p.never {
 		p.quiet, p.named = now, true // nothing was ever announced
-		return
+		return false
 	}
 	p.own, p.annoyed, p.named, p.owed = o, time.Time{}, false, false
 	p.c.slots.add(sent)
@@ -365,6 +368,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		}
 		p.tidy(e)
 	}
+	return true
 }
 
 // answered ends a request of this node's that turns out to be granted, as the partition's rows say before its own answer

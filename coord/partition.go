@@ -38,21 +38,23 @@ type partition struct {
 	patient bool // somebody waits at the arbiter, and may not have known whom to ask instead
 
 	// Of a cluster.
-	own      *ownership          // nil: this node does not serve the partition
-	remote   int                 // entries whose hold may have no row
-	taking   bool                // acquireOwnership is at work
-	demoting bool                // demote is
-	leaving  bool                // never to be taken again
-	named    bool                // the arbiter's record may name this node, though it does not serve (rule 6)
-	owed     bool                // a demote of this node's failed: as far as is known the record does name it
-	never    uint32              // epochs up to this one are never served
-	looked   time.Time           // when look last did
-	avoid    time.Time           // not to be taken before
-	quiet    time.Time           // when all that was announced at the last epoch that this node served has passed
-	annoyed  time.Time           // since when its owner cannot be reached
-	spare    *grants             // to be used again
-	gone     []fallback.Identity // holds that were released while acquireOwnership is at work
-	parked   []parked            // requests of other nodes that wait for acquireOwnership
+	own      *ownership                  // nil: this node does not serve the partition
+	remote   int                         // entries whose hold may have no row
+	taking   bool                        // acquireOwnership is at work
+	demoting bool                        // demote is
+	exported map[string]fallback.Row     // that demote writes; not to be changed
+	late     map[string]fallback.Release // those of them that were given back meanwhile
+	leaving  bool                        // never to be taken again
+	named    bool                        // the arbiter's record may name this node, though it does not serve (rule 6)
+	owed     bool                        // a demote of this node's failed: as far as is known the record does name it
+	never    uint32                      // epochs up to this one are never served
+	looked   time.Time                   // when look last did
+	avoid    time.Time                   // not to be taken before
+	quiet    time.Time                   // when all that was announced at the last epoch that this node served has passed
+	annoyed  time.Time                   // since when its owner cannot be reached
+	spare    *grants                     // to be used again
+	gone     []fallback.Identity         // holds that were released while acquireOwnership is at work
+	parked   []parked                    // requests of other nodes that wait for acquireOwnership
 }
 
 // entry is a key that somebody in this process uses: its waiters, and the process's hold.

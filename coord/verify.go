@@ -169,6 +169,9 @@ func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
 	}
 	c.called(OpReclaim, sent, err)
 	if err != nil {
+		if x.key != "" { // it may have got its row, or may get it yet
+			c.doubts.add(doubt{x.p, x.key, x.row.Identity, sent.Add(c.opts.SessionTTL)})
+		}
 		return err
 	}
 	var a after

@@ -1,0 +1,80 @@
+package coord_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Nodes leave at the same time, with callers at work that have keys from each other. Nobody comes after them, so what one gave
+// back to another at the last moment must not stay at the arbiter.
+func TestNothingIsLeftBehindByNodesThatLeaveAtOnce(t *testing.T) {
+	a := fallback.NewMemory()
+	for range 3 {
+		var nodes []*coord.Coordinator
+		for range 3 {
+			nodes = append(nodes, join(t, a, quick()))
+		}
+		settle(t, 61, nodes...)
+		var keys []string
+		for k := range 40 {
+			keys = append(keys, fmt.Sprint("key", k))
+		}
+		var work sync.WaitGroup
+		for _, c := range nodes {
+			for _, k := range keys {
+				work.Go(func() {
+					for {
+						l, err := c.Lock(context.Background(), k)
+						if err != nil {
+							return // closed
+						}
+						time.Sleep(time.Millisecond)
+						l.Unlock()
+					}
+				})
+			}
+		}
+		time.Sleep(300 * time.Millisecond)
+		for _, c := range nodes {
+			work.Go(func() {
+				if err := c.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := make([]fallback.Read, 61)
+		for p := range reads {
+			reads[p].Partition = uint32(p)
+		}
+		for _, k := range keys {
+			p := xxhash.Sum64String(k) % 61
+			reads[p].Keys = append(reads[p].Keys, k)
+		}
+		left := 0
+		for i, s := range ns.Verify(t.Context(), reads) {
+			for j, row := range s.Rows {
+				if row != (fallback.Row{}) {
+					left++
+					t.Logf("partition %d of %q: %q: %+v", i, s.Record.Owner, reads[i].Keys[j], row)
+				}
+			}
+		}
+		if left > 0 {
+			t.Errorf("%d rows are left", left)
+		}
+		ns.Close()
+	}
+}
