@@ -147,13 +147,17 @@ func showGoroutines() {
 	}
 }
 
-// settled returns how many goroutines there are more than there were, when those that end have ended. (A probe of the gossip
-// outlives it.)
+// settled returns how many goroutines there are more than there were, when those that end have ended, and shows them. (A probe of
+// the gossip outlives it; the Redis client's attempts to connect go on for some times 5 s, where nobody answers.)
 func settled(before int) int {
-	for end := time.Now().Add(3 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+	for end := time.Now().Add(15 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
-	return max(0, runtime.NumGoroutine()-before)
+	left := max(0, runtime.NumGoroutine()-before)
+	if left > 0 {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+	}
+	return left
 }
 
 // work runs the clients until ctx ends or one has failed, which none may.
