@@ -260,14 +260,15 @@ func (c *canvas) server(name string) {
 	c.row(name, hostHeight)
 	c.text(26, c.y+12, name)
 	owners := c.rep.run.owners
-	for i := range owners {
-		if owners[i].Primary == name {
-			to := owners[i].At.add(250 * time.Millisecond)
-			if i+1 < len(owners) {
-				to = owners[i+1].At
-			}
-			c.rect(owners[i].At, to, c.y+5, 7, fill("#117733"), "")
+	for i := 0; i < len(owners); {
+		j := i
+		for j < len(owners) && owners[j].Primary == name {
+			j++
 		}
+		if j > i {
+			c.rect(owners[i].At, owners[j-1].At.add(250*time.Millisecond), c.y+5, 7, fill("#117733"), "")
+		}
+		i = j + 1
 	}
 	c.y += hostHeight + 2
 }
