@@ -39,15 +39,13 @@ func TestMutants(t *testing.T) {
 				}
 				return len(r.Bad) > 0
 			}
-			for _, s := range scenarios {
-				for i := range s.runs {
-					if noticed(s.config(i)) {
+			for i := 0; time.Since(begin) < *patience; i++ {
+				for _, s := range scenarios {
+					if i < s.runs && noticed(s.config(i)) {
 						return
 					}
 				}
-			}
-			for i := uint64(0); time.Since(begin) < *patience; i++ {
-				if noticed(Random(*seed + i)) {
+				if noticed(Random(*seed + uint64(i))) {
 					return
 				}
 			}

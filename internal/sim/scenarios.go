@@ -18,6 +18,7 @@ type scenario struct {
 
 var scenarios = []scenario{
 	{"a short hold ends in time", 60, shortHold},
+	{"nothing is granted while a partition is given back", 8, longDemote},
 	{"a grant on its way is not denied", 20, grantOnItsWay},
 	{"what is not confirmed lapses", 3, shardLost},
 	{"a request of long ago does nothing", 6, echoes},
@@ -67,6 +68,20 @@ func grantOnItsWay(i int) Config {
 			n := w.nodes[i%3]
 			n.leave()()
 			<-n.start().ready
+		}
+	}}
+}
+
+// longDemote: a node waits long for the arbiter, and has to give partitions back whenever the other one comes. Until the answer
+// is there it must not grant their keys, which somebody else may have got by then.
+func longDemote(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 6, Keys: 4, Think: 100 * time.Millisecond, script: func(w *world) {
+		w.nodes[0].now.client.set(func(x *weather) { x.latency = 850 * time.Millisecond })
+		for range 6 {
+			w.nodes[1].leave()()
+			time.Sleep(5 * time.Second)
+			<-w.nodes[1].start().ready
+			time.Sleep(7 * time.Second)
 		}
 	}}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -32,7 +33,7 @@ func inWorkers(t *testing.T, n int) (all total) {
 	var work sync.WaitGroup
 	for i := range n {
 		work.Go(func() {
-			args := append(os.Args[1:], "-test.run=^TestSimulation$", "-test.v=false", "-sim.workers=0",
+			args := append(slices.Clone(os.Args[1:]), "-test.run=^TestSimulation$", "-test.v=false", "-sim.workers=0",
 				"-sim.seed="+strconv.FormatUint(*seed+uint64(i), 10), "-sim.step="+strconv.Itoa(n))
 			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 			cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=100MiB", "GODEBUG=asyncpreemptoff=1,adaptivestackstart=1",
