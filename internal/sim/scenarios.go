@@ -18,10 +18,10 @@ type scenario struct {
 
 var scenarios = []scenario{
 	{"a short hold ends in time", 60, shortHold},
-	{"nothing is granted while a partition is given back", 8, longDemote},
-	{"a grant on its way is not denied", 20, grantOnItsWay},
+	{"nothing is granted while a partition is given back", 3, longDemote},
+	{"a grant on its way is not denied", 8, grantOnItsWay},
 	{"what is not confirmed lapses", 3, shardLost},
-	{"a request of long ago does nothing", 6, echoes},
+	{"a request of long ago does nothing", 4, echoes},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
