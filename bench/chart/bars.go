@@ -31,7 +31,7 @@ func (c Bars) SVG() string {
 	var values []float64
 	for _, r := range c.Rows {
 		left = max(left, wide(r.Name)+22)
-		right = max(right, wide(c.value(r))+16)
+		right = max(right, 1.12*wide(Format(r.Value, c.Unit))+0.88*wide(r.Note)+24)
 		values = append(values, r.Value)
 		if r.Most > 0 {
 			values = append(values, r.Least, r.Most)
@@ -77,7 +77,7 @@ func (c Bars) SVG() string {
 		text := Format(r.Value, c.Unit)
 		d.text(end+8, y+4.5, "start", class, text)
 		if r.Note != "" {
-			d.text(end+18+wide(text), y+4.5, "start", "soft small", r.Note)
+			d.text(end+18+1.12*wide(text), y+4.5, "start", "soft small", r.Note)
 		}
 		d.end()
 	}
