@@ -103,6 +103,7 @@ func (t *growthTotal) scale(ctx context.Context, b *bench, teams []*team) error 
 				which := (j + round) % len(x.totals)
 				total := x.totals[which]
 				b.progress.step(fmt.Sprintf("%d processes: %s", x.n, total.name), done, all)
+				b.settle(ctx)
 				if err := x.run.round(ctx, total, round); err != nil {
 					return fmt.Errorf("%d processes, %s: %w", x.n, total.name, err)
 				}

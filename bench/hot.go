@@ -90,6 +90,7 @@ func measureVariants(ctx context.Context, b *bench, list []variant) (_ result, e
 		for i := range totals {
 			t := totals[(i+round)%len(totals)]
 			b.progress.step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
+			b.settle(ctx)
 			if err := t.round(ctx, b, ws, round); err != nil {
 				cancel()
 				return result{}, fmt.Errorf("%s: %w", t.name, err)

@@ -88,6 +88,8 @@ type config struct {
 
 // sizes say how much is measured.
 type sizes struct {
+	calm time.Duration // the longest wait for the machine to calm down between two rounds
+
 	hot     hotSizes
 	cold    coldSizes
 	held    heldSizes

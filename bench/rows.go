@@ -157,6 +157,7 @@ func (r *rowsRun) all(ctx context.Context, methods []*rowMethod, mine, its int) 
 		for i := range totals {
 			t := totals[(i+round)%len(totals)]
 			r.b.progress.step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
+			r.b.settle(ctx)
 			if err := r.round(ctx, t, round); err != nil {
 				return nil, fmt.Errorf("%s: %w", t.name, err)
 			}

@@ -137,6 +137,7 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 		for i := range totals {
 			t := totals[(i+round)%len(totals)]
 			b.progress.step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
+			b.settle(ctx)
 			if err := run.round(ctx, t, round); err != nil {
 				return result{}, fmt.Errorf("%s: %w", t.name, err)
 			}
