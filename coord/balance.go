@@ -34,11 +34,11 @@ func (x *cluster) balance() {
 			return
 		}
 		next := c.opts.RenewEvery
-		if x.balanceOnce() || x.doubt() {
+		left := x.balanceOnce()
+		left = x.doubt() || left  // a cluster that does not come to rest has its dead, too
+		left = x.settle() || left // streams come and go without a word
+		if left {
 			next = c.opts.RetryEvery / 2
-		}
-		if x.settle() {
-			next = c.opts.RetryEvery / 2 // streams come and go without a word
 		}
 		timer.Reset(next)
 	}
