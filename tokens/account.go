@@ -120,7 +120,7 @@ func (a *account) idle(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	valid := a.record.AccessToken != "" && !passed(a.until, now)
-	return !valid && a.pending == nil && a.unspent == 0 && !now.Before(a.retry)
+	return !valid && a.pending == nil && a.unspent == 0 && !now.Before(a.retry) && !now.Before(a.spare)
 }
 
 // passed tells whether a time has come; the zero time never does.

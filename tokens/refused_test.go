@@ -141,6 +141,20 @@ func TestTheProviderIsLeftAlone(t *testing.T) {
 			w.want(k, "new")
 		})
 	})
+	t.Run("also if many other accounts are used meanwhile", func(t *testing.T) {
+		bubble(t, func(w *world) {
+			k, _ := w.keeper(nil)
+			w.provider.later = "30"
+			w.provider.set(func(*http.Request) (int, string) { return 429, "slow_down" }, nil)
+			_, _ = k.Token(w.Context(), "alice")
+			time.Sleep(backoff)
+			for i := range 200 {
+				_, _ = k.Token(w.Context(), fmt.Sprint("nobody", i))
+			}
+			_, _ = k.Token(w.Context(), "alice")
+			w.provider.want(w.T, 1)
+		})
+	})
 	t.Run("for an hour at most", func(t *testing.T) {
 		bubble(t, func(w *world) {
 			k, _ := w.keeper(nil)
