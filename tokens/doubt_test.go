@@ -183,6 +183,36 @@ func TestAForgivingProviderIsAskedOnceMore(t *testing.T) {
 			w.provider.want(w.T, 3)
 		})
 	})
+	for name, x := range map[string]struct {
+		after string
+		sleep time.Duration
+	}{
+		"after the time that it asks for":     {"20", 20 * time.Second},
+		"and sooner, if that were too late":   {"30", backoff},
+		"and sooner, if that were much later": {"3600", backoff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.provider.grace = time.Minute
+				k, _ := w.keeper(forgiving)
+				w.provider.set(nil, func(rw http.ResponseWriter) bool {
+					rw.Header().Set("Retry-After", x.after)
+					rw.WriteHeader(http.StatusServiceUnavailable)
+					return true
+				})
+				if d, ok := errors.AsType[*tokens.InDoubtError](w.wantError(k, tokens.ErrInDoubt)); !ok || !d.Replay {
+					w.Errorf("got %+v", d)
+				}
+				w.provider.set(nil, nil)
+				time.Sleep(x.sleep - 100*time.Millisecond)
+				w.wantError(k, tokens.ErrInDoubt)
+				w.provider.want(w.T, 1)
+				time.Sleep(backoff)
+				w.want(k, "a3")
+				w.provider.want(w.T, 2)
+			})
+		})
+	}
 	t.Run("and is not heard again", func(t *testing.T) {
 		bubble(t, func(w *world) {
 			w.provider.grace = time.Minute

@@ -36,7 +36,7 @@ type InDoubtError struct {
 	Fence   uint64    // token of the lock under which the refresh token was sent, or was about to be
 	Since   time.Time // when it was, for the first time
 	Again   bool      // it was sent again since, and that is in doubt as well
-	Replay  bool      // it will be sent again, as Options.ReplayInDoubt permits: ask again after Options.Backoff
+	Replay  bool      // it will be sent again, as Options.ReplayInDoubt permits: ask again after Options.Backoff, or Retry-After
 	Err     error     // what went wrong, in the process in which it did; nil in others
 }
 

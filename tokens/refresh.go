@@ -105,7 +105,7 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 	}
 	mark := Mark{Fence: l.Fence(), Since: time.Now().UTC().Round(0)}
 	if s := r.Spending; s.Fence != 0 {
-		if !k.mayReplay(s) {
+		if !k.mayReplay(s, time.Now()) {
 			return r, &InDoubtError{Account: name, Fence: s.Fence, Since: s.Since, Again: s.Again}
 		}
 		mark.Since, mark.Again = s.Since, true
@@ -115,9 +115,9 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 	return k.exchange(ctx, a, name, l, r, mark)
 }
 
-// mayReplay tells whether a refresh token that may have been spent may be sent again.
-func (k *Keeper) mayReplay(s Mark) bool {
-	return !s.Again && k.opts.ReplayInDoubt > 0 && time.Since(s.Since) < k.opts.ReplayInDoubt
+// mayReplay tells whether a refresh token that may have been spent may be sent again at that time.
+func (k *Keeper) mayReplay(s Mark, at time.Time) bool {
+	return !s.Again && k.opts.ReplayInDoubt > 0 && at.Sub(s.Since) < k.opts.ReplayInDoubt
 }
 
 // exchange spends r's refresh token, between two writes.
@@ -135,10 +135,11 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		return was, k.unmark(ctx, a, name, l, was, context.Cause(lost))
 	}
 	t, sent, err := k.spend(ctx, r.RefreshToken)
+	now, left := time.Now(), mark // the mark that stays, if there is no new token
 	why := quiet(err, r.RefreshToken)
 	switch k.judge(sent, err) {
 	case renewed:
-		next := newRecord(t, l.Fence(), lastStep, time.Now())
+		next := newRecord(t, l.Fence(), lastStep, now)
 		if err := k.insist(ctx, name, next); err != nil {
 			if !errors.Is(err, ErrSuperseded) {
 				a.leave(&next, 0)
@@ -154,12 +155,16 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		_ = k.insist(ctx, name, r) // if it is not stored the mark is, and nobody sends it again without being told that he may
 		return r, &RejectedError{Account: name, Code: re.ErrorCode, Err: err}
 	case unspent:
+		left = was.Spending
 		why = fmt.Errorf("tokens: account %q: %w", name, why)
 	default:
-		why = &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark), Err: why}
+		why = &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark, now), Err: why}
 	}
-	now := time.Now()
-	a.rest(why, now.Add(retryAfter(err, now)))
+	again := now.Add(retryAfter(err, now))
+	if k.mayReplay(left, now) && !k.mayReplay(left, again) {
+		again = now // later it must not be sent any more, and the account would stay in doubt
+	}
+	a.rest(why, again)
 	if errors.Is(why, ErrInDoubt) {
 		return r, why
 	}
