@@ -145,10 +145,17 @@ func (a *acquisition) step(s *session) time.Duration {
 		return 0
 	}
 	pause := a.judge(ans, sent, err)
-	if pause > 0 && !wait {
-		return 0 // those who only tried have left; the others have to be queued
+	if pause > 0 && !wait && a.waits() {
+		return 0 // who has come since has to be queued
 	}
 	return pause
+}
+
+// waits tells whether anybody waits here who does not only try.
+func (a *acquisition) waits() bool {
+	a.p.mu.Lock()
+	defer a.p.mu.Unlock()
+	return a.e.acq == a && a.e.q.Any(waits)
 }
 
 // begin names the request that is about to be sent. wait is false if everybody only tries.

@@ -2,11 +2,13 @@ package coord_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
@@ -64,5 +66,46 @@ func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 		if err := ns.Revoke(t.Context(), p, r.Epoch, ghost); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// As long as the arbiter says that this node owns a partition, and the node does not, nobody gets its keys. Who only tries must not
+// ask again and again meanwhile.
+func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
+	a := fallback.NewMemory()
+	settings := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second}
+	ns, err := a.Attach(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	c := join(t, a, quick())
+	settle(t, 61, c)
+	const key = "key"
+	p := uint32(xxhash.Sum64String(key) % 61)
+	r, err := ns.Load(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Revoke(t.Context(), p, r.Epoch, "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	for r.Owner != "" {
+		if r, err = ns.Load(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// As if the node had asked for it, and the answer were lost.
+	got, err := ns.Acquire(t.Context(), p, c.Stats().Session, fallback.Expect{Epoch: r.Epoch})
+	if err != nil || got.Verdict != fallback.Granted {
+		t.Fatal(got, err)
+	}
+	before := c.Stats().Calls[coord.OpLock]
+	if _, err := c.TryLock(t.Context(), key); !errors.Is(err, coord.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+	if n := c.Stats().Calls[coord.OpLock] - before; n > 10 {
+		t.Errorf("one TryLock made %d calls", n)
 	}
 }
