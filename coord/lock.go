@@ -42,10 +42,10 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
 // once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], after Options.CallTimeout at the latest.
 // Both come as a [*WaitError]; the other errors are Lock's.
 //
-// It takes one call of the arbiter, or of the node that owns the key, at most; and a second one where a process that is known to
-// have died has the key. Whether a holder lives is asked in the background, for the next one who tries: so the first
-// TryLock after a crash may say that the key is locked. So it may for some milliseconds (see Options.Handoff) of a key that
-// another process has just unlocked, or keeps for its next caller.
+// It takes one call of the arbiter, or of the node that owns the key; a second one where a process that is known to have died has
+// the key; and some more where a partition is changing hands. Whether a holder lives is asked in the background, for the next one
+// who tries: so the first TryLock after a crash may say that the key is locked. So it may for some milliseconds (see
+// Options.Handoff) of a key that another process has just unlocked, or keeps for its next caller.
 func (c *Coordinator) TryLock(ctx context.Context, key string) (Lock, error) {
 	return c.lock(ctx, key, true)
 }
