@@ -2,7 +2,6 @@ package coord
 
 import (
 	"context"
-	"sync"
 
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -40,7 +39,7 @@ func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 
 // settling is who waits for the cluster to come to rest. The balance looks after them whenever something has changed.
 type settling struct {
-	mu  sync.Mutex // protects all
+	mu  mutex // protects all
 	all map[*settler]bool
 }
 

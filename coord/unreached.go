@@ -1,14 +1,11 @@
 package coord
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // unreached is the sessions of owners that this node has no stream to, and since when. It outlives the single request, so that
 // callers who wait for moments only get through in the end.
 type unreached struct {
-	mu sync.Mutex // protects m
+	mu mutex // protects m
 	m  map[string]silence
 }
 
