@@ -35,10 +35,28 @@ func (x *cluster) balance() {
 		}
 		next := c.opts.RenewEvery
 		left := x.balanceOnce()
-		left = x.doubt() || left  // a cluster that does not come to rest has its dead, too
-		left = x.settle() || left // streams come and go without a word
-		if left {
+		if x.settle() || left { // streams come and go without a word
 			next = c.opts.RetryEvery / 2
+		}
+		timer.Reset(next)
+	}
+}
+
+// keepDoubting asks after the holders that are in the way of others, until the coordinator stops. It does not wait for the balance:
+// a cluster that does not come to rest, or whose arbiter does not take a partition back, has its dead, too.
+func (x *cluster) keepDoubting() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-x.dead:
+		case <-x.c.ctx.Done():
+			return
+		}
+		next := x.c.opts.RenewEvery
+		if x.doubt() {
+			next = x.c.opts.RetryEvery / 2
 		}
 		timer.Reset(next)
 	}

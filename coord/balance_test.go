@@ -3,6 +3,8 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,4 +110,85 @@ func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 	if n := c.Stats().Calls[coord.OpLock] - before; n > 10 {
 		t.Errorf("one TryLock made %d calls", n)
 	}
+}
+
+// So it is while the arbiter does not take partitions back, as a part of it may be down: the balance waits for that.
+func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
+	a := fallback.NewMemory()
+	settings := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second}
+	ns, err := a.Attach(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	const ghost = "ghost"
+	if _, err := ns.Open(t.Context(), ghost, 2*time.Second, ""); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprint("key", i))
+		had, err := ns.Lock(t.Context(), fallback.LockRequest{
+			Partition: uint32(xxhash.Sum64String(keys[i]) % 61), Key: keys[i], Me: fallback.Identity{Session: ghost, Request: uint64(i + 1)}, Block: 1,
+		})
+		if err != nil || had.Verdict != fallback.Granted {
+			t.Fatal(had, err)
+		}
+	}
+	k := &keeping{Arbiter: a}
+	c := join(t, k, quick())
+	defer k.all.Store(false)
+	settle(t, 61, c)
+	k.all.Store(true)
+	join(t, a, quick())
+	frozen := func() bool { return c.Stats().Owned < 61 }
+	for begin := time.Now(); !frozen(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatal("it gives nothing back")
+		}
+	}
+	for dead := false; !dead; time.Sleep(10 * time.Millisecond) {
+		l, err := ns.Dead(t.Context(), ghost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead = l.Dead
+	}
+	for _, key := range keys {
+		if n, ok := c.Owner(key); !ok || !n.Self {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		l, err := c.Lock(ctx, key)
+		if err != nil {
+			t.Fatalf("after 8 s: %v", err)
+		}
+		unlock(t, l)
+		return
+	}
+	t.Fatal("the node owns none of the keys")
+}
+
+// keeping is an arbiter that does not take partitions back.
+type keeping struct {
+	fallback.Arbiter
+	all atomic.Bool
+}
+
+func (k *keeping) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	ns, err := k.Arbiter.Attach(ctx, s)
+	return &keepingSpace{ns, k}, err
+}
+
+type keepingSpace struct {
+	fallback.Namespace
+	k *keeping
+}
+
+func (s *keepingSpace) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
+	if s.k.all.Load() {
+		return fallback.Demotion{}, errCut
+	}
+	return s.Namespace.Demote(ctx, p, me, epoch, holds)
 }

@@ -80,7 +80,8 @@ type cluster struct {
 
 	ready    chan struct{} // closed when ring is set
 	links    sync.Map      // by session: *link, of the streams that are up and have said whose they are
-	tick     chan struct{}
+	tick     chan struct{} // capacity 1: the balance is to be looked at
+	dead     chan struct{} // capacity 1: so are the holders that are in the way, as one may have died
 	adopts   chan struct{} // capacity 1: there are holds to be adopted
 	leaving  atomic.Bool
 	settling settling
@@ -136,7 +137,8 @@ func (o *Cluster) validate(all *Options) error {
 // startCluster begins to gossip and to listen. The node is Joining until it has a session.
 func (c *Coordinator) startCluster(session string) (err error) {
 	o := c.opts.Cluster
-	x := &cluster{c: c, name: rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool), tick: make(chan struct{}, 1), adopts: make(chan struct{}, 1)}
+	x := &cluster{c: c, name: rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
+	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	host := "127.0.0.1"
 	if h, _, err := net.SplitHostPort(o.Gossip); err == nil && h != "" {
 		host = h
@@ -293,11 +295,13 @@ func (x *cluster) session(id string) {
 	x.poke()
 }
 
-// poke makes the balance be looked at.
+// poke makes the balance be looked at, and the holders that are in the way.
 func (x *cluster) poke() {
-	select {
-	case x.tick <- struct{}{}:
-	default:
+	for _, c := range []chan struct{}{x.tick, x.dead} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 

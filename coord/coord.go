@@ -115,7 +115,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 		return nil, err
 	}
 	if x := c.cluster; x != nil {
-		for _, f := range []func(){x.follow, x.keepPinging, x.balance, x.keepAdopting} {
+		for _, f := range []func(){x.follow, x.keepPinging, x.balance, x.keepDoubting, x.keepAdopting} {
 			c.work.Go(f)
 		}
 	}
