@@ -80,9 +80,9 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 
 // enter is lock but for the usual case of an owner. e is the key's entry, if it has one. p.mu is held.
 func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key string, try bool) (Lock, error) {
+	start := unmeasured
 	if e != nil && e.q.State() == handoff.Turn && !try && !p.closed {
 		// Somebody has it. Nothing is granted here, so no clock is needed, but for a sample of the waits.
-		start := unmeasured
 		if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || !e.hold.own {
 			start = c.moment()
 		}
@@ -106,7 +106,6 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		}
 		p.mu.Lock()
 	}
-	start := unmeasured
 	for ; ; p.mu.Lock() {
 		var a after
 		now := c.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
