@@ -144,7 +144,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.BoolVar(&cfg.quick, "quick", false, "measure less: hot, cold and held in less than 20 s, all in about three minutes")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
 	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle, and see -place")
-	flags.StringVar(&cfg.place, "place", placeFree, "shared and zipf: free, near (the store where the callers are) or apart")
+	flags.StringVar(&cfg.place, "place", "", "what runs where: free, near (the store where the callers are) or apart; empty: shared near, zipf free")
 	flags.StringVar(&cfg.profile, "profile", "", "write CPU profiles of the workers to this `directory`")
 	flags.StringVar(&cfg.json, "json", "", "write everything that was found to this `file`")
 	flags.StringVar(&cfg.html, "html", "", "write the report, one page that needs nothing else, to this `file`")
@@ -171,7 +171,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	if cfg.rivals = *rivals == "all"; !cfg.rivals && *rivals != "fast" {
 		return config{}, fmt.Errorf("-rivals %q: want fast or all", *rivals)
 	}
-	if !slices.Contains([]string{placeFree, placeNear, placeApart}, cfg.place) {
+	if !slices.Contains([]string{"", placeFree, placeNear, placeApart}, cfg.place) {
 		return config{}, fmt.Errorf("-place %q: want free, near or apart", cfg.place)
 	}
 	cfg.sizes = fullSizes

@@ -16,11 +16,12 @@ import (
 // sharedSizes: processes x goroutines contend for one key or many, in rounds of each variant by turns. A critical section
 // is two round trips to a store, which is a process of its own.
 //
-// Where everything runs decides much: a round trip within a core takes a sixth of one between two. By default the kernel
-// decides, as where the library is used, and the rates of the rounds differ by much. With -place near the processes share a
-// core with the store, and the servers have the other one. With -place apart the store is there, too: every round trip
-// costs the same then, so what locks by two round trips of its own reaches half of what one worker does without
-// a lock, and nothing can be three times as fast.
+// Where everything runs decides much: a round trip within a core takes a sixth of one between two. With -place near the
+// processes share a core with the store, and the servers have the other one: so shared is measured by default, as a lock
+// shows there and not the way to the store. With -place free the kernel decides, as where the library is used: so zipf is
+// measured, which has work for all cores. With -place apart the store is with the servers: every round trip costs the
+// same then, so what locks by two round trips of its own reaches half of what one worker does without a lock, and nothing
+// can be three times as fast.
 type sharedSizes struct {
 	processes, goroutines int
 	keys                  int // more than 1: by zipf
@@ -88,7 +89,7 @@ type sharedRun struct {
 
 func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) (_ result, err error) {
 	run := sharedRun{b: b, subject: subject, sizes: s}
-	at := b.places()
+	at := b.places(subject)
 	if b.pid != 0 && at.servers >= 0 {
 		undo, err := pin(b.pid, at.servers)
 		if err != nil {
@@ -173,15 +174,19 @@ const (
 	placeApart = "apart"
 )
 
-func (b *bench) places() places {
+func (b *bench) places(subject string) places {
 	mine, its, why := b.twoCores()
+	place := b.place
+	if place == "" {
+		place = map[string]string{"shared": placeNear}[subject]
+	}
 	switch {
 	case why != "":
 		return places{-1, -1, -1, why}
-	case b.place == placeNear:
-		return places{mine, mine, its, fmt.Sprintf("-place %s: the processes and the store on core %d, the servers on core %d", b.place, mine, its)}
-	case b.place == placeApart:
-		return places{mine, its, its, fmt.Sprintf("-place %s: the processes on core %d, the store and the servers on core %d", b.place, mine, its)}
+	case place == placeNear:
+		return places{mine, mine, its, fmt.Sprintf("-place %s: the processes and the store on core %d, the servers on core %d", place, mine, its)}
+	case place == placeApart:
+		return places{mine, its, its, fmt.Sprintf("-place %s: the processes on core %d, the store and the servers on core %d", place, mine, its)}
 	}
 	return places{-1, -1, -1, "-place " + placeFree + ": the kernel decides what runs where"}
 }
