@@ -188,7 +188,7 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 // have it.
 func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, at moment, err error) {
 	s := w.Value
-	if s.try && p.c.cluster != nil && !p.answer(ctx, e, w) {
+	if s.try && p.c.cluster != nil && !p.awaitAnswer(ctx, e, w) {
 		p.c.free(w)
 		return Lock{}, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
@@ -223,9 +223,9 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 	return l, p.c.at(now), nil
 }
 
-// answer limits the wait of one who does not want to wait, for an owner has no deadline for its answer. It reports false if
+// awaitAnswer limits the wait of one who does not want to wait, for an owner has no deadline for its answer. It reports false if
 // the waiter has left the queue.
-func (p *partition) answer(ctx context.Context, e *entry, w *waiter) bool {
+func (p *partition) awaitAnswer(ctx context.Context, e *entry, w *waiter) bool {
 	late := time.NewTimer(p.c.opts.CallTimeout)
 	defer late.Stop()
 	select {

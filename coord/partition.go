@@ -87,6 +87,7 @@ type hold struct {
 	announced time.Time // until when the owner answers for it (rule 7), at least;
 	pongs     uint64    // or, unless frozen, as the owner has said since there were so many pongs
 	frozen    bool
+	unsure    bool // a call that makes its row may be executed yet
 }
 
 // remote tells whether the hold may have no row.
@@ -278,6 +279,9 @@ func (p *partition) supply(e *entry) Path {
 // giveBack returns the hold that the queue has let go of, and gets another if somebody waits.
 func (p *partition) giveBack(e *entry, after *after) {
 	h := &e.hold
+	if h.unsure {
+		p.c.doubts.add(doubt{p, e.key, h.row.Identity, p.c.now().Add(p.c.opts.SessionTTL)})
+	}
 	if !h.own && (!h.remote() || !h.confirmed.IsZero() || h.frozen || h.from.down.Load()) { // there is a row, or may be
 		after.releases = append(after.releases, p.release(e.key, h.row.Identity))
 	}

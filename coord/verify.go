@@ -153,6 +153,17 @@ func (c *Coordinator) reclaim(ctx context.Context, claims []claim) error {
 	return errors.Join(errs...)
 }
 
+// unsure notes that a hold may get its row yet, also when it has been given back.
+func (p *partition) unsure(x claim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.holding(x.key, x.row); e != nil {
+		e.hold.unsure = true // giveBack is to see to it
+		return
+	}
+	p.c.doubts.add(doubt{p, x.key, x.row.Identity, p.c.now().Add(p.c.opts.SessionTTL)})
+}
+
 func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
@@ -169,8 +180,8 @@ func (c *Coordinator) reclaimOne(ctx context.Context, x claim) error {
 	}
 	c.called(OpReclaim, sent, err)
 	if err != nil {
-		if x.key != "" { // it may have got its row, or may get it yet
-			c.doubts.add(doubt{x.p, x.key, x.row.Identity, sent.Add(c.opts.SessionTTL)})
+		if x.key != "" {
+			x.p.unsure(x)
 		}
 		return err
 	}
