@@ -2,11 +2,18 @@
 MODULES := . bench tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint short bench budget fuzz sim mutants model chaos soak redis
+.PHONY: test checks tests lint short bench budget fuzz sim mutants model chaos soak redis
 
-# Everything that a change has to pass, with a real redis-server.
-test: redis lint budget
+# Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
+# them, and gives way.
+test: redis
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target checks tests
+
+checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	@nice $(MAKE) --no-print-directory -j 1 lint budget
+
+tests:
 	@for m in $(MODULES); do (cd $$m && go vet ./... && go test -race -timeout 10m ./...) || exit 1; done
 
 # What does not take long.
