@@ -7,7 +7,7 @@ LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way.
 test: redis
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target checks tests
+	@$(MAKE) --no-print-directory -j 2 checks tests
 
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
