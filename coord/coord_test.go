@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -54,7 +55,7 @@ func unlock(t *testing.T, l coord.Lock) {
 // bubble runs f in virtual time, with an arbiter in memory.
 func bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		// A bubble begins in 2000. The epochs of the protocol count from 2026.
 		time.Sleep(time.Until(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)))
 		f(t, fallback.NewMemory())

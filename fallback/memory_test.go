@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 func TestMemoryConforms(t *testing.T) {
@@ -41,7 +42,7 @@ func attachMemory(t *testing.T, m *fallback.Memory) fallback.Namespace {
 
 // A test of somebody's program may crash the store in a bubble, where time is what the bubble says.
 func TestMemoryInABubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		m := fallback.NewMemory()
 		n := attachMemory(t, m)
 		open(t, n, "alice")
@@ -62,7 +63,7 @@ func TestMemoryInABubble(t *testing.T) {
 }
 
 func TestSessionExpiresInABubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		n := attachMemory(t, fallback.NewMemory())
 		if _, err := n.Open(t.Context(), "alice", 10*time.Second, ""); err != nil {
 			t.Fatal(err)
@@ -103,7 +104,7 @@ func TestSnapshotIsACopy(t *testing.T) {
 
 // A listener that does not keep up loses messages, and is told so; nobody waits for it.
 func TestSlowListenerIsToldOfAGap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		n := attachMemory(t, fallback.NewMemory())
 		proceed := make(chan struct{})
 		var got []fallback.Message

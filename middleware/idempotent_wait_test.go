@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/virtual"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -80,7 +81,7 @@ func TestIdempotentWaitsOnlySoLong(t *testing.T) {
 }
 
 func TestIdempotentWaitLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		c := start(t, fallback.NewMemory(), nil)
 		release := make(chan struct{})
 		h := middleware.Idempotent(c, middleware.NewMemoryStore(nil), &middleware.IdempotentOptions{Wait: 3 * time.Second})(

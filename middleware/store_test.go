@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/virtual"
 	"github.com/holdfast-go/holdfast/middleware"
 	"github.com/holdfast-go/holdfast/middleware/storetest"
 )
@@ -116,7 +116,7 @@ func TestMemoryStoreEvictsWhatExpiresFirst(t *testing.T) {
 }
 
 func TestMemoryStoreForgetsWhatExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		const n = 100
 		s := middleware.NewMemoryStore(&middleware.MemoryStoreOptions{
 			MaxBytes: n * (128 + 3), Evicted: func(key string) { t.Errorf("%q evicted, although others had expired", key) },

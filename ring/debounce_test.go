@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 // Each step: at second N something happens, and then a settlement is due at second M (-1: none).
@@ -75,7 +77,7 @@ func TestDebounce(t *testing.T) {
 
 // The ring's goroutine with the clock of a bubble, and with the roster in the place of memberlist. Section 8: D.
 func TestViewsOverTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		opts := options("a")
 		opts.Debounce, opts.MaxDebounce = 0, 0
 		r, err := newRing(opts)

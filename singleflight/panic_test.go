@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/virtual"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
@@ -94,7 +94,7 @@ func TestPanicAndGoexitPassThrough(t *testing.T) {
 			if tt.godebug != "" {
 				t.Setenv("GODEBUG", tt.godebug)
 			}
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				var g group
 				fn := func(context.Context) (int, error) {
 					time.Sleep(time.Second)

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/virtual"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
@@ -66,7 +67,7 @@ func TestDoReturnsWhatFnReturns(t *testing.T) {
 }
 
 func TestMembersShareOneExecution(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g group
 		runs := 0
 		fn := func(context.Context) (int, error) {
@@ -101,7 +102,7 @@ func TestWhoAsksAgainGetsNewExecution(t *testing.T) {
 }
 
 func TestKeysDoNotShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g group
 		a, b := g.Join(t.Context(), "a", untilCancelled), g.Join(t.Context(), "b", untilCancelled)
 		wantLen(t, &g, 2)
@@ -116,7 +117,7 @@ func TestKeysDoNotShare(t *testing.T) {
 }
 
 func TestFnContextHasFirstMembersValuesButNotItsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		type ctxKey struct{}
 		first, cancel := context.WithTimeout(context.WithValue(t.Context(), ctxKey{}, "first"), time.Second)
 		defer cancel()
@@ -159,7 +160,7 @@ func TestFnContextEndsAfterFn(t *testing.T) {
 }
 
 func TestLastToLeaveCancels(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g group
 		var members []*singleflight.Member[string, int]
 		for range 3 {
@@ -186,7 +187,7 @@ func TestLastToLeaveCancels(t *testing.T) {
 }
 
 func TestNewcomerNeverJoinsDyingFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g group
 		land := make(chan struct{})
 		var oldCtx context.Context
@@ -231,7 +232,7 @@ func TestNewcomerNeverJoinsDyingFlight(t *testing.T) {
 }
 
 func TestSharedOutlivesMembership(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g group
 		m1 := g.Join(t.Context(), "k", untilCancelled)
 		if m1.Shared() {
@@ -289,7 +290,7 @@ func TestDoLeavesWhenContextEnds(t *testing.T) {
 			}
 		}
 		t.Run(tt.name+"/alone", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				var g group
 				ctx, end := tt.start(t.Context())
 				go func() { synctest.Wait(); end() }() // once Do waits
@@ -302,7 +303,7 @@ func TestDoLeavesWhenContextEnds(t *testing.T) {
 			})
 		})
 		t.Run(tt.name+"/with another", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				var g group
 				other := g.Join(t.Context(), "k", func(ctx context.Context) (int, error) {
 					time.Sleep(time.Minute)
@@ -322,7 +323,7 @@ func TestDoLeavesWhenContextEnds(t *testing.T) {
 			})
 		})
 		t.Run(tt.name+"/before Do", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				var g group
 				ctx, end := tt.start(t.Context())
 				end()
@@ -353,7 +354,7 @@ func (c endsWithFlight) Done() <-chan struct{} {
 
 func TestDoPrefersResultToContextEnd(t *testing.T) {
 	for range 50 { // as many tosses of select's coin
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			var g group
 			inner, cancel := context.WithCancel(t.Context())
 			ctx := endsWithFlight{inner, cancel}
@@ -369,7 +370,7 @@ func TestDoPrefersResultToContextEnd(t *testing.T) {
 }
 
 func TestResultBlocksUntilDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g group
 		start := time.Now()
 		m := g.Join(t.Context(), "k", func(context.Context) (int, error) {

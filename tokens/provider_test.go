@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/virtual"
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
@@ -140,7 +140,7 @@ type world struct {
 
 func bubble(t *testing.T, f func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		// A bubble begins in 2000. The epochs of the protocol count from 2026.
 		time.Sleep(time.Until(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)))
 		w := &world{t, newProvider(), fallback.NewMemory(), &hooked{Store: tokens.NewMemoryStore()}}

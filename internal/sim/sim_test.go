@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/history"
+	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 var (
@@ -29,7 +29,7 @@ const judging = 20 * time.Second
 
 // simulate makes one run, and has its history judged.
 func simulate(t *testing.T, cfg Config) (r Result) {
-	synctest.Test(t, func(*testing.T) { r = Run(cfg) })
+	virtual.Test(t, func(*testing.T) { r = Run(cfg) })
 	if err := history.Check(r.Records, judging); err != nil {
 		r.Bad = append(r.Bad, err.Error())
 	}

@@ -1,0 +1,29 @@
+package virtual_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/virtual"
+)
+
+// With synctest.Test and the race detector on, this ends the process on two processors.
+func TestFiredTimers(t *testing.T) {
+	virtual.Test(t, func(*testing.T) {
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 2000 {
+					select {
+					case <-time.NewTimer(0).C:
+					default:
+					}
+				}
+			})
+			time.AfterFunc(1, func() {})
+		}
+		all.Wait()
+		time.Sleep(2)
+	})
+}
