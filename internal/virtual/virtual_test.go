@@ -14,16 +14,18 @@ func TestFiredTimers(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				for range 2000 {
+				for i := range 10_000 {
 					select {
 					case <-time.NewTimer(0).C:
 					default:
 					}
+					if i%1000 == 0 {
+						time.Sleep(1)
+					}
 				}
 			})
-			time.AfterFunc(1, func() {})
+			time.AfterFunc(5, func() {})
 		}
 		all.Wait()
-		time.Sleep(2)
 	})
 }
