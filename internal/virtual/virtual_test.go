@@ -20,11 +20,11 @@ func TestFiredTimers(t *testing.T) {
 					default:
 					}
 					if i%1000 == 0 {
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 					}
 				}
 			})
-			time.AfterFunc(5, func() {})
+			time.AfterFunc(5*time.Nanosecond, func() {})
 		}
 		all.Wait()
 	})
