@@ -71,11 +71,11 @@ func (p *partition) requestOf(l *link, f *peer.Frame) *entry {
 
 // granted: the owner gives a key.
 func (p *partition) granted(l *link, f *peer.Frame, a *after) {
-	now := p.c.now()
 	deadline, pongs := l.until(f.Ping, f.Left)
 	s := p.c.sessions.current()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.now()
 	e := p.requestOf(l, f)
 	if e == nil || s == nil || p.own != nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
 		if h := p.entries[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Request == f.Request {
@@ -114,6 +114,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 		}
 	}
 	p.seat(e, w, PathForwarded, now, a)
+	w.Value.brief = p.brief(until)
 }
 
 // recalled: the owner wants a key back, or knows whether this node has it at all.

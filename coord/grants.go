@@ -151,9 +151,9 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 // requested: another node wants a key.
 func (p *partition) requested(l *link, f *peer.Frame, a *after) {
 	id := l.identity(f)
-	now := p.c.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.now()
 	switch {
 	case p.serves(now):
 		p.request(claimant{id, l}, string(f.Key), f.Flags == flagTry, now, a)
@@ -203,16 +203,17 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 	e.g.queue = slices.DeleteFunc(e.g.queue, func(x claimant) bool { return x.link == c.link }) // each node once
 	e.g.queue = append(e.g.queue, c)
 	p.recall(e, now, a)
-	if p.entries[key] == e {
+	if e.known {
 		p.grantNext(e, now, a)
 	}
 }
 
 // released: another node gives a hold back, or gives up its wait.
 func (p *partition) released(l *link, f *peer.Frame, a *after) {
-	now, id := p.c.now(), l.identity(f)
+	id := l.identity(f)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.now()
 	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
 	e := p.entries[string(f.Key)]
 	if p.own == nil && !past(p.quiet, now) && f.Kind == peer.Release && id.Session == l.who() {

@@ -104,11 +104,11 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 			c.granted(p, l, path, at-start)
 			return l, nil
 		}
-		p.mu.Lock()
+		e = p.lookUp(key)
 	}
-	for ; ; p.mu.Lock() {
+	for ; ; e = p.lookUp(key) {
 		var a after
-		now := c.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
+		now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
 		begin := c.at(now)
 		if start == unmeasured {
 			start = begin
@@ -117,7 +117,9 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 			p.mu.Unlock()
 			return Lock{}, &WaitError{Key: key, Reason: ErrClosed}
 		}
-		e := p.entry(key)
+		if e == nil {
+			e = p.add(key)
+		}
 		if e.q.State() != handoff.Idle && !p.inForce(e, now, &a) {
 			e = p.entry(key) // the other one was forgotten with its hold
 		}
@@ -182,6 +184,12 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		c.granted(p, l, path, at-start)
 		return l, nil
 	}
+}
+
+// lookUp returns a key's entry, if it has one, with p.mu held.
+func (p *partition) lookUp(key string) *entry {
+	p.mu.Lock()
+	return p.entries[key]
 }
 
 // wait waits for the waiter's turn, and returns when that was; the zero Lock if the turn was over before the caller could
@@ -394,7 +402,7 @@ func (l Lock) Unlock() error {
 func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
 	t, p := l.t, l.t.e.p
-	now := p.c.now()
+	now := p.now()
 	if t.fence != l.fence {
 		p.mu.Unlock()
 		return 0, ErrUnlocked

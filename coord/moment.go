@@ -13,3 +13,18 @@ const unmeasured moment = -1
 func (c *Coordinator) moment() moment { return c.since(c.began) }
 
 func (c *Coordinator) at(t time.Time) moment { return t.Sub(c.began) }
+
+// now is the time, of which the monotonic clock is read and the wall clock was, up to wallEvery ago: see [ownership.quick].
+// p.mu is held.
+func (p *partition) now() time.Time {
+	if d := p.c.since(p.clock); 0 <= d && d < wallEvery {
+		return p.clock.Add(d)
+	}
+	p.clock = p.c.now()
+	return p.clock
+}
+
+// brief is until when a deadline that p.now has just been compared with needs no more than the monotonic clock.
+func (p *partition) brief(d deadlines) moment {
+	return min(p.c.at(p.clock)+wallEvery, p.c.at(d.session), p.c.at(d.slot))
+}

@@ -29,6 +29,7 @@ type partition struct {
 	peak    int               // largest size of entries since it was made
 	holds   int               // entries that have a hold
 	oldest  time.Time         // no hold was confirmed before
+	clock   time.Time         // when both clocks were read last; see now
 	free    *entry            // one entry to be used again
 	closed  bool
 	empty   chan struct{} // closed when no turn runs any more; made by emptied
@@ -73,6 +74,7 @@ type entry struct {
 	linger   moment // since when it lingers, or a little longer
 	used     bool   // a turn has begun since the hold was last verified
 	listed   bool   // in the coordinator's list of lingering entries
+	known    bool   // in p.entries
 	recycled bool   // in p.free
 }
 
@@ -109,7 +111,7 @@ type seat struct {
 	ready chan struct{} // capacity 1: gets one value when the waiter has the turn, or err is set
 	turn  *turn
 	until deadlines // when the hold lapses, as far as known when the turn was given
-	brief moment    // if the turn came by passOwn: until when a quick reading of the clock will do
+	brief moment    // until when the monotonic clock alone will do; zero if that is not known
 	path  Path
 	err   error
 	try   bool // does not want to wait for another process
@@ -130,6 +132,11 @@ func (p *partition) entry(key string) *entry {
 	if e := p.entries[key]; e != nil {
 		return e
 	}
+	return p.add(key)
+}
+
+// add is entry for a key that has none.
+func (p *partition) add(key string) *entry {
 	e := p.free
 	if e != nil {
 		p.free, e.recycled = nil, false
@@ -143,17 +150,18 @@ func (p *partition) entry(key string) *entry {
 	if p.entries == nil {
 		p.entries = make(map[string]*entry)
 	}
-	p.entries[key] = e
+	p.entries[key], e.known = e, true
 	p.peak = max(p.peak, len(p.entries))
 	return e
 }
 
 // tidy forgets an entry that nobody uses.
 func (p *partition) tidy(e *entry) {
-	if e.q.State() != handoff.Idle || e.q.Waiting() > 0 || e.acq != nil || e.forward.link != nil || e.g != nil || p.entries[e.key] != e {
+	if e.q.State() != handoff.Idle || e.q.Waiting() > 0 || e.acq != nil || e.forward.link != nil || e.g != nil || !e.known {
 		return
 	}
 	delete(p.entries, e.key)
+	e.known = false
 	if len(p.entries) == 0 && p.peak > 8 {
 		p.entries, p.peak = nil, 0 // a map does not shrink by itself
 	}
