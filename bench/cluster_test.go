@@ -57,6 +57,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestOwn(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
 	r, err := measureOwn(t.Context(), b)
 	if err != nil {
@@ -73,11 +74,10 @@ func TestOwn(t *testing.T) {
 // checkContest checks what must be so of shared and zipf.
 func checkContest(t *testing.T, r result, lines int) {
 	t.Helper()
-	check(t, r)
+	checkMeasured(t, r)
 	if len(r.table) != lines+1 || !strings.HasPrefix(r.table[1][0], "Holdfast cluster") {
 		t.Errorf("%q", r.table)
 	}
-	checkRates(t, r)
 	for _, row := range r.table[1:] {
 		if _, ok := findPostgres(); ok == (row[1] == notRun) && strings.HasPrefix(row[0], advisory) {
 			t.Errorf("%q", row)
@@ -86,11 +86,9 @@ func checkContest(t *testing.T, r result, lines int) {
 }
 
 func TestShared(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
-	r, err := measureShared(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := withRates(t, &b.sizes.shared.round, func() (result, error) { return measureShared(t.Context(), b) })
 	checkContest(t, r, 9)
 	if c := named(t, r, "of one worker without a lock"); !(c.got > 0) {
 		t.Errorf("%s: %v", c.text, c.got)
@@ -98,15 +96,15 @@ func TestShared(t *testing.T) {
 }
 
 func TestZipf(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
-	r, err := measureZipf(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkContest(t, r, 8)
+	b.pin = false
+	r := withRates(t, &b.sizes.zipf.round, func() (result, error) { return measureZipf(t.Context(), b) })
+	checkContest(t, r, 9)
 }
 
 func TestForward(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
 	r, err := measureForward(t.Context(), b)
 	if err != nil {
@@ -121,6 +119,7 @@ func TestForward(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
 	r, err := measureIdle(t.Context(), b)
 	if err != nil {

@@ -49,10 +49,9 @@ func (h *histogram) distribution(name string, kind chart.Kind) distribution {
 
 // contestant is a variant with what it did in the rounds.
 type contestant struct {
-	name  string
-	kind  chart.Kind
-	rates []float64 // sections per second
-	waits *histogram
+	name string
+	kind chart.Kind
+	*tally
 }
 
 // contest adds what is to be drawn of variants that contend. The first one is ours.
@@ -66,10 +65,13 @@ func (r *result) contest(name, what string, list []contestant) {
 	}
 	for i, c := range list {
 		bars.Rows = append(bars.Rows, bar(c.name, c.kind, c.rates))
-		r.distributions = append(r.distributions, c.waits.distribution(c.name, c.kind))
+		if c.kind != chart.Floor || c.waits.Longest > 0 { // a floor may have nothing to wait for
+			r.distributions = append(r.distributions, c.waits.distribution(c.name, c.kind))
+		}
 		if i > 0 && c.kind == chart.Rival {
 			r.versus = append(r.versus, against(what+", sections/s vs. "+c.name, perRound(list[0].rates, c.rates)))
 		}
 	}
 	r.figures = append(r.figures, figure{Bars: &bars})
+	r.compare(list)
 }

@@ -10,6 +10,7 @@ import (
 )
 
 func TestGrowth(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
 	r, err := measureGrowth(t.Context(), b)
 	if err != nil {

@@ -83,7 +83,7 @@ func (x *team) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		total := &sharedTotal{variant: v, number: i, jain: 1, calls: make(map[string]int64), sections: make([]int64, x.n)}
+		total := newSharedTotal(v, i)
 		if err := x.run.open(ctx, total); err != nil {
 			return fmt.Errorf("%d processes, %s: %w", x.n, name, err)
 		}

@@ -27,15 +27,12 @@ const (
 // hotTotal is what one variant did in all rounds.
 type hotTotal struct {
 	variant
-	server    string    // how to connect to its own
-	rates     []float64 // sections per second, by round
-	sections  []int64   // by process
-	worst     float64   // smallest share of a process in any round
-	commands  int64
-	evals     int64 // scripts called in the rounds, as the server counts them
+	tally
+	conn      string  // how to connect to its own server
+	worst     float64 // smallest share of a process in any round
+	evals     int64   // scripts called in the rounds, as the server counts them
 	failed    int64
 	failure   string
-	waits     histogram
 	uncounted int64 // sections that the processes counted and the referee did not
 	referee   *referee
 }
@@ -62,9 +59,9 @@ func measureVariants(ctx context.Context, b *bench, list []variant) (_ result, e
 	var totals []*hotTotal
 	for i, v := range variants {
 		if slices.ContainsFunc(list, func(one variant) bool { return one.name == v.name }) && servers.has(v) {
-			totals = append(totals, &hotTotal{
-				variant: v, server: servers.conn(v), sections: make([]int64, s.processes), worst: 1, referee: &referees[i],
-			})
+			t := &hotTotal{variant: v, conn: servers.conn(v), worst: 1, referee: &referees[i]}
+			t.untold = v.unknown()
+			totals = append(totals, t)
 		}
 	}
 
@@ -91,7 +88,7 @@ func measureVariants(ctx context.Context, b *bench, list []variant) (_ result, e
 			t := totals[(i+round)%len(totals)]
 			b.progress.step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
 			b.settle(ctx)
-			if err := t.round(ctx, b, ws, round); err != nil {
+			if err := t.round(ctx, b, servers, ws, round); err != nil {
 				cancel()
 				return result{}, fmt.Errorf("%s: %w", t.name, err)
 			}
@@ -103,9 +100,13 @@ func measureVariants(ctx context.Context, b *bench, list []variant) (_ result, e
 }
 
 // round runs the variant once in all workers.
-func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int) error {
+func (t *hotTotal) round(ctx context.Context, b *bench, servers *servers, ws []*worker, round int) error {
 	s := b.sizes.hot
-	ht := hotTask{Variant: t.name, Key: "hot", Goroutines: s.goroutines, Duration: s.round, Server: t.server}
+	ht := hotTask{Variant: t.name, Key: "hot", Goroutines: s.goroutines, Duration: s.round, Server: t.conn}
+	if t.alone && !t.unsafe() {
+		ht.Goroutines *= s.processes
+		ws = ws[round%len(ws):][:1]
+	}
 	if !t.fenced {
 		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
 		ht.Key = fmt.Sprintf("hot-%s-%d", t.name, round)
@@ -114,12 +115,16 @@ func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int)
 		ht.Duration = min(s.round, 200*time.Millisecond)
 		// One after the other, and at leisure: opening may take longer than the start of a round can wait.
 		for _, w := range ws {
-			if _, err := w.do(task{Hot: &hotTask{Variant: t.name, Goroutines: s.goroutines, Server: t.server}}); err != nil {
+			if _, err := w.do(task{Hot: &hotTask{Variant: t.name, Goroutines: s.goroutines, Server: t.conn}}); err != nil {
 				return err
 			}
 		}
 	}
 	before, err := commandStats(ctx, b.admin, "evalsha")
+	if err != nil {
+		return err
+	}
+	cpu, err := b.serverCPU(ctx, servers, t.variant)
 	if err != nil {
 		return err
 	}
@@ -133,15 +138,18 @@ func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int)
 	if err != nil {
 		return err
 	}
-	parts := make([]int64, len(ws))
-	for i, a := range answers {
-		parts[i] = a.Hot.Sections
+	then, err := b.serverCPU(ctx, servers, t.variant)
+	if err != nil {
+		return err
+	}
+	all := int64(0)
+	for _, a := range answers {
+		all += a.Hot.Sections
 		t.failed += a.Hot.Failed
 		if t.failure == "" {
 			t.failure = a.Hot.Failure
 		}
 	}
-	all := sum(parts)
 	t.uncounted += all - (t.referee.sections.Load() - seen)
 	if t.referee.inside.Swap(0) != 0 {
 		t.referee.two.Add(1) // somebody went in and never left
@@ -149,14 +157,8 @@ func (t *hotTotal) round(ctx context.Context, b *bench, ws []*worker, round int)
 	if round == 0 {
 		return nil
 	}
-	t.rates = append(t.rates, float64(all)/s.round.Seconds())
-	t.worst = min(t.worst, smallestShare(parts))
+	t.worst = min(t.worst, smallestShare(t.addHot(answers, ht.Duration, then-cpu)))
 	t.evals += after.since(before).calls
-	for i, a := range answers {
-		t.sections[i] += parts[i]
-		t.commands += a.Hot.Commands
-		t.waits.merge(a.Hot.Waits)
-	}
 	return nil
 }
 
@@ -167,41 +169,47 @@ func hotResults(s hotSizes, totals []*hotTotal) result {
 		title: fmt.Sprintf("HOT: one key, %d processes x %d goroutines, empty critical section; %d rounds of %v of each, by turns",
 			s.processes, s.goroutines, s.rounds, s.round),
 		table: [][]string{{"", "sections/s", "(min..max)", "ratio", "(min..max)", "commands/section", "smallest share", "(worst round)",
-			"p50 wait ms", "p99", "max", "two holders"}},
+			"Jain", "p50 wait ms", "p99", "p99.9", "max", "two holders"}},
 	}
 	var list []variant
 	for _, t := range totals {
 		list = append(list, t.variant)
 		rate := spreadOf(t.rates)
 		times := spreadOf(perRound(first.rates, t.rates))
+		share, worst, fair := percent(smallestShare(t.parts)), percent(t.worst), number(jain(t.parts))
+		if t.alone {
+			share, worst, fair = "-", "-", "-"
+		}
 		r.table = append(r.table, []string{
 			t.title(), number(rate.median), number(rate.least) + ".." + number(rate.most),
 			number(times.median), number(times.least) + ".." + number(times.most),
-			number(ratio(float64(t.commands), float64(sum(t.sections)))),
-			percent(smallestShare(t.sections)), percent(t.worst),
-			millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.Longest),
+			number(t.per(float64(t.all.Commands))), share, worst, fair,
+			millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.quantile(0.999)), millis(t.waits.Longest),
 			number(float64(t.two())),
 		})
 	}
 	var contestants []contestant
 	for _, t := range totals {
-		contestants = append(contestants, contestant{t.title(), kindOf(t.name), t.rates, &t.waits})
+		contestants = append(contestants, contestant{t.title(), t.kind(), &t.tally})
 	}
 	r.contest("hot", "one hot key, no cluster", contestants)
 	r.notes = strings.Split(describe(list), "\n")
 	r.notes = append(r.notes,
 		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
 		"commands: sent by the clients in a round and the 30 ms after it, a script being one. Scripts called at the server,",
-		"by its own count, per such command of Holdfast: "+number(ratio(float64(first.evals), float64(first.commands))),
+		"by its own count, per such command of Holdfast: "+number(ratio(float64(first.evals), float64(first.all.Commands))),
 		"two holders: how often somebody came in while somebody was in, or a section was not counted, by memory that all share")
 
 	for _, t := range totals[1:] {
+		if t.alone {
+			continue
+		}
 		r.claims = append(r.claims, atLeast(hotRatio, median(perRound(first.rates, t.rates)),
 			"sections per second, times those of "+t.name))
 	}
 	r.claims = append(r.claims,
-		atMost(hotCommands, ratio(float64(first.commands), float64(sum(first.sections))), "Redis commands per section"),
-		atLeast(hotShare, smallestShare(first.sections), "smallest process's part of an equal share"))
+		atMost(hotCommands, first.per(float64(first.all.Commands)), "Redis commands per section"),
+		atLeast(hotShare, smallestShare(first.parts), "smallest process's part of an equal share"))
 	for _, t := range totals {
 		if t.failed > 0 {
 			r.notes = append(r.notes, fmt.Sprintf("%s: %s locks or unlocks failed; one: %s", t.name, thousands(t.failed), t.failure))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -30,16 +29,11 @@ type hotTask struct {
 
 // hotResult is what one process did in one round.
 type hotResult struct {
-	Sections int64     `json:"sections"`
-	Commands int64     `json:"commands"`
-	Failed   int64     `json:"failed"`
-	Failure  string    `json:"failure"`
-	Waits    histogram `json:"waits"`
+	effort
+	Failed  int64     `json:"failed"`
+	Failure string    `json:"failure"`
+	Waits   histogram `json:"waits"`
 
-	Trips  int64         `json:"trips"`
-	Bytes  int64         `json:"bytes"` // both ways, on connections to servers of locks
-	Allocs uint64        `json:"allocs"`
-	CPU    time.Duration `json:"cpu"`
 	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
 	Calls map[string]int64 `json:"calls"`
 	Owned int              `json:"owned"`
@@ -51,14 +45,15 @@ const settle = 30 * time.Millisecond
 
 // hotWorker is the part of a worker process that stays from round to round.
 type hotWorker struct {
-	referees []referee
-	unmap    func() error
-	open     map[string]*openVariant
-	stores   map[string]*store
-	pool     *pgxpool.Pool // for rows
-	closers  []func() error
-	growth   *growthRun
-	load     *stallLoad
+	referees  []referee
+	unmap     func() error
+	open      map[string]*openVariant
+	stores    map[string]*store
+	pool      *pgxpool.Pool // for rows
+	rowsCount *counter      // of the pool
+	closers   []func() error
+	growth    *growthRun
+	load      *stallLoad
 }
 
 type openVariant struct {
@@ -136,9 +131,6 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 		all.see(v)
 		return all, nil
 	}
-	var then, now runtime.MemStats
-	runtime.ReadMemStats(&then)
-	before, trips, bytes, cpu := v.count.commands.Load(), v.count.trips.Load(), v.count.bytes(), selfCPU()
 	var seen hotResult
 	seen.see(v)
 	db := h.store(t.Store)
@@ -146,6 +138,7 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 	for i := 1; i < t.Keys; i++ {
 		keys = append(keys, t.Key+"-"+strconv.Itoa(i))
 	}
+	used := newMeter(v.count)
 	time.Sleep(time.Until(t.Begin))
 	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
 	defer cancel()
@@ -157,11 +150,8 @@ func (h *hotWorker) run(ctx context.Context, o order, t hotTask) (*hotResult, er
 	}
 	wg.Wait()
 	<-round.Done() // without goroutines it is to be idle
-	all := hotResult{CPU: selfCPU() - cpu}
 	time.Sleep(settle)
-	runtime.ReadMemStats(&now)
-	all.Commands, all.Trips = v.count.commands.Load()-before, v.count.trips.Load()-trips
-	all.Bytes, all.Allocs = v.count.bytes()-bytes, now.Mallocs-then.Mallocs
+	all := hotResult{effort: used.read(0)}
 	all.see(v)
 	for op := range all.Calls {
 		all.Calls[op] -= seen.Calls[op]

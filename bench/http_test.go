@@ -6,6 +6,7 @@ import (
 )
 
 func TestHTTP(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
 	r, err := measureHTTP(t.Context(), b)
 	if err != nil {

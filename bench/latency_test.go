@@ -9,6 +9,7 @@ import (
 )
 
 func TestLatency(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
 	r, err := measureLatency(t.Context(), b)
 	if err != nil {

@@ -88,7 +88,8 @@ type config struct {
 
 // sizes say how much is measured.
 type sizes struct {
-	calm time.Duration // the longest wait for the machine to calm down between two rounds
+	calm     time.Duration // the longest wait for the machine to calm down between two rounds
+	debounce time.Duration // of clusters, for tests; 0: the library's default
 
 	hot     hotSizes
 	cold    coldSizes

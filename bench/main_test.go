@@ -2,9 +2,13 @@ package main
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +22,29 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(orderEnv); text != "" {
 		os.Exit(workerMain(text))
 	}
-	goleak.VerifyTestMain(m)
+	// A program with the race detector sleeps for a second before it ends, so that others may report races. Ours are all awaited.
+	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	// They wait more than they compute, also where there are few cores.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("4")
+	}
+	lasting.all = &servers{running: make(map[string]*server), absent: make(map[string]error)}
+	goleak.VerifyTestMain(lastingServers{m})
+}
+
+// lastingServers stops what the tests have shared.
+type lastingServers struct{ *testing.M }
+
+func (m lastingServers) Run() int {
+	code := m.M.Run()
+	all := lasting.all
+	lasting.all = nil
+	if err := all.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
 }
 
 // lockedBuffer may be written to by several goroutines.
@@ -41,13 +67,15 @@ func (b *lockedBuffer) String() string {
 
 // tiny is enough to go through all of the code.
 var tiny = sizes{
+	debounce: 200 * time.Millisecond,
+
 	hot:  hotSizes{processes: 2, goroutines: 3, rounds: 2, round: 150 * time.Millisecond},
 	cold: coldSizes{blocks: 2, calls: 10},
 	held: heldSizes{locks: 300, periods: 1, partitions: 31, sessionTTL: 5 * time.Second},
 
 	own:     ownSizes{blocks: 2, pairs: 2000, handOvers: 640, calls: 5},
-	shared:  sharedSizes{processes: 2, goroutines: 3, keys: 1, rounds: 2, round: 200 * time.Millisecond},
-	zipf:    sharedSizes{processes: 2, goroutines: 3, keys: 20, rounds: 2, round: 200 * time.Millisecond},
+	shared:  sharedSizes{processes: 2, goroutines: 3, keys: 1, rounds: 1, round: 150 * time.Millisecond},
+	zipf:    sharedSizes{processes: 2, goroutines: 3, keys: 20, rounds: 1, round: 150 * time.Millisecond},
 	forward: forwardSizes{blocks: 2, calls: 10, callers: 4, round: 50 * time.Millisecond},
 	idle:    idleSizes{processes: 3, periods: 1},
 	http:    httpSizes{blocks: 2, calls: 100, posts: 10},
@@ -59,7 +87,7 @@ var tiny = sizes{
 	stalls: stallSizes{
 		processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 12 * time.Second,
 		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
-		sessionTTL: 6 * time.Second, debounce: 200 * time.Millisecond, // of less, on a busy machine, sessions expire
+		sessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
 	},
 	rows: rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
 }
@@ -173,6 +201,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestNoRedis(t *testing.T) {
+	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	// Port 1 of the loopback interface: nothing listens there.
 	if code := run(t.Context(), []string{"-redis", "127.0.0.1:1"}, &stdout, &stderr); code != 1 {

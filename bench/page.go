@@ -48,6 +48,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"ns":        func(x float64) string { return chart.Format(x, chart.Nanoseconds) },
 	"thousands": thousands,
 	"ours":      func(row []string) bool { return len(row) > 0 && strings.Contains(row[0], "Holdfast") },
+	"value":     func(v measureValue) string { return v.text(v.Median) },
+	"between":   measureValue.between,
 	"times":     func(x float64) string { return number(1 / x) },
 	"head":      figure.head,
 	"draw":      func(f figure) template.HTML { return template.HTML(f.svg()) }, // our own drawing, which escapes names itself

@@ -13,6 +13,16 @@ import (
 	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
+// tallyOf is what was done in rounds of a second.
+func tallyOf(waits *histogram, sections ...int64) *tally {
+	t := new(tally)
+	for _, n := range sections {
+		t.add(newRound(time.Second, 0, []effort{{Sections: n}}, waits))
+	}
+	t.waits = *waits
+	return t
+}
+
 // sample is what two subjects found: one with everything that there is, and one with what all have.
 func sample() *record {
 	r := &record{Format: recordFormat, Date: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Commit: "c0ffee", Command: "go run ./bench <all>"}
@@ -29,7 +39,8 @@ func sample() *record {
 		versus: []chart.Ratio{against("won", []float64{4, 5}), against("lost", []float64{0.5})},
 	}
 	x.contest("first", "some", []contestant{
-		{"Holdfast", chart.Ours, []float64{10, 12}, waits}, {"other", chart.Rival, []float64{1, math.NaN()}, new(histogram)},
+		{"Holdfast", chart.Ours, tallyOf(waits, 10, 12)}, {"other", chart.Rival, tallyOf(new(histogram), 1, 0)},
+		{"third", chart.Rival, tallyOf(waits, 2, 3)},
 	})
 	r.add("first", x, time.Second)
 	r.add("second", result{title: "SECOND", table: [][]string{{"a"}}, claims: []claim{atMost(1, 1, "it holds")}}, time.Second)
@@ -80,7 +91,7 @@ func TestPage(t *testing.T) {
 	page := string(text)
 	for _, want := range []string{
 		`<section id="first">`, `<section id="second">`, `<section id="ladder">`, "&lt;b&gt;", "go run ./bench &lt;all&gt;", "c0ffee",
-		"1 of 3 claims hold", "1 of 1 claims hold", "lost: 2 times worse", "<b>4</b><span>claims tested",
+		"All figures", "× best", "11<small>10..12<br>4.50 × best", "1 of 3 claims hold", "1 of 1 claims hold", "lost: 2 times worse", "<b>4</b><span>claims tested",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q", want)

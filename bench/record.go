@@ -35,6 +35,7 @@ type subjectRecord struct {
 	Table         [][]string     `json:"table"` // the first row is the head
 	Notes         []string       `json:"notes"`
 	Claims        []claimRecord  `json:"claims"`
+	Measured      []measured     `json:"measured,omitempty"`
 	Rungs         []chart.Bar    `json:"rungs,omitempty"` // nanoseconds per lock, for the ladder of all subjects
 	Versus        []chart.Ratio  `json:"versus,omitempty"`
 	Distributions []distribution `json:"distributions,omitempty"`
@@ -101,7 +102,7 @@ func (f figure) svg() string {
 func (r *record) add(name string, x result, took time.Duration) {
 	s := subjectRecord{
 		Name: name, Title: x.title, Took: took.Seconds(), Table: x.table, Notes: x.notes,
-		Rungs: x.rungs, Versus: x.versus, Distributions: x.distributions, Figures: x.figures,
+		Measured: x.measured, Rungs: x.rungs, Versus: x.versus, Distributions: x.distributions, Figures: x.figures,
 	}
 	for _, c := range x.claims {
 		cr := claimRecord{Text: c.text, Bound: c.limit, Least: c.least, Holds: c.holds()}
@@ -138,7 +139,7 @@ func onlyFinite(v reflect.Value) {
 
 // result is the reverse of add.
 func (s subjectRecord) result() result {
-	r := result{title: s.Title, table: s.Table, notes: s.Notes}
+	r := result{title: s.Title, table: s.Table, notes: s.Notes, measured: s.Measured}
 	for _, c := range s.Claims {
 		got := math.NaN()
 		if c.Value != nil {

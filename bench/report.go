@@ -17,6 +17,7 @@ type result struct {
 	notes  []string
 	claims []claim
 
+	measured      []measured    // all figures of each way to lock
 	rungs         []chart.Bar   // nanoseconds per lock, for the ladder
 	versus        []chart.Ratio // how many times better than others
 	distributions []distribution
@@ -45,6 +46,10 @@ func (c claim) holds() bool {
 func (r result) write(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n\n", r.title)
 	align(w, r.table)
+	if table := spreads(r.measured); table != nil {
+		fmt.Fprintln(w)
+		align(w, table)
+	}
 	if len(r.notes) > 0 {
 		fmt.Fprintln(w)
 		for _, note := range r.notes {

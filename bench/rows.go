@@ -45,18 +45,13 @@ func (s rowsSizes) jobs() []rowJob {
 // rowsTotal is what one method did of one job in all rounds.
 type rowsTotal struct {
 	*rowMethod
+	tally
 	job       int
-	rates     []float64 // sales per second, by round
-	sold      int64
-	parts     []int64 // by process
-	missing   int64   // units sold that the rows do not account for: oversold; or the other way
+	missing   int64 // units sold that the rows do not account for: oversold; or the other way
 	refused   int64
 	conflicts int64
 	failed    int64
 	failure   string
-	waits     histogram
-	client    time.Duration // CPU
-	server    time.Duration // of PostgreSQL and Redis
 }
 
 // rowsRun is what the rounds need.
@@ -119,7 +114,7 @@ func (r *rowsRun) all(ctx context.Context, methods []*rowMethod, mine, its int) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.conn.Close(context.WithoutCancel(ctx))) }()
-	if _, err := r.conn.Exec(ctx, rowsTable); err != nil {
+	if _, err := r.conn.Exec(ctx, "drop table if exists stock; "+rowsTable); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -137,7 +132,7 @@ func (r *rowsRun) all(ctx context.Context, methods []*rowMethod, mine, its int) 
 	r.ws = ws
 	for _, m := range methods {
 		for job := range r.jobs {
-			totals = append(totals, &rowsTotal{rowMethod: m, job: job, parts: make([]int64, s.processes)})
+			totals = append(totals, &rowsTotal{rowMethod: m, job: job})
 		}
 		// One after the other, and at leisure: opening may take longer than the start of a round can wait.
 		open := rowsTask{Method: m.name, Server: r.pg.conn, Goroutines: s.goroutines}
@@ -203,7 +198,7 @@ func (r *rowsRun) round(ctx context.Context, t *rowsTotal, round int) error {
 	var sold int64
 	var last time.Duration
 	for _, a := range answers {
-		sold += a.Rows.Sold
+		sold += a.Rows.Sections
 		last = max(last, a.Rows.Last)
 		t.refused += a.Rows.Refused
 		t.failed += a.Rows.Failed
@@ -216,15 +211,15 @@ func (r *rowsRun) round(ctx context.Context, t *rowsTotal, round int) error {
 	if round == 0 {
 		return nil
 	}
-	t.rates = append(t.rates, ratio(float64(sold), last.Seconds()))
-	t.sold += sold
-	t.server += after - before
-	for i, a := range answers {
-		t.parts[i] += a.Rows.Sold
+	var parts []effort
+	var waits histogram
+	for _, a := range answers {
+		parts = append(parts, a.Rows.effort)
+		waits.merge(a.Rows.Waits)
 		t.conflicts += a.Rows.Conflicts
-		t.client += a.Rows.CPU
-		t.waits.merge(a.Rows.Waits)
 	}
+	t.add(newRound(last, after-before, parts, &waits))
+	t.waits.merge(waits)
 	return nil
 }
 
@@ -239,7 +234,7 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) result {
 		title: fmt.Sprintf("ROWS: rows of a database, read and written one lower, %d processes x %d goroutines; %d rounds of at most %v of each, by turns",
 			s.processes, s.goroutines, s.rounds, s.round),
 		table: [][]string{{"", "sales/s", "(min..max)", "ratio", "(min..max)", "p50 ms", "p99", "p99.9", "max", "again/sale",
-			"CPU s per million", "of the servers", "Jain (processes)", "oversold"}},
+			"commands", "bytes", "CPU s per million", "of the servers", "allocations", "Jain (processes)", "oversold"}},
 	}
 	find := func(job int, name string) *rowsTotal {
 		for _, t := range totals {
@@ -263,19 +258,20 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) result {
 			if first != nil {
 				times = spreadOf(perRound(first.rates, t.rates))
 			}
-			per := func(x float64) string { return number(ratio(x, float64(t.sold))) }
+			per := func(x float64) string { return number(t.per(x)) }
 			r.table = append(r.table, []string{
 				"  " + t.name, number(rate.median), number(rate.least) + ".." + number(rate.most),
 				number(times.median), number(times.least) + ".." + number(times.most),
 				millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.quantile(0.999)), millis(t.waits.Longest),
-				per(float64(t.conflicts)), per(t.client.Seconds() * 1e6), per(t.server.Seconds() * 1e6),
+				per(float64(t.conflicts)), per(float64(t.all.Commands)), per(float64(t.all.Bytes)),
+				per(t.all.CPU.Seconds() * 1e6), per(t.serving.Seconds() * 1e6), per(float64(t.all.Allocs)),
 				number(jain(t.parts)), number(float64(t.missing)),
 			})
 			what, kind := t.name+", "+job.short(), kindOf(t.name)
 			if t.name == methodUpdate {
 				kind = chart.Floor
 			}
-			list = append(list, contestant{what, kind, t.rates, &t.waits})
+			list = append(list, contestant{what, kind, &t.tally})
 			if t.failed > 0 {
 				r.notes = append(r.notes, fmt.Sprintf("%s: %s sales failed; one: %s", what, thousands(t.failed), t.failure))
 			}
@@ -297,7 +293,8 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) result {
 	}
 	r.notes = append(r.notes,
 		"ratio: the cluster's sales/s to this line's, in each round; median of the rounds. A sale is durable when it counts: each waits for the disk",
-		"again: attempts that met another's write; CPU: of the processes, and of PostgreSQL's (by the kernel's count) and redis-server",
+		"again: attempts that met another's write; commands: to Redis, bytes: both ways to Redis and PostgreSQL, statements and rows included;",
+		"CPU: of the processes, and of PostgreSQL's (by the kernel's count) and redis-server",
 		"oversold: sales that were counted, but that the rows' units do not show; below 0: units that are gone without a sale")
 	if first, rival := find(0, clusterVariant), find(0, methodForUpdate); first != nil && rival != nil {
 		r.claims = append(r.claims, atMost(rowsCPU, ratio(first.serverPerSale(), rival.serverPerSale()),
@@ -306,7 +303,7 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) result {
 	return r
 }
 
-func (t *rowsTotal) serverPerSale() float64 { return ratio(t.server.Seconds(), float64(t.sold)) }
+func (t *rowsTotal) serverPerSale() float64 { return t.per(t.serving.Seconds()) }
 
 // short names the job in a claim.
 func (j rowJob) short() string {

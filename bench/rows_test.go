@@ -15,7 +15,13 @@ func needPostgres(t *testing.T) {
 }
 
 func TestRows(t *testing.T) {
+	t.Parallel()
 	needPostgres(t)
+	t.Run("all", allRows) // one after the other: it is one table
+	t.Run("oversold", rowsSeeOversold)
+}
+
+func allRows(t *testing.T) {
 	b := tinyBench(t)
 	r, err := measureRows(t.Context(), b)
 	if err != nil {
@@ -46,8 +52,7 @@ func TestRows(t *testing.T) {
 }
 
 // Without a lock the check fails.
-func TestRowsSeesOversold(t *testing.T) {
-	needPostgres(t)
+func rowsSeeOversold(t *testing.T) {
 	b := tinyBench(t)
 	b.sizes.rows = rowsSizes{processes: 2, goroutines: 8, stock: 1000, rows: 20, rounds: 1, round: time.Second}
 	r, err := measureMethods(t.Context(), b, func(m *rowMethod) bool { return m.unsafe })
@@ -61,17 +66,13 @@ func TestRowsSeesOversold(t *testing.T) {
 
 // A write whose token is not above the last one is refused, and is no sale.
 func TestRowsRefuses(t *testing.T) {
+	t.Parallel()
 	needPostgres(t)
-	pg, err := startServer(t.Context(), postgresKind)
+	s, err := startServers(t.Context(), -1, []variant{{server: postgresKind}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := pg.stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	pool, err := openPool(environment{server: pg.conn, goroutines: 1, count: new(counter)})
+	pool, err := openPool(environment{server: s.running[postgresKind.name].conn, goroutines: 1, count: new(counter)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestRowsRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Release()
-	if _, err := c.Exec(t.Context(), rowsTable+"; insert into stock values (1, 3, 0, 0)"); err != nil {
+	if _, err := c.Exec(t.Context(), strings.Replace(rowsTable, "create", "create temporary", 1)+"; insert into stock values (1, 3, 0, 0)"); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -119,16 +120,27 @@ func TestRowsResults(t *testing.T) {
 		}
 		return m
 	}
-	ours := &rowsTotal{
-		rowMethod: find(clusterVariant), rates: []float64{30, 50}, sold: 100, parts: []int64{50, 50}, refused: 2, server: time.Second,
-		client: 2 * time.Millisecond,
+	ours := &rowsTotal{rowMethod: find(clusterVariant), refused: 2}
+	theirs := &rowsTotal{rowMethod: find(methodForUpdate), missing: -3}
+	var waits histogram
+	waits.record(time.Second)
+	play := func(t *rowsTotal, took, server time.Duration, sold ...int64) {
+		var parts []effort
+		for _, n := range sold {
+			parts = append(parts, effort{Sections: n, CPU: time.Duration(n) * 20 * time.Nanosecond, Bytes: 7 * n})
+		}
+		t.add(newRound(took, server, parts, &waits))
+		t.waits.merge(waits)
 	}
-	theirs := &rowsTotal{rowMethod: find(methodForUpdate), rates: []float64{10, 25}, sold: 50, parts: []int64{50, 0}, missing: -3, server: 2 * time.Second}
+	play(ours, 2*time.Second, time.Second, 30, 30)
+	play(ours, 800*time.Millisecond, 0, 20, 20)
+	play(theirs, 2*time.Second, 2*time.Second, 20, 0)
+	play(theirs, 1200*time.Millisecond, 0, 30, 0)
 	r := rowsResults(rowsSizes{stock: 100, rows: 9}, []*rowsTotal{ours, theirs})
-	if row := r.table[3]; row[0] != "  SELECT FOR UPDATE" || row[3] != "2.50" || row[4] != "2..3" || row[12] != "0.50" || row[13] != "-3" {
+	if row := r.table[3]; row[0] != "  SELECT FOR UPDATE" || row[3] != "2.50" || row[4] != "2..3" || row[11] != "7" || row[15] != "0.50" || row[16] != "-3" {
 		t.Errorf("%q", row)
 	}
-	if row := r.table[2]; row[10] != "20" || row[11] != "10,000" {
+	if row := r.table[2]; row[12] != "0.02" || row[13] != "10,000" {
 		t.Errorf("%q", row)
 	}
 	for text, want := range map[string]float64{
@@ -145,8 +157,9 @@ func TestRowsResults(t *testing.T) {
 
 // Without a PostgreSQL the lines say so.
 func TestRowsNotRun(t *testing.T) {
-	saved := *postgresKind
-	defer func() { *postgresKind = saved }()
+	saved, running := *postgresKind, lasting.all
+	defer func() { *postgresKind, lasting.all = saved, running }()
+	lasting.all = nil
 	postgresKind.find = func() (string, bool) { return "", false }
 	r, err := measureRows(t.Context(), tinyBench(t))
 	if err != nil {

@@ -157,14 +157,13 @@ type rowsTask struct {
 
 // rowsResult is what one process did in one round.
 type rowsResult struct {
-	Sold      int64         `json:"sold"`
+	effort                  // Sections: sales
 	Refused   int64         `json:"refused"`
 	Conflicts int64         `json:"conflicts"`
 	Failed    int64         `json:"failed"`
 	Failure   string        `json:"failure"`
 	Last      time.Duration `json:"last"` // when the last one was sold, after Begin
 	Waits     histogram     `json:"waits"`
-	CPU       time.Duration `json:"cpu"`
 }
 
 // seller is a method in one process.
@@ -179,9 +178,10 @@ func (h *hotWorker) rows(ctx context.Context, o order, t rowsTask) (*rowsResult,
 	if err != nil {
 		return nil, err
 	}
-	s := seller{rowMethod: m}
+	s, counters := seller{rowMethod: m}, [2]*counter{}
 	if h.pool == nil {
-		if h.pool, err = openPool(environment{server: t.Server, goroutines: t.Goroutines, count: new(counter)}); err != nil {
+		h.rowsCount = new(counter)
+		if h.pool, err = openPool(environment{server: t.Server, goroutines: t.Goroutines, count: h.rowsCount}); err != nil {
 			return nil, err
 		}
 		h.closers = append(h.closers, func() error { h.pool.Close(); return nil })
@@ -195,14 +195,15 @@ func (h *hotWorker) rows(ctx context.Context, o order, t rowsTask) (*rowsResult,
 		if err != nil {
 			return nil, err
 		}
-		s.lock = v.locker
+		s.lock, counters[1] = v.locker, v.count
 	}
 	all := new(rowsResult)
 	if t.Duration == 0 {
 		return all, nil
 	}
+	counters[0] = h.rowsCount
+	used := newMeter(counters[:]...)
 	time.Sleep(time.Until(t.Begin))
-	cpu := selfCPU()
 	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
 	defer cancel()
 	parts := make([]rowsResult, t.Goroutines)
@@ -211,9 +212,10 @@ func (h *hotWorker) rows(ctx context.Context, o order, t rowsTask) (*rowsResult,
 		work.Go(func() { s.run(round, t, uint64(o.Process*10_000+i), &parts[i]) })
 	}
 	work.Wait()
-	all.CPU = selfCPU() - cpu
+	time.Sleep(settle)
+	all.effort = used.read(0)
 	for _, p := range parts {
-		all.Sold += p.Sold
+		all.Sections += p.Sections
 		all.Refused += p.Refused
 		all.Conflicts += p.Conflicts
 		all.Failed += p.Failed
@@ -258,7 +260,7 @@ func (s *seller) run(ctx context.Context, t rowsTask, who uint64, r *rowsResult)
 		case one.refused:
 			r.Refused++
 		default:
-			r.Sold++
+			r.Sections++
 			r.Waits.record(time.Since(begin))
 			r.Last = time.Since(t.Begin)
 		}

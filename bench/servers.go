@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -198,9 +199,20 @@ type servers struct {
 	absent  map[string]error   // why not
 }
 
+// lasting are servers that no subject stops: the tests share them. The mutex is for those that run at the same time.
+var lasting struct {
+	mu  sync.Mutex // protects all
+	all *servers   // nil: each subject has its own
+}
+
 // startServers starts what the variants need. What is not installed is absent, and its variants are not run.
 func startServers(ctx context.Context, core int, list []variant) (_ *servers, err error) {
-	all := &servers{running: make(map[string]*server), absent: make(map[string]error)}
+	lasting.mu.Lock()
+	defer lasting.mu.Unlock()
+	all := lasting.all
+	if all == nil {
+		all = &servers{running: make(map[string]*server), absent: make(map[string]error)}
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, all.stop())
@@ -228,6 +240,9 @@ func startServers(ctx context.Context, core int, list []variant) (_ *servers, er
 }
 
 func (s *servers) stop() error {
+	if s == lasting.all {
+		return nil
+	}
 	var errs []error
 	for _, one := range s.running {
 		errs = append(errs, one.stop())

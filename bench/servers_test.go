@@ -13,6 +13,7 @@ import (
 
 // What was started for a run ends with it.
 func TestServersEnd(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []*serverKind{postgresKind, mariadbKind, etcdKind, zookeeperKind} {
 		t.Run(kind.name, func(t *testing.T) {
 			s, err := startServer(t.Context(), kind)

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
 // sharedSizes: processes x goroutines contend for one key or many, in rounds of each variant by turns. A critical section
@@ -50,23 +48,15 @@ const (
 // sharedTotal is what one variant did in all rounds.
 type sharedTotal struct {
 	variant
-	number   int
-	alone    bool      // one goroutine of one process
-	rates    []float64 // sections per second, by round
-	sections []int64   // by process
-	jain     float64   // the least of all rounds
-	commands int64
-	trips    int64
-	calls    map[string]int64
-	failed   int64
-	failure  string
-	waits    histogram
-	bytes    int64
-	allocs   uint64
-	client   time.Duration // CPU
-	server   time.Duration // CPU of redis-server and of the variant's own
-	wrong    int64         // that the store counted
-	stale    int64
+	tally
+	number  int
+	alone   bool    // one process, without a lock that others know: the floor
+	jain    float64 // the least of all rounds
+	calls   map[string]int64
+	failed  int64
+	failure string
+	wrong   int64 // that the store counted
+	stale   int64
 }
 
 func measureShared(ctx context.Context, b *bench) (result, error) {
@@ -106,11 +96,11 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 	b.use(run.servers)
 	var totals []*sharedTotal
 	for i, v := range variants {
-		t := &sharedTotal{variant: v, number: i, jain: 1, calls: make(map[string]int64), alone: v.unsafe(), sections: make([]int64, s.processes)}
-		if t.alone {
-			t.name, t.sections = "one worker without a lock", t.sections[:1]
+		t := newSharedTotal(v, i)
+		if v.unsafe() {
+			t.name = "one worker without a lock"
 		}
-		if v.measuredIn(subject, b.rivals) && run.servers.has(v) || t.alone && s.keys == 1 {
+		if v.measuredIn(subject, b.rivals) && run.servers.has(v) || v.unsafe() && s.keys == 1 {
 			totals = append(totals, t)
 		}
 	}
@@ -194,10 +184,19 @@ func (b *bench) startMany(ctx context.Context, subject string, n, mine, its int)
 	return a.Store, all[:n], stop, err
 }
 
+func newSharedTotal(v variant, number int) *sharedTotal {
+	t := &sharedTotal{variant: v, number: number, jain: 1, calls: make(map[string]int64), alone: v.alone}
+	t.untold = v.unknown()
+	return t
+}
+
 func (r *sharedRun) task(t *sharedTotal) hotTask {
 	goroutines := r.sizes.goroutines
-	if t.alone {
+	switch {
+	case t.unsafe():
 		goroutines = 1
+	case t.alone:
+		goroutines *= r.sizes.processes
 	}
 	return hotTask{
 		Variant: variants[t.number].name, Key: r.subject, Keys: r.sizes.keys, Goroutines: goroutines,
@@ -276,46 +275,51 @@ func (r *sharedRun) round(ctx context.Context, t *sharedTotal, round int) error 
 	if err != nil {
 		return err
 	}
-	parts := make([]int64, len(ws))
-	for i, a := range answers {
-		parts[i] = a.Hot.Sections
+	for _, a := range answers {
 		t.failed += a.Hot.Failed
 		if t.failure == "" {
 			t.failure = a.Hot.Failure
 		}
-	}
-	if round == 0 {
-		return nil
-	}
-	t.rates = append(t.rates, float64(sum(parts))/ht.Duration.Seconds())
-	t.jain = min(t.jain, jain(parts))
-	t.server += after - before
-	for i, a := range answers {
-		t.sections[i] += parts[i]
-		t.commands += a.Hot.Commands
-		t.trips += a.Hot.Trips
-		t.bytes += a.Hot.Bytes
-		t.allocs += a.Hot.Allocs
-		t.client += a.Hot.CPU
 		for op, n := range a.Hot.Calls {
-			t.calls[op] += n
+			if round > 0 {
+				t.calls[op] += n
+			}
 		}
-		t.waits.merge(a.Hot.Waits)
+	}
+	if round > 0 {
+		t.jain = min(t.jain, jain(t.addHot(answers, ht.Duration, after-before)))
 	}
 	return nil
 }
 
-// serverCPU is what the servers that the variant uses have used so far.
-func (r *sharedRun) serverCPU(ctx context.Context, v variant) (time.Duration, error) {
-	if v.server != nil {
-		return processCPU(r.servers.running[v.server.name].pids()), nil
+// addHot adds a round, and returns what each process did.
+func (t *tally) addHot(answers []answer, took, server time.Duration) []int64 {
+	var parts []effort
+	var waits histogram
+	for _, a := range answers {
+		parts = append(parts, a.Hot.effort)
+		waits.merge(a.Hot.Waits)
 	}
-	return serverCPU(ctx, r.b.admin)
+	r := newRound(took, server, parts, &waits)
+	t.add(r)
+	t.waits.merge(waits)
+	return r.parts
 }
 
-func (t *sharedTotal) perSection() float64 { return t.per(float64(t.commands)) }
+// serverCPU is that of one of the rounds.
+func (r *sharedRun) serverCPU(ctx context.Context, v variant) (time.Duration, error) {
+	return r.b.serverCPU(ctx, r.servers, v)
+}
 
-func (t *sharedTotal) per(total float64) float64 { return ratio(total, float64(sum(t.sections))) }
+// serverCPU is what the servers that the variant uses have used so far.
+func (b *bench) serverCPU(ctx context.Context, s *servers, v variant) (time.Duration, error) {
+	if v.server != nil {
+		return processCPU(s.running[v.server.name].pids()), nil
+	}
+	return serverCPU(ctx, b.admin)
+}
+
+func (t *sharedTotal) perSection() float64 { return t.per(float64(t.all.Commands)) }
 
 // times is how many times the sections per second of another the variant reaches, in the median of the rounds.
 func (t *sharedTotal) times(other *sharedTotal) float64 {
@@ -340,7 +344,7 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 	for _, t := range totals {
 		list = append(list, t.variant)
 		rate, times := spreadOf(t.rates), spreadOf(perRound(first.rates, t.rates))
-		fair, worst := number(jain(t.sections)), number(t.jain)
+		fair, worst := number(jain(t.parts)), number(t.jain)
 		if t.alone {
 			fair, worst = "-", "-"
 		}
@@ -349,8 +353,8 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 			number(times.median), number(times.least) + ".." + number(times.most),
 			number(t.perSection()), fair, worst,
 			millis(t.waits.quantile(0.5)), millis(t.waits.quantile(0.99)), millis(t.waits.quantile(0.999)), millis(t.waits.Longest),
-			number(t.per(float64(t.bytes))), number(t.per(t.client.Seconds() * 1e6)), number(t.per(t.server.Seconds() * 1e6)),
-			number(t.per(float64(t.allocs))), number(float64(t.wrong)),
+			number(t.per(float64(t.all.Bytes))), number(t.per(t.all.CPU.Seconds() * 1e6)), number(t.per(t.serving.Seconds() * 1e6)),
+			number(t.per(float64(t.all.Allocs))), number(float64(t.wrong)),
 		})
 	}
 	for _, v := range list {
@@ -362,7 +366,7 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
 		"commands: sent to Redis by the clients in a round and the 30 ms after it, a script being one",
 		fmt.Sprintf("Holdfast's: %s commands in %s round trips for %s sections; by Stats: %s",
-			thousands(first.commands), thousands(first.trips), thousands(sum(first.sections)), listed(first.calls)),
+			thousands(first.all.Commands), thousands(first.all.Trips), thousands(first.all.Sections), listed(first.calls)),
 		"bytes: both ways, on connections to servers of locks, not on those between nodes; allocations: of the processes; CPU: of the",
 		"processes, the store's connections included, and of redis-server (INFO) or the rival's server (by the kernel's count of its threads)",
 		"two holders: how often a section wrote over what another one had written since it read, by the store")
@@ -370,11 +374,7 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 
 func contestants(totals []*sharedTotal) (list []contestant) {
 	for _, t := range totals {
-		kind := kindOf(t.name)
-		if t.alone {
-			kind = chart.Floor
-		}
-		list = append(list, contestant{t.title(), kind, t.rates, &t.waits})
+		list = append(list, contestant{t.title(), t.kind(), &t.tally})
 	}
 	return list
 }
@@ -426,7 +426,7 @@ func sharedResults(s sharedSizes, totals []*sharedTotal) result {
 	}
 	r.claims = append(r.claims,
 		atMost(sharedCommands, first.perSection(), "Redis commands per section"),
-		atLeast(sharedJain, jain(first.sections), "Jain index over the processes"))
+		atLeast(sharedJain, jain(first.parts), "Jain index over the processes"))
 	safety(totals, &r)
 	return r
 }
@@ -438,7 +438,7 @@ func zipfResults(s sharedSizes, totals []*sharedTotal) result {
 		thousands(int64(s.keys)), zipfS, s.processes, s.goroutines, s.rounds, s.round)}
 	r.table, r.notes = sharedTable(totals)
 	r.contest("zipf", thousands(int64(s.keys))+" keys by zipf", contestants(totals))
-	rival := fastest(totals[1:], func(t *sharedTotal) bool { return true })
+	rival := fastest(totals[1:], func(t *sharedTotal) bool { return !t.alone })
 	times, name := math.NaN(), "rival"
 	if rival != nil {
 		times, name = first.times(rival), rival.name

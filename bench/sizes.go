@@ -5,7 +5,7 @@ import "time"
 var fullSizes = sizes{
 	calm: 4 * time.Second,
 
-	hot:  hotSizes{processes: 4, goroutines: 16, rounds: 6, round: 2500 * time.Millisecond},
+	hot:  hotSizes{processes: 4, goroutines: 16, rounds: 6, round: 2 * time.Second},
 	cold: coldSizes{blocks: 10, calls: 1000},
 	held: heldSizes{locks: 100_000, periods: 4},
 

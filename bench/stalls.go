@@ -26,8 +26,7 @@ type stallSizes struct {
 	outage time.Duration // of Redis
 	after  time.Duration // for which is watched what a killed process or an outage leaves behind
 
-	// For tests; 0: the library's default.
-	sessionTTL, debounce time.Duration
+	sessionTTL time.Duration // for tests; 0: the library's default
 }
 
 // What must hold.
@@ -122,7 +121,7 @@ func (s stallSizes) play(ctx context.Context, b *bench, scenario stallScenario, 
 		return nil, err
 	}
 	x := &stallStage{ctx: ctx, b: *b, sizes: s, task: stallTask{Book: filepath.Join(dir, "book"), stallLoadOptions: stallLoadOptions{
-		Variant: variant, SessionTTL: s.sessionTTL, Debounce: s.debounce,
+		Variant: variant, SessionTTL: s.sessionTTL,
 		Slots: s.processes, Rate: s.rate, Keys: s.keys, Hold: s.hold, Limit: s.limit,
 	}}}
 	// A server of its own, whatever -redis says: it will be killed. Its data is to survive that.

@@ -8,6 +8,7 @@ import (
 )
 
 func TestStalls(t *testing.T) {
+	t.Parallel()
 	b := tinyBench(t)
 	r, err := measureStalls(t.Context(), b)
 	if err != nil {

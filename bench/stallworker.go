@@ -22,7 +22,6 @@ type stallTask struct {
 type stallLoadOptions struct {
 	Variant    string        `json:"variant"`
 	SessionTTL time.Duration `json:"session_ttl"` // of Holdfast; 0: default
-	Debounce   time.Duration `json:"debounce"`    // the same
 	Slots      int           `json:"slots"`
 	Rate       float64       `json:"rate"` // requests per second and slot
 	Keys       int           `json:"keys"` // at most stallKeys
@@ -76,7 +75,7 @@ func openLoad(ctx context.Context, o order, t stallTask) (_ *stallLoad, err erro
 	client, _ := newClient(o.Redis, 0)
 	if l.Variant == stallOurs {
 		opts := clusterOptions(o.Namespace)
-		opts.SessionTTL, opts.Cluster.Debounce = t.SessionTTL, t.Debounce
+		opts.SessionTTL = t.SessionTTL
 		c, err := newCoordinator(client, opts)
 		if err != nil {
 			return nil, errors.Join(err, client.Close())

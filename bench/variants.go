@@ -16,6 +16,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -27,6 +28,7 @@ type variant struct {
 	how    string
 	fenced bool        // its tokens rise
 	fair   bool        // it serves in order of arrival
+	alone  bool        // it knows nothing of other processes: a floor, for one
 	in     string      // the subjects that measure it; none: it breaks the rules
 	more   string      // those that do with -rivals all
 	server *serverKind // what it needs besides Redis
@@ -50,6 +52,17 @@ func (v variant) measuredIn(subject string, all bool) bool {
 
 // unsafe variants show that the measurement notices.
 func (v variant) unsafe() bool { return v.in+v.more == "" }
+
+// unknown are the measures that nobody can tell of the variant.
+func (v variant) unknown() []string {
+	switch {
+	case v.alone:
+		return []string{measureCommands, measureBytes, measureServer}
+	case v.server != nil:
+		return []string{measureCommands}
+	}
+	return nil
+}
 
 // locker is a variant in one process.
 type locker interface {
@@ -209,8 +222,18 @@ var variants = []variant{
 		open:   openZookeeper,
 	},
 	{
-		name: "none",
-		open: func(environment) (locker, error) { return unlocked{}, nil },
+		name:  "a mutex per key, all in one process",
+		how:   "no lock that others know: all goroutines are one process's, with a map of sync.Mutex",
+		in:    "hot zipf",
+		alone: true,
+		open: func(environment) (locker, error) {
+			return &keyedLock{keyedMutex{keys: make(map[string]*countedMutex)}}, nil
+		},
+	},
+	{
+		name:  "none",
+		alone: true,
+		open:  func(environment) (locker, error) { return unlocked{}, nil },
 	},
 }
 
@@ -222,6 +245,14 @@ func findVariant(name string) (variant, int, error) {
 		}
 	}
 	return variant{}, 0, fmt.Errorf("no variant %q", name)
+}
+
+// kind is how it is drawn.
+func (v variant) kind() chart.Kind {
+	if v.alone {
+		return chart.Floor
+	}
+	return kindOf(v.name)
 }
 
 // title is the name with the version that is measured.
@@ -246,9 +277,12 @@ func newCoordinator(client *redis.Client, o *coord.Options) (*coord.Coordinator,
 	return coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), o)
 }
 
+// debounce is that of the clusters of this process: as the order says, and then for good.
+var debounce time.Duration
+
 // clusterOptions are the defaults, on the loopback interface.
 func clusterOptions(namespace string) *coord.Options {
-	return &coord.Options{Namespace: namespace, Cluster: &coord.Cluster{Gossip: "127.0.0.1:0"}}
+	return &coord.Options{Namespace: namespace, Cluster: &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: debounce}}
 }
 
 // failures keeps the first error of the arbiter's calls, and for how long that call took.
@@ -367,6 +401,21 @@ func (s *setLock) section(ctx context.Context, key string, inside func(uint64)) 
 }
 
 func (s *setLock) close(context.Context) error { return nil }
+
+// keyedLock is a lock of this process alone.
+type keyedLock struct{ keyedMutex }
+
+func (k *keyedLock) section(ctx context.Context, key string, inside func(uint64)) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	k.lock(key)
+	defer k.unlock(key)
+	inside(0)
+	return nil
+}
+
+func (k *keyedLock) close(context.Context) error { return nil }
 
 // unlocked lets everybody in.
 type unlocked struct{}

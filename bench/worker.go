@@ -24,6 +24,8 @@ type order struct {
 	Referees  string `json:"referees"` // file; for hot
 	Profile   string `json:"profile"`  // file; empty: none
 
+	Debounce time.Duration `json:"debounce"` // of clusters, for tests; 0: the library's default
+
 	step func(step) // tells the parent how far a task is; nil: nobody asks
 }
 
@@ -90,6 +92,7 @@ func workerMain(text string) int {
 	var o order
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {
+		debounce = o.Debounce
 		err = work(o, os.Stdin, os.Stdout)
 	}
 	if err != nil {
@@ -200,7 +203,7 @@ type worker struct {
 // start starts a worker for a subject. When ctx ends, its stdin does, which makes it end by itself; if it does not, it
 // is killed.
 func (b *bench) start(ctx context.Context, subject string, o order) (*worker, error) {
-	o.Redis, o.Namespace = b.addr, b.prefix+"-"+subject
+	o.Redis, o.Namespace, o.Debounce = b.addr, b.prefix+"-"+subject, b.sizes.debounce
 	if b.profile != "" {
 		o.Profile = filepath.Join(b.profile, fmt.Sprintf("%s-%d.prof", subject, o.Process))
 	}

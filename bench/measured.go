@@ -1,0 +1,129 @@
+package main
+
+import (
+	"math"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+// measured is everything that was measured of one way to lock. It is what the issue of any comparison can be looked up in: the
+// tables on the terminal show the most telling part of it.
+type measured struct {
+	Name     string         `json:"name"`
+	Kind     chart.Kind     `json:"kind"`
+	Measures []measureValue `json:"measures"`
+}
+
+// measureValue is one figure: the median of the rounds, and between what they varied. What is null was not measured.
+type measureValue struct {
+	Name   string   `json:"name"`
+	Unit   string   `json:"unit"`
+	Median *float64 `json:"median"`
+	Least  *float64 `json:"least"`
+	Most   *float64 `json:"most"`
+	// Of the same figure in the same round, the median of the rounds: times that of the rival that is best in it, and times the floor.
+	ToBest  *float64 `json:"to_best"`
+	Best    string   `json:"best,omitempty"`
+	ToFloor *float64 `json:"to_floor"`
+	Floor   string   `json:"floor,omitempty"`
+}
+
+// known is nil for what JSON has no number for.
+func known(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+// compare adds all figures of ways to lock that were measured in the same rounds.
+func (r *result) compare(list []contestant) {
+	floor := slices.IndexFunc(list, func(c contestant) bool { return c.kind == chart.Floor })
+	all := make([]measured, len(list))
+	for i, c := range list {
+		all[i] = measured{Name: c.name, Kind: c.kind}
+	}
+	for _, m := range metrics {
+		best, least := -1, math.NaN()
+		for i, c := range list {
+			x := median(c.sample(m))
+			if c.kind == chart.Rival && !math.IsNaN(x) && (best < 0 || m.more && x > least || !m.more && x < least) {
+				best, least = i, x
+			}
+		}
+		for i, c := range list {
+			sample := c.sample(m)
+			s := spreadOf(sample)
+			v := measureValue{Name: m.name, Unit: m.unit, Median: known(s.median), Least: known(s.least), Most: known(s.most)}
+			times := func(other int) *float64 {
+				if other < 0 {
+					return nil
+				}
+				return known(median(perRound(sample, list[other].sample(m))))
+			}
+			if v.ToBest = times(best); v.ToBest != nil {
+				v.Best = list[best].name
+			}
+			if v.ToFloor = times(floor); v.ToFloor != nil {
+				v.Floor = list[floor].name
+			}
+			all[i].Measures = append(all[i].Measures, v)
+		}
+	}
+	r.measured = append(r.measured, all...)
+}
+
+// spreads is a table of all figures: for each way to lock the medians, between what the rounds varied, and the ratios.
+func spreads(list []measured) (table [][]string) {
+	if len(list) == 0 {
+		return nil
+	}
+	head := []string{"median of rounds, least..most, ratios"}
+	for _, m := range metrics {
+		head = append(head, m.head)
+	}
+	table = append(table, head)
+	for _, x := range list {
+		rows := [][]string{{x.Name}, {"  least..most"}, {"  to the best rival"}, {"  to the floor"}}
+		some := make([]bool, len(rows))
+		for _, v := range x.Measures {
+			texts := []string{v.text(v.Median), v.between(), optional(v.ToBest), optional(v.ToFloor)}
+			for i, text := range texts {
+				rows[i] = append(rows[i], text)
+				some[i] = some[i] || text != "-"
+			}
+		}
+		for i, row := range rows {
+			if some[i] || i == 0 {
+				table = append(table, row)
+			}
+		}
+	}
+	return table
+}
+
+func (v measureValue) text(x *float64) string {
+	switch {
+	case x == nil:
+		return "-"
+	case v.Unit == chart.Nanoseconds:
+		return chart.Format(*x, v.Unit)
+	}
+	return number(*x)
+}
+
+// between is empty of a figure that did not vary.
+func (v measureValue) between() string {
+	if v.Least == nil || v.Most == nil {
+		return "-"
+	}
+	return v.text(v.Least) + ".." + v.text(v.Most)
+}
+
+func optional(x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return number(*x)
+}
