@@ -18,18 +18,6 @@ func (c curve) at() []int { return slices.Sorted(maps.Keys(c)) }
 // times is what was measured at one value, in times of that at another, in each round.
 func (c curve) times(at, other int) []float64 { return perRound(c[at], c[other]) }
 
-// nearest is the greatest value that is not above limit; the least one if there is none.
-func (c curve) nearest(limit int) int {
-	at := c.at()
-	best := at[0]
-	for _, x := range at {
-		if x <= limit {
-			best = x
-		}
-	}
-	return best
-}
-
 // last is the greatest value.
 func (c curve) last() int { return slices.Max(c.at()) }
 

@@ -16,10 +16,12 @@ func (t *growthTotal) result() result {
 		table:   [][]string{{"", "of", "median", "(min..max)", "to the first"}},
 		figures: t.figures(),
 		notes: []string{
-			"keys: nanoseconds of a pair of Lock and Unlock of a node's own keys, in random order, and of a map of mutexes, which never forgets a key",
-			"held: the same of other keys, while so many are held; bytes: of heap per key held, the caller's Lock included, and after Unlock",
-			"goroutines: nanoseconds of a hand-over among so many (of 1: of a pair, as there is nobody to hand over to)",
-			"rows: nanoseconds of a Lock at Redis, without a cluster, while so many locks are held there, and of SET NX PX meanwhile",
+			"keys: nanoseconds of a pair of Lock and Unlock of a node's own keys, in random order; its floor: of a map of mutexes, which never forgets a key",
+			"held: the same of 1,000 other keys, while so many are held; bytes: of heap per key held, the caller's Lock included, and after Unlock",
+			"goroutines: nanoseconds of a hand-over among so many (of 1: of a pair, as there is nobody to hand over to); its floor: of a token in a channel",
+			"rows: nanoseconds of a Lock at Redis, without a cluster, while so many locks are held there; its floor: of SET NX PX meanwhile",
+			"rise: what the greatest number costs in times of what the smallest does. No floor is flat, as caches are small, so the rise of",
+			"a lock is judged in times of that of its floor, block by block: 1 is as flat as the machine allows",
 			"processes: sections per second of " + number(float64(s.goroutines)) + " goroutines in all; shared: 1,000 keys by zipf, two round trips to a store in a section;",
 			"once: an empty section, and each key is used once, by one of the processes: nothing is there to be kept",
 			t.pinned, t.where,
@@ -32,6 +34,7 @@ func (t *growthTotal) result() result {
 		{"keys, ns", t.keys},
 		{"  a map of mutexes, ns", t.mutexes},
 		{"held, ns", t.held},
+		{"  a map of mutexes, so many locked, ns", t.heldFloor},
 		{"  bytes per key held", t.bytes},
 		{"  bytes per key after Unlock", t.idle},
 		{"goroutines, ns", t.waiters},
@@ -68,32 +71,33 @@ func (t *growthTotal) result() result {
 }
 
 func (t *growthTotal) claims() []claim {
-	grew := func(c curve, from int) (float64, string) {
-		a, b := c.nearest(from), c.last()
-		return median(c.times(b, a)), fmt.Sprintf("%s, times that of %s", thousands(int64(b)), thousands(int64(a)))
+	rise := func(limit float64, c, floor curve, what, name string) claim {
+		a, b := c.at()[0], c.last()
+		ours, theirs := c.times(b, a), floor.times(b, a)
+		return atMost(limit, median(perRound(ours, theirs)), fmt.Sprintf("%s: rise from %s to %s (%s times), in times of that of %s (%s times)",
+			what, thousands(int64(a)), thousands(int64(b)), number(median(ours)), name, number(median(theirs))))
 	}
-	keys, keysText := grew(t.keys, 1000)
-	more, moreText := grew(t.keys, 10_000)
-	held, heldText := grew(t.held, 1)
-	crowd, crowdText := grew(t.waiters, 16)
-	rows, rowsText := grew(t.rowTimes, 1)
 	most := t.sizes.processes
-	worst := func(list []traffic) (trips float64) {
+	worst := func(list []traffic) (trips, apart float64) {
+		least := math.Inf(1)
 		for _, x := range list {
-			trips = max(trips, x.trips)
+			trips, least = max(trips, x.trips), min(least, x.trips)
 		}
-		return trips
+		return trips, trips - least
 	}
-	limit := idleTrips + idlePeriod.Seconds()/t.sizes.window.Seconds() // one more may fall into it
+	rateTrips, rateApart := worst(t.rate)
+	keysTrips, keysApart := worst(t.overKeys)
+	one := idlePeriod.Seconds() / t.sizes.window.Seconds() // a trip more or less falls into the window of a process
 	fastest := slices.MaxFunc(t.rate, func(a, b traffic) int { return compare(a.locks, b.locks) })
 	return []claim{
-		atMost(growthManyKeys, keys, "an owner's pair, keys: the cost of "+keysText),
-		atMost(growthMore, more, "an owner's pair, keys: the cost of "+moreText),
-		atMost(growthHolding, held, "an owner's pair, keys held meanwhile: the cost of "+heldText),
-		atMost(growthCrowd, crowd, "hand-over, goroutines: the cost of "+crowdText),
-		atMost(growthManyRows, rows, "Lock at Redis to SET NX PX, locks held there meanwhile: the cost of "+rowsText),
-		atMost(limit, worst(t.rate), fmt.Sprintf("round trips to Redis per process and renewal period at any rate, up to %s locks/s", number(fastest.locks))),
-		atMost(limit, worst(t.overKeys), fmt.Sprintf("the same over 1 to %s keys", thousands(int64(t.sizes.keys)))),
+		rise(growthKeysRise, t.keys, t.mutexes, "an owner's pair, keys", "a map of mutexes"),
+		rise(growthHeldRise, t.held, t.heldFloor, "an owner's pair, keys held meanwhile", "a map of mutexes"),
+		rise(growthTurnRise, t.waiters, t.token, "hand-over, goroutines", "a token in a channel"),
+		rise(growthRowsRise, t.rows, t.sets, "Lock at Redis, locks held there", "SET NX PX"),
+		atMost(idleTrips+one, rateTrips, fmt.Sprintf("round trips to Redis per process and renewal period at any rate, up to %s locks/s", number(fastest.locks))),
+		atMost(one, rateApart, "the same: the most at any rate less the least at any; one falls into the time or does not"),
+		atMost(idleTrips+one, keysTrips, fmt.Sprintf("round trips to Redis per process and renewal period over 1 to %s keys", thousands(int64(t.sizes.keys)))),
+		atMost(one, keysApart, "the same: the most over any number of keys less the least"),
 		atMost(heldBytes, median(t.bytes[t.bytes.last()]), "bytes per key held"),
 		atMost(heldLeft*heldBytes, math.Abs(median(t.idle[t.idle.last()])), "bytes per key after Unlock"),
 		atLeast(growthRival, median(perRound(t.shared[most], t.sharedRival[most])),
@@ -125,7 +129,7 @@ func (t *growthTotal) figures() []figure {
 		lines("keys", "What a lock costs, over keys",
 			"One node, its own keys, in random order. The map of mutexes shows what the machine's caches cost anybody; it never forgets a key.",
 			"keys", "Lock and Unlock", chart.Nanoseconds, chart.Linear,
-			t.mutexes.line("a map of mutexes", chart.Floor), t.keys.line("Holdfast, so many used", chart.Ours), t.held.line("so many held meanwhile", chart.Ours)),
+			t.mutexes.line("a map of mutexes", chart.Floor), t.heldFloor.line("a map, so many locked", chart.Floor), t.keys.line("Holdfast, so many used", chart.Ours), t.held.line("so many held meanwhile", chart.Ours)),
 		lines("goroutines", "What a turn costs, over goroutines that want the key",
 			"One key of the node's own: from one goroutine to the next. With one there is nobody to hand over to.",
 			"goroutines", "from one to the next", chart.Nanoseconds, chart.Linear,

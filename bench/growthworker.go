@@ -22,13 +22,17 @@ type growthTask struct {
 }
 
 const (
-	growthKeys    = "keys"    // a pair of Lock and Unlock, N keys of its own in random order
-	growthMutexes = "mutexes" // the same of a map of mutexes
-	growthHeld    = "held"    // a pair while N other keys of its own are held, and their memory
-	growthWaiters = "waiters" // a hand-over among N goroutines
-	growthToken   = "token"   // the same of a token in a channel
-	growthRows    = "rows"    // a Lock at the arbiter, without a cluster, while N others are held there
+	growthKeys        = "keys"         // a pair of Lock and Unlock, N keys of its own in random order
+	growthMutexes     = "mutexes"      // the same of a map of mutexes
+	growthHeld        = "held"         // a pair while N other keys of its own are held, and their memory
+	growthHeldMutexes = "held mutexes" // the same of a map of mutexes, N others of which are locked
+	growthWaiters     = "waiters"      // a hand-over among N goroutines
+	growthToken       = "token"        // the same of a token in a channel
+	growthRows        = "rows"         // a Lock at the arbiter, without a cluster, while N others are held there
 )
+
+// heldOthers are the keys that are locked and unlocked while others are held.
+const heldOthers = 1000
 
 // growthSeen is how many keys it takes to see in the heap what one takes.
 const growthSeen = 1000
@@ -47,7 +51,6 @@ type growthResult struct {
 type growthRun struct {
 	own    *coord.Coordinator
 	keys   []string // in random order
-	mutex  map[string]*sync.Mutex
 	next   int
 	fresh  int // keys of rows that were used
 	plain  *coord.Coordinator
@@ -112,6 +115,8 @@ func (r *growthRun) measure(ctx context.Context, t growthTask) (*growthResult, e
 		took, err = timed(r.pairs(t.N))(ctx, t.Runs)
 	case growthMutexes:
 		took, err = timed(r.mutexes(t.N))(ctx, t.Runs)
+	case growthHeldMutexes:
+		took, err = timed(r.heldMutexes(t.N))(ctx, t.Runs)
 	case growthWaiters:
 		if t.N == 1 {
 			took, err = timed(r.pairs(1))(ctx, t.Runs) // nobody to hand over to
@@ -152,18 +157,37 @@ func (r *growthRun) pairs(keys int) func(context.Context, int) error {
 	}
 }
 
+// mutexes is the floor of pairs.
 func (r *growthRun) mutexes(keys int) func(context.Context, int) error {
-	list := r.some(keys)
-	if len(r.mutex) != keys {
-		r.mutex = make(map[string]*sync.Mutex)
-		for _, k := range list {
-			r.mutex[k] = new(sync.Mutex)
-		}
+	return r.inMap(r.mutexOf(r.some(keys)), r.some(keys))
+}
+
+// heldMutexes is the floor of held.
+func (r *growthRun) heldMutexes(keys int) func(context.Context, int) error {
+	all := r.mutexOf(r.some(keys))
+	for _, m := range all {
+		m.Lock()
 	}
+	others := makeKeys("other", heldOthers)
+	for _, k := range others {
+		all[k] = new(sync.Mutex)
+	}
+	return r.inMap(all, others)
+}
+
+func (r *growthRun) mutexOf(keys []string) map[string]*sync.Mutex {
+	all := make(map[string]*sync.Mutex)
+	for _, k := range keys {
+		all[k] = new(sync.Mutex)
+	}
+	return all
+}
+
+func (r *growthRun) inMap(all map[string]*sync.Mutex, list []string) func(context.Context, int) error {
 	return func(_ context.Context, n int) error {
 		for range n {
 			r.next++
-			m := r.mutex[list[r.next%keys]]
+			m := all[list[r.next%len(list)]]
 			m.Lock()
 			m.Unlock() //nolint:staticcheck // the pair is what is measured
 		}
@@ -173,8 +197,7 @@ func (r *growthRun) mutexes(keys int) func(context.Context, int) error {
 
 // held locks N keys, and sees what they take and what another pair costs meanwhile.
 func (r *growthRun) held(ctx context.Context, t growthTask) (*growthResult, error) {
-	r.mutex = nil
-	keys, others := r.some(t.N), makeKeys("other", 1000)
+	keys, others := r.some(t.N), makeKeys("other", heldOthers)
 	look := func() int64 { // of few keys the heap says nothing
 		if t.N < growthSeen {
 			return 0
