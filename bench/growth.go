@@ -54,7 +54,8 @@ type growthTotal struct {
 	other, lost     int64
 	where, pinned   string
 
-	shared, sharedRival  curve // sections per second, by processes
+	shared, sharedRival  curve  // sections per second, by processes
+	teams                result // all figures of them
 	once, onceRival      curve
 	wrong, stale, failed int64
 	failure              string

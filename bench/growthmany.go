@@ -124,6 +124,11 @@ func (t *growthTotal) scale(ctx context.Context, b *bench, teams []*team) error 
 		}
 	}
 	for _, x := range teams {
+		var list []contestant
+		for _, total := range x.totals {
+			list = append(list, contestant{fmt.Sprintf("%s, %d processes, shared keys", total.title(), x.n), total.kind(), &total.tally})
+		}
+		t.teams.compare(list)
 		db := newStore(x.run.store)
 		for i, total := range x.totals {
 			for _, rate := range total.rates {

@@ -14,7 +14,7 @@ func (t *growthTotal) result() result {
 		title: fmt.Sprintf("GROWTH: what a lock costs over 1 to %s keys, 1 to %s goroutines, 1 to %d processes, and any rate; %d and %d rounds, by turns",
 			thousands(int64(s.keys)), thousands(int64(s.waiters)), s.processes, s.blocks, s.rounds),
 		table:   [][]string{{"", "of", "median", "(min..max)", "to the first"}},
-		figures: t.figures(),
+		figures: t.figures(), measured: t.teams.measured,
 		notes: []string{
 			"keys: nanoseconds of a pair of Lock and Unlock of a node's own keys, in random order; its floor: of a map of mutexes, which never forgets a key",
 			"held: the same of 1,000 other keys, while so many are held; bytes: of heap per key held, the caller's Lock included, and after Unlock",

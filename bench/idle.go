@@ -48,14 +48,23 @@ func measureIdle(ctx context.Context, b *bench) (_ result, err error) {
 	}
 	b.progress.step(fmt.Sprintf("watched for %d periods", s.periods), 0, 0)
 	open.Begin, open.Duration = time.Now(), time.Duration(s.periods)*idlePeriod
+	before, err := serverCPU(ctx, b.admin)
+	if err != nil {
+		return result{}, err
+	}
 	answers, err := doAll(ws, task{Hot: &open})
 	if err != nil {
 		return result{}, err
 	}
+	server, err := serverCPU(ctx, b.admin)
+	if err != nil {
+		return result{}, err
+	}
+	server -= before
 	r := result{
 		title: fmt.Sprintf("IDLE: a cluster of %d processes that lock nothing, %s partitions, %d renewal periods of %v",
 			s.processes, thousands(partitions), s.periods, idlePeriod),
-		table: [][]string{{"node", "partitions", "round trips per period", "commands per period", "CPU, of one core"}},
+		table: [][]string{{"node", "partitions", "round trips per period", "commands per period", "bytes per period", "allocations per period", "CPU, of one core"}},
 	}
 	var rates []float64
 	owned := 0
@@ -69,13 +78,15 @@ func measureIdle(ctx context.Context, b *bench) (_ result, err error) {
 		}
 		r.table = append(r.table, []string{
 			number(float64(i + 1)), number(float64(a.Hot.Owned)), number(float64(a.Hot.Trips) / n), number(float64(a.Hot.Commands) / n),
+			number(float64(a.Hot.Bytes) / n), number(float64(a.Hot.Allocs) / n),
 			number(100*a.Hot.CPU.Seconds()/open.Duration.Seconds()) + " %",
 		})
 	}
 	spread := spreadOf(rates)
 	r.notes = []string{
 		fmt.Sprintf("settled, with all partitions owned, %.1f s after the last one had joined", took.Seconds()),
-		"round trips: a pipeline is one; what a subscription sends is not seen",
+		"round trips: a pipeline is one; what a subscription sends is not seen; bytes: both ways, on connections to Redis, not on those between nodes",
+		fmt.Sprintf("redis-server meanwhile: %s %% of one core, %s processes in all", number(100*server.Seconds()/open.Duration.Seconds()), number(float64(s.processes))),
 		"of all nodes, by Stats: " + listed(calls),
 	}
 	r.claims = []claim{

@@ -138,6 +138,7 @@ func (r *latencyResult) result(s latencySizes, list []variant) result {
 		})
 	}
 	own, forwarded, alone := r.lane(laneOwn), r.lane(laneForwarded), r.lane(laneAlone)
+	var all []contestant
 	for i := range r.Lanes {
 		l := &r.Lanes[i]
 		kind := chart.Floor
@@ -145,10 +146,14 @@ func (r *latencyResult) result(s latencySizes, list []variant) result {
 			kind = kindOf(l.Name)
 		}
 		out.rungs = append(out.rungs, bar(l.Name, kind, l.P50))
+		all = append(all, contestant{l.Name, kind, l.tally()})
 		if l.Rival {
 			out.versus = append(out.versus, against("another node's key, one caller: "+l.Name, perRound(l.P50, forwarded.P50)))
 		}
 	}
+	// What needs no network is compared with the mutex, and all else with a round trip.
+	out.compareTo(laneMutex, only(all, func(name string) bool { return slices.Contains(inMemory, name) }), all)
+	out.compareTo(laneTCP, only(all, func(name string) bool { return !slices.Contains(inMemory, name) }), all)
 	out.notes = []string{
 		"p50: of each block, median of the blocks; p99, p99.9 and max: of all calls; ratios: of the p50 in each block, median of the blocks",
 		fmt.Sprintf("what takes less than a microsecond is timed %d calls at a time: its p99, p99.9 and max are of means of so many", laneBatch),
@@ -181,6 +186,36 @@ func (r *latencyResult) result(s latencySizes, list []variant) result {
 		atMost(0, float64(r.Other), "locks of the cluster that took another path than they should"),
 	}
 	return out
+}
+
+// inMemory are the lanes that need no network.
+var inMemory = []string{laneMutex, laneKeyed, laneOwn}
+
+func only(list []contestant, choose func(name string) bool) (some []contestant) {
+	for _, c := range list {
+		if choose(c.name) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// tally is what the blocks were.
+func (l *laneResult) tally() *tally {
+	t := new(tally)
+	for _, r := range l.Rounds {
+		t.add(r)
+	}
+	if !l.Redis {
+		t.untold = append(t.untold, measureCommands)
+	}
+	if l.Sent == 0 {
+		t.untold = append(t.untold, measureBytes)
+	}
+	if !l.Served {
+		t.untold = append(t.untold, measureServer)
+	}
+	return t
 }
 
 // microsOf writes nanoseconds as microseconds, in three digits at least.

@@ -43,6 +43,7 @@ type laneResult struct {
 	Client, Server time.Duration // CPU
 	Allocs         uint64
 	Stuck          int // calls that did not return, and were given up
+	Rounds         []round
 }
 
 type latencyResult struct {
@@ -284,6 +285,14 @@ func (l *lane) block(ctx context.Context, admin *redis.Client, warm bool) error 
 	l.Took += took
 	l.P50 = append(l.P50, median(samples))
 	l.samples = append(l.samples, samples...)
+	l.Rounds = append(l.Rounds, round{
+		effort: effort{
+			Sections: int64(len(l.keys) * l.batch), Commands: after.commands - before.commands, CPU: cpu, Allocs: now.Mallocs - then.Mallocs,
+			Bytes: after.sent - before.sent + after.received - before.received,
+		},
+		Took: took, Server: end - server,
+		P50: quantile(samples, 0.5), P99: quantile(samples, 0.99), P999: quantile(samples, 0.999), Max: quantile(samples, 1),
+	})
 	l.Client += cpu
 	l.Server += end - server
 	l.Allocs += now.Mallocs - then.Mallocs

@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/chart"
 )
 
-// measured is everything that was measured of one way to lock. It is what the issue of any comparison can be looked up in: the
-// tables on the terminal show the most telling part of it.
+// measured is everything that was measured of one way to lock.
 type measured struct {
 	Name     string         `json:"name"`
 	Kind     chart.Kind     `json:"kind"`
@@ -37,41 +36,49 @@ func known(x float64) *float64 {
 	return &x
 }
 
-// compare adds all figures of ways to lock that were measured in the same rounds.
+// compare adds all figures of ways to lock that were measured in the same rounds. The floor is one of them, if there is any.
 func (r *result) compare(list []contestant) {
-	floor := slices.IndexFunc(list, func(c contestant) bool { return c.kind == chart.Floor })
-	all := make([]measured, len(list))
-	for i, c := range list {
-		all[i] = measured{Name: c.name, Kind: c.kind}
+	floor := ""
+	if i := slices.IndexFunc(list, func(c contestant) bool { return c.kind == chart.Floor }); i >= 0 {
+		floor = list[i].name
 	}
-	for _, m := range metrics {
-		best, least := -1, math.NaN()
-		for i, c := range list {
-			x := median(c.sample(m))
-			if c.kind == chart.Rival && !math.IsNaN(x) && (best < 0 || m.more && x > least || !m.more && x < least) {
-				best, least = i, x
-			}
-		}
-		for i, c := range list {
+	r.compareTo(floor, list, list)
+}
+
+// compareTo adds all figures of some, beside a floor and the best rival of all.
+func (r *result) compareTo(floor string, some, all []contestant) {
+	for _, c := range some {
+		x := measured{Name: c.name, Kind: c.kind}
+		for _, m := range metrics {
 			sample := c.sample(m)
 			s := spreadOf(sample)
 			v := measureValue{Name: m.name, Unit: m.unit, Median: known(s.median), Least: known(s.least), Most: known(s.most)}
-			times := func(other int) *float64 {
-				if other < 0 {
-					return nil
+			if best := bestRival(m, all); best != nil {
+				if v.ToBest = known(median(perRound(sample, best.sample(m)))); v.ToBest != nil {
+					v.Best = best.name
 				}
-				return known(median(perRound(sample, list[other].sample(m))))
 			}
-			if v.ToBest = times(best); v.ToBest != nil {
-				v.Best = list[best].name
+			if i := slices.IndexFunc(all, func(c contestant) bool { return c.name == floor }); i >= 0 {
+				if v.ToFloor = known(median(perRound(sample, all[i].sample(m)))); v.ToFloor != nil {
+					v.Floor = floor
+				}
 			}
-			if v.ToFloor = times(floor); v.ToFloor != nil {
-				v.Floor = list[floor].name
-			}
-			all[i].Measures = append(all[i].Measures, v)
+			x.Measures = append(x.Measures, v)
+		}
+		r.measured = append(r.measured, x)
+	}
+}
+
+// bestRival is the one with the best median of a figure, nil if none has any.
+func bestRival(m metric, list []contestant) (best *contestant) {
+	least := math.NaN()
+	for i, c := range list {
+		x := median(c.sample(m))
+		if c.kind == chart.Rival && !math.IsNaN(x) && (best == nil || m.more && x > least || !m.more && x < least) {
+			best, least = &list[i], x
 		}
 	}
-	r.measured = append(r.measured, all...)
+	return best
 }
 
 // spreads is a table of all figures: for each way to lock the medians, between what the rounds varied, and the ratios.

@@ -55,9 +55,20 @@ func measureOwn(ctx context.Context, b *bench) (_ result, err error) {
 }
 
 func (r *ownResult) result(s ownSizes, pinned string) result {
-	row := func(name string, sample, base []float64) []string {
+	row := func(name string, part int, sample, base []float64) []string {
 		t, x := spreadOf(sample), spreadOf(perRound(sample, base))
-		return []string{name, number(t.median), number(t.least) + ".." + number(t.most), number(x.median), number(x.least) + ".." + number(x.most)}
+		per := func(of func(effort) float64) string {
+			var list []float64
+			for _, e := range r.Used[part] {
+				list = append(list, ratio(of(e), float64(e.Sections)))
+			}
+			return number(median(list))
+		}
+		return []string{
+			name, number(t.median), number(t.least) + ".." + number(t.most), number(x.median), number(x.least) + ".." + number(x.most),
+			per(func(e effort) float64 { return float64(e.CPU) }), per(func(e effort) float64 { return float64(e.Allocs) }),
+			per(func(e effort) float64 { return float64(e.Commands) }), per(func(e effort) float64 { return float64(e.Bytes) }),
+		}
 	}
 	times := func(a, b []float64) float64 { return median(perRound(a, b)) }
 	return result{
@@ -71,21 +82,23 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 		versus: []chart.Ratio{against("own key, time of a lock vs. SET NX PX and EVALSHA", perRound(r.Redis, r.Lock))},
 		title:  fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", s.blocks),
 		table: [][]string{
-			{"nanoseconds", "median", "(min..max)", "ratio", "(min..max)"},
-			row("sync.Mutex, Lock and Unlock", r.Mutex, r.Mutex),
-			row("Lock and Unlock, one key", r.Lock, r.Mutex),
-			row("the same, 1,000 keys in turn", r.Many, r.Mutex),
-			row("SET NX PX and EVALSHA", r.Redis, r.Mutex),
-			row("ping-pong by channels, there and back", r.PingPong, r.PingPong),
-			row(fmt.Sprintf("  hand-over of a token in a channel, %d", ownWaiters), r.Token, r.PingPong),
-			row(fmt.Sprintf("  hand-over of a lock, %d", ownWaiters), r.HandOver, r.PingPong),
-			row("with one processor: ping-pong", r.PingPong1, r.PingPong1),
-			row(fmt.Sprintf("  hand-over of a token in a channel, %d", ownWaiters), r.Token1, r.PingPong1),
-			row(fmt.Sprintf("  hand-over of a lock, %d", ownWaiters), r.HandOver1, r.PingPong1),
+			{"nanoseconds", "median", "(min..max)", "ratio", "(min..max)", "CPU", "allocations", "commands", "bytes"},
+			row("sync.Mutex, Lock and Unlock", 0, r.Mutex, r.Mutex),
+			row("Lock and Unlock, one key", 1, r.Lock, r.Mutex),
+			row("the same, 1,000 keys in turn", 2, r.Many, r.Mutex),
+			row("SET NX PX and EVALSHA", 3, r.Redis, r.Mutex),
+			row("ping-pong by channels, there and back", 5, r.PingPong, r.PingPong),
+			row(fmt.Sprintf("  hand-over of a token in a channel, %d", ownWaiters), 6, r.Token, r.PingPong),
+			row(fmt.Sprintf("  hand-over of a lock, %d", ownWaiters), 7, r.HandOver, r.PingPong),
+			row("with one processor: ping-pong", 8, r.PingPong1, r.PingPong1),
+			row(fmt.Sprintf("  hand-over of a token in a channel, %d", ownWaiters), 9, r.Token1, r.PingPong1),
+			row(fmt.Sprintf("  hand-over of a lock, %d", ownWaiters), 10, r.HandOver1, r.PingPong1),
 		},
 		notes: []string{
 			pinned,
 			"ratio: to the mutex's pair, and of hand-overs to the ping-pong, in each block; median of the blocks",
+			"CPU (nanoseconds), allocations, commands and bytes to Redis: of the whole process, renewal and gossip included, per operation; the times of",
+			"less than a microsecond are means of a block, which have no p99: latency measures 100 at a time",
 			"a ping-pong is two wake-ups, a hand-over one: at 0.5 a hand-over costs what the scheduler takes for it",
 			fmt.Sprintf("GOMAXPROCS is %d, but where it says one; the clock is read in %s ns", r.Procs, number(median(r.Clock))),
 			fmt.Sprintf("locks by path: own %s, others %s; meanwhile the node sent %s commands in %s round trips to Redis, in %v",

@@ -28,8 +28,9 @@ type ownTask struct {
 type ownResult struct {
 	Mutex, Lock, Many, Redis, Clock []float64
 	PingPong, Token, HandOver       []float64
-	PingPong1, Token1, HandOver1    []float64 // with one processor
-	Allocs                          []float64 // per Lock and Unlock
+	PingPong1, Token1, HandOver1    []float64          // with one processor
+	Allocs                          []float64          // per Lock and Unlock
+	Used                            [ownParts][]effort // of each part, in its order
 
 	Procs      int
 	Own, Other int64 // locks, by path
@@ -37,6 +38,9 @@ type ownResult struct {
 	Trips      int64
 	Took       time.Duration
 }
+
+// ownParts is how many things are measured.
+const ownParts = 11
 
 // ownRun is both sides of the comparisons.
 type ownRun struct {
@@ -54,7 +58,8 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 	}
 	theirs, count := newClient(o.Redis, 0)
 	defer func() { err = errors.Join(err, theirs.Close()) }()
-	r.bare, _ = newClient(o.Redis, 0)
+	var bare *counter
+	r.bare, bare = newClient(o.Redis, 0)
 	defer func() { err = errors.Join(err, r.bare.Close()) }()
 	if r.c, err = newCoordinator(theirs, clusterOptions(o.Namespace)); err != nil {
 		return nil, err
@@ -69,7 +74,7 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 	}
 
 	res := ownResult{Procs: runtime.GOMAXPROCS(0)}
-	parts := []struct {
+	parts := [ownParts]struct {
 		to      *[]float64
 		one     bool // with one processor
 		n       int
@@ -98,8 +103,7 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 			if p.one {
 				runtime.GOMAXPROCS(1)
 			}
-			var then, now runtime.MemStats
-			runtime.ReadMemStats(&then)
+			used := newMeter(count, bare)
 			undo, err := func() error { return nil }, error(nil)
 			if p.to == &res.Redis && r.core >= 0 {
 				undo, err = pin(os.Getpid(), r.core)
@@ -109,7 +113,7 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 				took, err = p.measure(ctx, p.n)
 			}
 			err = errors.Join(err, undo())
-			runtime.ReadMemStats(&now)
+			e := used.read(int64(p.n))
 			if p.one {
 				runtime.GOMAXPROCS(res.Procs)
 			}
@@ -120,8 +124,9 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 				continue
 			}
 			*p.to = append(*p.to, float64(took)/float64(p.n))
+			res.Used[(i+block*3)%len(parts)] = append(res.Used[(i+block*3)%len(parts)], e)
 			if p.to == &res.Lock {
-				res.Allocs = append(res.Allocs, float64(now.Mallocs-then.Mallocs)/float64(p.n))
+				res.Allocs = append(res.Allocs, float64(e.Allocs)/float64(p.n))
 			}
 		}
 	}

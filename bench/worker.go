@@ -88,7 +88,7 @@ var errStopped = errors.New("stopped by the end of stdin")
 // workerMain is the whole life of a worker process. It returns the exit status.
 func workerMain(text string) int {
 	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
-	signal.Ignore(os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	var o order
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {
