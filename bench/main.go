@@ -249,7 +249,11 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 		b.progress.clear()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
-			break
+			if ctx.Err() != nil {
+				break
+			}
+			fmt.Fprintf(stderr, "bench: %s: %v\n", s.name, err) // now as well: the others may take long
+			continue
 		}
 		r.write(stdout)
 		rec.add(s.name, r, time.Since(begun))

@@ -151,7 +151,7 @@ func TestRecordsArePutTogether(t *testing.T) {
 	}
 }
 
-// What was measured before a subject failed is kept.
+// What was measured before a subject failed is kept, and the others are measured.
 func TestRecordOfAFailedRun(t *testing.T) {
 	needRedis(t)
 	saved := subjects
@@ -161,15 +161,18 @@ func TestRecordOfAFailedRun(t *testing.T) {
 			return result{title: "GOOD", table: [][]string{{"a"}}}, nil
 		}},
 		{"bad", func(context.Context, *bench) (result, error) { return result{}, errors.New("it failed") }},
+		{"late", func(context.Context, *bench) (result, error) {
+			return result{title: "LATE", table: [][]string{{"a"}}}, nil
+		}},
 	}
 	var stdout, stderr lockedBuffer
 	file := filepath.Join(t.TempDir(), "r.json")
-	code := measure(t.Context(), config{only: []string{"good", "bad"}, outputs: outputs{json: file}}, &stdout, &stderr)
+	code := measure(t.Context(), config{only: []string{"good", "bad", "late"}, outputs: outputs{json: file}}, &stdout, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), "bad: it failed") {
 		t.Errorf("exit status %d, stderr %q", code, stderr.String())
 	}
 	r, err := readRecord(file)
-	if err != nil || len(r.Subjects) != 1 || r.Subjects[0].Name != "good" || r.Machine.Cores < 1 || r.Machine.Go == "" ||
+	if err != nil || len(r.Subjects) != 2 || r.Subjects[0].Name != "good" || r.Subjects[1].Name != "late" || r.Machine.Cores < 1 || r.Machine.Go == "" ||
 		len(r.Machine.Servers) != 1 || r.Date.IsZero() {
 		t.Errorf("%+v, %v", r, err)
 	}
