@@ -2,7 +2,7 @@
 MODULES := . bench tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint short bench budget fuzz sim mutants model chaos soak redis
+.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak redis
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way.
@@ -25,6 +25,12 @@ lint:
 
 bench: redis
 	go run ./bench
+
+# The README's charts, into docs, from what "go run ./bench -json" has written.
+RUN ?= bench.json
+CHARTS ?= ladder,versus
+charts:
+	go run ./bench -from $(RUN) -report -svg docs -charts $(CHARTS) >/dev/null
 
 # Allocations and instructions of the hot paths against internal/budget/limits.txt; UPDATE=1 writes that anew.
 budget:
