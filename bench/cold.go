@@ -67,12 +67,16 @@ func (b *bench) startPinned(ctx context.Context, subject string) (w *worker, pin
 
 func (r *coldResult) result(pinned string) result {
 	medianRatio := ratio(r.Lock.P50, r.Set.P50)
-	row := func(name string, s latency, server time.Duration) []string {
+	row := func(name string, s latency, server time.Duration, used effort) []string {
 		on := "-"
 		if server > 0 {
 			on = micros(float64(server))
 		}
-		return []string{name, micros(s.P50), micros(s.P99), number(ratio(s.P50, r.Set.P50)), number(ratio(s.P99, r.Set.P99)), on}
+		per := func(x float64) string { return number(ratio(x, float64(used.Sections))) }
+		return []string{
+			name, micros(s.P50), micros(s.P99), micros(s.P999), micros(s.Max), number(ratio(s.P50, r.Set.P50)), number(ratio(s.P99, r.Set.P99)), on,
+			per(used.CPU.Seconds() * 1e6), per(float64(used.Allocs)), per(float64(used.Commands)), per(float64(used.Bytes)),
+		}
 	}
 	perLock := ratio(float64(r.LockCalls), float64(r.Lock.N))
 	perUnlock := ratio(float64(r.UnlockCalls), float64(r.Lock.N))
@@ -91,15 +95,16 @@ func (r *coldResult) result(pinned string) result {
 		title: fmt.Sprintf("COLD: one caller, %s keys that nobody else wants, each used once; PING, SET and Lock by turns, call by call",
 			thousands(int64(r.Lock.N))),
 		table: [][]string{
-			{"microseconds", "p50", "p99", "p50 / SET's", "p99 / SET's", "in the server"},
-			row("PING (the floor)", r.Ping, r.ServerPing),
-			row("SET key value NX PX", r.Set, r.ServerSet),
-			row("Lock", r.Lock, r.ServerLock),
-			row("Unlock", r.Unlock, r.ServerUnlock),
+			{"microseconds", "p50", "p99", "p99.9", "max", "p50 / SET's", "p99 / SET's", "in the server", "CPU, caller", "allocations", "commands", "bytes"},
+			row("PING (the floor)", r.Ping, r.ServerPing, r.UsedPing),
+			row("SET key value NX PX", r.Set, r.ServerSet, r.UsedSet),
+			row("Lock", r.Lock, r.ServerLock, r.UsedLock),
+			row("Unlock", r.Unlock, r.ServerUnlock, r.UsedUnlock),
 		},
 		notes: []string{
 			fmt.Sprintf("%s; GOMAXPROCS of the caller is %d", pinned, r.Procs),
 			fmt.Sprintf("ratio of medians in %d blocks of %d calls: %v", len(r.Ratios), r.Lock.N/max(len(r.Ratios), 1), spreadOf(r.Ratios)),
+			"CPU of the caller's process, allocations, commands and bytes: of each in a row of its own, with what it leaves to be done; the release is Unlock's",
 			"in the server: the mean execution time by its own statistics; Unlock's is that of the release in the background",
 			fmt.Sprintf("commands of Holdfast: %s in %s round trips; %s to lock, %s to unlock, %s to renew and verify",
 				thousands(r.Commands), thousands(r.Trips), thousands(r.LockCalls), thousands(r.UnlockCalls), thousands(r.OtherCalls)),

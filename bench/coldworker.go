@@ -20,12 +20,12 @@ type coldTask struct {
 
 // latency sums up a sample of durations, in nanoseconds.
 type latency struct {
-	N        int
-	P50, P99 float64
+	N                   int
+	P50, P99, P999, Max float64
 }
 
 func latencyOf(sample []time.Duration) latency {
-	return latency{len(sample), quantile(sample, 0.5), quantile(sample, 0.99)}
+	return latency{len(sample), quantile(sample, 0.5), quantile(sample, 0.99), quantile(sample, 0.999), quantile(sample, 1)}
 }
 
 // coldResult is what the worker found.
@@ -42,8 +42,9 @@ type coldResult struct {
 	Failed                             int64
 	Failure                            string // the first
 
-	// Mean execution time in the server.
+	// Mean execution time in the server, and what the caller's process uses, of each alone.
 	ServerPing, ServerSet, ServerLock, ServerUnlock time.Duration
+	UsedPing, UsedSet, UsedLock, UsedUnlock         effort
 }
 
 // coldRun is the two sides of the comparison, in one process and with the same settings of the client library.
@@ -52,6 +53,7 @@ type coldRun struct {
 	theirs *redis.Client // for Holdfast
 	count  *counter
 	bare   *redis.Client
+	simple *counter // of bare
 	prefix string
 	keys   int
 
@@ -66,7 +68,7 @@ func runCold(ctx context.Context, o order, t coldTask) (_ *coldResult, err error
 	r := coldRun{prefix: o.Namespace}
 	r.theirs, r.count = newClient(o.Redis, 0)
 	defer func() { err = errors.Join(err, r.theirs.Close()) }()
-	r.bare, _ = newClient(o.Redis, 0)
+	r.bare, r.simple = newClient(o.Redis, 0)
 	defer func() { err = errors.Join(err, r.bare.Close()) }()
 	var failed failures
 	if r.c, err = newCoordinator(r.theirs, &coord.Options{Namespace: o.Namespace, Trace: failed.trace()}); err != nil {
@@ -237,17 +239,18 @@ func (r *coldRun) inServer(ctx context.Context, res *coldResult) error {
 	var locks []coord.Lock
 	for _, m := range []struct {
 		to      *time.Duration
+		used    *effort
 		command string
 		f       func() error
 	}{
-		{&res.ServerPing, "ping", times(func() error { return r.call(ctx, 0) })},
-		{&res.ServerSet, "set", times(func() error { return r.call(ctx, 1) })},
-		{&res.ServerLock, "evalsha", times(func() error {
+		{&res.ServerPing, &res.UsedPing, "ping", times(func() error { return r.call(ctx, 0) })},
+		{&res.ServerSet, &res.UsedSet, "set", times(func() error { return r.call(ctx, 1) })},
+		{&res.ServerLock, &res.UsedLock, "evalsha", times(func() error {
 			l, err := r.c.Lock(ctx, r.key("server"))
 			locks = append(locks, l)
 			return err
 		})},
-		{&res.ServerUnlock, "evalsha", func() error {
+		{&res.ServerUnlock, &res.UsedUnlock, "evalsha", func() error {
 			for _, l := range locks {
 				if err := l.Unlock(); err != nil {
 					return err
@@ -257,7 +260,12 @@ func (r *coldRun) inServer(ctx context.Context, res *coldResult) error {
 		}},
 	} {
 		var err error
-		if *m.to, err = mean(m.command, m.f); err != nil {
+		if *m.to, err = mean(m.command, func() error {
+			meter := newMeter(r.simple, r.count)
+			err := m.f()
+			*m.used = meter.read(calls)
+			return err
+		}); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -112,11 +113,11 @@ func (r *growthRun) measure(ctx context.Context, t growthTask) (*growthResult, e
 	var err error
 	switch t.What {
 	case growthKeys:
-		took, err = timed(r.pairs(t.N))(ctx, t.Runs)
+		took, err = r.calm(ctx, r.pairs(t.N), t.Runs)
 	case growthMutexes:
-		took, err = timed(r.mutexes(t.N))(ctx, t.Runs)
+		took, err = r.calm(ctx, r.mutexes(t.N), t.Runs)
 	case growthHeldMutexes:
-		took, err = timed(r.heldMutexes(t.N))(ctx, t.Runs)
+		took, err = r.calm(ctx, r.heldMutexes(t.N), t.Runs)
 	case growthWaiters:
 		if t.N == 1 {
 			took, err = timed(r.pairs(1))(ctx, t.Runs) // nobody to hand over to
@@ -133,6 +134,12 @@ func (r *growthRun) measure(ctx context.Context, t growthTask) (*growthResult, e
 		err = fmt.Errorf("no such cost")
 	}
 	return &growthResult{Nanos: float64(took) / float64(t.Runs)}, err
+}
+
+// calm measures without what the last measurement has left to the collector: a million keys are much to look at.
+func (r *growthRun) calm(ctx context.Context, f func(context.Context, int) error, n int) (time.Duration, error) {
+	runtime.GC()
+	return timed(f)(ctx, n)
 }
 
 // some returns n keys. Their order is random, so that what they need is rarely in a cache where they are many.

@@ -39,6 +39,10 @@ func (r *heldResult) result() result {
 	periods := float64(r.Periods)
 	perPeriod := func(n int64) string { return number(float64(n) / periods) }
 	cpu := func(d time.Duration) string { return number(100*d.Seconds()/r.Window.Seconds()) + " %" }
+	used := func(name string, of func(effort) float64) []string {
+		per := func(e effort) string { return number(ratio(of(e), float64(e.Sections))) }
+		return []string{"to get there, per lock: " + name, "-", per(r.LockUsed), per(r.UnlockUsed), "-"}
+	}
 	return result{
 		title: fmt.Sprintf("HELD: %s locks held by one process, in %s of %s partitions",
 			thousands(int64(r.Locks)), thousands(int64(r.InUse)), thousands(int64(r.Partitions))),
@@ -46,6 +50,10 @@ func (r *heldResult) result() result {
 			{"", "before", "held", "after Unlock", "after Close"},
 			{"heap, KB", kilobytes(r.HeapBefore), kilobytes(r.HeapHeld), kilobytes(r.HeapAfter), "-"},
 			{"  per lock held, bytes", "-", number(perLock), number(float64(r.HeapAfter-r.HeapBefore) / float64(r.Locks)), "-"},
+			used("commands", func(e effort) float64 { return float64(e.Commands) }),
+			used("bytes", func(e effort) float64 { return float64(e.Bytes) }),
+			used("allocations", func(e effort) float64 { return float64(e.Allocs) }),
+			used("CPU microseconds", func(e effort) float64 { return e.CPU.Seconds() * 1e6 }),
 			{"rows in Redis", number(float64(r.Before.Rows)), number(float64(r.Held.Rows)), number(float64(r.After.Rows)), number(float64(r.Closed.Rows))},
 			{"partition records of 2 fields", number(float64(r.Before.Bare)), number(float64(r.Held.Bare)), number(float64(r.After.Bare)), number(float64(r.Closed.Bare))},
 			{"other keys, but the session table", number(float64(r.Before.Strays)), number(float64(r.Held.Strays)), number(float64(r.After.Strays)), number(float64(r.Closed.Strays))},

@@ -42,6 +42,7 @@ type heldResult struct {
 	CPU, ServerCPU         time.Duration
 
 	LockTime, UnlockTime time.Duration
+	LockUsed, UnlockUsed effort
 	Lost, Failed         int64
 	Failure              string // the first
 }
@@ -118,11 +119,11 @@ func runHeld(ctx context.Context, o order, t heldTask) (_ *heldResult, err error
 		return nil, err
 	}
 	r.HeapBefore = heap()
-	begin := time.Now()
+	begin, used := time.Now(), newMeter(count)
 	if err := h.lockAll(ctx); err != nil {
 		return nil, err
 	}
-	r.LockTime = time.Since(begin)
+	r.LockTime, r.LockUsed = time.Since(begin), used.read(int64(t.Locks))
 	if err := h.watch(ctx, &r, count); err != nil {
 		return nil, err
 	}
@@ -132,11 +133,11 @@ func runHeld(ctx context.Context, o order, t heldTask) (_ *heldResult, err error
 	}
 	r.InUse = r.Held.InUse
 
-	begin = time.Now()
+	begin, used = time.Now(), newMeter(count)
 	if err := h.unlock(ctx); err != nil {
 		return nil, err
 	}
-	r.UnlockTime = time.Since(begin)
+	r.UnlockTime, r.UnlockUsed = time.Since(begin), used.read(int64(t.Locks))
 	if r.After, err = h.content(ctx); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ func TestLatency(t *testing.T) {
 			t.Errorf("%q", row)
 		}
 		name, _, _ := strings.Cut(row[0], " v")
+		name, _, _ = strings.Cut(name, " (")
 		rows[name] = row
 	}
 	commands := 9

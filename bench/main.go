@@ -1,16 +1,17 @@
 // Bench proves on a real redis-server what Holdfast says about its speed.
 //
-//	go run ./bench                              # about nine minutes
-//	go run ./bench -only all                    # about a quarter of an hour
+//	go run ./bench                              # about ten minutes
+//	go run ./bench -only all                    # about 25
 //	go run ./bench -only hot,cold,held          # about two
 //	go run ./bench -only hot,cold,held -quick   # less than 20 s
 //	go run ./bench -rivals all                  # etcd, ZooKeeper, MariaDB, and more settings of the others, too
 //	go run ./bench -redis localhost:6379 -report
 //	go run ./bench -json run.json -html run.html # the same as data, and as a page with charts
 //	go run ./bench -from run.json -svg charts    # draw again, measure nothing
+//	make charts RUN=run.json CHARTS=ladder,versus # those of the README, into docs
 //
 // It starts a redis-server of its own unless it is given one, measures both sides of each comparison in the same run and by
-// turns, and prints a table for each subject, and below it what must hold:
+// turns, and prints a table for each subject, below it all figures of each lock, beside those of the best rival and of the floor, and what must hold:
 //
 //   - hot: many goroutines of several processes want one key (hot.go)
 //   - cold: one caller locks keys that nobody else wants (cold.go)
@@ -34,7 +35,7 @@
 //
 //   - growth: what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate; about five
 //     minutes (growth.go)
-//   - stalls: what requests wait while processes are replaced or killed, or Redis is, against redislock; about three minutes
+//   - stalls: what requests wait while processes are replaced or killed, or Redis is, against redislock; about nine minutes
 //     (stalls.go)
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
@@ -150,6 +151,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.StringVar(&cfg.json, "json", "", "write everything that was found to this `file`")
 	flags.StringVar(&cfg.html, "html", "", "write the report, one page that needs nothing else, to this `file`")
 	flags.StringVar(&cfg.svg, "svg", "", "write each chart of the report to this `directory`")
+	flags.StringVar(&cfg.charts, "charts", "", "comma-separated `names` of the charts that -svg writes, as their files; empty: all")
 	flags.StringVar(&cfg.from, "from", "", "measure nothing; print and write what is in these comma-separated `files`, which -json has written")
 	flags.Usage = func() {}
 

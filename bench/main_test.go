@@ -85,7 +85,7 @@ var tiny = sizes{
 		processes: 2, goroutines: 4, rounds: 1, round: 150 * time.Millisecond, window: 100 * time.Millisecond,
 	},
 	stalls: stallSizes{
-		processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 12 * time.Second,
+		rounds: 1, processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 12 * time.Second,
 		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
 		sessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
 	},

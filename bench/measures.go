@@ -69,6 +69,7 @@ type round struct {
 	Took                time.Duration
 	Server              time.Duration // CPU
 	P50, P99, P999, Max float64       // of the waits, nanoseconds
+	Rate                float64       // operations per second; 0: Sections in the time that it took
 
 	parts []int64 // sections by process
 }
@@ -96,7 +97,12 @@ type metric struct {
 }
 
 var metrics = []metric{
-	{"operations per second", "per second", "/s", true, func(r round) float64 { return ratio(float64(r.Sections), r.Took.Seconds()) }},
+	{"operations per second", "per second", "/s", true, func(r round) float64 {
+		if r.Rate > 0 {
+			return r.Rate
+		}
+		return ratio(float64(r.Sections), r.Took.Seconds())
+	}},
 	{"p50", "p50", chart.Nanoseconds, false, func(r round) float64 { return r.P50 }},
 	{"p99", "p99", chart.Nanoseconds, false, func(r round) float64 { return r.P99 }},
 	{"p99.9", "p99.9", chart.Nanoseconds, false, func(r round) float64 { return r.P999 }},

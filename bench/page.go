@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 type outputs struct {
 	json, html string
 	svg        string // directory
+	charts     string // names of those that are written there; empty: all
 }
 
 func (o outputs) write(r *record) error {
@@ -27,7 +29,7 @@ func (o outputs) write(r *record) error {
 		errs = append(errs, writePage(o.html, r))
 	}
 	if o.svg != "" {
-		errs = append(errs, writeCharts(o.svg, r))
+		errs = append(errs, writeCharts(o.svg, o.charts, r))
 	}
 	return errors.Join(errs...)
 }
@@ -106,8 +108,8 @@ func writePage(file string, r *record) error {
 	return os.WriteFile(file, []byte(text.String()), 0o644)
 }
 
-// writeCharts writes each chart to a file of its own.
-func writeCharts(dir string, r *record) error {
+// writeCharts writes each chart, or those that are named, to a file of its own.
+func writeCharts(dir, names string, r *record) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -120,7 +122,23 @@ func writeCharts(dir string, r *record) error {
 	for _, s := range r.Subjects {
 		list = append(list, s.drawn()...)
 	}
+	var all []string
 	for _, f := range list {
+		all = append(all, f.head().Name)
+	}
+	wanted := all
+	if names != "" {
+		wanted = strings.Split(names, ",")
+	}
+	for _, name := range wanted {
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("no chart %q, only %s", name, strings.Join(all, ","))
+		}
+	}
+	for _, f := range list {
+		if !slices.Contains(wanted, f.head().Name) {
+			continue
+		}
 		text := chart.Standalone(f.head(), f.svg()) + "\n"
 		if err := os.WriteFile(filepath.Join(dir, f.head().Name+".svg"), []byte(text), 0o644); err != nil {
 			return err

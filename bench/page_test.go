@@ -72,6 +72,17 @@ func TestRecordIsReadAgain(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, stdout.String())
 		}
 	}
+	some := filepath.Join(dir, "some")
+	if code := run(t.Context(), []string{"-from", o.json, "-report", "-svg", some, "-charts", "versus,first-waits"}, &stdout, &stderr); code != 0 {
+		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	}
+	if files, err := os.ReadDir(some); err != nil || len(files) != 2 {
+		t.Errorf("%v, %v", files, err)
+	}
+	if code := run(t.Context(), []string{"-from", o.json, "-svg", some, "-charts", "nothing"}, &stdout, &stderr); code != 1 ||
+		!strings.Contains(stderr.String(), `no chart "nothing", only ladder,versus,first-rates,first-waits`) {
+		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	}
 	for _, name := range []string{"ladder", "versus", "first-rates", "first-waits"} {
 		if text, err := os.ReadFile(filepath.Join(o.svg, name+".svg")); err != nil || !strings.HasPrefix(string(text), "<svg ") {
 			t.Errorf("%s: %v", name, err)

@@ -21,7 +21,7 @@ var fullSizes = sizes{
 		processes: 8, goroutines: 64, rounds: 4, round: 1200 * time.Millisecond, window: 2 * idlePeriod,
 	},
 	stalls: stallSizes{
-		processes: 4, rate: 500, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
+		rounds: 3, processes: 4, rate: 500, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
 		calm: 3 * time.Second, every: 4 * time.Second, outage: 5 * time.Second, after: 18 * time.Second,
 	},
 	rows: rowsSizes{processes: 4, goroutines: 16, stock: 3000, rows: 1000, rounds: 4, round: time.Second},
@@ -46,7 +46,7 @@ var quickSizes = sizes{
 		processes: 4, goroutines: 64, rounds: 2, round: 300 * time.Millisecond, window: idlePeriod,
 	},
 	stalls: stallSizes{
-		processes: 3, rate: 200, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
+		rounds: 1, processes: 3, rate: 200, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
 		calm: time.Second, every: 2 * time.Second, outage: 5 * time.Second, after: 14 * time.Second,
 	},
 	rows: rowsSizes{processes: 4, goroutines: 16, stock: 500, rows: 1000, rounds: 2, round: 400 * time.Millisecond},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // stallSizes: processes serve requests that arrive by the clock, each for one of many keys, while something goes wrong.
 type stallSizes struct {
+	rounds    int // of each scenario and lock, by turns
 	processes int
 	rate      float64 // requests per second and process
 	keys      int
@@ -59,6 +63,7 @@ var stallScenarios = []stallScenario{
 
 // stallRun is what one variant did in one scenario.
 type stallRun struct {
+	tally
 	scenario stallScenario
 	variant  string
 	arrived  int64
@@ -66,22 +71,50 @@ type stallRun struct {
 	failure  string
 	slow     int64
 	stale    int64
-	waits    *histogram
-	track    chart.Track
+	moments  int         // that were watched
+	track    chart.Track // of the round with the longest wait
 }
 
-// measureStalls takes about three minutes.
+// merge adds another round.
+func (r *stallRun) merge(x *stallRun) {
+	if x.waits.Longest > r.waits.Longest {
+		r.track = x.track
+	}
+	for _, round := range x.rounds {
+		r.add(round)
+	}
+	r.waits.merge(x.waits)
+	r.arrived += x.arrived
+	r.failed += x.failed
+	r.slow += x.slow
+	r.stale += x.stale
+	r.moments += x.moments
+	if r.failure == "" {
+		r.failure = x.failure
+	}
+}
+
+// measureStalls takes about three minutes for each round.
 func measureStalls(ctx context.Context, b *bench) (result, error) {
-	var runs []*stallRun
 	variants := []string{stallOurs, stallRival}
-	for i, scenario := range stallScenarios {
-		for j, variant := range variants {
-			b.progress.step(scenario.name+": "+variant, i*len(variants)+j, len(stallScenarios)*len(variants))
-			r, err := b.sizes.stalls.play(ctx, b, scenario, variant)
-			if err != nil {
-				return result{}, fmt.Errorf("%s, %s: %w", scenario.name, variant, err)
+	runs := make([]*stallRun, len(stallScenarios)*len(variants))
+	done := 0
+	for round := range b.sizes.stalls.rounds {
+		for i, scenario := range stallScenarios {
+			for j := range variants {
+				j = (j + round) % len(variants)
+				b.progress.step(scenario.name+": "+variants[j], done, b.sizes.stalls.rounds*len(runs))
+				done++
+				r, err := b.sizes.stalls.play(ctx, b, scenario, variants[j])
+				if err != nil {
+					return result{}, fmt.Errorf("%s, %s: %w", scenario.name, variants[j], err)
+				}
+				if to := &runs[i*len(variants)+j]; *to == nil {
+					*to = r
+				} else {
+					(*to).merge(r)
+				}
 			}
-			runs = append(runs, r)
 		}
 	}
 	return stallResults(b.sizes.stalls, runs), nil
@@ -97,12 +130,16 @@ type stallStage struct {
 	task   stallTask
 	begin  time.Time
 	events []chart.Event
+	redis  *redis.Client
+	cpu    time.Duration // of the server, of its processes before this one
+	since  time.Duration // what this one had used when the load began
 
 	number int             // of processes that were started
 	slots  []*stallProcess // who serves each
 
 	mu      sync.Mutex // protects what follows
 	left    []error    // of processes that were to end
+	used    []effort   // by those that did
 	failure string
 	leaving sync.WaitGroup
 }
@@ -130,6 +167,8 @@ func (s stallSizes) play(ctx context.Context, b *bench, scenario stallScenario, 
 	}
 	defer x.server.Kill()
 	x.b.addr = x.server.Addr
+	x.redis = redis.NewClient(&redis.Options{Addr: x.b.addr})
+	defer x.redis.Close()
 	book, unmap, err := openBook(x.task.Book)
 	if err != nil {
 		return nil, err
@@ -158,6 +197,9 @@ func (s stallSizes) play(ctx context.Context, b *bench, scenario stallScenario, 
 	for i, p := range x.slots {
 		book.serves[i].Store(int64(p.number))
 	}
+	if x.since, err = serverCPU(ctx, x.redis); err != nil {
+		return nil, err
+	}
 	x.begin = time.Now()
 	book.begin.Store(x.begin.UnixNano())
 	if err := x.pass(s.calm); err != nil {
@@ -171,7 +213,17 @@ func (s stallSizes) play(ctx context.Context, b *bench, scenario stallScenario, 
 	if err := x.end(); err != nil {
 		return nil, err
 	}
+	if err := x.ended(); err != nil {
+		return nil, err
+	}
 	return x.result(scenario, took), nil
+}
+
+// ended notes what the server has used; after it, another process of it begins, or none.
+func (x *stallStage) ended() error {
+	now, err := serverCPU(x.ctx, x.redis)
+	x.cpu, x.since = x.cpu+now-x.since, 0
+	return err
 }
 
 // start starts a process and waits until it is ready to lock.
@@ -239,8 +291,9 @@ func (x *stallStage) leave(p *stallProcess) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		x.left = append(x.left, err)
-		if a.Stall != nil && x.failure == "" {
-			x.failure = a.Stall.Failure
+		if a.Stall != nil {
+			x.used = append(x.used, a.Stall.Used)
+			x.failure = cmp.Or(x.failure, a.Stall.Failure)
 		}
 	})
 }
@@ -294,6 +347,9 @@ func (x *stallStage) killed() error {
 }
 
 func (x *stallStage) outage() error {
+	if err := x.ended(); err != nil {
+		return err
+	}
 	down := x.happens("Redis is down")
 	x.server.Kill()
 	if err := x.pass(x.sizes.outage); err != nil {
@@ -317,7 +373,6 @@ func (x *stallStage) drop(p *stallProcess) error {
 func (x *stallStage) result(scenario stallScenario, took time.Duration) *stallRun {
 	r := &stallRun{
 		scenario: scenario, variant: x.task.Variant, failure: x.failure, slow: x.book.slow.Load(), stale: x.book.stale.Load(),
-		waits: x.book.histogram(),
 		track: chart.Track{Name: x.task.Variant, Kind: kindOf(x.task.Variant), Events: x.events},
 	}
 	for i := range min(int(took/stallBucket), stallMoments) { // the last one is not over
@@ -328,5 +383,11 @@ func (x *stallStage) result(scenario stallScenario, took time.Duration) *stallRu
 		r.track.Wait = append(r.track.Wait, float64(m.longest.Load()))
 		r.track.Failed = append(r.track.Failed, float64(m.failed.Load()))
 	}
+	r.moments = len(r.track.Done)
+	r.waits = *x.book.histogram()
+	round := newRound(took, x.cpu, x.used, &r.waits)
+	round.parts = nil // nobody chooses how many requests arrive where
+	round.Rate = ratio(sum(r.track.Done), float64(r.moments)*stallBucket.Seconds())
+	r.add(round)
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,6 +34,7 @@ type stallLoadOptions struct {
 type stallResult struct {
 	Owned, Nodes int    // of Holdfast in a cluster
 	Failure      string // of a request, if one failed
+	Used         effort // since it began to serve
 }
 
 // stallLoad serves requests. They arrive by a clock, whether or not others are still waiting: a lock that is slow does not
@@ -44,6 +46,8 @@ type stallLoad struct {
 	prefix string
 	locker locker
 	close  func() error
+	used   meter
+	done   atomic.Int64
 
 	clock    sync.WaitGroup // of the goroutines that let requests arrive
 	requests sync.WaitGroup
@@ -72,7 +76,8 @@ func (h *hotWorker) stall(ctx context.Context, o order, t stallTask) (*stallResu
 
 func openLoad(ctx context.Context, o order, t stallTask) (_ *stallLoad, err error) {
 	l := &stallLoad{stallLoadOptions: t.stallLoadOptions, me: int64(o.Process), stop: make(chan struct{}), prefix: o.Namespace}
-	client, _ := newClient(o.Redis, 0)
+	client, count := newClient(o.Redis, 0)
+	l.used = newMeter(count)
 	if l.Variant == stallOurs {
 		opts := clusterOptions(o.Namespace)
 		opts.SessionTTL = t.SessionTTL
@@ -127,7 +132,7 @@ func (l *stallLoad) end() error {
 }
 
 func (l *stallLoad) result() *stallResult {
-	r := new(stallResult)
+	r := &stallResult{Used: l.used.read(l.done.Load())}
 	if h, ok := l.locker.(*holdfast); ok {
 		r.Owned, r.Nodes = h.c.Stats().Owned, len(h.c.Nodes())
 	}
@@ -193,6 +198,7 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 		l.book.waited(arrived, time.Since(arrived))
 	}
 	if err == nil {
+		l.done.Add(1)
 		l.book.at(time.Now()).done.Add(1)
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"path"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -260,6 +262,9 @@ func (v variant) title() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == v.module && m.Version != "(devel)" && m.Replace == nil {
+				if v.server != nil { // the version is the client's
+					return fmt.Sprintf("%s (%s %s)", v.name, clientName(v.module), m.Version)
+				}
 				name, what, _ := strings.Cut(v.name, ",")
 				if what != "" {
 					what = "," + what
@@ -270,6 +275,11 @@ func (v variant) title() string {
 	}
 	return v.name
 }
+
+var majorVersion = regexp.MustCompile(`/v[0-9]+$`)
+
+// clientName is the last part of a module's path, without its major version.
+func clientName(module string) string { return path.Base(majorVersion.ReplaceAllString(module, "")) }
 
 // newCoordinator returns a coordinator on a namespace of this run. The namespace is new, so there is nothing that an empty
 // server could have lost: without ColdStart a server that was just started would first have to be up for Options.Grace.

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -128,7 +129,13 @@ func (c Lines) SVG() string {
 		last := through[len(through)-1]
 		labels = append(labels, label{s.Name, colour, last, last.y, s.Kind == Ours})
 	}
-	slices.SortStableFunc(labels, func(a, b label) int { return int(10 * (a.at.y - b.at.y)) })
+	slices.SortStableFunc(labels, func(a, b label) int {
+		// Of lines that end at about the same height, the one that ends first has its name below: so the leads do not cross.
+		if rows := math.Round(a.at.y/8) - math.Round(b.at.y/8); rows != 0 {
+			return int(rows)
+		}
+		return int(10 * (b.at.x - a.at.x))
+	})
 	for i := 1; i < len(labels); i++ {
 		labels[i].y = max(labels[i].y, labels[i-1].y+labelRoom)
 	}
