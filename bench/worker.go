@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -234,19 +235,32 @@ func (b *bench) start(ctx context.Context, subject string, o order) (*worker, er
 	return &worker{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout), b.progress}, nil
 }
 
-// do gives the worker a task and waits for its answer.
+// taskLimit is how long a task, or a step of one, may take. Longer than that only who hangs does.
+const taskLimit = 5 * time.Minute
+
+// do gives the worker a task and waits for its answer. A worker that hangs is killed: others shall be measured.
 func (w *worker) do(t task) (a answer, err error) {
+	var hung atomic.Bool
+	limit := time.AfterFunc(taskLimit, func() {
+		hung.Store(true)
+		_ = w.cmd.Process.Kill() // it may have ended
+	})
+	defer limit.Stop()
 	if err := w.tasks.Encode(t); err != nil {
 		return a, err
 	}
 	for {
 		a = answer{}
 		if err := w.out.Decode(&a); err != nil {
+			if hung.Load() {
+				err = fmt.Errorf("it was killed after %v: %w", taskLimit, err)
+			}
 			return a, fmt.Errorf("worker %d: no answer: %w", w.cmd.Process.Pid, err)
 		}
 		if a.Step == nil {
 			break
 		}
+		limit.Reset(taskLimit)
 		w.progress.step("by turns", a.Step.Done, a.Step.Total)
 	}
 	if a.Error != "" {
