@@ -40,6 +40,7 @@ const Style = `.chart{--ink:#1b1f24;--soft:#59636e;--grid:#e3e6ea;--ground:#ffff
 @media (prefers-color-scheme:dark){.chart{--ink:#e6e9ed;--soft:#9aa4af;--grid:#2c333b;--ground:#14181d;--ours:#56b4e9;--floor:#7d8792;
 --bad:#f0803c;--r0:#f0803c;--r1:#2fc79a;--r2:#d98cc4;--r3:#e6a82e;--r4:#9db5c2}}
 .chart text{fill:var(--ink)}.chart .soft{fill:var(--soft)}.chart .small{font-size:11.5px}.chart .strong{font-weight:650}
+.chart .halo{paint-order:stroke;stroke:var(--ground);stroke-width:4px}
 .chart .head{font-size:15px;font-weight:650}.chart .bad{fill:var(--bad)}
 .chart .grid{stroke:var(--grid);stroke-width:1}.chart .axis{stroke:var(--soft);stroke-width:1}
 .chart .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:3 3}.chart .span{fill:var(--soft);opacity:.13}

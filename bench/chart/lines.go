@@ -61,7 +61,11 @@ func (c Lines) SVG() string {
 	var xs, ys []float64
 	right := 40.0
 	for _, s := range c.Series {
-		right = max(right, wide(s.Name)+34)
+		room := wide(s.Name) + 34
+		if s.Kind == Ours {
+			room = 1.16*wide(s.Name) + 34 // bold
+		}
+		right = max(right, room)
 		for _, p := range s.Points {
 			xs, ys = append(xs, p.X), append(ys, p.Y)
 			if p.Most > 0 {

@@ -88,7 +88,7 @@ func (c Timeline) SVG() string {
 		}
 		d.path(append(area, point{area[len(area)-1].x, done.at(0)}), true, "f-"+string(t.Kind), "")
 		if peak, at := greatest(t.Done); peak/c.Bucket > done.max {
-			d.text(x.at(float64(at)*c.Bucket)-6, doneTop+8, "end", "small soft", "up to "+Format(peak/c.Bucket, Number))
+			d.text(x.at(float64(at)*c.Bucket)-6, doneTop+8, "end", "small soft halo", "up to "+Format(peak/c.Bucket, Number))
 		}
 		width := max(x.at(c.Bucket)-left-0.4, 0.8)
 		longest, at := greatest(t.Wait)
@@ -103,7 +103,7 @@ func (c Timeline) SVG() string {
 			if px > (left+right)/2 {
 				anchor = "end"
 			}
-			d.text(px, max(wait.at(longest)-4, waitTop-1), anchor, "small strong", "longest "+Format(longest, Nanoseconds))
+			d.text(px, max(wait.at(longest)-4, waitTop-1), anchor, "small strong halo", "longest "+Format(longest, Nanoseconds))
 		}
 		c.failed(&d, t, x, failTop, width)
 	}
