@@ -132,6 +132,12 @@ func FuzzFrames(f *testing.F) {
 			}
 			p.mu.Unlock()
 		}
+		c.cluster.links.Range(func(session, _ any) bool {
+			if !storable([]byte(session.(string))) {
+				t.Errorf("a node's session is %q", session)
+			}
+			return true
+		})
 		l, err := c.TryLock(t.Context(), "another key")
 		if err != nil {
 			t.Fatal(err)

@@ -171,6 +171,10 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		p.frozen(l, f)
 		x.adoptNow()
 	case peer.Resume:
+		if len(f.Session) > 0 && !storable(f.Session) {
+			s.Close(peer.ErrProtocol)
+			return
+		}
 		x.resumed(l, p, f, &a)
 	}
 	a.do(x.c)

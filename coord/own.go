@@ -318,7 +318,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	defer p.mu.Unlock()
 	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
 	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving || o.epoch <= p.never {
-		p.quiet, p.named = now, true // nothing was ever announced
+		p.named = true // nothing was ever announced at this epoch
 		return false
 	}
 	p.own, p.annoyed, p.named, p.owed = o, time.Time{}, false, false
