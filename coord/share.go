@@ -187,7 +187,7 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 		}
 		v, err = s.produce(ctx, l)
 		if failed, ok := errors.AsType[*fnError](err); ok {
-			if !failed.kept && f.ok && f.err == nil && f.Age+time.Since(f.read) < s.opts.TTL+s.opts.StaleOnError {
+			if !failed.counts && f.ok && f.err == nil && f.Age+time.Since(f.read) < s.opts.TTL+s.opts.StaleOnError {
 				v, had = f.v, true
 				return nil
 			}
@@ -207,8 +207,9 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 
 // fnError tells fn's own error from what went wrong with its result.
 type fnError struct {
-	err  error
-	kept bool // it is what is stored now, as a result would be
+	err    error
+	counts bool  // as much as a result does, whether or not it could be stored: it is one of KeepErrors
+	lost   error // if it counts: as of a result, why storing it was in vain
 }
 
 func (e *fnError) Error() string { return e.err.Error() }
@@ -217,9 +218,11 @@ func (e *fnError) Error() string { return e.err.Error() }
 func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 	v, err := s.fn(ctx, l.Fence())
 	if err != nil {
-		value := s.opts.keep(err)
-		kept := value != nil && s.put(l, value, s.opts.ErrorTTL) == nil
-		return v, &fnError{err, kept}
+		failed := &fnError{err: err}
+		if value := s.opts.keep(err); value != nil {
+			failed.counts, failed.lost = true, s.put(l, value, s.opts.ErrorTTL)
+		}
+		return v, failed
 	}
 	value, err := s.opts.Encode(v)
 	if err != nil {
@@ -253,7 +256,7 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 }
 
 // refresh runs fn in the background, unless somebody has the key: then he is about to do that. Nobody waits for the
-// result, and a panic of fn has nobody to pass through to but the log.
+// result, and a panic (of fn, or of Decode or Fresh) has nobody to pass through to but the log.
 func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 	s.c.shares.refresh(ctx, s.flight(), func(ctx context.Context) {
 		l, err := s.c.TryLock(ctx, s.key)
@@ -263,17 +266,20 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 		defer l.Unlock()
 		held, cancel := until(l.Context(), ctx)
 		defer cancel()
-		if f, err := s.look(held); err != nil || f.Fence != old.Fence {
-			return
-		}
 		defer func() {
 			if p := recover(); p != nil {
-				s.c.opts.Logger.Error("holdfast: a shared result could not be refreshed early: fn panicked", "key", show(s.key),
+				s.c.opts.Logger.Error("holdfast: a shared result could not be refreshed early: a panic", "key", show(s.key),
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()
+		if f, err := s.look(held); err != nil || f.Fence != old.Fence {
+			return
+		}
 		_, err = s.produce(held, l)
-		if failed, ok := errors.AsType[*fnError](err); err != nil && !(ok && failed.kept) {
+		if failed, ok := errors.AsType[*fnError](err); ok && failed.counts {
+			err = failed.lost
+		}
+		if err != nil {
 			s.c.opts.Logger.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // What a ShareStore keeps begins with a byte that says what follows.
@@ -17,7 +18,7 @@ const (
 
 // A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: what callers get who come after the run.
 type KeptError struct {
-	Text string        // of fn's error, the first 1,024 bytes of it
+	Text string        // of fn's error, the first 1,024 bytes of it at most
 	Err  error         // the one of KeepErrors that fn's error was, or had in it
 	Age  time.Duration // since it was stored
 }
@@ -31,21 +32,34 @@ func (e *KeptError) Unwrap() error { return e.Err }
 const maxKeptText = 1024
 
 // keptErr is how an error is stored. Sentinels are told apart by their texts: their addresses mean nothing to other processes.
+// The texts are bytes, since JSON would change one that is not UTF-8, and no process would know it again.
 type keptErr struct {
-	Is   string `json:"is"`
-	Text string `json:"text"`
+	Is   []byte `json:"is"`
+	Text []byte `json:"text"`
 }
 
 // keep returns what is to be stored of fn's error, nil if it is not to be.
 func (o *ShareOptions[T]) keep(err error) []byte {
 	for _, known := range o.KeepErrors {
 		if errors.Is(err, known) {
-			text := err.Error()
-			b, _ := json.Marshal(keptErr{known.Error(), text[:min(len(text), maxKeptText)]})
+			b, _ := json.Marshal(keptErr{[]byte(known.Error()), []byte(cut(err.Error(), maxKeptText))})
 			return append([]byte{keptError}, b...)
 		}
 	}
 	return nil
+}
+
+// cut returns the first n bytes of a text at most, and no half of a character.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for back := n; back > n-utf8.UTFMax; back-- {
+		if utf8.RuneStart(text[back]) {
+			return text[:back]
+		}
+	}
+	return text[:n] // it is not UTF-8
 }
 
 // kept returns the error that was stored, nil if it cannot be used: it is none of KeepErrors in this process.
@@ -55,8 +69,8 @@ func (o *ShareOptions[T]) kept(b []byte, age time.Duration) error {
 		return nil
 	}
 	for _, known := range o.KeepErrors {
-		if known.Error() == e.Is {
-			return &KeptError{e.Text, known, age}
+		if known.Error() == string(e.Is) {
+			return &KeptError{string(e.Text), known, age}
 		}
 	}
 	return nil

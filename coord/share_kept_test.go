@@ -87,17 +87,47 @@ func TestAKeptErrorReplacesAResult(t *testing.T) {
 	})
 }
 
-func TestLongTextsOfErrorsAreCut(t *testing.T) {
+// Whether the store answers decides whether an error is kept, and not what it says: the row of before is gone in either case.
+func TestAnErrorThatCouldNotBeKeptReplacesAResult(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
-		opts := &coord.ShareOptions[string]{KeepErrors: []error{errNoRow}}
-		fn, _ := failing(fmt.Errorf("%s: %w", strings.Repeat("é", 1000), errNoRow))
-		_, _ = coord.Share(t.Context(), c, "k", opts, fn)
-		_, err := coord.Share(t.Context(), c, "k", opts, unwanted(t))
-		if !errors.Is(err, errNoRow) || err.Error() != strings.Repeat("é", 512) {
-			t.Errorf("got %d bytes", len(err.Error()))
+		opts := &coord.ShareOptions[string]{TTL: time.Second, StaleOnError: time.Hour, KeepErrors: []error{errNoRow}}
+		ok, _ := counted(0)
+		must(coord.Share(t.Context(), c, "k", opts, ok))
+		time.Sleep(2 * time.Second)
+		gone, runs := failing(errNoRow)
+		for name, put := range map[string]error{"the store fails": errors.New("bad"), "a later one has stored": coord.ErrLost} {
+			opts.Store = hooked{must(coord.Store(c)), nil, func() error { return put }}
+			if v, err := coord.Share(t.Context(), c, "k", opts, gone); v != "" || err != errNoRow {
+				t.Errorf("%s: got %q, %v", name, v, err)
+			}
+		}
+		if *runs != 2 {
+			t.Errorf("%d runs, want 2: nothing was kept", *runs)
 		}
 	})
+}
+
+func TestTextsOfErrorsThatAreKept(t *testing.T) {
+	for name, x := range map[string]struct{ known, text, want string }{
+		"long":                         {"no row", strings.Repeat("é", 1000), strings.Repeat("é", 512)},
+		"cut within a character":       {"no row", "x" + strings.Repeat("鍵", 1000), "x" + strings.Repeat("鍵", 341)},
+		"long, and no UTF-8":           {"no row", strings.Repeat("\xbf", 2000), strings.Repeat("\xbf", 1024)},
+		"no UTF-8, and the sentinel's": {"no \xff row", "\xfe <&> \x00", "\xfe <&> \x00: no \xff row"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				c, known := start(t, a, nil), errors.New(x.known)
+				opts := &coord.ShareOptions[string]{KeepErrors: []error{errors.New("no \xfe row"), known}}
+				fn, _ := failing(fmt.Errorf("%s: %w", x.text, known))
+				_, _ = coord.Share(t.Context(), c, "k", opts, fn)
+				_, err := coord.Share(t.Context(), c, "k", opts, unwanted(t))
+				if !errors.Is(err, known) || err.Error() != x.want {
+					t.Errorf("got %q, %d bytes", err, len(err.Error()))
+				}
+			})
+		})
+	}
 }
 
 func TestUnshare(t *testing.T) {

@@ -26,8 +26,8 @@ type ShareOptions[T any] struct {
 	StaleOnError time.Duration
 
 	// KeepErrors are errors that say as much as a result does, such as sql.ErrNoRows. When fn fails with an error that Is one of them,
-	// that is stored for ErrorTTL in the place of a result, also of one that StaleOnError would permit. Whoever asks meanwhile gets
-	// a [*KeptError], which Is the same one, and fn does not run. They are known to other processes by their texts, which must
+	// that is stored for ErrorTTL in the place of a result, also of one that StaleOnError would permit (which is not returned then, even
+	// if the store does not answer). Whoever asks meanwhile gets a [*KeptError], which Is the same one, and fn does not run. They are known to other processes by their texts, which must
 	// differ, and must not be empty. None: no error is kept.
 	KeepErrors []error
 
