@@ -2,6 +2,9 @@ package middleware
 
 import (
 	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 )
@@ -71,6 +74,18 @@ func TestTokens(t *testing.T) {
 	for s, want := range map[string]bool{"X-Order": true, "a.b_c~1": true, "": false, "a b": false, "a:": false, "ä": false, "a\n": false} {
 		if isToken(s) != want {
 			t.Errorf("%q", s)
+		}
+	}
+}
+
+func TestRetryAfterIsRoundedUp(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-1: "", 0: "", 1: "1", time.Second: "1", time.Second + 1: "2", math.MaxInt64: "9223372037", math.MaxInt64 - time.Hour: "9223368437",
+	} {
+		w := httptest.NewRecorder()
+		WriteProblem(w, nil, Problem{Status: http.StatusServiceUnavailable, RetryAfter: d})
+		if got := w.Header().Get("Retry-After"); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 func setDefault[T comparable](field *T, value T) {
@@ -11,6 +12,15 @@ func setDefault[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+// roundUp returns how many units d has, the last one begun. To add one unit less a bit, as one would, overflows where d is for ever.
+func roundUp(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
 }
 
 // checkMethods: methods are compared as they are, so that "post" would never match.

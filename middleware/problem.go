@@ -46,7 +46,7 @@ func WriteProblem(w http.ResponseWriter, _ *http.Request, p Problem) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
+		h.Set("Retry-After", strconv.FormatInt(roundUp(p.RetryAfter, time.Second), 10))
 	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // nobody is left to be told

@@ -69,7 +69,7 @@ func (s *RedisStore) Put(ctx context.Context, key string, record []byte, fence u
 	if ttl <= 0 {
 		return errTTL(ttl)
 	}
-	ms := int64((ttl + time.Millisecond - 1) / time.Millisecond)
+	ms := roundUp(ttl, time.Millisecond)
 	n, err := s.client.Eval(ctx, luaPut, []string{s.prefix + key}, fmt.Sprintf("%0*d", fenceDigits, fence), record, ms).Int()
 	switch {
 	case err != nil:

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,20 @@ func TestRedisStoreOnACluster(t *testing.T) {
 		n++
 		return middleware.NewRedisStore(client, &middleware.RedisStoreOptions{Prefix: fmt.Sprint("test", n, ":")})
 	})
+}
+
+// As long as a duration can be is no mistake.
+func TestRecordsThatAreKeptForEver(t *testing.T) {
+	for name, s := range map[string]middleware.Store{
+		"memory": middleware.NewMemoryStore(nil), "redis": middleware.NewRedisStore(redistest.Start(t).Client(t), nil),
+	} {
+		if err := s.Put(t.Context(), "k", []byte("record"), 5, math.MaxInt64); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b, err := s.Get(t.Context(), "k"); string(b) != "record" || err != nil {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
 }
 
 func TestRedisStoreKeys(t *testing.T) {
