@@ -23,8 +23,10 @@ type hop struct {
 	context.Context
 	base *url.URL
 	w    http.ResponseWriter
+	had  http.Header // w's, as set around Route
 	body *guard      // nil: none
 	both bool        // the response has begun before the body ended, and the server has let it
+	sent bool        // the transport was asked
 	got  atomic.Bool // there was a connection, so something may have been sent
 	err  error       // of the forwarding; nil if there was a response
 }
@@ -42,7 +44,7 @@ func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
 
 // forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
 func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
-	h := &hop{Context: r.Context(), base: base, w: w}
+	h := &hop{Context: r.Context(), base: base, w: w, had: w.Header().Clone()}
 	out := r.WithContext(httptrace.WithClientTrace(h, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { h.got.Store(true) }}))
 	if r.Body != nil && r.Body != http.NoBody {
 		h.body = &guard{body: r.Body}
@@ -55,12 +57,16 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		return true
 	}
 	abort(r)
+	if !h.sent { // ReverseProxy does not take what the client wants to upgrade to; the owner has nothing to do with that
+		return false
+	}
 	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {
 		s.avoid(n, h.err)
 		if h.body == nil || h.body.seal() {
 			return false
 		}
 	}
+	h.restore(nil)
 	s.logger.Warn("a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "err", h.err)
 	s.refuse(w, r, Problem{
 		Type: TypeOwner, Title: "The server that is responsible did not answer", Status: http.StatusBadGateway,
@@ -76,7 +82,9 @@ func isDial(err error) bool {
 
 // rewrite makes the owner's request as much like this one as can be.
 func rewrite(p *httputil.ProxyRequest) {
-	base := hopOf(p.In.Context()).base
+	h := hopOf(p.In.Context())
+	h.sent = true
+	base := h.base
 	// As the client sent it: what was outside of Route will change it again. ReverseProxy has dropped parameters from the query
 	// that cannot be parsed, for backends that are of another opinion; this one is not.
 	target := asked(p.In)
@@ -110,9 +118,7 @@ func rewrite(p *httputil.ProxyRequest) {
 // respond is called before the owner's response is passed on.
 func respond(res *http.Response) error {
 	h := hopOf(res.Request.Context())
-	for name := range res.Header { // what is outside of Route may have set it here as it has there: ReverseProxy would send both
-		delete(h.w.Header(), name)
-	}
+	h.restore(res.Header)
 	// A response may begin while the body is still being sent to the owner, whose handler may talk both ways. An HTTP/1 server would
 	// otherwise read the rest of the body, and drop it, before it sends the head of the response.
 	if h.body == nil || h.body.done.Load() || res.StatusCode == http.StatusSwitchingProtocols || res.Request.ProtoMajor != 1 {
@@ -124,6 +130,20 @@ func respond(res *http.Response) error {
 		h.both = true
 	}
 	return nil
+}
+
+// restore makes the headers that were set around Route those of the response, but for the owner's. What is outside of Route may have
+// set the same ones here as it has there, and ReverseProxy would send both; and after an informational response, such as 100, it has
+// dropped all of them.
+func (h *hop) restore(owners http.Header) {
+	header := h.w.Header()
+	for name, values := range h.had {
+		if _, ok := owners[name]; ok {
+			delete(header, name)
+		} else {
+			header[name] = values
+		}
+	}
 }
 
 // hangUp makes sure that the transport reads no more of a body that the owner did not want. net/http does not expect it from a handler

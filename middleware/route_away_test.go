@@ -72,6 +72,22 @@ func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
 	}
 }
 
+// What a client asks for cannot make the others do without the owner.
+func TestAnUpgradeThatCannotBeForwardedIsServedHere(t *testing.T) {
+	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(x.name) })
+	x, other := nodes[0], nodes[1]
+	order := orderOf(t, x, other)
+	r := request(t, x.Server, order)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "caf\xe9")
+	if res := do(t, x.Server, r); res.body != x.URL {
+		t.Errorf("%d %s", res.StatusCode, res.body)
+	}
+	if res := do(t, x.Server, request(t, x.Server, order)); res.body != other.URL {
+		t.Errorf("the owner is avoided: %d %s", res.StatusCode, res.body)
+	}
+}
+
 func TestAnOwnerThatBreaksOffIsNotAskedTwice(t *testing.T) {
 	var served atomic.Int32
 	nodes := cluster(t, 2, func(x *node) http.Handler {

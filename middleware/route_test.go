@@ -223,6 +223,40 @@ func TestHeadersThatBothNodesSetAreSentOnce(t *testing.T) {
 	}
 }
 
+// Also if the owner says something before its response, even if only that the client may send the body.
+func TestHeadersThatWereSetHereOutlastInformationalResponses(t *testing.T) {
+	nodes := cluster(t, 2, func(x *node) http.Handler {
+		h := x.routed(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // says 100
+			w.WriteHeader(http.StatusEarlyHints)
+			if r.URL.Query().Has("abort") {
+				panic(http.ErrAbortHandler)
+			}
+			w.Header().Set("Node", x.URL)
+		})
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header[middleware.HopHeader] == nil {
+				w.Header().Set("First", "here")
+				w.Header().Set("Node", "here")
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	x, other := nodes[0], nodes[1]
+	order := orderOf(t, x, other)
+	for query, want := range map[string][2]string{"": {other.URL, "here"}, "&abort": {"here", "here"}} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, x.URL+"/?order="+order+query, strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Expect", "100-continue")
+		got := do(t, x.Server, r)
+		if !slices.Equal(got.Header["Node"], want[:1]) || !slices.Equal(got.Header["First"], want[1:]) {
+			t.Errorf("%q: %d %v", query, got.StatusCode, got.Header)
+		}
+	}
+}
+
 func TestURLsOfNodes(t *testing.T) {
 	for _, x := range []struct {
 		url string
