@@ -49,7 +49,8 @@ const (
 //
 // Its context has the values of the request's, but does not end with it (see IdempotentOptions.FollowClient); [Lock] returns the
 // lock. The body is in memory; it must not have been read before (500 [TypeMisconfigured]). What is written is held back until
-// the handler returns or flushes. Hijack, [http.Pusher] and [io.ReaderFrom] are not there; 1xx responses and the deadlines of
+// the handler returns or flushes; that the client has gone is no error then either, as the rest is for those who repeat the request.
+// Hijack, [http.Pusher] and [io.ReaderFrom] are not there; 1xx responses and the deadlines of
 // [http.ResponseController] are for the first client. A panic goes on to the server.
 //
 // A replay has the headers that the handler set, but for Date, Set-Cookie (see IdempotentOptions.KeepCookies) and those of the

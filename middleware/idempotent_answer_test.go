@@ -1,10 +1,12 @@
 package middleware_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/middleware"
@@ -112,4 +114,43 @@ func TestIdempotentFlush(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 	s.post(0, "").is(t, http.StatusOK, "one, two")
+}
+
+// Once flushed an answer goes to a client that may go away. The handler does not hear of that, and does not stop half-way: whoever
+// repeats the request is to get all of it.
+func TestIdempotentFlushToAClientThatLeaves(t *testing.T) {
+	gone := make(chan struct{})
+	s := open(t, 1, nil, nil, func(_ int64, w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		for i := range 300 {
+			if i == 1 {
+				<-gone
+			}
+			if _, err := fmt.Fprintf(w, "%d %s\n", i, strings.Repeat("x", 1000)); err != nil {
+				t.Errorf("line %d: %v", i, err)
+				return
+			}
+			if err := rc.Flush(); err != nil {
+				t.Errorf("flush %d: %v", i, err)
+				return
+			}
+		}
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.servers[0].URL+"/pay?a=b", http.NoBody)
+	r.Host = "shop"
+	r.Header.Set("Idempotency-Key", "k")
+	resp, err := s.servers[0].Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	close(gone)
+	got := s.post(0, "")
+	got.is(t, http.StatusOK, "\n299 x")
+	if !got.replayed() || s.runs.Load() != 1 {
+		t.Errorf("replayed %v, %d runs", got.replayed(), s.runs.Load())
+	}
 }

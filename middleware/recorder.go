@@ -117,7 +117,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 		r.body = append(r.body, p...)
 	}
 	if r.through {
-		return r.w.Write(p)
+		if n, err := r.w.Write(p); err != nil && !r.kept {
+			return n, err
+		} // else the handler has to go on: what is kept would have only half of the answer
 	}
 	return len(p), nil
 }

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,7 +24,11 @@ func (r *recorder) FlushError() error {
 		r.drop()
 	}
 	r.pass()
-	return http.NewResponseController(r.w).Flush()
+	err := http.NewResponseController(r.w).Flush()
+	if r.kept && !errors.Is(err, http.ErrNotSupported) {
+		return nil // as in Write
+	}
+	return err
 }
 
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
