@@ -39,6 +39,9 @@ func (k *Keeper) Transport(name string, base http.RoundTripper) http.RoundTrippe
 	return &transport{k, name, base}
 }
 
+// maxDrain is how much of a response that nobody wants is read rather than to end its connection.
+const maxDrain = 64 << 10
+
 type transport struct {
 	k    *Keeper
 	name string
@@ -75,7 +78,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return res, nil // what the resource said is the better answer
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be used again
+	if 0 <= res.ContentLength && res.ContentLength <= maxDrain { // else it may be a stream, whose end nobody waits for
+		_, _ = io.CopyN(io.Discard, res.Body, res.ContentLength) // so that the connection can be used again
+	}
 	_ = res.Body.Close()
 	return t.send(r, body, next)
 }
