@@ -13,7 +13,7 @@ type account struct {
 	users  int     // who may change it; protected by Keeper.mu
 
 	mu     sync.Mutex // protects what follows
-	record Record     // as last seen in the store; without an access token there is none
+	record Record     // as last seen in the store, but without its refresh token; without an access token there is none
 	due    time.Time  // when to refresh it; zero: never
 	until  time.Time  // when to hand it out no longer; zero: never
 	failed error      // why it could not be refreshed
@@ -55,11 +55,27 @@ func (a *account) adopt(r Record, o *Options) bool {
 	if r.Compare(a.record) < 0 && !passed(a.due, now) {
 		return fresh // it was read before somebody else, as Replace, saved what is here
 	}
+	if r.Compare(a.record) > 0 && !r.Issued.Equal(a.record.Issued) {
+		a.spared, a.spare = nil, time.Time{} // the provider has answered another process since
+	}
+	r.RefreshToken = "" // whoever spends it reads it then
 	a.record, a.due, a.until = r, due, until
 	if fresh {
 		a.failed = nil
 	}
 	return fresh
+}
+
+// forget drops all that is known of an account that is not in the store: r is empty.
+func (a *account) forget(r Record, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.record.AccessToken != "" && r.Compare(a.record) < 0 && !passed(a.due, now) && a.record.AccessToken != a.refused {
+		return // it was read before a login saved what is here
+	}
+	a.record, a.due, a.until = r, time.Time{}, time.Time{}
+	a.refused, a.spared, a.spare = "", nil, time.Time{}
+	a.pending, a.unspent = nil, 0
 }
 
 // refuse notes that an access token that is at least min old was not accepted. It is not, if this is no longer the account's.

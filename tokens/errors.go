@@ -22,6 +22,10 @@ var (
 	// call [Keeper.Replace].
 	ErrRejected = errors.New("tokens: refresh token rejected")
 
+	// ErrRetryLater: the provider has said, to this process or to another one, that it wants to be left alone about the account for a
+	// while (Retry-After).
+	ErrRetryLater = errors.New("tokens: retry later")
+
 	// ErrClosed: the Keeper was closed.
 	ErrClosed = errors.New("tokens: closed")
 )
@@ -74,3 +78,24 @@ func (e *RejectedError) Is(target error) bool { return target == ErrRejected }
 
 // Unwrap returns the provider's answer, if it was given to this process.
 func (e *RejectedError) Unwrap() error { return e.Err }
+
+// A RetryLaterError is how [ErrRetryLater] is told: errors.Is(err, ErrRetryLater) holds.
+type RetryLaterError struct {
+	Account string
+	Until   time.Time // by the clock of the process that was told so
+	Err     error     // an *oauth2.RetrieveError in that process; nil in others
+}
+
+func (e *RetryLaterError) Error() string {
+	text := fmt.Sprintf("tokens: account %q: the provider is not to be asked until %s", e.Account, e.Until.Format(time.RFC3339))
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is makes errors.Is(e, ErrRetryLater) true.
+func (e *RetryLaterError) Is(target error) bool { return target == ErrRetryLater }
+
+// Unwrap returns the provider's answer, if it was given to this process.
+func (e *RetryLaterError) Unwrap() error { return e.Err }

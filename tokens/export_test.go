@@ -1,8 +1,27 @@
 package tokens
 
+import "fmt"
+
 // Accounts returns how many accounts the Keeper remembers.
 func Accounts(k *Keeper) int {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return len(k.accounts)
+}
+
+// Memory returns all that the Keeper remembers of the account, as a text.
+func Memory(k *Keeper, name string) string {
+	k.mu.RLock()
+	a := k.accounts[name]
+	k.mu.RUnlock()
+	if a == nil {
+		return ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text := fmt.Sprintf("%+v %q %v %v", a.record, a.refused, a.failed, a.spared)
+	if a.pending != nil {
+		text += fmt.Sprintf(" %+v", *a.pending)
+	}
+	return text
 }

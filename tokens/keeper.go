@@ -114,10 +114,10 @@ func (s source) Token() (*oauth2.Token, error) { return s.k.Token(s.ctx, s.name)
 // is the caller's own copy. It has no refresh token, since nobody else may spend that, and no Extra fields.
 // A token of which the provider does not say how long it lives (expires_in) has no Expiry; see Options.Life.
 //
-// Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrClosed]; ctx's own; those of
+// Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrRetryLater], [ErrClosed]; ctx's own; those of
 // [coord.Coordinator.Lock]; the store's; and the provider's, as an [*oauth2.RetrieveError], if it did not spend the
-// refresh token. For Options.Backoff after an error, this process returns the same again without looking; and it asks the provider
-// again only after what that has said in Retry-After, an hour at most.
+// refresh token. For Options.Backoff after an error, this process returns the same again without looking; and no process asks the
+// provider again before what that has said in Retry-After, an hour at most, is over.
 func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) {
 	a, err := k.account(name)
 	if err != nil {

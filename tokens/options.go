@@ -35,8 +35,8 @@ type Options struct {
 	SaveTimeout time.Duration
 
 	// Backoff is for how long the error of a failed refresh is returned before another is begun. Default 1 s. If the provider has
-	// said more in Retry-After, that counts (an hour at most), for this account in this process; a token of another process, or
-	// of a new login, is found all the same. It does not count where ReplayInDoubt would be over by then.
+	// said more in Retry-After, that counts (an hour at most), for this account in all processes; a token that another process has got
+	// nevertheless, or of a new login, is found all the same. It does not count where ReplayInDoubt would be over by then.
 	Backoff time.Duration
 
 	// ReplayInDoubt is for how long after a refresh token was sent for the first time the provider is known to accept it

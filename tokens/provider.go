@@ -102,7 +102,10 @@ func answered(r *oauth2.RetrieveError) bool {
 	}
 }
 
-// retryAfter returns for how long the provider wants to be left alone, an hour at most.
+// maxRest is for how long a provider is left alone at most.
+const maxRest = time.Hour
+
+// retryAfter returns for how long the provider wants to be left alone, maxRest at most.
 func retryAfter(err error, now time.Time) time.Duration {
 	r, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok || r.Response == nil {
@@ -112,10 +115,10 @@ func retryAfter(err error, now time.Time) time.Duration {
 	wait := time.Duration(0)
 	if at, err := http.ParseTime(text); err == nil {
 		wait = at.Sub(now)
-	} else if s, err := strconv.ParseUint(text, 10, 31); err == nil {
+	} else if s, err := strconv.ParseUint(text, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // which gives the highest
 		wait = time.Duration(s) * time.Second
 	}
-	return min(max(wait, 0), time.Hour)
+	return min(max(wait, 0), maxRest)
 }
 
 // quietError is an error of a request, with a text that may be logged.

@@ -39,6 +39,10 @@ type Record struct {
 	// Spending says that RefreshToken is about to be sent to the provider, or was. Its zero value: it is not.
 	Spending Mark `json:"spending,omitzero"`
 
+	// Rest is until when the provider wants to be left alone about this account, as it has said in Retry-After. Its zero value, or one
+	// more than an hour ahead: it may be asked. A store that loses it does no harm but to the provider.
+	Rest time.Time `json:"rest,omitzero"`
+
 	// Rejected is the provider's reason for not taking RefreshToken any more, as "invalid_grant". Empty: it does, as far as known.
 	Rejected string `json:"rejected,omitempty"`
 }

@@ -33,11 +33,8 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 // renew returns a record that need not be refreshed yet, or, if this process had no token, one that is valid.
 func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2.Token) (Record, error) {
 	// As a rule another process was first, and there is no need for the lock.
-	r, err := k.load(ctx, name)
+	r, err := k.load(ctx, a, name)
 	if err != nil {
-		if errors.Is(err, ErrNoAccount) && r.Fence != 0 {
-			a.adopt(r, &k.opts) // it was forgotten, and is here
-		}
 		return r, err
 	}
 	if a.adopt(r, &k.opts) {
@@ -50,7 +47,7 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2
 		if r.Rejected != "" {
 			return r, &RejectedError{Account: name, Code: r.Rejected}
 		}
-		if err := a.resting(time.Now()); err != nil {
+		if err := k.resting(a, name, &r, time.Now()); err != nil {
 			return r, err
 		}
 	}
@@ -70,7 +67,7 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2
 
 // refresh is renew under the account's lock.
 func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.Lock) (Record, error) {
-	r, err := k.load(ctx, name)
+	r, err := k.load(ctx, a, name)
 	if err != nil {
 		return r, err
 	}
@@ -103,14 +100,18 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 			r.Spending.Fence, r.Spending.Again = unsent, false
 		}
 	}
-	mark := Mark{Fence: l.Fence(), Since: time.Now().UTC().Round(0)}
+	now := time.Now()
+	mark := Mark{Fence: l.Fence(), Since: now.UTC().Round(0)}
 	if s := r.Spending; s.Fence != 0 {
-		if !k.mayReplay(s, time.Now()) {
+		if !k.mayReplay(s, now) {
 			return r, &InDoubtError{Account: name, Fence: s.Fence, Since: s.Since, Again: s.Again}
 		}
 		mark.Since, mark.Again = s.Since, true
 	} else {
 		r.Spending = Mark{}
+	}
+	if err := k.resting(a, name, &r, now); err != nil { // it has told so whoever had the lock before
+		return r, err
 	}
 	return k.exchange(ctx, a, name, l, r, mark)
 }
@@ -120,10 +121,25 @@ func (k *Keeper) mayReplay(s Mark, at time.Time) bool {
 	return !s.Again && k.opts.ReplayInDoubt > 0 && at.Sub(s.Since) < k.opts.ReplayInDoubt
 }
 
+// resting returns why the provider is not to be asked now, as it has told this process, or another one; nil if it may be.
+func (k *Keeper) resting(a *account, name string, r *Record, now time.Time) error {
+	if err := a.resting(now); err != nil {
+		return err
+	}
+	if wait := r.Rest.Sub(now); wait <= 0 || wait > maxRest {
+		return nil
+	}
+	err := &RetryLaterError{Account: name, Until: r.Rest}
+	if s := r.Spending; s.Fence != 0 {
+		return &InDoubtError{Account: name, Fence: s.Fence, Since: s.Since, Again: s.Again, Replay: k.mayReplay(s, now), Err: err}
+	}
+	return err
+}
+
 // exchange spends r's refresh token, between two writes.
 func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.Lock, r Record, mark Mark) (Record, error) {
 	was := r
-	r.Fence, r.Step, r.Spending = l.Fence(), markStep, mark
+	r.Fence, r.Step, r.Spending, r.Rest = l.Fence(), markStep, mark, time.Time{}
 	if err := k.save(l.Context(), name, r); err != nil {
 		if !errors.Is(err, ErrSuperseded) {
 			a.leave(nil, l.Fence()) // it may be there, now or in a while
@@ -137,7 +153,8 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 	t, sent, err := k.spend(ctx, r.RefreshToken)
 	now, left := time.Now(), mark // the mark that stays, if there is no new token
 	why := quiet(err, r.RefreshToken)
-	switch k.judge(sent, err) {
+	became := k.judge(sent, err)
+	switch became {
 	case renewed:
 		next := newRecord(t, l.Fence(), lastStep, now)
 		if err := k.insist(ctx, name, next); err != nil {
@@ -156,18 +173,27 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		return r, &RejectedError{Account: name, Code: re.ErrorCode, Err: err}
 	case unspent:
 		left = was.Spending
-		why = fmt.Errorf("tokens: account %q: %w", name, why)
-	default:
-		why = &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark, now), Err: why}
 	}
-	again := now.Add(retryAfter(err, now))
+	again := now.Add(retryAfter(err, now)).UTC().Round(0)
 	if k.mayReplay(left, now) && !k.mayReplay(left, again) {
 		again = now // later it must not be sent any more, and the account would stay in doubt
 	}
-	a.rest(why, again)
-	if errors.Is(why, ErrInDoubt) {
+	later := again.After(now)
+	if became == doubtful {
+		why = &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark, now), Err: why}
+		a.rest(why, again)
+		if later && k.mayReplay(mark, now) { // else nobody asks
+			r.Step, r.Rest = lastStep, again
+			_ = k.insist(ctx, name, r) // if it is not stored others ask before they should
+		}
 		return r, why
 	}
+	if was.Rest = (time.Time{}); later {
+		was.Rest, why = again, &RetryLaterError{Account: name, Until: again, Err: why}
+	} else {
+		why = fmt.Errorf("tokens: account %q: %w", name, why)
+	}
+	a.rest(why, again)
 	return was, k.unmark(ctx, a, name, l, was, why)
 }
 
@@ -182,11 +208,14 @@ func (k *Keeper) unmark(ctx context.Context, a *account, name string, l coord.Lo
 	return why
 }
 
-// load returns the account's record. If the account was forgotten, it does so beside the error.
-func (k *Keeper) load(ctx context.Context, name string) (Record, error) {
+// load returns the account's record. If there is none, this process knows nothing of the account any more either.
+func (k *Keeper) load(ctx context.Context, a *account, name string) (Record, error) {
 	r, err := k.store.Load(ctx, name)
 	if err == nil && r.Empty() {
 		err = ErrNoAccount
+	}
+	if errors.Is(err, ErrNoAccount) {
+		a.forget(r, time.Now())
 	}
 	if err != nil {
 		return r, fmt.Errorf("tokens: load account %q: %w", name, err)

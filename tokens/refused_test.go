@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -155,17 +156,19 @@ func TestTheProviderIsLeftAlone(t *testing.T) {
 			w.provider.want(w.T, 1)
 		})
 	})
-	t.Run("for an hour at most", func(t *testing.T) {
-		bubble(t, func(w *world) {
-			k, _ := w.keeper(nil)
-			w.provider.later = "2000000000"
-			w.provider.set(func(*http.Request) (int, string) { return 429, "slow_down" }, nil)
-			_, _ = k.Token(w.Context(), "alice")
-			w.provider.set(nil, nil)
-			time.Sleep(time.Hour)
-			w.want(k, "a2")
+	for _, later := range []string{"2000000000", "99999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"} {
+		t.Run("for an hour at most: "+later, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				k, _ := w.keeper(nil)
+				w.provider.later = later
+				w.provider.set(func(*http.Request) (int, string) { return 429, "slow_down" }, nil)
+				_, _ = k.Token(w.Context(), "alice")
+				w.provider.set(nil, nil)
+				time.Sleep(time.Hour)
+				w.want(k, "a2")
+			})
 		})
-	})
+	}
 }
 
 func TestForget(t *testing.T) {
@@ -199,6 +202,44 @@ func TestForget(t *testing.T) {
 			w.Errorf("got %v", err)
 		}
 	})
+}
+
+// What another process has forgotten does not stay in the memory of this one, whatever the store had not taken of it.
+func TestForgottenSecretsDoNotStay(t *testing.T) {
+	for name, gone := range map[string]func(*world, *tokens.Keeper){
+		"forgotten": func(w *world, other *tokens.Keeper) {
+			if err := other.Forget(w.Context(), "alice"); err != nil {
+				w.Error(err)
+			}
+		},
+		"lost": func(w *world, _ *tokens.Keeper) { w.store.Store = tokens.NewMemoryStore() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				k, _ := w.keeper(&tokens.Options{SaveTimeout: time.Second})
+				other, _ := w.keeper(nil)
+				broken := errors.New("broken")
+				w.store.set(func(r tokens.Record) error {
+					if r.AccessToken == "a2" {
+						return broken
+					}
+					return nil
+				}, nil)
+				w.wantError(k, broken)
+				if m := tokens.Memory(k, "alice"); !strings.Contains(m, "r2") || strings.Contains(m, "r1") {
+					w.Errorf("remembered: %s", m) // the token that is not stored, and no other
+				}
+				w.store.set(nil, nil)
+				gone(w, other)
+				time.Sleep(backoff)
+				w.wantError(k, tokens.ErrNoAccount)
+				if m := tokens.Memory(k, "alice"); regexp.MustCompile(`\b[ar][12]\b`).MatchString(m) {
+					w.Errorf("remembered: %s", m)
+				}
+				w.provider.want(w.T, 1)
+			})
+		})
+	}
 }
 
 // A process that was stopped in the middle of a refresh does not bring a forgotten account back.
@@ -307,6 +348,38 @@ func TestTransportHasNoOtherToken(t *testing.T) {
 		t.Errorf("status %d after %d requests", res.StatusCode, requests.Load())
 	}
 	p.want(t, 1)
+}
+
+// A resource that refuses a token need not come to an end before it gets the next one.
+func TestTransportDoesNotWaitForTheEndOfARefusal(t *testing.T) {
+	p := newProvider()
+	provider := httptest.NewServer(p)
+	defer provider.Close()
+	k := alone(t, provider.URL, &tokens.Options{HTTPClient: provider.Client(), MinAge: time.Nanosecond})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer a3" {
+			return
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, "and so on, ")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&http.Client{Transport: k.Transport("alice", s.Client().Transport)}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK || ctx.Err() != nil {
+		t.Errorf("status %d, %v", res.StatusCode, ctx.Err())
+	}
 }
 
 // closed tells whether it was closed.

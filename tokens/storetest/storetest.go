@@ -54,6 +54,7 @@ func want(t *testing.T, s tokens.Store, account string, want tokens.Record) {
 	}
 	for _, x := range []struct{ got, want *time.Time }{
 		{&got.Issued, &want.Issued}, {&got.Expiry, &want.Expiry}, {&got.Spending.Since, &want.Spending.Since},
+		{&got.Rest, &want.Rest},
 	} {
 		if x.got.Equal(*x.want) {
 			*x.got = *x.want // the same moment, perhaps in another zone
@@ -75,7 +76,8 @@ func roundTrip(t *testing.T, s tokens.Store) {
 	full := tokens.Record{
 		Fence: 843_350_400<<32 + 17, Step: 2,
 		AccessToken: "access \"é\" \\ ", TokenType: "Bearer", RefreshToken: "refresh/+=~", Issued: at, Expiry: at.Add(time.Hour),
-		Spending: tokens.Mark{Fence: 1<<53 + 1, Since: at.Add(time.Minute), Again: true}, Rejected: "invalid_grant",
+		Spending: tokens.Mark{Fence: 1<<53 + 1, Since: at.Add(time.Minute), Again: true},
+		Rest:     at.Add(2 * time.Minute), Rejected: "invalid_grant",
 	}
 	for i, account := range []string{"a", " ", "a b", "{a}", "a:b/c", "*", "鍵", "it's", strings.Repeat("k", tokens.MaxAccount)} {
 		r := full
@@ -89,7 +91,7 @@ func roundTrip(t *testing.T, s tokens.Store) {
 	want(t, s, "never expires", never)
 	// Nothing of an earlier version stays.
 	full.Fence++
-	full.Spending, full.Rejected, full.TokenType, full.Expiry = tokens.Mark{}, "", "", time.Time{}
+	full.Spending, full.Rest, full.Rejected, full.TokenType, full.Expiry = tokens.Mark{}, time.Time{}, "", "", time.Time{}
 	save(t, s, "a", full)
 	want(t, s, "a", full)
 }
