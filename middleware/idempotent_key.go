@@ -152,7 +152,7 @@ func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
 		return nil, nil, errBodyRead // any other request would look the same
 	}
 	r = r.WithContext(r.Context()) // a copy
-	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	r.Body, r.ContentLength, r.TransferEncoding = inMemory(body), int64(len(body)), nil
 	return r, body, nil
 }
 

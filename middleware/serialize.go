@@ -29,6 +29,10 @@ type SerializeOptions struct {
 	// without, each process lets so many wait.
 	MaxWaiters int
 
+	// ReadAhead is how large the body of an HTTP/1 request may be, by its Content-Length, to be read before the request waits, in
+	// bytes. It is held in memory then. Default 64 KiB. Negative: bodies are left to the handler.
+	ReadAhead int64
+
 	// LockedStatus is the status of a request whose turn did not come in time. Default 423 (Locked). The other possible value
 	// is 409 (Conflict).
 	LockedStatus int
@@ -59,6 +63,7 @@ func (o *SerializeOptions) filled() SerializeOptions {
 	f.Methods = slices.Clone(f.Methods)
 	setDefault(&f.Wait, 10*time.Second)
 	setDefault(&f.MaxWaiters, 128)
+	setDefault(&f.ReadAhead, 64<<10)
 	setDefault(&f.LockedStatus, http.StatusLocked)
 	setDefault(&f.RetryAfter, time.Second)
 	return f
@@ -104,12 +109,13 @@ type serializer struct {
 // (423, or 409); that find too many others waiting (429); and all while locks are not to be had (503). The request of a client that
 // has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as net/http has it, so that an empty
 // response is not taken for a success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has been
-// read: such a request waits on, and is served.) A limit of the request's own context that ends the wait counts as SerializeOptions.Wait does.
+// read. So it is read before, see SerializeOptions.ReadAhead; a request with a larger one, with one of unknown length, or with
+// "Expect: 100-continue" waits on, and is served.) A limit of the request's own context that ends the wait counts as SerializeOptions.Wait does.
 //
 // Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by the lock of the outer one. With
 // different keys each takes its lock, and all handlers must nest them in the same order, or two requests may wait for
 // each other until their limit. Put [Route] outside, and what authenticates or limits the body's size or time outside
-// of both: a client that sends slowly keeps the lock for as long.
+// of both: a client that sends slowly what is not read ahead keeps the lock for as long.
 //
 // It panics if c or key is nil or the options make no sense.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(http.Handler) http.Handler {
@@ -145,6 +151,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
+	readAhead(r, s.opts.ReadAhead)
 	if !s.queue.enter(key, s.opts.MaxWaiters) {
 		s.refuse(w, r, Problem{
 			Type: TypeTooMany, Title: "Too many requests for the same resource", Status: http.StatusTooManyRequests,

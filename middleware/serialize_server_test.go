@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,12 @@ import (
 )
 
 func TestAClientThatGoesAwayLeavesTheQueue(t *testing.T) {
+	for _, body := range []string{"", "item=7", strings.Repeat("x", 64<<10)} {
+		t.Run(fmt.Sprintf("body of %d bytes", len(body)), func(t *testing.T) { leaves(t, body) })
+	}
+}
+
+func leaves(t *testing.T, body string) {
 	c := start(t, fallback.NewMemory(), nil)
 	g := newGate()
 	var aborted atomic.Int32
@@ -45,7 +52,11 @@ func TestAClientThatGoesAwayLeavesTheQueue(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
 		go func() {
-			res, err := s.Client().Do(request(t, s, "1").WithContext(ctx))
+			r := request(t, s, "1").WithContext(ctx)
+			if body != "" {
+				r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+			}
+			res, err := s.Client().Do(r)
 			if err == nil {
 				res.Body.Close()
 			}
