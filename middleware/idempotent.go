@@ -28,8 +28,8 @@ const (
 // of the key; those that come meanwhile wait. They, and all later ones, get its status, header, body and trailers, with
 // [ReplayedHeader].
 //
-// A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body, of which a digest is
-// kept. Otherwise it is refused with 422 [TypeReused]. Also refused, with nothing executed: a malformed key (400
+// A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body, and without
+// IdempotentOptions.Scope also host, cookies and client certificate. A digest of all that is kept. Otherwise it is refused with 422 [TypeReused]. Also refused, with nothing executed: a malformed key (400
 // [TypeIdempotencyKey]), too large a body (413 [TypeTooLarge]), the first request still running after IdempotentOptions.Wait, or
 // more than MaxWaiters waiting for it (409 [TypeInProgress]), and all while locks or the store are not to be had (503 [TypeUnavailable]).
 //

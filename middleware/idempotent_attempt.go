@@ -69,7 +69,7 @@ func (x *attempt) known(rec *record) (reply func()) {
 	case rec.print != x.print:
 		return x.refusal(Problem{
 			Type: TypeReused, Title: "Idempotency key used for another request", Status: http.StatusUnprocessableEntity,
-			Detail: "A request with this key was not the same as this one. A new request needs a new key.",
+			Detail: "A request with this key differed from this one, in its target, host, content or credentials. A new request needs a new key.",
 		})
 	case rec.state == answered:
 		return func() {

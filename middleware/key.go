@@ -48,8 +48,8 @@ func (e *KeyError) Error() string {
 //
 // The constructors below return the bare value, wherever in the request it was: an order is the same order in a path and in
 // a header. So it is the prefix that keeps an order 42 and a user 42 apart, and a KeyFunc without is for programs that lock one
-// kind of thing only. Values are compared byte by byte: where "a" and "A", or "7" and "07", are the same thing, make them
-// the same in a KeyFunc of your own.
+// kind of thing only: with it a client may name any lock of the namespace. Values are compared byte by byte: where "a" and "A",
+// or "7" and "07", are the same thing, make them the same in a KeyFunc of your own.
 //
 // With no parts the key is the prefix alone: one for all requests. Key panics if prefix is empty or could be no key, or if a
 // part is nil. See [JoinKey] for other code that locks the same things.
