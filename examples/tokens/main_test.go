@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -172,5 +174,36 @@ func TestBadFlags(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"-h"}, &stdout, &stderr); code != 0 || !strings.Contains(stdout.String(), "-grace") {
 		t.Errorf("-h: exit status %d, %q", code, stdout.String())
+	}
+}
+
+// A process that takes another one's place may come when all is over: that is no failure.
+func TestWorkersThatAreReadyWhenAllIsOver(t *testing.T) {
+	_, stdin := io.Pipe()
+	w := &process{stdin: stdin}
+	late := &trial{workers: []*process{w}}
+	late.stop()
+	late.begin(w, false)
+	if w.begun {
+		t.Error("a worker whose stdin is closed is said to have begun")
+	}
+
+	addr, end, err := startRedis()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	started := make(chan struct{})
+	close(started)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 { // which of two that are ready is taken is chance
+		var out bytes.Buffer
+		if err := work(over, order{Rung: "plain", Redis: addr, Accounts: []string{"a"}, Goroutines: 1}, started, &out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "result") {
+			t.Fatalf("a worker that was told to begin, and to end, tells %q", out.String())
+		}
 	}
 }

@@ -272,10 +272,13 @@ func (t *trial) launch(ctx context.Context, number int) (*process, error) {
 	return w, nil
 }
 
-// begin lets workers begin: all of them, or one that came later.
+// begin lets workers begin: all of them, or one that came later. One that was ready only after stop ends without a result.
 func (t *trial) begin(one *process, all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.stopped {
+		return
+	}
 	for _, w := range t.workers {
 		if w != nil && (all || w == one) {
 			w.begun = true

@@ -102,7 +102,11 @@ func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) 
 	select {
 	case <-started:
 	case <-ctx.Done():
-		return nil
+		select {
+		case <-started: // both: it has a result to tell
+		default:
+			return nil
+		}
 	}
 	var work sync.WaitGroup
 	for range o.Goroutines {
