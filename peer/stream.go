@@ -65,12 +65,21 @@ func newStream(t *Transport, node string, conn, sock net.Conn) *Stream {
 		done: make(chan struct{}), kick: make(chan struct{}, 1), drained: make(chan struct{}, 1),
 		batch: true, // until the read loop has flushed what Up has sent
 	}
-	if conn == sock { // no TLS
-		s.direct = rawConn(sock)
-		s.directFn = func(fd uintptr) bool {
-			s.directN, s.directErr = writeNow(fd, s.directBuf)
-			return true // also if the socket is full: we do not wait for it
+	if conn != sock { // TLS
+		return s
+	}
+	if _, ok := sock.(prompt); ok {
+		s.direct = promptly{}
+		s.directFn = func(uintptr) bool {
+			s.directN, s.directErr = sock.Write(s.directBuf)
+			return true
 		}
+		return s
+	}
+	s.direct = rawConn(sock)
+	s.directFn = func(fd uintptr) bool {
+		s.directN, s.directErr = writeNow(fd, s.directBuf)
+		return true // also if the socket is full: we do not wait for it
 	}
 	return s
 }

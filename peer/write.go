@@ -3,6 +3,7 @@ package peer
 import (
 	"fmt"
 	"runtime"
+	"syscall"
 )
 
 // Who writes. The sender that finds no writer becomes the writer, because a goroutine of
@@ -14,6 +15,16 @@ import (
 // together with the role of the writer, to the stream's own goroutine, which may wait. It
 // stays the writer until nothing is left, so that order is kept and a slow peer costs
 // senders no further system calls.
+
+// A prompt connection is one of a simulation: its Write never waits. So senders write there as they do to a socket.
+type prompt interface{ Prompt() }
+
+type promptly struct{ syscall.RawConn }
+
+func (promptly) Write(write func(uintptr) bool) error {
+	write(0)
+	return nil
+}
 
 // A sender that finds new frames after each of its writes hands over after this many:
 // others' frames must not keep it from its own business.
