@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ func (r *Ring) searchOnce() bool {
 		r.opts.Logger.Warn("ring: not all addresses of others are known", "err", err)
 	}
 	r.partial = err != nil
+	addrs = slices.DeleteFunc(addrs, func(a netip.AddrPort) bool { return r.roster.has(a.String()) }) // as a rule all of them
 	// In any order, so that nobody is always behind the same dead ones.
 	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 	next := make(chan string)
