@@ -30,6 +30,33 @@ func init() {
 		}
 		return p.own.epoch, p.ownedUntil()
 	}
+	wire.Holding = func(c any, key string) (session string, request uint64, own bool, until time.Time) {
+		p := c.(*Coordinator).partitionOf(key)
+		if !p.mu.TryLock() {
+			return "", 0, false, time.Time{}
+		}
+		defer p.mu.Unlock()
+		e := p.entries[key]
+		if e == nil || e.q.State() == handoff.Idle {
+			return "", 0, false, time.Time{}
+		}
+		d, id := p.until(&e.hold), e.hold.row.Identity
+		return id.Session, id.Request, e.hold.own, earlier(d.session, d.slot)
+	}
+	wire.Granted = func(c any, key string) (epoch uint32, session string, request uint64, until time.Time) {
+		p := c.(*Coordinator).partitionOf(key)
+		if !p.mu.TryLock() {
+			return 0, "", 0, time.Time{}
+		}
+		defer p.mu.Unlock()
+		if p.own == nil {
+			return 0, "", 0, time.Time{}
+		}
+		if e := p.entries[key]; e != nil && e.g != nil {
+			session, request = e.g.holder.Session, e.g.holder.Request
+		}
+		return p.own.epoch, session, request, p.ownedUntil()
+	}
 	wire.State = func(c any, key string) string { return c.(*Coordinator).partitionOf(key).describe(key) }
 }
 

@@ -19,11 +19,14 @@ var errLost = errors.New("sim: connection to the arbiter lost")
 // server is the arbiter that all nodes share: it can be made to fail over to an earlier state.
 type server struct {
 	*fallback.Memory
+	look    fallback.Namespace // for the judge
 	grace   time.Duration
 	servers int // that there have been
 
-	swap    sync.RWMutex     // held by calls while they are executed; protects deposed
+	swap    sync.RWMutex     // held by calls while they are executed; protects what follows
 	deposed *fallback.Memory // the primary before, for those who still believe in it; nil: nobody does
+	since   time.Time        // when it became another server; zero: never since the namespace was new
+	before  time.Time        // the same of deposed
 
 	mu   sync.Mutex // protects what follows
 	rng  *rand.Rand
@@ -33,6 +36,10 @@ type server struct {
 func newServer(rng *rand.Rand, grace time.Duration) *server {
 	s := &server{Memory: fallback.NewMemory(), rng: rng, grace: grace}
 	s.failover(nil, false)
+	var err error
+	if s.look, err = s.Attach(context.Background(), s.settings()); err != nil {
+		panic(err)
+	}
 	return s
 }
 
@@ -59,6 +66,10 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	}
 	s.Memory.Restore(to)
 	s.servers++
+	s.before = s.since
+	if s.servers > 1 {
+		s.since = time.Now()
+	}
 }
 
 func (s *server) setDown(down bool) {
@@ -209,12 +220,16 @@ type space struct {
 	c *client
 }
 
+// deposed tells whether the node believes in the primary before.
+func (n *space) deposed() bool {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	return n.c.weather.deposed
+}
+
 // at is the namespace at the server that the node believes in.
 func (n *space) at() fallback.Namespace {
-	n.c.mu.Lock()
-	deposed := n.c.weather.deposed
-	n.c.mu.Unlock()
-	if !deposed {
+	if !n.deposed() {
 		return n.Namespace
 	}
 	old, err := n.c.s.deposed.Attach(context.Background(), n.c.s.settings())
@@ -240,8 +255,10 @@ func (n *space) Renew(ctx context.Context, id string, ttl time.Duration) (fallba
 
 func (n *space) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) {
+		old := n.deposed()
 		l, err := n.at().Dead(ctx, id)
 		if err == nil && l.Dead {
+			n.c.w.taken(old, "%.4s is said to be dead", id)
 			n.c.w.saidDead(id)
 		}
 		return l, err
@@ -262,8 +279,10 @@ func (n *space) Load(ctx context.Context, p uint32) (fallback.Record, error) {
 
 func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) {
+		old := n.deposed()
 		a, err := n.at().Acquire(ctx, p, me, x)
 		if err == nil && a.Verdict == fallback.Granted {
+			n.c.w.taken(old, "partition %d is given to %.4s", p, me)
 			n.c.w.acquired(p, a.Record.Epoch, me)
 		}
 		return a, err
@@ -272,13 +291,23 @@ func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Exp
 
 func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
-		return n.at().Demote(ctx, p, me, epoch, holds)
+		old := n.deposed()
+		d, err := n.at().Demote(ctx, p, me, epoch, holds)
+		if err == nil && d.Verdict == fallback.Granted {
+			n.c.w.taken(old, "partition %d is given back by %.4s", p, me)
+		}
+		return d, err
 	})
 }
 
 func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Demotion, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
-		return n.at().DemoteUnserved(ctx, p, me, epoch)
+		old := n.deposed()
+		d, err := n.at().DemoteUnserved(ctx, p, me, epoch)
+		if err == nil && d.Verdict == fallback.Granted {
+			n.c.w.taken(old, "partition %d is given back, unserved, by %.4s", p, me)
+		}
+		return d, err
 	})
 }
 
@@ -287,7 +316,14 @@ func (n *space) Revoke(ctx context.Context, p uint32, epoch uint32, by string) e
 }
 
 func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
-	return about(n.c, ctx, r.Partition, func(ctx context.Context) (fallback.LockAnswer, error) { return n.at().Lock(ctx, r) })
+	return about(n.c, ctx, r.Partition, func(ctx context.Context) (fallback.LockAnswer, error) {
+		old := n.deposed()
+		a, err := n.at().Lock(ctx, r)
+		if err == nil && a.Verdict == fallback.Granted {
+			n.c.w.taken(old, "%q is given to %.4s", r.Key, r.Me.Session)
+		}
+		return a, err
+	})
 }
 
 func (n *space) Unlock(ctx context.Context, r []fallback.Release) []error {

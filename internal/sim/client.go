@@ -16,7 +16,11 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 	up := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(w.t(d)))) }
 	step := w.t(20 * time.Millisecond) // clients do things at the same moments, which costs less; see latency
 	for {
-		time.Sleep(step - w.now()%step + up(w.cfg.Think).Truncate(step))
+		think := up(w.cfg.Think).Truncate(step)
+		if w.resting.Load() {
+			think *= 8 // nothing new happens any more, and nobody is away: two thirds of all locks would be taken now
+		}
+		time.Sleep(step - w.now()%step + think)
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -64,6 +68,7 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Hold, work time.Duration, heed bool) {
 	w := s.n.w
 	g := w.h.granted(s, key, l, called)
+	w.rests(key)
 	stop := func() bool { return true }
 	if w.cfg.History {
 		stop = context.AfterFunc(g.ctx, hold.Lost)

@@ -162,6 +162,9 @@ func (c *conn) Close() error {
 	return nil
 }
 
+// Prompt tells package peer that Write never waits.
+func (c *conn) Prompt() {}
+
 func (c *conn) LocalAddr() net.Addr  { return addr(c.here.addr) }
 func (c *conn) RemoteAddr() net.Addr { return addr(c.there.addr) }
 

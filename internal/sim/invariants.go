@@ -1,9 +1,13 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -39,6 +43,85 @@ func (w *world) acquired(partition, epoch uint32, by string) {
 				until.Sub(s.h.read()))
 		}
 	}
+}
+
+// taken is called at the moment when something is taken from somebody, or given to somebody, at the arbiter: it must not be in Grace
+// (I7). Grace begins when something is looked at, so it ends no earlier than Q after the server was changed. The arbiter counts
+// in whole milliseconds. The server's clock is that of the world.
+func (w *world) taken(deposed bool, format string, args ...any) {
+	since := w.s.since
+	if deposed {
+		since = w.s.before
+	}
+	if now := time.Now(); !since.IsZero() && now.UnixMilli() < since.UnixMilli()+w.s.grace.Milliseconds() {
+		w.h.say("I7: "+format+", %v after the arbiter became another server", append(args, now.Sub(since))...)
+	}
+}
+
+// rests looks whether the hold of a key, if there is one, rests on something: a row, or the table of the owner whose epoch
+// the record still has (I5). Not in Grace, and not until everything from before has lapsed or been reclaimed.
+func (w *world) rests(key string) {
+	w.s.swap.RLock()
+	since := w.s.since
+	w.s.swap.RUnlock()
+	if !since.IsZero() && time.Since(since) < w.s.grace+w.cfg.TTL {
+		return
+	}
+	g, id := w.holding(key)
+	if g == nil {
+		return
+	}
+	p := uint32(xxhash.Sum64String(key) % partitions)
+	at := w.s.look.Verify(context.Background(), []fallback.Read{{Partition: p, Keys: []string{key}}})[0]
+	r, why := at.Record, ""
+	switch {
+	case at.Err != nil || r.Grace > 0 || at.Rows[0].Identity == id:
+		return
+	case r.Owner == "" || r.Epoch != fallback.Token(g.token).Epoch():
+		why = fmt.Sprintf("the row is %v, and the record %+v", at.Rows[0], r)
+	default: // the owner that granted it may exist no more: then nobody else has the partition
+		for _, s := range w.running() {
+			epoch, session, request, until := wire.Granted(s.c, key)
+			if epoch == r.Epoch && s.h.read().Before(until) && (fallback.Identity{Session: session, Request: request}) != id {
+				why = fmt.Sprintf("%v serves the partition at %d, and has given the key to %.4s %d", s, epoch, session, request)
+			}
+		}
+	}
+	if why == "" {
+		return
+	}
+	// It was there before all this was looked at. If it still is, it was meanwhile.
+	if again, same := w.holding(key); again == g && same == id {
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		if !g.resting {
+			g.resting = true
+			w.h.fail("I5: %v has %q as %.4s %d with token %d.%d, and %s", g.by, key, id.Session, id.Request, g.token>>32, uint32(g.token), why)
+			w.h.bad = append(w.h.bad, w.state(key)...)
+		}
+	}
+}
+
+func (w *world) restAll() {
+	for _, k := range w.keys {
+		w.rests(k)
+	}
+}
+
+// holding is a hold in force that its node has not given itself, by its client and by its identity.
+func (w *world) holding(key string) (*grant, fallback.Identity) {
+	w.h.mu.Lock()
+	g := w.h.of(key).holder
+	bad := g == nil || g.released || g.resting || g.by.dead.Load() || g.by.leaving.Load() || g.ctx.Err() != nil || w.h.excused(g)
+	w.h.mu.Unlock()
+	if bad || g.by.h.left() > 0 {
+		return nil, fallback.Identity{}
+	}
+	session, request, own, until := wire.Holding(g.by.c, key)
+	if own || !g.by.h.read().Before(until) {
+		return nil, fallback.Identity{}
+	}
+	return g, fallback.Identity{Session: session, Request: request}
 }
 
 // running is the processes that may grant anything at this moment.

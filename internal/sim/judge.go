@@ -37,6 +37,7 @@ type grant struct {
 	called   time.Time // when Lock was
 	at       time.Time
 	released bool
+	resting  bool // on nothing, which has been told
 }
 
 // newJudge returns one that grants processes that have stood still some time to notice what happened meanwhile.

@@ -3,7 +3,11 @@
 package sim
 
 import (
+	"bytes"
 	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +15,23 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-var patience = flag.Duration("sim.patience", time.Minute, "how long to look for what a missing guard breaks, each")
+var (
+	patience = flag.Duration("sim.patience", time.Minute, "how long to look for what a missing guard breaks, each")
+	without  = flag.String("sim.without", "", "a `guard` to be taken out in all tests")
+)
+
+func init() {
+	prepare = func() {
+		if *without == "" {
+			return
+		}
+		g := guard.All[*without]
+		if g == nil {
+			panic("there is no guard " + *without)
+		}
+		*g = false
+	}
+}
 
 // spared are guards whose absence a simulation need not notice, and why.
 var spared = map[string]string{
@@ -57,7 +77,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestShrink makes a long story short.
+// TestShrink makes a long story short, writes it down, and runs it again from the file, as -sim.plan does: it fails in the same
+// way, and no more once the guard is back.
 func TestShrink(t *testing.T) {
 	guard.Grace = false
 	defer func() { guard.Grace = true }()
@@ -76,7 +97,23 @@ func TestShrink(t *testing.T) {
 			t.Errorf("%d faults are left of %d", len(small.Plan), len(cfg.plan()))
 		}
 		t.Log(tell(small, short))
+		file := filepath.Join(t.TempDir(), "plan.json")
+		if err := os.WriteFile(file, small.save(short.Bad[0]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := replay(t, file, "-sim.without=Grace"); err == nil || !bytes.Contains(out, []byte(class(r))) {
+			t.Errorf("without the guard: %v\n%s", err, out)
+		}
+		if out, err := replay(t, file); err != nil {
+			t.Errorf("with the guard: %v\n%s", err, out)
+		}
 		return
 	}
 	t.Error("nothing has gone wrong")
+}
+
+// replay runs a plan from a file in another process, ten times or until it fails.
+func replay(t *testing.T, file string, args ...string) ([]byte, error) {
+	args = append(args, "-test.run=^TestSimulation$", "-sim.plan="+file, "-sim.runs=10")
+	return exec.CommandContext(t.Context(), os.Args[0], args...).CombinedOutput()
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -18,11 +19,13 @@ type total struct {
 	Runs                         uint64
 	Took                         time.Duration // simulated
 	Faults, Grants, Writes, Late int
+	Violations                   int // runs that failed
 }
 
 func (t *total) add(r total) {
 	t.Runs, t.Took = t.Runs+r.Runs, t.Took+r.Took
 	t.Faults, t.Grants, t.Writes, t.Late = t.Faults+r.Faults, t.Grants+r.Grants, t.Writes+r.Writes, t.Late+r.Late
+	t.Violations += r.Violations
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects
@@ -36,7 +39,7 @@ func inWorkers(t *testing.T, n int) (all total) {
 			args := append(slices.Clone(os.Args[1:]), "-test.run=^TestSimulation$", "-test.v=false", "-sim.workers=0",
 				"-sim.seed="+strconv.FormatUint(*seed+uint64(i), 10), "-sim.step="+strconv.Itoa(n))
 			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-			cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=100MiB", "GODEBUG=asyncpreemptoff=1,adaptivestackstart=1",
+			cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=200MiB", "GODEBUG=asyncpreemptoff=1,adaptivestackstart=1",
 				worker+"=1")
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
@@ -48,7 +51,6 @@ func inWorkers(t *testing.T, n int) (all total) {
 			defer alive.Close()
 			if err := cmd.Run(); err != nil {
 				t.Errorf("worker %d: %v\n%s", i, err, out.Bytes())
-				return
 			}
 			var its total
 			_, line, ok := bytes.Cut(out.Bytes(), []byte(mark))
@@ -76,6 +78,9 @@ func (t total) report() {
 	_, _ = os.Stdout.WriteString("\n" + mark + string(line) + "\n")
 }
 
+// prepare is for what only some builds do before all tests.
+var prepare = func() {}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(worker) != "" {
 		go func() {
@@ -83,5 +88,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}()
 	}
+	flag.Parse()
+	prepare()
 	os.Exit(m.Run())
 }

@@ -22,7 +22,7 @@ type Config struct {
 	Clients int           // of each node
 	Keys    int           // that they lock
 	Think   time.Duration // between an unlock and the next lock, at most, if T were 10 s
-	Length  int           // of the time with faults, in T; then everything is mended, and 18 to 27 follow
+	Length  int           // of the time with faults, in T; then everything is mended, and 9 to 18 follow
 	Drift   float64       // by how much clocks run fast or slow, at most
 	Plan    []Fault       // what happens; nil: what the seed says
 	Logger  *slog.Logger  // of the coordinators; nil: silent
@@ -85,7 +85,7 @@ type world struct {
 	keys  []string
 	times timeline
 
-	resting atomic.Bool // clients do not work for long any more
+	resting atomic.Bool // clients do not work for long any more, and not often
 
 	story  []string
 	faults map[kind]int
@@ -135,6 +135,7 @@ func Run(cfg Config) Result {
 	w.work.Go(func() {
 		for pause(ctx, max(time.Second, cfg.TTL/20)) == nil {
 			w.net.probe(time.Now())
+			w.restAll()
 		}
 	})
 	for i := range cfg.Keys {

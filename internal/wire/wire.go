@@ -51,6 +51,14 @@ var (
 	// says that it may not if it is busy.
 	Serves func(coordinator any, partition uint32) (epoch uint32, until time.Time)
 
+	// Holding tells what hold of a key a *coord.Coordinator has, and until when by its own clock: the hold's session and request,
+	// and whether the node gave it to itself, as the owner. The zero time: none, or it is busy.
+	Holding func(coordinator any, key string) (session string, request uint64, own bool, until time.Time)
+
+	// Granted tells to whom a *coord.Coordinator has given a key of a partition that it serves, at which epoch, and until when
+	// by its own clock it serves it. The zero time: it does not, or it is busy.
+	Granted func(coordinator any, key string) (epoch uint32, session string, request uint64, until time.Time)
+
 	// State tells what a *coord.Coordinator knows of a key.
 	State func(coordinator any, key string) string
 )
