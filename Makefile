@@ -5,9 +5,10 @@ LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 .PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak redis
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
-# them, and gives way.
+# them, and gives way. Then whole clusters are simulated for a minute, each time from another seed on.
 test: redis
 	@$(MAKE) --no-print-directory -j 2 checks tests
+	@$(MAKE) --no-print-directory sim FOR=1m SEED=$$(date +%s)
 
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
@@ -43,13 +44,15 @@ fuzz: redis
 	  f=$${f#func }; echo "$$f in $${file%/*}"; \
 	  (cd $${file%/*} && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) . </dev/null) || exit 1; done
 
-# Whole clusters on virtual time, with faults: for how long, from which seed on, and at most how many runs (0: no limit).
+# Whole clusters on virtual time, with faults: for how long, from which seed on, and at most how many runs (0: no limit); or what a
+# file says that a failed run has left, again and again.
 FOR ?= 1m
 SEED ?= 1
 RUNS ?= 0
+PLAN ?=
 sim:
 	go test -tags simulation -timeout 0 -v -run Simulation ./internal/sim -sim.for $(FOR) -sim.seed $(SEED) -sim.runs $(RUNS) \
-	  -sim.workers $$(getconf _NPROCESSORS_ONLN)
+	  $(if $(PLAN),-sim.plan $(abspath $(PLAN)),-sim.workers $$(getconf _NPROCESSORS_ONLN))
 
 # The same with one guard of the protocol after another taken out: it has to notice.
 mutants:

@@ -283,6 +283,7 @@ func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Exp
 		a, err := n.at().Acquire(ctx, p, me, x)
 		if err == nil && a.Verdict == fallback.Granted {
 			n.c.w.taken(old, "partition %d is given to %.4s", p, me)
+			n.c.w.seen(p, a.Record.Epoch)
 			n.c.w.acquired(p, a.Record.Epoch, me)
 		}
 		return a, err
@@ -321,6 +322,7 @@ func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.Lock
 		a, err := n.at().Lock(ctx, r)
 		if err == nil && a.Verdict == fallback.Granted {
 			n.c.w.taken(old, "%q is given to %.4s", r.Key, r.Me.Session)
+			n.c.w.seen(r.Partition, a.Token.Epoch())
 		}
 		return a, err
 	})

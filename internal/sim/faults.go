@@ -48,7 +48,11 @@ func (w *world) inject(f Fault) {
 	n, m := w.nodes[f.Node], w.nodes[f.Other]
 	s, other := n.now, m.now
 	switch f.Kind {
-	case failover, empty, down, late:
+	case empty:
+		if w.hasty() {
+			return
+		}
+	case failover, down, late:
 	case cut, reset:
 		if s == nil || other == nil {
 			return
@@ -131,6 +135,10 @@ func (w *world) inject(f Fault) {
 
 // failover makes the arbiter what it was. Some nodes still believe in the one before for a while, which is less than Q - T - M.
 func (w *world) failover(old *fallback.Snapshot, f Fault) {
+	if w.hasty() {
+		w.say("failover: not now")
+		return
+	}
 	w.s.failover(old, true)
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {

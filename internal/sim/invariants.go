@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -56,6 +57,23 @@ func (w *world) taken(deposed bool, format string, args ...any) {
 	if now := time.Now(); !since.IsZero() && now.UnixMilli() < since.UnixMilli()+w.s.grace.Milliseconds() {
 		w.h.say("I7: "+format+", %v after the arbiter became another server", append(args, now.Sub(since))...)
 	}
+}
+
+// seen notes an epoch that somebody was told of.
+func (w *world) seen(partition, epoch uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latest[partition] = max(w.latest[partition], epoch)
+}
+
+// hasty tells whether some epoch is so far ahead of the arbiter's clock, by many transitions in a row, that an arbiter that lost it
+// would give it out again after Q: a limit of the protocol (see DESIGN.md), from which nothing but more time protects. One
+// more is for what a deposed primary does. Epochs are seconds since 2000, when the time of a bubble begins.
+func (w *world) hasty() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	again := time.Now().Add(w.s.grace).Unix() - time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	return int64(slices.Max(w.latest[:]))+1 >= again
 }
 
 // rests looks whether the hold of a key, if there is one, rests on something: a row, or the table of the owner whose epoch

@@ -93,6 +93,7 @@ type world struct {
 	mu     sync.Mutex // protects what follows
 	starts []*start   // all that there have been
 	epochs map[won]string
+	latest [partitions]uint32 // epoch
 
 	work sync.WaitGroup
 }
