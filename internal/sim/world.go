@@ -22,6 +22,7 @@ type Config struct {
 	Clients int           // of each node
 	Keys    int           // that they lock
 	Think   time.Duration // between an unlock and the next lock, at most, if T were 10 s
+	Ping    time.Duration // how often nodes ask each other what they answer for, if T were 10 s; 0: the default
 	Length  int           // of the time with faults, in T; then everything is mended, and 9 to 18 follow
 	Drift   float64       // by how much clocks run fast or slow, at most
 	Plan    []Fault       // what happens; nil: what the seed says
@@ -34,9 +35,12 @@ type Config struct {
 // Random returns what a run with that seed is like if nobody says.
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 3))
+	// What costs most is the number of nodes, each of which talks to each other one, and how often they do. So there are more of the
+	// small clusters, where most things that can go wrong do, and more that ask each other no more often than they must.
 	return Config{
-		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100, 100}[r.IntN(6)] * time.Second, Nodes: 2 + r.IntN(3), Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8),
-		Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond, Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
+		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100, 100}[r.IntN(6)] * time.Second, Nodes: []int{2, 2, 3, 3, 4}[r.IntN(5)],
+		Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8), Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond,
+		Ping: []time.Duration{0, 1600, 1600}[r.IntN(3)] * time.Millisecond, Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
 		History: seed%historyEvery == 0,
 	}
 }
@@ -220,7 +224,7 @@ func (n *node) start() *start {
 	w.mu.Lock()
 	w.starts = append(w.starts, s)
 	w.mu.Unlock()
-	cluster := &coord.Cluster{}
+	cluster := &coord.Cluster{Keepalive: w.t(w.cfg.Ping)}
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, StartUnavailable: true}
 	if w.cfg.Logger != nil {
