@@ -48,7 +48,7 @@ type Options struct {
 	Grace time.Duration
 
 	// Handoff is for how long a process may keep a key that it is using. In it, 0 means the default and a negative number
-	// no limit (for Linger: no lingering). Defaults: MaxTurns no limit, MaxHold 5 ms, in a cluster 1 ms, Linger 5 ms.
+	// no limit (for Linger: no lingering). Defaults: MaxTurns no limit, MaxHold 5 ms, Linger 5 ms.
 	Handoff handoff.Limits
 
 	// Cluster makes the processes share out the partitions and lock from memory. Nil: every key is locked at the
@@ -81,9 +81,6 @@ func (o *Options) filled() Options {
 	setDefault(&f.CallTimeout, f.SessionTTL/10)
 	setDefault(&f.Margin, f.SessionTTL/10)
 	setDefault(&f.Grace, f.SessionTTL*6/5)
-	if f.Cluster != nil {
-		setDefault(&f.Handoff.MaxHold, time.Millisecond)
-	}
 	setDefault(&f.Handoff.MaxHold, 5*time.Millisecond)
 	setDefault(&f.Handoff.Linger, 5*time.Millisecond)
 	f.Cluster = f.Cluster.filled(f.SessionTTL)
