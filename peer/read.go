@@ -3,6 +3,7 @@ package peer
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -32,7 +33,7 @@ func (s *Stream) read() error {
 	n := 0 // buf[:n] is read and not used yet
 	s.endBatch()
 	for {
-		m, err := s.conn.Read(buf[n:])
+		m, err := s.readInto(buf[n:])
 		if m > 0 {
 			s.reads.Add(1)
 			n += m
@@ -53,6 +54,21 @@ func (s *Stream) read() error {
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 	}
+}
+
+// readInto is conn.Read, by a shorter way if there is one: see readNow.
+func (s *Stream) readInto(buf []byte) (int, error) {
+	if s.readFn == nil {
+		return s.conn.Read(buf)
+	}
+	s.readBuf = buf
+	if err := s.direct.Read(s.readFn); err != nil {
+		return 0, err
+	}
+	if s.readN == 0 && s.readErr == nil {
+		return 0, io.EOF
+	}
+	return s.readN, s.readErr
 }
 
 // deliver gives the frames in b to the handler and returns how many bytes they were. Part

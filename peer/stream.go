@@ -44,7 +44,12 @@ type Stream struct {
 	kick      chan struct{} // capacity 1: that goroutine has to look
 	drained   chan struct{} // capacity 1: it has got below half of softQueue
 
-	passed []*Stream // owned by the read loop: those that Pass has left frames in
+	// Owned by the read loop.
+	readFn  func(fd uintptr) bool // as directFn; nil if conn has to read
+	readBuf []byte
+	readN   int
+	readErr error
+	passed  []*Stream // those that Pass has left frames in
 
 	reads  atomic.Uint64 // reads that brought something
 	writes atomic.Uint64 // writes of which something was taken
@@ -80,6 +85,12 @@ func newStream(t *Transport, node string, conn, sock net.Conn) *Stream {
 	s.directFn = func(fd uintptr) bool {
 		s.directN, s.directErr = writeNow(fd, s.directBuf)
 		return true // also if the socket is full: we do not wait for it
+	}
+	if s.direct != nil {
+		s.readFn = func(fd uintptr) (ready bool) {
+			s.readN, ready, s.readErr = readNow(fd, s.readBuf)
+			return ready
+		}
 	}
 	return s
 }

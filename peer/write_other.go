@@ -12,3 +12,5 @@ import (
 func rawConn(net.Conn) syscall.RawConn { return nil }
 
 func writeNow(uintptr, []byte) (int, error) { return 0, syscall.EINVAL }
+
+func readNow(uintptr, []byte) (int, bool, error) { return 0, true, syscall.EINVAL }

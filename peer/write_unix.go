@@ -21,7 +21,7 @@ func rawConn(c net.Conn) syscall.RawConn {
 // sockets are non-blocking.
 func writeNow(fd uintptr, b []byte) (int, error) {
 	for {
-		n, err := syscall.Write(int(fd), b)
+		n, err := sysWrite(fd, b)
 		switch err {
 		case nil:
 			return n, nil
@@ -30,6 +30,22 @@ func writeNow(fd uintptr, b []byte) (int, error) {
 			return 0, nil
 		default:
 			return 0, err
+		}
+	}
+}
+
+// readNow reads what is there; ready is false if nothing is. At the end n is 0.
+func readNow(fd uintptr, b []byte) (n int, ready bool, err error) {
+	for {
+		n, err := sysRead(fd, b)
+		switch err {
+		case nil:
+			return n, true, nil
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return 0, false, nil
+		default:
+			return 0, true, err
 		}
 	}
 }
