@@ -132,7 +132,8 @@ func TestNodesThatCannotReachEachOther(t *testing.T) {
 type hammering struct {
 	t      *testing.T
 	nodes  int
-	in     [20]atomic.Int32
+	mu     sync.Mutex                   // protects in
+	in     [20]map[coord.Lock]time.Time // who has a key, or had it and is not through, since when
 	last   [20]atomic.Uint64
 	locked [8][20]atomic.Int64
 	lost   atomic.Int64
@@ -171,21 +172,30 @@ func (h *hammering) once(ctx context.Context, c *coord.Coordinator, i, k int) bo
 		h.worst.Store(d)
 	}
 	inside := l.Context()
-	n := h.in[k].Add(1)
+	h.mu.Lock()
+	if h.in[k] == nil {
+		h.in[k] = make(map[coord.Lock]time.Time)
+	}
+	for other, since := range h.in[k] { // they had it before, so whoever has it still had it when this lock was granted
+		if inside.Err() == nil && other.Context().Err() == nil {
+			h.t.Errorf("key %d: two holders (I1), of token %d since %v, and of %d", k, other.Fence(), time.Since(since), l.Fence())
+		}
+	}
+	h.in[k][l] = time.Now()
+	h.mu.Unlock()
 	old := h.last[k].Load()
 	for old < l.Fence() && !h.last[k].CompareAndSwap(old, l.Fence()) {
 		old = h.last[k].Load()
 	}
 	if inside.Err() == nil {
-		if n != 1 {
-			h.t.Errorf("key %d: two holders (I1)", k)
-		}
 		if old >= l.Fence() {
 			h.t.Errorf("key %d: token %d after %d (I2)", k, l.Fence(), old)
 		}
 	}
 	time.Sleep(100 * time.Microsecond)
-	h.in[k].Add(-1)
+	h.mu.Lock()
+	delete(h.in[k], l)
+	h.mu.Unlock()
 	h.locked[i][k].Add(1)
 	switch err := l.Unlock(); {
 	case errors.Is(err, coord.ErrLost):
