@@ -32,8 +32,9 @@ type hello struct {
 	URL string `json:"url"`
 }
 
-// closeTime is what a worker has to answer the last requests, and again to give back its locks.
-const closeTime = 5 * time.Second
+// closeTime is what a worker has to answer the last requests, and again to give back its locks. A connection that another worker
+// has opened and did not need keeps http.Server.Shutdown waiting for 5 to 6 s.
+const closeTime = 10 * time.Second
 
 // workerMain is the whole life of a worker process. It returns the exit status. The end of stdin ends it, so no worker
 // outlives its parent for long.
