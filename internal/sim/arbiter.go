@@ -63,10 +63,10 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 			s.deposed.Restore(nil) // each is another server: this one has to be the same as before
 		}
 		s.deposed.Restore(s.Memory.Snapshot())
+		s.before = s.since
 	}
 	s.Memory.Restore(to)
 	s.servers++
-	s.before = s.since
 	if s.servers > 1 {
 		s.since = time.Now()
 	}
