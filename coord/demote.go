@@ -93,7 +93,7 @@ func earlier(a, b time.Time) time.Time {
 func (p *partition) freeze(a *after) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
-	p.quiet = until
+	p.quiet = until.Add(p.c.opts.Margin) // by the holders' clocks, which may be slower
 	holds := make(map[string]fallback.Row)
 	told := make(map[*link]bool)
 	for key, e := range p.entries {

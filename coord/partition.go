@@ -51,7 +51,7 @@ type partition struct {
 	never    uint32                      // epochs up to this one are never served
 	looked   time.Time                   // when look last did
 	avoid    time.Time                   // not to be taken before
-	quiet    time.Time                   // when all that was announced at the last epoch that this node served has passed
+	quiet    time.Time                   // when all that was announced at the last epoch that this node served has passed, by whatever clock
 	annoyed  time.Time                   // since when its owner cannot be reached
 	spare    *grants                     // to be used again
 	gone     []fallback.Identity         // holds that were released while acquireOwnership is at work
