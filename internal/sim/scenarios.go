@@ -22,6 +22,7 @@ var scenarios = []scenario{
 	{"a grant on its way is not denied", 8, grantOnItsWay},
 	{"what is not confirmed lapses", 3, shardLost},
 	{"a request of long ago does nothing", 4, echoes},
+	{"what was announced has passed by slower clocks", 20, slowClock},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
@@ -101,6 +102,47 @@ func shardLost(i int) Config {
 		w.net.setCut(b.h, a.h, true)
 		w.s.failover(nil, false)
 		time.Sleep(time.Minute)
+	}}
+}
+
+// slowClock: an owner whose clock runs fast reaches no partition for so long that its ownership lapses, but has its session, so
+// it takes the partition back as soon as it can. By then another node's hold must have lapsed, by a clock that runs slow.
+func slowClock(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift}, script: func(w *world) {
+		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond) // the last ping was heard a while ago, or just now
+		owner, holder := w.nodes[0].now, w.nodes[1].now
+		key := ""
+		for n := 0; key == ""; n++ {
+			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
+				key = fmt.Sprint("key", n)
+			}
+		}
+		held, err := holder.c.Lock(context.Background(), key)
+		if err != nil {
+			w.h.say("Lock: %v", err)
+			return
+		}
+		for _, s := range []*start{owner, holder} {
+			s.client.set(func(x *weather) {
+				for p := range x.shard {
+					x.shard[p] = true
+				}
+			})
+		}
+		w.net.setCut(owner.h, holder.h, true)
+		w.net.setCut(holder.h, owner.h, true)
+		time.Sleep(w.cfg.TTL * 8 / 10)
+		owner.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+		for held.Context().Err() == nil {
+			if l, err := owner.c.TryLock(context.Background(), key); err == nil {
+				if held.Context().Err() == nil {
+					w.h.say("%q has two holders (I1)", key)
+				}
+				_ = l.Unlock()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		_ = held.Unlock()
 	}}
 }
 

@@ -30,6 +30,7 @@ type Config struct {
 	History bool          // records what clients see
 
 	script func(*world) // what happens instead
+	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
 }
 
 // Random returns what a run with that seed is like if nobody says.
@@ -207,7 +208,9 @@ func (n *node) start() *start {
 	n.starts++
 	s := &start{n: n, number: n.starts, h: w.net.newHost(), client: &client{s: w.s, w: w}, ready: make(chan struct{})}
 	s.h.clock = newClock(1, w.cfg.Seed, uint64(n.number)<<32|uint64(s.number)<<16|1<<15)
-	if wire.Clocks && w.cfg.Drift > 0 {
+	if wire.Clocks && w.cfg.rates != nil {
+		s.h.clock.rate = w.cfg.rates[n.number]
+	} else if wire.Clocks && w.cfg.Drift > 0 {
 		s.h.clock.rate += w.cfg.Drift * (2*s.h.clock.rng.Float64() - 1)
 	}
 	s.client.clock = s.h.clock
