@@ -30,7 +30,7 @@ bench: redis
 
 # The README's charts, into docs, from what "go run ./bench -json" has written.
 RUN ?= bench.json
-CHARTS ?= ladder,versus
+CHARTS ?= ladder,zipf-rates
 charts:
 	go run ./bench -from $(RUN) -report -svg docs -charts $(CHARTS) >/dev/null
 
