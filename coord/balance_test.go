@@ -14,16 +14,22 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
+// attach returns the namespace of coordinators with the options quick.
+func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
+	t.Helper()
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
 // A key that a dead process has is freed also while the cluster does not come to rest, as in a cut for whose length others go on
 // asking for partitions.
 func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 	a := fallback.NewMemory()
-	settings := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second}
-	ns, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	ns := attach(t, a)
 	const key, ghost = "key", "ghost"
 	its := uint32(xxhash.Sum64String(key) % 61)
 	if _, err := ns.Open(t.Context(), ghost, 2*time.Second, ""); err != nil {
@@ -75,12 +81,7 @@ func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 // ask again and again meanwhile.
 func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 	a := fallback.NewMemory()
-	settings := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second}
-	ns, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	ns := attach(t, a)
 	c := join(t, a, quick())
 	settle(t, 61, c)
 	const key = "key"
@@ -115,12 +116,7 @@ func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 // So it is while the arbiter does not take partitions back, as a part of it may be down: the balance waits for that.
 func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 	a := fallback.NewMemory()
-	settings := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second}
-	ns, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	ns := attach(t, a)
 	const ghost = "ghost"
 	if _, err := ns.Open(t.Context(), ghost, 2*time.Second, ""); err != nil {
 		t.Fatal(err)
