@@ -174,17 +174,9 @@ func (s *Stream) Flush() {
 	s.write()
 }
 
-// FlushSoon is Flush for what need not leave at once. It leaves the writing to the stream's
-// own goroutine, which gets to it when it is scheduled: what the caller sends until then
-// goes with it, in one system call for both.
-func (s *Stream) FlushSoon() {
-	s.mu.Lock()
-	idle := s.idle()
-	s.mu.Unlock()
-	if !idle {
-		wake(s.kick)
-	}
-}
+// FlushSoon is Flush for what need not leave at once: it leaves within about a millisecond,
+// in one system call with what is sent until then, or with the answers to what arrives.
+func (s *Stream) FlushSoon() { wake(s.t.soon) }
 
 // idle tells whether there is nothing to write, or somebody else will. s.mu is held.
 func (s *Stream) idle() bool { return s.writing || s.batch || len(s.out) == 0 || s.err != nil }

@@ -17,6 +17,7 @@ type Transport struct {
 	wg       sync.WaitGroup     // every goroutine
 	ctx      context.Context    // ends with Close
 	cancel   context.CancelFunc //
+	soon     chan struct{}      // capacity 1: FlushSoon was called
 	strange  chan struct{}      // a token for each inbound connection that has not authenticated yet
 
 	streams atomic.Pointer[map[string]*Stream] // those between Up and Down; the map is replaced, not changed
@@ -53,6 +54,7 @@ func Start(opts Options) (*Transport, error) {
 	}
 	t := &Transport{
 		opts: opts, listener: l, log: newLimitedLog(opts.Logger),
+		soon:     make(chan struct{}, 1),
 		strange:  make(chan struct{}, maxGreeting),
 		peers:    make(map[string]*peer),
 		removed:  make(map[string]struct{}),
@@ -62,6 +64,7 @@ func Start(opts Options) (*Transport, error) {
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wg.Go(t.accept)
 	t.wg.Go(t.keepalive)
+	t.wg.Go(t.flushSoon)
 	return t, nil
 }
 

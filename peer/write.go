@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // Who writes. The sender that finds no writer becomes the writer, because a goroutine of
@@ -110,7 +111,7 @@ func (s *Stream) give(b []byte) {
 func (s *Stream) writer() {
 	const chunk = 64 << 10 // small enough for the keepalive to see that it goes on
 	for range s.kick {
-		for mine := s.claim(); mine && !s.closed.Load(); {
+		for handed := s.claim(); handed && !s.closed.Load(); {
 			if s.rest == nil {
 				if s.direct == nil {
 					runtime.Gosched() // as in write
@@ -147,24 +148,33 @@ func (s *Stream) writer() {
 	}
 }
 
-// claim makes the stream's own goroutine the writer, if it is to be or nobody else is. It
-// reports whether it is.
+// claim tells whether the stream's own goroutine has been made the writer.
 func (s *Stream) claim() bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	handed := s.handed
 	s.handed = false
-	s.mu.Unlock()
-	if handed {
-		return true
+	return handed
+}
+
+// soonest is for how long FlushSoon may leave frames where they are.
+const soonest = time.Millisecond
+
+// flushSoon is the goroutine behind FlushSoon. It is one for all streams, and looks at most
+// once every soonest: to wake a goroutine for each lone frame would cost the sender more
+// than the frame does, and the frame a system call, and the peer a wake-up, of its own.
+func (t *Transport) flushSoon() {
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-t.soon:
+		}
+		t.sleep(soonest, nil)
+		for _, s := range *t.streams.Load() {
+			s.Flush()
+		}
 	}
-	runtime.Gosched() // who has called FlushSoon may go on and write by itself
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.idle() {
-		return false
-	}
-	s.writing = true
-	return true
 }
 
 // queued returns how many bytes are waiting.
