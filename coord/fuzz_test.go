@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -187,4 +189,38 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzPartition: the partition of a key, which all nodes of a cluster and all versions have to see alike (it is the one that
+// the key's row is in), is one of those that there are, and that by which frames are checked.
+func FuzzPartition(f *testing.F) {
+	for _, key := range []string{"", "k", "order-1", "\x00", "\xff\xfe", strings.Repeat("k", MaxKey)} {
+		f.Add(key, uint16(1021))
+		f.Add(key, uint16(1))
+	}
+	f.Fuzz(func(t *testing.T, key string, parts uint16) {
+		if parts == 0 {
+			return
+		}
+		c := Coordinator{parts: make([]partition, parts)}
+		for i := range c.parts {
+			c.parts[i].number = uint32(i)
+		}
+		if p, want := c.partitionOf(key).number, uint32(xxhash.Sum64([]byte(key))%uint64(parts)); p != want {
+			t.Errorf("%q is in partition %d of %d, a frame with it in %d", key, p, parts, want)
+		}
+	})
+}
+
+// Another hash would put a key into another partition, and two versions of a program would both grant it.
+func TestPartitionsOfKeysStay(t *testing.T) {
+	c := Coordinator{parts: make([]partition, 1021)}
+	for i := range c.parts {
+		c.parts[i].number = uint32(i)
+	}
+	for key, want := range map[string]uint32{"order-1": 268, "sku:4711": 256, "\x00": 44, "tenant/\u00e9": 646, strings.Repeat("k", MaxKey): 880} {
+		if p := c.partitionOf(key).number; p != want {
+			t.Errorf("%.20q is in partition %d, was in %d", key, p, want)
+		}
+	}
 }

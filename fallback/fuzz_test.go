@@ -195,6 +195,63 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
+// FuzzNamespaces: both arbiters refuse the same names, and neither what is stored in one namespace nor what happens there is
+// seen in another, however alike their names are.
+func FuzzNamespaces(f *testing.F) {
+	client := redistest.Start(f).Client(f)
+	for _, names := range [][2]string{
+		{"ns", "ns:p0"}, {"a", "a:s"}, {"a:c", "a"}, {"}", "{"}, {"a}", "a"}, {"a b", "a"}, {"a\n", "\t"}, {"", "a"}, {"\x00", "\x7f"}, {"'", "\\"}, {"]]", "--"},
+		{"\xff", "\xfe"}, {"\u2028", "\u00e9"}, {"*", "?"}, {"[a]", "[^a]"}, {"%s", "%d"}, {strings.Repeat("n", 128), strings.Repeat("n", 129)}, {"A", "a"},
+	} {
+		f.Add(names[0], names[1])
+	}
+	f.Fuzz(func(t *testing.T, name, other string) {
+		ctx := context.Background()
+		if err := client.FlushAll(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		memory := fallback.NewMemory()
+		attach := func(name string) (inRedis, inMemory fallback.Namespace) {
+			s := fallback.Settings{Namespace: name, Partitions: 2, Grace: time.Hour}
+			inRedis, err := fallback.NewRedis(client, cold).Attach(ctx, s)
+			inMemory, err2 := memory.Attach(ctx, s)
+			switch {
+			case err == nil && err2 == nil:
+				t.Cleanup(func() { _ = errors.Join(inRedis.Close(), inMemory.Close()) })
+				return inRedis, inMemory
+			case !errors.Is(err, fallback.ErrRefused) || !errors.Is(err2, fallback.ErrRefused):
+				t.Fatalf("%q: Redis says %v, Memory %v", name, err, err2)
+			}
+			return nil, nil
+		}
+		n, m := attach(name)
+		n2, _ := attach(other)
+		if n == nil || n2 == nil || name == other {
+			return
+		}
+		me := id("a", 1) // of the other namespace, whatever a session of that name does in the first one
+		if _, err := n2.Open(ctx, me.Session, time.Hour, "there"); err != nil {
+			t.Fatal(err)
+		}
+		there, err := n2.Lock(ctx, fallback.LockRequest{Key: "k", Me: me, Block: 1})
+		if err != nil || there.Verdict != fallback.Granted {
+			t.Fatal(there, err)
+		}
+		if redisSays, memorySays := story(t, n, "k", "l", id("a", 1), id("b", 1), 1), story(t, m, "k", "l", id("a", 1), id("b", 1), 1); !slices.Equal(redisSays, memorySays) {
+			t.Errorf("%q beside %q: Redis says\n%s\nMemory\n%s", name, other, redisSays, memorySays)
+		}
+		states := n2.Verify(ctx, []fallback.Read{{Keys: []string{"k"}}})
+		if states[0].Err != nil || states[0].Rows[0].Identity != me || states[0].Rows[0].Token != there.Token {
+			t.Errorf("%q beside %q: %+v", other, name, states[0])
+		}
+		for _, key := range client.Keys(ctx, "*").Val() {
+			if inner, ok := strings.CutPrefix(key, "{"); !ok || !strings.HasPrefix(inner, name+":") && !strings.HasPrefix(inner, other+":") || strings.Count(key, "}") != 1 {
+				t.Errorf("%q, %q: the key %q", name, other, key)
+			}
+		}
+	})
+}
+
 // named tells whether a session may have the name.
 func named(s string) bool {
 	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
