@@ -54,6 +54,12 @@ type contestant struct {
 	*tally
 }
 
+// withoutClient leaves out of a variant's name which client it is: a chart of many has no room for it.
+func withoutClient(name string) string {
+	name, _, _ = strings.Cut(name, " (")
+	return name
+}
+
 // contest adds what is to be drawn of variants that contend. The first one is ours.
 func (r *result) contest(name, what string, list []contestant) {
 	bars := chart.Bars{
@@ -69,7 +75,7 @@ func (r *result) contest(name, what string, list []contestant) {
 			r.distributions = append(r.distributions, c.waits.distribution(c.name, c.kind))
 		}
 		if i > 0 && c.kind == chart.Rival {
-			r.versus = append(r.versus, against(what+", sections/s vs. "+c.name, perRound(list[0].rates, c.rates)))
+			r.versus = append(r.versus, against(what+", sections/s vs. "+withoutClient(c.name), perRound(list[0].rates, c.rates)))
 		}
 	}
 	r.figures = append(r.figures, figure{Bars: &bars})

@@ -281,7 +281,7 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) result {
 			}
 		}
 		if first != nil {
-			r.contest(fmt.Sprintf("rows-%d", job.rows), "read and write of "+job.short()+" in a database", list)
+			r.contest(fmt.Sprintf("rows-%d", job.rows), job.short()+" of a database, read and written", list)
 		}
 	}
 	said := make(map[string]bool)

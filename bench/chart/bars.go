@@ -64,7 +64,7 @@ func (c Bars) SVG() string {
 			class = "strong"
 		}
 		d.tip(r.Name + ": " + c.value(r))
-		d.text(left-10, y+4.5, "end", class, r.Name)
+		d.name(left-10, y+4.5, left-18, class, r.Name)
 		end := x.at(r.Value)
 		d.rect(left, y-barHeight/2, end-left, barHeight, "f-"+string(r.Kind))
 		if r.Most > 0 {

@@ -91,6 +91,23 @@ func (d *drawing) text(x, y float64, anchor, class, s string) {
 	fmt.Fprintf(&d.b, `>%s</text>`, escape(s))
 }
 
+// name is text that ends at x. If it is wider than room, it is made narrower.
+func (d *drawing) name(x, y, room float64, class, s string) {
+	w := wide(s)
+	if class == "strong" {
+		w *= 1.12
+	}
+	if w <= room {
+		d.text(x, y, "end", class, s)
+		return
+	}
+	fmt.Fprintf(&d.b, `<text x="%s" y="%s" text-anchor="end" textLength="%s" lengthAdjust="spacingAndGlyphs"`, f(x), f(y), f(room))
+	if class != "" {
+		fmt.Fprintf(&d.b, ` class="%s"`, class)
+	}
+	fmt.Fprintf(&d.b, `>%s</text>`, escape(s))
+}
+
 func (d *drawing) line(x1, y1, x2, y2 float64, class string) {
 	fmt.Fprintf(&d.b, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, f(x1), f(y1), f(x2), f(y2), class)
 }

@@ -164,3 +164,16 @@ func TestFormat(t *testing.T) {
 		}
 	}
 }
+
+// A name that has no room is made narrower, not cut off.
+func TestLongNames(t *testing.T) {
+	short, long := "redislock", strings.Repeat("a name that goes on ", 8)
+	for name, svg := range map[string]string{
+		"bars":   Bars{Head: Head{Name: "b"}, Unit: "/s", Rows: []Bar{{Name: short, Kind: Rival, Value: 1}, {Name: long, Kind: Ours, Value: 2}}}.SVG(),
+		"ratios": Ratios{Head: Head{Name: "r"}, Rows: []Ratio{{Name: short, Times: 2}, {Name: long, Times: 0.5}}}.SVG(),
+	} {
+		if n := strings.Count(svg, "textLength="); n != 1 || strings.Count(svg, long) == 0 {
+			t.Errorf("%s: %d names were made narrower, want 1", name, n)
+		}
+	}
+}

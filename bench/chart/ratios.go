@@ -56,7 +56,7 @@ func (c Ratios) SVG() string {
 			fill, class, text = "f-bad", "strong", digits(1/r.Times)+" times worse"
 		}
 		d.tip(r.Name + ": " + text)
-		d.text(left, y+4.5, "end", class, r.Name)
+		d.name(left, y+4.5, left-8, class, r.Name)
 		at := x.at(r.Times)
 		if r.Times > 0 {
 			d.rect(min(one, at), y-2, math.Abs(at-one), 4, fill)
