@@ -280,6 +280,9 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	var after after
 	defer func() { after.do(p.c) }()
 	now := a.p.c.now()
+	p.mu.Lock()
+	p.patient = true // before the look: see rerouted
+	p.mu.Unlock()
 	if l := x.linkTo(r.Owner); l != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -371,12 +371,13 @@ func (x *cluster) route(p uint32) route {
 	return route{link: l}
 }
 
-// rerouted looks after those who wait at the arbiter, where nobody tells them that the partition has an owner now.
+// rerouted looks after those who wait at the arbiter, where nobody tells them that the partition has an owner now, or that
+// there is a stream to it.
 func (x *cluster) rerouted() {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		p.mu.Lock()
-		if p.patient && x.route(p.number).known() {
+		if p.patient {
 			p.patient = false
 			for _, e := range p.entries {
 				if e.acq != nil {

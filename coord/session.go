@@ -152,6 +152,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.extend(until)
 	if c.cluster != nil {
 		c.cluster.session(s.id) // before anything is asked for in its name
+		c.cluster.ring.Search() // it may not have been known before who else there is
 	}
 	c.sessions.set(s)
 	c.stats.sessions.Add(1)

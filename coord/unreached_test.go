@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,4 +47,73 @@ func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 			t.Fatalf("not after %d attempts: %v", tries, err)
 		}
 	}
+}
+
+// A node that is new asks the arbiter until it has streams to the others. What was asked then goes to the owner as soon as there
+// is a stream, and not after RetryEvery.
+func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
+	o := quick()
+	o.SessionTTL, o.Grace = 10*time.Minute, 12*time.Minute // and so RetryEvery 30 s
+	a := &lonely{Arbiter: fallback.NewMemory(), owned: make(chan struct{}, 1)}
+	owner := join(t, a, o)
+	settle(t, 61, owner)
+	a.alone.Store(true)
+	c := join(t, a, o)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	locked := make(chan error, 1)
+	go func() {
+		l, err := c.Lock(ctx, "key")
+		if err == nil {
+			err = l.Unlock()
+		}
+		locked <- err
+	}()
+	select {
+	case <-a.owned:
+	case err := <-locked:
+		t.Fatalf("locked without the owner: %v", err)
+	}
+	a.alone.Store(false)
+	if err := <-locked; err != nil {
+		t.Error(err)
+	}
+	if n := c.Stats().Granted[coord.PathForwarded]; n != 1 {
+		t.Errorf("forwarded %d times, want 1", n)
+	}
+}
+
+// lonely is an arbiter that does not tell a node who else there is.
+type lonely struct {
+	fallback.Arbiter
+	alone atomic.Bool
+	owned chan struct{} // capacity 1: somebody was told that a partition is owned
+}
+
+func (a *lonely) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	ns, err := a.Arbiter.Attach(ctx, s)
+	return &lonelySpace{ns, a}, err
+}
+
+type lonelySpace struct {
+	fallback.Namespace
+	a *lonely
+}
+
+func (s *lonelySpace) List(ctx context.Context) (map[string]string, error) {
+	if s.a.alone.Load() {
+		return nil, errCut
+	}
+	return s.Namespace.List(ctx)
+}
+
+func (s *lonelySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
+	ans, err := s.Namespace.Lock(ctx, r)
+	if ans.Verdict == fallback.Owned {
+		select {
+		case s.a.owned <- struct{}{}:
+		default:
+		}
+	}
+	return ans, err
 }

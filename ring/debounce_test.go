@@ -1,7 +1,10 @@
 package ring
 
 import (
+	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +173,46 @@ func TestViewsOverTime(t *testing.T) {
 		r.roster.poke()
 		if after(time.Hour, 12) != v {
 			t.Error("a View for nothing")
+		}
+	})
+}
+
+// The search for others is rarer and rarer, but happens at once when it is asked for. Then it is often again.
+func TestSearch(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		opts := options("a")
+		opts.RediscoverEvery = time.Hour
+		var searches atomic.Int64
+		opts.Discover = func(context.Context) ([]string, error) {
+			searches.Add(1)
+			return nil, errors.New("not known yet")
+		}
+		r, err := newRing(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wg.Go(r.searchOthers)
+		defer r.wg.Wait()
+		defer r.cancel()
+		time.Sleep(5 * time.Hour)
+		synctest.Wait()
+		for range 3 {
+			before := searches.Load()
+			r.Search()
+			r.Search()
+			synctest.Wait()
+			if n := searches.Load() - before; n < 1 || n > 2 {
+				t.Errorf("%d searches without any time, want 1 or 2", n)
+			}
+		}
+		before := searches.Load()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := searches.Load() - before; n < 1 || n > 3 {
+			t.Errorf("%d searches in the next second, want 1 to 3", n)
+		}
+		if r.searched.Load() {
+			t.Error("it is said that everybody was found")
 		}
 	})
 }

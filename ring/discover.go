@@ -28,11 +28,24 @@ func (r *Ring) searchOthers() {
 		}
 		wait := min(retry, r.opts.RediscoverEvery)
 		retry = min(2*retry, r.opts.RediscoverEvery)
+		timer := time.NewTimer(time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())))
 		select {
-		case <-time.After(time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64()))):
+		case <-timer.C:
+		case <-r.sooner:
+			timer.Stop()
+			retry = firstRetry
 		case <-r.ctx.Done():
+			timer.Stop()
 			return
 		}
+	}
+}
+
+// Search makes the ring look for others at once, because Options.Discover knows more than it did. It does not wait.
+func (r *Ring) Search() {
+	select {
+	case r.sooner <- struct{}{}:
+	default:
 	}
 }
 

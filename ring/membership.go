@@ -36,8 +36,9 @@ type Ring struct {
 	self   identity
 
 	view     atomic.Pointer[View]
-	searched atomic.Bool // the first search for others is over
-	partial  bool        // the last search did not know all addresses; only for the goroutine that searches
+	searched atomic.Bool   // the first search for others is over
+	sooner   chan struct{} // capacity 1: search now
+	partial  bool          // the last search did not know all addresses; only for the goroutine that searches
 
 	announcing sync.Mutex // one UpdateNode at a time, or an older state could get the higher number
 
@@ -132,7 +133,7 @@ func newRing(opts Options) (*Ring, error) {
 	}
 	r := &Ring{
 		opts: s, find: lookupHost, log: &logWriter{logger: s.Logger}, roster: newRoster(s.Partitions),
-		done: make(chan struct{}),
+		done: make(chan struct{}), sooner: make(chan struct{}, 1),
 	}
 	r.self.meta = metadata{
 		algorithm: algorithm, partitions: uint32(s.Partitions), session: s.Session, peer: s.Peer,
