@@ -30,7 +30,7 @@ func (c Bars) SVG() string {
 	left, right := 0.0, 0.0
 	var values []float64
 	for _, r := range c.Rows {
-		left = max(left, wide(r.Name)+22)
+		left = max(left, nameWidth(r.Name, r.Kind == Ours)+22)
 		right = max(right, 1.12*wide(Format(r.Value, c.Unit))+0.88*wide(r.Note)+24)
 		values = append(values, r.Value)
 		if r.Most > 0 {

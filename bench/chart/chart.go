@@ -93,11 +93,7 @@ func (d *drawing) text(x, y float64, anchor, class, s string) {
 
 // name is text that ends at x. If it is wider than room, it is made narrower.
 func (d *drawing) name(x, y, room float64, class, s string) {
-	w := wide(s)
-	if class == "strong" {
-		w *= 1.12
-	}
-	if w <= room {
+	if nameWidth(s, class == "strong") <= room {
 		d.text(x, y, "end", class, s)
 		return
 	}
@@ -157,6 +153,14 @@ func escape(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
 	return b.String()
+}
+
+// nameWidth is about how wide a name is.
+func nameWidth(s string, strong bool) float64 {
+	if strong {
+		return 1.12 * wide(s)
+	}
+	return wide(s)
 }
 
 // wide is about how wide a text is.

@@ -21,7 +21,7 @@ func (c Ratios) SVG() string {
 	left := 0.0
 	values := []float64{0.5, 2}
 	for _, r := range c.Rows {
-		left = max(left, wide(r.Name)+20)
+		left = max(left, nameWidth(r.Name, r.Times < 1)+20)
 		values = append(values, r.Times)
 		if r.Most > 0 {
 			values = append(values, r.Least, r.Most)
