@@ -71,12 +71,16 @@ func measureForward(ctx context.Context, b *bench) (_ result, err error) {
 }
 
 func (r *forwardResult) result(s forwardSizes, pinned string) result {
-	row := func(name string, m, base []float64, l latency) []string {
+	row := func(name string, m, base []float64, l latency, used []effort) []string {
 		t, x := spreadOf(m), spreadOf(perRound(m, base))
-		return []string{
+		cells := []string{
 			name, micros(t.median), micros(t.least) + ".." + micros(t.most), number(x.median), number(x.least) + ".." + number(x.most),
 			micros(l.P99),
 		}
+		if used != nil {
+			cells = append(cells, usedPer(used)...)
+		}
+		return cells
 	}
 	locks, bare := spreadOf(r.Rates), spreadOf(r.Bare)
 	part := median(perRound(r.Rates, r.Bare))
@@ -90,18 +94,21 @@ func (r *forwardResult) result(s forwardSizes, pinned string) result {
 		versus: []chart.Ratio{against("another node's key, time of a lock vs. SET NX PX and EVALSHA", perRound(r.Redis, r.Pair))},
 		title:  fmt.Sprintf("FORWARD: a lock whose owner is another process, and nothing is kept; %d blocks, by turns", s.blocks),
 		table: [][]string{
-			{"one caller, microseconds", "p50", "(min..max)", "ratio", "(min..max)", "p99"},
-			row("TCP round trip of one byte", r.TCP, r.TCP, r.AllTCP),
-			row("Lock", r.Lock, r.TCP, r.AllLock),
-			row("Lock and Unlock", r.Pair, r.TCP, r.AllPair),
-			row("SET NX PX and EVALSHA", r.Redis, r.TCP, r.AllRedis),
+			append([]string{"one caller, microseconds", "p50", "(min..max)", "ratio", "(min..max)", "p99"}, usedHead...),
+			row("TCP round trip of one byte", r.TCP, r.TCP, r.AllTCP, r.Used[forwardByte]),
+			row("Lock", r.Lock, r.TCP, r.AllLock, nil),
+			row("Lock and Unlock", r.Pair, r.TCP, r.AllPair, r.Used[forwardLock]),
+			row("SET NX PX and EVALSHA", r.Redis, r.TCP, r.AllRedis, r.Used[forwardPair]),
 			{fmt.Sprintf("%d callers, per second", s.callers)},
-			{"requests, transport alone", number(bare.median), number(bare.least) + ".." + number(bare.most), "1"},
-			{"locks", number(locks.median), number(locks.least) + ".." + number(locks.most), number(part)},
+			append([]string{"requests, transport alone", number(bare.median), number(bare.least) + ".." + number(bare.most), "1", "", ""},
+				usedPer(r.Used[forwardAlone])...),
+			append([]string{"locks", number(locks.median), number(locks.least) + ".." + number(locks.most), number(part), "", ""},
+				usedPer(r.Used[forwardMany])...),
 		},
 		notes: []string{
 			fmt.Sprintf("%s; GOMAXPROCS of the caller is %d", pinned, r.Procs),
 			"p50: of each block, median of the blocks; ratio: to TCP, or to the transport alone, in each block",
+			"CPU (nanoseconds) and allocations of the caller's process, commands and bytes to Redis: per operation, of rounds of one kind only",
 			fmt.Sprintf("locks by path: forwarded %s, others %s", thousands(r.Forwarded), thousands(r.Other)),
 		},
 		claims: []claim{

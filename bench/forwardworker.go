@@ -37,13 +37,24 @@ type forwardResult struct {
 	TCP, Lock, Pair, Redis             []float64 // medians by block, nanoseconds
 	AllTCP, AllLock, AllPair, AllRedis latency
 	Rates, Bare                        []float64 // per second, by block
+	Used                               [forwardParts][]effort
 	Procs                              int
 	Forwarded, Other                   int64 // locks, by path
 }
 
+// What efforts are of, in [forwardResult.Used]. The first three are what call makes.
+const (
+	forwardByte = iota
+	forwardPair // of Redis
+	forwardLock
+	forwardMany
+	forwardAlone
+	forwardParts
+)
+
 // forward does the task. What the owner opens stays open until the worker ends.
 func (h *hotWorker) forward(ctx context.Context, o order, t forwardTask) (*forwardResult, error) {
-	client, _ := newClient(o.Redis, 0)
+	client, count := newClient(o.Redis, 0)
 	h.closers = append(h.closers, client.Close)
 	opts := clusterOptions(o.Namespace)
 	opts.Handoff.Linger = -1 // each lock is a request and a grant
@@ -69,7 +80,7 @@ func (h *hotWorker) forward(ctx context.Context, o order, t forwardTask) (*forwa
 		r.Peer = tr.Addr()
 		return r, nil
 	}
-	r := forwardRun{c: c, prefix: o.Namespace}
+	r := forwardRun{c: c, count: count, prefix: o.Namespace}
 	return r.run(ctx, o, t)
 }
 
@@ -134,6 +145,8 @@ type forwardRun struct {
 	keys   []string // that the other node owns
 	tcp    net.Conn
 	redis  *redis.Client
+	count  *counter // of c's client
+	simple *counter // of redis
 	stream *peer.Stream
 	wake   []chan struct{}
 
@@ -141,7 +154,7 @@ type forwardRun struct {
 }
 
 func (r *forwardRun) run(ctx context.Context, o order, t forwardTask) (_ *forwardResult, err error) {
-	r.redis, _ = newClient(o.Redis, 0)
+	r.redis, r.simple = newClient(o.Redis, 0)
 	defer func() { err = errors.Join(err, r.redis.Close()) }()
 	if r.tcp, err = net.Dial("tcp", t.Echo); err != nil {
 		return nil, err
@@ -182,10 +195,22 @@ func (r *forwardRun) run(ctx context.Context, o order, t forwardTask) (_ *forwar
 				}
 			}
 		}
+		single := [][]time.Duration{r.tcps, r.locks, r.pairs, r.rediss}
+		var used [forwardParts]effort
+		for what := range forwardMany { // one kind in a row, as they share a process
+			meter := newMeter(r.count, r.simple)
+			for i := range t.Calls / 4 {
+				if err := r.call(ctx, what, r.keys[i%len(r.keys)]); err != nil {
+					return nil, err
+				}
+			}
+			used[what] = meter.read(int64(t.Calls / 4))
+		}
+		r.tcps, r.locks, r.pairs, r.rediss = single[0], single[1], single[2], single[3]
 		var rate, bare float64
 		rounds := []func() error{
-			func() (err error) { rate, err = r.many(ctx, t); return err },
-			func() (err error) { bare, err = r.bare(t); return err },
+			func() (err error) { rate, used[forwardMany], err = r.many(ctx, t); return err },
+			func() (err error) { bare, used[forwardAlone], err = r.bare(t); return err },
 		}
 		for i := range rounds {
 			if err := rounds[(i+block)%2](); err != nil {
@@ -194,6 +219,9 @@ func (r *forwardRun) run(ctx context.Context, o order, t forwardTask) (_ *forwar
 		}
 		if block == 0 { // connections, scripts, pools
 			continue
+		}
+		for i := range used {
+			res.Used[i] = append(res.Used[i], used[i])
 		}
 		res.TCP, res.Lock = append(res.TCP, median(r.tcps)), append(res.Lock, median(r.locks))
 		res.Pair, res.Redis = append(res.Pair, median(r.pairs)), append(res.Redis, median(r.rediss))
@@ -253,11 +281,11 @@ func (r *forwardRun) pair(ctx context.Context, key string) error {
 func (r *forwardRun) call(ctx context.Context, what int, key string) error {
 	begin := time.Now()
 	switch what {
-	case 0:
+	case forwardByte:
 		err := roundTrip(r.tcp)
 		r.tcps = append(r.tcps, time.Since(begin))
 		return err
-	case 1:
+	case forwardPair:
 		err := setPair(ctx, r.redis, r.prefix+":"+key)
 		r.rediss = append(r.rediss, time.Since(begin))
 		return err
@@ -273,13 +301,13 @@ func (r *forwardRun) call(ctx context.Context, what int, key string) error {
 }
 
 // many lets all callers lock a key each, and returns how many locks per second that makes.
-func (r *forwardRun) many(ctx context.Context, t forwardTask) (float64, error) {
-	return perSecond(t, func(i int) error { return r.pair(ctx, r.keys[i]) })
+func (r *forwardRun) many(ctx context.Context, t forwardTask) (float64, effort, error) {
+	return r.perSecond(t, func(i int) error { return r.pair(ctx, r.keys[i]) })
 }
 
 // bare is many with frames of the same size through the transport alone.
-func (r *forwardRun) bare(t forwardTask) (float64, error) {
-	return perSecond(t, func(i int) error {
+func (r *forwardRun) bare(t forwardTask) (float64, effort, error) {
+	return r.perSecond(t, func(i int) error {
 		f := peer.Frame{Kind: peer.Request, Partition: uint32(i), Request: 1 << 30, Key: []byte(r.keys[i])}
 		if err := r.stream.Send(&f); err != nil {
 			return err
@@ -290,9 +318,10 @@ func (r *forwardRun) bare(t forwardTask) (float64, error) {
 }
 
 // perSecond lets t.Callers goroutines call f for t.Round.
-func perSecond(t forwardTask, f func(caller int) error) (float64, error) {
+func (r *forwardRun) perSecond(t forwardTask, f func(caller int) error) (float64, effort, error) {
 	var total atomic.Int64
 	errs := make([]error, t.Callers)
+	meter := newMeter(r.count)
 	begin := time.Now()
 	var over atomic.Bool
 	timer := time.AfterFunc(t.Round, func() { over.Store(true) })
@@ -309,5 +338,6 @@ func perSecond(t forwardTask, f func(caller int) error) (float64, error) {
 		})
 	}
 	work.Wait()
-	return float64(total.Load()) / time.Since(begin).Seconds(), errors.Join(errs...)
+	took := time.Since(begin)
+	return float64(total.Load()) / took.Seconds(), meter.read(total.Load()), errors.Join(errs...)
 }

@@ -29,11 +29,11 @@ func measureHTTP(ctx context.Context, b *bench) (result, error) {
 }
 
 func (r *httpResult) result(s httpSizes) result {
-	row := func(name string, sample, base []float64) []string {
+	row := func(name string, part int, sample, base []float64) []string {
 		t, x := spreadOf(sample), spreadOf(perRound(sample, base))
-		return []string{
+		return append([]string{
 			name, micros3(t.median), micros3(t.least) + ".." + micros3(t.most), number(x.median), number(x.least) + ".." + number(x.most),
-		}
+		}, usedPer(r.Used[part])...)
 	}
 	more := func(sample []float64) float64 {
 		var d []float64
@@ -45,18 +45,19 @@ func (r *httpResult) result(s httpSizes) result {
 	return result{
 		title: fmt.Sprintf("HTTP: requests whose key is local where they are served; %d blocks, by turns", s.blocks),
 		table: [][]string{
-			{"microseconds", "median", "(min..max)", "ratio", "(min..max)"},
-			row("handler that does nothing", r.Bare, r.Bare),
-			row("in Serialize", r.Serialized, r.Bare),
-			row("in Serialize, looks at its context", r.Looking, r.Bare),
-			row("POST over loopback", r.Direct, r.Proxy),
-			row("the same by way of a ReverseProxy", r.Proxy, r.Proxy),
-			row("the same by way of Route", r.Route, r.Proxy),
+			append([]string{"microseconds", "median", "(min..max)", "ratio", "(min..max)"}, usedHead...),
+			row("handler that does nothing", 0, r.Bare, r.Bare),
+			row("in Serialize", 1, r.Serialized, r.Bare),
+			row("in Serialize, looks at its context", 2, r.Looking, r.Bare),
+			row("POST over loopback", 3, r.Direct, r.Proxy),
+			row("the same by way of a ReverseProxy", 4, r.Proxy, r.Proxy),
+			row("the same by way of Route", 5, r.Route, r.Proxy),
 		},
 		notes: []string{
 			"the first three without a network, mean of each block; the others by one client, p50 of each block; median of the blocks",
 			"ratio: to the handler, or to the ReverseProxy, in each block; that one flushes at once and keeps its buffers, as Route does",
 			fmt.Sprintf("both nodes, the proxy and the client are one process; GOMAXPROCS is %d", r.Procs),
+			"CPU (nanoseconds), allocations, commands and bytes to Redis: of the process, per request, of rounds of one kind only",
 			fmt.Sprintf("locks by path: own %s, others %s", thousands(r.Own), thousands(r.Other)),
 		},
 		claims: []claim{

@@ -29,6 +29,7 @@ type httpTask struct {
 type httpResult struct {
 	Bare, Serialized, Looking []float64
 	Direct, Proxy, Route      []float64
+	Used                      [6][]effort // of these, in their order
 	Procs                     int
 	Own, Other                int64 // locks, by path
 	Astray                    int64 // requests by Route that were not served by the owner
@@ -49,6 +50,7 @@ type httpRun struct {
 	nodes   [2]*httpNode
 	proxy   string // base URL of a ReverseProxy to the second node
 	client  *http.Client
+	count   *counter      // of both coordinators' client
 	mine    *http.Request // for a key of the first node
 	theirs  string        // path and query for one of the second node
 }
@@ -81,13 +83,15 @@ func runHTTP(ctx context.Context, o order, t httpTask) (_ *httpResult, err error
 	for block := range t.Blocks + 1 {
 		o.at(block, t.Blocks+1)
 		for i := range handlers {
-			x := &handlers[(i+block)%len(handlers)]
-			begin := time.Now()
+			i = (i + block) % len(handlers)
+			x, meter, begin := &handlers[i], newMeter(r.count), time.Now()
 			for range t.Calls {
 				x.h.ServeHTTP(blank{http.Header{}}, r.mine)
 			}
+			took := time.Since(begin)
 			if block > 0 { // pools
-				*x.to = append(*x.to, float64(time.Since(begin))/float64(t.Calls))
+				*x.to = append(*x.to, float64(took)/float64(t.Calls))
+				res.Used[i] = append(res.Used[i], meter.read(int64(t.Calls)))
 			}
 		}
 		samples := make([][]time.Duration, len(hops))
@@ -104,8 +108,15 @@ func runHTTP(ctx context.Context, o order, t httpTask) (_ *httpResult, err error
 			}
 		}
 		for i := range hops {
+			meter := newMeter(r.count) // of one kind in a row
+			for range t.Posts / 4 {
+				if _, err := r.post(ctx, hops[i].base+r.theirs); err != nil {
+					return nil, err
+				}
+			}
 			if block > 0 { // connections
 				*hops[i].to = append(*hops[i].to, median(samples[i]))
+				res.Used[3+i] = append(res.Used[3+i], meter.read(int64(t.Posts/4)))
 			}
 		}
 	}
@@ -124,7 +135,8 @@ func runHTTP(ctx context.Context, o order, t httpTask) (_ *httpResult, err error
 
 // start makes the two nodes, and the proxy.
 func (r *httpRun) start(ctx context.Context, o order) error {
-	client, _ := newClient(o.Redis, 0)
+	client, count := newClient(o.Redis, 0)
+	r.count = count
 	r.closers = append(r.closers, client.Close)
 	var muxes [2]atomic.Pointer[http.Handler]
 	for i := range r.nodes {

@@ -27,6 +27,24 @@ func (e *effort) add(x effort) {
 	e.CPU += x.CPU
 }
 
+// usedHead are the columns that usedPer fills.
+var usedHead = []string{"CPU", "allocations", "commands", "bytes"}
+
+// usedPer is what an operation took in CPU time (nanoseconds), allocations, commands and bytes: medians of the rounds.
+func usedPer(rounds []effort) []string {
+	per := func(of func(effort) float64) string {
+		var list []float64
+		for _, e := range rounds {
+			list = append(list, ratio(of(e), float64(e.Sections)))
+		}
+		return number(median(list))
+	}
+	return []string{
+		per(func(e effort) float64 { return float64(e.CPU) }), per(func(e effort) float64 { return float64(e.Allocs) }),
+		per(func(e effort) float64 { return float64(e.Commands) }), per(func(e effort) float64 { return float64(e.Bytes) }),
+	}
+}
+
 // meter is where the counters of a process were when a round began.
 type meter struct {
 	counters []*counter

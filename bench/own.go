@@ -57,18 +57,9 @@ func measureOwn(ctx context.Context, b *bench) (_ result, err error) {
 func (r *ownResult) result(s ownSizes, pinned string) result {
 	row := func(name string, part int, sample, base []float64) []string {
 		t, x := spreadOf(sample), spreadOf(perRound(sample, base))
-		per := func(of func(effort) float64) string {
-			var list []float64
-			for _, e := range r.Used[part] {
-				list = append(list, ratio(of(e), float64(e.Sections)))
-			}
-			return number(median(list))
-		}
-		return []string{
+		return append([]string{
 			name, number(t.median), number(t.least) + ".." + number(t.most), number(x.median), number(x.least) + ".." + number(x.most),
-			per(func(e effort) float64 { return float64(e.CPU) }), per(func(e effort) float64 { return float64(e.Allocs) }),
-			per(func(e effort) float64 { return float64(e.Commands) }), per(func(e effort) float64 { return float64(e.Bytes) }),
-		}
+		}, usedPer(r.Used[part])...)
 	}
 	times := func(a, b []float64) float64 { return median(perRound(a, b)) }
 	return result{
@@ -82,7 +73,7 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 		versus: []chart.Ratio{against("own key, time of a lock vs. SET NX PX and EVALSHA", perRound(r.Redis, r.Lock))},
 		title:  fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", s.blocks),
 		table: [][]string{
-			{"nanoseconds", "median", "(min..max)", "ratio", "(min..max)", "CPU", "allocations", "commands", "bytes"},
+			append([]string{"nanoseconds", "median", "(min..max)", "ratio", "(min..max)"}, usedHead...),
 			row("sync.Mutex, Lock and Unlock", 0, r.Mutex, r.Mutex),
 			row("Lock and Unlock, one key", 1, r.Lock, r.Mutex),
 			row("the same, 1,000 keys in turn", 2, r.Many, r.Mutex),
