@@ -23,6 +23,7 @@ type acquisition struct {
 	id      fallback.Identity // of the request now at the arbiter
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long, if not because somebody else has the key
+	owner   string            // the session that owns the partition, if it is one to which there was no stream
 
 	evict  fallback.Identity // the hold of a session that was seen dead
 	unsure fallback.Identity // the last request that is in c.doubts
@@ -54,7 +55,7 @@ func (a *acquisition) fly(pause time.Duration) {
 // several processors each costs as much as half a round trip. The price is that it cannot leave meanwhile if its ctx is
 // cancelled; that it would be over time must be out of the question.
 func (c *Coordinator) inline(ctx context.Context) bool {
-	if !c.prompt {
+	if !c.prompt.Load() {
 		return false
 	}
 	d, limited := ctx.Deadline()
@@ -166,6 +167,7 @@ func (a *acquisition) begin(s *session) (wait, ok bool) {
 	if a.e.acq != a || a.e.q.Waiting() == 0 {
 		return false, false
 	}
+	a.owner = ""
 	if a.id.Session != s.id {
 		if a.id.Session != "" {
 			p.c.releases.add(p.release(a.key, a.id))
@@ -281,11 +283,12 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	defer func() { after.do(p.c) }()
 	now := a.p.c.now()
 	p.mu.Lock()
-	p.patient = true // before the look: see rerouted
+	a.owner, p.severed = r.Owner, true // before the look: see reached
 	p.mu.Unlock()
 	if l := x.linkTo(r.Owner); l != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		a.owner = ""
 		if a.e.acq != a {
 			return -1
 		}

@@ -371,17 +371,37 @@ func (x *cluster) route(p uint32) route {
 	return route{link: l}
 }
 
-// rerouted looks after those who wait at the arbiter, where nobody tells them that the partition has an owner now, or that
-// there is a stream to it.
+// rerouted looks after those who wait at the arbiter, where nobody tells them that the partition has an owner now.
 func (x *cluster) rerouted() {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		p.mu.Lock()
-		if p.patient {
+		if p.patient && x.route(p.number).known() {
 			p.patient = false
 			for _, e := range p.entries {
 				if e.acq != nil {
 					e.acq.poke()
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// reached looks after those who had to wait because there was no stream to the node that has a session.
+func (x *cluster) reached(session string) {
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		if p.severed {
+			p.severed = false
+			for _, e := range p.entries {
+				switch {
+				case e.acq == nil || e.acq.owner == "":
+				case e.acq.owner == session:
+					e.acq.poke()
+				default:
+					p.severed = true
 				}
 			}
 		}

@@ -38,9 +38,9 @@ type Coordinator struct {
 	cluster   *cluster                           // nil without one
 	namespace atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
 	slots     slots
-	outlived  bool   // partitions could not be given back; of Close only
-	prompt    bool   // ns heeds deadlines by itself
-	server    string // who answered the last renewal; of keepSessions only
+	outlived  bool        // partitions could not be given back; of Close only
+	prompt    atomic.Bool // ns heeds deadlines by itself
+	server    string      // who answered the last renewal; of keepSessions only
 	parts     []partition
 	stats     counters
 	sessions  sessions
@@ -233,10 +233,15 @@ func (c *Coordinator) lastCalls() error {
 		c.releases.add(d.p.release(d.key, d.id))
 	}
 	err := c.flushReleases()
+	if err != nil {
+		err = fmt.Errorf("not all locks could be given back: %w: %w", ErrUnavailable, err)
+	}
 	if s := c.sessions.current(); s != nil {
 		s.stopListening()
 		if err == nil && !c.outlived { // else the session has to expire
-			err = c.closeSession(s)
+			if err = c.closeSession(s); err != nil {
+				err = fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
+			}
 		}
 		c.sessions.set(nil)
 		if f := c.opts.Trace.Session; f != nil {

@@ -365,12 +365,15 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 			x.c.parts[i].stated(l, a)
 		}
 		x.rerouted()
+		x.reached(l.who())
 		x.poke()
 	default:
 		id := l.identity(f)
 		p.mu.Lock()
 		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id {
-			e.g.link = l
+			if e.g.link = l; !e.g.recalled.IsZero() { // somebody has come to wait while there was no stream
+				a.send(l, p.frame(peer.Recall, e.key, id))
+			}
 		}
 		p.mu.Unlock()
 	}

@@ -37,6 +37,7 @@ type partition struct {
 	grants  [pathCount]uint64
 	freeing bool // makeShared is at work
 	patient bool // somebody waits at the arbiter, and may not have known whom to ask instead
+	severed bool // the same, for a stream to the owner
 
 	// Of a cluster.
 	own      *ownership                  // nil: this node does not serve the partition

@@ -40,6 +40,36 @@ func leftovers(t *testing.T, c *redis.Client) (left []string) {
 	return left
 }
 
+// A process that starts in a failover may be sent to a server that is the primary no more, or not yet.
+func TestStartOnAReplica(t *testing.T) {
+	primary, replica := redistest.Start(t), redistest.Start(t)
+	if err := replica.Replicate(t.Context(), primary); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := coord.New(overRedis(t, replica), nil); !errors.Is(err, coord.ErrUnavailable) || !strings.Contains(err.Error(), "replica") {
+		t.Fatalf("got %v, %v, want ErrUnavailable that says why", c, err)
+	}
+	c, err := coord.New(overRedis(t, replica), &coord.Options{StartUnavailable: true, RetryEvery: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := replica.Replicate(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTenThousandWaitersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
@@ -168,7 +198,7 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 		"unreachable":     {redis.Options{Addr: closed.Addr().String()}, coord.Options{}, coord.ErrUnavailable, "refused"},
 		"no password":     {redis.Options{Addr: password.Addr}, coord.Options{}, fallback.ErrRefused, "password"},
 		"wrong password":  {redis.Options{Addr: password.Addr, Password: "x"}, coord.Options{}, fallback.ErrRefused, "password"},
-		"replica":         {redis.Options{Addr: replica.Addr}, coord.Options{}, fallback.ErrRefused, "read-only replica"},
+		"replica":         {redis.Options{Addr: replica.Addr}, coord.Options{}, coord.ErrUnavailable, "read-only replica"},
 		"eviction":        {redis.Options{Addr: evicting.Addr}, coord.Options{}, fallback.ErrRefused, "maxmemory-policy"},
 		"partitions":      {redis.Options{Addr: primary.Addr}, coord.Options{Partitions: 64}, fallback.ErrMismatch, "partitions=64"},
 		"grace":           {redis.Options{Addr: primary.Addr}, coord.Options{Grace: 20 * time.Second}, fallback.ErrMismatch, "grace=20s"},

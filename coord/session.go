@@ -120,7 +120,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		c.ns = ns
 		c.namespace.Store(&ns)
 		if x, ok := ns.(fallback.Prompter); ok {
-			c.prompt = x.Prompt()
+			c.prompt.Store(x.Prompt())
 		}
 		if !ns.Guarded() {
 			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")

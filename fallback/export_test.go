@@ -9,6 +9,7 @@ var (
 	ParseMessage = parseMessage
 	DecodeRow    = decodeRow
 	Refused      = refused
+	ErrReplica   = errReplica
 )
 
 // EpochZero is what epochs count seconds from.

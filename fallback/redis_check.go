@@ -27,6 +27,9 @@ func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, e
 			guarded = guarded && g
 			return err
 		})
+		if errors.Is(err, errReplica) {
+			c.ReloadState(ctx) // for the next time
+		}
 		return guarded, err
 	default:
 		return checkServer(ctx, c)
@@ -75,12 +78,15 @@ func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error)
 	return checkInfo(parseInfo(text.String()))
 }
 
+var errReplica = errors.New("fallback: the server is a read-only replica")
+
 func checkInfo(info map[string]string) (guarded bool, err error) {
 	if v := info["redis_version"]; v != "" && !atLeast(v, 6, 2) {
 		return false, fmt.Errorf("%w: redis_version is %s, 6.2 or later is needed", ErrRefused, v)
 	}
 	if r := info["role"]; r != "" && r != "master" {
-		return false, fmt.Errorf("%w: role is %s: this server is a read-only replica, give the client its primary", ErrRefused, r)
+		// It may have been deposed a moment ago, and the client not know of the new primary yet.
+		return false, fmt.Errorf("%w: role is %s: give the client its primary", errReplica, r)
 	}
 	if p := info["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") {
 		return false, fmt.Errorf("%w: maxmemory-policy is %s, so the server may evict locks: use noeviction or volatile-*", ErrRefused, p)

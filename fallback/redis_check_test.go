@@ -91,14 +91,23 @@ func TestAttachRefusesServersThatMayEvictLocks(t *testing.T) {
 	}
 }
 
-func TestAttachRefusesReadOnlyReplica(t *testing.T) {
+// A replica is no use, but the next moment it may be the primary, or the client know who is.
+func TestAttachToAReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.Start(t), redistest.Start(t)
 	if err := replica.Replicate(t.Context(), primary); err != nil {
 		t.Fatal(err)
 	}
-	wantRefused(t, replica.Client(t), "read-only replica")
+	c := replica.Client(t)
+	n, err := fallback.NewRedis(c, cold).Attach(t.Context(), plain)
+	if n != nil || err == nil || errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "read-only replica") {
+		t.Fatalf("got %v, %v, want an error about a replica that is not for good", n, err)
+	}
 	use(t, attach(t, primary.Client(t), cold))
+	if err := replica.Replicate(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	use(t, attach(t, c, cold))
 }
 
 func TestAttachRefusesWrongPasswords(t *testing.T) {
@@ -277,7 +286,6 @@ func TestCheckInfo(t *testing.T) {
 		{"too old", "redis_version:6.0.20\r\n" + guarded, false, "redis_version is 6.0.20"},
 		{"much too old", "redis_version:2.8\r\n" + guarded, false, "redis_version is 2.8"},
 		{"not a version", "redis_version:unstable\r\n", false, "redis_version is unstable"},
-		{"a replica", "redis_version:7.2.4\r\nrole:slave\r\n" + guarded, false, "role is slave"},
 		{"may evict", "redis_version:7.2.4\r\nmaxmemory_policy:allkeys-lru\r\n" + guarded, false, "maxmemory-policy is allkeys-lru"},
 		{"may evict what expires", "maxmemory_policy:volatile-lru\r\n" + guarded, true, ""},
 		{"colons in a value", "os:a:b\r\nexecutable:/x:y\r\n" + guarded, true, ""},

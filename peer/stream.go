@@ -120,8 +120,8 @@ func (s *Stream) Send(f *Frame) error {
 // Queue is Send without the writing, for callers that hold a lock: the frame's place in the
 // order is taken, and the caller calls Flush once it has let go of the lock. (Send yields
 // the processor before it writes, so others may wait for the lock longer than a system call
-// takes.) A frame without a Flush goes with the next that is sent, or with the next
-// keepalive.
+// takes.) A frame without a Flush goes with the next that is sent, with the next FlushSoon of
+// any stream, or with the next keepalive.
 func (s *Stream) Queue(f *Frame) error { return s.send(f, true) }
 
 // Pass sends f on another stream, as to.Send(f) does, but leaves the writing to the end of

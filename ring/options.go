@@ -60,8 +60,8 @@ type Options struct {
 	Keys [][]byte
 
 	// Discover returns the gossip addresses that are registered at the arbiter, written as Seeds are, one's own among
-	// them or not. Nil: none. It is called by one goroutine of the ring, soon and then ever more rarely after the start,
-	// then every RediscoverEvery. Its context ends after 5 s, and when the ring does, which waits for it. While it fails
+	// them or not. Nil: none. It is called by one goroutine of the ring, soon and then ever more rarely after the start
+	// and after [Ring.Search], then every RediscoverEvery. Its context ends after 5 s, and when the ring does, which waits for it. While it fails
 	// before anybody was found, the node does not believe to be alone until MaxDebounce is over.
 	//
 	// Whoever is in it or in Seeds and is not a member is asked to join again: memberlist gives up on nodes that it lost
