@@ -371,9 +371,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		id := l.identity(f)
 		p.mu.Lock()
 		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id {
-			if e.g.link = l; !e.g.recalled.IsZero() { // somebody has come to wait while there was no stream
-				a.send(l, p.frame(peer.Recall, e.key, id))
-			}
+			e.g.link = l
 		}
 		p.mu.Unlock()
 	}
