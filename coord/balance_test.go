@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,11 +130,11 @@ func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 			t.Fatal(had, err)
 		}
 	}
-	k := &keeping{Arbiter: a}
-	c := join(t, k, quick())
-	defer k.all.Store(false)
+	net := &faulty{Arbiter: a}
+	c := join(t, net, quick())
+	defer net.mend()
 	settle(t, 61, c)
-	k.all.Store(true)
+	net.cut("demote")
 	join(t, a, quick())
 	frozen := func() bool { return c.Stats().Owned < 61 }
 	for begin := time.Now(); !frozen(); time.Sleep(10 * time.Millisecond) {
@@ -164,27 +163,4 @@ func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 		return
 	}
 	t.Fatal("the node owns none of the keys")
-}
-
-// keeping is an arbiter that does not take partitions back.
-type keeping struct {
-	fallback.Arbiter
-	all atomic.Bool
-}
-
-func (k *keeping) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
-	ns, err := k.Arbiter.Attach(ctx, s)
-	return &keepingSpace{ns, k}, err
-}
-
-type keepingSpace struct {
-	fallback.Namespace
-	k *keeping
-}
-
-func (s *keepingSpace) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
-	if s.k.all.Load() {
-		return fallback.Demotion{}, errCut
-	}
-	return s.Namespace.Demote(ctx, p, me, epoch, holds)
 }

@@ -128,6 +128,16 @@ func (n *faultySpace) CloseSession(ctx context.Context, id string) error {
 	return n.f.call(ctx, "close", func() error { return n.Namespace.CloseSession(context.WithoutCancel(ctx), id) })
 }
 
+func (n *faultySpace) List(ctx context.Context) (map[string]string, error) {
+	return through(n, ctx, "list", func(ctx context.Context) (map[string]string, error) { return n.Namespace.List(ctx) })
+}
+
+func (n *faultySpace) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
+	return through(n, ctx, "demote", func(ctx context.Context) (fallback.Demotion, error) {
+		return n.Namespace.Demote(ctx, p, me, epoch, holds)
+	})
+}
+
 func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
 	return through(n, ctx, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
 }

@@ -3,7 +3,6 @@ package coord_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,11 +53,11 @@ func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
 	o := quick()
 	o.SessionTTL, o.Grace = 10*time.Minute, 12*time.Minute // and so RetryEvery 30 s
-	a := &lonely{Arbiter: fallback.NewMemory(), owned: make(chan struct{}, 1)}
-	owner := join(t, a, o)
-	settle(t, 61, owner)
-	a.alone.Store(true)
-	c := join(t, a, o)
+	a := fallback.NewMemory()
+	settle(t, 61, join(t, a, o))
+	net := &faulty{Arbiter: a}
+	net.cut("list") // does not tell who else there is
+	c := join(t, net, o)
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	locked := make(chan error, 1)
@@ -69,51 +68,18 @@ func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
 		}
 		locked <- err
 	}()
-	select {
-	case <-a.owned:
-	case err := <-locked:
-		t.Fatalf("locked without the owner: %v", err)
+	for c.Stats().Calls[coord.OpLock] == 0 { // it is told that there is an owner
+		select {
+		case err := <-locked:
+			t.Fatalf("locked without the owner: %v", err)
+		case <-time.After(time.Millisecond):
+		}
 	}
-	a.alone.Store(false)
+	net.mend()
 	if err := <-locked; err != nil {
 		t.Error(err)
 	}
 	if n := c.Stats().Granted[coord.PathForwarded]; n != 1 {
 		t.Errorf("forwarded %d times, want 1", n)
 	}
-}
-
-// lonely is an arbiter that does not tell a node who else there is.
-type lonely struct {
-	fallback.Arbiter
-	alone atomic.Bool
-	owned chan struct{} // capacity 1: somebody was told that a partition is owned
-}
-
-func (a *lonely) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
-	ns, err := a.Arbiter.Attach(ctx, s)
-	return &lonelySpace{ns, a}, err
-}
-
-type lonelySpace struct {
-	fallback.Namespace
-	a *lonely
-}
-
-func (s *lonelySpace) List(ctx context.Context) (map[string]string, error) {
-	if s.a.alone.Load() {
-		return nil, errCut
-	}
-	return s.Namespace.List(ctx)
-}
-
-func (s *lonelySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
-	ans, err := s.Namespace.Lock(ctx, r)
-	if ans.Verdict == fallback.Owned {
-		select {
-		case s.a.owned <- struct{}{}:
-		default:
-		}
-	}
-	return ans, err
 }

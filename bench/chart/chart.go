@@ -83,21 +83,22 @@ func (d *drawing) close() string {
 	return d.b.String()
 }
 
-func (d *drawing) text(x, y float64, anchor, class, s string) {
-	fmt.Fprintf(&d.b, `<text x="%s" y="%s" text-anchor="%s"`, f(x), f(y), anchor)
-	if class != "" {
-		fmt.Fprintf(&d.b, ` class="%s"`, class)
-	}
-	fmt.Fprintf(&d.b, `>%s</text>`, escape(s))
-}
+func (d *drawing) text(x, y float64, anchor, class, s string) { d.fitted(x, y, 0, anchor, class, s) }
 
 // name is text that ends at x. If it is wider than room, it is made narrower.
 func (d *drawing) name(x, y, room float64, class, s string) {
 	if nameWidth(s, class == "strong") <= room {
-		d.text(x, y, "end", class, s)
-		return
+		room = 0
 	}
-	fmt.Fprintf(&d.b, `<text x="%s" y="%s" text-anchor="end" textLength="%s" lengthAdjust="spacingAndGlyphs"`, f(x), f(y), f(room))
+	d.fitted(x, y, room, "end", class, s)
+}
+
+// fitted is text that is as wide as width; 0: as it is.
+func (d *drawing) fitted(x, y, width float64, anchor, class, s string) {
+	fmt.Fprintf(&d.b, `<text x="%s" y="%s" text-anchor="%s"`, f(x), f(y), anchor)
+	if width > 0 {
+		fmt.Fprintf(&d.b, ` textLength="%s" lengthAdjust="spacingAndGlyphs"`, f(width))
+	}
 	if class != "" {
 		fmt.Fprintf(&d.b, ` class="%s"`, class)
 	}

@@ -182,7 +182,7 @@ func ownership(s *space) {
 	if err := s.store.Put(s.Context(), key("a"), b, 1, long); err != nil {
 		s.Fatal(err)
 	}
-	copy(b, "XXXX")
+	copy(b, "ours")
 	got, err := s.store.Get(s.Context(), key("a"))
 	if err != nil || string(got) != "mine" {
 		s.Fatalf("%q, %v: the store has kept the caller's bytes", got, err)
