@@ -6,17 +6,23 @@ import "context"
 const kills = 3
 
 // mayKill is called when the provider has committed the n-th refresh, for a worker, and has not answered yet: now and then
-// it kills the worker, as a power failure would, and starts another. It returns when the worker is no more.
-func (t *trial) mayKill(ctx context.Context, worker, n int) {
+// it kills the worker, as a power failure would, and starts another. It returns when the worker is no more, and tells whether
+// it was killed.
+func (t *trial) mayKill(ctx context.Context, worker, n int) bool {
 	every := t.expiries / (kills + 1)
 	if every == 0 || n%every != 0 || n/every > kills {
-		return
+		return false
+	}
+	select {
+	case <-t.provider.done: // nobody waits for what became of it
+		return false
+	default:
 	}
 	t.mu.Lock()
 	w := t.workers[worker]
 	if w == nil || t.stopped || ctx.Err() != nil {
 		t.mu.Unlock()
-		return
+		return false
 	}
 	w.killed = true
 	t.killed++
@@ -28,4 +34,5 @@ func (t *trial) mayKill(ctx context.Context, worker, n int) {
 	t.mu.Lock()
 	t.starting--
 	t.mu.Unlock()
+	return true
 }

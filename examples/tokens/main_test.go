@@ -133,6 +133,52 @@ func TestTheProviderRevokesOnReuse(t *testing.T) {
 	}
 }
 
+// A trial ends when it is known what became of each lost answer, be it of an account that has done its part.
+func TestTheProviderWaitsForLostAnswers(t *testing.T) {
+	now := time.Now()
+	over := func(p *provider) bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	}
+	p := newProvider(true, []string{"a", "b"}, 3)
+	a, b := p.login("a").RefreshToken, p.login("b").RefreshToken
+	refresh := func(token string) string {
+		now = now.Add(life)
+		next, _ := p.rotate(token, now)
+		return next.RefreshToken
+	}
+	answered := func(token string) string {
+		defer p.answered(token)
+		return refresh(token)
+	}
+	a = answered(answered(a)) // its part
+	refresh(a)
+	b = answered(b)
+	if over(p) {
+		t.Error("over, and what a's refresh came to is not known")
+	}
+	answered(a) // with grace
+	if !over(p) {
+		t.Error("not over, although a has asked again")
+	}
+	refresh(b)
+	p.login("b") // late: nothing to wait for
+
+	p = newProvider(false, []string{"a"}, 1)
+	refresh(p.login("a").RefreshToken)
+	if over(p) {
+		t.Error("over, and what the only refresh came to is not known")
+	}
+	p.login("a")
+	if !over(p) {
+		t.Error("not over, although somebody has logged in")
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	good := outcome{rung: rungs[1], counts: counts{Requests: 5, Refreshes: 5, Reuses: 1, Replays: 1}, result: result{Calls: 1}, killed: 2, accounts: 1, doubts: 1}
 	if err := verdict([]outcome{good}); err != nil {

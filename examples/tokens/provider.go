@@ -27,14 +27,16 @@ const (
 // everything that was issued since the login.
 type provider struct {
 	grace   bool
-	rotated func(worker, n int) // called when a refresh was committed, before it is answered
+	rotated func(worker, n int) (lost bool) // called when a refresh was committed, before it is answered: nobody may be there any more
 
 	mu       sync.Mutex         // protects what follows
 	byToken  map[string]*family // by refresh token, used ones too
 	byAccess map[string]access
 	known    map[string]bool // accounts
 	quota    map[string]int  // of each account, how many tokens are still to be replaced
-	done     chan struct{}   // closed when there are none
+	due      map[string]bool // accounts with a refresh that was committed and not answered
+	done     chan struct{}   // closed when there is nothing in quota and due
+	finished bool            // done is closed
 	count    counts
 }
 
@@ -65,9 +67,9 @@ type access struct {
 
 func newProvider(grace bool, accounts []string, expiries int) *provider {
 	p := &provider{
-		grace: grace, rotated: func(int, int) {},
+		grace: grace, rotated: func(int, int) bool { return false },
 		byToken: make(map[string]*family), byAccess: make(map[string]access),
-		known: make(map[string]bool), quota: make(map[string]int), done: make(chan struct{}),
+		known: make(map[string]bool), quota: make(map[string]int), due: make(map[string]bool), done: make(chan struct{}),
 	}
 	for i, a := range accounts {
 		// As even as can be: an expiry of every account by turns.
@@ -104,10 +106,13 @@ func answer(w http.ResponseWriter, t *oauth2.Token) {
 }
 
 func (p *provider) refresh(w http.ResponseWriter, r *http.Request) {
-	t, n := p.rotate(r.FormValue("refresh_token"), time.Now())
+	refresh := r.FormValue("refresh_token")
+	t, n := p.rotate(refresh, time.Now())
 	if t != nil {
 		worker, _ := strconv.Atoi(r.Header.Get(header))
-		p.rotated(worker, n)
+		if !p.rotated(worker, n) {
+			p.answered(refresh)
+		}
 	}
 	time.Sleep(think)
 	answer(w, t)
@@ -138,21 +143,27 @@ func (p *provider) rotate(refresh string, now time.Time) (*oauth2.Token, int) {
 		return nil, 0
 	}
 	p.count.Refreshes++
-	p.replaced(f.account)
+	p.due[f.account] = true
 	return p.issue(f, now), p.count.Refreshes
+}
+
+// answered counts a token that somebody has got for the given one. One whose answer was lost is counted when somebody has
+// logged in instead, or has asked again.
+func (p *provider) answered(refresh string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.replaced(p.byToken[refresh].account)
 }
 
 // replaced counts an access token that had come to its end. p.mu is held.
 func (p *provider) replaced(account string) {
-	switch p.quota[account] {
-	case 0: // it has done its part
-	case 1:
+	delete(p.due, account)
+	if p.quota[account]--; p.quota[account] <= 0 { // it has done its part
 		delete(p.quota, account)
-		if len(p.quota) == 0 {
-			close(p.done)
-		}
-	default:
-		p.quota[account]--
+	}
+	if len(p.quota)+len(p.due) == 0 && !p.finished {
+		p.finished = true
+		close(p.done)
 	}
 }
 

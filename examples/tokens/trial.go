@@ -114,7 +114,7 @@ func try(ctx context.Context, o options, r rung, stderr io.Writer) (x outcome, e
 		}
 	}
 	if o.chaos {
-		p.rotated = func(worker, n int) { t.mayKill(ctx, worker, n) }
+		p.rotated = func(worker, n int) bool { return t.mayKill(ctx, worker, n) }
 	}
 	return t.collect(ctx)
 }
