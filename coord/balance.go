@@ -3,7 +3,6 @@ package coord
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -98,12 +97,12 @@ func (x *cluster) balanceOnce() (left bool) {
 		n, ok := v.Owner(p.number)
 		mine := ok && n.Name == x.name
 		p.mu.Lock()
-		idle := p.own == nil && !p.taking && !p.demoting && !p.freeing
+		idle := p.own == nil && !p.taking && !p.demoting && !p.freeing && !p.looking
 		switch {
 		case idle && p.named && past(p.quiet, now) && (!mine || now.Before(p.avoid)):
 			left = true
 			if now.Sub(p.looked) > c.opts.RetryEvery {
-				p.looked = now
+				p.looked, p.looking = now, true
 				look = append(look, p)
 			}
 		case idle && mine:
@@ -115,7 +114,7 @@ func (x *cluster) balanceOnce() (left bool) {
 			give = append(give, p)
 		case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v):
 			give = append(give, p)
-		case ok && !mine && p.own != nil:
+		case ok && !mine && p.own != nil, mine && p.own == nil: // others are at it
 			left = true
 		}
 		p.mu.Unlock()
@@ -124,11 +123,14 @@ func (x *cluster) balanceOnce() (left bool) {
 		if s := c.sessions.current(); s != nil {
 			p.look(s)
 		}
+		p.mu.Lock()
+		p.looking = false
+		p.mu.Unlock()
 	})
 	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
 	x.each(x.takeable(take), func(p *partition) {
 		p.mu.Lock()
-		begun := !p.taking && !p.closed && !p.leaving && !p.demoting && !p.freeing && p.own == nil
+		begun := !p.taking && !p.closed && !p.leaving && !p.demoting && !p.freeing && !p.looking && p.own == nil
 		if begun {
 			p.taking = true
 		}
@@ -186,24 +188,9 @@ func (x *cluster) takeable(list []*partition) []*partition {
 	return good
 }
 
+// each does not wait for calls that do not come to an end.
 func (x *cluster) each(list []*partition, f func(*partition)) {
-	if len(list) == 0 {
-		return
-	}
-	var work sync.WaitGroup
-	next := make(chan *partition)
-	for range min(balancers, len(list)) {
-		work.Go(func() {
-			for p := range next {
-				f(p)
-			}
-		})
-	}
-	for _, p := range list {
-		next <- p
-	}
-	close(next)
-	work.Wait()
+	spread(x.c, &x.c.work, list, balancers, x.c.opts.RetryEvery/4, f)
 }
 
 // leave gives all partitions back, before the coordinator ends. It returns how many it could not: others must not get

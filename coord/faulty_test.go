@@ -16,8 +16,9 @@ var errCut = errors.New("the network is cut")
 type faulty struct {
 	fallback.Arbiter
 
-	mu   sync.Mutex // protects rule
+	mu   sync.Mutex // protects what follows
 	rule func(op string) fault
+	down func(partition uint32, op string) bool // the server that has the partition does not answer
 }
 
 // fault is what happens to a call.
@@ -50,6 +51,13 @@ func (f *faulty) cut(ops ...string) {
 	})
 }
 
+// stop makes the servers of partitions not answer calls that name one.
+func (f *faulty) stop(down func(partition uint32, op string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = down
+}
+
 func (f *faulty) mend() { f.set(nil) }
 
 func (f *faulty) fault(op string) fault {
@@ -59,6 +67,12 @@ func (f *faulty) fault(op string) fault {
 		return fault{}
 	}
 	return f.rule(op)
+}
+
+func (f *faulty) stopped(p uint32, op string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.down != nil && f.down(p, op)
 }
 
 func (f *faulty) Attach(ctx context.Context, s fallback.Settings) (n fallback.Namespace, err error) {
@@ -103,6 +117,15 @@ type faultySpace struct {
 	f *faulty
 }
 
+// to makes a call of the server that has the partition.
+func to[T any](n *faultySpace, ctx context.Context, p uint32, op string, do func(ctx context.Context) (T, error)) (v T, err error) {
+	if n.f.stopped(p, op) {
+		<-ctx.Done()
+		return v, ctx.Err()
+	}
+	return through(n, ctx, op, do)
+}
+
 // through makes a call whose answer is of type T. ctx limits the wait, not the request.
 func through[T any](n *faultySpace, ctx context.Context, op string, do func(ctx context.Context) (T, error)) (v T, err error) {
 	var answer T
@@ -132,14 +155,26 @@ func (n *faultySpace) List(ctx context.Context) (map[string]string, error) {
 	return through(n, ctx, "list", func(ctx context.Context) (map[string]string, error) { return n.Namespace.List(ctx) })
 }
 
+func (n *faultySpace) Load(ctx context.Context, p uint32) (fallback.Record, error) {
+	return to(n, ctx, p, "load", func(ctx context.Context) (fallback.Record, error) { return n.Namespace.Load(ctx, p) })
+}
+
+func (n *faultySpace) Acquire(ctx context.Context, p uint32, me string, e fallback.Expect) (fallback.Acquisition, error) {
+	return to(n, ctx, p, "acquire", func(ctx context.Context) (fallback.Acquisition, error) { return n.Namespace.Acquire(ctx, p, me, e) })
+}
+
 func (n *faultySpace) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
-	return through(n, ctx, "demote", func(ctx context.Context) (fallback.Demotion, error) {
+	return to(n, ctx, p, "demote", func(ctx context.Context) (fallback.Demotion, error) {
 		return n.Namespace.Demote(ctx, p, me, epoch, holds)
 	})
 }
 
+func (n *faultySpace) Adopt(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
+	return to(n, ctx, p, "adopt", func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.Adopt(ctx, p, key, row) })
+}
+
 func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
-	return through(n, ctx, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
+	return to(n, ctx, r.Partition, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
 }
 
 func (n *faultySpace) Unlock(ctx context.Context, r []fallback.Release) []error {
@@ -155,11 +190,21 @@ func (n *faultySpace) Verify(ctx context.Context, r []fallback.Read) []fallback.
 	if err != nil {
 		return slices.Repeat([]fallback.State{{Err: err}}, len(r))
 	}
+	late := false
+	for i := range r {
+		if n.f.stopped(r[i].Partition, "verify") {
+			late = true
+			states[i] = fallback.State{Err: context.DeadlineExceeded}
+		}
+	}
+	if late { // a client of several servers waits for all of them
+		<-ctx.Done()
+	}
 	return states
 }
 
 func (n *faultySpace) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return through(n, ctx, "reclaim", func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
+	return to(n, ctx, p, "reclaim", func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
 }
 
 func (n *faultySpace) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {

@@ -51,6 +51,7 @@ type partition struct {
 	owed     bool                        // a demote of this node's failed: as far as is known the record does name it
 	never    uint32                      // epochs up to this one are never served
 	looked   time.Time                   // when look last did
+	looking  bool                        // it is at work
 	avoid    time.Time                   // not to be taken before
 	quiet    time.Time                   // when all that was announced at the last epoch that this node served has passed, by whatever clock
 	annoyed  time.Time                   // since when its owner cannot be reached

@@ -2,7 +2,7 @@ package coord
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,30 +127,51 @@ func (p *partition) age() {
 // reclaimers is how many rows are reclaimed at the same time.
 const reclaimers = 32
 
-// reclaim restores rows after a failover.
+// reclaim restores rows after a failover. It takes partitions by turns, and leaves one that does not answer alone, so that a
+// server that is down does not hold up what others are to be told in time.
 func (c *Coordinator) reclaim(ctx context.Context, claims []claim) error {
 	if len(claims) == 0 {
 		return nil
 	}
 	c.opts.Logger.Info("holdfast: reclaiming or adopting", "count", len(claims))
 	var work sync.WaitGroup
-	next := make(chan claim)
-	errs := make([]error, min(reclaimers, len(claims)))
-	for i := range errs {
-		work.Go(func() {
-			for x := range next {
-				if err := c.reclaimOne(ctx, x); err != nil {
-					errs[i] = err
-				}
-			}
-		})
-	}
-	for _, x := range claims {
-		next <- x
-	}
-	close(next)
+	var mu mutex // protects failed
+	failed := make(map[*partition]error)
+	spread(c, &work, byTurns(claims), reclaimers, c.opts.RetryEvery/4, func(x claim) {
+		mu.Lock()
+		err := failed[x.p]
+		mu.Unlock()
+		if err != nil {
+			return // it is claimed again soon
+		}
+		if err := c.reclaimOne(ctx, x); err != nil {
+			mu.Lock()
+			failed[x.p] = err
+			mu.Unlock()
+		}
+	})
 	work.Wait()
-	return errors.Join(errs...)
+	for _, err := range failed {
+		return err // one is enough
+	}
+	return nil
+}
+
+// byTurns puts the first claim of each partition first, then the second ones, and so on.
+func byTurns(claims []claim) []claim {
+	turn := make([]int, len(claims))
+	seen := make(map[*partition]int)
+	order := make([]int, len(claims))
+	for i, x := range claims {
+		turn[i], order[i] = seen[x.p], i
+		seen[x.p]++
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return turn[a] - turn[b] })
+	sorted := make([]claim, len(claims))
+	for i, n := range order {
+		sorted[i] = claims[n]
+	}
+	return sorted
 }
 
 // unsure notes that a hold may get its row yet, also when it has been given back.
