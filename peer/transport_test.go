@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -196,7 +197,7 @@ func TestNeverReads(t *testing.T) {
 
 // The same, but only a little waits: nothing is taken for too long.
 func TestStalls(t *testing.T) {
-	const k = 100 * time.Millisecond
+	const k = 400 * time.Millisecond
 	e := newEvents(t)
 	a := start(t, Options{Node: "a", Handler: e, Keepalive: k})
 	c, err := dialAs(t, a, Options{Node: "b"})
@@ -204,6 +205,18 @@ func TestStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.(*net.TCPConn).SetReadBuffer(4096)
+	// Alive, to all appearances: also while the buffers are filled, and on a machine that has other things to do.
+	var appears sync.WaitGroup
+	appears.Go(func() {
+		for {
+			if _, err := c.Write([]byte{0, 0}); err != nil {
+				return
+			}
+			time.Sleep(k / 40)
+		}
+	})
+	defer appears.Wait()
+	defer c.Close()
 	s := await(t, e.ups)
 	f := &Frame{Kind: Grant, Key: make([]byte, MaxKey)}
 	for s.queued() < 100<<10 {
@@ -211,12 +224,6 @@ func TestStalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		runtime.Gosched()
-	}
-	for { // alive, to all appearances
-		if _, err := c.Write([]byte{0, 0}); err != nil {
-			break
-		}
-		time.Sleep(k / 4)
 	}
 	if err := await(t, e.downs); !errors.Is(err, ErrStalled) {
 		t.Error(err)
