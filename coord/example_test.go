@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
 )
 
 // One coordinator per process, for as long as it runs.
@@ -100,7 +101,12 @@ func ExampleLock_Context() {
 }
 
 func ExampleCoordinator_Stats() {
-	c := newCoordinator()
+	c, err := coord.New(fallback.NewMemory(), &coord.Options{
+		Handoff: handoff.Limits{Linger: time.Minute}, // for which an unused key stays here; by default it is given back after 5 ms
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close(context.Background())
 	for range 3 {
 		_ = c.Do(context.Background(), "k", func(context.Context, coord.Lock) error { return nil })
