@@ -25,12 +25,18 @@ func (h fixedHold) Unlock() error {
 
 // A fixedLock grants what the test says.
 type fixedLock struct {
-	hold hold
-	err  error
+	hold   hold
+	err    error
+	called func()
 }
 
-func (l *fixedLock) Lock(context.Context, string) (hold, error) { return l.hold, l.err }
-func (l *fixedLock) Close(context.Context) error                { return nil }
+func (l *fixedLock) Lock(context.Context, string) (hold, error) {
+	if l.called != nil {
+		l.called()
+	}
+	return l.hold, l.err
+}
+func (l *fixedLock) Close(context.Context) error { return nil }
 
 func newTestSeller(t *testing.T, stock int64, fenced bool) (*seller, *fixedLock, *sale) {
 	t.Helper()
@@ -41,7 +47,7 @@ func newTestSeller(t *testing.T, stock int64, fenced bool) (*seller, *fixedLock,
 	}
 	locks := &fixedLock{}
 	return &seller{
-		order:   order{SKUs: 1, Goroutines: 1, Duration: time.Second},
+		order:   order{SKUs: 1, Goroutines: 1, Duration: time.Minute}, // unless all is sold before
 		fenced:  fenced,
 		locks:   locks,
 		db:      db,
@@ -116,9 +122,16 @@ func TestSellingOut(t *testing.T) {
 func TestLockErrorIsCounted(t *testing.T) {
 	s, locks, _ := newTestSeller(t, 10, false)
 	locks.err = errors.New("no lock today")
-	s.Duration = 50 * time.Millisecond
-	tally := s.sellAll(t.Context())
-	if tally.Failed == 0 || tally.Failure != "lock: no lock today" || tally.sold() != 0 {
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	calls := 0
+	locks.called = func() {
+		if calls++; calls == 3 { // its error is that of the end
+			end()
+		}
+	}
+	tally := s.sellAll(ctx)
+	if tally.Failed != 2 || tally.Failure != "lock: no lock today" || tally.sold() != 0 {
 		t.Errorf("%+v", tally)
 	}
 }
