@@ -42,6 +42,7 @@ type provider struct {
 
 // counts is what the provider has seen.
 type counts struct {
+	Expiries    int // of access tokens that were replaced, or are about to be
 	Requests    int // for a refresh
 	Refreshes   int // that were granted
 	Early       int // of which the access token was not near its end: one too many
@@ -158,6 +159,7 @@ func (p *provider) answered(refresh string) {
 // replaced counts an access token that had come to its end. p.mu is held.
 func (p *provider) replaced(account string) {
 	delete(p.due, account)
+	p.count.Expiries++
 	if p.quota[account]--; p.quota[account] <= 0 { // it has done its part
 		delete(p.quota, account)
 	}
@@ -198,5 +200,7 @@ func (p *provider) valid(token string) bool {
 func (p *provider) counts() counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.count
+	c := p.count
+	c.Expiries += len(p.due)
+	return c
 }

@@ -14,7 +14,7 @@ func writeTable(w io.Writer, outcomes []outcome) {
 	for _, o := range outcomes {
 		row := []string{o.rung.title}
 		c := o.counts
-		for _, n := range []int{o.expiries, c.Refreshes, c.Requests, c.Early, c.Reuses, c.Revocations, o.doubts, c.Replays, c.Logins - o.accounts, int(o.result.Calls), int(o.result.Refused)} {
+		for _, n := range []int{c.Expiries, c.Refreshes, c.Requests, c.Early, c.Reuses, c.Revocations, o.doubts, c.Replays, c.Logins - o.accounts, int(o.result.Calls), int(o.result.Refused)} {
 			row = append(row, fmt.Sprint(n))
 		}
 		table = append(table, row)

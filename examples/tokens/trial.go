@@ -46,7 +46,6 @@ type outcome struct {
 	killed   int // processes
 	doubts   int
 	accounts int
-	expiries int
 	elapsed  time.Duration
 }
 
@@ -131,7 +130,7 @@ func (t *trial) login(ctx context.Context, account string) error {
 
 // collect starts the workers, and returns when all have ended.
 func (t *trial) collect(ctx context.Context) (outcome, error) {
-	x := outcome{rung: t.rung, accounts: t.accounts, expiries: t.expiries}
+	x := outcome{rung: t.rung, accounts: t.accounts}
 	for i := range t.workers {
 		t.start(ctx, i)
 	}
