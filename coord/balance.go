@@ -112,7 +112,7 @@ func (x *cluster) balanceOnce() (left bool) {
 			}
 		case p.own != nil && !grace && p.own.seq >= lastSeq:
 			give = append(give, p)
-		case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v):
+		case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v) && x.answered(p.own, now):
 			give = append(give, p)
 		case ok && !mine && p.own != nil, mine && p.own == nil: // others are at it
 			left = true
@@ -140,6 +140,12 @@ func (x *cluster) balanceOnce() (left bool) {
 		}
 	})
 	return left
+}
+
+// answered tells whether the arbiter has confirmed the ownership of late. If not, it is not given back now, as nobody would serve it
+// until it answers again.
+func (x *cluster) answered(o *ownership, now time.Time) bool {
+	return now.Sub(o.confirmed) < x.c.opts.RenewEvery+2*x.c.opts.CallTimeout
 }
 
 // agreed tells whether a node has the same placement as this one (rule 4).
@@ -193,8 +199,8 @@ func (x *cluster) each(list []*partition, f func(*partition)) {
 	spread(x.c, &x.c.work, list, balancers, x.c.opts.RetryEvery/4, f)
 }
 
-// leave gives all partitions back, before the coordinator ends. It returns how many it could not: others must not get
-// them before what this node has announced has passed.
+// leave gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
+// lapsed: others must not get them before what this node has announced has passed.
 func (x *cluster) leave(ctx context.Context) (failed int) {
 	x.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
@@ -208,12 +214,20 @@ func (x *cluster) leave(ctx context.Context) (failed int) {
 		}
 		p.mu.Unlock()
 	}
-	x.each(mine, func(p *partition) { p.demote(ctx, 0) })
+	// After ctx's end each is asked for once, as long as that does not take many calls' time.
+	in, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*x.c.opts.CallTimeout, cancel) })()
+	x.each(mine, func(p *partition) {
+		if in.Err() == nil {
+			p.demote(ctx, 0)
+		}
+	})
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		for {
 			p.mu.Lock()
-			busy, owed := p.demoting || p.taking, p.owed
+			busy, owed := p.demoting || p.taking, p.owed || p.own != nil || !past(p.believed, x.c.now())
 			p.mu.Unlock()
 			if busy && ctx.Err() == nil { // begun before, by somebody else
 				time.Sleep(time.Millisecond)

@@ -60,7 +60,9 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		a.releases = append(a.releases, r)
 	}
 	p.demoting, p.exported, p.late = false, nil, nil
-	p.owed = !answered && !stale
+	if p.owed = !answered && !stale; !p.owed {
+		p.believed = time.Time{}
+	}
 	p.named = p.owed
 	if answered {
 		for key, row := range holds {
@@ -94,6 +96,7 @@ func (p *partition) freeze(a *after) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
 	p.quiet = until.Add(p.c.opts.Margin) // by the holders' clocks, which may be slower
+	p.believed = p.quiet
 	holds := make(map[string]fallback.Row)
 	told := make(map[*link]bool)
 	for key, e := range p.entries {

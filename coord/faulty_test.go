@@ -178,9 +178,29 @@ func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallbac
 }
 
 func (n *faultySpace) Unlock(ctx context.Context, r []fallback.Release) []error {
-	errs, err := through(n, ctx, "unlock", func(ctx context.Context) ([]error, error) { return n.Namespace.Unlock(ctx, r), nil })
+	stopped := make([]bool, len(r))
+	var well []fallback.Release
+	for i := range r {
+		if stopped[i] = n.f.stopped(r[i].Partition, "unlock"); !stopped[i] {
+			well = append(well, r[i])
+		}
+	}
+	its, err := through(n, ctx, "unlock", func(ctx context.Context) ([]error, error) { return n.Namespace.Unlock(ctx, well), nil })
 	if err != nil {
 		return slices.Repeat([]error{err}, len(r))
+	}
+	if len(well) == len(r) {
+		return its
+	}
+	<-ctx.Done() // a client of several servers waits for all of them
+	errs := make([]error, len(r))
+	for i := range r {
+		switch {
+		case stopped[i]:
+			errs[i] = ctx.Err()
+		case its != nil: // nil: all is well
+			errs[i], its = its[0], its[1:]
+		}
 	}
 	return errs
 }

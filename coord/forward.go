@@ -136,7 +136,7 @@ func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
 		a.send(l, p.frame(peer.Deny, string(f.Key), id))
 		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
 		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
-		if f.Kind == peer.Ask && id.Session == p.c.sessions.id() {
+		if s := p.c.sessions.current(); f.Kind == peer.Ask && s != nil && id.Session == s.id {
 			a.releases = append(a.releases, p.release(string(f.Key), id))
 		}
 	}

@@ -262,10 +262,14 @@ func (p *partition) leave(e *entry, w *waiter) bool {
 
 // reason is why the key is not to be had.
 func (e *entry) reason() error {
-	if e.acq != nil && e.acq.trouble != nil {
+	switch {
+	case e.acq != nil && e.acq.trouble != nil:
 		return e.acq.trouble
+	case e.acq == nil && e.forward.link == nil && e.g == nil && e.q.State() == handoff.Idle: // nobody has been asked: take is at work
+		return errNoAnswer
+	default:
+		return ErrLocked
 	}
-	return ErrLocked
 }
 
 func (c *Coordinator) gaveUp(ctx context.Context, key string, w *waiter) error {

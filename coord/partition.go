@@ -53,6 +53,7 @@ type partition struct {
 	looked   time.Time                   // when look last did
 	looking  bool                        // it is at work
 	avoid    time.Time                   // not to be taken before
+	believed time.Time                   // until when holders may rely on an epoch that was not demoted; see leave
 	quiet    time.Time                   // when all that was announced at the last epoch that this node served has passed, by whatever clock
 	annoyed  time.Time                   // since when its owner cannot be reached
 	spare    *grants                     // to be used again

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -51,6 +52,14 @@ func (r *releaser) takeFailed() []fallback.Release {
 	return failed
 }
 
+func (r *releaser) takeAll() []fallback.Release {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Concat(r.pending, r.failed)
+	r.pending, r.failed = nil, nil
+	return all
+}
+
 // next takes a batch.
 func (r *releaser) next() []fallback.Release {
 	r.mu.Lock()
@@ -63,21 +72,35 @@ func (r *releaser) next() []fallback.Release {
 	return batch
 }
 
-// sendReleases runs until the coordinator stops.
+// sendReleases runs until the coordinator stops. A batch that one of several servers does not answer takes its time: then another
+// goroutine goes on, and this one ends with it.
 func (c *Coordinator) sendReleases() {
+	relieved := make(chan struct{})
+	relief := time.AfterFunc(time.Hour, func() {
+		c.work.Go(c.sendReleases)
+		close(relieved)
+	})
+	defer relief.Stop()
+	relief.Stop()
 	for {
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-c.releases.signal:
-		}
 		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
-			if left, _ := c.sendBatch(c.ctx, batch); len(left) > 0 {
+			relief.Reset(c.opts.RetryEvery / 16)
+			left, _ := c.sendBatch(c.ctx, batch)
+			if len(left) > 0 {
 				c.releases.again(left)
+			}
+			if !relief.Stop() {
+				<-relieved // or nobody may be left, for a moment, whom Close waits for
+				return
 			}
 			if c.ctx.Err() != nil {
 				return
 			}
+		}
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.releases.signal:
 		}
 	}
 }
@@ -99,20 +122,36 @@ func (c *Coordinator) resendReleases() {
 			return
 		case <-timer.C:
 		}
-		failed := c.releases.takeFailed()
-		for len(failed) > 0 {
-			n := min(len(failed), maxBatch)
-			left, _ := c.sendBatch(c.ctx, failed[:n])
-			failed = failed[n:]
-			if len(left) > 0 {
-				c.releases.again(left)
-			}
-			if len(left) == n || c.ctx.Err() != nil { // nothing goes through now
-				c.releases.again(failed)
-				break
-			}
+		if left, _ := c.sendAll(c.ctx, c.releases.takeFailed()); len(left) > 0 {
+			c.releases.again(left)
 		}
 	}
+}
+
+// sendAll returns those that are not known to be done. Once a partition has not answered, it is left alone, until ctx ends.
+func (c *Coordinator) sendAll(ctx context.Context, list []fallback.Release) (left []fallback.Release, err error) {
+	silent := make(map[uint32]bool)
+	batch := make([]fallback.Release, 0, min(len(list), maxBatch))
+	for i, r := range list {
+		if silent[r.Partition] || ctx.Err() != nil {
+			left = append(left, r)
+		} else {
+			batch = append(batch, r)
+		}
+		if len(batch) < maxBatch && i < len(list)-1 || len(batch) == 0 {
+			continue
+		}
+		failed, e := c.sendBatch(ctx, batch)
+		if e != nil {
+			err = e
+		}
+		for _, r := range failed {
+			silent[r.Partition] = true
+		}
+		left = append(left, failed...)
+		batch = batch[:0]
+	}
+	return left, err
 }
 
 // sendBatch returns those that are not known to be done.
@@ -133,19 +172,9 @@ func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release) (
 // flushReleases sends what is left when the coordinator has stopped. It tries twice.
 func (c *Coordinator) flushReleases() error {
 	var err error
+	list := c.releases.takeAll()
 	for range 2 {
-		c.releases.add(c.releases.takeFailed()...)
-		err = nil
-		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
-			left, e := c.sendBatch(context.Background(), batch)
-			c.releases.again(left)
-			if e != nil {
-				err = e
-			}
-			if len(left) == len(batch) {
-				break
-			}
-		}
+		list, err = c.sendAll(context.Background(), list)
 	}
 	return err
 }

@@ -2,7 +2,10 @@ package coord_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +51,105 @@ func TestADeadServerHoldsUpNoClaims(t *testing.T) {
 			_ = l.Unlock()
 		}
 	})
+}
+
+// What is given back at servers that answer is free for others at once.
+func TestADeadServerHoldsUpNoReleases(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		o := &coord.Options{Partitions: 61} // a call takes 1 s at most
+		here, other := start(t, net, o), start(t, a, o)
+		dead := func(p uint32, _ string) bool { return p%3 == 0 }
+		keys := map[bool][]string{}
+		for i := range 8000 {
+			key := fmt.Sprint(i)
+			of := dead(uint32(xxhash.Sum64String(key)%61), "")
+			keys[of] = append(keys[of], key)
+		}
+		net.stop(dead)
+		ctx, cancel := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		for i := range 8 { // who want keys of the server that does not answer, and give up
+			work.Go(func() {
+				for n := i; ctx.Err() == nil; n += 8 {
+					short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+					if _, err := here.Lock(short, keys[true][n%len(keys[true])]); err == nil {
+						t.Error("a server that does not answer has granted")
+					}
+					cancel()
+				}
+			})
+		}
+		for i := range 8 { // and who use others, 800 a second altogether
+			work.Go(func() {
+				for n := 10 + i; ctx.Err() == nil; n += 8 {
+					if l, err := here.Lock(ctx, keys[false][n%len(keys[false])]); err == nil {
+						_ = l.Unlock()
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
+		for i := range 10 {
+			time.Sleep(500 * time.Millisecond)
+			key := keys[false][i]
+			unlock(t, lock(t, here, key))
+			begin := time.Now()
+			unlock(t, lock(t, other, key))
+			if took := time.Since(begin); took > 100*time.Millisecond {
+				t.Errorf("somebody else had a key of a server that is well after %v", took)
+			}
+		}
+		cancel()
+		work.Wait()
+		net.stop(nil)
+	})
+}
+
+// Who waits for a key that nobody has is not told that somebody has it (rule 10).
+func TestADeadServerIsNotSaidToBeLocked(t *testing.T) {
+	net := &faulty{Arbiter: fallback.NewMemory()}
+	net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "acquire" })
+	defer net.stop(nil)
+	c := join(t, net, quick())
+	settle(t, 30, c) // of 61
+	key := "a"
+	for xxhash.Sum64String(key)%61%2 != 0 {
+		key += "a"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := c.Lock(ctx, key); errors.Is(err, coord.ErrLocked) || !errors.Is(err, coord.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+}
+
+// After its ctx has ended, Close does not ask a server that does not answer for one partition after the other.
+func TestADeadServerHoldsUpCloseForAFewCalls(t *testing.T) {
+	const partitions = 509
+	net := &faulty{Arbiter: fallback.NewMemory()}
+	o := quick()
+	o.Partitions, o.SessionTTL, o.Grace, o.CallTimeout = partitions, time.Minute, 0, 300*time.Millisecond
+	c, err := coord.New(net, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle(t, partitions, c)
+	var asked atomic.Int64
+	net.stop(func(p uint32, op string) bool {
+		if p%2 == 0 && op == "demote" {
+			asked.Add(1)
+		}
+		return p%2 == 0
+	})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Close(ended); !errors.Is(err, coord.ErrUnavailable) {
+		t.Errorf("Close: %v", err)
+	}
+	if n := asked.Load(); n > partitions/4 { // 16 at a time, for two to three calls' time
+		t.Errorf("%d calls that were not answered", n)
+	}
 }
 
 // A node joins while the server of every other partition does not answer. It gets the rest at once.

@@ -72,7 +72,7 @@ func (p *partition) describe(key string) string {
 		say("owned by session %.4s at %d", o.session.id, o.epoch)
 	}
 	for what, so := range map[string]bool{
-		"taking": p.taking, "demoting": p.demoting, "named": p.named, "owed": p.owed, "closed": p.closed, "leaving": p.leaving, "freeing": p.freeing, "looking": p.looking,
+		"taking": p.taking, "demoting": p.demoting, "named": p.named, "owed": p.owed, "closed": p.closed, "leaving": p.leaving, "freeing": p.freeing, "looking": p.looking, "believed": !past(p.believed, p.c.now()),
 	} {
 		if so {
 			say("%s", what)

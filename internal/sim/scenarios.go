@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/holdfast-go/holdfast/coord"
 )
 
@@ -22,6 +24,9 @@ var scenarios = []scenario{
 	{"a grant on its way is not denied", 8, grantOnItsWay},
 	{"what is not confirmed lapses", 3, shardLost},
 	{"a request of long ago does nothing", 4, echoes},
+	{"a session is not closed while what it announced may be believed", 6, closeAfterLapse},
+	{"a dead shard costs no lock of another one", 8, deadShard},
+	{"nothing is given back to a server that does not answer", 3, kept},
 	{"what was announced has passed by slower clocks", 20, slowClock},
 }
 
@@ -159,3 +164,145 @@ func echoes(i int) Config {
 		}
 	}}
 }
+
+// closeAfterLapse: an owner whose clock runs fast reaches no partition for so long that its ownership lapses, but has its session. Then it is
+// closed, and so its session: others may take its partitions, though another node's hold has not lapsed, by a clock that runs slow.
+func closeAfterLapse(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift, 1}, script: func(w *world) {
+		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond)
+		owner, holder, third := w.nodes[0].now, w.nodes[1].now, w.nodes[2].now
+		key := ""
+		for n := 0; key == ""; n++ {
+			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
+				key = fmt.Sprint("key", n)
+			}
+		}
+		held, err := holder.c.Lock(context.Background(), key)
+		if err != nil {
+			w.h.say("Lock: %v", err)
+			return
+		}
+		for _, s := range []*start{owner, holder} {
+			s.client.set(func(x *weather) {
+				for p := range x.shard {
+					x.shard[p] = true
+				}
+			})
+		}
+		w.net.setCut(owner.h, holder.h, true)
+		w.net.setCut(holder.h, owner.h, true)
+		for owner.c.Stats().Owned > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		left := w.nodes[0].leave()
+		w.work.Go(left)
+		for held.Context().Err() == nil {
+			if l, err := third.c.TryLock(context.Background(), key); err == nil {
+				if held.Context().Err() == nil {
+					w.h.say("%q has two holders (I1)", key)
+				}
+				_ = l.Unlock()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		_ = held.Unlock()
+	}}
+}
+
+// kept: a node's partitions cannot be reached for some seconds, and another node comes. As long as the first one's ownership lasts, it
+// grants their keys.
+func kept(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
+		time.Sleep(15 * time.Second)
+		w.nodes[1].leave()()
+		time.Sleep(10 * time.Second)
+		owner := w.nodes[0].now
+		owner.client.set(func(x *weather) {
+			for p := range x.shard {
+				x.shard[p] = true
+			}
+		})
+		time.Sleep(3 * time.Second)
+		w.nodes[1].start() // it is seen 2.7 s later
+		for range 340 {    // the ownership lasts for T - M - R, which is 6.5 s, or longer
+			for n := range 20 {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+				l, err := owner.c.Lock(ctx, fmt.Sprint("key", n))
+				cancel()
+				if err != nil {
+					w.h.say("%v", err)
+					return
+				}
+				_ = l.Unlock()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}}
+}
+
+// deadShard: some partitions cannot be reached by anybody for 30 s. Locks of the others, which are held all the time, must not be lost.
+func deadShard(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
+		time.Sleep(15 * time.Second)
+		owner, holder := w.nodes[0].now, w.nodes[1].now
+		mine := make(map[uint64]bool) // its partitions: whether they are to be on the server that dies
+		for n := range 200 {
+			key := fmt.Sprint("key", n)
+			if p := xxhash.Sum64String(key) % partitions; !mine[p] {
+				if o, _ := owner.c.Owner(key); o.Self {
+					mine[p] = len(mine) == 0
+				}
+			}
+		}
+		if len(mine) < 2 {
+			return
+		}
+		dead := func(p uint64) bool { return mine[p] }
+		var far, near []coord.Lock
+		for n := 0; len(far) < deadLocks || len(near) < 2*deadLocks; n++ {
+			key := fmt.Sprint("key", n)
+			if o, _ := owner.c.Owner(key); !o.Self {
+				continue
+			}
+			list, most := &near, 2*deadLocks
+			if dead(xxhash.Sum64String(key) % partitions) {
+				list, most = &far, deadLocks
+			}
+			if len(*list) == most {
+				continue
+			}
+			l, err := holder.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				return
+			}
+			_ = l.Context()
+			*list = append(*list, l)
+		}
+		for _, s := range []*start{owner, holder} {
+			s.client.set(func(x *weather) {
+				for p := range x.shard {
+					x.shard[p] = dead(uint64(p))
+				}
+			})
+		}
+		time.Sleep(30 * time.Second)
+		lost := func(list []coord.Lock) (n int) {
+			for _, l := range list {
+				if l.Context().Err() != nil {
+					n++
+				}
+			}
+			return n
+		}
+		w.say(fmt.Sprintf("lost: %d of %d in the dead shard, %d of %d in others", lost(far), len(far), lost(near), len(near)))
+		if n := lost(near); n > 0 {
+			w.h.say("lost: %d of %d in the dead shard, %d of %d in others", lost(far), len(far), n, len(near))
+		}
+		for _, l := range append(far, near...) {
+			_ = l.Unlock()
+		}
+	}}
+}
+
+const deadLocks = 300
