@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	rounds   = 2 // the one with fewer instructions counts: some things are only done once in a while
+	rounds   = 4 // the one with fewer instructions counts: some things are only done once in a while
 	childEnv = "HOLDFAST_BUDGET_PATH"
 )
 
