@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -185,12 +184,10 @@ func TestAnUncontendedLockIsOneRoundTripAndItsUnlockNone(t *testing.T) {
 	}
 }
 
+// nobody listens there, and no server that is started on any free port will.
+const nobody = "127.0.0.1:1"
+
 func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	primary := redistest.Start(t)
 	replica := redistest.Start(t)
 	if err := replica.Replicate(t.Context(), primary); err != nil {
@@ -206,7 +203,7 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 		is    error
 		text  string
 	}{
-		"unreachable":     {redis.Options{Addr: closed.Addr().String()}, coord.Options{}, coord.ErrUnavailable, "refused"},
+		"unreachable":     {redis.Options{Addr: nobody}, coord.Options{}, coord.ErrUnavailable, "refused"},
 		"no password":     {redis.Options{Addr: password.Addr}, coord.Options{}, fallback.ErrRefused, "password"},
 		"wrong password":  {redis.Options{Addr: password.Addr, Password: "x"}, coord.Options{}, fallback.ErrRefused, "password"},
 		"replica":         {redis.Options{Addr: replica.Addr}, coord.Options{}, coord.ErrUnavailable, "read-only replica"},

@@ -120,10 +120,9 @@ func TestAProviderThatIsDownLeavesNoDoubt(t *testing.T) {
 	p := newProvider()
 	server := httptest.NewServer(p)
 	defer server.Close()
-	gone := httptest.NewServer(p)
-	gone.Close() // nobody listens there
+	const gone = "http://127.0.0.1:1" // nobody listens there
 	client := redistest.Start(t).Client(t)
-	down := processes(t, 1, gone.URL, client, &tokens.Options{HTTPClient: server.Client()})[0]
+	down := processes(t, 1, gone, client, &tokens.Options{HTTPClient: server.Client()})[0]
 	up := processes(t, 1, server.URL, client, &tokens.Options{HTTPClient: server.Client()})[0]
 	if err := down.Replace(t.Context(), "alice", expired()); err != nil {
 		t.Fatal(err)
