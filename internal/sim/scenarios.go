@@ -191,12 +191,13 @@ func closeAfterLapse(i int) Config {
 		}
 		w.net.setCut(owner.h, holder.h, true)
 		w.net.setCut(holder.h, owner.h, true)
-		for owner.c.Stats().Owned > 0 {
+		begin := time.Now()
+		for owner.c.Stats().Owned > 0 && time.Since(begin) < time.Minute {
 			time.Sleep(time.Millisecond)
 		}
 		left := w.nodes[0].leave()
 		w.work.Go(left)
-		for held.Context().Err() == nil {
+		for held.Context().Err() == nil && time.Since(begin) < 2*time.Minute {
 			if l, err := third.c.TryLock(context.Background(), key); err == nil {
 				if held.Context().Err() == nil {
 					w.h.say("%q has two holders (I1)", key)
