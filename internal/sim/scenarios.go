@@ -98,16 +98,52 @@ func shardLost(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 4, Keys: 4, script: func(w *world) {
 		time.Sleep(15 * time.Second)
 		a, b := w.nodes[0].now, w.nodes[1].now
-		a.client.set(func(x *weather) {
-			for p := range x.shard {
-				x.shard[p] = true
-			}
-		})
+		a.reachNone()
 		w.net.setCut(a.h, b.h, true)
 		w.net.setCut(b.h, a.h, true)
 		w.s.failover(nil, false)
 		time.Sleep(time.Minute)
 	}}
+}
+
+// reachNone lets nothing about any partition arrive from this node.
+func (s *start) reachNone() {
+	s.client.set(func(x *weather) {
+		for p := range x.shard {
+			x.shard[p] = true
+		}
+	})
+}
+
+// sever locks a key of the owner's at the holder. Then neither reaches any partition, nor the other one.
+func sever(w *world, owner, holder *start) (coord.Lock, error) {
+	key := ""
+	for n := 0; key == ""; n++ {
+		if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
+			key = fmt.Sprint("key", n)
+		}
+	}
+	held, err := holder.c.Lock(context.Background(), key)
+	owner.reachNone()
+	holder.reachNone()
+	w.net.setCut(owner.h, holder.h, true)
+	w.net.setCut(holder.h, owner.h, true)
+	return held, err
+}
+
+// contend tries to get a key at another node, until its holder has lost it, for two minutes at most.
+func contend(w *world, held coord.Lock, other *start) {
+	for begin := time.Now(); held.Context().Err() == nil && time.Since(begin) < 2*time.Minute; time.Sleep(10 * time.Millisecond) {
+		l, err := other.c.TryLock(context.Background(), held.Key())
+		if err != nil {
+			continue
+		}
+		if held.Context().Err() == nil {
+			w.h.say("%q has two holders (I1)", held.Key())
+		}
+		_ = l.Unlock()
+	}
+	_ = held.Unlock()
 }
 
 // slowClock: an owner whose clock runs fast reaches no partition for so long that its ownership lapses, but has its session, so
@@ -116,38 +152,14 @@ func slowClock(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift}, script: func(w *world) {
 		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond) // the last ping was heard a while ago, or just now
 		owner, holder := w.nodes[0].now, w.nodes[1].now
-		key := ""
-		for n := 0; key == ""; n++ {
-			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
-				key = fmt.Sprint("key", n)
-			}
-		}
-		held, err := holder.c.Lock(context.Background(), key)
+		held, err := sever(w, owner, holder)
 		if err != nil {
 			w.h.say("Lock: %v", err)
 			return
 		}
-		for _, s := range []*start{owner, holder} {
-			s.client.set(func(x *weather) {
-				for p := range x.shard {
-					x.shard[p] = true
-				}
-			})
-		}
-		w.net.setCut(owner.h, holder.h, true)
-		w.net.setCut(holder.h, owner.h, true)
 		time.Sleep(w.cfg.TTL * 8 / 10)
 		owner.client.set(func(x *weather) { x.shard = [partitions]bool{} })
-		for held.Context().Err() == nil {
-			if l, err := owner.c.TryLock(context.Background(), key); err == nil {
-				if held.Context().Err() == nil {
-					w.h.say("%q has two holders (I1)", key)
-				}
-				_ = l.Unlock()
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		_ = held.Unlock()
+		contend(w, held, owner)
 	}}
 }
 
@@ -171,42 +183,18 @@ func closeAfterLapse(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift, 1}, script: func(w *world) {
 		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond)
 		owner, holder, third := w.nodes[0].now, w.nodes[1].now, w.nodes[2].now
-		key := ""
-		for n := 0; key == ""; n++ {
-			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
-				key = fmt.Sprint("key", n)
-			}
-		}
-		held, err := holder.c.Lock(context.Background(), key)
+		held, err := sever(w, owner, holder)
 		if err != nil {
 			w.h.say("Lock: %v", err)
 			return
 		}
-		for _, s := range []*start{owner, holder} {
-			s.client.set(func(x *weather) {
-				for p := range x.shard {
-					x.shard[p] = true
-				}
-			})
-		}
-		w.net.setCut(owner.h, holder.h, true)
-		w.net.setCut(holder.h, owner.h, true)
 		begin := time.Now()
 		for owner.c.Stats().Owned > 0 && time.Since(begin) < time.Minute {
 			time.Sleep(time.Millisecond)
 		}
 		left := w.nodes[0].leave()
 		w.work.Go(left)
-		for held.Context().Err() == nil && time.Since(begin) < 2*time.Minute {
-			if l, err := third.c.TryLock(context.Background(), key); err == nil {
-				if held.Context().Err() == nil {
-					w.h.say("%q has two holders (I1)", key)
-				}
-				_ = l.Unlock()
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		_ = held.Unlock()
+		contend(w, held, third)
 	}}
 }
 
@@ -218,11 +206,7 @@ func kept(i int) Config {
 		w.nodes[1].leave()()
 		time.Sleep(10 * time.Second)
 		owner := w.nodes[0].now
-		owner.client.set(func(x *weather) {
-			for p := range x.shard {
-				x.shard[p] = true
-			}
-		})
+		owner.reachNone()
 		time.Sleep(3 * time.Second)
 		w.nodes[1].start() // it is seen 2.7 s later
 		for range 340 {    // the ownership lasts for T - M - R, which is 6.5 s, or longer
