@@ -35,7 +35,7 @@ func FuzzRecord(f *testing.F) {
 		if spread < 0 || spread > 1 || spread != spread || leeway < 0 {
 			return
 		}
-		due, until := r.times(spread, &Options{Leeway: time.Duration(leeway), Early: time.Duration(leeway)})
+		due, until := r.times(spread, &Options{Leeway: time.Duration(leeway), Early: time.Duration(leeway), Life: -1})
 		if !r.Expiry.IsZero() && (until.After(r.Expiry) || due.After(until)) {
 			t.Errorf("%s: due at %v, used until %v", text, due, until)
 		}
