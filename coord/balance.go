@@ -97,7 +97,7 @@ func (x *cluster) balanceOnce() (left bool) {
 		n, ok := v.Owner(p.number)
 		mine := ok && n.Name == x.name
 		p.mu.Lock()
-		idle := p.own == nil && !p.taking && !p.demoting && !p.freeing && !p.looking
+		idle := p.idle()
 		switch {
 		case idle && p.named && past(p.quiet, now) && (!mine || now.Before(p.avoid)):
 			left = true
@@ -130,7 +130,7 @@ func (x *cluster) balanceOnce() (left bool) {
 	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
 	x.each(x.takeable(take), func(p *partition) {
 		p.mu.Lock()
-		begun := !p.taking && !p.closed && !p.leaving && !p.demoting && !p.freeing && !p.looking && p.own == nil
+		begun := p.idle() && !p.closed && !p.leaving
 		if begun {
 			p.taking = true
 		}
@@ -140,6 +140,11 @@ func (x *cluster) balanceOnce() (left bool) {
 		}
 	})
 	return left
+}
+
+// idle tells whether this node has nothing to do with the partition, and is not about to. p.mu is held.
+func (p *partition) idle() bool {
+	return p.own == nil && !p.taking && !p.demoting && !p.freeing && !p.looking
 }
 
 // answered tells whether the arbiter has confirmed the ownership of late. If not, it is not given back now, as nobody would serve it
@@ -196,7 +201,7 @@ func (x *cluster) takeable(list []*partition) []*partition {
 
 // each does not wait for calls that do not come to an end.
 func (x *cluster) each(list []*partition, f func(*partition)) {
-	spread(x.c, &x.c.work, list, balancers, x.c.opts.RetryEvery/4, f)
+	spread(x.c, &x.c.work, list, balancers, f)
 }
 
 // leave gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// spread calls f for all of a list, in goroutines, at most n at a time: but one that takes longer than patience, as its server does
-// not answer, makes room for another one, so that it holds up nobody else's. It returns when each call has ended or takes
-// longer than that; work tells when all have ended.
-func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, patience time.Duration, f func(T)) {
+// spread calls f for all of a list, in goroutines, at most n at a time: but one that takes longer than a quarter of RetryEvery, as its
+// server does not answer, makes room for another one, so that it holds up nobody else's. It returns when each call has ended or
+// takes longer than that; work tells when all have ended.
+func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func(T)) {
 	n = min(n, len(list))
 	room := make(chan struct{}, n)
 	for _, v := range list {
@@ -18,7 +18,7 @@ func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, patien
 			defer work.Done()
 			leave := sync.OnceFunc(func() { <-room })
 			defer leave()
-			defer time.AfterFunc(patience, leave).Stop()
+			defer time.AfterFunc(c.opts.RetryEvery/4, leave).Stop()
 			f(v)
 		})
 	}

@@ -137,7 +137,7 @@ func (c *Coordinator) reclaim(ctx context.Context, claims []claim) error {
 	var work sync.WaitGroup
 	var mu mutex // protects failed
 	failed := make(map[*partition]error)
-	spread(c, &work, byTurns(claims), reclaimers, c.opts.RetryEvery/4, func(x claim) {
+	spread(c, &work, byTurns(claims), reclaimers, func(x claim) {
 		mu.Lock()
 		err := failed[x.p]
 		mu.Unlock()
@@ -159,19 +159,16 @@ func (c *Coordinator) reclaim(ctx context.Context, claims []claim) error {
 
 // byTurns puts the first claim of each partition first, then the second ones, and so on.
 func byTurns(claims []claim) []claim {
-	turn := make([]int, len(claims))
+	var turns [][]claim
 	seen := make(map[*partition]int)
-	order := make([]int, len(claims))
-	for i, x := range claims {
-		turn[i], order[i] = seen[x.p], i
-		seen[x.p]++
+	for _, x := range claims {
+		n := seen[x.p]
+		if seen[x.p]++; n == len(turns) {
+			turns = append(turns, nil)
+		}
+		turns[n] = append(turns[n], x)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return turn[a] - turn[b] })
-	sorted := make([]claim, len(claims))
-	for i, n := range order {
-		sorted[i] = claims[n]
-	}
-	return sorted
+	return slices.Concat(turns...)
 }
 
 // unsure notes that a hold may get its row yet, also when it has been given back.
