@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/loopback"
 )
 
 // gate is a way to a node's peer port that can be closed.
@@ -30,12 +31,7 @@ func newGate(t *testing.T) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gate{addr: l.Addr().String(), target: free.Addr().String(), l: l, conns: make(map[net.Conn]bool)}
-	free.Close()
+	g := &gate{addr: l.Addr().String(), target: loopback.Address(t), l: l, conns: make(map[net.Conn]bool)}
 	go g.run()
 	t.Cleanup(func() { l.Close(); g.close(true) })
 	return g

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -362,37 +363,25 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 }
 
 // readsPerCall bounds one call, so that it ends in time and others come in between; verifyCalls is how many are under way
-// at the same time, so that one that ends late, because one of several servers does not answer, does not hold up the rest.
+// at the same time, without those that a server holds up.
 const readsPerCall, verifyCalls = 256, 8
 
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) error {
+	var checks []check
+	for i := range c.parts {
+		if k := c.parts[i].check(s); all || len(k.keys) > 0 || k.own != nil {
+			checks = append(checks, k)
+		}
+	}
 	var work sync.WaitGroup
 	var mu mutex // protects errs
 	var errs []error
-	limit := make(chan struct{}, verifyCalls)
-	var checks []check
-	send := func() {
-		these := checks
-		checks = nil
-		limit <- struct{}{}
-		work.Go(func() {
-			err := c.verifyThese(ctx, these)
-			mu.Lock()
-			errs = append(errs, err)
-			mu.Unlock()
-			<-limit
-		})
-	}
-	for i := range c.parts {
-		if k := c.parts[i].check(s); all || len(k.keys) > 0 || k.own != nil {
-			if checks = append(checks, k); len(checks) == readsPerCall {
-				send()
-			}
-		}
-	}
-	if len(checks) > 0 {
-		send()
-	}
+	spread(c, &work, slices.Collect(slices.Chunk(checks, readsPerCall)), verifyCalls, func(these []check) {
+		err := c.verifyThese(ctx, these)
+		mu.Lock()
+		errs = append(errs, err)
+		mu.Unlock()
+	})
 	work.Wait()
 	c.noteSlots()
 	return errors.Join(errs...)

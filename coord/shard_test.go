@@ -53,6 +53,39 @@ func TestADeadServerHoldsUpNoClaims(t *testing.T) {
 	})
 }
 
+// What a process holds is verified in calls for many partitions each, and each of them waits for a dead server. They do not wait
+// for one another.
+func TestADeadServerHoldsUpNoVerify(t *testing.T) {
+	const partitions = 24_000
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		here := start(t, net, &coord.Options{Partitions: partitions})
+		held := make(map[string]coord.Lock)
+		for i := range 40_000 { // in four of five partitions
+			key := fmt.Sprint("key-", i)
+			held[key] = lock(t, here, key)
+		}
+		net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "verify" })
+		time.Sleep(12 * time.Second) // T is 10 s: what was not verified would be lost
+		n, lost := 0, 0
+		for key, l := range held {
+			if xxhash.Sum64String(key)%partitions%2 != 0 {
+				n++
+				if l.Context().Err() != nil {
+					lost++
+				}
+			}
+		}
+		if lost > 0 || n < 1000 {
+			t.Errorf("%d of %d were lost whose server is well", lost, n)
+		}
+		net.stop(nil)
+		for _, l := range held {
+			_ = l.Unlock()
+		}
+	})
+}
+
 // What is given back at servers that answer is free for others at once.
 func TestADeadServerHoldsUpNoReleases(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -42,7 +43,19 @@ func start(t testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordin
 
 // serve starts a server whose client has connections of its own.
 func serve(t testing.TB, h http.Handler) *httptest.Server {
+	t.Helper()
+	return serveAt(t, "127.0.0.1:0", h)
+}
+
+func serveAt(t testing.TB, addr string, h http.Handler) *httptest.Server {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := httptest.NewUnstartedServer(h)
+	s.Listener.Close()
+	s.Listener = l
 	s.Config.ErrorLog = log.New(complaints{t}, "", 0)
 	s.Start()
 	t.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -32,7 +34,7 @@ func TestANodeWithoutAnAddress(t *testing.T) {
 
 func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
 	const avoid = 300 * time.Millisecond
-	nodes := cluster(t, 2, func(x *node) http.Handler {
+	nodes := clusterOf(t, 2, serveApart, func(x *node) http.Handler {
 		return middleware.Route(x.c, byOrder, &middleware.RouteOptions{Transport: x.tr, Avoid: avoid})(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
@@ -59,7 +61,7 @@ func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		t.Skip(err) // somebody else has taken the port
+		t.Fatal(err)
 	}
 	again := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "again") })}
 	go again.Serve(l)
@@ -70,6 +72,12 @@ func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
+}
+
+// serveApart is serve at an address that nobody else gets while the server is down.
+func serveApart(t testing.TB, h http.Handler) *httptest.Server {
+	t.Helper()
+	return serveAt(t, loopback.Address(t), h)
 }
 
 // What a client asks for cannot make the others do without the owner.

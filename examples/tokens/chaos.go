@@ -31,8 +31,6 @@ func (t *trial) mayKill(ctx context.Context, worker, n int) bool {
 	t.mu.Unlock()
 	<-w.exited
 	t.start(ctx, worker)
-	t.mu.Lock()
-	t.starting--
-	t.mu.Unlock()
+	t.reports <- report{started: true}
 	return true
 }

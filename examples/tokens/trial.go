@@ -60,12 +60,13 @@ type process struct {
 	done   bool          // its result is there
 }
 
-// A report is a worker's message, or, with ended, the end of its process.
+// A report is a worker's message, or, with ended, the end of its process, or, with started, that another is there in a killed
+// one's place, or none.
 type report struct {
 	process *process
 	message
-	ended bool
-	err   error
+	started, ended bool
+	err            error
 }
 
 // try runs a rung. When it returns, no worker is left.
@@ -155,6 +156,8 @@ func (t *trial) collect(ctx context.Context) (outcome, error) {
 		}
 		w := r.process
 		switch {
+		case r.started:
+			t.started()
 		case r.ended:
 			if t.ended(w) {
 				continue // it was killed
@@ -306,6 +309,12 @@ func (t *trial) ended(w *process) bool {
 		t.workers[w.number] = nil
 	}
 	return w.killed
+}
+
+func (t *trial) started() {
+	t.mu.Lock()
+	t.starting--
+	t.mu.Unlock()
 }
 
 func (t *trial) running() (n int) {

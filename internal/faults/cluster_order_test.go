@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -206,24 +206,6 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	}
 }
 
-// freeAddress returns an address with a port that is free for TCP and UDP.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for {
-		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := udp.LocalAddr().String()
-		tcp, err := net.Listen("tcp", addr)
-		_ = udp.Close()
-		if err == nil {
-			_ = tcp.Close()
-			return addr
-		}
-	}
-}
-
 // strangers starts two nodes that meet before either of them has a session, with a proxy between them, and waits until both
 // own partitions.
 func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, proxies []*redistest.Proxy) {
@@ -236,13 +218,7 @@ func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, pro
 		a.away.Store(true)
 		o := nodeOptions(ttl)
 		o.StartUnavailable = true
-		o.Cluster.Gossip = freeAddress(t)
-		tcp, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Cluster.Peer = tcp.Addr().String()
-		_ = tcp.Close()
+		o.Cluster.Gossip, o.Cluster.Peer = loopback.Address(t), loopback.Address(t)
 		p := redistest.StartProxy(t, o.Cluster.Peer)
 		proxies = append(proxies, p)
 		o.Cluster.PeerAdvertise = p.Addr
