@@ -116,6 +116,9 @@ func (c *conversation) startTLS(addr string) error {
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 			return refuse(codeSettings, "one side uses TLS, the other does not")
 		}
+		if err == io.EOF && !c.dial { // unwrapped: before the first record
+			return errSilent
+		}
 		return fmt.Errorf("peer: TLS: %w", err)
 	}
 	c.conn = tc

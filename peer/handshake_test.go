@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bytes"
+	"crypto/tls"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -162,6 +163,27 @@ func TestGarbage(t *testing.T) {
 		}
 		lines.await(t, line)
 		a.Close()
+	}
+}
+
+// Whoever connects and says nothing, such as a health check, is no news.
+func TestSilence(t *testing.T) {
+	for name, secret := range map[string]*tls.Config{"plain": nil, "TLS": newAuthority(t).config(t)} {
+		t.Run(name, func(t *testing.T) {
+			lines := newLogLines()
+			a := start(t, Options{Node: "a", TLS: secret, Logger: newLogger(lines)})
+			for range 20 {
+				c := dialRaw(t, a)
+				c.(*net.TCPConn).CloseWrite()
+				io.Copy(io.Discard, c) // until it has been closed
+				c.Close()
+			}
+			c := dialRaw(t, a)
+			io.WriteString(c, "garbage, of which there is enough to see what it is")
+			if line := await(t, lines.c); !strings.Contains(line, "not a peer") && !strings.Contains(line, "uses TLS") {
+				t.Error(line)
+			}
+		})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 )
 
 // The handshake's messages: a type, two bytes of length, and a body. Before the first of
@@ -63,6 +64,10 @@ func isQuiet(err error) bool {
 	r, ok := errors.AsType[*refusal](err)
 	return ok && (r.code == codeDuplicate || r.code == codeGone)
 }
+
+// errSilent: whoever has connected has closed the connection without a word, as health checks do, and nodes whose dial was given
+// up in the moment when it succeeded. A listener does not log it.
+var errSilent = errors.New("peer: the connection was closed without a word")
 
 // logKey says which errors are the same for the log: texts contain ports.
 func logKey(err error) string {
@@ -136,6 +141,8 @@ func readPreamble(c net.Conn) error {
 	case bytes.HasPrefix(got, []byte("GET ")), bytes.HasPrefix(got, []byte("POST ")),
 		bytes.HasPrefix(got, []byte("HEAD ")), bytes.HasPrefix(got, []byte("HTTP/")):
 		return refuse(codeSettings, "speaks HTTP, and is not a peer")
+	case n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return errSilent
 	case err != nil:
 		return err
 	}

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -127,7 +128,7 @@ func (t *Transport) welcome(c net.Conn) {
 	<-t.strange
 	if s != nil {
 		s.run(prev)
-	} else if t.ctx.Err() == nil && !isQuiet(err) {
+	} else if t.ctx.Err() == nil && !isQuiet(err) && !errors.Is(err, errSilent) {
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
 		t.log.warn(host+" "+logKey(err), "peer: inbound connection refused", "from", c.RemoteAddr().String(), "error", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -94,6 +95,29 @@ func (r *roster) has(addr string) bool {
 		}
 	}
 	return false
+}
+
+// admission is the memberlist delegate that decides who is a member. memberlist takes an empty message for a node that has no
+// name, no address and no version, which it could neither reach nor declare dead, and nobody else could join: none speaks
+// that version.
+type admission struct {
+	protocol uint8 // memberlist's, that this node speaks
+}
+
+func (a admission) NotifyAlive(n *memberlist.Node) error {
+	_, ok := netip.AddrFromSlice(n.Addr)
+	switch {
+	case n.Name == "":
+		return errors.New("it has no name")
+	case !ok:
+		return errors.New("it has no address")
+	case a.protocol < n.PMin || a.protocol > n.PMax || n.PCur < n.PMin || n.PCur > n.PMax ||
+		n.PCur < memberlist.ProtocolVersionMin || n.PCur > memberlist.ProtocolVersionMax:
+		return fmt.Errorf("it speaks version %d, and understands %d to %d", n.PCur, n.PMin, n.PMax)
+	case n.DMin != 0 || n.DCur != 0: // nodes say nothing of their own to each other in this way
+		return fmt.Errorf("it speaks version %d of another protocol", n.DCur)
+	}
+	return nil
 }
 
 // identity is what this node tells about itself. It is the memberlist delegate that is asked for the metadata.

@@ -96,7 +96,7 @@ func (r *Ring) startMemberlist(h hooks) error {
 	}
 	c := config()
 	c.Name, c.Label, c.Logger, c.Transport = r.opts.Name, r.opts.Label, logger, t
-	c.Delegate, c.Events = &r.self, r.roster
+	c.Delegate, c.Events, c.Alive = &r.self, r.roster, admission{c.ProtocolVersion}
 	c.BindAddr, c.BindPort = r.opts.bind.Addr().String(), t.GetAutoBindPort()
 	c.AdvertiseAddr, c.AdvertisePort = r.opts.advertise.Addr().String(), int(r.opts.advertise.Port())
 	if c.AdvertisePort == 0 {

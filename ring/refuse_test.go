@@ -96,6 +96,66 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 	agree(t, append(rings, late)...)
 }
 
+// One message of somebody who is no node must not keep others out.
+func TestWhatIsNoNodeIsNoMember(t *testing.T) {
+	// memberlist's message type for a node that is alive, and a msgpack map.
+	alive := func(name string, addr []byte, port byte, versions ...byte) []byte {
+		b := []byte{4, 0x85}
+		field := func(name string, value ...byte) {
+			b = append(append(append(b, 0xa0|byte(len(name))), name...), value...)
+		}
+		blob := func(v []byte) []byte { return append([]byte{0xc4, byte(len(v))}, v...) }
+		field("Node", append([]byte{0xa0 | byte(len(name))}, name...)...)
+		field("Addr", blob(addr)...)
+		field("Port", port)
+		field("Incarnation", 1)
+		field("Vsn", blob(versions)...)
+		return b
+	}
+	here := []byte{127, 0, 0, 1}
+	for name, message := range map[string][]byte{
+		"nothing":                    {4, 0x80},
+		"a number":                   {4, 0x91, 7},
+		"no name":                    alive("", here, 7, 1, 5, 2, 0, 0, 0),
+		"no address":                 alive("x", nil, 7, 1, 5, 2, 0, 0, 0),
+		"half an address":            alive("x", here[:2], 7, 1, 5, 2, 0, 0, 0),
+		"no version":                 alive("x", here, 7),
+		"half a version":             alive("x", here, 7, 1, 5, 2),
+		"a later version":            alive("x", here, 7, 5, 5, 5, 0, 0, 0),
+		"an earlier version":         alive("x", here, 7, 1, 1, 1, 0, 0, 0),
+		"a version of nobody":        alive("x", here, 7, 1, 9, 9, 0, 0, 0),
+		"not what it understands":    alive("x", here, 7, 1, 2, 3, 0, 0, 0),
+		"another delegate's version": alive("x", here, 7, 1, 5, 2, 1, 1, 1),
+		"speaks another delegate's":  alive("x", here, 7, 1, 5, 2, 0, 1, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := begin(t, options("a"), hooks{})
+			u, err := net.Dial("udp", a.Gossip())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer u.Close()
+			label := append([]byte{244, byte(len(a.opts.Label))}, a.opts.Label...)
+			for range 3 {
+				u.Write(append(slices.Clone(label), message...))
+			}
+			// It is one goroutine that reads: when this one is a member, the others have been read.
+			u.Write(append(slices.Clone(label), alive("y", here, 7, 1, 5, 2, 0, 0, 0)...))
+			await(t, a, "y", sees("y"))
+			if m := a.Members(); len(m) != 2 {
+				t.Errorf("members: %v", m)
+			}
+			opts := options("b")
+			opts.Seeds = []string{a.Gossip()}
+			b := begin(t, opts, hooks{})
+			a.SetState(Active)
+			b.SetState(Active)
+			agree(t, a, b)
+		})
+	}
+}
+
 func TestGarbageDoesNoHarm(t *testing.T) {
 	for name, keys := range map[string][][]byte{"plain": nil, "encrypted": {key(1, 32)}} {
 		t.Run(name, func(t *testing.T) {
