@@ -12,10 +12,7 @@ import (
 	"testing"
 )
 
-const (
-	rounds   = 4 // the one with fewer instructions counts: some things are only done once in a while
-	childEnv = "HOLDFAST_BUDGET_PATH"
-)
+const childEnv = "HOLDFAST_BUDGET_PATH"
 
 // instructions returns a path's instructions per operation, and which functions they are in.
 func instructions(t *testing.T, p path) (n float64, where string) {
@@ -23,7 +20,7 @@ func instructions(t *testing.T, p path) (n float64, where string) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
 	cmd.Env = append(os.Environ(), childEnv+"="+p.name, "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOTRACEBACK=single")
 	cmd.Stderr = os.Stderr
-	all, err := Steps(cmd, rounds)
+	all, err := Steps(cmd, p.rounds())
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
@@ -38,12 +35,21 @@ func instructions(t *testing.T, p path) (n float64, where string) {
 	return float64(least.Steps) / ops, least.where(ops)
 }
 
-// stepped is how many calls are stepped through.
+// stepped is how many calls of a round are stepped through.
 func (p path) stepped() int {
 	if p.calls == 0 {
 		return 8
 	}
 	return p.calls
+}
+
+// rounds is how many rounds there are. The one with the fewest instructions counts: some things are only done once in a while. Of
+// rounds of one operation some have none of them, not even a span of the heap that is full, a tenth of a path that allocates.
+func (p path) rounds() int {
+	if p.stepped()*p.each() == 1 {
+		return 16
+	}
+	return 4
 }
 
 // TestChild is the process that is traced.
@@ -69,7 +75,7 @@ func TestChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	Mark()
-	for range rounds {
+	for range p.rounds() {
 		for range p.stepped() {
 			op()
 		}

@@ -23,7 +23,7 @@ type path struct {
 	name string
 	// turns is how many operations a call of the function is that setup returns: 1 if it is 0.
 	turns int
-	// calls is how many calls are stepped through: 8 if it is 0. An unlock in 64 of an owner's takes a longer way.
+	// calls is how many calls of a round are stepped through: 8 if it is 0. An unlock in 64 of an owner's takes a longer way.
 	calls int
 	setup func(t testing.TB) func()
 }
@@ -92,7 +92,7 @@ var paths = []path{
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
 		return func() { unlock(t)(c.TryLock(ctx, "order-4711")) }
 	}},
-	{name: "coord/own/do", setup: func(t testing.TB) func() {
+	{name: "coord/own/do", calls: 1, setup: func(t testing.TB) func() {
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
 		f := func(context.Context, coord.Lock) error { return nil }
 		return func() {
@@ -126,7 +126,7 @@ var paths = []path{
 			}
 		}
 	}},
-	{name: "middleware/serialize", setup: func(t testing.TB) func() {
+	{name: "middleware/serialize", calls: 1, setup: func(t testing.TB) func() {
 		h := middleware.Serialize(nodes(t, 1, nil)[0], middleware.Key("order", middleware.PathValue("id")), nil)(nothing)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders/42", http.NoBody)
 		r.SetPathValue("id", "42")
