@@ -30,27 +30,37 @@ func TestADeadServerHoldsUpNoClaims(t *testing.T) {
 		net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "reclaim" })
 		a.Restore(nil)
 		time.Sleep(10 * time.Second) // T; what is not known by then was lost
-		n, lost := 0, 0
-		for key, l := range held {
-			dead := xxhash.Sum64String(key)%61%2 == 0
-			if !dead {
-				n++
-				if l.Context().Err() != nil {
-					lost++
-				}
-			}
-			if l.Context().Err() == nil && dead {
+		for _, key := range nothingLost(t, held, 61) {
+			if held[key].Context().Err() == nil {
 				t.Fatalf("%s is held, although nobody knows of it", key)
 			}
-		}
-		if lost > 0 || n < 1000 {
-			t.Errorf("%d of %d were lost whose server is well", lost, n)
 		}
 		net.stop(nil)
 		for _, l := range held {
 			_ = l.Unlock()
 		}
 	})
+}
+
+// nothingLost fails the test if a lock of an odd partition was lost, and returns the keys of the others, whose server does not
+// answer.
+func nothingLost(t *testing.T, held map[string]coord.Lock, partitions uint64) (dead []string) {
+	t.Helper()
+	n, lost := 0, 0
+	for key, l := range held {
+		if xxhash.Sum64String(key)%partitions%2 == 0 {
+			dead = append(dead, key)
+			continue
+		}
+		n++
+		if l.Context().Err() != nil {
+			lost++
+		}
+	}
+	if lost > 0 || n < 1000 {
+		t.Errorf("%d of %d were lost whose server is well", lost, n)
+	}
+	return dead
 }
 
 // What a process holds is verified in calls for many partitions each, and each of them waits for a dead server. They do not wait
@@ -67,18 +77,7 @@ func TestADeadServerHoldsUpNoVerify(t *testing.T) {
 		}
 		net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "verify" })
 		time.Sleep(12 * time.Second) // T is 10 s: what was not verified would be lost
-		n, lost := 0, 0
-		for key, l := range held {
-			if xxhash.Sum64String(key)%partitions%2 != 0 {
-				n++
-				if l.Context().Err() != nil {
-					lost++
-				}
-			}
-		}
-		if lost > 0 || n < 1000 {
-			t.Errorf("%d of %d were lost whose server is well", lost, n)
-		}
+		nothingLost(t, held, partitions)
 		net.stop(nil)
 		for _, l := range held {
 			_ = l.Unlock()
