@@ -17,7 +17,7 @@ import (
 
 func benchmarked(b *testing.B) *coord.Coordinator {
 	b.Helper()
-	c, err := coord.New(fallback.NewMemory(), nil)
+	c, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func level() slog.Level {
 // join starts a node.
 func join(t testing.TB, a fallback.Arbiter, o *coord.Options) *coord.Coordinator {
 	t.Helper()
-	c, err := coord.New(a, o)
+	c, err := coord.New(context.Background(), a, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestNodesComeAndGo(t *testing.T) {
 		}
 	}
 	start := func() *coord.Coordinator {
-		c, err := coord.New(a, quick())
+		c, err := coord.New(context.Background(), a, quick())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestServicesThatCannotBeTold(t *testing.T) {
 	for _, service := range []string{"http://a b", "http://ä", "http://a\n", strings.Repeat("x", ring.MaxService+1)} {
 		o := quick()
 		o.Cluster.Service = service
-		c, err := coord.New(fallback.NewMemory(), o)
+		c, err := coord.New(context.Background(), fallback.NewMemory(), o)
 		if err == nil {
 			c.Close(t.Context())
 		}
@@ -330,7 +330,7 @@ func TestClusterOptionsThatMakeNoSense(t *testing.T) {
 	} {
 		o := quick()
 		spoil(o.Cluster)
-		c, err := coord.New(fallback.NewMemory(), o)
+		c, err := coord.New(context.Background(), fallback.NewMemory(), o)
 		if err == nil {
 			c.Close(t.Context())
 		}

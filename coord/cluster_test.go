@@ -22,7 +22,7 @@ func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	defer client.Close()
-	c, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
+	c, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +97,11 @@ func TestADeadHolderIsFoundWhileAnotherShardIsDown(t *testing.T) {
 	clientA, client := connect(), connect()
 	defer client.Close()
 	o := &coord.Options{SessionTTL: 4 * time.Second}
-	a, err := coord.New(fallback.NewRedis(clientA, &fallback.RedisOptions{ColdStart: true}), o)
+	a, err := coord.New(context.Background(), fallback.NewRedis(clientA, &fallback.RedisOptions{ColdStart: true}), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
+	b, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,12 +67,15 @@ type Coordinator struct {
 	closeErr  error
 }
 
-// New attaches to the arbiter and opens a session. It blocks until that is done or failed: for 10 s at most, or five times
-// Options.CallTimeout if that is longer, if the server does not answer. opts may be nil.
+// New attaches to the arbiter and opens a session. It blocks until that is done or has failed, or until ctx ends. If ctx
+// has no deadline and the server does not answer, New gives up after 10 s, or after five times Options.CallTimeout if
+// that is longer. ctx limits only the start: the coordinator lives until [Coordinator.Close]. opts may be nil.
+//
+// With Options.StartUnavailable, New returns at once and attaches in the background.
 //
 // Errors: of the options, which name the field; [fallback.ErrRefused] and [fallback.ErrMismatch], which name the
-// setting; [ErrUnavailable] if the arbiter cannot be reached (see Options.StartUnavailable).
-func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
+// setting; [ErrUnavailable] if the arbiter cannot be reached, with the cause of ctx if ctx ended.
+func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	if arbiter == nil {
 		return nil, errors.New("coord: the arbiter is nil")
 	}
@@ -106,7 +109,7 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 			return nil, err
 		}
 	}
-	first, err := c.firstSession()
+	first, err := c.firstSession(ctx)
 	if err != nil {
 		c.stop(ErrClosed)
 		if c.cluster != nil {
@@ -129,10 +132,16 @@ func New(arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 // starting is for how long New may try. Formatting a namespace takes a server longer than any other call.
 func (o *Options) starting() time.Duration { return max(10*time.Second, 5*o.CallTimeout) }
 
-// firstSession is what New waits for.
-func (c *Coordinator) firstSession() (*session, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.starting())
-	defer cancel()
+// firstSession opens the session that New waits for. It returns nil without an error if New is not to wait.
+func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
+	if c.opts.StartUnavailable {
+		return nil, nil
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.starting())
+		defer cancel()
+	}
 	var err error
 	for range 3 {
 		s, e := c.openSession(ctx)
@@ -148,11 +157,9 @@ func (c *Coordinator) firstSession() (*session, error) {
 				"the same in all processes of a namespace", err)
 		case errors.Is(err, fallback.ErrRefused):
 			return nil, fmt.Errorf("coord: New: %w", err)
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("coord: New: %w: %w: %w", ErrUnavailable, context.Cause(ctx), err)
 		}
-	}
-	if c.opts.StartUnavailable {
-		c.opts.Logger.Warn("holdfast: the arbiter is unavailable, no lock can be granted yet", "error", err)
-		return nil, nil
 	}
 	return nil, fmt.Errorf("coord: New: %w: %w", ErrUnavailable, err)
 }

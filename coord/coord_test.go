@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // start returns a coordinator that is closed, and must have nothing left to give back, when the test ends.
 func start(t *testing.T, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
 	t.Helper()
-	c, err := coord.New(a, opts)
+	c, err := coord.New(context.Background(), a, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestCloseWaitsForLocksInUse(t *testing.T) {
 
 func TestCloseTakesAwayWhatIsNotUnlockedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		c, err := coord.New(a, nil)
+		c, err := coord.New(context.Background(), a, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

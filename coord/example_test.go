@@ -17,7 +17,7 @@ import (
 // One coordinator per process, for as long as it runs.
 func ExampleNew() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	c, err := coord.New(fallback.NewRedis(client, nil), &coord.Options{Namespace: "shop"})
+	c, err := coord.New(context.Background(), fallback.NewRedis(client, nil), &coord.Options{Namespace: "shop"})
 	if err != nil {
 		log.Fatal(err) // says which setting is wrong
 	}
@@ -26,7 +26,7 @@ func ExampleNew() {
 
 // newCoordinator is the examples' coordinator: without a server.
 func newCoordinator() *coord.Coordinator {
-	c, err := coord.New(fallback.NewMemory(), nil)
+	c, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func ExampleLock_Context() {
 }
 
 func ExampleCoordinator_Stats() {
-	c, err := coord.New(fallback.NewMemory(), &coord.Options{
+	c, err := coord.New(context.Background(), fallback.NewMemory(), &coord.Options{
 		Handoff: handoff.Limits{Linger: time.Minute}, // for which an unused key stays here; by default it is given back after 5 ms
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ func ExampleCoordinator_Stats() {
 }
 
 func ExampleTrace() {
-	c, err := coord.New(fallback.NewMemory(), &coord.Options{Trace: &coord.Trace{
+	c, err := coord.New(context.Background(), fallback.NewMemory(), &coord.Options{Trace: &coord.Trace{
 		Granted: func(g coord.GrantInfo) { fmt.Println("granted", g.Key, "by", g.Path) },
 		Lost:    func(l coord.LossError) { fmt.Println("lost", l.Key, "because", l.Cause) },
 	}})

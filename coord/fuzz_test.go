@@ -61,7 +61,7 @@ func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 
 // FuzzFrames: whatever another node sends, this one goes on, and grants nothing that could not be told the arbiter.
 func FuzzFrames(f *testing.F) {
-	c, err := New(fallback.NewMemory(), &Options{
+	c, err := New(context.Background(), fallback.NewMemory(), &Options{
 		SessionTTL: time.Hour, Grace: 2 * time.Hour, Partitions: 7,
 		Cluster: &Cluster{Gossip: "127.0.0.1:0", Debounce: 10 * time.Millisecond, Keepalive: time.Minute},
 	})
@@ -152,7 +152,7 @@ func FuzzFrames(f *testing.F) {
 
 // FuzzMessages: anybody may send messages. They are hints, and none of them takes a lock away.
 func FuzzMessages(f *testing.F) {
-	c, err := New(fallback.NewMemory(), nil)
+	c, err := New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -356,10 +356,10 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
 		net.cut()
-		if _, err := coord.New(net, nil); !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, errCut) {
+		if _, err := coord.New(context.Background(), net, nil); !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, errCut) {
 			t.Errorf("unreachable: %v", err)
 		}
-		if _, err := coord.New(nil, nil); err == nil {
+		if _, err := coord.New(context.Background(), nil, nil); err == nil {
 			t.Error("no arbiter: no error")
 		}
 		c := start(t, net, &coord.Options{StartUnavailable: true})
@@ -368,7 +368,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		}
 		net.mend()
 		unlock(t, lock(t, c, "k"))
-		if _, err := coord.New(a, &coord.Options{Partitions: 7}); !errors.Is(err, fallback.ErrMismatch) {
+		if _, err := coord.New(context.Background(), a, &coord.Options{Partitions: 7}); !errors.Is(err, fallback.ErrMismatch) {
 			t.Errorf("other settings: %v", err)
 		}
 	})

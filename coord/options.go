@@ -55,8 +55,8 @@ type Options struct {
 	// arbiter.
 	Cluster *Cluster
 
-	// StartUnavailable makes New succeed although the arbiter cannot be reached; locks are granted as soon as it can.
-	// By default New returns an error.
+	// StartUnavailable makes New return at once, without waiting for the arbiter. Locks are granted as soon as the
+	// arbiter can be reached. What New would have returned as an error is logged. Default: New waits for the arbiter.
 	StartUnavailable bool
 
 	// Logger gets a record for each thing that an operator may want to know of: a session lost, the arbiter unreachable,

@@ -45,10 +45,10 @@ func TestStartOnAReplica(t *testing.T) {
 	if err := replica.Replicate(t.Context(), primary); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := coord.New(overRedis(t, replica), nil); !errors.Is(err, coord.ErrUnavailable) || !strings.Contains(err.Error(), "replica") {
+	if c, err := coord.New(context.Background(), overRedis(t, replica), nil); !errors.Is(err, coord.ErrUnavailable) || !strings.Contains(err.Error(), "replica") {
 		t.Fatalf("got %v, %v, want ErrUnavailable that says why", c, err)
 	}
-	c, err := coord.New(overRedis(t, replica), &coord.Options{StartUnavailable: true, RetryEvery: 10 * time.Millisecond})
+	c, err := coord.New(context.Background(), overRedis(t, replica), &coord.Options{StartUnavailable: true, RetryEvery: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestTenThousandWaitersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	client := s.Client(t)
 	var cs []*coord.Coordinator
 	for range 3 {
-		c, err := coord.New(overRedis(t, s), nil)
+		c, err := coord.New(context.Background(), overRedis(t, s), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,16 +220,16 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := redis.NewClient(&x.redis)
 			defer client.Close()
-			_, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &x.opts)
+			_, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &x.opts)
 			if err == nil || x.is != nil && !errors.Is(err, x.is) || !strings.Contains(err.Error(), x.text) {
 				t.Errorf("%v", err)
 			}
 		})
 	}
-	if _, err := coord.New(fallback.NewRedis(nil, nil), nil); !errors.Is(err, fallback.ErrRefused) {
+	if _, err := coord.New(context.Background(), fallback.NewRedis(nil, nil), nil); !errors.Is(err, fallback.ErrRefused) {
 		t.Errorf("nil client: %v", err)
 	}
-	if _, err := coord.New(fallback.NewRedis((*redis.Client)(nil), nil), nil); !errors.Is(err, fallback.ErrRefused) {
+	if _, err := coord.New(context.Background(), fallback.NewRedis((*redis.Client)(nil), nil), nil); !errors.Is(err, fallback.ErrRefused) {
 		t.Errorf("nil client: %v", err)
 	}
 }

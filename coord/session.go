@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -180,7 +181,11 @@ func (c *Coordinator) keepSessions(s *session) {
 			if s, err = c.openSession(c.ctx); err != nil {
 				if !warned && c.ctx.Err() == nil {
 					warned = true
-					c.opts.Logger.Warn("holdfast: no session", "error", err)
+					level := slog.LevelWarn
+					if errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused) {
+						level = slog.LevelError // trying again does not help
+					}
+					c.opts.Logger.Log(c.ctx, level, "holdfast: no session", "error", err)
 				}
 				select {
 				case <-time.After(jitter(c.opts.RetryEvery)):

@@ -64,7 +64,7 @@ func granted(nodes []*coord.Coordinator, path coord.Path) (n uint64) {
 
 func TestSettledEnds(t *testing.T) {
 	a := fallback.NewMemory()
-	c := must(coord.New(a, settledOpts()))
+	c := must(coord.New(context.Background(), a, settledOpts()))
 	defer c.Close(t.Context())
 	late := errors.New("too late")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -90,7 +90,7 @@ func TestSettledEnds(t *testing.T) {
 }
 
 func TestSettledWithoutACluster(t *testing.T) {
-	c := must(coord.New(fallback.NewMemory(), nil))
+	c := must(coord.New(context.Background(), fallback.NewMemory(), nil))
 	if err := c.Settled(t.Context(), 5); err != nil {
 		t.Error(err)
 	}

@@ -162,7 +162,7 @@ func TestADeadServerHoldsUpCloseForAFewCalls(t *testing.T) {
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	o := quick()
 	o.Partitions, o.SessionTTL, o.Grace, o.CallTimeout = partitions, time.Minute, 0, 300*time.Millisecond
-	c, err := coord.New(net, o)
+	c, err := coord.New(context.Background(), net, o)
 	if err != nil {
 		t.Fatal(err)
 	}

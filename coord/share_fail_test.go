@@ -112,7 +112,7 @@ func TestAValueBesideAnError(t *testing.T) {
 // Who waits for the store when the coordinator is closed is told that, and not of a context that is not his.
 func TestCloseEndsReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		c := must(coord.New(a, &coord.Options{CallTimeout: 500 * time.Millisecond}))
+		c := must(coord.New(context.Background(), a, &coord.Options{CallTimeout: 500 * time.Millisecond}))
 		opts := &coord.ShareOptions[string]{Store: silent{ShareStore: must(coord.Store(c)), get: true}}
 		done := make(chan error, 1)
 		go func() {

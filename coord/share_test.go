@@ -101,7 +101,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 	end := func(t *testing.T, how func(c *coord.Coordinator, f *faulty), after time.Duration) {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
 			f := &faulty{Arbiter: a}
-			first, second := must(coord.New(f, nil)), start(t, a, nil)
+			first, second := must(coord.New(context.Background(), f, nil)), start(t, a, nil)
 			puts := 0 // in turns, under the lock
 			opts := &coord.ShareOptions[string]{Store: hooked{must(coord.Store(second)), nil, func() error { puts++; return nil }}}
 			running := make(chan struct{})

@@ -216,15 +216,52 @@ func TestNewGivesUpOnASilentServer(t *testing.T) {
 	_ = s.Signal(syscall.SIGSTOP)
 	defer s.Signal(syscall.SIGCONT)
 	begin := time.Now()
-	_, err := coord.New(a, &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})
+	_, err := coord.New(context.Background(), a, &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})
 	if d := time.Since(begin); err == nil || d > patient {
 		t.Errorf("New: %v after %v", err, d)
 	}
 }
 
+func TestNewGivesUpWhenItsContextEnds(t *testing.T) {
+	s := redistest.Start(t)
+	a := stubborn(t, s)
+	_ = s.Signal(syscall.SIGSTOP)
+	defer s.Signal(syscall.SIGCONT)
+	why := errors.New("the service is told to stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
+	begin := time.Now()
+	_, err := coord.New(ctx, a, &coord.Options{SessionTTL: 2 * time.Minute}) // would try for a minute
+	if d := time.Since(begin); !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, why) || d > patient {
+		t.Errorf("New: %v after %v", err, d)
+	}
+}
+
+func TestNewWithStartUnavailableWaitsForNothing(t *testing.T) {
+	s := redistest.Start(t)
+	a := stubborn(t, s)
+	_ = s.Signal(syscall.SIGSTOP)
+	begin := time.Now()
+	c, err := coord.New(t.Context(), a, &coord.Options{StartUnavailable: true, SessionTTL: 2 * time.Minute})
+	if d := time.Since(begin); err != nil || d > patient {
+		t.Fatalf("New: %v after %v", err, d)
+	}
+	_ = s.Signal(syscall.SIGCONT)
+	l, err := c.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCloseGivesUpOnASilentServer(t *testing.T) {
 	s := redistest.Start(t)
-	c, err := coord.New(stubborn(t, s), &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})
+	c, err := coord.New(context.Background(), stubborn(t, s), &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 
 // newCoordinator is the examples' coordinator: without a server.
 func newCoordinator() *coord.Coordinator {
-	c, err := coord.New(fallback.NewMemory(), nil)
+	c, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func ExampleRoute() {
 			log.Fatal(err)
 		}
 		url = "http://" + listener.Addr().String()
-		c, err = coord.New(arbiter, &coord.Options{
+		c, err = coord.New(context.Background(), arbiter, &coord.Options{
 			Partitions: 61,
 			Cluster:    &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Service: url},
 		})

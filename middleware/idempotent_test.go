@@ -41,7 +41,7 @@ func open(t *testing.T, n int, store middleware.Store, opts *middleware.Idempote
 		answer(n, w, r)
 	})
 	for range n {
-		c, err := coord.New(arbiter, nil)
+		c, err := coord.New(context.Background(), arbiter, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // start returns a coordinator that is closed, and must have nothing left to give back, when the test ends.
 func start(t testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
 	t.Helper()
-	c, err := coord.New(a, opts)
+	c, err := coord.New(context.Background(), a, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (o processOrder) coordinator() (*coord.Coordinator, *redis.Client, error) {
 			Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: os.Getenv("SERVICE"),
 		}
 	}
-	c, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), opts)
+	c, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), opts)
 	return c, client, err
 }
 

@@ -30,7 +30,7 @@ func ExampleCoalesce() {
 }
 
 func ExampleIdempotent() {
-	locks, err := coord.New(fallback.NewMemory(), nil)
+	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -182,7 +182,7 @@ func TestALostLockEndsTheHandlersContext(t *testing.T) {
 
 // start2 returns a coordinator that the test closes.
 func start2(t *testing.T) *coord.Coordinator {
-	c, err := coord.New(fallback.NewMemory(), nil)
+	c, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

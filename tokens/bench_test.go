@@ -14,7 +14,7 @@ import (
 
 // BenchmarkToken asks for a token that is in use: what every request to a provider does.
 func BenchmarkToken(b *testing.B) {
-	locks, err := coord.New(fallback.NewMemory(), nil)
+	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

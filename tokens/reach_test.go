@@ -25,7 +25,7 @@ import (
 // alone returns a process's keeper, with the account "alice" whose token has expired.
 func alone(t *testing.T, url string, opts *tokens.Options) *tokens.Keeper {
 	t.Helper()
-	locks, err := coord.New(fallback.NewMemory(), nil)
+	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func TestRedisStoreForgets(t *testing.T) {
 func processes(t *testing.T, n int, url string, client *redis.Client, opts *tokens.Options) (all []*tokens.Keeper) {
 	t.Helper()
 	for range n {
-		locks, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{Partitions: 31})
+		locks, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{Partitions: 31})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -391,7 +391,7 @@ type closed struct {
 func (c *closed) Close() error { c.closed = true; return nil }
 
 func TestTransportWithoutAToken(t *testing.T) {
-	locks, err := coord.New(fallback.NewMemory(), nil)
+	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

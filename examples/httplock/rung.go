@@ -116,7 +116,7 @@ func withHoldfast(client redis.UniversalClient, o order, cluster *coord.Cluster,
 ) (*guard, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
 	arbiter := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
-	c, err := coord.New(arbiter, &coord.Options{
+	c, err := coord.New(context.Background(), arbiter, &coord.Options{
 		Namespace: o.Namespace, Partitions: partitions, SessionTTL: lockTTL, Cluster: cluster,
 	})
 	if err != nil {

@@ -21,7 +21,7 @@ func startService(t *testing.T, number int, arbiter fallback.Arbiter, storeURL s
 	t.Helper()
 	g := &guard{around: func(next http.Handler) http.Handler { return next }}
 	if arbiter != nil {
-		locks, err := coord.New(arbiter, &coord.Options{Partitions: partitions})
+		locks, err := coord.New(context.Background(), arbiter, &coord.Options{Partitions: partitions})
 		if err != nil {
 			t.Fatal(err)
 		}

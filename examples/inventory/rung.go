@@ -109,7 +109,7 @@ const partitions = 127
 func newHoldfast(client redis.UniversalClient, o order, limits handoff.Limits, cluster *coord.Cluster) (holdfast, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
 	arbiter := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
-	c, err := coord.New(arbiter, &coord.Options{
+	c, err := coord.New(context.Background(), arbiter, &coord.Options{
 		Namespace: o.Namespace, Handoff: limits, Cluster: cluster, Partitions: partitions,
 		SessionTTL: o.sessionTTL(), CallTimeout: o.sessionTTL() / 6,
 	})

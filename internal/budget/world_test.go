@@ -28,7 +28,7 @@ func alone(t testing.TB, change func(*coord.Options)) *coord.Coordinator {
 
 func start(t testing.TB, a fallback.Arbiter, o *coord.Options) *coord.Coordinator {
 	t.Helper()
-	c, err := coord.New(a, o)
+	c, err := coord.New(context.Background(), a, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func runNode(text string) error {
 	go n.watch.Run(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
 	alone := runtime.NumGoroutine()
 	client := j.client()
-	n.c, err = coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold, Replicas: j.Replicas}), j.options())
+	n.c, err = coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold, Replicas: j.Replicas}), j.options())
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}

@@ -88,7 +88,7 @@ func nodeOptions(ttl time.Duration) *coord.Options {
 
 func startNode(t *testing.T, a fallback.Arbiter, o *coord.Options) *coord.Coordinator {
 	t.Helper()
-	c, err := coord.New(a, o)
+	c, err := coord.New(context.Background(), a, o)
 	if err != nil {
 		t.Fatal(err)
 	}

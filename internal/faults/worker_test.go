@@ -125,7 +125,7 @@ func workAs(text string) error {
 			orders <- t
 		}
 	}()
-	c, err := coord.New(fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold}), &coord.Options{
+	c, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold}), &coord.Options{
 		Namespace:   namespace,
 		Partitions:  partitions,
 		SessionTTL:  j.TTL,

@@ -235,7 +235,7 @@ func (n *node) start() *start {
 	}
 	w.work.Go(func() {
 		defer close(s.ready)
-		c, err := coord.New(s.client, opts)
+		c, err := coord.New(context.Background(), s.client, opts)
 		if err != nil {
 			if !s.dead.Load() {
 				w.h.say("%v: New: %v", s, err)
