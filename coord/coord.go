@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/internal/workers"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
@@ -34,6 +35,7 @@ type Coordinator struct {
 	arbiter   fallback.Arbiter
 	began     time.Time // of its moments
 	opts      Options
+	limits    handoff.Limits                     // Options.Handoff
 	ns        fallback.Namespace                 // set before the first session
 	cluster   *cluster                           // nil without one
 	namespace atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
@@ -86,6 +88,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	c := &Coordinator{
 		arbiter: arbiter,
 		opts:    o,
+		limits:  o.Handoff.limits(),
 		parts:   make([]partition, o.Partitions),
 		closing: make(chan struct{}),
 		closed:  make(chan struct{}),

@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
@@ -56,7 +55,7 @@ func unlock(t *testing.T, l coord.Lock) {
 func bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
-		// A bubble begins in 2000. The epochs of the protocol count from 2026.
+		// A bubble begins in 2000, where epochs count from: its clock is moved on, so that epochs are as large as in earnest.
 		time.Sleep(time.Until(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)))
 		f(t, fallback.NewMemory())
 	})
@@ -253,12 +252,12 @@ func hog(t *testing.T, c *coord.Coordinator, key string) (stop func() (turns int
 
 func TestAKeyIsHandedOverWithinAQuantum(t *testing.T) {
 	for _, x := range []struct {
-		limits handoff.Limits
+		limits coord.Handoff
 		most   time.Duration
 	}{
-		{handoff.Limits{MaxHold: 20 * time.Millisecond}, 22 * time.Millisecond},
-		{handoff.Limits{MaxTurns: 5, MaxHold: -1}, 7 * time.Millisecond},
-		{handoff.Limits{MaxTurns: 1}, 2 * time.Millisecond},
+		{coord.Handoff{MaxHold: 20 * time.Millisecond}, 22 * time.Millisecond},
+		{coord.Handoff{MaxTurns: 5, MaxHold: -1}, 7 * time.Millisecond},
+		{coord.Handoff{MaxTurns: 1}, 2 * time.Millisecond},
 	} {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
 			here, there := start(t, a, &coord.Options{Handoff: x.limits}), start(t, a, nil)

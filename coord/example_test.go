@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
 )
 
 // One coordinator per process, for as long as it runs.
@@ -102,7 +101,7 @@ func ExampleLock_Context() {
 
 func ExampleCoordinator_Stats() {
 	c, err := coord.New(context.Background(), fallback.NewMemory(), &coord.Options{
-		Handoff: handoff.Limits{Linger: time.Minute}, // for which an unused key stays here; by default it is given back after 5 ms
+		Handoff: coord.Handoff{Linger: time.Minute}, // for which an unused key stays here; by default it is given back after 5 ms
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -47,9 +47,8 @@ type Options struct {
 	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s.
 	Grace time.Duration
 
-	// Handoff is for how long a process may keep a key that it is using. In it, 0 means the default and a negative number
-	// no limit (for Linger: no lingering). Defaults: MaxTurns no limit, MaxHold 5 ms, Linger 5 ms.
-	Handoff handoff.Limits
+	// Handoff is for how long a process may keep a key that it is using.
+	Handoff Handoff
 
 	// Cluster makes the processes share out the partitions and lock from memory. Nil: every key is locked at the
 	// arbiter.
@@ -65,6 +64,26 @@ type Options struct {
 
 	// Trace is called at events of single locks. Nil: none.
 	Trace *Trace
+}
+
+// Handoff limits for how long a process keeps a key. The zero value means the defaults.
+type Handoff struct {
+	// MaxTurns is how many locks of a key may begin in this process after another process has asked for the key, the
+	// lock in force included. Default, and negative: not limited by number.
+	MaxTurns int
+
+	// MaxHold is for how long locks of a key may begin in this process after another process has asked for the key.
+	// Default 5 ms. Negative: not limited by time.
+	MaxHold time.Duration
+
+	// Linger is for how long this process keeps a key that is not locked, while no other process asks for the key.
+	// Default 5 ms. Negative: the key is given back at once.
+	Linger time.Duration
+}
+
+// limits returns filled options for the queues, where 0 is what a negative number is here.
+func (h Handoff) limits() handoff.Limits {
+	return handoff.Limits{MaxTurns: max(h.MaxTurns, 0), MaxHold: max(h.MaxHold, 0), Linger: max(h.Linger, 0)}
 }
 
 // filled returns a copy with the defaults filled in.
@@ -103,7 +122,7 @@ func setDefault[T comparable](field *T, value T) {
 // lease is for how long a process may rely on what the arbiter acknowledged, from the moment it asked (rule 1).
 func (o *Options) lease() time.Duration { return o.SessionTTL - o.Margin }
 
-// validate checks filled options against each other (protocol, section 8).
+// validate checks filled options against each other. Each error says which inequality does not hold, and why it has to.
 func (o *Options) validate() error {
 	for _, d := range []struct {
 		name  string

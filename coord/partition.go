@@ -257,7 +257,7 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 	after.cancel = t.cancel
 	t.fence, t.ctx, t.cancel = 0, nil, nil
 	p.ended()
-	limits := p.c.opts.Handoff
+	limits := p.c.limits
 	if p.closed {
 		limits.Linger = 0
 	}

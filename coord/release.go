@@ -220,7 +220,7 @@ func (c *Coordinator) endLingers() {
 			return
 		case <-c.lingers.signal:
 		}
-		tick.Reset(c.opts.Handoff.Linger)
+		tick.Reset(c.limits.Linger)
 		select {
 		case <-c.ctx.Done():
 			return
@@ -240,7 +240,7 @@ func (p *partition) relax(e *entry) bool {
 	defer func() { a.do(p.c) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e.q.State() == handoff.Lingering && p.c.moment()-e.linger < p.c.opts.Handoff.Linger {
+	if e.q.State() == handoff.Lingering && p.c.moment()-e.linger < p.c.limits.Linger {
 		return false
 	}
 	e.listed, a.idle = false, true

@@ -337,7 +337,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 	}
 }
 
-// verify reads every RenewEvery what the arbiter knows of this process's holds (protocol, section 4).
+// verify reads every RenewEvery what the arbiter knows of this process's holds.
 func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()

@@ -24,7 +24,7 @@ type Settings struct {
 	Grace      time.Duration // Q, for how long nothing is taken after a failover
 }
 
-// A Namespace is the set of operations on one namespace of an arbiter: sections 2 to 4 of the protocol.
+// A Namespace is the set of operations on one namespace of an arbiter. DESIGN.md has the rules and invariants cited here.
 //
 // Contract of every operation, unless its comment says otherwise:
 //

@@ -97,7 +97,7 @@ var operations = map[string]func(l *lab) any{
 	"ReclaimOwner":   func(l *lab) any { return l.ReclaimOwner(l.now, "me", l.Epoch) },
 }
 
-// Section 3, and the verdicts of section 4: what may happen in which state. I7 is the lower half.
+// What may happen in which state, and the verdicts. I7 is the lower half.
 func TestEachStateAllowsWhatItShould(t *testing.T) {
 	states := map[string]func(l *lab){
 		"Shared":         func(*lab) {},
@@ -328,7 +328,7 @@ func TestEpochIsBumpedBeforeSeqRunsOut(t *testing.T) {
 	}
 }
 
-// Rule 9 and 11, section 4: unlock removes that very row, in any state; and a waiter of that name.
+// Rules 9 and 11: unlock removes that very row, in any state; and a waiter of that name.
 func TestUnlockTakesTheWaiterOutInAnyState(t *testing.T) {
 	for name, change := range map[string]func(l *lab){
 		"Shared": func(*lab) {},

@@ -17,8 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// Limits say how long a process may keep a hold. They are plain numbers here; whoever offers them to users fills in
-// defaults.
+// Limits say how long a process may keep a hold. They have no defaults: 0 or less is no limit, or no lingering.
 type Limits struct {
 	// MaxTurns is how many turns may begin under a hold after another process asked for the key, the running one
 	// included. 0 or less: not limited by number.

@@ -141,7 +141,7 @@ type world struct {
 func bubble(t *testing.T, f func(w *world)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
-		// A bubble begins in 2000. The epochs of the protocol count from 2026.
+		// A bubble begins in 2000, where epochs count from: its clock is moved on, so that epochs are as large as in earnest.
 		time.Sleep(time.Until(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)))
 		w := &world{t, newProvider(), fallback.NewMemory(), &hooked{Store: tokens.NewMemoryStore()}}
 		k, _ := w.keeper(nil)

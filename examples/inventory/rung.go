@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
 )
 
 // A locker is the lock of one rung in one process. Its methods are called by many goroutines.
@@ -51,7 +50,7 @@ var rungs = []rung{
 		open: func(client redis.UniversalClient, o order) (locker, error) {
 			// The goroutines of a process queue here, so only one of them at a time asks Redis. But
 			// each turn is a lock and an unlock there.
-			return newHoldfast(client, o, handoff.Limits{MaxTurns: 1, Linger: -1}, nil)
+			return newHoldfast(client, o, coord.Handoff{MaxTurns: 1, Linger: -1}, nil)
 		},
 	},
 	{
@@ -60,7 +59,7 @@ var rungs = []rung{
 		fenced: true,
 		open: func(client redis.UniversalClient, o order) (locker, error) {
 			// Once the process has the lock, several of its goroutines take turns under it.
-			return newHoldfast(client, o, handoff.Limits{}, nil)
+			return newHoldfast(client, o, coord.Handoff{}, nil)
 		},
 	},
 	{
@@ -70,7 +69,7 @@ var rungs = []rung{
 		open: func(client redis.UniversalClient, o order) (locker, error) {
 			// The processes share out the keys, and each grants its own from memory, to the others too.
 			// Redis is asked only when a process comes or goes.
-			c, err := newHoldfast(client, o, handoff.Limits{}, &coord.Cluster{Gossip: "127.0.0.1:0"})
+			c, err := newHoldfast(client, o, coord.Handoff{}, &coord.Cluster{Gossip: "127.0.0.1:0"})
 			if err == nil && !o.Late {
 				// A program need not wait: until then its locks come from Redis. The table is to show what comes after, but
 				// on a machine that has too much else to do the sale begins all the same.
@@ -106,7 +105,7 @@ var rungs = []rung{
 const partitions = 127
 
 // newHoldfast is what a program needs to use Holdfast: a Redis client and a namespace.
-func newHoldfast(client redis.UniversalClient, o order, limits handoff.Limits, cluster *coord.Cluster) (holdfast, error) {
+func newHoldfast(client redis.UniversalClient, o order, limits coord.Handoff, cluster *coord.Cluster) (holdfast, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
 	arbiter := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
 	c, err := coord.New(context.Background(), arbiter, &coord.Options{

@@ -239,7 +239,7 @@ func (f *failover) verify() {
 			f.t.Errorf("I7: %s: %v was granted in Grace, %v after the old server's end", v.Key, v, v.Entered.Sub(f.killed))
 		}
 	}
-	// Locks outlive an outage shorter than T - M - R, with 500 ms for the calls themselves (protocol, section 8).
+	// Locks outlive an outage shorter than T - M - R, with 500 ms for the calls themselves.
 	if f.restored.Sub(f.killed) > f.base.outage()-500*time.Millisecond {
 		f.t.Logf("the machine is slow: losses are not counted")
 		return

@@ -17,5 +17,5 @@ const (
 	Renewal   = true // an answer to a renewal that comes after the old deadline is too late (rule 3)
 	OnItsWay  = true // a node whose request is pending does not deny that it has the hold (rule 13)
 	Sooner    = true // a hold that lapses sooner than its node looks at the clock is looked after
-	Quantum   = true // a key that others want is handed over after a while (section 6)
+	Quantum   = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )
