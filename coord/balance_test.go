@@ -31,7 +31,7 @@ func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 	ns := attach(t, a)
 	const key, ghost = "key", "ghost"
 	its := uint32(xxhash.Sum64String(key) % 61)
-	if _, err := ns.Open(t.Context(), ghost, 2*time.Second, ""); err != nil {
+	if _, err := ns.Open(t.Context(), ghost, fallback.Registration{TTL: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	had, err := ns.Lock(t.Context(), fallback.LockRequest{
@@ -117,7 +117,7 @@ func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 	a := fallback.NewMemory()
 	ns := attach(t, a)
 	const ghost = "ghost"
-	if _, err := ns.Open(t.Context(), ghost, 2*time.Second, ""); err != nil {
+	if _, err := ns.Open(t.Context(), ghost, fallback.Registration{TTL: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	var keys []string

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/ring"
@@ -217,12 +218,13 @@ func short(namespace string) string {
 	return namespace[:peer.MaxName-17] + "#" + strconv.FormatUint(hash(namespace), 16)
 }
 
-// address is what is registered at the arbiter beside the session.
-func (c *Coordinator) address() string {
-	if c.cluster == nil {
-		return ""
+// registration is what the arbiter keeps of a session.
+func (c *Coordinator) registration() fallback.Registration {
+	r := fallback.Registration{TTL: c.opts.SessionTTL}
+	if c.cluster != nil {
+		r.Info = c.cluster.ring.Gossip()
 	}
-	return c.cluster.ring.Gossip()
+	return r
 }
 
 // discover returns the gossip addresses that are registered at the arbiter.

@@ -135,12 +135,12 @@ func through[T any](n *faultySpace, ctx context.Context, op string, do func(ctx 
 	return answer, nil
 }
 
-func (n *faultySpace) Open(ctx context.Context, id string, ttl time.Duration, addr string) (fallback.Renewal, error) {
-	return through(n, ctx, "open", func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Open(ctx, id, ttl, addr) })
+func (n *faultySpace) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	return through(n, ctx, "open", func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Open(ctx, id, r) })
 }
 
-func (n *faultySpace) Renew(ctx context.Context, id string, ttl time.Duration) (fallback.Renewal, error) {
-	return through(n, ctx, "renew", func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Renew(ctx, id, ttl) })
+func (n *faultySpace) Renew(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	return through(n, ctx, "renew", func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Renew(ctx, id, r) })
 }
 
 func (n *faultySpace) Dead(ctx context.Context, id string) (fallback.Liveness, error) {

@@ -139,7 +139,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	sent := c.now()
-	r, err := c.ns.Open(ctx, s.id, c.opts.SessionTTL, c.address())
+	r, err := c.ns.Open(ctx, s.id, c.registration())
 	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
 	if err == nil && (!r.Alive || past(until, c.now())) {
@@ -300,7 +300,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time) (fallback.Renewal, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	r, err := c.ns.Renew(ctx, s.id, c.opts.SessionTTL)
+	r, err := c.ns.Renew(ctx, s.id, c.registration())
 	c.called(OpRenew, sent, err)
 	return r, err
 }

@@ -199,7 +199,7 @@ func TestTryLockOfAnOwnedPartitionIsOneCall(t *testing.T) {
 		c := start(t, a, nil)
 		ns, _ := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 1021, Grace: 12 * time.Second})
 		p := uint32(xxhash.Sum64String("k") % 1021)
-		_, _ = ns.Open(t.Context(), "owner", time.Hour, "")
+		_, _ = ns.Open(t.Context(), "owner", fallback.Registration{TTL: time.Hour})
 		r := must(ns.Load(t.Context(), p))
 		must(ns.Acquire(t.Context(), p, "owner", fallback.Expect{Epoch: r.Epoch}))
 		_, err := c.TryLock(t.Context(), "k")

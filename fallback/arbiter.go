@@ -68,22 +68,28 @@ type Prompter interface {
 // SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {
-	// Open creates the session, to expire ttl after now, or renews it if it exists. addr is published beside it.
-	// The answer is as Renew's.
-	Open(ctx context.Context, session string, ttl time.Duration, addr string) (Renewal, error)
+	// Open creates the session, or renews it if it exists. The answer is as Renew's.
+	Open(ctx context.Context, session string, r Registration) (Renewal, error)
 
 	// Renew extends the session if it exists and has not expired; in Grace it recreates it. Not Alive means that it
 	// has expired for ever.
-	Renew(ctx context.Context, session string, ttl time.Duration) (Renewal, error)
+	Renew(ctx context.Context, session string, r Registration) (Renewal, error)
 
 	// Dead asks whether a session has expired. Only its word may be used to evict somebody (rule 2). Never dead in Grace.
 	Dead(ctx context.Context, session string) (Liveness, error)
 
-	// List returns the sessions that have not expired, in Grace all of them, each with the address that it was opened with.
+	// List returns the sessions that have not expired, each with its Info. In Grace it also returns
+	// those that expired less than [Settings.Grace] before Grace began: their nodes may be alive.
 	List(ctx context.Context) (map[string]string, error)
 
 	// CloseSession deletes the session. To be called only when its partitions were demoted and its holds released.
 	CloseSession(ctx context.Context, session string) error
+}
+
+// Registration is what the table of sessions keeps of a session.
+type Registration struct {
+	TTL  time.Duration // the session expires this long after Open or Renew
+	Info string        // published in List; the arbiter does not look at it
 }
 
 // Renewal is the answer to Open and Renew.

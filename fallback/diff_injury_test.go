@@ -349,7 +349,7 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 	}
 	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		for session, m := range s.Members {
-			told = add(told, session, m.Expiry, m.Addr)
+			told = add(told, session, m.Expiry, m.Info)
 		}
 	})
 	for field, text := range x.client.HGetAll(ctx, sessionsKey).Val() {

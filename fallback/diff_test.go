@@ -386,7 +386,7 @@ func (x *twins) verify(ctx context.Context) (string, error) {
 func (x *twins) open(ctx context.Context) (string, error) {
 	session := x.target().Session
 	return both(x, "Open("+session+")", func(n fallback.Namespace) (fallback.Renewal, error) {
-		return n.Open(ctx, session, time.Hour, "addr "+session)
+		return n.Open(ctx, session, fallback.Registration{TTL: time.Hour, Info: "addr " + session})
 	}, plainRenewal)
 }
 
@@ -400,7 +400,7 @@ func (x *twins) renew(ctx context.Context) (string, error) {
 
 func (x *twins) renewed(ctx context.Context, session string) (string, error) {
 	return both(x, "Renew("+session+")", func(n fallback.Namespace) (fallback.Renewal, error) {
-		return n.Renew(ctx, session, time.Hour)
+		return n.Renew(ctx, session, fallback.Registration{TTL: time.Hour, Info: "addr " + session})
 	}, plainRenewal)
 }
 

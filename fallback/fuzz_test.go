@@ -140,7 +140,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Errorf("Dead: %+v of %v", x, l.answer)
 		}
 		_, _ = n.Load(ctx, 0)
-		_, _ = n.Renew(ctx, "a", time.Second)
+		_, _ = n.Renew(ctx, "a", fallback.Registration{TTL: time.Second})
 		_, _ = n.List(ctx)
 		_ = n.Unlock(ctx, []fallback.Release{{Key: "k", Identity: id("a", 1)}})
 	})
@@ -230,7 +230,7 @@ func FuzzNamespaces(f *testing.F) {
 			return
 		}
 		me := id("a", 1) // of the other namespace, whatever a session of that name does in the first one
-		if _, err := n2.Open(ctx, me.Session, time.Hour, "there"); err != nil {
+		if _, err := n2.Open(ctx, me.Session, fallback.Registration{TTL: time.Hour, Info: "there"}); err != nil {
 			t.Fatal(err)
 		}
 		there, err := n2.Lock(ctx, fallback.LockRequest{Key: "k", Me: me, Block: 1})
@@ -269,7 +269,7 @@ func story(t *testing.T, n fallback.Namespace, key, other string, a, b fallback.
 		answers = append(answers, fmt.Sprintf("%q", fmt.Sprint(what...)))
 	}
 	for _, who := range []fallback.Identity{a, b} {
-		r, err := n.Open(ctx, who.Session, time.Hour, "addr "+key)
+		r, err := n.Open(ctx, who.Session, fallback.Registration{TTL: time.Hour, Info: "addr " + key})
 		say(err, "open", r.Alive)
 	}
 	all, err := n.List(ctx)

@@ -174,14 +174,14 @@ func (n *memory) Prompt() bool { return true }
 
 func (n *memory) Close() error { return nil }
 
-func (n *memory) Open(ctx context.Context, id string, ttl time.Duration, addr string) (r Renewal, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { r, _ = s.Open(m, id, ttl.Milliseconds(), addr) })
-	return r, err
+func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { a, _ = s.Open(m, id, r.TTL.Milliseconds(), r.Info) })
+	return a, err
 }
 
-func (n *memory) Renew(ctx context.Context, id string, ttl time.Duration) (r Renewal, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { r, _ = s.Renew(m, id, ttl.Milliseconds()) })
-	return r, err
+func (n *memory) Renew(ctx context.Context, id string, r Registration) (a Renewal, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { a, _ = s.Renew(m, id, r.TTL.Milliseconds(), r.Info) })
+	return a, err
 }
 
 func (n *memory) Dead(ctx context.Context, id string) (l Liveness, err error) {

@@ -65,7 +65,7 @@ func TestMemoryInABubble(t *testing.T) {
 func TestSessionExpiresInABubble(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		n := attachMemory(t, fallback.NewMemory())
-		if _, err := n.Open(t.Context(), "alice", 10*time.Second, ""); err != nil {
+		if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		dead := func() bool {

@@ -177,17 +177,17 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 
 // Sessions.
 
-func (n *redisSpace) Open(ctx context.Context, id string, ttl time.Duration, addr string) (Renewal, error) {
-	return n.renew(ctx, id, ttl, "open", addr)
+func (n *redisSpace) Open(ctx context.Context, id string, r Registration) (Renewal, error) {
+	return n.renew(ctx, id, r, "open")
 }
 
-func (n *redisSpace) Renew(ctx context.Context, id string, ttl time.Duration) (Renewal, error) {
-	return n.renew(ctx, id, ttl, "renew", "")
+func (n *redisSpace) Renew(ctx context.Context, id string, r Registration) (Renewal, error) {
+	return n.renew(ctx, id, r, "renew")
 }
 
-func (n *redisSpace) renew(ctx context.Context, id string, ttl time.Duration, how, addr string) (Renewal, error) {
+func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how string) (Renewal, error) {
 	for range 2 {
-		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, ttl.Milliseconds(), how, addr)
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info)
 		if err != nil {
 			return Renewal{}, err
 		}

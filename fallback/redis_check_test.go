@@ -183,7 +183,7 @@ func TestServerThatDoesNotTellWhoItIsCannotBeGuarded(t *testing.T) {
 		t.Error("Guarded, though INFO is forbidden")
 	}
 	use(t, n)
-	r, err := n.Open(t.Context(), "alice", time.Hour, "")
+	r, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 	if err != nil || !r.Alive || r.Server != "" {
 		t.Errorf("Open: got %+v, %v, want alive, and no server named", r, err)
 	}

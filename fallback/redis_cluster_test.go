@@ -78,7 +78,7 @@ func TestRedisCluster(t *testing.T) {
 		other := settings
 		other.Namespace = "acknowledged"
 		n := attachTo(t, c, &fallback.RedisOptions{ColdStart: true, Replicas: 1, ReplicaTimeout: 20 * time.Millisecond}, other)
-		if r, err := n.Open(t.Context(), "alice", time.Hour, ""); err == nil {
+		if r, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err == nil {
 			t.Errorf("Open: got %+v, want an error", r)
 		}
 		use(t, n)
@@ -100,7 +100,7 @@ func TestRedisCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the node is found again", func() bool {
-			_, err := n.Renew(t.Context(), "alice", time.Hour)
+			_, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 			return err == nil
 		})
 		for p := range uint32(settings.Partitions) {

@@ -62,11 +62,11 @@ func TestServerAtMaxmemory(t *testing.T) {
 	}
 	for what, f := range map[string]func() error{
 		"Renew": func() error {
-			r, err := n.Renew(t.Context(), "alice", time.Hour)
+			r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 			return wrong(err, r.Alive)
 		},
 		"Open": func() error {
-			r, err := n.Open(t.Context(), "bob", time.Hour, "")
+			r, err := n.Open(t.Context(), "bob", fallback.Registration{TTL: time.Hour})
 			return wrong(err, r.Alive)
 		},
 		"Dead": func() error {
@@ -140,7 +140,7 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 		if err != nil || len(s) != 3 || s[0].Rows[0].Token != 0 || s[1].Rows[0].Token != 0 {
 			t.Errorf("Verify: got %+v, %v", s, err)
 		}
-		if _, err := n.Renew(t.Context(), "alice", time.Hour); err != nil {
+		if _, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 	if a := lock(t, n, 0, "k", id("alice", 1)); a.Verdict != fallback.InGrace {
 		t.Errorf("Lock after the restart: got %v, want in grace", a.Verdict)
 	}
-	if _, err := n.Renew(t.Context(), "alice", time.Hour); err != nil {
+	if _, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Error(err)
 	}
 }
@@ -302,11 +302,11 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	request := uint64(0)
 	lost("Open", func() error {
 		request++
-		r, err := n.Open(t.Context(), fmt.Sprint("alice", request), time.Hour, "")
+		r, err := n.Open(t.Context(), fmt.Sprint("alice", request), fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive)
 	})
 	lost("Renew", func() error {
-		r, err := n.Renew(t.Context(), "alice1", time.Hour)
+		r, err := n.Renew(t.Context(), "alice1", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive)
 	})
 	lost("Lock", func() error {
@@ -389,7 +389,7 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 	n := attach(t, s.Client(t), opts)
 	// On a slow machine 50 ms may be too short: it is tried again, as nodes do.
 	eventually(t, "Open is acknowledged", func() bool {
-		r, err := n.Open(t.Context(), "alice", time.Hour, "")
+		r, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive) == nil
 	})
 	r, err := n.Load(t.Context(), 3)
@@ -414,8 +414,11 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 	replica.Kill()
 	eventually(t, "the replica is gone", func() bool { return info(t, s, "connected_slaves") == "0" })
 	for what, f := range map[string]func() error{
-		"Renew": func() error { _, err := n.Renew(t.Context(), "alice", time.Hour); return err },
-		"Open":  func() error { _, err := n.Open(t.Context(), "bob", time.Hour, ""); return err },
+		"Renew": func() error {
+			_, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+			return err
+		},
+		"Open": func() error { _, err := n.Open(t.Context(), "bob", fallback.Registration{TTL: time.Hour}); return err },
 		"Acquire": func() error {
 			r, _ := n.Load(t.Context(), 2)
 			_, err := n.Acquire(t.Context(), 2, "alice", fallback.Expect{Epoch: r.Epoch})
@@ -433,14 +436,14 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 	restart(t, replica)
 	replicate(t, replica, s)
 	eventually(t, "Renew is acknowledged", func() bool {
-		r, err := n.Renew(t.Context(), "alice", time.Hour)
+		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive) == nil
 	})
 	if err := s.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "Renew is acknowledged, its script loaded again", func() bool {
-		r, err := n.Renew(t.Context(), "alice", time.Hour)
+		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive) == nil
 	})
 }

@@ -85,7 +85,7 @@ func lock(t *testing.T, n fallback.Namespace, p uint32, key string, me fallback.
 
 func open(t *testing.T, n fallback.Namespace, session string) {
 	t.Helper()
-	r, err := n.Open(t.Context(), session, time.Hour, "")
+	r, err := n.Open(t.Context(), session, fallback.Registration{TTL: time.Hour})
 	if err != nil || !r.Alive {
 		t.Fatalf("Open: %+v, %v", r, err)
 	}
@@ -175,7 +175,7 @@ func TestRestartedEmptyServerIsInGraceForAll(t *testing.T) {
 	})
 	restart(t, s)
 	t.Run("for one that was attached, whose Renew formats the namespace anew", func(t *testing.T) {
-		r, err := n.Renew(t.Context(), "alice", time.Hour)
+		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 		if err != nil || !r.Alive || r.Grace <= 0 {
 			t.Errorf("Renew: got %+v, %v, want alive and in Grace", r, err)
 		}
@@ -208,7 +208,7 @@ func TestColdStartIsForgottenAfterAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantGrace(t, n, plain, true)
-	r, err := n.Renew(t.Context(), "alice", time.Hour)
+	r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 	if err != nil || !r.Alive || r.Grace <= 0 {
 		t.Errorf("Renew: got %+v, %v, want alive and in Grace", r, err)
 	}
@@ -317,7 +317,7 @@ func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 		t.Errorf("ReclaimOwner: got %v, %v, want granted", v, err)
 	}
 	for _, session := range []string{"early", "late"} {
-		if r, err := n.Renew(t.Context(), session, time.Hour); err != nil || !r.Alive || r.Grace <= 0 {
+		if r, err := n.Renew(t.Context(), session, fallback.Registration{TTL: time.Hour}); err != nil || !r.Alive || r.Grace <= 0 {
 			t.Errorf("Renew of %s: got %+v, %v, want alive and in Grace", session, r, err)
 		}
 	}

@@ -288,10 +288,13 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			return err
 		}},
 		{"Open", 10, func() { request++ }, func() error {
-			_, err := n.Open(t.Context(), fmt.Sprint("session ", request), time.Hour, "")
+			_, err := n.Open(t.Context(), fmt.Sprint("session ", request), fallback.Registration{TTL: time.Hour})
 			return err
 		}},
-		{"Renew", 8, nil, func() error { _, err := n.Renew(t.Context(), fmt.Sprint("session ", request), time.Hour); return err }},
+		{"Renew", 8, nil, func() error {
+			_, err := n.Renew(t.Context(), fmt.Sprint("session ", request), fallback.Registration{TTL: time.Hour})
+			return err
+		}},
 		{"Dead", 7, nil, func() error { _, err := n.Dead(t.Context(), "session 1"); return err }},
 		{"CloseSession", 6, nil, func() error { return n.CloseSession(t.Context(), "session 1") }},
 	} {

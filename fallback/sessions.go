@@ -22,7 +22,7 @@ type Sessions struct {
 type Member struct {
 	Expiry int64  // by the server's clock, Unix milliseconds
 	TTL    int64  // milliseconds
-	Addr   string // what Open was told to publish
+	Info   string // what the session publishes
 }
 
 // mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a
@@ -73,29 +73,29 @@ func (s *Sessions) Mark(m Moment, mark string, grace int64) string {
 }
 
 // Open is [SessionStore.Open]. ok is false if the table is lost.
-func (s *Sessions) Open(m Moment, id string, ttl int64, addr string) (r Renewal, ok bool) {
+func (s *Sessions) Open(m Moment, id string, ttl int64, info string) (r Renewal, ok bool) {
 	if !s.enter(m) {
 		return Renewal{}, false
 	}
 	if _, exists := s.Members[id]; exists {
-		return s.Renew(m, id, ttl)
+		return s.Renew(m, id, ttl, info)
 	}
 	if s.GraceEnd == 0 {
 		s.sweep(m) // what others left
 	}
-	s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Addr: addr})
+	s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info})
 	return Renewal{Alive: true, Server: m.Server, Grace: s.grace(m), Sessions: len(s.Members)}, true
 }
 
 // Renew is [SessionStore.Renew]. ok is false if the table is lost.
-func (s *Sessions) Renew(m Moment, id string, ttl int64) (r Renewal, ok bool) {
+func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal, ok bool) {
 	if !s.enter(m) {
 		return Renewal{}, false
 	}
 	x, exists := s.Members[id]
 	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0
 	if alive {
-		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Addr: x.Addr})
+		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info})
 	}
 	r = Renewal{Alive: alive, Server: m.Server, Grace: s.grace(m)}
 	if alive {
@@ -141,7 +141,9 @@ func (s *Sessions) List(m Moment) map[string]string {
 		s.sweep(m)
 	}
 	for id, x := range s.Members {
-		all[id] = x.Addr
+		if s.GraceEnd == 0 || x.Expiry > s.GraceEnd-2*m.Grace {
+			all[id] = x.Info
+		}
 	}
 	return all
 }

@@ -33,7 +33,7 @@ func (r *registry) open(id string) fallback.Renewal {
 }
 
 func (r *registry) renew(id string) fallback.Renewal {
-	a, _ := r.Renew(r.now, id, ttl)
+	a, _ := r.Renew(r.now, id, ttl, "addr of "+id)
 	return a
 }
 
@@ -62,7 +62,7 @@ func TestRenewalCountsFromNow(t *testing.T) {
 		want(t, "Dead", r.dead("a"), fallback.Liveness{Left: ttl * time.Millisecond})
 	}
 	want(t, "Open of what exists", r.open("a").Alive, true)
-	a, _ := r.Renew(r.now, "a", 2*ttl)
+	a, _ := r.Renew(r.now, "a", 2*ttl, "addr of a")
 	want(t, "Renew for longer", a.Alive, true)
 	want(t, "Dead", r.dead("a").Left, 2*ttl*time.Millisecond)
 }
@@ -142,9 +142,9 @@ func TestRenewRecreatesInGrace(t *testing.T) {
 	}
 	want(t, "Open", r.open("new"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 3})
 	want(t, "Open of what exists", r.open("lost"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 3})
-	want(t, "address, which only Open tells", r.Members["expired"].Addr, "addr of expired")
-	want(t, "address, which is lost", r.Members["lost"].Addr, "")
-	want(t, "address", r.Members["new"].Addr, "addr of new")
+	for _, session := range []string{"expired", "lost", "new"} {
+		want(t, "Info of "+session, r.Members[session].Info, "addr of "+session)
+	}
 	r.CloseSession(r.now, "new")
 	want(t, "members", len(r.Members), 2)
 }
@@ -200,7 +200,7 @@ func TestTableThatIsLost(t *testing.T) {
 	if a, ok := r.Open(r.now, "b", ttl, ""); ok || a != (fallback.Renewal{}) {
 		t.Errorf("Open: got %+v, %t, want that the table is lost", a, ok)
 	}
-	if a, ok := r.Renew(r.now, "a", ttl); ok || a != (fallback.Renewal{}) {
+	if a, ok := r.Renew(r.now, "a", ttl, ""); ok || a != (fallback.Renewal{}) {
 		t.Errorf("Renew: got %+v, %t, want that the table is lost", a, ok)
 	}
 	want(t, "Dead, for Grace is about to begin", r.dead("a"), fallback.Liveness{Grace: quiet})
@@ -230,6 +230,22 @@ func TestCloneOfSessionsSharesNothing(t *testing.T) {
 	r.CloseSession(r.now, "a")
 	want(t, "members of the copy", len(c.Members), 1)
 	want(t, "Dead in the copy", c.Dead(r.now, "a").Dead, false)
+}
+
+// A server started from a copy of the data is in Grace, and knows sessions of another day.
+func TestListInGraceLeavesOutTheLongExpired(t *testing.T) {
+	r := newRegistry()
+	r.open("long expired")
+	r.pass(10 * time.Millisecond)
+	r.open("just within")
+	r.pass(ttl*time.Millisecond + quiet - 10*time.Millisecond)
+	r.now.Server = "B"
+	if all := r.List(r.now); len(all) != 1 || all["just within"] == "" {
+		t.Errorf("listed: %v", all)
+	}
+	want(t, "members", len(r.Members), 2)
+	r.renew("long expired")
+	want(t, "listed, once it has renewed", len(r.List(r.now)), 2)
 }
 
 func TestListSweeps(t *testing.T) {

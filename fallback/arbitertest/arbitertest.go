@@ -266,12 +266,12 @@ func (s *space) dead(session string) fallback.Liveness {
 
 func (s *space) open(session string, ttl time.Duration) fallback.Renewal {
 	s.t.Helper()
-	return must(s.Open(s.ctx, session, ttl, "addr of "+session))(s)
+	return must(s.Open(s.ctx, session, fallback.Registration{TTL: ttl, Info: "addr of " + session}))(s)
 }
 
 func (s *space) renew(session string, ttl time.Duration) fallback.Renewal {
 	s.t.Helper()
-	return must(s.Renew(s.ctx, session, ttl))(s)
+	return must(s.Renew(s.ctx, session, fallback.Registration{TTL: ttl, Info: "addr of " + session}))(s)
 }
 
 // oddKeys are keys that a careless arbiter would take apart.

@@ -127,8 +127,8 @@ func endedContext(s *space) {
 	cancel()
 	row := fallback.Row{Identity: id("alice", 1), Token: fallback.MakeToken(1, 1)}
 	for name, call := range map[string]func() error{
-		"Open":           func() error { _, err := s.Open(ctx, "alice", time.Hour, ""); return err },
-		"Renew":          func() error { _, err := s.Renew(ctx, "alice", time.Hour); return err },
+		"Open":           func() error { _, err := s.Open(ctx, "alice", fallback.Registration{TTL: time.Hour}); return err },
+		"Renew":          func() error { _, err := s.Renew(ctx, "alice", fallback.Registration{TTL: time.Hour}); return err },
 		"Dead":           func() error { _, err := s.Dead(ctx, "alice"); return err },
 		"CloseSession":   func() error { return s.CloseSession(ctx, "alice") },
 		"Load":           func() error { _, err := s.Load(ctx, 0); return err },

@@ -220,7 +220,7 @@ func attachInGrace(s *space, server Server) {
 		inGrace(s, "Load", must(other.Load(s.ctx, p))(s).Grace)
 	}
 	inGrace(s, "Dead", must(other.Dead(s.ctx, "nobody"))(s).Grace)
-	inGrace(s, "Open", must(other.Open(s.ctx, "bob", time.Hour, ""))(s).Grace)
+	inGrace(s, "Open", must(other.Open(s.ctx, "bob", fallback.Registration{TTL: time.Hour}))(s).Grace)
 }
 
 func gap(s *space, server Server) {

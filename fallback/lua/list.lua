@@ -1,16 +1,17 @@
--- List: the sessions that have not expired. The others are swept.
--- KEYS: sessions. ARGV: none. Answer: session and address, session and address, ...
+-- List: the sessions that have not expired. The others are swept, in Grace only left out if they
+-- expired more than Q before it began.
+-- KEYS: sessions. ARGV: none. Answer: session and what it publishes, and so on, ...
 enter()
 local a = {}
 local all = redis.call('HGETALL', tab)
 for i = 1, #all, 2 do
   local id = string.match(all[i], '^s:(.*)$')
   if id then
-    local expiry, _, addr = member(id)
-    if grace > 0 or now < expiry then
+    local expiry, _, info = member(id)
+    if grace == 0 and now < expiry or grace > 0 and expiry > grace - 2 * Q then
       a[#a + 1] = id
-      a[#a + 1] = addr
-    else
+      a[#a + 1] = info
+    elseif grace == 0 then
       redis.call('HDEL', tab, all[i])
     end
   end

@@ -1,11 +1,11 @@
 -- Open, and Renew: creates a session, extends it, or says that it is dead.
--- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] address.
+-- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] what the session publishes.
 -- Answer: 'alive', 'dead' or 'lost' (the table), identity of the server, ms left of Grace, number of sessions.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
   return {'lost', server, 0, 0}
 end
-local expiry, _, addr = member(ARGV[1])
+local expiry = member(ARGV[1])
 local alive = grace > 0 or (expiry and now < expiry)
 if ARGV[3] == 'open' and not expiry then
   alive = true
@@ -22,8 +22,5 @@ end
 if not alive then
   return {'dead', server, left(), 0}
 end
-if not expiry then
-  addr = ARGV[4]
-end
-redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ' ' .. addr)
+redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ' ' .. ARGV[4])
 return {'alive', server, left(), redis.call('HLEN', tab) - 3}

@@ -1,7 +1,7 @@
 -- What every operation on the sessions begins with: the state of the table, and Sessions.enter.
 -- KEYS[1] the hash of the sessions.
 -- Fields: f format mark, i identity of the server, g end of Grace (ms), and 's:' .. session for each entry: expiry (ms),
--- time to live (ms), address, with blanks between.
+-- time to live (ms), what it publishes, with blanks between.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -38,17 +38,17 @@ local function left()
   return 0
 end
 
--- A session's expiry, time to live and address, or nil.
+-- A session's expiry, time to live and what it publishes, or nil.
 local function member(id)
   local x = redis.call('HGET', tab, 's:' .. id)
   if not x then
     return nil
   end
-  local expiry, ttl, addr = string.match(x, '^(%d+) (%d+) (.*)$')
+  local expiry, ttl, info = string.match(x, '^(%d+) (%d+) (.*)$')
   expiry, ttl = tonumber(expiry), tonumber(ttl)
   if expiry > now + ttl then -- the clock stepped back
     expiry = now + ttl
-    redis.call('HSET', tab, 's:' .. id, int(expiry) .. ' ' .. int(ttl) .. ' ' .. addr)
+    redis.call('HSET', tab, 's:' .. id, int(expiry) .. ' ' .. int(ttl) .. ' ' .. info)
   end
-  return expiry, ttl, addr
+  return expiry, ttl, info
 end

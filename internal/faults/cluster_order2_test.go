@@ -182,7 +182,7 @@ func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
 	o := slowNode()
 	o.Cluster.Debounce = time.Second
 	ns := raw(t, memory, o)
-	if _, err := ns.Open(t.Context(), "ghost", 200*time.Millisecond, ""); err != nil {
+	if _, err := ns.Open(t.Context(), "ghost", fallback.Registration{TTL: 200 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	for p := range uint32(61) {

@@ -51,18 +51,18 @@ func (n *slowNamespace) Lock(ctx context.Context, r fallback.LockRequest) (fallb
 	return ans, err
 }
 
-func (n *slowNamespace) Open(ctx context.Context, id string, ttl time.Duration, addr string) (fallback.Renewal, error) {
+func (n *slowNamespace) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
 	if n.a.away.Load() {
 		return fallback.Renewal{}, errAway
 	}
-	return n.Namespace.Open(ctx, id, ttl, addr)
+	return n.Namespace.Open(ctx, id, r)
 }
 
-func (n *slowNamespace) Renew(ctx context.Context, id string, ttl time.Duration) (fallback.Renewal, error) {
+func (n *slowNamespace) Renew(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
 	if n.a.away.Load() {
 		return fallback.Renewal{}, errAway
 	}
-	return n.Namespace.Renew(ctx, id, ttl)
+	return n.Namespace.Renew(ctx, id, r)
 }
 
 func (n *slowNamespace) Demote(ctx context.Context, p uint32, me string, epoch uint32,

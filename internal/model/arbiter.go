@@ -300,7 +300,7 @@ func (m *Model) isDead(s *state, i uint8) (dead bool) {
 
 func (m *Model) renew(s *state, i uint8) (ok bool) {
 	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
-		r, _ := t.Renew(now, names[i], int64(m.T)*tickMillis)
+		r, _ := t.Renew(now, names[i], int64(m.T)*tickMillis, "")
 		ok = r.Alive
 	})
 	return ok

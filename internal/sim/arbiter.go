@@ -245,12 +245,12 @@ func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 	return err
 }
 
-func (n *space) Open(ctx context.Context, id string, ttl time.Duration, addr string) (fallback.Renewal, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Open(ctx, id, ttl, addr) })
+func (n *space) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Open(ctx, id, r) })
 }
 
-func (n *space) Renew(ctx context.Context, id string, ttl time.Duration) (fallback.Renewal, error) {
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Renew(ctx, id, ttl) })
+func (n *space) Renew(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Renew(ctx, id, r) })
 }
 
 func (n *space) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
