@@ -16,6 +16,10 @@ var (
 	// reason matches it as well as ctx.Err(); a Lock that the server refused returns it at once, with the setting.
 	ErrUnavailable = errors.New("coord: arbiter unavailable")
 
+	// ErrHeld: the caller's context carries a lock of the key that is in force: it is the one that Do or Lock.Context gave, or
+	// derives from it. The caller would wait for itself. Lock, TryLock, Do and Share return it at once.
+	ErrHeld = errors.New("coord: already held by the caller: its context is that of a lock of this key")
+
 	// ErrInvalidKey: a key must have 1 to 1024 bytes.
 	ErrInvalidKey = errors.New("coord: invalid key")
 
@@ -82,7 +86,7 @@ func (e *LossError) Is(target error) bool {
 	return target == ErrLost || e.Cause == CoordClosed && target == ErrClosed
 }
 
-// A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked, ErrUnavailable or
+// A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked, ErrUnavailable, ErrHeld or
 // ErrClosed, and what is behind it) and, if the wait was ended by its ctx, ctx.Err() and context.Cause(ctx).
 type WaitError struct {
 	Key    string

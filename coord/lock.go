@@ -22,7 +22,10 @@ type Lock struct {
 }
 
 // Lock waits for the key until ctx ends, and returns with the lock granted. Two goroutines of one process exclude each
-// other as those of two processes do; callers of one process are served in order of arrival. A lock is not reentrant.
+// other as those of two processes do; callers of one process are served in order of arrival. A lock is not reentrant: with the
+// context of a lock of the same key ([Lock.Context], or what Do gives to its function) Lock returns [ErrHeld] at once. So a
+// goroutine that is to wait for the lock's end needs another context. Two keys that two callers lock in two orders are not
+// noticed: lock several keys in one order everywhere.
 //
 // ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
 // [Lock.Context].
@@ -31,7 +34,7 @@ type Lock struct {
 // cancelled before that request is over, after Options.CallTimeout at the latest. (It is so if the arbiter's client heeds
 // deadlines, see [fallback.Prompter], and ctx has none that is sooner.)
 //
-// Errors: [ErrInvalidKey], [ErrClosed]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
+// Errors: [ErrInvalidKey], [ErrClosed], [ErrHeld]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
 // [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
 // reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
 func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
@@ -90,6 +93,10 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		w.Value.try = false
 		e.q.Join(w)
 		p.mu.Unlock()
+		if c.heldBy(ctx, key) && p.leave(e, w) {
+			c.free(w)
+			return Lock{}, &WaitError{Key: key, Reason: ErrHeld}
+		}
 		l, at, err := p.wait(ctx, e, w, key)
 		if err != nil {
 			return Lock{}, err
@@ -153,6 +160,9 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 			}
 			p.mu.Unlock()
 			a.do(c)
+			if c.heldBy(ctx, key) {
+				reason = ErrHeld
+			}
 			return Lock{}, &WaitError{Key: key, Reason: reason}
 		}
 		w := c.waiters.Get().(*waiter)
@@ -331,7 +341,7 @@ func (l Lock) holds() bool {
 
 // Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
 // [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
-// was called with, but does not end with that. It is made when it is first asked for.
+// was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for.
 func (l Lock) Context() context.Context {
 	if l.t == nil {
 		return over(context.Background(), ErrUnlocked)
@@ -352,7 +362,9 @@ func (l Lock) Context() context.Context {
 	case t.lost != nil:
 		ctx = over(l.ctx, t.lost)
 	default:
-		t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(l.ctx))
+		var cancel context.CancelCauseFunc
+		t.ctx, cancel = context.WithCancelCause((*lockValues)(&l))
+		t.onEnd(cancel)
 		ctx = t.ctx
 	}
 	p.mu.Unlock()
@@ -431,7 +443,8 @@ func (l Lock) pass() {
 }
 
 // Do calls fn with the key locked, and unlocks it when fn returns, panics or calls runtime.Goexit. fn's context has the
-// values of ctx and ends with it, and also when the lock is lost, with that as its cause; fn has to heed it.
+// values of ctx and ends with it, and also when the lock is lost, with that as its cause; fn has to heed it. It carries the
+// lock: Do, Lock and TryLock of the same key with it return [ErrHeld].
 //
 // Do returns the error of Lock or of fn. If the lock was lost before fn ended, the error Is [ErrLost] as well, even if
 // fn returned nil: what fn did may have been done without protection. fn may unlock l itself.
@@ -440,15 +453,12 @@ func (c *Coordinator) Do(ctx context.Context, key string, fn func(ctx context.Co
 	if err != nil {
 		return err
 	}
-	inner, cancel := context.WithCancelCause(l.Context())
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	s := &section{values: lockValues(l)}
 	defer func() {
-		stop()
-		unlocked := l.Unlock()
-		cancel(ErrUnlocked)
-		if errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {
+		unlocked := s.end()
+		if unlocked != nil && errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(inner, l)
+	return fn(s, l)
 }

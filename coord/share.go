@@ -19,8 +19,8 @@ import (
 // runs fn under the lock, stores the result, and unlocks. So a result may stem from a run that began
 // before the call.
 //
-// The key is the lock's key: Share, Do and Lock of the same key exclude each other, and fn must neither lock nor
-// share it. Callers of the same key and T should pass the same options and an fn that does the same: those of whoever starts
+// The key is the lock's key: Share, Do and Lock of the same key exclude each other. fn must neither lock nor share it: with
+// fn's context that is [ErrHeld]. Callers of the same key and T should pass the same options and an fn that does the same: those of whoever starts
 // the flight count. (Callers with another T have a flight of their own, but the lock and the stored bytes are the same.)
 //
 // ctx limits this caller's wait only; the flight goes on for the others. When all have left, fn's context ends, with
@@ -33,7 +33,7 @@ import (
 // flight run fn again although there is a result. A panic or Goexit of fn passes through to all of them, as in
 // [singleflight.Member.Result], and the lock is released.
 //
-// Errors: [ErrInvalidKey]; [ErrClosed]; of the options, which name the field; ctx's own if it ended; [ErrNoResults];
+// Errors: [ErrInvalidKey]; [ErrClosed]; [ErrHeld]; of the options, which name the field; ctx's own if it ended; [ErrNoResults];
 // [ErrUnavailable] if the store could not be read (fn is not run then); those of Lock; and those of fn. An error
 // that Is [ErrNotShared] means that the value is valid nevertheless, and returned, but was not stored, or in vain. It also Is
 //
@@ -60,6 +60,9 @@ func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOp
 	}
 	if ctx.Err() != nil {
 		return none, ended(ctx)
+	}
+	if c.heldBy(ctx, key) { // the flight would wait for its caller
+		return none, &WaitError{Key: key, Reason: ErrHeld}
 	}
 	s := &share[T]{c: c, key: key, opts: o, fn: fn}
 	m, err := c.shares.join(ctx, s.flight(), func(ctx context.Context) (any, error) { return s.run(ctx) })

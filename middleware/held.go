@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	locks "github.com/holdfast-go/holdfast/internal/held"
 )
 
 // held is the context of a handler that runs with a lock. It ends with the request's, and when the lock is lost; but the lock's own
@@ -25,6 +26,9 @@ type held struct {
 }
 
 type heldKey struct{}
+
+// Held tells package coord which lock a handler holds, so that it does not wait for itself.
+func (h *held) Held() (coord.Lock, context.Context) { return h.lock, h.Context }
 
 // ask returns the context that ends.
 func (h *held) ask() context.Context {
@@ -67,7 +71,7 @@ func (h *held) Err() error { return h.ask().Err() }
 
 // Value goes by way of live once that is there: the context package looks there for what ends this context.
 func (h *held) Value(key any) any {
-	if key == (heldKey{}) {
+	if key == (heldKey{}) || key == (locks.Key{}) {
 		return h
 	}
 	h.mu.Lock()

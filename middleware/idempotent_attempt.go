@@ -202,12 +202,15 @@ func (x *attempt) unlock(h *held) {
 
 // notLocked answers a request that did not get its lock.
 func (x *attempt) notLocked(err error) {
-	if !errors.Is(err, coord.ErrLocked) {
+	switch {
+	case errors.Is(err, coord.ErrHeld):
+		x.refusal(misconfigured(err))()
+	case !errors.Is(err, coord.ErrLocked):
 		x.unavailable(err)
-		return
+	default:
+		abort(x.r)
+		x.inProgress(err)
 	}
-	abort(x.r)
-	x.inProgress(err)
 }
 
 // inProgress answers a request that does not wait for the first one any longer.

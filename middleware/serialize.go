@@ -211,6 +211,10 @@ func (s *serializer) announce(w http.ResponseWriter, l coord.Lock) {
 func (s *serializer) failed(w http.ResponseWriter, r *http.Request, err error) {
 	abort(r)
 	p := Problem{RetryAfter: s.retryAfter, Err: err}
+	if errors.Is(err, coord.ErrHeld) {
+		s.refuse(w, r, misconfigured(err))
+		return
+	}
 	if errors.Is(err, coord.ErrLocked) {
 		p.Type, p.Title, p.Status = TypeLocked, "Another request for the same resource is being served", s.opts.LockedStatus
 	} else { // ErrUnavailable, ErrClosed; or the request's time was up at once

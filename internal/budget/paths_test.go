@@ -101,6 +101,15 @@ var paths = []path{
 			}
 		}
 	}},
+	{name: "coord/own/do/done", calls: 1, setup: func(t testing.TB) func() {
+		c, ctx := nodes(t, 1, nil)[0], t.Context()
+		f := func(ctx context.Context, _ coord.Lock) error { _ = ctx.Done(); return nil }
+		return func() {
+			if err := c.Do(ctx, "order-4711", f); err != nil {
+				t.Error(err)
+			}
+		}
+	}},
 	{name: "coord/own/handover", turns: contenders, calls: 1, setup: func(t testing.TB) func() {
 		return contended(t, nodes(t, 1, nil)[0], "order-4711")
 	}},

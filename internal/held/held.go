@@ -1,0 +1,6 @@
+// Package held is how a context tells package coord which locks its caller holds. Contexts of package coord and of package
+// middleware answer Value for Key with a value that tells its lock and the next outer context.
+package held
+
+// Key is the key of the innermost lock that a context carries.
+type Key struct{}
