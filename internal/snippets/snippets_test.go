@@ -79,7 +79,7 @@ func TestReadmeRuns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, binary).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "under the lock: UPDATE") {
+	if err != nil || !strings.Contains(string(out), "1 left, with a token: true") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -3,38 +3,54 @@ package main
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	"errors"
 	"fmt"
 	"log"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
+var (
+	errStale   = errors.New("stale")
+	errSoldOut = errors.New("sold out")
+)
+
 func main() {
-	if err := sell(context.Background(), sql.OpenDB(database{}), "1"); err != nil {
+	if err := run(context.Background()); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// run sells a unit of two, and prints the row.
+func run(ctx context.Context) error {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1) // another connection would open another database
+	if _, err := db.ExecContext(ctx, `CREATE TABLE stock (sku TEXT PRIMARY KEY, units BIGINT NOT NULL, fence BIGINT);
+		INSERT INTO stock (sku, units) VALUES ('1', 2)`); err != nil {
+		return err
+	}
+	if err := sell(ctx, db, "1"); err != nil {
+		return err
+	}
+	var units int
+	var fenced bool
+	if err := db.QueryRowContext(ctx, `SELECT units, fence > 0 FROM stock`).Scan(&units, &fenced); err != nil {
+		return err
+	}
+	_, err = fmt.Printf("%d left, with a token: %t\n", units, fenced)
+	return err
 }
 
 func sell(ctx context.Context, db *sql.DB, sku string) error {
 	//snippet
 	return err
-}
-
-// database prints statements. Each of them affects a row.
-type database struct{}
-
-func (database) Connect(context.Context) (driver.Conn, error) { return database{}, nil }
-func (database) Driver() driver.Driver                        { return nil }
-func (database) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
-func (database) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
-func (database) Close() error                                 { return nil }
-
-func (database) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	_, err := fmt.Println("under the lock:", query, args)
-	return driver.RowsAffected(1), err
 }
