@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
 // A Redis server can be given a wall clock of its own, by a library that takes the place of the C library's functions, if there is a
@@ -20,7 +22,7 @@ var clockSource []byte
 // clockLibrary makes the library, or returns nothing without a compiler.
 func clockLibrary(dir string) string {
 	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
-	if os.WriteFile(source, clockSource, 0o600) != nil || run("", "cc", "-O2", "-shared", "-fPIC", "-o", library, source) != nil {
+	if os.WriteFile(source, clockSource, 0o600) != nil || netns.Run("", "cc", "-O2", "-shared", "-fPIC", "-o", library, source) != nil {
 		return ""
 	}
 	return library

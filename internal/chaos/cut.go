@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
 // A cut is packets that are lost between hosts, each direction by itself.
@@ -102,7 +104,7 @@ func (n *network) apply() error {
 		if text == n.lines[h.name] || len(rules) == 0 && n.lines[h.name] == "" {
 			continue
 		}
-		if err := run(text, "ip", append(h.command(), "iptables-restore")...); err != nil {
+		if err := netns.Run(text, "ip", append(h.Command(), "iptables-restore")...); err != nil {
 			return err
 		}
 		n.lines[h.name] = text

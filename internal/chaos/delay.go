@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
 // delay makes everything late that some hosts send.
@@ -43,10 +44,10 @@ func delay(ctx context.Context, s *storm) error {
 // delay delays each packet that the host sends to another one, by half to one and a half of what is said: so they overtake
 // each other, too. Where the kernel has no netem, the packets make a detour through this process.
 func (h *host) delay(by time.Duration) (mend func() error, err error) {
-	tc := append(h.command(), "tc", "qdisc")
-	err = run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)
+	tc := append(h.Command(), "tc", "qdisc")
+	err = netns.Run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)
 	if err == nil {
-		return func() error { return run("", "ip", append(tc, "del", "dev", "eth0", "root")...) }, nil
+		return func() error { return netns.Run("", "ip", append(tc, "del", "dev", "eth0", "root")...) }, nil
 	}
 	return h.detour(func() time.Duration { return by/2 + rand.N(by) })
 }
@@ -58,7 +59,7 @@ const detourDevice = "detour"
 func (h *host) detour(late func() time.Duration) (mend func() error, err error) {
 	var tun *os.File
 	raw := -1
-	err = h.within(func() error {
+	err = h.Within(func() error {
 		if tun, err = openTun(detourDevice); err != nil {
 			return err
 		}
@@ -99,8 +100,8 @@ func (h *host) detour(late func() time.Duration) (mend func() error, err error) 
 	// The addresses of all hosts, and not that of the bridge. Answers come by another device: that must not matter.
 	net := h.ip[:strings.LastIndex(h.ip, ".")] + ".0/25"
 	err = errors.Join(
-		run("", "ip", append(h.command(), "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter")...),
-		run("link set "+detourDevice+" up\nroute add "+net+" dev "+detourDevice+" src "+h.ip+"\n", "ip", "-n", h.ns, "-batch", "-"))
+		netns.Run("", "ip", append(h.Command(), "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter")...),
+		netns.Run("link set "+detourDevice+" up\nroute add "+net+" dev "+detourDevice+" src "+h.ip+"\n", "ip", "-n", h.Namespace(), "-batch", "-"))
 	if err != nil {
 		return nil, errors.Join(err, stop())
 	}
@@ -122,30 +123,4 @@ func openTun(name string) (*os.File, error) {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), name), nil
-}
-
-// within calls f with this thread in the host's namespace: what f opens is there.
-func (h *host) within(f func() error) error {
-	// The thread must live on: processes that were started from it die with it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	home, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return err
-	}
-	defer home.Close()
-	there, err := os.Open("/var/run/netns/" + h.ns)
-	if err != nil {
-		return err
-	}
-	defer there.Close()
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	defer func() {
-		if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
-			panic(err) // nothing that runs on this thread later would be where it thinks
-		}
-	}()
-	return f()
 }

@@ -127,7 +127,7 @@ func (s *seat) start() error {
 	if err != nil {
 		return err
 	}
-	s.p, err = launch(s.host.in(), nodeVariable, string(text), filepath.Join(s.dir, s.host.name+".log"))
+	s.p, err = launch(s.host.In(), nodeVariable, string(text), filepath.Join(s.dir, s.host.name+".log"))
 	s.down = false
 	return err
 }

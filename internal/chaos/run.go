@@ -362,7 +362,7 @@ func (r *running) tearDown() error {
 		r.servers.stop()
 	}
 	if r.net != nil {
-		return r.net.remove()
+		return r.net.Remove()
 	}
 	return nil
 }

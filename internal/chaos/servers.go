@@ -74,7 +74,7 @@ func startServers(ctx context.Context, n *network, topology, dir string) (*serve
 		}
 		d := &dataServer{host: h, dir: home}
 		s.data = append(s.data, d)
-		place := redistest.Place{Addr: h.ip + redisPort, Command: h.in()}
+		place := redistest.Place{Addr: h.ip + redisPort, Command: h.In()}
 		if library != "" {
 			var err error
 			if d.clock, err = newServerClock(home); err != nil {
@@ -131,7 +131,7 @@ func (s *servers) startSentinels(ctx context.Context, dir string) error {
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			return err
 		}
-		cmd := exec.Command("ip", append(x.host.command(), "redis-server", conf, "--sentinel")...)
+		cmd := exec.Command("ip", append(x.host.Command(), "redis-server", conf, "--sentinel")...)
 		var err error
 		if x.p, err = begin(cmd, filepath.Join(dir, x.host.name+".log")); err != nil {
 			return err
