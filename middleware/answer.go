@@ -67,6 +67,17 @@ func listed(values []string) iter.Seq[string] {
 	}
 }
 
+// upgrades reports whether an Upgrade header asks for another protocol. HTTP/2 over the same connection ("h2c") does not count:
+// clients offer it with each request, net/http never accepts it, and RFC 9113 has taken it back.
+func upgrades(upgrade []string) bool {
+	for protocol := range listed(upgrade) {
+		if !strings.EqualFold(protocol, "h2c") {
+			return true
+		}
+	}
+	return false
+}
+
 // directive tells whether a header such as Cache-Control has one of the directives, with a value or without.
 func directive(values []string, names ...string) bool {
 	for e := range listed(values) {

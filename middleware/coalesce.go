@@ -16,19 +16,23 @@ import (
 //
 // # What is the same
 //
-// Requests with the same key (a nil KeyFunc: all), method, scheme, host, path, query and client certificate, and the same
-// Authorization, Proxy-Authorization, Cookie, Range, If-Range, If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since,
-// X-Forwarded-Host and -Proto. Anything else by which users are told apart, such as the address, belongs into the key or
-// CoalesceOptions.Headers.
+// Requests with the same key (a nil KeyFunc: all), method, scheme, host, path, query, pattern, server and client certificate, and the
+// same headers. Left out are headers that identify a single request or its way, and no client: trace and request IDs, the
+// addresses that proxies add (X-Forwarded-For, X-Real-Ip, Via), Priority, and those in CoalesceOptions.Ignore. docs/http.md has the
+// list. So a handler whose answer depends on the client's address needs the address in its key.
 //
-// Requests with a body, with Upgrade, or with no-cache or no-store in Cache-Control or Pragma pass untouched, as do all other
-// methods, and those whose key is [ErrSkip]. Clients that must see what they have just written say no-cache: a run may have
-// begun before some of its requests came.
+// All handlers in one Coalesce share its runs. With CoalesceOptions.AcrossTargets, handlers that answer differently need different keys,
+// or a Coalesce each.
+//
+// Requests with a body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache or no-store in Cache-Control or
+// Pragma pass untouched, as do all other methods, and those whose key is [ErrSkip]. Clients that must see what they have just
+// written say no-cache: a run may have begun before some of its requests came.
 //
 // # What is not shared
 //
 // An answer with Set-Cookie, with private or no-store in Cache-Control, with "*" in Vary, with status 101, or larger than
-// CoalesceOptions.MaxAnswer; one that is flushed before its end; a hijacked connection; and the end of a handler that panics.
+// CoalesceOptions.MaxAnswer; one that is flushed before its end; a hijacked connection; the end of a handler that panics, and of
+// one that has written nothing.
 // As soon as this is known, each request that waited runs the handler itself, and the first one's answer goes on as it is
 // written. Where Vary names headers, requests with other values there run the handler themselves, after the wait. So do not put
 // Coalesce around handlers most of whose answers are not to be shared.
@@ -57,36 +61,48 @@ func Coalesce(c *coord.Coordinator, key KeyFunc, opts *CoalesceOptions) func(htt
 	if o.Lock && (c == nil || key == nil) {
 		panic("middleware: CoalesceOptions.Lock needs a coordinator and a KeyFunc")
 	}
-	f := newRefusals(o.Problem, o.Logger, o.RetryAfter)
-	return func(next http.Handler) http.Handler { // each handler by itself: two of them may be given the same key
-		h := &coalescer{key: key, opts: o, next: next, shared: next, refusals: f}
-		if o.Lock {
-			h.shared = Serialize(c, key, &SerializeOptions{
-				Methods: []string{http.MethodGet, http.MethodHead}, RetryAfter: o.RetryAfter, Problem: o.Problem, Logger: o.Logger,
-			})(next)
-		}
-		h.flights.Spawn = func(f func()) {
-			h.spawned = true
-			go f()
-		}
-		return h
+	// The flights are not those of one wrapped handler: adapters for other routers wrap a new handler for each request.
+	h := &coalescer{key: key, opts: o, refusals: newRefusals(o.Problem, o.Logger, o.RetryAfter)}
+	h.flights.Spawn = func(f func()) {
+		h.spawned = true
+		go f()
+	}
+	locked := func(next http.Handler) http.Handler { return next }
+	if o.Lock {
+		locked = Serialize(c, key, &SerializeOptions{
+			Methods: []string{http.MethodGet, http.MethodHead}, RetryAfter: o.RetryAfter, Problem: o.Problem, Logger: o.Logger,
+		})
+	}
+	return func(next http.Handler) http.Handler {
+		return &coalesced{coalescer: h, next: next, shared: locked(next)}
 	}
 }
 
+// A coalescer is what the handlers in one Coalesce share.
 type coalescer struct {
-	key    KeyFunc
-	opts   CoalesceOptions
-	next   http.Handler // for requests that pass untouched
-	shared http.Handler // for the others: with the lock, if there is to be one
+	key  KeyFunc
+	opts CoalesceOptions
 	refusals
 
 	flights singleflight.Group[identity, *answer]
 	mu      sync.Mutex // around each Join
 	spawned bool       // by the Join that goes on; guarded by mu
+	silent  sync.Once  // a handler that answers nothing is logged once
 }
 
-func (h *coalescer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !coalesces(r) {
+// coalesced is a handler in Coalesce.
+type coalesced struct {
+	*coalescer
+	next   http.Handler // for requests that pass untouched
+	shared http.Handler // for the others: with the lock, if there is to be one
+}
+
+// running is the key of a context's value that says that the coalescer's run is under way. A request that meets the coalescer
+// again, further in, passes.
+type running struct{ *coalescer }
+
+func (h *coalesced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !coalesces(r) || r.Context().Value(running{h.coalescer}) != nil {
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -103,7 +119,7 @@ func (h *coalescer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	run := newRun(r)
+	run := newRun(r, running{h.coalescer})
 	m, first := h.join(r, h.identify(r, key), run)
 	if first {
 		h.lead(w, r, m, run)
@@ -124,7 +140,7 @@ func (h *coalescer) join(r *http.Request, id identity, run *run) (m *singlefligh
 }
 
 // lead runs the handler for all.
-func (h *coalescer) lead(w http.ResponseWriter, r *http.Request, m *singleflight.Member[identity, *answer], run *run) {
+func (h *coalesced) lead(w http.ResponseWriter, r *http.Request, m *singleflight.Member[identity, *answer], run *run) {
 	defer run.cancel(nil)
 	stop := context.AfterFunc(r.Context(), func() {
 		m.Leave()
@@ -138,6 +154,11 @@ func (h *coalescer) lead(w http.ResponseWriter, r *http.Request, m *singleflight
 	rec.accept, rec.dropped = shareable, run.alone
 	h.shared.ServeHTTP(rec, r.Clone(run.ctx))
 	rec.end()
+	if rec.silent() {
+		h.coalescer.silent.Do(func() {
+			h.logger.Warn("a handler has returned without an answer; such requests do not share a run", "pattern", r.Pattern)
+		})
+	}
 	if rec.kept {
 		a := rec.answer()
 		a.varies(rec.sent["Vary"], r)
@@ -147,7 +168,7 @@ func (h *coalescer) lead(w http.ResponseWriter, r *http.Request, m *singleflight
 }
 
 // follow waits for another request's run.
-func (h *coalescer) follow(w http.ResponseWriter, r *http.Request, m *singleflight.Member[identity, *answer]) {
+func (h *coalesced) follow(w http.ResponseWriter, r *http.Request, m *singleflight.Member[identity, *answer]) {
 	select {
 	case <-m.Done():
 	case <-r.Context().Done():

@@ -151,7 +151,7 @@ func TestCoalesceSlowFirstClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "GET /a?b=c HTTP/1.1\r\nHost: %s\r\n\r\n", f.Listener.Addr())
+	fmt.Fprintf(conn, "GET /a?b=c HTTP/1.1\r\nHost: %s\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", f.Listener.Addr())
 	from(t, f.entered, "the run")
 	b := f.get(t.Context())
 	from(t, f.arrived, "requests")

@@ -12,10 +12,9 @@ import (
 // CoalesceOptions are the options of [Coalesce]. The zero value of each field means its default, and a nil *CoalesceOptions
 // means all defaults.
 type CoalesceOptions struct {
-	// Headers are further request headers that have to be the same: whatever tells users apart besides Authorization, Cookie
-	// and a client certificate (X-Api-Key; X-Forwarded-User, if a proxy sets it). Those that answers name in Vary may be named
-	// as well, so that no request waits for an answer that turns out not to suit it. Default: none.
-	Headers []string
+	// Ignore are request headers that need not be the same, besides those that never need to be (see [Coalesce]). Only headers
+	// that no answer depends on, for any user, belong here: User-Agent perhaps, and never one with a credential. Default: none.
+	Ignore []string
 
 	// AcrossTargets lets requests of different hosts, paths and queries share an answer if their key is the same. Default:
 	// these have to be the same as well.
@@ -40,7 +39,7 @@ type CoalesceOptions struct {
 	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each error of the program. Nil: silent.
+	// Logger gets a record for each error of the program, and one if a handler returns without an answer. Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -49,7 +48,7 @@ func (o *CoalesceOptions) filled() CoalesceOptions {
 	if o != nil {
 		f = *o
 	}
-	f.Headers = slices.Clone(f.Headers)
+	f.Ignore = slices.Clone(f.Ignore)
 	setDefault(&f.MaxAnswer, 1<<20)
 	f.MaxAnswer = max(f.MaxAnswer, 0)
 	setDefault(&f.RetryAfter, time.Second)
@@ -61,12 +60,12 @@ func (o *CoalesceOptions) filled() CoalesceOptions {
 
 func (o *CoalesceOptions) validate() error {
 	var all []error
-	for i, name := range o.Headers {
-		all = append(all, checkHeader("CoalesceOptions.Headers", name))
+	for i, name := range o.Ignore {
+		all = append(all, checkHeader("CoalesceOptions.Ignore", name))
 		if name == "" {
-			all = append(all, errors.New("middleware: CoalesceOptions.Headers has an empty name"))
+			all = append(all, errors.New("middleware: CoalesceOptions.Ignore has an empty name"))
 		}
-		o.Headers[i] = http.CanonicalHeaderKey(name)
+		o.Ignore[i] = http.CanonicalHeaderKey(name)
 	}
 	return errors.Join(all...)
 }

@@ -20,9 +20,9 @@ type run struct {
 	left    error   // why the first request's client is gone, nil while it is there; guarded by mu
 }
 
-func newRun(r *http.Request) *run {
+func newRun(r *http.Request, mark running) *run {
 	x := &run{settled: make(chan struct{})}
-	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
+	x.ctx, x.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(r.Context()), mark, true))
 	return x
 }
 

@@ -10,18 +10,38 @@ import (
 // coalesces tells whether Coalesce has anything to do with a request.
 func coalesces(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == "") &&
-		r.ContentLength == 0 && len(r.TransferEncoding) == 0 && len(r.Header["Upgrade"]) == 0 &&
+		r.ContentLength == 0 && len(r.TransferEncoding) == 0 && !upgrades(r.Header["Upgrade"]) &&
 		!directive(r.Header["Cache-Control"], "no-cache", "no-store") && !directive(r.Header["Pragma"], "no-cache")
 }
 
-// An identity is what two requests must have in common to share a run: a digest, because what goes into it may be long, and
-// secret.
-type identity [sha256.Size]byte
+// An identity is what two requests must have in common to share a run.
+type identity struct {
+	// server is the one that the requests came to: another one may be for other users.
+	server *http.Server
+	digest [sha256.Size]byte // because what goes into it may be long, and secret
+}
 
-// identifying are the headers that answers depend on whether or not Vary names them.
-var identifying = []string{
-	"Authorization", "Proxy-Authorization", "Cookie",
-	"Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since",
+// harmless are the headers that identify a single request or its way, and on which no answer depends. docs/http.md has the same list.
+var harmless = setOf(
+	// IDs of requests and of their traces
+	"B3", "Cf-Ray", "Request-Id", "Sentry-Trace", "Traceparent", "Tracestate", "Uber-Trace-Id", "X-Amz-Cf-Id", "X-Amzn-Trace-Id",
+	"X-B3-Flags", "X-B3-Parentspanid", "X-B3-Sampled", "X-B3-Spanid", "X-B3-Traceid", "X-Cloud-Trace-Context", "X-Correlation-Id",
+	"X-Datadog-Parent-Id", "X-Datadog-Sampling-Priority", "X-Datadog-Trace-Id", "X-Request-Id",
+	// the way from the client, and when it began
+	"Cf-Connecting-Ip", "Fastly-Client-Ip", "True-Client-Ip", "Via", "X-Client-Ip", "X-Envoy-External-Address", "X-Forwarded-For",
+	"X-Queue-Start", "X-Real-Ip", "X-Request-Start", HopHeader,
+	// the connection
+	"Connection", "Content-Length", "Http2-Settings", "Keep-Alive", "Priority", "Proxy-Connection", "Te", "Upgrade",
+	// compared apart
+	"X-Forwarded-Host", "X-Forwarded-Proto",
+)
+
+func setOf(names ...string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, n := range names {
+		set[n] = true
+	}
+	return set
 }
 
 func (h *coalescer) identify(r *http.Request, key string) identity {
@@ -33,6 +53,7 @@ func (h *coalescer) identify(r *http.Request, key string) identity {
 	} else {
 		d.add("GET")
 	}
+	d.add(r.Pattern)
 	if !h.opts.AcrossTargets {
 		d.add(r.Host)
 		d.addAll(r.Header["X-Forwarded-Host"])
@@ -46,13 +67,20 @@ func (h *coalescer) identify(r *http.Request, key string) identity {
 		proto = []string{"http"} // as Route says
 	}
 	d.addAll(proto)
-	for _, name := range identifying {
+	var few [32]string
+	names := few[:0]
+	for name := range r.Header {
+		if !harmless[name] && !slices.Contains(h.opts.Ignore, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		d.add(name)
 		d.addAll(r.Header[name])
 	}
-	for _, name := range h.opts.Headers {
-		d.addAll(field(r, name))
-	}
-	return d.sum()
+	server, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
+	return identity{server, d.sum()}
 }
 
 // digest makes a digest of a list of texts. Each has its length before it, so that different lists are different input.

@@ -193,7 +193,7 @@ func Example() {
 	byOrder := middleware.Key("order", middleware.PathValue("id"))
 	route := middleware.Route(c, byOrder, nil)
 	coalesce := middleware.Coalesce(nil, byOrder, nil)
-	idempotent := middleware.Idempotent(c, store, &middleware.IdempotentOptions{Required: true})
+	idempotent := middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{Required: true})
 	serialize := middleware.Serialize(c, byOrder, nil)
 	stack := func(h http.HandlerFunc) http.Handler { return route(coalesce(idempotent(serialize(h)))) }
 

@@ -67,7 +67,7 @@ var stages = map[string]func(t *testing.T, serve func(testing.TB, http.Handler) 
 	},
 	"Idempotent": func(t *testing.T, serve func(testing.TB, http.Handler) *httptest.Server, h http.Handler) stage {
 		c := start(t, fallback.NewMemory(), nil)
-		s := serve(t, middleware.Idempotent(c, middleware.NewMemoryStore(nil), nil)(h))
+		s := serve(t, middleware.Idempotent(c, middleware.NewMemoryStore(nil), middleware.Unscoped, nil)(h))
 		return stage{s, "1", http.MethodPost, func(n int) { waiting(t, c, n) }, false}
 	},
 	"Coalesce": func(t *testing.T, serve func(testing.TB, http.Handler) *httptest.Server, h http.Handler) stage {

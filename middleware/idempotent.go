@@ -28,17 +28,24 @@ const (
 // of the key; those that come meanwhile wait. They, and all later ones, get its status, header, body and trailers, with
 // [ReplayedHeader].
 //
-// A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body, and without
-// IdempotentOptions.Scope also host, cookies and client certificate. A digest of all that is kept. Otherwise it is refused with 422 [TypeReused]. Also refused, with nothing executed: a malformed key (400
+// scope names the client whose key it is: the same key in two scopes is two keys, and within a scope it is one, whichever replica
+// (Host), connection, cookie or bearer token a repeated request comes with. So the scope is the ID of the user or tenant that
+// authentication has found out, and not a credential: a request with a renewed one would be executed again. A scope that clients
+// choose lets one read the answers of another. Where the service has virtual hosts, their name is a part of the scope. [Unscoped] is for services
+// with one client. Requests whose scope is [ErrSkip] pass untouched; those without a usable one are answered with 400.
+//
+// A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body. A digest of all that is
+// kept. Otherwise it is refused with 422 [TypeReused]. Also refused, with nothing executed: a malformed key (400
 // [TypeIdempotencyKey]), too large a body (413 [TypeTooLarge]), the first request still running after IdempotentOptions.Wait, or
 // more than MaxWaiters waiting for it (409 [TypeInProgress]), and all while locks or the store are not to be had (503 [TypeUnavailable]).
 //
 // # When something goes wrong
 //
 // That the handler is about to run is stored before it does; if that fails, it does not run. Its answer is stored before the
-// client gets any of it, but for what the handler flushes. If the process dies in between, or the answer cannot be stored,
-// nobody knows whether the work was done: whoever repeats the request is told so (409 [TypeOutcome]), and the application, or a
-// human, has to find out. See IdempotentOptions.Rerun.
+// client gets any of it, but for what the handler flushes. If the process dies in between, if the answer cannot be stored, or if the
+// handler returns without an answer (no status and no body: adapters for other routers may have written it elsewhere), the
+// outcome is unknown: a repeated request is told so (409 [TypeOutcome]), and the application, or a human, has to find out. See
+// IdempotentOptions.Rerun.
 //
 // If the lock is lost while the handler runs, its context ends, with a cause that Is [coord.ErrLost]. Its answer counts all the
 // same, unless somebody with a higher token has executed the request since: then the client is told to ask again, for that one's
@@ -54,15 +61,18 @@ const (
 // [http.ResponseController] are for the first client. A panic goes on to the server.
 //
 // A replay has the headers that the handler set, but for Date, Set-Cookie (see IdempotentOptions.KeepCookies) and those of the
-// connection; those that were set around Idempotent are set there again. An answer is given to whoever has the key, the scope
-// and the same request: put authentication outside.
+// connection; those that were set around Idempotent are set there again. A request with the key and the scope of another, and otherwise
+// the same, gets its answer: put authentication outside.
 //
-// It panics if c or store is nil or the options make no sense.
-func Idempotent(c *coord.Coordinator, store Store, opts *IdempotentOptions) func(http.Handler) http.Handler {
+// It panics if c, store or scope is nil or the options make no sense.
+func Idempotent(c *coord.Coordinator, store Store, scope KeyFunc, opts *IdempotentOptions) func(http.Handler) http.Handler {
 	if c == nil || store == nil {
 		panic("middleware: Idempotent needs a coordinator and a Store")
 	}
-	m := &idempotency{c: c, store: store, opts: opts.filled()}
+	if scope == nil {
+		panic("middleware: Idempotent needs a scope, such as the user's ID: see Unscoped for a service with one client")
+	}
+	m := &idempotency{c: c, store: store, scope: scope, opts: opts.filled()}
 	if err := m.opts.validate(); err != nil {
 		panic(err.Error())
 	}
@@ -72,9 +82,14 @@ func Idempotent(c *coord.Coordinator, store Store, opts *IdempotentOptions) func
 	}
 }
 
+// Unscoped is the scope for [Idempotent] where all clients are one: they may see the answers to each other's requests. Those that
+// choose the same key for different requests are refused with 422.
+func Unscoped(*http.Request) (string, error) { return "unscoped", nil }
+
 type idempotency struct {
 	c     *coord.Coordinator
 	store Store
+	scope KeyFunc
 	opts  IdempotentOptions
 	queue counter
 	refusals

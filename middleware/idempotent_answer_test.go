@@ -15,6 +15,7 @@ import (
 func TestIdempotentKeepsCookiesIfAsked(t *testing.T) {
 	s := open(t, 1, nil, &middleware.IdempotentOptions{KeepCookies: true}, func(_ int64, w http.ResponseWriter, _ *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "a", Value: "1"})
+		w.WriteHeader(http.StatusNoContent)
 	})
 	s.post(0, "")
 	if r := s.post(0, ""); !r.replayed() || r.Header.Get("Set-Cookie") != "a=1" {

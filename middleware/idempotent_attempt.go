@@ -69,7 +69,7 @@ func (x *attempt) known(rec *record) (reply func()) {
 	case rec.print != x.print:
 		return x.refusal(Problem{
 			Type: TypeReused, Title: "Idempotency key used for another request", Status: http.StatusUnprocessableEntity,
-			Detail: "A request with this key differed from this one, in its target, host, content or credentials. A new request needs a new key.",
+			Detail: "A request with this key differed from this one, in its target or content. A new request needs a new key.",
 		})
 	case rec.state == answered:
 		return func() {
@@ -116,6 +116,11 @@ func (x *attempt) locked(l coord.Lock) (reply func()) {
 	}
 	rw := newRecorder(x.w, x.m.opts.MaxAnswer)
 	x.execute(rw, h)
+	if rw.silent() && !rw.refused { // "started" stays: the outcome is unknown
+		x.m.logger.Error("a handler has returned without an answer; a repeated request will be refused", "key", l.Key(),
+			"fence", l.Fence(), "pattern", x.r.Pattern)
+		return rw.deliver
+	}
 	if err := x.store(l, x.outcome(rw)); err != nil {
 		x.m.logger.Error("the answer to a request could not be stored", "key", l.Key(), "fence", l.Fence(), "status", rw.status, "err", err)
 		if errors.Is(err, ErrStale) && !rw.through {

@@ -77,17 +77,6 @@ func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
 	d.add(r.URL.RawQuery)
 	d.addAll(r.Header["Content-Type"])
 	d.addAll(r.Header["Content-Encoding"])
-	if m.opts.Scope == nil {
-		// Here and not in the scope: where cookies or certificates change, or a proxy names each server by its own name, a
-		// request must not be executed once more for that.
-		d.add(r.Host)
-		d.addAll(r.Header["Cookie"])
-		if r.Header[HopHeader] == nil { // else it is a node's, and which one's is chance
-			d.add(certificate(r))
-		} else {
-			d.add("")
-		}
-	}
 	sum := sha256.Sum256(body)
 	d.add(string(sum[:]))
 	return d.sum()
@@ -95,22 +84,14 @@ func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
 
 // identify returns the name of the request's record: one of the key within its scope.
 func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byte, err error) {
+	scope, err := m.scope.of(r)
+	if err != nil {
+		return id, err
+	}
 	var d digest
 	d.add(key)
-	if m.opts.Scope != nil {
-		scope, err := m.opts.Scope.of(r)
-		if err != nil {
-			return id, err
-		}
-		d.add("scope")
-		d.add(scope)
-		return d.sum(), nil
-	}
-	d.add("request")
-	d.add(r.Method)
-	d.add(asked(r).EscapedPath())
-	d.add(r.URL.EscapedPath())
-	d.addAll(r.Header["Authorization"])
+	d.add("scope")
+	d.add(scope)
 	return d.sum(), nil
 }
 

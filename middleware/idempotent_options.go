@@ -22,14 +22,6 @@ type IdempotentOptions struct {
 	// Required refuses requests without a key, with 400. By default they pass untouched.
 	Required bool
 
-	// Scope names the client whose key it is, such as the user's ID that your authentication has found out: the same key in two
-	// scopes is two keys. Requests whose scope is [ErrSkip] pass untouched.
-	//
-	// Default: method, path and Authorization; and host, cookies and client certificate have to be the same in a repeated
-	// request. So set Scope where clients are told apart by anything else (X-Api-Key), or one may get the answer of another that
-	// has chosen the same key; and where tokens are short-lived, as a request with a renewed one is executed again.
-	Scope KeyFunc
-
 	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s. Negative: not at all.
 	Wait time.Duration
 

@@ -30,6 +30,13 @@ type shop struct {
 func open(t *testing.T, n int, store middleware.Store, opts *middleware.IdempotentOptions,
 	answer func(n int64, w http.ResponseWriter, r *http.Request)) *shop {
 	t.Helper()
+	return openTo(t, middleware.Unscoped, n, store, opts, answer)
+}
+
+// openTo is open with a scope.
+func openTo(t *testing.T, scope middleware.KeyFunc, n int, store middleware.Store, opts *middleware.IdempotentOptions,
+	answer func(n int64, w http.ResponseWriter, r *http.Request)) *shop {
+	t.Helper()
 	s := &shop{t: t, entered: make(chan *http.Request, 1000)}
 	if store == nil {
 		store = middleware.NewMemoryStore(nil)
@@ -50,7 +57,7 @@ func open(t *testing.T, n int, store middleware.Store, opts *middleware.Idempote
 				t.Errorf("Close: %v", err)
 			}
 		})
-		inner := middleware.Idempotent(c, store, opts)(h)
+		inner := middleware.Idempotent(c, store, scope, opts)(h)
 		s.nodes = append(s.nodes, c)
 		s.servers = append(s.servers, serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Request", r.Header.Get("X-Request")) // as a middleware around does
@@ -122,50 +129,61 @@ func TestIdempotentReplays(t *testing.T) {
 }
 
 func TestIdempotentAnotherRequestWithTheKey(t *testing.T) {
-	auth := func(r *http.Request) (string, error) { return "tenant", nil }
-	for _, scope := range []middleware.KeyFunc{nil, auth} {
-		s := open(t, 1, nil, &middleware.IdempotentOptions{Scope: scope}, func(n int64, w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, n)
-		})
-		key := []string{"Idempotency-Key", "k", "Content-Type", "text/plain", "Cookie", "a=1"}
-		ctx, server := t.Context(), s.servers[0]
-		exchange(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
-		refused := map[string]reply{
-			"body":             exchange(ctx, server, "POST", "/a?b", "bodY", key...),
-			"no body":          exchange(ctx, server, "POST", "/a?b", "", key...),
-			"query":            exchange(ctx, server, "POST", "/a?c", "body", key...),
-			"content type":     exchange(ctx, server, "POST", "/a?b", "body", "Idempotency-Key", "k", "Content-Type", "text/html", "Cookie", "a=1"),
-			"content encoding": exchange(ctx, server, "POST", "/a?b", "body", append(key, "Content-Encoding", "x")...),
+	s := open(t, 1, nil, nil, func(n int64, w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, n) })
+	key := []string{"Idempotency-Key", "k", "Content-Type", "text/plain", "Cookie", "a=1"}
+	ctx, server := t.Context(), s.servers[0]
+	exchange(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
+	for name, r := range map[string]reply{
+		"body":             exchange(ctx, server, "POST", "/a?b", "bodY", key...),
+		"no body":          exchange(ctx, server, "POST", "/a?b", "", key...),
+		"query":            exchange(ctx, server, "POST", "/a?c", "body", key...),
+		"content type":     exchange(ctx, server, "POST", "/a?b", "body", "Idempotency-Key", "k", "Content-Type", "text/html", "Cookie", "a=1"),
+		"content encoding": exchange(ctx, server, "POST", "/a?b", "body", append(key, "Content-Encoding", "x")...),
+		"path":             exchange(ctx, server, "POST", "/b?b", "body", key...),
+		"method":           exchange(ctx, server, "PATCH", "/a?b", "body", key...),
+	} {
+		if r.err != nil || r.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(r.body, middleware.TypeReused) {
+			t.Errorf("another %s: %v %d %q", name, r.err, r.StatusCode, r.body)
 		}
-		other := map[string]reply{}
-		more := refused // with a scope: the key is one for all paths, methods and tokens; without: they have keys of their own
-		if scope == nil {
-			more = other
-			refused["cookie"] = exchange(ctx, server, "POST", "/a?b", "body", "Idempotency-Key", "k", "Content-Type", "text/plain", "Cookie", "a=2")
-			more["token"] = exchange(ctx, server, "POST", "/a?b", "body", append(key, "Authorization", "x")...)
-			refused["host"] = exchange(ctx, server, "POST", "/a?b", "body", append(key, "Host", "x")...)
+	}
+	exchange(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
+}
+
+// A client repeats its request at another replica's address, with a renewed session and a renewed token, and says that it was
+// forwarded: it is the same request, and is executed once. Another user's with the same key is another request.
+func TestIdempotent_SameRequestWithinTheScope(t *testing.T) {
+	user := func(r *http.Request) (string, error) { // as authentication does
+		name, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), ".")
+		return name, nil
+	}
+	s := openTo(t, user, 2, nil, nil, func(n int64, w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, n) })
+	post := func(i int, token string, headers ...string) reply {
+		return exchange(t.Context(), s.servers[i], "POST", "/pay", "1 EUR",
+			append(headers, "Idempotency-Key", "k", "Authorization", "Bearer "+token)...)
+	}
+	post(0, "eve.1", "Cookie", "session=1").is(t, http.StatusOK, "1")
+	for name, again := range map[string]reply{
+		"another address":  post(1, "eve.1", "Cookie", "session=1"),
+		"a renewed cookie": post(0, "eve.1", "Cookie", "session=2"),
+		"a renewed token":  post(0, "eve.2"),
+		"all of it":        post(1, "eve.3", "Host", "10.0.0.7:8080", "Cookie", "session=4", middleware.HopHeader, "1"),
+	} {
+		if again.err != nil || again.StatusCode != http.StatusOK || again.body != "1" || !again.replayed() {
+			t.Errorf("%s: %v %d %q", name, again.err, again.StatusCode, again.body)
 		}
-		more["path"] = exchange(ctx, server, "POST", "/b?b", "body", key...)
-		more["method"] = exchange(ctx, server, "PATCH", "/a?b", "body", key...)
-		for name, r := range refused {
-			if r.err != nil || r.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(r.body, middleware.TypeReused) {
-				t.Errorf("another %s, scope %t: %v %d %q", name, scope != nil, r.err, r.StatusCode, r.body)
-			}
-		}
-		for name, r := range other {
-			if r.err != nil || r.StatusCode != http.StatusOK || r.body == "1" {
-				t.Errorf("another %s, scope %t: %v %d %q", name, scope != nil, r.err, r.StatusCode, r.body)
-			}
-		}
-		exchange(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
+	}
+	post(0, "adam.1").is(t, http.StatusOK, "2")
+	exchange(t.Context(), s.servers[0], "POST", "/pay", "1 EUR", "Idempotency-Key", "k").is(t, http.StatusBadRequest, middleware.TypeKey)
+	if s.runs.Load() != 2 {
+		t.Errorf("%d runs", s.runs.Load())
 	}
 }
 
 // The same key, path and body from many users at once: each gets what is its own, first and repeated.
 func TestIdempotentUserNeverGetsAnothersAnswer(t *testing.T) {
 	byHeader := func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
-	for name, scope := range map[string]middleware.KeyFunc{"Authorization": nil, "X-User": byHeader} {
-		s := open(t, 2, nil, &middleware.IdempotentOptions{Scope: scope}, func(_ int64, w http.ResponseWriter, r *http.Request) {
+	for name, scope := range map[string]middleware.KeyFunc{"Authorization": middleware.Header("Authorization"), "X-User": byHeader} {
+		s := openTo(t, scope, 2, nil, nil, func(_ int64, w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, r.Header.Get(name))
 		})
 		const users = 30
@@ -211,16 +229,17 @@ func TestIdempotentPasses(t *testing.T) {
 	skip := func(*http.Request) (string, error) { return "", middleware.ErrSkip }
 	for _, x := range []struct {
 		method string
+		scope  middleware.KeyFunc
 		opts   *middleware.IdempotentOptions
 		key    string
 	}{
-		{"POST", nil, ""},
-		{"PUT", nil, "k"},
-		{"GET", nil, "k"},
-		{"POST", &middleware.IdempotentOptions{Scope: skip}, "k"},
-		{"POST", &middleware.IdempotentOptions{Methods: []string{"PUT"}}, "k"},
+		{"POST", middleware.Unscoped, nil, ""},
+		{"PUT", middleware.Unscoped, nil, "k"},
+		{"GET", middleware.Unscoped, nil, "k"},
+		{"POST", skip, nil, "k"},
+		{"POST", middleware.Unscoped, &middleware.IdempotentOptions{Methods: []string{"PUT"}}, "k"},
 	} {
-		s := open(t, 1, nil, x.opts, func(n int64, w http.ResponseWriter, r *http.Request) {
+		s := openTo(t, x.scope, 1, nil, x.opts, func(n int64, w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			fmt.Fprintf(w, "%d %s", n, b)
 		})
@@ -232,7 +251,7 @@ func TestIdempotentPasses(t *testing.T) {
 			exchange(t.Context(), s.servers[0], x.method, "/", "body", headers...).is(t, http.StatusOK, fmt.Sprint(i+1, " body"))
 		}
 	}
-	s := open(t, 1, nil, &middleware.IdempotentOptions{Scope: func(*http.Request) (string, error) { return "", errors.New("secret") }},
+	s := openTo(t, func(*http.Request) (string, error) { return "", errors.New("secret") }, 1, nil, nil,
 		func(int64, http.ResponseWriter, *http.Request) {})
 	if r := s.post(0, ""); r.StatusCode != http.StatusBadRequest || strings.Contains(r.body, "secret") || s.runs.Load() != 0 {
 		t.Errorf("%d %q", r.StatusCode, r.body)
@@ -298,11 +317,16 @@ func TestIdempotentAfterClose(t *testing.T) {
 func TestIdempotentRefusesBadOptions(t *testing.T) {
 	c, store := start(t, fallback.NewMemory(), nil), middleware.NewMemoryStore(nil)
 	for name, f := range map[string]func(){
-		"no coordinator": func() { middleware.Idempotent(nil, store, nil) },
-		"no store":       func() { middleware.Idempotent(c, nil, nil) },
-		"TTL":            func() { middleware.Idempotent(c, store, &middleware.IdempotentOptions{TTL: -1}) },
-		"method":         func() { middleware.Idempotent(c, store, &middleware.IdempotentOptions{Methods: []string{"post"}}) },
-		"header":         func() { middleware.Idempotent(c, store, &middleware.IdempotentOptions{Header: "a b"}) },
+		"no coordinator": func() { middleware.Idempotent(nil, store, middleware.Unscoped, nil) },
+		"no store":       func() { middleware.Idempotent(c, nil, middleware.Unscoped, nil) },
+		"no scope":       func() { middleware.Idempotent(c, store, nil, nil) },
+		"TTL":            func() { middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{TTL: -1}) },
+		"method": func() {
+			middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{Methods: []string{"post"}})
+		},
+		"header": func() {
+			middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{Header: "a b"})
+		},
 	} {
 		func() {
 			defer func() {

@@ -84,8 +84,8 @@ func TestIdempotentWaitLimit(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		c := start(t, fallback.NewMemory(), nil)
 		release := make(chan struct{})
-		h := middleware.Idempotent(c, middleware.NewMemoryStore(nil), &middleware.IdempotentOptions{Wait: 3 * time.Second})(
-			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+		h := middleware.Idempotent(c, middleware.NewMemoryStore(nil), middleware.Unscoped, &middleware.IdempotentOptions{Wait: 3 * time.Second})(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { <-release; w.WriteHeader(http.StatusOK) }))
 		post := func() *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			r.Header.Set("Idempotency-Key", "k")
@@ -183,7 +183,7 @@ func TestIdempotentWaitingClientLeaves(t *testing.T) {
 func TestIdempotentMaxWaiters(t *testing.T) {
 	for most, told := range map[int]int{2: 3, -1: 0, 0: 0} { // 0: the default is more than that
 		proceed := make(chan struct{})
-		s := open(t, 1, nil, &middleware.IdempotentOptions{MaxWaiters: most}, func(int64, http.ResponseWriter, *http.Request) { <-proceed })
+		s := open(t, 1, nil, &middleware.IdempotentOptions{MaxWaiters: most}, func(_ int64, w http.ResponseWriter, _ *http.Request) { <-proceed; w.WriteHeader(http.StatusOK) })
 		replies := make(chan reply, 6)
 		post := func() { replies <- s.post(0, "1 EUR") }
 		go post()

@@ -61,7 +61,7 @@ func (o processOrder) handler(c *coord.Coordinator, client *redis.Client) http.H
 		fmt.Fprintf(w, "by process %d with fence %d", o.Number, l.Fence())
 	})
 	h = middleware.Serialize(c, byOrder, nil)(h)
-	h = middleware.Idempotent(c, telling{middleware.NewRedisStore(client, nil), o},
+	h = middleware.Idempotent(c, telling{middleware.NewRedisStore(client, nil), o}, middleware.Unscoped,
 		&middleware.IdempotentOptions{Rerun: o.Rerun})(h)
 	h = middleware.Coalesce(nil, byOrder, nil)(h)
 	inner := h

@@ -164,17 +164,25 @@ func put(dst, src http.Header) {
 	}
 }
 
-// end is called when the handler has returned.
+// end is called when the handler has returned. A handler that has written nothing has given no answer: in net/http that is an
+// empty 200, but an adapter for another router may have written the answer past this recorder, or write it by this recorder
+// later. So the recorder passes on what there is, and all that comes.
 func (r *recorder) end() {
-	if r.status == 0 && !r.hijack {
-		r.WriteHeader(http.StatusOK)
+	if r.status != 0 || r.hijack {
+		r.ended = true
+		return
 	}
-	r.ended = true
+	r.drop()
+	put(r.w.Header(), r.header)
+	r.header = r.w.Header()
 }
+
+// silent reports whether the handler has returned without an answer.
+func (r *recorder) silent() bool { return r.status == 0 && !r.hijack }
 
 // deliver is called after end. It gives the client what it has not got yet.
 func (r *recorder) deliver() {
-	if r.hijack {
+	if r.hijack || r.silent() {
 		return
 	}
 	r.pass()

@@ -58,8 +58,8 @@ func BenchmarkIdempotent(b *testing.B) {
 	for name, store := range map[string]middleware.Store{
 		"memory": middleware.NewMemoryStore(nil), "redis": middleware.NewRedisStore(redis.Client(b), nil),
 	} {
-		mw := middleware.Idempotent(c, store, nil)
-		again := middleware.Idempotent(c, store, &middleware.IdempotentOptions{Final: func(int) bool { return false }})
+		mw := middleware.Idempotent(c, store, middleware.Unscoped, nil)
+		again := middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{Final: func(int) bool { return false }})
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("body"))
 		b.Run(name+"/pass", func(b *testing.B) { measure(b, mw(small), r, "body") })
 		r.Header.Set("Idempotency-Key", "replay")

@@ -43,12 +43,17 @@ func ExampleIdempotent() {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "payment %d of %s", payments, amount)
 	})
-	// In production: middleware.NewRedisStore, and as the Scope who your authentication says that the client is.
-	once := middleware.Idempotent(locks, middleware.NewMemoryStore(nil), &middleware.IdempotentOptions{Required: true})
+	// In production: middleware.NewRedisStore. A key belongs to the user that authentication has found out.
+	user := func(r *http.Request) (string, error) {
+		name, _, _ := r.BasicAuth()
+		return name, nil
+	}
+	once := middleware.Idempotent(locks, middleware.NewMemoryStore(nil), user, &middleware.IdempotentOptions{Required: true})
 	h := once(pay)
 
 	for _, amount := range []string{"10 EUR", "10 EUR", "99 EUR"} {
 		r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(amount))
+		r.SetBasicAuth("eve", "secret")
 		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43dd-bc93-6894a57f9324"`)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

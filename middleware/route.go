@@ -120,9 +120,10 @@ type router struct {
 //
 // The owner's handler gets the request as it came to this process: the same Host, path and query as the client sent them, headers,
 // body and trailers, with the client's address appended to X-Forwarded-For, and X-Forwarded-Proto added if there is none. RemoteAddr
-// and TLS are those of this node: where clients are known by a certificate, let a proxy say so in a header. What is outside of Route
-// runs on both nodes; of response headers that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers and
-// informational responses pass through. Upgraded connections last until one side ends them.
+// and TLS are those of this node: where clients are known by a certificate, let a proxy say so in a header. An offer to upgrade to
+// h2c is not passed on. What is outside of Route runs on both nodes; of response headers that both have set, the owner's are sent.
+// Streams, upgrades (WebSocket), trailers and informational responses pass through. Upgraded connections last until one side ends
+// them.
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, or if
 // the owner is unknown, leaving, has no URL or could not be connected to a moment ago; if it was forwarded before, or a handler
@@ -158,7 +159,8 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 }
 
 func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	if !s.forwardable(r) {
+	out := withoutH2C(r)
+	if !s.forwardable(out) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -168,7 +170,7 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 		return
 	}
 	if err == nil && heldBy(r.Context(), s.c, key) == nil {
-		if node, base := s.owner(key); base != nil && s.forward(w, r, node, base) {
+		if node, base := s.owner(key); base != nil && s.forward(w, out, node, base) {
 			return
 		}
 	}
@@ -182,6 +184,28 @@ func (s *router) forwardable(r *http.Request) bool {
 	}
 	return r.Header[HopHeader] == nil && r.Method != http.MethodConnect && strings.HasPrefix(asked(r).Path, "/") &&
 		!strips(r.Header["Connection"]) && !bodyRead(r)
+}
+
+// withoutH2C returns the request without the offer to go on in HTTP/2 ("Upgrade: h2c"), if there is one: it was made to this node.
+func withoutH2C(r *http.Request) *http.Request {
+	if len(r.Header["Upgrade"]) == 0 || upgrades(r.Header["Upgrade"]) {
+		return r
+	}
+	r = r.WithContext(r.Context()) // a copy
+	r.Header = r.Header.Clone()
+	var connection []string
+	for name := range listed(r.Header["Connection"]) {
+		if !strings.EqualFold(name, "upgrade") && !strings.EqualFold(name, "http2-settings") {
+			connection = append(connection, name)
+		}
+	}
+	delete(r.Header, "Upgrade")
+	delete(r.Header, "Http2-Settings")
+	delete(r.Header, "Connection")
+	if len(connection) > 0 {
+		r.Header["Connection"] = []string{strings.Join(connection, ", ")}
+	}
+	return r
 }
 
 // strips tells whether the Connection header names other headers than those that are about the connection. A proxy removes what

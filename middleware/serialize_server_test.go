@@ -209,9 +209,9 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 	store := middleware.NewMemoryStore(nil)
 	for name, mw := range map[string]func(http.Handler) http.Handler{
 		"Serialize":  middleware.Serialize(c, byOrder, nil),
-		"Idempotent": middleware.Idempotent(c, store, &middleware.IdempotentOptions{MaxRequest: 64 << 20}),
+		"Idempotent": middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{MaxRequest: 64 << 20}),
 		"both": func(h http.Handler) http.Handler {
-			return middleware.Idempotent(c, store, &middleware.IdempotentOptions{MaxRequest: 64 << 20})(middleware.Serialize(c, byOrder, nil)(h))
+			return middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{MaxRequest: 64 << 20})(middleware.Serialize(c, byOrder, nil)(h))
 		},
 	} {
 		t.Run(name, func(t *testing.T) { testFilesAreRemoved(t, mw) })

@@ -150,7 +150,7 @@ var paths = []path{
 		return func() { h.ServeHTTP(w, r) }
 	}},
 	{name: "middleware/idempotent/replay", calls: 2, setup: func(t testing.TB) func() {
-		h := middleware.Idempotent(alone(t, nil), middleware.NewMemoryStore(nil), nil)(nothing)
+		h := middleware.Idempotent(alone(t, nil), middleware.NewMemoryStore(nil), middleware.Unscoped, nil)(nothing)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", http.NoBody)
 		r.Header.Set("Idempotency-Key", "4711")
 		w := blank{http.Header{}}

@@ -15,7 +15,7 @@ import (
 func loadRates(context.Context, uint64) (map[string]float64, error) { return nil, nil }
 
 func serve(ctx context.Context, client *redis.Client, locks *coord.Coordinator, addItem, getOrder http.Handler,
-	config *oauth2.Config, tokenStore tokens.Store) error {
+	user middleware.KeyFunc, config *oauth2.Config, tokenStore tokens.Store) error {
 	mux := http.NewServeMux()
 	store := middleware.NewRedisStore(client, nil)
 	keeper, err := tokens.New(locks, config, tokenStore, nil)
