@@ -336,7 +336,7 @@ func (h *holdfast) section(ctx context.Context, key string, inside func(uint64))
 	if err != nil {
 		return err
 	}
-	inside(l.Fence())
+	inside(uint64(l.Fence()))
 	return l.Unlock()
 }
 

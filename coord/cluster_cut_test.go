@@ -180,11 +180,11 @@ func (h *hammering) once(ctx context.Context, c *coord.Coordinator, i, k int) bo
 	h.in[k][l] = time.Now()
 	h.mu.Unlock()
 	old := h.last[k].Load()
-	for old < l.Fence() && !h.last[k].CompareAndSwap(old, l.Fence()) {
+	for old < uint64(l.Fence()) && !h.last[k].CompareAndSwap(old, uint64(l.Fence())) {
 		old = h.last[k].Load()
 	}
 	if inside.Err() == nil {
-		if old >= l.Fence() {
+		if old >= uint64(l.Fence()) {
 			h.t.Errorf("key %d: token %d after %d (I2)", k, l.Fence(), old)
 		}
 	}

@@ -91,10 +91,10 @@ func TestOneNodeOwnsAllAndAsksNobody(t *testing.T) {
 	var last uint64
 	for range 100 {
 		l := lock(t, c, "k")
-		if l.Fence() <= last {
+		if uint64(l.Fence()) <= last {
 			t.Fatalf("token %d after %d (I2)", l.Fence(), last)
 		}
-		last = l.Fence()
+		last = uint64(l.Fence())
 		unlock(t, l)
 	}
 	s := c.Stats()
@@ -132,7 +132,7 @@ func TestNodesExcludeEachOther(t *testing.T) {
 					if in[k].Add(1) != 1 {
 						t.Errorf("two holders (I1)")
 					}
-					if old := last[k].Swap(l.Fence()); old >= l.Fence() {
+					if old := last[k].Swap(uint64(l.Fence())); old >= uint64(l.Fence()) {
 						t.Errorf("token %d after %d (I2)", l.Fence(), old)
 					}
 					in[k].Add(-1)
@@ -186,7 +186,7 @@ func TestNodesComeAndGo(t *testing.T) {
 						t.Error("two holders (I1)")
 					}
 					mu.Lock()
-					if old := last[k].Swap(l.Fence()); old >= l.Fence() {
+					if old := last[k].Swap(uint64(l.Fence())); old >= uint64(l.Fence()) {
 						t.Errorf("token %d after %d (I2)", l.Fence(), old)
 					}
 					mu.Unlock()

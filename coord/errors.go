@@ -72,7 +72,7 @@ func (c LossCause) String() string {
 // A LossError is how ErrLost is told: errors.Is(err, ErrLost) holds, and errors.As finds this, with the reason.
 type LossError struct {
 	Key   string
-	Fence uint64 // of the lock that was lost
+	Fence Fence // of the lock that was lost
 	Cause LossCause
 }
 

@@ -30,7 +30,7 @@ func every(t *testing.T, ctx context.Context, c *coord.Coordinator) {
 	_, err = c.TryLock(ctx, "k")
 	refused(t, "TryLock", err)
 	refused(t, "Do", c.Do(ctx, "k", never))
-	_, err = coord.Share(ctx, c, "k", nil, func(context.Context, uint64) (int, error) { t.Error("fn has run"); return 0, nil })
+	_, err = coord.Share(ctx, c, "k", nil, func(context.Context, coord.Fence) (int, error) { t.Error("fn has run"); return 0, nil })
 	refused(t, "Share", err)
 	if waited := time.Since(began); waited > time.Second { // of virtual time it is none
 		t.Errorf("it took %v", waited)

@@ -316,7 +316,7 @@ func (c *Coordinator) granted(p *partition, l Lock, path Path, waited time.Durat
 				l.pass()
 			}
 		}()
-		f(GrantInfo{Key: l.key, Fence: l.fence, Path: path, Waited: waited})
+		f(GrantInfo{Key: l.key, Fence: l.Fence(), Path: path, Waited: waited})
 		returned = true
 	}
 }
@@ -326,7 +326,7 @@ func (l Lock) Key() string { return l.key }
 
 // Fence returns the lock's fencing token. It is larger than that of every lock of the key that was granted before, by any
 // process, also if the arbiter failed over or lost its data in between. It is less than 2^63 until the year 2068.
-func (l Lock) Fence() uint64 { return l.fence }
+func (l Lock) Fence() Fence { return Fence(l.fence) }
 
 // holds tells whether the lock is in force by the clock, now.
 func (l Lock) holds() bool {
@@ -408,7 +408,7 @@ func (l Lock) Unlock() error {
 	}
 	p.c.stats.stripes[p.number%stripes].holds.record(held)
 	if trace := p.c.opts.Trace.Released; trace != nil {
-		trace(ReleaseInfo{Key: l.key, Fence: l.fence, Held: held})
+		trace(ReleaseInfo{Key: l.key, Fence: l.Fence(), Held: held})
 	}
 	return nil
 }

@@ -329,7 +329,7 @@ func (p *partition) dropped(e *entry, after *after) {
 func (p *partition) lose(e *entry, cause LossCause, after *after) {
 	if e.q.State() == handoff.Turn {
 		t := e.turn
-		t.lost = &LossError{Key: e.key, Fence: t.fence, Cause: cause}
+		t.lost = &LossError{Key: e.key, Fence: Fence(t.fence), Cause: cause}
 		after.losses = append(after.losses, t.lost)
 		if t.cancel != nil {
 			// With the mutex held, which is safe as it runs nobody's code: once it is free, a message may make this

@@ -46,7 +46,7 @@ import (
 // If the result cannot be stored because the store does not answer, Share returns it without an error and tells
 // Options.Logger: other processes will run fn again.
 func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOptions[T],
-	fn func(ctx context.Context, fence uint64) (T, error)) (T, error) {
+	fn func(ctx context.Context, fence Fence) (T, error)) (T, error) {
 	var none T
 	if err := checkKey(key); err != nil {
 		return none, err
@@ -90,7 +90,7 @@ type share[T any] struct {
 	key   string
 	opts  ShareOptions[T]
 	store ShareStore
-	fn    func(context.Context, uint64) (T, error)
+	fn    func(context.Context, Fence) (T, error)
 }
 
 // flight names the flight. Flights of different types must not be mixed.
@@ -246,7 +246,7 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 	}
 	call, cancel := context.WithTimeout(held, s.c.opts.CallTimeout)
 	defer cancel()
-	err := s.store.Put(call, s.key, value, l.Fence(), keep)
+	err := s.store.Put(call, s.key, value, uint64(l.Fence()), keep)
 	switch {
 	case held.Err() != nil:
 		return context.Cause(held)

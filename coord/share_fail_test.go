@@ -61,12 +61,12 @@ func TestAValueBesideAnError(t *testing.T) {
 		f := &faulty{Arbiter: a}
 		c, other := start(t, f, nil), start(t, a, nil)
 		store := must(coord.Store(other)) // c's arbiter keeps no results
-		share := func(opts coord.ShareOptions[string], fn func(context.Context, uint64) (string, error)) (string, error) {
+		share := func(opts coord.ShareOptions[string], fn func(context.Context, coord.Fence) (string, error)) (string, error) {
 			opts.Store = store
 			return coord.Share(t.Context(), c, "k", &opts, fn)
 		}
 		failed := errors.New("failed")
-		heeds := func(ctx context.Context, _ uint64) (string, error) {
+		heeds := func(ctx context.Context, _ coord.Fence) (string, error) {
 			f.cut()
 			<-ctx.Done()
 			return "", context.Cause(ctx)
@@ -75,7 +75,7 @@ func TestAValueBesideAnError(t *testing.T) {
 			t.Errorf("lost, and fn heeds it: %q, %v", v, err)
 		}
 		f.mend()
-		if v, err := share(coord.ShareOptions[string]{}, func(ctx context.Context, _ uint64) (string, error) {
+		if v, err := share(coord.ShareOptions[string]{}, func(ctx context.Context, _ coord.Fence) (string, error) {
 			f.cut()
 			<-ctx.Done()
 			return "late", nil
@@ -87,14 +87,14 @@ func TestAValueBesideAnError(t *testing.T) {
 			Encode: func(string) ([]byte, error) { return nil, failed },
 			Decode: func(b []byte) (string, error) { return string(b), nil },
 		}
-		good := func(context.Context, uint64) (string, error) { return "good", nil }
+		good := func(context.Context, coord.Fence) (string, error) { return "good", nil }
 		if v, err := share(bad, good); v != "good" || !errors.Is(err, failed) || !errors.Is(err, coord.ErrNotShared) {
 			t.Errorf("not encoded: %q, %v", v, err)
 		}
 		if v, err := share(coord.ShareOptions[string]{MaxSize: 1}, good); v != "good" || !errors.Is(err, coord.ErrTooLarge) || !errors.Is(err, coord.ErrNotShared) {
 			t.Errorf("too large: %q, %v", v, err)
 		}
-		if _, err := share(coord.ShareOptions[string]{}, func(context.Context, uint64) (string, error) { return "", failed }); !errors.Is(err, failed) || errors.Is(err, coord.ErrNotShared) {
+		if _, err := share(coord.ShareOptions[string]{}, func(context.Context, coord.Fence) (string, error) { return "", failed }); !errors.Is(err, failed) || errors.Is(err, coord.ErrNotShared) {
 			t.Errorf("failed: %v", err)
 		}
 		stale := coord.ShareOptions[string]{StaleOnError: time.Hour}
@@ -138,7 +138,7 @@ func TestAPanicWhileRefreshingIsLogged(t *testing.T) {
 		fn, _ := counted(0)
 		must(coord.Share(t.Context(), c, "k", opts, fn))
 		for range 100 { // by chance some of them refresh
-			must(coord.Share(t.Context(), c, "k", opts, func(context.Context, uint64) (string, error) { panic("ouch") }))
+			must(coord.Share(t.Context(), c, "k", opts, func(context.Context, coord.Fence) (string, error) { panic("ouch") }))
 			synctest.Wait()
 		}
 		if !strings.Contains(log.String(), "ouch") {

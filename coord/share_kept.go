@@ -97,7 +97,7 @@ func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) 
 		}
 		ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 		defer cancel()
-		if err := store.Put(ctx, key, []byte{keptGap}, l.Fence(), gapFor); err != nil {
+		if err := store.Put(ctx, key, []byte{keptGap}, uint64(l.Fence()), gapFor); err != nil {
 			if errors.Is(err, ErrLost) {
 				return err
 			}

@@ -21,9 +21,9 @@ var (
 )
 
 // failing returns an fn that fails, and counts.
-func failing(err error) (fn func(context.Context, uint64) (string, error), runs *int) {
+func failing(err error) (fn func(context.Context, coord.Fence) (string, error), runs *int) {
 	runs = new(int)
-	return func(context.Context, uint64) (string, error) { *runs++; return "", err }, runs
+	return func(context.Context, coord.Fence) (string, error) { *runs++; return "", err }, runs
 }
 
 func TestErrorsThatAreKept(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAKeptErrorReplacesAResult(t *testing.T) {
 		// And it is not a result to go on with.
 		time.Sleep(time.Hour)
 		broken := errors.New("broken")
-		if v, err := coord.Share(t.Context(), c, "k", opts, func(context.Context, uint64) (string, error) { return "", broken }); v != "" || err != broken {
+		if v, err := coord.Share(t.Context(), c, "k", opts, func(context.Context, coord.Fence) (string, error) { return "", broken }); v != "" || err != broken {
 			t.Errorf("got %q, %v", v, err)
 		}
 		if v, err := coord.Share(t.Context(), c, "k", opts, ok); v != "result 2" || err != nil {

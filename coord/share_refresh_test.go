@@ -19,7 +19,7 @@ func TestRefreshAhead(t *testing.T) {
 		opts := &coord.ShareOptions[int]{TTL: time.Minute, RefreshAhead: 10 * time.Second}
 		var runs atomic.Int64
 		proceed := make(chan struct{}, 100)
-		fn := func(context.Context, uint64) (int, error) {
+		fn := func(context.Context, coord.Fence) (int, error) {
 			n := runs.Add(1)
 			<-proceed
 			return int(n), nil
@@ -68,7 +68,7 @@ func TestCloseEndsARefresh(t *testing.T) {
 		opts := &coord.ShareOptions[int]{TTL: time.Minute, RefreshAhead: 59 * time.Second}
 		var runs atomic.Int64
 		ended := false // before Close returns
-		fn := func(ctx context.Context, _ uint64) (int, error) {
+		fn := func(ctx context.Context, _ coord.Fence) (int, error) {
 			if runs.Add(1) > 1 {
 				<-ctx.Done()
 				if context.Cause(ctx) != coord.ErrClosed {

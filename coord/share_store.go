@@ -68,7 +68,7 @@ func (s arbiterStore) Put(ctx context.Context, key string, value []byte, fence u
 	case err != nil:
 		return err
 	case v == fallback.Stale:
-		return &LossError{Key: key, Fence: fence, Cause: Superseded}
+		return &LossError{Key: key, Fence: Fence(fence), Cause: Superseded}
 	case v != fallback.Granted:
 		return errors.New("coord: the arbiter answered " + v.String())
 	}

@@ -60,8 +60,8 @@ func TestALaterFenceRefusesTheResult(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
 		store := must(coord.Store(c))
-		v, err := coord.Share(t.Context(), c, "k", nil, func(ctx context.Context, fence uint64) (string, error) {
-			return "mine", store.Put(ctx, "k", []byte(`="theirs"`), fence+1, time.Minute)
+		v, err := coord.Share(t.Context(), c, "k", nil, func(ctx context.Context, fence coord.Fence) (string, error) {
+			return "mine", store.Put(ctx, "k", []byte(`="theirs"`), uint64(fence)+1, time.Minute)
 		})
 		loss, ok := errors.AsType[*coord.LossError](err)
 		if v != "mine" || !ok || loss.Cause != coord.Superseded {
@@ -113,18 +113,18 @@ func TestResultsOfTwoTypesDoNotMix(t *testing.T) {
 		c := start(t, a, nil)
 		var work sync.WaitGroup
 		work.Go(func() {
-			v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { time.Sleep(time.Second); return 7, nil })
+			v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, coord.Fence) (int, error) { time.Sleep(time.Second); return 7, nil })
 			if v != 7 || err != nil {
 				t.Errorf("got %v, %v", v, err)
 			}
 		})
 		synctest.Wait()
-		v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (string, error) { return "seven", nil })
+		v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, coord.Fence) (string, error) { return "seven", nil })
 		if v != "seven" || err != nil { // 7 is no string
 			t.Errorf("got %q, %v", v, err)
 		}
 		work.Wait()
-		w, err := coord.Share(t.Context(), c, "nil", nil, func(context.Context, uint64) (any, error) { return nil, nil })
+		w, err := coord.Share(t.Context(), c, "nil", nil, func(context.Context, coord.Fence) (any, error) { return nil, nil })
 		if w != nil || err != nil {
 			t.Errorf("got %v, %v", w, err)
 		}
@@ -134,7 +134,7 @@ func TestResultsOfTwoTypesDoNotMix(t *testing.T) {
 func TestResultsThatCannotBeStored(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
-		large := func(context.Context, uint64) (string, error) { return strings.Repeat("x", 99), nil }
+		large := func(context.Context, coord.Fence) (string, error) { return strings.Repeat("x", 99), nil }
 		v, err := coord.Share(t.Context(), c, "k", &coord.ShareOptions[string]{MaxSize: 100}, large)
 		if len(v) != 99 || !errors.Is(err, coord.ErrTooLarge) || !strings.Contains(err.Error(), "101 bytes, ShareOptions.MaxSize is 100") {
 			t.Errorf("got %q, %v", v, err)
@@ -142,7 +142,7 @@ func TestResultsThatCannotBeStored(t *testing.T) {
 		if _, err := coord.Share(t.Context(), c, "k", &coord.ShareOptions[string]{MaxSize: 101}, large); err != nil {
 			t.Error(err)
 		}
-		if _, err := coord.Share(t.Context(), c, "k2", nil, func(context.Context, uint64) (func(), error) { return func() {}, nil }); err == nil ||
+		if _, err := coord.Share(t.Context(), c, "k2", nil, func(context.Context, coord.Fence) (func(), error) { return func() {}, nil }); err == nil ||
 			!strings.Contains(err.Error(), "encode") {
 			t.Errorf("a func: %v", err)
 		}

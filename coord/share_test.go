@@ -20,9 +20,9 @@ import (
 )
 
 // counted returns an fn that counts its runs, and the counter.
-func counted(d time.Duration) (func(context.Context, uint64) (string, error), *atomic.Int64) {
+func counted(d time.Duration) (func(context.Context, coord.Fence) (string, error), *atomic.Int64) {
 	runs := new(atomic.Int64)
-	return func(ctx context.Context, fence uint64) (string, error) {
+	return func(ctx context.Context, fence coord.Fence) (string, error) {
 		n := runs.Add(1)
 		if d > 0 {
 			select {
@@ -106,9 +106,9 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 			opts := &coord.ShareOptions[string]{Store: hooked{must(coord.Store(second)), nil, func() error { puts++; return nil }}}
 			running := make(chan struct{})
 			var work sync.WaitGroup
-			var fence uint64
+			var fence coord.Fence
 			work.Go(func() {
-				v, err := coord.Share(t.Context(), first, "k", opts, func(ctx context.Context, f uint64) (string, error) {
+				v, err := coord.Share(t.Context(), first, "k", opts, func(ctx context.Context, f coord.Fence) (string, error) {
 					fence = f
 					close(running)
 					<-ctx.Done()
@@ -125,7 +125,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 			<-running
 			begin := time.Now()
 			work.Go(func() {
-				v, err := coord.Share(t.Context(), second, "k", opts, func(_ context.Context, f uint64) (string, error) {
+				v, err := coord.Share(t.Context(), second, "k", opts, func(_ context.Context, f coord.Fence) (string, error) {
 					if f <= fence {
 						t.Errorf("fence %d after %d", f, fence)
 					}
@@ -163,7 +163,7 @@ func TestErrorsAreSharedAndNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, mine := start(t, a, nil), errors.New("mine")
 		var runs int
-		fn := func(context.Context, uint64) (int, error) {
+		fn := func(context.Context, coord.Fence) (int, error) {
 			runs++
 			time.Sleep(time.Second)
 			return 0, fmt.Errorf("run %d: %w", runs, mine)
@@ -187,9 +187,9 @@ func TestAStaleResultIsBetterThanAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, bad := start(t, a, nil), errors.New("bad")
 		opts := &coord.ShareOptions[string]{TTL: time.Second, StaleOnError: 9 * time.Second}
-		v := must(coord.Share(t.Context(), c, "k", opts, func(context.Context, uint64) (string, error) { return "good", nil }))
+		v := must(coord.Share(t.Context(), c, "k", opts, func(context.Context, coord.Fence) (string, error) { return "good", nil }))
 		runs := 0
-		fail := func(context.Context, uint64) (string, error) {
+		fail := func(context.Context, coord.Fence) (string, error) {
 			runs++
 			time.Sleep(2 * time.Second)
 			return "broken", bad
@@ -209,7 +209,7 @@ func TestAStaleResultIsBetterThanAnError(t *testing.T) {
 			t.Errorf("fn ran %d times", runs)
 		}
 		opts.Fresh = func(s string) bool { return s != "good" }
-		must(coord.Share(t.Context(), c, "k2", opts, func(context.Context, uint64) (string, error) { return "good", nil }))
+		must(coord.Share(t.Context(), c, "k2", opts, func(context.Context, coord.Fence) (string, error) { return "good", nil }))
 		if got, err := coord.Share(t.Context(), c, "k2", opts, fail); !errors.Is(err, bad) {
 			t.Errorf("one that Fresh objects to: got %q, %v", got, err)
 		}
@@ -227,7 +227,7 @@ func TestAResultThatIsNotFreshIsReplaced(t *testing.T) {
 			}
 		}
 		// Another version of the program stored something else.
-		if v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { return 7, nil }); v != 7 || err != nil {
+		if v, err := coord.Share(t.Context(), c, "k", nil, func(context.Context, coord.Fence) (int, error) { return 7, nil }); v != 7 || err != nil {
 			t.Errorf("got %v, %v", v, err)
 		}
 		if runs.Load() != 2 {
@@ -237,8 +237,8 @@ func TestAResultThatIsNotFreshIsReplaced(t *testing.T) {
 }
 
 // unwanted returns an fn that must not be called.
-func unwanted(t *testing.T) func(context.Context, uint64) (string, error) {
-	return func(context.Context, uint64) (string, error) {
+func unwanted(t *testing.T) func(context.Context, coord.Fence) (string, error) {
+	return func(context.Context, coord.Fence) (string, error) {
 		t.Error("fn was called")
 		return "", nil
 	}
@@ -273,7 +273,7 @@ func TestTheOneWhoStartedMayLeave(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		ended := make(chan error, 1)
-		_, err := coord.Share(ctx, c, "k2", nil, func(ctx context.Context, _ uint64) (string, error) {
+		_, err := coord.Share(ctx, c, "k2", nil, func(ctx context.Context, _ coord.Fence) (string, error) {
 			<-ctx.Done()
 			ended <- context.Cause(ctx)
 			return "done", nil
@@ -302,12 +302,12 @@ func TestPanicAndGoexitPassThrough(t *testing.T) {
 					t.Errorf("recovered %v", p)
 				}
 			}()
-			_, _ = coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { panic("ouch") })
+			_, _ = coord.Share(t.Context(), c, "k", nil, func(context.Context, coord.Fence) (int, error) { panic("ouch") })
 		}()
 		exited := make(chan bool)
 		go func() {
 			defer close(exited)
-			_, _ = coord.Share(t.Context(), c, "k", nil, func(context.Context, uint64) (int, error) { runtime.Goexit(); return 0, nil })
+			_, _ = coord.Share(t.Context(), c, "k", nil, func(context.Context, coord.Fence) (int, error) { runtime.Goexit(); return 0, nil })
 			t.Error("Share returned")
 		}()
 		<-exited
@@ -361,7 +361,7 @@ func ExampleShare() {
 		StaleOnError: time.Hour,
 	}
 	for range 3 {
-		r, err := coord.Share(context.Background(), c, "rates/USD", opts, func(context.Context, uint64) (rates, error) {
+		r, err := coord.Share(context.Background(), c, "rates/USD", opts, func(context.Context, coord.Fence) (rates, error) {
 			fmt.Println("asking the bank")
 			return rates{EUR: 0.92, JPY: 155.1}, nil
 		})
@@ -379,7 +379,7 @@ func ExampleUnshare() {
 	defer c.Close(context.Background())
 
 	price := 10
-	load := func(context.Context, uint64) (int, error) { return price, nil }
+	load := func(context.Context, coord.Fence) (int, error) { return price, nil }
 	show := func() {
 		p, err := coord.Share(context.Background(), c, "price/42", &coord.ShareOptions[int]{TTL: time.Hour}, load)
 		fmt.Println(p, err)

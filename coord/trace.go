@@ -41,7 +41,7 @@ func (p Path) String() string {
 // GrantInfo describes a grant.
 type GrantInfo struct {
 	Key    string
-	Fence  uint64        // the lock's token
+	Fence  Fence         // the lock's token
 	Path   Path          // how it was granted
 	Waited time.Duration // from the call to the grant; 0 if a key of this node's own was free
 }
@@ -49,7 +49,7 @@ type GrantInfo struct {
 // ReleaseInfo describes an unlock.
 type ReleaseInfo struct {
 	Key   string
-	Fence uint64        // the lock's token
+	Fence Fence         // the lock's token
 	Held  time.Duration // from the grant to the unlock
 }
 

@@ -186,7 +186,7 @@ func (x *attempt) store(l coord.Lock, rec *record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), x.m.opts.StoreTimeout)
 	defer cancel()
 	rec.print = x.print
-	return x.m.store.Put(ctx, x.id, rec.encode(), l.Fence(), x.m.opts.TTL)
+	return x.m.store.Put(ctx, x.id, rec.encode(), uint64(l.Fence()), x.m.opts.TTL)
 }
 
 // hold returns the context for the handler. It ends when the lock is lost, and only if that is asked for with the request.

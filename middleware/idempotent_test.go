@@ -286,10 +286,10 @@ func TestIdempotentHandlerHasTheLock(t *testing.T) {
 	var fence atomic.Uint64
 	s := open(t, 1, nil, nil, func(_ int64, w http.ResponseWriter, r *http.Request) {
 		l, ok := middleware.Lock(r.Context())
-		if !ok || l.Fence() <= fence.Load() {
+		if !ok || uint64(l.Fence()) <= fence.Load() {
 			t.Errorf("%t, fence %d after %d", ok, l.Fence(), fence.Load())
 		}
-		fence.Store(l.Fence())
+		fence.Store(uint64(l.Fence()))
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	for range 3 {

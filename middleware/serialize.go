@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -203,7 +202,7 @@ func keepForm(r, inner *http.Request) {
 
 func (s *serializer) announce(w http.ResponseWriter, l coord.Lock) {
 	if s.opts.FenceHeader != "" {
-		w.Header().Set(s.opts.FenceHeader, strconv.FormatUint(l.Fence(), 10))
+		w.Header().Set(s.opts.FenceHeader, l.Fence().String())
 	}
 }
 

@@ -61,7 +61,7 @@ func TestRequestsWithTheSameKeyRunOneAfterAnother(t *testing.T) {
 		if got := w.Header().Get("Fence"); got != fmt.Sprint(l.Fence()) {
 			t.Errorf("the header says %q, the lock %d", got, l.Fence())
 		}
-		if old := last[k].Swap(l.Fence()); old >= l.Fence() {
+		if old := last[k].Swap(uint64(l.Fence())); old >= uint64(l.Fence()) {
 			t.Errorf("token %d after %d (I2)", l.Fence(), old)
 		}
 		time.Sleep(time.Millisecond)

@@ -199,7 +199,7 @@ func (k *Keeper) put(ctx context.Context, name string, next func(fence uint64) R
 		return err
 	}
 	defer l.Unlock()
-	r := next(l.Fence())
+	r := next(uint64(l.Fence()))
 	if err := k.save(ctx, name, r); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 	case pending == nil:
 	case r.Spending.Fence == pending.Fence: // still the mark under which we got it
 		r = *pending
-		r.Fence, r.Step = l.Fence(), lastStep
+		r.Fence, r.Step = uint64(l.Fence()), lastStep
 		if err := k.save(ctx, name, r); err != nil {
 			return r, err
 		}
@@ -101,7 +101,7 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 		}
 	}
 	now := time.Now()
-	mark := Mark{Fence: l.Fence(), Since: now.UTC().Round(0)}
+	mark := Mark{Fence: uint64(l.Fence()), Since: now.UTC().Round(0)}
 	if s := r.Spending; s.Fence != 0 {
 		if !k.mayReplay(s, now) {
 			return r, &InDoubtError{Account: name, Fence: s.Fence, Since: s.Since, Again: s.Again}
@@ -139,10 +139,10 @@ func (k *Keeper) resting(a *account, name string, r *Record, now time.Time) erro
 // exchange spends r's refresh token, between two writes.
 func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.Lock, r Record, mark Mark) (Record, error) {
 	was := r
-	r.Fence, r.Step, r.Spending, r.Rest = l.Fence(), markStep, mark, time.Time{}
+	r.Fence, r.Step, r.Spending, r.Rest = uint64(l.Fence()), markStep, mark, time.Time{}
 	if err := k.save(l.Context(), name, r); err != nil {
 		if !errors.Is(err, ErrSuperseded) {
-			a.leave(nil, l.Fence()) // it may be there, now or in a while
+			a.leave(nil, uint64(l.Fence())) // it may be there, now or in a while
 		}
 		return was, err
 	}
@@ -156,7 +156,7 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 	became := k.judge(sent, err)
 	switch became {
 	case renewed:
-		next := newRecord(t, l.Fence(), lastStep, now)
+		next := newRecord(t, uint64(l.Fence()), lastStep, now)
 		if err := k.insist(ctx, name, next); err != nil {
 			if !errors.Is(err, ErrSuperseded) {
 				a.leave(&next, 0)
@@ -199,9 +199,9 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 
 // unmark takes a mark back under which nothing was spent, and returns why.
 func (k *Keeper) unmark(ctx context.Context, a *account, name string, l coord.Lock, was Record, why error) error {
-	was.Fence, was.Step = l.Fence(), lastStep
+	was.Fence, was.Step = uint64(l.Fence()), lastStep
 	if err := k.insist(ctx, name, was); err != nil && !errors.Is(err, ErrSuperseded) {
-		a.leave(nil, l.Fence())
+		a.leave(nil, uint64(l.Fence()))
 		return errors.Join(why, err)
 	}
 	a.leave(nil, 0)

@@ -48,7 +48,7 @@ func (s *service) addItem(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context() // ends if the lock is lost
 	var fence uint64
 	if l, ok := middleware.Lock(ctx); ok {
-		fence = l.Fence()
+		fence = uint64(l.Fence())
 	}
 	w.Header().Set(servedBy, fmt.Sprint(s.number))
 	added, err := s.add(ctx, r.PathValue("id"), fence)

@@ -21,7 +21,7 @@ type locker interface {
 
 // A hold is one key's lock while it is held. A coord.Lock is one.
 type hold interface {
-	Fence() uint64 // above that of every earlier hold of the key
+	Fence() coord.Fence // above that of every earlier hold of the key
 	Context() context.Context
 	Unlock() error
 }
@@ -130,7 +130,7 @@ func (unlocked) Close(context.Context) error                      { return nil }
 
 type freeHold struct{ ctx context.Context }
 
-func (freeHold) Fence() uint64              { return 0 }
+func (freeHold) Fence() coord.Fence         { return 0 }
 func (h freeHold) Context() context.Context { return context.WithoutCancel(h.ctx) }
 func (freeHold) Unlock() error              { return nil }
 
@@ -147,7 +147,7 @@ func (s stuck) Lock(ctx context.Context, key string) (hold, error) {
 
 type stuckHold struct{ hold }
 
-func (stuckHold) Fence() uint64 { return 1 }
+func (stuckHold) Fence() coord.Fence { return 1 }
 
 // publicRungs is the default of -rungs.
 func publicRungs() string {

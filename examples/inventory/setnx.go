@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 // setnx is the lock that most teams write first: SET key token NX PX ttl, again and again until it
@@ -70,6 +72,6 @@ type setnxHold struct {
 	key, token string
 }
 
-func (h *setnxHold) Fence() uint64            { return 0 }
+func (h *setnxHold) Fence() coord.Fence       { return 0 }
 func (h *setnxHold) Context() context.Context { return h.ctx }
 func (h *setnxHold) Unlock() error            { return h.lock.release(h.ctx, h.key, h.token) }

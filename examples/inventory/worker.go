@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 // An order tells a worker process what to do. It travels in the environment, as JSON.
@@ -311,7 +313,7 @@ func (s *seller) sell(h hold, sku int, t *tally) error {
 
 // sqlFence converts a token, which is unsigned, to an SQL INTEGER, which is not. The upper half of a
 // Holdfast token counts seconds since a fixed date, so it takes 68 years to outgrow one.
-func sqlFence(fence uint64) (int64, error) {
+func sqlFence(fence coord.Fence) (int64, error) {
 	if fence > math.MaxInt64 {
 		return 0, fmt.Errorf("fencing token %d does not fit an SQL INTEGER", fence)
 	}

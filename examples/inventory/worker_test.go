@@ -7,16 +7,18 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 // A fixedHold is a hold with a token of the test's choice.
 type fixedHold struct {
 	ctx      context.Context
-	fence    uint64
+	fence    coord.Fence
 	unlocked *int
 }
 
-func (h fixedHold) Fence() uint64            { return h.fence }
+func (h fixedHold) Fence() coord.Fence       { return h.fence }
 func (h fixedHold) Context() context.Context { return h.ctx }
 func (h fixedHold) Unlock() error {
 	*h.unlocked++
@@ -59,7 +61,7 @@ func TestFenceTurnsTheLateOneDown(t *testing.T) {
 	s, locks, shop := newTestSeller(t, 10, true)
 	tally := newTally(1)
 	unlocked := 0
-	tokens := []uint64{5, 6, 6, 4, 1 << 40, 7, 0, 1<<40 + 1}
+	tokens := []coord.Fence{5, 6, 6, 4, 1 << 40, 7, 0, 1<<40 + 1}
 	for _, fence := range tokens {
 		locks.hold = fixedHold{t.Context(), fence, &unlocked}
 		if err := s.sellOne(t.Context(), 0, &tally); err != nil {

@@ -128,7 +128,7 @@ var paths = []path{
 	{name: "coord/share/hit", calls: 2, setup: func(t testing.TB) func() {
 		c, ctx := alone(t, nil), t.Context()
 		o := &coord.ShareOptions[string]{TTL: time.Hour}
-		f := func(context.Context, uint64) (string, error) { return "value", nil }
+		f := func(context.Context, coord.Fence) (string, error) { return "value", nil }
 		return func() {
 			if _, err := coord.Share(ctx, c, "order-4711", o, f); err != nil {
 				t.Error(err)

@@ -110,7 +110,7 @@ func (c *client) once(ctx context.Context) {
 		c.note(opFailed, 0, text)
 		return
 	}
-	c.note(opGranted, l.Fence(), "")
+	c.note(opGranted, uint64(l.Fence()), "")
 	how := manner(rand.IntN(3))
 	if c.pace == forever {
 		how = trusting
@@ -119,15 +119,15 @@ func (c *client) once(ctx context.Context) {
 	if c.visit(ctx, l, how) || how == careless {
 		c.ask("end", l)
 	}
-	c.note(opUnlock, l.Fence(), "")
+	c.note(opUnlock, uint64(l.Fence()), "")
 	if err := l.Unlock(); err != nil {
 		if how == careless || !errors.Is(err, coord.ErrLost) {
-			c.note(opLost, l.Fence(), err.Error())
+			c.note(opLost, uint64(l.Fence()), err.Error())
 		}
-		c.note(opUnlocked, l.Fence(), err.Error())
+		c.note(opUnlocked, uint64(l.Fence()), err.Error())
 		return
 	}
-	c.note(opUnlocked, l.Fence(), "")
+	c.note(opUnlocked, uint64(l.Fence()), "")
 }
 
 // visit holds the lock for a while, and says whether it is still in force at the end.
@@ -151,10 +151,10 @@ func (c *client) visit(ctx context.Context, l coord.Lock, how manner) bool {
 		// The lock is in force now if it is found to be so later.
 		before := now()
 		if err := l.Context().Err(); err != nil { // looks at the clock, too
-			c.note(opLost, l.Fence(), context.Cause(l.Context()).Error())
+			c.note(opLost, uint64(l.Fence()), context.Cause(l.Context()).Error())
 			return false
 		}
-		c.write(event{Op: opHeld, Fence: l.Fence(), Valid: int64(before)})
+		c.write(event{Op: opHeld, Fence: uint64(l.Fence()), Valid: int64(before)})
 		if before >= end || ctx.Err() != nil || c.err != nil {
 			return true
 		}
@@ -164,11 +164,11 @@ func (c *client) visit(ctx context.Context, l coord.Lock, how manner) bool {
 // ask begins or ends a section at the resource.
 func (c *client) ask(what string, l coord.Lock) {
 	before := now()
-	r, err := c.r.ask(request{Op: what, Key: c.key, Fence: l.Fence(), Node: c.n.job.Node})
+	r, err := c.r.ask(request{Op: what, Key: c.key, Fence: uint64(l.Fence()), Node: c.n.job.Node})
 	if err != nil && c.err == nil {
 		c.err = err
 	}
 	if r.Refused {
-		c.write(event{At: int64(before), Op: opRefused, Fence: l.Fence(), Text: what})
+		c.write(event{At: int64(before), Op: opRefused, Fence: uint64(l.Fence()), Text: what})
 	}
 }

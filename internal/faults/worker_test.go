@@ -266,7 +266,7 @@ func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task, w
 		r.tell(broken, l, text)
 	}
 	defer w.let(l)
-	ok := r.say(statement{Verb: enter, Key: l.Key(), Token: l.Fence(), Waited: waited})
+	ok := r.say(statement{Verb: enter, Key: l.Key(), Token: uint64(l.Fence()), Waited: waited})
 	for end := time.Now().Add(t.Hold.pick()); ok && time.Now().Before(end) && ctx.Err() == nil && inForce.Err() == nil; {
 		pause := time.Until(end)
 		if !t.Quiet {
@@ -298,7 +298,7 @@ func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task, w
 			sleep(inForce, time.Second)
 			cause = context.Cause(inForce)
 		}
-		r.say(statement{Verb: lost, Key: l.Key(), Token: l.Fence(), At: unlocked,
+		r.say(statement{Verb: lost, Key: l.Key(), Token: uint64(l.Fence()), At: unlocked,
 			Told: errors.Is(cause, coord.ErrLost), Text: fmt.Sprint(cause)})
 	}
 }
@@ -337,7 +337,7 @@ type resource struct {
 }
 
 func (r *resource) tell(v verb, l coord.Lock, text string) bool {
-	return r.say(statement{Verb: v, Key: l.Key(), Token: l.Fence(), Text: text})
+	return r.say(statement{Verb: v, Key: l.Key(), Token: uint64(l.Fence()), Text: text})
 }
 
 // say reports whether the judge accepted the statement. The judge is never at fault, so an error ends the worker.

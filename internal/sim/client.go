@@ -60,7 +60,7 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		case n <= 2: // it stops when it is told that the lock is lost
 			work, heed = up(8*time.Second), true
 		}
-		s.use(key, l, called, call.Granted(l.Fence()), work, heed)
+		s.use(key, l, called, call.Granted(uint64(l.Fence())), work, heed)
 	}
 }
 

@@ -67,7 +67,7 @@ func (h *judge) of(key string) *past {
 
 // granted notes that a lock was granted, unless it has been lost since.
 func (h *judge) granted(by *start, key string, l coord.Lock, called time.Time) *grant {
-	g := &grant{by: by, ctx: l.Context(), token: l.Fence(), called: called, at: time.Now()}
+	g := &grant{by: by, ctx: l.Context(), token: uint64(l.Fence()), called: called, at: time.Now()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.of(key)

@@ -337,5 +337,5 @@ func (s *start) lockFinally(key string, number int) {
 		w.h.bad = append(w.h.bad, w.state(key)...)
 		return
 	}
-	s.use(key, l, called, call.Granted(l.Fence()), 0, false)
+	s.use(key, l, called, call.Granted(uint64(l.Fence())), 0, false)
 }

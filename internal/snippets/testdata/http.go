@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
-func loadRates(context.Context, uint64) (map[string]float64, error) { return nil, nil }
+func loadRates(context.Context, coord.Fence) (map[string]float64, error) { return nil, nil }
 
 func serve(ctx context.Context, client *redis.Client, locks *coord.Coordinator, addItem, getOrder http.Handler,
 	user middleware.KeyFunc, config *oauth2.Config, tokenStore tokens.Store) error {
