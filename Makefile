@@ -2,7 +2,7 @@
 MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak redis
+.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds redis
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way. Then whole clusters are simulated for a minute.
@@ -74,6 +74,11 @@ chaos: redis
 SOAK ?= 1h
 soak: redis
 	go run ./internal/chaos -soak -topology sentinel -duration $(SOAK) -seed $(SEED) -rest 600ms -pause 15s -svg soak.svg -json soak.json
+
+# Many locks that are held while nodes and servers go: see docs/holds.md.
+HOLDS ?= 1000000
+holds: redis
+	go run ./internal/holds -holds $(HOLDS)
 
 # A redis-server, from the distribution where that is possible.
 redis:

@@ -107,7 +107,7 @@ func (p *partition) freeze(a *after) map[string]fallback.Row {
 		}
 		if e.q.State() != handoff.Idle {
 			if e.hold.own {
-				e.hold.own, e.hold.announced, e.hold.frozen = false, until, true
+				e.hold.own, e.hold.owned, e.hold.announced, e.hold.frozen = false, o.epoch, until, true
 				e.hold.row = fallback.Row{
 					Identity: fallback.Identity{Session: o.session.id, Request: p.c.requests.Add(1)}, Token: fallback.Token(e.turn.fence),
 				}

@@ -169,8 +169,19 @@ func (n *faultySpace) Demote(ctx context.Context, p uint32, me string, epoch uin
 	})
 }
 
-func (n *faultySpace) Adopt(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return to(n, ctx, p, "adopt", func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.Adopt(ctx, p, key, row) })
+// Restore is for one partition, as coord's calls are: "adopt" or, if the first hold rests on its row, "reclaim".
+func (n *faultySpace) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
+	op := "adopt"
+	if claims[0].Holds[0].Owned == 0 {
+		op = "reclaim"
+	}
+	r, err := to(n, ctx, claims[0].Partition, op, func(ctx context.Context) ([]fallback.Restored, error) {
+		return n.Namespace.Restore(ctx, claims), nil
+	})
+	if err != nil {
+		return slices.Repeat([]fallback.Restored{{Err: err}}, len(claims))
+	}
+	return r
 }
 
 func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
@@ -221,10 +232,6 @@ func (n *faultySpace) Verify(ctx context.Context, r []fallback.Read) []fallback.
 		<-ctx.Done()
 	}
 	return states
-}
-
-func (n *faultySpace) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return to(n, ctx, p, "reclaim", func(ctx context.Context) (fallback.Verdict, error) { return n.Namespace.ReclaimRow(ctx, p, key, row) })
 }
 
 func (n *faultySpace) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {

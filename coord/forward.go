@@ -90,7 +90,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	}
 	h := hold{
 		session: s, row: fallback.Row{Identity: e.forward.id, Token: fallback.Token(f.Token)},
-		from: l, announced: deadline, pongs: pongs,
+		from: l, owned: f.Epoch, announced: deadline, pongs: pongs,
 	}
 	e.forward = forward{}
 	var w *waiter
@@ -236,25 +236,25 @@ func (x *cluster) keepAdopting() {
 		case <-x.c.ctx.Done():
 			return
 		}
-		var claims []claim
+		var all []claims
 		for i := range x.c.parts {
-			claims = append(claims, x.c.parts[i].orphans()...)
+			if o := x.c.parts[i].orphans(); len(o.holds) > 0 {
+				all = append(all, o)
+			}
 		}
-		if len(claims) == 0 {
-			continue
-		}
-		if err := x.c.reclaim(x.c.ctx, claims); err != nil {
+		if err := x.c.reclaim(x.c.ctx, all); err != nil {
 			timer.Reset(jitter(x.c.opts.RetryEvery))
 		}
 	}
 }
 
 // orphans lists the holds that need a row.
-func (p *partition) orphans() (claims []claim) {
+func (p *partition) orphans() claims {
+	list := claims{p: p}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.remote == 0 || p.demoting {
-		return nil
+		return list
 	}
 	soon := p.c.now().Add(p.c.opts.RenewEvery + 2*p.c.opts.CallTimeout)
 	for key, e := range p.entries {
@@ -267,10 +267,10 @@ func (p *partition) orphans() (claims []claim) {
 			if gone {
 				h.freeze()
 			}
-			claims = append(claims, claim{p: p, key: key, row: h.row, adopt: true})
+			list.holds = append(list.holds, h.claim(key))
 		}
 	}
-	return claims
+	return list
 }
 
 // handBack tells the owner that a hold is given back. Whoever does not hear it asks (rule 13).

@@ -89,6 +89,7 @@ type hold struct {
 
 	own       bool      // this node has the partition: the hold is as good as that, and has no row
 	from      *link     // the owner that granted it; nil: the arbiter
+	owned     uint32    // the epoch at which the owner answers for it; 0: none does
 	announced time.Time // until when the owner answers for it (rule 7), at least;
 	pongs     uint64    // or, unless frozen, as the owner has said since there were so many pongs
 	frozen    bool

@@ -420,7 +420,7 @@ func (c *Coordinator) verifyThese(ctx context.Context, checks []check) error {
 	sent := c.now()
 	states := c.ns.Verify(call, reads)
 	cancel()
-	var claims []claim
+	var missing []claims
 	var failed error
 	n := 0
 	for i, k := range checks {
@@ -429,8 +429,8 @@ func (c *Coordinator) verifyThese(ctx context.Context, checks []check) error {
 			n++
 			continue
 		}
-		claims = append(claims, k.p.compare(k, states[i], sent)...)
+		missing = append(missing, k.p.compare(k, states[i], sent))
 	}
 	c.calledMany(OpVerify, len(checks), n, sent, failed)
-	return errors.Join(failed, c.reclaim(ctx, claims))
+	return errors.Join(failed, c.reclaim(ctx, missing))
 }

@@ -82,7 +82,7 @@ const (
 	OpLock
 	OpUnlock
 	OpVerify
-	OpReclaim   // ReclaimRow, ReclaimOwner, Adopt
+	OpReclaim   // Restore, ReclaimOwner
 	OpOwnership // Acquire, Demote, DemoteUnserved, Revoke
 	OpLoadResult
 	OpSaveResult

@@ -167,13 +167,10 @@ type HoldStore interface {
 	// releases. Nil: all were executed.
 	Unlock(ctx context.Context, releases []Release) []error
 
-	// Adopt writes the row of a hold that an owner granted from memory: if the row is already there, or if the record
-	// is still at the token's epoch and the present row's token is lower. In Grace it is a ReclaimRow.
-	// Verdicts: Granted, Lost.
-	Adopt(ctx context.Context, p uint32, key string, row Row) (Verdict, error)
-
-	// ReclaimRow restores, in Grace, a row that the new server has lost or has older. Verdicts: Granted, Lost.
-	ReclaimRow(ctx context.Context, p uint32, key string, row Row) (Verdict, error)
+	// Restore writes the rows of holds that are in force, unless they are there already. Each Claims is sent in one go
+	// with the others. It is atomic by itself up to [MaxClaims] holds, beyond that in parts, and has an error of its
+	// own. There is one Restored for each Claims, in the same order. Verdicts: Granted, Lost.
+	Restore(ctx context.Context, claims []Claims) []Restored
 
 	// ReclaimOwner restores, in Grace, the record of an owner. Verdicts: Granted, Lost.
 	ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (Verdict, error)

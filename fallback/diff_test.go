@@ -118,7 +118,7 @@ var deck = func() (all []move) {
 		move   move
 	}{
 		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
-		{1, (*twins).revoke}, {4, (*twins).adopt}, {4, (*twins).reclaimRow}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {1, (*twins).verify},
+		{1, (*twins).revoke}, {8, (*twins).restoreRows}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {2, (*twins).verify},
 		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {1, (*twins).closeSession},
 		{3, (*twins).changeServer}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
@@ -349,19 +349,32 @@ func (x *twins) revoke(ctx context.Context) (string, error) {
 	}, identity)
 }
 
-func (x *twins) adopt(ctx context.Context) (string, error) {
-	at := x.target()
-	row := x.row(at)
-	return both(x, fmt.Sprintf("Adopt(%d, %q, %v)", at.p, at.key, row), func(n fallback.Namespace) (fallback.Verdict, error) {
-		return n.Adopt(ctx, at.p, at.key, row)
-	}, identity)
-}
-
-func (x *twins) reclaimRow(ctx context.Context) (string, error) {
-	at := x.target()
-	row := x.row(at)
-	return both(x, fmt.Sprintf("ReclaimRow(%d, %q, %v)", at.p, at.key, row), func(n fallback.Namespace) (fallback.Verdict, error) {
-		return n.ReclaimRow(ctx, at.p, at.key, row)
+// restoreRows is about one hold as often as about some.
+func (x *twins) restoreRows(ctx context.Context) (string, error) {
+	claims := make([]fallback.Claims, 2)
+	for range choose(&x.stream, 1, 1, 2, 4) {
+		at := x.target()
+		c := fallback.Claim{Key: at.key, Row: x.row(at)}
+		switch x.next() & 3 {
+		case 0:
+			c.Owned = c.Row.Token.Epoch()
+		case 1:
+			c.Owned = x.epoch(at.p)
+		}
+		claims[at.p].Partition = at.p
+		claims[at.p].Holds = append(claims[at.p].Holds, c)
+	}
+	return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) ([][]fallback.Verdict, error) {
+		var all [][]fallback.Verdict
+		for i, r := range n.Restore(ctx, claims) {
+			if r.Err != nil {
+				return nil, r.Err
+			}
+			if len(claims[i].Holds) > 0 {
+				all = append(all, r.Verdicts)
+			}
+		}
+		return all, nil
 	}, identity)
 }
 
@@ -380,6 +393,9 @@ func (x *twins) load(ctx context.Context) (string, error) {
 
 func (x *twins) verify(ctx context.Context) (string, error) {
 	reads := []fallback.Read{{Partition: 0, Keys: diffKeys}, {Partition: 1, Keys: []string{"none", diffKeys[0], diffKeys[1]}}, {Partition: 0}}
+	if x.next()&1 == 0 { // by one script
+		reads = []fallback.Read{{Partition: 1}, {Partition: 0}}
+	}
 	return both(x, "Verify", func(n fallback.Namespace) ([]fallback.State, error) { return fallback.Verify(ctx, n, reads) }, plainStates)
 }
 

@@ -46,6 +46,24 @@ func Reformat(ctx context.Context, n Namespace) error {
 	return n.(*redisSpace).formatAs(ctx, "cold")
 }
 
+// Adopt is n.Restore of one hold, granted at its token's epoch.
+func Adopt(ctx context.Context, n HoldStore, p uint32, key string, row Row) (Verdict, error) {
+	return restore(ctx, n, p, Claim{Key: key, Row: row, Owned: row.Token.Epoch()})
+}
+
+// ReclaimRow is n.Restore of one hold that rests on its row.
+func ReclaimRow(ctx context.Context, n HoldStore, p uint32, key string, row Row) (Verdict, error) {
+	return restore(ctx, n, p, Claim{Key: key, Row: row})
+}
+
+func restore(ctx context.Context, n HoldStore, p uint32, c Claim) (Verdict, error) {
+	r := n.Restore(ctx, []Claims{{Partition: p, Holds: []Claim{c}}})[0]
+	if r.Err != nil {
+		return 0, r.Err
+	}
+	return r.Verdicts[0], nil
+}
+
 // Verify is n.Verify for those who want one error.
 func Verify(ctx context.Context, n Namespace, reads []Read) ([]State, error) {
 	states := n.Verify(ctx, reads)

@@ -119,7 +119,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		d, err := n.Demote(ctx, 0, "a", 1, map[string]fallback.Row{"k": {Identity: id("a", 1), Token: 1}})
 		verdict("Demote", d.Verdict, err)
-		v, err := n.Adopt(ctx, 0, "k", fallback.Row{Identity: id("a", 1), Token: 1})
+		v, err := fallback.Adopt(ctx, n, 0, "k", fallback.Row{Identity: id("a", 1), Token: 1})
 		verdict("Adopt", v, err)
 		v, err = n.ReclaimOwner(ctx, 0, "a", 1)
 		verdict("ReclaimOwner", v, err)
@@ -304,7 +304,7 @@ func story(t *testing.T, n fallback.Namespace, key, other string, a, b fallback.
 	say(err, "demote", d.Verdict)
 	states = n.Verify(ctx, []fallback.Read{{Keys: []string{key, other}}})
 	say(states[0].Err, "verify", states[0].Rows[0].Identity, states[0].Rows[0].Token.Seq(), states[0].Rows[1].Identity)
-	v, err := n.Adopt(ctx, 0, key, mine)
+	v, err := fallback.Adopt(ctx, n, 0, key, mine)
 	say(err, "adopt", v)
 	results := n.(fallback.ResultStore)
 	v, err = results.SaveResult(ctx, 0, key, []byte(other), uint64(mine.Token), time.Hour)

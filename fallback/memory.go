@@ -239,14 +239,17 @@ func (n *memory) Unlock(ctx context.Context, releases []Release) []error {
 	return nil
 }
 
-func (n *memory) Adopt(ctx context.Context, p uint32, key string, row Row) (v Verdict, err error) {
-	err = n.on(ctx, p, func(m Moment, p *Partition) { v = p.Adopt(m, key, row) })
-	return v, err
-}
-
-func (n *memory) ReclaimRow(ctx context.Context, p uint32, key string, row Row) (v Verdict, err error) {
-	err = n.on(ctx, p, func(m Moment, p *Partition) { v = p.ReclaimRow(m, key, row) })
-	return v, err
+func (n *memory) Restore(ctx context.Context, claims []Claims) []Restored {
+	answers := make([]Restored, len(claims))
+	err := n.do(ctx, func(m Moment) {
+		for i, c := range claims {
+			answers[i].Verdicts = n.space.parts[c.Partition].Restore(m, c.Holds)
+		}
+	})
+	if err != nil {
+		return slices.Repeat([]Restored{{Err: err}}, len(claims))
+	}
+	return answers
 }
 
 func (n *memory) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (v Verdict, err error) {

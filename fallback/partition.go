@@ -256,16 +256,17 @@ func (p *Partition) Unlock(m Moment, key string, id Identity, send Sender) bool 
 	return removed
 }
 
-// Adopt is [HoldStore.Adopt].
-func (p *Partition) Adopt(m Moment, key string, row Row) Verdict {
+// Adopt writes the row of a hold that the owner of an epoch answers for: if the record is still at that epoch and the
+// present row's token is lower. In Grace it is a ReclaimRow. Verdicts: Granted, Lost.
+func (p *Partition) Adopt(m Moment, key string, row Row, owned uint32) Verdict {
 	p.enter(m)
 	if p.GraceEnd != 0 {
-		return p.ReclaimRow(m, key, row)
+		return p.reclaim(m, key, row, owned)
 	}
 	now := p.Rows[key]
 	switch {
 	case now == row:
-	case (p.Epoch == row.Token.Epoch() || !guard.Epoch) && now.Token < row.Token:
+	case (p.Epoch == owned || !guard.Epoch) && now.Token < row.Token:
 		p.put(key, row)
 	default:
 		return Lost
@@ -273,8 +274,13 @@ func (p *Partition) Adopt(m Moment, key string, row Row) Verdict {
 	return Granted
 }
 
-// ReclaimRow is [HoldStore.ReclaimRow].
+// ReclaimRow restores, in Grace, a row that the new server has lost or has older. Verdicts: Granted, Lost.
 func (p *Partition) ReclaimRow(m Moment, key string, row Row) Verdict {
+	return p.reclaim(m, key, row, 0)
+}
+
+// reclaim is ReclaimRow of a hold that existed at the row's epoch, and at another one if that is not 0.
+func (p *Partition) reclaim(m Moment, key string, row Row, at uint32) Verdict {
 	p.enter(m)
 	now := p.Rows[key]
 	switch {
@@ -284,7 +290,7 @@ func (p *Partition) ReclaimRow(m Moment, key string, row Row) Verdict {
 		return Lost
 	}
 	p.put(key, row)
-	if e := row.Token.Epoch(); e > p.Epoch {
+	if e := max(row.Token.Epoch(), at); e > p.Epoch {
 		// A later epoch existed: the owner that this record names is history.
 		p.Epoch, p.Owner, p.Seq, p.From = e, "", 0, 0
 	}

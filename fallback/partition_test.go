@@ -92,7 +92,7 @@ var operations = map[string]func(l *lab) any{
 	"Demote":         func(l *lab) any { return l.Demote(l.now, "me", l.Epoch, nil).Verdict },
 	"DemoteUnserved": func(l *lab) any { return l.DemoteUnserved(l.now, "me", l.Epoch).Verdict },
 	"Revoke":         func(l *lab) any { l.Revoke(l.now, 7, l.Epoch, l.send); return len(l.sent) },
-	"Adopt":          func(l *lab) any { return l.Adopt(l.now, "k", row("me", 1, l.Epoch, 9)) },
+	"Adopt":          func(l *lab) any { return l.Adopt(l.now, "k", row("me", 1, l.Epoch, 9), l.Epoch) },
 	"ReclaimRow":     func(l *lab) any { return l.ReclaimRow(l.now, "k", row("me", 1, l.Epoch, 9)) },
 	"ReclaimOwner":   func(l *lab) any { return l.ReclaimOwner(l.now, "me", l.Epoch) },
 }
@@ -432,7 +432,7 @@ func TestWokenWaiterThatFindsTheKeyTakenQueuesAnew(t *testing.T) {
 	l.lock("k", id("a", 1))
 	l.lock("k", id("b", 1))
 	l.unlock("k", id("holder", 1))
-	want(t, "Adopt of a hold from another rung", l.Adopt(l.now, "k", row("x", 1, l.Epoch, 99)), fallback.Granted)
+	want(t, "Adopt of a hold from another rung", l.Adopt(l.now, "k", row("x", 1, l.Epoch, 99), l.Epoch), fallback.Granted)
 	want(t, "verdict", l.lock("k", id("a", 1)).Verdict, fallback.Held)
 	want(t, "queue", l.Queues["k"], []fallback.Waiter{{Identity: id("b", 1)}, {Identity: id("a", 1)}})
 }
@@ -540,7 +540,7 @@ func TestReclaimRow(t *testing.T) {
 	} {
 		for op, reclaim := range map[string]func(*lab) fallback.Verdict{
 			"ReclaimRow": func(l *lab) fallback.Verdict { return l.ReclaimRow(l.now, "k", tt.mine) },
-			"Adopt":      func(l *lab) fallback.Verdict { return l.Adopt(l.now, "k", tt.mine) }, // in Grace it is a reclaim
+			"Adopt":      func(l *lab) fallback.Verdict { return l.Adopt(l.now, "k", tt.mine, tt.mine.Token.Epoch()) }, // in Grace it is a reclaim
 		} {
 			t.Run(op+" of a row that is "+tt.name, func(t *testing.T) {
 				l := newLab(t)

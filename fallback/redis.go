@@ -335,14 +335,6 @@ func (n *redisSpace) Unlock(ctx context.Context, releases []Release) []error {
 	return errs
 }
 
-func (n *redisSpace) Adopt(ctx context.Context, p uint32, key string, row Row) (Verdict, error) {
-	return n.verdict(ctx, scriptRow, p, key, "adopt", row.encode())
-}
-
-func (n *redisSpace) ReclaimRow(ctx context.Context, p uint32, key string, row Row) (Verdict, error) {
-	return n.verdict(ctx, scriptRow, p, key, "reclaim", row.encode())
-}
-
 func (n *redisSpace) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (Verdict, error) {
 	return n.verdict(ctx, scriptOwner, p, "", me, epoch)
 }
@@ -384,8 +376,8 @@ func (n *redisSpace) Verify(ctx context.Context, reads []Read) []State {
 	return states
 }
 
-// readMany answers, by one script, those reads that name no keys and where nothing is to be done: as a rule those of an
-// owner. What it leaves out, an error included, is read one by one.
+// readMany answers, by one script, those reads that name no keys: those of an owner, and all after a failover. If the script
+// fails, they are read one by one.
 func (n *redisSpace) readMany(ctx context.Context, reads []Read, states []State, done []bool) {
 	var keys []string
 	var at []int
@@ -412,13 +404,15 @@ func (n *redisSpace) readMany(ctx context.Context, reads []Read, states []State,
 
 // decodeRecord reads one of many.lua's answers.
 func decodeRecord(text string) (Record, bool) {
-	epoch, rest, _ := strings.Cut(text, " ")
-	revoked, owner, ok := strings.Cut(rest, " ")
-	e, err := strconv.ParseUint(epoch, 10, 32)
-	if !ok || err != nil {
+	f := strings.SplitN(text, " ", 4)
+	if len(f) != 4 {
 		return Record{}, false
 	}
-	return Record{Owner: owner, Epoch: uint32(e), Revoked: owner != "" && revoked == epoch}, true
+	epoch, err := strconv.ParseUint(f[0], 10, 32)
+	left, err2 := strconv.ParseInt(f[2], 10, 64)
+	r := Record{Owner: f[3], Epoch: uint32(epoch), Grace: time.Duration(left) * time.Millisecond}
+	r.Revoked = r.Owner != "" && f[1] == f[0]
+	return r, err == nil && err2 == nil
 }
 
 func (o outcome) state(q Read) State {

@@ -82,7 +82,7 @@ func TestServerAtMaxmemory(t *testing.T) {
 			return wrong(err, len(s) == 2 && s[0].Rows[0].Token == held.Token)
 		},
 		"Adopt": func() error {
-			v, err := n.Adopt(t.Context(), 1, "k", adopted)
+			v, err := fallback.Adopt(t.Context(), n, 1, "k", adopted)
 			return wrong(err, v == fallback.Granted)
 		},
 		"ReclaimOwner": func() error {
@@ -352,7 +352,7 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	lost("Adopt", func() error {
 		request++
 		adopted := fallback.Row{Identity: id("bob", request), Token: fallback.MakeToken(record(1).Epoch, uint32(request))}
-		v, err := n.Adopt(t.Context(), 1, "adopted", adopted)
+		v, err := fallback.Adopt(t.Context(), n, 1, "adopted", adopted)
 		return wrong(err, v == fallback.Granted && row(1, "adopted") == adopted)
 	})
 	lost("ReclaimOwner", func() error {

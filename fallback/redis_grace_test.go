@@ -192,7 +192,7 @@ func TestRestartedEmptyServerIsInGraceForAll(t *testing.T) {
 	t.Run("for one with ColdStart, too, once somebody knows better", func(t *testing.T) {
 		wantGrace(t, attach(t, c, cold), plain, true)
 	})
-	v, err := n.ReclaimRow(t.Context(), 0, "k", fallback.Row{Identity: id("alice", 1), Token: held.Token})
+	v, err := fallback.ReclaimRow(t.Context(), n, 0, "k", fallback.Row{Identity: id("alice", 1), Token: held.Token})
 	if err != nil || v != fallback.Granted {
 		t.Errorf("ReclaimRow: got %v, %v, want granted", v, err)
 	}
@@ -309,7 +309,7 @@ func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 		{"released", fallback.Row{Identity: id("late", 2), Token: again.Token}, fallback.Granted},
 		{"released", fallback.Row{Identity: id("early", 2), Token: released.Token}, fallback.Lost},
 	} {
-		if v, err := n.ReclaimRow(t.Context(), 0, tt.key, tt.row); err != nil || v != tt.want {
+		if v, err := fallback.ReclaimRow(t.Context(), n, 0, tt.key, tt.row); err != nil || v != tt.want {
 			t.Errorf("ReclaimRow of %q for %v: got %v, %v, want %v", tt.key, tt.row.Identity, v, err, tt.want)
 		}
 	}

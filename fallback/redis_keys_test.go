@@ -49,7 +49,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	adopted := fallback.Row{Identity: id("bob", 1), Token: fallback.MakeToken(a.Record.Epoch, 1)}
-	if _, err := n.Adopt(t.Context(), 0, "adopted", adopted); err != nil {
+	if _, err := fallback.Adopt(t.Context(), n, 0, "adopted", adopted); err != nil {
 		t.Fatal(err)
 	}
 	releases = append(releases, fallback.Release{Key: "adopted", Identity: adopted.Identity})
@@ -270,12 +270,12 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			request++
 			row = fallback.Row{Identity: id("bob", request), Token: fallback.MakeToken(epoch, uint32(request))}
 		}, func() error {
-			_, err := n.Adopt(t.Context(), 0, "adopted", row)
+			_, err := fallback.Adopt(t.Context(), n, 0, "adopted", row)
 			return err
 		}},
 		{"Revoke", 8, nil, func() error { return n.Revoke(t.Context(), 0, epoch, "bob") }},
 		{"ReclaimOwner", 6, nil, func() error { _, err := n.ReclaimOwner(t.Context(), 0, "alice", epoch); return err }},
-		{"ReclaimRow", 6, nil, func() error { _, err := n.ReclaimRow(t.Context(), 0, "adopted", row); return err }},
+		{"ReclaimRow", 6, nil, func() error { _, err := fallback.ReclaimRow(t.Context(), n, 0, "adopted", row); return err }},
 		{"DemoteUnserved", 7, func() {
 			for range 2 {
 				a, err := n.Acquire(t.Context(), 0, "alice", fallback.Expect{Epoch: load().Epoch})

@@ -30,7 +30,7 @@ const (
 	scriptAcquire
 	scriptDemote
 	scriptRevoke
-	scriptRow
+	scriptRestore
 	scriptOwner
 	scriptFormat
 	scriptRenew
@@ -52,7 +52,7 @@ var sources = [scriptCount][]string{
 	scriptAcquire: {"server", "state", "rules", "acquire"},
 	scriptDemote:  {"server", "state", "rules", "demote"},
 	scriptRevoke:  {"server", "state", "rules", "revoke"},
-	scriptRow:     {"server", "state", "rules", "row"},
+	scriptRestore: {"server", "state", "rules", "restore"},
 	scriptOwner:   {"server", "state", "rules", "owner"},
 	scriptFormat:  {"server", "state", "rules", "fresh", "format"},
 	scriptRenew:   {"server", "sessions", "renew"},
@@ -60,7 +60,7 @@ var sources = [scriptCount][]string{
 	scriptClose:   {"server", "sessions", "close"},
 	scriptMark:    {"server", "sessions", "fresh", "mark"},
 	scriptList:    {"server", "sessions", "list"},
-	scriptMany:    {"server", "many"},
+	scriptMany:    {"server", "none", "rules", "many"},
 
 	scriptLoadResult: {"load_result"},
 	scriptSaveResult: {"save_result"},

@@ -342,8 +342,8 @@ func (w *world) adopt(epoch uint32) {
 // adoptOne: a holder may also be wrong about the owner's silence.
 func (w *world) adoptOne(key string) {
 	if h := w.holds[key]; h != nil && !h.confirmed {
-		w.again(func() { w.change("adopt", fallback.Identity{}, func() { w.p.Adopt(w.now, key, h.Row) }) })
-		w.change("adopt", fallback.Identity{}, func() { h.confirmed = w.p.Adopt(w.now, key, h.Row) == fallback.Granted })
+		w.again(func() { w.change("adopt", fallback.Identity{}, func() { w.p.Adopt(w.now, key, h.Row, h.epoch) }) })
+		w.change("adopt", fallback.Identity{}, func() { h.confirmed = w.p.Adopt(w.now, key, h.Row, h.epoch) == fallback.Granted })
 	}
 }
 

@@ -246,12 +246,21 @@ func (s *space) demote(me string, epoch uint32) {
 
 func (s *space) adopt(key string, row fallback.Row) fallback.Verdict {
 	s.t.Helper()
-	return must(s.Adopt(s.ctx, 0, key, row))(s)
+	return s.restore(0, fallback.Claim{Key: key, Row: row, Owned: row.Token.Epoch()})[0]
 }
 
 func (s *space) reclaimRow(key string, row fallback.Row) fallback.Verdict {
 	s.t.Helper()
-	return must(s.ReclaimRow(s.ctx, 0, key, row))(s)
+	return s.restore(0, fallback.Claim{Key: key, Row: row})[0]
+}
+
+func (s *space) restore(p uint32, holds ...fallback.Claim) []fallback.Verdict {
+	s.t.Helper()
+	r := s.Restore(s.ctx, []fallback.Claims{{Partition: p, Holds: holds}})
+	if len(r) != 1 || r[0].Err != nil || len(r[0].Verdicts) != len(holds) {
+		s.t.Fatalf("Restore of %d holds: got %+v", len(holds), r)
+	}
+	return r[0].Verdicts
 }
 
 func (s *space) reclaimOwner(me string, epoch uint32) fallback.Verdict {

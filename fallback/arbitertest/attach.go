@@ -143,8 +143,9 @@ func endedContext(s *space) {
 		"Unlock": func() error {
 			return errors.Join(s.Unlock(ctx, []fallback.Release{{Key: "k", Identity: id("alice", 1)}})...)
 		},
-		"Adopt":        func() error { _, err := s.Adopt(ctx, 0, "k", row); return err },
-		"ReclaimRow":   func() error { _, err := s.ReclaimRow(ctx, 0, "k", row); return err },
+		"Restore": func() error {
+			return s.Restore(ctx, []fallback.Claims{{Holds: []fallback.Claim{{Key: "k", Row: row}}}})[0].Err
+		},
 		"ReclaimOwner": func() error { _, err := s.ReclaimOwner(ctx, 0, "alice", 1); return err },
 		"Verify":       func() error { _, err := verify(ctx, s, []fallback.Read{{Keys: []string{"k"}}}); return err },
 		"Listen":       func() error { _, err := s.Listen(ctx, "alice", func(fallback.Message) {}); return err },

@@ -160,7 +160,7 @@ func reclaimLost(s *space, server Server) {
 
 	for range 2 {
 		want(s, "ReclaimOwner", must(s.ReclaimOwner(s.ctx, 1, "owner", owned))(s), fallback.Granted)
-		want(s, "Adopt", must(s.Adopt(s.ctx, 1, "k", granted))(s), fallback.Granted)
+		want(s, "Adopt", s.restore(1, fallback.Claim{Key: "k", Row: granted, Owned: owned})[0], fallback.Granted)
 		state := must(verify(s.ctx, s, []fallback.Read{{Partition: 1, Keys: []string{"k"}}}))(s)[0]
 		inGrace(s, "Verify", state.Record.Grace)
 		want(s, "owner", state.Record.Owner, "owner")
@@ -169,8 +169,8 @@ func reclaimLost(s *space, server Server) {
 	}
 
 	lower := fallback.Row{Identity: id("carol", 1), Token: granted.Token - 1}
-	want(s, "ReclaimRow below", must(s.ReclaimRow(s.ctx, 1, "k", lower))(s), fallback.Lost)
-	want(s, "Adopt below", must(s.Adopt(s.ctx, 1, "k", lower))(s), fallback.Lost)
+	want(s, "ReclaimRow below", s.restore(1, fallback.Claim{Key: "k", Row: lower})[0], fallback.Lost)
+	want(s, "Adopt below", s.restore(1, fallback.Claim{Key: "k", Row: lower, Owned: owned})[0], fallback.Lost)
 	want(s, "ReclaimOwner below", must(s.ReclaimOwner(s.ctx, 1, "carol", owned-1))(s), fallback.Lost)
 }
 

@@ -24,6 +24,8 @@ var ownerTests = []test{
 	{"Revoke of another epoch does nothing", revokedElse},
 	{"Adopt writes the row of a hold that the owner granted", adopts},
 	{"Adopt at another epoch is lost, unless the row is there", adoptsLate},
+	{"Adopt at the epoch whose owner answers for an older hold", adoptsVouched},
+	{"Restore writes many rows of several partitions", restoresMany},
 	{"Adopt loses against a row with a higher token", adoptsLower},
 	{"outside Grace nothing is reclaimed", reclaimOutside},
 }
@@ -310,6 +312,66 @@ func adoptsLate(s *space) {
 	s.unlock(known.Identity, "k")
 	want(s, "Adopt of a row that was released", s.adopt("k", known), fallback.Lost)
 	want(s, "rows", s.rows("k", "kk"), []fallback.Row{{}, {}})
+}
+
+// adoptsVouched: an owner that imported a hold may answer for it, at its own epoch.
+func adoptsVouched(s *space) {
+	row := s.take(id("alice", 1), "k")
+	epoch := s.own("owner")
+	s.unlock(row.Identity, "k") // stands for a row that was lost
+	at := func(owned uint32) fallback.Verdict {
+		return s.restore(0, fallback.Claim{Key: "k", Row: row, Owned: owned})[0]
+	}
+	want(s, "Adopt at the row's epoch", at(row.Token.Epoch()), fallback.Lost)
+	want(s, "Adopt at an epoch to come", at(epoch+1), fallback.Lost)
+	for range 2 {
+		want(s, "Adopt at the owner's epoch", at(epoch), fallback.Granted)
+		want(s, "row", s.rows("k")[0], row)
+	}
+	want(s, "record", s.load(), fallback.Record{Owner: "owner", Epoch: epoch})
+}
+
+// restoresMany: more than one step writes, some of which are lost.
+func restoresMany(s *space) {
+	epoch := s.own("owner")
+	other := s.load().Epoch
+	claims := []fallback.Claims{{Partition: 0}, {Partition: 1}, {Partition: 0}}
+	var keys []string
+	for i := range 2*fallback.MaxClaims + 1 {
+		keys = append(keys, fmt.Sprint("key ", i))
+		c := fallback.Claim{Key: keys[i], Row: fallback.Row{Identity: id("alice", uint64(i+1)), Token: fallback.MakeToken(epoch, uint32(i+1))}}
+		if i%3 > 0 { // else it rests on its row, which there is not
+			c.Owned = epoch - uint32(i%3-1)
+		}
+		claims[0].Holds = append(claims[0].Holds, c)
+	}
+	first := claims[0].Holds[1]
+	claims[1].Holds = []fallback.Claim{{Key: first.Key, Row: first.Row, Owned: other + 1}}
+	claims[2].Holds = []fallback.Claim{first}
+	for range 2 {
+		got := s.Restore(s.ctx, claims)
+		if len(got) != 3 || got[0].Err != nil || got[1].Err != nil || got[2].Err != nil || len(got[0].Verdicts) != len(keys) {
+			s.t.Fatalf("Restore: got %d answers, %+v", len(got), got)
+		}
+		rows := s.rows(keys...)
+		for i, v := range got[0].Verdicts {
+			h := claims[0].Holds[i]
+			if i%3 == 1 {
+				want(s, "verdict at the owner's epoch", v, fallback.Granted)
+				want(s, "row", rows[i], h.Row)
+			} else {
+				want(s, "verdict without", v, fallback.Lost)
+				want(s, "row", rows[i], fallback.Row{})
+			}
+		}
+		want(s, "verdicts of a partition that nobody owns", got[1].Verdicts, []fallback.Verdict{fallback.Lost})
+		want(s, "verdicts of what is there", got[2].Verdicts, []fallback.Verdict{fallback.Granted})
+	}
+	for i, r := range s.Restore(s.ctx, []fallback.Claims{{Partition: 1}}) {
+		if i > 0 || r.Err != nil || len(r.Verdicts) > 0 {
+			s.t.Errorf("Restore of nothing: got %+v", r)
+		}
+	}
 }
 
 func adoptsLower(s *space) {

@@ -1,15 +1,28 @@
--- Verify of many partitions without keys: what is to be told of most of them. For servers that are not part of a cluster.
--- KEYS: records. Answer: for each one epoch, revoked epoch and owner, with blanks between; or '' if there is more to it:
--- another server, Grace, or no record.
-local a = {}
+-- Verify of many partitions without keys. For servers that are not part of a cluster.
+-- KEYS: records. Answer: for each one epoch, revoked epoch, what is left of Grace and owner, with blanks between.
+local a, written = {}, false
 for i = 1, #KEYS do
   local f = redis.call('HMGET', KEYS[i], 'i', 'm')
-  a[i] = ''
+  local e, r, o
   if f[1] == server then
-    local epoch, revoked, owner = string.match(f[2], '^(%d+) %d+ 0 %d+ (%d+) (.*)$')
-    if epoch then
-      a[i] = epoch .. ' ' .. revoked .. ' ' .. owner
+    e, r, o = string.match(f[2], '^(%d+) %d+ 0 %d+ (%d+) (.*)$')
+  end
+  if e then -- the usual case: nothing is to be done
+    a[i] = e .. ' ' .. r .. ' 0 ' .. o
+  else
+    rec, seen, record = KEYS[i], f[1], f[2]
+    if not written then
+      redis.call('HDEL', rec, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
+      written = true
     end
+    parse()
+    enter()
+    save()
+    local left = 0
+    if grace > 0 then
+      left = grace - now
+    end
+    a[i] = string.format('%.0f %s %.0f %s', epoch, revoked, left, owner)
   end
 end
 return a

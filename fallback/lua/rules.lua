@@ -1,12 +1,15 @@
 -- The rules of a record: its parts, what time it is, Partition.enter, Partition.advance, and its writing.
-local epoch, seq, grace, from, revoked, owner = 0, 0, 0, 0, 0, ''
-if record then
-  epoch, seq, grace, from, revoked, owner = string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-  epoch, seq, grace = tonumber(epoch), tonumber(seq), tonumber(grace)
+local epoch, seq, grace, from, revoked, owner, dirty
+local function parse()
+  epoch, seq, grace, from, revoked, owner, dirty = 0, 0, 0, 0, 0, '', false
+  if record then
+    epoch, seq, grace, from, revoked, owner = string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+    epoch, seq, grace = tonumber(epoch), tonumber(seq), tonumber(grace)
+  end
 end
+parse()
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local dirty = false
 
 -- The record as text. Lua would write large numbers with an exponent.
 local function text()

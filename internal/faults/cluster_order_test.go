@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,11 +74,11 @@ func (n *slowNamespace) Demote(ctx context.Context, p uint32, me string, epoch u
 	return n.Namespace.Demote(ctx, p, me, epoch, holds)
 }
 
-func (n *slowNamespace) Adopt(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
+func (n *slowNamespace) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
 	if n.a.mute.Load() {
-		return 0, errAway
+		return slices.Repeat([]fallback.Restored{{Err: errAway}}, len(claims))
 	}
-	return n.Namespace.Adopt(ctx, p, key, row)
+	return n.Namespace.Restore(ctx, claims)
 }
 
 // nodeOptions are those of a node in this process.

@@ -216,7 +216,7 @@ func (m *Model) adopt(s *state, r row) (ok bool) {
 		if !m.has(AdoptCompares) && p.GraceEnd == 0 {
 			p.Rows[key] = theirs(r)
 		}
-		ok = p.Adopt(now, key, theirs(r)) == fallback.Granted
+		ok = p.Adopt(now, key, theirs(r), uint32(r.tok.epoch())) == fallback.Granted
 	})
 	return ok
 }

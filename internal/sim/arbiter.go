@@ -361,12 +361,10 @@ func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) u
 	return answers
 }
 
-func (n *space) Adopt(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.at().Adopt(ctx, p, key, row) })
-}
-
-func (n *space) ReclaimRow(ctx context.Context, p uint32, key string, row fallback.Row) (fallback.Verdict, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) { return n.at().ReclaimRow(ctx, p, key, row) })
+func (n *space) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
+	return each(n.c, ctx, claims, func(c fallback.Claims) uint32 { return c.Partition },
+		func(err error) fallback.Restored { return fallback.Restored{Err: err} },
+		func(ctx context.Context, c []fallback.Claims) []fallback.Restored { return n.at().Restore(ctx, c) })
 }
 
 func (n *space) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Verdict, error) {

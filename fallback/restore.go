@@ -1,0 +1,41 @@
+package fallback
+
+// MaxClaims is how many holds one atomic step of Restore writes at most, so that it ends soon.
+const MaxClaims = 256
+
+// Claims are holds of one partition that are in force, and whose rows the arbiter may not have.
+type Claims struct {
+	Partition uint32
+	Holds     []Claim
+}
+
+// A Claim is a hold that is in force.
+type Claim struct {
+	Key string
+	Row Row
+
+	// Owned is the epoch whose owner answers for the hold. The row is written as long as the record is at that
+	// epoch and the present row's token is lower (rule 7). 0: no owner does, the hold rests on its row. Such a row
+	// is written only in Grace, if the server has lost it or has one with a lower token.
+	Owned uint32
+}
+
+// Restored is the answer to one Claims.
+type Restored struct {
+	Verdicts []Verdict // as Claims.Holds: Granted if the row is there now, else Lost
+	Err      error     // why there are no verdicts
+}
+
+// Restore is [HoldStore.Restore] of one partition.
+func (p *Partition) Restore(m Moment, holds []Claim) []Verdict {
+	p.enter(m)
+	verdicts := make([]Verdict, len(holds))
+	for i, h := range holds {
+		if h.Owned != 0 {
+			verdicts[i] = p.Adopt(m, h.Key, h.Row, h.Owned)
+		} else {
+			verdicts[i] = p.ReclaimRow(m, h.Key, h.Row)
+		}
+	}
+	return verdicts
+}

@@ -1,0 +1,40 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+)
+
+func main() {
+	if text := os.Getenv(nodeVariable); text != "" {
+		if err := runNode(text); err != nil {
+			fmt.Fprintln(os.Stderr, "node:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	var s setup
+	flag.IntVar(&s.Holds, "holds", 1_000_000, "`locks` that are held")
+	flag.IntVar(&s.Nodes, "nodes", 8, "`processes`; two of them hold nothing and go")
+	flag.IntVar(&s.Partitions, "partitions", 1021, "Options.Partitions")
+	flag.DurationVar(&s.TTL, "ttl", 10*time.Second, "Options.SessionTTL")
+	flag.BoolVar(&s.Log, "log", false, "what the nodes log, on standard error")
+	only := flag.String("only", "", "of "+eventNames()+": these `events`, separated by commas; default: all")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	lost, err := s.run(ctx, os.Stdout, *only)
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "holds:", err)
+		os.Exit(2)
+	case lost > 0:
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,193 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// nodeVariable tells a process that it is a node, and which one.
+const nodeVariable = "HOLDFAST_HOLDS_NODE"
+
+// nodeConfig is what a node is started with.
+type nodeConfig struct {
+	Name       string
+	Redis      string // file with the address of the present primary
+	Partitions int
+	TTL        time.Duration
+	Log        bool
+}
+
+// order is what a node is told by a line on its standard input. It answers each by a line on its standard output.
+type order struct {
+	Do       string // take, state, settle, try, unlock, leave
+	From, To int    // take, try: numbers of keys
+	Step     int    // try: every so many
+	Nodes    int    // settle
+}
+
+// report is a node's answer.
+type report struct {
+	Err      string
+	Held     int // locks in use
+	Owned    int // partitions
+	Lost     map[string]uint64
+	Sessions uint64
+	Calls    map[string]uint64 // of the arbiter
+	Failed   map[string]uint64
+	Free     int // try: keys that were free; unlock: locks that turned out to be lost
+}
+
+type node struct {
+	c     *coord.Coordinator
+	locks []coord.Lock
+}
+
+func keyOf(i int) string { return fmt.Sprint("hold/", i) }
+
+// runNode is main of a node. It ends with its standard input.
+func runNode(text string) error {
+	var cfg nodeConfig
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return err
+	}
+	client := redis.NewClient(&redis.Options{
+		Addr: cfg.Redis, ContextTimeoutEnabled: true, PoolSize: 64,
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			addr, err := os.ReadFile(cfg.Redis)
+			if err != nil {
+				return nil, err
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", string(addr))
+		},
+	})
+	defer client.Close()
+	o := &coord.Options{Namespace: "holds", Partitions: cfg.Partitions, SessionTTL: cfg.TTL, Cluster: &coord.Cluster{Gossip: "127.0.0.1:0"}}
+	if cfg.Log {
+		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
+	}
+	ctx := context.Background()
+	c, err := coord.New(ctx, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), o)
+	if err != nil {
+		return err
+	}
+	n := &node{c: c}
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	for {
+		var x order
+		if err := in.Decode(&x); errors.Is(err, io.EOF) {
+			return nil // the parent has gone, or is done with this one
+		} else if err != nil {
+			return err
+		}
+		if err := out.Encode(n.follow(ctx, x)); err != nil {
+			return err
+		}
+		if x.Do == "leave" {
+			return nil
+		}
+	}
+}
+
+func (n *node) follow(ctx context.Context, x order) (r report) {
+	var err error
+	switch x.Do {
+	case "take":
+		err = n.take(ctx, x.From, x.To)
+	case "settle":
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		err = n.c.Settled(ctx, x.Nodes)
+		cancel()
+	case "try":
+		r.Free, err = n.try(ctx, x)
+	case "unlock":
+		for _, l := range n.locks {
+			if l.Unlock() != nil {
+				r.Free++
+			}
+		}
+		n.locks = nil
+	case "leave":
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		err = n.c.Close(ctx)
+		cancel()
+	}
+	if err != nil {
+		r.Err = err.Error()
+	}
+	s := n.c.Stats()
+	r.Held, r.Owned, r.Sessions = s.Locked, s.Owned, s.Sessions
+	r.Lost, r.Calls, r.Failed = named(s.Lost), named(s.Calls), named(s.Failed)
+	return r
+}
+
+func named[K interface {
+	comparable
+	fmt.Stringer
+}](m map[K]uint64) map[string]uint64 {
+	to := make(map[string]uint64)
+	for k, v := range m {
+		to[k.String()] = v
+	}
+	return to
+}
+
+// takers is how many goroutines take locks at the same time.
+const takers = 256
+
+func (n *node) take(ctx context.Context, from, to int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n.locks = make([]coord.Lock, to-from)
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for range takers {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(n.locks) {
+					return
+				}
+				l, err := n.c.Lock(ctx, keyOf(from+i))
+				if err != nil {
+					cancel(err)
+					return
+				}
+				n.locks[i] = l
+			}
+		})
+	}
+	work.Wait()
+	return context.Cause(ctx)
+}
+
+// try returns how many of another node's keys were free.
+func (n *node) try(ctx context.Context, x order) (free int, err error) {
+	for i := x.From; i < x.To; i += x.Step {
+		l, err := n.c.TryLock(ctx, keyOf(i))
+		switch {
+		case err == nil:
+			free++
+			_ = l.Unlock()
+		case !errors.Is(err, coord.ErrLocked):
+			return free, err
+		}
+	}
+	return free, nil
+}
