@@ -28,7 +28,7 @@ func TestHolds_Survive(t *testing.T) {
 		s.Holds = 6000
 	}
 	var out bytes.Buffer
-	lost, err := s.run(t.Context(), &out, "stop,empty")
+	lost, err := s.run(t.Context(), &out, "empty")
 	t.Log(out.String())
 	if err != nil || lost > 0 {
 		t.Errorf("%d locks were lost: %v", lost, err)

@@ -8,6 +8,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "chaos: needs Linux, for network namespaces")
+	fmt.Fprintln(os.Stderr, "holds: needs a Unix, for signals")
 	os.Exit(1)
 }
