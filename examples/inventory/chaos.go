@@ -33,13 +33,13 @@ func pick(workers []*process) *process {
 	return selling[rand.IntN(len(selling))]
 }
 
-// countSales makes the database count each update of the stock. The rows are those of the stock.
+// countSales makes the database count each update of the units. The rows are those of the stock.
 func (p place) countSales() []string {
 	table := []string{`CREATE TABLE IF NOT EXISTS sales (sku TEXT PRIMARY KEY, units BIGINT NOT NULL)`, `DELETE FROM sales`}
 	if p.Postgres == "" {
 		return append(table,
 			`CREATE TRIGGER IF NOT EXISTS shelve AFTER INSERT ON stock BEGIN INSERT INTO sales (sku, units) VALUES (NEW.sku, 0); END`,
-			`CREATE TRIGGER IF NOT EXISTS sell AFTER UPDATE ON stock BEGIN UPDATE sales SET units = units + 1 WHERE sku = NEW.sku; END`)
+			`CREATE TRIGGER IF NOT EXISTS sell AFTER UPDATE OF units ON stock BEGIN UPDATE sales SET units = units + 1 WHERE sku = NEW.sku; END`)
 	}
 	return append(table,
 		`CREATE OR REPLACE FUNCTION shelve() RETURNS trigger LANGUAGE plpgsql AS
@@ -49,7 +49,7 @@ func (p place) countSales() []string {
 		`DROP TRIGGER IF EXISTS shelve ON stock`,
 		`DROP TRIGGER IF EXISTS sell ON stock`,
 		`CREATE TRIGGER shelve AFTER INSERT ON stock FOR EACH ROW EXECUTE FUNCTION shelve()`,
-		`CREATE TRIGGER sell AFTER UPDATE ON stock FOR EACH ROW EXECUTE FUNCTION sell()`)
+		`CREATE TRIGGER sell AFTER UPDATE OF units ON stock FOR EACH ROW EXECUTE FUNCTION sell()`)
 }
 
 // counted returns the sales of each SKU, as the database counted them.

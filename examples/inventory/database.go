@@ -117,12 +117,17 @@ func unitsOf(ctx context.Context, db database, query string, sku int) (int64, er
 	if err != nil {
 		return 0, err
 	}
+	return theNumber(rows, skuName(sku))
+}
+
+// theNumber returns the number of the row of a SKU.
+func theNumber(rows [][]any, name string) (int64, error) {
 	if len(rows) != 1 {
-		return 0, fmt.Errorf("%s: %d rows", skuName(sku), len(rows))
+		return 0, fmt.Errorf("%s: %d rows", name, len(rows))
 	}
 	units, ok := rows[0][0].(int64)
 	if !ok {
-		return 0, fmt.Errorf("%s: units are %v", skuName(sku), rows[0][0])
+		return 0, fmt.Errorf("%s: units are %v", name, rows[0][0])
 	}
 	return units, nil
 }

@@ -69,7 +69,7 @@ type result struct {
 // A tally adds up sales: those of a goroutine, of a process, of all.
 type tally struct {
 	Sold     []int64   `json:"sold"`     // updates that the database confirmed, by SKU
-	Rejected int64     `json:"rejected"` // updates with a token that was not above the last one
+	Rejected int64     `json:"rejected"` // sales with a token that was not above the last one
 	Failed   int64     `json:"failed"`   // calls that returned an error
 	Failure  string    `json:"failure"`  // one of the errors
 	Waits    histogram `json:"waits"`    // for the lock; those that the end of the sale cut off, too
@@ -270,17 +270,35 @@ func (s *seller) sellOne(ctx context.Context, sku int, t *tally) (err error) {
 
 const (
 	readUnits  = `SELECT units FROM stock WHERE sku = $1`
-	sellFenced = `UPDATE stock SET units = $1, fence = $2 WHERE sku = $3 AND fence < $2`
+	claimUnits = `UPDATE stock SET fence = $1 WHERE sku = $2 AND fence < $1 RETURNING units`
+	sellFenced = `UPDATE stock SET units = $1 WHERE sku = $2 AND fence = $3`
 	sellPlain  = `UPDATE stock SET units = $1 WHERE sku = $2`
 )
 
-// sell reads how many units there are and writes one less. What it depends on is that nobody else
-// does so in between; and if somebody does after all, because this process stood still until its
-// lock was taken away, the fence in the UPDATE turns the late one down.
+// sell reads how many units there are and writes one less. It depends on the lock that no other seller
+// does so in between. The token guards against a seller that stood still until its lock was taken away:
+// it goes in with the reading, and the write needs the row to have it still. A check in the write alone
+// would let in a late write that comes after the next seller has read.
 func (s *seller) sell(h hold, sku int, t *tally) error {
 	ctx := h.Context() // ends when the lock is lost, not when the sale's time is up
 	name := skuName(sku)
-	units, err := unitsOf(ctx, s.db, readUnits, sku)
+	read, write, args := readUnits, sellPlain, []any{name}
+	if s.fenced {
+		fence, err := sqlFence(h.Fence())
+		if err != nil {
+			return err
+		}
+		read, write, args = claimUnits, sellFenced, []any{fence, name}
+	}
+	rows, err := s.db.Query(ctx, read, args...)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 && s.fenced {
+		t.Rejected++
+		return nil
+	}
+	units, err := theNumber(rows, name)
 	if err != nil {
 		return err
 	}
@@ -288,18 +306,12 @@ func (s *seller) sell(h hold, sku int, t *tally) error {
 		s.soldOut[sku].Store(true)
 		return nil
 	}
-
-	var changed int64
+	args = []any{units - 1, name}
 	if s.fenced {
-		fence, err := sqlFence(h.Fence())
-		if err != nil {
-			return err
-		}
-		changed, err = s.db.Exec(ctx, sellFenced, units-1, fence, name)
-		if err != nil {
-			return err
-		}
-	} else if changed, err = s.db.Exec(ctx, sellPlain, units-1, name); err != nil {
+		args = append(args, int64(h.Fence()))
+	}
+	changed, err := s.db.Exec(ctx, write, args...)
+	if err != nil {
 		return err
 	}
 	if changed != 1 {

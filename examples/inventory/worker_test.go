@@ -79,6 +79,47 @@ func TestFenceTurnsTheLateOneDown(t *testing.T) {
 	}
 }
 
+// stopping is a database that stops before an update of the units.
+type stopping struct {
+	database
+	stopped, goOn chan struct{}
+}
+
+func (d stopping) Exec(ctx context.Context, text string, args ...any) (int64, error) {
+	close(d.stopped)
+	<-d.goOn
+	return d.database.Exec(ctx, text, args...)
+}
+
+// The write of a seller that stood still comes when the next one has read, and has not written.
+func TestLateWriteAfterTheNextHasRead(t *testing.T) {
+	s, _, shop := newTestSeller(t, 10, true)
+	var sellers [2]seller
+	var gates [2]stopping
+	var tallies [2]tally
+	errs := make(chan error, 2)
+	for i := range sellers {
+		gates[i] = stopping{s.db, make(chan struct{}), make(chan struct{})}
+		sellers[i] = seller{order: s.order, fenced: true, db: gates[i], soldOut: make([]atomic.Bool, 1)}
+		tallies[i] = newTally(1)
+		go func() { errs <- sellers[i].sell(fixedHold{t.Context(), coord.Fence(i + 1), new(int)}, 0, &tallies[i]) }()
+		<-gates[i].stopped
+	}
+	for i := range sellers { // the late one first
+		close(gates[i].goOn)
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tallies[0].Rejected != 1 || tallies[1].Sold[0] != 1 {
+		t.Errorf("the late one: %+v; the next one: %+v", tallies[0], tallies[1])
+	}
+	sold := tallies[0].Sold[0] + tallies[1].Sold[0]
+	if oversold, err := shop.audit(t.Context(), []int64{sold}); oversold != 0 || err != nil {
+		t.Errorf("oversold %d, %v", oversold, err)
+	}
+}
+
 func TestFenceTooLargeForSQL(t *testing.T) {
 	s, locks, _ := newTestSeller(t, 10, true)
 	tally := newTally(1)
