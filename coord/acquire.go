@@ -23,6 +23,7 @@ type acquisition struct {
 	id      fallback.Identity // of the request now at the arbiter
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long, if not because somebody else has the key
+	holder  string            // the session that has the key, as the arbiter has said last
 	owner   string            // the session that owns the partition, if it is one to which there was no stream
 
 	evict  fallback.Identity // the hold of a session that was seen dead
@@ -232,6 +233,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 	case err != nil:
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), tries, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
+		a.heldBy(ans.Holder.Session)
 		again, dead := a.p.c.suspects.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
@@ -259,6 +261,13 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(err, tries, jitter(o.RetryEvery))
 	}
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), tries, o.RetryEvery)
+}
+
+// heldBy notes which session has the key.
+func (a *acquisition) heldBy(session string) {
+	a.p.mu.Lock()
+	defer a.p.mu.Unlock()
+	a.holder = session
 }
 
 // patience is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is

@@ -76,6 +76,7 @@ func (a *after) do(c *Coordinator) {
 	if len(a.releases) > 0 {
 		c.releases.add(a.releases...)
 	}
+	c.reports.add(a.losses)
 	for _, l := range a.losses {
 		c.stats.lost[l.Cause].Add(1)
 		if f := c.opts.Trace.Lost; f != nil {

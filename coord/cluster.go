@@ -63,7 +63,8 @@ type Cluster struct {
 
 // NodeInfo describes a node of the cluster, as gossip says.
 type NodeInfo struct {
-	Name    string // of this start of the process
+	Name    string // of the process: Options.Name; two processes may have the same
+	ID      string // of this start of the process, unique: the name, a slash and a random text
 	Session string
 	Peer    string // address of its peer port
 	Service string // what it says in Cluster.Service
@@ -138,7 +139,7 @@ func (o *Cluster) validate(all *Options) error {
 // startCluster begins to gossip and to listen. The node is Joining until it has a session.
 func (c *Coordinator) startCluster(session string) (err error) {
 	o := c.opts.Cluster
-	x := &cluster{c: c, name: rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
+	x := &cluster{c: c, name: c.opts.Name + "/" + rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
 	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	host := "127.0.0.1"
 	if h, _, err := net.SplitHostPort(o.Gossip); err == nil && h != "" {
@@ -210,21 +211,32 @@ func (o *Cluster) named(err error) error {
 	return fmt.Errorf("coord: New: %w", err)
 }
 
-// short makes a name of at most peer.MaxName bytes.
-func short(namespace string) string {
-	if len(namespace) <= peer.MaxName {
-		return namespace
+// processName returns the process's name in a node's name.
+func processName(node string) string {
+	if i := strings.LastIndexByte(node, '/'); i >= 0 {
+		return node[:i]
 	}
-	return namespace[:peer.MaxName-17] + "#" + strconv.FormatUint(hash(namespace), 16)
+	return node
 }
 
-// registration is what the arbiter keeps of a session.
-func (c *Coordinator) registration() fallback.Registration {
-	r := fallback.Registration{TTL: c.opts.SessionTTL}
-	if c.cluster != nil {
-		r.Info = c.cluster.ring.Gossip()
+// longNamespace is the length of the longest namespace that nodes tell each other in full.
+const longNamespace = 64
+
+// short returns a namespace as nodes tell it to each other: a long one is cut, with a hash.
+func short(namespace string) string {
+	if len(namespace) <= longNamespace {
+		return namespace
 	}
-	return r
+	return namespace[:longNamespace-17] + "#" + strconv.FormatUint(hash(namespace), 16)
+}
+
+// registration is what the arbiter keeps of a session: for List the gossip address, if there is one, and the process's name.
+func (c *Coordinator) registration() fallback.Registration {
+	addr := ""
+	if c.cluster != nil {
+		addr = c.cluster.ring.Gossip()
+	}
+	return fallback.Registration{TTL: c.opts.SessionTTL, Info: addr + " " + c.opts.Name}
 }
 
 // discover returns the gossip addresses that are registered at the arbiter.
@@ -245,9 +257,9 @@ func (x *cluster) discover(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	x.addrs = nil
-	for _, a := range all {
-		if a != "" {
-			x.addrs = append(x.addrs, a)
+	for _, info := range all {
+		if addr, _, _ := strings.Cut(info, " "); addr != "" {
+			x.addrs = append(x.addrs, addr)
 		}
 	}
 	return x.addrs, nil
@@ -326,7 +338,7 @@ func (c *Coordinator) Owner(key string) (node NodeInfo, ok bool) {
 	return c.cluster.info(n), true
 }
 
-// Nodes returns the nodes of the cluster, this one among them, sorted by name; nil without a cluster.
+// Nodes returns the nodes of the cluster, this one among them, sorted by ID; nil without a cluster.
 func (c *Coordinator) Nodes() []NodeInfo {
 	if c.cluster == nil {
 		return nil
@@ -340,7 +352,7 @@ func (c *Coordinator) Nodes() []NodeInfo {
 
 func (x *cluster) info(n *ring.Node) NodeInfo {
 	return NodeInfo{
-		Name: n.Name, Session: n.Session, Peer: n.Peer, Service: n.Service, State: strings.ToLower(n.State.String()),
+		Name: processName(n.Name), ID: n.Name, Session: n.Session, Peer: n.Peer, Service: n.Service, State: strings.ToLower(n.State.String()),
 		Self: n.Name == x.name, Linked: x.net.Stream(n.Name) != nil,
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/logs"
 	"github.com/holdfast-go/holdfast/internal/workers"
 	"github.com/holdfast-go/holdfast/singleflight"
 )
@@ -56,6 +57,8 @@ type Coordinator struct {
 	flights  singleflight.Group[string, struct{}]
 	suspects suspects
 	shares   shares
+	reports  reports
+	limited  *logs.Limited // for records that callers may cause in storms
 
 	requests atomic.Uint64
 
@@ -102,9 +105,11 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	c.sessions.init()
 	c.releases.init()
 	c.lingers.init()
+	c.reports.init()
+	c.limited = logs.Limit(o.Logger)
 	for i := range c.parts {
 		c.parts[i].c, c.parts[i].number = c, uint32(i)
-		c.parts[i].traced = o.Trace.Granted != nil || o.Trace.Released != nil
+		c.parts[i].traced = o.Trace.Granted != nil || o.Trace.Released != nil || o.LogCallers
 	}
 	if o.Cluster != nil {
 		if err := c.startCluster(""); err != nil {
@@ -129,6 +134,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	c.work.Go(c.sendReleases)
 	c.work.Go(c.resendReleases)
 	c.work.Go(c.endLingers)
+	c.work.Go(c.keepReporting)
 	return c, nil
 }
 

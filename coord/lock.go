@@ -91,7 +91,7 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		}
 		w := c.waiters.Get().(*waiter)
 		w.Value.try = false
-		e.q.Join(w)
+		p.join(e, w)
 		p.mu.Unlock()
 		if c.heldBy(ctx, key) && p.leave(e, w) {
 			c.free(w)
@@ -167,7 +167,7 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		}
 		w := c.waiters.Get().(*waiter)
 		w.Value.try = try
-		e.q.Join(w)
+		p.join(e, w)
 		var first *acquisition
 		switch {
 		case e.q.State() != handoff.Idle || e.acq != nil || e.forward.link != nil:
@@ -194,6 +194,14 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		c.granted(p, l, path, at-start)
 		return l, nil
 	}
+}
+
+// join queues a waiter.
+func (p *partition) join(e *entry, w *waiter) {
+	if p.traced && p.c.opts.LogCallers {
+		w.Value.call = calledFrom(0)
+	}
+	e.q.Join(w)
 }
 
 // lookUp returns a key's entry, if it has one, with p.mu held.
@@ -293,7 +301,7 @@ func (c *Coordinator) gaveUp(ctx context.Context, key string, w *waiter) error {
 
 // free lets a waiter be used again.
 func (c *Coordinator) free(w *waiter) {
-	w.Value.err, w.Value.turn = nil, nil
+	w.Value.err, w.Value.turn, w.Value.since, w.Value.call = nil, nil, 0, nil
 	c.waiters.Put(w)
 }
 
@@ -308,6 +316,9 @@ func ended(ctx context.Context) error {
 func (c *Coordinator) granted(p *partition, l Lock, path Path, waited time.Duration) {
 	if waited > 0 {
 		c.stats.stripes[p.number%stripes].waits.record(waited)
+	}
+	if p.traced && c.opts.LogCallers {
+		p.noteCaller(l)
 	}
 	if f := c.opts.Trace.Granted; f != nil {
 		returned := false

@@ -3,6 +3,8 @@ package coord
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -15,6 +17,10 @@ type Options struct {
 	// Namespace separates the locks of one application from those of others on the same arbiter. Default "holdfast". All
 	// processes that are to exclude each other use the same namespace, with the same Partitions and Grace.
 	Namespace string
+
+	// Name names this process in logs, at the arbiter, and in [NodeInfo]. It need not be unique: NodeInfo.ID is. At most 100
+	// printable ASCII characters, without spaces. Default: the host's name, which in Kubernetes is the pod's.
+	Name string
 
 	// Partitions is the number of shares that the keys are divided into, fixed when the namespace is first used.
 	// Default 1021, at most 65,536. In a cluster each is taken and given by calls of its own: on a server that is slow at
@@ -58,8 +64,19 @@ type Options struct {
 	// arbiter can be reached. What New would have returned as an error is logged. Default: New waits for the arbiter.
 	StartUnavailable bool
 
-	// Logger gets a record for each thing that an operator may want to know of: a session lost, the arbiter unreachable,
-	// Grace. Nil: silent.
+	// LongWait is how long a caller waits for a key before a record says so, once per wait, with the key and its holder. What waits
+	// is looked at now and then, so the record may be late by as much again. Default 10 s; negative: no such records.
+	LongWait time.Duration
+
+	// LongHold is the same for how long a lock is held. Default 1 min; negative: no such records.
+	LongHold time.Duration
+
+	// LogCallers makes the records of long waits and long holds tell the place in the program that called. Each Lock costs
+	// several times as much then. Default: no.
+	LogCallers bool
+
+	// Logger gets the records that docs/logs.md lists: what an operator may want to know of, such as a session or lock lost, or
+	// the arbiter unreachable. All have the attribute process, which is Name. Nil: silent.
 	Logger *slog.Logger
 
 	// Trace is called at events of single locks. Nil: none.
@@ -102,15 +119,40 @@ func (o *Options) filled() Options {
 	setDefault(&f.Grace, f.SessionTTL*6/5)
 	setDefault(&f.Handoff.MaxHold, 5*time.Millisecond)
 	setDefault(&f.Handoff.Linger, 5*time.Millisecond)
+	setDefault(&f.Name, hostName())
+	setDefault(&f.LongWait, 10*time.Second)
+	setDefault(&f.LongHold, time.Minute)
 	f.Cluster = f.Cluster.filled(f.SessionTTL)
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
 	}
+	f.Logger = f.Logger.With("process", f.Name)
 	if f.Trace == nil {
 		f.Trace = &Trace{}
 	}
 	return f
 }
+
+// maxProcessName is the length of the longest Name: with a random text after it it has to fit into a node's name.
+const maxProcessName = 100
+
+// hostName returns the host's name as a Name, without what a Name cannot have.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "unknown"
+	}
+	name = strings.Map(func(r rune) rune {
+		if nameless(r) {
+			return '-'
+		}
+		return r
+	}, name)
+	return name[:min(len(name), maxProcessName)]
+}
+
+// nameless reports whether a Name cannot have the character.
+func nameless(r rune) bool { return r <= ' ' || r > '~' }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -134,6 +176,9 @@ func (o *Options) validate() error {
 		if d.value < time.Millisecond {
 			return fmt.Errorf("coord: Options.%s is %v, must be at least 1ms", d.name, d.value)
 		}
+	}
+	if len(o.Name) > maxProcessName || strings.ContainsFunc(o.Name, nameless) {
+		return fmt.Errorf("coord: Options.Name %s must be at most %d printable ASCII characters, without spaces", show(o.Name), maxProcessName)
 	}
 	if o.Partitions < 0 || o.Partitions > 65536 {
 		return fmt.Errorf("coord: Options.Partitions is %d, must be 1 to 65,536", o.Partitions)

@@ -39,6 +39,8 @@ type partition struct {
 	patient bool // somebody waits at the arbiter, and may not have known whom to ask instead
 	severed bool // the same, for a stream to the owner
 
+	callers map[*entry]*caller // who has locked each key, if Options.LogCallers
+
 	// Of a cluster.
 	own      *ownership                  // nil: this node does not serve the partition
 	remote   int                         // entries whose hold may have no row
@@ -75,6 +77,7 @@ type entry struct {
 	g       *grants // what the owner of the partition knows of others; nil if this is not the owner or there is nothing
 
 	linger   moment // since when it lingers, or a little longer
+	since    moment // when the turn whose token is turn.seen began, or was first looked at; told once it was reported
 	used     bool   // a turn has begun since the hold was last verified
 	listed   bool   // in the coordinator's list of lingering entries
 	known    bool   // in p.entries
@@ -105,6 +108,7 @@ type turn struct {
 	e      *entry
 	fence  uint64 // 0: unlocked
 	lost   *LossError
+	seen   uint64          // its token when it was last looked at: see overdue
 	began  moment          // or unmeasured
 	ctx    context.Context // made when asked for
 	cancel context.CancelCauseFunc
@@ -118,7 +122,9 @@ type seat struct {
 	brief moment    // until when the monotonic clock alone will do; zero if that is not known
 	path  Path
 	err   error
-	try   bool // does not want to wait for another process
+	since moment  // when the wait was first looked at; 0: not yet; told once it was reported
+	call  *caller // if Options.LogCallers
+	try   bool    // does not want to wait for another process
 }
 
 type waiter = handoff.Waiter[*seat]
@@ -165,6 +171,9 @@ func (p *partition) tidy(e *entry) {
 		return
 	}
 	delete(p.entries, e.key)
+	if p.callers != nil {
+		delete(p.callers, e)
+	}
 	e.known = false
 	if len(p.entries) == 0 && p.peak > 8 {
 		p.entries, p.peak = nil, 0 // a map does not shrink by itself

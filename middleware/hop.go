@@ -53,7 +53,7 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 	defer h.hangUp()
 	s.proxy.ServeHTTP(w, out)
 	if h.err == nil {
-		s.avoided.remove(n.Name)
+		s.avoided.remove(n.ID)
 		return true
 	}
 	abort(r)

@@ -226,7 +226,7 @@ func strips(connection []string) bool {
 // owner returns the node to send requests for the key to, and its URL; nil if they are to be served here.
 func (s *router) owner(key string) (coord.NodeInfo, *url.URL) {
 	n, ok := s.c.Owner(key)
-	if !ok || n.Self || n.State != "active" || !s.avoided.try(n.Name, s.opts.Avoid, time.Now()) {
+	if !ok || n.Self || n.State != "active" || !s.avoided.try(n.ID, s.opts.Avoid, time.Now()) {
 		return n, nil
 	}
 	base, err := s.opts.URL(n)
@@ -241,7 +241,7 @@ func (s *router) owner(key string) (coord.NodeInfo, *url.URL) {
 }
 
 func (s *router) avoid(n coord.NodeInfo, err error) {
-	if s.avoided.add(n.Name, s.opts.Avoid, time.Now()) {
+	if s.avoided.add(n.ID, s.opts.Avoid, time.Now()) {
 		s.logger.Warn("requests are not forwarded to their owner for a while", "node", n.Name, "service", n.Service,
 			"for", s.opts.Avoid, "err", err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // MaxName is the greatest length of a node's name and of a namespace, in bytes.
-const MaxName = 64
+const MaxName = 128
 
 // Options are a transport's settings. Those of one cluster must agree where it says so.
 type Options struct {

@@ -416,7 +416,7 @@ func TestANodeClosesWithoutDemoting(t *testing.T) {
 		}
 	}
 	for _, k := range keysOf61() {
-		if n, ok := y.Owner(k); ok && n.Name == owner.Name {
+		if n, ok := y.Owner(k); ok && n.ID == owner.ID {
 			l, err := y.Lock(t.Context(), k)
 			if err != nil {
 				t.Fatal(err)

@@ -1,0 +1,218 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+const (
+	longWait  = "holdfast: callers have waited for long"
+	moreWaits = "holdfast: callers have waited for long for more keys"
+	longHold  = "holdfast: a lock has been held for long"
+	moreHolds = "holdfast: more locks have been held for long"
+)
+
+// named are options of a process with a name, whose records go to h.
+func named(name string, h slog.Handler) *coord.Options {
+	return &coord.Options{Name: name, Logger: slog.New(h), LogCallers: true}
+}
+
+func TestLog_LongWaitsAndHolds(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		here, there := newRecords(), newRecords()
+		one, two := start(t, a, named("one", here)), start(t, a, named("two", there))
+		l := lock(t, one, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 65*time.Second)
+		defer cancel()
+		var work sync.WaitGroup
+		for _, c := range []*coord.Coordinator{one, one, two} {
+			work.Go(func() {
+				if _, err := c.Lock(ctx, "k"); !errors.Is(err, coord.ErrLocked) {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(9 * time.Second)
+		if n := len(here.about(longWait)) + len(there.about(longWait)); n > 0 {
+			t.Errorf("%d records after 9 s", n)
+		}
+		work.Wait()
+		if n := len(here.about(longHold)); n != 1 {
+			t.Fatalf("%d records of a lock held for 65 s: %v", n, here.all)
+		}
+		hold := here.about(longHold)[0].attrs
+		if hold["key"].String() != `"k"` || hold["fence"].Uint64() != l.Fence() || hold["held"].Duration() < time.Minute ||
+			hold["process"].String() != "one" || !strings.Contains(hold["caller"].String(), "coord_test.lock coord_test.go:") {
+			t.Errorf("%v", hold)
+		}
+		for name, h := range map[string]records{"one": here, "two": there} {
+			waits := h.about(longWait)
+			if len(waits) != 1 {
+				t.Fatalf("%s: %d records of long waits: %v", name, len(waits), waits)
+			}
+			w := waits[0].attrs
+			if want := map[string]int64{"one": 2, "two": 1}[name]; w["waiting"].Int64() != want || w["key"].String() != `"k"` ||
+				w["holder"].String() != "one" || w["waited"].Duration() < 10*time.Second || w["waited"].Duration() > 20*time.Second ||
+				!strings.Contains(w["caller"].String(), "TestLog_LongWaitsAndHolds") || w["reason"].Any() != coord.ErrLocked {
+				t.Errorf("%s: %v", name, waits)
+			}
+			if got := w["holder_caller"].String(); strings.Contains(got, "coord_test.lock") != (name == "one") {
+				t.Errorf("%s: held at %q", name, got)
+			}
+		}
+		unlock(t, l)
+	})
+}
+
+// Turns that are handed over are not one long lock, and what is used again and again is not waited for.
+func TestLog_WhatMovesOnIsNotLong(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		o := named("one", h)
+		o.LogCallers = false
+		c := start(t, a, o)
+		var work sync.WaitGroup
+		for range 3 {
+			work.Go(func() {
+				for range 20 {
+					l := lock(t, c, "k")
+					time.Sleep(4 * time.Second)
+					unlock(t, l)
+				}
+			})
+		}
+		work.Wait()
+		if all := h.atLeast(slog.LevelWarn); len(all) > 0 {
+			t.Errorf("%v", all)
+		}
+	})
+}
+
+func TestLog_ManyLongWaitsAndHoldsAreFewRecords(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		o := named("one", h)
+		o.LongWait, o.LongHold = 2*time.Second, 3*time.Second
+		c := start(t, a, o)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var work sync.WaitGroup
+		for i := range 100 {
+			l := lock(t, c, fmt.Sprint(i))
+			defer l.Unlock()
+			work.Go(func() { _, _ = c.Lock(ctx, l.Key()) })
+		}
+		synctest.Wait()
+		work.Wait()
+		for text, want := range map[string]int{longWait: 10, moreWaits: 1, longHold: 10, moreHolds: 1} {
+			if got := h.about(text); len(got) != want {
+				t.Errorf("%q: %d records, want %d", text, len(got), want)
+			}
+		}
+		if got := h.about(moreHolds); len(got) == 1 && got[0].attrs["count"].Int64() != 90 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+func TestLog_LongWaitsAndHoldsCanBeOff(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		c := start(t, a, &coord.Options{Logger: slog.New(h), LongWait: -1, LongHold: -1})
+		l := lock(t, c, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, _ = c.Lock(ctx, "k")
+		unlock(t, l)
+		if all := h.atLeast(slog.LevelWarn); len(all) > 0 {
+			t.Errorf("%v", all)
+		}
+	})
+}
+
+func TestLog_ManyLossesAreOneRecord(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		f := &faulty{Arbiter: a}
+		o := named("one", h)
+		o.LogCallers = false
+		c := start(t, f, o)
+		const n = 2000
+		for i := range n {
+			lock(t, c, fmt.Sprint(i))
+		}
+		single := lock(t, c, "single")
+		f.set(func(string) fault { return fault{lost: true} })
+		time.Sleep(time.Minute)
+		f.set(nil)
+		time.Sleep(time.Minute)
+		if err := single.Unlock(); !errors.Is(err, coord.ErrLost) {
+			t.Error(err)
+		}
+		got := h.about("holdfast: locks lost")
+		if len(got) != 1 || got[0].attrs["count"].Int64() != n+1 || got[0].attrs["cause"].Any() != coord.SessionExpired {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// In a cluster the owner of a key knows which process has it, and others know the owner.
+func TestLog_LongWaitsInACluster(t *testing.T) {
+	a := fallback.NewMemory()
+	logs := map[string]records{"one": newRecords(), "two": newRecords()}
+	nodes := make(map[string]*coord.Coordinator)
+	for name, h := range logs {
+		o := quick()
+		o.Name, o.Logger, o.LongWait = name, slog.New(h), 200*time.Millisecond
+		nodes[name] = join(t, a, o)
+	}
+	one, two := nodes["one"], nodes["two"]
+	settle(t, 61, one, two)
+	key := keyOf(t, one)
+	if n, ok := two.Owner(key); !ok || n.Name != "one" || !strings.HasPrefix(n.ID, "one/") {
+		t.Errorf("the owner is %+v", n)
+	}
+	for holder, waiter := range map[*coord.Coordinator]string{two: "one", one: "two"} {
+		l := lock(t, holder, key)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = nodes[waiter].Lock(ctx, key)
+		}()
+		for begin := time.Now(); len(logs[waiter].about(longWait)) == 0 && time.Since(begin) < 20*time.Second; {
+			time.Sleep(5 * time.Millisecond)
+		}
+		cancel()
+		<-done
+		unlock(t, l)
+	}
+	for name, want := range map[string][2]string{"one": {"two", ""}, "two": {"", "one"}} {
+		got := logs[name].about(longWait)
+		if len(got) != 1 || got[0].attrs["holder"].String() != want[0] || got[0].attrs["owner"].String() != want[1] {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// keyOf returns a key that a node owns.
+func keyOf(t *testing.T, c *coord.Coordinator) string {
+	t.Helper()
+	for i := range 10_000 {
+		if n, ok := c.Owner(fmt.Sprint(i)); ok && n.Self {
+			return fmt.Sprint(i)
+		}
+	}
+	t.Fatal("the node owns no key")
+	return ""
+}
