@@ -463,7 +463,7 @@ func TestFollow(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	long := strings.Repeat("x", 65)
+	long := strings.Repeat("x", MaxName+1)
 	for i, o := range []Options{
 		{}, {Node: long}, {Node: "a", Namespace: long}, {Node: "a", Keepalive: 1}, {Node: "a", Retry: -1},
 		{Node: "a", MaxQueue: 1}, {Node: "a", Listen: "nowhere"},
