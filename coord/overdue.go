@@ -131,7 +131,7 @@ func (c *Coordinator) reportWaits(waits []overdue, now moment) {
 func (c *Coordinator) reportHolds(holds []overdue, now moment) {
 	slices.SortFunc(holds, func(a, b overdue) int { return cmp.Compare(a.since, b.since) })
 	for _, x := range holds[:min(len(holds), detailed)] {
-		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", show(x.key), "fence", x.fence,
+		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", show(x.key), "fence", Fence(x.fence),
 			"since", c.began.Add(x.since), "held", (now - x.since).Round(time.Millisecond), "caller", x.callAt)
 	}
 	if more := len(holds) - detailed; more > 0 {

@@ -51,7 +51,7 @@ func TestLog_LongWaitsAndHolds(t *testing.T) {
 			t.Fatalf("%d records of a lock held for 65 s: %v", n, here.all)
 		}
 		hold := here.about(longHold)[0].attrs
-		if hold["key"].String() != `"k"` || hold["fence"].Uint64() != l.Fence() || hold["held"].Duration() < time.Minute ||
+		if hold["key"].String() != `"k"` || hold["fence"].String() != l.Fence().String() || hold["held"].Duration() < time.Minute ||
 			hold["process"].String() != "one" || !strings.Contains(hold["caller"].String(), "coord_test.lock coord_test.go:") {
 			t.Errorf("%v", hold)
 		}
