@@ -95,7 +95,7 @@ type Registration struct {
 // Renewal is the answer to Open and Renew.
 type Renewal struct {
 	Alive  bool
-	Server string        // identity of the server that answered; empty if the arbiter is not guarded
+	Server string        // identity of the server that answered; empty if the arbiter is not guarded. Another one: Grace began
 	Grace  time.Duration // left of the session table's Grace, 0 outside
 
 	// Sessions is how many there are, if Alive, those that have expired among them until somebody opens another one. Who has

@@ -72,17 +72,34 @@ func (x *twins) stepBack(ctx context.Context) (string, error) {
 }
 
 func (x *twins) changeServer(ctx context.Context) (string, error) {
+	return x.writtenBy(ctx, "another server", true)
+}
+
+// rename makes the server have had another name when it wrote the record.
+func (x *twins) rename(ctx context.Context) (string, error) {
+	return x.writtenBy(ctx, "another name", false)
+}
+
+func (x *twins) writtenBy(ctx context.Context, what string, process bool) (string, error) {
 	p := x.target().p
-	x.log = append(x.log, fmt.Sprintf("another server(%d)", p))
+	x.log = append(x.log, fmt.Sprintf("%s(%d)", what, p))
 	x.store.Injure("ns", func(_ *fallback.Sessions, parts []fallback.Partition) {
-		if parts[p].Server != "" {
-			parts[p].Server = "another"
+		if parts[p].Server == "" {
+			return
+		}
+		parts[p].Server = "another"
+		if process {
+			parts[p].Process = "another"
 		}
 	})
 	if x.client.Exists(ctx, recordKey(p)).Val() == 0 {
 		return "", nil
 	}
-	return "", x.client.HSet(ctx, recordKey(p), "i", "another").Err()
+	fields := []any{"i", "another"}
+	if process {
+		fields = append(fields, "u", "another")
+	}
+	return "", x.client.HSet(ctx, recordKey(p), fields...).Err()
 }
 
 func (x *twins) lose(ctx context.Context) (string, error) {
@@ -145,11 +162,11 @@ func (x *twins) restore(ctx context.Context) (string, error) {
 	x.log = append(x.log, fmt.Sprintf("restored(%d)", p))
 	x.store.Injure("ns", func(_ *fallback.Sessions, parts []fallback.Partition) {
 		parts[p] = *c.memory.Clone()
-		parts[p].Server = "another"
+		parts[p].Server, parts[p].Process = "another", "another"
 	})
 	pipe := x.client.Pipeline()
 	pipe.HSet(ctx, recordKey(p), c.fields)
-	pipe.HSet(ctx, recordKey(p), "i", "another")
+	pipe.HSet(ctx, recordKey(p), "i", "another", "u", "another")
 	for key, q := range c.queues {
 		if len(q) > 0 {
 			pipe.ZAdd(ctx, queueKey(p, key), q...)
@@ -161,6 +178,12 @@ func (x *twins) restore(ctx context.Context) (string, error) {
 
 func (x *twins) changeSessionsServer(ctx context.Context) (string, error) {
 	x.log = append(x.log, "another server(sessions)")
+	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) { s.Server, s.Process = "another", "another" })
+	return "", x.client.HSet(ctx, sessionsKey, "i", "another", "u", "another its name").Err()
+}
+
+func (x *twins) renameSessionsServer(ctx context.Context) (string, error) {
+	x.log = append(x.log, "another name(sessions)")
 	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) { s.Server = "another" })
 	return "", x.client.HSet(ctx, sessionsKey, "i", "another").Err()
 }

@@ -113,7 +113,8 @@ func (s *memorySpace) format(m Moment, grace int64) {
 }
 
 func (a *Memory) moment(s Settings) Moment {
-	return Moment{Now: time.Now().UnixMilli(), Server: "memory-" + strconv.Itoa(a.server), Grace: s.Grace.Milliseconds()}
+	name := "memory-" + strconv.Itoa(a.server)
+	return Moment{Now: time.Now().UnixMilli(), Server: name, Process: name, Grace: s.Grace.Milliseconds()}
 }
 
 // check refuses settings that no arbiter can serve.

@@ -14,8 +14,17 @@ import (
 // reach the transitions.
 type Moment struct {
 	Now    int64  // the server's clock, Unix milliseconds
-	Server string // identity of the server; changes whenever its process or its role may have changed. Never empty
+	Server string // name of the server; changes whenever its process or its role may have changed. Never empty
 	Grace  int64  // Q in milliseconds
+
+	// A server may also change its name for no such reason. Then Process stays, and Successor is false.
+	Process   string // the server's process; empty: not known
+	Successor bool   // the server went on with the data of another one when it took its name, or may have
+}
+
+// renamed reports whether the server is the one of that process still, under another name.
+func (m Moment) renamed(process string) bool {
+	return m.Process != "" && m.Process == process && !m.Successor
 }
 
 // A Partition is the record of one partition with its rows: what is lost or kept as one. The zero Partition is one that
@@ -27,7 +36,8 @@ type Partition struct {
 	Seq      uint32
 	From     uint32 // the epoch that the owner's Acquire expected, to know its retry
 	Revoked  uint32 // the epoch whose owner was asked to demote
-	Server   string // who wrote this
+	Server   string // name of the server that wrote this
+	Process  string // and its process
 	GraceEnd int64  // by the server's clock, Unix milliseconds; 0: not in Grace
 	Rows     map[string]Row
 	Queues   map[string][]Waiter
@@ -51,22 +61,28 @@ func (send Sender) to(session string, m Message) {
 // Format creates the record of a new namespace, if there is none, in Grace for the milliseconds given.
 func (p *Partition) Format(m Moment, grace int64) {
 	if p.Server == "" {
-		*p = Partition{Server: m.Server, GraceEnd: m.Now + grace}
+		*p = Partition{Server: m.Server, Process: m.Process, GraceEnd: m.Now + grace}
 	}
 	p.enter(m)
 }
 
 // enter comes before everything else: it notices a server that is not the one that wrote the record, and the end of
-// Grace.
+// Grace. A server that has only changed its name is as one whose Grace is over.
 func (p *Partition) enter(m Moment) {
 	if !guard.Grace {
 		m.Grace = 0
 	}
 	switch {
 	case p.Server == "": // lost: in a formatted namespace every record exists
-		*p = Partition{Server: m.Server, GraceEnd: m.Now + m.Grace}
+		*p = Partition{Server: m.Server, Process: m.Process, GraceEnd: m.Now + m.Grace}
 	case p.Server != m.Server:
-		p.Server, p.GraceEnd = m.Server, m.Now+m.Grace
+		switch {
+		case !m.renamed(p.Process):
+			p.GraceEnd = m.Now + m.Grace
+		case p.GraceEnd == 0:
+			p.GraceEnd = m.Now
+		}
+		p.Server, p.Process = m.Server, m.Process
 	}
 	// A clock that stepped back must not prolong Grace for ever.
 	p.GraceEnd = min(p.GraceEnd, m.Now+m.Grace)

@@ -150,7 +150,7 @@ func TestEachStateAllowsWhatItShould(t *testing.T) {
 	}
 }
 
-// Section 2: every operation checks the server's identity before anything else.
+// Every operation checks the server's identity before anything else.
 func TestEveryOperationNoticesAnotherServer(t *testing.T) {
 	for name, run := range operations {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,52 @@ func TestEveryOperationNoticesAnotherServer(t *testing.T) {
 	}
 }
 
-// Section 3: a missing record in a formatted namespace is lost data.
+// A server that takes another name, in the same process and without having followed another one, has lost nothing.
+func TestServerThatIsRenamedIsNotInGrace(t *testing.T) {
+	for name, run := range operations {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.Process, l.now.Process = "run", "run"
+			before := l.Epoch
+			l.now.Server = "A, renamed"
+			l.pass(time.Second)
+			if run(l); name == "Lock" {
+				want(t, "token", l.Rows["k"].Token > fallback.MakeToken(before, 0), true)
+			}
+			want(t, "server", l.Server, "A, renamed")
+			want(t, "end of Grace", l.GraceEnd, 0)
+			if l.Owner == "" && l.Epoch == before {
+				t.Error("the epoch is the same as under the name before")
+			}
+		})
+	}
+	for name, change := range map[string]func(*lab){
+		"another process":    func(l *lab) { l.now.Process = "another" },
+		"a successor":        func(l *lab) { l.now.Successor = true },
+		"no process is told": func(l *lab) { l.Process, l.now.Process = "", "" },
+	} {
+		l := newLab(t)
+		l.Process, l.now.Process = "run", "run"
+		l.now.Server = "B"
+		change(l)
+		l.Load(l.now)
+		want(t, name+": end of Grace", l.GraceEnd, l.now.Now+l.now.Grace)
+	}
+}
+
+// A Grace that has begun goes on under another name of the server.
+func TestRenamingDoesNotEndGrace(t *testing.T) {
+	l := newLab(t)
+	l.Process, l.now.Process, l.now.Server = "run", "another", "B"
+	l.Load(l.now)
+	end := l.GraceEnd
+	l.now.Server = "B, renamed"
+	l.pass(time.Second)
+	l.Load(l.now)
+	want(t, "end of Grace", l.GraceEnd, end)
+}
+
+// A missing record in a formatted namespace is lost data.
 func TestEveryOperationNoticesThatTheRecordIsLost(t *testing.T) {
 	for name, run := range operations {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +297,7 @@ func TestFormat(t *testing.T) {
 	want(t, "record that exists on another server", l.Load(l.now), fallback.Record{Owner: "owner", Epoch: epoch, Grace: quiet})
 }
 
-// Section 3: every transition sets epoch = max(epoch + 1, seconds since a fixed date) and seq = 0.
+// Every transition sets epoch = max(epoch + 1, seconds since a fixed date) and seq = 0.
 func TestEpochIsTheClockOrOneMore(t *testing.T) {
 	transitions := map[string]func(l *lab) uint32{
 		"Acquire": func(l *lab) uint32 { return l.own("me") },
@@ -481,7 +526,7 @@ func TestAcquireHandsOutItsOwnCopyOfTheRows(t *testing.T) {
 	want(t, "rows after Demote", len(l.Rows), 1)
 }
 
-// Section 4, reclaim by an owner: the record's epoch not above its own.
+// Reclaim by an owner: the record's epoch not above its own.
 func TestReclaimOwner(t *testing.T) {
 	const e = 1_000_000
 	for _, tt := range []struct {
@@ -517,7 +562,7 @@ func TestReclaimOwner(t *testing.T) {
 	}
 }
 
-// Section 4, reclaim by a holder: the row's token not above its own; and if epoch(token) is above the record's epoch,
+// Reclaim by a holder: the row's token not above its own; and if epoch(token) is above the record's epoch,
 // it raises the record to it with no owner.
 func TestReclaimRow(t *testing.T) {
 	const e = 1_000_000

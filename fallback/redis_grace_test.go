@@ -337,22 +337,6 @@ func TestServerThatIsPromotedAgainIsAnotherOne(t *testing.T) {
 	wantGrace(t, n, plain, true)
 }
 
-// When its first replica comes, a server begins a new history of replication. It cannot be told from one that was
-// promoted, so this costs a Grace.
-func TestServerThatGetsItsFirstReplicaIsAnotherOne(t *testing.T) {
-	t.Parallel()
-	a, b, c := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t), redistest.Start(t)
-	n := attach(t, a.Client(t), cold)
-	replicate(t, b, a)
-	wantGrace(t, n, plain, true)
-	later := plain
-	later.Namespace = "later"
-	n = attachTo(t, a.Client(t), cold, later)
-	replicate(t, c, a) // the second one
-	promote(t, b)
-	wantGrace(t, n, later, false)
-}
-
 func TestEpochsCountSecondsByTheServersClock(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -69,9 +69,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Errorf("keys: got %q, want %q", keys, want)
 	}
 	for _, k := range keys {
-		want := []string{"i", "m"}
+		want := []string{"i", "m", "u"}
 		if k == "{ns:s}" {
-			want = []string{"f", "g", "i"}
+			want = []string{"f", "g", "i", "u"}
 		}
 		fields := c.HKeys(t.Context(), k).Val()
 		if slices.Sort(fields); !slices.Equal(fields, want) {

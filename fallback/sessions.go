@@ -13,7 +13,9 @@ import (
 // are the transitions, deterministic, each run atomically.
 type Sessions struct {
 	Format   string            // the format mark; empty until the namespace is formatted
-	Server   string            // who wrote this
+	Server   string            // name of the server that wrote this
+	Process  string            // and its process
+	Name     string            // what the server was called when the last Grace began: it stays when the server takes another name
 	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
 	Members  map[string]Member // by session
 }
@@ -40,7 +42,10 @@ func (s *Sessions) enter(m Moment) bool {
 		m.Grace = 0
 	}
 	if s.Server != m.Server {
-		s.Server, s.GraceEnd = m.Server, m.Now+m.Grace
+		if !m.renamed(s.Process) {
+			s.Name, s.GraceEnd = m.Server, m.Now+m.Grace
+		}
+		s.Server, s.Process = m.Server, m.Process
 	}
 	s.GraceEnd = min(s.GraceEnd, m.Now+m.Grace)
 	if m.Now >= s.GraceEnd {
@@ -66,7 +71,7 @@ func (s *Sessions) grace(m Moment) time.Duration {
 // milliseconds given, and returns the mark in force, which is another's if that one was faster.
 func (s *Sessions) Mark(m Moment, mark string, grace int64) string {
 	if s.Format == "" {
-		s.Format, s.Server, s.GraceEnd = mark, m.Server, m.Now+grace
+		s.Format, s.Server, s.Process, s.Name, s.GraceEnd = mark, m.Server, m.Process, m.Server, m.Now+grace
 	}
 	s.enter(m)
 	return s.Format
@@ -84,7 +89,7 @@ func (s *Sessions) Open(m Moment, id string, ttl int64, info string) (r Renewal,
 		s.sweep(m) // what others left
 	}
 	s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info})
-	return Renewal{Alive: true, Server: m.Server, Grace: s.grace(m), Sessions: len(s.Members)}, true
+	return Renewal{Alive: true, Server: s.Name, Grace: s.grace(m), Sessions: len(s.Members)}, true
 }
 
 // Renew is [SessionStore.Renew]. ok is false if the table is lost.
@@ -97,7 +102,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 	if alive {
 		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info})
 	}
-	r = Renewal{Alive: alive, Server: m.Server, Grace: s.grace(m)}
+	r = Renewal{Alive: alive, Server: s.Name, Grace: s.grace(m)}
 	if alive {
 		r.Sessions = len(s.Members)
 	}

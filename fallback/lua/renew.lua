@@ -20,7 +20,7 @@ if ARGV[3] == 'open' and not expiry then
   end
 end
 if not alive then
-  return {'dead', server, left(), 0}
+  return {'dead', named(), left(), 0}
 end
 redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ' ' .. ARGV[4])
-return {'alive', server, left(), redis.call('HLEN', tab) - 3}
+return {'alive', named(), left(), redis.call('HLEN', tab) - 4}

@@ -1,7 +1,8 @@
 -- The rules of a record: its parts, what time it is, Partition.enter, Partition.advance, and its writing.
 local epoch, seq, grace, from, revoked, owner, dirty
+local run -- process(), where it is to be written
 local function parse()
-  epoch, seq, grace, from, revoked, owner, dirty = 0, 0, 0, 0, 0, '', false
+  epoch, seq, grace, from, revoked, owner, dirty, run = 0, 0, 0, 0, 0, '', false, nil
   if record then
     epoch, seq, grace, from, revoked, owner = string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
     epoch, seq, grace = tonumber(epoch), tonumber(seq), tonumber(grace)
@@ -17,8 +18,10 @@ local function text()
 end
 
 local function save()
-  if dirty then
-    redis.call('HSET', rec, 'i', server, 'm', text())
+  if run then
+    redis.call('HSET', rec, 'i', server, 'u', run, 'm', text())
+  elseif dirty then
+    redis.call('HSET', rec, 'm', text())
   end
 end
 
@@ -28,9 +31,15 @@ local function advance(to)
 end
 
 local function enter()
-  if seen ~= server then -- another one, or the record is lost
-    grace, dirty = now + Q, true
-  elseif grace > now + Q then -- the clock stepped back
+  if seen ~= server then -- another one, or another name, or the record is lost
+    run = process()
+    if not seen or not renamed(redis.call('HGET', rec, 'u'), run) then
+      grace = now + Q
+    elseif grace == 0 then
+      grace = now
+    end
+  end
+  if grace > now + Q then -- the clock stepped back
     grace, dirty = now + Q, true
   end
   if grace > 0 and now >= grace then

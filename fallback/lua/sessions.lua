@@ -1,11 +1,12 @@
 -- What every operation on the sessions begins with: the state of the table, and Sessions.enter.
 -- KEYS[1] the hash of the sessions.
--- Fields: f format mark, i identity of the server, g end of Grace (ms), and 's:' .. session for each entry: expiry (ms),
+-- Fields: f format mark, i name of the server, u its process (process.lua) and its name when the last Grace began, g end of
+-- Grace (ms), and 's:' .. session for each entry: expiry (ms),
 -- time to live (ms), what it publishes, with blanks between.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local f = redis.call('HMGET', tab, 'f', 'i', 'g')
+local f = redis.call('HMGET', tab, 'f', 'i', 'g', 'u')
 local grace = tonumber(f[3] or 0)
 
 local function int(n)
@@ -18,9 +19,14 @@ local function enter()
     return false
   end
   if f[2] ~= server then
-    grace = now + Q
-    redis.call('HSET', tab, 'i', server, 'g', int(grace))
-  elseif grace > now + Q then -- the clock stepped back
+    local run, was, name = process(), string.match(f[4] or '', '^(%S*) (.*)$')
+    if not renamed(was, run) then
+      grace, name = now + Q, server
+    end
+    f[2], f[4] = server, run .. ' ' .. name
+    redis.call('HSET', tab, 'i', server, 'u', f[4], 'g', int(grace))
+  end
+  if grace > now + Q then -- the clock stepped back
     grace = now + Q
     redis.call('HSET', tab, 'g', int(grace))
   end
@@ -29,6 +35,11 @@ local function enter()
     redis.call('HSET', tab, 'g', '0')
   end
   return true
+end
+
+-- What the server was called when the last Grace began.
+local function named()
+  return string.match(f[4] or '', ' (.*)$') or server
 end
 
 local function left()
