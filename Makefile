@@ -2,7 +2,7 @@
 MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds redis
+.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds lab redis
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way. Then whole clusters are simulated for a minute.
@@ -79,6 +79,10 @@ soak: redis
 HOLDS ?= 1000000
 holds: redis
 	go run ./internal/holds -holds $(HOLDS)
+
+# README's program on several hosts, which are network namespaces: every case. Needs root on Linux.
+lab: redis
+	go test -count=1 -timeout 20m -v ./internal/lab -lab.full
 
 # A redis-server, from the distribution where that is possible.
 redis:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,20 +24,32 @@ import (
 // its own callers and to other nodes, and the arbiter is asked only while a partition has no owner. Every field may be
 // left out. Nodes find each other through the arbiter.
 type Cluster struct {
-	// Gossip is the IP:port on which nodes tell each other who is there, by UDP and TCP. Default: the machine's private
-	// address, any free port; see [ring.Options].
+	// Gossip is the IP:port on which nodes tell each other which nodes there are, by UDP and TCP with
+	// the same port. Port 0: any free one. ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces.
+	// Default: any free port of Peer's host if that is an IP, otherwise of the address that other
+	// machines reach this one at. That is the source address of the route to the first of Seeds, or to
+	// the arbiter; otherwise that of the default route; otherwise the first private address. A public
+	// address is taken only with GossipKeys and PeerKey (or PeerTLS). A loopback address is taken if
+	// there is no other.
 	Gossip string
-	// GossipAdvertise is what others are told. Default: the address that was bound.
+	// GossipAdvertise is the IP:port of Gossip that other nodes are told: another one than is bound
+	// behind NAT. Port 0: the port that is bound. Default: the first of Gossip, PeerAdvertise and Peer
+	// whose host is an IP of one interface, otherwise the default address of Gossip; with port 0.
 	GossipAdvertise string
-	// GossipKeys encrypt the gossip: the first one encrypts, all decrypt; 16, 24 or 32 bytes each. None: not encrypted.
+	// GossipKeys encrypt the gossip: the first one encrypts, all decrypt; 16, 24 or 32 bytes each.
+	// Default: none, and it is not encrypted.
 	GossipKeys [][]byte
-	// Seeds are gossip addresses of other nodes, host or host:port, for when the arbiter cannot tell. A host may be a
-	// name that resolves to many.
+	// Seeds are gossip addresses of other nodes, host or host:port, for when the arbiter cannot tell.
+	// A host may be a name that resolves to many. The default port is Gossip's, or 7946. Default:
+	// none.
 	Seeds []string
 
-	// Peer is the host:port on which other nodes ask for keys, by TCP. Default: Gossip's host, any free port.
+	// Peer is the host:port on which other nodes ask for keys, by TCP. Port 0: any free one. ":7947",
+	// "0.0.0.0:7947" or "[::]:7947": all interfaces. Default: any free port of Gossip's host.
 	Peer string
-	// PeerAdvertise is what others are told. Default: the address that was bound.
+	// PeerAdvertise is the host:port of Peer that other nodes are told; the host may be a name. Port
+	// 0: the port that is bound. Default: Peer's host, and for all interfaces the host that others are
+	// told for the gossip; with port 0.
 	PeerAdvertise string
 	// PeerTLS makes all streams between nodes mutual TLS; see [peer.Options].
 	PeerTLS *tls.Config
@@ -79,6 +90,7 @@ type cluster struct {
 	name string
 	ring *ring.Ring
 	net  *peer.Transport
+	told string // address of net that the others are told
 
 	ready    chan struct{} // closed when ring is set
 	links    sync.Map      // by session: *link, of the streams that are up and have said whose they are
@@ -120,11 +132,8 @@ func (o *Cluster) validate(all *Options) error {
 		return fmt.Errorf("coord: Options.Cluster.Service %s must be at most %d printable ASCII characters, without spaces",
 			show(o.Service), ring.MaxService)
 	}
-	if a := o.PeerAdvertise; a != "" {
-		host, port, err := net.SplitHostPort(a)
-		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
-			return fmt.Errorf("coord: Options.Cluster.PeerAdvertise %s is not host:port with a port of 1 to 65535", show(a))
-		}
+	if err := errors.Join(checkAdvertise("GossipAdvertise", o.GossipAdvertise), checkAdvertise("PeerAdvertise", o.PeerAdvertise)); err != nil {
+		return err
 	}
 	if o.Keepalive < 10*time.Millisecond {
 		return fmt.Errorf("coord: Options.Cluster.Keepalive is %v, must be at least 10ms", o.Keepalive)
@@ -141,17 +150,13 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	o := c.opts.Cluster
 	x := &cluster{c: c, name: c.opts.Name + "/" + rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
 	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	host := "127.0.0.1"
-	if h, _, err := net.SplitHostPort(o.Gossip); err == nil && h != "" {
-		host = h
-	}
-	listen := o.Peer
-	if listen == "" {
-		listen = net.JoinHostPort(host, "0")
+	var at addresses
+	if o.host == nil {
+		at = o.addresses(c.hostAddress)
 	}
 	c.cluster = x // before anybody connects
 	streams := peer.Options{
-		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Listen: listen, TLS: o.PeerTLS, Key: o.PeerKey,
+		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Listen: at.peer, TLS: o.PeerTLS, Key: o.PeerKey,
 		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,
 	}
 	gossip := ring.Start
@@ -166,13 +171,13 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if err != nil {
 		return o.named(err)
 	}
-	told := o.PeerAdvertise
-	if told == "" {
-		told = x.net.Addr()
+	x.told = withPort(at.peerTold, x.net.Addr())
+	if o.host != nil {
+		x.told = x.net.Addr()
 	}
 	x.ring, err = gossip(ring.Options{
-		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: o.Gossip, Advertise: o.GossipAdvertise,
-		Peer: told, Service: o.Service, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
+		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
+		Peer: x.told, Service: o.Service, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
 	})
 	if err != nil {
@@ -181,6 +186,9 @@ func (c *Coordinator) startCluster(session string) (err error) {
 		return o.named(err)
 	}
 	close(x.ready)
+	if o.host == nil {
+		x.logAddresses(at)
+	}
 	if session != "" {
 		_ = x.ring.SetState(ring.Active)
 	}

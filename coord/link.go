@@ -331,6 +331,7 @@ func (l *link) who() string {
 func (x *cluster) keepPinging() {
 	t := time.NewTicker(x.c.opts.Cluster.Keepalive)
 	defer t.Stop()
+	var told map[string]bool
 	for {
 		select {
 		case <-t.C:
@@ -342,6 +343,7 @@ func (x *cluster) keepPinging() {
 			l.s.Flush()
 		}
 		x.adoptNow() // of an owner that answers, but for less and less
+		told = x.tellUnreachable(told)
 	}
 }
 

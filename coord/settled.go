@@ -12,7 +12,8 @@ import (
 // program has to wait for that, as until then they are locked at the arbiter; it is for tests and measurements, and for a
 // server that is to be told of only when it is fast. What is settled may be unsettled a moment later.
 //
-// Without a cluster it returns at once. Its errors are ctx's, and [ErrClosed].
+// Without a cluster it returns at once. Its errors are [ErrClosed], and ctx's, which says what is missing as well: errors.As
+// finds an [UnreachableError] if a member is not reachable at the address that it advertises.
 func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	select {
 	case <-c.closing:
@@ -33,7 +34,7 @@ func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	case <-c.closing:
 		return ErrClosed
 	case <-ctx.Done():
-		return ended(ctx)
+		return c.cluster.late(ended(ctx), nodes)
 	}
 }
 

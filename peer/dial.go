@@ -65,6 +65,8 @@ func (t *Transport) idle(d *dialler) (addr string, idle bool) {
 		case <-d.ended: // of a stream that we do not wait for any more
 		default:
 		}
+	} else {
+		d.failing = Failure{}
 	}
 	return d.addr, p.cur == nil
 }
@@ -74,7 +76,8 @@ func (t *Transport) dial(d *dialler, addr string) error {
 	ctx, cancel := context.WithTimeout(d.ctx, greetingLimit)
 	defer cancel()
 	c, err := t.opts.Dial(ctx, addr)
-	if err == nil {
+	connected := err == nil
+	if connected {
 		var s, prev *Stream
 		if s, prev, err = t.greet(c, d.name, addr); s != nil {
 			t.wg.Go(func() { s.run(prev) })
@@ -82,9 +85,48 @@ func (t *Transport) dial(d *dialler, addr string) error {
 		}
 	}
 	if d.ctx.Err() == nil && !isQuiet(err) {
-		t.log.warn(d.name+" "+logKey(err), "peer: no stream with the node", "node", d.name, "address", addr, "error", err)
+		t.failed(d, addr, connected, err)
+		if connected {
+			t.log.warn(d.name+" "+logKey(err), "peer: no stream with the node", "node", d.name, "address", addr, "error", err)
+		}
 	}
 	return err
+}
+
+// A Failure is a node that [Transport.SetPeers] has named and that cannot be reached: it has no
+// stream, and attempts to connect fail.
+type Failure struct {
+	Node      string
+	Addr      string    // that was dialled
+	Since     time.Time // of the first attempt that failed in this row
+	Err       error     // of the last one
+	Connected bool      // there was a connection, and then one side refused it, as a rule because of its settings
+}
+
+// Failing returns the nodes that cannot be reached now, in no order. Attempts go on.
+func (t *Transport) Failing() (all []Failure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.peers {
+		if d := p.dialler; d != nil && d.failing.Err != nil && p.cur == nil {
+			all = append(all, d.failing)
+		}
+	}
+	return all
+}
+
+// failed notes that an attempt has failed.
+func (t *Transport) failed(d *dialler, addr string, connected bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d.addr != addr {
+		return // there is another one now
+	}
+	f := Failure{Node: d.name, Addr: addr, Since: d.failing.Since, Err: err, Connected: connected}
+	if d.failing.Err == nil {
+		f.Since = time.Now()
+	}
+	d.failing = f
 }
 
 // sleep waits for about that long, or until the dialler is stopped or more has a token.

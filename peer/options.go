@@ -68,7 +68,8 @@ type Options struct {
 	Handler Handler
 
 	// Logger gets what has no caller to return it to: refusals, on both sides where
-	// possible, and failures to reach a node, each once a minute. Nil: silent.
+	// possible, each once a minute. Nodes that cannot be reached are told by
+	// [Transport.Failing]. Nil: silent.
 	Logger *slog.Logger
 }
 

@@ -21,6 +21,7 @@ type dialler struct {
 	addr    string // protected by Transport.mu
 	ctx     context.Context
 	cancel  context.CancelFunc
+	failing Failure       // protected by Transport.mu; Err is nil if the last attempt did not fail
 	ended   chan struct{} // capacity 1: a stream has ended
 	changed chan struct{} // capacity 1: addr has changed
 }
@@ -65,6 +66,7 @@ func (t *Transport) SetPeers(nodes map[string]string) {
 			p.dialler = t.newDialler(name, addr)
 		} else if p.dialler.addr != addr {
 			p.dialler.addr = addr
+			p.dialler.failing = Failure{}
 			wake(p.dialler.changed)
 		}
 	}

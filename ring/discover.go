@@ -3,9 +3,11 @@ package ring
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +55,7 @@ func (r *Ring) Search() {
 // address that does not answer is no reason to doubt: those who crashed stay registered for a while.
 func (r *Ring) searchOnce() bool {
 	ctx, cancel := context.WithTimeout(r.ctx, discoverTimeout)
-	addrs, err := r.candidates(ctx)
+	addrs, registered, err := r.candidates(ctx)
 	cancel()
 	if err != nil && !r.partial && r.searched.Load() && r.ctx.Err() == nil { // once, not every 5 s, and not while all begin
 		r.opts.Logger.Warn("ring: not all addresses of others are known", "err", err)
@@ -64,13 +66,22 @@ func (r *Ring) searchOnce() bool {
 	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 	next := make(chan string)
 	var joined atomic.Bool
+	var mu sync.Mutex
+	failed := make(map[string]error) // guarded by mu
 	var wg sync.WaitGroup
 	for range min(joiners, len(addrs)) {
 		wg.Go(func() {
 			for addr := range next {
 				// Whom one of the others has just joined told us about all of its cluster.
-				if r.ctx.Err() == nil && !r.roster.has(addr) && r.join(addr) == nil {
+				if r.ctx.Err() != nil || r.roster.has(addr) {
+					continue
+				}
+				if err := r.join(addr); err == nil {
 					joined.Store(true)
+				} else {
+					mu.Lock()
+					failed[addr] = err
+					mu.Unlock()
 				}
 			}
 		})
@@ -80,17 +91,24 @@ func (r *Ring) searchOnce() bool {
 	}
 	close(next)
 	wg.Wait()
+	if r.ctx.Err() == nil {
+		r.failing.note(failed, registered)
+	}
 	return err == nil || joined.Load()
 }
 
-// candidates returns the addresses of Seeds and Discover, without one's own. With an error they are not all.
-func (r *Ring) candidates(ctx context.Context) ([]netip.AddrPort, error) {
+// candidates returns the addresses of Seeds and Discover, without one's own, and those of Discover
+// alone. With an error they are not all.
+func (r *Ring) candidates(ctx context.Context) (all []netip.AddrPort, registered map[string]bool, err error) {
 	names := r.opts.Seeds
-	var err error
+	registered = make(map[string]bool)
 	if r.opts.Discover != nil {
 		var found []string
 		found, err = r.opts.Discover(ctx)
 		names = append(names[:len(names):len(names)], found...)
+		for _, s := range found {
+			registered[s] = true
+		}
 	}
 	addrs, err2 := resolve(ctx, names, r.opts.seedPort, r.find)
 	others := addrs[:0]
@@ -99,11 +117,56 @@ func (r *Ring) candidates(ctx context.Context) ([]netip.AddrPort, error) {
 			others = append(others, a)
 		}
 	}
-	return others, errors.Join(err, err2)
+	return others, registered, errors.Join(err, err2)
+}
+
+// A Failure is an address at which no node answers, though Seeds or Discover name it.
+type Failure struct {
+	Addr       string    // IP:port
+	Since      time.Time // of the first attempt to join that failed in this row
+	Err        error     // of the last one
+	Discovered bool      // Discover names it, not only Seeds
+}
+
+// Failing returns the addresses that could not be joined when they were last tried, in no order. The
+// attempts go on for as long as they are named.
+func (r *Ring) Failing() []Failure { return r.failing.all() }
+
+// failures are the addresses that could not be joined.
+type failures struct {
+	mu   sync.Mutex
+	last map[string]Failure // guarded by mu; by address
+}
+
+// note replaces what is known by the failures of a search.
+func (f *failures) note(failed map[string]error, registered map[string]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := make(map[string]Failure, len(failed))
+	for addr, err := range failed {
+		x := Failure{Addr: addr, Since: f.last[addr].Since, Err: err, Discovered: registered[addr]}
+		if x.Since.IsZero() {
+			x.Since = time.Now()
+		}
+		next[addr] = x
+	}
+	f.last = next
+}
+
+func (f *failures) all() []Failure {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Values(f.last))
 }
 
 // join exchanges all that is known with the node at addr, an IP:port, so that each becomes a member of the other's cluster.
 func (r *Ring) join(addr string) error {
 	_, err := r.list.Join([]string{addr})
-	return err
+	if one := errors.Unwrap(err); one != nil { // memberlist's list of one error has several lines
+		err = one
+	}
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "failed to join "+addr+": "))
 }

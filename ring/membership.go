@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,13 +30,15 @@ type Ring struct {
 	opts   settings
 	find   lookup
 	list   wire.Gossip // memberlist's
-	gossip string
+	gossip string      // what others are told
+	bound  string      // what is bound
 	log    *logWriter
 	keys   keyring
 	roster *roster
 	self   identity
 
 	view     atomic.Pointer[View]
+	failing  failures
 	searched atomic.Bool   // the first search for others is over
 	sooner   chan struct{} // capacity 1: search now
 	partial  bool          // the last search did not know all addresses; only for the goroutine that searches
@@ -118,6 +121,7 @@ func (r *Ring) startMemberlist(h hooks) error {
 		return fmt.Errorf("ring: %w", err)
 	}
 	r.list, r.gossip = list, list.LocalNode().Address()
+	r.bound = netip.AddrPortFrom(r.opts.bind.Addr(), uint16(c.BindPort)).String()
 	return nil
 }
 
@@ -157,6 +161,10 @@ func (r *Ring) Name() string { return r.opts.Name }
 
 // Gossip returns the IP:port to register at the arbiter, for the Discover of others.
 func (r *Ring) Gossip() string { return r.gossip }
+
+// Bound returns the IP:port that the ring listens on. Gossip differs from it behind NAT, and if all
+// interfaces are bound. It is empty in a simulation.
+func (r *Ring) Bound() string { return r.bound }
 
 // Done returns a channel that is closed when the ring has ended.
 func (r *Ring) Done() <-chan struct{} { return r.done }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/holdfast-go/holdfast/internal/hostaddr"
 )
 
 // DefaultPort is the port of a seed that names none, if Options.Bind names none either.
@@ -30,9 +32,10 @@ type Options struct {
 	// Label keeps namespaces apart: gossip with another label is refused. 1 to 255 bytes. It is no secret.
 	Label string
 
-	// Bind is the IP:port to gossip on, by UDP and TCP with the same port. Port 0: any free one. Empty: the private
-	// address of the interface with the default route, or 127.0.0.1 if there is none, so that a machine with a public
-	// address only never gossips openly unasked, and has to set this. ":7946" or "0.0.0.0:7946": all interfaces.
+	// Bind is the IP:port to gossip on, by UDP and TCP with the same port. Port 0: any free one. ":7946",
+	// "0.0.0.0:7946" or "[::]:7946": all interfaces. Empty: any free port of the private address that leads to
+	// the first of Seeds that is an IP, or else to the Internet, or else the first private one, or else a loopback
+	// address. So a machine with public addresses only never gossips openly unasked, and has to set this.
 	Bind string
 
 	// Advertise is the IP:port that others are told. Empty: what Bind says, and for all interfaces the address that an
@@ -146,7 +149,7 @@ func (o Options) validate() (settings, error) {
 			return s, wrong("Keys", "key %d has %d bytes, must have 16, 24 or 32", i, len(k))
 		}
 	}
-	return s, s.addresses(localAddr)
+	return s, s.addresses(s.localAddr)
 }
 
 // addresses chooses what to bind and what to advertise.
@@ -201,20 +204,10 @@ func parseAddrPort(what, s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
 }
 
-// localAddr returns the private address from which packets leave, else 127.0.0.1. Connecting a UDP socket asks the
-// routing table and sends nothing; the targets are addresses for documentation. memberlist would run /sbin/ip for it, which
-// containers often lack.
-func localAddr() netip.Addr {
-	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
-		conn, err := net.Dial("udp", target)
-		if err != nil {
-			continue
-		}
-		addr := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-		conn.Close()
-		if addr.IsPrivate() {
-			return addr
-		}
-	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+// localAddr returns the address that other machines reach this one at, as far as can be told without
+// looking up names.
+func (s *settings) localAddr() netip.Addr {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return hostaddr.Choose(ctx, s.Seeds, false).Addr
 }

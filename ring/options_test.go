@@ -80,7 +80,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %v", x, s.bind, s.advertise, s.seedPort)
 		}
 	}
-	if a := localAddr(); !a.IsPrivate() && !a.IsLoopback() {
+	if a := (&settings{}).localAddr(); !a.IsPrivate() && !a.IsLoopback() {
 		t.Errorf("this machine's address is %v", a)
 	}
 }

@@ -15,14 +15,19 @@ import (
 func Main(m *testing.M, opts ...goleak.Option) {
 	code := m.Run()
 	if code == 0 {
-		err := goleak.Find(opts...)
-		for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
-			err = goleak.Find(opts...)
-		}
-		if err != nil {
+		if err := Find(opts...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}
 	os.Exit(code)
+}
+
+// Find returns an error if a goroutine is left in the end.
+func Find(opts ...goleak.Option) error {
+	err := goleak.Find(opts...)
+	for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
+		err = goleak.Find(opts...)
+	}
+	return err
 }

@@ -136,6 +136,11 @@ func (h *Host) Plug(s *Switch, addrs ...string) error {
 	return nil
 }
 
+// Remove takes the host away. The processes in it have to have ended.
+func (h *Host) Remove() error {
+	return errors.Join(Run("", "ip", "netns", "del", h.ns), os.RemoveAll(filepath.Join(filesDir, h.ns)))
+}
+
 // IP runs a command of iproute2 in the host.
 func (h *Host) IP(args ...string) error {
 	return Run("", "ip", append([]string{"-n", h.ns}, args...)...)

@@ -34,6 +34,9 @@ type Place struct {
 	Addr    string   // IP:port to listen on
 	Command []string // in front of redis-server, as ip netns exec name: it must become redis-server
 	Env     []string // besides what this process has
+
+	// Dial connects to the place. Nil: from where this process is.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Start starts a server for a test and stops it when the test ends. Without a redis-server on the machine it skips the
@@ -138,7 +141,10 @@ func (s *Server) Restart() error {
 
 // ready waits until the server answers.
 func (s *Server) ready(done <-chan struct{}) error {
-	var d net.Dialer
+	dial := s.place.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for {
@@ -149,7 +155,7 @@ func (s *Server) ready(done <-chan struct{}) error {
 			return ctx.Err()
 		case <-time.After(5 * time.Millisecond):
 		}
-		c, err := d.DialContext(ctx, "tcp", s.Addr)
+		c, err := dial(ctx, "tcp", s.Addr)
 		if err != nil {
 			continue
 		}

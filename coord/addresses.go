@@ -1,0 +1,140 @@
+package coord
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/hostaddr"
+)
+
+// addresses is what a node binds, and what it tells the others. Both ports have the same host,
+// unless the options say otherwise.
+type addresses struct {
+	gossip     string // to bind: IP:port
+	gossipTold string // IP:port; port 0: the one that is bound
+	peer       string // to bind: host:port
+	peerTold   string // host:port; port 0: the one that is bound
+	reason     string // why the host was chosen, for the log; empty: the options name it
+	public     bool   // the host is a loopback address, as the machine's public ones are not protected
+}
+
+// addresses fills in what the options leave open. choose returns the machine's address towards
+// other machines; it is not called where the options name one.
+func (o *Cluster) addresses(choose func() hostaddr.Choice) addresses {
+	a := addresses{gossip: o.Gossip, gossipTold: o.GossipAdvertise, peer: o.Peer, peerTold: o.PeerAdvertise}
+	here := func() string {
+		c := choose()
+		a.reason, a.public = c.Reason, c.Public
+		return c.Addr.String()
+	}
+	if a.gossip == "" {
+		host := ipOf(o.Peer)
+		if host == "" {
+			host = here()
+		}
+		a.gossip = net.JoinHostPort(host, "0")
+	}
+	if a.peer == "" {
+		host, _, _ := net.SplitHostPort(a.gossip)
+		a.peer = net.JoinHostPort(host, "0")
+	}
+	// The others are told the first of these that names one host.
+	host := ""
+	for _, s := range []string{o.GossipAdvertise, o.Gossip, o.PeerAdvertise, o.Peer, a.gossip} {
+		if host = ipOf(s); host != "" {
+			break
+		}
+	}
+	if host == "" {
+		host = here()
+	}
+	if a.gossipTold == "" {
+		a.gossipTold = net.JoinHostPort(host, "0")
+	}
+	if a.peerTold == "" {
+		if own, _, err := net.SplitHostPort(o.Peer); err == nil && own != "" && !unspecified(own) {
+			host = own
+		}
+		a.peerTold = net.JoinHostPort(host, "0")
+	}
+	return a
+}
+
+// ipOf returns the host of host:port if it is the IP of one host, otherwise "".
+func ipOf(s string) string {
+	host, _, err := net.SplitHostPort(s)
+	if err != nil {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || ip.IsUnspecified() {
+		return ""
+	}
+	return host
+}
+
+func unspecified(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsUnspecified()
+}
+
+// withPort puts the port that is bound in the place of port 0.
+func withPort(told, bound string) string {
+	host, port, err := net.SplitHostPort(told)
+	if err != nil || port != "0" {
+		return told
+	}
+	_, port, _ = net.SplitHostPort(bound)
+	return net.JoinHostPort(host, port)
+}
+
+func checkAdvertise(option, s string) error {
+	if s == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(s)
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" {
+		return fmt.Errorf("coord: Options.Cluster.%s %s is not host:port with a port of 0 to 65535", option, show(s))
+	}
+	if unspecified(host) {
+		return fmt.Errorf("coord: Options.Cluster.%s %s: other nodes cannot reach all interfaces: give the address of one",
+			option, show(s))
+	}
+	return nil
+}
+
+// hostAddress chooses the machine's address: that of the way to the seeds, or to the arbiter.
+func (c *Coordinator) hostAddress() hostaddr.Choice {
+	o := c.opts.Cluster
+	targets := o.Seeds
+	if l, ok := c.arbiter.(fallback.Locator); ok {
+		targets = append(targets[:len(targets):len(targets)], l.Servers()...)
+	}
+	limit := c.opts.CallTimeout
+	if c.opts.StartUnavailable {
+		limit = min(limit, 100*time.Millisecond) // New returns at once
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	// Without keys, strangers that reach the ports would be believed.
+	protected := len(o.GossipKeys) > 0 && (len(o.PeerKey) > 0 || o.PeerTLS != nil)
+	return hostaddr.Choose(ctx, targets, protected)
+}
+
+// logAddresses says where this node listens, and what it tells the others.
+func (x *cluster) logAddresses(a addresses) {
+	args := []any{"gossip", x.ring.Bound(), "peer", x.net.Addr(), "gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told}
+	if a.reason != "" {
+		args = append(args, "because", a.reason)
+	}
+	if a.public {
+		x.c.opts.Logger.Warn("holdfast: only this machine reaches this node: all other addresses are public; "+
+			"set Cluster.Gossip, or GossipKeys and PeerKey", args...)
+		return
+	}
+	x.c.opts.Logger.Info("holdfast: listening to other nodes", args...)
+}

@@ -1,0 +1,127 @@
+package coord
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// An UnreachableError names a member of the cluster that this node does not reach at the address
+// that the member advertises. Attempts to reach it go on.
+type UnreachableError struct {
+	Node  string        // its name; empty if its gossip has never arrived
+	Addr  string        // that it advertises
+	Port  string        // the option that sets what it advertises: Gossip or Peer
+	For   time.Duration // since the first attempt that failed
+	Cause error         // of the last attempt
+}
+
+// Error says what to do as well.
+func (e *UnreachableError) Error() string {
+	member := "a node that is registered at the arbiter"
+	if e.Node != "" {
+		member = "node " + e.Node
+	}
+	return fmt.Sprintf("%s is not reachable at %s, which it advertises, for %v: %v: open that port, or set Cluster.%s and Cluster.%sAdvertise there",
+		member, e.Addr, e.For.Round(time.Millisecond), e.Cause, e.Port, e.Port)
+}
+
+// Unwrap returns Cause.
+func (e *UnreachableError) Unwrap() error { return e.Cause }
+
+// unreachable returns the members that this node does not reach: by gossip, so that it does not
+// know them, or by a stream.
+func (x *cluster) unreachable() (all []*UnreachableError) {
+	for _, f := range x.ring.Failing() {
+		if f.Discovered { // a seed may be of another time
+			all = append(all, &UnreachableError{Addr: f.Addr, Port: "Gossip", For: time.Since(f.Since), Cause: f.Err})
+		}
+	}
+	for _, f := range x.net.Failing() {
+		if !f.Connected { // otherwise package peer logs what the two do not agree on
+			all = append(all, &UnreachableError{Node: f.Node, Addr: f.Addr, Port: "Peer", For: time.Since(f.Since), Cause: f.Err})
+		}
+	}
+	return all
+}
+
+// patience is for how long a member may be out of reach before the log says so: a node that has
+// crashed is a member of the gossip for 6 to 9 s, and registered for SessionTTL.
+func (o *Options) patience() time.Duration { return max(10*time.Second, o.SessionTTL) }
+
+// tellUnreachable logs each member that has been out of reach for long, once. told is for the next
+// call.
+func (x *cluster) tellUnreachable(told map[string]bool) map[string]bool {
+	still := make(map[string]bool)
+	for _, e := range x.unreachable() {
+		id := e.Port + " " + e.Node + " " + e.Addr
+		if e.For < x.c.opts.patience() {
+			continue
+		}
+		if !told[id] {
+			x.c.opts.Logger.Warn("holdfast: a member is not reachable at the address that it advertises: open the port, or set Cluster."+
+				e.Port+" and Cluster."+e.Port+"Advertise there", "member", e.Node, "address", e.Addr, "for", e.For.Round(time.Second), "error", e.Cause)
+		}
+		still[id] = true
+	}
+	return still
+}
+
+// unsettled returns why the cluster has not come to rest.
+func (x *cluster) unsettled(want int) error {
+	var why []string
+	var errs []error
+	v := x.ring.View()
+	active := 0
+	for _, n := range v.Nodes() {
+		switch {
+		case n.Gone:
+			why = append(why, "node "+n.Name+" is gone, and has partitions until its session expires")
+		case n.Incompatible:
+			why = append(why, "node "+n.Name+" at "+n.Gossip+" is of another version, or has other Partitions")
+		case n.State == ring.Active:
+			active++
+		}
+	}
+	if x.c.sessions.current() == nil {
+		why = append(why, "this node has no session at the arbiter")
+	}
+	if active < want {
+		why = append(why, fmt.Sprintf("%d of %d nodes found", active, want))
+	}
+	for _, e := range x.unreachable() {
+		errs = append(errs, e)
+	}
+	for _, f := range x.net.Failing() {
+		if f.Connected {
+			errs = append(errs, fmt.Errorf("no stream with node %s at %s: %w", f.Node, f.Addr, f.Err))
+		}
+	}
+	if len(why)+len(errs) == 0 {
+		why = append(why, "partitions are still changing hands")
+	}
+	return &unsettledError{why, errs}
+}
+
+// unsettledError is several reasons in one line.
+type unsettledError struct {
+	why  []string
+	errs []error
+}
+
+func (e *unsettledError) Error() string {
+	all := e.why
+	for _, err := range e.errs {
+		all = append(all, err.Error())
+	}
+	return "the cluster has not settled: " + strings.Join(all, "; ")
+}
+
+func (e *unsettledError) Unwrap() []error { return e.errs }
+
+// late is the error of a wait for the cluster that ended, as such.
+func (x *cluster) late(ended error, nodes int) error {
+	return fmt.Errorf("coord: Settled: %w: %w", ended, x.unsettled(nodes))
+}

@@ -1,0 +1,73 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/loopback"
+)
+
+// Two nodes advertise addresses at which they cannot be reached: Settled names the other one, the
+// address, and the option; and keys are locked all the same.
+func TestSettled_namesTheUnreachable(t *testing.T) {
+	for _, port := range []string{"Peer", "Gossip"} {
+		t.Run(port, func(t *testing.T) {
+			t.Parallel()
+			a := fallback.NewMemory()
+			told := map[string]bool{}
+			var nodes []*coord.Coordinator
+			for range 2 {
+				o := settledOpts()
+				addr := loopback.Address(t)
+				told[addr] = true
+				if port == "Peer" {
+					o.Cluster.PeerAdvertise = addr
+				} else {
+					o.Cluster.GossipAdvertise, o.Cluster.PeerAdvertise = addr, "127.0.0.1:0"
+				}
+				nodes = append(nodes, start(t, a, o))
+			}
+			for _, c := range nodes {
+				// Until the failure is known, the error may be that it is not yet.
+				for end := time.Now().Add(30 * time.Second); ; {
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					err := c.Settled(ctx, 2)
+					cancel()
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Fatalf("got %v", err)
+					}
+					e, ok := errors.AsType[*coord.UnreachableError](err)
+					if !ok && time.Now().Before(end) {
+						continue
+					}
+					if !ok || !told[e.Addr] || e.Port != port || (e.Node == "") != (port == "Gossip") || e.Cause == nil ||
+						!strings.Contains(err.Error(), "Cluster."+port+"Advertise") || strings.Contains(err.Error(), "\n") {
+						t.Errorf("got %+v: %v", e, err)
+					}
+					break
+				}
+				l, err := c.Lock(t.Context(), "key")
+				if err != nil {
+					t.Fatal(err)
+				}
+				unlock(t, l)
+			}
+		})
+	}
+}
+
+// What is missing is in the error also where all members can be reached.
+func TestSettled_countsTheNodes(t *testing.T) {
+	c := start(t, fallback.NewMemory(), settledOpts())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := c.Settled(ctx, 3)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "of 3 nodes found") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,31 @@
+package fallback
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestServers(t *testing.T) {
+	for _, c := range []struct {
+		client redis.UniversalClient
+		want   string
+	}{
+		{redis.NewClient(&redis.Options{Addr: "redis:6379"}), "[redis:6379]"},
+		{redis.NewClient(&redis.Options{}), "[localhost:6379]"},
+		{redis.NewClient(&redis.Options{Network: "unix", Addr: "/run/redis"}), "[]"},
+		{redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"a:1", "b:2"}}), "[a:1 b:2]"},
+		{redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"s:1"}}), "[]"},
+		{(*redis.Client)(nil), "[]"},
+		{nil, "[]"},
+	} {
+		var l Locator = NewRedis(c.client, nil)
+		if got := fmt.Sprint(l.Servers()); got != c.want {
+			t.Errorf("%T: %s, not %s", c.client, got, c.want)
+		}
+		if x, ok := c.client.(*redis.Client); c.client != nil && (!ok || x != nil) {
+			c.client.Close()
+		}
+	}
+}

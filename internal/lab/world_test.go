@@ -1,0 +1,218 @@
+//go:build linux
+
+package lab
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/netns"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/snippets"
+)
+
+var full = flag.Bool("lab.full", false, "run every case")
+
+// A world is the network of all cases, which come one after another: 10.0.0.0/24 and fd00::/64,
+// with Redis, and 10.1.0.0/24, behind a router.
+type world struct {
+	net      *netns.Network
+	outside  *netns.Switch
+	inside   *netns.Switch
+	redis    *redistest.Server
+	client   *redis.Client
+	program  string // README's, word for word
+	variable string // with options of the cluster from the environment
+	stock    string // SQLite's file, as its driver wants it
+	started  int    // programs; each sells a unit of 1,000
+	err      error
+}
+
+const redis4, redis6 = "10.0.0.100", "fd00::100"
+
+// the is made by the first case that asks for it.
+var the *world
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := 1
+	defer func() { os.Exit(code) }()
+	dir, err := os.MkdirTemp("", "holdfast-lab-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	workDir = dir
+	code = m.Run()
+	if the != nil {
+		if err := the.remove(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	_ = os.RemoveAll(dir)
+	if code == 0 {
+		if err := leak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+}
+
+var workDir string
+
+// begin returns the world, without data of earlier cases.
+func begin(t *testing.T, long bool) *world {
+	t.Helper()
+	if long && !*full {
+		t.Skip("part of make lab")
+	}
+	if testing.Short() {
+		t.Skip("takes most of a minute")
+	}
+	if err := netns.Needs("iptables", "redis-server"); err != nil {
+		t.Skip(err)
+	}
+	if the == nil {
+		the = &world{}
+		the.err = the.make(t)
+	}
+	if the.err != nil {
+		t.Fatal(the.err)
+	}
+	// A server that has been up for Q has no Grace for a new namespace.
+	for {
+		up, err := the.client.InfoMap(t.Context(), "server").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var seconds int
+		if _, err := fmt.Sscan(up["Server"]["uptime_in_seconds"], &seconds); err != nil {
+			t.Fatal(err)
+		}
+		if seconds > 12 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := the.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return the
+}
+
+func (w *world) make(t *testing.T) (err error) {
+	if w.net, err = netns.New("lab"); err != nil {
+		return err
+	}
+	if w.outside, err = w.net.Switch(); err != nil {
+		return err
+	}
+	if w.inside, err = w.net.Switch(); err != nil {
+		return err
+	}
+	server, err := w.net.Host("redis")
+	if err != nil {
+		return err
+	}
+	if err := server.Plug(w.outside, redis4+"/24", redis6+"/64"); err != nil {
+		return err
+	}
+	place := redistest.Place{Addr: redis4 + ":6379", Command: server.In(), Dial: server.Dial}
+	if w.redis, err = redistest.NewAt(place, workDir, "--bind", redis4, redis6); err != nil {
+		return err
+	}
+	w.client = redis.NewClient(&redis.Options{Addr: w.redis.Addr, Dialer: server.Dial})
+	w.stock = "file:" + filepath.Join(workDir, "stock.db") + "?_pragma=busy_timeout(10000)"
+	root, err := snippets.Root()
+	if err != nil {
+		return err
+	}
+	block, err := snippets.Find(root, "README.md", "lock")
+	if err != nil {
+		return err
+	}
+	frame, err := os.ReadFile(filepath.Join("testdata", "node.go"))
+	if err != nil {
+		return err
+	}
+	w.program = filepath.Join(workDir, "readme")
+	text, err := block.Program(root, string(frame))
+	if err != nil {
+		return err
+	}
+	if err := snippets.Build(t.Context(), root, text, w.program); err != nil {
+		return err
+	}
+	const zero = "&coord.Cluster{},"
+	if strings.Count(block.Text, zero) != 1 {
+		return fmt.Errorf("README's program has not one %s", zero)
+	}
+	block.Text = strings.Replace(block.Text, zero, "agent.Cluster(), Logger: agent.Logger(),", 1)
+	w.variable = filepath.Join(workDir, "variable")
+	if text, err = block.Program(root, string(frame)); err != nil {
+		return err
+	}
+	return snippets.Build(t.Context(), root, text, w.variable)
+}
+
+func (w *world) remove() error {
+	if w.client != nil {
+		w.client.Close()
+	}
+	if w.redis != nil {
+		w.redis.Kill()
+	}
+	if w.net != nil {
+		return w.net.Remove()
+	}
+	return nil
+}
+
+var hosts int
+
+// host adds a host with addresses in the network with Redis. localhost:6379, as README has it, is
+// Redis for the programs there.
+func (w *world) host(t *testing.T, addrs ...string) *netns.Host {
+	t.Helper()
+	hosts++
+	h, err := w.net.Host(fmt.Sprint("h", hosts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := redis6
+	var full []string
+	for _, text := range addrs {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if addr.Is4() {
+			server = redis4
+			full = append(full, text+"/24")
+		} else {
+			full = append(full, text+"/64")
+		}
+	}
+	t.Cleanup(func() {
+		if err := h.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := h.Plug(w.outside, full...); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Resolve(map[string]string{"localhost": server}); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
