@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/lab/agent"
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
 // together starts README's program on hosts, and requires that the nodes find each other, connect,
 // settle, and lock in memory, here and there, without two holders at once.
-func (w *world) together(t *testing.T, hosts []*netns.Host, cluster func(i int) *coord.Cluster) []*node {
+func (w *world) together(t *testing.T, hosts []*netns.Host, cluster func(i int) *agent.Addresses) []*node {
 	t.Helper()
 	var nodes []*node
 	for i, h := range hosts {
@@ -38,10 +37,10 @@ func leave(nodes []*node) {
 	}
 }
 
-func word(int) *coord.Cluster { return nil }
+func word(int) *agent.Addresses { return nil }
 
-func same(c coord.Cluster) func(int) *coord.Cluster {
-	return func(int) *coord.Cluster { return &c }
+func same(c agent.Addresses) func(int) *agent.Addresses {
+	return func(int) *agent.Addresses { return &c }
 }
 
 func TestReadme(t *testing.T) {
@@ -55,7 +54,7 @@ func TestReadmeIPv6(t *testing.T) {
 }
 
 func TestAllInterfaces(t *testing.T) {
-	for _, c := range []coord.Cluster{
+	for _, c := range []agent.Addresses{
 		{Gossip: ":7946"},
 		{Gossip: ":7946", Peer: ":7947"},
 		{Gossip: "0.0.0.0:7946", Peer: "0.0.0.0:7947"},

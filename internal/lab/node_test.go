@@ -11,12 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/lab/agent"
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
@@ -33,7 +31,7 @@ type node struct {
 }
 
 // start starts README's program. With cluster it has these options in the place of the zero value.
-func (w *world) start(t *testing.T, h *netns.Host, cluster *coord.Cluster) *node {
+func (w *world) start(t *testing.T, h *netns.Host, cluster *agent.Addresses) *node {
 	t.Helper()
 	program := w.program
 	env := os.Environ()
@@ -88,16 +86,6 @@ func (n *node) logged() string {
 		n.t.Fatal(err)
 	}
 	return string(text)
-}
-
-// records returns the lines of the log that have a text.
-func (n *node) records(text string) (lines []string) {
-	for line := range strings.Lines(n.logged()) {
-		if strings.Contains(line, text) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
 }
 
 // ask makes the node do something. The answer can be had later.

@@ -21,16 +21,23 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// ClusterVariable is the environment variable with the options of the cluster, as JSON.
+// ClusterVariable is the environment variable with the Addresses.
 const ClusterVariable = "HOLDFAST_LAB_CLUSTER"
+
+// Addresses are the options of a cluster that the environment has, as JSON.
+type Addresses struct {
+	Gossip, GossipAdvertise, Peer, PeerAdvertise string
+
+	Seeds []string
+}
 
 // Cluster returns the options that the environment has.
 func Cluster() *coord.Cluster {
-	var c coord.Cluster
-	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &c); err != nil {
+	var a Addresses
+	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {
 		panic(err)
 	}
-	return &c
+	return &coord.Cluster{Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
 }
 
 // Logger returns a logger whose records are lines of standard error.
@@ -144,7 +151,7 @@ func work(ctx, limited context.Context, locks *coord.Coordinator, keys []string)
 					mu.Unlock()
 					return
 				}
-				h := Hold{Key: key, Fence: l.Fence(), From: now()}
+				h := Hold{Key: key, Fence: uint64(l.Fence()), From: now()}
 				owner, ok := locks.Owner(key)
 				h.Local = ok && owner.Self
 				time.Sleep(2 * time.Millisecond)
