@@ -2,11 +2,11 @@
 MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds lab redis
+.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds lab redis databases
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way. Then whole clusters are simulated for a minute.
-test: redis
+test: redis databases
 	@$(MAKE) --no-print-directory -j 2 checks tests
 	@$(MAKE) --no-print-directory sim FOR=1m
 
@@ -92,3 +92,14 @@ redis:
 	  else \
 	    echo "redis-server is missing. Install it (apt install redis-server, brew install redis) and try again." >&2; exit 1; \
 	  fi; }
+
+# PostgreSQL and MariaDB, for the tests of the fence; without root these tests are skipped where a server is missing.
+databases:
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  missing=; ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing=postgresql; \
+	  command -v mariadb-install-db >/dev/null || missing="$$missing mariadb-server"; \
+	  if [ -n "$$missing" ]; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null || \
+	      echo "without $$missing some tests are skipped" >&2; \
+	  fi; \
+	fi

@@ -1,3 +1,16 @@
-// Package fence is for resources that look at a lock's token. So far it has the tests of what README
-// and docs/fencing.md say: real databases, whose clients stop between any two statements.
+// Package fence makes the token of a lock count where the data is: a resource refuses the late write of
+// a holder that was stopped for longer than its lease. docs/fencing.md shows what goes wrong without.
+//
+// For SQL databases, [Table] keeps the highest token of each key in a table of its own, and [Column] in a
+// column of the caller's rows. Both have the same methods:
+//
+//	var fences = fence.Table{Dialect: fence.Postgres}
+//
+//	err := fences.DoTx(ctx, locks, db, "sku/"+sku, func(ctx context.Context, tx *sql.Tx) error {
+//		// read, decide, write
+//	})
+//
+// DoTx locks, begins, checks, calls the function and commits. Check is its statement alone, for
+// transactions that something else begins. Put is for sections that read outside of the transaction
+// that writes.
 package fence

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,7 +17,52 @@ import (
 	"github.com/holdfast-go/holdfast/fence/internal/dbtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// servers are those that tests share. Each test has a database of its own.
+var servers = make(map[dbtest.Kind]*dbtest.Database)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, s := range servers {
+		if err := s.Close(); err != nil {
+			log.Print(err)
+			code = 1
+		}
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			log.Print(err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func server(t *testing.T, kind dbtest.Kind) *dbtest.Database {
+	t.Helper()
+	s := servers[kind]
+	if s == nil || kind == sqliteKind {
+		var err error
+		if s, err = dbtest.Start(t.Context(), kind); errors.Is(err, dbtest.ErrNotInstalled) {
+			t.Skip(err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if kind == sqliteKind {
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return s
+		}
+		servers[kind] = s
+	}
+	fresh, err := s.Fresh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fresh
+}
 
 const (
 	sqliteKind   = dbtest.SQLite
@@ -55,24 +102,12 @@ func eachDatabase(t *testing.T, test func(t *testing.T, d *database), kinds ...d
 
 func open(t *testing.T, kind dbtest.Kind) *database {
 	t.Helper()
-	server, err := dbtest.Start(t.Context(), kind)
-	if errors.Is(err, dbtest.ErrNotInstalled) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	locks, err := coord.New(t.Context(), fallback.NewMemory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { locks.Close(context.Background()) })
-	d := &database{Database: server, t: t, locks: locks}
+	d := &database{Database: server(t, kind), t: t, locks: locks}
 	d.db = d.gated(nil)
 	return d
 }
@@ -128,11 +163,12 @@ func (d *database) race(stop int, first, second section) (where string, errs [2]
 
 	stopped, goOn := make(chan string, 1), make(chan struct{})
 	var count atomic.Int64
-	gated := d.gated(func(statement string) {
+	gated := d.gated(func(statement string) error {
 		if count.Add(1) == int64(stop)+1 {
 			stopped <- statement
 			<-goOn
 		}
+		return nil
 	})
 	firstDone, secondDone := make(chan error, 1), make(chan error, 1)
 	go func() { firstDone <- first(ctx, earlier, gated) }()
@@ -148,7 +184,7 @@ func (d *database) race(stop int, first, second section) (where string, errs [2]
 	select {
 	case errs[1] = <-secondDone:
 		close(goOn)
-	case <-time.After(200 * time.Millisecond): // it waits for a row of the first
+	case <-time.After(50 * time.Millisecond): // it waits for a row of the first
 		close(goOn)
 		errs[1] = <-secondDone
 	}

@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -8,8 +9,9 @@ import (
 
 // A Gate is called before each statement is sent, with its text, or BEGIN, COMMIT or ROLLBACK. While
 // the gate does not return, the client stands still as a stopped process does: the context was looked
-// at before, and the statement is sent in any case.
-type Gate func(statement string)
+// at before, and the statement is sent in any case. An error of the gate takes the place of the answer:
+// the statement is executed, and the client does not know.
+type Gate func(statement string) error
 
 // Open opens the database with a gate in front of it, or none.
 func (d *Database) Open(g Gate) (*sql.DB, error) {
@@ -42,23 +44,29 @@ type gatedConn struct {
 }
 
 func (c *gatedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	c.gate("BEGIN")
+	lost := c.gate("BEGIN")
 	ctx = context.WithoutCancel(ctx)
 	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
-	if err != nil {
+	if err := cmp.Or(err, lost); err != nil {
 		return nil, err
 	}
 	return gatedTx{tx, c.gate}, nil
 }
 
 func (c *gatedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
-	c.gate(text)
-	return c.Conn.(driver.ExecerContext).ExecContext(context.WithoutCancel(ctx), text, args)
+	lost := c.gate(text)
+	r, err := c.Conn.(driver.ExecerContext).ExecContext(context.WithoutCancel(ctx), text, args)
+	return r, cmp.Or(err, lost)
 }
 
 func (c *gatedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	c.gate(text)
-	return c.Conn.(driver.QueryerContext).QueryContext(context.WithoutCancel(ctx), text, args)
+	lost := c.gate(text)
+	rows, err := c.Conn.(driver.QueryerContext).QueryContext(context.WithoutCancel(ctx), text, args)
+	if err == nil && lost != nil {
+		rows.Close()
+		return nil, lost
+	}
+	return rows, err
 }
 
 func (c *gatedConn) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
@@ -91,11 +99,11 @@ type gatedTx struct {
 }
 
 func (t gatedTx) Commit() error {
-	t.gate("COMMIT")
-	return t.Tx.Commit()
+	lost := t.gate("COMMIT")
+	return cmp.Or(t.Tx.Commit(), lost)
 }
 
 func (t gatedTx) Rollback() error {
-	t.gate("ROLLBACK")
-	return t.Tx.Rollback()
+	lost := t.gate("ROLLBACK")
+	return cmp.Or(t.Tx.Rollback(), lost)
 }

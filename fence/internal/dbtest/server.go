@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,6 +50,9 @@ type Database struct {
 	Kind Kind
 	DSN  string // for the driver of the kind
 	stop func() error
+
+	format string       // of DSN, with the database's name
+	count  atomic.Int64 // of databases made
 }
 
 // Start starts a server with its defaults, which listens on a socket in a directory of its own. The
@@ -82,7 +87,20 @@ func Start(ctx context.Context, kind Kind) (*Database, error) {
 
 // AtFile is the SQLite database in a file.
 func AtFile(path string, stop func() error) *Database {
-	return &Database{SQLite, "file:" + path + "?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)", stop}
+	return &Database{Kind: SQLite, DSN: "file:" + path + "?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)", stop: stop}
+}
+
+// Fresh returns an empty database of the server, which lasts as long as that. With SQLite there is one
+// database only.
+func (d *Database) Fresh(ctx context.Context) (*Database, error) {
+	if d.Kind == SQLite {
+		return d, nil
+	}
+	name := fmt.Sprintf("fresh%d", d.count.Add(1))
+	if err := d.exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return nil, err
+	}
+	return &Database{Kind: d.Kind, DSN: fmt.Sprintf(d.format, name), stop: func() error { return nil }}, nil
 }
 
 // Close ends the server and removes its data.
@@ -125,20 +143,15 @@ cd / && rm -rf "$2"`, "sh", bin, dir)
 		<-ended
 		return os.RemoveAll(dir) // where the shell could not
 	}}
+	db.format = "root@unix(" + filepath.Join(dir, "socket") + ")/%s"
+	db.DSN = fmt.Sprintf(db.format, "mysql")
 	if kind == Postgres {
-		db.DSN = "postgres://fence@/postgres?host=" + url.QueryEscape(dir)
-	} else {
-		db.DSN = "root@unix(" + filepath.Join(dir, "socket") + ")/mysql"
+		db.format = "postgres://fence@/%s?host=" + strings.ReplaceAll(url.QueryEscape(dir), "%", "%%")
+		db.DSN = fmt.Sprintf(db.format, "postgres")
 	}
 	if err := db.await(ctx, ended); err != nil {
 		stopped := db.stop()
 		return nil, errors.Join(fmt.Errorf("%w\n%s", err, log.Bytes()), stopped)
-	}
-	if kind == MariaDB {
-		if err := db.exec(ctx, "CREATE DATABASE fence"); err != nil {
-			return nil, errors.Join(err, db.stop())
-		}
-		db.DSN = "root@unix(" + filepath.Join(dir, "socket") + ")/fence"
 	}
 	return db, nil
 }

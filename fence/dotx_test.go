@@ -1,0 +1,204 @@
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/fence/internal/dbtest"
+)
+
+// losing is a Locker whose first locks were lost by the time that the function returned.
+type losing struct {
+	*coord.Coordinator
+	times int
+	calls int
+}
+
+func (l *losing) Do(ctx context.Context, key string, fn func(context.Context, coord.Lock) error) error {
+	err := l.Coordinator.Do(ctx, key, fn)
+	if l.calls++; l.calls <= l.times {
+		err = errors.Join(err, &coord.LossError{Key: key, Cause: coord.SessionExpired})
+	}
+	return err
+}
+
+func fresh(t *testing.T, d *database) (fence.Table, func() int64) {
+	d.counters()
+	d.mustExec(`INSERT INTO counters (name, n) VALUES ('a', 0)`)
+	return fence.Table{Dialect: dialects[d.Kind]}, func() int64 { return d.number(`SELECT n FROM counters`) }
+}
+
+// What was committed is not done again, and is no error, though the lock was lost meanwhile.
+func TestDoTx_LostAfterCommit(t *testing.T) {
+	d := open(t, sqliteKind)
+	table, count := fresh(t, d)
+	locks := &losing{Coordinator: d.locks, times: 1}
+	err := table.DoTx(t.Context(), locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error { return d.increase(ctx, tx) })
+	if err != nil || count() != 1 || locks.calls != 1 {
+		t.Errorf("%v, counted %d, locked %d times", err, count(), locks.calls)
+	}
+}
+
+// What was not committed is done again under another lock.
+func TestDoTx_LostBeforeCommit(t *testing.T) {
+	d := open(t, sqliteKind)
+	table, count := fresh(t, d)
+	locks := &losing{Coordinator: d.locks, times: 2}
+	err := table.DoTx(t.Context(), locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error {
+		if err := d.increase(ctx, tx); err != nil {
+			return err
+		}
+		if locks.calls < 2 {
+			return context.Canceled // as statements do whose context has ended
+		}
+		return nil
+	})
+	if err != nil || count() != 1 || locks.calls != 3 {
+		t.Errorf("%v, counted %d, locked %d times", err, count(), locks.calls)
+	}
+}
+
+// An answer that is missing is told, and the transaction is not begun again: it was committed here.
+func TestDoTx_CommitUnknown(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		table, count := fresh(t, d)
+		cut, begun := errors.New("connection cut"), 0
+		gated := d.gated(func(statement string) error {
+			switch statement {
+			case "BEGIN":
+				begun++
+			case "COMMIT":
+				return cut
+			}
+			return nil
+		})
+		err := table.DoTx(t.Context(), &losing{Coordinator: d.locks, times: 1}, gated, "a",
+			func(ctx context.Context, tx *sql.Tx) error { return d.increase(ctx, tx) })
+		if !errors.Is(err, fence.ErrUnknown) || !errors.Is(err, cut) || begun != 1 || count() != 1 {
+			t.Errorf("%v, begun %d times, counted %d", err, begun, count())
+		}
+	}, dbtest.Kinds...)
+}
+
+// A server that ends in the middle of a commit may have committed.
+func TestDoTx_ServerEndsTheConnection(t *testing.T) {
+	d := open(t, postgresKind)
+	table, count := fresh(t, d)
+	var pid int64
+	gated := d.gated(func(statement string) error {
+		if statement == "COMMIT" {
+			d.number(`SELECT pg_terminate_backend($1, 10000)::int`, pid)
+		}
+		return nil
+	})
+	calls := 0
+	err := table.DoTx(t.Context(), d.locks, gated, "a", func(ctx context.Context, tx *sql.Tx) error {
+		if calls++; calls > 1 {
+			t.Error("it is begun again")
+		}
+		if err := tx.QueryRowContext(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+			return err
+		}
+		return d.increase(ctx, tx)
+	})
+	if !errors.Is(err, fence.ErrUnknown) || count() != 0 {
+		t.Errorf("%v, counted %d", err, count())
+	}
+}
+
+// Two transactions under different locks are in each other's way. Both succeed, once.
+func TestDoTx_Conflicts(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		table, count := fresh(t, d)
+		table.Tx = &sql.TxOptions{Isolation: sql.LevelSerializable}
+		var both, work sync.WaitGroup
+		both.Add(2)
+		for _, key := range []string{"x", "y"} {
+			work.Go(func() {
+				met := false
+				err := table.DoTx(t.Context(), d.locks, d.db, key, func(ctx context.Context, tx *sql.Tx) error {
+					var n int64
+					if err := tx.QueryRowContext(ctx, `SELECT n FROM counters`).Scan(&n); err != nil {
+						return err
+					}
+					if !met && d.Kind != sqliteKind { // where Check makes all transactions wait for each other
+						met = true
+						both.Done()
+						both.Wait()
+					}
+					return d.write(ctx, tx, n+1)
+				})
+				if err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			})
+		}
+		work.Wait()
+		if n := count(); n != 2 {
+			t.Errorf("counted %d", n)
+		}
+	}, dbtest.Kinds...)
+}
+
+// A failed transaction leaves nothing, and its error is that of the function.
+func TestDoTx_FunctionFails(t *testing.T) {
+	d := open(t, postgresKind)
+	table, count := fresh(t, d)
+	broken := errors.New("broken")
+	run := func(end func(tx *sql.Tx) error) error {
+		return table.DoTx(t.Context(), d.locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error {
+			if err := d.increase(ctx, tx); err != nil {
+				return err
+			}
+			return end(tx)
+		})
+	}
+	if err := run(func(*sql.Tx) error { return broken }); err != broken {
+		t.Errorf("got %v", err)
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != "ouch" {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		_ = run(func(*sql.Tx) error { panic("ouch") })
+	}()
+	err := run(func(tx *sql.Tx) error {
+		_, _ = tx.Exec(`SELECT 1/0`)
+		return nil // it hides that the transaction has failed
+	})
+	if err == nil || errors.Is(err, fence.ErrUnknown) || !strings.Contains(err.Error(), "rollback") {
+		t.Errorf("a hidden error: %v", err)
+	}
+	if err := run(func(tx *sql.Tx) error { return tx.Commit() }); !errors.Is(err, fence.ErrUnknown) {
+		t.Errorf("a function that commits: %v", err)
+	}
+	if n := count(); n != 1 {
+		t.Errorf("counted %d, not the one of the function that commits", n)
+	}
+	if l, err := d.locks.TryLock(t.Context(), "a"); err != nil {
+		t.Errorf("the key is still locked: %v", err)
+	} else {
+		l.Unlock()
+	}
+}
+
+// A database that has seen a token which no lock reaches any more is not asked for ever.
+func TestDoTx_StaleForGood(t *testing.T) {
+	d := open(t, sqliteKind)
+	table, count := fresh(t, d)
+	if err := table.Put(t.Context(), d.db, "a", 1<<63-1); err != nil {
+		t.Fatal(err)
+	}
+	err := table.DoTx(t.Context(), d.locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error { return d.increase(ctx, tx) })
+	if !errors.Is(err, fence.ErrStale) || count() != 0 {
+		t.Errorf("%v, counted %d", err, count())
+	}
+}
