@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -140,7 +141,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		l.ponged(f)
 		return
 	}
-	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > MaxKey {
+	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > MaxKey || f.Epoch > fallback.MaxEpoch || f.Token > math.MaxInt64-uint64(f.Count) {
 		s.Close(peer.ErrProtocol)
 		return
 	}

@@ -179,8 +179,12 @@ func (x *twins) peek(p uint32) (c *fallback.Partition) {
 
 // epoch is mostly the present one.
 func (x *twins) epoch(p uint32) uint32 {
-	now := x.peek(p)
-	return choose(&x.stream, now.Epoch, now.Epoch, now.Epoch, max(now.Epoch, 1)-1, now.Epoch+1, now.Epoch+1000, now.From, now.Rows[diffKeys[0]].Token.Epoch())
+	now, soon := x.peek(p), uint32(time.Now().Unix()-fallback.EpochZero)
+	e := choose(&x.stream, now.Epoch, now.Epoch, now.Epoch, max(now.Epoch, 1)-1, now.Epoch+1, now.Epoch+1000, now.From, now.Rows[diffKeys[0]].Token.Epoch())
+	if e > 0 && e < soon/2 { // of a record that was lost: the clock would be refused
+		e += soon
+	}
+	return e
 }
 
 // owner is mostly the present one.

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -155,7 +156,18 @@ func (n *memory) do(ctx context.Context, f func(m Moment)) error {
 }
 
 func (n *memory) on(ctx context.Context, p uint32, f func(m Moment, p *Partition)) error {
-	return n.do(ctx, func(m Moment) { f(m, &n.space.parts[p]) })
+	var refused error
+	err := n.do(ctx, func(m Moment) { refused = n.attempt(m, p, f) })
+	return cmp.Or(err, refused)
+}
+
+// attempt runs a transition unless the clock does not allow for any.
+func (n *memory) attempt(m Moment, p uint32, f func(m Moment, p *Partition)) error {
+	if err := n.space.parts[p].Refuses(m); err != nil {
+		return err
+	}
+	f(m, &n.space.parts[p])
+	return nil
 }
 
 // onSessions runs a transition of the session table, which it formats anew if it was lost.
@@ -229,22 +241,26 @@ func (n *memory) Lock(ctx context.Context, r LockRequest) (a LockAnswer, err err
 }
 
 func (n *memory) Unlock(ctx context.Context, releases []Release) []error {
+	errs := make([]error, len(releases))
 	err := n.do(ctx, func(m Moment) {
-		for _, r := range releases {
-			n.space.parts[r.Partition].Unlock(m, r.Key, r.Identity, n.send)
+		for i, r := range releases {
+			errs[i] = n.attempt(m, r.Partition, func(m Moment, p *Partition) { p.Unlock(m, r.Key, r.Identity, n.send) })
 		}
 	})
 	if err != nil {
 		return slices.Repeat([]error{err}, len(releases))
 	}
-	return nil
+	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return nil
+	}
+	return errs
 }
 
 func (n *memory) Restore(ctx context.Context, claims []Claims) []Restored {
 	answers := make([]Restored, len(claims))
 	err := n.do(ctx, func(m Moment) {
 		for i, c := range claims {
-			answers[i].Verdicts = n.space.parts[c.Partition].Restore(m, c.Holds)
+			answers[i].Err = n.attempt(m, c.Partition, func(m Moment, p *Partition) { answers[i].Verdicts = p.Restore(m, c.Holds) })
 		}
 	})
 	if err != nil {
@@ -262,7 +278,8 @@ func (n *memory) Verify(ctx context.Context, reads []Read) []State {
 	states := make([]State, len(reads))
 	err := n.do(ctx, func(m Moment) {
 		for i, r := range reads {
-			states[i] = n.space.parts[r.Partition].Verify(m, r)
+			err := n.attempt(m, r.Partition, func(m Moment, p *Partition) { states[i] = p.Verify(m, r) })
+			states[i].Err = err
 		}
 	})
 	if err != nil {

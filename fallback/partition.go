@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -94,11 +95,34 @@ func (p *Partition) enter(m Moment) {
 	}
 }
 
+// Refuses returns an error if no epoch can be made of the server's clock, or none is left. An arbiter asks before each
+// operation: an epoch far ahead would stay so for ever. The error matches [ErrRefused].
+func (p *Partition) Refuses(m Moment) error {
+	clock := m.Now/1000 - epochZero
+	switch {
+	case p.Epoch >= MaxEpoch:
+		return fmt.Errorf("%w: %s: epoch %d is the last one", ErrRefused, epochSetting, p.Epoch)
+	case clock > MaxEpoch || p.Epoch > 0 && clock > int64(p.Epoch)+maxAhead:
+		return fmt.Errorf("%w: %s: it says %s, the last epoch is of %s", ErrRefused, clockSetting,
+			date(clock), date(int64(p.Epoch)))
+	}
+	return nil
+}
+
+// What is to be looked at after an error of Refuses.
+const (
+	clockSetting = "the server's clock is years ahead of the record: set it, or delete the namespace's keys if it is right"
+	epochSetting = "a partition has no epochs left: delete the namespace's keys while no process uses it"
+)
+
+// date is the day that an epoch is of, by the clock.
+func date(epoch int64) string { return time.Unix(epoch+epochZero, 0).UTC().Format(time.DateOnly) }
+
 // advance is the step of the epoch that every transition takes. The clock in it keeps tokens rising after the
 // record was lost (I2, I6).
 func (p *Partition) advance(m Moment, owner string) {
 	clock := m.Now/1000 - epochZero
-	p.Epoch = uint32(max(int64(p.Epoch)+1, clock))
+	p.Epoch = uint32(min(max(int64(p.Epoch)+1, clock), MaxEpoch))
 	p.Seq, p.Owner, p.From = 0, owner, 0
 }
 

@@ -3,6 +3,7 @@ package fallback
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -21,6 +22,13 @@ const PromiseFor = 500 * time.Millisecond
 // epochZero is the fixed date that epochs count seconds from: 2000-01-01 00:00:00 UTC, in Unix seconds. It is not later
 // than the clock of a synctest bubble begins, so tokens rise there, too, when a Memory loses its data.
 const epochZero = 946684800
+
+// MaxEpoch is the last epoch. All tokens of it are below 2^63, so that they are positive as signed numbers of 64 bits. The
+// clock reaches it in 2068.
+const MaxEpoch = math.MaxInt32
+
+// maxAhead is by how many seconds a server's clock may be ahead of a record's epoch: ten years.
+const maxAhead = 10 * 365 * 24 * 60 * 60
 
 // A Token is a fencing token: the epoch in the upper half, a number within it in the lower.
 // Tokens handed out for a key strictly increase (I2).

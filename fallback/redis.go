@@ -307,7 +307,7 @@ func (n *redisSpace) Lock(ctx context.Context, q LockRequest) (LockAnswer, error
 	a := LockAnswer{Verdict: r.verdict(), Record: r.record()}
 	switch a.Verdict {
 	case Granted:
-		a.Token = MakeToken(uint32(r.num(recordLen)), uint32(r.num(recordLen+1)))
+		a.Token = MakeToken(r.epoch(recordLen), uint32(r.num(recordLen+1)))
 		a.Contended = r.num(recordLen+2) > 0
 	case Held:
 		a.Holder = r.row(recordLen)
@@ -408,7 +408,7 @@ func decodeRecord(text string) (Record, bool) {
 	if len(f) != 4 {
 		return Record{}, false
 	}
-	epoch, err := strconv.ParseUint(f[0], 10, 32)
+	epoch, err := strconv.ParseUint(f[0], 10, epochBits)
 	left, err2 := strconv.ParseInt(f[2], 10, 64)
 	r := Record{Owner: f[3], Epoch: uint32(epoch), Grace: time.Duration(left) * time.Millisecond}
 	r.Revoked = r.Owner != "" && f[1] == f[0]

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -75,7 +76,26 @@ func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error)
 		}
 		text.WriteString(s)
 	}
-	return checkInfo(parseInfo(text.String()))
+	if guarded, err = checkInfo(parseInfo(text.String())); err != nil {
+		return guarded, err
+	}
+	return guarded, checkClock(ctx, c)
+}
+
+// checkClock refuses a server whose clock is far ahead of this process's. A new namespace has no epoch yet that would tell.
+func checkClock(ctx context.Context, c redis.Cmdable) error {
+	theirs, err := c.Time(ctx).Result()
+	if err != nil {
+		if _, answered := errors.AsType[redis.Error](err); answered {
+			return nil // the scripts will say what is wrong
+		}
+		return err
+	}
+	if ours := time.Now(); theirs.After(ours.AddDate(1, 0, 0)) {
+		return fmt.Errorf("%w: the server's clock is more than a year ahead of this process's: it says %s, this one %s: set the wrong one",
+			ErrRefused, theirs.UTC().Format(time.DateOnly), ours.UTC().Format(time.DateOnly))
+	}
+	return nil
 }
 
 var errReplica = errors.New("fallback: the server is a read-only replica")
@@ -132,6 +152,8 @@ var refusals = []struct{ text, setting string }{
 	{"OOM command not allowed", "the server has reached maxmemory"},
 	{"MISCONF", "the server stopped accepting writes (stop-writes-on-bgsave-error)"},
 	{"unknown command", "the server lacks a command"},
+	{"FARCLOCK", clockSetting},
+	{"NOEPOCH", epochSetting},
 }
 
 // refused marks such an answer as [ErrRefused].

@@ -91,7 +91,7 @@ func parseMessage(text string) (Message, bool) {
 		return m, err == nil && first != "" && key != ""
 	case Revoked:
 		p, err := strconv.ParseUint(first, 10, 32)
-		e, err2 := strconv.ParseUint(rest, 10, 32)
+		e, err2 := strconv.ParseUint(rest, 10, epochBits)
 		m.Partition, m.Epoch = uint32(p), uint32(e)
 		return m, err == nil && err2 == nil
 	}

@@ -364,7 +364,7 @@ func decodeRow(text string) (r Row, err error) {
 	}
 	r.Session = f[0]
 	var n [3]uint64
-	for i, bits := range [3]int{64, 32, 32} {
+	for i, bits := range [3]int{64, epochBits, 32} {
 		if n[i], err = strconv.ParseUint(f[i+1], 10, bits); err != nil {
 			return Row{}, fmt.Errorf("fallback: %q is not a row", text)
 		}
@@ -376,13 +376,16 @@ func decodeRow(text string) (r Row, err error) {
 // decodeToken reads the token of Lock's usual answer.
 func decodeToken(text string) (Token, error) {
 	epoch, seq, _ := strings.Cut(text, " ")
-	e, err := strconv.ParseUint(epoch, 10, 32)
+	e, err := strconv.ParseUint(epoch, 10, epochBits)
 	s, err2 := strconv.ParseUint(seq, 10, 32)
 	if err != nil || err2 != nil {
 		return 0, fmt.Errorf("fallback: a script answered %q, which is no token", text)
 	}
 	return MakeToken(uint32(e), uint32(s)), nil
 }
+
+// epochBits is how long an epoch may be: MaxEpoch has as many bits.
+const epochBits = 31
 
 // recordLen is the length of a verdict and a record in an answer.
 const recordLen = 5
@@ -435,7 +438,18 @@ func (r *reader) verdict() Verdict {
 }
 
 func (r *reader) record() Record {
-	return Record{Owner: r.str(1), Epoch: uint32(r.num(2)), Grace: r.ms(3), Revoked: r.num(4) == 1}
+	return Record{Owner: r.str(1), Epoch: r.epoch(2), Grace: r.ms(3), Revoked: r.num(4) == 1}
+}
+
+func (r *reader) epoch(i int) uint32 {
+	n := r.num(i)
+	if n < 0 || n > MaxEpoch {
+		if r.err == nil {
+			r.err = fmt.Errorf("fallback: a script answered the epoch %d, above the last one, %d", n, MaxEpoch)
+		}
+		return 0
+	}
+	return uint32(n)
 }
 
 func (r *reader) row(i int) Row {

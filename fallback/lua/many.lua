@@ -7,7 +7,7 @@ for i = 1, #KEYS do
   if f[1] == server then
     e, r, o = string.match(f[2], '^(%d+) %d+ 0 %d+ (%d+) (.*)$')
   end
-  if e then -- the usual case: nothing is to be done
+  if e and e + 0 < 2147483647 then -- the usual case: nothing is to be done
     a[i] = e .. ' ' .. r .. ' 0 ' .. o
   else
     rec, seen, record = KEYS[i], f[1], f[2]

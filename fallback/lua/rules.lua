@@ -26,11 +26,17 @@ local function save()
 end
 
 local function advance(to)
-  epoch = math.max(epoch + 1, math.floor(now / 1000) - 946684800)
+  epoch = math.max(epoch + 1, math.floor(now / 1000) - 946684800) -- bounded: see enter
   seq, owner, from, dirty = 0, to, 0, true
 end
 
 local function enter()
+  local clock = math.floor(now / 1000) - 946684800
+  if epoch >= 2147483647 then -- Partition.Refuses
+    error('NOEPOCH')
+  elseif clock > 2147483647 or (epoch > 0 and clock > epoch + 315360000) then
+    error('FARCLOCK it says ' .. clock .. ' s since 2000, the last epoch is ' .. epoch)
+  end
   if seen ~= server then -- another one, or another name, or the record is lost
     run = process()
     if not seen or not renamed(redis.call('HGET', rec, 'u'), run) then
