@@ -120,9 +120,7 @@ func (c *Coordinator) hostAddress() hostaddr.Choice {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	// Without keys, strangers that reach the ports would be believed.
-	protected := len(o.GossipKeys) > 0 && (len(o.PeerKey) > 0 || o.PeerTLS != nil)
-	return hostaddr.Choose(ctx, targets, protected)
+	return hostaddr.Choose(ctx, targets, len(o.GossipKeys) > 0) // gossip without keys stays in the private network
 }
 
 // logAddresses says where this node listens, and what it tells the others.
@@ -133,7 +131,7 @@ func (x *cluster) logAddresses(a addresses) {
 	}
 	if a.public {
 		x.c.opts.Logger.Warn("holdfast: only this machine reaches this node: all other addresses are public; "+
-			"set Cluster.Gossip, or GossipKeys and PeerKey", args...)
+			"set Cluster.Gossip, or GossipKeys", args...)
 		return
 	}
 	x.c.opts.Logger.Info("holdfast: listening to other nodes", args...)

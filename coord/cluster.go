@@ -29,7 +29,7 @@ type Cluster struct {
 	// Default: any free port of Peer's host if that is an IP, otherwise of the address that other
 	// machines reach this one at. That is the source address of the route to the first of Seeds, or to
 	// the arbiter; otherwise that of the default route; otherwise the first private address. A public
-	// address is taken only with GossipKeys and PeerKey (or PeerTLS). A loopback address is taken if
+	// address is taken only with GossipKeys. A loopback address is taken if
 	// there is no other.
 	Gossip string
 	// GossipAdvertise is the IP:port of Gossip that other nodes are told: another one than is bound
@@ -51,13 +51,13 @@ type Cluster struct {
 	// 0: the port that is bound. Default: Peer's host, and for all interfaces the host that others are
 	// told for the gossip; with port 0.
 	PeerAdvertise string
-	// PeerTLS makes all streams between nodes mutual TLS; see [peer.Options].
+	// PeerTLS is the configuration of the streams between nodes, for an authority of your own; [peer.Files] makes one, and
+	// [peer.Options] says what it must have. All nodes or none must set it. Default: each process makes a key at its start,
+	// publishes its fingerprint beside its session at the arbiter, and all streams are TLS 1.3 with these keys. Either way a
+	// node whose session the arbiter does not list gets no stream.
 	PeerTLS *tls.Config
-	// PeerKey is a secret of 16 bytes or more that all nodes share and prove to each other. None: whoever reaches the port
-	// is believed.
-	PeerKey []byte
 	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL at which it serves HTTP
-	// to them, such as http://10.0.0.3:8080, if requests are to be forwarded to it. At most 119 printable ASCII characters,
+	// to them, such as http://10.0.0.3:8080, if requests are to be forwarded to it. At most 256 printable ASCII characters,
 	// without spaces. Default: nothing.
 	Service string
 	// Keepalive is how often the nodes ask each other for how long they answer for the keys that they have granted to the one
@@ -79,18 +79,20 @@ type NodeInfo struct {
 	Session string
 	Peer    string // address of its peer port
 	Service string // what it says in Cluster.Service
-	State   string // joining, active or leaving
+	State   string // joining, active, leaving, or unlisted: it gossips, and the arbiter does not know its session
 	Self    bool
 	Linked  bool // there is a stream to it
 }
 
 // cluster is what a coordinator has of it.
 type cluster struct {
-	c    *Coordinator
-	name string
-	ring *ring.Ring
-	net  *peer.Transport
-	told string // address of net that the others are told
+	c        *Coordinator
+	name     string
+	told     string         // address of net that the others are told
+	identity *peer.Identity // nil with PeerTLS, and in a simulation
+	members  *members
+	ring     *ring.Ring
+	net      *peer.Transport
 
 	ready    chan struct{} // closed when ring is set
 	links    sync.Map      // by session: *link, of the streams that are up and have said whose they are
@@ -110,6 +112,9 @@ type cluster struct {
 	id string         // the session that was last introduced on all of them
 }
 
+// maxService is the length of the longest Cluster.Service, in bytes.
+const maxService = 256
+
 // version is what the nodes of a cluster must agree on besides the namespace.
 func (o *Options) version() uint64 { return 1<<32 | uint64(o.Partitions) }
 
@@ -128,9 +133,9 @@ func (o *Cluster) validate(all *Options) error {
 	if o == nil {
 		return nil
 	}
-	if len(o.Service) > ring.MaxService || strings.ContainsFunc(o.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if len(o.Service) > maxService || strings.ContainsFunc(o.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("coord: Options.Cluster.Service %s must be at most %d printable ASCII characters, without spaces",
-			show(o.Service), ring.MaxService)
+			show(o.Service), maxService)
 	}
 	if err := errors.Join(checkAdvertise("GossipAdvertise", o.GossipAdvertise), checkAdvertise("PeerAdvertise", o.PeerAdvertise)); err != nil {
 		return err
@@ -149,6 +154,7 @@ func (o *Cluster) validate(all *Options) error {
 func (c *Coordinator) startCluster(session string) (err error) {
 	o := c.opts.Cluster
 	x := &cluster{c: c, name: c.opts.Name + "/" + rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
+	x.members = newMembers(x)
 	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var at addresses
 	if o.host == nil {
@@ -156,7 +162,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	}
 	c.cluster = x // before anybody connects
 	streams := peer.Options{
-		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Listen: at.peer, TLS: o.PeerTLS, Key: o.PeerKey,
+		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Listen: at.peer, TLS: o.PeerTLS,
 		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,
 	}
 	gossip := ring.Start
@@ -166,6 +172,14 @@ func (c *Coordinator) startCluster(session string) (err error) {
 		}
 		streams.Dial = h.Dial
 		gossip = func(opts ring.Options) (*ring.Ring, error) { return ring.StartOn(h, opts) }
+	} else {
+		streams.Verify = x.members.verify
+		if o.PeerTLS == nil {
+			if x.identity, err = peer.NewIdentity(); err != nil {
+				return fmt.Errorf("coord: New: %w", err)
+			}
+			streams.TLS = x.identity.TLS()
+		}
 	}
 	x.net, err = peer.Start(streams)
 	if err != nil {
@@ -177,7 +191,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	}
 	x.ring, err = gossip(ring.Options{
 		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
-		Peer: x.told, Service: o.Service, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
+		Peer: x.told, Known: x.members.has, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
 	})
 	if err != nil {
@@ -199,7 +213,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 var ours = map[string]string{
 	"Bind": "Cluster.Gossip", "Advertise": "Cluster.GossipAdvertise", "Keys": "Cluster.GossipKeys", "Seeds": "Cluster.Seeds",
 	"Debounce": "Cluster.Debounce", "MaxDebounce": "Cluster.MaxDebounce", "Peer": "Cluster.PeerAdvertise", "Label": "Namespace",
-	"Listen": "Cluster.Peer", "Key": "Cluster.PeerKey", "TLS": "Cluster.PeerTLS", "Keepalive": "Cluster.Keepalive",
+	"Listen": "Cluster.Peer", "TLS": "Cluster.PeerTLS", "Keepalive": "Cluster.Keepalive",
 }
 
 // named makes an error name the option as the user does.
@@ -238,39 +252,28 @@ func short(namespace string) string {
 	return namespace[:longNamespace-17] + "#" + strconv.FormatUint(hash(namespace), 16)
 }
 
-// registration is what the arbiter keeps of a session: for List the gossip address, if there is one, and the process's name.
+// registration is what the arbiter keeps of a session.
 func (c *Coordinator) registration() fallback.Registration {
-	addr := ""
-	if c.cluster != nil {
-		addr = c.cluster.ring.Gossip()
+	k := card{Name: c.opts.Name}
+	if x := c.cluster; x != nil {
+		k.Node, k.Gossip, k.Peer, k.Service = x.name, x.ring.Gossip(), x.told, c.opts.Cluster.Service
+		if x.identity != nil {
+			k.Key = x.identity.Fingerprint()
+		}
 	}
-	return fallback.Registration{TTL: c.opts.SessionTTL, Info: addr + " " + c.opts.Name}
+	return fallback.Registration{TTL: c.opts.SessionTTL, Info: k.encode()}
 }
 
 // discover returns the gossip addresses that are registered at the arbiter.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
-	ns := x.c.namespace.Load()
-	if ns == nil {
-		return nil, ErrUnavailable
-	}
 	if n := x.registered.Load(); n > 0 && n == int64(len(x.ring.Members())) {
 		return x.addrs, nil // everybody is here
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
-	defer cancel()
-	start := x.c.now()
-	all, err := (*ns).List(ctx)
-	x.c.called(OpList, start, err)
-	if err != nil {
-		return nil, err
+	addrs, err := x.members.ask(ctx)
+	if err == nil {
+		x.addrs = addrs
 	}
-	x.addrs = nil
-	for _, info := range all {
-		if addr, _, _ := strings.Cut(info, " "); addr != "" {
-			x.addrs = append(x.addrs, addr)
-		}
-	}
-	return x.addrs, nil
+	return addrs, err
 }
 
 // follow keeps the streams as the membership says, and the node's state as its session is, until the coordinator stops.
@@ -279,9 +282,15 @@ func (x *cluster) follow() {
 		v := x.ring.View()
 		peers := make(map[string]string)
 		for _, n := range v.Nodes() {
-			if n.Name != x.name && !n.Gone && !n.Incompatible && n.Peer != "" {
-				peers[n.Name] = n.Peer
+			if n.Name == x.name || n.Gone || n.Incompatible {
+				continue
 			}
+			if k, ok := x.members.card(n.Name); ok && k.Peer != "" {
+				peers[n.Name] = k.Peer
+			}
+		}
+		if x.unlisted() {
+			x.members.look()
 		}
 		x.net.SetPeers(peers)
 		x.c.suspects.again()
@@ -293,6 +302,11 @@ func (x *cluster) follow() {
 			return
 		}
 	}
+}
+
+// unlisted reports whether there are nodes that the arbiter has not listed.
+func (x *cluster) unlisted() bool {
+	return slices.ContainsFunc(x.ring.Members(), func(n ring.Node) bool { return n.Unlisted })
 }
 
 // session tells the others of this node's session, "" if it has none.
@@ -359,10 +373,19 @@ func (c *Coordinator) Nodes() []NodeInfo {
 }
 
 func (x *cluster) info(n *ring.Node) NodeInfo {
-	return NodeInfo{
-		Name: processName(n.Name), ID: n.Name, Session: n.Session, Peer: n.Peer, Service: n.Service, State: strings.ToLower(n.State.String()),
+	i := NodeInfo{
+		Name: processName(n.Name), ID: n.Name, Session: n.Session, Peer: n.Peer, State: strings.ToLower(n.State.String()),
 		Self: n.Name == x.name, Linked: x.net.Stream(n.Name) != nil,
 	}
+	if n.Unlisted {
+		i.State = "unlisted"
+	}
+	if k, ok := x.members.card(n.Name); ok {
+		i.Peer, i.Service = k.Peer, k.Service
+	} else if i.Self {
+		i.Service = x.c.opts.Cluster.Service
+	}
+	return i
 }
 
 // route is where a local caller has to go for the keys of a partition.

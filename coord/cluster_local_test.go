@@ -15,7 +15,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/ring"
 )
 
 // quick are options of clusters in tests: real time, real sockets.
@@ -299,7 +298,7 @@ func TestNodesTellTheirService(t *testing.T) {
 }
 
 func TestServicesThatCannotBeTold(t *testing.T) {
-	for _, service := range []string{"http://a b", "http://ä", "http://a\n", strings.Repeat("x", ring.MaxService+1)} {
+	for _, service := range []string{"http://a b", "http://ä", "http://a\n", strings.Repeat("x", 257)} {
 		o := quick()
 		o.Cluster.Service = service
 		c, err := coord.New(context.Background(), fallback.NewMemory(), o)
@@ -311,7 +310,7 @@ func TestServicesThatCannotBeTold(t *testing.T) {
 		}
 	}
 	o := quick()
-	o.Cluster.Service = strings.Repeat("x", 119) // the longest, as the comment says
+	o.Cluster.Service = strings.Repeat("x", 256) // the longest, as the comment says
 	join(t, fallback.NewMemory(), o)
 }
 
@@ -324,7 +323,6 @@ func TestClusterOptionsThatMakeNoSense(t *testing.T) {
 		"Options.Cluster.Seeds ":           func(c *coord.Cluster) { c.Seeds = []string{"a:b:c"} },
 		"Options.Cluster.Peer ":            func(c *coord.Cluster) { c.Peer = "192.0.2.1:0" },
 		"Options.Cluster.PeerAdvertise ":   func(c *coord.Cluster) { c.PeerAdvertise = "host" },
-		"Options.Cluster.PeerKey ":         func(c *coord.Cluster) { c.PeerKey = []byte("short") },
 		"Options.Cluster.Keepalive ":       func(c *coord.Cluster) { c.Keepalive = time.Millisecond },
 		"Options.Cluster.MaxDebounce ":     func(c *coord.Cluster) { c.MaxDebounce = time.Millisecond },
 	} {
@@ -345,7 +343,7 @@ func TestKeysOfAClusterKeepStrangersOut(t *testing.T) {
 	a := fallback.NewMemory()
 	o := func() *coord.Options {
 		o := quick()
-		o.Cluster.GossipKeys, o.Cluster.PeerKey = [][]byte{[]byte("16 bytes of keys")}, []byte("the streams' key, a longer one")
+		o.Cluster.GossipKeys = [][]byte{[]byte("16 bytes of keys")}
 		return o
 	}
 	x, y := join(t, a, o()), join(t, a, o())

@@ -162,7 +162,7 @@ func (p *partition) denied(l *link, f *peer.Frame, a *after) {
 		return
 	}
 	e := p.entries[string(f.Key)]
-	if e != nil && e.g != nil && e.g.holder == l.identity(f) {
+	if e != nil && e.g != nil && e.g.holder == l.identity(f) && (e.g.link == l || e.g.holder.Session == l.who()) {
 		if e.g.imported {
 			a.releases = append(a.releases, p.release(e.key, e.g.holder))
 		}

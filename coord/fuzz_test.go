@@ -12,15 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// stranger is a node that knows the namespace and nothing of manners.
-type stranger struct {
+// hostile is a node of the cluster that knows nothing of manners.
+type hostile struct {
 	ups   chan *peer.Stream
 	pongs chan uint32
 }
 
-func (x *stranger) Up(s *peer.Stream) { x.ups <- s }
+func (x *hostile) Up(s *peer.Stream) { x.ups <- s }
 
-func (x *stranger) Frame(_ *peer.Stream, f *peer.Frame) {
+func (x *hostile) Frame(_ *peer.Stream, f *peer.Frame) {
 	if f.Kind == peer.Pong && f.Ping >= firstPing {
 		x.pongs <- f.Ping
 	}
@@ -29,7 +29,7 @@ func (x *stranger) Frame(_ *peer.Stream, f *peer.Frame) {
 // firstPing is the first one that is waited for.
 const firstPing = 10
 
-func (x *stranger) Down(*peer.Stream, error) {}
+func (x *hostile) Down(*peer.Stream, error) {}
 
 // frames makes frames of bytes: six each. They are as a node would send them in some situation, mostly not in this one.
 func frames(c *Coordinator, b []byte) (all []peer.Frame) {
@@ -76,8 +76,20 @@ func FuzzFrames(f *testing.F) {
 	for c.Stats().Owned < 7 {
 		time.Sleep(time.Millisecond)
 	}
-	x := &stranger{make(chan *peer.Stream, 64), make(chan uint32, 64)}
-	tr, err := peer.Start(peer.Options{Node: "stranger", Namespace: short(c.opts.Namespace), Version: c.opts.version(), Handler: x, Retry: time.Millisecond})
+	x := &hostile{make(chan *peer.Stream, 64), make(chan uint32, 64)}
+	identity, err := peer.NewIdentity()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, session := range []string{"stranger", "other"} {
+		r := fallback.Registration{TTL: time.Hour, Info: card{Node: "hostile", Key: identity.Fingerprint()}.encode()}
+		if _, err := c.ns.Open(f.Context(), session, r); err != nil {
+			f.Fatal(err)
+		}
+	}
+	tr, err := peer.Start(peer.Options{
+		Node: "hostile", Namespace: short(c.opts.Namespace), Version: c.opts.version(), TLS: identity.TLS(), Handler: x, Retry: time.Millisecond,
+	})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -151,6 +151,9 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 // requested: another node wants a key.
 func (p *partition) requested(l *link, f *peer.Frame, a *after) {
 	id := l.identity(f)
+	if id.Session != l.who() {
+		return // of a session that has ended, or not the node's
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()

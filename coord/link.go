@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -348,10 +349,17 @@ func (x *cluster) keepPinging() {
 	}
 }
 
+var errNotIts = errors.New("coord: the node speaks for a session that the arbiter does not list as its own")
+
 // resumed hears what the other node holds.
 func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 	switch f.Flags {
 	case flagBegin:
+		if len(f.Session) > 0 && !x.members.owns(l.s.Node(), string(f.Session)) {
+			x.members.look() // for the next stream
+			l.s.Close(errNotIts)
+			return
+		}
 		l.mu.Lock()
 		old := l.session
 		l.session = string(f.Session)
@@ -373,7 +381,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 	default:
 		id := l.identity(f)
 		p.mu.Lock()
-		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id {
+		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id && id.Session == l.who() {
 			e.g.link = l
 		}
 		p.mu.Unlock()

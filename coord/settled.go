@@ -93,7 +93,7 @@ func (x *cluster) atRest() (nodes int, rest bool) {
 		if n.Gone {
 			return 0, false
 		}
-		if n.State == ring.Active && !n.Incompatible {
+		if n.State == ring.Active && !n.Incompatible && !n.Unlisted {
 			nodes++
 			self = self || n.Name == x.name
 		}

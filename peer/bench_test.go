@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -50,10 +51,14 @@ func bare(b *testing.B, rounds int) time.Duration {
 }
 
 // pair returns a stream to an echoing node. Replies go to the waiter of that number.
-func pair(b *testing.B, waiters []chan struct{}) *Stream {
+func pair(b *testing.B, waiters []chan struct{}, ca *authority) *Stream {
 	up := make(chan *Stream, 1)
-	server := start(b, Options{Node: "b", Handler: echo})
-	client := start(b, Options{Node: "a", Handler: handler{
+	var secret [2]*tls.Config
+	if ca != nil {
+		secret = [2]*tls.Config{ca.config(b), ca.config(b)}
+	}
+	server := start(b, Options{Node: "b", TLS: secret[0], Handler: echo})
+	client := start(b, Options{Node: "a", TLS: secret[1], Handler: handler{
 		up:    func(s *Stream) { up <- s },
 		frame: func(s *Stream, f *Frame) { waiters[f.Partition] <- struct{}{} },
 	}})
@@ -66,6 +71,8 @@ func request(i int) *Frame {
 	return &Frame{Kind: Request, Partition: uint32(i), Request: 1 << 30, Epoch: 12345678, Session: []byte("0123456789"), Key: []byte("orders/12345")}
 }
 
+// The plain stream, the one under TLS and the bare connection take turns: the machine has fast
+// and slow times.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -73,37 +80,46 @@ func BenchmarkRoundTrip(b *testing.B) {
 			for i := range waiters {
 				waiters[i] = make(chan struct{}, 1)
 			}
-			s := pair(b, waiters)
-			const chunk = 2000 // by turns with the bare one: the machine has fast and slow times
-			var ours, theirs time.Duration
+			streams := []*Stream{pair(b, waiters, nil), pair(b, waiters, newAuthority(b))}
+			const chunk = 2000
+			var bares time.Duration
+			ours := make([]time.Duration, len(streams))
 			rounds := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				rounds++
-				theirs += bare(b, chunk)
-				begin := time.Now()
-				var wg sync.WaitGroup
-				for i, w := range waiters {
-					wg.Go(func() {
-						f := request(i)
-						for range chunk {
-							if s.Send(f) != nil {
-								return
-							}
-							<-w
-						}
-					})
+				bares += bare(b, chunk)
+				for i, s := range streams {
+					begin := time.Now()
+					ask(s, waiters, chunk)
+					ours[i] += time.Since(begin)
 				}
-				wg.Wait()
-				ours += time.Since(begin)
 			}
 			n := float64(rounds * chunk)
-			b.ReportMetric(ours.Seconds()/theirs.Seconds(), "x-bare")
-			b.ReportMetric(theirs.Seconds()/n*1e6, "bare-us")
-			b.ReportMetric(ours.Seconds()/n*1e6, "round-us")
-			b.ReportMetric(n*float64(callers)/ours.Seconds(), "requests/s")
+			b.ReportMetric(bares.Seconds()/n*1e6, "bare-us")
+			b.ReportMetric(ours[0].Seconds()/bares.Seconds(), "x-bare")
+			b.ReportMetric(ours[0].Seconds()/n*1e6, "round-us")
+			b.ReportMetric(n*float64(callers)/ours[0].Seconds(), "requests/s")
+			b.ReportMetric(ours[1].Seconds()/ours[0].Seconds(), "x-TLS")
 		})
 	}
+}
+
+// ask sends n requests for each waiter, one after another.
+func ask(s *Stream, waiters []chan struct{}, n int) {
+	var wg sync.WaitGroup
+	for i, w := range waiters {
+		wg.Go(func() {
+			f := request(i)
+			for range n {
+				if s.Send(f) != nil {
+					return
+				}
+				<-w
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func BenchmarkCodec(b *testing.B) {

@@ -73,13 +73,19 @@ func (t *Transport) idle(d *dialler) (addr string, idle bool) {
 
 // dial makes one attempt. It returns nil if there is a stream now.
 func (t *Transport) dial(d *dialler, addr string) error {
+	select {
+	case t.dials <- struct{}{}:
+		defer func() { <-t.dials }()
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, greetingLimit)
 	defer cancel()
 	c, err := t.opts.Dial(ctx, addr)
 	connected := err == nil
 	if connected {
 		var s, prev *Stream
-		if s, prev, err = t.greet(c, d.name, addr); s != nil {
+		if s, prev, err = t.greet(c, d.name); s != nil {
 			t.wg.Go(func() { s.run(prev) })
 			return nil
 		}

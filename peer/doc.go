@@ -28,7 +28,7 @@
 //
 // # What is protected
 //
-// With [Options.Key] only nodes that have the key get a stream, but what the stream carries
-// is neither secret nor protected against change on the way. Only [Options.TLS] does that.
-// Node names are claims: whoever has the key or a certificate may use any name.
+// With [Options.TLS] both sides prove that they have the key of their certificate, and what
+// the stream carries is secret and protected against change. [Options.Verify] decides which
+// name goes with which certificate. Without TLS nothing is protected.
 package peer

@@ -29,12 +29,12 @@ func (n node) Frame(s *peer.Stream, f *peer.Frame) {
 func Example() {
 	a := node{make(chan *peer.Stream, 1), make(chan string, 1)}
 	b := node{make(chan *peer.Stream, 1), make(chan string, 1)}
-	ta, err := peer.Start(peer.Options{Node: "a", Key: []byte("a secret of both"), Handler: a})
+	ta, err := peer.Start(peer.Options{Node: "a", Handler: a})
 	if err != nil {
 		panic(err)
 	}
 	defer ta.Close()
-	tb, err := peer.Start(peer.Options{Node: "b", Key: []byte("a secret of both"), Handler: b})
+	tb, err := peer.Start(peer.Options{Node: "b", Handler: b})
 	if err != nil {
 		panic(err)
 	}

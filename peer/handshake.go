@@ -2,39 +2,32 @@ package peer
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net"
 	"time"
 )
 
-// The handshake, over TLS if it is set:
+// The handshake, inside TLS if it is set:
 //
 //	dialler   preamble, hello
 //	listener  preamble, hello
-//	dialler   proof, with its claim
-//	listener  proof, with its claim
+//	dialler   claim
+//	listener  claim
 //	decider   go, with a number
 //
 // Either side may send a refusal instead of any message. The decider is the node with the
-// smaller name, whether it dialled or listened. A proof is an HMAC of the role, both
-// hellos, with their nonces, and the claim; so one side's proof is of no use in the other's
-// place or on another connection. Under TLS it also covers a secret of that very
-// connection, so that nobody with a certificate but without the key can stand in between.
-// The dialler proves first: it has chosen whom to talk to, while anybody may dial a
-// listener and take a proof away to guess weak keys.
+// smaller name, whether it dialled or listened. TLS proves that each side has the key of its
+// certificate; Options.Verify decides whether that key belongs to the name in the hello. It
+// decides before the other side learns anything from a refusal.
 
 // conversation is one handshake.
 type conversation struct {
 	t    *Transport
-	conn net.Conn
+	conn net.Conn // the socket, then a *tls.Conn if TLS is set
 	dial bool
 
 	spoken bool // the preamble is sent
@@ -43,13 +36,12 @@ type conversation struct {
 	mine hello
 	peer hello
 
-	transcript hash.Hash
-	buf        [maxMessage]byte
+	buf [maxMessage]byte
 }
 
 // greet makes the connection a stream, which the caller must run, or closes it and says why
-// not. to is whom we dialled and addr where; both are empty for an inbound connection.
-func (t *Transport) greet(sock net.Conn, to, addr string) (s, prev *Stream, err error) {
+// not. to is the node that was dialled, empty for an inbound connection.
+func (t *Transport) greet(sock net.Conn, to string) (s, prev *Stream, err error) {
 	if !t.begin(sock) {
 		sock.Close()
 		return nil, nil, refuse(codeGone, "closing")
@@ -59,11 +51,10 @@ func (t *Transport) greet(sock net.Conn, to, addr string) (s, prev *Stream, err 
 		_ = tc.SetNoDelay(true) // Go's default, but we depend on it
 	}
 	_ = sock.SetDeadline(time.Now().Add(greetingLimit))
-	c := &conversation{t: t, conn: sock, dial: to != "", transcript: sha256.New()}
+	c := &conversation{t: t, conn: sock, dial: to != ""}
 	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version}
-	rand.Read(c.mine.nonce[:])
-	if err = c.startTLS(addr); err == nil {
-		s, prev, err = c.talk(sock)
+	if err = c.startTLS(); err == nil {
+		s, prev, err = c.talk()
 	}
 	if s != nil && err != nil {
 		// Registered, but the go was not sent: it ends without having been up.
@@ -95,22 +86,16 @@ func (t *Transport) end(c net.Conn) {
 	delete(t.greeting, c)
 }
 
-// startTLS goes over to TLS if it is set, and makes the connection's own secret part of
-// what is proved.
-func (c *conversation) startTLS(addr string) error {
-	cfg := c.t.opts.TLS
-	if cfg == nil {
+// startTLS goes over to TLS if it is set.
+func (c *conversation) startTLS() error {
+	if c.t.client == nil {
 		return nil
 	}
 	var tc *tls.Conn
 	if c.dial {
-		if cfg.ServerName == "" && !cfg.InsecureSkipVerify {
-			cfg = cfg.Clone()
-			cfg.ServerName, _, _ = net.SplitHostPort(addr)
-		}
-		tc = tls.Client(c.conn, cfg)
+		tc = tls.Client(&sealed{Conn: c.conn}, c.t.client)
 	} else {
-		tc = tls.Server(c.conn, cfg)
+		tc = tls.Server(&sealed{Conn: c.conn}, c.t.server)
 	}
 	if err := tc.HandshakeContext(context.Background()); err != nil { // the socket has a deadline
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
@@ -122,17 +107,11 @@ func (c *conversation) startTLS(addr string) error {
 		return fmt.Errorf("peer: TLS: %w", err)
 	}
 	c.conn = tc
-	state := tc.ConnectionState()
-	secret, err := state.ExportKeyingMaterial("EXPORTER-holdfast-peer", nil, sha256.Size)
-	if err != nil {
-		return fmt.Errorf("peer: TLS: %w", err)
-	}
-	c.transcript.Write(secret)
 	return nil
 }
 
 // talk is the handshake proper.
-func (c *conversation) talk(sock net.Conn) (s, prev *Stream, err error) {
+func (c *conversation) talk() (s, prev *Stream, err error) {
 	if err := c.hellos(); err != nil {
 		return nil, nil, err
 	}
@@ -142,20 +121,20 @@ func (c *conversation) talk(sock net.Conn) (s, prev *Stream, err error) {
 		ours = c.t.claim(c.peer.node)
 	}
 	if c.dial {
-		if err := c.send(msgProof, c.proof(true, ours)); err != nil {
+		if err := c.send(msgClaim, ours.encode()); err != nil {
 			return nil, nil, err
 		}
 	}
-	theirs, err := c.verify()
+	theirs, err := c.readClaim()
 	if err != nil {
 		return nil, nil, err
 	}
 	var out []byte
 	if !c.dial {
-		out = appendMessage(out, msgProof, c.proof(false, ours))
+		out = appendMessage(out, msgClaim, ours.encode())
 	}
 	if decider {
-		s, prev, err = c.t.decide(c.peer.node, theirs, c.conn, sock)
+		s, prev, err = c.t.decide(c.peer.node, theirs, c.conn)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -176,13 +155,12 @@ func (c *conversation) talk(sock net.Conn) (s, prev *Stream, err error) {
 		return nil, nil, refuse(codeOther, "malformed go")
 	}
 	c.over = true
-	return c.t.follow(c.peer.node, binary.BigEndian.Uint64(body), c.conn, sock)
+	return c.t.follow(c.peer.node, binary.BigEndian.Uint64(body), c.conn)
 }
 
 // hellos exchanges and checks the hellos.
 func (c *conversation) hellos() error {
-	mine := c.mine.encode()
-	first := appendMessage(preamble(), msgHello, mine)
+	first := appendMessage(preamble(), msgHello, c.mine.encode())
 	if c.dial {
 		c.spoken = true
 		if _, err := c.conn.Write(first); err != nil {
@@ -199,17 +177,28 @@ func (c *conversation) hellos() error {
 	if err := c.peer.decode(theirs); err != nil {
 		return err
 	}
-	if c.dial {
-		c.note(mine, theirs)
-		return c.check()
+	if err := c.verify(); err != nil {
+		return err
 	}
-	c.note(theirs, mine)
-	if err := c.check(); err != nil {
+	if err := c.check(); err != nil || c.dial {
 		return err
 	}
 	c.spoken = true
 	_, err = c.conn.Write(first)
 	return err
+}
+
+// verify asks Options.Verify about the name that the peer claims.
+func (c *conversation) verify() error {
+	tc, ok := c.conn.(*tls.Conn)
+	if !ok || c.t.opts.Verify == nil {
+		return nil
+	}
+	state := tc.ConnectionState()
+	if err := c.t.opts.Verify(c.peer.node, &state); err != nil {
+		return &refusal{code: codeStranger, text: "not a member", cause: err}
+	}
+	return nil
 }
 
 // check compares what the peer says with our own settings.
@@ -246,44 +235,16 @@ func (c *conversation) listener() *hello {
 	return &c.mine
 }
 
-// note makes the dialler's and the listener's hello part of what is proved.
-func (c *conversation) note(dialler, listener []byte) {
-	for _, b := range [][]byte{dialler, listener} {
-		c.transcript.Write([]byte{byte(len(b) >> 8), byte(len(b))})
-		c.transcript.Write(b)
-	}
-}
-
-// proof returns a proof message of the dialler or the listener.
-func (c *conversation) proof(dialler bool, cl claim) []byte {
-	role := "holdfast peer: listener"
-	if dialler {
-		role = "holdfast peer: dialler"
-	}
-	claims := binary.BigEndian.AppendUint64(nil, cl.seen)
-	claims = binary.BigEndian.AppendUint64(claims, cl.live)
-	mac := hmac.New(sha256.New, c.t.opts.Key)
-	_, _ = io.WriteString(mac, role)
-	mac.Write(c.transcript.Sum(nil))
-	mac.Write(claims)
-	return append(mac.Sum(nil), claims...)
-}
-
-// verify reads the peer's proof and checks it.
-func (c *conversation) verify() (cl claim, err error) {
-	body, err := readMessage(c.conn, msgProof, &c.buf)
+// readClaim reads the peer's claim.
+func (c *conversation) readClaim() (cl claim, err error) {
+	body, err := readMessage(c.conn, msgClaim, &c.buf)
 	if err != nil {
 		return cl, err
 	}
-	if len(body) != sha256.Size+16 {
-		return cl, refuse(codeOther, "malformed proof")
+	if len(body) != claimSize {
+		return cl, refuse(codeOther, "malformed claim")
 	}
-	cl.seen = binary.BigEndian.Uint64(body[sha256.Size:])
-	cl.live = binary.BigEndian.Uint64(body[sha256.Size+8:])
-	if !hmac.Equal(body, c.proof(!c.dial, cl)) {
-		return cl, refuse(codeSettings, "the keys differ")
-	}
-	return cl, nil
+	return decodeClaim(body), nil
 }
 
 func (c *conversation) send(kind byte, body []byte) error {

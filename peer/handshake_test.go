@@ -3,6 +3,7 @@ package peer
 import (
 	"bytes"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -23,6 +24,7 @@ func fake(tb testing.TB, opts Options) *Transport {
 		opts: opts, log: newLimitedLog(opts.Logger), peers: map[string]*peer{},
 		removed: map[string]struct{}{}, greeting: map[net.Conn]struct{}{},
 	}
+	t.client, t.server = configs(opts.TLS)
 	t.streams.Store(&map[string]*Stream{})
 	return t
 }
@@ -32,7 +34,7 @@ func dialAs(tb testing.TB, t *Transport, opts Options) (net.Conn, error) {
 	tb.Helper()
 	c := dialRaw(tb, t)
 	f := fake(tb, opts)
-	_, _, err := f.greet(c, t.opts.Node, t.Addr())
+	_, _, err := f.greet(c, t.opts.Node)
 	return c, err
 }
 
@@ -99,8 +101,6 @@ func TestRefusals(t *testing.T) {
 	}{
 		{name: "namespace", a: Options{Namespace: "x"}, b: Options{Namespace: "y"}, dialler: `namespaces differ: \"x\" dialled \"y\"`, listener: "namespaces differ"},
 		{name: "version", a: Options{Version: 1}, b: Options{Version: 2}, dialler: "versions differ: 0x1 dialled 0x2", listener: "versions differ"},
-		{name: "key", a: Options{Key: []byte("a key, 16 bytes!")}, b: Options{Key: []byte("another, as long")}, dialler: "the keys differ", listener: "the keys differ"},
-		{name: "no key", a: Options{}, b: Options{Key: []byte("another, as long")}, dialler: "the keys differ", listener: "the keys differ"},
 		{name: "name", dialAs: "c", dialler: `the node is \"b\", not \"c\"`, listener: `the node is "b", not "c"`},
 		{name: "self", b: Options{Node: "a"}, dialAs: "c", dialler: `both sides are the node \"a\"`, listener: "both sides are the node"},
 	} {
@@ -147,10 +147,10 @@ func TestGarbage(t *testing.T) {
 		"GET / HTTP/1.1\r\n\r\n":                  "speaks HTTP",
 		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc":    "uses TLS",
 		"PING\r\n\r\n":                            "not a peer",
-		"hldfst\x00\x02rest":                      "protocol version 2",
-		"hldfst\x00\x01\x02\x00\x00":              "in the place of message 1",
-		"hldfst\x00\x01\x01\xff\xff":              "in the place of message 1",
-		"hldfst\x00\x01\x01\x00\x04\x01a\x00\x00": "malformed hello",
+		"hldfst\x00\x01rest":                      "protocol version 1",
+		"hldfst\x00\x02\x02\x00\x00":              "in the place of message 1",
+		"hldfst\x00\x02\x01\xff\xff":              "in the place of message 1",
+		"hldfst\x00\x02\x01\x00\x04\x01a\x00\x00": "malformed hello",
 	} {
 		lines := newLogLines()
 		a := start(t, Options{Node: "a", Logger: newLogger(lines)})
@@ -212,13 +212,14 @@ func TestRefusalText(t *testing.T) {
 	}
 }
 
-// Random bytes, also after a good start, against a listener that goes on serving.
+// Random bytes, also after a good start, against a listener that goes on serving. Without TLS some
+// of them are a node's.
 func TestGarbageFuzz(t *testing.T) {
 	e := newEvents(t)
 	a := start(t, Options{Node: "a", Handler: e})
-	h := hello{node: "b", to: "a"}
+	h := hello{node: "c", to: "a"}
 	good := appendMessage(preamble(), msgHello, h.encode())
-	good = appendMessage(good, msgProof, make([]byte, 48))
+	good = appendMessage(good, msgClaim, make([]byte, claimSize))
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
@@ -242,12 +243,9 @@ func TestGarbageFuzz(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(e.ups) != 0 {
-		t.Error("a stream came up")
-	}
 	b := start(t, Options{Node: "b"})
 	b.SetPeers(map[string]string{"a": a.Addr()})
-	await(t, e.ups)
+	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
 }
 
 // After the handshake garbage closes the stream.
@@ -271,15 +269,37 @@ func TestGarbageInStream(t *testing.T) {
 	}
 }
 
-// Connections that say nothing are ended, and no more than maxGreeting are kept.
+// Connections that say nothing are ended, no more than maxFrom of an address are kept, and no more
+// than maxGreeting of all.
 func TestUnauthenticated(t *testing.T) {
 	lines := newLogLines()
-	a := start(t, Options{Node: "a", Logger: newLogger(lines)})
+	a := start(t, Options{Node: "a", Logger: newLogger(lines), Listen: "0.0.0.0:0"})
+	_, port, _ := net.SplitHostPort(a.Addr())
 	var conns []net.Conn
-	for range maxGreeting + 8 {
-		conns = append(conns, dialRaw(t, a))
+	knock := func(host string) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+		c, err := d.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
 	}
-	lines.await(t, "too many connections")
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for range maxFrom + 8 {
+		knock("127.0.0.2")
+	}
+	lines.await(t, "from one address")
+	b := start(t, Options{Node: "b"}) // from another one
+	b.SetPeers(map[string]string{"a": net.JoinHostPort("127.0.0.1", port)})
+	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
+	for i := range maxGreeting + 8 {
+		knock(fmt.Sprintf("127.0.1.%d", 1+i/2))
+	}
+	lines.await(t, "too many connections at once that have not authenticated")
 	begin := time.Now()
 	for _, c := range conns {
 		io.Copy(io.Discard, c)
@@ -287,115 +307,14 @@ func TestUnauthenticated(t *testing.T) {
 	if d := time.Since(begin); d > 3*greetingLimit {
 		t.Errorf("ended after %v", d)
 	}
-	b := start(t, Options{Node: "b"})
-	b.SetPeers(map[string]string{"a": a.Addr()})
-	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
-}
-
-// An attacker without the key sends everything back that it gets, to the same node on the
-// same connection, or on another one, as itself or under the node's own name.
-func TestReflection(t *testing.T) {
-	lines := newLogLines()
-	e := newEvents(t)
-	victim := start(t, Options{Node: "m", Key: []byte("a secret, 16 byte"), Handler: e, Logger: newLogger(lines)})
-
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	c := start(t, Options{Node: "c"})
+	c.SetPeers(map[string]string{"a": net.JoinHostPort("127.0.0.1", port)})
+	eventually(t, "a stream", func() bool { return a.Stream("c") != nil })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.from) != 0 {
+		t.Errorf("%d addresses are remembered", len(a.from))
 	}
-	defer l.Close()
-	for _, name := range []string{"a", "z"} { // the attacker decides, or follows
-		// It is dialled, and answers with the victim's own nonce and proof.
-		victim.SetPeers(map[string]string{name: l.Addr().String()})
-		out, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.SetDeadline(time.Now().Add(20 * time.Second))
-		theirs, proof := readHello(t, out), make([]byte, 3+48)
-		mine := hello{node: name, nonce: theirs.nonce}
-		out.Write(appendMessage(preamble(), msgHello, mine.encode()))
-		if _, err := io.ReadFull(out, proof); err != nil {
-			t.Fatal(err)
-		}
-		// It dials too, and shows the proof there, with the same nonce.
-		in := dialRaw(t, victim)
-		h := hello{node: name, to: "m", nonce: theirs.nonce}
-		in.Write(appendMessage(preamble(), msgHello, h.encode()))
-		in.Write(proof)
-		answer, _ := io.ReadAll(in)
-		if !bytes.Contains(answer, []byte("the keys differ")) {
-			t.Errorf("answer to the proof elsewhere: %q", answer)
-		}
-		out.Write(proof)
-		out.Write(appendMessage(nil, msgGo, []byte("\x00\x00\x00\x00\x00\x00\x00\x01")))
-		answer, _ = io.ReadAll(out)
-		if !bytes.Contains(answer, []byte("the keys differ")) {
-			t.Errorf("answer to its own proof: %q", answer)
-		}
-		out.Close()
-	}
-	victim.Close()
-	if len(e.ups) != 0 {
-		t.Error("a stream came up")
-	}
-}
-
-func readHello(tb testing.TB, c net.Conn) (h hello) {
-	tb.Helper()
-	var buf [maxMessage]byte
-	if err := readPreamble(c); err != nil {
-		tb.Fatal(err)
-	}
-	body, err := readMessage(c, msgHello, &buf)
-	if err == nil {
-		err = h.decode(body)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return h
-}
-
-// One bit changed anywhere in what the dialler says: no stream.
-func TestProofCoversAll(t *testing.T) {
-	e := newEvents(t)
-	a := start(t, Options{Node: "a", Key: []byte("a secret, 16 byte"), Handler: e})
-	for i := range 48 {
-		c := dialRaw(t, a)
-		f := fake(t, Options{Node: "b", Key: []byte("a secret, 16 byte")})
-		_, _, err := f.greet(&flip{Conn: c, message: 1, at: 3 + i}, "a", a.Addr())
-		if err == nil || !strings.Contains(err.Error(), "the keys differ") {
-			t.Errorf("proof byte %d: %v", i, err)
-		}
-	}
-	n := len((&hello{node: "b", to: "a"}).encode())
-	for i := n - 40; i < n; i++ {
-		c := dialRaw(t, a)
-		f := fake(t, Options{Node: "b", Key: []byte("a secret, 16 byte")})
-		_, _, err := f.greet(&flip{Conn: c, message: 0, at: preambleSize + 3 + i}, "a", a.Addr())
-		if err == nil {
-			t.Errorf("hello byte %d", i)
-		}
-	}
-	if len(e.ups) != 0 {
-		t.Error("a stream came up")
-	}
-}
-
-// flip changes a bit of one of the messages that are written.
-type flip struct {
-	net.Conn
-	message, at int
-}
-
-func (f *flip) Write(b []byte) (int, error) {
-	if f.message == 0 {
-		b = bytes.Clone(b)
-		b[f.at] ^= 1
-	}
-	f.message--
-	return f.Conn.Write(b)
 }
 
 // A node that lost its stream says so and gets another at once; one that did not is
@@ -404,7 +323,7 @@ func TestClaims(t *testing.T) {
 	e := newEvents(t)
 	a := start(t, Options{Node: "a", Handler: e})
 	dial := func(f *Transport) (*Stream, error) {
-		s, _, err := f.greet(dialRaw(t, a), "a", a.Addr())
+		s, _, err := f.greet(dialRaw(t, a), "a")
 		return s, err
 	}
 	b := fake(t, Options{Node: "b"})
@@ -446,7 +365,7 @@ func TestFollow(t *testing.T) {
 		x, y := net.Pipe()
 		defer x.Close()
 		defer y.Close()
-		s, prev, err := b.follow("a", c.id, x, x)
+		s, prev, err := b.follow("a", c.id, x)
 		if (err == nil) != c.ok {
 			t.Fatalf("%d: %v", c.id, err)
 		}

@@ -15,15 +15,15 @@ import (
 // protocol version, so that nodes of different versions can tell each other.
 const (
 	magic           = "hldfst" // 6 bytes, then 2 of version
-	protocolVersion = 1
+	protocolVersion = 2
 	preambleSize    = len(magic) + 2
 	maxMessage      = 512
 	maxReason       = 200
 )
 
 const (
-	msgHello  byte = iota + 1 // who I am, and a nonce
-	msgProof                  // I have the key; what I know of our connections
+	msgHello  byte = iota + 1 // name, namespace, version
+	msgClaim                  // what a follower knows of the connections of the pair
 	msgGo                     // the decider: this is the stream
 	msgRefuse                 // a code and a text
 )
@@ -35,6 +35,7 @@ const (
 	codeDuplicate             // tries again if need be, and says nothing
 	codeBusy                  // tries again
 	codeGone                  // tries again slowly, and says nothing
+	codeStranger              // tries again: the arbiter may not have listed the session yet
 )
 
 // refusal is why there is no stream, found by this side or told by the other.
@@ -42,14 +43,20 @@ type refusal struct {
 	code   byte
 	text   string
 	remote bool
+	cause  error // for the own log only
 }
 
 func (r *refusal) Error() string {
 	if r.remote {
 		return fmt.Sprintf("peer: refused by the other side: %q", r.text)
 	}
+	if r.cause != nil {
+		return "peer: refused: " + r.text + ": " + r.cause.Error()
+	}
 	return "peer: refused: " + r.text
 }
+
+func (r *refusal) Unwrap() error { return r.cause }
 
 func refuse(code byte, format string, args ...any) *refusal {
 	return &refusal{code: code, text: fmt.Sprintf(format, args...)}
@@ -85,7 +92,6 @@ type hello struct {
 	to        string // whom the dialler expects; empty from the listener
 	namespace string
 	version   uint64
-	nonce     [32]byte
 }
 
 func (h *hello) encode() []byte {
@@ -94,8 +100,7 @@ func (h *hello) encode() []byte {
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
-	b = binary.BigEndian.AppendUint64(b, h.version)
-	return append(b, h.nonce[:]...)
+	return binary.BigEndian.AppendUint64(b, h.version)
 }
 
 func (h *hello) decode(b []byte) error {
@@ -106,11 +111,10 @@ func (h *hello) decode(b []byte) error {
 		*s = string(b[1 : 1+b[0]])
 		b = b[1+b[0]:]
 	}
-	if len(b) != 8+len(h.nonce) || h.node == "" {
+	if len(b) != 8 || h.node == "" {
 		return refuse(codeOther, "malformed hello")
 	}
 	h.version = binary.BigEndian.Uint64(b)
-	copy(h.nonce[:], b[8:])
 	return nil
 }
 

@@ -29,18 +29,20 @@ type Options struct {
 	// be had from this machine only.
 	Listen string
 
-	// TLS, if set, makes all streams mutual TLS 1.3, with this one configuration for
-	// dialling and listening. It needs Certificates (or the two Get functions), good for a
-	// client and a server, and RootCAs; ClientCAs is RootCAs if nil. A client without a
-	// certificate is always refused. ServerName is the name that all nodes' certificates
-	// carry; if empty, each must carry the host of the address under which it is dialled.
-	// Nil: no TLS.
+	// TLS makes all streams mutual TLS 1.3, with this one configuration for dialling and
+	// listening. Certificates, or the two Get functions, which may reload, must be good for a
+	// client and a server. A certificate must be verified as well as its chain: either
+	// ServerName is the name that all nodes' certificates carry, which both sides check,
+	// with RootCAs (and ClientCAs, RootCAs if nil); or VerifyConnection checks all that
+	// matters, and then InsecureSkipVerify may be set. [Files] makes such a configuration.
+	// Nil: no TLS, and whoever reaches the port is believed.
 	TLS *tls.Config
 
-	// Key is a secret that all nodes share: each proves to the other that it has it,
-	// without telling. It should have at least 16 random bytes. Nodes without a key form a
-	// cluster too, which anybody may join who can reach it.
-	Key []byte
+	// Verify reports, as an error for the log, that the node's name does not belong to the
+	// certificate of the connection. It is called in each handshake under TLS, from several
+	// goroutines, and may block for as long as a handshake may take, 2 s. Nil: a node with a
+	// valid certificate may use any name.
+	Verify func(node string, state *tls.ConnectionState) error
 
 	// Keepalive is the longest time for which nothing is sent. A stream is closed after 2.5
 	// of them (at most 2.75) in which nothing arrived, or in which bytes were waiting and
@@ -94,9 +96,6 @@ type Handler interface {
 	Down(s *Stream, err error)
 }
 
-// minKey is the length of the shortest key, in bytes.
-const minKey = 16
-
 // An OptionError says what is wrong with a field of Options.
 type OptionError struct {
 	Option string // the field
@@ -144,21 +143,17 @@ func (o Options) validate() (Options, error) {
 		return o, wrong("Handler", "is missing")
 	case o.Keepalive < 10*time.Millisecond:
 		return o, wrong("Keepalive", "is %v, must be at least 10ms", o.Keepalive)
-	case len(o.Key) > 0 && len(o.Key) < minKey:
-		return o, wrong("Key", "has %d bytes, must have at least %d: it must not be guessed", len(o.Key), minKey)
+	case o.Verify != nil && o.TLS == nil:
+		return o, wrong("Verify", "is set, but TLS is not: nothing proves a name")
 	case o.Retry < 0:
 		return o, wrong("Retry", "is %v, must not be negative", o.Retry)
 	case o.MaxQueue < 64<<10:
 		return o, wrong("MaxQueue", "is %d, must be at least 64 KiB", o.MaxQueue)
 	}
 	if o.TLS != nil {
-		c := o.TLS.Clone()
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-		c.MinVersion = tls.VersionTLS13 // the handshake's proof is bound to the connection, which 1.2 may not allow
-		if c.ClientCAs == nil {
-			c.ClientCAs = c.RootCAs
+		if err := checkTLS(o.TLS); err != nil {
+			return o, &OptionError{"TLS", err}
 		}
-		o.TLS = c
 	}
 	return o, nil
 }

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"encoding/binary"
 	"maps"
 	"net"
 )
@@ -126,6 +127,17 @@ type claim struct {
 	live uint64 // the number of the stream it has, 0 if none
 }
 
+const claimSize = 16
+
+func (c claim) encode() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, c.seen), c.live)
+}
+
+// decodeClaim decodes claimSize bytes.
+func decodeClaim(b []byte) claim {
+	return claim{seen: binary.BigEndian.Uint64(b), live: binary.BigEndian.Uint64(b[8:])}
+}
+
 // claim returns this node's claim about streams with the node.
 func (t *Transport) claim(name string) (c claim) {
 	t.mu.Lock()
@@ -141,7 +153,7 @@ func (t *Transport) claim(name string) (c claim) {
 
 // decide is the decider's decision about an authenticated connection: a new stream, and the
 // one before it, or a refusal. The stream is the node's from now on and must be run.
-func (t *Transport) decide(name string, c claim, conn, sock net.Conn) (s, prev *Stream, err error) {
+func (t *Transport) decide(name string, c claim, conn net.Conn) (s, prev *Stream, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.may(name); err != nil {
@@ -158,13 +170,13 @@ func (t *Transport) decide(name string, c claim, conn, sock net.Conn) (s, prev *
 		}
 		cur.Close(ErrReplaced)
 	}
-	s, prev = t.register(p, conn, sock)
+	s, prev = t.register(p, conn)
 	s.id = s.gen
 	return s, prev, nil
 }
 
 // follow takes up the connection on which the decider said go with this number.
-func (t *Transport) follow(name string, id uint64, conn, sock net.Conn) (s, prev *Stream, err error) {
+func (t *Transport) follow(name string, id uint64, conn net.Conn) (s, prev *Stream, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.may(name); err != nil {
@@ -178,15 +190,15 @@ func (t *Transport) follow(name string, id uint64, conn, sock net.Conn) (s, prev
 	if p.cur != nil {
 		p.cur.Close(ErrReplaced) // so has the decider done
 	}
-	s, prev = t.register(p, conn, sock)
+	s, prev = t.register(p, conn)
 	s.id = id
 	return s, prev, nil
 }
 
 // register makes a new stream the node's current one. The caller holds t.mu.
-func (t *Transport) register(p *peer, conn, sock net.Conn) (s, prev *Stream) {
+func (t *Transport) register(p *peer, conn net.Conn) (s, prev *Stream) {
 	t.gen++
-	s, prev = newStream(t, p.name, conn, sock), p.cur
+	s, prev = newStream(t, p.name, conn), p.cur
 	s.gen = t.gen
 	p.cur = s
 	return s, prev

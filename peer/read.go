@@ -15,6 +15,9 @@ func (s *Stream) run(prev *Stream) {
 		<-prev.done
 	}
 	if !s.closed.Load() {
+		if s.seal != nil {
+			s.seal.become(s)
+		}
 		t.wg.Go(s.writer)
 		t.opts.Handler.Up(s)
 		t.publish(s)
@@ -56,10 +59,18 @@ func (s *Stream) read() error {
 	}
 }
 
-// readInto is conn.Read, by a shorter way if there is one: see readNow.
+// readInto reads what has arrived, at least one byte.
 func (s *Stream) readInto(buf []byte) (int, error) {
+	if s.tls != nil {
+		return s.tls.Read(buf) // which calls readSocket
+	}
+	return s.readSocket(buf)
+}
+
+// readSocket is sock.Read, by a shorter way if there is one: see readNow.
+func (s *Stream) readSocket(buf []byte) (int, error) {
 	if s.readFn == nil {
-		return s.conn.Read(buf)
+		return s.sock.Read(buf)
 	}
 	s.readBuf = buf
 	if err := s.direct.Read(s.readFn); err != nil {

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -19,8 +20,9 @@ type Stream struct {
 	node string
 	gen  uint64        // rises per transport
 	id   uint64        // what the decider of the pair calls this connection
-	conn net.Conn      // to read and write; a *tls.Conn under TLS
-	sock net.Conn      // to close: tls.Conn.Close would wait for a peer that does not read
+	sock net.Conn      // the socket
+	tls  *tls.Conn     // over sealed; nil without TLS
+	seal *sealed       // what tls reads from and writes to; nil without TLS
 	done chan struct{} // closed after Down has returned, or instead if Up was never called
 
 	closed atomic.Bool // err is set; for loops that do not want the mutex
@@ -40,12 +42,13 @@ type Stream struct {
 	directBuf []byte
 	directN   int
 	directErr error
+	plain     []byte        // the buffer of take that is being written
 	rest      []byte        // what the stream's own goroutine has still to write
 	kick      chan struct{} // capacity 1: that goroutine has to look
 	drained   chan struct{} // capacity 1: it has got below half of softQueue
 
 	// Owned by the read loop.
-	readFn  func(fd uintptr) bool // as directFn; nil if conn has to read
+	readFn  func(fd uintptr) bool // as directFn; nil if sock has to read
 	readBuf []byte
 	readN   int
 	readErr error
@@ -64,24 +67,26 @@ const (
 	softQueue  = 1 << 20   // bytes waiting from which on reading pauses
 )
 
-func newStream(t *Transport, node string, conn, sock net.Conn) *Stream {
+// newStream returns a stream on conn: a socket, or a *tls.Conn over a *sealed.
+func newStream(t *Transport, node string, conn net.Conn) *Stream {
 	s := &Stream{
-		t: t, node: node, conn: conn, sock: sock,
+		t: t, node: node, sock: conn,
 		done: make(chan struct{}), kick: make(chan struct{}, 1), drained: make(chan struct{}, 1),
 		batch: true, // until the read loop has flushed what Up has sent
 	}
-	if conn != sock { // TLS
-		return s
+	if tc, ok := conn.(*tls.Conn); ok {
+		s.tls, s.seal = tc, tc.NetConn().(*sealed)
+		s.sock = s.seal.Conn
 	}
-	if _, ok := sock.(prompt); ok {
+	if _, ok := s.sock.(prompt); ok {
 		s.direct = promptly{}
 		s.directFn = func(uintptr) bool {
-			s.directN, s.directErr = sock.Write(s.directBuf)
+			s.directN, s.directErr = s.sock.Write(s.directBuf)
 			return true
 		}
 		return s
 	}
-	s.direct = rawConn(sock)
+	s.direct = rawConn(s.sock)
 	s.directFn = func(fd uintptr) bool {
 		s.directN, s.directErr = writeNow(fd, s.directBuf)
 		return true // also if the socket is full: we do not wait for it

@@ -7,7 +7,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,13 +41,16 @@ func newAuthority(tb testing.TB) *authority {
 }
 
 // config returns a node's configuration with a certificate for the name "node".
-func (a *authority) config(tb testing.TB) *tls.Config {
+func (a *authority) config(tb testing.TB) *tls.Config { return a.configFor(tb, "node") }
+
+// configFor returns a configuration with a certificate for a name.
+func (a *authority) configFor(tb testing.TB, name string) *tls.Config {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{"node"},
+		SerialNumber: big.NewInt(2), DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
@@ -63,15 +68,15 @@ func TestTLS(t *testing.T) {
 	ca := newAuthority(t)
 	up := make(chan *Stream, 1)
 	back := make(chan uint64, 1)
-	a := start(t, Options{Node: "a", TLS: ca.config(t), Key: []byte("a key, 16 bytes!"), Handler: handler{
+	a := start(t, Options{Node: "a", TLS: ca.config(t), Handler: handler{
 		up:    func(s *Stream) { up <- s },
 		frame: func(_ *Stream, f *Frame) { back <- f.Request },
 	}})
-	b := start(t, Options{Node: "b", TLS: ca.config(t), Key: []byte("a key, 16 bytes!"), Handler: echo})
+	b := start(t, Options{Node: "b", TLS: ca.config(t), Handler: echo})
 	peers(a, b)
 	s := await(t, up)
-	if _, ok := s.conn.(*tls.Conn); !ok {
-		t.Fatalf("%T", s.conn)
+	if s.tls == nil {
+		t.Fatal("no TLS")
 	}
 	for i := range uint64(1000) {
 		s.Send(&Frame{Kind: Ping, Request: i})
@@ -85,10 +90,12 @@ func TestTLSRefusals(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	bare := ca.config(t)
 	bare.Certificates = nil
+	bare.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil }
+	bare.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return new(tls.Certificate), nil }
 	stranger := other.config(t)
 	stranger.RootCAs = ca.pool
-	wrongName := ca.config(t)
-	wrongName.ServerName = ""
+	elsewhere := ca.configFor(t, "elsewhere")
+	elsewhere.ServerName = "node"
 	for _, c := range []struct {
 		name              string
 		dialler, listener *tls.Config
@@ -98,7 +105,8 @@ func TestTLSRefusals(t *testing.T) {
 		{"no certificate", bare, ca.config(t), "TLS", ""},
 		{"certificate of others", stranger, ca.config(t), "TLS", ""},
 		{"server of others", ca.config(t), stranger, "", "TLS"},
-		{"server's name", wrongName, ca.config(t), "", "TLS"},
+		{"server's name", ca.config(t), elsewhere, "", "TLS"},
+		{"client's name", elsewhere, ca.config(t), "valid for elsewhere", ""},
 		{"listener without", ca.config(t), nil, "one side uses TLS", "one side uses TLS"},
 		{"dialler without", nil, ca.config(t), "one side uses TLS", "one side uses TLS"},
 	} {
@@ -120,5 +128,83 @@ func TestTLSRefusals(t *testing.T) {
 				t.Error("a stream came up")
 			}
 		})
+	}
+}
+
+// A certificate is good for its own node's name only, if the package above says so. The side
+// that is refused learns no more than that.
+func TestVerify(t *testing.T) {
+	ca := newAuthority(t)
+	up := make(chan *Stream, 1)
+	la, lb := newLogLines(), newLogLines()
+	verify := func(node string, state *tls.ConnectionState) error {
+		if node != "a" && node != "b" || len(state.PeerCertificates) == 0 {
+			return errors.New("its session is not listed")
+		}
+		return nil
+	}
+	a := start(t, Options{Node: "a", TLS: ca.config(t), Verify: verify, Logger: newLogger(la), Handler: handler{up: func(s *Stream) { up <- s }}})
+	c := start(t, Options{Node: "c", TLS: ca.config(t), Namespace: "secret", Logger: newLogger(lb)})
+	c.SetPeers(map[string]string{"a": a.Addr()})
+	la.await(t, "its session is not listed")
+	if line := await(t, lb.c); !strings.Contains(line, "not a member") || strings.Contains(line, "listed") {
+		t.Error(line)
+	}
+	b := start(t, Options{Node: "b", TLS: ca.config(t), Verify: verify})
+	b.SetPeers(map[string]string{"a": a.Addr()})
+	if s := await(t, up); s.Node() != "b" {
+		t.Error(s)
+	}
+}
+
+func TestTLSOptions(t *testing.T) {
+	ca := newAuthority(t)
+	for name, spoil := range map[string]func(*tls.Config){
+		"no certificate":     func(c *tls.Config) { c.Certificates = nil },
+		"no RootCAs":         func(c *tls.Config) { c.RootCAs = nil },
+		"no ServerName":      func(c *tls.Config) { c.ServerName = "" },
+		"InsecureSkipVerify": func(c *tls.Config) { c.InsecureSkipVerify = true },
+	} {
+		cfg := ca.config(t)
+		spoil(cfg)
+		_, err := Start(Options{Node: "a", Handler: handler{}, TLS: cfg})
+		if e, ok := errors.AsType[*OptionError](err); !ok || e.Option != "TLS" || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := Start(Options{Node: "a", Handler: handler{}, Verify: func(string, *tls.ConnectionState) error { return nil }})
+	if e, ok := errors.AsType[*OptionError](err); !ok || e.Option != "Verify" {
+		t.Errorf("Verify without TLS: %v", err)
+	}
+}
+
+// Large batches are many records, in both directions at once, some of which the socket does not take at once.
+func TestTLSMuch(t *testing.T) {
+	ca := newAuthority(t)
+	up := make(chan *Stream, 1)
+	const frames = 20_000
+	back := make(chan uint64, frames)
+	a := start(t, Options{Node: "a", TLS: ca.config(t), Handler: handler{
+		up:    func(s *Stream) { up <- s },
+		frame: func(_ *Stream, f *Frame) { back <- f.Request },
+	}})
+	b := start(t, Options{Node: "b", TLS: ca.config(t), Handler: echo})
+	peers(a, b)
+	s := await(t, up)
+	key := make([]byte, MaxKey)
+	for i := range uint64(frames) {
+		if err := s.Send(&Frame{Kind: Ping, Request: i + 1, Key: key}); err != nil {
+			t.Fatal(err)
+		}
+		if i >= 4000 { // some 4 MiB are under way
+			if n := await(t, back); n != i-4000+1 {
+				t.Fatalf("%d came in the place of %d", n, i-4000+1)
+			}
+		}
+	}
+	for i := range uint64(4000) {
+		if n := await(t, back); n != frames-4000+i+1 {
+			t.Fatalf("%d came in the place of %d", n, frames-4000+i+1)
+		}
 	}
 }

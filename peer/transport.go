@@ -2,8 +2,10 @@ package peer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,9 @@ type Transport struct {
 	cancel   context.CancelFunc //
 	soon     chan struct{}      // capacity 1: FlushSoon was called
 	strange  chan struct{}      // a token for each inbound connection that has not authenticated yet
+	dials    chan struct{}      // a token for each attempt to reach a node
+	client   *tls.Config        // nil without TLS
+	server   *tls.Config        // nil without TLS
 
 	streams atomic.Pointer[map[string]*Stream] // those between Up and Down; the map is replaced, not changed
 
@@ -29,11 +34,14 @@ type Transport struct {
 	removed  map[string]struct{}   // protected by mu: nodes that SetPeers took away
 	removals []string              // protected by mu: the same in order, to forget the oldest
 	greeting map[net.Conn]struct{} // protected by mu: connections in the handshake
+	from     map[netip.Addr]int    // protected by mu: inbound ones among them, by address
 	gen      uint64                // protected by mu: the last stream's
 }
 
 const (
 	maxGreeting   = 64  // inbound connections that have not authenticated
+	maxFrom       = 16  // of them, from one address
+	maxDials      = 16  // attempts to reach nodes at the same time
 	maxStrangers  = 256 // streams with nodes that SetPeers has not named
 	maxRemoved    = 1024
 	greetingLimit = 2 * time.Second
@@ -57,10 +65,13 @@ func Start(opts Options) (*Transport, error) {
 		opts: opts, listener: l, log: newLimitedLog(opts.Logger),
 		soon:     make(chan struct{}, 1),
 		strange:  make(chan struct{}, maxGreeting),
+		dials:    make(chan struct{}, maxDials),
+		from:     make(map[netip.Addr]int),
 		peers:    make(map[string]*peer),
 		removed:  make(map[string]struct{}),
 		greeting: make(map[net.Conn]struct{}),
 	}
+	t.client, t.server = configs(opts.TLS)
 	t.streams.Store(&map[string]*Stream{})
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wg.Go(t.accept)
@@ -112,10 +123,18 @@ func (t *Transport) accept() {
 			t.sleep(50*time.Millisecond, nil) // no descriptors left, mostly
 			continue
 		}
+		from := source(c)
+		if !t.admit(from) {
+			c.Close()
+			t.log.warn("busy "+from.String(), "peer: too many connections at once from one address that have not authenticated",
+				"from", from.String(), "limit", maxFrom)
+			continue
+		}
 		select {
 		case t.strange <- struct{}{}:
-			t.wg.Go(func() { t.welcome(c) })
+			t.wg.Go(func() { t.welcome(c, from) })
 		default:
+			t.dismiss(from)
 			c.Close()
 			t.log.warn("busy", "peer: too many connections at once that have not authenticated", "limit", maxGreeting)
 		}
@@ -123,14 +142,50 @@ func (t *Transport) accept() {
 }
 
 // welcome makes an inbound connection a stream, and lives its life.
-func (t *Transport) welcome(c net.Conn) {
-	s, prev, err := t.greet(c, "", "")
+func (t *Transport) welcome(c net.Conn, from netip.Addr) {
+	s, prev, err := t.greet(c, "")
 	<-t.strange
+	t.dismiss(from)
 	if s != nil {
 		s.run(prev)
 	} else if t.ctx.Err() == nil && !isQuiet(err) && !errors.Is(err, errSilent) {
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
 		t.log.warn(host+" "+logKey(err), "peer: inbound connection refused", "from", c.RemoteAddr().String(), "error", err)
+	}
+}
+
+// source returns the address that c comes from: of IPv6 the network, as a host has many
+// addresses there. It is zero for a connection of a simulation.
+func source(c net.Conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap()
+	if addr.Is6() {
+		net64, _ := addr.WithZone("").Prefix(64) // of an IPv6 address it cannot fail
+		return net64.Addr()
+	}
+	return addr
+}
+
+// admit notes an inbound connection, and reports whether its address may have one more.
+func (t *Transport) admit(from netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from[from] >= maxFrom && from.IsValid() {
+		return false
+	}
+	t.from[from]++
+	return true
+}
+
+// dismiss forgets it.
+func (t *Transport) dismiss(from netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from[from]--; t.from[from] == 0 {
+		delete(t.from, from)
 	}
 }
 

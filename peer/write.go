@@ -34,7 +34,7 @@ const maxRounds = 8
 // write writes until nothing is left or the socket is full. The caller has set writing.
 func (s *Stream) write() {
 	if s.direct == nil {
-		s.hand() // TLS has no writes that do not wait
+		s.hand() // there are no writes that do not wait
 		return
 	}
 	for range maxRounds {
@@ -42,12 +42,16 @@ func (s *Stream) write() {
 		// of many callers comes from, and with processes pinned to cores a lone one
 		// loses nothing.
 		runtime.Gosched()
-		b := s.take()
-		if b == nil {
+		b, err := s.next()
+		if b == nil && err == nil {
+			return
+		}
+		if err != nil {
+			s.Close(fmt.Errorf("%w: %w", ErrLost, err))
 			return
 		}
 		s.directBuf = b
-		err := s.direct.Write(s.directFn)
+		err = s.direct.Write(s.directFn)
 		if err == nil {
 			err = s.directErr
 		}
@@ -65,9 +69,35 @@ func (s *Stream) write() {
 			return
 		}
 		s.writes.Add(1)
-		s.give(b)
+		s.written(b)
 	}
 	s.hand()
+}
+
+// next returns the bytes that go to the socket next, nil if there are none: then the caller
+// is no longer the writer. Under TLS they are the records that carry what was taken.
+func (s *Stream) next() ([]byte, error) {
+	b := s.take()
+	if b == nil {
+		return nil, nil // another sender may be the writer by now
+	}
+	s.plain = b
+	if s.tls == nil {
+		return b, nil
+	}
+	if _, err := s.tls.Write(b); err != nil {
+		return nil, err
+	}
+	return s.seal.take(), nil
+}
+
+// written gives back the buffers of next, all of which the socket has taken.
+func (s *Stream) written(b []byte) {
+	if s.tls != nil {
+		s.seal.give(b)
+	}
+	s.give(s.plain)
+	s.plain = nil
 }
 
 // hand makes the stream's own goroutine the writer. The caller is it no longer.
@@ -116,7 +146,11 @@ func (s *Stream) writer() {
 				if s.direct == nil {
 					runtime.Gosched() // as in write
 				}
-				b := s.take()
+				b, err := s.next()
+				if err != nil {
+					s.Close(fmt.Errorf("%w: %w", ErrLost, err))
+					return
+				}
 				if b == nil {
 					break // rest may be another writer's already
 				}
@@ -124,7 +158,7 @@ func (s *Stream) writer() {
 			}
 			b := s.rest
 			for len(s.rest) > 0 {
-				n, err := s.conn.Write(s.rest[:min(chunk, len(s.rest))])
+				n, err := s.sock.Write(s.rest[:min(chunk, len(s.rest))])
 				if err != nil {
 					s.Close(fmt.Errorf("%w: %w", ErrLost, err))
 					return
@@ -140,7 +174,7 @@ func (s *Stream) writer() {
 				}
 			}
 			s.rest = nil
-			s.give(b)
+			s.written(b)
 		}
 		if s.closed.Load() {
 			return

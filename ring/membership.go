@@ -141,7 +141,6 @@ func newRing(opts Options) (*Ring, error) {
 	}
 	r.self.meta = metadata{
 		algorithm: algorithm, partitions: uint32(s.Partitions), session: s.Session, peer: s.Peer,
-		service: s.Service,
 	}
 	r.view.Store(first)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -186,6 +185,9 @@ func (r *Ring) SetSession(session string) error {
 	}
 	return r.change(func(m *metadata) { m.session = session })
 }
+
+// Recheck makes the ring ask Options.Known again about each node. It does not wait.
+func (r *Ring) Recheck() { r.roster.poke() }
 
 func (r *Ring) change(f func(*metadata)) error {
 	if !r.self.change(f) {
@@ -272,6 +274,11 @@ func (r *Ring) step(d *debounce, now time.Time) {
 		d.release(now)
 	}
 	live := r.roster.sorted()
+	if known := r.opts.Known; known != nil {
+		for i := range live {
+			live[i].Unlisted = live[i].Name != r.opts.Name && !known(live[i].Name)
+		}
+	}
 	d.observe(now, active(live))
 	old := r.view.Load()
 	p, at := old.placement, old.settled

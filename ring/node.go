@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/hashicorp/memberlist"
 )
 
 // State of a node, as it says itself.
@@ -34,12 +32,14 @@ type Node struct {
 	Session string // its session ID; changes when the node starts over. May be empty, or be outdated by a second
 	Peer    string // where its peers reach it: host:port
 	Gossip  string // where it gossips: IP:port
-	Service string // what it serves besides, for those who use it; may be empty
 	State   State
 
 	// Incompatible: its metadata cannot be read, or it computes placements in another way. It is shown, with no more than
 	// its Name and Gossip, and never placed.
 	Incompatible bool
+
+	// Unlisted: Options.Known does not know it. It is never placed.
+	Unlisted bool
 
 	// Gone: it has left or gossip cannot reach it, and the settled placement still has it. Its partitions are still its
 	// own until the arbiter says otherwise.
@@ -54,55 +54,39 @@ type Node struct {
 //	4  partitions, big endian
 //	1  length of the session, then the session
 //	1  length of the peer address, then the address
-//	1  length of the service, then the service; in version 2
 //
-// A node without a service says so by version 1, which all can read. Every field has one encoding only, and nothing may
-// follow. memberlist allows 512 bytes.
+// Every field has one encoding only, and nothing may follow. memberlist allows 512 bytes.
 type metadata struct {
 	state      State
 	algorithm  uint8
 	partitions uint32
 	session    string
 	peer       string
-	service    string
 }
 
 const (
 	metadataVersion = 1
-	metadataService = 2 // the version with a service
 	metadataHeader  = 7
-	maxName         = 128 // bytes; so have the two below
+	maxName         = 128 // bytes
 	maxSession      = 128
 	maxPeer         = 255
 )
 
-// MaxService is the length of the longest Service, in bytes: what the others leave of memberlist's 512.
-const MaxService = memberlist.MetaMaxSize - metadataHeader - (1 + maxSession) - (1 + maxPeer) - 1
-
 var errMetadata = errors.New("ring: metadata of another version, or garbage")
 
 func (m metadata) encode() []byte {
-	b := make([]byte, 0, metadataHeader+3+len(m.session)+len(m.peer)+len(m.service))
-	version := byte(metadataVersion)
-	if m.service != "" {
-		version = metadataService
-	}
-	b = append(b, version, byte(m.state), m.algorithm)
+	b := make([]byte, 0, metadataHeader+2+len(m.session)+len(m.peer))
+	b = append(b, metadataVersion, byte(m.state), m.algorithm)
 	b = binary.BigEndian.AppendUint32(b, m.partitions)
 	b = append(append(b, byte(len(m.session))), m.session...)
-	b = append(append(b, byte(len(m.peer))), m.peer...)
-	if version == metadataService {
-		b = append(append(b, byte(len(m.service))), m.service...)
-	}
-	return b
+	return append(append(b, byte(len(m.peer))), m.peer...)
 }
 
 // decode copies: memberlist keeps the buffer.
 func decode(b []byte) (metadata, error) {
-	if len(b) < metadataHeader || b[0] != metadataVersion && b[0] != metadataService || b[1] > byte(Leaving) {
+	if len(b) < metadataHeader || b[0] != metadataVersion || b[1] > byte(Leaving) {
 		return metadata{}, errMetadata
 	}
-	version := b[0]
 	m := metadata{state: State(b[1]), algorithm: b[2], partitions: binary.BigEndian.Uint32(b[3:])}
 	session, b, ok := text(b[metadataHeader:], maxSession)
 	if !ok {
@@ -112,16 +96,10 @@ func decode(b []byte) (metadata, error) {
 	if !ok {
 		return metadata{}, errMetadata
 	}
-	service := ""
-	if version == metadataService {
-		if service, b, ok = text(b, MaxService); !ok || service == "" {
-			return metadata{}, errMetadata
-		}
-	}
 	if len(b) > 0 {
 		return metadata{}, errMetadata
 	}
-	m.session, m.peer, m.service = session, peer, service
+	m.session, m.peer = session, peer
 	return m, nil
 }
 
@@ -164,6 +142,6 @@ func describe(name, gossip string, meta []byte, partitions int) Node {
 		n.Incompatible = true
 		return n
 	}
-	n.State, n.Session, n.Peer, n.Service = m.state, m.session, m.peer, m.service
+	n.State, n.Session, n.Peer = m.state, m.session, m.peer
 	return n
 }

@@ -13,8 +13,6 @@ func TestMetadata(t *testing.T) {
 		{},
 		{state: Active, algorithm: 1, partitions: 1021, session: "ABC", peer: "10.0.0.1:7000"},
 		{state: Leaving, algorithm: 255, partitions: 1 << 16, session: strings.Repeat("s", maxSession), peer: strings.Repeat("p", maxPeer)},
-		{state: Active, service: "http://10.0.0.1:8080"},
-		{partitions: 1 << 16, session: strings.Repeat("s", maxSession), peer: strings.Repeat("p", maxPeer), service: strings.Repeat("h", MaxService)},
 	} {
 		b := m.encode()
 		if got, err := decode(b); err != nil || got != m {
@@ -33,13 +31,9 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 	// The encoding is part of the protocol.
-	for service, want := range map[string]string{
-		"":  "\x01\x01\x01\x00\x00\x03\xfd\x02ab\x03h:1",
-		"x": "\x02\x01\x01\x00\x00\x03\xfd\x02ab\x03h:1\x01x",
-	} {
-		if got := (metadata{Active, 1, 1021, "ab", "h:1", service}).encode(); string(got) != want {
-			t.Errorf("%q", got)
-		}
+	want := "\x01\x01\x01\x00\x00\x03\xfd\x02ab\x03h:1"
+	if got := (metadata{Active, 1, 1021, "ab", "h:1"}).encode(); string(got) != want {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -59,11 +53,6 @@ func TestNodesThatAreIncompatible(t *testing.T) {
 		"good":            {"a", good.encode(), true},
 		"no metadata":     {"a", nil, false},
 		"another version": {"a", append([]byte{3}, good.encode()[1:]...), false},
-		"service missing": {"a", append([]byte{2}, good.encode()[1:]...), false},
-		"empty service":   {"a", append(append([]byte{2}, good.encode()[1:]...), 0), false},
-		"service in 1":    {"a", append(good.encode(), 1, 'x'), false},
-		"bad service":     {"a", with(func(m *metadata) { m.service = "http://a b" }), false},
-		"long service":    {"a", with(func(m *metadata) { m.service = long[:MaxService+1] }), false},
 		"algorithm":       {"a", with(func(m *metadata) { m.algorithm++ }), false},
 		"partitions":      {"a", with(func(m *metadata) { m.partitions++ }), false},
 		"state":           {"a", with(func(m *metadata) { m.state = Leaving + 1 }), false},
@@ -96,7 +85,6 @@ func TestStates(t *testing.T) {
 func FuzzMetadata(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(metadata{state: Active, algorithm: algorithm, partitions: 1021, session: "s", peer: "10.0.0.1:1"}.encode())
-	f.Add(metadata{state: Active, algorithm: algorithm, partitions: 1021, peer: "10.0.0.1:1", service: "http://10.0.0.1:80"}.encode())
 	f.Add([]byte("\x01\x00\x01\x00\x00\x00\x00\xff"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := describe("x", "", b, 1021)
@@ -110,7 +98,7 @@ func FuzzMetadata(f *testing.F) {
 		if !bytes.Equal(m.encode(), b) {
 			t.Errorf("%q has two encodings", b)
 		}
-		if len(b) > memberlist.MetaMaxSize || m.state > Leaving || !printable(m.session+m.peer+m.service) {
+		if len(b) > memberlist.MetaMaxSize || m.state > Leaving || !printable(m.session+m.peer) {
 			t.Errorf("accepted: %+v", m)
 		}
 	})

@@ -45,10 +45,10 @@ type Options struct {
 	// Peer is where others reach this node's peer port, host:port of at most 255 bytes; only passed on.
 	Peer string
 
-	// Service is what else this node tells of itself, such as the base URL at which it serves HTTP: at most [MaxService]
-	// printable ASCII characters, without spaces; only passed on. May be empty. Nodes of versions that do not know of it take
-	// a node that has one for Incompatible.
-	Service string
+	// Known reports whether a node may be placed. The ring shows a node that is not known as
+	// Unlisted. Known is called by one goroutine of the ring whenever the membership changes, and
+	// after [Ring.Recheck]; it must not block. This node is always known. Nil: every node is.
+	Known func(name string) bool
 
 	// Session is the session ID at first: at most 128 printable ASCII characters, may be empty; see [Ring.SetSession].
 	Session string
@@ -141,7 +141,7 @@ func (o Options) validate() (settings, error) {
 		return s, wrong("MaxDebounce", "is %v, shorter than Debounce %v", s.MaxDebounce, s.Debounce)
 	}
 	if err := errors.Join(checkText("Name", o.Name, maxName), checkText("Session", o.Session, maxSession),
-		checkText("Peer", o.Peer, maxPeer), checkText("Service", o.Service, MaxService)); err != nil {
+		checkText("Peer", o.Peer, maxPeer)); err != nil {
 		return s, err
 	}
 	for i, k := range o.Keys {

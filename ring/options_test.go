@@ -17,8 +17,6 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"Name \"xxx":              func(o *Options) { o.Name = strings.Repeat("x", 129) },
 		"Session \"\\n\"":         func(o *Options) { o.Session = "\n" },
 		"Peer \"xxx":              func(o *Options) { o.Peer = strings.Repeat("x", 256) },
-		"Service \"a b\"":         func(o *Options) { o.Service = "a b" },
-		"Service \"xxx":           func(o *Options) { o.Service = strings.Repeat("x", MaxService+1) },
 		"0 partitions":            func(o *Options) { o.Partitions = 0 },
 		"Label is missing":        func(o *Options) { o.Label = "" },
 		"Label has 256 bytes":     func(o *Options) { o.Label = strings.Repeat("x", 256) },

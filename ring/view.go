@@ -67,7 +67,7 @@ func (v *View) next(live []Node, p *Placement, settled time.Time) *View {
 	}
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if n.Session == "" {
+		if n.Session == "" || n.Unlisted {
 			continue
 		}
 		// A session has one node. Should two claim it, the one that is there is believed, then the first.
@@ -82,7 +82,7 @@ func (v *View) next(live []Node, p *Placement, settled time.Time) *View {
 func active(nodes []Node) []string {
 	var names []string
 	for _, n := range nodes {
-		if n.State == Active && !n.Incompatible {
+		if n.State == Active && !n.Incompatible && !n.Unlisted {
 			names = append(names, n.Name)
 		}
 	}

@@ -1,0 +1,238 @@
+package coord
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// card is what a process publishes beside its session at the arbiter. The arbiter is what all nodes
+// authenticate to, so a card is believed where gossip is not.
+type card struct {
+	Name    string // Options.Name
+	Node    string // name of this start of the process in the cluster
+	Gossip  string // address of its gossip
+	Peer    string // address of its peer port
+	Service string // Cluster.Service
+	Key     string // fingerprint of the key that its streams prove; empty with Cluster.PeerTLS
+}
+
+func (c card) encode() string {
+	v := make(url.Values, 6)
+	for name, value := range map[string]string{
+		"name": c.Name, "n": c.Node, "g": c.Gossip, "p": c.Peer, "s": c.Service, "k": c.Key,
+	} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return v.Encode()
+}
+
+// decodeCard is the inverse of encode. Fields that it does not know are of a later version.
+func decodeCard(text string) card {
+	v, err := url.ParseQuery(text)
+	if err != nil {
+		return card{}
+	}
+	return card{Name: v.Get("name"), Node: v.Get("n"), Gossip: v.Get("g"), Peer: v.Get("p"), Service: v.Get("s"), Key: v.Get("k")}
+}
+
+// members is what the arbiter says of the cluster's nodes. Only they are dialled, get partitions,
+// and are believed on a stream.
+type members struct {
+	x    *cluster
+	poke chan struct{} // capacity 1: the arbiter is to be asked
+	turn chan struct{} // capacity 1: held by the one caller that asks
+
+	mu      mutex              // protects what follows
+	nodes   map[string]*member // by name
+	begun   uint64             // lists that were asked for
+	done    uint64             // the latest of them that was answered
+	changed chan struct{}      // closed when one is answered or has failed
+	failed  error              // why the last one was not answered
+}
+
+// member is a node that the arbiter lists.
+type member struct {
+	card
+	sessions map[string]time.Time // when each was last listed
+}
+
+func newMembers(x *cluster) *members {
+	return &members{
+		x: x, poke: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		nodes: make(map[string]*member), changed: make(chan struct{}),
+	}
+}
+
+// listEvery is the shortest time between two lists that strangers can cause.
+const listEvery = 100 * time.Millisecond
+
+// keep asks the arbiter when something is not known, until the coordinator stops.
+func (m *members) keep() {
+	c := m.x.c
+	for {
+		var again <-chan time.Time
+		if m.x.unlisted() {
+			again = time.After(jitter(c.opts.RenewEvery))
+		}
+		select {
+		case <-m.poke:
+		case <-again:
+		case <-c.ctx.Done():
+			return
+		}
+		_, _ = m.ask(c.ctx)
+		m.x.ring.Recheck()
+		select {
+		case <-time.After(listEvery):
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// look makes keep ask the arbiter.
+func (m *members) look() {
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+// ask lists the sessions, and returns where their nodes gossip.
+func (m *members) ask(ctx context.Context) (gossip []string, err error) {
+	c := m.x.c
+	ns := c.namespace.Load()
+	if ns == nil {
+		return nil, ErrUnavailable
+	}
+	select {
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	m.mu.Lock()
+	m.begun++
+	this := m.begun
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	start := c.now()
+	all, err := (*ns).List(ctx)
+	c.called(OpList, start, err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed = err
+	if err == nil {
+		m.done = this
+		gossip = m.list(all, start)
+	}
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return gossip, err
+}
+
+// list takes an answer of the arbiter's. A session that is not in it is kept for as long as it may
+// take to renew: a server that lost its data lists it again then. m.mu is held.
+func (m *members) list(all map[string]string, now time.Time) (gossip []string) {
+	for session, text := range all {
+		k := decodeCard(text)
+		if k.Gossip != "" {
+			gossip = append(gossip, k.Gossip)
+		}
+		if k.Node == "" {
+			continue
+		}
+		n := m.nodes[k.Node]
+		if n == nil {
+			n = &member{sessions: make(map[string]time.Time)}
+			m.nodes[k.Node] = n
+		}
+		n.card = k
+		n.sessions[session] = now
+	}
+	for name, n := range m.nodes {
+		for session, seen := range n.sessions {
+			if now.Sub(seen) > m.x.c.opts.SessionTTL {
+				delete(n.sessions, session)
+			}
+		}
+		if len(n.sessions) == 0 {
+			delete(m.nodes, name)
+		}
+	}
+	return gossip
+}
+
+// has reports whether the arbiter lists a session of the node.
+func (m *members) has(node string) bool {
+	_, ok := m.card(node)
+	return ok
+}
+
+// card returns what the node has published.
+func (m *members) card(node string) (card, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[node]
+	if n == nil {
+		return card{}, false
+	}
+	return n.card, true
+}
+
+// owns reports whether the arbiter lists the session as the node's.
+func (m *members) owns(node, session string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[node]
+	if n == nil {
+		return false
+	}
+	_, ok := n.sessions[session]
+	return ok
+}
+
+var errUnlisted = errors.New("the arbiter lists no session of it: it may have just started, or uses another server or a copy of the data")
+
+// verify reports, as an error, that the other side of a connection is not the node that it says it
+// is. If that cannot be told from what is known it waits for one answer of the arbiter's.
+func (m *members) verify(node string, state *tls.ConnectionState) error {
+	ctx, cancel := context.WithTimeout(m.x.c.ctx, time.Second)
+	defer cancel()
+	m.mu.Lock()
+	enough := m.begun + 1 // one that is asked for from now on
+	m.mu.Unlock()
+	for {
+		m.mu.Lock()
+		n, done, failed, changed := m.nodes[node], m.done, m.failed, m.changed
+		var err error
+		switch {
+		case n == nil:
+			err = errUnlisted
+		case m.x.identity != nil && n.Key != peer.Fingerprint(state):
+			err = errors.New("it has another key than the node of that name")
+		}
+		m.mu.Unlock()
+		if err == nil {
+			return nil
+		}
+		if done >= enough {
+			return fmt.Errorf("coord: node %q: %w", node, err)
+		}
+		m.look()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("coord: node %q: %w", node, err), failed)
+		}
+	}
+}

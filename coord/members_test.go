@@ -1,0 +1,233 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+func TestCard(t *testing.T) {
+	full := card{Name: "a b&", Node: "N", Gossip: "[fd00::1]:7946", Peer: "10.0.0.1:1&p=2", Service: "http://x/?a=b&c=%20", Key: "k-_"}
+	for _, c := range []card{{}, {Gossip: "10.0.0.1:7946"}, full} {
+		if got := decodeCard(c.encode()); got != c {
+			t.Errorf("%+v became %+v", c, got)
+		}
+	}
+	if got := decodeCard(full.encode() + "&new=1"); got != full {
+		t.Errorf("with a field of a later version: %+v", got)
+	}
+	if got := decodeCard("%zz"); got != (card{}) {
+		t.Errorf("garbage: %+v", got)
+	}
+}
+
+func FuzzCard(f *testing.F) {
+	f.Add(card{Node: "N", Gossip: "10.0.0.1:7946", Peer: "10.0.0.1:1", Service: "http://x", Key: "k"}.encode())
+	f.Fuzz(func(t *testing.T, text string) {
+		c := decodeCard(text)
+		if got := decodeCard(c.encode()); got != c {
+			t.Errorf("%q: %+v became %+v", text, c, got)
+		}
+	})
+}
+
+// outsider is a process on the network of a cluster.
+type outsider struct {
+	ups    chan *peer.Stream
+	downs  chan error
+	frames chan peer.Kind
+}
+
+func (x *outsider) Up(s *peer.Stream)              { x.ups <- s }
+func (x *outsider) Down(_ *peer.Stream, err error) { x.downs <- err }
+func (x *outsider) Frame(_ *peer.Stream, f *peer.Frame) {
+	select {
+	case x.frames <- f.Kind:
+	default:
+	}
+}
+
+// intrude starts a process that dials c as a node of that name. identity may be nil.
+func intrude(t *testing.T, c *Coordinator, node string, identity *peer.Identity) *outsider {
+	t.Helper()
+	x := &outsider{make(chan *peer.Stream, 64), make(chan error, 64), make(chan peer.Kind, 64)}
+	o := peer.Options{
+		Node: node, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Handler: x, Retry: 2 * time.Millisecond,
+	}
+	if identity != nil {
+		o.TLS = identity.TLS()
+	}
+	tr, err := peer.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tr.Close() })
+	tr.SetPeers(map[string]string{c.cluster.name: c.cluster.net.Addr()})
+	return x
+}
+
+func newIdentity(t *testing.T) *peer.Identity {
+	t.Helper()
+	i, err := peer.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// register lists a node with a session at the arbiter.
+func register(t *testing.T, c *Coordinator, session string, k card) {
+	t.Helper()
+	if _, err := c.ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: k.encode()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// small are options of clusters in tests, with a server in the place of the embedded one.
+func small(seeds ...string) *Options {
+	return &Options{
+		SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 61,
+		Cluster: &Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Seeds: seeds},
+	}
+}
+
+func enter(t *testing.T, a fallback.Arbiter, o *Options) *Coordinator {
+	t.Helper()
+	c, err := New(t.Context(), a, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+// A process on the network that has no session at the arbiter is not believed, whatever it says that it is: with keys of
+// its own, without TLS, and under the name of a node that exists.
+func TestAStrangerGetsNoStream(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	known := newIdentity(t)
+	register(t, c, "known", card{Node: "known", Key: known.Fingerprint()})
+	strangers := []*outsider{
+		intrude(t, c, "nobody", newIdentity(t)), intrude(t, c, "known", newIdentity(t)), intrude(t, c, "plain", nil),
+	}
+	friend := intrude(t, c, "known", known)
+	select {
+	case <-friend.ups:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a node that the arbiter lists gets no stream")
+	}
+	if err := c.members().verify("nobody", nil); !errors.Is(err, errUnlisted) {
+		t.Errorf("nobody: %v", err)
+	}
+	for i, x := range strangers {
+		if len(x.ups) > 0 {
+			t.Errorf("stranger %d has got a stream", i)
+		}
+	}
+}
+
+func (c *Coordinator) members() *members { return c.cluster.members }
+
+// A node that is a member speaks for its own sessions only.
+func TestAMemberSpeaksForItselfOnly(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	id := newIdentity(t)
+	register(t, c, "mine", card{Node: "member", Key: id.Fingerprint()})
+	register(t, c, "other", card{Node: "other", Key: newIdentity(t).Fingerprint()})
+	x := intrude(t, c, "member", id)
+	for _, session := range []string{"other", c.sessions.id(), "no one's"} {
+		s := <-x.ups
+		if err := s.Send(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(session)}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-x.downs:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the node may speak for the session %q", session)
+		}
+	}
+	s := <-x.ups
+	for len(x.frames) > 0 {
+		<-x.frames
+	}
+	_ = s.Send(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine")})
+	_ = s.Send(&peer.Frame{Kind: peer.Ping, Ping: 1})
+	for {
+		select {
+		case kind := <-x.frames:
+			if kind == peer.Pong {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("the node may not speak for its own session")
+		}
+	}
+}
+
+// Nodes of two arbiters that hear each other's gossip stay apart: those of two new servers, and those of a server and of
+// another one that was started from a copy of its data, which lists the sessions of the first.
+func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
+	for _, copied := range []bool{false, true} {
+		t.Run(fmt.Sprint("copied=", copied), func(t *testing.T) {
+			one, two := fallback.NewMemory(), fallback.NewMemory()
+			a, b := enter(t, one, small()), enter(t, one, small())
+			await(t, "a and b own all", func() bool { return a.Stats().Owned+b.Stats().Owned == 61 && b.Stats().Owned > 0 })
+			if copied {
+				o := small()
+				if _, err := two.Attach(t.Context(), o.filledSettings()); err != nil {
+					t.Fatal(err)
+				}
+				two.Restore(one.Snapshot())
+			}
+			c := enter(t, two, small(a.cluster.ring.Gossip(), b.cluster.ring.Gossip()))
+			for _, x := range []*Coordinator{a, b} {
+				await(t, "the other cluster's node is seen as unlisted", func() bool {
+					n := 0
+					for _, y := range x.Nodes() {
+						if y.ID == c.cluster.name && y.State == "unlisted" {
+							n++
+						}
+					}
+					return n == 1
+				})
+			}
+			// Longer than it takes to place a node and to give it partitions.
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if err := c.Settled(ctx, 3); err == nil {
+				t.Error("the nodes of two arbiters are one cluster")
+			}
+			if n := a.Stats().Owned + b.Stats().Owned; n != 61 {
+				t.Errorf("a and b own %d of 61 partitions", n)
+			}
+			for _, y := range c.Nodes() {
+				if y.Linked {
+					t.Errorf("a stream to %+v", y)
+				}
+			}
+		})
+	}
+}
+
+func (o *Options) filledSettings() fallback.Settings {
+	f := o.filled()
+	return f.settings()
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begin := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("not within 20 s: ", what)
+		}
+	}
+}

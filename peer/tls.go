@@ -1,0 +1,56 @@
+package peer
+
+import (
+	"crypto/tls"
+	"errors"
+)
+
+// checkTLS returns what is wrong with the configuration of Options.TLS.
+func checkTLS(c *tls.Config) error {
+	own := c.VerifyConnection != nil
+	switch {
+	case len(c.Certificates) == 0 && (c.GetCertificate == nil || c.GetClientCertificate == nil):
+		return errors.New("has no certificate: set Certificates, or GetCertificate and GetClientCertificate")
+	case c.InsecureSkipVerify && !own:
+		return errors.New("has InsecureSkipVerify without VerifyConnection: every certificate would do")
+	case c.InsecureSkipVerify:
+		return nil
+	case c.RootCAs == nil:
+		return errors.New("has no RootCAs: every certificate of a public authority would do")
+	case c.ServerName == "" && !own:
+		return errors.New("has no ServerName: set the name that all nodes' certificates carry, or VerifyConnection")
+	}
+	return nil
+}
+
+// configs returns the configurations for dialling and listening, nil without TLS.
+func configs(c *tls.Config) (client, server *tls.Config) {
+	if c == nil {
+		return nil, nil
+	}
+	client = c.Clone()
+	client.MinVersion = tls.VersionTLS13
+	client.DynamicRecordSizingDisabled = true // a record is what is written at once
+	server = client.Clone()
+	server.SessionTicketsDisabled = true // each stream is verified anew
+	if c.InsecureSkipVerify {
+		server.ClientAuth = tls.RequireAnyClientCert // VerifyConnection verifies it
+		return client, server
+	}
+	server.ClientAuth = tls.RequireAndVerifyClientCert
+	if server.ClientCAs == nil {
+		server.ClientCAs = c.RootCAs
+	}
+	if c.ServerName != "" {
+		server.VerifyConnection = func(state tls.ConnectionState) error {
+			if err := state.PeerCertificates[0].VerifyHostname(c.ServerName); err != nil {
+				return err
+			}
+			if c.VerifyConnection != nil {
+				return c.VerifyConnection(state)
+			}
+			return nil
+		}
+	}
+	return client, server
+}
