@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/handoff"
@@ -155,8 +154,8 @@ func (c *Coordinator) processes() map[string]string {
 	all, err := (*ns).List(ctx)
 	c.called(OpList, start, err)
 	for session, info := range all {
-		if _, name, ok := strings.Cut(info, " "); ok {
-			names[session] = name
+		if k := decodeCard(info); k.Name != "" {
+			names[session] = k.Name
 		}
 	}
 	return names
