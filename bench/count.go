@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -99,5 +100,19 @@ func newClient(addr string, goroutines int) (*redis.Client, *counter) {
 	}
 	client, n := redis.NewClient(o), new(counter)
 	client.AddHook(n)
+	counters.Store(client, n)
 	return client, n
+}
+
+// counters are the counters of newClient's clients.
+var counters sync.Map
+
+// background returns a client for what Holdfast does beside lock calls, as it would make one from
+// client's options, but with the client's counter. It lasts as long as the process.
+func background(client *redis.Client) *redis.Client {
+	c := redis.NewClient(client.Options())
+	if n, ok := counters.Load(client); ok {
+		c.AddHook(n.(*counter))
+	}
+	return c
 }

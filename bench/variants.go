@@ -284,7 +284,8 @@ func clientName(module string) string { return path.Base(majorVersion.ReplaceAll
 // newCoordinator returns a coordinator on a namespace of this run. The namespace is new, so there is nothing that an empty
 // server could have lost: without ColdStart a server that was just started would first have to be up for Options.Grace.
 func newCoordinator(client *redis.Client, o *coord.Options) (*coord.Coordinator, error) {
-	return coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), o)
+	a := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true, Background: background(client)})
+	return coord.New(context.Background(), a, o)
 }
 
 // debounce is that of the clusters of this process: as the order says, and then for good.

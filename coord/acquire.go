@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -52,16 +53,26 @@ func (a *acquisition) fly(pause time.Duration) {
 	})
 }
 
-// inline tells whether a caller may make the first request by itself, which spares it two changes of goroutines: on
-// several processors each costs as much as half a round trip. The price is that it cannot leave meanwhile if its ctx is
-// cancelled; that it would be over time must be out of the question.
+// inline reports whether a caller may make the first request by itself, which spares it two changes
+// of goroutines: on several processors each costs as much as half a round trip. It cannot leave
+// meanwhile if its ctx is cancelled, so it does so only while the arbiter answers fast, and for
+// briefly at most.
 func (c *Coordinator) inline(ctx context.Context) bool {
-	if !c.prompt.Load() {
+	if !c.prompt.Load() || c.pace.Load() > int64(c.briefly()/2) {
 		return false
 	}
 	d, limited := ctx.Deadline()
-	return !limited || time.Until(d) > c.opts.CallTimeout
+	return !limited || time.Until(d) > c.briefly()
 }
+
+// briefly is how long a call may take that a caller makes by itself.
+func (c *Coordinator) briefly() time.Duration { return c.opts.CallTimeout / 20 }
+
+// queueCalls is for how many times CallTimeout a call waits for a connection while many others are under way.
+const queueCalls = 4
+
+// slow is the pace of an arbiter that has not answered yet, or not in time.
+const slow = math.MaxInt64
 
 // first makes the first request, and leaves the rest to a flight. w is the caller's place in the queue.
 func (a *acquisition) first(w *waiter) {
@@ -83,7 +94,7 @@ func (a *acquisition) first(w *waiter) {
 		}
 	}()
 	if s := p.c.sessions.current(); s != nil {
-		pause = a.step(s)
+		pause = a.step(s, true)
 	}
 	returned = true
 }
@@ -106,7 +117,10 @@ func (a *acquisition) run(ctx context.Context, pause time.Duration) {
 	for {
 		s := c.sessions.current()
 		if s == nil {
-			err := fmt.Errorf("%w: no session", ErrUnavailable)
+			err := fmt.Errorf("%w: no session at the arbiter", ErrUnavailable)
+			if why := c.sessions.why.Load(); why != nil {
+				err = fmt.Errorf("%w: %w", err, *why)
+			}
 			if a.settle(err, tries, 0) < 0 {
 				return
 			}
@@ -115,14 +129,15 @@ func (a *acquisition) run(ctx context.Context, pause time.Duration) {
 			}
 		}
 		a.pause(ctx, s, pause)
-		if pause = a.step(s); pause < 0 {
+		if pause = a.step(s, false); pause < 0 {
 			return
 		}
 	}
 }
 
 // step makes one request. It returns after what time to make the next one, negative if there is nothing left to do.
-func (a *acquisition) step(s *session) time.Duration {
+// inline: in a caller's goroutine.
+func (a *acquisition) step(s *session, inline bool) time.Duration {
 	c := a.p.c
 	wait, begun := a.begin(s)
 	if !begun {
@@ -130,15 +145,25 @@ func (a *acquisition) step(s *session) time.Duration {
 	}
 	sent := a.p.c.now()
 	// Not ended by the caller's ctx: a request whose fate is known can be withdrawn for good.
-	call, cancel := context.WithTimeout(context.Background(), c.opts.CallTimeout)
-	ans, err := c.ns.Lock(call, fallback.LockRequest{
-		Partition: a.p.number, Key: a.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict,
-	})
+	r := fallback.LockRequest{Partition: a.p.number, Key: a.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict}
+	limit := c.briefly()
+	if r.Inline = inline; !inline {
+		r.Limit, limit = c.opts.CallTimeout, queueCalls*c.opts.CallTimeout
+	}
+	call, cancel := context.WithTimeout(context.Background(), limit)
+	ans, err := c.ns.Lock(call, r)
 	cancel()
-	c.called(OpLock, sent, err)
-	if err != nil && !errors.Is(err, fallback.ErrRefused) && a.unsure != a.id {
+	if c.called(OpLock, sent, err); err == nil {
+		c.pace.Store(int64(c.since(sent)))
+	} else {
+		c.pace.Store(slow)
+	}
+	if err != nil && !errors.Is(err, fallback.ErrRefused) && !errors.Is(err, fallback.ErrNotSent) && a.unsure != a.id {
 		a.unsure = a.id
 		c.doubts.add(doubt{a.p, a.key, a.id, sent.Add(c.opts.SessionTTL)})
+	}
+	if inline && err != nil && !errors.Is(err, fallback.ErrRefused) {
+		return 0 // a flight waits for longer
 	}
 	if err == nil && ans.Verdict == fallback.Granted {
 		if a.install(s, ans, sent) {

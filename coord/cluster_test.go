@@ -97,7 +97,8 @@ func TestADeadHolderIsFoundWhileAnotherShardIsDown(t *testing.T) {
 	clientA, client := connect(), connect()
 	defer client.Close()
 	o := &coord.Options{SessionTTL: 4 * time.Second}
-	a, err := coord.New(context.Background(), fallback.NewRedis(clientA, &fallback.RedisOptions{ColdStart: true}), o)
+	// One client for everything, so that to close it is like a crash.
+	a, err := coord.New(context.Background(), fallback.NewRedis(clientA, &fallback.RedisOptions{ColdStart: true, Background: clientA}), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,10 @@ type Coordinator struct {
 	cluster   *cluster                           // nil without one
 	namespace atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
 	slots     slots
-	outlived  bool        // partitions could not be given back; of Close only
-	prompt    atomic.Bool // ns heeds deadlines by itself
-	server    string      // who answered the last renewal; of keepSessions only
+	outlived  bool         // partitions could not be given back; of Close only
+	prompt    atomic.Bool  // ns heeds deadlines by itself
+	pace      atomic.Int64 // how long the last lock call took
+	server    string       // who answered the last renewal; of keepSessions only
 	parts     []partition
 	stats     counters
 	sessions  sessions
@@ -98,6 +99,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		sooner:  make(chan struct{}, 1),
 	}
 	c.began = c.now()
+	c.pace.Store(slow)
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter
 	c.flights.Spawn = c.pool.Go

@@ -30,9 +30,9 @@ type Lock struct {
 // ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
 // [Lock.Context].
 //
-// Without a cluster, the first request to the arbiter may be made by the goroutine that called Lock. It does not notice that ctx was
-// cancelled before that request is over, after Options.CallTimeout at the latest. (It is so if the arbiter's client heeds
-// deadlines, see [fallback.Prompter], and ctx has none that is sooner.)
+// Without a cluster, the goroutine that calls Lock may make the first request to the arbiter by itself. It does not notice
+// that ctx is cancelled before that request is over, after a twentieth of Options.CallTimeout at the latest. (It does so if
+// the arbiter's client heeds deadlines, see [fallback.Prompter], and the arbiter has answered fast before.)
 //
 // Errors: [ErrInvalidKey], [ErrClosed], [ErrHeld]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
 // [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
@@ -42,7 +42,7 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
 }
 
 // TryLock is Lock for callers who do not want to wait for others: if the key is not free it returns [ErrLocked] at
-// once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], after Options.CallTimeout at the latest.
+// once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], soon after Options.CallTimeout at the latest.
 // Both come as a [*WaitError]; the other errors are Lock's.
 //
 // It takes one call of the arbiter, or of the node that owns the key; a second one where a process that is known to have died has
@@ -214,7 +214,7 @@ func (p *partition) lookUp(key string) *entry {
 // have it.
 func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, at moment, err error) {
 	s := w.Value
-	if s.try && p.c.cluster != nil && !p.awaitAnswer(ctx, e, w) {
+	if s.try && len(s.ready) == 0 && !p.awaitAnswer(ctx, e, w) {
 		p.c.free(w)
 		return Lock{}, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
@@ -249,10 +249,10 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 	return l, p.c.at(now), nil
 }
 
-// awaitAnswer limits the wait of one who does not want to wait, for an owner has no deadline for its answer. It reports false if
-// the waiter has left the queue.
+// awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
+// wait for a connection. It reports false if the waiter has left the queue.
 func (p *partition) awaitAnswer(ctx context.Context, e *entry, w *waiter) bool {
-	late := time.NewTimer(p.c.opts.CallTimeout)
+	late := time.NewTimer(p.c.opts.CallTimeout * 9 / 8) // a call's own error comes first, and says more
 	defer late.Stop()
 	select {
 	case <-w.Value.ready:

@@ -154,7 +154,7 @@ func TestAnUncontendedLockIsOneRoundTripAndItsUnlockNone(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
 	given := make(chan int, 1) // releases acknowledged
-	c := start(t, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{
+	c := start(t, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true, Background: client}), &coord.Options{
 		SessionTTL: time.Hour, Grace: 2 * time.Hour, // no renewal while commands are counted
 		Trace: &coord.Trace{
 			Call: func(x coord.CallInfo) {

@@ -32,6 +32,7 @@ func (s *session) extend(until time.Time) { s.until.Store(&until) }
 // sessions is the current session, for those who need one.
 type sessions struct {
 	now atomic.Pointer[session]
+	why atomic.Pointer[error] // there is none
 
 	mu      mutex         // protects changed, grace
 	changed chan struct{} // closed when now changes
@@ -107,6 +108,9 @@ func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 	return sent.Add(left - c.opts.Grace)
 }
 
+// openCalls is for how many times CallTimeout a session that begins waits for each answer.
+const openCalls = 4
+
 // openSession makes a new session: attached, listening, open.
 func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	if c.ns == nil {
@@ -129,17 +133,20 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		}
 	}
 	s := &session{id: rand.Text(), ended: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	defer cancel()
 	start := c.now()
-	// Before the first request, so that no message about it is missed.
-	stop, err := c.ns.Listen(ctx, s.id, func(m fallback.Message) { c.handle(s, m) })
+	// Before the first request, so that no message about it is missed. Both calls may have to make a
+	// connection, and there is nothing yet that a late answer could harm.
+	call, cancel := context.WithTimeout(ctx, openCalls*c.opts.CallTimeout)
+	stop, err := c.ns.Listen(call, s.id, func(m fallback.Message) { c.handle(s, m) })
+	cancel()
 	c.called(OpListen, start, err)
 	if err != nil {
 		return nil, err
 	}
 	sent := c.now()
-	r, err := c.ns.Open(ctx, s.id, c.registration())
+	call, cancel = context.WithTimeout(ctx, openCalls*c.opts.CallTimeout)
+	r, err := c.ns.Open(call, s.id, c.registration())
+	cancel()
 	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
 	if err == nil && (!r.Alive || past(until, c.now())) {
@@ -179,6 +186,7 @@ func (c *Coordinator) keepSessions(s *session) {
 		if s == nil {
 			var err error
 			if s, err = c.openSession(c.ctx); err != nil {
+				c.sessions.why.Store(&err)
 				if !warned && c.ctx.Err() == nil {
 					warned = true
 					level := slog.LevelWarn
@@ -217,6 +225,7 @@ func (c *Coordinator) maintain(s *session) error {
 	if c.ctx.Err() != nil && err == nil {
 		return nil
 	}
+	c.sessions.why.Store(&err)
 	s.extend(time.Time{}) // whoever looks finds it dead
 	c.sessions.set(nil)
 	close(s.ended)

@@ -30,8 +30,8 @@ type Settings struct {
 //
 //   - It is atomic, touches one slot, and is one round trip that blocks until ctx ends at most.
 //   - It is idempotent for the same session, request and epoch: a client library may retry after a lost reply.
-//   - Its error, if not nil, says that it is unknown whether the operation was executed, except for [ErrRefused] (it was
-//     not). What an operation decides is in its answer, never in its error.
+//   - Its error, if not nil, says that it is unknown whether the operation was executed, except for [ErrRefused] and
+//     [ErrNotSent] (it was not). What an operation decides is in its answer, never in its error.
 //   - It first compares the identity of the server with the one that wrote what it is about to read. If they differ, or
 //     if what should be there is missing, Grace begins: nothing may be taken for [Settings.Grace] (I7), while owners and
 //     holders reclaim what the new server does not have.
@@ -59,8 +59,8 @@ type Namespace interface {
 	Close() error
 }
 
-// A Prompter is a Namespace that tells whether its calls end when their contexts' deadlines pass without needing a
-// goroutine for it. Then callers that can wait as long as one call takes make it in their own goroutine.
+// A Prompter is a Namespace that reports whether a Lock with [LockRequest.Inline] ends at its context's deadline
+// without another goroutine.
 type Prompter interface {
 	Prompt() bool
 }
@@ -188,6 +188,14 @@ type LockRequest struct {
 	Block     uint32   // number of tokens wanted, at least 1
 	Wait      bool     // queue me if I cannot have it
 	Evict     Identity // remove this hold first: its session was seen dead; zero: nobody's
+
+	// Limit is how long the call may take once it is sent, apart from a wait for a connection.
+	// 0: until ctx ends.
+	Limit time.Duration
+
+	// Inline says that the call is to be made in the caller's goroutine if the namespace is a
+	// [Prompter]. A call that its context's deadline ends may cost the connection.
+	Inline bool
 }
 
 // LockAnswer is the answer to Lock.

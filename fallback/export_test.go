@@ -10,6 +10,7 @@ var (
 	DecodeRow    = decodeRow
 	Refused      = refused
 	ErrReplica   = errReplica
+	ErrDenied    = errDenied
 )
 
 // EpochZero is what epochs count seconds from.

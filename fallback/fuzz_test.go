@@ -84,7 +84,7 @@ func answer(s *stream, depth int) any {
 func FuzzAnswers(f *testing.F) {
 	client := redistest.Start(f).Client(f)
 	l := &liar{}
-	n := attach(f, client, cold)
+	n := attach(f, client, shared(client))
 	client.AddHook(l)
 	f.Cleanup(func() { l.answer = nil })
 	results := n.(fallback.ResultStore)

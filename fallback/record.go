@@ -12,6 +12,8 @@ var (
 	// ErrRefused: the server cannot be used as it is set up, or refuses us. Trying again is of no use until somebody
 	// changes a setting; the text says which.
 	ErrRefused = errors.New("fallback: refused")
+	// ErrNotSent: the call ended before it was sent. It was not executed, and may be tried again.
+	ErrNotSent = errors.New("fallback: the call was not sent")
 	// ErrMismatch: the namespace was formatted with other settings.
 	ErrMismatch = errors.New("fallback: settings differ from the namespace's")
 )

@@ -72,7 +72,7 @@ func TestRefusalsAreToldFromWhatMayPass(t *testing.T) {
 		if !errors.Is(err, cause) {
 			t.Errorf("%s: the cause is lost: %v", tt.text, err)
 		}
-		if got, want := errors.Is(err, fallback.ErrRefused), tt.named != ""; got != want || !strings.Contains(err.Error(), tt.named) {
+		if got, want := errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrDenied), tt.named != ""; got != want || !strings.Contains(err.Error(), tt.named) {
 			t.Errorf("%s: refused %t, want %t that names %q: %v", tt.text, got, want, tt.named, err)
 		}
 		if again := fallback.Refused(err); again.Error() != err.Error() {

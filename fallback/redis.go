@@ -28,6 +28,16 @@ type RedisOptions struct {
 
 	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms.
 	ReplicaTimeout time.Duration
+
+	// Background is the client for everything but lock calls and results: sessions, messages,
+	// verification, releases, ownership. Nil: clients of Holdfast's own, which it makes from the
+	// options of NewRedis's client and closes, so that neither the application nor lock calls can take
+	// the connections that keep a session alive. These do not have the client's hooks and its Limiter;
+	// its Dialer, TLS, credentials providers and OnConnect apply. A client that is no *redis.Client or
+	// *redis.ClusterClient, or that has ClusterOptions.ClusterSlots (as that of
+	// NewFailoverClusterClient), cannot be copied: it is used for everything. Set Background to a
+	// client that does nothing else then; or to NewRedis's client, to have one pool for everything.
+	Background redis.UniversalClient
 }
 
 // Redis is the arbiter on a Redis server, 6.2 or later, or a compatible one: standalone, behind Sentinel, or a Cluster.
@@ -40,7 +50,9 @@ type Redis struct {
 }
 
 // NewRedis returns an arbiter on the server that client talks to. It does no I/O. The client stays the caller's: it is
-// not closed, and its settings for dialling, TLS, passwords and retries apply. opts may be nil.
+// not closed, and its settings for dialling, TLS, passwords and retries apply. Lock calls go through it, and take at
+// most half of its connections (PoolSize) at a time; what else there is has connections of its own, see
+// [RedisOptions.Background]. opts may be nil.
 //
 // Errors about the server, a nil client among them, come from Attach.
 func NewRedis(client redis.UniversalClient, opts *RedisOptions) *Redis {
@@ -59,30 +71,39 @@ func (a *Redis) Attach(ctx context.Context, s Settings) (Namespace, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	n := &redisSpace{client: a.client, opts: a.opts, settings: s}
-	if err := n.begin(ctx); err != nil {
-		n.calls.CloseIdle()
+	n := &redisSpace{opts: a.opts, settings: s}
+	if err := n.begin(ctx, a.client); err != nil {
+		_ = n.Close()
+		if errors.Is(err, errDenied) { // at work it is an outage
+			err = fmt.Errorf("%w: %w", ErrRefused, err)
+		}
 		return nil, err
 	}
 	return n, nil
 }
 
 // begin checks the servers, makes them know the scripts, and formats the namespace.
-func (n *redisSpace) begin(ctx context.Context) (err error) {
-	if v := reflect.ValueOf(n.client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err error) {
+	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("%w: the Redis client is nil", ErrRefused)
 	}
-	n.guarded, err = bounded(ctx, &n.calls, n.client, func() (bool, error) { return checkServers(ctx, n.client) })
+	if _, ok := c.(*redis.Ring); ok {
+		return fmt.Errorf("%w: a redis.Ring moves keys between servers that do not know of each other", ErrRefused)
+	}
+	n.conns = newConns(c, n.opts.Background)
+	n.gates.init(c)
+	w := n.conns.work
+	n.guarded, err = outlive(ctx, &n.calls, func(ctx context.Context) (bool, error) { return checkServers(ctx, w) })
 	if err != nil {
 		return refused(err)
 	}
-	n.single, err = bounded(ctx, &n.calls, n.client, func() (bool, error) { return isSingle(ctx, n.client), nil })
+	n.kind, err = outlive(ctx, &n.calls, func(ctx context.Context) (kind, error) { return kindOf(ctx, w), nil })
 	if err != nil {
 		return err
 	}
 	n.scripts = newScripts(n.guarded, n.settings, n.channels())
-	n.scripts.digest, err = bounded(ctx, &n.calls, n.client, func() ([scriptCount]string, error) {
-		return loadAll(ctx, n.client, n.scripts)
+	n.scripts.digest, err = outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) {
+		return loadAll(ctx, w, n.scripts)
 	})
 	if err != nil {
 		return refused(err)
@@ -92,11 +113,13 @@ func (n *redisSpace) begin(ctx context.Context) (err error) {
 
 // redisSpace is a namespace on a Redis, as one process sees it.
 type redisSpace struct {
-	client   redis.UniversalClient
+	conns    conns
+	gates    gates
+	bar      bar
 	opts     RedisOptions
 	settings Settings
 	guarded  bool
-	single   bool         // one server has all keys, so that one script may read many partitions
+	kind     kind
 	scripts  *scripts     // immutable
 	calls    workers.Pool // for calls, which may outlive their context
 }
@@ -119,11 +142,12 @@ func (n *redisSpace) queue(p uint32, k string) string { return n.part(p) + ":w:"
 func (n *redisSpace) Guarded() bool { return n.guarded }
 
 // Prompt implements [Prompter]: it is for the client to say, by its option ContextTimeoutEnabled.
-func (n *redisSpace) Prompt() bool { return honoursDeadline(n.client) }
+func (n *redisSpace) Prompt() bool { return honoursDeadline(n.conns.locks) }
 
 // Close does not wait for calls that were given up but that the client has not given up yet: they end with its own
 // timeouts, or when it is closed.
 func (n *redisSpace) Close() error {
+	n.conns.close()
 	n.calls.CloseIdle()
 	return nil
 }
@@ -187,7 +211,11 @@ func (n *redisSpace) Renew(ctx context.Context, id string, r Registration) (Rene
 
 func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how string) (Renewal, error) {
 	for range 2 {
+		primary := n.conns.chase.begin(ctx, &n.calls)
 		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info)
+		if deposed := primary(); err == nil {
+			err = deposed
+		}
 		if err != nil {
 			return Renewal{}, err
 		}
@@ -294,8 +322,8 @@ func (n *redisSpace) Revoke(ctx context.Context, p uint32, epoch uint32, _ strin
 // Holds.
 
 func (n *redisSpace) Lock(ctx context.Context, q LockRequest) (LockAnswer, error) {
-	v, err := n.run(ctx, scriptLock, []string{n.part(q.Partition), n.queue(q.Partition, q.Key)},
-		q.Key, q.Me.encode(), q.Block, flag(q.Wait), q.Evict.encode())
+	v, err := n.runLock(ctx, call{scriptLock, []string{n.part(q.Partition), n.queue(q.Partition, q.Key)},
+		[]any{q.Key, q.Me.encode(), q.Block, flag(q.Wait), q.Evict.encode()}}, q)
 	if err != nil {
 		return LockAnswer{}, err
 	}
@@ -351,7 +379,7 @@ func (n *redisSpace) verdict(ctx context.Context, s script, p uint32, args ...an
 func (n *redisSpace) Verify(ctx context.Context, reads []Read) []State {
 	states := make([]State, len(reads))
 	done := make([]bool, len(reads))
-	if n.single {
+	if n.kind == single {
 		n.readMany(ctx, reads, states, done)
 	}
 	var batch []call

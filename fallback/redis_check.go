@@ -16,8 +16,6 @@ import (
 // who it is.
 func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, err error) {
 	switch c := c.(type) {
-	case *redis.Ring:
-		return false, fmt.Errorf("%w: a redis.Ring moves keys between servers that do not know of each other", ErrRefused)
 	case *redis.ClusterClient:
 		guarded = true
 		var mu sync.Mutex // protects guarded: the masters are asked concurrently
@@ -37,13 +35,26 @@ func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, e
 	}
 }
 
-// isSingle tells whether one server has all keys. If it does not say, it is not believed to.
-func isSingle(ctx context.Context, c redis.UniversalClient) bool {
-	if _, ok := c.(*redis.Client); !ok {
-		return false
+// kind is what a namespace's keys are spread over.
+type kind int
+
+const (
+	unknown   kind = iota // a server or proxy that does not say
+	single                // one server has all keys
+	clustered             // the client knows which server has a slot
+)
+
+func kindOf(ctx context.Context, c redis.UniversalClient) kind {
+	switch c := c.(type) {
+	case *redis.ClusterClient:
+		return clustered
+	case *redis.Client:
+		text, err := c.Info(ctx, "cluster").Result()
+		if err == nil && parseInfo(text)["cluster_enabled"] == "0" {
+			return single
+		}
 	}
-	text, err := c.Info(ctx, "cluster").Result()
-	return err == nil && parseInfo(text)["cluster_enabled"] == "0"
+	return unknown
 }
 
 // loadAll makes every server know the scripts. A digest is the same everywhere.
@@ -65,8 +76,15 @@ func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests 
 
 func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error) {
 	var text strings.Builder
-	for _, section := range []string{"server", "replication", "memory"} {
-		s, err := c.Info(ctx, section).Result()
+	var told []*redis.StringCmd
+	_, _ = c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, section := range []string{"server", "replication", "memory"} {
+			told = append(told, pipe.Info(ctx, section))
+		}
+		return nil
+	})
+	for _, cmd := range told {
+		s, err := cmd.Result()
 		if err != nil {
 			// NOPERM, or an embedded server that has no such section: it works, but its failover is not noticed.
 			if e, answered := errors.AsType[redis.Error](err); answered && forGood(e.Error()) {
@@ -143,9 +161,6 @@ func forGood(text string) bool {
 // refusals are answers of a server that trying again does not change, by what is in their text, with the setting to
 // look at. A script wraps the text of the command that failed in it.
 var refusals = []struct{ text, setting string }{
-	{"NOAUTH", "the server wants a password"},
-	{"WRONGPASS", "user name or password is wrong"},
-	{"invalid password", "user name or password is wrong"},
 	{"NOPERM", "the user's ACL lacks a permission"},
 	{"The user executing the script can't", "the user's ACL lacks a permission"}, // 6.2 and 7.0, in a script
 	{"ACL failure in script", "the user's ACL lacks a permission"},               // 7.2 and later
@@ -156,13 +171,31 @@ var refusals = []struct{ text, setting string }{
 	{"NOEPOCH", epochSetting},
 }
 
-// refused marks such an answer as [ErrRefused].
+// errDenied says that the server does not let the client in. A password that is rotated may be right
+// again soon, so this is an outage like any other, but for a process that starts.
+var errDenied = errors.New("fallback: the server does not let the client in")
+
+// denials are answers of such a server.
+var denials = []struct{ text, setting string }{
+	{"NOAUTH", "the server wants a password"},
+	{"WRONGPASS", "user name or password is wrong"},
+	{"invalid password", "user name or password is wrong"},
+	{"invalid username-password pair", "user name or password is wrong"},
+}
+
+// refused marks such an answer as [ErrRefused], or as errDenied.
 func refused(err error) error {
-	if err == nil || errors.Is(err, ErrRefused) {
+	if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, errDenied) {
 		return err
 	}
+	text := err.Error()
+	for _, d := range denials {
+		if strings.Contains(text, d.text) {
+			return fmt.Errorf("%w: %s: %w", errDenied, d.setting, err)
+		}
+	}
 	for _, r := range refusals {
-		if strings.Contains(err.Error(), r.text) {
+		if strings.Contains(text, r.text) {
 			return fmt.Errorf("%w: %s: %w", ErrRefused, r.setting, err)
 		}
 	}

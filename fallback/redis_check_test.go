@@ -19,6 +19,11 @@ var cold = &fallback.RedisOptions{ColdStart: true}
 // plain are the settings of most tests here.
 var plain = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
 
+// shared returns options with which a client serves all calls, so that a hook of it sees them all.
+func shared(c redis.UniversalClient) *fallback.RedisOptions {
+	return &fallback.RedisOptions{ColdStart: true, Background: c}
+}
+
 // attach attaches to the namespace "ns" of a server and closes it when the test ends.
 func attach(t testing.TB, c redis.UniversalClient, opts *fallback.RedisOptions) fallback.Namespace {
 	t.Helper()
@@ -208,7 +213,7 @@ func TestServerThatIsBusyIsNotTakenForOneThatCannotBeGuarded(t *testing.T) {
 	} {
 		c := s.Client(t)
 		c.AddHook(&failOnce{command: "info", err: text})
-		n, err := fallback.NewRedis(c, cold).Attach(t.Context(), plain)
+		n, err := fallback.NewRedis(c, shared(c)).Attach(t.Context(), plain)
 		if !errors.Is(err, text) || errors.Is(err, fallback.ErrRefused) || n != nil {
 			t.Errorf("%s: Attach: got %v, %v, want that error", text, n, err)
 		}
@@ -240,6 +245,22 @@ func (f *failOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		return next(ctx, cmd)
+	}
+}
+
+func (f *failOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == f.command && f.err != nil {
+				err := f.err
+				f.err = nil
+				for _, cmd := range cmds {
+					cmd.SetErr(err)
+				}
+				return err
+			}
+		}
+		return next(ctx, cmds)
 	}
 }
 

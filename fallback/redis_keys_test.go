@@ -211,7 +211,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	c := s.Client(t)
-	n := attach(t, c, cold)
+	n := attach(t, c, shared(c))
 	var count trips
 	c.AddHook(&count)
 	watcher := s.Client(t) // whose INFO does not count

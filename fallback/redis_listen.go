@@ -46,7 +46,7 @@ func (n *redisSpace) subscribe(ctx context.Context, channel string) (*redis.PubS
 	ch := make(chan result) // without a buffer: whoever is not there any more has not got it
 	n.calls.Go(func() {
 		// The subscription lives until stop, not as long as ctx.
-		ps := n.client.Subscribe(context.WithoutCancel(ctx), channel)
+		ps := n.conns.pulse.Subscribe(context.WithoutCancel(ctx), channel)
 		stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
 		_, err := ps.Receive(ctx)
 		if !stop() { // closed, or about to be, even if the confirmation came

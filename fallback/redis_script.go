@@ -136,15 +136,16 @@ type outcome struct {
 
 // run executes one script.
 func (n *redisSpace) run(ctx context.Context, s script, keys []string, args ...any) (any, error) {
-	v, err := bounded(ctx, &n.calls, n.client, func() (any, error) { return n.one(ctx, call{s, keys, args}) })
-	return v, refused(err)
+	v, err := outlive(ctx, &n.calls, func(ctx context.Context) (any, error) { return n.one(ctx, call{s, keys, args}) })
+	return v, n.explain(refused(err), n.conns.of(s))
 }
 
 // one executes a script by its digest, or sends its text to a server that does not know it.
 func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
-	v, err := n.client.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...).Result()
+	client := n.conns.of(c.script)
+	v, err := client.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...).Result()
 	if isNoScript(err) {
-		v, err = n.client.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...).Result()
+		v, err = client.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...).Result()
 	}
 	return v, err
 }
@@ -178,8 +179,11 @@ func (n *redisSpace) runAll(ctx context.Context, batch []call) []outcome {
 
 // byServer returns the indices of the calls for each server of a cluster, or nil if one server gets them all.
 func (n *redisSpace) byServer(ctx context.Context, batch []call) [][]int {
-	cluster, ok := n.client.(*redis.ClusterClient)
-	if !ok || len(batch) < 2 {
+	if len(batch) < 2 {
+		return nil
+	}
+	cluster, ok := n.conns.of(batch[0].script).(*redis.ClusterClient)
+	if !ok {
 		return nil
 	}
 	servers := make(map[*redis.Client][]int)
@@ -194,13 +198,14 @@ func (n *redisSpace) runGroup(ctx context.Context, batch []call, to []outcome) {
 	if len(batch) == 0 {
 		return
 	}
-	got, err := bounded(ctx, &n.calls, n.client, func() ([]outcome, error) { return n.attempt(ctx, batch), nil })
+	client := n.conns.of(batch[0].script)
+	got, err := outlive(ctx, &n.calls, func(ctx context.Context) ([]outcome, error) { return n.attempt(ctx, batch), nil })
 	for i := range to {
 		if err != nil {
-			to[i] = outcome{err: err}
+			to[i] = outcome{err: n.explain(err, client)}
 			continue
 		}
-		to[i] = outcome{got[i].v, refused(got[i].err)}
+		to[i] = outcome{got[i].v, n.explain(refused(got[i].err), client)}
 	}
 }
 
@@ -228,7 +233,7 @@ func (n *redisSpace) attempt(ctx context.Context, batch []call) []outcome {
 
 // pipeline executes those that which chooses. The first call of each script in text sends its text.
 func (n *redisSpace) pipeline(ctx context.Context, batch []call, to []outcome, which func(int) bool, text [scriptCount]bool) {
-	pipe := n.client.Pipeline()
+	pipe := n.conns.of(batch[0].script).Pipeline() // as for all the others
 	cmds := make([]*redis.Cmd, len(batch))
 	for i, c := range batch {
 		switch {
@@ -256,21 +261,21 @@ func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args 
 	if n.opts.Replicas <= 0 {
 		return n.run(ctx, s, keys, args...)
 	}
-	v, err := bounded(ctx, &n.calls, n.client, func() (any, error) {
+	v, err := outlive(ctx, &n.calls, func(ctx context.Context) (any, error) {
 		v, err := n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.EvalSha, n.scripts.digest[s])
 		if isNoScript(err) {
 			v, err = n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.Eval, n.scripts.source[s])
 		}
 		return v, err
 	})
-	return v, refused(err)
+	return v, n.explain(refused(err), n.conns.of(s))
 }
 
 // attemptWait sends the script and WAIT over one connection, because WAIT is about what its own connection wrote.
 func (n *redisSpace) attemptWait(ctx context.Context, x call,
 	eval func(redis.Pipeliner, context.Context, string, []string, ...any) *redis.Cmd, script string) (any, error) {
-	var c redis.Cmdable = n.client
-	cluster, isCluster := n.client.(*redis.ClusterClient)
+	var c redis.Cmdable = n.conns.of(x.script)
+	cluster, isCluster := c.(*redis.ClusterClient)
 	if isCluster {
 		m, err := cluster.MasterForKey(ctx, x.keys[0])
 		if err != nil {
@@ -293,15 +298,28 @@ func (n *redisSpace) attemptWait(ctx context.Context, x call,
 	return v.Result()
 }
 
-// bounded runs f and gives up waiting when ctx ends. The client library does not by itself: by default it reads until
-// its own timeout, and then tries again. What is given up goes on by itself until the client gives it up, too.
-func bounded[T any](ctx context.Context, calls *workers.Pool, client redis.UniversalClient, f func() (T, error)) (T, error) {
-	if _, limited := ctx.Deadline(); ctx.Done() == nil || limited && honoursDeadline(client) {
-		return f()
-	}
-	var none T
+// patience is for how many times as long as its caller waits a call goes on.
+const patience = 3
+
+// outlive runs f and returns when ctx ends at the latest. f goes on for a while then, with a context
+// of its own: to make a connection to a slow server takes several round trips, and the next call
+// needs it as well. A client that does not heed contexts goes on until its own timeouts.
+func outlive[T any](ctx context.Context, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
 	if err := ctx.Err(); err != nil {
+		var none T
 		return none, err
+	}
+	return goOn(ctx, calls, f)
+}
+
+// goOn is outlive that calls f in any case.
+func goOn[T any](ctx context.Context, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
+	if ctx.Done() == nil {
+		return f(ctx)
+	}
+	on, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
+	if d, limited := ctx.Deadline(); limited {
+		on, cancel = context.WithTimeout(on, patience*time.Until(d))
 	}
 	type result struct {
 		v   T
@@ -309,13 +327,15 @@ func bounded[T any](ctx context.Context, calls *workers.Pool, client redis.Unive
 	}
 	ch := make(chan result, 1)
 	calls.Go(func() {
-		v, err := f()
+		defer cancel()
+		v, err := f(on)
 		ch <- result{v, err}
 	})
 	select {
 	case r := <-ch:
 		return r.v, r.err
 	case <-ctx.Done():
+		var none T
 		return none, ctx.Err()
 	}
 }

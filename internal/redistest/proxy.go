@@ -6,13 +6,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // A Proxy stands between clients and a server and can lose a reply: the request is executed, its client never hears of
-// it, and the connection breaks. It can break all connections, and be pointed at another server.
+// it, and the connection breaks. It can break all connections, be pointed at another server, and be far away.
 type Proxy struct {
 	Addr string
 	Lost atomic.Int64 // replies lost so far
+	late atomic.Int64 // how late a piece is, in each direction; see Delay
 
 	mu    sync.Mutex // protects what follows
 	to    string     // empty: nowhere
@@ -110,15 +112,19 @@ func (p *Proxy) judge(request []byte, doomed *atomic.Bool) {
 // pass copies until ok says no or a side ends, and then closes both.
 func (p *Proxy) pass(to, from net.Conn, ok func([]byte) bool) {
 	buf := make([]byte, 64<<10)
+	write := func(b []byte) { _, _ = to.Write(b) } // an error ends the other direction
+	if late := time.Duration(p.late.Load()); late > 0 {
+		var end func()
+		write, end = p.later(to, late)
+		defer end()
+	}
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			if !ok(buf[:n]) {
 				break
 			}
-			if _, err := to.Write(buf[:n]); err != nil {
-				break
-			}
+			write(buf[:n])
 		}
 		if err != nil {
 			break

@@ -1,0 +1,219 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// clientOf returns a client, closed when the test ends.
+func clientOf(t *testing.T, o *redis.Options) *redis.Client {
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+var coldStart = &fallback.RedisOptions{ColdStart: true}
+
+// A connection takes several round trips to make. With half a second for each, none is made within one CallTimeout.
+func TestASlowServerGetsASession(t *testing.T) {
+	t.Parallel()
+	for _, heeds := range []bool{false, true} {
+		t.Run(fmt.Sprintf("client heeds contexts %t", heeds), func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			p := redistest.StartProxy(t, s.Addr)
+			p.Delay(450 * time.Millisecond)
+			client := clientOf(t, &redis.Options{Addr: p.Addr, ContextTimeoutEnabled: heeds})
+			c := start(t, fallback.NewRedis(client, coldStart), nil)
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				l, err := c.Lock(ctx, "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				unlock(t, l)
+				p.Break() // nor is a new one, once it is broken
+			}
+			for n := c.Stats().Calls[coord.OpRenew] + 2; c.Stats().Calls[coord.OpRenew] < n; {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if n := c.Stats().Sessions; n != 1 {
+				t.Errorf("%d sessions", n)
+			}
+		})
+	}
+}
+
+func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	client := clientOf(t, &redis.Options{Addr: s.Addr, PoolSize: 10})
+	c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{SessionTTL: 2 * time.Second, Grace: 4 * time.Second})
+	l := lock(t, c, "k")
+	admin := s.Client(t)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer admin.LPush(context.Background(), "nothing", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	for range 12 {
+		work.Go(func() { client.BLPop(t.Context(), 0, "nothing") })
+	}
+	blocked := func() bool {
+		text, _ := admin.Info(t.Context(), "clients").Result()
+		return strings.Contains(text, "blocked_clients:10\r")
+	}
+	for !blocked() {
+		time.Sleep(time.Millisecond)
+	}
+	_, err := c.TryLock(t.Context(), "other")
+	if !errors.Is(err, coord.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "all 10 connections") ||
+		!strings.Contains(fmt.Sprint(err), "PoolSize") {
+		t.Errorf("TryLock: %v, want an error that names PoolSize", err)
+	}
+	select {
+	case <-l.Context().Done():
+		t.Errorf("lost: %v", context.Cause(l.Context()))
+	case <-time.After(4 * time.Second): // two sessions' lives
+	}
+	unlock(t, l)
+}
+
+// Lock calls queue for the client's connections. What keeps the session alive does not queue behind them.
+func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := redistest.StartProxy(t, s.Addr)
+	p.Delay(20 * time.Millisecond)
+	for _, heeds := range []bool{false, true} {
+		client := clientOf(t, &redis.Options{Addr: p.Addr, PoolSize: 4, ContextTimeoutEnabled: heeds})
+		c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{
+			Namespace: fmt.Sprint("storm", heeds), SessionTTL: 3 * time.Second, Grace: 6 * time.Second,
+		})
+		var callers sync.WaitGroup
+		var failed atomic.Int64
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		begin := time.Now()
+		for i := range 3000 {
+			callers.Go(func() {
+				for round := range 3 {
+					l, err := c.Lock(ctx, fmt.Sprintf("k%d %d", i, round))
+					if err != nil {
+						failed.Add(1)
+						return
+					}
+					_ = l.Unlock()
+				}
+			})
+		}
+		callers.Wait()
+		if n, sessions := failed.Load(), c.Stats().Sessions; n > 0 || sessions != 1 {
+			t.Errorf("client heeds contexts %t: %d callers failed, %d sessions, %v", heeds, n, sessions, time.Since(begin))
+		}
+		t.Logf("client heeds contexts %t: 9,000 locks in %v, calls %v, failed %v", heeds, time.Since(begin), c.Stats().Calls, c.Stats().Failed)
+		if n := client.PoolStats().TotalConns; n > 3 { // one more than the limit may stand between two calls
+			t.Errorf("%d connections of the client's 4 were made", n)
+		}
+	}
+}
+
+func TestACancelledLockReturnsWhileItsCallIsUnderWay(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	client := clientOf(t, &redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true})
+	// A call of the caller's own goroutine may take a twentieth of CallTimeout.
+	c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{SessionTTL: 100 * time.Second, Grace: 200 * time.Second})
+	for i := range 10 {
+		unlock(t, lock(t, c, fmt.Sprint("warm", i)))
+	}
+	if err := s.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	begin := time.Now()
+	_, err := c.Lock(ctx, "k")
+	took := time.Since(begin)
+	if err := s.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, coord.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if took > 5*time.Second { // half of CallTimeout
+		t.Errorf("it returned after %v", took)
+	}
+}
+
+// A password that is changed at the server before it is at the client.
+func TestAPasswordThatIsRotatedLate(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "old")
+	var password atomic.Pointer[string]
+	set := func(p string) { password.Store(&p) }
+	set("old")
+	client := clientOf(t, &redis.Options{Addr: s.Addr, CredentialsProvider: func() (string, string) { return "", *password.Load() }})
+	c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, Grace: 40 * time.Second})
+	held := lock(t, c, "held")
+
+	admin := clientOf(t, &redis.Options{Addr: s.Addr, Password: "old", PoolSize: 1})
+	if err := admin.ConfigSet(t.Context(), "requirepass", "new").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"normal", "pubsub"} {
+		if err := admin.ClientKillByFilter(t.Context(), "TYPE", kind, "SKIPME", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	errs := make(chan error, 200)
+	for i := range cap(errs) {
+		go func() {
+			l, err := c.Lock(t.Context(), fmt.Sprint("k", i))
+			if err == nil {
+				err = l.Unlock()
+			}
+			errs <- err
+		}()
+	}
+	_, err := c.TryLock(t.Context(), "tried")
+	if !errors.Is(err, coord.ErrUnavailable) || errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "password") {
+		t.Errorf("TryLock: %v, want ErrUnavailable that names the password", err)
+	}
+	select {
+	case err := <-errs:
+		t.Errorf("Lock did not wait: %v", err)
+	case <-time.After(3 * time.Second):
+	}
+	stats, err := admin.Info(t.Context(), "errorstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var denied int
+	for line := range strings.Lines(stats) {
+		_, _ = fmt.Sscanf(line, "errorstat_WRONGPASS:count=%d", &denied)
+	}
+	t.Logf("%d passwords were refused in 3 s", denied)
+	if denied == 0 || denied > 400 {
+		t.Errorf("%d passwords were refused in 3 s, want some, and no storm", denied)
+	}
+	set("new")
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	unlock(t, held)
+}
