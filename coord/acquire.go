@@ -146,9 +146,12 @@ func (a *acquisition) step(s *session, inline bool) time.Duration {
 	sent := a.p.c.now()
 	// Not ended by the caller's ctx: a request whose fate is known can be withdrawn for good.
 	r := fallback.LockRequest{Partition: a.p.number, Key: a.key, Me: a.id, Block: block, Wait: wait, Evict: a.evict}
-	limit := c.briefly()
-	if r.Inline = inline; !inline {
-		r.Limit, limit = c.opts.CallTimeout, queueCalls*c.opts.CallTimeout
+	limit := c.opts.CallTimeout
+	switch {
+	case inline:
+		r.Inline, limit = true, c.briefly()
+	case c.queues.Load():
+		r.Limit, limit = limit, queueCalls*limit
 	}
 	call, cancel := context.WithTimeout(context.Background(), limit)
 	ans, err := c.ns.Lock(call, r)

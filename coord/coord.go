@@ -43,6 +43,7 @@ type Coordinator struct {
 	slots     slots
 	outlived  bool         // partitions could not be given back; of Close only
 	prompt    atomic.Bool  // ns heeds deadlines by itself
+	queues    atomic.Bool  // lock calls wait for connections
 	pace      atomic.Int64 // how long the last lock call took
 	server    string       // who answered the last renewal; of keepSessions only
 	parts     []partition

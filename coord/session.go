@@ -128,6 +128,9 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		if x, ok := ns.(fallback.Prompter); ok {
 			c.prompt.Store(x.Prompt())
 		}
+		if x, ok := ns.(fallback.Queuer); ok {
+			c.queues.Store(x.Queues())
+		}
 		if !ns.Guarded() {
 			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")
 		}

@@ -65,6 +65,12 @@ type Prompter interface {
 	Prompt() bool
 }
 
+// A Queuer is a Namespace in which lock calls may have to wait for a connection before they are sent.
+// Lock heeds [LockRequest.Limit].
+type Queuer interface {
+	Queues() bool
+}
+
 // SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {
@@ -189,8 +195,8 @@ type LockRequest struct {
 	Wait      bool     // queue me if I cannot have it
 	Evict     Identity // remove this hold first: its session was seen dead; zero: nobody's
 
-	// Limit is how long the call may take once it is sent, apart from a wait for a connection.
-	// 0: until ctx ends.
+	// Limit is how long the call may take once it is sent, apart from a wait for a connection, if
+	// the namespace is a [Queuer]. 0: until ctx ends.
 	Limit time.Duration
 
 	// Inline says that the call is to be made in the caller's goroutine if the namespace is a

@@ -144,6 +144,9 @@ func (n *redisSpace) Guarded() bool { return n.guarded }
 // Prompt implements [Prompter]: it is for the client to say, by its option ContextTimeoutEnabled.
 func (n *redisSpace) Prompt() bool { return honoursDeadline(n.conns.locks) }
 
+// Queues implements [Queuer].
+func (n *redisSpace) Queues() bool { return true }
+
 // Close does not wait for calls that were given up but that the client has not given up yet: they end with its own
 // timeouts, or when it is closed.
 func (n *redisSpace) Close() error {

@@ -245,10 +245,14 @@ func (n *redisSpace) pipeline(ctx context.Context, batch []call, to []outcome, w
 			cmds[i] = pipe.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...)
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, err := pipe.Exec(ctx)
 	for i, cmd := range cmds {
-		if cmd != nil {
-			to[i].v, to[i].err = cmd.Result()
+		if cmd == nil {
+			continue
+		}
+		to[i].v, to[i].err = cmd.Result()
+		if to[i].v == nil && to[i].err == nil {
+			to[i].err = err // there was no connection: the commands do not know
 		}
 	}
 }
