@@ -37,7 +37,8 @@ type Cluster struct {
 	// whose host is an IP of one interface, otherwise the default address of Gossip; with port 0.
 	GossipAdvertise string
 	// GossipKeys encrypt the gossip: the first one encrypts, all decrypt; 16, 24 or 32 bytes each.
-	// Default: none, and it is not encrypted.
+	// All nodes or none must set them. Default: keys that derive from a secret of the namespace, which
+	// the arbiter keeps; see [Coordinator.RotateSecret].
 	GossipKeys [][]byte
 	// Seeds are gossip addresses of other nodes, host or host:port, for when the arbiter cannot tell.
 	// A host may be a name that resolves to many. The default port is Gossip's, or 7946. Default:
@@ -91,6 +92,7 @@ type cluster struct {
 	told     string         // address of net that the others are told
 	identity *peer.Identity // nil with PeerTLS, and in a simulation
 	members  *members
+	secrets  secrets
 	ring     *ring.Ring
 	net      *peer.Transport
 
@@ -191,7 +193,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	}
 	x.ring, err = gossip(ring.Options{
 		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
-		Peer: x.told, Known: x.members.has, Session: session, Seeds: o.Seeds, Keys: o.GossipKeys, Discover: x.discover,
+		Peer: x.told, Known: x.members.has, Session: session, Seeds: o.Seeds, Keys: x.firstKeys(), Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
 	})
 	if err != nil {

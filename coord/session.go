@@ -305,6 +305,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 	}
 	c.server = r.Server
 	if c.cluster != nil {
+		c.cluster.toldSecrets(r.Secrets)
 		c.cluster.registered.Store(int64(r.Sessions))
 	}
 }

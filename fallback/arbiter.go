@@ -88,6 +88,9 @@ type SessionStore interface {
 	// those that expired less than [Settings.Grace] before Grace began: their nodes may be alive.
 	List(ctx context.Context) (map[string]string, error)
 
+	// Rotate makes a new secret the first of the namespace's. Two earlier ones are kept.
+	Rotate(ctx context.Context) error
+
 	// CloseSession deletes the session. To be called only when its partitions were demoted and its holds released.
 	CloseSession(ctx context.Context, session string) error
 }
@@ -107,6 +110,8 @@ type Renewal struct {
 	// Sessions is how many there are, if Alive, those that have expired among them until somebody opens another one. Who has
 	// seen as many need not List them.
 	Sessions int
+
+	Secrets Secrets // of the namespace, if Alive
 }
 
 // Liveness is the answer to Dead.

@@ -119,7 +119,7 @@ var deck = func() (all []move) {
 	}{
 		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
 		{1, (*twins).revoke}, {8, (*twins).restoreRows}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {2, (*twins).verify},
-		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {1, (*twins).closeSession},
+		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {1, (*twins).closeSession}, {1, (*twins).rotate},
 		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
 		{1, (*twins).changeSessionsServer}, {1, (*twins).renameSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
@@ -266,6 +266,12 @@ func plainRenewal(r fallback.Renewal) fallback.Renewal {
 	r.Grace = some(r.Grace)
 	if r.Server != "" {
 		r.Server = "its name"
+	}
+	for i, x := range r.Secrets { // each server has secrets of its own: how many there are, and how old
+		if x != (fallback.Secret{}) {
+			x = fallback.Secret{Key: [32]byte{1}, Age: x.Age.Truncate(24 * time.Hour)}
+		}
+		r.Secrets[i] = x
 	}
 	return r
 }
@@ -427,6 +433,10 @@ func (x *twins) renewed(ctx context.Context, session string) (string, error) {
 func (x *twins) dead(ctx context.Context) (string, error) {
 	session := x.target().Session
 	return both(x, "Dead("+session+")", func(n fallback.Namespace) (fallback.Liveness, error) { return n.Dead(ctx, session) }, plainLiveness)
+}
+
+func (x *twins) rotate(ctx context.Context) (string, error) {
+	return both(x, "Rotate", func(n fallback.Namespace) (struct{}, error) { return done(n.Rotate(ctx)) }, identity)
 }
 
 func (x *twins) closeSession(ctx context.Context) (string, error) {

@@ -4,13 +4,14 @@ import "context"
 
 // What the tests see of the inside.
 var (
-	CheckInfo    = checkInfo
-	ParseInfo    = parseInfo
-	ParseMessage = parseMessage
-	DecodeRow    = decodeRow
-	Refused      = refused
-	ErrReplica   = errReplica
-	ErrDenied    = errDenied
+	CheckInfo     = checkInfo
+	ParseInfo     = parseInfo
+	ParseMessage  = parseMessage
+	DecodeRow     = decodeRow
+	Refused       = refused
+	ErrReplica    = errReplica
+	ErrDenied     = errDenied
+	DecodeSecrets = decodeSecrets
 )
 
 // EpochZero is what epochs count seconds from.
@@ -44,6 +45,7 @@ func (a *Memory) Tap(namespace, session string) func() []Message {
 
 // Reformat formats a namespace on a Redis that was flushed, as Attach does with ColdStart.
 func Reformat(ctx context.Context, n Namespace) error {
+	n.(*redisSpace).secrets.Store(nil)
 	return n.(*redisSpace).formatAs(ctx, "cold")
 }
 

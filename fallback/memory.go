@@ -27,6 +27,7 @@ type Memory struct {
 // memorySpace is the state of one namespace.
 type memorySpace struct {
 	settings Settings
+	secrets  string // that the processes know: they outlive the loss of the table
 	sessions Sessions
 	parts    []Partition
 	results  memoryResults
@@ -57,7 +58,7 @@ func (a *Memory) Restore(s *Snapshot) {
 	a.server++
 	for name, now := range a.spaces {
 		// A namespace keeps its settings: they belong to the processes that are attached.
-		*now = memorySpace{settings: now.settings, parts: make([]Partition, now.settings.Partitions)}
+		*now = memorySpace{settings: now.settings, secrets: now.secrets, parts: make([]Partition, now.settings.Partitions)}
 		if s != nil && s.spaces[name] != nil {
 			*now = *s.spaces[name].clone()
 		}
@@ -76,7 +77,7 @@ func cloneSpaces(m map[string]*memorySpace) map[string]*memorySpace {
 }
 
 func (s *memorySpace) clone() *memorySpace {
-	c := &memorySpace{settings: s.settings, sessions: *s.sessions.Clone(), results: s.results.clone()}
+	c := &memorySpace{settings: s.settings, secrets: s.secrets, sessions: *s.sessions.Clone(), results: s.results.clone()}
 	for i := range s.parts {
 		c.parts = append(c.parts, *s.parts[i].Clone())
 	}
@@ -111,6 +112,10 @@ func (s *memorySpace) format(m Moment, grace int64) {
 		s.parts[i].Format(m, grace)
 	}
 	s.sessions.Mark(m, s.settings.mark(true), grace)
+	if s.secrets == "" {
+		s.secrets = firstSecret()
+	}
+	s.sessions.FirstSecret(m, s.secrets)
 }
 
 func (a *Memory) moment(s Settings) Moment {
@@ -205,6 +210,11 @@ func (n *memory) Dead(ctx context.Context, id string) (l Liveness, err error) {
 func (n *memory) List(ctx context.Context) (all map[string]string, err error) {
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) { all = s.List(m) })
 	return all, err
+}
+
+func (n *memory) Rotate(ctx context.Context) error {
+	key := newSecret()
+	return n.onSessions(ctx, func(m Moment, s *Sessions) { n.space.secrets = s.Rotate(m, key) })
 }
 
 func (n *memory) CloseSession(ctx context.Context, id string) error {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -120,8 +121,9 @@ type redisSpace struct {
 	settings Settings
 	guarded  bool
 	kind     kind
-	scripts  *scripts     // immutable
-	calls    workers.Pool // for calls, which may outlive their context
+	scripts  *scripts               // immutable
+	calls    workers.Pool           // for calls, which may outlive their context
+	secrets  atomic.Pointer[string] // as the server has told them last: they outlive the loss of its data
 }
 
 func flag(b bool) string {
@@ -199,7 +201,25 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	if theirs != mark {
 		return mismatch(n.settings.Namespace, theirs, mark)
 	}
-	return nil
+	secrets := firstSecret()
+	if known := n.secrets.Load(); known != nil {
+		secrets = *known
+	}
+	_, err = n.secret(ctx, secrets, "")
+	return err
+}
+
+// secret stores what secret.lua is told, and keeps the answer. It is lost if the table is.
+func (n *redisSpace) secret(ctx context.Context, text, how string) (lost bool, err error) {
+	v, err := n.run(ctx, scriptSecret, []string{n.sessions()}, text, how)
+	if err != nil {
+		return false, err
+	}
+	s, _ := v.(string)
+	if s != "" {
+		n.secrets.Store(&s)
+	}
+	return s == "", nil
 }
 
 // Sessions.
@@ -234,10 +254,18 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how
 		if n.guarded {
 			a.Server = r.str(1)
 		}
+		if s := r.str(4); s != "" {
+			n.secrets.Store(&s)
+			if a.Secrets, err = decodeSecrets(s, r.num(5)); err != nil {
+				return Renewal{}, err
+			}
+		}
 		return a, r.err
 	}
-	return Renewal{}, errors.New("fallback: the table of sessions was lost twice")
+	return Renewal{}, errLostTwice
 }
+
+var errLostTwice = errors.New("fallback: the table of sessions was lost twice")
 
 func (n *redisSpace) Dead(ctx context.Context, id string) (Liveness, error) {
 	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id)
@@ -253,6 +281,20 @@ func (n *redisSpace) Dead(ctx context.Context, id string) (Liveness, error) {
 	default:
 		return Liveness{Left: left}, r.err
 	}
+}
+
+func (n *redisSpace) Rotate(ctx context.Context) error {
+	key := newSecret()
+	lost, err := n.secret(ctx, key, "rotate")
+	if lost {
+		if err = n.formatAs(ctx, "full"); err == nil {
+			lost, err = n.secret(ctx, key, "rotate")
+		}
+	}
+	if err == nil && lost {
+		err = errLostTwice
+	}
+	return err
 }
 
 func (n *redisSpace) CloseSession(ctx context.Context, id string) error {

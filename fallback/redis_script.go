@@ -37,6 +37,7 @@ const (
 	scriptDead
 	scriptClose
 	scriptMark
+	scriptSecret
 	scriptList
 	scriptMany
 	scriptLoadResult
@@ -58,6 +59,7 @@ var sources = [scriptCount][]string{
 	scriptRenew:   {"server", "process", "sessions", "renew"},
 	scriptDead:    {"server", "process", "sessions", "dead"},
 	scriptClose:   {"server", "process", "sessions", "close"},
+	scriptSecret:  {"server", "process", "sessions", "secret"},
 	scriptMark:    {"server", "process", "sessions", "fresh", "mark"},
 	scriptList:    {"server", "process", "sessions", "list"},
 	scriptMany:    {"server", "none", "process", "rules", "many"},

@@ -17,6 +17,7 @@ type Sessions struct {
 	Process  string            // and its process
 	Name     string            // what the server was called when the last Grace began: it stays when the server takes another name
 	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
+	Secrets  string            // see decodeSecrets
 	Members  map[string]Member // by session
 }
 
@@ -89,7 +90,13 @@ func (s *Sessions) Open(m Moment, id string, ttl int64, info string) (r Renewal,
 		s.sweep(m) // what others left
 	}
 	s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info})
-	return Renewal{Alive: true, Server: s.Name, Grace: s.grace(m), Sessions: len(s.Members)}, true
+	return Renewal{Alive: true, Server: s.Name, Grace: s.grace(m), Sessions: len(s.Members), Secrets: s.secrets(m)}, true
+}
+
+// secrets returns the secrets as they are told. A malformed one, which no arbiter stores, is as none.
+func (s *Sessions) secrets(m Moment) Secrets {
+	all, _ := decodeSecrets(s.Secrets, m.Now)
+	return all
 }
 
 // Renew is [SessionStore.Renew]. ok is false if the table is lost.
@@ -104,7 +111,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 	}
 	r = Renewal{Alive: alive, Server: s.Name, Grace: s.grace(m)}
 	if alive {
-		r.Sessions = len(s.Members)
+		r.Sessions, r.Secrets = len(s.Members), s.secrets(m)
 	}
 	return r, true
 }

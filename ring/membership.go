@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -195,6 +196,33 @@ func (r *Ring) change(f func(*metadata)) error {
 	}
 	r.roster.poke()
 	return nil
+}
+
+// SetKeys replaces all keys: the first one encrypts, all decrypt. Packets that arrive meanwhile may
+// be lost. It fails if a key has another length than 16, 24 or 32 bytes, or if the ring was started
+// without keys.
+func (r *Ring) SetKeys(keys [][]byte) error {
+	if len(keys) == 0 {
+		return errors.New("ring: no keys")
+	}
+	return r.keys.change(func(k *memberlist.Keyring) error {
+		for _, key := range keys {
+			if err := k.AddKey(slices.Clone(key)); err != nil {
+				return fmt.Errorf("ring: %w", err)
+			}
+		}
+		if err := k.UseKey(keys[0]); err != nil {
+			return fmt.Errorf("ring: %w", err)
+		}
+		for _, old := range slices.Clone(k.GetKeys()) {
+			if !slices.ContainsFunc(keys, func(key []byte) bool { return bytes.Equal(key, old) }) {
+				if err := remove(k, old); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // AddKey makes this node understand a key, besides those that it has. To change keys: AddKey at all nodes, then UseKey at

@@ -1,12 +1,12 @@
 -- What every operation on the sessions begins with: the state of the table, and Sessions.enter.
 -- KEYS[1] the hash of the sessions.
 -- Fields: f format mark, i name of the server, u its process (process.lua) and its name when the last Grace began, g end of
--- Grace (ms), and 's:' .. session for each entry: expiry (ms),
+-- Grace (ms), k the secrets (secret.go), and 's:' .. session for each entry: expiry (ms),
 -- time to live (ms), what it publishes, with blanks between.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local f = redis.call('HMGET', tab, 'f', 'i', 'g', 'u')
+local f = redis.call('HMGET', tab, 'f', 'i', 'g', 'u', 'k')
 local grace = tonumber(f[3] or 0)
 
 local function int(n)

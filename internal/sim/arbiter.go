@@ -269,6 +269,10 @@ func (n *space) List(ctx context.Context) (map[string]string, error) {
 	return through(n.c, ctx, func(ctx context.Context) (map[string]string, error) { return n.at().List(ctx) })
 }
 
+func (n *space) Rotate(ctx context.Context) error {
+	return n.one(ctx, func(ctx context.Context) error { return n.at().Rotate(ctx) })
+}
+
 func (n *space) CloseSession(ctx context.Context, id string) error {
 	return n.one(ctx, func(ctx context.Context) error { return n.at().CloseSession(ctx, id) })
 }

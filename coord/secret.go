@@ -1,0 +1,89 @@
+package coord
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// secrets keeps the gossip encrypted with keys that derive from the namespace's secrets, unless
+// Cluster.GossipKeys are set. A node that has not reached the arbiter yet has a key that no other
+// node has.
+type secrets struct {
+	used [][]byte // that the ring has; nil with GossipKeys
+}
+
+// firstKeys are the keys that the gossip begins with.
+func (x *cluster) firstKeys() [][]byte {
+	if keys := x.c.opts.Cluster.GossipKeys; len(keys) > 0 {
+		return keys
+	}
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	x.secrets.used = [][]byte{key}
+	return x.secrets.used
+}
+
+// toldSecrets takes the namespace's secrets from a renewal. It is called by one goroutine at a time.
+func (x *cluster) toldSecrets(all fallback.Secrets) {
+	o := &x.c.opts
+	if x.secrets.used == nil || o.Cluster.host != nil {
+		return
+	}
+	keys := gossipKeys(all, o)
+	if len(keys) == 0 || slices.EqualFunc(keys, x.secrets.used, slices.Equal) {
+		return
+	}
+	if err := x.ring.SetKeys(keys); err != nil {
+		o.Logger.Error("holdfast: the gossip's keys could not be changed", "error", err)
+		return
+	}
+	x.secrets.used = keys
+}
+
+// gossipKeys returns the keys of the gossip, the one that encrypts first. A new secret encrypts
+// once every node has had the time to be told of it, in a renewal. The ones before decrypt for as
+// long as a node may not have been told that.
+func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
+	settled := 2*o.RenewEvery + o.CallTimeout
+	var late [][]byte // new ones, which only decrypt
+	for _, s := range all {
+		if s == (fallback.Secret{}) {
+			break
+		}
+		key, err := hkdf.Key(sha256.New, s.Key[:], nil, "holdfast gossip "+o.Namespace, 32)
+		if err != nil {
+			continue // it cannot be, with these lengths
+		}
+		if len(keys) == 0 && s.Age < settled {
+			late = append(late, key)
+			continue
+		}
+		keys = append(keys, key)
+		if s.Age > settled+o.SessionTTL {
+			break // older ones have not been used since
+		}
+	}
+	return append(keys, late...)
+}
+
+// RotateSecret makes a new secret of the namespace, which the cluster's gossip is encrypted with
+// after some RenewEvery, on all nodes, without a restart. The one before is forgotten when no node
+// uses it any more. It blocks for one call of the arbiter; the error is the arbiter's, or
+// [ErrUnavailable] if it has not been reached yet.
+//
+// Rotate the secret if somebody may have read it: every program that can read the arbiter's data
+// can, a backup or copy of it included.
+func (c *Coordinator) RotateSecret(ctx context.Context) error {
+	ns := c.namespace.Load()
+	if ns == nil {
+		return ErrUnavailable
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	return (*ns).Rotate(ctx)
+}
