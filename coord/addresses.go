@@ -20,7 +20,6 @@ type addresses struct {
 	peer       string // to bind: host:port
 	peerTold   string // host:port; port 0: the one that is bound
 	reason     string // why the host was chosen, for the log; empty: the options name it
-	public     bool   // the host is a loopback address, as the machine's public ones are not protected
 }
 
 // addresses fills in what the options leave open. choose returns the machine's address towards
@@ -29,7 +28,7 @@ func (o *Cluster) addresses(choose func() hostaddr.Choice) addresses {
 	a := addresses{gossip: o.Gossip, gossipTold: o.GossipAdvertise, peer: o.Peer, peerTold: o.PeerAdvertise}
 	here := func() string {
 		c := choose()
-		a.reason, a.public = c.Reason, c.Public
+		a.reason = c.Reason
 		return c.Addr.String()
 	}
 	if a.gossip == "" {
@@ -120,7 +119,7 @@ func (c *Coordinator) hostAddress() hostaddr.Choice {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	return hostaddr.Choose(ctx, targets, len(o.GossipKeys) > 0) // gossip without keys stays in the private network
+	return hostaddr.Choose(ctx, targets)
 }
 
 // logAddresses says where this node listens, and what it tells the others.
@@ -128,11 +127,6 @@ func (x *cluster) logAddresses(a addresses) {
 	args := []any{"gossip", x.ring.Bound(), "peer", x.net.Addr(), "gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told}
 	if a.reason != "" {
 		args = append(args, "because", a.reason)
-	}
-	if a.public {
-		x.c.opts.Logger.Warn("holdfast: only this machine reaches this node: all other addresses are public; "+
-			"set Cluster.Gossip, or GossipKeys", args...)
-		return
 	}
 	x.c.opts.Logger.Info("holdfast: listening to other nodes", args...)
 }

@@ -28,9 +28,8 @@ type Cluster struct {
 	// the same port. Port 0: any free one. ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces.
 	// Default: any free port of Peer's host if that is an IP, otherwise of the address that other
 	// machines reach this one at. That is the source address of the route to the first of Seeds, or to
-	// the arbiter; otherwise that of the default route; otherwise the first private address. A public
-	// address is taken only with GossipKeys. A loopback address is taken if
-	// there is no other.
+	// the arbiter; otherwise that of the default route; otherwise the first private address; otherwise
+	// a public one. A loopback address is taken if there is no other.
 	Gossip string
 	// GossipAdvertise is the IP:port of Gossip that other nodes are told: another one than is bound
 	// behind NAT. Port 0: the port that is bound. Default: the first of Gossip, PeerAdvertise and Peer

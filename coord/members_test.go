@@ -179,7 +179,14 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		t.Run(fmt.Sprint("copied=", copied), func(t *testing.T) {
 			one, two := fallback.NewMemory(), fallback.NewMemory()
-			a, b := enter(t, one, small()), enter(t, one, small())
+			options := func(seeds ...string) *Options {
+				o := small(seeds...)
+				if !copied { // else the copy has the secret
+					o.Cluster.GossipKeys = [][]byte{[]byte("16 bytes of keys")}
+				}
+				return o
+			}
+			a, b := enter(t, one, options()), enter(t, one, options())
 			await(t, "a and b own all", func() bool { return a.Stats().Owned+b.Stats().Owned == 61 && b.Stats().Owned > 0 })
 			if copied {
 				o := small()
@@ -188,7 +195,7 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 				}
 				two.Restore(one.Snapshot())
 			}
-			c := enter(t, two, small(a.cluster.ring.Gossip(), b.cluster.ring.Gossip()))
+			c := enter(t, two, options(a.cluster.ring.Gossip(), b.cluster.ring.Gossip()))
 			for _, x := range []*Coordinator{a, b} {
 				await(t, "the other cluster's node is seen as unlisted", func() bool {
 					n := 0

@@ -225,6 +225,15 @@ func (r *Ring) SetKeys(keys [][]byte) error {
 	})
 }
 
+// Keys returns the keys that this node understands; the first one encrypts. Nil: the gossip is not
+// encrypted.
+func (r *Ring) Keys() [][]byte {
+	if r.keys.keys == nil {
+		return nil
+	}
+	return r.keys.keys.GetKeys()
+}
+
 // AddKey makes this node understand a key, besides those that it has. To change keys: AddKey at all nodes, then UseKey at
 // all nodes, then RemoveKey of the old one at all nodes. It fails if the key has another length than those of [Options], or if the ring was
 // started without keys.

@@ -35,7 +35,7 @@ type Options struct {
 	// Bind is the IP:port to gossip on, by UDP and TCP with the same port. Port 0: any free one. ":7946",
 	// "0.0.0.0:7946" or "[::]:7946": all interfaces. Empty: any free port of the private address that leads to
 	// the first of Seeds that is an IP, or else to the Internet, or else the first private one, or else a loopback
-	// address. So a machine with public addresses only never gossips openly unasked, and has to set this.
+	// address. Without Keys it is never a public one.
 	Bind string
 
 	// Advertise is the IP:port that others are told. Empty: what Bind says, and for all interfaces the address that an
@@ -209,5 +209,9 @@ func parseAddrPort(what, s string) (netip.AddrPort, error) {
 func (s *settings) localAddr() netip.Addr {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	return hostaddr.Choose(ctx, s.Seeds, false).Addr
+	a := hostaddr.Choose(ctx, s.Seeds).Addr
+	if len(s.Keys) == 0 && !hostaddr.Private(a) {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return a
 }

@@ -13,16 +13,15 @@ import (
 type Choice struct {
 	Addr   netip.Addr
 	Reason string
-	Public bool // it is a loopback address, as all others of the machine are public ones that must not be used
 }
 
 // Choose returns the address that the machine uses towards the first target that has a route: a
 // host, or host and port. Without one it is the address towards the Internet, otherwise the first
-// one of the interfaces, IPv4 before IPv6. Public addresses are left out, unless public is true.
+// one of the interfaces, IPv4 before IPv6, and then a private address goes before a public one.
 // Choose sends nothing but the look-up of names, which ends with ctx and is left out where the
 // machine has one address only. It returns a loopback address if there is no other.
-func Choose(ctx context.Context, targets []string, public bool) Choice {
-	return choose(ctx, targets, public, machine{interfaces, source, net.DefaultResolver.LookupNetIP})
+func Choose(ctx context.Context, targets []string) Choice {
+	return choose(ctx, targets, machine{interfaces, source, net.DefaultResolver.LookupNetIP})
 }
 
 // machine is what Choose asks.
@@ -35,13 +34,16 @@ type machine struct {
 // The default routes lead to addresses for documentation, which nobody has.
 var internet = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 
-func choose(ctx context.Context, targets []string, public bool, m machine) Choice {
+func choose(ctx context.Context, targets []string, m machine) Choice {
 	all := m.addrs()
 	slices.SortStableFunc(all, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-	var usable []netip.Addr
+	private, usable := []netip.Addr(nil), []netip.Addr(nil)
 	for _, a := range all {
-		if isPrivate(a) || public && isPublic(a) {
-			usable = append(usable, a)
+		if !a.IsGlobalUnicast() { // those of private networks are
+			continue
+		}
+		if usable = append(usable, a); Private(a) {
+			private = append(private, a)
 		}
 	}
 	// An IPv4 link-local address is for machines on one cable.
@@ -56,9 +58,6 @@ func choose(ctx context.Context, targets []string, public bool, m machine) Choic
 		if !slices.Contains(all, c.Addr) && slices.Contains(all, netip.IPv6Loopback()) {
 			c.Addr = netip.IPv6Loopback()
 		}
-		if slices.ContainsFunc(all, isPublic) {
-			c.Public, c.Reason = true, "all other addresses of this machine are public"
-		}
 		return c
 	}
 	for _, target := range targets {
@@ -67,6 +66,9 @@ func choose(ctx context.Context, targets []string, public bool, m machine) Choic
 				return Choice{Addr: from, Reason: "the route to " + target}
 			}
 		}
+	}
+	if len(private) > 0 {
+		usable = private
 	}
 	for _, to := range internet {
 		if from, ok := m.source(to); ok && slices.Contains(usable, from) {
@@ -138,6 +140,5 @@ func interfaces() (all []netip.Addr) {
 // shared is for networks behind a provider's NAT (RFC 6598), such as those of pods.
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
-func isPrivate(a netip.Addr) bool { return a.IsPrivate() || shared.Contains(a) }
-
-func isPublic(a netip.Addr) bool { return a.IsGlobalUnicast() && !isPrivate(a) }
+// Private reports whether an address cannot be reached from the Internet, as far as its range tells.
+func Private(a netip.Addr) bool { return a.IsPrivate() || shared.Contains(a) || !a.IsGlobalUnicast() }

@@ -16,7 +16,6 @@ func TestChoose(t *testing.T) {
 		addrs   string
 		routes  map[string]string // source, by target; "": the Internet
 		targets string
-		public  bool
 		want    string
 	}{
 		{name: "one", addrs: "127.0.0.1 ::1 10.0.0.1 fe80::1", want: "10.0.0.1"},
@@ -35,8 +34,9 @@ func TestChoose(t *testing.T) {
 		{name: "IPv6 arbiter", addrs: "10.0.0.1 fd00::1", targets: "[fd00::9]:6379",
 			routes: map[string]string{"fd00::9": "fd00::1", "": "10.0.0.1"}, want: "fd00::1"},
 		{name: "pods", addrs: "127.0.0.1 100.64.3.7", want: "100.64.3.7"},
-		{name: "public", addrs: "127.0.0.1 203.0.113.5", want: "127.0.0.1 public"},
-		{name: "public, protected", addrs: "127.0.0.1 203.0.113.5", public: true, want: "203.0.113.5"},
+		{name: "public", addrs: "127.0.0.1 203.0.113.5", want: "203.0.113.5"},
+		{name: "public, and a bridge for containers", addrs: "172.17.0.1 203.0.113.5", targets: "203.0.113.9:6379",
+			routes: map[string]string{"203.0.113.9": "203.0.113.5"}, want: "203.0.113.5"},
 		{name: "public and private", addrs: "203.0.113.5 10.0.0.1", routes: map[string]string{"": "203.0.113.5"}, want: "10.0.0.1"},
 		{name: "on a cable", addrs: "127.0.0.1 169.254.3.7", want: "169.254.3.7"},
 		{name: "alone", addrs: "127.0.0.1 ::1", want: "127.0.0.1"},
@@ -69,11 +69,8 @@ func TestChoose(t *testing.T) {
 					return nil, errors.New("no such host")
 				},
 			}
-			got := choose(t.Context(), strings.Fields(c.targets), c.public, m)
+			got := choose(t.Context(), strings.Fields(c.targets), m)
 			text := got.Addr.String()
-			if got.Public {
-				text += " public"
-			}
 			if text != c.want || got.Reason == "" {
 				t.Errorf("%+v, not %s", got, c.want)
 			}
@@ -91,18 +88,18 @@ func TestChooseLooksUpNoMoreThanItMust(t *testing.T) {
 			return nil, nil
 		},
 	}
-	choose(t.Context(), []string{"redis:6379"}, false, m)
+	choose(t.Context(), []string{"redis:6379"}, m)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	m.addrs = func() []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.2.0.1")}
 	}
-	choose(ended, []string{"redis:6379"}, false, m)
+	choose(ended, []string{"redis:6379"}, m)
 }
 
 // On this machine, too, the choice is an address that can be bound.
 func TestChooseHere(t *testing.T) {
-	c := Choose(t.Context(), []string{"127.0.0.1:6379"}, false)
+	c := Choose(t.Context(), []string{"127.0.0.1:6379"})
 	l, err := net.Listen("tcp", netip.AddrPortFrom(c.Addr, 0).String())
 	if err != nil {
 		t.Fatalf("%+v: %v", c, err)
