@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/fence/internal/dbtest"
+)
+
+const (
+	workerEnv = "FENCE_CHAOS_WORKER"
+	ttl       = 2 * time.Second         // of sessions
+	stopTime  = 3500 * time.Millisecond // what a stop takes: the lock is lost, and others have had it
+)
+
+// An order is what a worker is to do.
+type order struct {
+	Kind     dbtest.Kind
+	DSN      string
+	Redis    string
+	Run      string // the namespace
+	Variant  string
+	Duration time.Duration
+	Rate     float64 // share of the statements before which the worker stops
+}
+
+// A tally is what a worker has done.
+type tally struct {
+	Done    int64 // updates that were acknowledged
+	Stale   int64 // refused as stale
+	Failed  int64 // ended with another error that leaves nothing behind: the lock was lost, or not to be had
+	Unknown int64
+	Errors  map[string]int64 `json:",omitempty"` // that were not expected
+}
+
+type worker struct {
+	order
+	sql    statements
+	db     *sql.DB
+	locks  *coord.Coordinator
+	table  fence.Table
+	column fence.Column
+	tally  tally
+}
+
+// work is a worker process. It returns its exit status.
+func work(text string) int {
+	var w worker
+	err := json.Unmarshal([]byte(text), &w.order)
+	if err == nil {
+		err = w.run(context.Background())
+	}
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(w.tally)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		return 1
+	}
+	return 0
+}
+
+func (w *worker) run(ctx context.Context) error {
+	client := redis.NewClient(&redis.Options{Addr: w.Redis, ContextTimeoutEnabled: true})
+	defer client.Close()
+	var err error
+	if w.locks, err = coord.New(ctx, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{
+		Namespace: w.Run, SessionTTL: ttl, CallTimeout: ttl / 5,
+	}); err != nil {
+		return err
+	}
+	defer w.locks.Close(ctx)
+	d := &dbtest.Database{Kind: w.Kind, DSN: w.DSN}
+	if w.db, err = d.Open(w.gate); err != nil {
+		return err
+	}
+	defer w.db.Close()
+	w.sql = sqls[w.Kind]
+	w.table = fence.Table{Dialect: w.sql.dialect}
+	w.column = fence.Column{Dialect: w.sql.dialect, Table: "counters", Key: "name"}
+	for _, v := range variants {
+		if v.name == w.Variant {
+			return w.loop(ctx, v)
+		}
+	}
+	return fmt.Errorf("no variant %q", w.Variant)
+}
+
+// gate stops this process before some of the statements, until the parent has it go on.
+func (w *worker) gate(string) error {
+	if rand.Float64() < w.Rate {
+		return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+	return nil
+}
+
+func (w *worker) loop(ctx context.Context, v variant) error {
+	ctx, cancel := context.WithTimeout(ctx, w.Duration)
+	defer cancel()
+	for ctx.Err() == nil {
+		// A section that the end cuts off could have an outcome that is not known.
+		err := v.section(context.WithoutCancel(ctx), w)
+		var loss *coord.LossError
+		switch {
+		case err == nil, errors.Is(err, errDone):
+			w.tally.Done++
+		case errors.Is(err, fence.ErrUnknown):
+			w.tally.Unknown++
+		case errors.Is(err, fence.ErrStale):
+			w.tally.Stale++
+		case errors.As(err, &loss), errors.Is(err, context.Canceled), errors.Is(err, coord.ErrUnavailable):
+			w.tally.Failed++
+		default:
+			if w.tally.Errors == nil {
+				w.tally.Errors = make(map[string]int64)
+			}
+			w.tally.Errors[err.Error()]++
+		}
+	}
+	return nil
+}
+
+// errDone is how a section tells through Do that its write was acknowledged: Do may report that the lock
+// was lost after that.
+var errDone = errors.New("committed")
+
+// commit commits, and returns errDone.
+func (w *worker) commit(tx *sql.Tx) error {
+	err := tx.Commit()
+	switch {
+	case err == nil:
+		return errDone
+	case errors.Is(err, sql.ErrTxDone): // rolled back when the context ended
+		return err
+	}
+	return fmt.Errorf("%w: %w", fence.ErrUnknown, err)
+}

@@ -1,0 +1,52 @@
+package fence
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// ErrChanged is what [Objects].Put returns if the object does not have the version any more.
+var ErrChanged = errors.New("fence: the object has changed")
+
+// Objects is an object store with conditional writes: S3 with If-Match and If-None-Match, Azure Blob
+// Storage with ETags, Google Cloud Storage with generations.
+type Objects interface {
+	// Get returns an object, the token that it was put with, and its version. An object that does not exist
+	// has the version "".
+	Get(ctx context.Context, name string) (data []byte, token coord.Fence, version string, err error)
+
+	// Put writes an object with a token if it has the version still, or, for "", does not exist; if not, it
+	// returns an error that Is ErrChanged. A version must differ from all earlier ones. The ETag of S3 is a
+	// hash of the content, so the token is part of the content there, as its first line for instance.
+	Put(ctx context.Context, name string, data []byte, token coord.Fence, version string) error
+}
+
+// Update replaces an object by what fn makes of it, unless it was put with a higher token: then it returns
+// a [*StaleError], which Is [ErrStale]. If the object changes meanwhile, it is read again, and fn is called
+// again, until ctx ends: the late write of an earlier holder is so either refused, or seen by fn.
+func Update(ctx context.Context, store Objects, name string, token coord.Fence, fn func(old []byte) ([]byte, error)) error {
+	if err := check(name, token); err != nil {
+		return err
+	}
+	for {
+		old, seen, version, err := store.Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err := Judge(name, token, seen); err != nil {
+			return err
+		}
+		data, err := fn(old)
+		if err != nil {
+			return err
+		}
+		if err := store.Put(ctx, name, data, token, version); !errors.Is(err, ErrChanged) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
