@@ -182,7 +182,7 @@ func TestWholeRun(t *testing.T) {
 	}
 }
 
-// What does not hold makes the command fail, unless it is only to report.
+// What does not hold makes the command fail, unless it is only to report, or to measure little.
 func TestExitStatus(t *testing.T) {
 	needRedis(t)
 	saved := subjects
@@ -190,18 +190,20 @@ func TestExitStatus(t *testing.T) {
 	for _, test := range []struct {
 		got    float64
 		report bool
+		quick  bool
 		code   int
 		text   string
 	}{
-		{1, false, 0, "Everything holds."},
-		{3, false, 1, "Does not hold:\n  fake: a fake"},
-		{3, true, 0, "Does not hold:\n  fake: a fake"},
+		{1, false, false, 0, "Everything holds."},
+		{3, false, false, 1, "Does not hold:\n  fake: a fake"},
+		{3, true, false, 0, "Does not hold:\n  fake: a fake"},
+		{3, false, true, 0, "Does not hold:\n  fake: a fake"},
 	} {
 		subjects = []subject{{"fake", func(context.Context, *bench) (result, error) {
 			return result{title: "FAKE", table: [][]string{{"a"}}, claims: []claim{atMost(2, test.got, "a fake")}}, nil
 		}}}
 		var stdout, stderr lockedBuffer
-		cfg := config{only: []string{"fake"}, report: test.report}
+		cfg := config{only: []string{"fake"}, report: test.report, quick: test.quick}
 		if code := measure(t.Context(), cfg, &stdout, &stderr); code != test.code || !strings.Contains(stdout.String(), test.text) {
 			t.Errorf("%+v: exit status %d:\n%s%s", test, code, stdout.String(), stderr.String())
 		}

@@ -9,8 +9,7 @@ import (
 )
 
 // A Column is a column for tokens in a table of the caller's, of 64 bits; NULL means that there was no
-// token yet. It needs no statement more than the caller has: what Check locks is the row that the caller
-// reads next. Its methods are safe for concurrent use.
+// token yet. Check locks the row that the caller reads next. Its methods are safe for concurrent use.
 type Column struct {
 	// Dialect is that of the database. It must be set.
 	Dialect Dialect

@@ -1,5 +1,5 @@
 // Package fence makes the token of a lock count where the data is: a resource refuses the late write of
-// a holder that was stopped for longer than its lease. docs/fencing.md shows what goes wrong without.
+// a holder that was stopped for longer than its lease. docs/fencing.md shows the late write and how it is stopped.
 //
 // For SQL databases, [Table] keeps the highest token of each key in a table of its own, and [Column] in a
 // column of the caller's rows. Both have the same methods:

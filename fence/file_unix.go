@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// UpdateFile replaces a file's content by what fn makes of it, unless a higher token was seen. The highest
+// UpdateFile replaces a file's content by the result of fn, unless a higher token was seen. The highest
 // one is in a file beside it, with ".fence" at the end of its name, which is locked (flock) until UpdateFile
 // returns: by then the new content is on the disk, or the old one is as it was. A file that does not exist
 // is empty. If a stopped process has the lock of the file, others wait until ctx ends.

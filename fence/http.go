@@ -54,7 +54,7 @@ func FromContext(ctx context.Context) (token coord.Fence, ok bool) {
 }
 
 // Require lets requests through that come with a token, and safe ones (GET, HEAD, OPTIONS, TRACE) also
-// without. Others are answered with 428 (Precondition Required), and 400 if what they have is no token. It
+// without. Others are answered with 428 (Precondition Required), and 400 if the header has no token. It
 // compares nothing: the handler does that with [FromContext], in the transaction that writes, and answers
 // with [WriteError].
 func Require(next http.Handler) http.Handler {

@@ -17,7 +17,7 @@ type Memory struct {
 	keys map[string]*seen
 }
 
-// seen is what a key has seen. busy has room for one: that which runs.
+// seen is the state of a key. busy has room for one: the call that runs.
 type seen struct {
 	busy  chan struct{}
 	token coord.Fence

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// ErrChanged is what [Objects].Put returns if the object does not have the version any more.
+// ErrChanged is the error of [Objects].Put if the object does not have the version any more.
 var ErrChanged = errors.New("fence: the object has changed")
 
 // Objects is an object store with conditional writes: S3 with If-Match and If-None-Match, Azure Blob
@@ -23,7 +23,7 @@ type Objects interface {
 	Put(ctx context.Context, name string, data []byte, token coord.Fence, version string) error
 }
 
-// Update replaces an object by what fn makes of it, unless it was put with a higher token: then it returns
+// Update replaces an object by the result of fn, unless it was put with a higher token: then it returns
 // a [*StaleError], which Is [ErrStale]. If the object changes meanwhile, it is read again, and fn is called
 // again, until ctx ends: the late write of an earlier holder is so either refused, or seen by fn.
 func Update(ctx context.Context, store Objects, name string, token coord.Fence, fn func(old []byte) ([]byte, error)) error {

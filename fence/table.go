@@ -52,7 +52,7 @@ func (t Table) EnsureTable(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Statement returns the statement of Check with its arguments, for what is no [Tx]. With Postgres and
+// Statement returns the statement of Check with its arguments, for drivers that have no [Tx]. With Postgres and
 // SQLite it returns a row with the highest token of the key, which [Judge] looks at.
 func (t Table) Statement(key string, token coord.Fence) (text string, args []any, err error) {
 	if err := t.Dialect.validate("Table"); err != nil {
@@ -70,8 +70,8 @@ func (t Table) Statement(key string, token coord.Fence) (text string, args []any
 }
 
 // Check puts the token of the key's lock into the table, as part of the caller's transaction, and locks
-// the row until the transaction ends. It must be the first statement: what was read before may be what an
-// earlier holder is about to change. After an error the transaction must be rolled back; a [*StaleError],
+// the row until the transaction ends. It must be the first statement: an earlier holder may be about
+// to change a row that was read before. After an error the transaction must be rolled back; a [*StaleError],
 // which Is [ErrStale], reports that a later holder was there. The same token may be checked any number of times.
 func (t Table) Check(ctx context.Context, tx Tx, key string, token coord.Fence) error {
 	if err := inTx(tx); err != nil {
@@ -82,7 +82,7 @@ func (t Table) Check(ctx context.Context, tx Tx, key string, token coord.Fence) 
 
 // Put is for a section that reads, or asks another service, outside of the transaction that writes. It
 // comes before the first reading, and puts the token down at once; the transaction that writes begins
-// with Check. What an earlier holder writes after Put is refused by its Check.
+// with Check. The Check of an earlier holder is refused after that.
 func (t Table) Put(ctx context.Context, db *sql.DB, key string, token coord.Fence) error {
 	return t.put(ctx, db, key, token)
 }

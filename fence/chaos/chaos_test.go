@@ -23,7 +23,7 @@ func TestChaos(t *testing.T) {
 		t.Skip("redis-server is not installed")
 	}
 	var out strings.Builder
-	err := chaos(t.Context(), strings.Fields("-db sqlite -variants Table.DoTx,Column.DoTx -duration 7s"), &out)
+	err := chaos(t.Context(), strings.Fields("-db sqlite -variants Table.DoTx,Column.DoTx -duration 8s"), &out)
 	t.Log("\n" + out.String())
 	if err != nil {
 		t.Error(err)

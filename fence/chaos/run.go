@@ -132,7 +132,7 @@ func child(ctx context.Context, o order, t *tally, stops *atomic.Int64) error {
 	defer func() { _ = out.Close(); _ = os.Remove(out.Name()) }()
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}

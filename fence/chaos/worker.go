@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -19,13 +20,16 @@ import (
 	"github.com/holdfast-go/holdfast/fence/internal/dbtest"
 )
 
+// The calls of go-redis return as errors all that it would print here.
+func init() { logging.Disable() }
+
 const (
 	workerEnv = "FENCE_CHAOS_WORKER"
-	ttl       = 2 * time.Second         // of sessions
-	stopTime  = 3500 * time.Millisecond // what a stop takes: the lock is lost, and others have had it
+	ttl       = 3 * time.Second // of sessions
+	stopTime  = 4 * time.Second // length of a stop: the lock is lost, and others have had it
 )
 
-// An order is what a worker is to do.
+// An order tells a worker its task.
 type order struct {
 	Kind     dbtest.Kind
 	DSN      string
@@ -36,7 +40,7 @@ type order struct {
 	Rate     float64 // share of the statements before which the worker stops
 }
 
-// A tally is what a worker has done.
+// A tally counts the sections of a worker by their ends.
 type tally struct {
 	Done    int64 // updates that were acknowledged
 	Stale   int64 // refused as stale
@@ -76,8 +80,10 @@ func (w *worker) run(ctx context.Context) error {
 	client := redis.NewClient(&redis.Options{Addr: w.Redis, ContextTimeoutEnabled: true})
 	defer client.Close()
 	var err error
-	if w.locks, err = coord.New(ctx, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{
-		Namespace: w.Run, SessionTTL: ttl, CallTimeout: ttl / 5,
+	start, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if w.locks, err = coord.New(start, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{
+		Namespace: w.Run, SessionTTL: ttl, CallTimeout: ttl / 3,
 	}); err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, fenceKey string, tok
 
 var nothing = NewScript("return 1")
 
-// Put puts the token down: what an earlier holder's scripts would write after it is refused.
+// Put puts the token down: scripts of earlier holders are refused after that.
 func Put(ctx context.Context, c redis.Scripter, fenceKey string, token coord.Fence) error {
 	return nothing.Run(ctx, c, fenceKey, token, nil).Err()
 }

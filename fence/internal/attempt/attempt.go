@@ -47,7 +47,7 @@ type Locker interface {
 	Do(ctx context.Context, key string, fn func(ctx context.Context, l coord.Lock) error) error
 }
 
-// An Outcome is what is known of a transaction.
+// An Outcome is the knowledge of how a transaction has ended.
 type Outcome uint8
 
 // The outcomes.
@@ -91,7 +91,7 @@ func Over(outer, inner context.Context) error {
 	return nil
 }
 
-// pause waits for a moment, at random, as what collided would collide again.
+// pause waits for a moment, at random, as transactions that collided would collide again.
 func pause(ctx context.Context, n int) bool {
 	t := time.NewTimer(rand.N(time.Millisecond << min(n, 6)))
 	defer t.Stop()
@@ -107,7 +107,7 @@ func again(err error) bool {
 	return errors.Is(err, ErrStale) || errors.Is(err, coord.ErrLost) || conflict(err)
 }
 
-// Ended returns what is known of a transaction whose commit has returned an error. Only a database that
+// Ended returns the outcome of a transaction whose commit has returned an error. Only a database that
 // says so has rolled back.
 func Ended(err error) Outcome {
 	var state interface{ SQLState() string } // pgx, lib/pq
