@@ -211,12 +211,12 @@ func (m *Model) unlock(s *state, j, req uint8) {
 	})
 }
 
-func (m *Model) adopt(s *state, r row) (ok bool) {
+func (m *Model) adopt(s *state, r row, at uint16) (ok bool) {
 	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
 		if !m.has(AdoptCompares) && p.GraceEnd == 0 {
 			p.Rows[key] = theirs(r)
 		}
-		ok = p.Adopt(now, key, theirs(r), uint32(r.tok.epoch())) == fallback.Granted
+		ok = p.Adopt(now, key, theirs(r), uint32(at)) == fallback.Granted
 	})
 	return ok
 }

@@ -91,12 +91,13 @@ func (s *state) forgetFrozen(i, j uint8) {
 	x := &s.node[j]
 	for k := uint8(0); k < q.n; k++ {
 		f := q.f[k]
-		if f.kind == frameGrant || f.kind == frameFrozen && x.from == fromOwner+i && x.tok.epoch() == f.tok.epoch() && !x.frozen {
+		if f.kind == frameGrant || f.kind == frameVouch && x.holds() && x.req == f.req && f.left > 0 ||
+			f.kind == frameFrozen && x.from == fromOwner+i && x.at == f.tok.epoch() && !x.frozen {
 			continue
 		}
 		granted := f.kind == framePong && x.from == fromOwner+i && !x.frozen && f.left > x.ann
 		for _, g := range q.f[:k] {
-			granted = granted || g.kind == frameGrant && (g.tok.epoch() == f.tok.epoch() || f.kind == framePong)
+			granted = granted || f.kind != frameVouch && g.kind <= frameVouch && (g.tok.epoch() == f.tok.epoch() || f.kind == framePong)
 		}
 		if !granted {
 			copy(q.f[k:], q.f[k+1:])
@@ -193,7 +194,7 @@ func (m *Model) spent(s *state, x *message) bool {
 	case lateReclaimRow, lateReclaimOwner:
 		return over && s.p.grace == 0 && m.has(ReclaimInGrace)
 	case lateAdopt:
-		return over && s.p.grace == 0 && x.row.tok.epoch() < s.p.epoch && m.has(AdoptCompares) && !s.matters(x)
+		return over && s.p.grace == 0 && x.epoch < s.p.epoch && m.has(AdoptCompares) && !s.matters(x)
 	case lateUnlock:
 		return m.has(ExactUnlock) && !s.matters(x)
 	}
@@ -280,6 +281,7 @@ func (s *state) tokens(f func(*token), epoch func(*uint16), counter func(e, seq 
 		x := &s.node[i]
 		counter(&x.own, &x.seq)
 		epoch(&x.never)
+		epoch(&x.at)
 		f(&x.tok)
 		for j := range s.streams[i] {
 			for k := range s.streams[i][j].n {

@@ -33,11 +33,11 @@ func (s *state) known(j uint8) bool {
 		return true
 	}
 	for i := range s.node {
-		if y := &s.node[i]; y.own != 0 && y.own == x.tok.epoch() {
+		if y := &s.node[i]; y.own != 0 && y.own == x.grantor() {
 			return here(y.table) // it is its grantor
 		}
 	}
-	if s.p.epoch == x.tok.epoch() {
+	if s.p.epoch == x.grantor() {
 		return true // nobody takes the partition before the hold has been adopted or has lapsed
 	}
 	for _, m := range s.late[:s.lates] {

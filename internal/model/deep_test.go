@@ -61,6 +61,7 @@ func TestDefences(t *testing.T) {
 	}{
 		{EpochCompare, bounds{faults: 1, delays: 1}},
 		{EpochCompare, bounds{faults: 2, delays: 2}},
+		{VouchesForTable, bounds{faults: 1, crashes: 1, cuts: 1, failovers: 1, lossy: true}},
 		{ReclaimInGrace, bounds{faults: 2, delays: 1, failovers: 1, lossy: true}},
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {

@@ -39,6 +39,8 @@ const (
 	PendingIsHad      // a node asked about a hold has it also if its grant is on its way (rule 13)
 	ImportedStay      // a statement ends only what this owner granted itself (rule 12)
 	StreamGenerations // what is on its way on a stream that breaks is lost for good (rule 12)
+	VouchesForTable   // an owner answers for a hold that rests on its row only if that is in its table (rule 17)
+	FrozenVouched     // what is frozen is what an owner answers for at an epoch, whatever the token's (rules 5, 17)
 
 	// Guards of progress.
 	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13)
@@ -50,7 +52,7 @@ var guardNames = []string{
 	"ImportRows", "EpochCompare", "OwnedRefusesLocks", "DemoteReplaces", "UnservedKeeps", "DeadBeforeEvictRow", "DeadBeforeEvictOwner",
 	"DeadBeforeEvictHold", "ExactUnlock", "AdoptCompares", "ReclaimInGrace", "ReclaimRaises", "Identity", "GraceTakesNothing",
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
-	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations",
+	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable", "FrozenVouched",
 	"Doubt", "Unserved", "EvictDead",
 }
 

@@ -49,6 +49,9 @@ func (a *action) withdraw(x *node) {
 func (a *action) accept(n *state, j, from uint8, r row, conf, ann uint8) {
 	x := &n.node[j]
 	x.from, x.req, x.tok, x.conf, x.ann, x.frozen = from, r.req, r.tok, conf, ann, false
+	if x.at, x.rowed = 0, false; from >= fromOwner {
+		x.at = r.tok.epoch()
+	}
 	if r.tok <= n.maxTok {
 		a.violate(I2, "token "+r.tok.String()+" is accepted after "+n.maxTok.String())
 	}
@@ -59,8 +62,11 @@ func (a *action) accept(n *state, j, from uint8, r row, conf, ann uint8) {
 func (a *action) release(n *state, j uint8) {
 	x := &n.node[j]
 	mine := x.own != 0 && x.table.who == j && x.table.req == x.req
+	if x.from == fromSelf && x.rowed {
+		x.relA |= bit(x.req)
+	}
 	if x.from != fromSelf {
-		if x.from == fromArbiter || x.conf > 0 || x.frozen || !n.linked(x.from-fromOwner, j) {
+		if x.from == fromArbiter || x.conf > 0 || x.frozen || x.rowed || !n.linked(x.from-fromOwner, j) {
 			x.relA |= bit(x.req)
 		}
 		x.relO |= bit(x.req)
@@ -68,7 +74,7 @@ func (a *action) release(n *state, j uint8) {
 	if mine {
 		x.table = row{}
 	}
-	x.from, x.req, x.tok, x.conf, x.ann, x.frozen = fromNobody, 0, 0, 0, 0, false
+	x.from, x.req, x.tok, x.conf, x.ann, x.frozen, x.at, x.rowed = fromNobody, 0, 0, 0, 0, false, 0, false
 }
 
 // lockAt locks at the arbiter.
@@ -111,7 +117,7 @@ func (a *action) adopts(j uint8) {
 	}
 	n := a.begin()
 	r := row{j, x.req, x.tok}
-	if ok := a.adopt(n, r); ok {
+	if ok := a.adopt(n, r, x.at); ok {
 		executed := *n
 		n.node[j].conf = a.lease()
 		a.done("$a adopts its hold, token $t", j, 0, x.tok)
@@ -123,7 +129,7 @@ func (a *action) adopts(j uint8) {
 		a.release(n, j)
 		a.done("$a cannot adopt token $t, and ends the hold", j, 0, x.tok)
 	}
-	if n = a.begin(); n.send(message{kind: lateAdopt, node: j, row: r}) {
+	if n = a.begin(); n.send(message{kind: lateAdopt, node: j, row: r, epoch: x.at}) {
 		a.fault(delay, "$a's adopt of token $t is late", j, 0, x.tok)
 	}
 }

@@ -48,7 +48,7 @@ func (a *action) execute(n *state, x *message) (ok bool) {
 		x.row.tok = makeToken(uint16(ans.Token.Epoch()), uint16(ans.Token.Seq()))
 		return ans.Verdict == fallback.Granted
 	case lateAdopt:
-		return a.adopt(n, x.row)
+		return a.adopt(n, x.row, x.epoch)
 	case lateReclaimRow:
 		return a.reclaimRow(n, x.row)
 	case lateReclaimOwner:

@@ -14,6 +14,7 @@ func (a *action) owner(i uint8) {
 		return
 	}
 	a.grants(i)
+	a.vouch(i)
 	a.bury(i)
 	a.askHolder(i)
 	if !x.cutP {
@@ -99,6 +100,9 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8) {
 	if x.holds() && (r.who != i || r.req != x.req) {
 		a.release(n, i)
 	}
+	if x.holds() { // it rests on the ownership from now on, and its row is not looked after (rule 17)
+		x.from, x.at, x.conf, x.ann, x.frozen, x.rowed = fromSelf, epoch, 0, 0, false, true
+	}
 	x.own, x.seq, x.slot, x.table, x.quiet = epoch, 0, left, r, 0
 	if r.who == i && (!x.holds() || r.req != x.req) {
 		if x.want != wantNothing && x.wreq == r.req { // granted, as the rows say before the answer has come
@@ -146,12 +150,31 @@ func (a *action) grants(i uint8) {
 	}
 }
 
+// vouch: an owner answers for the hold in its table, if that does not rest on it (rule 17).
+func (a *action) vouch(i uint8) {
+	x := &a.was.node[i]
+	left := a.ownedUntil(x)
+	for j := uint8(1); j <= a.Nodes; j++ {
+		y := &a.was.node[j]
+		if j == i || left == 0 || !a.was.linked(i, j) || !y.holds() || y.from == fromOwner+i && y.at == x.own && !y.frozen {
+			continue
+		}
+		if a.has(VouchesForTable) && (x.table.who != j || x.table.req != y.req) {
+			continue
+		}
+		n := a.begin()
+		if n.push(i, j, frame{kind: frameVouch, req: y.req, left: left, tok: makeToken(x.own, 0)}) {
+			a.done("owner $a answers for $b's hold at epoch $t; that is on its way", i, j, makeToken(x.own, 0))
+		}
+	}
+}
+
 // freeze ends a service (rule 5). It reports false if there is no room to tell the holder.
 func (a *action) freeze(n *state, i uint8) bool {
 	x := &n.node[i]
 	left := a.ownedUntil(x)
 	if r := x.table; r.who == i && x.from == fromSelf {
-		x.from, x.frozen, x.ann, x.conf = fromOwner+i, true, left, 0
+		x.from, x.at, x.frozen, x.ann, x.conf = fromOwner+i, x.own, true, left, 0
 		if left == 0 {
 			a.release(n, i)
 		}

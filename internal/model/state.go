@@ -83,8 +83,18 @@ type node struct {
 	conf       uint8 // ticks left of the row's confirmation
 	ann        uint8 // ticks left of what the owner announced
 	frozen     bool
+	at         uint16 // the epoch at which the owner answers for it
+	rowed      bool   // there may be a row, though it is not looked after any more
 
 	relA, relO uint8 // requests whose release the arbiter, an owner is still to hear of, as bits
+}
+
+// grantor is the epoch whose owner has the hold in its table, if one does.
+func (x *node) grantor() uint16 {
+	if x.at != 0 {
+		return x.at
+	}
+	return x.tok.epoch()
 }
 
 func (x *node) holds() bool { return x.from != fromNobody }
@@ -92,13 +102,14 @@ func (x *node) holds() bool { return x.from != fromNobody }
 // Kinds of frames from an owner to a holder.
 const (
 	frameGrant = iota + 1
+	frameVouch // the owner answers for a hold that it imported, or that has been adopted: its epoch counts
 	frameFrozen
 	framePong
 )
 
 type frame struct {
 	kind, req, left uint8
-	tok             token // frozen: its epoch counts
+	tok             token // frozen, vouch: its epoch counts
 }
 
 // stream is what is on its way, in order.
@@ -264,9 +275,9 @@ func (s *state) encode(b []byte, n uint8) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.maxTok))
 	for i := uint8(1); i <= n; i++ {
 		x := &s.node[i]
-		flag(x.cutS, x.cutP, x.frozen)
+		flag(x.cutS, x.cutP, x.frozen, x.rowed)
 		b = append(b, x.life, x.session, x.look, s.expiry[i], s.down[i])
-		u16(x.own, x.seq, x.never)
+		u16(x.own, x.seq, x.never, x.at)
 		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO)
 		b = binary.LittleEndian.AppendUint32(b, uint32(x.tok))
 		r(x.table)

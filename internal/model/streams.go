@@ -39,8 +39,15 @@ func (a *action) deliver(i, j uint8) {
 			}
 			a.done("$a gets the grant of token $t, and does not want it", j, i, f.tok)
 		}
+	case frameVouch:
+		if x.holds() && x.own == 0 && x.req == f.req && f.left > 0 && x.session > 0 {
+			x.from, x.at, x.ann, x.frozen, x.conf, x.rowed = fromOwner+i, f.tok.epoch(), f.left, false, 0, true
+			a.done("$a's hold rests on owner $b, at epoch $t", j, i, f.tok)
+		} else {
+			a.done("$a is told of a hold that it has not got", j, i, f.tok)
+		}
 	case frameFrozen:
-		if x.from == fromOwner+i && x.tok.epoch() == f.tok.epoch() {
+		if x.from == fromOwner+i && (x.at == f.tok.epoch() && a.has(FrozenVouched) || x.tok.epoch() == f.tok.epoch()) {
 			x.frozen = true
 		}
 		a.done("$a hears that $b does not answer for epoch $t any longer", j, i, f.tok)
