@@ -106,6 +106,8 @@ type cluster struct {
 	unreached unreached
 
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
+	resting    atomic.Int64 // holds without a row, when they were last looked at
+	asks       atomic.Int64 // holds that may be offered to their owners until the next verify
 	addrs      []string     // that discover found last; only of the ring's goroutine
 
 	mu mutex          // protects what follows

@@ -51,6 +51,7 @@ type Coordinator struct {
 	sessions  sessions
 	releases  releaser
 	doubts    doubts
+	health    health
 	lingers   lingerer
 	sooner    chan struct{} // capacity 1: watch has to look, as a hold lapses sooner than others do
 

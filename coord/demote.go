@@ -112,6 +112,8 @@ func (p *partition) freeze(a *after) map[string]fallback.Row {
 					Identity: fallback.Identity{Session: o.session.id, Request: p.c.requests.Add(1)}, Token: fallback.Token(e.turn.fence),
 				}
 				p.remote++
+			} else if e.hold.home {
+				p.leaveHome(&e.hold, o.epoch, until)
 			}
 			holds[key] = e.hold.row
 		}

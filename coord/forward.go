@@ -78,8 +78,9 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	now := p.now()
 	e := p.requestOf(l, f)
 	if e == nil || s == nil || p.own != nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
-		if h := p.entries[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Request == f.Request {
-			return // it came twice
+		if h := p.entries[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == l.ours(f) {
+			p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
+			return
 		}
 		a.send(l, p.frame(peer.Release, string(f.Key), l.ours(f))) // nobody waits for it any more (rule 11)
 		if e != nil {
@@ -195,7 +196,7 @@ func (p *partition) frozen(l *link, f *peer.Frame) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.entries {
-		if e.q.State() != handoff.Idle && e.hold.from == l && e.hold.row.Token.Epoch() == f.Epoch {
+		if e.q.State() != handoff.Idle && e.hold.from == l && e.hold.owned == f.Epoch {
 			e.hold.freeze()
 		}
 	}
@@ -215,62 +216,6 @@ func (h *hold) answered() time.Time {
 		return h.announced
 	}
 	return h.from.announced(h.announced, h.pongs)
-}
-
-// adoptNow makes holds be adopted whose owner is gone.
-func (x *cluster) adoptNow() {
-	select {
-	case x.adopts <- struct{}{}:
-	default:
-	}
-}
-
-// keepAdopting gets rows for holds whose owners do not answer for them any longer, until the coordinator stops.
-func (x *cluster) keepAdopting() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-x.adopts:
-		case <-timer.C:
-		case <-x.c.ctx.Done():
-			return
-		}
-		var all []claims
-		for i := range x.c.parts {
-			if o := x.c.parts[i].orphans(); len(o.holds) > 0 {
-				all = append(all, o)
-			}
-		}
-		if err := x.c.reclaim(x.c.ctx, all); err != nil {
-			timer.Reset(jitter(x.c.opts.RetryEvery))
-		}
-	}
-}
-
-// orphans lists the holds that need a row.
-func (p *partition) orphans() claims {
-	list := claims{p: p}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.remote == 0 || p.demoting {
-		return list
-	}
-	soon := p.c.now().Add(p.c.opts.RenewEvery + 2*p.c.opts.CallTimeout)
-	for key, e := range p.entries {
-		h := &e.hold
-		if e.q.State() == handoff.Idle || h.own || !h.confirmed.IsZero() {
-			continue
-		}
-		gone := h.frozen || h.from.down.Load()
-		if gone || past(h.answered(), soon) {
-			if gone {
-				h.freeze()
-			}
-			list.holds = append(list.holds, h.claim(key))
-		}
-	}
-	return list
 }
 
 // handBack tells the owner that a hold is given back. Whoever does not hear it asks (rule 13).

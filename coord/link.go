@@ -340,16 +340,20 @@ func (x *cluster) keepPinging() {
 		case <-x.c.ctx.Done():
 			return
 		}
-		for _, l := range x.all() {
-			l.ping()
-			l.s.Flush()
-		}
+		x.pingAll()
 		x.adoptNow() // of an owner that answers, but for less and less
 		told = x.tellUnreachable(told)
 	}
 }
 
 var errNotIts = errors.New("coord: the node speaks for a session that the arbiter does not list as its own")
+
+func (x *cluster) pingAll() {
+	for _, l := range x.all() {
+		l.ping()
+		l.s.Flush()
+	}
+}
 
 // resumed hears what the other node holds.
 func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
@@ -383,6 +387,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		p.mu.Lock()
 		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id && id.Session == l.who() {
 			e.g.link = l
+			p.vouch(l, e, p.now(), a)
 		}
 		p.mu.Unlock()
 	}

@@ -328,6 +328,8 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 			p.own = nil // the loss is not to be handed on before the rows are imported
 			p.lose(e, Superseded, &a)
 			p.own = o
+		} else if e.q.State() != handoff.Idle {
+			p.comeHome(&e.hold)
 		}
 	}
 	for key, row := range got.Rows {

@@ -97,6 +97,8 @@ type hold struct {
 	pongs     uint64    // or, unless frozen, as the owner has said since there were so many pongs
 	frozen    bool
 	unsure    bool // a call that makes its row may be executed yet
+	rowed     bool // there is a row, or may be, though it is not looked after (rule 17)
+	home      bool // it rests on this node's own partition, and not on its row
 }
 
 // remote tells whether the hold may have no row.
@@ -193,7 +195,7 @@ func (p *partition) until(h *hold) deadlines {
 	}
 	d := deadlines{session: h.session.deadline()}
 	switch {
-	case h.own && p.own != nil:
+	case (h.own || h.home) && p.own != nil:
 		d.slot = p.own.confirmed.Add(p.c.opts.lease())
 	case h.confirmed.IsZero() && !guard.Announced:
 		d.slot = d.session
@@ -303,7 +305,7 @@ func (p *partition) giveBack(e *entry, after *after) {
 	if h.unsure {
 		p.c.doubts.add(doubt{p, e.key, h.row.Identity, p.c.now().Add(p.c.opts.SessionTTL)})
 	}
-	if !h.own && (!h.remote() || !h.confirmed.IsZero() || h.frozen || h.from.down.Load()) { // there is a row, or may be
+	if !h.own && (!h.remote() || !h.confirmed.IsZero() || h.frozen || h.rowed || h.from.down.Load()) { // there is a row, or may be
 		after.releases = append(after.releases, p.release(e.key, h.row.Identity))
 	}
 	if !h.own && p.c.cluster != nil && p.own == nil {

@@ -168,10 +168,11 @@ func (p *partition) restored(holds []fallback.Claim, verdicts []fallback.Verdict
 		case e == nil && there:
 			// Given back meanwhile: the release may have come before the row was back.
 			a.releases = append(a.releases, p.release(h.Key, h.Row.Identity))
-		case e == nil:
+		case e == nil || e.hold.home:
 		case there:
 			e.hold.confirmed = sent
 			p.oldest = earlier(p.oldest, sent)
+		case e.hold.owned != h.Owned: // its owner has answered for it since
 		default:
 			p.lose(e, Superseded, &a)
 		}

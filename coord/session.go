@@ -385,6 +385,9 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 const readsPerCall, verifyCalls = 256, 8
 
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) error {
+	if c.cluster != nil {
+		c.cluster.asks.Store(asksPerPeriod)
+	}
 	var checks []check
 	for i := range c.parts {
 		if k := c.parts[i].check(s); all || len(k.keys) > 0 || k.own != nil {

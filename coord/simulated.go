@@ -30,18 +30,21 @@ func init() {
 		}
 		return p.own.epoch, p.ownedUntil()
 	}
-	wire.Holding = func(c any, key string) (session string, request uint64, own bool, until time.Time) {
+	wire.Holding = func(c any, key string) (wire.Hold, time.Time) {
 		p := c.(*Coordinator).partitionOf(key)
 		if !p.mu.TryLock() {
-			return "", 0, false, time.Time{}
+			return wire.Hold{}, time.Time{}
 		}
 		defer p.mu.Unlock()
 		e := p.entries[key]
 		if e == nil || e.q.State() == handoff.Idle {
-			return "", 0, false, time.Time{}
+			return wire.Hold{}, time.Time{}
 		}
-		d, id := p.until(&e.hold), e.hold.row.Identity
-		return id.Session, id.Request, e.hold.own, earlier(d.session, d.slot)
+		h := &e.hold
+		d := p.until(h)
+		return wire.Hold{
+			Session: h.row.Session, Request: h.row.Request, Own: h.own || h.home, Owned: h.owned,
+		}, earlier(d.session, d.slot)
 	}
 	wire.Granted = func(c any, key string) (epoch uint32, session string, request uint64, until time.Time) {
 		p := c.(*Coordinator).partitionOf(key)
@@ -86,8 +89,8 @@ func (p *partition) describe(key string) string {
 	say("%v, %d wait", e.q.State(), e.q.Waiting())
 	if e.q.State() != handoff.Idle {
 		h := &e.hold
-		say("hold of session %.4s with row %v, confirmed %.3f s ago, own %v, from an owner %v, frozen %v, recalled %v",
-			h.session.id, h.row, now.Sub(h.confirmed).Seconds(), h.own, h.from != nil, h.frozen, e.q.Recalled())
+		say("hold of session %.4s with row %v, confirmed %.3f s ago, own %v, home %v, from an owner %v at %d, frozen %v, recalled %v",
+			h.session.id, h.row, now.Sub(h.confirmed).Seconds(), h.own, h.home, h.from != nil, h.owned, h.frozen, e.q.Recalled())
 		d := p.until(h)
 		say("session's deadline in %.3f s, slot's in %.3f s", d.session.Sub(now).Seconds(), d.slot.Sub(now).Seconds())
 	}

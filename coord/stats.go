@@ -93,6 +93,12 @@ func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err erro
 	if failed > 0 {
 		c.stats.failed[op].Add(uint64(failed))
 	}
+	if op == OpRenew || op == OpVerify || op == OpReclaim {
+		if c.health.note(c.since(start), failed < n) && c.cluster != nil {
+			c.cluster.pingAll() // the owners' renewals are answered as well
+			c.cluster.adoptNow()
+		}
+	}
 	if f := c.opts.Trace.Call; f != nil {
 		f(CallInfo{Op: op, Duration: c.since(start), Err: err})
 	}

@@ -28,9 +28,9 @@ func (p *partition) check(s *session) check {
 	if p.holds == 0 {
 		return k
 	}
-	k.keys, k.rows = make([]string, 0, p.holds), make([]fallback.Row, 0, p.holds)
+	now, pace := p.c.now(), p.c.pace()
 	for key, e := range p.entries {
-		if e.q.State() == handoff.Idle || e.hold.session != s || e.hold.confirmed.IsZero() {
+		if e.q.State() == handoff.Idle || e.hold.session != s || e.hold.confirmed.IsZero() || p.settleDown(&e.hold, pace, now) {
 			continue
 		}
 		k.keys, k.rows = append(k.keys, key), append(k.rows, e.hold.row)
@@ -68,7 +68,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
 	for i, key := range k.keys {
 		e := p.holding(key, k.rows[i])
 		switch {
-		case e == nil: // given back meanwhile
+		case e == nil || e.hold.confirmed.IsZero(): // given back meanwhile, or it rests on its owner
 		case s.Rows[i] == k.rows[i]:
 			e.hold.confirmed = sent
 			if i < k.busy && s.Wanted[i] && e.q.Recall(p.c.now()) == handoff.GiveBack {
@@ -80,6 +80,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
 			p.lose(e, Superseded, &a)
 		}
 	}
+	p.offer(k, s.Record, &a)
 	p.mu.Unlock()
 	a.do(p.c)
 	if s.Record.Grace > 0 {

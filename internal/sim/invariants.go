@@ -85,9 +85,13 @@ func (w *world) rests(key string) {
 	if !since.IsZero() && time.Since(since) < w.s.grace+w.cfg.TTL {
 		return
 	}
-	g, id := w.holding(key)
+	g, held := w.holding(key)
 	if g == nil {
 		return
+	}
+	id, epoch := fallback.Identity{Session: held.Session, Request: held.Request}, held.Owned
+	if epoch == 0 {
+		epoch = fallback.Token(g.token).Epoch()
 	}
 	p := uint32(xxhash.Sum64String(key) % partitions)
 	at := w.s.look.Verify(context.Background(), []fallback.Read{{Partition: p, Keys: []string{key}}})[0]
@@ -95,7 +99,7 @@ func (w *world) rests(key string) {
 	switch {
 	case at.Err != nil || r.Grace > 0 || at.Rows[0].Identity == id:
 		return
-	case r.Owner == "" || r.Epoch != fallback.Token(g.token).Epoch():
+	case r.Owner == "" || r.Epoch != epoch:
 		why = fmt.Sprintf("the row is %v, and the record %+v", at.Rows[0], r)
 	default: // the owner that granted it may exist no more: then nobody else has the partition
 		for _, s := range w.running() {
@@ -109,7 +113,7 @@ func (w *world) rests(key string) {
 		return
 	}
 	// It was there before all this was looked at. If it still is, it was meanwhile.
-	if again, same := w.holding(key); again == g && same == id {
+	if again, same := w.holding(key); again == g && same == held {
 		w.h.mu.Lock()
 		defer w.h.mu.Unlock()
 		if !g.resting {
@@ -127,19 +131,19 @@ func (w *world) restAll() {
 }
 
 // holding is a hold in force that its node has not given itself, by its client and by its identity.
-func (w *world) holding(key string) (*grant, fallback.Identity) {
+func (w *world) holding(key string) (*grant, wire.Hold) {
 	w.h.mu.Lock()
 	g := w.h.of(key).holder
 	bad := g == nil || g.released || g.resting || g.by.dead.Load() || g.by.leaving.Load() || g.ctx.Err() != nil || w.h.excused(g)
 	w.h.mu.Unlock()
 	if bad || g.by.h.left() > 0 {
-		return nil, fallback.Identity{}
+		return nil, wire.Hold{}
 	}
-	session, request, own, until := wire.Holding(g.by.c, key)
-	if own || !g.by.h.read().Before(until) {
-		return nil, fallback.Identity{}
+	h, until := wire.Holding(g.by.c, key)
+	if h.Own || !g.by.h.read().Before(until) {
+		return nil, wire.Hold{}
 	}
-	return g, fallback.Identity{Session: session, Request: request}
+	return g, h
 }
 
 // running is the processes that may grant anything at this moment.

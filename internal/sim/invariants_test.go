@@ -92,7 +92,8 @@ func remoteHold(w *world) (key string, id fallback.Identity, unlock func()) {
 		panic(err)
 	}
 	g := w.h.granted(holder, key, l, called)
-	id.Session, id.Request, _, _ = wire.Holding(holder.c, key)
+	h, _ := wire.Holding(holder.c, key)
+	id.Session, id.Request = h.Session, h.Request
 	return key, id, func() {
 		w.h.releasing(g)
 		_ = l.Unlock()

@@ -36,6 +36,14 @@ type Gossip interface {
 	Shutdown() error
 }
 
+// A Hold is a key that a node has.
+type Hold struct {
+	Session string
+	Request uint64
+	Own     bool   // it rests on the node's own partition
+	Owned   uint32 // else: the epoch of the owner that it rests on, 0 for none
+}
+
 // Set by package coord.
 var (
 	// Use makes a *coord.Cluster use a Host.
@@ -51,9 +59,9 @@ var (
 	// says that it may not if it is busy.
 	Serves func(coordinator any, partition uint32) (epoch uint32, until time.Time)
 
-	// Holding tells what hold of a key a *coord.Coordinator has, and until when by its own clock: the hold's session and request,
-	// and whether the node gave it to itself, as the owner. The zero time: none, or it is busy.
-	Holding func(coordinator any, key string) (session string, request uint64, own bool, until time.Time)
+	// Holding tells what hold of a key a *coord.Coordinator has, and until when by its own clock.
+	// The zero time: none, or it is busy.
+	Holding func(coordinator any, key string) (Hold, time.Time)
 
 	// Granted tells to whom a *coord.Coordinator has given a key of a partition that it serves, at which epoch, and until when
 	// by its own clock it serves it. The zero time: it does not, or it is busy.

@@ -1,0 +1,245 @@
+package coord
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// health is how the arbiter has answered of late.
+type health struct {
+	mu     mutex // protects what follows
+	took   time.Duration
+	silent bool // the last call was not answered
+}
+
+// note is called when a call has ended. It reports whether the arbiter answers again.
+func (h *health) note(took time.Duration, answered bool) (again bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	again = h.silent && answered
+	h.took, h.silent = took, !answered
+	return again
+}
+
+// pace is when holds are adopted, and when they are given back to their owners. An arbiter that has been away is not to be
+// met by everything that could be asked of it: by then most owners have renewed what they announce.
+type pace struct {
+	silent bool          // the arbiter does not answer
+	lead   time.Duration // how long before its deadline a hold is adopted whose owner is there
+	last   time.Duration // the same, of every hold, while the arbiter does not answer
+	back   time.Duration // how much longer than lead an owner must answer for a hold to be given back to it
+}
+
+// perRow is how much of an arbiter's time a row is reckoned to cost, with several nodes that adopt at the same moment.
+const perRow = 8 * time.Microsecond
+
+// paceOf returns the pace of a node with so many holds that rest on owners. Adopting them takes two calls, as long as
+// calls take now, and one of them may fail.
+func paceOf(o *Options, took time.Duration, silent bool, holds int) pace {
+	most := o.RenewEvery + 2*o.CallTimeout
+	return pace{
+		silent: silent,
+		lead:   min(o.RetryEvery+2*took+time.Duration(holds)*perRow, most),
+		last:   o.RetryEvery + o.CallTimeout,
+		back:   o.Cluster.Keepalive,
+	}
+}
+
+// due reports whether a hold is to be adopted whose owner answers for it for so long. gone: not for any longer.
+func (x pace) due(gone bool, left time.Duration) bool {
+	if x.silent {
+		return left < x.last
+	}
+	return gone || left < x.lead
+}
+
+// rests reports whether the row of a hold need not be looked after, because its owner answers for it.
+func (x pace) rests(gone bool, left time.Duration) bool { return !gone && left > x.lead+x.back }
+
+// gone reports whether the owner will not answer for the hold any longer than it has.
+func (h *hold) gone() bool { return h.frozen || h.from == nil || h.from.down.Load() }
+
+// probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
+const probes = 2
+
+// pace returns the present one.
+func (x *cluster) pace() pace {
+	h := &x.c.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return paceOf(&x.c.opts, h.took, h.silent, int(x.resting.Load()))
+}
+
+func (c *Coordinator) pace() pace {
+	if c.cluster == nil {
+		return pace{}
+	}
+	return c.cluster.pace()
+}
+
+// adoptNow makes holds be adopted whose owner is gone.
+func (x *cluster) adoptNow() {
+	select {
+	case x.adopts <- struct{}{}:
+	default:
+	}
+}
+
+// keepAdopting gets rows for holds whose owners do not answer for them any longer, until the coordinator stops. It waits
+// for a moment before it looks: a partition that is frozen is not the only one, and its owner is about to write the rows.
+func (x *cluster) keepAdopting() {
+	o := &x.c.opts
+	moment := min(o.RetryEvery, o.Cluster.Keepalive) / 4
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for looking := true; ; {
+		select {
+		case <-x.adopts:
+			if !looking {
+				looking = true
+				timer.Reset(moment)
+			}
+			continue
+		case <-timer.C:
+			looking = false
+		case <-x.c.ctx.Done():
+			return
+		}
+		pace, resting, near := x.pace(), 0, false
+		var all []claims
+		for i := range x.c.parts {
+			list, n, soon := x.c.parts[i].orphans(pace)
+			resting, near = resting+n, near || soon
+			if len(list.holds) > 0 {
+				all = append(all, list)
+			}
+		}
+		x.resting.Store(int64(resting))
+		if near { // the owner may have more to say by now
+			x.pingAll()
+			looking = true
+			timer.Reset(moment)
+		}
+		if pace.silent { // to find out; keepAdopting is told when it answers again
+			all = all[:min(len(all), probes)]
+		}
+		if err := x.c.reclaim(x.c.ctx, all); err != nil {
+			looking = true
+			timer.Reset(jitter(o.RetryEvery))
+		}
+	}
+}
+
+// orphans lists the holds that need a row now. It counts those that have none, and reports whether some may need one soon.
+func (p *partition) orphans(pace pace) (list claims, resting int, near bool) {
+	list.p = p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.remote == 0 || p.demoting {
+		return list, p.remote, false
+	}
+	now := p.c.now()
+	for key, e := range p.entries {
+		h := &e.hold
+		if e.q.State() == handoff.Idle || !h.remote() || !h.confirmed.IsZero() {
+			continue
+		}
+		gone, left := h.gone(), h.answered().Sub(now)
+		if pace.due(gone, left) {
+			if gone {
+				h.freeze()
+			}
+			list.holds = append(list.holds, h.claim(key))
+		} else if left < pace.lead+pace.back {
+			near = true
+		}
+	}
+	return list, p.remote, near
+}
+
+// settleDown makes a hold that has a row rest on its owner again, if that answers for it for long enough (rule 17). It
+// reports whether it does.
+func (p *partition) settleDown(h *hold, pace pace, now time.Time) bool {
+	if !h.remote() || !pace.rests(h.gone(), h.answered().Sub(now)) {
+		return false
+	}
+	h.confirmed, h.rowed = time.Time{}, true
+	return true
+}
+
+// asksPerPeriod is how many holds are offered to their owners per RenewEvery at most.
+const asksPerPeriod = 1 << 15
+
+// offer asks the owner of the partition to answer for holds that rest on their rows (rule 17).
+func (p *partition) offer(k check, r fallback.Record, a *after) {
+	x := p.c.cluster
+	if x == nil || r.Owner == "" || r.Grace > 0 || p.own != nil {
+		return
+	}
+	l := x.linkTo(r.Owner)
+	if l == nil || l.down.Load() {
+		return
+	}
+	for i, key := range k.keys {
+		e := p.holding(key, k.rows[i])
+		if e == nil || e.hold.confirmed.IsZero() || !e.hold.gone() && e.hold.from == l {
+			continue
+		}
+		if x.asks.Add(-1) < 0 {
+			return
+		}
+		f := p.frame(peer.Resume, key, k.rows[i].Identity)
+		f.Token = uint64(k.rows[i].Token)
+		a.send(l, f)
+	}
+}
+
+// vouch answers offer: if the hold is in this node's table, it is granted once more, at the present epoch.
+func (p *partition) vouch(l *link, e *entry, now time.Time, a *after) {
+	if !p.serves(now) {
+		return
+	}
+	ping, left := l.offer(p.ownedUntil())
+	if left == 0 {
+		return
+	}
+	f := p.frame(peer.Grant, e.key, e.g.holder)
+	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(e.g.token), 0, ping, left
+	a.send(l, f)
+}
+
+// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on that, and its row, which
+// stays, is looked after no more.
+func (p *partition) vouched(l *link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
+	s := p.c.sessions.current()
+	if h.own || h.home || p.own != nil || h.session != s || epoch < h.owned || past(deadline, now) {
+		return
+	}
+	next := hold{from: l, announced: deadline, pongs: pongs}
+	if !p.c.cluster.pace().rests(false, next.answered().Sub(now)) {
+		return // not worth it
+	}
+	if !h.remote() {
+		p.remote++
+	}
+	h.from, h.owned, h.announced, h.pongs, h.frozen = l, epoch, deadline, pongs, false
+	h.confirmed, h.rowed = time.Time{}, true
+}
+
+// comeHome makes a hold that has a row rest on this node's own partition.
+func (p *partition) comeHome(h *hold) {
+	if h.remote() {
+		p.remote--
+	}
+	h.home, h.rowed = true, true
+	h.from, h.owned, h.frozen, h.confirmed = nil, 0, false, time.Time{}
+}
+
+// leaveHome is for a hold that rested on this node's own partition, which is not served any more.
+func (p *partition) leaveHome(h *hold, epoch uint32, until time.Time) {
+	h.home, h.owned, h.announced, h.frozen = false, epoch, until, true
+	p.remote++
+}
