@@ -24,9 +24,9 @@ func (h *health) note(took time.Duration, answered bool) (again bool) {
 	return again
 }
 
-// pace is when holds are adopted, and when they are given back to their owners. An arbiter that has been away is not to be
+// adoption is when holds are adopted, and when they are given back to their owners. An arbiter that has been away is not to be
 // met by everything that could be asked of it: by then most owners have renewed what they announce.
-type pace struct {
+type adoption struct {
 	silent bool          // the arbiter does not answer
 	lead   time.Duration // how long before its deadline a hold is adopted whose owner is there
 	last   time.Duration // the same, of every hold, while the arbiter does not answer
@@ -36,11 +36,11 @@ type pace struct {
 // perRow is how much of an arbiter's time a row is reckoned to cost, with several nodes that adopt at the same moment.
 const perRow = 8 * time.Microsecond
 
-// paceOf returns the pace of a node with so many holds that rest on owners. Adopting them takes two calls, as long as
+// adoptionOf returns that of a node with so many holds that rest on owners. Adopting them takes two calls, as long as
 // calls take now, and one of them may fail.
-func paceOf(o *Options, took time.Duration, silent bool, holds int) pace {
+func adoptionOf(o *Options, took time.Duration, silent bool, holds int) adoption {
 	most := o.RenewEvery + 2*o.CallTimeout
-	return pace{
+	return adoption{
 		silent: silent,
 		lead:   min(o.RetryEvery+2*took+time.Duration(holds)*perRow, most),
 		last:   o.RetryEvery + o.CallTimeout,
@@ -49,7 +49,7 @@ func paceOf(o *Options, took time.Duration, silent bool, holds int) pace {
 }
 
 // due reports whether a hold is to be adopted whose owner answers for it for so long. gone: not for any longer.
-func (x pace) due(gone bool, left time.Duration) bool {
+func (x adoption) due(gone bool, left time.Duration) bool {
 	if x.silent {
 		return left < x.last
 	}
@@ -57,7 +57,7 @@ func (x pace) due(gone bool, left time.Duration) bool {
 }
 
 // rests reports whether the row of a hold need not be looked after, because its owner answers for it.
-func (x pace) rests(gone bool, left time.Duration) bool { return !gone && left > x.lead+x.back }
+func (x adoption) rests(gone bool, left time.Duration) bool { return !gone && left > x.lead+x.back }
 
 // gone reports whether the owner will not answer for the hold any longer than it has.
 func (h *hold) gone() bool { return h.frozen || h.from == nil || h.from.down.Load() }
@@ -65,19 +65,19 @@ func (h *hold) gone() bool { return h.frozen || h.from == nil || h.from.down.Loa
 // probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
 const probes = 2
 
-// pace returns the present one.
-func (x *cluster) pace() pace {
+// adoption returns the present one.
+func (x *cluster) adoption() adoption {
 	h := &x.c.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return paceOf(&x.c.opts, h.took, h.silent, int(x.resting.Load()))
+	return adoptionOf(&x.c.opts, h.took, h.silent, int(x.resting.Load()))
 }
 
-func (c *Coordinator) pace() pace {
+func (c *Coordinator) adoption() adoption {
 	if c.cluster == nil {
-		return pace{}
+		return adoption{}
 	}
-	return c.cluster.pace()
+	return c.cluster.adoption()
 }
 
 // adoptNow makes holds be adopted whose owner is gone.
@@ -108,10 +108,10 @@ func (x *cluster) keepAdopting() {
 		case <-x.c.ctx.Done():
 			return
 		}
-		pace, resting, near := x.pace(), 0, false
+		when, resting, near := x.adoption(), 0, false
 		var all []claims
 		for i := range x.c.parts {
-			list, n, soon := x.c.parts[i].orphans(pace)
+			list, n, soon := x.c.parts[i].orphans(when)
 			resting, near = resting+n, near || soon
 			if len(list.holds) > 0 {
 				all = append(all, list)
@@ -123,7 +123,7 @@ func (x *cluster) keepAdopting() {
 			looking = true
 			timer.Reset(moment)
 		}
-		if pace.silent { // to find out; keepAdopting is told when it answers again
+		if when.silent { // to find out; keepAdopting is told when it answers again
 			all = all[:min(len(all), probes)]
 		}
 		if err := x.c.reclaim(x.c.ctx, all); err != nil {
@@ -134,7 +134,7 @@ func (x *cluster) keepAdopting() {
 }
 
 // orphans lists the holds that need a row now. It counts those that have none, and reports whether some may need one soon.
-func (p *partition) orphans(pace pace) (list claims, resting int, near bool) {
+func (p *partition) orphans(when adoption) (list claims, resting int, near bool) {
 	list.p = p
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,12 +148,12 @@ func (p *partition) orphans(pace pace) (list claims, resting int, near bool) {
 			continue
 		}
 		gone, left := h.gone(), h.answered().Sub(now)
-		if pace.due(gone, left) {
+		if when.due(gone, left) {
 			if gone {
 				h.freeze()
 			}
 			list.holds = append(list.holds, h.claim(key))
-		} else if left < pace.lead+pace.back {
+		} else if left < when.lead+when.back {
 			near = true
 		}
 	}
@@ -162,8 +162,8 @@ func (p *partition) orphans(pace pace) (list claims, resting int, near bool) {
 
 // settleDown makes a hold that has a row rest on its owner again, if that answers for it for long enough (rule 17). It
 // reports whether it does.
-func (p *partition) settleDown(h *hold, pace pace, now time.Time) bool {
-	if !h.remote() || !pace.rests(h.gone(), h.answered().Sub(now)) {
+func (p *partition) settleDown(h *hold, when adoption, now time.Time) bool {
+	if !h.remote() || !when.rests(h.gone(), h.answered().Sub(now)) {
 		return false
 	}
 	h.confirmed, h.rowed = time.Time{}, true
@@ -219,7 +219,7 @@ func (p *partition) vouched(l *link, h *hold, epoch uint32, deadline time.Time, 
 		return
 	}
 	next := hold{from: l, announced: deadline, pongs: pongs}
-	if !p.c.cluster.pace().rests(false, next.answered().Sub(now)) {
+	if !p.c.cluster.adoption().rests(false, next.answered().Sub(now)) {
 		return // not worth it
 	}
 	if !h.remote() {

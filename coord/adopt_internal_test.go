@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-func TestPace(t *testing.T) {
+func TestAdoption(t *testing.T) {
 	o := (&Options{Cluster: &Cluster{}}).filled()
 	for _, tt := range []struct {
 		name   string
@@ -30,7 +30,7 @@ func TestPace(t *testing.T) {
 		{"but at last", time.Second, true, 100, true, 1400 * time.Millisecond, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := paceOf(&o, tt.took, tt.silent, tt.holds)
+			x := adoptionOf(&o, tt.took, tt.silent, tt.holds)
 			if due, rests := x.due(tt.gone, tt.left), x.rests(tt.gone, tt.left); due != tt.due || rests != tt.rests {
 				t.Errorf("%+v: due %t, rests %t; want %t, %t", x, due, rests, tt.due, tt.rests)
 			}

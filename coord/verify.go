@@ -28,9 +28,9 @@ func (p *partition) check(s *session) check {
 	if p.holds == 0 {
 		return k
 	}
-	now, pace := p.c.now(), p.c.pace()
+	now, when := p.c.now(), p.c.adoption()
 	for key, e := range p.entries {
-		if e.q.State() == handoff.Idle || e.hold.session != s || e.hold.confirmed.IsZero() || p.settleDown(&e.hold, pace, now) {
+		if e.q.State() == handoff.Idle || e.hold.session != s || e.hold.confirmed.IsZero() || p.settleDown(&e.hold, when, now) {
 			continue
 		}
 		k.keys, k.rows = append(k.keys, key), append(k.rows, e.hold.row)

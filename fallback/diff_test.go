@@ -200,6 +200,9 @@ func (x *twins) row(at target) fallback.Row {
 	present := x.peek(at.p).Rows[at.key]
 	made := fallback.Row{Identity: at.Identity, Token: fallback.MakeToken(x.epoch(at.p), choose[uint32](&x.stream, 1, 2, 3, 0, 1<<31, math.MaxUint32))}
 	above := fallback.Row{Identity: at.Identity, Token: max(present.Token, fallback.MakeToken(x.peek(at.p).Epoch, 0)) + 1}
+	if e := above.Token.Epoch(); e > 0 && e < 1<<20 { // of a record that was lost: see epoch
+		above.Token = present.Token
+	}
 	same := fallback.Row{Identity: at.Identity, Token: present.Token}
 	if present.Session == "" {
 		present = made

@@ -3,12 +3,20 @@
 local a, written = {}, false
 for i = 1, #KEYS do
   local f = redis.call('HMGET', KEYS[i], 'i', 'm')
-  local e, r, o
+  local left, e, g, r, o
   if f[1] == server then
-    e, r, o = string.match(f[2], '^(%d+) %d+ 0 %d+ (%d+) (.*)$')
+    e, g, r, o = string.match(f[2], '^(%d+) %d+ (%d+) %d+ (%d+) (.*)$')
+    if e + 0 < 2147483647 then
+      if g == '0' then
+        left = '0'
+      else
+        g = tonumber(g)
+        left = g > now and g <= now + Q and g - now
+      end
+    end
   end
-  if e and e + 0 < 2147483647 then -- the usual case: nothing is to be done
-    a[i] = e .. ' ' .. r .. ' 0 ' .. o
+  if left then -- the usual cases: no Grace, or in the middle of it. Nothing is to be done
+    a[i] = e .. ' ' .. r .. ' ' .. left .. ' ' .. o
   else
     rec, seen, record = KEYS[i], f[1], f[2]
     if not written then
