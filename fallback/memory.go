@@ -270,6 +270,9 @@ func (n *memory) Restore(ctx context.Context, claims []Claims) []Restored {
 	answers := make([]Restored, len(claims))
 	err := n.do(ctx, func(m Moment) {
 		for i, c := range claims {
+			if len(c.Holds) == 0 {
+				continue // there is nothing to be done, not even to look
+			}
 			answers[i].Err = n.attempt(m, c.Partition, func(m Moment, p *Partition) { answers[i].Verdicts = p.Restore(m, c.Holds) })
 		}
 	})
