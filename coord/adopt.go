@@ -56,6 +56,14 @@ func (x adoption) due(gone bool, left time.Duration) bool {
 	return gone || left < x.lead
 }
 
+// at returns how long before its deadline a hold is adopted whose owner is there.
+func (x adoption) at() time.Duration {
+	if x.silent {
+		return x.last
+	}
+	return x.lead
+}
+
 // rests reports whether the row of a hold need not be looked after, because its owner answers for it.
 func (x adoption) rests(gone bool, left time.Duration) bool { return !gone && left > x.lead+x.back }
 
@@ -104,42 +112,40 @@ func (x *cluster) keepAdopting() {
 			}
 			continue
 		case <-timer.C:
-			looking = false
 		case <-x.c.ctx.Done():
 			return
 		}
-		when, resting, near := x.adoption(), 0, false
+		looking = false
+		when, resting, soon := x.adoption(), 0, o.RenewEvery
 		var all []claims
 		for i := range x.c.parts {
-			list, n, soon := x.c.parts[i].orphans(when)
-			resting, near = resting+n, near || soon
+			list, n, next := x.c.parts[i].orphans(when)
+			resting, soon = resting+n, min(soon, next)
 			if len(list.holds) > 0 {
 				all = append(all, list)
 			}
 		}
 		x.resting.Store(int64(resting))
-		if near { // the owner may have more to say by now
+		if soon < when.back { // the owner may have more to say by now
 			x.pingAll()
-			looking = true
-			timer.Reset(moment)
 		}
 		if when.silent { // to find out; keepAdopting is told when it answers again
 			all = all[:min(len(all), probes)]
 		}
 		if err := x.c.reclaim(x.c.ctx, all); err != nil {
-			looking = true
-			timer.Reset(jitter(o.RetryEvery))
+			soon = min(soon, jitter(o.RetryEvery))
 		}
+		timer.Reset(max(soon, o.Cluster.Keepalive/4))
 	}
 }
 
-// orphans lists the holds that need a row now. It counts those that have none, and reports whether some may need one soon.
-func (p *partition) orphans(when adoption) (list claims, resting int, near bool) {
-	list.p = p
+// orphans lists the holds that need a row now. It counts those that have none, and tells when the next one may need one.
+func (p *partition) orphans(when adoption) (list claims, resting int, next time.Duration) {
+	list.p, next = p, p.c.opts.RenewEvery
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.remote == 0 || p.demoting {
-		return list, p.remote, false
+		return list, p.remote, next
 	}
 	now := p.c.now()
 	for key, e := range p.entries {
@@ -153,11 +159,11 @@ func (p *partition) orphans(when adoption) (list claims, resting int, near bool)
 				h.freeze()
 			}
 			list.holds = append(list.holds, h.claim(key))
-		} else if left < when.lead+when.back {
-			near = true
+		} else {
+			next = min(next, left-when.at())
 		}
 	}
-	return list, p.remote, near
+	return list, p.remote, next
 }
 
 // settleDown makes a hold that has a row rest on its owner again, if that answers for it for long enough (rule 17). It

@@ -37,6 +37,7 @@ type sessions struct {
 	mu      mutex         // protects changed, grace
 	changed chan struct{} // closed when now changes
 	grace   time.Time     // when the latest Grace began that was seen
+	other   time.Time     // when a renewal was answered by another server than before
 
 	sweeps chan struct{} // capacity 1: grace has changed
 }
@@ -93,6 +94,21 @@ func (x *sessions) sweep(began time.Time) {
 	case x.sweeps <- struct{}{}:
 	default:
 	}
+}
+
+// replaced is sweep for another server, which may know of no Grace that was seen before.
+func (x *sessions) replaced(now time.Time) {
+	x.mu.Lock()
+	x.other = now
+	x.mu.Unlock()
+	x.sweep(now)
+}
+
+// graces returns when the latest Grace began that was seen, and when the arbiter became another server.
+func (x *sessions) graces() (grace, other time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.grace, x.other
 }
 
 // sweepSince tells whether Grace began after a moment.
@@ -301,7 +317,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 func (c *Coordinator) seen(r fallback.Renewal) {
 	if c.server != "" && r.Server != c.server {
 		c.opts.Logger.Warn("holdfast: the arbiter is another server now: Grace", "was", c.server, "is", r.Server, "left", r.Grace)
-		c.sessions.sweep(c.now())
+		c.sessions.replaced(c.now())
 	}
 	c.server = r.Server
 	if c.cluster != nil {
@@ -354,29 +370,39 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()
-	swept := c.now() // when every partition was last looked at, or need not be
-	if c.sessions.sweepSince(swept.Add(-c.opts.Grace)) {
-		swept = time.Time{} // the last session may not have come to it
+	begun := c.now()
+	late := c.sessions.sweepSince(begun.Add(-c.opts.Grace)) // the last session may not have come to it
+	x := newSweep(len(c.parts), begun, !late)
+	verified, due := begun, begun.Add(c.opts.RenewEvery)
+	if late {
 		timer.Reset(0)
 	}
 	for {
 		select {
 		case <-timer.C:
 		case <-c.sessions.sweeps:
-			if !c.sessions.sweepSince(swept) {
-				continue // many notice a failover; it needs to be looked at only once
-			}
 		case <-ctx.Done():
 			return
 		}
-		all, begin := c.sessions.sweepSince(swept), c.now()
-		next := c.opts.RenewEvery
-		if err := c.verifyOnce(ctx, s, all); err != nil {
-			next = c.opts.RetryEvery
-		} else if all {
-			swept = begin
+		begin := c.now()
+		_, other := c.sessions.graces()
+		list, more := c.toSweep(x)
+		held := !begin.Before(due) || other.After(verified)
+		if held || len(list) > 0 {
+			err := c.verifyOnce(ctx, s, x, held, list)
+			switch {
+			case held && err != nil:
+				due = c.now().Add(c.opts.RetryEvery)
+			case held:
+				verified, due = begin, c.now().Add(c.opts.RenewEvery)
+			}
+			more = more || err != nil
 		}
-		timer.Reset(next)
+		next := c.until(due)
+		if more {
+			next = min(next, c.opts.RetryEvery)
+		}
+		timer.Reset(max(next, 0))
 	}
 }
 
@@ -384,21 +410,27 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 // at the same time, without those that a server holds up.
 const readsPerCall, verifyCalls = 256, 8
 
-func (c *Coordinator) verifyOnce(ctx context.Context, s *session, all bool) error {
+// verifyOnce looks at what the session has, if held, and at the partitions listed.
+func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held bool, list []uint32) error {
+	slices.Sort(list)
 	if c.cluster != nil {
 		c.cluster.asks.Store(asksPerPeriod)
 	}
 	var checks []check
 	for i := range c.parts {
-		if k := c.parts[i].check(s); all || len(k.keys) > 0 || k.own != nil {
+		listed := contains(list, uint32(i))
+		if !held && !listed {
+			continue
+		}
+		if k := c.parts[i].check(s); listed || len(k.keys) > 0 || k.own != nil {
 			checks = append(checks, k)
 		}
 	}
 	var work sync.WaitGroup
 	var mu mutex // protects errs
 	var errs []error
-	spread(c, &work, slices.Collect(slices.Chunk(checks, readsPerCall)), verifyCalls, func(these []check) {
-		err := c.verifyThese(ctx, these)
+	spread(c, &work, inReads(checks), verifyCalls, func(these []check) {
+		err := c.verifyThese(ctx, x, these)
 		mu.Lock()
 		errs = append(errs, err)
 		mu.Unlock()
@@ -427,7 +459,7 @@ func (c *Coordinator) noteSlots() {
 }
 
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.
-func (c *Coordinator) verifyThese(ctx context.Context, checks []check) error {
+func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check) error {
 	reads := make([]fallback.Read, len(checks))
 	for i, k := range checks {
 		reads[i] = fallback.Read{Partition: k.p.number, Keys: k.keys, Busy: k.busy}
@@ -444,6 +476,9 @@ func (c *Coordinator) verifyThese(ctx context.Context, checks []check) error {
 			failed = err
 			n++
 			continue
+		}
+		if !k.rest {
+			x.saw(k.p.number, sent, states[i].Record.Grace)
 		}
 		missing = append(missing, k.p.compare(k, states[i], sent))
 	}

@@ -14,6 +14,7 @@ type check struct {
 	rows []fallback.Row
 	own  *ownership // a copy; nil: this node does not serve it
 	busy int        // the first ones have been in use since they were last verified
+	rest bool       // there is another check of the partition, with more of its keys
 }
 
 // check lists the holds of a session.

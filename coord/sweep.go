@@ -1,0 +1,110 @@
+package coord
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace begins when one is. What was
+// answered once is not asked for again.
+type sweep struct {
+	seen  []time.Time // by partition: when the last read was sent that was answered
+	until []time.Time // the end of the Grace that it was seen in
+}
+
+// newSweep returns that of a session that begins. looked: nothing was to be noticed until now.
+func newSweep(partitions int, now time.Time, looked bool) *sweep {
+	x := &sweep{make([]time.Time, partitions), make([]time.Time, partitions)}
+	if looked {
+		for i := range x.seen {
+			x.seen[i] = now
+		}
+	}
+	return x
+}
+
+// saw notes an answer. It may be called for different partitions at the same time.
+func (x *sweep) saw(p uint32, sent time.Time, grace time.Duration) {
+	x.seen[p], x.until[p] = sent, sent.Add(grace)
+}
+
+// stale lists the partitions to be looked at: those that were seen last before some Grace began and are not in it as far as is
+// known, or before the arbiter became another server.
+func (x *sweep) stale(now, grace, other time.Time) (list []uint32) {
+	for p, seen := range x.seen {
+		if other.After(seen) || grace.After(seen) && now.After(x.until[p]) {
+			list = append(list, uint32(p))
+		}
+	}
+	return list
+}
+
+// lookAt chooses from a list what to look at now: all that is this node's to look at, and so many of the others, which other
+// nodes look at.
+func lookAt(list []uint32, mine func(uint32) bool, others int) (now []uint32) {
+	var rest []uint32
+	for _, p := range list {
+		if mine(p) {
+			now = append(now, p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+	return append(now, rest[:min(others, len(rest))]...)
+}
+
+// sweepOthers is in how much of Grace a node looks also at what others are to look at.
+const sweepOthers = 4
+
+// toSweep lists what to look at now, and reports whether there is more.
+func (c *Coordinator) toSweep(x *sweep) (list []uint32, more bool) {
+	grace, other := c.sessions.graces()
+	all := x.stale(c.now(), grace, other)
+	if len(all) == 0 || c.cluster == nil {
+		return all, false
+	}
+	v := c.cluster.ring.View()
+	mine := func(p uint32) bool {
+		n, ok := v.Owner(p)
+		return !ok || n.Gone || n.Name == c.cluster.name
+	}
+	list = lookAt(all, mine, int(time.Duration(len(c.parts))*sweepOthers*c.opts.RetryEvery/c.opts.Grace)+1)
+	return list, len(list) < len(all)
+}
+
+// keysPerCall bounds the rows that one call reads.
+const keysPerCall = 4096
+
+// inReads splits checks into those that one call makes.
+func inReads(all []check) (calls [][]check) {
+	var call []check
+	keys := 0
+	next := func() {
+		if len(call) > 0 {
+			calls, call, keys = append(calls, call), nil, 0
+		}
+	}
+	for _, k := range all {
+		for first := true; first || len(k.keys) > 0; first = false {
+			part := k
+			part.rest = !first
+			n := min(len(k.keys), keysPerCall)
+			part.keys, part.rows, part.busy = k.keys[:n], k.rows[:n], min(k.busy, n)
+			k.keys, k.rows, k.busy, k.own = k.keys[n:], k.rows[n:], k.busy-part.busy, nil
+			if len(call) == readsPerCall || keys+n > keysPerCall {
+				next()
+			}
+			call, keys = append(call, part), keys+n
+		}
+	}
+	next()
+	return calls
+}
+
+// contains reports whether a sorted list has a partition.
+func contains(list []uint32, p uint32) bool {
+	_, ok := slices.BinarySearch(list, p)
+	return ok
+}
