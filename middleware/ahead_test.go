@@ -1,12 +1,9 @@
 package middleware_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// What is read ahead of the handler is what the handler reads, and no other kind of body is touched.
+// What is read ahead of the handler is what the handler reads, whatever length was announced.
 func TestBodiesThatAreReadAhead(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 6<<10) // 96 KiB
 	broken := errors.New("broken")
@@ -33,11 +30,12 @@ func TestBodiesThatAreReadAhead(t *testing.T) {
 		"as large as may be":      {body: strings.NewReader(text[:64<<10]), length: 64 << 10, ahead: true, want: text[:64<<10]},
 		"in small pieces":         {body: iotest.OneByteReader(strings.NewReader(text[:9999])), length: 9999, ahead: true, want: text[:9999]},
 		"with its end":            {body: iotest.DataErrReader(strings.NewReader("body")), length: 4, ahead: true, want: "body"},
-		"too large":               {body: strings.NewReader(text), length: 96 << 10, want: text},
+		"too large":               {body: strings.NewReader(text), length: 96 << 10, ahead: true, want: text},
 		"larger, as was asked":    {body: strings.NewReader(text), length: 96 << 10, most: 1 << 20, ahead: true, want: text},
 		"not at all":              {body: strings.NewReader("body"), length: 4, most: -1, want: "body"},
-		"of unknown length":       {body: strings.NewReader("body"), length: -1, want: "body"},
-		"to be asked for":         {body: strings.NewReader("body"), length: 4, header: http.Header{"Expect": {"100-continue"}}, want: "body"},
+		"of unknown length":       {body: strings.NewReader("body"), length: -1, ahead: true, want: "body"},
+		"unknown and too large":   {body: strings.NewReader(text), length: -1, ahead: true, want: text},
+		"to be asked for":         {body: strings.NewReader("body"), length: 4, header: http.Header{"Expect": {"100-continue"}}, ahead: true, want: "body"},
 		"longer, as was unpacked": {body: strings.NewReader(text), length: 100, ahead: true, want: text},
 		"shorter":                 {body: strings.NewReader("body"), length: 100, ahead: true, want: "body"},
 		"that breaks off": {
@@ -82,42 +80,6 @@ type closing struct {
 func (c *closing) Read(p []byte) (int, error) { c.touched = true; return c.Reader.Read(p) }
 
 func (c *closing) Close() error { c.closed = true; return nil }
-
-// Who sends slowly keeps nobody waiting but himself.
-func TestASlowBodyDoesNotKeepTheLock(t *testing.T) {
-	c := start(t, fallback.NewMemory(), nil)
-	s := serve(t, middleware.Serialize(c, byOrder, &middleware.SerializeOptions{MaxWaiters: 1})(http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) {
-			body, err := io.ReadAll(r.Body)
-			fmt.Fprintf(w, "%s, %v", body, err)
-		})))
-	var slow []net.Conn
-	for range 5 { // more than may wait
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		fmt.Fprint(conn, "POST /?order=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbo")
-		slow = append(slow, conn)
-	}
-	for range 10 {
-		if res := do(t, s, request(t, s, "1")); res.body != ", <nil>" {
-			t.Errorf("%d %q", res.StatusCode, res.body)
-		}
-	}
-	for _, conn := range slow {
-		fmt.Fprint(conn, "dy")
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if body, _ := io.ReadAll(res.Body); string(body) != "body, <nil>" {
-			t.Errorf("%d %q", res.StatusCode, body)
-		}
-		res.Body.Close()
-	}
-}
 
 // That a client has gone is seen at the owner as well, by way of the node that forwards.
 func TestAForwardedClientThatGoesAwayLeavesTheOwnersQueue(t *testing.T) {

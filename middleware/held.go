@@ -17,12 +17,25 @@ type held struct {
 	c               *coord.Coordinator
 	lock            coord.Lock
 	limit           limit // of the wait for the lock: here to be allocated with the rest
+	holder          holder
 
-	mu     sync.Mutex // protects what follows
-	live   context.Context
-	cancel context.CancelCauseFunc
-	stop   func() bool
-	over   bool // the handler has returned
+	mu       sync.Mutex // protects what follows
+	live     context.Context
+	cancel   context.CancelCauseFunc
+	stop     func() bool
+	kept     int  // handlers in KeepLocked that run
+	returned bool // what the middleware has called has returned
+	over     bool // the lock was given back
+	warned   bool // of a handler that runs on
+}
+
+// A holder is a middleware that holds a lock for a handler.
+type holder interface {
+	// unlocked is called once, with no mutex held, when the lock was given back. err is what Unlock has returned.
+	unlocked(h *held, err error)
+
+	// ranOn is called, with no mutex held, if a handler asks for its lock after that was given back.
+	ranOn(h *held)
 }
 
 type heldKey struct{}
@@ -51,18 +64,68 @@ func (h *held) ask() context.Context {
 	return h.live
 }
 
-// end unlocks. The context ends with it, if it has not before.
-func (h *held) end() error {
+// begin says that a handler in KeepLocked begins. It reports false if that may not run: the lock was, or is about to be, given back.
+func (h *held) begin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.over = true
-	if h.live == nil {
-		return h.lock.Unlock()
+	if h.returned {
+		return false
 	}
-	h.stop() // before, or it would take a goroutine to find that the lock was unlocked
+	h.kept++
+	return true
+}
+
+// finish says that a handler in KeepLocked has ended.
+func (h *held) finish() {
+	h.mu.Lock()
+	h.kept--
+	h.release()
+}
+
+// handed says that what the middleware has called has returned. It reports whether a handler in KeepLocked runs on.
+func (h *held) handed() (runsOn bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.returned = true
+	return h.kept > 0
+}
+
+// end unlocks, or leaves that to the last handler in KeepLocked that runs on. It reports whether one does.
+func (h *held) end() (runsOn bool) {
+	h.mu.Lock()
+	h.returned = true
+	runsOn = h.kept > 0
+	h.release()
+	return runsOn
+}
+
+// release unlocks if nothing runs any more. The context ends with it, if it has not before. The caller holds mu; release frees it.
+func (h *held) release() {
+	if !h.returned || h.kept > 0 || h.over {
+		h.mu.Unlock()
+		return
+	}
+	h.over = true
+	if h.live != nil {
+		h.stop() // before, or it would take a goroutine to find that the lock was unlocked
+	}
 	err := h.lock.Unlock()
-	h.cancel(coord.ErrUnlocked)
-	return err
+	if h.live != nil {
+		h.cancel(coord.ErrUnlocked)
+	}
+	h.mu.Unlock()
+	h.holder.unlocked(h, err)
+}
+
+// check calls ranOn once if the lock was given back.
+func (h *held) check() {
+	h.mu.Lock()
+	warn := h.over && !h.warned
+	h.warned = h.warned || warn
+	h.mu.Unlock()
+	if warn {
+		h.holder.ranOn(h)
+	}
 }
 
 func (h *held) Done() <-chan struct{} { return h.ask().Done() }
@@ -91,6 +154,7 @@ func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	if !ok {
 		return coord.Lock{}, false
 	}
+	h.check()
 	return h.lock, true
 }
 

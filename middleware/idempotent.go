@@ -78,6 +78,7 @@ func Idempotent(c *coord.Coordinator, store Store, scope KeyFunc, opts *Idempote
 	}
 	m.refusals = newRefusals(m.opts.Problem, m.opts.Logger, m.opts.RetryAfter)
 	return func(next http.Handler) http.Handler {
+		next = keepLocked("Idempotent", next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}
 }

@@ -89,7 +89,7 @@ func (x *attempt) known(rec *record) (reply func()) {
 // that: a client that reads slowly must not keep the lock.
 func (x *attempt) locked(l coord.Lock) (reply func()) {
 	h := x.hold(l)
-	defer x.unlock(h)
+	defer h.end()
 	rec, err := x.load()
 	if err != nil {
 		return func() { x.unavailable(err) }
@@ -116,6 +116,11 @@ func (x *attempt) locked(l coord.Lock) (reply func()) {
 	}
 	rw := newRecorder(x.w, x.m.opts.MaxAnswer)
 	x.execute(rw, h)
+	if h.handed() { // "started" stays: its answer gets nowhere
+		x.m.logger.Error("a handler runs on after its answer; a repeated request will be refused", "key", l.Key(), "fence", l.Fence(),
+			"pattern", x.r.Pattern, "status", rw.status)
+		return rw.deliver
+	}
 	if rw.silent() && !rw.refused { // "started" stays: the outcome is unknown
 		x.m.logger.Error("a handler has returned without an answer; a repeated request will be refused", "key", l.Key(),
 			"fence", l.Fence(), "pattern", x.r.Pattern)
@@ -195,15 +200,16 @@ func (x *attempt) hold(l coord.Lock) *held {
 	if !x.m.opts.FollowClient {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return &held{Context: ctx, c: x.m.c, lock: l}
+	return &held{Context: ctx, c: x.m.c, lock: l, holder: x.m}
 }
 
-func (x *attempt) unlock(h *held) {
-	l := h.lock
-	if err := h.end(); errors.Is(err, coord.ErrLost) {
-		x.m.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+func (m *idempotency) unlocked(h *held, err error) {
+	if l := h.lock; errors.Is(err, coord.ErrLost) {
+		m.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
 	}
 }
+
+func (m *idempotency) ranOn(h *held) { warnRanOn(m.logger, h) }
 
 // notLocked answers a request that did not get its lock.
 func (x *attempt) notLocked(err error) {

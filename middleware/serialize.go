@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
@@ -28,9 +29,16 @@ type SerializeOptions struct {
 	// without, each process lets so many wait.
 	MaxWaiters int
 
-	// ReadAhead is how large the body of an HTTP/1 request may be, by its Content-Length, to be read before the request waits, in
-	// bytes. It is held in memory then. Default 64 KiB. Negative: bodies are left to the handler.
+	// ReadAhead is how much of a request's body is read before the request waits, in bytes; it is held in memory then. So a client
+	// that sends slowly keeps no lock. Default 64 KiB. Negative: bodies are left to the handler, for handlers that talk both ways
+	// (streams of gRPC, EnableFullDuplex): with the default such a handler runs after 2 s, or, if the body is in an
+	// [http.MaxBytesReader] on HTTP/1, when the body is complete.
 	ReadAhead int64
+
+	// BodyTimeout is for how long a handler with the lock may wait for the rest of a body of which not all was read ahead. Then reading
+	// fails with an error that Is [os.ErrDeadlineExceeded]. It needs a ResponseWriter that can set a read deadline, and yields to
+	// a shorter ReadTimeout of the server. Default 10 s; none if ReadAhead is negative. Negative: no limit.
+	BodyTimeout time.Duration
 
 	// LockedStatus is the status of a request whose turn did not come in time. Default 423 (Locked). The other possible value
 	// is 409 (Conflict).
@@ -46,7 +54,8 @@ type SerializeOptions struct {
 	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each lock that was lost while its handler ran, and for each error of the program. Nil: silent.
+	// Logger gets a record for each lock that was lost while its handler ran, for each handler that ran on after its answer, for
+	// each body that took too long, and for each error of the program. Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -63,6 +72,9 @@ func (o *SerializeOptions) filled() SerializeOptions {
 	setDefault(&f.Wait, 10*time.Second)
 	setDefault(&f.MaxWaiters, 128)
 	setDefault(&f.ReadAhead, 64<<10)
+	if f.ReadAhead > 0 {
+		setDefault(&f.BodyTimeout, 10*time.Second)
+	}
 	setDefault(&f.LockedStatus, http.StatusLocked)
 	setDefault(&f.RetryAfter, time.Second)
 	return f
@@ -108,13 +120,17 @@ type serializer struct {
 // (423, or 409); that find too many others waiting (429); and all while locks are not to be had (503). The request of a client that
 // has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as net/http has it, so that an empty
 // response is not taken for a success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has been
-// read. So it is read before, see SerializeOptions.ReadAhead; a request with a larger one, with one of unknown length, or with
-// "Expect: 100-continue" waits on, and is served.) A limit of the request's own context that ends the wait counts as SerializeOptions.Wait does.
+// read. So it is read before; a request whose body is larger than SerializeOptions.ReadAhead waits on, and is served.) A limit of the
+// request's own context that ends the wait counts as SerializeOptions.Wait does.
+//
+// The lock is held until the handler has really ended, also if it is in an [http.TimeoutHandler] that has answered before that,
+// where Serialize can know it: for a TimeoutHandler that it is given, and for handlers in [KeepLocked]. Better put the
+// TimeoutHandler outside: see docs/http.md.
 //
 // Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by the lock of the outer one. With
 // different keys each takes its lock, and all handlers must nest them in the same order, or two requests may wait for
 // each other until their limit. Put [Route] outside, and what authenticates or limits the body's size or time outside
-// of both: a client that sends slowly what is not read ahead keeps the lock for as long.
+// of both: a client that sends slowly what is not read ahead keeps the lock, for SerializeOptions.BodyTimeout at most.
 //
 // It panics if c or key is nil or the options make no sense.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(http.Handler) http.Handler {
@@ -127,6 +143,7 @@ func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(h
 	}
 	s.refusals = newRefusals(s.opts.Problem, s.opts.Logger, s.opts.RetryAfter)
 	return func(next http.Handler) http.Handler {
+		next = keepLocked("Serialize", next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(next, w, r) })
 	}
 }
@@ -150,7 +167,11 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	readAhead(r, s.opts.ReadAhead)
+	came := r
+	r = readAhead(w, r, s.opts.ReadAhead)
+	if a, ok := r.Body.(*ahead); ok && a.ended != nil {
+		defer a.hangUp(w)
+	}
 	if !s.queue.enter(key, s.opts.MaxWaiters) {
 		s.refuse(w, r, Problem{
 			Type: TypeTooMany, Title: "Too many requests for the same resource", Status: http.StatusTooManyRequests,
@@ -158,13 +179,13 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		})
 		return
 	}
-	defer s.queue.leave(key)
-	h := &held{Context: r.Context(), c: s.c}
+	h := &held{Context: r.Context(), c: s.c, holder: s}
 	if err := s.lock(h, key); err != nil {
+		s.queue.leave(key)
 		s.failed(w, r, err)
 		return
 	}
-	s.run(next, w, r, h)
+	s.run(next, w, r, came, h)
 }
 
 // lock waits for the request's turn.
@@ -179,18 +200,65 @@ func (s *serializer) lock(h *held, key string) (err error) {
 	return err
 }
 
-// run calls the handler with the lock held.
-func (s *serializer) run(next http.Handler, w http.ResponseWriter, r *http.Request, h *held) {
+// run calls the handler with the lock held. came is the request as the server knows it.
+func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http.Request, h *held) {
 	inner := r.WithContext(h)
 	defer func() {
-		keepForm(r, inner)
-		if err := h.end(); errors.Is(err, coord.ErrLost) {
-			l := h.lock
-			s.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+		keepForm(came, inner)
+		if h.end() {
+			s.logger.Warn("a handler runs on after its answer; its lock is held until it ends", "key", h.lock.Key(), "pattern", r.Pattern)
 		}
 	}()
+	s.limitBody(w, inner, h)
 	s.announce(w, h.lock)
 	next.ServeHTTP(w, inner)
+}
+
+func (s *serializer) unlocked(h *held, err error) {
+	l := h.lock
+	s.queue.leave(l.Key())
+	if errors.Is(err, coord.ErrLost) {
+		s.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+	}
+}
+
+func (s *serializer) ranOn(h *held) { warnRanOn(s.logger, h) }
+
+// warnRanOn logs that a handler has asked for a lock that was given back.
+func warnRanOn(logger *slog.Logger, h *held) {
+	logger.Error("a handler runs on without the lock that it asks for: what it was called by has returned before it; put timeouts "+
+		"outside of the middleware, or the handler into KeepLocked", "key", h.lock.Key(), "fence", h.lock.Fence())
+}
+
+// limitBody lets the rest of the body take BodyTimeout at most.
+func (s *serializer) limitBody(w http.ResponseWriter, r *http.Request, h *held) {
+	limit := s.opts.BodyTimeout
+	if limit <= 0 || r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	a, ok := r.Body.(*ahead)
+	if !ok { // nothing was read ahead
+		a = &ahead{body: r.Body}
+		r.Body = a
+	}
+	if a.complete() {
+		return
+	}
+	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.ReadTimeout > 0 && server.ReadTimeout <= limit {
+		return
+	}
+	rc := http.NewResponseController(w)
+	if err := rc.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		s.logger.Warn("a body that is not complete keeps a lock, and cannot be limited", "key", h.lock.Key(), "pattern", r.Pattern, "err", err)
+		return
+	}
+	a.atEnd(func(err error) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.logger.Warn("a body was cut off that did not come within SerializeOptions.BodyTimeout", "key", h.lock.Key(), "pattern", r.Pattern)
+			return
+		}
+		_ = rc.SetReadDeadline(time.Time{}) // or the server would take the client for gone while the handler runs
+	})
 }
 
 // keepForm gives a form that was parsed to the request that the server knows: it removes the files of no other.
