@@ -165,10 +165,11 @@ func TestHijackedConnections(t *testing.T) {
 	idle(t, c)
 }
 
+// A body that is left to the handler is asked for when the handler reads it.
 func TestExpectContinue(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	g := newGate()
-	h := middleware.Serialize(c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := middleware.Serialize(c, byOrder, &middleware.SerializeOptions{ReadAhead: -1})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.in <- struct{}{}
 		<-g.out
 		body, err := io.ReadAll(r.Body)
