@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -230,7 +231,27 @@ func Example_shutdown() {
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}", middleware.Route(locks, key, &middleware.RouteOptions{Transport: transport})(
 		middleware.Serialize(locks, key, nil)(http.NotFoundHandler())))
-	server := &http.Server{Handler: mux}
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       time.Minute, // longer than the transport's, or a request may be lost on the way to its owner
+	}
+
+	// Shutdown does not know of connections that were taken over, such as WebSockets. Their handlers watch this context.
+	ending, end := context.WithCancel(context.Background())
+	server.RegisterOnShutdown(end)
+	mux.Handle("GET /orders/{id}/chat", middleware.Serialize(locks, key, &middleware.SerializeOptions{Methods: []string{"GET"}})(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack() // in real life: websocket.Accept
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			stop := context.AfterFunc(ending, func() { conn.Close() }) // ends what reads from it
+			defer stop()
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+			io.Copy(io.Discard, conn) // with the lock, until the client or the process ends
+		})))
 
 	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -240,15 +261,27 @@ func Example_shutdown() {
 		return
 	}
 	go server.Serve(listener)
+
+	chat, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer chat.Close()
+	fmt.Fprint(chat, "GET /orders/42/chat HTTP/1.1\r\nHost: shop\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+	answer, _, _ := bufio.NewReader(chat).ReadLine()
+	fmt.Printf("%s, locked: %d\n", answer, locks.Stats().Locked)
+
 	cancel() // in real life the signal comes some day
 	<-stop.Done()
 
-	ctx, end := context.WithTimeout(context.Background(), 20*time.Second)
-	defer end()
+	ctx, giveUp := context.WithTimeout(context.Background(), 20*time.Second)
+	defer giveUp()
 	fmt.Println("requests:", server.Shutdown(ctx)) // the other way round, requests would be answered with 503
 	fmt.Println("locks:", locks.Close(ctx))
 	transport.CloseIdleConnections()
 	// Output:
+	// HTTP/1.1 101 Switching Protocols, locked: 1
 	// requests: <nil>
 	// locks: <nil>
 }

@@ -67,6 +67,10 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		}
 	}
 	h.restore(nil)
+	if p, ok := h.mistake(); ok {
+		s.refuse(w, r, p)
+		return true
+	}
 	s.logger.Warn("a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "err", h.err)
 	s.refuse(w, r, Problem{
 		Type: TypeOwner, Title: "The server that is responsible did not answer", Status: http.StatusBadGateway,
@@ -164,6 +168,7 @@ type guard struct {
 	body  io.Reader
 	state atomic.Uint32
 	done  atomic.Bool
+	err   atomic.Pointer[error] // what has ended it, if it was not its end
 
 	reading sync.Mutex // one Read, or end
 }
@@ -183,6 +188,9 @@ func (g *guard) Read(b []byte) (int, error) {
 	n, err := g.body.Read(b)
 	if err != nil {
 		g.done.Store(true)
+		if err != io.EOF {
+			g.err.Store(&err)
+		}
 	}
 	return n, err
 }

@@ -20,7 +20,6 @@ const (
 	TypeReused         = typeBase + "TypeReused"         // 422: the key belongs to another request
 	TypeOutcome        = typeBase + "TypeOutcome"        // 409: the request was begun before, and nobody knows how that ended
 	TypeNotKept        = typeBase + "TypeNotKept"        // 409: the request was executed, but its answer was too large to keep
-	TypeTooLarge       = typeBase + "TypeTooLarge"       // 413: the request's body is too large to be compared
 )
 
 // Idempotent executes a request with an Idempotency-Key once, however often it is sent, over all processes that share the
@@ -149,7 +148,7 @@ func (m *idempotency) unread(w http.ResponseWriter, r *http.Request, err error) 
 	}
 	if !errors.Is(err, errTooLarge) {
 		abort(r)
-		p = Problem{Type: TypeIdempotencyKey, Title: "Request body could not be read", Status: http.StatusBadRequest, Err: err}
+		p = unreadable(err)
 	}
 	m.refuse(w, r, p)
 }

@@ -18,7 +18,9 @@ const (
 	TypeLocked        = typeBase + "TypeLocked"        // 423 or 409: the request's turn did not come in time
 	TypeTooMany       = typeBase + "TypeTooMany"       // 429: too many requests wait for the key
 	TypeUnavailable   = typeBase + "TypeUnavailable"   // 503: locks are not to be had now
-	TypeOwner         = typeBase + "TypeOwner"         // 502: the key's owner did not answer, and may have got the request
+	TypeOwner         = typeBase + "TypeOwner"         // 502, or 504 after a time limit: the key's owner did not answer, and may have got the request
+	TypeBody          = typeBase + "TypeBody"          // 400, or 408 after a time limit: the request's body could not be read
+	TypeTooLarge      = typeBase + "TypeTooLarge"      // 413: the request's body is too large
 	TypeMisconfigured = typeBase + "TypeMisconfigured" // 500: the program is wrong: see the log
 )
 

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -44,7 +45,8 @@ type RouteOptions struct {
 	// Problem answers a request that was neither forwarded nor served. It may be called concurrently. Default [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each owner that begins to be avoided, and for each request that failed on the way. Nil: silent.
+	// Logger gets a record for each owner that begins to be avoided, for each request that failed on the way, and one if the
+	// servers close idle connections before the transport does. Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -84,8 +86,12 @@ func checkURL(u *url.URL) error {
 
 // NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to connect, at most 64 idle
 // connections per node (how many there are in use is not limited: where more requests than that are forwarded at a time, raise
-// MaxIdleConnsPerHost, or each of the rest dials anew), which are closed after 30 s, and probes that find out within 20 s that a node's machine has gone. It does not
-// limit how long a response may take: if you set ResponseHeaderTimeout, let it be longer than SerializeOptions.Wait and the handler together.
+// MaxIdleConnsPerHost, or each of the rest dials anew), which are closed after 10 s, and probes that find out within 20 s that a
+// node's machine has gone. It does not limit how long a response may take: if you set ResponseHeaderTimeout, let it be longer than
+// SerializeOptions.Wait and the handler together.
+//
+// Let the servers keep idle connections for longer than the transport does (IdleTimeout of [http.Server], or ReadTimeout if that is zero):
+// a POST that meets a connection which the owner closes at that moment is answered with 502. Route logs it if they do not.
 func NewTransport() *http.Transport {
 	d := &net.Dialer{
 		Timeout:         time.Second,
@@ -96,7 +102,7 @@ func NewTransport() *http.Transport {
 		ForceAttemptHTTP2:     true,
 		MaxIdleConns:          1024,
 		MaxIdleConnsPerHost:   64,
-		IdleConnTimeout:       30 * time.Second,
+		IdleConnTimeout:       10 * time.Second,
 		TLSHandshakeTimeout:   2 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // what the client asked for is passed on
@@ -111,6 +117,7 @@ type router struct {
 	proxy   httputil.ReverseProxy
 	traced  bool // the transport is known to say when it has got a connection
 	avoided avoided
+	checked atomic.Bool // the idle times were compared
 	refusals
 }
 
@@ -132,7 +139,9 @@ type router struct {
 //
 // If the owner cannot be connected to, the request is served here as well, unless some of its body was read meanwhile. After that,
 // a failure is answered with 502, as the owner may have got it; [http.Transport] retries by itself only what it calls idempotent. No
-// request runs twice otherwise. Requests without a usable key are answered with 400. The request of a client that has gone is aborted.
+// request runs twice otherwise. A failure of the client, or of a limit on this node, is told as such: 413 for a body that is too large,
+// 408 or 400 for one that cannot be read, 504 if the request's context has a limit that ends. Requests without a usable key
+// are answered with 400. The request of a client that has gone is aborted.
 //
 // A node believes X-Forwarded-For and all other headers from whoever reaches its port, as without Route; keep that port to
 // those you trust, or a proxy in front of it that sets them.
@@ -170,11 +179,33 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 		return
 	}
 	if err == nil && heldBy(r.Context(), s.c, key) == nil {
-		if node, base := s.owner(key); base != nil && s.forward(w, out, node, base) {
+		node, base := s.owner(key)
+		if base != nil && !s.checked.Swap(true) {
+			s.checkIdle(r)
+		}
+		if base != nil && s.forward(w, out, node, base) {
 			return
 		}
 	}
 	next.ServeHTTP(w, r)
+}
+
+// checkIdle warns if the owner may close an idle connection before this node does. All nodes are the same program, so the owner's
+// server is like the one that the request came to.
+func (s *router) checkIdle(r *http.Request) {
+	transport, ok := s.opts.Transport.(*http.Transport)
+	server, found := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok || !found || transport.DisableKeepAlives {
+		return
+	}
+	idle := server.IdleTimeout
+	if idle == 0 {
+		idle = server.ReadTimeout
+	}
+	if idle > 0 && (transport.IdleConnTimeout == 0 || transport.IdleConnTimeout >= idle) {
+		s.logger.Warn("a server that closes idle connections before the transport does loses requests on the way to their owner (502): "+
+			"let Server.IdleTimeout be longer than Transport.IdleConnTimeout", "server", idle, "transport", transport.IdleConnTimeout)
+	}
 }
 
 // forwardable tells whether the request may go to another node at all.

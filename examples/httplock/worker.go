@@ -88,7 +88,8 @@ func work(ctx context.Context, o order, out io.Writer) (err error) {
 	orders := newStore(o.Store, o.Clients)
 	defer orders.close()
 	s := service{number: o.Number, store: orders, guard: guard, commands: &commands}
-	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
+	// Idle connections last longer here than in the other processes' transports, which would otherwise meet closed ones.
+	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 

@@ -1,0 +1,36 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+)
+
+// mistake returns the answer to a request that was not lost on the way, but ended by the client or by a limit on this node:
+// the answer that the owner, too, would give.
+func (h *hop) mistake() (p Problem, ok bool) {
+	if h.body != nil {
+		if err := h.body.err.Load(); err != nil {
+			return unreadable(*err), true
+		}
+	}
+	if err := h.Err(); errors.Is(err, context.DeadlineExceeded) {
+		return Problem{
+			Type: TypeOwner, Title: "The server that is responsible did not answer in time", Status: http.StatusGatewayTimeout, Err: err,
+		}, true
+	}
+	return p, false
+}
+
+// unreadable is the answer to a request whose body could not be read.
+func unreadable(err error) Problem {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return Problem{Type: TypeTooLarge, Title: "Request body too large", Status: http.StatusRequestEntityTooLarge, Err: err}
+	}
+	p := Problem{Type: TypeBody, Title: "Request body could not be read", Status: http.StatusBadRequest, Err: err}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		p.Title, p.Status = "Request body did not come in time", http.StatusRequestTimeout
+	}
+	return p
+}
