@@ -145,6 +145,9 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 // starting is for how long New may try. Formatting a namespace takes a server longer than any other call.
 func (o *Options) starting() time.Duration { return max(10*time.Second, 5*o.CallTimeout) }
 
+// Namespace returns the namespace of the coordinator's keys, see Options.Namespace.
+func (c *Coordinator) Namespace() string { return c.opts.Namespace }
+
 // firstSession opens the session that New waits for. It returns nil without an error if New is not to wait.
 func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 	if c.opts.StartUnavailable {

@@ -63,7 +63,8 @@ const (
 // connection; those that were set around Idempotent are set there again. A request with the key and the scope of another, and otherwise
 // the same, gets its answer: put authentication outside.
 //
-// It panics if c, store or scope is nil or the options make no sense.
+// With a [RedisStore] it asks the server for its limit of memory, for a second at most, to warn in the log. It panics if c, store or
+// scope is nil or the options make no sense.
 func Idempotent(c *coord.Coordinator, store Store, scope KeyFunc, opts *IdempotentOptions) func(http.Handler) http.Handler {
 	if c == nil || store == nil {
 		panic("middleware: Idempotent needs a coordinator and a Store")
@@ -76,6 +77,9 @@ func Idempotent(c *coord.Coordinator, store Store, scope KeyFunc, opts *Idempote
 		panic(err.Error())
 	}
 	m.refusals = newRefusals(m.opts.Problem, m.opts.Logger, m.opts.RetryAfter)
+	if s, ok := store.(*RedisStore); ok && m.opts.Logger != nil {
+		s.warn(c.Namespace(), m.logger)
+	}
 	return func(next http.Handler) http.Handler {
 		next = keepLocked("Idempotent", next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })

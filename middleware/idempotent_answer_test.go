@@ -121,7 +121,7 @@ func TestIdempotentFlush(t *testing.T) {
 // repeats the request is to get all of it.
 func TestIdempotentFlushToAClientThatLeaves(t *testing.T) {
 	gone := make(chan struct{})
-	s := open(t, 1, nil, nil, func(_ int64, w http.ResponseWriter, r *http.Request) {
+	s := open(t, 1, nil, &middleware.IdempotentOptions{MaxAnswer: 1 << 20}, func(_ int64, w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		for i := range 300 {
 			if i == 1 {

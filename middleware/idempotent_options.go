@@ -37,7 +37,8 @@ type IdempotentOptions struct {
 	MaxRequest int64
 
 	// MaxAnswer is how large the body of an answer may be to be kept, in bytes. A larger one goes to the first client only, as
-	// it is written. Default 1 MiB. Negative: only answers without a body are kept.
+	// it is written, and repeated requests learn that they were executed. The store needs room for all answers of TTL: at 10
+	// requests per second and 64 KiB each, 57 GB a day. Default 64 KiB. Negative: only answers without a body are kept.
 	MaxAnswer int
 
 	// Final tells whether an answer of that status is final, and to be replayed. After any other the request may be executed
@@ -67,8 +68,9 @@ type IdempotentOptions struct {
 	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each answer that could not be stored, for each lock that was lost while its handler ran, and for
-	// each error of the program. Nil: silent.
+	// Logger gets a record for each answer that could not be stored, for each lock that was lost while its handler ran, for each
+	// handler that returned without an answer or ran on after it, for each error of the program, and at the start if the server of
+	// a [RedisStore] may run out of memory for locks, or evicts records. Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -87,7 +89,7 @@ func (o *IdempotentOptions) filled() IdempotentOptions {
 	setDefault(&f.MaxWaiters, 32)
 	setDefault(&f.TTL, 24*time.Hour)
 	setDefault(&f.MaxRequest, 1<<20)
-	setDefault(&f.MaxAnswer, 1<<20)
+	setDefault(&f.MaxAnswer, 64<<10)
 	f.MaxRequest = min(max(f.MaxRequest, 0), math.MaxInt64-1) // one byte more is read, to see that it is too much
 	f.MaxAnswer = max(f.MaxAnswer, 0)
 	setDefault(&f.StoreTimeout, 5*time.Second)
