@@ -1,5 +1,5 @@
 # The modules of this repository.
-MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens
+MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds lab redis databases
