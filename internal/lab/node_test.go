@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -88,6 +89,16 @@ func (n *node) logged() string {
 	return string(text)
 }
 
+// records returns the lines of the log that have a text.
+func (n *node) records(text string) (lines []string) {
+	for line := range strings.Lines(n.logged()) {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // ask makes the node do something. The answer can be had later.
 func (n *node) ask(c agent.Command) (answer func() agent.Answer) {
 	n.t.Helper()
@@ -134,6 +145,13 @@ func (n *node) leave() {
 	if err := n.cmd.Wait(); err != nil {
 		n.t.Errorf("%s: %v: %s", n.name, err, n.logged())
 	}
+}
+
+// kill ends the node as a crash does.
+func (n *node) kill() {
+	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Wait()
+	n.ended = true
 }
 
 // settle waits until all nodes are settled.

@@ -5,10 +5,13 @@ package lab
 import (
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +31,7 @@ type world struct {
 	net      *netns.Network
 	outside  *netns.Switch
 	inside   *netns.Switch
+	server   *netns.Host
 	redis    *redistest.Server
 	client   *redis.Client
 	program  string // README's, word for word
@@ -104,10 +108,16 @@ func begin(t *testing.T, long bool) *world {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if err := the.client.FlushAll(t.Context()).Err(); err != nil {
+	the.flush(t)
+	return the
+}
+
+// flush makes README's namespace a new one.
+func (w *world) flush(t *testing.T) {
+	t.Helper()
+	if err := w.client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	return the
 }
 
 func (w *world) make(t *testing.T) (err error) {
@@ -120,18 +130,17 @@ func (w *world) make(t *testing.T) (err error) {
 	if w.inside, err = w.net.Switch(); err != nil {
 		return err
 	}
-	server, err := w.net.Host("redis")
-	if err != nil {
+	if w.server, err = w.net.Host("redis"); err != nil {
 		return err
 	}
-	if err := server.Plug(w.outside, redis4+"/24", redis6+"/64"); err != nil {
+	if err := w.server.Plug(w.outside, redis4+"/24", redis6+"/64"); err != nil {
 		return err
 	}
-	place := redistest.Place{Addr: redis4 + ":6379", Command: server.In(), Dial: server.Dial}
+	place := redistest.Place{Addr: redis4 + ":6379", Command: w.server.In(), Dial: w.server.Dial}
 	if w.redis, err = redistest.NewAt(place, workDir, "--bind", redis4, redis6); err != nil {
 		return err
 	}
-	w.client = redis.NewClient(&redis.Options{Addr: w.redis.Addr, Dialer: server.Dial})
+	w.client = redis.NewClient(&redis.Options{Addr: w.redis.Addr, Dialer: w.server.Dial})
 	w.stock = "file:" + filepath.Join(workDir, "stock.db") + "?_pragma=busy_timeout(10000)"
 	root, err := snippets.Root()
 	if err != nil {
@@ -180,39 +189,96 @@ func (w *world) remove() error {
 
 var hosts int
 
-// host adds a host with addresses in the network with Redis. localhost:6379, as README has it, is
-// Redis for the programs there.
-func (w *world) host(t *testing.T, addrs ...string) *netns.Host {
+// bare adds a host without a network, for which localhost:6379, as README has it, is Redis.
+func (w *world) bare(t *testing.T, server string) *netns.Host {
 	t.Helper()
 	hosts++
 	h, err := w.net.Host(fmt.Sprint("h", hosts))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := redis6
-	var full []string
-	for _, text := range addrs {
-		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if addr.Is4() {
-			server = redis4
-			full = append(full, text+"/24")
-		} else {
-			full = append(full, text+"/64")
-		}
-	}
 	t.Cleanup(func() {
 		if err := h.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := h.Plug(w.outside, full...); err != nil {
-		t.Fatal(err)
-	}
 	if err := h.Resolve(map[string]string{"localhost": server}); err != nil {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// plug connects a host to a switch.
+func plug(t *testing.T, h *netns.Host, s *netns.Switch, addrs ...string) {
+	t.Helper()
+	for i, text := range addrs {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs[i] += map[bool]string{true: "/24", false: "/64"}[addr.Is4()]
+	}
+	if err := h.Plug(s, addrs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// host adds a host with an address in the network with Redis.
+func (w *world) host(t *testing.T, addr string) *netns.Host {
+	t.Helper()
+	h := w.bare(t, map[bool]string{true: redis6, false: redis4}[strings.Contains(addr, ":")])
+	plug(t, h, w.outside, addr)
+	return h
+}
+
+// island returns a switch that only its host is on, as a bridge for containers is.
+func (w *world) island(t *testing.T) *netns.Switch {
+	t.Helper()
+	s, err := w.net.Switch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run runs a command in a host.
+func run(t *testing.T, h *netns.Host, args ...string) {
+	t.Helper()
+	if err := h.Run(args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// proxy makes Redis be reached at localhost:6379 of a host.
+func (w *world) proxy(t *testing.T, h *netns.Host) {
+	t.Helper()
+	var l net.Listener
+	if err := h.Within(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:6379"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		work.Wait()
+	})
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := w.server.Dial(t.Context(), "tcp", w.redis.Addr)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			for _, x := range [][2]net.Conn{{c, up}, {up, c}} {
+				work.Go(func() {
+					_, _ = io.Copy(x[0], x[1])
+					x[0].Close()
+					x[1].Close()
+				})
+			}
+		}
+	})
 }

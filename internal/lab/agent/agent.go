@@ -29,6 +29,7 @@ type Addresses struct {
 	Gossip, GossipAdvertise, Peer, PeerAdvertise string
 
 	Seeds []string
+	Key   []byte // GossipKeys and PeerKey; nil: none
 }
 
 // Cluster returns the options that the environment has.
@@ -37,7 +38,11 @@ func Cluster() *coord.Cluster {
 	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {
 		panic(err)
 	}
-	return &coord.Cluster{Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
+	c := &coord.Cluster{Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
+	if a.Key != nil {
+		c.GossipKeys, c.PeerKey = [][]byte{a.Key}, a.Key
+	}
+	return c
 }
 
 // Logger returns a logger whose records are lines of standard error.

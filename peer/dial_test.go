@@ -1,0 +1,41 @@
+package peer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/loopback"
+)
+
+// A node that cannot be reached is told, with the time of the first attempt, until there is a
+// stream or the node is not wanted any more.
+func TestFailing(t *testing.T) {
+	a, b, c := start(t, Options{Node: "a"}), start(t, Options{Node: "b"}), start(t, Options{Node: "c", Namespace: "another"})
+	nowhere := loopback.Address(t)
+	a.SetPeers(map[string]string{"b": nowhere, "c": c.Addr()})
+	failure := func(node string) (f Failure) {
+		for _, x := range a.Failing() {
+			if x.Node == node {
+				f = x
+			}
+		}
+		return f
+	}
+	eventually(t, "failures", func() bool { return failure("b").Err != nil && failure("c").Err != nil })
+	first := failure("b")
+	if first.Addr != nowhere || first.Connected || time.Since(first.Since) < 0 || time.Since(first.Since) > time.Minute {
+		t.Errorf("got %+v", first)
+	}
+	if f := failure("c"); f.Addr != c.Addr() || !f.Connected {
+		t.Errorf("got %+v", f)
+	}
+	eventually(t, "another attempt", func() bool { return failure("b").Err != first.Err })
+	if f := failure("b"); !f.Since.Equal(first.Since) {
+		t.Errorf("it fails since %v, then since %v", first.Since, f.Since)
+	}
+	a.SetPeers(map[string]string{"b": b.Addr()})
+	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
+	if all := a.Failing(); len(all) > 0 {
+		t.Errorf("got %+v", all)
+	}
+}

@@ -1,0 +1,53 @@
+package ring
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/loopback"
+)
+
+// An address at which nobody answers is told, with the time of the first attempt, until somebody
+// does.
+func TestFailing(t *testing.T) {
+	registered, seed := loopback.Address(t), loopback.Address(t)
+	opts := options("a")
+	opts.Seeds = []string{seed}
+	opts.Discover = func(context.Context) ([]string, error) { return []string{registered}, nil }
+	opts.RediscoverEvery = 20 * time.Millisecond
+	a := begin(t, opts, hooks{})
+	failure := func(addr string) (f Failure) {
+		for _, x := range a.Failing() {
+			if x.Addr == addr {
+				f = x
+			}
+		}
+		return f
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: never: %+v", what, a.Failing())
+			}
+		}
+	}
+	until("failures", func() bool { return failure(registered).Err != nil && failure(seed).Err != nil })
+	first := failure(registered)
+	if !first.Discovered || failure(seed).Discovered {
+		t.Errorf("got %+v", a.Failing())
+	}
+	until("another attempt", func() bool { f := failure(registered); return f.Err != nil && f.Err != first.Err })
+	if f := failure(registered); !f.Since.Equal(first.Since) {
+		t.Errorf("it fails since %v, then since %v", first.Since, f.Since)
+	}
+	opts = options("b")
+	opts.Bind = registered
+	b := begin(t, opts, hooks{})
+	await(t, a, "b", sees(b.Name()))
+	until("no failure", func() bool { return failure(registered).Err == nil })
+	if failure(seed).Err == nil {
+		t.Error("the seed is forgotten")
+	}
+}
