@@ -29,7 +29,7 @@ type Addresses struct {
 	Gossip, GossipAdvertise, Peer, PeerAdvertise string
 
 	Seeds []string
-	Key   []byte // GossipKeys and PeerKey; nil: none
+	Key   []byte // of the gossip; nil: none
 }
 
 // Cluster returns the options that the environment has.
@@ -40,7 +40,7 @@ func Cluster() *coord.Cluster {
 	}
 	c := &coord.Cluster{Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
 	if a.Key != nil {
-		c.GossipKeys, c.PeerKey = [][]byte{a.Key}, a.Key
+		c.GossipKeys = [][]byte{a.Key}
 	}
 	return c
 }
