@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+	"log"
+	"log/slog"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+func main() {
+	ctx := context.Background()
+	//snippet
+	locks, err := coord.New(ctx, fallback.NewMemory(), opts)
+	if err == nil {
+		err = locks.Settled(ctx, 1)
+	}
+	if err == nil {
+		err = locks.Close(ctx)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
