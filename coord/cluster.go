@@ -105,6 +105,7 @@ type cluster struct {
 
 	unreached unreached
 
+	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	resting    atomic.Int64 // holds without a row, when they were last looked at
 	asks       atomic.Int64 // holds that may be offered to their owners until the next verify

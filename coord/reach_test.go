@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/loopback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // Two nodes advertise addresses at which they cannot be reached: Settled names the other one, the
@@ -68,6 +69,18 @@ func TestSettled_countsTheNodes(t *testing.T) {
 	defer cancel()
 	err := c.Settled(ctx, 3)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "of 3 nodes found") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// On a Redis that has only just been started a newcomer is told what there is to wait for.
+func TestSettled_saysThatThereIsGrace(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	c := start(t, fallback.NewRedis(client, nil), settledOpts())
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err := c.Settled(ctx, 1)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "Grace") || !strings.Contains(err.Error(), "ColdStart") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -323,6 +323,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 	if c.cluster != nil {
 		c.cluster.toldSecrets(r.Secrets)
 		c.cluster.registered.Store(int64(r.Sessions))
+		c.cluster.graceLeft.Store(int64(r.Grace))
 	}
 }
 
