@@ -2,11 +2,11 @@
 MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds lab redis databases
+.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds lab redis databases network
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way. Then whole clusters are simulated for a minute.
-test: redis databases
+test: redis databases network
 	@$(MAKE) --no-print-directory -j 2 checks tests
 	@$(MAKE) --no-print-directory sim FOR=1m
 
@@ -66,13 +66,13 @@ model:
 
 # Real processes in network namespaces, with real Redis servers, under kills, stops and cuts: see docs/chaos.md. Needs root on Linux.
 DURATION ?= 4m
-chaos: redis
+chaos: redis network
 	@for t in single sentinel cluster; do \
 	  go run ./internal/chaos -topology $$t -duration $(DURATION) -seed $(SEED) -svg chaos-$$t.svg -json chaos-$$t.json || exit 1; done
 
 # The same for long, without ending a node: nothing may grow.
 SOAK ?= 1h
-soak: redis
+soak: redis network
 	go run ./internal/chaos -soak -topology sentinel -duration $(SOAK) -seed $(SEED) -rest 600ms -pause 15s -svg soak.svg -json soak.json
 
 # Many locks that are held while nodes and servers go: see docs/holds.md.
@@ -81,7 +81,7 @@ holds: redis
 	go run ./internal/holds -holds $(HOLDS)
 
 # README's program on several hosts, which are network namespaces: every case. Needs root on Linux.
-lab: redis
+lab: redis network
 	go test -count=1 -timeout 20m -v ./internal/lab -lab.full
 
 # A redis-server, from the distribution where that is possible.
@@ -103,3 +103,8 @@ databases:
 	      echo "without $$missing some tests are skipped" >&2; \
 	  fi; \
 	fi
+
+# What makes hosts of network namespaces, where there is root. Without it the tests that need them are skipped.
+network:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v ip && command -v iptables; } >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq iproute2 iptables >/dev/null || echo "without iproute2 and iptables some tests are skipped" >&2; fi
