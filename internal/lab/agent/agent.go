@@ -29,7 +29,6 @@ type Addresses struct {
 	Gossip, GossipAdvertise, Peer, PeerAdvertise string
 
 	Seeds []string
-	Key   []byte // of the gossip; nil: none
 }
 
 // Cluster returns the options that the environment has.
@@ -38,11 +37,7 @@ func Cluster() *coord.Cluster {
 	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {
 		panic(err)
 	}
-	c := &coord.Cluster{Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
-	if a.Key != nil {
-		c.GossipKeys = [][]byte{a.Key}
-	}
-	return c
+	return &coord.Cluster{Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
 }
 
 // Logger returns a logger whose records are lines of standard error.
