@@ -32,8 +32,8 @@ type Options struct {
 	// loses its locks. At least 1 ms, like the five times below.
 	SessionTTL time.Duration
 
-	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal and one read per
-	// partition in use. Default a quarter of SessionTTL.
+	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal, one read per
+	// partition with locks held at the arbiter, and one per 256 partitions owned. Default a quarter of SessionTTL.
 	RenewEvery time.Duration
 
 	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery.
@@ -76,7 +76,8 @@ type Options struct {
 	LogCallers bool
 
 	// Logger gets the records that docs/logs.md lists: what an operator may want to know of, such as a session or lock lost, or
-	// the arbiter unreachable. All have the attribute process, which is Name. Nil: silent.
+	// the arbiter unreachable. All have the attribute process, which is Name. Nil: silent. A
+	// client library has a logger of its own: see docs/redis.md for that of go-redis.
 	Logger *slog.Logger
 
 	// Trace is called at events of single locks. Nil: none.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,11 +25,11 @@ type RedisOptions struct {
 	ColdStart bool
 
 	// Replicas is the number of replicas that must acknowledge each change of a session or of an ownership (WAIT) before
-	// it counts. 0: none. With too few acknowledgements within ReplicaTimeout the operation fails; it is tried again, and
+	// it counts. 0: none; negative: refused. With too few acknowledgements within ReplicaTimeout the operation fails; it is tried again, and
 	// meanwhile no deadline is extended.
 	Replicas int
 
-	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms.
+	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms; negative: refused.
 	ReplicaTimeout time.Duration
 
 	// Background is the client for everything but lock calls and results: sessions, messages,
@@ -61,7 +63,7 @@ func NewRedis(client redis.UniversalClient, opts *RedisOptions) *Redis {
 	if opts != nil {
 		a.opts = *opts
 	}
-	if a.opts.ReplicaTimeout <= 0 {
+	if a.opts.ReplicaTimeout == 0 {
 		a.opts.ReplicaTimeout = 500 * time.Millisecond
 	}
 	return a
@@ -71,6 +73,12 @@ func NewRedis(client redis.UniversalClient, opts *RedisOptions) *Redis {
 func (a *Redis) Attach(ctx context.Context, s Settings) (Namespace, error) {
 	if err := s.check(); err != nil {
 		return nil, err
+	}
+	if a.opts.Replicas < 0 {
+		return nil, fmt.Errorf("%w: RedisOptions.Replicas is %d, must be 0 (none) or more", ErrRefused, a.opts.Replicas)
+	}
+	if a.opts.ReplicaTimeout < 0 {
+		return nil, fmt.Errorf("%w: RedisOptions.ReplicaTimeout is %v, must be more than 0, or 0 for 500 ms", ErrRefused, a.opts.ReplicaTimeout)
 	}
 	n := &redisSpace{opts: a.opts, settings: s}
 	if err := n.begin(ctx, a.client); err != nil {
@@ -424,13 +432,33 @@ func (n *redisSpace) verdict(ctx context.Context, s script, p uint32, args ...an
 func (n *redisSpace) Verify(ctx context.Context, reads []Read) []State {
 	states := make([]State, len(reads))
 	done := make([]bool, len(reads))
-	if n.kind == single {
+	if n.kind != unknown {
 		n.readMany(ctx, reads, states, done)
 	}
+	at := n.verifyEach(ctx, reads, states, func(i int) bool { return !done[i] })
+	// A slot that moves has no script for several keys (TRYAGAIN), as one may be at either server: what says who waits is
+	// left out then.
+	open := make([]bool, len(reads))
+	again := false
+	alone := slices.Clone(reads)
+	for _, i := range at {
+		if err := states[i].Err; err != nil && reads[i].Busy > 0 && strings.Contains(err.Error(), "TRYAGAIN") {
+			alone[i].Busy, open[i], again = 0, true, true
+		}
+	}
+	if again {
+		for _, i := range n.verifyEach(ctx, alone, states, func(i int) bool { return open[i] }) {
+			states[i].Wanted = make([]bool, reads[i].Busy)
+		}
+	}
+	return states
+}
+
+// verifyEach reads those that which chooses by a script each. It returns their indices.
+func (n *redisSpace) verifyEach(ctx context.Context, reads []Read, states []State, which func(int) bool) (at []int) {
 	var batch []call
-	var at []int
 	for i, q := range reads {
-		if done[i] {
+		if !which(i) {
 			continue
 		}
 		keys, args := make([]string, 1, 1+q.Busy), make([]any, 1, 1+len(q.Keys))
@@ -446,7 +474,7 @@ func (n *redisSpace) Verify(ctx context.Context, reads []Read) []State {
 	for i, o := range n.runAll(ctx, batch) {
 		states[at[i]] = o.state(reads[at[i]])
 	}
-	return states
+	return at
 }
 
 // readMany answers, by one script, those reads that name no keys: those of an owner, and all after a failover. If the script
@@ -462,17 +490,51 @@ func (n *redisSpace) readMany(ctx context.Context, reads []Read, states []State,
 	if len(keys) < 2 {
 		return
 	}
-	v, err := n.run(ctx, scriptMany, keys)
-	all := list(v)
-	if err != nil || len(all) != len(keys) {
-		return
+	// One script per server of a cluster, which wait for each other no longer than for ctx.
+	var work sync.WaitGroup
+	for _, g := range n.sameServer(ctx, keys) {
+		work.Go(func() {
+			names, args := make([]string, len(g)), []any(nil)
+			for i, k := range g {
+				names[i] = keys[k]
+			}
+			if n.kind == clustered {
+				for _, name := range names {
+					args = append(args, name)
+				}
+				names = names[:1]
+			}
+			v, err := n.run(ctx, scriptMany, names, args...)
+			all := list(v)
+			if err != nil || len(all) != len(g) {
+				return
+			}
+			for i, x := range all {
+				text, _ := x.(string)
+				if r, ok := decodeRecord(text); ok {
+					k := at[g[i]]
+					states[k], done[k] = State{Record: r, Rows: []Row{}, Wanted: []bool{}}, true
+				}
+			}
+		})
 	}
-	for i, x := range all {
-		text, _ := x.(string)
-		if r, ok := decodeRecord(text); ok {
-			states[at[i]], done[at[i]] = State{Record: r, Rows: []Row{}, Wanted: []bool{}}, true
-		}
+	work.Wait()
+}
+
+// sameServer groups keys, by their indices, that one server has.
+func (n *redisSpace) sameServer(ctx context.Context, keys []string) [][]int {
+	batch := make([]call, len(keys))
+	for i, k := range keys {
+		batch[i] = call{scriptMany, []string{k}, nil}
 	}
+	if groups := n.byServer(ctx, batch); groups != nil {
+		return groups
+	}
+	all := make([]int, len(keys))
+	for i := range all {
+		all[i] = i
+	}
+	return [][]int{all}
 }
 
 // decodeRecord reads one of many.lua's answers.

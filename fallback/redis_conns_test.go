@@ -2,7 +2,9 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,5 +81,18 @@ func TestOwnConnectionsHaveTheClientsOptions(t *testing.T) {
 	}
 	if exists, err := only.Exists(t.Context(), "{ns:s}").Result(); err != nil || exists != 1 {
 		t.Errorf("the sessions are not in the client's database: %d, %v", exists, err)
+	}
+}
+
+func TestNegativeReplicasAreRefused(t *testing.T) {
+	c := dial(t, "127.0.0.1:1")
+	for named, o := range map[string]*fallback.RedisOptions{
+		"RedisOptions.Replicas is -1":         {Replicas: -1},
+		"RedisOptions.ReplicaTimeout is -1ns": {ReplicaTimeout: -1},
+	} {
+		_, err := fallback.NewRedis(c, o).Attach(t.Context(), plain)
+		if !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), named) {
+			t.Errorf("%v, want ErrRefused that says %q", err, named)
+		}
 	}
 }

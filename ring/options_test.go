@@ -28,6 +28,8 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"Advertise \"0.0.0.0:1\"": func(o *Options) { o.Advertise = "0.0.0.0:1" },
 		"Advertise \":1\"":        func(o *Options) { o.Advertise = ":1" },
 		"address \"a:b:c\"":       func(o *Options) { o.Seeds = []string{"ok", "a:b:c"} },
+		"address \"!!!\"":         func(o *Options) { o.Seeds = []string{"a-1.b_c.example.:7946", "!!!"} },
+		"address \"a..b:7946\"":   func(o *Options) { o.Seeds = []string{"a..b:7946"} },
 		"key 1 has 15 bytes":      func(o *Options) { o.Keys = [][]byte{key(1, 16), key(2, 15)} },
 		"shorter than Debounce":   func(o *Options) { o.Debounce, o.MaxDebounce = 2, 1 },
 		"must not be negative":    func(o *Options) { o.RediscoverEvery = -1 },

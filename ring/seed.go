@@ -47,12 +47,35 @@ func parseSeed(s string, port uint16) (seed, error) {
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
+		if !hostname(host) {
+			return seed{}, fmt.Errorf("address %q: %q is neither an IP nor a host name", s, host)
+		}
 		return seed{host: host, port: port}, nil
 	}
 	if addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
 		return seed{}, fmt.Errorf("address %q: one host's address without a zone is needed", s)
 	}
 	return seed{addr: addr.Unmap(), port: port}, nil
+}
+
+// hostname reports whether s is a name that DNS may know: letters, digits, hyphens and underscores
+// between dots. Other scripts need their ASCII form (xn--).
+func hostname(s string) bool {
+	s = strings.TrimSuffix(s, ".")
+	if len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		if strings.ContainsFunc(label, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // resolve turns seeds into addresses, sorted, each one once. What cannot be resolved is in the error, and the rest is

@@ -36,6 +36,12 @@ func StartCluster(t testing.TB, n int, args ...string) []*Server {
 	return nodes
 }
 
+// StartClusterNode starts a server that may join a cluster.
+func StartClusterNode(t testing.TB) *Server {
+	t.Helper()
+	return start(t, freeClusterAddr, []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"})
+}
+
 // FormCluster makes servers that were started with --cluster-enabled yes the primaries of a cluster, and waits until they agree.
 func FormCluster(ctx context.Context, nodes []*Server) error {
 	n := len(nodes)
