@@ -179,9 +179,11 @@ func TestAPasswordThatIsRotatedLate(t *testing.T) {
 		}
 	}
 	errs := make(chan error, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	for i := range cap(errs) {
 		go func() {
-			l, err := c.Lock(t.Context(), fmt.Sprint("k", i))
+			l, err := c.Lock(ctx, fmt.Sprint("k", i))
 			if err == nil {
 				err = l.Unlock()
 			}
@@ -194,7 +196,7 @@ func TestAPasswordThatIsRotatedLate(t *testing.T) {
 	}
 	select {
 	case err := <-errs:
-		t.Errorf("Lock did not wait: %v", err)
+		t.Fatalf("Lock did not wait: %v", err)
 	case <-time.After(3 * time.Second):
 	}
 	stats, err := admin.Info(t.Context(), "errorstats").Result()

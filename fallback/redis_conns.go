@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,6 +80,7 @@ func ownOptions(o redis.Options, size int) *redis.Options {
 }
 
 func ownClusterOptions(o redis.ClusterOptions, size int) *redis.ClusterOptions {
+	o.Addrs = slices.Clone(o.Addrs) // each client appends to its own
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials = size, 0, idleConns, 0, 0
 	o.PipelinePoolSize = -1
 	o.DialerRetries = 1
