@@ -122,7 +122,7 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 
 // redisSpace is a namespace on a Redis, as one process sees it.
 type redisSpace struct {
-	conns    conns
+	conns    *conns
 	gates    gates
 	bar      bar
 	opts     RedisOptions
@@ -160,7 +160,9 @@ func (n *redisSpace) Queues() bool { return true }
 // Close does not wait for calls that were given up but that the client has not given up yet: they end with its own
 // timeouts, or when it is closed.
 func (n *redisSpace) Close() error {
-	n.conns.close()
+	if n.conns != nil {
+		n.conns.close()
+	}
 	n.calls.CloseIdle()
 	return nil
 }

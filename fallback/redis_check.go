@@ -77,7 +77,7 @@ func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests 
 func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error) {
 	var text strings.Builder
 	var told []*redis.StringCmd
-	_, _ = c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, failed := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, section := range []string{"server", "replication", "memory"} {
 			told = append(told, pipe.Info(ctx, section))
 		}
@@ -85,6 +85,9 @@ func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error)
 	})
 	for _, cmd := range told {
 		s, err := cmd.Result()
+		if s == "" && err == nil {
+			err = failed // there was no connection: the commands do not know
+		}
 		if err != nil {
 			// NOPERM, or an embedded server that has no such section: it works, but its failover is not noticed.
 			if e, answered := errors.AsType[redis.Error](err); answered && forGood(e.Error()) {

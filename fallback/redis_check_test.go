@@ -47,9 +47,9 @@ func attachTo(t testing.TB, c redis.UniversalClient, opts *fallback.RedisOptions
 // wantRefused checks that Attach says no and names why.
 func wantRefused(t *testing.T, c redis.UniversalClient, named string) {
 	t.Helper()
-	n, err := fallback.NewRedis(c, cold).Attach(t.Context(), plain)
+	n, err := fallback.NewRedis(c, shared(c)).Attach(t.Context(), plain)
 	if !errors.Is(err, fallback.ErrRefused) || n != nil {
-		t.Fatalf("Attach: got %v, %v, want ErrRefused", n, err)
+		t.Fatalf("Attach: got %t, %v, want ErrRefused", n != nil, err)
 	}
 	if !strings.Contains(err.Error(), named) {
 		t.Errorf("Attach: %q does not name %q", err, named)

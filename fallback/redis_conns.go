@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,7 @@ type conns struct {
 	pulse redis.UniversalClient // sessions, and messages
 	work  redis.UniversalClient // the rest: verification, releases, ownership
 	own   bool                  // pulse and work are ours to close
+	paces [3]atomic.Int64       // how long the last call over each of them took; 0: none yet
 	chase *chase                // for a Sentinel client; nil for all others
 }
 
@@ -33,14 +35,14 @@ const (
 
 // newConns makes clients of our own from the options of the caller's client. A client whose options
 // cannot be read, or are not enough, is used for everything.
-func newConns(c, background redis.UniversalClient) conns {
+func newConns(c, background redis.UniversalClient) *conns {
 	if background != nil {
-		return conns{locks: c, pulse: background, work: background}
+		return &conns{locks: c, pulse: background, work: background}
 	}
 	switch c := c.(type) {
 	case *redis.Client:
 		o := *c.Options()
-		x := conns{locks: c, own: true}
+		x := &conns{locks: c, own: true}
 		if o.Addr == failoverAddr {
 			x.chase = &chase{dial: o.Dialer, conns: make(map[*chased]struct{})}
 			o.Dialer = x.chase.dialOne
@@ -51,11 +53,11 @@ func newConns(c, background redis.UniversalClient) conns {
 	case *redis.ClusterClient:
 		o := *c.Options()
 		if o.ClusterSlots == nil { // else a failover is known to the caller's client alone
-			return conns{locks: c, own: true, pulse: redis.NewClusterClient(ownClusterOptions(o, pulseConns)),
+			return &conns{locks: c, own: true, pulse: redis.NewClusterClient(ownClusterOptions(o, pulseConns)),
 				work: redis.NewClusterClient(ownClusterOptions(o, max(workConns, o.PoolSize)))}
 		}
 	}
-	return conns{locks: c, pulse: c, work: c}
+	return &conns{locks: c, pulse: c, work: c}
 }
 
 // failoverAddr is the address in the options of a client that asks Sentinel.
@@ -103,17 +105,24 @@ func zeroIsNone[T int | time.Duration](v T) T {
 	return v
 }
 
-// of returns the client for a script.
-func (x *conns) of(s script) redis.UniversalClient {
+// lane returns which of the clients, in their order, is for a script.
+func lane(s script) int {
 	switch s {
 	case scriptLock, scriptLoadResult, scriptSaveResult:
-		return x.locks
+		return 0
 	case scriptRenew, scriptDead, scriptClose, scriptMark, scriptList:
-		return x.pulse
+		return 1
 	default:
-		return x.work
+		return 2
 	}
 }
+
+// of returns the client for a script.
+func (x *conns) of(s script) redis.UniversalClient {
+	return [...]redis.UniversalClient{x.locks, x.pulse, x.work}[lane(s)]
+}
+
+func (x *conns) pace(s script) *atomic.Int64 { return &x.paces[lane(s)] }
 
 func (x *conns) close() {
 	if x.own {

@@ -138,7 +138,7 @@ type outcome struct {
 
 // run executes one script.
 func (n *redisSpace) run(ctx context.Context, s script, keys []string, args ...any) (any, error) {
-	v, err := outlive(ctx, &n.calls, func(ctx context.Context) (any, error) { return n.one(ctx, call{s, keys, args}) })
+	v, err := paced(ctx, n, s, func(ctx context.Context) (any, error) { return n.one(ctx, call{s, keys, args}) })
 	return v, n.explain(refused(err), n.conns.of(s))
 }
 
@@ -201,7 +201,7 @@ func (n *redisSpace) runGroup(ctx context.Context, batch []call, to []outcome) {
 		return
 	}
 	client := n.conns.of(batch[0].script)
-	got, err := outlive(ctx, &n.calls, func(ctx context.Context) ([]outcome, error) { return n.attempt(ctx, batch), nil })
+	got, err := paced(ctx, n, batch[0].script, func(ctx context.Context) ([]outcome, error) { return n.attempt(ctx, batch), nil })
 	for i := range to {
 		if err != nil {
 			to[i] = outcome{err: n.explain(err, client)}
@@ -267,7 +267,7 @@ func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args 
 	if n.opts.Replicas <= 0 {
 		return n.run(ctx, s, keys, args...)
 	}
-	v, err := outlive(ctx, &n.calls, func(ctx context.Context) (any, error) {
+	v, err := paced(ctx, n, s, func(ctx context.Context) (any, error) {
 		v, err := n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.EvalSha, n.scripts.digest[s])
 		if isNoScript(err) {
 			v, err = n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.Eval, n.scripts.source[s])
@@ -316,6 +316,25 @@ func outlive[T any](ctx context.Context, calls *workers.Pool, f func(context.Con
 		return none, err
 	}
 	return goOn(ctx, calls, f)
+}
+
+// paced is outlive for a script. While the server answers fast, it spares the other goroutine.
+func paced[T any](ctx context.Context, n *redisSpace, s script, f func(context.Context) (T, error)) (T, error) {
+	last := n.conns.pace(s)
+	timed := func(ctx context.Context) (T, error) {
+		begin := time.Now()
+		defer func() { last.Store(int64(time.Since(begin)) + 1) }()
+		return f(ctx)
+	}
+	d, limited := ctx.Deadline()
+	if t := last.Load(); limited && t != 0 && t < int64(time.Until(d)/8) && honoursDeadline(n.conns.of(s)) {
+		if err := ctx.Err(); err != nil {
+			var none T
+			return none, err
+		}
+		return timed(ctx)
+	}
+	return outlive(ctx, &n.calls, timed)
 }
 
 // goOn is outlive that calls f in any case.
