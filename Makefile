@@ -1,8 +1,10 @@
 # The modules of this repository.
 MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest
+VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint short bench charts budget fuzz sim mutants model chaos soak holds lab redis databases network
+.PHONY: test checks tests lint vulns short bench charts budget fuzz sim mutants model chaos soak holds lab redis databases network
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way. Then whole clusters are simulated for a minute.
@@ -13,7 +15,7 @@ test: redis databases network
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@nice go test ./peer # without the race detector it reads and writes in another way
-	@nice $(MAKE) --no-print-directory -j 1 lint budget
+	@nice $(MAKE) --no-print-directory -j 1 lint vulns budget
 
 tests:
 	@for m in $(MODULES); do (cd $$m && go vet ./... && go test -race -timeout 10m ./...) || exit 1; done
@@ -24,6 +26,12 @@ short:
 
 lint:
 	@for m in $(MODULES); do (cd $$m && GOWORK=off $(LINT) run ./...) || exit 1; done
+
+# Known vulnerabilities in code that is called. It fails if there are any, and says so where the database cannot be had.
+vulns:
+	@curl -fsS --max-time 20 -o /dev/null $(VULNDB)/index/db.json || { \
+	  echo "make vulns: NOTHING WAS CHECKED: the vulnerability database ($(VULNDB)) is out of reach"; exit 0; }; \
+	for m in $(MODULES); do echo "$$m:"; (cd $$m && GOWORK=off $(VULNS) -db $(VULNDB) ./...) || exit 1; done
 
 bench: redis
 	go run ./bench
