@@ -110,7 +110,7 @@ func lane(s script) int {
 	switch s {
 	case scriptLock, scriptLoadResult, scriptSaveResult:
 		return 0
-	case scriptRenew, scriptDead, scriptClose, scriptMark, scriptList:
+	case scriptRenew, scriptDead, scriptClose, scriptMark, scriptSecret, scriptList:
 		return 1
 	default:
 		return 2
