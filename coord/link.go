@@ -33,6 +33,7 @@ type link struct {
 
 	mu      mutex  // protects what follows
 	session string // the other node's
+	stated  bool   // it has begun the statement of that session's holds: there is one for each session
 	pings   uint32 // that were sent
 	sent    [16]time.Time
 	heard   uint32        // the other's last ping
@@ -160,6 +161,10 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		}
 		p.requested(l, f, &a)
 	case peer.Grant:
+		if !sound(f) {
+			s.Close(peer.ErrProtocol)
+			return
+		}
 		p.granted(l, f, &a)
 	case peer.Recall, peer.Ask:
 		p.recalled(l, f, &a)
@@ -180,6 +185,13 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		x.resumed(l, p, f, &a)
 	}
 	a.do(x.c)
+}
+
+// sound reports whether a grant's block of tokens is one that an owner hands out: at least one token,
+// all of the epoch that the frame names.
+func sound(f *peer.Frame) bool {
+	t := fallback.Token(f.Token)
+	return f.Count > 0 && t.Epoch() == f.Epoch && uint64(t.Seq())+uint64(f.Count)-1 <= math.MaxUint32
 }
 
 // storable tells whether the arbiter can keep a hold of such a session in a row, which is a text of words. With one that it
@@ -365,9 +377,13 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 			return
 		}
 		l.mu.Lock()
-		old := l.session
-		l.session = string(f.Session)
+		old, again := l.session, l.stated && l.session == string(f.Session)
+		l.session, l.stated = string(f.Session), true
 		l.mu.Unlock()
+		if again { // a statement makes this node look at all partitions
+			l.s.Close(peer.ErrProtocol)
+			return
+		}
 		if old != "" && old != string(f.Session) {
 			x.links.CompareAndDelete(old, l)
 		}

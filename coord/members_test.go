@@ -173,6 +173,47 @@ func TestAMemberSpeaksForItselfOnly(t *testing.T) {
 	}
 }
 
+// A member that says what no node says is cut off: a block of tokens that is not of its epoch, that is empty or that
+// wraps, and the same statement twice.
+func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	id := newIdentity(t)
+	register(t, c, "mine", card{Node: "member", Key: id.Fingerprint()})
+	x := intrude(t, c, "member", id)
+	p := c.partitionOf("k")
+	grant := func(epoch uint32, token fallback.Token, count uint32) []peer.Frame {
+		return []peer.Frame{{Kind: peer.Grant, Partition: p.number, Key: []byte("k"), Request: 1, Session: []byte("mine"),
+			Epoch: epoch, Token: uint64(token), Count: count}}
+	}
+	begin := peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine")}
+	for name, frames := range map[string][]peer.Frame{
+		"another epoch":  grant(7, fallback.MakeToken(8, 1), 1),
+		"no tokens":      grant(7, fallback.MakeToken(7, 1), 0),
+		"tokens wrap":    grant(7, fallback.MakeToken(7, 1<<32-1), 2),
+		"stated again":   {begin, {Kind: peer.Resume, Flags: flagEnd}, begin},
+		"far epoch":      grant(1<<32-1, fallback.MakeToken(1<<32-1, 1), 1),
+		"wrong key":      {{Kind: peer.Request, Partition: p.number ^ 1, Key: []byte("k"), Request: 1, Session: []byte("mine")}},
+		"no partition":   {{Kind: peer.Request, Partition: 61, Key: []byte("k"), Request: 1, Session: []byte("mine")}},
+		"no session":     {{Kind: peer.Request, Partition: p.number, Key: []byte("k"), Request: 1}},
+		"session of two": {{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine mine")}},
+	} {
+		s := <-x.ups
+		for _, f := range frames {
+			if err := s.Send(&f); err != nil && !errors.Is(err, peer.ErrClosed) && !errors.Is(err, peer.ErrFrame) {
+				t.Fatal(name, err)
+			}
+		}
+		if f := frames[0]; f.Check() != nil {
+			s.Close(nil) // this end does not send it
+		}
+		select {
+		case <-x.downs:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: the stream is up still", name)
+		}
+	}
+}
+
 // Nodes of two arbiters that hear each other's gossip stay apart: those of two new servers, and those of a server and of
 // another one that was started from a copy of its data, which lists the sessions of the first.
 func TestNodesOfAnotherArbiterStayApart(t *testing.T) {

@@ -133,19 +133,28 @@ func TestNoMoreStreamsThanAllowed(t *testing.T) {
 	var last net.Conn
 	for range maxStreams {
 		c, _ := net.Pipe()
-		s, err := tr.own(c)
+		s, err := tr.own(c, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last = s
 	}
 	c, _ := net.Pipe()
-	if _, err := tr.own(c); err != errTransport {
+	if _, err := tr.own(c, true); err != errTransport {
 		t.Errorf("one more: %v", err)
 	}
-	last.Close()
 	c, _ = net.Pipe()
-	if _, err := tr.own(c); err != nil {
+	if _, err := tr.own(c, false); err != nil {
+		t.Errorf("one that this node opens: %v", err)
+	}
+	last.Close()
+	last.Close() // counts once
+	c, _ = net.Pipe()
+	if _, err := tr.own(c, true); err != nil {
 		t.Errorf("after one was closed: %v", err)
+	}
+	c, _ = net.Pipe()
+	if _, err := tr.own(c, true); err != errTransport {
+		t.Errorf("one more again: %v", err)
 	}
 }

@@ -25,13 +25,15 @@ type transport struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // accept
 
-	mu     sync.Mutex
-	conns  map[*stream]struct{} // open ones; guarded by mu
-	closed bool                 // guarded by mu
+	mu      sync.Mutex
+	conns   map[*stream]struct{} // open ones; guarded by mu
+	inbound int                  // how many of them others have opened; guarded by mu
+	closed  bool                 // guarded by mu
 }
 
-// maxStreams limits the open streams. A node has a few; somebody who opens many and says nothing gets no more.
-const maxStreams = 512
+// maxStreams limits the streams that others have opened. Each is closed after some seconds; a node that
+// is refused tries again.
+const maxStreams = 16
 
 var errTransport = errors.New("ring: the gossip has ended, or has too many streams open")
 
@@ -63,7 +65,7 @@ func (t *transport) accept() {
 	for {
 		select {
 		case conn := <-t.NetTransport.StreamCh():
-			s, err := t.own(conn)
+			s, err := t.own(conn, true)
 			if err != nil {
 				continue
 			}
@@ -90,7 +92,7 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	if err != nil {
 		return nil, err // unwrapped: memberlist looks at its type
 	}
-	return t.own(conn)
+	return t.own(conn, false)
 }
 
 func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
@@ -124,25 +126,32 @@ func (t *transport) Shutdown() error {
 	return err
 }
 
-func (t *transport) own(conn net.Conn) (net.Conn, error) {
+func (t *transport) own(conn net.Conn, inbound bool) (net.Conn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || len(t.conns) >= maxStreams {
+	if t.closed || inbound && t.inbound >= maxStreams {
 		_ = conn.Close()
 		return nil, errTransport
 	}
-	s := &stream{Conn: conn, t: t}
+	s := &stream{Conn: conn, t: t, inbound: inbound}
 	t.conns[s] = struct{}{}
+	if inbound {
+		t.inbound++
+	}
 	return s, nil
 }
 
 type stream struct {
 	net.Conn
-	t *transport
+	t       *transport
+	inbound bool
 }
 
 func (s *stream) Close() error {
 	s.t.mu.Lock()
+	if _, open := s.t.conns[s]; open && s.inbound {
+		s.t.inbound--
+	}
 	delete(s.t.conns, s)
 	s.t.mu.Unlock()
 	return s.Conn.Close()
