@@ -213,8 +213,8 @@ func (s *router) forwardable(r *http.Request) bool {
 	if len(s.opts.Methods) > 0 && !slices.Contains(s.opts.Methods, r.Method) {
 		return false
 	}
-	return r.Header[HopHeader] == nil && r.Method != http.MethodConnect && strings.HasPrefix(asked(r).Path, "/") &&
-		!strips(r.Header["Connection"]) && !bodyRead(r)
+	rooted := strings.HasPrefix(r.RequestURI, "/") || strings.HasPrefix(asked(r).Path, "/") // most need not be parsed again
+	return rooted && r.Header[HopHeader] == nil && r.Method != http.MethodConnect && !strips(r.Header["Connection"]) && !bodyRead(r)
 }
 
 // withoutH2C returns the request without the offer to go on in HTTP/2 ("Upgrade: h2c"), if there is one: it was made to this node.
