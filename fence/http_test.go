@@ -119,6 +119,7 @@ func TestTransport_Over(t *testing.T) {
 	body := &closing{Reader: strings.NewReader("x")}
 	r, _ := http.NewRequest(http.MethodPut, "http://127.0.0.1:1", body)
 	client := fence.Transport(nil)
+	//nolint:bodyclose // there is no response
 	if _, err := client.RoundTrip(r.WithContext(context.WithoutCancel(ctx))); !errors.Is(err, coord.ErrUnlocked) || !body.closed {
 		t.Errorf("got %v, closed: %t", err, body.closed)
 	}

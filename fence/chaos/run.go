@@ -85,7 +85,7 @@ func run(ctx context.Context, d *dbtest.Database, v variant, workers int, o orde
 	group, running := errgroup.WithContext(ctx)
 	for i := range tallies {
 		o := o
-		o.Rate = 0.002 * float64(1+i) // some stop often, some rarely
+		o.Rate = 0.01 * float64(i) // one never stops, the others more and more often
 		group.Go(func() error { return child(running, o, &tallies[i], &stops) })
 	}
 	if err := group.Wait(); err != nil {

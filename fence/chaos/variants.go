@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"math/rand/v2"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fence"
@@ -111,6 +113,7 @@ func (w *worker) increase(ctx context.Context, tx *sql.Tx) error {
 
 func (w *worker) read(ctx context.Context, db fence.Tx) (n int64, err error) {
 	err = db.QueryRowContext(ctx, w.sql.read).Scan(&n)
+	time.Sleep(rand.N(4 * time.Millisecond)) // the decision takes a moment
 	return n, err
 }
 
