@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -57,6 +58,7 @@ type worker struct {
 	table  fence.Table
 	column fence.Column
 	tally  tally
+	first  atomic.Int64 // statements until the first stop; sections come one after another
 }
 
 // work is a worker process. It returns its exit status.
@@ -94,6 +96,7 @@ func (w *worker) run(ctx context.Context) error {
 	}
 	defer w.db.Close()
 	w.sql = sqls[w.Kind]
+	w.first.Store(1 + rand.Int64N(5))
 	w.table = fence.Table{Dialect: w.sql.dialect}
 	w.column = fence.Column{Dialect: w.sql.dialect, Table: "counters", Key: "name"}
 	for _, v := range variants {
@@ -104,9 +107,10 @@ func (w *worker) run(ctx context.Context) error {
 	return fmt.Errorf("no variant %q", w.Variant)
 }
 
-// gate stops this process before some of the statements, until the parent has it go on.
+// gate stops this process before some of the statements, until the parent has it go on. One of the
+// first statements is among them, so that each run has a stop.
 func (w *worker) gate(string) error {
-	if rand.Float64() < w.Rate {
+	if n := w.first.Add(-1); w.Rate > 0 && (n == 0 || rand.Float64() < w.Rate) {
 		return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	}
 	return nil
