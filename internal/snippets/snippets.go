@@ -126,6 +126,16 @@ func (b Block) Program(root, frame string) (string, error) {
 
 // Build compiles a program with the modules of the workspace. It may import internal packages.
 func Build(ctx context.Context, root, program, out string, flags ...string) error {
+	return run(ctx, root, program, append([]string{"build", "-o", out}, flags...))
+}
+
+// Check compiles a program as Build does, and does not take the time to link it.
+func Check(ctx context.Context, root, program string) error {
+	return run(ctx, root, program, []string{"list", "-export"})
+}
+
+// run runs a command of go on the program.
+func run(ctx context.Context, root, program string, args []string) error {
 	dir, err := os.MkdirTemp("", "snippet-*")
 	if err != nil {
 		return err
@@ -148,8 +158,7 @@ func Build(ctx context.Context, root, program, out string, flags ...string) erro
 	if err := os.WriteFile(overlay, text, 0o600); err != nil {
 		return err
 	}
-	args := append([]string{"build", "-overlay", overlay, "-o", out}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./internal/snippets/program")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "-overlay", overlay, "./internal/snippets/program")...)
 	cmd.Dir = root
 	// Tests of a module by itself set GOWORK=off.
 	cmd.Env = append(os.Environ(), "GOWORK="+filepath.Join(root, "go.work"))

@@ -54,7 +54,7 @@ func TestDocumentsCompile(t *testing.T) {
 			t.Errorf("%s:%d: Go code must name its frame, as in \"```go lock\", or be a whole program", b.File, b.Line)
 			continue
 		}
-		if err := Build(t.Context(), root(t), program(t, b), os.DevNull); err != nil {
+		if err := Check(t.Context(), root(t), program(t, b)); err != nil {
 			t.Errorf("%s:%d: %v", b.File, b.Line, err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestErrorsNameTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Build(t.Context(), root(t), text, os.DevNull)
+	err = Check(t.Context(), root(t), text)
 	if err == nil || !strings.Contains(err.Error(), "README.md:7") || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("got %v", err)
 	}
