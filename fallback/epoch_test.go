@@ -1,15 +1,12 @@
 package fallback_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -141,25 +138,15 @@ func TestTokensRiseWhateverTheClockSays(t *testing.T) {
 	}
 }
 
-func TestAttachRefusesAServerWhoseClockIsYearsAhead(t *testing.T) {
-	t.Parallel()
-	c := redistest.Start(t).Client(t)
-	c.AddHook(&aheadOfTime{years: 2})
-	wantRefused(t, c, "clock is more than a year ahead")
-}
-
-// aheadOfTime is a hook that makes the server's clock say something else.
-type aheadOfTime struct {
-	nothingHooked
-	years int
-}
-
-func (h *aheadOfTime) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if x, ok := cmd.(*redis.TimeCmd); ok {
-			x.SetVal(x.Val().AddDate(h.years, 0, 0))
+func TestAServerWhoseClockIsYearsAheadOfOursIsRefused(t *testing.T) {
+	ours := time.Now()
+	err := fallback.CompareClocks(ours.AddDate(2, 0, 0), ours)
+	if !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "clock is more than a year ahead") {
+		t.Errorf("two years ahead: got %v", err)
+	}
+	for _, theirs := range []time.Time{ours, ours.AddDate(0, 11, 0), ours.AddDate(-20, 0, 0)} {
+		if err := fallback.CompareClocks(theirs, ours); err != nil {
+			t.Errorf("%v: got %v", theirs, err)
 		}
-		return err
 	}
 }

@@ -112,7 +112,11 @@ func checkClock(ctx context.Context, c redis.Cmdable) error {
 		}
 		return err
 	}
-	if ours := time.Now(); theirs.After(ours.AddDate(1, 0, 0)) {
+	return compareClocks(theirs, time.Now())
+}
+
+func compareClocks(theirs, ours time.Time) error {
+	if theirs.After(ours.AddDate(1, 0, 0)) {
 		return fmt.Errorf("%w: the server's clock is more than a year ahead of this process's: it says %s, this one %s: set the wrong one",
 			ErrRefused, theirs.UTC().Format(time.DateOnly), ours.UTC().Format(time.DateOnly))
 	}
