@@ -22,6 +22,7 @@ type acquisition struct {
 
 	// Protected by p.mu.
 	id      fallback.Identity // of the request now at the arbiter
+	known   fallback.Token    // what was seen before the first request of that name
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long, if not because somebody else has the key
 	holder  string            // the session that has the key, as the arbiter has said last
@@ -168,6 +169,9 @@ func (a *acquisition) step(s *session, inline bool) time.Duration {
 	if inline && err != nil && !errors.Is(err, fallback.ErrRefused) {
 		return 0 // a flight waits for longer
 	}
+	if err == nil && a.outdated(ans) {
+		return a.refuse(ans)
+	}
 	if err == nil && ans.Verdict == fallback.Granted {
 		if a.install(s, ans, sent) {
 			return -1
@@ -202,7 +206,7 @@ func (a *acquisition) begin(s *session) (wait, ok bool) {
 			p.c.releases.add(p.release(a.key, a.id))
 		}
 		a.id = fallback.Identity{Session: s.id, Request: p.c.requests.Add(1)}
-		a.asked = false
+		a.asked, a.known = false, p.seen
 	}
 	return a.e.q.Any(waits), true
 }
@@ -233,6 +237,7 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 		a.id = fallback.Identity{}
 		return false
 	}
+	p.saw(ans.Token)
 	w := e.q.Take(uint64(ans.Token), block, ans.Contended || a.asked || e.g != nil, now)
 	e.hold = h
 	p.oldest = earlier(p.oldest, sent)

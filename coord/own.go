@@ -189,11 +189,8 @@ func (p *partition) acquireOwnership() {
 // tryAcquire makes the calls.
 func (p *partition) tryAcquire(s *session) {
 	c := p.c
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
-	defer cancel()
-	start := p.c.now()
-	r, err := c.ns.Load(ctx, p.number)
-	c.called(OpVerify, start, err)
+	known := p.known()
+	r, err := c.witness(c.ctx, p, known)
 	if err != nil || r.Grace > 0 {
 		return
 	}
@@ -216,6 +213,9 @@ func (p *partition) tryAcquire(s *session) {
 		cancel()
 		c.called(OpOwnership, sent, err)
 		switch {
+		case err == nil && got.Verdict == fallback.Granted && got.Record.Epoch <= known.Epoch(): // of older data than a moment ago
+			p.unserved(s, got.Record.Epoch, true)
+			return
 		case err == nil && got.Verdict == fallback.Granted:
 			if !p.serve(s, got, sent) {
 				p.unserved(s, got.Record.Epoch, true)
@@ -322,6 +322,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		return false
 	}
 	p.own, p.annoyed, p.named, p.owed = o, time.Time{}, false, false
+	p.sawEpoch(got.Record)
 	p.c.slots.add(sent)
 	for key, e := range p.entries {
 		if e.q.State() != handoff.Idle && e.hold.row.Identity != got.Rows[key].Identity {

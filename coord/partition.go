@@ -35,9 +35,10 @@ type partition struct {
 	empty   chan struct{} // closed when no turn runs any more; made by emptied
 	turns   int           // that run
 	grants  [pathCount]uint64
-	freeing bool // makeShared is at work
-	patient bool // somebody waits at the arbiter, and may not have known whom to ask instead
-	severed bool // the same, for a stream to the owner
+	freeing bool           // makeShared is at work
+	seen    fallback.Token // the highest that the arbiter has told of; never lower
+	patient bool           // somebody waits at the arbiter, and may not have known whom to ask instead
+	severed bool           // the same, for a stream to the owner
 
 	callers map[*entry]*caller // who has locked each key, if Options.LogCallers
 

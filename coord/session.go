@@ -471,18 +471,23 @@ func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check)
 	cancel()
 	var missing []claims
 	var failed error
+	var doubtful []int
 	n := 0
 	for i, k := range checks {
-		if err := states[i].Err; err != nil {
+		switch err := states[i].Err; {
+		case err != nil:
 			failed = err
 			n++
-			continue
+		case k.p.older(k, states[i]):
+			doubtful = append(doubtful, i)
+		default:
+			if !k.rest {
+				x.saw(k.p.number, sent, states[i].Record.Grace)
+			}
+			missing = append(missing, k.p.compare(k, states[i], sent))
 		}
-		if !k.rest {
-			x.saw(k.p.number, sent, states[i].Record.Grace)
-		}
-		missing = append(missing, k.p.compare(k, states[i], sent))
 	}
 	c.calledMany(OpVerify, len(checks), n, sent, failed)
-	return errors.Join(failed, c.reclaim(ctx, missing))
+	more, err := c.verifyOlder(ctx, x, checks, states, doubtful, sent)
+	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...)))
 }

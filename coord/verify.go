@@ -9,12 +9,13 @@ import (
 
 // check is what this process believes to hold in a partition at some moment.
 type check struct {
-	p    *partition
-	keys []string
-	rows []fallback.Row
-	own  *ownership // a copy; nil: this node does not serve it
-	busy int        // the first ones have been in use since they were last verified
-	rest bool       // there is another check of the partition, with more of its keys
+	p     *partition
+	keys  []string
+	rows  []fallback.Row
+	own   *ownership     // a copy; nil: this node does not serve it
+	busy  int            // the first ones have been in use since they were last verified
+	rest  bool           // there is another check of the partition, with more of its keys
+	known fallback.Token // what was seen before the arbiter is asked
 }
 
 // check lists the holds of a session.
@@ -22,6 +23,7 @@ func (p *partition) check(s *session) check {
 	k := check{p: p}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	k.known = p.seen
 	if p.own != nil && p.own.session == s {
 		o := *p.own
 		k.own = &o
@@ -53,6 +55,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
 	var a after
 	missing := claims{p: p}
 	p.mu.Lock()
+	p.sawEpoch(s.Record)
 	if k.own != nil && p.own != nil && p.own.epoch == k.own.epoch {
 		switch r := s.Record; {
 		case r.Owner == k.own.session.id && r.Epoch == k.own.epoch:

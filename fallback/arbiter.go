@@ -138,6 +138,12 @@ type PartitionStore interface {
 	// DemoteUnserved is Demote for a record that names me although I do not serve it: it keeps the rows (rule 6).
 	DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (Demotion, error)
 
+	// Witness tells of a token, or with its number 0 of an epoch, that the caller has seen in the partition: in an answer
+	// that came before this call was made. A record that is below it is old data under the identity of the present
+	// server, as from a backup. Then Grace begins, and the record is raised, so that tokens rise. The answer is the record
+	// afterwards. No partition is in Grace for longer because others tell of it, too.
+	Witness(ctx context.Context, p uint32, seen Token) (Record, error)
+
 	// Revoke asks the owner of that epoch to demote, by a mark in the record and a message. by is for the owner's log.
 	Revoke(ctx context.Context, p uint32, epoch uint32, by string) error
 }

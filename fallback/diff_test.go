@@ -118,7 +118,7 @@ var deck = func() (all []move) {
 		move   move
 	}{
 		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
-		{1, (*twins).revoke}, {8, (*twins).restoreRows}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {2, (*twins).verify},
+		{1, (*twins).revoke}, {2, (*twins).witness}, {8, (*twins).restoreRows}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {2, (*twins).verify},
 		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {1, (*twins).closeSession}, {1, (*twins).rotate},
 		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
@@ -352,6 +352,14 @@ func (x *twins) demoteUnserved(ctx context.Context) (string, error) {
 	return both(x, fmt.Sprintf("DemoteUnserved(%d, %s, %d)", p, me, epoch), func(n fallback.Namespace) (fallback.Demotion, error) {
 		return n.DemoteUnserved(ctx, p, me, epoch)
 	}, plainDemotion)
+}
+
+func (x *twins) witness(ctx context.Context) (string, error) {
+	at := x.target()
+	seen := x.row(at).Token
+	return both(x, fmt.Sprintf("Witness(%d, %v)", at.p, seen), func(n fallback.Namespace) (fallback.Record, error) {
+		return n.Witness(ctx, at.p, seen)
+	}, plainRecord)
 }
 
 func (x *twins) revoke(ctx context.Context) (string, error) {

@@ -33,6 +33,7 @@ func everyPartitionOperation(t *testing.T, n fallback.Namespace) map[string]func
 		"Acquire":        func() error { _, err := n.Acquire(ctx, 0, "me", fallback.Expect{Epoch: 7}); return err },
 		"Demote":         func() error { _, err := n.Demote(ctx, 0, "me", 7, nil); return err },
 		"DemoteUnserved": func() error { _, err := n.DemoteUnserved(ctx, 0, "me", 7); return err },
+		"Witness":        func() error { _, err := n.Witness(ctx, 0, 1); return err },
 		"Restore": func() error {
 			return n.Restore(ctx, []fallback.Claims{{Holds: []fallback.Claim{{Key: "k", Row: row}}}})[0].Err
 		},

@@ -12,15 +12,7 @@ var (
 	ErrReplica    = errReplica
 	ErrDenied     = errDenied
 	DecodeSecrets = decodeSecrets
-	CheckInfo     = checkInfo
-	ParseInfo     = parseInfo
-	ParseMessage  = parseMessage
-	DecodeRow     = decodeRow
-	Refused       = refused
-	ErrReplica    = errReplica
-
 	CompareClocks = compareClocks
-	ErrDenied     = errDenied
 )
 
 // EpochZero is what epochs count seconds from.

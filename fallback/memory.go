@@ -68,6 +68,18 @@ func (a *Memory) Restore(s *Snapshot) {
 	}
 }
 
+// Rewind gives the Memory the state of the snapshot, and keeps its identity: as when a backup is restored into a server that
+// runs.
+func (a *Memory) Rewind(s *Snapshot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, now := range a.spaces {
+		if s.spaces[name] != nil {
+			*now = *s.spaces[name].clone()
+		}
+	}
+}
+
 func cloneSpaces(m map[string]*memorySpace) map[string]*memorySpace {
 	c := make(map[string]*memorySpace, len(m))
 	for name, s := range m {

@@ -30,6 +30,7 @@ const (
 	scriptAcquire
 	scriptDemote
 	scriptRevoke
+	scriptWitness
 	scriptRestore
 	scriptOwner
 	scriptFormat
@@ -53,6 +54,7 @@ var sources = [scriptCount][]string{
 	scriptAcquire: {"server", "state", "process", "rules", "acquire"},
 	scriptDemote:  {"server", "state", "process", "rules", "demote"},
 	scriptRevoke:  {"server", "state", "process", "rules", "revoke"},
+	scriptWitness: {"server", "state", "process", "rules", "witness"},
 	scriptRestore: {"server", "state", "process", "rules", "restore"},
 	scriptOwner:   {"server", "state", "process", "rules", "owner"},
 	scriptFormat:  {"server", "state", "process", "rules", "fresh", "format"},

@@ -136,6 +136,7 @@ func endedContext(s *space) {
 		"Demote":         func() error { _, err := s.Demote(ctx, 0, "alice", 1, nil); return err },
 		"DemoteUnserved": func() error { _, err := s.DemoteUnserved(ctx, 0, "alice", 1); return err },
 		"Revoke":         func() error { return s.Revoke(ctx, 0, 1, "alice") },
+		"Witness":        func() error { _, err := s.Witness(ctx, 0, 1); return err },
 		"Lock": func() error {
 			_, err := s.Lock(ctx, fallback.LockRequest{Key: "k", Me: id("alice", 1), Block: 1})
 			return err

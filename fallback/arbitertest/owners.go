@@ -20,6 +20,8 @@ var ownerTests = []test{
 	{"DemoteUnserved keeps the rows", demoteKeeps},
 	{"only the owner of the epoch demotes, and once", demoteStale},
 	{"every transition begins a new epoch", epochsRise},
+	{"Witness of what was given out changes nothing", witnessed},
+	{"Witness of what the record is below begins Grace", witnessedAbove},
 	{"Revoke marks the record and tells the owner", revoked},
 	{"Revoke of another epoch does nothing", revokedElse},
 	{"Adopt writes the row of a hold that the owner granted", adopts},
@@ -407,4 +409,35 @@ func reclaimOutside(s *space) {
 	want(s, "ReclaimOwner by another", s.reclaimOwner("bob", owned), fallback.Lost)
 	want(s, "record", s.load(), fallback.Record{Owner: "owner", Epoch: owned})
 	want(s, "rows", s.rows("k", "kk"), []fallback.Row{row, {}})
+}
+
+func witnessed(s *space) {
+	row := s.take(id("alice", 1), "k")
+	before := must(s.Load(s.ctx, 0))(s)
+	for _, seen := range []fallback.Token{0, 1, row.Token, fallback.MakeToken(before.Epoch, 0), fallback.MakeToken(before.Epoch-1, 1<<31)} {
+		want(s, "record", must(s.Witness(s.ctx, 0, seen))(s), before)
+	}
+	epoch := s.own("owner")
+	owned := must(s.Witness(s.ctx, 0, fallback.MakeToken(epoch, 1<<31)))(s) // of the owner's, of which the record does not know
+	want(s, "record of an owner", owned, fallback.Record{Owner: "owner", Epoch: epoch})
+}
+
+func witnessedAbove(s *space) {
+	row := s.take(id("alice", 1), "k")
+	seen := row.Token + 1<<20
+	r := must(s.Witness(s.ctx, 0, seen))(s)
+	inGrace(s, "Witness", r.Grace)
+	want(s, "epoch", r.Epoch, seen.Epoch())
+	want(s, "verdict of Lock", s.ask(fallback.LockRequest{Key: "free", Me: id("bob", 1)}).Verdict, fallback.InGrace)
+	want(s, "verdict of a claim of the row", s.reclaimRow("k", row), fallback.Granted)
+	again := must(s.Witness(s.ctx, 0, seen))(s)
+	if again.Grace > r.Grace {
+		s.t.Errorf("Witness again: %v left of Grace, after %v", again.Grace, r.Grace)
+	}
+	higher := fallback.MakeToken(r.Epoch+1000, 7)
+	r = must(s.Witness(s.ctx, 0, higher))(s)
+	want(s, "epoch", r.Epoch, higher.Epoch())
+	if r.Grace > again.Grace {
+		s.t.Errorf("Witness in Grace: %v left, after %v", r.Grace, again.Grace)
+	}
 }

@@ -316,6 +316,10 @@ func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch u
 	})
 }
 
+func (n *space) Witness(ctx context.Context, p uint32, seen fallback.Token) (fallback.Record, error) {
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) { return n.at().Witness(ctx, p, seen) })
+}
+
 func (n *space) Revoke(ctx context.Context, p uint32, epoch uint32, by string) error {
 	return n.one(ctx, func(ctx context.Context) error { return n.at().Revoke(ctx, p, epoch, by) })
 }

@@ -1,0 +1,118 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// A backup is restored into a server that runs: its data are older, its identity is the same.
+
+// turns locks and unlocks keys of all partitions, and returns the tokens.
+func turns(t *testing.T, c *coord.Coordinator, keys int) []coord.Fence {
+	t.Helper()
+	var all []coord.Fence
+	for i := range keys {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		l, err := c.Lock(ctx, fmt.Sprint("k", i))
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l.Fence())
+		unlock(t, l)
+	}
+	return all
+}
+
+func wantHigher(t *testing.T, before, after []coord.Fence) {
+	t.Helper()
+	for i := range before {
+		if after[i] <= before[i] {
+			t.Errorf("k%d: token %v after %v", i, after[i], before[i])
+		}
+	}
+}
+
+func TestOlderDataUnderTheSameIdentityIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		opts := &coord.Options{Partitions: 4, Handoff: coord.Handoff{Linger: -1}}
+		here, there := start(t, a, opts), start(t, a, opts)
+		turns(t, here, 8)
+		turns(t, there, 8)
+		time.Sleep(time.Second) // what was given back is
+		backup := a.Snapshot()
+		held := lock(t, here, "held")
+		before := turns(t, here, 8)
+		time.Sleep(time.Second)
+		a.Rewind(backup)
+
+		if l, err := here.TryLock(t.Context(), "k0"); !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("TryLock by the process that knows better: got %v, %v", l, err)
+		}
+		time.Sleep(5 * time.Second) // in Grace it is reclaimed
+		if err := held.Context().Err(); err != nil {
+			t.Errorf("what was held is lost: %v", err)
+		}
+		after := turns(t, here, 8)
+		wantHigher(t, before, after)
+		if _, err := there.TryLock(t.Context(), "held"); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("TryLock of what is held: got %v, want ErrLocked", err)
+		}
+		wantHigher(t, after, turns(t, there, 8))
+		unlock(t, held)
+	})
+}
+
+// A process that neither locks nor owns notices it as well, from its holds.
+func TestOlderDataAreNoticedByAHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		opts := &coord.Options{Partitions: 1}
+		here, there := start(t, a, opts), start(t, a, opts)
+		backup := a.Snapshot()
+		held := lock(t, here, "held")
+		a.Rewind(backup)
+		time.Sleep(3 * time.Second) // RenewEvery
+		if err := held.Context().Err(); err != nil {
+			t.Errorf("what was held is lost: %v", err)
+		}
+		if l, err := there.TryLock(t.Context(), "held"); !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("TryLock in Grace: got %v, %v", l, err)
+		}
+		time.Sleep(15 * time.Second)
+		if l, err := there.TryLock(t.Context(), "held"); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("TryLock after Grace: got %v, %v", l, err)
+		}
+		unlock(t, held)
+	})
+}
+
+func TestBackupRestoredIntoARunningRedisIsRefused(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	client := s.Client(t)
+	c := start(t, overRedis(t, s), &coord.Options{Partitions: 2, Handoff: coord.Handoff{Linger: -1},
+		SessionTTL: 2 * time.Second, Grace: 3 * time.Second})
+	turns(t, c, 4)
+	backup := make(map[string]string)
+	for _, key := range must(client.Keys(t.Context(), "*}").Result()) {
+		backup[key] = must(client.Dump(t.Context(), key).Result())
+	}
+	before := turns(t, c, 4)
+	for key, data := range backup {
+		if err := client.RestoreReplace(t.Context(), key, 0, data).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now()
+	wantHigher(t, before, turns(t, c, 4))
+	if d := time.Since(begin); d < time.Second {
+		t.Errorf("it took %v: there was no Grace", d)
+	}
+}

@@ -1,0 +1,15 @@
+-- Witness: tells of a token that was given out. If the record is below it, the server has old data.
+-- KEYS: record. ARGV: [1] '', [2] epoch and [3] seq of the token. Answer: verdict, record.
+redis.call('HDEL', rec, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
+enter()
+local e, s = tonumber(ARGV[2]), tonumber(ARGV[3])
+if e <= 2147483647 and (e > epoch or (e == epoch and owner == '' and s > seq)) then
+  if grace == 0 then
+    grace = now + Q
+  end
+  if e > epoch then -- the owner that this record names is history
+    epoch, owner, seq, from = e, '', 0, 0
+  end
+  seq, dirty = math.max(seq, s), true
+end
+return answer('granted')

@@ -1,0 +1,39 @@
+package fallback
+
+import "context"
+
+// Witness is [PartitionStore.Witness].
+func (p *Partition) Witness(m Moment, seen Token) Record {
+	p.enter(m)
+	if p.behind(seen) {
+		if p.GraceEnd == 0 {
+			p.GraceEnd = m.Now + m.Grace
+		}
+		if e := seen.Epoch(); e > p.Epoch {
+			// A later epoch existed: the owner that this record names is history.
+			p.Epoch, p.Owner, p.Seq, p.From = e, "", 0, 0
+		}
+		p.Seq = max(p.Seq, seen.Seq())
+	}
+	return p.record(m)
+}
+
+// behind reports whether the record could still give out a token that was given out. What an owner gives out is not in it.
+func (p *Partition) behind(seen Token) bool {
+	e := seen.Epoch()
+	return e <= MaxEpoch && (e > p.Epoch || e == p.Epoch && p.Owner == "" && seen.Seq() > p.Seq)
+}
+
+func (n *memory) Witness(ctx context.Context, p uint32, seen Token) (r Record, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { r = p.Witness(m, seen) })
+	return r, err
+}
+
+func (n *redisSpace) Witness(ctx context.Context, p uint32, seen Token) (Record, error) {
+	v, err := n.run(ctx, scriptWitness, []string{n.part(p)}, "", seen.Epoch(), seen.Seq())
+	if err != nil {
+		return Record{}, err
+	}
+	r := reader{v: list(v)}
+	return r.record(), r.err
+}
