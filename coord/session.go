@@ -147,6 +147,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		if x, ok := ns.(fallback.Queuer); ok {
 			c.queues.Store(x.Queues())
 		}
+		c.advise()
 		if !ns.Guarded() {
 			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")
 		}
@@ -318,6 +319,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 	if c.server != "" && r.Server != c.server {
 		c.opts.Logger.Warn("holdfast: the arbiter is another server now: Grace", "was", c.server, "is", r.Server, "left", r.Grace)
 		c.sessions.replaced(c.now())
+		c.advise() // its settings may be others
 	}
 	c.server = r.Server
 	if c.cluster != nil {

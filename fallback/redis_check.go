@@ -75,6 +75,19 @@ func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests 
 }
 
 func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error) {
+	info, err := readInfo(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	if guarded, err = checkInfo(info); err != nil {
+		return guarded, err
+	}
+	return guarded, checkClock(ctx, c)
+}
+
+// readInfo returns what a server tells of itself. If it does not permit INFO, that is what other commands tell: HELLO, which
+// is always permitted, and CONFIG, if it is.
+func readInfo(ctx context.Context, c redis.Cmdable) (map[string]string, error) {
 	var text strings.Builder
 	var told []*redis.StringCmd
 	_, failed := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -88,19 +101,54 @@ func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error)
 		if s == "" && err == nil {
 			err = failed // there was no connection: the commands do not know
 		}
-		if err != nil {
-			// NOPERM, or an embedded server that has no such section: it works, but its failover is not noticed.
-			if e, answered := errors.AsType[redis.Error](err); answered && forGood(e.Error()) {
-				return false, nil
-			}
-			return false, err
+		if err == nil {
+			text.WriteString(s)
+			continue
 		}
-		text.WriteString(s)
+		e, answered := errors.AsType[redis.Error](err)
+		switch {
+		case answered && strings.HasPrefix(e.Error(), "NOPERM"):
+			return otherInfo(ctx, c)
+		case answered && forGood(e.Error()): // an embedded server that has no such section: it works, but its failover is not noticed
+			return map[string]string{}, nil
+		}
+		return nil, err
 	}
-	if guarded, err = checkInfo(parseInfo(text.String())); err != nil {
-		return guarded, err
+	return parseInfo(text.String()), nil
+}
+
+// notPermitted is set in what is known of a server that does not permit INFO.
+const notPermitted = "INFO is not permitted"
+
+func otherInfo(ctx context.Context, c redis.Cmdable) (map[string]string, error) {
+	pipe := c.Pipeline()
+	hello := pipe.Do(ctx, "HELLO")
+	config := pipe.ConfigGet(ctx, "maxmemory-policy")
+	if _, err := pipe.Exec(ctx); err != nil {
+		if _, answered := errors.AsType[redis.Error](err); !answered {
+			return nil, err
+		}
 	}
-	return guarded, checkClock(ctx, c)
+	info := map[string]string{notPermitted: "yes", "maxmemory_policy": config.Val()["maxmemory-policy"]}
+	tell := func(key, value any) {
+		switch key {
+		case "version":
+			info["redis_version"], _ = value.(string)
+		case "role":
+			info["role"], _ = value.(string)
+		}
+	}
+	switch v := hello.Val().(type) {
+	case map[any]any:
+		for key, value := range v {
+			tell(key, value)
+		}
+	case []any:
+		for i := 0; i+1 < len(v); i += 2 {
+			tell(v[i], v[i+1])
+		}
+	}
+	return info, nil
 }
 
 // checkClock refuses a server whose clock is far ahead of this process's. A new namespace has no epoch yet that would tell.
