@@ -122,9 +122,24 @@ func (c *Coordinator) hostAddress() hostaddr.Choice {
 	return hostaddr.Choose(ctx, targets)
 }
 
+// protection says what keeps strangers out of the cluster.
+func (x *cluster) protection() string {
+	gossip, streams := "gossip by the namespace's secret", "streams by keys that the arbiter lists"
+	if len(x.c.opts.Cluster.GossipKeys) > 0 {
+		gossip = "gossip by GossipKeys"
+	}
+	if x.c.opts.Cluster.PeerTLS != nil {
+		streams = "streams by PeerTLS, of nodes that the arbiter lists"
+	}
+	return gossip + ", " + streams
+}
+
 // logAddresses says where this node listens, and what it tells the others.
 func (x *cluster) logAddresses(a addresses) {
-	args := []any{"gossip", x.ring.Bound(), "peer", x.net.Addr(), "gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told}
+	args := []any{
+		"gossip", x.ring.Bound(), "peer", x.net.Addr(), "gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told,
+		"protection", x.protection(),
+	}
 	if a.reason != "" {
 		args = append(args, "because", a.reason)
 	}
