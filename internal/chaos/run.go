@@ -27,6 +27,7 @@ type config struct {
 	Times    times
 	Mutant   string
 	Replicas int
+	Defaults bool     // Redis's default replication, with which two holders are to be expected
 	Only     []string // faults; empty: all
 	Soak     bool     // only faults that end no node, and what they need has to stay as it is
 	Pause    span     // between two rounds
@@ -149,7 +150,7 @@ func (r *running) setUp(ctx context.Context) error {
 	}
 	setting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if r.servers, err = startServers(setting, r.net, r.cfg.Topology, r.dir); err != nil {
+	if r.servers, err = startServers(setting, r.net, r.cfg.Topology, r.dir, r.cfg.Defaults); err != nil {
 		return err
 	}
 	socket := filepath.Join(r.dir, "resource")

@@ -56,7 +56,7 @@ const (
 const redisPort = ":6379"
 
 // startServers starts what the topology says. stop must be called, also after an error.
-func startServers(ctx context.Context, n *network, topology, dir string) (*servers, error) {
+func startServers(ctx context.Context, n *network, topology, dir string, defaults bool) (*servers, error) {
 	s := &servers{topology: topology}
 	library := ""
 	if topology == "single" { // the clocks of several must not differ by more than M
@@ -83,7 +83,7 @@ func startServers(ctx context.Context, n *network, topology, dir string) (*serve
 			place.Env = d.clock.env(library)
 		}
 		var err error
-		if d.Server, err = redistest.NewAt(place, home, arguments(topology)...); err != nil {
+		if d.Server, err = redistest.NewAt(place, home, arguments(topology, defaults)...); err != nil {
 			return s, err
 		}
 	}
@@ -97,14 +97,16 @@ func startServers(ctx context.Context, n *network, topology, dir string) (*serve
 	return s, nil
 }
 
-func arguments(topology string) []string {
+// arguments are those of a data server. defaults leaves Redis's replication as it is: then a deposed primary goes on
+// acknowledging, and two holders are to be expected.
+func arguments(topology string, defaults bool) []string {
 	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--repl-diskless-sync-delay", "0"}
-	switch topology {
-	case "sentinel":
+	switch {
+	case topology == "sentinel" && !defaults:
 		// A primary that was deposed while it could not be reached does not know. Within Q - T - M it has to stop, and it
 		// does if it misses its replicas. There are two, so that after a failover there is one.
 		args = append(args, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-ping-replica-period", "1")
-	case "cluster":
+	case topology == "cluster":
 		args = append(args, "--cluster-enabled", "yes", "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds()),
 			"--cluster-replica-validity-factor", "0")
 	}
