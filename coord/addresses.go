@@ -136,12 +136,6 @@ func (x *cluster) protection() string {
 
 // logAddresses says where this node listens, and what it tells the others.
 func (x *cluster) logAddresses(a addresses) {
-	args := []any{
-		"gossip", x.ring.Bound(), "peer", x.net.Addr(), "gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told,
-		"protection", x.protection(),
-	}
-	if a.reason != "" {
-		args = append(args, "because", a.reason)
-	}
-	x.c.opts.Logger.Info("holdfast: listening to other nodes", args...)
+	x.c.opts.Logger.Info("holdfast: listening to other nodes", "gossip", x.ring.Bound(), "peer", x.net.Addr(),
+		"gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told, "protection", x.protection(), "because", a.reason)
 }

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,7 @@ type Coordinator struct {
 	queues    atomic.Bool  // lock calls wait for connections
 	pace      atomic.Int64 // how long the last lock call took
 	server    string       // who answered the last renewal; of keepSessions only
+	grace     bool         // it was in Grace; of keepSessions only
 	parts     []partition
 	stats     counters
 	sessions  sessions
@@ -61,7 +63,7 @@ type Coordinator struct {
 	suspects suspects
 	shares   shares
 	reports  reports
-	limited  *logs.Limited // for records that callers may cause in storms
+	limited  *slog.Logger // for records that callers may cause in storms
 
 	requests atomic.Uint64
 

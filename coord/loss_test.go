@@ -148,24 +148,29 @@ func TestAHoldThatTheArbiterDoesNotKnowIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
 		l := lock(t, c, "k")
-		ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 1021, Grace: 12 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Somebody removes every row, by hand.
-		for p := range uint32(1021) {
-			s, err := ns.Acquire(t.Context(), p, "hand", fallback.Expect{Epoch: must(ns.Load(t.Context(), p)).Epoch})
-			if err != nil || s.Verdict != fallback.Granted {
-				t.Fatal(s, err)
-			}
-			if d, err := ns.Demote(t.Context(), p, "hand", s.Record.Epoch, nil); err != nil || d.Verdict != fallback.Granted {
-				t.Fatal(d, err)
-			}
-		}
+		removeRows(t, a)
 		if after, cause := awaitLoss(t, l); cause != coord.Superseded || after > 2500*time.Millisecond {
 			t.Errorf("after %v: %v", after, cause)
 		}
 	})
+}
+
+// removeRows removes every row, as an operator might by hand.
+func removeRows(t *testing.T, a fallback.Arbiter) {
+	t.Helper()
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 1021, Grace: 12 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range uint32(1021) {
+		s, err := ns.Acquire(t.Context(), p, "hand", fallback.Expect{Epoch: must(ns.Load(t.Context(), p)).Epoch})
+		if err != nil || s.Verdict != fallback.Granted {
+			t.Fatal(s, err)
+		}
+		if d, err := ns.Demote(t.Context(), p, "hand", s.Record.Epoch, nil); err != nil || d.Verdict != fallback.Granted {
+			t.Fatal(d, err)
+		}
+	}
 }
 
 func must[T any](v T, err error) T {

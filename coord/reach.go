@@ -61,8 +61,8 @@ func (x *cluster) tellUnreachable(told map[string]bool) map[string]bool {
 			continue
 		}
 		if !told[id] {
-			x.c.opts.Logger.Warn("holdfast: a member is not reachable at the address that it advertises: open the port, or set Cluster."+
-				e.Port+" and Cluster."+e.Port+"Advertise there", "member", e.Node, "address", e.Addr, "for", e.For.Round(time.Second), "error", e.Cause)
+			x.c.opts.Logger.Warn("holdfast: a member is not reachable at the address that it advertises", "member", e.Node,
+				"address", e.Addr, "option", "Cluster."+e.Port, "for", e.For.Round(time.Second), "error", e.Cause)
 		}
 		still[id] = true
 	}

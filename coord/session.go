@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -209,11 +208,11 @@ func (c *Coordinator) keepSessions(s *session) {
 				c.sessions.why.Store(&err)
 				if !warned && c.ctx.Err() == nil {
 					warned = true
-					level := slog.LevelWarn
-					if errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused) {
-						level = slog.LevelError // trying again does not help
+					if errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused) { // trying again does not help
+						c.opts.Logger.Error("holdfast: no session: a setting is wrong", "error", err)
+					} else {
+						c.opts.Logger.Warn("holdfast: no session: the arbiter cannot be reached", "error", err)
 					}
-					c.opts.Logger.Log(c.ctx, level, "holdfast: no session", "error", err)
 				}
 				select {
 				case <-time.After(jitter(c.opts.RetryEvery)):
@@ -224,7 +223,7 @@ func (c *Coordinator) keepSessions(s *session) {
 			}
 			warned = false
 		}
-		c.opts.Logger.Debug("holdfast: session begins", "session", s.id)
+		c.opts.Logger.Info("holdfast: session begins", "session", s.id)
 		if c.maintain(s) == nil {
 			return // stopped: Close takes it from here
 		}
@@ -258,7 +257,7 @@ func (c *Coordinator) maintain(s *session) error {
 	if c.cluster != nil {
 		c.cluster.session("")
 	}
-	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.id, "error", err)
+	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.id, "locks", len(a.losses), "error", err)
 	s.stopListening()
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.id, Ended: true, Err: err})
@@ -314,14 +313,21 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 	}
 }
 
-// seen notices that another server has answered. It is called by one goroutine at a time.
+// seen notices that another server has answered, and Grace. It is called by one goroutine at a time.
 func (c *Coordinator) seen(r fallback.Renewal) {
 	if c.server != "" && r.Server != c.server {
-		c.opts.Logger.Warn("holdfast: the arbiter is another server now: Grace", "was", c.server, "is", r.Server, "left", r.Grace)
+		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", c.server, "is", r.Server)
 		c.sessions.replaced(c.now())
 		c.advise() // its settings may be others
 	}
 	c.server = r.Server
+	switch {
+	case r.Grace > 0 && !c.grace:
+		c.opts.Logger.Warn("holdfast: Grace: nothing new is granted by the arbiter", "left", r.Grace)
+	case r.Grace == 0 && c.grace:
+		c.opts.Logger.Info("holdfast: Grace is over")
+	}
+	c.grace = r.Grace > 0
 	if c.cluster != nil {
 		c.cluster.toldSecrets(r.Secrets)
 		c.cluster.registered.Store(int64(r.Sessions))

@@ -253,7 +253,7 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 	case errors.Is(err, ErrLost):
 		return err
 	case err != nil:
-		s.c.opts.Logger.Warn("holdfast: a shared result could not be stored", "key", show(s.key), "error", err)
+		s.c.limited.Warn("holdfast: a shared result could not be stored", "key", show(s.key), "error", err)
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				s.c.opts.Logger.Error("holdfast: a shared result could not be refreshed early: a panic", "key", show(s.key),
+				s.c.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", show(s.key),
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()
@@ -283,7 +283,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 			err = failed.lost
 		}
 		if err != nil {
-			s.c.opts.Logger.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
+			s.c.limited.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
 		}
 	})
 }

@@ -156,7 +156,7 @@ func (h *coalesced) lead(w http.ResponseWriter, r *http.Request, m *singleflight
 	rec.end()
 	if rec.silent() {
 		h.coalescer.silent.Do(func() {
-			h.logger.Warn("a handler has returned without an answer; such requests do not share a run", "pattern", r.Pattern)
+			h.logger.Warn("holdfast: a handler has returned without an answer; such requests do not share a run", "pattern", r.Pattern)
 		})
 	}
 	if rec.kept {

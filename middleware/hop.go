@@ -71,7 +71,7 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		s.refuse(w, r, p)
 		return true
 	}
-	s.logger.Warn("a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "err", h.err)
+	s.logger.Warn("holdfast: a request was lost on the way to its owner", "node", n.Name, "service", n.Service, "error", h.err)
 	s.refuse(w, r, Problem{
 		Type: TypeOwner, Title: "The server that is responsible did not answer", Status: http.StatusBadGateway,
 		RetryAfter: s.retryAfter, Err: h.err,

@@ -117,17 +117,17 @@ func (x *attempt) locked(l coord.Lock) (reply func()) {
 	rw := newRecorder(x.w, x.m.opts.MaxAnswer)
 	x.execute(rw, h)
 	if h.handed() { // "started" stays: its answer gets nowhere
-		x.m.logger.Error("a handler runs on after its answer; a repeated request will be refused", "key", l.Key(), "fence", l.Fence(),
+		x.m.logger.Error("holdfast: a handler runs on after its answer; a repeated request will be refused", "key", l.Key(), "fence", l.Fence(),
 			"pattern", x.r.Pattern, "status", rw.status)
 		return rw.deliver
 	}
 	if rw.silent() && !rw.refused { // "started" stays: the outcome is unknown
-		x.m.logger.Error("a handler has returned without an answer; a repeated request will be refused", "key", l.Key(),
+		x.m.logger.Error("holdfast: a handler has returned without an answer; a repeated request will be refused", "key", l.Key(),
 			"fence", l.Fence(), "pattern", x.r.Pattern)
 		return rw.deliver
 	}
 	if err := x.store(l, x.outcome(rw)); err != nil {
-		x.m.logger.Error("the answer to a request could not be stored", "key", l.Key(), "fence", l.Fence(), "status", rw.status, "err", err)
+		x.m.logger.Error("holdfast: the answer to a request could not be stored", "key", l.Key(), "fence", l.Fence(), "status", rw.status, "error", err)
 		if errors.Is(err, ErrStale) && !rw.through {
 			return x.refusal(Problem{
 				Type: TypeOutcome, Title: "Executed again elsewhere", Status: http.StatusConflict, RetryAfter: x.m.retryAfter, Err: err,
@@ -148,7 +148,7 @@ func (x *attempt) execute(rw *recorder, h *held) {
 			return
 		}
 		if err := x.store(h.lock, &record{state: failed}); err != nil {
-			x.m.logger.Error("the panic of a handler could not be stored", "key", h.lock.Key(), "fence", h.lock.Fence(), "err", err)
+			x.m.logger.Error("holdfast: the panic of a handler could not be stored", "key", h.lock.Key(), "fence", h.lock.Fence(), "error", err)
 		}
 	}()
 	x.next.ServeHTTP(rw, inner)
@@ -205,7 +205,7 @@ func (x *attempt) hold(l coord.Lock) *held {
 
 func (m *idempotency) unlocked(h *held, err error) {
 	if l := h.lock; errors.Is(err, coord.ErrLost) {
-		m.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+		m.logger.Warn("holdfast: the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "error", err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
 // The types of the problems that requests of this package are answered with. They are URIs that stay as they are.
@@ -69,12 +71,12 @@ func newRefusals(problem func(http.ResponseWriter, *http.Request, Problem), logg
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return refusals{problem, logger, max(retryAfter, 0)}
+	return refusals{problem, logs.Limit(logger), max(retryAfter, 0)}
 }
 
 func (f *refusals) refuse(w http.ResponseWriter, r *http.Request, p Problem) {
 	if p.Type == TypeMisconfigured {
-		f.logger.Error("a request cannot be served", "method", r.Method, "pattern", r.Pattern, "err", p.Err)
+		f.logger.Error("holdfast: a request cannot be served", "method", r.Method, "pattern", r.Pattern, "error", p.Err)
 	}
 	if rec := recorderOf(w); rec != nil && p.Type != TypeOwner { // the owner may have executed it
 		rec.refused = true

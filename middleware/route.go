@@ -203,7 +203,7 @@ func (s *router) checkIdle(r *http.Request) {
 		idle = server.ReadTimeout
 	}
 	if idle > 0 && (transport.IdleConnTimeout == 0 || transport.IdleConnTimeout >= idle) {
-		s.logger.Warn("a server that closes idle connections before the transport does loses requests on the way to their owner (502): "+
+		s.logger.Warn("holdfast: a server that closes idle connections before the transport does loses requests on the way to their owner (502): "+
 			"let Server.IdleTimeout be longer than Transport.IdleConnTimeout", "server", idle, "transport", transport.IdleConnTimeout)
 	}
 }
@@ -273,7 +273,7 @@ func (s *router) owner(key string) (coord.NodeInfo, *url.URL) {
 
 func (s *router) avoid(n coord.NodeInfo, err error) {
 	if s.avoided.add(n.ID, s.opts.Avoid, time.Now()) {
-		s.logger.Warn("requests are not forwarded to their owner for a while", "node", n.Name, "service", n.Service,
-			"for", s.opts.Avoid, "err", err)
+		s.logger.Warn("holdfast: requests are not forwarded to their owner for a while", "node", n.Name, "service", n.Service,
+			"for", s.opts.Avoid, "error", err)
 	}
 }

@@ -206,7 +206,7 @@ func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http
 	defer func() {
 		keepForm(came, inner)
 		if h.end() {
-			s.logger.Warn("a handler runs on after its answer; its lock is held until it ends", "key", h.lock.Key(), "pattern", r.Pattern)
+			s.logger.Warn("holdfast: a handler runs on after its answer; its lock is held until it ends", "key", h.lock.Key(), "pattern", r.Pattern)
 		}
 	}()
 	s.limitBody(w, inner, h)
@@ -218,7 +218,7 @@ func (s *serializer) unlocked(h *held, err error) {
 	l := h.lock
 	s.queue.leave(l.Key())
 	if errors.Is(err, coord.ErrLost) {
-		s.logger.Warn("the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "err", err)
+		s.logger.Warn("holdfast: the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "error", err)
 	}
 }
 
@@ -226,7 +226,7 @@ func (s *serializer) ranOn(h *held) { warnRanOn(s.logger, h) }
 
 // warnRanOn logs that a handler has asked for a lock that was given back.
 func warnRanOn(logger *slog.Logger, h *held) {
-	logger.Error("a handler runs on without the lock that it asks for: what it was called by has returned before it; put timeouts "+
+	logger.Error("holdfast: a handler runs on without the lock that it asks for: what it was called by has returned before it; put timeouts "+
 		"outside of the middleware, or the handler into KeepLocked", "key", h.lock.Key(), "fence", h.lock.Fence())
 }
 
@@ -249,12 +249,12 @@ func (s *serializer) limitBody(w http.ResponseWriter, r *http.Request, h *held) 
 	}
 	rc := http.NewResponseController(w)
 	if err := rc.SetReadDeadline(time.Now().Add(limit)); err != nil {
-		s.logger.Warn("a body that is not complete keeps a lock, and cannot be limited", "key", h.lock.Key(), "pattern", r.Pattern, "err", err)
+		s.logger.Warn("holdfast: a body that is not complete keeps a lock, and cannot be limited", "key", h.lock.Key(), "pattern", r.Pattern, "error", err)
 		return
 	}
 	a.atEnd(func(err error) {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.logger.Warn("a body was cut off that did not come within SerializeOptions.BodyTimeout", "key", h.lock.Key(), "pattern", r.Pattern)
+			s.logger.Warn("holdfast: a body was cut off that did not come within SerializeOptions.BodyTimeout", "key", h.lock.Key(), "pattern", r.Pattern)
 			return
 		}
 		_ = rc.SetReadDeadline(time.Time{}) // or the server would take the client for gone while the handler runs

@@ -20,12 +20,12 @@ func (s *RedisStore) warn(namespace string, logger *slog.Logger) {
 		return
 	}
 	if policy != "noeviction" {
-		logger.Warn("the Redis server of the idempotency records evicts keys: a request whose record is evicted is executed again",
+		logger.Warn("holdfast: the Redis server of the idempotency records evicts keys: a request whose record is evicted is executed again",
 			"maxmemory", limit, "policy", policy)
 	}
 	// The sessions of package fallback are there as long as a process uses the namespace.
 	if n, err := s.client.Exists(ctx, "{"+namespace+":s}").Result(); err == nil && n > 0 {
-		logger.Warn("idempotency records are on the Redis server of the locks, whose memory is limited: when they have filled it, no "+
+		logger.Warn("holdfast: idempotency records are on the Redis server of the locks, whose memory is limited: when they have filled it, no "+
 			"lock can be taken", "maxmemory", limit, "policy", policy, "namespace", namespace)
 	}
 }

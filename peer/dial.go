@@ -93,7 +93,7 @@ func (t *Transport) dial(d *dialler, addr string) error {
 	if d.ctx.Err() == nil && !isQuiet(err) {
 		t.failed(d, addr, connected, err)
 		if connected {
-			t.log.warn(d.name+" "+logKey(err), "peer: no stream with the node", "node", d.name, "address", addr, "error", err)
+			t.log.warn(d.name+" "+logKey(err), "holdfast: no stream with the node", "node", d.name, "address", addr, "error", err)
 		}
 	}
 	return err

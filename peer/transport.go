@@ -119,14 +119,14 @@ func (t *Transport) accept() {
 			if t.ctx.Err() != nil {
 				return
 			}
-			t.log.warn("accept", "peer: cannot accept connections", "error", err)
+			t.log.warn("accept", "holdfast: cannot accept connections of other nodes", "error", err)
 			t.sleep(50*time.Millisecond, nil) // no descriptors left, mostly
 			continue
 		}
 		from := source(c)
 		if !t.admit(from) {
 			c.Close()
-			t.log.warn("busy "+from.String(), "peer: too many connections at once from one address that have not authenticated",
+			t.log.warn("busy "+from.String(), "holdfast: too many connections at once from one address that have not authenticated",
 				"from", from.String(), "limit", maxFrom)
 			continue
 		}
@@ -136,7 +136,7 @@ func (t *Transport) accept() {
 		default:
 			t.dismiss(from)
 			c.Close()
-			t.log.warn("busy", "peer: too many connections at once that have not authenticated", "limit", maxGreeting)
+			t.log.warn("busy", "holdfast: too many connections at once that have not authenticated", "limit", maxGreeting)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (t *Transport) welcome(c net.Conn, from netip.Addr) {
 		s.run(prev)
 	} else if t.ctx.Err() == nil && !isQuiet(err) && !errors.Is(err, errSilent) {
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-		t.log.warn(host+" "+logKey(err), "peer: inbound connection refused", "from", c.RemoteAddr().String(), "error", err)
+		t.log.warn(host+" "+logKey(err), "holdfast: a connection of another node is refused", "from", c.RemoteAddr().String(), "error", err)
 	}
 }
 

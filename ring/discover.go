@@ -58,7 +58,7 @@ func (r *Ring) searchOnce() bool {
 	addrs, registered, err := r.candidates(ctx)
 	cancel()
 	if err != nil && !r.partial && r.searched.Load() && r.ctx.Err() == nil { // once, not every 5 s, and not while all begin
-		r.opts.Logger.Warn("ring: not all addresses of others are known", "err", err)
+		r.opts.Logger.Warn("holdfast: not all addresses of other nodes are known", "error", err)
 	}
 	r.partial = err != nil
 	addrs = slices.DeleteFunc(addrs, func(a netip.AddrPort) bool { return r.roster.has(a.String()) }) // as a rule all of them

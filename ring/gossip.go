@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
 // config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within about 6 s: up to 2 s
@@ -166,9 +168,12 @@ func (*identity) MergeRemoteState([]byte, bool)   {}
 // logWriter passes memberlist's lines on. Some of its goroutines outlive Shutdown for a moment, and the logger of
 // somebody who has closed the ring may be gone: nothing gets there after stop.
 type logWriter struct {
-	mu     sync.Mutex   // held while logging, so that stop waits for it
-	logger *slog.Logger // nil after stop; guarded by mu
+	mu      sync.Mutex   // held while logging, so that stop waits for it
+	logger  *slog.Logger // nil after stop; guarded by mu
+	limited *slog.Logger // for complaints: a node that cannot be reached makes many
 }
+
+func newLogWriter(to *slog.Logger) *logWriter { return &logWriter{logger: to, limited: logs.Limit(to)} }
 
 func (w *logWriter) stop() {
 	w.mu.Lock()
@@ -184,14 +189,19 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	}
 	level := slog.LevelDebug
 	if bytes.HasPrefix(line, []byte("[WARN]")) || bytes.HasPrefix(line, []byte("[ERR]")) {
-		level = slog.LevelWarn
+		level = slog.LevelInfo // it tries again, and those that stay away are missed
 	}
 	if ctx := context.Background(); w.logger.Enabled(ctx, level) {
 		_, text, ok := bytes.Cut(line, []byte("] "))
 		if !ok {
 			text = line
 		}
-		w.logger.Log(ctx, level, "gossip: "+string(bytes.TrimPrefix(bytes.TrimSpace(text), []byte("memberlist: "))))
+		said := string(bytes.TrimPrefix(bytes.TrimSpace(text), []byte("memberlist: ")))
+		if level == slog.LevelDebug {
+			w.logger.Debug("holdfast: gossip says", "text", said)
+		} else {
+			w.limited.Info("holdfast: gossip complains", "text", said)
+		}
 	}
 	return len(line), nil
 }

@@ -28,13 +28,13 @@ func TestLogLines(t *testing.T) {
 	for line, want := range map[string]string{
 		"[DEBUG] memberlist: Stream connection from=1.2.3.4:5\n": "",
 		"[INFO] memberlist: Marking x as failed\n":               "",
-		"[WARN] memberlist: Refuting a dead message\n":           `level=WARN msg="gossip: Refuting a dead message"`,
-		"[ERR] memberlist: Failed\n":                             `level=WARN msg="gossip: Failed"`,
+		"[WARN] memberlist: Refuting a dead message\n":           `level=INFO msg="holdfast: gossip complains" text="Refuting a dead message"`,
+		"[ERR] memberlist: Failed\n":                             `level=INFO msg="holdfast: gossip complains" text=Failed`,
 		"Err: no level":                                          "",
 		"":                                                       "",
 	} {
 		var b bytes.Buffer
-		w := &logWriter{logger: slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+		w := newLogWriter(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelInfo})))
 		log.New(w, "", 0).Print(line)
 		if got := b.String(); got == "" != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: %q", line, got)
@@ -47,9 +47,9 @@ func TestLogLines(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	w := &logWriter{logger: slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	w := newLogWriter(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	w.Write([]byte("Err: no level"))
-	if !strings.Contains(b.String(), `level=DEBUG msg="gossip: Err: no level"`) {
+	if !strings.Contains(b.String(), `level=DEBUG msg="holdfast: gossip says" text="Err: no level"`) {
 		t.Error(b.String())
 	}
 }

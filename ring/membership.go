@@ -137,7 +137,7 @@ func newRing(opts Options) (*Ring, error) {
 		return nil, err
 	}
 	r := &Ring{
-		opts: s, find: lookupHost, log: &logWriter{logger: s.Logger}, roster: newRoster(s.Partitions),
+		opts: s, find: lookupHost, log: newLogWriter(s.Logger), roster: newRoster(s.Partitions),
 		done: make(chan struct{}), sooner: make(chan struct{}, 1),
 	}
 	r.self.meta = metadata{
@@ -322,7 +322,7 @@ func (r *Ring) step(d *debounce, now time.Time) {
 	if members, ok := d.settle(now); ok {
 		settled, err := Place(members, r.opts.Partitions)
 		if err != nil {
-			r.opts.Logger.Warn("ring: the placement stays as it was", "err", err)
+			r.opts.Logger.Warn("holdfast: the placement stays as it was", "error", err)
 		} else {
 			p, at = settled, now
 		}
