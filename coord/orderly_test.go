@@ -39,4 +39,3 @@ func TestLog_AnOrderlyLifeWarnsOfNothing(t *testing.T) {
 		t.Logf("%v", r)
 	}
 }
-
