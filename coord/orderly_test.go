@@ -18,7 +18,6 @@ func TestLog_AnOrderlyLifeWarnsOfNothing(t *testing.T) {
 	for _, name := range []string{"one", "two", "three"} {
 		o := quick()
 		o.Name, o.Logger = name, slog.New(h)
-		o.Cluster.PeerKey = []byte("a secret of all the nodes")
 		nodes = append(nodes, join(t, a, o))
 	}
 	settle(t, 61, nodes...)
