@@ -91,7 +91,7 @@ func (x *cluster) balanceOnce() (left bool) {
 	}
 	var take, give, look []*partition
 	now := x.c.now()
-	grace := c.sessions.sweepSince(now.Add(-c.opts.Grace)) // nothing is demoted then, and what was begun is frozen in vain
+	grace := c.sessions.sweepSince(now.Add(-c.graceTime())) // nothing is demoted then, and what was begun is frozen in vain
 	for i := range c.parts {
 		p := &c.parts[i]
 		n, ok := v.Owner(p.number)

@@ -170,10 +170,7 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 			err = e
 		}
 		switch {
-		case errors.Is(err, fallback.ErrMismatch):
-			return nil, fmt.Errorf("coord: New: %w: Options.Partitions and Options.Grace (if not set, 1.2 times SessionTTL) must be "+
-				"the same in all processes of a namespace", err)
-		case errors.Is(err, fallback.ErrRefused):
+		case errors.Is(err, fallback.ErrMismatch), errors.Is(err, fallback.ErrRefused):
 			return nil, fmt.Errorf("coord: New: %w", err)
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("coord: New: %w: %w: %w", ErrUnavailable, context.Cause(ctx), err)

@@ -97,7 +97,7 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	if p.own == nil || epoch != 0 && p.own.epoch != epoch || p.demoting {
 		return
 	}
-	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.opts.Grace)) {
+	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.graceTime())) {
 		return // in Grace it would be in vain; who asks, asks again
 	}
 	p.c.work.Add(1)

@@ -15,21 +15,23 @@ import (
 // defaults.
 type Options struct {
 	// Namespace separates the locks of one application from those of others on the same arbiter. Default "holdfast". All
-	// processes that are to exclude each other use the same namespace, with the same Partitions and Grace.
+	// processes that are to exclude each other use the same namespace, with the same Partitions.
 	Namespace string
 
 	// Name names this process in logs, at the arbiter, and in [NodeInfo]. It need not be unique: NodeInfo.ID is. At most 100
 	// printable ASCII characters, without spaces. Default: the host's name, which in Kubernetes is the pod's.
 	Name string
 
-	// Partitions is the number of shares that the keys are divided into, fixed when the namespace is first used.
+	// Partitions is the number of shares that the keys are divided into, fixed when the namespace is first used: with another
+	// number New fails with [fallback.ErrMismatch]. docs/operations.md says how to change it.
 	// Default 1021, at most 65,536. In a cluster each is taken and given by calls of its own: on a server that is slow at
 	// scripts, such as one that is embedded in a test (miniredis: a millisecond or more for each), fewer make a faster start; 31 will do.
 	Partitions int
 
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
 	// process holds is free after that. Default 10 s; at least 2 s is sensible. A process that is stopped for longer, or cut off from the arbiter,
-	// loses its locks. At least 1 ms, like the five times below.
+	// loses its locks. At least 1 ms, like the five times below. Processes of a namespace may have different ones: change it by a
+	// rolling deployment, as long as SessionTTL + Margin is less than the namespace's Grace.
 	SessionTTL time.Duration
 
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal, one read per
@@ -50,7 +52,9 @@ type Options struct {
 
 	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data, while those who hold
 	// locks reclaim them. It must be more than SessionTTL + Margin, of every process in the namespace, plus the time for
-	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s.
+	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s. It is fixed when the namespace is
+	// first used: other processes go by that one, and New fails with [fallback.ErrMismatch] if it is too short for them.
+	// docs/operations.md says how to change it.
 	Grace time.Duration
 
 	// Handoff is for how long a process may keep a key that it is using.
@@ -206,5 +210,5 @@ func (o *Options) validate() error {
 }
 
 func (o *Options) settings() fallback.Settings {
-	return fallback.Settings{Namespace: o.Namespace, Partitions: o.Partitions, Grace: o.Grace}
+	return fallback.Settings{Namespace: o.Namespace, Partitions: o.Partitions, Grace: o.Grace, Lease: o.SessionTTL + o.Margin}
 }

@@ -120,7 +120,15 @@ func (x *sessions) sweepSince(t time.Time) bool {
 // graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when the call that was sent
 // then was executed.
 func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
-	return sent.Add(left - c.opts.Grace)
+	return sent.Add(left - c.graceTime())
+}
+
+// graceTime is the namespace's Grace (Q), which may be longer than this process's option.
+func (c *Coordinator) graceTime() time.Duration {
+	if ns := c.namespace.Load(); ns != nil {
+		return (*ns).Grace()
+	}
+	return c.opts.Grace
 }
 
 // openCalls is for how many times CallTimeout a session that begins waits for each answer.
@@ -380,7 +388,7 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()
 	begun := c.now()
-	late := c.sessions.sweepSince(begun.Add(-c.opts.Grace)) // the last session may not have come to it
+	late := c.sessions.sweepSince(begun.Add(-c.graceTime())) // the last session may not have come to it
 	x := newSweep(len(c.parts), begun, !late)
 	verified, due := begun, begun.Add(c.opts.RenewEvery)
 	if late {

@@ -17,11 +17,16 @@ type Arbiter interface {
 	Attach(ctx context.Context, s Settings) (Namespace, error)
 }
 
-// Settings must be the same for every process that uses a namespace; Attach checks that they are.
+// Settings must be the same for every process that uses a namespace, except for Lease, and for Grace as Lease says. Attach
+// checks that they are.
 type Settings struct {
 	Namespace  string        // 1 to 128 characters, without braces, spaces and control characters
 	Partitions int           // number of partitions, 1 to 65,536
 	Grace      time.Duration // Q, for how long nothing is taken after a failover
+
+	// Lease is how long after a renewal this process may rely on its session: T + M. If the namespace was formatted with
+	// another Grace that is longer than Lease, Attach goes by that one: see [Namespace.Grace]. 0: Grace has to be the same.
+	Lease time.Duration
 }
 
 // A Namespace is the set of operations on one namespace of an arbiter. DESIGN.md has the rules and invariants cited here.
@@ -54,6 +59,9 @@ type Namespace interface {
 	// Guarded tells whether a failover of the store would be noticed. Without, a server that lost its last writes
 	// is believed.
 	Guarded() bool
+
+	// Grace is the namespace's Q: that of the process that formatted it.
+	Grace() time.Duration
 
 	// Close ends what Attach started. It does not close the client that the caller brought, and it gives nothing back.
 	Close() error

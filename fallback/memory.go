@@ -105,12 +105,13 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	defer a.mu.Unlock()
 	sp := a.spaces[s.Namespace]
 	if sp == nil {
-		sp = &memorySpace{settings: s, parts: make([]Partition, s.Partitions)}
+		sp = &memorySpace{settings: s.formatted(), parts: make([]Partition, s.Partitions)}
 		a.spaces[s.Namespace] = sp
 		sp.format(a.moment(s), 0)
 	}
-	if sp.settings != s {
-		return nil, mismatch(s.Namespace, sp.settings.mark(true), s.mark(true))
+	s, err := s.adopt(sp.settings.mark(true), true)
+	if err != nil {
+		return nil, err
 	}
 	n := &memory{arbiter: a, space: sp, settings: s}
 	if sp.sessions.Format == "" { // lost since
@@ -148,10 +149,6 @@ func (s Settings) check() error {
 		return fmt.Errorf("%w: Grace is %v, must be positive", ErrRefused, s.Grace)
 	}
 	return nil
-}
-
-func mismatch(ns, theirs, ours string) error {
-	return fmt.Errorf("%w: namespace %q was formatted with %q, this process has %q", ErrMismatch, ns, theirs, ours)
 }
 
 // memory is a namespace of a Memory, as one process sees it.
@@ -198,6 +195,9 @@ func (n *memory) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) 
 }
 
 func (n *memory) Guarded() bool { return true }
+
+// Grace implements [Namespace].
+func (n *memory) Grace() time.Duration { return n.settings.Grace }
 
 // Prompt implements [Prompter].
 func (n *memory) Prompt() bool { return true }

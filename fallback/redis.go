@@ -110,14 +110,35 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 	if err != nil {
 		return err
 	}
-	n.scripts = newScripts(n.guarded, n.settings, n.channels())
-	n.scripts.digest, err = outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) {
-		return loadAll(ctx, w, n.scripts)
-	})
+	for range 3 {
+		if err = n.adoptMark(ctx, w); err != nil {
+			return err
+		}
+		n.scripts = newScripts(n.guarded, n.settings, n.channels())
+		n.scripts.digest, err = outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) {
+			return loadAll(ctx, w, n.scripts)
+		})
+		if err != nil {
+			return refused(err)
+		}
+		if err = n.format(ctx); !errors.Is(err, ErrMismatch) {
+			break
+		} // another process was faster, with other settings: they may do
+	}
+	return err
+}
+
+// adoptMark goes by the Grace of the namespace, if it is formatted. The scripts have it in them, so none can be asked.
+func (n *redisSpace) adoptMark(ctx context.Context, w redis.UniversalClient) error {
+	mark, err := outlive(ctx, &n.calls, func(ctx context.Context) (string, error) { return w.HGet(ctx, n.sessions(), "f").Result() })
+	if errors.Is(err, redis.Nil) || err == nil && mark == "" {
+		return nil
+	}
 	if err != nil {
 		return refused(err)
 	}
-	return n.format(ctx)
+	n.settings, err = n.settings.adopt(mark, n.guarded)
+	return err
 }
 
 // redisSpace is a namespace on a Redis, as one process sees it.
@@ -150,6 +171,9 @@ func (n *redisSpace) part(p uint32) string            { return n.key("p" + strco
 func (n *redisSpace) queue(p uint32, k string) string { return n.part(p) + ":w:" + k }
 
 func (n *redisSpace) Guarded() bool { return n.guarded }
+
+// Grace implements [Namespace].
+func (n *redisSpace) Grace() time.Duration { return n.settings.Grace }
 
 // Prompt implements [Prompter]: it is for the client to say, by its option ContextTimeoutEnabled.
 func (n *redisSpace) Prompt() bool { return honoursDeadline(n.conns.locks) }
@@ -209,7 +233,7 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 		}
 	}
 	if theirs != mark {
-		return mismatch(n.settings.Namespace, theirs, mark)
+		return n.settings.mismatch(theirs, n.guarded)
 	}
 	secrets := firstSecret()
 	if known := n.secrets.Load(); known != nil {

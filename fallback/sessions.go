@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"fmt"
 	"maps"
 	"time"
 
@@ -26,12 +25,6 @@ type Member struct {
 	Expiry int64  // by the server's clock, Unix milliseconds
 	TTL    int64  // milliseconds
 	Info   string // what the session publishes
-}
-
-// mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a
-// record means is in it.
-func (s Settings) mark(guarded bool) string {
-	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
 }
 
 // enter is as [Partition.enter]. It reports false if the table is lost.

@@ -1,0 +1,181 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A rolling deployment may change SessionTTL. The namespace's Grace goes for all, so that it outlasts the leases of both.
+func TestNew_SessionTTLChangesWhileOthersRun(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		cut := &faulty{Arbiter: a}
+		old := start(t, cut, nil)
+		young := start(t, a, &coord.Options{SessionTTL: 4 * time.Second})
+		l := lock(t, old, "k")
+		held := l.Context()
+		if _, err := young.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("%v", err)
+		}
+		cut.set(func(string) fault { return fault{lost: true} })
+		time.Sleep(time.Millisecond)
+		a.Restore(nil) // what the new server does not know is in force for as long as its holder does not know of the server
+		failover := time.Now()
+		if held.Err() != nil {
+			t.Fatal(context.Cause(held))
+		}
+		got, err := young.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held.Err() == nil {
+			t.Error("two holders (I1)")
+		}
+		if waited := time.Since(failover); waited < 12*time.Second || waited > 13*time.Second {
+			t.Errorf("it was granted after %v, and the namespace's Grace is 12 s", waited)
+		}
+		unlock(t, got)
+		cut.set(nil)
+		if err := l.Unlock(); !errors.Is(err, coord.ErrLost) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNew_ASessionTTLTooLongForTheNamespace(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		start(t, a, nil)
+		_, err := coord.New(t.Context(), a, &coord.Options{SessionTTL: 12 * time.Second})
+		if !errors.Is(err, fallback.ErrMismatch) {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"Grace 12s", "13.2s", "set a shorter SessionTTL", "docs/operations.md"} {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("%v: it lacks %q", err, text)
+			}
+		}
+		longer := start(t, a, &coord.Options{SessionTTL: 10 * time.Second, Margin: 500 * time.Millisecond, Grace: time.Minute})
+		unlock(t, lock(t, longer, "k"))
+	})
+}
+
+// deployed is the lock of a process in one phase of a change of Partitions.
+type deployed func(ctx context.Context, key string) (unlock func(), err error)
+
+// alone locks in one namespace.
+func alone(c *coord.Coordinator) deployed {
+	return func(ctx context.Context, key string) (func(), error) {
+		l, err := c.Lock(ctx, key)
+		return func() { _ = l.Unlock() }, err
+	}
+}
+
+// both locks in the old namespace, then in the new one, as docs/operations.md says.
+func both(before, after *coord.Coordinator) deployed {
+	return func(ctx context.Context, key string) (func(), error) {
+		old, err := before.Lock(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		l, err := after.Lock(ctx, key)
+		if err != nil {
+			_ = old.Unlock()
+			return nil, err
+		}
+		return func() {
+			_ = l.Unlock()
+			_ = old.Unlock()
+		}, nil
+	}
+}
+
+// overlaps runs processes that take the same key again and again for a while, and returns how often two had it.
+func overlaps(t *testing.T, processes ...deployed) (n int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var inside, twice, sections atomic.Int64
+	done := make(chan struct{})
+	for _, locked := range processes {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for ctx.Err() == nil {
+				unlock, err := locked(ctx, "k")
+				if err != nil {
+					continue // ctx has ended
+				}
+				if inside.Add(1) > 1 {
+					twice.Add(1)
+				}
+				sections.Add(1)
+				time.Sleep(3 * time.Millisecond)
+				inside.Add(-1)
+				unlock()
+			}
+		}()
+	}
+	for range processes {
+		<-done
+	}
+	if sections.Load() < 100 {
+		t.Errorf("%d sections in 5 s", sections.Load())
+	}
+	return twice.Load()
+}
+
+// The phases of docs/operations.md, "Changing Partitions or Grace while processes run".
+func TestOperations_PartitionsChangeInTwoDeployments(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		old := func() *coord.Coordinator { return start(t, a, &coord.Options{Namespace: "shop"}) }
+		next := func() *coord.Coordinator {
+			return start(t, a, &coord.Options{Namespace: "shop-2", Partitions: 31, Grace: 30 * time.Second})
+		}
+		first, second := alone(old()), alone(next())
+		if n := overlaps(t, first, both(old(), next()), both(old(), next())); n > 0 {
+			t.Errorf("the first deployment: %d times two holders (I1)", n)
+		}
+		if n := overlaps(t, both(old(), next()), both(old(), next()), second); n > 0 {
+			t.Errorf("the second deployment: %d times two holders (I1)", n)
+		}
+		if overlaps(t, first, second) == 0 { // what leaving out the first deployment does
+			t.Error("the test does not notice two holders")
+		}
+	})
+}
+
+// The steps of docs/operations.md, "Changing Partitions or Grace with a stop": nothing is left in the old namespace, and tokens go on
+// rising.
+func TestOperations_PartitionsChangeWithAStop(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var last coord.Fence
+		for i, opts := range []coord.Options{
+			{Namespace: "shop"},
+			{Namespace: "shop-2", Partitions: 31},
+			{Namespace: "shop-3", Partitions: 31, SessionTTL: 20 * time.Second},
+		} {
+			c, err := coord.New(t.Context(), a, &opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				l := lock(t, c, "k")
+				if l.Fence() <= last {
+					t.Errorf("step %d: token %v after %v (I2)", i, l.Fence(), last)
+				}
+				last = l.Fence()
+				unlock(t, l)
+				time.Sleep(time.Second)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute) // a crashed process's locks have expired
+		}
+	})
+}

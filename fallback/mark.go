@@ -1,0 +1,69 @@
+package fallback
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a
+// record means is in it.
+func (s Settings) mark(guarded bool) string {
+	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
+}
+
+// formatted returns the settings that a namespace is formatted with.
+func (s Settings) formatted() Settings {
+	s.Lease = 0
+	return s
+}
+
+// adopt returns the settings that are in force in a namespace with that mark: its Grace is the one that counts, for all its
+// processes, and each checks that the own Lease is shorter.
+func (s Settings) adopt(mark string, guarded bool) (Settings, error) {
+	there := s
+	if grace, err := time.ParseDuration(markFields(mark)["grace"]); err == nil && s.Lease > 0 && grace > s.Lease {
+		there.Grace = grace
+	}
+	if there.mark(guarded) != mark {
+		return s, s.mismatch(mark, guarded)
+	}
+	return there, nil
+}
+
+// markFields takes a mark apart. The version has no name.
+func markFields(mark string) map[string]string {
+	fields := make(map[string]string)
+	for f := range strings.FieldsSeq(mark) {
+		name, value, ok := strings.Cut(f, "=")
+		if !ok {
+			name, value = "", f
+		}
+		fields[name] = value
+	}
+	return fields
+}
+
+// mismatch says what differs, and what to do about it.
+func (s Settings) mismatch(mark string, guarded bool) error {
+	theirs, ours := markFields(mark), markFields(s.mark(guarded))
+	var what []string
+	add := func(name, advice string) {
+		if theirs[name] != ours[name] {
+			what = append(what, fmt.Sprintf(advice, theirs[name], ours[name]))
+		}
+	}
+	add("", "it has format %q, this version of Holdfast %q: use a version that knows it, or another Namespace")
+	add("hash", "it has hash %q, this version of Holdfast %q: use a version that knows it, or another Namespace")
+	add("partitions", "it has Partitions %s, this process %s: set Partitions to the former; to change them, see docs/operations.md")
+	switch {
+	case theirs["grace"] == ours["grace"]:
+	case s.Lease > 0:
+		what = append(what, fmt.Sprintf("it has Grace %s, which must be more than SessionTTL + Margin of this process, %v: "+
+			"set a shorter SessionTTL; to change Grace (%s here), see docs/operations.md", theirs["grace"], s.Lease, ours["grace"]))
+	default:
+		add("grace", "it has Grace %s, this process %s: set Grace to the former; to change it, see docs/operations.md")
+	}
+	add("guarded", "it has guarded=%s, this process guarded=%s: permit INFO to all users of the namespace, or to none")
+	return fmt.Errorf("%w: namespace %q: %s", ErrMismatch, s.Namespace, strings.Join(what, "; "))
+}
