@@ -98,7 +98,7 @@ func both(before, after *coord.Coordinator) deployed {
 // overlaps runs processes that take the same key again and again for a while, and returns how often two had it.
 func overlaps(t *testing.T, processes ...deployed) (n int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	var inside, twice, sections atomic.Int64
 	done := make(chan struct{})
@@ -124,7 +124,7 @@ func overlaps(t *testing.T, processes ...deployed) (n int64) {
 		<-done
 	}
 	if sections.Load() < 100 {
-		t.Errorf("%d sections in 5 s", sections.Load())
+		t.Errorf("%d sections in 2 s", sections.Load())
 	}
 	return twice.Load()
 }

@@ -1,0 +1,133 @@
+package coord_test
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// option is what is known of a field of Options.
+type option struct {
+	zero any   // what the zero value means
+	bad  []any // values that New refuses, with an error that names the field
+	good []any // values at the limits, which it takes
+}
+
+// options are all fields, those of Handoff and Cluster among them. A new one has to be added here, with its default and its limits.
+func options() map[string]option {
+	long := strings.Repeat("x", 101)
+	host, _ := os.Hostname()
+	times := []any{-time.Second, time.Microsecond}
+	return map[string]option{
+		"Namespace":        {"holdfast", []any{"{a}", "a b", strings.Repeat("x", 129)}, []any{strings.Repeat("x", 128)}},
+		"Name":             {host, []any{long, "a b", "a\n", "ä"}, []any{long[1:], "a/b"}},
+		"Partitions":       {1021, []any{-1, 65537}, []any{1}},
+		"SessionTTL":       {10 * time.Second, times, []any{2 * time.Second}},
+		"RenewEvery":       {2500 * time.Millisecond, append([]any{8 * time.Second}, times...), []any{time.Second}},
+		"RetryEvery":       {500 * time.Millisecond, append([]any{3 * time.Second}, times...), []any{time.Second}},
+		"CallTimeout":      {time.Second, append([]any{7 * time.Second}, times...), []any{2 * time.Second}},
+		"Margin":           {time.Second, append([]any{9 * time.Second}, times...), []any{1900 * time.Millisecond}},
+		"Grace":            {12 * time.Second, append([]any{11 * time.Second}, times...), []any{time.Hour}},
+		"Handoff.MaxTurns": {0, nil, []any{-1, 1}},
+		"Handoff.MaxHold":  {5 * time.Millisecond, nil, []any{-time.Second, time.Hour}},
+		"Handoff.Linger":   {5 * time.Millisecond, nil, []any{-time.Second, time.Hour}},
+		"Cluster":          {(*coord.Cluster)(nil), nil, nil},
+		"StartUnavailable": {false, nil, []any{true}},
+		"LongWait":         {10 * time.Second, nil, []any{-time.Second, time.Nanosecond}},
+		"LongHold":         {time.Minute, nil, []any{-time.Second, time.Nanosecond}},
+		"LogCallers":       {false, nil, []any{true}},
+		"Logger":           {nil, nil, []any{slog.New(slog.DiscardHandler)}},
+		"Trace":            {&coord.Trace{}, nil, nil},
+
+		"Cluster.Gossip":          {"", []any{"nowhere", "127.0.0.1:x"}, []any{"127.0.0.1:0"}},
+		"Cluster.GossipAdvertise": {"", []any{"nowhere", "0.0.0.0:7"}, []any{"127.0.0.1:0"}},
+		"Cluster.GossipKeys":      {[][]byte(nil), []any{[][]byte{[]byte("short")}}, []any{[][]byte{make([]byte, 16)}}},
+		"Cluster.Seeds":           {[]string(nil), []any{[]string{"127.0.0.1:x"}}, []any{[]string{"127.0.0.1"}}},
+		"Cluster.Peer":            {"", []any{"nowhere"}, []any{"127.0.0.1:0"}},
+		"Cluster.PeerAdvertise":   {"", []any{"nowhere", "0.0.0.0:7"}, []any{"127.0.0.1:0"}},
+		"Cluster.PeerTLS":         {(*tls.Config)(nil), []any{&tls.Config{}}, nil},
+		"Cluster.Service":         {"", []any{"a b", strings.Repeat("x", 1000)}, []any{"http://10.0.0.1"}},
+		"Cluster.Keepalive":       {time.Second, append([]any{time.Minute}, times...), []any{100 * time.Millisecond}},
+		"Cluster.Debounce":        {2 * time.Second, []any{-time.Second}, []any{time.Millisecond}},
+		"Cluster.MaxDebounce":     {10 * time.Second, []any{-time.Second, time.Second}, []any{time.Minute}},
+	}
+}
+
+func TestOptions_EachHasADefaultAndLimits(t *testing.T) {
+	all := options()
+	check := func(name string, v reflect.Value) {
+		x, ok := all[name]
+		if !ok {
+			t.Errorf("Options.%s has no line in options()", name)
+			return
+		}
+		delete(all, name)
+		if x.zero != nil && !reflect.DeepEqual(v.Interface(), x.zero) {
+			t.Errorf("the default of Options.%s is %v, want %v", name, v, x.zero)
+		}
+		for _, bad := range x.bad {
+			if err := attempt(t, name, bad); err == nil || !mentions(err.Error(), name) {
+				t.Errorf("Options.%s = %v: %v, want an error that names it", name, bad, err)
+			}
+		}
+		for _, good := range x.good {
+			if err := attempt(t, name, good); err != nil {
+				t.Errorf("Options.%s = %v: %v", name, good, err)
+			}
+		}
+	}
+	walk(reflect.ValueOf(coord.Filled(nil)), "", check)
+	walk(reflect.ValueOf(*coord.Filled(&coord.Options{Cluster: &coord.Cluster{}}).Cluster), "Cluster.", check)
+	for name := range all {
+		t.Errorf("options() has %s, Options has not", name)
+	}
+}
+
+// mentions reports whether an error names an option.
+func mentions(text, name string) bool {
+	return strings.Contains(text, "Options."+name) || slices.Contains(strings.Fields(text), name)
+}
+
+// walk calls f with each field that can be set, and goes into structs.
+func walk(v reflect.Value, prefix string, f func(name string, v reflect.Value)) {
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if !field.IsExported() {
+			continue
+		}
+		if field.Type.Kind() == reflect.Struct {
+			walk(v.Field(i), prefix+field.Name+".", f)
+			continue
+		}
+		f(prefix+field.Name, v.Field(i))
+	}
+}
+
+// attempt starts a coordinator with one option.
+func attempt(t *testing.T, name string, value any) error {
+	t.Helper()
+	var o coord.Options
+	v := reflect.ValueOf(&o).Elem()
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "Cluster" && name != part {
+			o.Cluster = &coord.Cluster{Gossip: "127.0.0.1:0"}
+			v = reflect.ValueOf(o.Cluster).Elem()
+			continue
+		}
+		v = v.FieldByName(part)
+	}
+	v.Set(reflect.ValueOf(value))
+	c, err := coord.New(t.Context(), fallback.NewMemory(), &o)
+	if err == nil {
+		err = c.Close(t.Context())
+	}
+	return err
+}
