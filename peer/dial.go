@@ -2,7 +2,9 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"os"
 	"time"
 )
 
@@ -82,8 +84,8 @@ func (t *Transport) dial(d *dialler, addr string) error {
 	ctx, cancel := context.WithTimeout(d.ctx, greetingLimit)
 	defer cancel()
 	c, err := t.opts.Dial(ctx, addr)
-	connected := err == nil
-	if connected {
+	answered := err == nil
+	if answered {
 		var s, prev *Stream
 		if s, prev, err = t.greet(c, d.name); s != nil {
 			t.wg.Go(func() { s.run(prev) })
@@ -91,8 +93,10 @@ func (t *Transport) dial(d *dialler, addr string) error {
 		}
 	}
 	if d.ctx.Err() == nil && !isQuiet(err) {
-		t.failed(d, addr, connected, err)
-		if connected {
+		// A node that is about to go accepts, and says nothing: that is like one that cannot be reached.
+		answered = answered && !errors.Is(err, errSilent) && !errors.Is(err, os.ErrDeadlineExceeded)
+		t.failed(d, addr, answered, err)
+		if answered {
 			t.log.warn(d.name+" "+logKey(err), "holdfast: no stream with the node", "node", d.name, "address", addr, "error", err)
 		}
 	}
