@@ -70,7 +70,7 @@ func (c *Coordinator) toSweep(x *sweep) (list []uint32, more bool) {
 		n, ok := v.Owner(p)
 		return !ok || n.Gone || n.Name == c.cluster.name
 	}
-	list = lookAt(all, mine, int(time.Duration(len(c.parts))*sweepOthers*c.opts.RetryEvery/c.opts.Grace)+1)
+	list = lookAt(all, mine, int(time.Duration(len(c.parts))*sweepOthers*c.opts.RetryEvery/c.graceTime())+1)
 	return list, len(list) < len(all)
 }
 
