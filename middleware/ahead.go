@@ -180,12 +180,12 @@ func (a *ahead) hangUp(w http.ResponseWriter) {
 func inMemory(b []byte) io.ReadCloser { return &ahead{buf: b, err: io.EOF, body: http.NoBody} }
 
 func (a *ahead) Read(p []byte) (int, error) {
-	if n, err, ok := a.read(p); ok {
+	if n, ok, err := a.read(p); ok {
 		return n, err
 	}
 	if a.ended != nil {
 		<-a.ended
-		if n, err, ok := a.read(p); ok {
+		if n, ok, err := a.read(p); ok {
 			return n, err
 		}
 	}
@@ -197,15 +197,15 @@ func (a *ahead) Read(p []byte) (int, error) {
 }
 
 // read reads what is there, and reports whether anything is.
-func (a *ahead) read(p []byte) (n int, err error, ok bool) {
+func (a *ahead) read(p []byte) (n int, ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.buf) > 0 {
 		n = copy(p, a.buf)
 		a.buf = a.buf[n:]
-		return n, nil, true
+		return n, true, nil
 	}
-	return 0, a.err, a.err != nil
+	return 0, a.err != nil, a.err
 }
 
 func (a *ahead) Close() error {

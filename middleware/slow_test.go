@@ -105,7 +105,7 @@ func TestSerialize_BodyOverHTTP2(t *testing.T) {
 			}
 			came := make(chan got, 1)
 			go func() {
-				res, err := s.Client().Do(r)
+				res, err := s.Client().Do(r) //nolint:bodyclose // closed where it is received
 				came <- got{res, err}
 			}()
 			fmt.Fprint(send, "bo")
