@@ -229,7 +229,7 @@ func (r *httpRun) serve(h http.Handler) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-func (r *httpRun) transport() *http.Transport {
+func (r *httpRun) transport() *middleware.Transport {
 	t := middleware.NewTransport()
 	r.closers = append(r.closers, func() error {
 		t.CloseIdleConnections()

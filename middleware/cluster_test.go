@@ -21,7 +21,7 @@ const partitions = 61
 type node struct {
 	*httptest.Server
 	c     *coord.Coordinator
-	tr    *http.Transport
+	tr    *middleware.Transport
 	dials atomic.Int32
 }
 
@@ -47,7 +47,7 @@ func clusterOf(t testing.TB, n int, serve func(testing.TB, http.Handler) *httpte
 		x.Server = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
 		t.Cleanup(x.tr.CloseIdleConnections)
 		client := x.Client().Transport.(*http.Transport)
-		x.tr.TLSClientConfig, x.tr.Protocols = client.TLSClientConfig.Clone(), client.Protocols
+		x.tr.TLSClientConfig = client.TLSClientConfig.Clone()
 		x.c = start(t, a, &coord.Options{
 			SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: partitions,
 			Cluster: &coord.Cluster{

@@ -47,7 +47,7 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 	h := &hop{Context: r.Context(), base: base, w: w, had: w.Header().Clone()}
 	out := r.WithContext(httptrace.WithClientTrace(h, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { h.got.Store(true) }}))
 	if r.Body != nil && r.Body != http.NoBody {
-		h.body = &guard{body: r.Body}
+		h.body = &guard{body: r.Body, breaks: r.ProtoMajor >= 2}
 		out.Body = h.body
 	}
 	defer h.hangUp()
@@ -58,6 +58,10 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 	}
 	abort(r)
 	if !h.sent { // ReverseProxy does not take what the client wants to upgrade to; the owner has nothing to do with that
+		return false
+	}
+	if errors.Is(h.err, errNoHTTP2) {
+		s.logger.Warn("a gRPC request is served here, as its owner accepts no HTTP/2", "node", n.Name, "service", n.Service)
 		return false
 	}
 	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {
@@ -97,6 +101,9 @@ func rewrite(p *httputil.ProxyRequest) {
 		RawQuery: target.RawQuery, ForceQuery: target.ForceQuery,
 	}
 	p.Out.Trailer = p.In.Trailer // filled when the body has been read
+	if h.body != nil && p.Out.Body != nil {
+		p.Out.Body = h.body // its Close does what ReverseProxy's does not: HTTP/2 waits for the end of a Read
+	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := p.In.Header[name]; ok {
 			p.Out.Header[name] = slices.Clone(v)
@@ -165,10 +172,12 @@ func (h *hop) hangUp() {
 
 // guard is a body that knows whether anybody has read from it, and whether it has ended.
 type guard struct {
-	body  io.Reader
-	state atomic.Uint32
-	done  atomic.Bool
-	err   atomic.Pointer[error] // what has ended it, if it was not its end
+	body   io.ReadCloser
+	breaks bool // a Close ends a Read that is under way: HTTP/2
+	state  atomic.Uint32
+	done   atomic.Bool
+	closed atomic.Bool
+	err    atomic.Pointer[error] // what has ended it, if it was not its end
 
 	reading sync.Mutex // one Read, or end
 }
@@ -182,21 +191,39 @@ const (
 func (g *guard) Read(b []byte) (int, error) {
 	g.reading.Lock()
 	defer g.reading.Unlock()
-	if !g.state.CompareAndSwap(untouched, touched) && g.state.Load() == sealed {
+	if !g.state.CompareAndSwap(untouched, touched) && g.state.Load() == sealed || g.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := g.body.Read(b)
 	if err != nil {
 		g.done.Store(true)
-		if err != io.EOF {
+		if err != io.EOF && !g.closed.Load() { // else it was ended here
 			g.err.Store(&err)
 		}
 	}
 	return n, err
 }
 
-// Close does nothing: the server closes the body after the handler, and a transport that failed to connect must not.
-func (g *guard) Close() error { return nil }
+// Close ends a Read that is under way, if the body can do that, and lets no other follow: the owner has answered, and wants no more.
+// The body itself stays open where nothing was read of it, as the request may still be served here.
+func (g *guard) Close() error {
+	g.closed.Store(true)
+	if g.breaks && g.state.Load() == touched {
+		return g.body.Close()
+	}
+	return nil
+}
+
+// reopen undoes a Close, for a request that was not sent, and reports whether it could: nothing has been read.
+func (g *guard) reopen() bool {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	if g.state.Load() != untouched {
+		return false
+	}
+	g.closed.Store(false)
+	return true
+}
 
 // seal reports whether nobody has read from the body, and then nobody can any more, by way of this guard.
 func (g *guard) seal() bool { return g.state.CompareAndSwap(untouched, sealed) }

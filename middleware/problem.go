@@ -39,8 +39,13 @@ type Problem struct {
 }
 
 // WriteProblem answers a request with p, as application/problem+json. It is what is used where the options name no function of
-// their own, and may be called by one.
-func WriteProblem(w http.ResponseWriter, _ *http.Request, p Problem) {
+// their own, and may be called by one. A call by gRPC gets a status of gRPC: InvalidArgument where the request has no usable key,
+// Aborted for [TypeLocked], ResourceExhausted for [TypeTooMany], Unavailable where locks are not to be had.
+func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
+	if isGRPC(r) {
+		writeGRPC(w, p)
+		return
+	}
 	body, err := json.Marshal(p)
 	if err != nil { // strings and an int
 		panic(err)

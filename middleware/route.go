@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -30,8 +29,9 @@ type RouteOptions struct {
 	// the request is served here. Default: NodeInfo.Service, as Cluster.Service of that node says, has to be such a URL.
 	URL func(coord.NodeInfo) (*url.URL, error)
 
-	// Transport makes the requests. Default: one of its own, made by [NewTransport]. Give one to close its idle connections
-	// when the process ends, to let several Routes share it, or for TLS between the nodes.
+	// Transport makes the requests. Default: one of its own, made by [NewTransport], which speaks the HTTP version that the client
+	// speaks. Give one to close its idle connections when the process ends, to let several Routes share it, or for TLS between the
+	// nodes. An [http.Transport] speaks what its Protocols say: without HTTP/2 gRPC gets 505 on the way.
 	Transport http.RoundTripper
 
 	// Avoid is for how long an owner is not tried again that could not be connected to: its requests are served here. Then one
@@ -84,31 +84,6 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-// NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to connect, at most 64 idle
-// connections per node (how many there are in use is not limited: where more requests than that are forwarded at a time, raise
-// MaxIdleConnsPerHost, or each of the rest dials anew), which are closed after 10 s, and probes that find out within 20 s that a
-// node's machine has gone. It does not limit how long a response may take: if you set ResponseHeaderTimeout, let it be longer than
-// SerializeOptions.Wait and the handler together.
-//
-// Let the servers keep idle connections for longer than the transport does (IdleTimeout of [http.Server], or ReadTimeout if that is zero):
-// a POST that meets a connection which the owner closes at that moment is answered with 502. Route logs it if they do not.
-func NewTransport() *http.Transport {
-	d := &net.Dialer{
-		Timeout:         time.Second,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3},
-	}
-	return &http.Transport{
-		DialContext:           d.DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          1024,
-		MaxIdleConnsPerHost:   64,
-		IdleConnTimeout:       10 * time.Second,
-		TLSHandshakeTimeout:   2 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // what the client asked for is passed on
-	}
-}
-
 // router is what the requests of one Route share.
 type router struct {
 	c       *coord.Coordinator
@@ -130,7 +105,8 @@ type router struct {
 // and TLS are those of this node: where clients are known by a certificate, let a proxy say so in a header. An offer to upgrade to
 // h2c is not passed on. What is outside of Route runs on both nodes; of response headers that both have set, the owner's are sent.
 // Streams, upgrades (WebSocket), trailers and informational responses pass through. Upgraded connections last until one side ends
-// them.
+// them. The handler sees the HTTP version that the client speaks: accept HTTP/2 at Cluster.Service as well where clients use it, such
+// as gRPC (see [Transport]).
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, or if
 // the owner is unknown, leaving, has no URL or could not be connected to a moment ago; if it was forwarded before, or a handler
@@ -156,7 +132,10 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 		panic(err.Error())
 	}
 	s.refusals = newRefusals(s.opts.Problem, s.opts.Logger, s.opts.RetryAfter)
-	_, s.traced = s.opts.Transport.(*http.Transport)
+	switch s.opts.Transport.(type) {
+	case *Transport, *http.Transport:
+		s.traced = true
+	}
 	s.proxy = httputil.ReverseProxy{
 		Rewrite: rewrite, ModifyResponse: respond, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
 		ErrorLog:     slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
@@ -194,6 +173,9 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 // server is like the one that the request came to.
 func (s *router) checkIdle(r *http.Request) {
 	transport, ok := s.opts.Transport.(*http.Transport)
+	if t, own := s.opts.Transport.(*Transport); own {
+		transport, ok = t.Transport, true
+	}
 	server, found := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok || !found || transport.DisableKeepAlives {
 		return
