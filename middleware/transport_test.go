@@ -228,8 +228,11 @@ func TestTransport_Connections(t *testing.T) {
 		}
 		io.WriteString(w, r.Proto)
 	})
-	s := bothVersions["h2c"](t, h)
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Config.IdleTimeout = 50 * time.Millisecond
+	begin(t, s, s.Start)
 	tr := middleware.NewTransport()
 	defer tr.CloseIdleConnections()
 	tr.MaxIdleConnsPerHost = 2
@@ -247,6 +250,7 @@ func TestTransport_Connections(t *testing.T) {
 		return c, err
 	}
 	count := func() int { mu.Lock(); defer mu.Unlock(); return len(open) }
+	dialed := func() int { mu.Lock(); defer mu.Unlock(); return dials }
 	get := func(path string) {
 		r, _ := http.NewRequest(http.MethodPost, s.URL+path, strings.NewReader("body"))
 		r.ProtoMajor, r.ProtoMinor = 2, 0
@@ -263,8 +267,8 @@ func TestTransport_Connections(t *testing.T) {
 	}
 	get("/")
 	get("/")
-	if dials > 2 { // the pause between the two may have been longer than IdleTimeout
-		t.Errorf("%d connections", dials)
+	if dialed() > 2 { // the pause between the two may have been longer than IdleTimeout
+		t.Errorf("%d connections", dialed())
 	}
 	gate.Add(5)
 	var wg sync.WaitGroup
@@ -272,8 +276,8 @@ func TestTransport_Connections(t *testing.T) {
 		wg.Go(func() { get("/together") })
 	}
 	wg.Wait()
-	if dials < 5 {
-		t.Errorf("%d connections for 5 requests at a time", dials)
+	if dialed() < 5 {
+		t.Errorf("%d connections for 5 requests at a time", dialed())
 	}
 	await(t, "at most two idle connections", func() bool { return count() <= 2 })
 	await(t, "the end of idle connections", func() bool { return count() == 0 })
