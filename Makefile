@@ -1,5 +1,5 @@
 # The modules of this repository.
-MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest
+MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest middleware/echo middleware/gin middleware/matrix
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -71,6 +71,10 @@ mutants:
 STATES ?= 3000000
 model:
 	go test -timeout 0 -v ./internal/model -model.deep -model.limit $(STATES)
+
+# Requests of all kinds through each middleware, in each router, by each protocol.
+http:
+	go run ./middleware/matrix
 
 # Real processes in network namespaces, with real Redis servers, under kills, stops and cuts: see docs/chaos.md. Needs root on Linux.
 DURATION ?= 4m

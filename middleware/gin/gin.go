@@ -1,0 +1,68 @@
+// Package holdgin mounts the middlewares of package [middleware], and others of net/http that hold answers back, in Gin:
+//
+//	r.POST("/orders/:id/payment", holdgin.Use(route), holdgin.Use(idempotent), holdgin.Use(serialize), pay)
+//
+// Wrappers that leave Gin's writer in its place do not serve for them: the middleware does not see what the handler writes, and keeps
+// an empty answer.
+package holdgin
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// call is one request on its way through a middleware.
+type call struct {
+	c      *gin.Context
+	called bool // the handlers were
+}
+
+type callKey struct{}
+
+// Use makes a handler of Gin of a middleware of net/http, for a route, a group or all. The handlers that follow run inside of it; they do
+// not run if the middleware answers by itself.
+//
+// The parameters of the route are path values of the request, as [middleware.PathValue] wants them. The handler's context is
+// c.Request.Context(). A handler that returns without having written anything has answered with its status, 200 if it set none; but if
+// it has added to c.Errors, it has left the answer to others: handlers that write answers to c.Errors have to follow Use, and not to
+// come before it, or the middleware does not see these answers, and [middleware.Idempotent] can replay none.
+//
+// The middleware has to call the handler in the goroutine in which it was called, as those of package middleware do.
+func Use(mw func(http.Handler) http.Handler) gin.HandlerFunc {
+	h := mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Context().Value(callKey{}).(*call).run(w, r)
+	}))
+	return func(c *gin.Context) {
+		x := &call{c: c}
+		r := c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, x))
+		r.Pattern = c.FullPath()
+		for _, p := range c.Params {
+			r.SetPathValue(p.Key, p.Value)
+		}
+		h.ServeHTTP(c.Writer, r)
+		if !x.called {
+			c.Abort()
+		}
+	}
+}
+
+// run calls the handlers, with what the middleware has put in the place of the writer and the request.
+func (x *call) run(w http.ResponseWriter, r *http.Request) {
+	c := x.c
+	x.called = true
+	outer, request, errors := c.Writer, c.Request, len(c.Errors)
+	defer func() { c.Writer, c.Request = outer, request }()
+	c.Request = r
+	if w == http.ResponseWriter(outer) {
+		c.Next()
+		return
+	}
+	inner := &writer{ResponseWriter: w, r: r, status: http.StatusOK, size: unwritten}
+	c.Writer = inner
+	c.Next()
+	if len(c.Errors) == errors {
+		inner.WriteHeaderNow()
+	}
+}

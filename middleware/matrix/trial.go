@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/middleware"
+)
+
+// patience is for how long something that has to happen is waited for. What takes longer does not happen.
+const patience = 3 * time.Second
+
+// A trial is one run of a scene in one cell of the matrix.
+type trial struct {
+	pair  *pair
+	stack string
+	owner int // index of the node that owns the key
+	scene *scene
+	id    string
+	order string
+
+	runs atomic.Int32  // of the handler
+	gate chan struct{} // the scene's client lets the handler go on; closed at the end
+	in   chan struct{} // the handler tells the client
+	done chan struct{} // closed when the trial is over
+}
+
+// trials are the ones that are under way: handlers find theirs by the header "Trial".
+type trials struct{ byID sync.Map }
+
+func (ts *trials) serve(w http.ResponseWriter, r *http.Request) {
+	t, ok := ts.byID.Load(r.Header.Get("Trial"))
+	if !ok {
+		http.Error(w, "no such trial", http.StatusNotFound)
+		return
+	}
+	x := t.(*trial)
+	x.runs.Add(1)
+	x.scene.handler(x, w, r)
+}
+
+var trialIDs atomic.Int64
+
+// run runs the scene.
+func (ts *trials) run(p *pair, stackName string, owner int, s *scene) *seen {
+	x := &trial{
+		pair: p, stack: stackName, owner: owner, scene: s, id: fmt.Sprint(trialIDs.Add(1)), order: p.k.fresh(owner),
+		gate: make(chan struct{}, 16), in: make(chan struct{}, 16), done: make(chan struct{}),
+	}
+	ts.byID.Store(x.id, x)
+	defer ts.byID.Delete(x.id)
+	got := &seen{}
+	s.client(x, got)
+	if s.keyed && keeps(stackName) {
+		x.repeat(got)
+	}
+	close(x.done)
+	x.free(got)
+	got.Runs = int(x.runs.Load())
+	return got
+}
+
+// repeat sends the request once more, which has to be answered alike without a run of the handler.
+func (x *trial) repeat(first *seen) {
+	again := &seen{}
+	x.scene.client(x, again)
+	if again.Header.Get(middleware.ReplayedHeader) != "true" {
+		first.note("the answer was not replayed")
+	}
+	again.Header.Del(middleware.ReplayedHeader)
+	if first.Header["Content-Length"] == nil { // a stream; now it is there in whole
+		again.Header.Del("Content-Length")
+	}
+	for _, d := range diff(first, again) {
+		first.note("replayed: %s", d)
+	}
+}
+
+// free notes if the key's lock is not free in the end.
+func (x *trial) free(got *seen) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, c := range x.pair.k.nodes {
+		l, err := c.Lock(ctx, middleware.JoinKey("order", x.order))
+		if err != nil {
+			got.note("the lock is stuck: %v", err)
+			return
+		}
+		l.Unlock()
+	}
+}
+
+// wait waits for the client's permission.
+func (x *trial) wait() {
+	select {
+	case <-x.gate:
+	case <-x.done:
+	}
+}
+
+func (x *trial) open() { x.gate <- struct{}{} }
+
+// arrived waits for the handler.
+func (x *trial) arrived() bool {
+	select {
+	case <-x.in:
+		return true
+	case <-time.After(patience):
+		return false
+	}
+}
+
+// request makes the trial's request; headers are names and values by turns.
+func (x *trial) request(ctx context.Context, method string, body io.Reader, headers ...string) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, method, x.pair.at()+"/"+x.stack+"/"+x.scene.name+"?q=%31&r=a+b", body)
+	if err != nil {
+		panic(err) // of this program
+	}
+	for k, v := range x.headers() {
+		r.Header.Set(k, v)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	return r
+}
+
+func (x *trial) headers() map[string]string {
+	h := map[string]string{"Trial": x.id, "Order": x.order}
+	if x.scene.keyed {
+		h["Idempotency-Key"] = "k" + x.id
+	}
+	return h
+}
