@@ -1,0 +1,129 @@
+package holdgrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+)
+
+// A Follower lets a client's calls go to the owners of their keys, as [Route] at the servers tells. It goes once: the owner serves
+// the call, whatever it thinks of who owns the key. If the owner cannot be connected to within a second, the first node serves it.
+type Follower struct {
+	opts []grpc.DialOption
+
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn // by target; nil once closed; guarded by mu
+}
+
+// Follow returns a Follower, whose connections to owners are made with these options. Close it in the end.
+//
+//	f := holdgrpc.Follow(grpc.WithTransportCredentials(creds))
+//	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),
+//		grpc.WithUnaryInterceptor(f.Unary), grpc.WithStreamInterceptor(f.Stream))
+func Follow(opts ...grpc.DialOption) *Follower {
+	return &Follower{opts: opts, conns: make(map[string]*grpc.ClientConn)}
+}
+
+// Close closes the connections to owners. It does not wait for calls.
+func (f *Follower) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []error
+	for _, conn := range f.conns {
+		all = append(all, conn.Close())
+	}
+	f.conns = nil
+	return errors.Join(all...)
+}
+
+// Unary is for grpc.WithUnaryInterceptor. A call to a node that does not own its key costs a round trip more.
+func (f *Follower) Unary(
+	ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	err := invoke(metadata.AppendToOutgoingContext(ctx, followHeader, "1"), method, req, res, cc, opts...)
+	reason, target := redirect(err)
+	if reason != ReasonNotOwner {
+		return err
+	}
+	if conn := f.reach(ctx, target); conn != nil {
+		return conn.Invoke(ctx, method, req, res, opts...)
+	}
+	return invoke(ctx, method, req, res, cc, opts...)
+}
+
+// Stream is for grpc.WithStreamInterceptor. It asks who owns the key before it makes the stream, which costs a round trip. A server
+// without Route answers by its handler: let it have Route for all streams.
+func (f *Follower) Stream(
+	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	if target := f.ask(ctx, desc, cc, method, stream); target != "" {
+		if conn := f.reach(ctx, target); conn != nil {
+			return conn.NewStream(ctx, desc, method, opts...)
+		}
+	}
+	return stream(ctx, desc, cc, method, opts...)
+}
+
+// ask returns where to go, empty if nowhere else.
+func (f *Follower) ask(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer) string {
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, followHeader, "ask"))
+	defer cancel()
+	s, err := stream(ctx, desc, cc, method)
+	if err == nil {
+		err = s.RecvMsg(&nothing{})
+	}
+	if reason, target := redirect(err); reason == ReasonNotOwner {
+		return target
+	}
+	return ""
+}
+
+// nothing is a message that no codec knows: an answer of a handler, which was not asked, is an error.
+type nothing struct{}
+
+// reach returns a connection that is there, nil if there is none.
+func (f *Follower) reach(ctx context.Context, target string) *grpc.ClientConn {
+	conn, err := f.conn(target)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		switch s := conn.GetState(); s {
+		case connectivity.Ready:
+			return conn
+		case connectivity.TransientFailure, connectivity.Shutdown:
+			return nil
+		case connectivity.Idle:
+			conn.Connect()
+			fallthrough
+		default:
+			if !conn.WaitForStateChange(ctx, s) {
+				return nil
+			}
+		}
+	}
+}
+
+func (f *Follower) conn(target string) (*grpc.ClientConn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil {
+		return nil, io.ErrClosedPipe
+	}
+	if conn, ok := f.conns[target]; ok {
+		return conn, nil
+	}
+	conn, err := grpc.NewClient(target, f.opts...)
+	if err == nil {
+		f.conns[target] = conn
+	}
+	return conn, err
+}

@@ -1,0 +1,121 @@
+package holdgrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/middleware"
+	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
+)
+
+// cluster starts two nodes, whose services answer with their number, and returns what listens, and an order that the second one owns.
+func cluster(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Listener, order string) {
+	a := fallback.NewMemory()
+	var all [2]*coord.Coordinator
+	for i := range nodes {
+		nodes[i] = listen(t)
+		c := locks(t, a, &coord.Options{
+			Partitions: 61, SessionTTL: 3 * time.Second, Grace: 4 * time.Second,
+			Cluster: &coord.Cluster{
+				Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond,
+				Service: "http://" + nodes[i].Addr().String(),
+			},
+		})
+		all[i] = c
+		route := holdgrpc.Route(c, byOrder, &holdgrpc.RouteOptions{Target: target})
+		s := holdgrpc.Serialize(c, byOrder, nil)
+		serve(t, nodes[i], &service{
+			pay: func(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+				return wrapperspb.String(fmt.Sprint("node ", i)), nil
+			},
+			watch: func(ss grpc.ServerStream) error {
+				var m wrapperspb.StringValue
+				if err := ss.RecvMsg(&m); err != nil {
+					return err
+				}
+				return ss.SendMsg(wrapperspb.String(fmt.Sprint("node ", i)))
+			},
+		}, grpc.ChainUnaryInterceptor(route.Unary, s.Unary), grpc.ChainStreamInterceptor(route.Stream, s.Stream))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, c := range all {
+		if err := c.Settled(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 1000 {
+		if n, ok := all[0].Owner(middleware.JoinKey("order", fmt.Sprint(i))); ok && !n.Self {
+			return nodes, fmt.Sprint(i)
+		}
+	}
+	t.Fatal("the second node owns nothing")
+	return
+}
+
+// ways calls by unary and by stream.
+var ways = map[string]func(ctx context.Context, conn *grpc.ClientConn, order string) (string, error){
+	"unary": func(ctx context.Context, conn *grpc.ClientConn, order string) (string, error) {
+		return call(ctx, conn, order)
+	},
+	"stream": func(ctx context.Context, conn *grpc.ClientConn, order string) (string, error) {
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "order", order), 20*time.Second)
+		defer cancel()
+		ss, err := conn.NewStream(ctx, &desc.Streams[0], watch)
+		if err != nil {
+			return "", err
+		}
+		var m wrapperspb.StringValue
+		err = errors.Join(ss.SendMsg(wrapperspb.String("x")), ss.RecvMsg(&m))
+		return m.Value, err
+	},
+}
+
+func TestRoute(t *testing.T) {
+	nodes, order := cluster(t, nil)
+	f := holdgrpc.Follow(grpc.WithTransportCredentials(insecure.NewCredentials()))
+	defer f.Close()
+	follows := []grpc.DialOption{grpc.WithUnaryInterceptor(f.Unary), grpc.WithStreamInterceptor(f.Stream)}
+	for way, ask := range ways {
+		for i := range nodes {
+			if at, err := ask(t.Context(), dial(t, nodes[i], follows...), order); at != "node 1" || err != nil {
+				t.Errorf("%s to node %d: %s, %v", way, i, at, err)
+			}
+			if at, err := ask(t.Context(), dial(t, nodes[i]), order); at != fmt.Sprint("node ", i) || err != nil {
+				t.Errorf("%s to node %d, does not follow: %s, %v", way, i, at, err)
+			}
+		}
+		conn := dial(t, nodes[0], follows...)
+		if _, err := ask(t.Context(), conn, string(make([]byte, coord.MaxKey))); status.Code(err) == codes.OK {
+			t.Errorf("%s: a key that is too long", way)
+		}
+	}
+}
+
+// An owner that cannot be reached is done without.
+func TestRoute_OwnerNotReached(t *testing.T) {
+	l := listen(t)
+	l.Close()
+	nodes, order := cluster(t, func(coord.NodeInfo) string { return l.Addr().String() })
+	f := holdgrpc.Follow(grpc.WithTransportCredentials(insecure.NewCredentials()))
+	defer f.Close()
+	for way, ask := range ways {
+		conn := dial(t, nodes[0], grpc.WithUnaryInterceptor(f.Unary), grpc.WithStreamInterceptor(f.Stream))
+		if at, err := ask(t.Context(), conn, order); at != "node 0" || err != nil {
+			t.Errorf("%s: %s, %v", way, at, err)
+		}
+	}
+}
