@@ -4,7 +4,7 @@ VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint vulns short bench charts budget fuzz sim mutants model chaos soak holds lab redis databases network
+.PHONY: test checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way. Then whole clusters are simulated for a minute.

@@ -34,7 +34,7 @@ type ahead struct {
 // A body of unknown length, or a longer one, is read ahead for aheadTime at most; one with a known length that fits, for as long
 // as it takes, as the client has promised to send it. readAhead returns the request to go on with.
 func readAhead(w http.ResponseWriter, r *http.Request, most int64) *http.Request {
-	if most < 0 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 || isGRPC(r) { // a stream may wait for answers
+	if most < 0 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r
 	}
 	if _, ok := r.Body.(*ahead); ok {
