@@ -55,6 +55,7 @@ func TestSecretSurvivesTheLossOfData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = n.Close() })
 		return n
 	}
 	a, b := attach("one"), attach("one")
