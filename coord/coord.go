@@ -55,7 +55,7 @@ type Coordinator struct {
 	doubts    doubts
 	health    health
 	lingers   lingerer
-	sooner    chan struct{} // capacity 1: watch has to look, as a hold lapses sooner than others do
+	sooner    soonest
 
 	waiters  sync.Pool    // of *waiter
 	pool     workers.Pool // the flights' goroutines
@@ -100,7 +100,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		parts:   make([]partition, o.Partitions),
 		closing: make(chan struct{}),
 		closed:  make(chan struct{}),
-		sooner:  make(chan struct{}, 1),
+		sooner:  soonest{signal: make(chan struct{}, 1)},
 	}
 	c.began = c.now()
 	c.pace.Store(slow)

@@ -109,10 +109,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	p.holds++
 	p.remote++
 	if guard.Sooner && until.slot.Before(now.Add(p.c.opts.RenewEvery)) { // its owner may be about to lose the partition
-		select {
-		case p.c.sooner <- struct{}{}:
-		default:
-		}
+		p.c.sooner.add(until.slot)
 	}
 	p.seat(e, w, PathForwarded, now, a)
 	w.Value.brief = p.brief(until)

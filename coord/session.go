@@ -351,14 +351,47 @@ func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time)
 	return r, err
 }
 
+// soonest is when the first of the holds lapses that watch has not seen, if that is sooner than it looks.
+type soonest struct {
+	signal chan struct{} // capacity 1: there is one
+
+	mu mutex     // protects at
+	at time.Time // zero: there is none
+}
+
+func (x *soonest) add(at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.at.IsZero() && !at.Before(x.at) {
+		return
+	}
+	x.at = at
+	select {
+	case x.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (x *soonest) take() (at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	at, x.at = x.at, time.Time{}
+	return at
+}
+
 // watch takes away what has lapsed, at the moment when it does: one timer for the session and all holds.
 func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelCauseFunc) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for next := c.now(); ; {
 		select {
 		case <-timer.C:
-		case <-c.sooner:
+		case <-c.sooner.signal:
+			if at := c.sooner.take(); at.Before(next) {
+				next = at
+				timer.Reset(max(c.until(next), time.Millisecond))
+			}
+			continue
 		case <-ctx.Done():
 			return
 		}
@@ -368,7 +401,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 			return
 		}
 		// A hold that begins later lapses later than in RenewEvery, or says so by sooner.
-		next := now.Add(c.opts.RenewEvery)
+		next = now.Add(c.opts.RenewEvery)
 		if d := s.deadline(); d.Before(next) {
 			next = d
 		}
