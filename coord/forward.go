@@ -77,6 +77,9 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	defer p.mu.Unlock()
 	now := p.now()
 	e := p.requestOf(l, f)
+	if f.Count == 0 {
+		e = nil // it is no grant of a request
+	}
 	if e == nil || s == nil || p.own != nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
 		if h := p.entries[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == l.ours(f) {
 			p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)

@@ -188,9 +188,12 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 }
 
 // sound reports whether a grant's block of tokens is one that an owner hands out: at least one token,
-// all of the epoch that the frame names.
+// all of the epoch that the frame names. No token at all: the owner answers for a hold of that epoch or an earlier one (rule 17).
 func sound(f *peer.Frame) bool {
 	t := fallback.Token(f.Token)
+	if f.Count == 0 {
+		return t.Epoch() <= f.Epoch
+	}
 	return f.Count > 0 && t.Epoch() == f.Epoch && uint64(t.Seq())+uint64(f.Count)-1 <= math.MaxUint32
 }
 
