@@ -50,7 +50,7 @@ type heldResult struct {
 // content is what is in Redis.
 type content struct {
 	Rows     int // fields of the partitions' records that are rows
-	Bare     int // partitions whose record has 2 fields
+	Bare     int // partitions whose record has no rows
 	InUse    int // partitions whose record has more
 	Strays   int // keys of the namespace that are neither a record nor the table of sessions
 	Sessions int
@@ -275,21 +275,25 @@ func (h *heldRun) content(ctx context.Context) (c content, err error) {
 		return c, err
 	}
 	pipe := h.admin.Pipeline()
-	var fields []*redis.IntCmd
+	var fields []*redis.StringSliceCmd
 	for record := range records {
-		fields = append(fields, pipe.HLen(ctx, record))
+		fields = append(fields, pipe.HKeys(ctx, record))
 	}
 	sessions := pipe.HKeys(ctx, h.prefix+"s}")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return c, err
 	}
 	for _, f := range fields {
-		n := int(f.Val())
-		c.Rows += max(n-2, 0) // besides the identity of the server and the record
-		switch {
-		case n == 2:
+		rows := 0
+		for _, field := range f.Val() {
+			if strings.HasPrefix(field, "r:") {
+				rows++
+			}
+		}
+		c.Rows += rows
+		if rows == 0 {
 			c.Bare++
-		case n > 2:
+		} else {
 			c.InUse++
 		}
 	}
