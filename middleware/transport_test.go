@@ -104,6 +104,7 @@ func TestRoute_SpeaksTheClientsVersion(t *testing.T) {
 			if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatal(res, err)
 			}
+			defer res.Body.Close()
 			fmt.Fprint(conn, "hello")
 			text := make([]byte, 5)
 			if _, err := io.ReadFull(br, text); err != nil || string(text) != "hello" {

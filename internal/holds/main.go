@@ -28,8 +28,8 @@ func main() {
 	only := flag.String("only", "", "of "+eventNames()+": these `events`, separated by commas; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	lost, err := s.run(ctx, os.Stdout, *only)
+	stop()
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "holds:", err)

@@ -63,7 +63,7 @@ func (s setup) run(ctx context.Context, out io.Writer, only string) (lost uint64
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	t := &trial{setup: s, ctx: ctx, out: out}
 	t.servers, err = newServers(ctx, dir)
 	defer t.servers.end()
