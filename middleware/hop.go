@@ -61,7 +61,7 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		return false
 	}
 	if errors.Is(h.err, errNoHTTP2) {
-		s.logger.Warn("a gRPC request is served here, as its owner accepts no HTTP/2", "node", n.Name, "service", n.Service)
+		s.logger.Warn("holdfast: a gRPC request is served here, as its owner accepts no HTTP/2", "node", n.Name, "service", n.Service)
 		return false
 	}
 	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {

@@ -24,15 +24,17 @@ import (
 // slowArbiter is an arbiter between which and one node something goes wrong.
 type slowArbiter struct {
 	fallback.Arbiter
-	away atomic.Bool // nothing reaches it
-	mute atomic.Bool // no Demote and no Adopt reaches it
-	lock func()      // called after a Lock was executed, before its answer is known; or nil
+	away  atomic.Bool  // nothing reaches it
+	tried atomic.Int32 // calls of Attach meanwhile
+	mute  atomic.Bool  // no Demote and no Adopt reaches it
+	lock  func()       // called after a Lock was executed, before its answer is known; or nil
 }
 
 var errAway = errors.New("the arbiter is away")
 
 func (a *slowArbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
 	if a.away.Load() {
+		a.tried.Add(1)
 		return nil, errAway
 	}
 	ns, err := a.Arbiter.Attach(ctx, s)
@@ -207,8 +209,8 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	}
 }
 
-// strangers starts two nodes that meet before either of them has a session, with a proxy between them, and waits until both
-// own partitions.
+// strangers starts two nodes while the arbiter is away, with a proxy between them. They look for each other, and must not
+// have a stream, as nothing vouches for them. Then the arbiter answers, and strangers waits until both own partitions.
 func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, proxies []*redistest.Proxy) {
 	t.Helper()
 	memory := fallback.NewMemory()
@@ -238,7 +240,10 @@ func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, pro
 		}
 		return false
 	}
-	eventually(t, 10*time.Second, "there is a stream", func() bool { return linked(nodes[0]) && linked(nodes[1]) })
+	eventually(t, 10*time.Second, "both have tried", func() bool { return arbiters[0].tried.Load() > 3 && arbiters[1].tried.Load() > 3 })
+	if linked(nodes[0]) || linked(nodes[1]) {
+		t.Error("there is a stream between nodes that the arbiter has not listed")
+	}
 	for _, a := range arbiters {
 		a.away.Store(false)
 	}
@@ -260,8 +265,8 @@ func lockAll(t *testing.T, c *coord.Coordinator) map[string]coord.Lock {
 	return locks
 }
 
-// Two nodes have met before either of them has a session. What one of them grants to the other is good for as long as both
-// live.
+// Two nodes have started without an arbiter, and get their sessions at the same time. What one of them grants to the other
+// is good for as long as both live.
 func TestNodesThatMeetWithoutSessions(t *testing.T) {
 	const ttl = 3 * time.Second
 	nodes, _ := strangers(t, ttl)

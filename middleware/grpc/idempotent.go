@@ -215,7 +215,7 @@ func (x *execution) execute(l coord.Lock) (any, error) {
 		s = &spb.Status{Details: []*anypb.Any{packed}}
 	}
 	if putErr := x.put(l, state, s); putErr != nil {
-		x.m.opts.Logger.Error("the answer to a call could not be stored", "key", l.Key(), "fence", l.Fence(), "err", putErr)
+		x.m.opts.Logger.Error("holdfast: the answer to a call could not be stored", "key", l.Key(), "fence", l.Fence(), "error", putErr)
 		if errors.Is(putErr, middleware.ErrStale) {
 			return nil, status.Error(codes.FailedPrecondition, "the call took too long and was executed again: ask again for that answer")
 		}
@@ -224,7 +224,7 @@ func (x *execution) execute(l coord.Lock) (any, error) {
 }
 
 // known returns the answer that is there. ok is false if there is none.
-func (x *execution) known() (res any, err error, ok bool) { //nolint:staticcheck // the error is a part of the answer
+func (x *execution) known() (res any, err error, ok bool) {
 	rec, err := x.load()
 	switch {
 	case err != nil:

@@ -132,7 +132,7 @@ func (s *Serializer) run(ctx context.Context, method string, req any, f func(con
 	}
 	defer func() {
 		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
-			s.opts.Logger.Warn("the lock of a call was lost while its handler ran", "method", method, "key", key, "err", err)
+			s.opts.Logger.Warn("holdfast: the lock of a call was lost while its handler ran", "method", method, "key", key, "error", err)
 		}
 	}()
 	ctx, end := within(ctx, l)
