@@ -20,7 +20,7 @@ type account struct {
 	retry  time.Time  // until when that counts
 
 	// refused is an access token that a resource has not accepted, as long as record has it.
-	refused string
+	refused Secret
 	// spared is why the provider is not asked until spare: it wants to be left alone.
 	spared error
 	spare  time.Time
@@ -39,7 +39,7 @@ func (a *account) now(now time.Time) (t *oauth2.Token, due bool, err error) {
 	if now.Before(a.retry) {
 		err = a.failed
 	}
-	if a.record.AccessToken == "" || passed(a.until, now) || a.record.AccessToken == a.refused {
+	if a.record.AccessToken.Empty() || passed(a.until, now) || a.record.AccessToken == a.refused {
 		return nil, true, err
 	}
 	return a.record.token(), passed(a.due, now) && err == nil, nil
@@ -51,14 +51,14 @@ func (a *account) adopt(r Record, o *Options) bool {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	fresh := r.AccessToken != "" && !passed(due, now) && r.AccessToken != a.refused
+	fresh := !r.AccessToken.Empty() && !passed(due, now) && r.AccessToken != a.refused
 	if r.Compare(a.record) < 0 && !passed(a.due, now) {
 		return fresh // it was read before somebody else, as Replace, saved what is here
 	}
 	if r.Compare(a.record) > 0 && !r.Issued.Equal(a.record.Issued) {
 		a.spared, a.spare = nil, time.Time{} // the provider has answered another process since
 	}
-	r.RefreshToken = "" // whoever spends it reads it then
+	r.RefreshToken = Secret{} // whoever spends it reads it then
 	a.record, a.due, a.until = r, due, until
 	if fresh {
 		a.failed = nil
@@ -70,16 +70,16 @@ func (a *account) adopt(r Record, o *Options) bool {
 func (a *account) forget(r Record, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.record.AccessToken != "" && r.Compare(a.record) < 0 && !passed(a.due, now) && a.record.AccessToken != a.refused {
+	if !a.record.AccessToken.Empty() && r.Compare(a.record) < 0 && !passed(a.due, now) && a.record.AccessToken != a.refused {
 		return // it was read before a login saved what is here
 	}
 	a.record, a.due, a.until = r, time.Time{}, time.Time{}
-	a.refused, a.spared, a.spare = "", nil, time.Time{}
+	a.refused, a.spared, a.spare = Secret{}, nil, time.Time{}
 	a.pending, a.unspent = nil, 0
 }
 
 // refuse notes that an access token that is at least min old was not accepted. It is not, if this is no longer the account's.
-func (a *account) refuse(access string, min time.Duration, now time.Time) {
+func (a *account) refuse(access Secret, min time.Duration, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.record.AccessToken == access && now.Sub(a.record.Issued) >= min {
@@ -91,7 +91,7 @@ func (a *account) refuse(access string, min time.Duration, now time.Time) {
 func (a *account) trust() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.refused = ""
+	a.refused = Secret{}
 	a.spared, a.spare = nil, time.Time{}
 }
 
@@ -135,7 +135,7 @@ func (a *account) left() (pending *Record, unspent uint64) {
 func (a *account) idle(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	valid := a.record.AccessToken != "" && !passed(a.until, now)
+	valid := !a.record.AccessToken.Empty() && !passed(a.until, now)
 	return !valid && a.pending == nil && a.unspent == 0 && !now.Before(a.retry) && !now.Before(a.spare)
 }
 

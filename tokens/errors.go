@@ -26,6 +26,9 @@ var (
 	// while (Retry-After).
 	ErrRetryLater = errors.New("tokens: retry later")
 
+	// ErrSeal: the account's record does not open, or is not sealed. See [Seal].
+	ErrSeal = errors.New("tokens: the record cannot be opened")
+
 	// ErrClosed: the Keeper was closed.
 	ErrClosed = errors.New("tokens: closed")
 )

@@ -43,8 +43,7 @@ func ExampleKeeper() {
 		return
 	}
 
-	// client := &http.Client{Transport: keeper.Transport("customer/17", nil)}, which copes with 401 as well; or
-	// client := oauth2.NewClient(ctx, keeper.TokenSource(ctx, "customer/17"))
+	// For requests: keeper.Transport("customer/17", nil, "accounting.example.com"), which copes with 401 as well.
 	t, err := keeper.TokenSource(ctx, "customer/17").Token()
 	if errors.Is(err, tokens.ErrInDoubt) || errors.Is(err, tokens.ErrRejected) {
 		log.Print("the customer has to log in again")

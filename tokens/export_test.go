@@ -19,9 +19,12 @@ func Memory(k *Keeper, name string) string {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	text := fmt.Sprintf("%+v %q %v %v", a.record, a.refused, a.failed, a.spared)
+	reveal := func(r Record) string {
+		return fmt.Sprintf("%+v %s %s", r, r.AccessToken.Reveal(), r.RefreshToken.Reveal())
+	}
+	text := fmt.Sprintf("%s %q %v %v", reveal(a.record), a.refused.Reveal(), a.failed, a.spared)
 	if a.pending != nil {
-		text += fmt.Sprintf(" %+v", *a.pending)
+		text += " " + reveal(*a.pending)
 	}
 	return text
 }

@@ -1,16 +1,15 @@
 package tokens
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 )
 
 // FuzzRecord: whatever record is stored, it is written as what it was read as, and no token is handed out beyond its life.
 func FuzzRecord(f *testing.F) {
-	r := Record{Fence: 1<<63 + 1, Step: lastStep, AccessToken: "a", RefreshToken: "r", Issued: time.Unix(1, 2).UTC(), Expiry: time.Unix(3600, 0).UTC(),
+	r := Record{Fence: 1<<63 + 1, Step: lastStep, AccessToken: NewSecret("a"), RefreshToken: NewSecret("r"), Issued: time.Unix(1, 2).UTC(), Expiry: time.Unix(3600, 0).UTC(),
 		Spending: Mark{Fence: 7, Since: time.Unix(5, 0).UTC(), Again: true}, Rejected: "invalid_grant"}
-	text, err := json.Marshal(r)
+	text, err := r.Encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -19,16 +18,15 @@ func FuzzRecord(f *testing.F) {
 		f.Add(s, 1.0, int64(0))
 	}
 	f.Fuzz(func(t *testing.T, text string, spread float64, leeway int64) {
-		var r Record
-		if json.Unmarshal([]byte(text), &r) != nil {
+		r, err := DecodeRecord([]byte(text))
+		if err != nil {
 			return
 		}
-		b, err := json.Marshal(r)
+		b, err := r.Encode()
 		if err != nil { // years that RFC 3339 does not have
 			return
 		}
-		var again Record
-		if err := json.Unmarshal(b, &again); err != nil || again.Compare(r) != 0 || again.AccessToken != r.AccessToken || again.RefreshToken != r.RefreshToken ||
+		if again, err := DecodeRecord(b); err != nil || again.Compare(r) != 0 || again.AccessToken != r.AccessToken || again.RefreshToken != r.RefreshToken ||
 			again.Rejected != r.Rejected || !again.Expiry.Equal(r.Expiry) || !again.Issued.Equal(r.Issued) || again.Spending.Fence != r.Spending.Fence {
 			t.Errorf("%s became %s: %v", text, b, err)
 		}

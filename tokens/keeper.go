@@ -19,6 +19,8 @@
 // A resource may refuse an access token before its time, as one that was revoked: [Keeper.Refused] makes the next Token refresh it,
 // once in all processes, and [Keeper.Transport] is a client's transport that does so by itself.
 //
+// [Seal] encrypts what the store keeps. A [Record] prints and logs without its tokens.
+//
 // Every write has the fencing token of its lock, so that a process that was stopped for too long overwrites nothing.
 package tokens
 
@@ -96,7 +98,8 @@ func (k *Keeper) Close() {
 }
 
 // TokenSource returns an [oauth2.TokenSource] for the account. ctx limits each of its calls, and has the values for them, such as
-// oauth2.HTTPClient. It is ready for [oauth2.NewClient]; wrapping it in a ReuseTokenSource is of no use.
+// oauth2.HTTPClient. It is ready for [oauth2.NewClient], whose client gives the token to any host, after a redirect as well: prefer
+// [Keeper.Transport]. Wrapping it in a ReuseTokenSource is of no use.
 func (k *Keeper) TokenSource(ctx context.Context, name string) oauth2.TokenSource {
 	return source{k, ctx, name}
 }

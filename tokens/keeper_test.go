@@ -126,7 +126,7 @@ func TestATokenIsStoredBeforeItIsUsed(t *testing.T) {
 		k, _ := w.keeper(&tokens.Options{SaveTimeout: 10 * time.Second})
 		broken := errors.New("broken")
 		w.store.set(func(r tokens.Record) error {
-			if r.AccessToken == "a2" {
+			if r.AccessToken.Reveal() == "a2" {
 				return broken
 			}
 			return nil
@@ -144,7 +144,7 @@ func TestATokenIsStoredBeforeItIsUsed(t *testing.T) {
 		time.Sleep(backoff)
 		w.want(other, "a2")
 		w.provider.want(w.T, 1)
-		if r, err := w.store.Load(w.Context(), "alice"); err != nil || r.RefreshToken != "r2" || r.Spending.Fence != 0 {
+		if r, err := w.store.Load(w.Context(), "alice"); err != nil || r.RefreshToken.Reveal() != "r2" || r.Spending.Fence != 0 {
 			w.Errorf("stored: %+v, %v", r, err)
 		}
 	})
@@ -157,7 +157,7 @@ func TestWhatWasKeptIsDroppedAfterALogin(t *testing.T) {
 		other, _ := w.keeper(nil)
 		broken := errors.New("broken")
 		w.store.set(func(r tokens.Record) error {
-			if r.AccessToken == "a2" {
+			if r.AccessToken.Reveal() == "a2" {
 				return broken
 			}
 			return nil

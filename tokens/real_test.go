@@ -57,7 +57,7 @@ func TestRedisStoreForgets(t *testing.T) {
 	for i, x := range []struct {
 		r    tokens.Record
 		gone bool
-	}{{tokens.Record{RefreshToken: "x"}, false}, {tokens.Record{}, true}, {tokens.Record{RefreshToken: "y"}, false}} {
+	}{{tokens.Record{RefreshToken: tokens.NewSecret("x")}, false}, {tokens.Record{}, true}, {tokens.Record{RefreshToken: tokens.NewSecret("y")}, false}} {
 		x.r.Fence = uint64(i + 1)
 		if err := s.Save(t.Context(), "a", x.r); err != nil {
 			t.Fatal(err)

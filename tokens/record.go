@@ -3,6 +3,9 @@ package tokens
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -13,7 +16,7 @@ import (
 // Its methods are called by many goroutines and processes at once, and may block until ctx ends. They must be atomic for each
 // account, and a Load that begins after a Save has returned must see that Save or a later one: no replica that is behind, no
 // cache. What Save has confirmed should survive a crash of the store: a refresh token that is lost means a new login.
-// Records are secrets.
+// A store keeps tokens as they are, unless it is wrapped by [Seal].
 type Store interface {
 	// Load returns the account's record, or an error that Is [ErrNoAccount] if there is none.
 	Load(ctx context.Context, account string) (Record, error)
@@ -24,15 +27,16 @@ type Store interface {
 	Save(ctx context.Context, account string, r Record) error
 }
 
-// A Record is what is stored of an account. It is a plain value; its JSON form is stable.
+// A Record is what is stored of an account. It is a plain value, which compares with ==. Its tokens are a [Secret] each: a record can
+// be printed and logged. Stores keep either its fields, by [Secret.Reveal], or what [Record.Encode] returns, whose form is stable.
 type Record struct {
 	// Fence is the token of the lock under which this was written; Step counts the writes under that lock.
 	Fence uint64 `json:"fence"`
 	Step  uint32 `json:"step"`
 
-	AccessToken  string    `json:"access_token"`
+	AccessToken  Secret    `json:"access_token"`
 	TokenType    string    `json:"token_type,omitempty"`
-	RefreshToken string    `json:"refresh_token"`
+	RefreshToken Secret    `json:"refresh_token"`
 	Issued       time.Time `json:"issued"`          // by the clock of the process that got it
 	Expiry       time.Time `json:"expiry,omitzero"` // zero: the provider has not said; see Options.Life
 
@@ -61,7 +65,38 @@ func (r Record) Compare(other Record) int {
 
 // Empty tells whether there are no tokens, as [Keeper.Forget] leaves it. A store may delete such a record when no Save can be on its
 // way any more that began before it: after a day, say.
-func (r Record) Empty() bool { return r.AccessToken == "" && r.RefreshToken == "" }
+func (r Record) Empty() bool { return r.AccessToken.Empty() && r.RefreshToken.Empty() }
+
+// LogValue implements [slog.LogValuer], without secrets.
+func (r Record) LogValue() slog.Value {
+	return slog.StringValue(fmt.Sprintf("%+v", bare(r)))
+}
+
+// encoded is a Record as JSON: its own fields go before those of the Record.
+type encoded struct {
+	bare
+	AccessToken  string `json:"access_token"`
+	RefreshToken string `json:"refresh_token"`
+}
+
+// bare is a Record without its methods.
+type bare Record
+
+// Encode returns the record as JSON, tokens included: for stores only. [json.Marshal] of a Record is an error.
+func (r Record) Encode() ([]byte, error) {
+	return json.Marshal(encoded{bare(r), r.AccessToken.Reveal(), r.RefreshToken.Reveal()})
+}
+
+// DecodeRecord returns the record of which text is the encoded form.
+func DecodeRecord(text []byte) (Record, error) {
+	var e encoded
+	if err := json.Unmarshal(text, &e); err != nil {
+		return Record{}, err
+	}
+	r := Record(e.bare)
+	r.AccessToken, r.RefreshToken = NewSecret(e.AccessToken), NewSecret(e.RefreshToken)
+	return r, nil
+}
 
 // Steps under one lock: the mark, and what became of it. A late duplicate of the first cannot undo the second.
 const (
@@ -72,14 +107,14 @@ const (
 func newRecord(t *oauth2.Token, fence uint64, step uint32, now time.Time) Record {
 	return Record{
 		Fence: fence, Step: step,
-		AccessToken: t.AccessToken, TokenType: t.TokenType, RefreshToken: t.RefreshToken,
+		AccessToken: NewSecret(t.AccessToken), TokenType: t.TokenType, RefreshToken: NewSecret(t.RefreshToken),
 		Issued: now.UTC().Round(0), Expiry: t.Expiry.UTC().Round(0),
 	}
 }
 
 // token is what callers get.
 func (r *Record) token() *oauth2.Token {
-	return &oauth2.Token{AccessToken: r.AccessToken, TokenType: r.TokenType, Expiry: r.Expiry}
+	return &oauth2.Token{AccessToken: r.AccessToken.Reveal(), TokenType: r.TokenType, Expiry: r.Expiry}
 }
 
 // times returns when to refresh the token, and from when on not to hand it out; zero: never. For tokens that do not live

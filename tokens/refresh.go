@@ -91,7 +91,7 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 	switch {
 	case r.Rejected != "":
 		return r, &RejectedError{Account: name, Code: r.Rejected}
-	case r.RefreshToken == "":
+	case r.RefreshToken.Empty():
 		return r, &RejectedError{Account: name, Code: "there is no refresh token"}
 	}
 	if r.Spending.Fence == unsent { // also if there is no mark
@@ -150,9 +150,9 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		// The last moment: from here on the provider cannot be told from this process's being stopped.
 		return was, k.unmark(ctx, a, name, l, was, context.Cause(lost))
 	}
-	t, sent, err := k.spend(ctx, r.RefreshToken)
+	t, sent, err := k.spend(ctx, r.RefreshToken.Reveal())
 	now, left := time.Now(), mark // the mark that stays, if there is no new token
-	why := quiet(err, r.RefreshToken)
+	why := quiet(err, r.RefreshToken.Reveal())
 	became := k.judge(sent, err)
 	switch became {
 	case renewed:
@@ -211,8 +211,12 @@ func (k *Keeper) unmark(ctx context.Context, a *account, name string, l coord.Lo
 // load returns the account's record. If there is none, this process knows nothing of the account any more either.
 func (k *Keeper) load(ctx context.Context, a *account, name string) (Record, error) {
 	r, err := k.store.Load(ctx, name)
-	if err == nil && r.Empty() {
+	switch {
+	case err != nil:
+	case r.Empty():
 		err = ErrNoAccount
+	case r.sealed():
+		err = sealError(name, "it is sealed: wrap the store by Seal")
 	}
 	if errors.Is(err, ErrNoAccount) {
 		a.forget(r, time.Now())

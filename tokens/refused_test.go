@@ -220,7 +220,7 @@ func TestForgottenSecretsDoNotStay(t *testing.T) {
 				other, _ := w.keeper(nil)
 				broken := errors.New("broken")
 				w.store.set(func(r tokens.Record) error {
-					if r.AccessToken == "a2" {
+					if r.AccessToken.Reveal() == "a2" {
 						return broken
 					}
 					return nil
@@ -296,7 +296,7 @@ func TestTransport(t *testing.T) {
 			defer provider.Close()
 			k := alone(t, provider.URL, &tokens.Options{HTTPClient: provider.Client(), MinAge: time.Nanosecond})
 			s := api(t, "a3")
-			client := &http.Client{Transport: k.Transport("alice", s.Client().Transport)}
+			client := &http.Client{Transport: transport(t, k, s)}
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, x.body)
 			if err != nil {
 				t.Fatal(err)
@@ -338,7 +338,7 @@ func TestTransportHasNoOtherToken(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	}))
 	defer s.Close()
-	client := &http.Client{Transport: k.Transport("alice", s.Client().Transport)}
+	client := &http.Client{Transport: transport(t, k, s)}
 	res, err := client.Post(s.URL, "text/plain", strings.NewReader("text"))
 	if err != nil {
 		t.Fatal(err)
@@ -372,7 +372,7 @@ func TestTransportDoesNotWaitForTheEndOfARefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := (&http.Client{Transport: k.Transport("alice", s.Client().Transport)}).Do(r)
+	res, err := (&http.Client{Transport: transport(t, k, s)}).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,11 +402,15 @@ func TestTransportWithoutAToken(t *testing.T) {
 	}
 	defer k.Close()
 	body := &closed{Reader: strings.NewReader("text")}
+	transport, err := k.Transport("nobody", nil, "http://api")
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api", body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := (&http.Client{Transport: k.Transport("nobody", nil)}).Do(r)
+	res, err := (&http.Client{Transport: transport}).Do(r)
 	if err == nil {
 		_ = res.Body.Close()
 	}

@@ -3,7 +3,6 @@ package tokens
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -16,7 +15,7 @@ var saveScript string
 
 // RedisStore is a [Store] on a Redis server, 4.0 or later, each account a hash. Its durability is that of the server: an
 // account whose newest record is lost, by a crash without appendfsync always or in a failover, has to be logged in
-// again. Access and refresh tokens are stored as they are.
+// again. Access and refresh tokens are stored as they are, unless [Seal] wraps it.
 type RedisStore struct {
 	client redis.UniversalClient
 	prefix string
@@ -44,7 +43,7 @@ func (s *RedisStore) Load(ctx context.Context, account string) (r Record, err er
 	if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
+	if r, err = DecodeRecord(text); err != nil {
 		return Record{}, fmt.Errorf("tokens: the record in Redis is damaged: %w", err)
 	}
 	return r, nil
@@ -55,7 +54,7 @@ func (s *RedisStore) Save(ctx context.Context, account string, r Record) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(r)
+	text, err := r.Encode()
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,8 @@ func want(t *testing.T, s tokens.Store, account string, want tokens.Record) {
 		}
 	}
 	if got != want {
-		t.Errorf("Load(%q):\n got %+v\nwant %+v", account, got, want)
+		t.Errorf("Load(%q):\n got %+v %q %q\nwant %+v %q %q", account, got, got.AccessToken.Reveal(), got.RefreshToken.Reveal(),
+			want, want.AccessToken.Reveal(), want.RefreshToken.Reveal())
 	}
 }
 
@@ -75,7 +76,7 @@ func roundTrip(t *testing.T, s tokens.Store) {
 	at := time.Date(2026, 11, 21, 10, 20, 30, 123_456_000, time.UTC) // no store has to keep more than microseconds
 	full := tokens.Record{
 		Fence: 843_350_400<<32 + 17, Step: 2,
-		AccessToken: "access \"é\" \\ ", TokenType: "Bearer", RefreshToken: "refresh/+=~", Issued: at, Expiry: at.Add(time.Hour),
+		AccessToken: tokens.NewSecret("access \"é\" \\ "), TokenType: "Bearer", RefreshToken: tokens.NewSecret("refresh/+=~"), Issued: at, Expiry: at.Add(time.Hour),
 		Spending: tokens.Mark{Fence: 1<<53 + 1, Since: at.Add(time.Minute), Again: true},
 		Rest:     at.Add(2 * time.Minute), Rejected: "invalid_grant",
 	}
@@ -86,7 +87,7 @@ func roundTrip(t *testing.T, s tokens.Store) {
 	}
 	want(t, s, "*", func() tokens.Record { r := full; r.Step = 5; return r }())
 	want(t, s, "a", func() tokens.Record { r := full; r.Step = 0; return r }())
-	never := tokens.Record{Fence: 1, Step: 1, AccessToken: "x", RefreshToken: strings.Repeat("long", 2048), Issued: at}
+	never := tokens.Record{Fence: 1, Step: 1, AccessToken: tokens.NewSecret("x"), RefreshToken: tokens.NewSecret(strings.Repeat("long", 2048)), Issued: at}
 	save(t, s, "never expires", never)
 	want(t, s, "never expires", never)
 	// Nothing of an earlier version stays.
@@ -100,7 +101,7 @@ func versions(t *testing.T, s tokens.Store) {
 	for _, high := range []uint64{2, 1<<53 + 1, 843_350_400<<32 + 17, 1<<63 - 1} {
 		account := fmt.Sprint(high)
 		r := func(fence uint64, step uint32, text string) tokens.Record {
-			return tokens.Record{Fence: fence, Step: step, AccessToken: text, RefreshToken: text}
+			return tokens.Record{Fence: fence, Step: step, AccessToken: tokens.NewSecret(text), RefreshToken: tokens.NewSecret(text)}
 		}
 		save(t, s, account, r(high-1, 10, "first"))
 		save(t, s, account, r(high, 1, "mark"))
@@ -117,15 +118,15 @@ func versions(t *testing.T, s tokens.Store) {
 }
 
 func forgotten(t *testing.T, s tokens.Store) {
-	save(t, s, "a", tokens.Record{Fence: 7, Step: 1, AccessToken: "x", RefreshToken: "y"})
+	save(t, s, "a", tokens.Record{Fence: 7, Step: 1, AccessToken: tokens.NewSecret("x"), RefreshToken: tokens.NewSecret("y")})
 	save(t, s, "a", tokens.Record{Fence: 8, Step: 2})
-	if err := s.Save(t.Context(), "a", tokens.Record{Fence: 7, Step: 2, AccessToken: "x", RefreshToken: "y"}); !errors.Is(err, tokens.ErrSuperseded) {
+	if err := s.Save(t.Context(), "a", tokens.Record{Fence: 7, Step: 2, AccessToken: tokens.NewSecret("x"), RefreshToken: tokens.NewSecret("y")}); !errors.Is(err, tokens.ErrSuperseded) {
 		t.Errorf("a late Save: got %v, want ErrSuperseded", err)
 	}
 	if r, err := s.Load(t.Context(), "a"); !errors.Is(err, tokens.ErrNoAccount) && (err != nil || !r.Empty()) {
 		t.Errorf("Load: got %+v, %v, want an empty record", r, err)
 	}
-	again := tokens.Record{Fence: 9, Step: 2, AccessToken: "new", RefreshToken: "new"}
+	again := tokens.Record{Fence: 9, Step: 2, AccessToken: tokens.NewSecret("new"), RefreshToken: tokens.NewSecret("new")}
 	save(t, s, "a", again)
 	want(t, s, "a", again)
 }
@@ -135,14 +136,14 @@ func atOnce(t *testing.T, s tokens.Store) {
 	var work sync.WaitGroup
 	for i := range uint64(n) {
 		work.Go(func() {
-			err := s.Save(t.Context(), "a", tokens.Record{Fence: i + 1, RefreshToken: fmt.Sprint(i + 1)})
+			err := s.Save(t.Context(), "a", tokens.Record{Fence: i + 1, RefreshToken: tokens.NewSecret(fmt.Sprint(i + 1))})
 			if err != nil && !errors.Is(err, tokens.ErrSuperseded) {
 				t.Error(err)
 			}
 		})
 	}
 	work.Wait()
-	want(t, s, "a", tokens.Record{Fence: n, RefreshToken: fmt.Sprint(n)})
+	want(t, s, "a", tokens.Record{Fence: n, RefreshToken: tokens.NewSecret(fmt.Sprint(n))})
 }
 
 func ended(t *testing.T, s tokens.Store) {
