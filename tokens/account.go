@@ -58,7 +58,7 @@ func (a *account) adopt(r Record, o *Options) bool {
 	if r.Compare(a.record) > 0 && !r.Issued.Equal(a.record.Issued) {
 		a.spared, a.spare = nil, time.Time{} // the provider has answered another process since
 	}
-	r.RefreshToken = Secret{} // whoever spends it reads it then
+	r.RefreshToken = Secret{} // a flight that spends it reads it then
 	a.record, a.due, a.until = r, due, until
 	if fresh {
 		a.failed = nil

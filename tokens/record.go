@@ -63,7 +63,7 @@ func (r Record) Compare(other Record) int {
 	return cmp.Or(cmp.Compare(r.Fence, other.Fence), cmp.Compare(r.Step, other.Step))
 }
 
-// Empty tells whether there are no tokens, as [Keeper.Forget] leaves it. A store may delete such a record when no Save can be on its
+// Empty reports whether there are no tokens, as [Keeper.Forget] leaves it. A store may delete such a record when no Save can be on its
 // way any more that began before it: after a day, say.
 func (r Record) Empty() bool { return r.AccessToken.Empty() && r.RefreshToken.Empty() }
 
@@ -87,7 +87,7 @@ func (r Record) Encode() ([]byte, error) {
 	return json.Marshal(encoded{bare(r), r.AccessToken.Reveal(), r.RefreshToken.Reveal()})
 }
 
-// DecodeRecord returns the record of which text is the encoded form.
+// DecodeRecord returns the record that Encode has encoded.
 func DecodeRecord(text []byte) (Record, error) {
 	var e encoded
 	if err := json.Unmarshal(text, &e); err != nil {
