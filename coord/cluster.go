@@ -53,7 +53,7 @@ type Cluster struct {
 	PeerAdvertise string
 	// PeerTLS is the configuration of the streams between nodes, for an authority of your own; [peer.Files] makes one, and
 	// [peer.Options] says what it must have. All nodes or none must set it. Default: each process makes a key at its start,
-	// publishes its fingerprint beside its session at the arbiter, and all streams are TLS 1.3 with these keys. Either way a
+	// publishes its fingerprint beside its session at the arbiter, and all streams are authenticated by TLS 1.3 with these keys and encrypted. Either way a
 	// node whose session the arbiter does not list gets no stream.
 	PeerTLS *tls.Config
 	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL at which it serves HTTP

@@ -28,7 +28,8 @@
 //
 // # What is protected
 //
-// With [Options.TLS] both sides prove that they have the key of their certificate, and what
-// the stream carries is secret and protected against change. [Options.Verify] decides which
-// name goes with which certificate. Without TLS nothing is protected.
+// With [Options.TLS] both sides prove that they have the key of their certificate, in a
+// handshake of TLS 1.3. What the stream carries then is encrypted and authenticated with keys
+// of that connection. [Options.Verify] decides which name goes with which certificate. Without
+// TLS nothing is protected.
 package peer

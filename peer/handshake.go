@@ -27,7 +27,9 @@ import (
 // conversation is one handshake.
 type conversation struct {
 	t    *Transport
+	sock net.Conn
 	conn net.Conn // the socket, then a *tls.Conn if TLS is set
+	safe *records // of the stream, if TLS is set
 	dial bool
 
 	spoken bool // the preamble is sent
@@ -51,7 +53,7 @@ func (t *Transport) greet(sock net.Conn, to string) (s, prev *Stream, err error)
 		_ = tc.SetNoDelay(true) // Go's default, but we depend on it
 	}
 	_ = sock.SetDeadline(time.Now().Add(greetingLimit))
-	c := &conversation{t: t, conn: sock, dial: to != ""}
+	c := &conversation{t: t, sock: sock, conn: sock, dial: to != ""}
 	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version}
 	if err = c.startTLS(); err == nil {
 		s, prev, err = c.talk()
@@ -93,9 +95,9 @@ func (c *conversation) startTLS() error {
 	}
 	var tc *tls.Conn
 	if c.dial {
-		tc = tls.Client(&sealed{Conn: c.conn}, c.t.client)
+		tc = tls.Client(&exactly{Conn: c.conn}, c.t.client)
 	} else {
-		tc = tls.Server(&sealed{Conn: c.conn}, c.t.server)
+		tc = tls.Server(&exactly{Conn: c.conn}, c.t.server)
 	}
 	if err := tc.HandshakeContext(context.Background()); err != nil { // the socket has a deadline
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
@@ -106,8 +108,10 @@ func (c *conversation) startTLS() error {
 		}
 		return fmt.Errorf("peer: TLS: %w", err)
 	}
+	var err error
 	c.conn = tc
-	return nil
+	c.safe, err = newRecords(tc, c.dial)
+	return err
 }
 
 // talk is the handshake proper.
@@ -134,7 +138,7 @@ func (c *conversation) talk() (s, prev *Stream, err error) {
 		out = appendMessage(out, msgClaim, ours.encode())
 	}
 	if decider {
-		s, prev, err = c.t.decide(c.peer.node, theirs, c.conn)
+		s, prev, err = c.t.decide(c.peer.node, theirs, c.sock, c.safe)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -155,7 +159,7 @@ func (c *conversation) talk() (s, prev *Stream, err error) {
 		return nil, nil, refuse(codeOther, "malformed go")
 	}
 	c.over = true
-	return c.t.follow(c.peer.node, binary.BigEndian.Uint64(body), c.conn)
+	return c.t.follow(c.peer.node, binary.BigEndian.Uint64(body), c.sock, c.safe)
 }
 
 // hellos exchanges and checks the hellos.

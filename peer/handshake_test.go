@@ -365,7 +365,7 @@ func TestFollow(t *testing.T) {
 		x, y := net.Pipe()
 		defer x.Close()
 		defer y.Close()
-		s, prev, err := b.follow("a", c.id, x)
+		s, prev, err := b.follow("a", c.id, x, nil)
 		if (err == nil) != c.ok {
 			t.Fatalf("%d: %v", c.id, err)
 		}

@@ -15,9 +15,6 @@ func (s *Stream) run(prev *Stream) {
 		<-prev.done
 	}
 	if !s.closed.Load() {
-		if s.seal != nil {
-			s.seal.become(s)
-		}
 		t.wg.Go(s.writer)
 		t.opts.Handler.Up(s)
 		t.publish(s)
@@ -61,8 +58,8 @@ func (s *Stream) read() error {
 
 // readInto reads what has arrived, at least one byte.
 func (s *Stream) readInto(buf []byte) (int, error) {
-	if s.tls != nil {
-		return s.tls.Read(buf) // which calls readSocket
+	if s.safe != nil {
+		return s.safe.read(buf, s.moreFn)
 	}
 	return s.readSocket(buf)
 }

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -21,8 +20,7 @@ type Stream struct {
 	gen  uint64        // rises per transport
 	id   uint64        // what the decider of the pair calls this connection
 	sock net.Conn      // the socket
-	tls  *tls.Conn     // over sealed; nil without TLS
-	seal *sealed       // what tls reads from and writes to; nil without TLS
+	safe *records      // nil without TLS
 	done chan struct{} // closed after Down has returned, or instead if Up was never called
 
 	closed atomic.Bool // err is set; for loops that do not want the mutex
@@ -52,7 +50,8 @@ type Stream struct {
 	readBuf []byte
 	readN   int
 	readErr error
-	passed  []*Stream // those that Pass has left frames in
+	moreFn  func([]byte) (int, error) // readSocket, made once
+	passed  []*Stream                 // those that Pass has left frames in
 
 	reads  atomic.Uint64 // reads that brought something
 	writes atomic.Uint64 // writes of which something was taken
@@ -67,17 +66,14 @@ const (
 	softQueue  = 1 << 20   // bytes waiting from which on reading pauses
 )
 
-// newStream returns a stream on conn: a socket, or a *tls.Conn over a *sealed.
-func newStream(t *Transport, node string, conn net.Conn) *Stream {
+// newStream returns a stream on a socket. safe is nil without TLS.
+func newStream(t *Transport, node string, sock net.Conn, safe *records) *Stream {
 	s := &Stream{
-		t: t, node: node, sock: conn,
+		t: t, node: node, sock: sock, safe: safe,
 		done: make(chan struct{}), kick: make(chan struct{}, 1), drained: make(chan struct{}, 1),
 		batch: true, // until the read loop has flushed what Up has sent
 	}
-	if tc, ok := conn.(*tls.Conn); ok {
-		s.tls, s.seal = tc, tc.NetConn().(*sealed)
-		s.sock = s.seal.Conn
-	}
+	s.moreFn = s.readSocket
 	if _, ok := s.sock.(prompt); ok {
 		s.direct = promptly{}
 		s.directFn = func(uintptr) bool {

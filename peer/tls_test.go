@@ -75,7 +75,7 @@ func TestTLS(t *testing.T) {
 	b := start(t, Options{Node: "b", TLS: ca.config(t), Handler: echo})
 	peers(a, b)
 	s := await(t, up)
-	if s.tls == nil {
+	if s.safe == nil {
 		t.Fatal("no TLS")
 	}
 	for i := range uint64(1000) {

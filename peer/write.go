@@ -42,16 +42,12 @@ func (s *Stream) write() {
 		// of many callers comes from, and with processes pinned to cores a lone one
 		// loses nothing.
 		runtime.Gosched()
-		b, err := s.next()
-		if b == nil && err == nil {
-			return
-		}
-		if err != nil {
-			s.Close(fmt.Errorf("%w: %w", ErrLost, err))
+		b := s.next()
+		if b == nil {
 			return
 		}
 		s.directBuf = b
-		err = s.direct.Write(s.directFn)
+		err := s.direct.Write(s.directFn)
 		if err == nil {
 			err = s.directErr
 		}
@@ -69,35 +65,30 @@ func (s *Stream) write() {
 			return
 		}
 		s.writes.Add(1)
-		s.written(b)
+		s.written()
 	}
 	s.hand()
 }
 
 // next returns the bytes that go to the socket next, nil if there are none: then the caller
 // is no longer the writer. Under TLS they are the records that carry what was taken.
-func (s *Stream) next() ([]byte, error) {
+func (s *Stream) next() []byte {
 	b := s.take()
 	if b == nil {
-		return nil, nil // another sender may be the writer by now
+		return nil // another sender may be the writer by now
 	}
 	s.plain = b
-	if s.tls == nil {
-		return b, nil
+	if s.safe == nil {
+		return b
 	}
-	if _, err := s.tls.Write(b); err != nil {
-		return nil, err
-	}
-	return s.seal.take(), nil
+	return s.safe.seal(b)
 }
 
-// written gives back the buffers of next, all of which the socket has taken.
-func (s *Stream) written(b []byte) {
-	if s.tls != nil {
-		s.seal.give(b)
-	}
-	s.give(s.plain)
+// written gives back the buffer of next, all of which the socket has taken.
+func (s *Stream) written() {
+	b := s.plain
 	s.plain = nil
+	s.give(b)
 }
 
 // hand makes the stream's own goroutine the writer. The caller is it no longer.
@@ -146,17 +137,12 @@ func (s *Stream) writer() {
 				if s.direct == nil {
 					runtime.Gosched() // as in write
 				}
-				b, err := s.next()
-				if err != nil {
-					s.Close(fmt.Errorf("%w: %w", ErrLost, err))
-					return
-				}
+				b := s.next()
 				if b == nil {
 					break // rest may be another writer's already
 				}
 				s.rest = b
 			}
-			b := s.rest
 			for len(s.rest) > 0 {
 				n, err := s.sock.Write(s.rest[:min(chunk, len(s.rest))])
 				if err != nil {
@@ -174,7 +160,7 @@ func (s *Stream) writer() {
 				}
 			}
 			s.rest = nil
-			s.written(b)
+			s.written()
 		}
 		if s.closed.Load() {
 			return
