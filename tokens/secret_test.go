@@ -27,7 +27,7 @@ func secretRecord(fence uint64) tokens.Record {
 func shows(text string) bool {
 	text = strings.ToLower(text)
 	for _, secret := range []string{access, refresh} {
-		codes := fmt.Sprint([]byte(secret))
+		codes := fmt.Sprintf("%d", []byte(secret))
 		for _, form := range []string{
 			secret, hex.EncodeToString([]byte(secret)), fmt.Sprintf("% x", secret), fmt.Sprintf("%# x", secret),
 			base64.StdEncoding.EncodeToString([]byte(secret))[:12], codes[1 : len(codes)-1],
@@ -62,8 +62,8 @@ func TestRecord_PrintsNoSecret(t *testing.T) {
 				}
 			}
 		}
-		extra, width, wrap := "%d", "%*d", "x: %w" // variables: go vet knows that they are wrong
-		if text := fmt.Sprint(v) + fmt.Sprintf(extra, 1, v) + fmt.Sprintf(width, v, 1) + fmt.Errorf(wrap, v).Error(); shows(text) {
+		extra, width, wrap := []any{1, v}, "%*d", "x: %w" // variables: go vet knows that they are wrong
+		if text := fmt.Sprint(v) + fmt.Sprintf("%d", extra...) + fmt.Sprintf(width, v, 1) + fmt.Errorf(wrap, v).Error(); shows(text) {
 			t.Errorf("%s: %s", name, text)
 		}
 		var b bytes.Buffer
