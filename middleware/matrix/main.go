@@ -58,7 +58,7 @@ func cells(k *cluster, router, proto string, sel selection, result func(c cell, 
 	defer p.close()
 	for i := range scenes {
 		s := &scenes[i]
-		if !picked(sel.scenes, s.name) || len(s.only) > 0 && !slices.Contains(s.only, proto) || router == "fiber" && !s.whole {
+		if !picked(sel.scenes, s.name) || !s.runs(router, proto) {
 			continue
 		}
 		bare := ts.run(p, "bare", 0, s)
@@ -83,7 +83,11 @@ func main() {
 	flag.Parse()
 	list := func(s *string) []string { return strings.FieldsFunc(*s, func(r rune) bool { return r == ',' }) }
 	n, bad, begin := 0, 0, time.Now()
-	err := each(context.Background(), selection{list(routers), list(protos), list(stacks), list(only)}, func(c cell, d []string) {
+	sel := selection{list(routers), list(protos), list(stacks), list(only)}
+	for _, tool := range missing(sel) {
+		fmt.Printf("SKIPPED: the scenes of %s, which is not installed\n", tool)
+	}
+	err := each(context.Background(), sel, func(c cell, d []string) {
 		n++
 		if *verbose {
 			fmt.Println(time.Since(begin).Round(time.Millisecond), c)

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1")) // keeps the time, for ever
 }
 
-// The whole matrix takes half a minute. Here each router, protocol and stack is met with the scenes that have failed once.
+// The whole matrix takes a minute or two. Here each router, protocol and stack is met with the scenes that have failed once.
 func TestMatrix(t *testing.T) {
 	sel := selection{scenes: []string{
 		"plain-POST", "empty", "304", "trailers", "two-at-a-time", "streamed", "early-answer", "panic", "client-gone",
@@ -53,6 +53,30 @@ func TestDiff(t *testing.T) {
 		}
 		if change(got); len(diff(bare, got)) != 1 {
 			t.Errorf("%+v is no difference", got)
+		}
+	}
+}
+
+// The answer is the last head of what curl -D writes; trailers follow it.
+func TestDump(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want *seen
+	}{
+		"HTTP/1.1": {
+			"HTTP/1.1 100 Continue\r\nX-A: 1\r\n\r\nHTTP/1.1 202 Accepted\r\nDate: x\r\nA: 1\r\nA: 2\r\nTrailer: T\r\n\r\nT: 6\r\n",
+			&seen{Proto: "HTTP/1.1", Status: 202, Header: map[string][]string{"A": {"1", "2"}}, Trailer: map[string][]string{"T": {"6"}}, Notes: []string{"100"}},
+		},
+		"HTTP/2": {
+			"HTTP/2 304 \r\netag: \"a:b\"\r\n\r\n",
+			&seen{Proto: "HTTP/2", Status: 304, Header: map[string][]string{"Etag": {`"a:b"`}}},
+		},
+		"nothing": {"", &seen{}},
+	} {
+		got := &seen{}
+		got.dump(c.text)
+		for _, d := range diff(c.want, got) {
+			t.Errorf("%s: %s", name, d)
 		}
 	}
 }

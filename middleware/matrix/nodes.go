@@ -28,6 +28,7 @@ type cluster struct {
 	nodes [2]*coord.Coordinator
 	next  [2]atomic.Int64 // index into orders
 	order [2][]string     // orders by the node that owns their key
+	jvm   jvm
 }
 
 func newCluster(ctx context.Context) (*cluster, error) {
@@ -71,7 +72,7 @@ func (k *cluster) fresh(owner int) string { return k.order[owner][k.next[owner].
 func (k *cluster) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var all []error
+	all := []error{k.jvm.close()}
 	for _, c := range k.nodes {
 		if c != nil {
 			all = append(all, c.Close(ctx))
@@ -99,7 +100,7 @@ type pair struct {
 func newPair(k *cluster, router, proto string, trials *trials) *pair {
 	p := &pair{k: k, router: router, proto: proto, hop: middleware.NewTransport()}
 	for i, c := range k.nodes {
-		s := httptest.NewUnstartedServer(routers[router](stacks(c, p), trials.serve))
+		s := httptest.NewUnstartedServer(routers[router](stacks(c, p), func(w http.ResponseWriter, r *http.Request) { trials.serve(i, w, r) }))
 		s.Config.ErrorLog = log.New(&p.logs, "", 0)
 		s.Config.Protocols = new(http.Protocols)
 		s.Config.Protocols.SetHTTP1(true)

@@ -16,12 +16,13 @@ type scene struct {
 	name    string
 	keyed   bool     // has an idempotency key: not what talks both ways, as a request with a key is read first
 	only    []string // protocols; nil: all
+	tool    string   // the command that is the client; empty: this process
 	whole   bool     // the handler answers at once and in whole, which all routers can
 	handler func(x *trial, w http.ResponseWriter, r *http.Request)
 	client  func(x *trial, got *seen)
 }
 
-var scenes = slices.Concat(plainScenes, streamScenes, failScenes, grpcScenes, socketScenes)
+var scenes = slices.Concat(plainScenes, streamScenes, failScenes, grpcScenes, socketScenes, curlScenes, loadScenes, javaScenes)
 
 func init() {
 	for i := range scenes {

@@ -14,14 +14,7 @@ import (
 )
 
 var streamScenes = []scene{
-	{name: "streamed", keyed: true, handler: func(x *trial, w http.ResponseWriter, _ *http.Request) {
-		for i := range 3 {
-			fmt.Fprintln(w, "line", i)
-			http.NewResponseController(w).Flush()
-			x.wait()
-		}
-		fmt.Fprintln(w, "end")
-	}, client: func(x *trial, got *seen) { follow(x, got, http.MethodPost, "\n") }},
+	{name: "streamed", keyed: true, handler: streamed, client: func(x *trial, got *seen) { follow(x, got, http.MethodPost, "\n") }},
 	{name: "head first", handler: func(x *trial, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Head", "1")
 		http.NewResponseController(w).Flush()
@@ -42,14 +35,7 @@ var streamScenes = []scene{
 			lines(x, got, res, "\n")
 		}
 	}},
-	{name: "SSE", handler: func(x *trial, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		for i := range 3 {
-			fmt.Fprintf(w, "id: %d\ndata: x\n\n", i)
-			http.NewResponseController(w).Flush()
-			x.wait()
-		}
-	}, client: func(x *trial, got *seen) { follow(x, got, http.MethodGet, "\n\n") }},
+	{name: "SSE", handler: events, client: func(x *trial, got *seen) { follow(x, got, http.MethodGet, "\n\n") }},
 	{name: "both ways", handler: func(x *trial, w http.ResponseWriter, r *http.Request) {
 		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
 			fmt.Fprintln(w, err)
@@ -85,11 +71,7 @@ var streamScenes = []scene{
 		got.rest(res)
 	}},
 	{name: "early answer", only: overHTTP2, handler: early, client: answeredEarly},
-	{name: "early answer of a handler that talks both ways", handler: func(x *trial, w http.ResponseWriter, r *http.Request) {
-		http.NewResponseController(w).EnableFullDuplex()
-		w.Header().Set("Connection", "close")
-		early(x, w, r)
-	}, client: answeredEarly},
+	{name: "early answer of a handler that talks both ways", handler: earlyBothWays, client: answeredEarly},
 	{name: "informational", handler: func(_ *trial, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</a.css>")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -145,6 +127,30 @@ func lines(x *trial, got *seen, res *http.Response, sep string) {
 	}
 	res.Body.Close()
 	got.Trailer = res.Trailer
+}
+
+func streamed(x *trial, w http.ResponseWriter, _ *http.Request) {
+	for i := range 3 {
+		fmt.Fprintln(w, "line", i)
+		http.NewResponseController(w).Flush()
+		x.wait()
+	}
+	fmt.Fprintln(w, "end")
+}
+
+func events(x *trial, w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for i := range 3 {
+		fmt.Fprintf(w, "id: %d\ndata: x\n\n", i)
+		http.NewResponseController(w).Flush()
+		x.wait()
+	}
+}
+
+func earlyBothWays(x *trial, w http.ResponseWriter, r *http.Request) {
+	http.NewResponseController(w).EnableFullDuplex()
+	w.Header().Set("Connection", "close")
+	early(x, w, r)
 }
 
 func early(_ *trial, w http.ResponseWriter, _ *http.Request) {

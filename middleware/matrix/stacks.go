@@ -39,5 +39,8 @@ func keeps(name string) bool { return slices.Contains([]string{"Idempotent", "al
 // joins reports whether the stack lets reads share a run.
 func joins(name string) bool { return slices.Contains([]string{"Coalesce", "all"}, name) }
 
+// serializes reports whether the stack runs the handler under the key's lock.
+func serializes(name string) bool { return slices.Contains([]string{"Serialize", "all"}, name) }
+
 // forwards reports whether the stack sends requests to the owner of their key.
 func forwards(name string) bool { return slices.Contains([]string{"Route", "all"}, name) }

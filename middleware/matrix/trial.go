@@ -24,23 +24,27 @@ type trial struct {
 	id    string
 	order string
 
-	runs atomic.Int32  // of the handler
-	gate chan struct{} // the scene's client lets the handler go on; closed at the end
-	in   chan struct{} // the handler tells the client
-	done chan struct{} // closed when the trial is over
+	runs [2]atomic.Int32 // of the handler, by node
+	gate chan struct{}   // the scene's client lets the handler go on; closed at the end
+	in   chan struct{}   // the handler tells the client
+	done chan struct{}   // closed when the trial is over
+
+	inside  atomic.Int32 // runs of the handler at this moment
+	crowded atomic.Bool  // there were two
 }
 
 // trials are the ones that are under way: handlers find theirs by the header "Trial".
 type trials struct{ byID sync.Map }
 
-func (ts *trials) serve(w http.ResponseWriter, r *http.Request) {
+// serve is the node's handler.
+func (ts *trials) serve(node int, w http.ResponseWriter, r *http.Request) {
 	t, ok := ts.byID.Load(r.Header.Get("Trial"))
 	if !ok {
 		http.Error(w, "no such trial", http.StatusNotFound)
 		return
 	}
 	x := t.(*trial)
-	x.runs.Add(1)
+	x.runs[node].Add(1)
 	x.scene.handler(x, w, r)
 }
 
@@ -61,7 +65,12 @@ func (ts *trials) run(p *pair, stackName string, owner int, s *scene) *seen {
 	}
 	close(x.done)
 	x.free(got)
-	got.Runs = int(x.runs.Load())
+	for node := range x.runs {
+		n := int(x.runs[node].Load())
+		if got.Runs += n; n > 0 && node != owner && forwards(stackName) {
+			got.note("%d runs on a node that does not own the key", n)
+		}
+	}
 	return got
 }
 
