@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -36,12 +37,12 @@ type selection struct{ routers, protos, stacks, scenes []string }
 func picked(of []string, name string) bool { return len(of) == 0 || slices.Contains(of, name) }
 
 // each runs the cells of the selection, one after another, and hands over what differs.
-func each(ctx context.Context, sel selection, result func(c cell, differences []string)) error {
+func each(ctx context.Context, sel selection, result func(c cell, differences []string)) (err error) {
 	k, err := newCluster(ctx)
 	if err != nil {
 		return err
 	}
-	defer k.close()
+	defer func() { err = errors.Join(err, k.close()) }()
 	for _, router := range routerNames {
 		for _, proto := range protocols {
 			if picked(sel.routers, router) && picked(sel.protos, proto) {

@@ -33,12 +33,11 @@ func (s *seen) note(format string, args ...any) {
 }
 
 // read takes a whole response.
-func (s *seen) read(res *http.Response, err error) *seen {
+func (s *seen) read(res *http.Response, err error) {
 	s.head(res, err)
 	if err == nil {
 		s.rest(res)
 	}
-	return s
 }
 
 // head takes the beginning of a response.
