@@ -20,6 +20,7 @@ import (
 type Memory struct {
 	mu        sync.Mutex // protects what follows, and every namespace's state
 	server    int        // which server process this is; Restore starts another
+	name      string     // of that process
 	spaces    map[string]*memorySpace
 	listeners map[string]*listener // by namespace and session
 }
@@ -35,7 +36,7 @@ type memorySpace struct {
 
 // NewMemory returns an empty embedded arbiter.
 func NewMemory() *Memory {
-	return &Memory{spaces: make(map[string]*memorySpace), listeners: make(map[string]*listener)}
+	return &Memory{name: memoryName(0), spaces: make(map[string]*memorySpace), listeners: make(map[string]*listener)}
 }
 
 // A Snapshot is a copy of a Memory's state: a replica that stopped following.
@@ -56,6 +57,7 @@ func (a *Memory) Restore(s *Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.server++
+	a.name = memoryName(a.server)
 	for name, now := range a.spaces {
 		// A namespace keeps its settings: they belong to the processes that are attached.
 		*now = memorySpace{settings: now.settings, secrets: now.secrets, parts: make([]Partition, now.settings.Partitions)}
@@ -131,9 +133,10 @@ func (s *memorySpace) format(m Moment, grace int64) {
 	s.sessions.FirstSecret(m, s.secrets)
 }
 
+func memoryName(server int) string { return "memory-" + strconv.Itoa(server) }
+
 func (a *Memory) moment(s Settings) Moment {
-	name := "memory-" + strconv.Itoa(a.server)
-	return Moment{Now: time.Now().UnixMilli(), Server: name, Process: name, Grace: s.Grace.Milliseconds()}
+	return Moment{Now: time.Now().UnixMilli(), Server: a.name, Process: a.name, Grace: s.Grace.Milliseconds()}
 }
 
 // check refuses settings that no arbiter can serve.
