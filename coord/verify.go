@@ -1,6 +1,10 @@
 package coord
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -99,4 +103,129 @@ func (p *partition) holding(key string, row fallback.Row) *entry {
 		return e
 	}
 	return nil
+}
+
+// verify reads every RenewEvery what the arbiter knows of this process's holds.
+func (c *Coordinator) verify(ctx context.Context, s *session) {
+	timer := time.NewTimer(c.opts.RenewEvery)
+	defer timer.Stop()
+	begun := c.now()
+	late := c.sessions.sweepSince(begun.Add(-c.graceTime())) // the last session may not have come to it
+	x := newSweep(len(c.parts), begun, !late)
+	verified, due := begun, begun.Add(c.opts.RenewEvery)
+	if late {
+		timer.Reset(0)
+	}
+	for {
+		select {
+		case <-timer.C:
+		case <-c.sessions.sweeps:
+		case <-ctx.Done():
+			return
+		}
+		begin := c.now()
+		_, other := c.sessions.graces()
+		list, more := c.toSweep(x)
+		held := !begin.Before(due) || other.After(verified)
+		if held || len(list) > 0 {
+			err := c.verifyOnce(ctx, s, x, held, list)
+			switch {
+			case held && err != nil:
+				due = c.now().Add(c.opts.RetryEvery)
+			case held:
+				verified, due = begin, c.now().Add(c.opts.RenewEvery)
+			}
+			more = more || err != nil
+		}
+		next := c.until(due)
+		if more {
+			next = min(next, c.opts.RetryEvery)
+		}
+		timer.Reset(max(next, 0))
+	}
+}
+
+// readsPerCall bounds one call, so that it ends in time and others come in between; verifyCalls is how many are under way
+// at the same time, without those that a server holds up.
+const readsPerCall, verifyCalls = 256, 8
+
+// verifyOnce looks at what the session has, if held, and at the partitions listed.
+func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held bool, list []uint32) error {
+	slices.Sort(list)
+	if c.cluster != nil {
+		c.cluster.asks.Store(asksPerPeriod)
+	}
+	var checks []check
+	for i := range c.parts {
+		listed := contains(list, uint32(i))
+		if !held && !listed {
+			continue
+		}
+		if k := c.parts[i].check(s); listed || len(k.keys) > 0 || k.own != nil {
+			checks = append(checks, k)
+		}
+	}
+	var work sync.WaitGroup
+	var mu mutex // protects errs
+	var errs []error
+	spread(c, &work, inReads(checks), verifyCalls, func(these []check) {
+		err := c.verifyThese(ctx, x, these)
+		mu.Lock()
+		errs = append(errs, err)
+		mu.Unlock()
+	})
+	work.Wait()
+	c.noteSlots()
+	return errors.Join(errs...)
+}
+
+// noteSlots finds out which ownership was confirmed longest ago.
+func (c *Coordinator) noteSlots() {
+	if c.cluster == nil {
+		return
+	}
+	c.slots.begin()
+	var oldest time.Time
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		if p.own != nil {
+			oldest = earlier(oldest, p.own.confirmed)
+		}
+		p.mu.Unlock()
+	}
+	c.slots.end(oldest)
+}
+
+// verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.
+func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check) error {
+	reads := make([]fallback.Read, len(checks))
+	for i, k := range checks {
+		reads[i] = fallback.Read{Partition: k.p.number, Keys: k.keys, Busy: k.busy}
+	}
+	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	sent := c.now()
+	states := c.ns.Verify(call, reads)
+	cancel()
+	var missing []claims
+	var failed error
+	var doubtful []int
+	n := 0
+	for i, k := range checks {
+		switch err := states[i].Err; {
+		case err != nil:
+			failed = err
+			n++
+		case k.p.older(k, states[i]):
+			doubtful = append(doubtful, i)
+		default:
+			if !k.rest {
+				x.saw(k.p.number, sent, states[i].Record.Grace)
+			}
+			missing = append(missing, k.p.compare(k, states[i], sent))
+		}
+	}
+	c.calledMany(OpVerify, len(checks), n, sent, failed)
+	more, err := c.verifyOlder(ctx, x, checks, states, doubtful, sent)
+	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...)))
 }

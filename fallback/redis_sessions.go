@@ -1,0 +1,97 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+)
+
+func (n *redisSpace) Open(ctx context.Context, id string, r Registration) (Renewal, error) {
+	return n.renew(ctx, id, r, "open")
+}
+
+func (n *redisSpace) Renew(ctx context.Context, id string, r Registration) (Renewal, error) {
+	return n.renew(ctx, id, r, "renew")
+}
+
+func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how string) (Renewal, error) {
+	for range 2 {
+		primary := n.conns.chase.begin(ctx, &n.calls)
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info)
+		if deposed := primary(); err == nil {
+			err = deposed
+		}
+		if err != nil {
+			return Renewal{}, err
+		}
+		r := reader{v: list(v)}
+		if r.str(0) == "lost" {
+			// This process knows that the namespace was formatted: its server restarted empty.
+			if err := n.formatAs(ctx, "full"); err != nil {
+				return Renewal{}, err
+			}
+			continue
+		}
+		a := Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3))}
+		if n.guarded {
+			a.Server = r.str(1)
+		}
+		if s := r.str(4); s != "" {
+			n.secrets.Store(&s)
+			if a.Secrets, err = decodeSecrets(s, r.num(5)); err != nil {
+				return Renewal{}, err
+			}
+		}
+		return a, r.err
+	}
+	return Renewal{}, errLostTwice
+}
+
+var errLostTwice = errors.New("fallback: the table of sessions was lost twice")
+
+func (n *redisSpace) Dead(ctx context.Context, id string) (Liveness, error) {
+	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id)
+	if err != nil {
+		return Liveness{}, err
+	}
+	r := reader{v: list(v)}
+	switch left := r.ms(1); r.str(0) {
+	case "dead":
+		return Liveness{Dead: r.err == nil}, r.err
+	case "in grace":
+		return Liveness{Grace: left}, r.err
+	default:
+		return Liveness{Left: left}, r.err
+	}
+}
+
+func (n *redisSpace) Rotate(ctx context.Context) error {
+	key := newSecret()
+	lost, err := n.secret(ctx, key, "rotate")
+	if lost {
+		if err = n.formatAs(ctx, "full"); err == nil {
+			lost, err = n.secret(ctx, key, "rotate")
+		}
+	}
+	if err == nil && lost {
+		err = errLostTwice
+	}
+	return err
+}
+
+func (n *redisSpace) CloseSession(ctx context.Context, id string) error {
+	_, err := n.run(ctx, scriptClose, []string{n.sessions()}, id)
+	return err
+}
+
+func (n *redisSpace) List(ctx context.Context) (map[string]string, error) {
+	v, err := n.run(ctx, scriptList, []string{n.sessions()})
+	if err != nil {
+		return nil, err
+	}
+	r := reader{v: list(v)}
+	all := make(map[string]string, len(r.v)/2)
+	for i := 0; i+1 < len(r.v); i += 2 {
+		all[r.str(i)] = r.str(i + 1)
+	}
+	return all, nil
+}
