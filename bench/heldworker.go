@@ -291,10 +291,11 @@ func (h *heldRun) content(ctx context.Context) (c content, err error) {
 			}
 		}
 		c.Rows += rows
-		if rows == 0 {
-			c.Bare++
-		} else {
+		switch {
+		case rows > 0:
 			c.InUse++
+		case len(f.Val()) > 0: // else there is no record
+			c.Bare++
 		}
 	}
 	for _, f := range sessions.Val() {
