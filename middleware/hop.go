@@ -22,6 +22,7 @@ import (
 type hop struct {
 	context.Context
 	base *url.URL
+	mark string // of the owner
 	w    http.ResponseWriter
 	had  http.Header // w's, as set around Route
 	body *guard      // nil: none
@@ -44,7 +45,7 @@ func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
 
 // forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
 func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
-	h := &hop{Context: r.Context(), base: base, w: w, had: w.Header().Clone()}
+	h := &hop{Context: r.Context(), base: base, mark: s.marks.of(n.ID), w: w, had: w.Header().Clone()}
 	out := r.WithContext(httptrace.WithClientTrace(h, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { h.got.Store(true) }}))
 	if r.Body != nil && r.Body != http.NoBody {
 		h.body = &guard{body: r.Body, breaks: r.ProtoMajor >= 2}
@@ -123,7 +124,7 @@ func rewrite(p *httputil.ProxyRequest) {
 		}
 		p.Out.Header["X-Forwarded-Proto"] = []string{proto}
 	}
-	p.Out.Header[HopHeader] = []string{"1"}
+	p.Out.Header[HopHeader] = []string{h.mark}
 }
 
 // respond is called before the owner's response is passed on.

@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// HopHeader is what [Route] adds to a request that it forwards. A request that has it is served where it arrives: so there is one
-// hop at most, whatever two nodes think of who the owner is. A client that sends it itself only misses the forwarding.
+// HopHeader is what [Route] adds to a request that it forwards, which is then served where it arrives: so there is one hop at most,
+// even if two nodes take each other for the owner. Its value is known to the nodes only. Route takes the header off a request
+// whose client has made it up. A handler inside of Route sees "1" if a node has forwarded the request.
 const HopHeader = "Holdfast-Hop"
 
 // RouteOptions are the options of [Route]. The zero value of each field means its default, and a nil *RouteOptions means all
@@ -92,6 +93,7 @@ type router struct {
 	proxy   httputil.ReverseProxy
 	traced  bool // the transport is known to say when it has got a connection
 	avoided avoided
+	marks   marks
 	checked atomic.Bool // the idle times were compared
 	refusals
 }
@@ -127,7 +129,7 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 	if c == nil || key == nil {
 		panic("middleware: Route needs a coordinator and a KeyFunc")
 	}
-	s := &router{c: c, key: key, opts: opts.filled()}
+	s := &router{c: c, key: key, opts: opts.filled(), marks: marks{c: c}}
 	if err := checkMethods("RouteOptions.Methods", s.opts.Methods); err != nil {
 		panic(err.Error())
 	}
@@ -147,6 +149,7 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 }
 
 func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	r = s.marks.admit(r)
 	out := withoutH2C(r)
 	if !s.forwardable(out) {
 		next.ServeHTTP(w, r)
@@ -190,7 +193,7 @@ func (s *router) checkIdle(r *http.Request) {
 	}
 }
 
-// forwardable tells whether the request may go to another node at all.
+// forwardable reports whether the request, which was admitted, may go to another node at all.
 func (s *router) forwardable(r *http.Request) bool {
 	if len(s.opts.Methods) > 0 && !slices.Contains(s.opts.Methods, r.Method) {
 		return false

@@ -1,0 +1,80 @@
+package middleware
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// marks are the values of HopHeader: a digest of the ID of the node that a request goes to. Only nodes know these IDs, which are random
+// and change with each start of a process. So a client cannot make one up.
+type marks struct {
+	c    *coord.Coordinator
+	self atomic.Pointer[string] // of this node; nil: not needed yet
+	last atomic.Pointer[mark]   // the one made last, as most requests go where others go
+}
+
+type mark struct{ id, value string }
+
+func markOf(id string) string {
+	sum := sha256.Sum256([]byte("holdfast hop " + id))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// of returns the mark of a request to the node.
+func (m *marks) of(id string) string {
+	if last := m.last.Load(); last != nil && last.id == id {
+		return last.value
+	}
+	made := &mark{id, markOf(id)}
+	m.last.Store(made)
+	return made.value
+}
+
+// genuine reports whether a node has set the header. It need not be the mark of this node: a URL may lead to another one, and a
+// request that is passed on from there might never arrive.
+func (m *marks) genuine(values []string) bool {
+	if len(values) != 1 {
+		return false
+	}
+	if self := m.self.Load(); self != nil && *self == values[0] {
+		return true
+	}
+	for _, n := range m.c.Nodes() {
+		value := markOf(n.ID)
+		if n.Self {
+			m.self.Store(&value)
+		}
+		if value == values[0] {
+			return true
+		}
+	}
+	return false
+}
+
+type forwardedKey struct{}
+
+// forwarded reports whether a Route around this one has seen that a node has sent the request on.
+func forwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
+
+// admit returns the request as handlers get it: the mark is for nodes only, and one that no node has set is taken off.
+func (m *marks) admit(r *http.Request) *http.Request {
+	values := r.Header[HopHeader]
+	if values == nil || forwarded(r.Context()) {
+		return r
+	}
+	ctx, genuine := r.Context(), m.genuine(values)
+	if genuine {
+		ctx = context.WithValue(ctx, forwardedKey{}, true)
+	}
+	r = r.WithContext(ctx)
+	r.Header = r.Header.Clone()
+	if delete(r.Header, HopHeader); genuine {
+		r.Header[HopHeader] = []string{"1"}
+	}
+	return r
+}
