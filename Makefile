@@ -4,11 +4,11 @@ VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients
+.PHONY: test checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
 # them, and gives way. Then whole clusters are simulated for a minute.
-test: redis databases network
+test: redis databases network clients
 	@$(MAKE) --no-print-directory -j 2 checks tests
 	@$(MAKE) --no-print-directory sim FOR=1m
 
@@ -73,7 +73,7 @@ model:
 	go test -timeout 0 -v ./internal/model -model.deep -model.limit $(STATES)
 
 # Requests of all kinds through each middleware, in each router, by each protocol, from Go's clients, curl, h2load and Java's.
-http: clients
+http: clients jdk
 	go run ./middleware/matrix
 
 # Real processes in network namespaces, with real Redis servers, under kills, stops and cuts: see docs/chaos.md. Needs root on Linux.
@@ -121,7 +121,12 @@ network:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v ip && command -v iptables; } >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq iproute2 iptables >/dev/null || echo "without iproute2 and iptables some tests are skipped" >&2; fi
 
-# curl and h2load for make http, which skips a client that is missing. Java's HttpClient is tried where there is a JDK.
+# curl and h2load for the matrix of HTTP, which skips a client that is missing.
 clients:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! { command -v curl && command -v h2load; } >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq curl nghttp2-client >/dev/null || echo "without curl and h2load their scenes are skipped" >&2; fi
+
+# A JDK for make http, whose HttpClient is one of the clients. make test uses one if there is one.
+jdk:
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v javac >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq default-jdk-headless >/dev/null || echo "without a JDK the scenes of Java's HttpClient are skipped" >&2; fi

@@ -72,7 +72,7 @@ var plainScenes = []scene{
 		defer cancel()
 		r := x.request(ctx, http.MethodPost, io.MultiReader(strings.NewReader("body")))
 		r.Trailer = http.Header{"X-Check": {"42"}}
-		got.read(x.pair.client.Do(r))
+		x.fetch(got, r)
 	}},
 	{name: "two at a time", handler: func(x *trial, w http.ResponseWriter, _ *http.Request) {
 		x.in <- struct{}{}
@@ -118,7 +118,17 @@ var plainScenes = []scene{
 func (x *trial) ask(got *seen, method string, body io.Reader, headers ...string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	got.read(x.pair.client.Do(x.request(ctx, method, body, headers...)))
+	x.fetch(got, x.request(ctx, method, body, headers...))
+}
+
+// fetch takes the response to a request.
+func (x *trial) fetch(got *seen, r *http.Request) {
+	res, err := x.pair.client.Do(r)
+	got.head(res, err)
+	if err == nil {
+		defer res.Body.Close()
+		got.rest(res)
+	}
 }
 
 // echoRequest answers with what it was asked.
@@ -160,18 +170,15 @@ var failScenes = []scene{
 		client: func(x *trial, got *seen) { x.ask(got, http.MethodPost, strings.NewReader("body")) }},
 	{name: "panic in the middle", handler: func(_ *trial, w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "begin")
-		http.NewResponseController(w).Flush()
+		flush(w)
 		panic(http.ErrAbortHandler)
 	}, client: func(x *trial, got *seen) { x.ask(got, http.MethodPost, strings.NewReader("body")) }},
 	{name: "client gone", handler: gone, client: func(x *trial, got *seen) { leave(x, got, nil) }},
 	{name: "client gone after it was sent something", handler: func(x *trial, w http.ResponseWriter, r *http.Request) {
-		http.NewResponseController(w).Flush()
+		flush(w)
 		gone(x, w, r)
 	}, client: func(x *trial, got *seen) { leave(x, got, nil) }},
 	{name: "client gone while it sends", handler: func(x *trial, w http.ResponseWriter, r *http.Request) {
-		if len(r.Header["X-Duplex"]) > 0 {
-			http.NewResponseController(w).EnableFullDuplex()
-		}
 		x.in <- struct{}{}
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
 			x.gate <- struct{}{}
@@ -181,8 +188,9 @@ var failScenes = []scene{
 	}, client: func(x *trial, got *seen) {
 		pr, pw := io.Pipe()
 		go func() {
-			pw.Write(make([]byte, 100_000))
-			<-x.done
+			if _, err := pw.Write(make([]byte, 100_000)); err == nil {
+				<-x.done
+			}
 			pw.CloseWithError(errors.New("over"))
 		}()
 		leave(x, got, pr)

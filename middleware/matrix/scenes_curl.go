@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -76,7 +76,9 @@ var curlRequests = []curlRequest{
 		var sent sync.WaitGroup
 		sent.Go(func() {
 			defer pw.Close()
-			pw.Write(make([]byte, 50_000))
+			if _, err := pw.Write(make([]byte, 50_000)); err != nil { // curl has ended
+				return
+			}
 			select {
 			case <-came:
 			case <-time.After(patience):
@@ -165,8 +167,9 @@ func (s *seen) dump(text string) {
 		line = strings.TrimRight(line, "\r\n")
 		name, value, isField := strings.Cut(line, ":")
 		if proto, rest, ok := strings.Cut(line, " "); ok && strings.HasPrefix(proto, "HTTP/") {
-			s.Proto, s.Status = proto, 0
-			fmt.Sscan(rest, &s.Status)
+			code, _, _ := strings.Cut(rest, " ")
+			s.Proto = proto
+			s.Status, _ = strconv.Atoi(code) // 0 is no status
 			if into = s.Header; s.Status/100 == 1 {
 				s.note("%d", s.Status)
 			}

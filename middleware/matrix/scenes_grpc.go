@@ -23,14 +23,16 @@ var grpcScenes = []scene{
 	{name: "gRPC unary", only: overHTTP2, handler: serveGRPC, client: func(x *trial, got *seen) { unary(x, got, "hello") }},
 	{name: "gRPC unary that fails", only: overHTTP2, handler: serveGRPC, client: func(x *trial, got *seen) { unary(x, got, "fail") }},
 	{name: "gRPC stream", only: overHTTP2, handler: serveGRPC, client: func(x *trial, got *seen) { stream(x, got, false) }},
-	{name: "gRPC stream, head first", only: overHTTP2, handler: serveGRPC, client: func(x *trial, got *seen) { stream(x, got, true) }},
+	{name: "gRPC stream head first", only: overHTTP2, handler: serveGRPC, client: func(x *trial, got *seen) { stream(x, got, true) }},
 }
 
 // grpcServer answers any method: each message with the same, until one says "fail".
 var grpcServer = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(s.Context())
 	if len(md["head"]) > 0 {
-		s.SendHeader(metadata.Pairs("head", "first"))
+		if err := s.SendHeader(metadata.Pairs("head", "first")); err != nil {
+			return err
+		}
 	}
 	for {
 		var m wrapperspb.StringValue
@@ -108,7 +110,9 @@ func stream(x *trial, got *seen, headFirst bool) {
 		}
 		got.Body += answer.Value
 	}
-	s.CloseSend()
+	if err == nil {
+		err = s.CloseSend()
+	}
 	if err == nil {
 		err = s.RecvMsg(&answer)
 	}

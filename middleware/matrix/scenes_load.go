@@ -43,7 +43,11 @@ func loadBody(x *trial, got *seen, args ...string) {
 		got.failed(err)
 		return
 	}
-	defer os.Remove(f.Name())
+	defer func() {
+		if err := os.Remove(f.Name()); err != nil {
+			got.note("%v", err)
+		}
+	}()
 	_, err = f.WriteString(strings.Repeat("x", 1000))
 	if err = errors.Join(err, f.Close()); err != nil {
 		got.failed(err)

@@ -15,7 +15,7 @@ var socketScenes = []scene{
 		if err != nil {
 			return
 		}
-		defer c.CloseNow()
+		defer func() { _ = c.CloseNow() }() // an error if it is closed already
 		for {
 			kind, text, err := c.Read(r.Context())
 			if err != nil {
@@ -25,7 +25,9 @@ var socketScenes = []scene{
 				c.Close(4001, "bye")
 				return
 			}
-			c.Write(r.Context(), kind, append(text, '!'))
+			if err := c.Write(r.Context(), kind, append(text, '!')); err != nil {
+				return
+			}
 		}
 	}, client: func(x *trial, got *seen) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -41,7 +43,7 @@ var socketScenes = []scene{
 			return
 		}
 		delete(got.Header, "Sec-Websocket-Accept")
-		defer c.CloseNow()
+		defer func() { _ = c.CloseNow() }()
 		for _, text := range []string{"one", strings.Repeat("x", 20_000), "bye"} {
 			if err := c.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
 				got.failed(err)

@@ -17,10 +17,10 @@ var streamScenes = []scene{
 	{name: "streamed", keyed: true, handler: streamed, client: func(x *trial, got *seen) { follow(x, got, http.MethodPost, "\n") }},
 	{name: "head first", handler: func(x *trial, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Head", "1")
-		http.NewResponseController(w).Flush()
+		flush(w)
 		x.wait()
 		fmt.Fprintln(w, "line")
-		http.NewResponseController(w).Flush()
+		flush(w)
 		x.wait()
 	}, client: func(x *trial, got *seen) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -37,14 +37,12 @@ var streamScenes = []scene{
 	}},
 	{name: "SSE", handler: events, client: func(x *trial, got *seen) { follow(x, got, http.MethodGet, "\n\n") }},
 	{name: "both ways", handler: func(x *trial, w http.ResponseWriter, r *http.Request) {
-		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
-			fmt.Fprintln(w, err)
-		}
-		http.NewResponseController(w).Flush()
+		fullDuplex(w, r)
+		flush(w)
 		in := bufio.NewScanner(r.Body)
 		for in.Scan() {
 			fmt.Fprintln(w, "echo", in.Text())
-			http.NewResponseController(w).Flush()
+			flush(w)
 		}
 		fmt.Fprintln(w, in.Err())
 	}, client: func(x *trial, got *seen) {
@@ -83,7 +81,7 @@ var streamScenes = []scene{
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			Got1xxResponse: func(code int, h textproto.MIMEHeader) error { got.note("%d %v", code, h["Link"]); return nil },
 		})
-		got.read(x.pair.client.Do(x.request(ctx, http.MethodGet, nil)))
+		x.fetch(got, x.request(ctx, http.MethodGet, nil))
 	}},
 }
 
@@ -132,7 +130,7 @@ func lines(x *trial, got *seen, res *http.Response, sep string) {
 func streamed(x *trial, w http.ResponseWriter, _ *http.Request) {
 	for i := range 3 {
 		fmt.Fprintln(w, "line", i)
-		http.NewResponseController(w).Flush()
+		flush(w)
 		x.wait()
 	}
 	fmt.Fprintln(w, "end")
@@ -142,13 +140,13 @@ func events(x *trial, w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for i := range 3 {
 		fmt.Fprintf(w, "id: %d\ndata: x\n\n", i)
-		http.NewResponseController(w).Flush()
+		flush(w)
 		x.wait()
 	}
 }
 
 func earlyBothWays(x *trial, w http.ResponseWriter, r *http.Request) {
-	http.NewResponseController(w).EnableFullDuplex()
+	fullDuplex(w, r)
 	w.Header().Set("Connection", "close")
 	early(x, w, r)
 }
@@ -166,16 +164,35 @@ func answeredEarly(x *trial, got *seen) {
 	pr, pw := io.Pipe()
 	came := make(chan struct{})
 	go func() {
-		pw.Write(make([]byte, 100_000))
-		select {
-		case <-came:
-		case <-time.After(patience / 2):
-			got.note("the answer came late")
+		if _, err := pw.Write(make([]byte, 100_000)); err == nil { // else the answer has come
+			select {
+			case <-came:
+			case <-time.After(patience / 2):
+				got.note("the answer came late")
+			}
 		}
 		pw.Close()
 	}()
 	defer pr.Close()
 	res, err := x.pair.client.Do(x.request(ctx, http.MethodPost, pr))
 	close(came)
-	got.read(res, err)
+	got.head(res, err)
+	if err == nil {
+		defer res.Body.Close()
+		got.rest(res)
+	}
+}
+
+// flush sends what a handler has written. If it cannot, the client sees that.
+func flush(w http.ResponseWriter) {
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		fmt.Fprintln(w, "flush:", err)
+	}
+}
+
+// fullDuplex lets a handler write while it reads, which HTTP/2 does without.
+func fullDuplex(w http.ResponseWriter, r *http.Request) {
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
+		fmt.Fprintln(w, "full duplex:", err)
+	}
 }

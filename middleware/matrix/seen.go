@@ -32,14 +32,6 @@ func (s *seen) note(format string, args ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }
 
-// read takes a whole response.
-func (s *seen) read(res *http.Response, err error) {
-	s.head(res, err)
-	if err == nil {
-		s.rest(res)
-	}
-}
-
 // head takes the beginning of a response.
 func (s *seen) head(res *http.Response, err error) {
 	if err != nil {
