@@ -12,7 +12,9 @@ import (
 // A client that says that its request was forwarded is not believed: the request goes to the owner, and no handler sees the header.
 func TestRoute_HopHeaderOfAClient(t *testing.T) {
 	nodes := cluster(t, 2, func(x *node) http.Handler {
-		return x.routed(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %q", x.URL, r.Header[middleware.HopHeader]) })
+		return x.routed(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%s %q", x.URL, r.Header[middleware.HopHeader])
+		})
 	})
 	x, other := nodes[0], nodes[1]
 	here, there := orderOf(t, other, x), orderOf(t, x, other)

@@ -139,16 +139,16 @@ func TestWhatIsServedWhereItArrives(t *testing.T) {
 		change func(*http.Request)
 		where  *node
 	}{
-		"as it is":             {func(*http.Request) {}, other},
-		"keep-alive":           {func(r *http.Request) { r.Header.Set("Connection", "Keep-Alive") }, other},
-		"close":                {func(r *http.Request) { r.Close = true }, other},
-		"made up, empty":       {func(r *http.Request) { r.Header.Set(middleware.HopHeader, "") }, other},
-		"made up, 1":           {func(r *http.Request) { r.Header.Set(middleware.HopHeader, "1") }, other},
-		"made up, twice":       {func(r *http.Request) { r.Header[middleware.HopHeader] = []string{"1", "1"} }, other},
-		"strips a header":      {func(r *http.Request) { r.Header.Set("Connection", "keep-alive, X-User") }, x},
-		"strips the address":   {func(r *http.Request) { r.Header.Add("Connection", "X-Forwarded-For") }, x},
-		"another method":       {func(r *http.Request) { r.Method = "PUT" }, x},
-		"no path":              {func(r *http.Request) { r.URL.Opaque = "urn:order" }, x},
+		"as it is":           {func(*http.Request) {}, other},
+		"keep-alive":         {func(r *http.Request) { r.Header.Set("Connection", "Keep-Alive") }, other},
+		"close":              {func(r *http.Request) { r.Close = true }, other},
+		"made up, empty":     {func(r *http.Request) { r.Header.Set(middleware.HopHeader, "") }, other},
+		"made up, 1":         {func(r *http.Request) { r.Header.Set(middleware.HopHeader, "1") }, other},
+		"made up, twice":     {func(r *http.Request) { r.Header[middleware.HopHeader] = []string{"1", "1"} }, other},
+		"strips a header":    {func(r *http.Request) { r.Header.Set("Connection", "keep-alive, X-User") }, x},
+		"strips the address": {func(r *http.Request) { r.Header.Add("Connection", "X-Forwarded-For") }, x},
+		"another method":     {func(r *http.Request) { r.Method = "PUT" }, x},
+		"no path":            {func(r *http.Request) { r.URL.Opaque = "urn:order" }, x},
 		"its body was read": {func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("a=b")), 3
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
