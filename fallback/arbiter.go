@@ -107,6 +107,10 @@ type SessionStore interface {
 type Registration struct {
 	TTL  time.Duration // the session expires this long after Open or Renew
 	Info string        // published in List; the arbiter does not look at it
+
+	// Guardians replace the recorded ones if their version is later, in a Namespace that is a [Burier]. A
+	// session that is recreated in Grace has these.
+	Guardians Guardians
 }
 
 // Renewal is the answer to Open and Renew.
@@ -120,6 +124,8 @@ type Renewal struct {
 	Sessions int
 
 	Secrets Secrets // of the namespace, if Alive
+
+	Version uint32 // if Alive: the recorded version of the session's Guardians, 0 if it has none
 }
 
 // Liveness is the answer to Dead.

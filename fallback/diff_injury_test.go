@@ -367,12 +367,12 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 	}
 	var told, heard []string
 	now := time.Now().UnixMilli()
-	add := func(to []string, session string, expiry int64, addr string) []string {
-		return append(to, fmt.Sprintf("%s at %s, expired %t", session, addr, expiry <= now))
+	add := func(to []string, session string, expiry int64, guardians, addr string) []string {
+		return append(to, fmt.Sprintf("%s at %s, expired %t, guardians %q", session, addr, expiry <= now, guardians))
 	}
 	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		for session, m := range s.Members {
-			told = add(told, session, m.Expiry, m.Info)
+			told = add(told, session, m.Expiry, m.Guardians.Encode(), m.Info)
 		}
 	})
 	for field, text := range x.client.HGetAll(ctx, sessionsKey).Val() {
@@ -382,7 +382,8 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 			if err != nil || len(f) != 3 {
 				return "", fmt.Errorf("session %s: %q", session, text)
 			}
-			heard = add(heard, session, expiry, f[2])
+			_, guardians, _ := strings.Cut(f[1], ":")
+			heard = add(heard, session, expiry, guardians, f[2])
 		}
 	}
 	slices.Sort(told)

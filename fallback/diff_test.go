@@ -119,7 +119,7 @@ var deck = func() (all []move) {
 	}{
 		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
 		{1, (*twins).revoke}, {2, (*twins).witness}, {8, (*twins).restoreRows}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {2, (*twins).verify},
-		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {1, (*twins).closeSession}, {1, (*twins).rotate},
+		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {2, (*twins).bury}, {1, (*twins).closeSession}, {1, (*twins).rotate},
 		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
 		{1, (*twins).changeSessionsServer}, {1, (*twins).renameSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
@@ -422,8 +422,9 @@ func (x *twins) verify(ctx context.Context) (string, error) {
 
 func (x *twins) open(ctx context.Context) (string, error) {
 	session := x.target().Session
-	return both(x, "Open("+session+")", func(n fallback.Namespace) (fallback.Renewal, error) {
-		return n.Open(ctx, session, fallback.Registration{TTL: time.Hour, Info: "addr " + session})
+	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians()}
+	return both(x, fmt.Sprintf("Open(%s, %v)", session, r.Guardians), func(n fallback.Namespace) (fallback.Renewal, error) {
+		return n.Open(ctx, session, r)
 	}, plainRenewal)
 }
 
@@ -436,9 +437,43 @@ func (x *twins) renew(ctx context.Context) (string, error) {
 }
 
 func (x *twins) renewed(ctx context.Context, session string) (string, error) {
-	return both(x, "Renew("+session+")", func(n fallback.Namespace) (fallback.Renewal, error) {
-		return n.Renew(ctx, session, fallback.Registration{TTL: time.Hour, Info: "addr " + session})
+	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians()}
+	return both(x, fmt.Sprintf("Renew(%s, %v)", session, r.Guardians), func(n fallback.Namespace) (fallback.Renewal, error) {
+		return n.Renew(ctx, session, r)
 	}, plainRenewal)
+}
+
+// guardians are none, often.
+func (x *twins) guardians() (g fallback.Guardians) {
+	if g.Version = choose[uint32](&x.stream, 0, 0, 0, 1, 2, 3, 10, math.MaxUint32); g.Version > 0 {
+		g.Set = x.some(diffGuardians)
+	}
+	return g
+}
+
+var diffGuardians = []string{"a", "b", "c", "d%", "dd"}
+
+func (x *twins) some(from []string) (s []string) {
+	which := x.next()
+	for i, id := range from {
+		if which>>i&1 != 0 {
+			s = append(s, id)
+		}
+	}
+	return s
+}
+
+func (x *twins) bury(ctx context.Context) (string, error) {
+	session, version := x.target().Session, choose[uint32](&x.stream, 0, 1, 2, 3, 10, math.MaxUint32)
+	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if x.next()&3 != 0 {
+			version = s.Members[session].Guardians.Version
+		}
+	})
+	voters := x.some(diffGuardians)
+	return both(x, fmt.Sprintf("Bury(%s, %d, %v)", session, version, voters), func(n fallback.Namespace) (fallback.Burial, error) {
+		return n.(fallback.Burier).Bury(ctx, session, version, voters)
+	}, func(b fallback.Burial) fallback.Burial { b.Left, b.Grace = some(b.Left), some(b.Grace); return b })
 }
 
 func (x *twins) dead(ctx context.Context) (string, error) {

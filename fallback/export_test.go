@@ -21,6 +21,9 @@ const EpochZero = epochZero
 // Encode is the text of a row.
 func (r Row) Encode() string { return r.encode() }
 
+// Encode is the text of guardians.
+func (g Guardians) Encode() string { return g.encode() }
+
 // Injure gives f the state of a namespace, to change it.
 func (a *Memory) Injure(namespace string, f func(*Sessions, []Partition)) {
 	a.mu.Lock()

@@ -139,6 +139,9 @@ func FuzzAnswers(f *testing.F) {
 		if x, err := n.Dead(ctx, "a"); err == nil && x.Dead && x.Left > 0 {
 			t.Errorf("Dead: %+v of %v", x, l.answer)
 		}
+		if x, err := n.(fallback.Burier).Bury(ctx, "a", 1, []string{"b"}); err == nil && x.Dead && (x.Left > 0 || x.Version != 0) {
+			t.Errorf("Bury: %+v of %v", x, l.answer)
+		}
 		_, _ = n.Load(ctx, 0)
 		_, _ = n.Renew(ctx, "a", fallback.Registration{TTL: time.Second})
 		_, _ = n.List(ctx)

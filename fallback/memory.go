@@ -208,12 +208,26 @@ func (n *memory) Prompt() bool { return true }
 func (n *memory) Close() error { return nil }
 
 func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { a, _ = s.Open(m, id, r.TTL.Milliseconds(), r.Info) })
+	if err := r.Guardians.check(); err != nil {
+		return Renewal{}, err
+	}
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
+		if a, _ = s.Open(m, id, r.TTL.Milliseconds(), r.Info); a.Alive {
+			a.Version = s.Guard(id, r.Guardians)
+		}
+	})
 	return a, err
 }
 
 func (n *memory) Renew(ctx context.Context, id string, r Registration) (a Renewal, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { a, _ = s.Renew(m, id, r.TTL.Milliseconds(), r.Info) })
+	if err := r.Guardians.check(); err != nil {
+		return Renewal{}, err
+	}
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
+		if a, _ = s.Renew(m, id, r.TTL.Milliseconds(), r.Info); a.Alive {
+			a.Version = s.Guard(id, r.Guardians)
+		}
+	})
 	return a, err
 }
 

@@ -110,7 +110,7 @@ func lane(s script) int {
 	switch s {
 	case scriptLock, scriptLoadResult, scriptSaveResult:
 		return 0
-	case scriptRenew, scriptDead, scriptClose, scriptMark, scriptSecret, scriptList:
+	case scriptRenew, scriptDead, scriptBury, scriptClose, scriptMark, scriptSecret, scriptList:
 		return 1
 	default:
 		return 2

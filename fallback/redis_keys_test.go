@@ -296,6 +296,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			return err
 		}},
 		{"Dead", 7, nil, func() error { _, err := n.Dead(t.Context(), "session 1"); return err }},
+		{"Bury", 7, nil, func() error { _, err := n.(fallback.Burier).Bury(t.Context(), "session 1", 1, nil); return err }},
 		{"CloseSession", 6, nil, func() error { return n.CloseSession(t.Context(), "session 1") }},
 	} {
 		for i := range 2 { // the first time loads the script

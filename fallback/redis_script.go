@@ -35,6 +35,7 @@ const (
 	scriptFormat
 	scriptRenew
 	scriptDead
+	scriptBury
 	scriptClose
 	scriptMark
 	scriptSecret
@@ -59,6 +60,7 @@ var sources = [scriptCount][]string{
 	scriptFormat:  {"server", "state", "process", "rules", "fresh", "format"},
 	scriptRenew:   {"server", "process", "sessions", "renew"},
 	scriptDead:    {"server", "process", "sessions", "dead"},
+	scriptBury:    {"server", "process", "sessions", "bury"},
 	scriptClose:   {"server", "process", "sessions", "close"},
 	scriptSecret:  {"server", "process", "sessions", "secret"},
 	scriptMark:    {"server", "process", "sessions", "fresh", "mark"},

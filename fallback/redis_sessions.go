@@ -14,9 +14,12 @@ func (n *redisSpace) Renew(ctx context.Context, id string, r Registration) (Rene
 }
 
 func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how string) (Renewal, error) {
+	if err := reg.Guardians.check(); err != nil {
+		return Renewal{}, err
+	}
 	for range 2 {
 		primary := n.conns.chase.begin(ctx, &n.calls)
-		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info)
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.encode())
 		if deposed := primary(); err == nil {
 			err = deposed
 		}
@@ -31,7 +34,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how
 			}
 			continue
 		}
-		a := Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3))}
+		a := Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3)), Version: uint32(r.num(6))}
 		if n.guarded {
 			a.Server = r.str(1)
 		}

@@ -25,6 +25,8 @@ type Member struct {
 	Expiry int64  // by the server's clock, Unix milliseconds
 	TTL    int64  // milliseconds
 	Info   string // what the session publishes
+
+	Guardians Guardians
 }
 
 // enter is as [Partition.enter]. It reports false if the table is lost.
@@ -100,7 +102,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 	x, exists := s.Members[id]
 	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0
 	if alive {
-		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info})
+		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Guardians: x.Guardians})
 	}
 	r = Renewal{Alive: alive, Server: s.Name, Grace: s.grace(m)}
 	if alive {

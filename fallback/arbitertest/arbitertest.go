@@ -75,6 +75,7 @@ func Run(t *testing.T, f Fixture) {
 	}{
 		{"Attach", attachTests},
 		{"Sessions", sessionTests},
+		{"Burials", burialTests},
 		{"Holds", holdTests},
 		{"Waiting", waitingTests},
 		{"Owners", ownerTests},

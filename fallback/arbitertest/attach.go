@@ -166,6 +166,14 @@ func endedContext(s *space) {
 		"ReclaimOwner": func() error { _, err := s.ReclaimOwner(ctx, 0, "alice", 1); return err },
 		"Verify":       func() error { _, err := verify(ctx, s, []fallback.Read{{Keys: []string{"k"}}}); return err },
 		"Listen":       func() error { _, err := s.Listen(ctx, "alice", func(fallback.Message) {}); return err },
+		"Bury": func() error {
+			b, ok := s.Namespace.(fallback.Burier)
+			if !ok {
+				return context.Canceled
+			}
+			_, err := b.Bury(ctx, "alice", 1, nil)
+			return err
+		},
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
 			s.t.Errorf("%s: got %v, want context.Canceled", name, err)

@@ -220,6 +220,9 @@ func attachInGrace(s *space, server Server) {
 		inGrace(s, "Load", must(other.Load(s.ctx, p))(s).Grace)
 	}
 	inGrace(s, "Dead", must(other.Dead(s.ctx, "nobody"))(s).Grace)
+	if b, ok := other.(fallback.Burier); ok {
+		inGrace(s, "Bury", must(b.Bury(s.ctx, "nobody", 1, nil))(s).Grace)
+	}
 	inGrace(s, "Open", must(other.Open(s.ctx, "bob", fallback.Registration{TTL: time.Hour}))(s).Grace)
 }
 

@@ -1,12 +1,13 @@
 -- Open, and Renew: creates a session, extends it, or says that it is dead.
--- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] what the session publishes.
+-- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] what the session publishes,
+-- [5] its guardians: their version, and each after a comma; or ''. Those of a later version stay.
 -- Answer: 'alive', 'dead' or 'lost' (the table), identity of the server, ms left of Grace, number of sessions,
--- secrets, and what time it is (ms).
+-- secrets, what time it is (ms), and the recorded version of its guardians, 0: it has none.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
-  return {'lost', server, 0, 0, '', 0}
+  return {'lost', server, 0, 0, '', 0, 0}
 end
-local expiry = member(ARGV[1])
+local expiry, _, _, guardians = member(ARGV[1])
 local alive = grace > 0 or (expiry and now < expiry)
 if ARGV[3] == 'open' and not expiry then
   alive = true
@@ -21,11 +22,19 @@ if ARGV[3] == 'open' and not expiry then
   end
 end
 if not alive then
-  return {'dead', named(), left(), 0, '', 0}
+  return {'dead', named(), left(), 0, '', 0, 0}
 end
-redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ' ' .. ARGV[4])
+local version = 0
+if ARGV[5] ~= '' or expiry and guardians ~= '' then
+  version = tonumber(string.match(guardians or '', '^:(%d+)') or 0)
+  local new = tonumber(string.match(ARGV[5], '^%d+') or 0)
+  if new > version then
+    version, guardians = new, ':' .. ARGV[5]
+  end
+end
+redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. (guardians or '') .. ' ' .. ARGV[4])
 local fields = 4 -- that are not sessions
 if f[5] then
   fields = 5
 end
-return {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now}
+return {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version}

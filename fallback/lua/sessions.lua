@@ -2,7 +2,8 @@
 -- KEYS[1] the hash of the sessions.
 -- Fields: f format mark, i name of the server, u its process (process.lua) and its name when the last Grace began, g end of
 -- Grace (ms), k the secrets (secret.go), and 's:' .. session for each entry: expiry (ms),
--- time to live (ms), what it publishes, with blanks between.
+-- time to live (ms), what it publishes, with blanks between. A session that has guardians has them after the time to
+-- live, without a blank: a colon, their version, and each after a comma (guardians.go).
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -49,17 +50,17 @@ local function left()
   return 0
 end
 
--- A session's expiry, time to live and what it publishes, or nil.
+-- A session's expiry, time to live, what it publishes, and its guardians with their colon or ''; or nil.
 local function member(id)
   local x = redis.call('HGET', tab, 's:' .. id)
   if not x then
     return nil
   end
-  local expiry, ttl, info = string.match(x, '^(%d+) (%d+) (.*)$')
+  local expiry, ttl, guardians, info = string.match(x, '^(%d+) (%d+)(%S*) (.*)$')
   expiry, ttl = tonumber(expiry), tonumber(ttl)
   if expiry > now + ttl then -- the clock stepped back
     expiry = now + ttl
-    redis.call('HSET', tab, 's:' .. id, int(expiry) .. ' ' .. int(ttl) .. ' ' .. info)
+    redis.call('HSET', tab, 's:' .. id, int(expiry) .. ' ' .. int(ttl) .. guardians .. ' ' .. info)
   end
-  return expiry, ttl, info
+  return expiry, ttl, info, guardians
 end

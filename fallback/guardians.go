@@ -1,0 +1,111 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guardians"
+)
+
+// A Burier is a Namespace that keeps the guardians of a session, and buries it on their votes:
+// docs/takeover.md has the rules. In another Namespace a session ends by its expiry only.
+type Burier interface {
+	// Bury ends the session, as if it had expired, if version is the recorded version of its guardians
+	// and enough members of that set are among voters. Never in Grace. A session that is dead already
+	// is answered as Dead. Errors: [ErrRefused] if voters has a malformed name.
+	Bury(ctx context.Context, session string, version uint32, voters []string) (Burial, error)
+}
+
+// Guardians are sessions that promise not to declare another session dead, for a while after each of
+// its pings. The zero Guardians is none: only its expiry ends the session then.
+type Guardians struct {
+	Version uint32   // rises with each change of Set; no version is used for two sets
+	Set     []string // sessions, five at most, without blanks and commas
+}
+
+// Burial is the answer to Bury.
+type Burial struct {
+	Dead    bool
+	Version uint32        // if alive: the recorded version of its guardians
+	Left    time.Duration // if alive: until it expires, unless it is renewed
+	Grace   time.Duration // left of the session table's Grace, 0 outside
+}
+
+// check refuses guardians that cannot be encoded.
+func (g Guardians) check() error {
+	switch {
+	case len(g.Set) > guardians.MaxGuardians:
+		return fmt.Errorf("%w: Guardians.Set has %d sessions, must have %d at most", ErrRefused, len(g.Set), guardians.MaxGuardians)
+	case g.Version == 0 && len(g.Set) > 0:
+		return fmt.Errorf("%w: Guardians.Version is 0, must be positive where there is a Set", ErrRefused)
+	}
+	for i, id := range g.Set {
+		if slices.Contains(g.Set[:i], id) {
+			return fmt.Errorf("%w: Guardians.Set has %q twice", ErrRefused, id)
+		}
+	}
+	return checkNames("Guardians.Set", g.Set)
+}
+
+func checkNames(what string, ids []string) error {
+	for _, id := range ids {
+		if id == "" || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r == ',' || r == 0x7f }) {
+			return fmt.Errorf("%w: %s has %q, must have names without blanks and commas", ErrRefused, what, id)
+		}
+	}
+	return nil
+}
+
+// encode returns the version, and the sessions, each after a comma. None are "".
+func (g Guardians) encode() string {
+	if g.Version == 0 {
+		return ""
+	}
+	return strings.Join(append([]string{strconv.FormatUint(uint64(g.Version), 10)}, g.Set...), ",")
+}
+
+// Guard records the guardians of a session, unless it has those of a later version, and returns the
+// recorded version. It belongs to an Open or Renew that answered Alive.
+func (s *Sessions) Guard(id string, g Guardians) uint32 {
+	x := s.Members[id]
+	if g.Version > x.Guardians.Version {
+		x.Guardians = Guardians{g.Version, slices.Clone(g.Set)}
+		s.Members[id] = x
+	}
+	return x.Guardians.Version
+}
+
+// Bury is [Burier.Bury].
+func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Burial {
+	l := s.Dead(m, id)
+	b := Burial{Dead: l.Dead, Left: l.Left, Grace: l.Grace}
+	if l.Dead || l.Grace != 0 {
+		return b
+	}
+	g := s.Members[id].Guardians
+	b.Version = g.Version
+	votes := 0
+	for _, guardian := range g.Set {
+		if slices.Contains(voters, guardian) {
+			votes++
+		}
+	}
+	if _, enough := guardians.Quorum(len(g.Set)); g.Version == version && votes >= enough {
+		delete(s.Members, id)
+		return Burial{Dead: true}
+	}
+	return b
+}
+
+// Bury implements [Burier].
+func (n *memory) Bury(ctx context.Context, session string, version uint32, voters []string) (b Burial, err error) {
+	if err := checkNames("voters", voters); err != nil {
+		return Burial{}, err
+	}
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { b = s.Bury(m, session, version, voters) })
+	return b, err
+}
