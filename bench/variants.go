@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // variant is one library's lock.
@@ -293,7 +294,7 @@ var debounce time.Duration
 
 // clusterOptions are the defaults, on the loopback interface.
 func clusterOptions(namespace string) *coord.Options {
-	return &coord.Options{Namespace: namespace, Cluster: &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: debounce}}
+	return &coord.Options{Namespace: namespace, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: debounce}}
 }
 
 // failures keeps the first error of the arbiter's calls, and for how long that call took.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/hostaddr"
 )
 
@@ -65,6 +66,7 @@ func TestClusterAddressesRefused(t *testing.T) {
 		{Cluster{Gossip: "node.example:7946"}, "Cluster.Gossip "},
 		{Cluster{Gossip: "7946"}, "Cluster.Gossip "},
 	} {
+		c.Membership = gossip.Start
 		n, err := New(t.Context(), fallback.NewMemory(), &Options{Cluster: &c.Cluster})
 		if err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%+v: %v", c.Cluster, err)

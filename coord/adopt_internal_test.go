@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 func TestAdoption(t *testing.T) {
-	o := (&Options{Cluster: &Cluster{}}).filled()
+	o := (&Options{Cluster: &Cluster{Membership: gossip.Start}}).filled()
 	for _, tt := range []struct {
 		name   string
 		took   time.Duration

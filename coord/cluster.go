@@ -21,9 +21,14 @@ import (
 )
 
 // Cluster makes the coordinators of a namespace share out its partitions: each grants the keys of its own from memory, to
-// its own callers and to other nodes, and the arbiter is asked only while a partition has no owner. Every field may be
-// left out. Nodes find each other through the arbiter.
+// its own callers and to other nodes, and the arbiter is asked only while a partition has no owner. Every field but
+// Membership may be left out. Nodes find each other through the arbiter.
 type Cluster struct {
+	// Membership begins to tell which nodes there are: gossip.Start, of package
+	// github.com/holdfast-go/holdfast/gossip. Required. It is a field so that programs without a cluster do not link
+	// what gossips.
+	Membership func(ring.Options) (ring.Membership, error)
+
 	// Gossip is the IP:port on which nodes tell each other which nodes there are, by UDP and TCP with
 	// the same port. Port 0: any free one. ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces.
 	// Default: any free port of Peer's host if that is an IP, otherwise of the address that other
@@ -92,7 +97,7 @@ type cluster struct {
 	identity *peer.Identity // nil with PeerTLS, and in a simulation
 	members  *members
 	secrets  secrets
-	ring     *ring.Ring
+	ring     ring.Membership
 	net      *peer.Transport
 
 	ready    chan struct{} // closed when ring is set
@@ -137,6 +142,9 @@ func (o *Cluster) validate(all *Options) error {
 	if o == nil {
 		return nil
 	}
+	if o.Membership == nil {
+		return errors.New("coord: Options.Cluster.Membership is missing: set it to gossip.Start of package github.com/holdfast-go/holdfast/gossip")
+	}
 	if len(o.Service) > maxService || strings.ContainsFunc(o.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("coord: Options.Cluster.Service %s must be at most %d printable ASCII characters, without spaces",
 			show(o.Service), maxService)
@@ -169,13 +177,11 @@ func (c *Coordinator) startCluster(session string) (err error) {
 		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Listen: at.peer, TLS: o.PeerTLS,
 		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,
 	}
-	gossip := ring.Start
 	if h := o.host; h != nil {
 		if streams.Listener, err = h.Listen(); err != nil {
 			return fmt.Errorf("coord: New: %w", err)
 		}
 		streams.Dial = h.Dial
-		gossip = func(opts ring.Options) (*ring.Ring, error) { return ring.StartOn(h, opts) }
 	} else {
 		streams.Verify = x.members.verify
 		if o.PeerTLS == nil {
@@ -193,7 +199,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if o.host != nil {
 		x.told = x.net.Addr()
 	}
-	x.ring, err = gossip(ring.Options{
+	x.ring, err = o.Membership(ring.Options{
 		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
 		Peer: x.told, Known: x.members.has, Session: session, Seeds: o.Seeds, Keys: x.firstKeys(), Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
@@ -270,7 +276,7 @@ func (c *Coordinator) registration() fallback.Registration {
 
 // discover returns the gossip addresses that are registered at the arbiter.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
-	if n := x.registered.Load(); n > 0 && n == int64(len(x.ring.Members())) {
+	if n := x.registered.Load(); n > 0 && n == int64(len(x.ring.View().Live())) {
 		return x.addrs, nil // everybody is here
 	}
 	addrs, err := x.members.ask(ctx)
@@ -310,7 +316,7 @@ func (x *cluster) follow() {
 
 // unlisted reports whether there are nodes that the arbiter has not listed.
 func (x *cluster) unlisted() bool {
-	return slices.ContainsFunc(x.ring.Members(), func(n ring.Node) bool { return n.Unlisted })
+	return slices.ContainsFunc(x.ring.View().Live(), func(n ring.Node) bool { return n.Unlisted })
 }
 
 // session tells the others of this node's session, "" if it has none.
@@ -370,7 +376,7 @@ func (c *Coordinator) Nodes() []NodeInfo {
 		return nil
 	}
 	var all []NodeInfo
-	for _, n := range c.cluster.ring.Members() {
+	for _, n := range c.cluster.ring.View().Live() {
 		all = append(all, c.cluster.info(&n))
 	}
 	return all

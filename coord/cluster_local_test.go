@@ -15,13 +15,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // quick are options of clusters in tests: real time, real sockets.
 func quick() *coord.Options {
 	o := &coord.Options{
 		SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 61,
-		Cluster: &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond},
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond},
 	}
 	if os.Getenv("HOLDFAST_LOG") != "" {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level()}))

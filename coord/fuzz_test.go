@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -63,7 +64,7 @@ func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 func FuzzFrames(f *testing.F) {
 	c, err := New(context.Background(), fallback.NewMemory(), &Options{
 		SessionTTL: time.Hour, Grace: 2 * time.Hour, Partitions: 7,
-		Cluster: &Cluster{Gossip: "127.0.0.1:0", Debounce: 10 * time.Millisecond, Keepalive: time.Minute},
+		Cluster: &Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 10 * time.Millisecond, Keepalive: time.Minute},
 	})
 	if err != nil {
 		f.Fatal(err)

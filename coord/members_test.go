@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -92,7 +93,7 @@ func register(t *testing.T, c *Coordinator, session string, k card) {
 func small(seeds ...string) *Options {
 	return &Options{
 		SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 61,
-		Cluster: &Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Seeds: seeds},
+		Cluster: &Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Seeds: seeds},
 	}
 }
 

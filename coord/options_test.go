@@ -12,6 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // option is what is known of a field of Options.
@@ -47,6 +49,7 @@ func options() map[string]option {
 		"Logger":           {nil, nil, []any{slog.New(slog.DiscardHandler)}},
 		"Trace":            {&coord.Trace{}, nil, nil},
 
+		"Cluster.Membership":      {nil, []any{(func(ring.Options) (ring.Membership, error))(nil)}, []any{gossip.Start}},
 		"Cluster.Gossip":          {"", []any{"nowhere", "127.0.0.1:x"}, []any{"127.0.0.1:0"}},
 		"Cluster.GossipAdvertise": {"", []any{"nowhere", "0.0.0.0:7"}, []any{"127.0.0.1:0"}},
 		"Cluster.GossipKeys":      {[][]byte(nil), []any{[][]byte{[]byte("short")}}, []any{[][]byte{make([]byte, 16)}}},
@@ -85,7 +88,7 @@ func TestOptions_EachHasADefaultAndLimits(t *testing.T) {
 		}
 	}
 	walk(reflect.ValueOf(coord.Filled(nil)), "", check)
-	walk(reflect.ValueOf(*coord.Filled(&coord.Options{Cluster: &coord.Cluster{}}).Cluster), "Cluster.", check)
+	walk(reflect.ValueOf(*coord.Filled(&coord.Options{Cluster: &coord.Cluster{Membership: gossip.Start}}).Cluster), "Cluster.", check)
 	for name := range all {
 		t.Errorf("options() has %s, Options has not", name)
 	}
@@ -118,7 +121,7 @@ func attempt(t *testing.T, name string, value any) error {
 	v := reflect.ValueOf(&o).Elem()
 	for part := range strings.SplitSeq(name, ".") {
 		if part == "Cluster" && name != part {
-			o.Cluster = &coord.Cluster{Gossip: "127.0.0.1:0"}
+			o.Cluster = &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
 			v = reflect.ValueOf(o.Cluster).Elem()
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // secretsOf makes secrets of these ages, newest first.
@@ -57,7 +58,7 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	}
 	a, b := enter(t, arbiter, o()), enter(t, arbiter, o())
 	await(t, "a and b own all", func() bool { return a.Stats().Owned+b.Stats().Owned == 61 && b.Stats().Owned > 0 })
-	encrypts := func(c *Coordinator) []byte { return c.cluster.ring.Keys()[0] }
+	encrypts := func(c *Coordinator) []byte { return c.cluster.ring.(*gossip.Ring).Keys()[0] }
 	before := encrypts(a)
 	if !bytes.Equal(before, encrypts(b)) {
 		t.Fatal("the nodes have different keys")
@@ -67,7 +68,7 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	}
 	await(t, "both use the new secret, and have forgotten the old one", func() bool {
 		return !bytes.Equal(encrypts(a), before) && bytes.Equal(encrypts(a), encrypts(b)) &&
-			len(a.cluster.ring.Keys()) == 1 && len(b.cluster.ring.Keys()) == 1
+			len(a.cluster.ring.(*gossip.Ring).Keys()) == 1 && len(b.cluster.ring.(*gossip.Ring).Keys()) == 1
 	})
 	c := enter(t, arbiter, o())
 	await(t, "a new node gets its share", func() bool { return c.Stats().Owned > 0 && len(a.Nodes()) == 3 })

@@ -8,13 +8,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // settledOpts are quick ones.
 func settledOpts() *coord.Options {
 	return &coord.Options{
 		SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 31,
-		Cluster: &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond},
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -51,7 +52,8 @@ func clusterOf(t testing.TB, n int, serve func(testing.TB, http.Handler) *httpte
 		x.c = start(t, a, &coord.Options{
 			SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: partitions,
 			Cluster: &coord.Cluster{
-				Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: x.URL,
+				Membership: gossip.Start,
+				Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: x.URL,
 			},
 		})
 		made := handler(x)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -93,7 +94,7 @@ func ExampleRoute() {
 		url = "http://" + listener.Addr().String()
 		c, err = coord.New(context.Background(), arbiter, &coord.Options{
 			Partitions: 61,
-			Cluster:    &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Service: url},
+			Cluster:    &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Service: url},
 		})
 		if err != nil {
 			log.Fatal(err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -43,7 +44,8 @@ func (o processOrder) coordinator() (*coord.Coordinator, *redis.Client, error) {
 	opts := &coord.Options{SessionTTL: processTTL, Grace: processTTL + time.Second, Partitions: partitions}
 	if o.Nodes > 0 {
 		opts.Cluster = &coord.Cluster{
-			Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: os.Getenv("SERVICE"),
+			Membership: gossip.Start,
+			Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: os.Getenv("SERVICE"),
 		}
 	}
 	c, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), opts)

@@ -1,408 +1,55 @@
 package ring
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"log"
-	"log/slog"
-	"net/netip"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/hashicorp/memberlist"
-
-	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// ErrClosed is returned by what needs the gossip after [Ring.Leave] or [Ring.Close] has begun.
+// ErrClosed is returned by the methods of a [Membership] that has ended.
 var ErrClosed = errors.New("ring: closed")
 
-// A Ring is this node's place in the membership: it gossips with the other nodes, and says who is there and who should own
-// what. Its methods are safe for concurrent use, and block only where they say so.
-//
-// Gossip, with its callbacks and timers, is memberlist's. One goroutine here makes Views of what it hears, another one
-// looks for nodes that are missing.
-type Ring struct {
-	opts   settings
-	find   lookup
-	list   wire.Gossip // memberlist's
-	gossip string      // what others are told
-	bound  string      // what is bound
-	log    *logWriter
-	keys   keyring
-	roster *roster
-	self   identity
+// A Membership is this node's place among the nodes of a namespace: it tells them of this node, and this node of
+// them. The methods are safe for concurrent use, and only Leave blocks. What it says is a hint, never trusted for safety.
+type Membership interface {
+	// View returns the newest View; never nil. Until this node has looked for others it places no node.
+	// After the end it is the last one.
+	View() *View
 
-	view     atomic.Pointer[View]
-	failing  failures
-	searched atomic.Bool   // the first search for others is over
-	sooner   chan struct{} // capacity 1: search now
-	partial  bool          // the last search did not know all addresses; only for the goroutine that searches
+	// SetState changes this node's state, and SetSession its session ID. The others hear of it later; the
+	// node's own View has it a moment later too. The error is ErrClosed, or says what is wrong with the value.
+	SetState(State) error
+	SetSession(string) error
 
-	announcing sync.Mutex // one UpdateNode at a time, or an older state could get the higher number
+	// SetKeys replaces the keys of [Options]. Messages that are under way may be lost.
+	SetKeys(keys [][]byte) error
 
-	ctx    context.Context // ends both goroutines, and what they wait for
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	ending sync.Mutex    // Leave or Close; the second one waits
-	done   chan struct{} // closed when all is over
+	// Recheck makes it ask Options.Known again about each node.
+	Recheck()
+
+	// Search makes it look for others at once, because Options.Discover knows more than it did.
+	Search()
+
+	// Failing returns the addresses that could not be joined when they were last tried, in no order. The
+	// attempts go on for as long as they are named.
+	Failing() []Failure
+
+	// Gossip returns the address to register at the arbiter, for the Discover of others.
+	Gossip() string
+
+	// Bound returns the address that is listened on, for logs. Gossip differs from it behind NAT, and if all
+	// interfaces are bound.
+	Bound() string
+
+	// Leave tells the others that this node leaves, and ends the membership in any case. It blocks until the
+	// message is on its way, not beyond the deadline of ctx, and until its goroutines have ended.
+	Leave(ctx context.Context) error
 }
 
-// hooks are for tests. The zero value changes nothing.
-type hooks struct {
-	tune func(*memberlist.Config)
-	cut  func(to string) bool
-	find lookup
-	host wire.Host
-}
-
-// Start begins to gossip, as a node that is Joining. It does not wait for others: they are looked for in the background,
-// also when nobody is there yet. It fails if the options make no sense or the address cannot be bound.
-func Start(opts Options) (*Ring, error) { return start(opts, hooks{}) }
-
-// StartOn is [Start] in a simulated network, for this module's own tests: no other can have a wire.Host.
-func StartOn(host wire.Host, opts Options) (*Ring, error) { return start(opts, hooks{host: host}) }
-
-func start(opts Options, h hooks) (*Ring, error) {
-	r, err := newRing(opts)
-	if err != nil {
-		return nil, err
-	}
-	if h.find != nil {
-		r.find = h.find
-	}
-	if h.host != nil {
-		r.list, r.gossip, err = h.host.Gossip(opts.Name, func() []byte { return r.self.NodeMeta(0) }, r.roster)
-	} else {
-		err = r.startMemberlist(h)
-	}
-	if err != nil {
-		return nil, err
-	}
-	r.wg.Go(r.run)
-	r.wg.Go(r.searchOthers)
-	return r, nil
-}
-
-func (r *Ring) startMemberlist(h hooks) error {
-	logger := log.New(r.log, "", 0)
-	if !r.opts.Logger.Enabled(r.ctx, slog.LevelError) {
-		logger.SetOutput(io.Discard) // it knows that one, and formats nothing
-	}
-	t, err := listen(r.opts.bind, logger, h.cut)
-	if err != nil {
-		return err
-	}
-	c := config()
-	c.Name, c.Label, c.Logger, c.Transport = r.opts.Name, r.opts.Label, logger, t
-	c.Delegate, c.Events, c.Alive = &r.self, r.roster, admission{c.ProtocolVersion}
-	c.BindAddr, c.BindPort = r.opts.bind.Addr().String(), t.GetAutoBindPort()
-	c.AdvertiseAddr, c.AdvertisePort = r.opts.advertise.Addr().String(), int(r.opts.advertise.Port())
-	if c.AdvertisePort == 0 {
-		c.AdvertisePort = c.BindPort
-	}
-	if len(r.opts.Keys) > 0 {
-		if r.keys.keys, err = memberlist.NewKeyring(r.opts.Keys, r.opts.Keys[0]); err != nil {
-			_ = t.Shutdown()
-			return fmt.Errorf("ring: %w", err)
-		}
-		c.Keyring = r.keys.keys
-	}
-	if h.tune != nil {
-		h.tune(c)
-	}
-	list, err := memberlist.Create(c)
-	if err != nil {
-		_ = t.Shutdown()
-		return fmt.Errorf("ring: %w", err)
-	}
-	r.list, r.gossip = list, list.LocalNode().Address()
-	r.bound = netip.AddrPortFrom(r.opts.bind.Addr(), uint16(c.BindPort)).String()
-	return nil
-}
-
-// newRing makes a Ring without gossip.
-func newRing(opts Options) (*Ring, error) {
-	s, err := opts.validate()
-	if err != nil {
-		return nil, err
-	}
-	first, err := firstView(s.Partitions)
-	if err != nil {
-		return nil, err
-	}
-	r := &Ring{
-		opts: s, find: lookupHost, log: newLogWriter(s.Logger), roster: newRoster(s.Partitions),
-		done: make(chan struct{}), sooner: make(chan struct{}, 1),
-	}
-	r.self.meta = metadata{
-		algorithm: algorithm, partitions: uint32(s.Partitions), session: s.Session, peer: s.Peer,
-	}
-	r.view.Store(first)
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	return r, nil
-}
-
-// View returns the newest View; never nil. Until this node has looked for others it places nobody. After the end it is the
-// last one.
-func (r *Ring) View() *View { return r.view.Load() }
-
-// Members returns the nodes that are there, sorted by name, this one among them, placed or not, as gossip says without
-// debounce. [View.Replaced] tells when there are others. The caller must not change it.
-func (r *Ring) Members() []Node { return r.View().live }
-
-// Name returns this node's name.
-func (r *Ring) Name() string { return r.opts.Name }
-
-// Gossip returns the IP:port to register at the arbiter, for the Discover of others.
-func (r *Ring) Gossip() string { return r.gossip }
-
-// Bound returns the IP:port that the ring listens on. Gossip differs from it behind NAT, and if all
-// interfaces are bound. It is empty in a simulation.
-func (r *Ring) Bound() string { return r.bound }
-
-// Done returns a channel that is closed when the ring has ended.
-func (r *Ring) Done() <-chan struct{} { return r.done }
-
-// SetState changes this node's state. It does not wait for anybody to hear of it; the node's own View has it a moment
-// later too. The error is [ErrClosed], or says that there is no such state.
-func (r *Ring) SetState(state State) error {
-	if state > Leaving {
-		return fmt.Errorf("ring: %v is no state", state)
-	}
-	return r.change(func(m *metadata) { m.state = state })
-}
-
-// SetSession changes this node's session ID. Like SetState it does not wait for anybody to hear of
-// it. The error is [ErrClosed], or says what such an ID must not have; see [Options].
-func (r *Ring) SetSession(session string) error {
-	if err := checkText("Session", session, maxSession); err != nil {
-		return err
-	}
-	return r.change(func(m *metadata) { m.session = session })
-}
-
-// Recheck makes the ring ask Options.Known again about each node. It does not wait.
-func (r *Ring) Recheck() { r.roster.poke() }
-
-func (r *Ring) change(f func(*metadata)) error {
-	if !r.self.change(f) {
-		return ErrClosed
-	}
-	r.roster.poke()
-	return nil
-}
-
-// SetKeys replaces all keys: the first one encrypts, all decrypt. Packets that arrive meanwhile may
-// be lost. It fails if a key has another length than 16, 24 or 32 bytes, or if the ring was started
-// without keys.
-func (r *Ring) SetKeys(keys [][]byte) error {
-	if len(keys) == 0 {
-		return errors.New("ring: no keys")
-	}
-	return r.keys.change(func(k *memberlist.Keyring) error {
-		for _, key := range keys {
-			if err := k.AddKey(slices.Clone(key)); err != nil {
-				return fmt.Errorf("ring: %w", err)
-			}
-		}
-		if err := k.UseKey(keys[0]); err != nil {
-			return fmt.Errorf("ring: %w", err)
-		}
-		for _, old := range slices.Clone(k.GetKeys()) {
-			if !slices.ContainsFunc(keys, func(key []byte) bool { return bytes.Equal(key, old) }) {
-				if err := remove(k, old); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-}
-
-// Keys returns the keys that this node understands; the first one encrypts. Nil: the gossip is not
-// encrypted.
-func (r *Ring) Keys() [][]byte {
-	if r.keys.keys == nil {
-		return nil
-	}
-	return r.keys.keys.GetKeys()
-}
-
-// AddKey makes this node understand a key, besides those that it has. To change keys: AddKey at all nodes, then UseKey at
-// all nodes, then RemoveKey of the old one at all nodes. It fails if the key has another length than those of [Options], or if the ring was
-// started without keys.
-func (r *Ring) AddKey(key []byte) error {
-	return r.keys.change(func(k *memberlist.Keyring) error {
-		if err := memberlist.ValidateKey(key); err != nil {
-			return fmt.Errorf("ring: a key of %d bytes, must have 16, 24 or 32", len(key))
-		}
-		return k.AddKey(slices.Clone(key))
-	})
-}
-
-// UseKey makes this node encrypt with a key that was added; it fails for another one.
-func (r *Ring) UseKey(key []byte) error {
-	return r.keys.change(func(k *memberlist.Keyring) error {
-		if err := k.UseKey(key); err != nil {
-			return fmt.Errorf("ring: %w", err)
-		}
-		return nil
-	})
-}
-
-// RemoveKey makes this node forget a key, if it has it. The key that encrypts cannot be removed.
-func (r *Ring) RemoveKey(key []byte) error {
-	return r.keys.change(func(k *memberlist.Keyring) error { return remove(k, key) })
-}
-
-// What this node says about itself it says again, this much later, three times as much, and so on.
-//
-// memberlist may lose a message: its queue numbers messages anew when it is empty, also while it replaces the only one
-// in it, so that a later message of the same length can get the same number, and its place (queue.go in v0.7.0). The others
-// would then know nothing of the change until the next exchange of everything, up to half a minute later.
-const firstRepeat, lastRepeat = 200 * time.Millisecond, 6 * time.Second
-
-// run makes Views until the ring ends.
-func (r *Ring) run() {
-	d := newDebounce(r.opts.Debounce, r.opts.MaxDebounce, time.Now())
-	var repeat time.Time
-	pause := lastRepeat
-	for {
-		now := time.Now()
-		if r.self.untold() {
-			pause = firstRepeat
-			repeat = now.Add(pause)
-		}
-		// memberlist has queued it by the time it begins to wait, so that there is no need to wait.
-		_ = r.announce(time.Nanosecond)
-		if pause < lastRepeat && !now.Before(repeat) {
-			pause *= 3
-			repeat = now.Add(pause)
-			r.repeat()
-		}
-		r.step(d, now)
-		var timer <-chan time.Time
-		at, ok := d.due()
-		if pause < lastRepeat && (!ok || repeat.Before(at)) {
-			at, ok = repeat, true
-		}
-		if ok {
-			timer = time.After(time.Until(at))
-		}
-		select {
-		case <-r.roster.wake:
-		case <-timer:
-		case <-r.ctx.Done():
-			return
-		}
-	}
-}
-
-// step publishes a View if there is anything new.
-func (r *Ring) step(d *debounce, now time.Time) {
-	// In this order: whoever was found by the search is in the roster by the time the search is over.
-	if r.searched.Load() {
-		d.release(now)
-	}
-	live := r.roster.sorted()
-	if known := r.opts.Known; known != nil {
-		for i := range live {
-			live[i].Unlisted = live[i].Name != r.opts.Name && !known(live[i].Name)
-		}
-	}
-	d.observe(now, active(live))
-	old := r.view.Load()
-	p, at := old.placement, old.settled
-	if members, ok := d.settle(now); ok {
-		settled, err := Place(members, r.opts.Partitions)
-		if err != nil {
-			r.opts.Logger.Warn("holdfast: the placement stays as it was", "error", err)
-		} else {
-			p, at = settled, now
-		}
-	}
-	if p == old.placement && slices.Equal(live, old.live) {
-		return
-	}
-	r.view.Store(old.next(live, p, at))
-	// Only now, so that whoever is woken finds the new one.
-	close(old.replaced)
-	if p != old.placement {
-		close(old.resettled)
-	}
-}
-
-// repeat gossips it again.
-func (r *Ring) repeat() {
-	r.announcing.Lock()
-	defer r.announcing.Unlock()
-	_ = r.list.UpdateNode(time.Nanosecond)
-}
-
-// announce gossips what this node says about itself, if that has changed, and waits at most so long until it has been sent
-// to others.
-func (r *Ring) announce(wait time.Duration) error {
-	if !r.self.untold() {
-		return nil
-	}
-	r.announcing.Lock()
-	defer r.announcing.Unlock()
-	return r.list.UpdateNode(wait)
-}
-
-// farewell limits each of the two messages of a node that leaves. They are sent within a few gossip intervals.
-const farewell = time.Second
-
-// Leave tells the others that this node leaves, so that they need not miss it first, and then ends the ring, in any case.
-// It blocks until the message is on its way, for 2 s at most and not beyond the deadline of ctx, and until all goroutines of
-// the ring have ended; those of memberlist end by themselves, within a probe. Give partitions away before, with
-// SetState(Leaving). The error says that the others may have to find out by themselves. After Leave or Close it does
-// nothing, and waits for a Leave that is on its way.
-func (r *Ring) Leave(ctx context.Context) error {
-	return r.end(func() error {
-		r.self.change(func(m *metadata) { m.state = Leaving })
-		r.self.finish()
-		for _, tell := range []func(time.Duration) error{r.announce, r.list.Leave} {
-			wait := farewell
-			if at, ok := ctx.Deadline(); ok {
-				wait = min(wait, time.Until(at))
-			}
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("ring: left without telling others: %w", err)
-			}
-			wait = max(wait, time.Nanosecond) // 0 would mean without limit
-			if err := tell(wait); err != nil {
-				return fmt.Errorf("ring: left, and others may not know: %w", err)
-			}
-		}
-		return nil
-	})
-}
-
-// Close ends the ring without telling anybody: to others this node has crashed. Otherwise it is like Leave.
-func (r *Ring) Close() error { return r.end(func() error { return nil }) }
-
-func (r *Ring) end(tell func() error) error {
-	r.ending.Lock()
-	defer r.ending.Unlock()
-	select {
-	case <-r.done:
-		return nil
-	default:
-	}
-	err := tell()
-	r.self.finish()
-	r.cancel()
-	// It ends the search too, which may be dialling.
-	err = errors.Join(err, r.list.Shutdown())
-	r.wg.Wait()
-	r.log.stop()
-	close(r.done)
-	return err
+// A Failure is an address at which no node answers, though Seeds or Discover name it.
+type Failure struct {
+	Addr       string    // IP:port
+	Since      time.Time // of the first attempt to join that failed in this row
+	Err        error     // of the last one
+	Discovered bool      // Discover names it, not only Seeds
 }

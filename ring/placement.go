@@ -1,12 +1,12 @@
-// Package ring says which node should own which partition, from what gossip says about who is there.
+// Package ring says which node should own which partition, from the nodes that there are.
 //
 // A [Placement] is a pure function of the members: every node that sees the same members computes the same owners, and a
 // [Placement.Fingerprint] tells two nodes whether they did. It is a hint. Who owns a partition is decided by the arbiter
 // alone; a wrong ring costs time, never safety.
 //
-// A [Ring] is the gossip. What a node says about itself reaches all others within a second and is in their next [View] at
-// once. When the set of active nodes has been quiet for a while (Options.Debounce), each node computes the Placement anew,
-// and that is in the next View too.
+// A [Membership] tells which nodes there are; package gossip has one. What a node says about itself reaches all others
+// within a second and is in their next [View] at once. When the set of active nodes has not changed for a while
+// (Options.Debounce), each node computes the Placement anew, and that is in the next View too.
 package ring
 
 import (
@@ -22,7 +22,10 @@ import (
 // Parameters of the placement. Nodes with other parameters have other fingerprints, and do not hand partitions to each
 // other.
 const (
-	algorithm   = 1    // of this package and of the libraries that it rests on: golden vectors in testdata fix it
+	// Algorithm is the version of the placement. It covers this package and the libraries that it rests on: golden
+	// vectors in testdata fix it. Nodes with another version are Incompatible.
+	Algorithm = 1
+
 	load        = 1.25 // no node owns more than ceil(partitions / members * load)
 	replication = 100  // points of a member on the circle
 )
@@ -89,7 +92,7 @@ func (p *Placement) Fingerprint() uint64 { return p.fingerprint }
 func fingerprint(sorted []string, partitions int) uint64 {
 	h := xxhash.New()
 	var b []byte
-	b = binary.AppendUvarint(b, algorithm)
+	b = binary.AppendUvarint(b, Algorithm)
 	b = binary.AppendUvarint(b, uint64(partitions))
 	b = binary.AppendUvarint(b, uint64(load*100))
 	b = binary.AppendUvarint(b, replication)

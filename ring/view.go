@@ -3,6 +3,7 @@ package ring
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,8 +25,41 @@ type View struct {
 	resettled chan struct{} // closed when there is a newer placement; Views with the same placement share it
 }
 
-// firstView is the View of a ring that has just been started: nobody is placed, the node itself neither, as one that has
-// not yet looked for others would believe that it should own everything.
+// Views is the current [View] of a membership, which replaces it. Its methods are safe for concurrent use,
+// but only one goroutine may call Publish at a time.
+type Views struct{ now atomic.Pointer[View] }
+
+// NewViews returns Views whose first one places no node: a node that has not yet looked for others must not
+// believe that it should own everything. It fails if there are not 1 to 65,536 partitions.
+func NewViews(partitions int) (*Views, error) {
+	first, err := firstView(partitions)
+	if err != nil {
+		return nil, err
+	}
+	vs := new(Views)
+	vs.now.Store(first)
+	return vs, nil
+}
+
+// Now returns the current View; never nil.
+func (vs *Views) Now() *View { return vs.now.Load() }
+
+// Publish replaces the current View, unless the new one would be equal to it. live are the nodes that are
+// there, sorted by name, p is the placement, and settled the time since when p counts. Publish keeps live.
+func (vs *Views) Publish(live []Node, p *Placement, settled time.Time) {
+	old := vs.Now()
+	if p == old.placement && slices.Equal(live, old.live) {
+		return
+	}
+	vs.now.Store(old.next(live, p, settled))
+	// Only now, so that a goroutine that is woken finds the new one.
+	close(old.replaced)
+	if p != old.placement {
+		close(old.resettled)
+	}
+}
+
+// firstView places no node.
 func firstView(partitions int) (*View, error) {
 	p, err := Place(nil, partitions)
 	if err != nil {
@@ -40,7 +74,7 @@ func (v *View) next(live []Node, p *Placement, settled time.Time) *View {
 		nodes: live, live: live, placement: p, settled: settled,
 		placed: make([]*Node, len(p.members)), sessions: make(map[string]*Node, len(live)),
 		replaced: make(chan struct{}), resettled: v.resettled,
-		stable: !settled.IsZero() && slices.Equal(active(live), p.members),
+		stable: !settled.IsZero() && slices.Equal(Placeable(live), p.members),
 	}
 	if p != v.placement {
 		w.resettled = make(chan struct{})
@@ -78,8 +112,8 @@ func (v *View) next(live []Node, p *Placement, settled time.Time) *View {
 	return w
 }
 
-// active returns the names of those that want to be placed and can be.
-func active(nodes []Node) []string {
+// Placeable returns the names of the nodes that want to be placed and can be.
+func Placeable(nodes []Node) []string {
 	var names []string
 	for _, n := range nodes {
 		if n.State == Active && !n.Incompatible && !n.Unlisted {
@@ -120,6 +154,9 @@ func (v *View) BySession(session string) (*Node, bool) {
 // not change it.
 func (v *View) Nodes() []Node { return v.nodes }
 
+// Live returns the nodes that are there, sorted by name, placed or not. The caller must not change it.
+func (v *View) Live() []Node { return v.live }
+
 // Placement returns who should own what. It is that of the compatible nodes that were Active at Settled.
 func (v *View) Placement() *Placement { return v.placement }
 
@@ -134,7 +171,7 @@ func (v *View) Settled() time.Time { return v.settled }
 func (v *View) Stable() bool { return v.stable }
 
 // Replaced returns a channel that is closed as soon as there is a newer View, whatever is new in it. It stays open when the
-// ring ends: select on [Ring.Done] too.
+// membership ends.
 func (v *View) Replaced() <-chan struct{} { return v.replaced }
 
 // Resettled is like Replaced, but for another placement.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -131,7 +132,7 @@ func withHoldfast(client redis.UniversalClient, o order, cluster *coord.Cluster,
 
 // clusterOf says to the other processes at which URL this one serves.
 func clusterOf(url string) *coord.Cluster {
-	return &coord.Cluster{Gossip: "127.0.0.1:0", Service: url}
+	return &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Service: url}
 }
 
 func serialize(c *coord.Coordinator, o order) (around func(http.Handler) http.Handler, closeIdle func()) {

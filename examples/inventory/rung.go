@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // A locker is the lock of one rung in one process. Its methods are called by many goroutines.
@@ -69,7 +70,7 @@ var rungs = []rung{
 		open: func(client redis.UniversalClient, o order) (locker, error) {
 			// The processes share out the keys, and each grants its own from memory, to the others too.
 			// Redis is asked only when a process comes or goes.
-			c, err := newHoldfast(client, o, coord.Handoff{}, &coord.Cluster{Gossip: "127.0.0.1:0"})
+			c, err := newHoldfast(client, o, coord.Handoff{}, &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"})
 			if err == nil && !o.Late {
 				// A program need not wait: until then its locks come from Redis. The table is to show what comes after, but
 				// on a machine that has too much else to do the sale begins all the same.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/stall"
 )
 
@@ -79,7 +80,7 @@ func (j *job) options() *coord.Options {
 		Namespace: chaosSpace, Partitions: partitions,
 		SessionTTL: j.Times.TTL, RenewEvery: j.Times.renewEvery(), Margin: j.Times.margin(), Grace: j.Times.Grace,
 		CallTimeout: j.Times.CallTimeout,
-		Cluster: &coord.Cluster{Gossip: j.IP + ":7946", Peer: j.IP + ":7947", Keepalive: j.Times.Keepalive,
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: j.IP + ":7946", Peer: j.IP + ":7947", Keepalive: j.Times.Keepalive,
 			Debounce: j.Times.Debounce},
 		StartUnavailable: true,
 		Logger:           slog.New(slog.NewTextHandler(os.Stderr, nil)),

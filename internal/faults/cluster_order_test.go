@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -86,7 +87,7 @@ func (n *slowNamespace) Restore(ctx context.Context, claims []fallback.Claims) [
 // nodeOptions are those of a node in this process.
 func nodeOptions(ttl time.Duration) *coord.Options {
 	return &coord.Options{Namespace: namespace, Partitions: 61, SessionTTL: ttl, Grace: ttl*5/4 + 250*time.Millisecond,
-		Cluster: &coord.Cluster{Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: ttl / 15}}
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: ttl / 15}}
 }
 
 func startNode(t *testing.T, a fallback.Arbiter, o *coord.Options) *coord.Coordinator {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -173,7 +174,7 @@ func (j job) cluster() *coord.Cluster {
 	if !j.Cluster {
 		return nil
 	}
-	return &coord.Cluster{Gossip: "127.0.0.1:0", Peer: j.Peer, PeerAdvertise: j.Told, Keepalive: 200 * time.Millisecond,
+	return &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Peer: j.Peer, PeerAdvertise: j.Told, Keepalive: 200 * time.Millisecond,
 		Debounce: 300 * time.Millisecond}
 }
 

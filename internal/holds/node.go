@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // nodeVariable tells a process that it is a node, and which one.
@@ -78,7 +79,7 @@ func runNode(text string) error {
 		},
 	})
 	defer client.Close()
-	o := &coord.Options{Namespace: "holds", Partitions: cfg.Partitions, SessionTTL: cfg.TTL, Cluster: &coord.Cluster{Gossip: "127.0.0.1:0"}}
+	o := &coord.Options{Namespace: "holds", Partitions: cfg.Partitions, SessionTTL: cfg.TTL, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}}
 	if cfg.Log {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
 	}

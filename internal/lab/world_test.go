@@ -162,7 +162,7 @@ func (w *world) make(t *testing.T) (err error) {
 	if err := snippets.Build(t.Context(), root, text, w.program); err != nil {
 		return err
 	}
-	const zero = "&coord.Cluster{},"
+	const zero = "&coord.Cluster{Membership: gossip.Start},"
 	if strings.Count(block.Text, zero) != 1 {
 		return fmt.Errorf("README's program has not one %s", zero)
 	}

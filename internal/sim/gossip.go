@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/gossiphost"
 )
 
 // missedAfter is for how long a node has to be silent until others drop it from their membership.
@@ -38,8 +38,8 @@ type peerNews struct {
 	silent time.Time
 }
 
-// Gossip implements [wire.Host].
-func (h *host) Gossip(name string, meta func() []byte, events memberlist.EventDelegate) (wire.Gossip, string, error) {
+// Gossip implements [gossiphost.Host].
+func (h *host) Gossip(name string, meta func() []byte, events memberlist.EventDelegate) (gossiphost.Gossip, string, error) {
 	g := &gossip{h: h, name: name, meta: meta, events: events, known: make(map[*gossip]*peerNews), number: 1, last: meta()}
 	h.net.mu.Lock()
 	h.gossip = g
@@ -119,7 +119,7 @@ func (n *network) meets(a, b *host) bool {
 	return false
 }
 
-// Join implements [wire.Gossip].
+// Join implements [gossiphost.Gossip].
 func (g *gossip) Join(addrs []string) (int, error) {
 	joined := 0
 	for _, a := range addrs {
@@ -154,7 +154,7 @@ func (g *gossip) Join(addrs []string) (int, error) {
 	return joined, nil
 }
 
-// UpdateNode implements [wire.Gossip].
+// UpdateNode implements [gossiphost.Gossip].
 func (g *gossip) UpdateNode(time.Duration) error {
 	meta := g.meta()
 	g.mu.Lock()
@@ -173,7 +173,7 @@ func (g *gossip) UpdateNode(time.Duration) error {
 	return nil
 }
 
-// Leave implements [wire.Gossip].
+// Leave implements [gossiphost.Gossip].
 func (g *gossip) Leave(time.Duration) error {
 	for _, o := range g.others() {
 		if g.h.net.meets(g.h, o.h) {
@@ -184,7 +184,7 @@ func (g *gossip) Leave(time.Duration) error {
 	return nil
 }
 
-// Shutdown implements [wire.Gossip].
+// Shutdown implements [gossiphost.Gossip].
 func (g *gossip) Shutdown() error {
 	g.mu.Lock()
 	g.over = true

@@ -31,7 +31,7 @@ func newNetwork(seed uint64) *network {
 	}
 }
 
-// host is a node's place in the network, for one start of it. It implements [wire.Host].
+// host is a node's place in the network, for one start of it. It implements [wire.Host] and [gossiphost.Host].
 type host struct {
 	net    *network
 	addr   string

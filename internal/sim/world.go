@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	membership "github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/history"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // Config is what a run is like.
@@ -227,7 +229,9 @@ func (n *node) start() *start {
 	w.mu.Lock()
 	w.starts = append(w.starts, s)
 	w.mu.Unlock()
-	cluster := &coord.Cluster{Keepalive: w.t(w.cfg.Ping)}
+	cluster := &coord.Cluster{
+		Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(s.h, o) }, Keepalive: w.t(w.cfg.Ping),
+	}
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, StartUnavailable: true}
 	if w.cfg.Logger != nil {

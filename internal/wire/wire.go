@@ -1,12 +1,10 @@
-// Package wire is where a simulation takes the place of the network: of sockets between nodes, and of gossip.
+// Package wire is where a simulation takes the place of the network between nodes. Package gossiphost is for gossip.
 package wire
 
 import (
 	"context"
 	"net"
 	"time"
-
-	"github.com/hashicorp/memberlist"
 )
 
 // A Host is a node's place in a simulated network.
@@ -16,24 +14,12 @@ type Host interface {
 
 	// Dial connects to the address of another host's listener.
 	Dial(ctx context.Context, addr string) (net.Conn, error)
-
-	// Gossip begins to tell others of the node, and meta, what it says of itself, whenever [Gossip.UpdateNode] is called.
-	// The events are of all nodes, this one among them.
-	Gossip(name string, meta func() []byte, events memberlist.EventDelegate) (g Gossip, addr string, err error)
 }
 
 // A Clock is a Host whose node has a clock of its own. It is looked at with the build tag simulation only.
 type Clock interface {
 	// Now is the time by that clock. It may take long, as the node may stand still; with that tag no mutex of package coord keeps others from noticing.
 	Now() time.Time
-}
-
-// Gossip is what package ring needs of memberlist, as documented there.
-type Gossip interface {
-	Join(addrs []string) (int, error)
-	UpdateNode(wait time.Duration) error
-	Leave(wait time.Duration) error
-	Shutdown() error
 }
 
 // A Hold is a key that a node has.

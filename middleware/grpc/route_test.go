@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
@@ -30,7 +31,8 @@ func cluster(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Lis
 		c := locks(t, a, &coord.Options{
 			Partitions: 61, SessionTTL: 3 * time.Second, Grace: 4 * time.Second,
 			Cluster: &coord.Cluster{
-				Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond,
+				Membership: gossip.Start,
+				Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond,
 				Service: "http://" + nodes[i].Addr().String(),
 			},
 		})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -38,7 +39,8 @@ func newCluster(ctx context.Context) (*cluster, error) {
 		c, err := coord.New(ctx, a, &coord.Options{
 			Partitions: partitions,
 			Cluster: &coord.Cluster{
-				Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: fmt.Sprint(i),
+				Membership: gossip.Start,
+				Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: fmt.Sprint(i),
 			},
 		})
 		if err != nil {

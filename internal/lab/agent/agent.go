@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // ClusterVariable is the environment variable with the Addresses.
@@ -37,7 +38,7 @@ func Cluster() *coord.Cluster {
 	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {
 		panic(err)
 	}
-	return &coord.Cluster{Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
+	return &coord.Cluster{Membership: gossip.Start, Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
 }
 
 // Logger returns a logger whose records are lines of standard error.

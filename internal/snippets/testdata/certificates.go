@@ -4,6 +4,7 @@ import (
 	"log"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/peer"
 )
 

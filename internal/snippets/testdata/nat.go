@@ -1,6 +1,9 @@
 package main
 
-import "github.com/holdfast-go/holdfast/coord"
+import (
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/gossip"
+)
 
 func main() {
 	//snippet

@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"context"
@@ -8,53 +8,55 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
-	for want, change := range map[string]func(*Options){
-		"Name is missing":         func(o *Options) { o.Name = "" },
-		"Name \"a b\"":            func(o *Options) { o.Name = "a b" },
-		"Name \"xxx":              func(o *Options) { o.Name = strings.Repeat("x", 129) },
-		"Session \"\\n\"":         func(o *Options) { o.Session = "\n" },
-		"Peer \"xxx":              func(o *Options) { o.Peer = strings.Repeat("x", 256) },
-		"0 partitions":            func(o *Options) { o.Partitions = 0 },
-		"Label is missing":        func(o *Options) { o.Label = "" },
-		"Label has 256 bytes":     func(o *Options) { o.Label = strings.Repeat("x", 256) },
-		"Bind \"localhost:1\"":    func(o *Options) { o.Bind = "localhost:1" },
-		"Bind \"127.0.0.1\"":      func(o *Options) { o.Bind = "127.0.0.1" },
-		"port must be 0":          func(o *Options) { o.Bind = "127.0.0.1:65536" },
-		"Bind 192.0.2.1:0":        func(o *Options) { o.Bind = "192.0.2.1:0" },
-		"Advertise \"x:1\"":       func(o *Options) { o.Advertise = "x:1" },
-		"Advertise \"0.0.0.0:1\"": func(o *Options) { o.Advertise = "0.0.0.0:1" },
-		"Advertise \":1\"":        func(o *Options) { o.Advertise = ":1" },
-		"address \"a:b:c\"":       func(o *Options) { o.Seeds = []string{"ok", "a:b:c"} },
-		"address \"!!!\"":         func(o *Options) { o.Seeds = []string{"a-1.b_c.example.:7946", "!!!"} },
-		"address \"a..b:7946\"":   func(o *Options) { o.Seeds = []string{"a..b:7946"} },
-		"key 1 has 15 bytes":      func(o *Options) { o.Keys = [][]byte{key(1, 16), key(2, 15)} },
-		"shorter than Debounce":   func(o *Options) { o.Debounce, o.MaxDebounce = 2, 1 },
-		"must not be negative":    func(o *Options) { o.RediscoverEvery = -1 },
+	for want, change := range map[string]func(*ring.Options){
+		"Name is missing":         func(o *ring.Options) { o.Name = "" },
+		"Name \"a b\"":            func(o *ring.Options) { o.Name = "a b" },
+		"Name \"xxx":              func(o *ring.Options) { o.Name = strings.Repeat("x", 129) },
+		"Session \"\\n\"":         func(o *ring.Options) { o.Session = "\n" },
+		"Peer \"xxx":              func(o *ring.Options) { o.Peer = strings.Repeat("x", 256) },
+		"0 partitions":            func(o *ring.Options) { o.Partitions = 0 },
+		"Label is missing":        func(o *ring.Options) { o.Label = "" },
+		"Label has 256 bytes":     func(o *ring.Options) { o.Label = strings.Repeat("x", 256) },
+		"Bind \"localhost:1\"":    func(o *ring.Options) { o.Bind = "localhost:1" },
+		"Bind \"127.0.0.1\"":      func(o *ring.Options) { o.Bind = "127.0.0.1" },
+		"port must be 0":          func(o *ring.Options) { o.Bind = "127.0.0.1:65536" },
+		"Bind 192.0.2.1:0":        func(o *ring.Options) { o.Bind = "192.0.2.1:0" },
+		"Advertise \"x:1\"":       func(o *ring.Options) { o.Advertise = "x:1" },
+		"Advertise \"0.0.0.0:1\"": func(o *ring.Options) { o.Advertise = "0.0.0.0:1" },
+		"Advertise \":1\"":        func(o *ring.Options) { o.Advertise = ":1" },
+		"address \"a:b:c\"":       func(o *ring.Options) { o.Seeds = []string{"ok", "a:b:c"} },
+		"address \"!!!\"":         func(o *ring.Options) { o.Seeds = []string{"a-1.b_c.example.:7946", "!!!"} },
+		"address \"a..b:7946\"":   func(o *ring.Options) { o.Seeds = []string{"a..b:7946"} },
+		"key 1 has 15 bytes":      func(o *ring.Options) { o.Keys = [][]byte{key(1, 16), key(2, 15)} },
+		"shorter than Debounce":   func(o *ring.Options) { o.Debounce, o.MaxDebounce = 2, 1 },
+		"must not be negative":    func(o *ring.Options) { o.RediscoverEvery = -1 },
 	} {
 		opts := options("n")
 		change(&opts)
 		r, err := Start(opts)
 		if err == nil {
-			r.Close()
+			r.(*Ring).Close()
 		}
-		if err == nil || !strings.HasPrefix(err.Error(), "ring: ") || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "ring: ") && !strings.HasPrefix(err.Error(), "gossip: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 }
 
 func TestDefaults(t *testing.T) {
-	s, err := Options{Name: "n", Label: "l", Partitions: 1}.validate()
+	s, err := validate(ring.Options{Name: "n", Label: "l", Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.Debounce != 2*time.Second || s.MaxDebounce != 10*time.Second || s.RediscoverEvery != 5*time.Second || s.Logger == nil {
 		t.Errorf("%+v", s)
 	}
-	s, err = Options{Name: "n", Label: "l", Partitions: 1, Debounce: time.Minute}.validate()
+	s, err = validate(ring.Options{Name: "n", Label: "l", Partitions: 1, Debounce: time.Minute})
 	if err != nil || s.MaxDebounce != time.Minute {
 		t.Errorf("%v, %v", s.MaxDebounce, err)
 	}
@@ -72,7 +74,7 @@ func TestAddresses(t *testing.T) {
 		{":7", "203.0.113.1:0", "0.0.0.0:7", "203.0.113.1:0", "7"},
 		{"[::ffff:10.0.0.1]:7", "", "10.0.0.1:7", "10.0.0.1:0", "7"},
 	} {
-		s := settings{Options: Options{Bind: x.bind, Advertise: x.advertise}}
+		s := settings{Options: ring.Options{Bind: x.bind, Advertise: x.advertise}}
 		if err := s.addresses(func() netip.Addr { return netip.MustParseAddr("10.1.2.3") }); err != nil {
 			t.Error(err)
 		}

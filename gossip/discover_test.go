@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/loopback"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // An address at which nobody answers is told, with the time of the first attempt, until somebody
@@ -17,7 +18,7 @@ func TestFailing(t *testing.T) {
 	opts.Discover = func(context.Context) ([]string, error) { return []string{registered}, nil }
 	opts.RediscoverEvery = 20 * time.Millisecond
 	a := begin(t, opts, hooks{})
-	failure := func(addr string) (f Failure) {
+	failure := func(addr string) (f ring.Failure) {
 		for _, x := range a.Failing() {
 			if x.Addr == addr {
 				f = x

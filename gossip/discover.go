@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 const (
@@ -120,31 +122,23 @@ func (r *Ring) candidates(ctx context.Context) (all []netip.AddrPort, registered
 	return others, registered, errors.Join(err, err2)
 }
 
-// A Failure is an address at which no node answers, though Seeds or Discover name it.
-type Failure struct {
-	Addr       string    // IP:port
-	Since      time.Time // of the first attempt to join that failed in this row
-	Err        error     // of the last one
-	Discovered bool      // Discover names it, not only Seeds
-}
-
 // Failing returns the addresses that could not be joined when they were last tried, in no order. The
 // attempts go on for as long as they are named.
-func (r *Ring) Failing() []Failure { return r.failing.all() }
+func (r *Ring) Failing() []ring.Failure { return r.failing.all() }
 
 // failures are the addresses that could not be joined.
 type failures struct {
 	mu   sync.Mutex
-	last map[string]Failure // guarded by mu; by address
+	last map[string]ring.Failure // guarded by mu; by address
 }
 
 // note replaces what is known by the failures of a search.
 func (f *failures) note(failed map[string]error, registered map[string]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next := make(map[string]Failure, len(failed))
+	next := make(map[string]ring.Failure, len(failed))
 	for addr, err := range failed {
-		x := Failure{Addr: addr, Since: f.last[addr].Since, Err: err, Discovered: registered[addr]}
+		x := ring.Failure{Addr: addr, Since: f.last[addr].Since, Err: err, Discovered: registered[addr]}
 		if x.Since.IsZero() {
 			x.Since = time.Now()
 		}
@@ -153,7 +147,7 @@ func (f *failures) note(failed map[string]error, registered map[string]bool) {
 	f.last = next
 }
 
-func (f *failures) all() []Failure {
+func (f *failures) all() []ring.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Values(f.last))

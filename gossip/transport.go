@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // A transport is memberlist's own one, but it owns its connections: when it shuts down, dialling and all streams end. With
@@ -35,7 +37,7 @@ type transport struct {
 // is refused tries again.
 const maxStreams = 16
 
-var errTransport = errors.New("ring: the gossip has ended, or has too many streams open")
+var errTransport = errors.New("gossip: the gossip has ended, or has too many streams open")
 
 func listen(at netip.AddrPort, logger *log.Logger, cut func(string) bool) (*transport, error) {
 	config := &memberlist.NetTransportConfig{
@@ -52,7 +54,7 @@ func listen(at netip.AddrPort, logger *log.Logger, cut func(string) bool) (*tran
 			continue
 		}
 		if err != nil {
-			return nil, &OptionError{"Bind", fmt.Errorf("%v: %w", at, err)}
+			return nil, &ring.OptionError{Option: "Bind", Err: fmt.Errorf("%v: %w", at, err)}
 		}
 		t := &transport{NetTransport: inner, streams: make(chan net.Conn), cut: cut, conns: make(map[*stream]struct{})}
 		t.ctx, t.cancel = context.WithCancel(context.Background())

@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/virtual"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // Each step: at second N something happens, and then a settlement is due at second M (-1: none).
@@ -92,14 +93,14 @@ func TestViewsOverTime(t *testing.T) {
 		defer r.wg.Wait()
 		defer r.cancel()
 
-		set := func(n Node) {
+		set := func(n ring.Node) {
 			r.roster.mu.Lock()
 			r.roster.nodes[n.Name] = n
 			r.roster.mu.Unlock()
 			r.roster.poke()
 			synctest.Wait()
 		}
-		after := func(d time.Duration, members int) *View {
+		after := func(d time.Duration, members int) *ring.View {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
@@ -109,7 +110,7 @@ func TestViewsOverTime(t *testing.T) {
 			}
 			return v
 		}
-		a, b := Node{Name: "a", State: Active, Session: "s1"}, Node{Name: "b", State: Active}
+		a, b := ring.Node{Name: "a", State: ring.Active, Session: "s1"}, ring.Node{Name: "b", State: ring.Active}
 		set(a)
 		v := after(5*time.Second, 0)
 		if !v.Settled().IsZero() || len(v.Nodes()) != 1 {
@@ -149,10 +150,10 @@ func TestViewsOverTime(t *testing.T) {
 
 		// A flap makes Views, and no placement.
 		for range 30 {
-			b.State = Joining
+			b.State = ring.Joining
 			set(b)
 			after(time.Second, 2)
-			b.State = Active
+			b.State = ring.Active
 			set(b)
 			after(time.Second, 2)
 		}
@@ -162,7 +163,7 @@ func TestViewsOverTime(t *testing.T) {
 
 		// Changes that never end are settled after 10 s.
 		for i := range 10 {
-			set(Node{Name: "c" + string(rune('0'+i)), State: Active})
+			set(ring.Node{Name: "c" + string(rune('0'+i)), State: ring.Active})
 			after(time.Second-1, 2)
 			time.Sleep(time.Nanosecond)
 		}

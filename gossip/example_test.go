@@ -1,4 +1,4 @@
-package ring_test
+package gossip_test
 
 import (
 	"context"
@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
 // Who owns what, as long as a node lives.
 func ExampleStart() {
-	r, err := ring.Start(ring.Options{
+	r, err := gossip.Start(ring.Options{
 		Name:       "node-" + rand.Text(),
 		Partitions: 1021,
 		Label:      "holdfast/shop",
@@ -43,8 +44,6 @@ func ExampleStart() {
 		}
 		select {
 		case <-v.Resettled(): // look again
-		case <-r.Done():
-			return
 		case <-ctx.Done():
 			return
 		}

@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 func TestEightNodesThatStartAtOnceAgree(t *testing.T) {
@@ -26,7 +28,7 @@ func TestEightNodesThatStartAtOnceAgree(t *testing.T) {
 		// As a real node does: its address is known, and so registered, only after the start.
 		wg.Go(func() {
 			reg.add(r.Gossip())
-			if err := r.SetState(Active); err != nil {
+			if err := r.SetState(ring.Active); err != nil {
 				t.Error(err)
 			}
 		})
@@ -60,10 +62,10 @@ func TestDefaultTimes(t *testing.T) {
 		opts.Discover, opts.RediscoverEvery, opts.Debounce, opts.MaxDebounce = reg.discover, 0, 0, 0
 		rings[i] = begin(t, opts, hooks{tune: func(*memberlist.Config) {}})
 		reg.add(rings[i].Gossip())
-		rings[i].SetState(Active)
+		rings[i].SetState(ring.Active)
 	}
 	for _, r := range rings {
-		await(t, r, "8 members", func(v *View) bool { return len(v.Nodes()) == 8 })
+		await(t, r, "8 members", func(v *ring.View) bool { return len(v.Nodes()) == 8 })
 	}
 	t.Logf("all saw all after %v", time.Since(began))
 	agree(t, rings...)
@@ -71,7 +73,7 @@ func TestDefaultTimes(t *testing.T) {
 	killed := time.Now()
 	rings[7].Close()
 	for _, r := range rings[:7] {
-		await(t, r, "loss seen", func(v *View) bool { return !sees(rings[7].Name())(v) })
+		await(t, r, "loss seen", func(v *ring.View) bool { return !sees(rings[7].Name())(v) })
 	}
 	t.Logf("all missed the killed node after %v", time.Since(killed))
 	agree(t, rings[:7]...)
@@ -85,22 +87,22 @@ func TestAJoiningNodeOwnsNothing(t *testing.T) {
 	r := begin(t, opts, hooks{})
 	for _, x := range append(rings, r) {
 		v := await(t, x, "joining node", sees(r.Name()))
-		if n, _ := v.Node(r.Name()); n.State != Joining {
+		if n, _ := v.Node(r.Name()); n.State != ring.Joining {
 			t.Errorf("state %v", n.State)
 		}
 	}
 	// It learns who owns what all the same.
 	want := place(t, []string{rings[0].Name(), rings[1].Name()}, 271).Fingerprint()
-	await(t, r, "placement", func(v *View) bool { return v.Fingerprint() == want })
-	if err := r.SetState(Active); err != nil {
+	await(t, r, "placement", func(v *ring.View) bool { return v.Fingerprint() == want })
+	if err := r.SetState(ring.Active); err != nil {
 		t.Fatal(err)
 	}
 	agree(t, append(rings, r)...)
-	if err := r.SetState(Leaving); err != nil {
+	if err := r.SetState(ring.Leaving); err != nil {
 		t.Fatal(err)
 	}
 	agree(t, rings...)
-	if n, ok := rings[0].View().Node(r.Name()); !ok || n.State != Leaving {
+	if n, ok := rings[0].View().Node(r.Name()); !ok || n.State != ring.Leaving {
 		t.Errorf("the leaving node is gone already: %v, %v", n, ok)
 	}
 }
@@ -119,8 +121,8 @@ func TestAStartedNodePlacesNobodyUntilItHasLooked(t *testing.T) {
 		}
 	}
 	r := begin(t, opts, hooks{})
-	r.SetState(Active)
-	await(t, r, "itself", func(v *View) bool { n, ok := v.Node(r.Name()); return ok && n.State == Active })
+	r.SetState(ring.Active)
+	await(t, r, "itself", func(v *ring.View) bool { n, ok := v.Node(r.Name()); return ok && n.State == ring.Active })
 	for range 3 {
 		<-asked
 	}
@@ -135,7 +137,7 @@ func TestANodeThatCanAskNobodyGoesOnAlone(t *testing.T) {
 	opts := options("n")
 	opts.Discover = func(ctx context.Context) ([]string, error) { return nil, errors.New("the arbiter is away") }
 	r := begin(t, opts, hooks{})
-	r.SetState(Active)
+	r.SetState(ring.Active)
 	agree(t, r) // after MaxDebounce
 }
 
@@ -155,10 +157,10 @@ func TestLeave(t *testing.T) {
 	if err := rings[2].Close(); err != nil {
 		t.Errorf("Close after Leave: %v", err)
 	}
-	if err := rings[2].SetState(Active); err != ErrClosed {
+	if err := rings[2].SetState(ring.Active); err != ring.ErrClosed {
 		t.Errorf("SetState: %v", err)
 	}
-	if err := rings[2].SetSession("x"); err != ErrClosed {
+	if err := rings[2].SetSession("x"); err != ring.ErrClosed {
 		t.Errorf("SetSession: %v", err)
 	}
 }
@@ -202,7 +204,7 @@ func TestACrashedNodeIsGoneAndPlacedUntilTheMembershipSettles(t *testing.T) {
 		partition++
 	}
 	dead.Close()
-	v := await(t, rings[0], "loss", func(v *View) bool { return !sees(dead.Name())(v) })
+	v := await(t, rings[0], "loss", func(v *ring.View) bool { return !sees(dead.Name())(v) })
 	if n, ok := v.Node(dead.Name()); ok { // else this machine was too slow to see it
 		if o, _ := v.Owner(partition); !n.Gone || o != n || o.Session != "s-n2" || o.Peer == "" {
 			t.Errorf("%+v owns it", o)
@@ -211,7 +213,7 @@ func TestACrashedNodeIsGoneAndPlacedUntilTheMembershipSettles(t *testing.T) {
 			t.Errorf("its session leads to %+v", x)
 		}
 	}
-	if slices.ContainsFunc(rings[0].Members(), func(n Node) bool { return n.Name == dead.Name() }) {
+	if slices.ContainsFunc(rings[0].Members(), func(n ring.Node) bool { return n.Name == dead.Name() }) {
 		t.Error("it is still a member")
 	}
 	agree(t, rings[:2]...)
@@ -245,7 +247,7 @@ func TestAHealedPartitionMerges(t *testing.T) {
 		side[rings[i].Gossip()] = me
 		mu.Unlock()
 		reg.add(rings[i].Gossip())
-		rings[i].SetState(Active)
+		rings[i].SetState(ring.Active)
 	}
 	whole := agree(t, rings...)
 	cut.Store(true)
@@ -267,7 +269,7 @@ func TestClustersThatDidNotKnowEachOtherMerge(t *testing.T) {
 			opts.Discover, opts.Seeds = reg.discover, seed
 			r := begin(t, opts, hooks{})
 			seed = []string{r.Gossip()}
-			r.SetState(Active)
+			r.SetState(ring.Active)
 			both[side] = append(both[side], r)
 		}
 		agree(t, both[side]...)
@@ -286,7 +288,7 @@ func TestSessionAndStateOfAPlacedNodeChangeAtOnceAndTheRestStays(t *testing.T) {
 		opts.Discover = reg.discover
 		rings[i] = begin(t, opts, hooks{})
 		reg.add(rings[i].Gossip())
-		rings[i].SetState(Active)
+		rings[i].SetState(ring.Active)
 	}
 	agree(t, rings...)
 	before := rings[0].View()
@@ -295,7 +297,7 @@ func TestSessionAndStateOfAPlacedNodeChangeAtOnceAndTheRestStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range rings {
-		v := await(t, r, "new session", func(v *View) bool { _, ok := v.BySession("second"); return ok })
+		v := await(t, r, "new session", func(v *ring.View) bool { _, ok := v.BySession("second"); return ok })
 		if _, ok := v.BySession("s-n2"); ok {
 			t.Error("the old session is still there")
 		}

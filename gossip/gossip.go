@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/holdfast-go/holdfast/internal/logs"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within about 6 s: up to 2 s
@@ -39,11 +40,11 @@ type roster struct {
 	wake       chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	nodes map[string]Node // guarded by mu
+	nodes map[string]ring.Node // guarded by mu
 }
 
 func newRoster(partitions int) *roster {
-	return &roster{partitions: partitions, wake: make(chan struct{}, 1), nodes: make(map[string]Node)}
+	return &roster{partitions: partitions, wake: make(chan struct{}, 1), nodes: make(map[string]ring.Node)}
 }
 
 func (r *roster) NotifyJoin(n *memberlist.Node)   { r.set(n) }
@@ -76,14 +77,14 @@ func (r *roster) poke() {
 }
 
 // sorted returns a new slice of all nodes, by name.
-func (r *roster) sorted() []Node {
+func (r *roster) sorted() []ring.Node {
 	r.mu.Lock()
-	nodes := make([]Node, 0, len(r.nodes))
+	nodes := make([]ring.Node, 0, len(r.nodes))
 	for _, n := range r.nodes {
 		nodes = append(nodes, n)
 	}
 	r.mu.Unlock()
-	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(nodes, func(a, b ring.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes
 }
 
@@ -206,7 +207,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-var errPlain = errors.New("ring: the gossip is not encrypted: Options.Keys was empty")
+var errPlain = errors.New("gossip: the gossip is not encrypted: Options.Keys was empty")
 
 // A keyring makes memberlist's safe to use at run time.
 type keyring struct {
@@ -233,7 +234,7 @@ func remove(k *memberlist.Keyring, key []byte) error {
 	case i < 0:
 		return nil
 	case i == 0:
-		return errors.New("ring: the key that encrypts cannot be removed: use another one first")
+		return errors.New("gossip: the key that encrypts cannot be removed: use another one first")
 	}
 	for j := len(keys) - 1; j >= i; j-- {
 		if err := k.RemoveKey(keys[j]); err != nil {

@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -44,15 +45,15 @@ func (r *registry) discover(context.Context) ([]string, error) {
 	return slices.Clone(r.addrs), nil
 }
 
-func options(name string) Options {
-	return Options{
+func options(name string) ring.Options {
+	return ring.Options{
 		Name: name + "-" + rand.Text()[:6], Partitions: 271, Label: "test", Bind: "127.0.0.1:0",
 		Session: "s-" + name, Peer: "127.0.0.1:1",
 		RediscoverEvery: 300 * time.Millisecond, Debounce: 150 * time.Millisecond, MaxDebounce: time.Second,
 	}
 }
 
-func begin(t *testing.T, opts Options, h hooks) *Ring {
+func begin(t *testing.T, opts ring.Options, h hooks) *Ring {
 	t.Helper()
 	if h.tune == nil {
 		h.tune = quick
@@ -79,7 +80,7 @@ func cluster(t *testing.T, n int, h hooks) []*Ring {
 		opts.Discover = reg.discover
 		rings[i] = begin(t, opts, h)
 		reg.add(rings[i].Gossip())
-		if err := rings[i].SetState(Active); err != nil {
+		if err := rings[i].SetState(ring.Active); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +88,7 @@ func cluster(t *testing.T, n int, h hooks) []*Ring {
 	return rings
 }
 
-func await(t *testing.T, r *Ring, what string, ok func(*View) bool) *View {
+func await(t *testing.T, r *Ring, what string, ok func(*ring.View) bool) *ring.View {
 	t.Helper()
 	timeout := time.After(patience)
 	for {
@@ -114,7 +115,7 @@ func agree(t *testing.T, rings ...*Ring) uint64 {
 	}
 	want := place(t, members, 271)
 	for _, r := range rings {
-		await(t, r, "agreement", func(v *View) bool { return v.Fingerprint() == want.Fingerprint() })
+		await(t, r, "agreement", func(v *ring.View) bool { return v.Fingerprint() == want.Fingerprint() })
 	}
 	return want.Fingerprint()
 }
@@ -128,6 +129,15 @@ func alone(t *testing.T, rings ...*Ring) {
 	}
 }
 
-func sees(name string) func(*View) bool {
-	return func(v *View) bool { n, ok := v.Node(name); return ok && !n.Gone }
+func sees(name string) func(*ring.View) bool {
+	return func(v *ring.View) bool { n, ok := v.Node(name); return ok && !n.Gone }
+}
+
+func place(t testing.TB, members []string, partitions int) *ring.Placement {
+	t.Helper()
+	p, err := ring.Place(members, partitions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -1,4 +1,4 @@
-package ring
+package gossip
 
 import (
 	"crypto/rand"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 func TestAnotherLabelIsRefused(t *testing.T) {
@@ -55,7 +57,7 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 		opts.Discover, opts.Keys = reg.discover, [][]byte{old}
 		r := begin(t, opts, hooks{})
 		reg.add(r.Gossip())
-		r.SetState(Active)
+		r.SetState(ring.Active)
 		rings = append(rings, r)
 	}
 	agree(t, rings...)
@@ -74,7 +76,7 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 		session := fmt.Sprint("after-step-", i)
 		rings[i].SetSession(session)
 		for _, r := range rings {
-			await(t, r, session, func(v *View) bool { _, ok := v.BySession(session); return ok })
+			await(t, r, session, func(v *ring.View) bool { _, ok := v.BySession(session); return ok })
 		}
 	}
 	if rings[0].View().Fingerprint() != settled.Fingerprint() {
@@ -92,7 +94,7 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 	opts := options("late")
 	opts.Keys, opts.Seeds = [][]byte{next}, []string{rings[0].Gossip()}
 	late := begin(t, opts, hooks{})
-	late.SetState(Active)
+	late.SetState(ring.Active)
 	agree(t, append(rings, late)...)
 }
 
@@ -157,8 +159,8 @@ func TestWhatIsNoNodeIsNoMember(t *testing.T) {
 			opts.Seeds = []string{a.Gossip()}
 			b := begin(t, opts, hooks{})
 			known = append(known, b.Name())
-			a.SetState(Active)
-			b.SetState(Active)
+			a.SetState(ring.Active)
+			b.SetState(ring.Active)
 			agree(t, a, b)
 			look()
 		})
@@ -201,8 +203,8 @@ func TestGarbageDoesNoHarm(t *testing.T) {
 			opts = options("b")
 			opts.Keys, opts.Seeds = keys, []string{a.Gossip()}
 			b := begin(t, opts, hooks{})
-			a.SetState(Active)
-			b.SetState(Active)
+			a.SetState(ring.Active)
+			b.SetState(ring.Active)
 			agree(t, a, b)
 			if len(a.Members()) != 2 {
 				t.Errorf("members: %v", a.Members())
@@ -229,8 +231,8 @@ func TestOtherNodesAreShownAndNeverPlaced(t *testing.T) {
 	if _, err := list.Join([]string{a.Gossip()}); err != nil {
 		t.Fatal(err)
 	}
-	a.SetState(Active)
-	b.SetState(Active)
+	a.SetState(ring.Active)
+	b.SetState(ring.Active)
 	agree(t, a)
 	for _, name := range []string{b.Name(), "stranger"} {
 		v := await(t, a, name, sees(name))

@@ -1,0 +1,2 @@
+// Package linked has the tests of what a program links: only what it uses.
+package linked
