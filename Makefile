@@ -1,5 +1,5 @@
 # The modules of this repository.
-MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest middleware/echo middleware/gin middleware/matrix middleware/grpc
+MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0

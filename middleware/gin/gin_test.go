@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/middleware"
 	holdgin "github.com/holdfast-go/holdfast/middleware/gin"
+	"github.com/holdfast-go/holdfast/middleware/routertest"
 )
 
 func TestMain(m *testing.M) {
@@ -28,19 +27,138 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var byOrder = middleware.Key("order", middleware.PathValue("id"))
+// writeErrors is how central error handling is written in Gin.
+func writeErrors(c *gin.Context) {
+	c.Next()
+	if len(c.Errors) > 0 && !c.Writer.Written() {
+		status := c.Writer.Status()
+		if status < 400 {
+			status = http.StatusConflict
+		}
+		c.JSON(status, gin.H{"error": c.Errors.Last().Error()})
+	}
+}
+
+func mount(where routertest.Where, h gin.HandlerFunc, mw ...routertest.Middleware) http.Handler {
+	e := gin.New()
+	e.Use(gin.Recovery())
+	var all []gin.HandlerFunc
+	for _, m := range mw {
+		all = append(all, holdgin.Use(m))
+	}
+	all = append(all, writeErrors)
+	methods := []string{http.MethodGet, http.MethodPost}
+	switch where {
+	case routertest.Route:
+		e.Match(methods, "/orders/:id", append(all, h)...)
+	case routertest.Group:
+		e.Group("/orders", all...).Match(methods, "/:id", h)
+	case routertest.All:
+		e.Use(all...)
+		e.Match(methods, "/orders/:id", h)
+	}
+	return e
+}
+
+func TestUse(t *testing.T) {
+	type answer = routertest.Answer[gin.HandlerFunc]
+	routertest.Run(t, routertest.Suite[gin.HandlerFunc]{
+		Mount: mount,
+		Text: func(f func(*http.Request, string) (int, string)) gin.HandlerFunc {
+			return func(c *gin.Context) {
+				status, text := f(c.Request, c.Param("id"))
+				c.String(status, text)
+			}
+		},
+		Error: func(f func(*http.Request, string) (int, string)) gin.HandlerFunc {
+			return func(c *gin.Context) {
+				status, text := f(c.Request, c.Param("id"))
+				c.Status(status)
+				c.Error(errors.New(text))
+			}
+		},
+		Stream: func(f func(*http.Request) string) gin.HandlerFunc {
+			return func(c *gin.Context) {
+				c.Stream(func(w io.Writer) bool {
+					text := f(c.Request)
+					io.WriteString(w, text)
+					return text != ""
+				})
+			}
+		},
+		Answers: map[string]answer{
+			"JSON":                {Handler: func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"n": 1}) }, Status: 201, Body: `{"n":1}`},
+			"AbortWithStatusJSON": {Handler: func(c *gin.Context) { c.AbortWithStatusJSON(418, gin.H{"error": "tea"}) }, Status: 418, Body: `{"error":"tea"}`},
+			"AbortWithStatus":     {Handler: func(c *gin.Context) { c.AbortWithStatus(http.StatusForbidden) }, Status: 403},
+			"AbortWithError":      {Handler: func(c *gin.Context) { c.AbortWithError(http.StatusGone, errors.New("gone")) }, Status: 410},
+			"Error":               {Handler: func(c *gin.Context) { c.Error(errors.New("sold")) }, Status: 409, Body: `{"error":"sold"}`},
+			"Status":              {Handler: func(c *gin.Context) { c.Status(http.StatusNoContent) }, Status: 204},
+			"nothing":             {Handler: func(*gin.Context) {}, Status: 200},
+			"ShouldBindJSON": {Handler: func(c *gin.Context) {
+				var order struct {
+					Units int `binding:"required"`
+				}
+				if err := c.ShouldBindJSON(&order); err != nil {
+					c.JSON(http.StatusBadRequest, gin.H{"error": err.Error()})
+					return
+				}
+				c.Header("X-Units", fmt.Sprint(order.Units))
+				c.Status(http.StatusAccepted)
+			}, Status: 202, Header: http.Header{"X-Units": {"3"}}},
+			"BindJSON that fails": {Handler: func(c *gin.Context) {
+				var order struct{ Units string }
+				if err := c.BindJSON(&order); err != nil {
+					return
+				}
+			}, Status: 400},
+			"Redirect": {Handler: func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/8") }, Status: 303,
+				Header: http.Header{"Location": {"/orders/8"}}},
+			"Data": {Handler: func(c *gin.Context) { c.Data(http.StatusOK, "text/csv", []byte("a,b")) }, Status: 200, Body: "a,b",
+				Header: http.Header{"Content-Type": {"text/csv"}}},
+			"SSEvent": {Handler: func(c *gin.Context) { c.SSEvent("message", "x") }, Status: 200, Body: "event:message\ndata:x"},
+			"WrapF":   {Handler: gin.WrapF(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated); io.WriteString(w, "w") }), Status: 201, Body: "w"},
+		},
+		Bypasses: map[string]func(gin.HandlerFunc, routertest.Middleware) http.Handler{
+			"a shim that aborts": func(h gin.HandlerFunc, mw routertest.Middleware) http.Handler { // as gwatts/gin-adapter does
+				e := gin.New()
+				e.POST("/orders/:id", func(c *gin.Context) {
+					called := false
+					mw(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called = true; c.Request = r; c.Next() })).ServeHTTP(c.Writer, c.Request)
+					if !called {
+						c.Abort()
+					}
+				}, writeErrors, h)
+				return e
+			},
+			"around the engine": func(h gin.HandlerFunc, mw routertest.Middleware) http.Handler {
+				e := gin.New()
+				e.POST("/orders/:id", writeErrors, h)
+				return mw(e)
+			},
+		},
+	})
+}
+
+// What comes before Use sees the status that clients get, also of replays, as loggers do.
+func TestUse_StatusSeenAround(t *testing.T) {
+	status := 0
+	e := gin.New()
+	e.Use(func(c *gin.Context) { c.Next(); status = c.Writer.Status() })
+	idempotent := holdgin.Use(middleware.Idempotent(locks(t), middleware.NewMemoryStore(nil), middleware.Unscoped, nil))
+	e.POST("/", idempotent, func(c *gin.Context) { c.String(http.StatusTeapot, "tea") })
+	for range 2 {
+		if w := ask(e, http.MethodPost, "/"); w.Code != http.StatusTeapot || status != w.Code {
+			t.Errorf("%d, seen %d", w.Code, status)
+		}
+	}
+}
 
 func locks(t *testing.T) *coord.Coordinator {
 	c, err := coord.New(t.Context(), fallback.NewMemory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if s := c.Stats(); s.Locked > 0 || s.Waiting > 0 {
-			t.Errorf("%d locks, %d waiters are left", s.Locked, s.Waiting)
-		}
-		c.Close(context.Background())
-	})
+	t.Cleanup(func() { c.Close(context.Background()) })
 	return c
 }
 
@@ -50,75 +168,6 @@ func ask(e http.Handler, method, path string) *httptest.ResponseRecorder {
 	r.Header.Set("Idempotency-Key", path)
 	e.ServeHTTP(w, r)
 	return w
-}
-
-// asking is a context that tells when a request begins to wait.
-type asking struct {
-	context.Context
-	asked func()
-}
-
-func (a asking) Done() <-chan struct{} {
-	a.asked()
-	return a.Context.Done()
-}
-
-// twice sends a request twice, which has to run once, and be answered twice alike.
-func twice(t *testing.T, e http.Handler, runs *atomic.Int32, path string, status int, body string) {
-	t.Helper()
-	for i := range 2 {
-		w := ask(e, http.MethodPost, path)
-		replayed := w.Header().Get(middleware.ReplayedHeader) != ""
-		if w.Code != status || strings.TrimSpace(w.Body.String()) != body || replayed != (i == 1) {
-			t.Errorf("%s: %d %s, replayed %v", path, w.Code, w.Body, replayed)
-		}
-	}
-	if n := runs.Swap(0); n != 1 {
-		t.Errorf("%s: %d runs", path, n)
-	}
-}
-
-// writeErrors is how central error handling is written in Gin.
-func writeErrors(c *gin.Context) {
-	c.Next()
-	if len(c.Errors) > 0 && !c.Writer.Written() {
-		c.JSON(http.StatusConflict, gin.H{"error": c.Errors.Last().Error()})
-	}
-}
-
-func TestUse_Answers(t *testing.T) {
-	c := locks(t)
-	var runs atomic.Int32
-	status := 0
-	e := gin.New()
-	e.Use(func(c *gin.Context) { c.Next(); status = c.Writer.Status() }) // as loggers do
-	idempotent := holdgin.Use(middleware.Idempotent(c, middleware.NewMemoryStore(nil), middleware.Unscoped, nil))
-	g := e.Group("/api", idempotent, writeErrors)
-	handle := func(path string, h gin.HandlerFunc) {
-		g.POST(path, holdgin.Use(middleware.Serialize(locks(t), middleware.Key("all"), nil)), func(c *gin.Context) { runs.Add(1); h(c) })
-	}
-	handle("/json", func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"n": 1}) })
-	handle("/abort-json", func(c *gin.Context) { c.AbortWithStatusJSON(http.StatusTeapot, gin.H{"error": "tea"}) })
-	handle("/abort", func(c *gin.Context) { c.AbortWithStatus(http.StatusForbidden) })
-	handle("/abort-error", func(c *gin.Context) { c.AbortWithError(http.StatusGone, errors.New("gone")) })
-	handle("/error", func(c *gin.Context) { c.Error(errors.New("sold")) })
-	handle("/status", func(c *gin.Context) { c.Status(http.StatusNoContent) })
-	handle("/nothing", func(*gin.Context) {})
-	handle("/string", func(c *gin.Context) { c.Header("X", "1"); c.String(http.StatusOK, "text") })
-
-	for _, x := range []struct {
-		path   string
-		status int
-		body   string
-	}{
-		{"/json", 201, `{"n":1}`}, {"/abort-json", 418, `{"error":"tea"}`}, {"/abort", 403, ""}, {"/abort-error", 410, ""},
-		{"/error", 409, `{"error":"sold"}`}, {"/status", 204, ""}, {"/nothing", 200, ""}, {"/string", 200, "text"},
-	} {
-		twice(t, e, &runs, "/api"+x.path, x.status, x.body)
-		if status != x.status {
-			t.Errorf("%s: a handler around it saw %d", x.path, status)
-		}
-	}
 }
 
 // A handler for errors that comes before Use answers the first client; repeated requests are refused, and not executed again.
@@ -134,103 +183,6 @@ func TestUse_ErrorsWrittenAround(t *testing.T) {
 	}
 	if w := ask(e, http.MethodPost, "/"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "TypeOutcome") || runs != 1 {
 		t.Errorf("%d %s, %d runs", w.Code, w.Body, runs)
-	}
-}
-
-func TestUse_Panics(t *testing.T) {
-	c := locks(t)
-	e := gin.New()
-	e.Use(gin.Recovery())
-	n := 0
-	e.POST("/orders/:id", holdgin.Use(middleware.Serialize(c, byOrder, nil)), func(c *gin.Context) {
-		if n++; n == 1 {
-			panic("on purpose")
-		}
-		c.String(http.StatusOK, "done")
-	})
-	if w := ask(e, http.MethodPost, "/orders/1"); w.Code != http.StatusInternalServerError {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	if w := ask(e, http.MethodPost, "/orders/1"); w.Code != http.StatusOK {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
-
-// The route's parameters make the key, the handler has the lock, and a request that does not get it is told so.
-func TestUse_Serialize(t *testing.T) {
-	c := locks(t)
-	e := gin.New()
-	ran := false
-	e.POST("/orders/:id", holdgin.Use(middleware.Serialize(c, byOrder, &middleware.SerializeOptions{Wait: -1})), func(*gin.Context) { ran = true },
-		func(c *gin.Context) {
-			l, ok := middleware.Lock(c.Request.Context())
-			c.String(http.StatusOK, fmt.Sprint(l.Key(), ok, c.Param("id")))
-		})
-	if w := ask(e, http.MethodPost, "/orders/42"); w.Body.String() != "order/42true42" {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	l, err := c.Lock(t.Context(), "order/42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Unlock()
-	ran = false
-	if w := ask(e, http.MethodPost, "/orders/42"); w.Code != http.StatusLocked || ran {
-		t.Errorf("%d %s, %v", w.Code, w.Body, ran)
-	}
-}
-
-func TestUse_Coalesce(t *testing.T) {
-	for _, mount := range []string{"route", "group", "all"} {
-		t.Run(mount, func(t *testing.T) {
-			var runs, joined atomic.Int32
-			gate, in := make(chan struct{}), make(chan struct{}, 3)
-			coalesce := holdgin.Use(middleware.Coalesce(nil, byOrder, &middleware.CoalesceOptions{
-				Observe: func(_ *http.Request, how middleware.Coalesced) {
-					if how == middleware.CoalescedShared {
-						joined.Add(1)
-					}
-				},
-			}))
-			e := gin.New()
-			h := func(c *gin.Context) {
-				runs.Add(1)
-				in <- struct{}{}
-				<-gate
-				c.AbortWithStatusJSON(http.StatusNotFound, gin.H{"order": c.Param("id")})
-			}
-			switch mount {
-			case "route":
-				e.GET("/orders/:id", coalesce, h)
-			case "group":
-				e.Group("/orders", coalesce).GET("/:id", h)
-			case "all":
-				e.Use(coalesce)
-				e.GET("/orders/:id", h)
-			}
-			var wg sync.WaitGroup
-			get := func(asked func()) {
-				var once sync.Once
-				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/orders/7", nil)
-				e.ServeHTTP(w, r.WithContext(asking{r.Context(), func() { once.Do(asked) }}))
-				if w.Code != 404 || w.Body.String() != `{"order":"7"}` {
-					t.Errorf("%d %s", w.Code, w.Body)
-				}
-			}
-			wg.Go(func() { get(func() {}) })
-			<-in
-			var waiting sync.WaitGroup
-			waiting.Add(2)
-			for range 2 {
-				wg.Go(func() { get(waiting.Done) })
-			}
-			waiting.Wait()
-			close(gate)
-			wg.Wait()
-			if runs.Load() != 1 || joined.Load() != 2 {
-				t.Errorf("%d runs, %d joined", runs.Load(), joined.Load())
-			}
-		})
 	}
 }
 

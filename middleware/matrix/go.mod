@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/holdfast-go/holdfast => ../..
 	github.com/holdfast-go/holdfast/middleware/echo => ../echo
+	github.com/holdfast-go/holdfast/middleware/echov4 => ../echov4
 	github.com/holdfast-go/holdfast/middleware/gin => ../gin
 )
 
@@ -15,7 +16,9 @@ require (
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
 	github.com/holdfast-go/holdfast/middleware/echo v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast/middleware/echov4 v0.0.0-00010101000000-000000000000
 	github.com/holdfast-go/holdfast/middleware/gin v0.0.0-00010101000000-000000000000
+	github.com/labstack/echo/v4 v4.16.0
 	github.com/labstack/echo/v5 v5.4.4
 	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
@@ -52,8 +55,9 @@ require (
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.18.4 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
+	github.com/labstack/gommon v0.5.0 // indirect
 	github.com/leodido/go-urn v1.4.0 // indirect
-	github.com/mattn/go-colorable v0.1.14 // indirect
+	github.com/mattn/go-colorable v0.1.15 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/miekg/dns v1.1.73 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
@@ -69,6 +73,7 @@ require (
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasthttp v1.69.0 // indirect
+	github.com/valyala/fasttemplate v1.2.2 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/arch v0.22.0 // indirect

@@ -30,11 +30,14 @@ var kinds = map[string]string{
 // clients are the commands, each with one scene.
 var clients = map[string]string{"curl": "curl---http2-POST", "h2load": "h2load-POST-with-one-idempotency-key", "java": "Java-POST"}
 
+// short are the routers of the short form. Echo 4 is in the whole matrix; its adapter has the tests of routertest as well.
+var short = []string{"mux", "chi", "gin", "echo", "fiber"}
+
 // The whole matrix takes a minute or two. Here each router, protocol, owner and stack is met with one scene of each kind, and with
 // one of each command in front of the mux.
 func TestMatrix(t *testing.T) {
 	parts := []selection{
-		{scenes: slices.Collect(maps.Values(kinds))},
+		{scenes: slices.Collect(maps.Values(kinds)), routers: short},
 		{scenes: slices.Collect(maps.Values(clients)), routers: []string{"mux"}},
 	}
 	if os.Getenv("MATRIX") == "all" {
@@ -63,7 +66,7 @@ func TestMatrix(t *testing.T) {
 
 // wanted are the cells that no run may leave out: every combination that the router and the protocol can do, and whose client is here.
 func wanted() (all []cell) {
-	for _, router := range []string{"mux", "chi", "gin", "echo", "fiber"} {
+	for _, router := range short {
 		names := maps.Clone(kinds)
 		if router == "mux" {
 			maps.Copy(names, clients)

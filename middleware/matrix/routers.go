@@ -7,9 +7,11 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/adaptor"
+	echov4 "github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v5"
 
 	holdecho "github.com/holdfast-go/holdfast/middleware/echo"
+	holdechov4 "github.com/holdfast-go/holdfast/middleware/echov4"
 	holdgin "github.com/holdfast-go/holdfast/middleware/gin"
 )
 
@@ -44,6 +46,13 @@ var routers = map[string]func([]stack, http.HandlerFunc) http.Handler{
 		}
 		return e
 	},
+	"echo4": func(all []stack, h http.HandlerFunc) http.Handler {
+		e := echov4.New()
+		for _, s := range all {
+			e.Any("/"+s.name+"/:any", echov4.WrapHandler(h), holdechov4.Use(s.mw))
+		}
+		return e
+	},
 	// Around the app and not inside it: adaptor.HTTPMiddleware calls the app's handler when the middleware has returned.
 	"fiber": func(all []stack, h http.HandlerFunc) http.Handler {
 		app := fiber.New(fiber.Config{BodyLimit: 16 << 20})
@@ -57,4 +66,4 @@ var routers = map[string]func([]stack, http.HandlerFunc) http.Handler{
 	},
 }
 
-var routerNames = []string{"mux", "chi", "gin", "echo", "fiber"}
+var routerNames = []string{"mux", "chi", "gin", "echo", "echo4", "fiber"}

@@ -13,12 +13,14 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/adaptor"
+	echov4 "github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v5"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/middleware"
 	holdecho "github.com/holdfast-go/holdfast/middleware/echo"
+	holdechov4 "github.com/holdfast-go/holdfast/middleware/echov4"
 	holdgin "github.com/holdfast-go/holdfast/middleware/gin"
 )
 
@@ -97,6 +99,21 @@ func Example_echo() {
 	// Output:
 	// 402 {"message":"no money for order/42"} []
 	// 402 {"message":"no money for order/42"} [true]
+}
+
+func Example_echo4() {
+	locks := newLocks()
+	defer locks.Close(context.Background())
+	store := middleware.NewMemoryStore(nil)
+
+	e := echov4.New()
+	e.POST("/orders/:id/payment", func(c echov4.Context) error {
+		return echov4.NewHTTPError(http.StatusPaymentRequired, "no money for order "+c.Param("id"))
+	}, holdechov4.Use(middleware.Idempotent(locks, store, middleware.Unscoped, nil)))
+	pay(e)
+	// Output:
+	// 402 {"message":"no money for order 42"} []
+	// 402 {"message":"no money for order 42"} [true]
 }
 
 func Example_gin() {

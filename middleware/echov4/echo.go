@@ -1,0 +1,77 @@
+// Package holdecho mounts the middlewares of package [middleware], and others of net/http that hold answers back, in Echo 4:
+//
+//	e.POST("/orders/:id/payment", pay, holdecho.Use(route), holdecho.Use(idempotent), holdecho.Use(serialize))
+//
+// [echo.WrapMiddleware] does not serve for them: Echo writes the answer to an error that a handler has returned when all middlewares
+// are over, so that they do not see it. Here the error handler runs where the handler does. For Echo 5 there is middleware/echo.
+package holdecho
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+)
+
+// call is one request on its way through a middleware.
+type call struct {
+	c   echo.Context
+	err error // of the handler
+}
+
+type callKey struct{}
+
+// Use makes a middleware of Echo of one of net/http, for a route, a group or all.
+//
+// The parameters of the route are path values of the request, as [middleware.PathValue] wants them. The handler's context is
+// c.Request().Context(). An error that the handler returns is given to Echo.HTTPErrorHandler at once, and so its answer is part of
+// what the middleware sees; it is returned as well, for those around it that log errors. An error handler of your own has to leave a
+// response alone that is Committed, as Echo wants anyway. A handler that returns nil and has written nothing has answered 200.
+//
+// The middleware has to call the handler in the goroutine in which it was called, as those of package middleware do.
+func Use(mw func(http.Handler) http.Handler) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		h := mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Context().Value(callKey{}).(*call).run(next, w, r)
+		}))
+		return func(c echo.Context) error {
+			x := &call{c: c}
+			r := c.Request().WithContext(context.WithValue(c.Request().Context(), callKey{}, x))
+			r.Pattern = c.Path()
+			values := c.ParamValues()
+			for i, name := range c.ParamNames() {
+				r.SetPathValue(name, values[i])
+			}
+			h.ServeHTTP(c.Response(), r)
+			return x.err
+		}
+	}
+}
+
+// run calls the handler, with what the middleware has put in the place of the response and the request.
+func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request) {
+	c := x.c
+	outer, request := c.Response(), c.Request()
+	c.SetRequest(r)
+	inner := outer
+	if w != http.ResponseWriter(outer) {
+		inner = echo.NewResponse(w, c.Echo())
+		c.SetResponse(inner)
+	}
+	defer func() {
+		c.SetRequest(request)
+		c.SetResponse(outer)
+	}()
+	if x.err = next(c); x.err != nil {
+		c.Error(x.err)
+	} else if inner != outer && !inner.Committed && !hijacked(w) {
+		inner.WriteHeader(http.StatusOK)
+	}
+}
+
+// hijacked reports whether the handler has taken the connection over, which is not to be written to then.
+func hijacked(w http.ResponseWriter) bool {
+	_, err := w.Write(nil)
+	return errors.Is(err, http.ErrHijacked)
+}
