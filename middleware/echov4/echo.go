@@ -64,7 +64,7 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 		c.SetResponse(outer)
 	}()
 	if x.err = next(c); x.err != nil {
-		c.Error(x.err)
+		c.Echo().HTTPErrorHandler(x.err, c)
 	} else if inner != outer && !inner.Committed && !hijacked(w) {
 		inner.WriteHeader(http.StatusOK)
 	}

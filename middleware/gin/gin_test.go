@@ -116,7 +116,10 @@ func TestUse(t *testing.T) {
 			"Data": {Handler: func(c *gin.Context) { c.Data(http.StatusOK, "text/csv", []byte("a,b")) }, Status: 200, Body: "a,b",
 				Header: http.Header{"Content-Type": {"text/csv"}}},
 			"SSEvent": {Handler: func(c *gin.Context) { c.SSEvent("message", "x") }, Status: 200, Body: "event:message\ndata:x"},
-			"WrapF":   {Handler: gin.WrapF(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated); io.WriteString(w, "w") }), Status: 201, Body: "w"},
+			"WrapF": {Handler: gin.WrapF(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusCreated)
+				io.WriteString(w, "w")
+			}), Status: 201, Body: "w"},
 		},
 		Bypasses: map[string]func(gin.HandlerFunc, routertest.Middleware) http.Handler{
 			"a shim that aborts": func(h gin.HandlerFunc, mw routertest.Middleware) http.Handler { // as gwatts/gin-adapter does
