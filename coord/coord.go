@@ -63,6 +63,8 @@ type Coordinator struct {
 	suspects suspects
 	shares   shares
 	reports  reports
+	news     news
+	expected expected
 	limited  *slog.Logger // for records that callers may cause in storms
 
 	requests atomic.Uint64

@@ -28,7 +28,10 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 		if int64(m.Partition) < int64(len(c.parts)) {
 			c.parts[m.Partition].revoked(m.Epoch)
 		}
+	case fallback.Changed:
+		c.news.tell(m.Key)
 	case fallback.Gap:
+		c.news.tellAll()
 		for i := range c.parts {
 			c.parts[i].wokenAll()
 		}

@@ -38,8 +38,9 @@ func (c *Coordinator) watchOverdue() {
 	for i := range c.parts {
 		c.parts[i].overdue(now, &waits, &holds)
 	}
-	c.reportWaits(waits, now)
-	c.reportHolds(holds, now)
+	isExpected := func(x overdue) bool { return c.expected.has(x.key) }
+	c.reportWaits(slices.DeleteFunc(waits, isExpected), now)
+	c.reportHolds(slices.DeleteFunc(holds, isExpected), now)
 }
 
 // overdue appends the partition's keys.

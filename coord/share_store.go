@@ -40,6 +40,12 @@ type arbiterStore struct {
 	results fallback.ResultStore
 }
 
+// Results returns the store that [Share] uses by default: the arbiter's. Other packages keep small
+// records in it, each under a key of its own and with the fence of a lock. It is no database: a
+// failover may lose a record, or bring back an earlier one. Errors: [ErrUnavailable] before the first
+// session; [ErrNoResults].
+func (c *Coordinator) Results() (ShareStore, error) { return c.store() }
+
 // store returns the store that is used if no other is set.
 func (c *Coordinator) store() (ShareStore, error) {
 	ns := c.namespace.Load()

@@ -70,7 +70,7 @@ type CallInfo struct {
 // Op is an operation of the arbiter.
 type Op uint8
 
-// Operations, as [fallback.Namespace] and [fallback.ResultStore] name them.
+// Operations, as [fallback.Namespace], [fallback.ResultStore] and [fallback.Announcer] name them.
 const (
 	OpAttach Op = iota
 	OpOpen
@@ -86,11 +86,12 @@ const (
 	OpOwnership // Acquire, Demote, DemoteUnserved, Revoke
 	OpLoadResult
 	OpSaveResult
+	OpAnnounce
 	opCount
 )
 
 var ops = [...]string{"attach", "open", "renew", "dead", "close session", "list", "listen", "lock", "unlock", "verify", "reclaim",
-	"ownership", "load result", "save result"}
+	"ownership", "load result", "save result", "announce"}
 
 // String returns a name for logs and metrics, such as "renew".
 func (o Op) String() string {

@@ -14,7 +14,7 @@ func TestNamesOfNumbers(t *testing.T) {
 		want string
 	}{
 		{coord.PathArbiter, "arbiter"}, {coord.Path(200), "Path(200)"},
-		{coord.OpSaveResult, "save result"}, {coord.Op(200), "Op(200)"},
+		{coord.OpSaveResult, "save result"}, {coord.OpAnnounce, "announce"}, {coord.Op(200), "Op(200)"},
 		{coord.CoordClosed, "coordinator closed"}, {coord.LossCause(0), "LossCause(0)"}, {coord.LossCause(200), "LossCause(200)"},
 	} {
 		if got := x.got.String(); got != x.want {

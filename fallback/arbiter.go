@@ -270,13 +270,14 @@ const (
 	Ask     MessageKind = 'a' // a session waits for the key, which the arbiter says Request holds: hand over, or deny it (rule 13)
 	Revoked MessageKind = 'r' // the partition's owner is asked to demote
 	Freed   MessageKind = 'f' // a hold in a partition of the session's was released here: of Session and Request (rule 9)
+	Changed MessageKind = 'c' // news of the key was announced: see Announcer
 	Gap     MessageKind = 'g' // messages may have been lost before this one
 )
 
 // A Message is a hint for one session. Nothing about safety rests on it.
 type Message struct {
 	Kind      MessageKind
-	Key       string // Wake, Ask, Freed
+	Key       string // Wake, Ask, Freed, Changed
 	Request   uint64 // Wake, Ask, Freed
 	Session   string // Freed
 	Partition uint32 // Revoked

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listen subscribes to the session's channel: one subscription for all keys.
+// Listen subscribes to the session's channel, and to the one of all sessions: one subscription for all keys.
 func (n *redisSpace) Listen(ctx context.Context, session string, handle func(Message)) (func(), error) {
-	ps, err := n.subscribe(ctx, n.channels()+session)
+	ps, err := n.subscribe(ctx, n.channels()+session, n.channels()+everybody)
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -22,7 +22,9 @@ func (n *redisSpace) Listen(ctx context.Context, session string, handle func(Mes
 		for m := range ch {
 			switch m := m.(type) {
 			case *redis.Subscription: // the connection was lost and made again
-				handle(Message{Kind: Gap})
+				if m.Count >= 2 { // to both channels again
+					handle(Message{Kind: Gap})
+				}
 			case *redis.Message:
 				if msg, ok := parseMessage(m.Payload); ok {
 					handle(msg)
@@ -36,9 +38,9 @@ func (n *redisSpace) Listen(ctx context.Context, session string, handle func(Mes
 	}), nil
 }
 
-// subscribe waits for the confirmation of the subscription, until ctx ends at most. The client may go on dialling
+// subscribe waits for the confirmation of each channel, until ctx ends at most. The client may go on dialling
 // after that; Close waits for it.
-func (n *redisSpace) subscribe(ctx context.Context, channel string) (*redis.PubSub, error) {
+func (n *redisSpace) subscribe(ctx context.Context, channels ...string) (*redis.PubSub, error) {
 	type result struct {
 		ps  *redis.PubSub
 		err error
@@ -46,9 +48,12 @@ func (n *redisSpace) subscribe(ctx context.Context, channel string) (*redis.PubS
 	ch := make(chan result) // without a buffer: whoever is not there any more has not got it
 	n.calls.Go(func() {
 		// The subscription lives until stop, not as long as ctx.
-		ps := n.conns.pulse.Subscribe(context.WithoutCancel(ctx), channel)
+		ps := n.conns.pulse.Subscribe(context.WithoutCancel(ctx), channels...)
 		stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
-		_, err := ps.Receive(ctx)
+		var err error
+		for i := 0; i < len(channels) && err == nil; i++ {
+			_, err = ps.Receive(ctx)
+		}
 		if !stop() { // closed, or about to be, even if the confirmation came
 			err = ctx.Err()
 		}
@@ -89,6 +94,9 @@ func parseMessage(text string) (Message, bool) {
 		n, err := strconv.ParseUint(request, 10, 64)
 		m.Session, m.Request, m.Key = first, n, key
 		return m, err == nil && first != "" && key != ""
+	case Changed:
+		m.Key = rest
+		return m, first == "" && rest != ""
 	case Revoked:
 		p, err := strconv.ParseUint(first, 10, 32)
 		e, err2 := strconv.ParseUint(rest, 10, epochBits)

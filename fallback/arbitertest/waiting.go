@@ -25,6 +25,7 @@ var waitingTests = []test{
 	{"waiters outlive an ownership", acrossOwnership},
 	{"the holder is asked", asked},
 	{"messages come until stop, to their session only", listening},
+	{"what is announced comes to all sessions", announced},
 	{"a crowd has one holder per key at a time, and all get their turns", crowd},
 }
 
@@ -399,5 +400,28 @@ func crowd(s *space) {
 	owners.Wait()
 	for k := range keys {
 		want(s, "row in the end", s.rows(fmt.Sprint("key ", k))[0], fallback.Row{})
+	}
+}
+
+// announced is skipped for a Namespace that is not an Announcer.
+func announced(s *space) {
+	a, ok := s.Namespace.(fallback.Announcer)
+	if !ok {
+		s.t.Skip("the namespace is not a fallback.Announcer")
+	}
+	const key = "a key: \x00\xff of any bytes"
+	alice, bob := s.listen("alice"), s.listen("bob")
+	if err := a.Announce(s.ctx, key); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, in := range []*inbox{alice, bob} {
+		for {
+			m := in.next()
+			if m.Kind == fallback.Gap {
+				continue
+			}
+			want(s, "message", m, fallback.Message{Kind: fallback.Changed, Key: key})
+			break
+		}
 	}
 }

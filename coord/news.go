@@ -1,0 +1,125 @@
+package coord
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Watch returns a channel that gets a value after each [Coordinator.Announce] of the key, in any
+// process of the namespace, and after each moment at which an announcement may have been missed.
+// Several of these may be one value. So a caller reads what it watches, waits for a value, and reads
+// again. Announcements are hints: where the arbiter is no [fallback.Announcer] none arrives, so a
+// caller has a timer as well. Nothing is sent to a channel after stop, which may be called often.
+func (c *Coordinator) Watch(key string) (changed <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	c.news.mu.Lock()
+	defer c.news.mu.Unlock()
+	if c.news.watchers == nil {
+		c.news.watchers = make(map[string]map[chan struct{}]bool)
+	}
+	if c.news.watchers[key] == nil {
+		c.news.watchers[key] = make(map[chan struct{}]bool)
+	}
+	c.news.watchers[key][ch] = true
+	return ch, func() { c.news.forget(key, ch) }
+}
+
+// Announce tells all processes of the namespace that watch the key. See [Coordinator.Watch]. The
+// callers of this process are told even if the arbiter does not answer, with [ErrUnavailable].
+// Errors: [ErrInvalidKey] besides.
+func (c *Coordinator) Announce(ctx context.Context, key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	c.news.tell(key)
+	ns := c.namespace.Load()
+	if ns == nil {
+		return fmt.Errorf("%w: no session yet", ErrUnavailable)
+	}
+	a, ok := (*ns).(fallback.Announcer)
+	if !ok {
+		return nil
+	}
+	sent := c.now()
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	err := a.Announce(ctx, key)
+	c.called(OpAnnounce, sent, err)
+	if err != nil {
+		return fmt.Errorf("%w: announce %s: %w", ErrUnavailable, show(key), err)
+	}
+	return nil
+}
+
+// news is the channels of Watch.
+type news struct {
+	mu       sync.Mutex // protects watchers
+	watchers map[string]map[chan struct{}]bool
+}
+
+func (n *news) tell(key string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for ch := range n.watchers[key] {
+		nudge(ch)
+	}
+}
+
+func (n *news) tellAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, all := range n.watchers {
+		for ch := range all {
+			nudge(ch)
+		}
+	}
+}
+
+func (n *news) forget(key string, ch chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.watchers[key], ch)
+	if len(n.watchers[key]) == 0 {
+		delete(n.watchers, key)
+	}
+}
+
+func nudge(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// ExpectLong says that long waits for the key, and long holds of it, are expected in this process: no
+// records are written of them until stop is called. See Options.LongWait and Options.LongHold.
+func (c *Coordinator) ExpectLong(key string) (stop func()) {
+	c.expected.add(key, 1)
+	return sync.OnceFunc(func() { c.expected.add(key, -1) })
+}
+
+// expected is the keys of ExpectLong.
+type expected struct {
+	mu   sync.Mutex // protects keys
+	keys map[string]int
+}
+
+func (x *expected) add(key string, n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.keys == nil {
+		x.keys = make(map[string]int)
+	}
+	if x.keys[key] += n; x.keys[key] == 0 {
+		delete(x.keys, key)
+	}
+}
+
+func (x *expected) has(key string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.keys[key] > 0
+}

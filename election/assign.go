@@ -1,0 +1,119 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// MaxShards is the largest number of shards.
+const MaxShards = 4096
+
+// A Shard is one of the shards that [Election.Assign] divides.
+type Shard struct {
+	Number int         // from 0
+	Of     int         // how many there are
+	Fence  coord.Fence // rises with each process that the shard moves to
+}
+
+// Assign divides n shards among the processes that call it, and calls fn for each shard of this
+// process's, in a goroutine of its own. It blocks until ctx ends and all of them have returned. The
+// numbers of shards that two processes have differ by one at most, and a process that comes or goes
+// moves as few shards as that allows.
+//
+// A shard moves without overlap: its new process gets it when fn has returned in the old one. fn's
+// context ends with ctx, when the shard is to move, and when its lock is lost; fn has to heed it. A
+// shard of a process that crashed moves after coord.Options.SessionTTL. A process that has stopped for
+// longer than that may still act for the shard: Shard.Fence is for that.
+//
+// If fn returns before its context has ended, it is called again after Options.Pause, which is also how
+// long new processes are waited for before shards move to them. All processes pass the same n: while
+// they differ, that of the process that makes the plan counts. The election of the same name is
+// another matter: a process may campaign and take shards.
+//
+// Errors: n is not 1 to [MaxShards]; [coord.ErrClosed]. Nil when ctx has ended.
+func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Context, s Shard) error) error {
+	if n < 1 || n > MaxShards {
+		return fmt.Errorf("election: Assign: n is %d, must be 1 to %d", n, MaxShards)
+	}
+	plans := e.part("shards")
+	crew := plans.members("members")
+	m, err := crew.join(ctx)
+	if err != nil {
+		m.leave()
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	a := assignment{e: plans, fn: fn, stops: make(map[int]context.CancelFunc)}
+	a.work.Go(func() {
+		// Run ends when the coordinator is closed, too: so does the assignment then.
+		cancel(plans.Run(ctx, func(ctx context.Context, t *Term) error { return crew.plan(ctx, t, n) }))
+	})
+	for k := range plans.records(ctx) {
+		if p, ok := decodePlan(k.Value); ok {
+			a.follow(ctx, p.of(e.opts.ID), len(p))
+		}
+	}
+	a.work.Go(m.leave) // meanwhile the shards are being let go
+	a.follow(ctx, nil, n)
+	a.work.Wait()
+	if err := context.Cause(ctx); errors.Is(err, coord.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// assignment is what this process has to do. Only the goroutine of Assign uses it.
+type assignment struct {
+	e     *Election
+	fn    func(context.Context, Shard) error
+	stops map[int]context.CancelFunc // by shard: those of this process's
+	of    int
+	work  sync.WaitGroup
+}
+
+// follow begins and ends work, so that exactly the given shards are worked on.
+func (a *assignment) follow(ctx context.Context, mine map[int]bool, of int) {
+	for i, stop := range a.stops {
+		if !mine[i] || of != a.of {
+			stop()
+			delete(a.stops, i)
+		}
+	}
+	a.of = of
+	for i := range mine {
+		if a.stops[i] == nil {
+			own, stop := context.WithCancel(ctx)
+			a.stops[i] = stop
+			a.work.Go(func() {
+				defer stop()
+				a.serve(own, Shard{Number: i, Of: of})
+			})
+		}
+	}
+}
+
+// serve has the shard until ctx ends.
+func (a *assignment) serve(ctx context.Context, s Shard) {
+	key := fmt.Sprintf("%s/%d", a.e.key, s.Number)
+	defer a.e.c.ExpectLong(key)()
+	for ctx.Err() == nil {
+		err := a.e.c.Do(ctx, key, func(ctx context.Context, l coord.Lock) error {
+			s.Fence = l.Fence()
+			return a.fn(ctx, s)
+		})
+		if ctx.Err() != nil || errors.Is(err, coord.ErrClosed) {
+			return
+		}
+		if !errors.Is(err, coord.ErrLost) {
+			a.e.opts.Logger.Warn("holdfast: the function of a shard has returned, and is called again", "election", a.e.name, "shard", s.Number, "error", err)
+			pause(ctx, a.e.opts.Pause)
+		}
+	}
+}

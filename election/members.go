@@ -1,0 +1,166 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// members is the list of the processes that take part in something, kept in one record, which is
+// written under its lock. Each member holds a lock of its own for as long as it takes part: its sign of
+// life. A member whose lock is free has gone.
+type members struct {
+	e   *Election // that the record belongs to
+	key string    // of the record, and of the lock that it is written under
+	me  Candidate
+}
+
+func (e *Election) members(of string) *members {
+	return &members{e, e.key + "#" + of, Candidate{e.opts.ID, e.opts.Version, e.opts.Zone}}
+}
+
+func (s *members) signOf(id string) string { return s.key + "/" + id }
+
+// list reads the record.
+func (s *members) list(ctx context.Context) (all []Candidate, age time.Duration, err error) {
+	_, age, err = s.e.load(ctx, s.key, &all)
+	return all, age, err
+}
+
+// update changes the record under its lock.
+func (s *members) update(ctx context.Context, change func([]Candidate) []Candidate) error {
+	return s.e.c.Do(ctx, s.key, func(ctx context.Context, l coord.Lock) error {
+		all, age, err := s.list(ctx)
+		if err != nil {
+			return err
+		}
+		was := slices.Clone(all)
+		if all = change(all); slices.Equal(all, was) && age < s.e.opts.Keep/6 {
+			return nil
+		}
+		return s.e.save(ctx, s.key, all, l.Fence())
+	})
+}
+
+func without(all []Candidate, ids ...string) []Candidate {
+	return slices.DeleteFunc(all, func(c Candidate) bool { return slices.Contains(ids, c.ID) })
+}
+
+func (s *members) add(ctx context.Context) error {
+	return s.update(ctx, func(all []Candidate) []Candidate {
+		if slices.Contains(all, s.me) {
+			return all
+		}
+		return append(without(all, s.me.ID), s.me)
+	})
+}
+
+func (s *members) remove(ctx context.Context, ids ...string) error {
+	return s.update(ctx, func(all []Candidate) []Candidate { return without(all, ids...) })
+}
+
+// gone reports whether the member has given its lock back, or has lost it.
+func (s *members) gone(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	l, err := s.e.c.TryLock(ctx, s.signOf(id))
+	if err != nil {
+		return false
+	}
+	_ = l.Unlock() // whether it was lost meanwhile does not matter
+	return true
+}
+
+// awaitGone waits until the member's sign of life is free, because the member has left or crashed, and
+// takes it out of the record. It reports false if ctx ended before.
+func (s *members) awaitGone(ctx context.Context, id string) bool {
+	defer s.e.c.ExpectLong(s.signOf(id))()
+	for ctx.Err() == nil {
+		l, err := s.e.c.Lock(ctx, s.signOf(id))
+		if err == nil {
+			err = s.remove(ctx, id) // with the sign held: a member that comes back adds itself after that
+			_ = l.Unlock()
+		}
+		if err == nil {
+			return true
+		}
+		pause(ctx, s.e.opts.Pause)
+	}
+	return false
+}
+
+// A membership is this process's part in members.
+type membership struct{ end func() }
+
+// leave ends it, and waits for that. It may be called more than once, and of a nil *membership.
+func (m *membership) leave() {
+	if m != nil {
+		m.end()
+	}
+}
+
+// join takes part until leave. It returns when this process is in the record, or when ctx has ended.
+// The membership is never nil.
+func (s *members) join(ctx context.Context) (*membership, error) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ready, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		s.stay(own, ready)
+	}()
+	m := &membership{sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})}
+	select {
+	case err := <-ready:
+		return m, err
+	case <-ctx.Done():
+		return m, context.Cause(ctx)
+	}
+}
+
+// stay holds the sign of life and stays in the record until ctx ends. It tells ready once.
+func (s *members) stay(ctx context.Context, ready chan<- error) {
+	tell := sync.OnceFunc(func() { ready <- nil })
+	defer s.e.c.ExpectLong(s.signOf(s.me.ID))()
+	for ctx.Err() == nil {
+		l, err := s.e.c.Lock(ctx, s.signOf(s.me.ID))
+		if errors.Is(err, coord.ErrClosed) || errors.Is(err, coord.ErrHeld) || errors.Is(err, coord.ErrInvalidKey) {
+			select {
+			case ready <- err:
+			default:
+			}
+			return
+		}
+		if err != nil {
+			pause(ctx, s.e.opts.Pause)
+			continue
+		}
+		for ctx.Err() == nil && l.Context().Err() == nil {
+			next := s.e.opts.Keep / 3
+			if s.add(ctx) == nil {
+				tell()
+			} else {
+				next = min(next, s.e.opts.Pause)
+			}
+			timer := time.NewTimer(next)
+			select {
+			case <-timer.C:
+			case <-l.Context().Done():
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+		if ctx.Err() != nil {
+			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+			_ = s.remove(bye, s.me.ID) // else the others notice by the lock
+			cancel()
+		}
+		_ = l.Unlock() // if it was lost, the others have noticed
+	}
+}

@@ -1,0 +1,76 @@
+package election
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Leader reads who is the leader, in one call of the store. It is what the leader has published: a
+// leader that crashed is named until the next one has published itself, or until Options.Keep is over.
+//
+// Errors: [ErrNoLeader]; [coord.ErrUnavailable] if the store cannot be read; ctx's own if it ended.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	k, err := e.look(ctx)
+	if err != nil {
+		return Leader{}, err
+	}
+	if l := k.leader(); l.Fence != 0 {
+		return l, nil
+	}
+	return Leader{}, ErrNoLeader
+}
+
+// Observe yields the leader, and then each change, until ctx ends: another leader, another value, or the
+// zero Leader while there is none. Changes are pushed: a leader announces what it publishes to all
+// processes at once. Changes that come faster than they are taken are left out, but for the last one.
+// While the store cannot be read, nothing is yielded.
+//
+// A leader that crashed publishes nothing. The next change is its successor, or, without one, the zero
+// Leader after Options.Keep.
+func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
+	return func(yield func(Leader) bool) {
+		var last Leader
+		first := true
+		for k := range e.records(ctx) {
+			if l := k.leader(); first || l != last {
+				first, last = false, l
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// records yields what is kept, whenever it may have changed.
+func (e *Election) records(ctx context.Context) iter.Seq[kept] {
+	return func(yield func(kept) bool) {
+		changed, stop := e.c.Watch(e.key)
+		defer stop()
+		timer := time.NewTimer(e.opts.Keep)
+		defer timer.Stop()
+		for {
+			k, err := e.look(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			next := e.opts.Keep
+			switch {
+			case err != nil:
+				next = min(next, time.Second)
+			case !yield(k):
+				return
+			case k.leader().Fence != 0: // until it lapses
+				next = max(e.opts.Keep-k.age, 0) + 10*time.Millisecond
+			}
+			timer.Reset(next)
+			select {
+			case <-changed:
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// plan says which member has which shard: by shard, the member's ID.
+type plan []string
+
+// of returns the shards of a member.
+func (p plan) of(id string) map[int]bool {
+	mine := make(map[int]bool)
+	for i, owner := range p {
+		if owner == id {
+			mine[i] = true
+		}
+	}
+	return mine
+}
+
+// encodedPlan names each member once.
+type encodedPlan struct {
+	Members []string `json:"members"`
+	Shards  []int    `json:"shards"` // index into Members
+}
+
+func (p plan) encode() string {
+	x := encodedPlan{Members: p.members()}
+	for _, owner := range p {
+		i, _ := slices.BinarySearch(x.Members, owner)
+		x.Shards = append(x.Shards, i)
+	}
+	b, _ := json.Marshal(x) // strings and integers can be marshalled
+	return string(b)
+}
+
+func decodePlan(text []byte) (plan, bool) {
+	var x encodedPlan
+	if json.Unmarshal(text, &x) != nil || len(x.Shards) == 0 || len(x.Shards) > MaxShards {
+		return nil, false
+	}
+	p := make(plan, len(x.Shards))
+	for i, m := range x.Shards {
+		if m < 0 || m >= len(x.Members) {
+			return nil, false
+		}
+		p[i] = x.Members[m]
+	}
+	return p, true
+}
+
+func (p plan) members() []string {
+	all := slices.Clone(p)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// balance divides n shards among the members, who have one at least. Each shard stays where it was in
+// the plan p, unless its member has gone or has too many.
+func (p plan) balance(members []string, n int) plan {
+	had := make(map[string]int)
+	for i := range min(n, len(p)) {
+		had[p[i]]++
+	}
+	// Members that have most get what does not divide evenly: that moves least.
+	members = slices.Clone(members)
+	slices.Sort(members)
+	slices.SortStableFunc(members, func(a, b string) int { return had[b] - had[a] })
+	quota := make(map[string]int)
+	for i, m := range members {
+		quota[m] = n / len(members)
+		if i < n%len(members) {
+			quota[m]++
+		}
+	}
+	next := make(plan, n)
+	for i := range min(n, len(p)) {
+		if quota[p[i]] > 0 {
+			next[i] = p[i]
+			quota[p[i]]--
+		}
+	}
+	for i := range next {
+		if next[i] != "" {
+			continue
+		}
+		for quota[members[0]] == 0 {
+			members = members[1:]
+		}
+		next[i] = members[0]
+		quota[members[0]]--
+	}
+	return next
+}
+
+// plan makes plans, in the term of the process that does it, until ctx ends.
+func (s *members) plan(ctx context.Context, t *Term, n int) error {
+	changed, stop := s.e.c.Watch(s.key)
+	defer stop()
+	var last plan
+	if k, err := s.e.look(ctx); err == nil {
+		last, _ = decodePlan(k.Value)
+	}
+	known, gone := make(map[string]bool), make(chan string)
+	ctx, cancel := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	defer cancel()
+	watch := func(id string) {
+		if !known[id] {
+			known[id] = true
+			watchers.Go(func() {
+				if s.awaitGone(ctx, id) {
+					select {
+					case gone <- id:
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+	}
+	for _, id := range last.members() {
+		watch(id)
+	}
+	// The first plan, and what new members change, waits: processes often start together.
+	timer := time.NewTimer(s.e.opts.Pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+			timer.Reset(s.e.opts.Pause)
+			continue
+		case id := <-gone:
+			delete(known, id)
+		case <-timer.C:
+		}
+		timer.Reset(s.e.opts.Keep / 3)
+		if list, _, err := s.list(ctx); err == nil {
+			for _, x := range list {
+				watch(x.ID)
+			}
+		}
+		if len(known) == 0 {
+			continue
+		}
+		next := last.balance(slices.Sorted(maps.Keys(known)), n)
+		if slices.Equal(next, last) && t.published() == next.encode() {
+			continue
+		}
+		if err := t.Publish(ctx, next.encode()); err != nil {
+			timer.Reset(s.e.opts.Pause)
+		}
+		last = next // a plan that was not stored is with the next refreshment
+	}
+}
+
+// published returns the value of the term.
+func (t *Term) published() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.value
+}

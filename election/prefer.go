@@ -1,0 +1,136 @@
+package election
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// A Candidate describes a process that campaigns, or that shares shards.
+type Candidate struct {
+	ID      string `json:"id"`
+	Version string `json:"version,omitempty"` // Options.Version
+	Zone    string `json:"zone,omitempty"`    // Options.Zone
+}
+
+// An Order compares two candidates: it returns a negative number if a is to be the leader rather than
+// b, a positive one if b is, and 0 if it does not matter.
+type Order func(a, b Candidate) int
+
+// Newest prefers the higher Version: numbers between dots are compared as numbers, and a version with a
+// suffix after a hyphen is before the same one without. A new deployment gets the leadership by it once,
+// instead of once for each old process that ends.
+func Newest(a, b Candidate) int { return compareVersions(b.Version, a.Version) }
+
+// InZone prefers candidates whose Zone is the given one.
+func InZone(zone string) Order {
+	return func(a, b Candidate) int {
+		switch {
+		case (a.Zone == zone) == (b.Zone == zone):
+			return 0
+		case a.Zone == zone:
+			return -1
+		}
+		return 1
+	}
+}
+
+// Then asks the orders in turn, until one of them has a preference.
+func Then(orders ...Order) Order {
+	return func(a, b Candidate) int {
+		for _, o := range orders {
+			if n := o(a, b); n != 0 {
+				return n
+			}
+		}
+		return 0
+	}
+}
+
+func compareVersions(a, b string) int {
+	a, preA, hasA := strings.Cut(strings.TrimPrefix(a, "v"), "-")
+	b, preB, hasB := strings.Cut(strings.TrimPrefix(b, "v"), "-")
+	switch n := compareDotted(a, b); {
+	case n != 0:
+		return n
+	case hasA && !hasB:
+		return -1
+	case !hasA && hasB:
+		return 1
+	}
+	return compareDotted(preA, preB)
+}
+
+func compareDotted(a, b string) int {
+	for a != "" || b != "" {
+		var x, y string
+		x, a, _ = strings.Cut(a, ".")
+		y, b, _ = strings.Cut(b, ".")
+		m, errM := strconv.ParseUint(cmp.Or(x, "0"), 10, 64)
+		n, errN := strconv.ParseUint(cmp.Or(y, "0"), 10, 64)
+		if errM == nil && errN == nil {
+			if m != n {
+				return cmp.Compare(m, n)
+			}
+			continue
+		}
+		if x != y {
+			return cmp.Compare(x, y)
+		}
+	}
+	return 0
+}
+
+// win waits for the lock, and gives it on while a better candidate waits for it.
+func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err error) {
+	var others *members
+	if e.opts.Prefer != nil {
+		others = e.members("candidates")
+		if m, err = others.join(ctx); err != nil {
+			return l, m, err
+		}
+	}
+	gaveWay, before := false, coord.Fence(0)
+	for {
+		l, err = e.c.Lock(ctx, e.key)
+		if err != nil || others == nil {
+			return l, m, err
+		}
+		now := e.lastTerm(l.Context())
+		// Lock queues in order of arrival. If no term has begun since this candidate gave way, the
+		// better one was asked in between, and has not taken it.
+		if gaveWay && now == before || !others.anyBetter(l.Context()) {
+			return l, m, nil
+		}
+		gaveWay, before = true, now
+		if err := l.Unlock(); err != nil {
+			gaveWay = false
+		}
+	}
+}
+
+// lastTerm returns the fence of the last term that was published, 0 if none is known.
+func (e *Election) lastTerm(ctx context.Context) coord.Fence {
+	k, err := e.look(ctx)
+	if err != nil {
+		return 0
+	}
+	return k.fence
+}
+
+// anyBetter reports whether a candidate that is preferred to this one is alive.
+func (s *members) anyBetter(ctx context.Context) bool {
+	list, _, err := s.list(ctx)
+	if err != nil {
+		return false
+	}
+	for _, x := range list {
+		if s.e.opts.Prefer(x, s.me) < 0 && !s.gone(ctx, x.ID) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Run campaigns, and calls fn when this process is the leader, again for each term. fn's context ends
+// with ctx, and also when the term is lost, with that as its cause. fn has to heed it: the leadership
+// is handed over when fn has returned. So a process that is told to stop ends ctx, and its successor
+// leads as soon as fn has returned.
+//
+// Run campaigns again after Options.Pause if fn returns an error, so that another candidate may do
+// better, and at once if the term was lost. It ends
+//
+//   - with nil, when fn returns nil in a term that is in force: the work is done;
+//   - when ctx ends: with nil, or with an error of fn that is not due to that;
+//   - with an error that campaigning again does not mend: [coord.ErrClosed], [coord.ErrHeld].
+//
+// A panic of fn passes through, after the resignation.
+func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term) error) error {
+	for {
+		t, err := e.Campaign(ctx)
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return nil
+		case errors.Is(err, coord.ErrClosed), errors.Is(err, coord.ErrHeld), errors.Is(err, coord.ErrInvalidKey):
+			return err
+		case err != nil:
+			e.opts.Logger.Warn("holdfast: a campaign failed, and begins again", "election", e.name, "error", err)
+			pause(ctx, e.opts.Pause)
+			continue
+		}
+		lost, err := t.serve(ctx, fn)
+		switch {
+		case ctx.Err() != nil:
+			if errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err()) || lost {
+				return nil
+			}
+			return err
+		case lost:
+			e.opts.Logger.Warn("holdfast: a leader has lost its term, and campaigns again", "election", e.name, "fence", t.Fence(), "error", err)
+		case err == nil:
+			return nil
+		default:
+			e.opts.Logger.Warn("holdfast: a leader's function failed, and campaigns again", "election", e.name, "fence", t.Fence(), "error", err)
+			pause(ctx, e.opts.Pause)
+		}
+	}
+}
+
+// serve calls fn, and resigns.
+func (t *Term) serve(ctx context.Context, fn func(ctx context.Context, t *Term) error) (lost bool, err error) {
+	term := t.Context()
+	both, cancel := context.WithCancelCause(term)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	defer func() {
+		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		lost = errors.Is(t.Resign(bye), coord.ErrLost)
+	}()
+	return false, fn(both, t)
+}
+
+// pause waits, until ctx ends at most.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

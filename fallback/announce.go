@@ -1,0 +1,37 @@
+package fallback
+
+import (
+	"context"
+	"strings"
+)
+
+// An Announcer is a [Namespace] that sends news of a key to all sessions at once. It is optional, and
+// found by a type assertion on a Namespace.
+type Announcer interface {
+	// Announce sends a message of kind [Changed], with the key, to every session that listens in the
+	// namespace, the caller's own included. It is one call that blocks until ctx ends at most. Like
+	// every [Message] it is a hint: a session may miss it, and gets a [Gap] then.
+	Announce(ctx context.Context, key string) error
+}
+
+// Announce implements [Announcer].
+func (n *memory) Announce(ctx context.Context, key string) error {
+	return n.do(ctx, func(Moment) {
+		for id, l := range n.arbiter.listeners {
+			if strings.HasPrefix(id, n.settings.Namespace+" ") {
+				l.put(Message{Kind: Changed, Key: key})
+			}
+		}
+	})
+}
+
+// everybody is the channel that all sessions of a namespace listen on. No session has it as its ID.
+const everybody = "all"
+
+// Announce implements [Announcer].
+func (n *redisSpace) Announce(ctx context.Context, key string) error {
+	_, err := outlive(ctx, &n.calls, func(ctx context.Context) (int64, error) {
+		return n.conns.locks.Publish(ctx, n.channels()+everybody, string(Changed)+" "+key).Result()
+	})
+	return refused(err)
+}
