@@ -30,11 +30,27 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	p.avoid = now.Add(avoid)
 	p.mu.Unlock()
 	a.do(c)
-	a = after{}
+	x := frozen{p: p, own: o, holds: holds}
+	x.demote(ctx, func() bool { return !past(o.session.deadline(), c.now()) })
+}
 
+// frozen is a partition that was frozen, and is to be demoted.
+type frozen struct {
+	p       *partition
+	own     *ownership
+	holds   map[string]fallback.Row
+	stepped bool // its session has ended: see stepped.go
+}
+
+// demote makes the partition Shared, with the rows of its holds. It tries until the arbiter has answered, ctx has ended,
+// or more reports false.
+func (x *frozen) demote(ctx context.Context, more func() bool) {
+	p, o, holds := x.p, x.own, x.holds
+	c := p.c
+	var a after
 	answered, stale := false, false
 	var sent time.Time
-	for !answered && !past(o.session.deadline(), p.c.now()) {
+	for !answered && more() {
 		sent = p.c.now()
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
 		d, err := c.ns.Demote(call, p.number, o.session.id, o.epoch, holds)
@@ -51,7 +67,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		}
 		break
 	}
-	now = p.c.now()
+	now := p.c.now()
 	p.mu.Lock()
 	if !guard.Freeze {
 		p.own = nil
@@ -71,7 +87,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 			case e != nil && !past(sent.Add(c.opts.lease()), now):
 				e.hold.confirmed = sent
 				p.oldest = earlier(p.oldest, sent)
-			case e == nil && row.Session == o.session.id: // given back before it had the row
+			case e == nil && row.Session == o.session.id && !x.stepped: // given back before it had the row
 				a.releases = append(a.releases, p.release(key, row.Identity))
 			}
 		}

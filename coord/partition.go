@@ -362,6 +362,11 @@ func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 	if p.own != nil && (s == nil || p.own.session == s) {
 		p.freeze(after)
 	}
+	p.loseHolds(s, cause, after)
+}
+
+// loseHolds is loseAll once the partition is not served any more. p.mu is held.
+func (p *partition) loseHolds(s *session, cause LossCause, after *after) {
 	for _, e := range p.entries {
 		if e.q.State() != handoff.Idle && (s == nil || e.hold.session == s) {
 			p.lose(e, cause, after)

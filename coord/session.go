@@ -252,18 +252,14 @@ func (c *Coordinator) maintain(s *session) error {
 		return nil
 	}
 	c.sessions.why.Store(&err)
-	s.extend(time.Time{}) // whoever looks finds it dead
-	c.sessions.set(nil)
-	close(s.ended)
 	var a after
-	for i := range c.parts {
-		c.parts[i].loseAll(s, SessionExpired, &a)
-	}
+	frozen, left := c.loseSession(s, err, &a)
 	cancel(err)
 	a.do(c)
 	if c.cluster != nil {
 		c.cluster.session("")
 	}
+	c.demoteStepped(frozen, left)
 	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.id, "locks", len(a.losses), "error", err)
 	s.stopListening()
 	if f := c.opts.Trace.Session; f != nil {
@@ -272,7 +268,7 @@ func (c *Coordinator) maintain(s *session) error {
 	return err
 }
 
-var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long")
+var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long, or its clock stepped forward")
 
 // renew keeps the session alive. It returns why it died, or nil when the coordinator stops.
 func (c *Coordinator) renew(ctx context.Context, s *session) error {

@@ -6,6 +6,9 @@ func (m *Model) check(s *state) {
 	for j := uint8(1); j <= m.Nodes; j++ {
 		x := &s.node[j]
 		if x.life != alive {
+			if x.section > 0 {
+				holders++
+			}
 			continue
 		}
 		if x.holds() && (x.session > 0 || m.has(LocalDeath)) {

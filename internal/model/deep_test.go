@@ -28,6 +28,10 @@ func TestDeep(t *testing.T) {
 		{"a cut or a crash, and a failover that loses", bounds{faults: 2, crashes: 1, cuts: 1, failovers: 1, lossy: true}, 2, 1, 1},
 		{"a late message, and a cut or a crash", bounds{faults: 2, crashes: 1, delays: 1, cuts: 1}, 2, 1, 0},
 		{"a late message, and a failover that loses", bounds{faults: 2, delays: 1, failovers: 1, lossy: true}, 2, 1, 2},
+		{"three nodes, a node's clock steps", bounds{faults: 1, steps: 1}, 3, 1, 0},
+		{"a node's clock steps, and a failover that loses", bounds{faults: 2, steps: 1, failovers: 1, lossy: true}, 2, 1, 1},
+		{"a node's clock steps, and a cut, a crash or a late message", bounds{faults: 2, steps: 1, cuts: 1, crashes: 1, delays: 1}, 2, 1, 0},
+		{"a node's clock steps, and a failover of the sessions", bounds{faults: 2, steps: 1, sessions: 1}, 2, 1, 0},
 		{"two late messages", bounds{faults: 2, delays: 2}, 2, 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

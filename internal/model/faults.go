@@ -9,6 +9,7 @@ func (a *action) faults() {
 		}
 		a.die(a.begin(), i)
 		a.fault(crash, "$a crashes", i, 0, 0)
+		a.clockSteps(i)
 		if x.cutP {
 			a.begin().node[i].cutP = false
 			a.done("$a reaches the arbiter's slot of the partition again", i, 0, 0)
@@ -39,6 +40,28 @@ func (a *action) faults() {
 	n.clock += epochsPerTick
 	n.arbiterPasses()
 	a.fault(drift, "the arbiter's clock runs ahead by a tick", 0, 0, 0)
+}
+
+// clockSteps: the wall clock of a node steps forward past its deadlines. Its session is over by its
+// own clock, long before it is at the arbiter, and it demotes what it serves with its whole table.
+func (a *action) clockSteps(i uint8) {
+	n := a.begin()
+	x := n.node[i]
+	demote := message{kind: lateDemote, node: i, epoch: x.own, row: x.table}
+	if own := x.table.who == i; own && !a.has(SteppedCallers) || !own && !a.has(SteppedRemote) {
+		demote.row = row{}
+	}
+	left := a.ownedUntil(&x)
+	a.die(n, i)
+	if x.own != 0 {
+		if x.from == fromSelf {
+			n.node[i].section = left
+		}
+		if !n.send(demote) {
+			return
+		}
+	}
+	a.fault(step, "$a's wall clock steps forward: its session is over, and it sends demote of epoch $t", i, 0, makeToken(x.own, 0))
 }
 
 // latePong: the answer to a ping waits on the stream, behind what came before.

@@ -40,6 +40,8 @@ const (
 	ImportedStay      // a statement ends only what this owner granted itself (rule 12)
 	StreamGenerations // what is on its way on a stream that breaks is lost for good (rule 12)
 	VouchesForTable   // an owner answers for a hold that rests on its row only if that is in its table (rule 17)
+	SteppedRemote     // a session that a step of the clock has ended demotes with the holds of other nodes
+	SteppedCallers    // and with those of its own callers, that end when the arbiter counts it dead
 	FrozenVouched     // what is frozen is what an owner answers for at an epoch, whatever the token's (rules 5, 17)
 
 	// Guards of progress.
@@ -52,7 +54,7 @@ var guardNames = []string{
 	"ImportRows", "EpochCompare", "OwnedRefusesLocks", "DemoteReplaces", "UnservedKeeps", "DeadBeforeEvictRow", "DeadBeforeEvictOwner",
 	"DeadBeforeEvictHold", "ExactUnlock", "AdoptCompares", "ReclaimInGrace", "ReclaimRaises", "Identity", "GraceTakesNothing",
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
-	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable", "FrozenVouched",
+	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable", "SteppedRemote", "SteppedCallers", "FrozenVouched",
 	"Doubt", "Unserved", "EvictDead",
 }
 

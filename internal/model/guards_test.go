@@ -40,6 +40,8 @@ func TestGuards(t *testing.T) {
 		{PendingIsHad, bounds{}, 8},
 		{ImportedStay, bounds{faults: 1, cuts: 1}, 5},
 		{StreamGenerations, bounds{faults: 1, cuts: 1}, 7},
+		{SteppedRemote, bounds{faults: 1, steps: 1}, 6},
+		{SteppedCallers, bounds{faults: 1, steps: 1}, 5},
 		{FrozenVouched, bounds{faults: 1, failovers: 1, lossy: true}, 12},
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {

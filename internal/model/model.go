@@ -13,10 +13,10 @@ type Model struct {
 	Requests uint8 // of a node, that are in use at the same time: 1 to 5. Requests that are over do not count
 
 	// Faults bounds all faults of a run together, the others each kind.
-	Faults                                                    uint8
-	Crashes, Delays, Cuts, Failovers, SessionFailovers, Drift uint8
-	Lossy                                                     bool  // a failover may lose everything, or the latest writes:
-	Lag                                                       uint8 // so many of them
+	Faults                                                           uint8
+	Crashes, Delays, Cuts, Failovers, SessionFailovers, Drift, Steps uint8
+	Lossy                                                            bool  // a failover may lose everything, or the latest writes:
+	Lag                                                              uint8 // so many of them
 
 	T, M, Q uint8 // expiry of sessions, margin, grace; in ticks
 
@@ -99,7 +99,7 @@ func (t token) String() string {
 func (m *Model) initial() *state {
 	s := &state{clock: base, faults: m.Faults}
 	s.budget = [kinds]uint8{
-		crash: m.Crashes, delay: m.Delays, cut: m.Cuts, failover: m.Failovers, sessionFailover: m.SessionFailovers, drift: m.Drift,
+		crash: m.Crashes, delay: m.Delays, cut: m.Cuts, failover: m.Failovers, sessionFailover: m.SessionFailovers, drift: m.Drift, step: m.Steps,
 	}
 	now := m.moment(s)
 	p := new(fallback.Partition)

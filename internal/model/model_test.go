@@ -16,8 +16,8 @@ var (
 
 // bounds are the faults that a run may have.
 type bounds struct {
-	faults, crashes, delays, cuts, failovers, sessions, drift uint8
-	lossy                                                     bool
+	faults, crashes, delays, cuts, failovers, sessions, drift, steps uint8
+	lossy                                                            bool
 }
 
 // model has times that are as short as they may be: the margin is only for clocks that differ.
@@ -25,7 +25,7 @@ func (b bounds) model() *Model {
 	return &Model{
 		Nodes: 2, Requests: 2, T: 2 + b.drift, M: b.drift, Q: 3 + 2*b.drift,
 		Faults: b.faults, Crashes: b.crashes, Delays: b.delays, Cuts: b.cuts, Failovers: b.failovers,
-		SessionFailovers: b.sessions, Drift: b.drift, Lossy: b.lossy, Lag: 1,
+		SessionFailovers: b.sessions, Drift: b.drift, Steps: b.steps, Lossy: b.lossy, Lag: 1,
 	}
 }
 
@@ -62,6 +62,8 @@ func TestInvariants(t *testing.T) {
 		{"a late message", bounds{faults: 1, delays: 1}, 2, 1, 1000},
 		{"a failover", bounds{faults: 1, failovers: 1}, 2, 1, 1000},
 		{"a failover that loses", bounds{faults: 1, failovers: 1, lossy: true}, 2, 1, 1000},
+		{"a node's clock steps", bounds{faults: 1, steps: 1}, 2, 1, 1000},
+		{"a node's clock steps, a fast clock", bounds{faults: 2, steps: 1, drift: 1}, 2, 1, 500},
 		{"a failover of the sessions", bounds{faults: 1, sessions: 1}, 2, 1, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -66,6 +66,7 @@ type node struct {
 	cutS, cutP bool  // no call reaches the arbiter's session slot, the partition's slot
 	session    uint8 // ticks left of the session
 	look       uint8 // until the clock is looked at again; only without LookInTime
+	section    uint8 // ticks for which a lease of the dead session would have lasted, and its caller may act on it
 
 	// As an owner.
 	own   uint16 // epoch that is served, 0: none
@@ -147,6 +148,7 @@ const (
 	failover
 	sessionFailover
 	drift // the arbiter's clock runs ahead by a tick
+	step  // a node's wall clock steps forward
 	kinds
 )
 
@@ -276,7 +278,7 @@ func (s *state) encode(b []byte, n uint8) []byte {
 	for i := uint8(1); i <= n; i++ {
 		x := &s.node[i]
 		flag(x.cutS, x.cutP, x.frozen, x.rowed)
-		b = append(b, x.life, x.session, x.look, s.expiry[i], s.down[i])
+		b = append(b, x.life, x.session, x.look, x.section, s.expiry[i], s.down[i])
 		u16(x.own, x.seq, x.never, x.at)
 		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO)
 		b = binary.LittleEndian.AppendUint32(b, uint32(x.tok))

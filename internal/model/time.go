@@ -41,7 +41,7 @@ func (s *state) pass(m *Model) {
 	s.arbiterPasses()
 	for i := range s.node {
 		x := &s.node[i]
-		for _, t := range []*uint8{&x.session, &x.look, &x.slot, &x.quiet, &x.conf, &x.ann} {
+		for _, t := range []*uint8{&x.session, &x.look, &x.section, &x.slot, &x.quiet, &x.conf, &x.ann} {
 			less(t)
 		}
 		for j := range s.streams[i] {
@@ -174,7 +174,7 @@ func (a *action) die(n *state, i uint8) {
 // reopen: a process opens a session. It takes the number of one that nobody speaks of any more.
 func (a *action) reopen(i uint8) {
 	n := a.begin()
-	gone := n.p.owner != i && n.replica.owner != i
+	gone := a.was.node[i].section == 0 && n.p.owner != i && n.replica.owner != i
 	n.rows(func(r *row) { gone = gone && r.who != i })
 	for j := range n.node {
 		gone = gone && n.node[j].from != fromOwner+i

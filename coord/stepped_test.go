@@ -1,0 +1,81 @@
+package coord_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A wall clock that steps forward ends its node's session. Keys that had no holder are free while the
+// arbiter takes that session for alive; the locks of other nodes stay in force; those of the node's own
+// callers are not given away meanwhile.
+func TestSession_ClockStepFreesTheShare(t *testing.T) {
+	a := fallback.NewMemory()
+	o := func() *coord.Options {
+		o := quick()
+		o.SessionTTL, o.Grace = 8*time.Second, 10*time.Second
+		return o
+	}
+	stepped, other, third := join(t, a, o()), join(t, a, o()), join(t, a, o())
+	settle(t, 61, stepped, other, third)
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	session := ""
+	for _, n := range stepped.Nodes() {
+		if n.Self {
+			session = n.Session
+		}
+	}
+	var keys []string // of as many partitions
+	for i, seen := 0, map[uint64]bool{}; len(keys) < 9; i++ {
+		key := fmt.Sprint("key ", i)
+		if n, ok := stepped.Owner(key); ok && n.Self && !seen[xxhash.Sum64String(key)%61] {
+			seen[xxhash.Sum64String(key)%61] = true
+			keys = append(keys, key)
+		}
+	}
+	theirs, mine, free := keys[:3], keys[3:6], keys[6:]
+	var held, lost []coord.Lock
+	for i := range 3 {
+		held, lost = append(held, lock(t, other, theirs[i])), append(lost, lock(t, stepped, mine[i]))
+	}
+	// A renewal may have been answered in the middle of the first step.
+	eventually(t, "the step ends the session", func() bool { return !coord.StepClock(stepped, session, 3600) })
+	for _, l := range lost {
+		if _, cause := awaitLoss(t, l); cause != coord.SessionExpired {
+			t.Error(cause)
+		}
+	}
+	for _, key := range free {
+		eventually(t, "a key that had no holder is free", func() bool {
+			l, err := third.TryLock(t.Context(), key)
+			return err == nil && l.Unlock() == nil
+		})
+	}
+	for i, key := range append(theirs[:3:3], mine...) {
+		l, err := third.TryLock(t.Context(), key)
+		for n := 0; errors.Is(err, coord.ErrUnavailable) && n < 100; n++ { // its partition is on its way
+			time.Sleep(10 * time.Millisecond)
+			l, err = third.TryLock(t.Context(), key)
+		}
+		if err == nil {
+			t.Errorf("key %d had a holder, and was locked: %v", i, l)
+		}
+	}
+	if d, err := ns.Dead(t.Context(), session); err != nil || d.Dead {
+		t.Errorf("by then the arbiter takes the session for dead: %+v, %v", d, err)
+	}
+	stillHeld(t, other, held)
+	for _, l := range held {
+		unlock(t, l)
+	}
+}
