@@ -17,5 +17,11 @@
 //
 // Aborted: the turn did not come in time. ResourceExhausted: too many calls wait for the key. Unavailable: locks, or the store, are not
 // to be had. InvalidArgument: no usable key, or an idempotency key that belongs to another call. Nothing was executed then.
-// FailedPrecondition: [Idempotent] does not know how the first call with the key ended.
+// FailedPrecondition: [Idempotent] does not know how the first call with the key ended. AlreadyExists: that call was executed, and its
+// answer was too large to be kept.
+//
+// # Owners
+//
+// A call is cheapest at the node that owns its key. Clients get there in one of two ways: [Follow] lets a server with [Route] tell, and
+// [Resolve] knows, in a process of the cluster.
 package holdgrpc

@@ -38,6 +38,11 @@ type IdempotentOptions struct {
 	// StoreTimeout is for how long one call of the store may take. Default 5 s. It must not be negative.
 	StoreTimeout time.Duration
 
+	// MaxAnswer is how large the messages of an answer may be together to be kept, in bytes. Of a larger answer a repeated call learns
+	// that it was executed (AlreadyExists). The store needs room for all answers of TTL. Default 64 KiB. Negative: only answers
+	// without messages are kept, which are errors.
+	MaxAnswer int
+
 	// Final reports whether an error with this code is final, and to be replayed. After any other the call may be executed again.
 	// Default: all but Canceled, DeadlineExceeded, ResourceExhausted, Aborted and Unavailable.
 	Final func(codes.Code) bool
@@ -54,10 +59,13 @@ type Idempotency struct {
 	opts  IdempotentOptions
 }
 
-// Idempotent executes a unary call with an idempotency key in its metadata once, however often it is sent, over all processes that
-// share the coordinator's namespace and the store. Others with the key get the answer of the first one, a message or a status, with
+// Idempotent executes a call with an idempotency key in its metadata once, however often it is sent, over all processes that share the
+// coordinator's namespace and the store. Others with the key get the answer of the first one, its messages and its status, with
 // [ReplayedHeader]; other headers and trailers are not kept. Requests and answers have to be messages of protobuf, with types that are
 // linked into the program.
+//
+// Unary calls and those whose server streams may have a key. The messages of a stream go to the caller as they are sent. A caller that
+// streams cannot have one (InvalidArgument): its request is not known before the handler runs.
 //
 // scope is the user or tenant whose key it is: the same key in two scopes is two keys. A repeated call has to have the same method and
 // request (InvalidArgument otherwise). That the handler is about to run is stored before it does, and its answer before the caller
@@ -86,6 +94,9 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	if o.TTL < 0 || o.StoreTimeout < 0 {
 		panic("holdgrpc: IdempotentOptions.TTL and StoreTimeout must not be negative")
 	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = 64 << 10
+	}
 	if o.Final == nil {
 		o.Final = final
 	}
@@ -105,36 +116,50 @@ func final(c codes.Code) bool {
 
 // Unary is for grpc.UnaryInterceptor and grpc.ChainUnaryInterceptor.
 func (m *Idempotency) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	x, err := m.begin(ctx, info.FullMethod, req)
+	if x == nil {
+		if err != nil {
+			return nil, err
+		}
+		return next(ctx, req)
+	}
+	if x.print, err = printOf(info.FullMethod, req); err != nil {
+		return nil, err
+	}
+	x.next = func(ctx context.Context) (any, error) { return next(ctx, req) }
+	return x.answer()
+}
+
+// begin returns what a call with an idempotency key is executed by, and nil if it has none. req is nil for a stream.
+func (m *Idempotency) begin(ctx context.Context, method string, req any) (*execution, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md[m.opts.Header]
 	if len(values) == 0 {
-		return next(ctx, req)
+		return nil, nil
 	}
 	if len(values) > 1 || values[0] == "" || len(values[0]) > middleware.MaxIdempotencyKey {
 		return nil, status.Errorf(codes.InvalidArgument, "the metadata %q has to be there once, with 1 to %d bytes", m.opts.Header,
 			middleware.MaxIdempotencyKey)
 	}
-	scope, ok, err := m.scope.of(ctx, info.FullMethod, req)
-	if err != nil {
+	scope, ok, err := m.scope.of(ctx, method, req)
+	if err != nil || !ok {
 		return nil, err
 	}
-	if !ok {
-		return next(ctx, req)
-	}
+	id := digest("grpc", scope, values[0])
+	return &execution{m: m, ctx: ctx, id: base64.RawURLEncoding.EncodeToString(id[:])}, nil
+}
+
+// printOf is what a repeated call must have in common with the first one.
+func printOf(method string, req any) (print [sha256.Size]byte, err error) {
 	message, ok := req.(proto.Message)
 	if !ok {
-		return nil, status.Error(codes.Internal, "the request is no message of protobuf")
+		return print, status.Error(codes.Internal, "the request is no message of protobuf")
 	}
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {
-		return nil, status.Error(codes.Internal, "the request cannot be compared")
+		return print, status.Error(codes.Internal, "the request cannot be compared")
 	}
-	id := digest("grpc", scope, values[0])
-	x := &execution{
-		m: m, ctx: ctx, id: base64.RawURLEncoding.EncodeToString(id[:]), print: digest(info.FullMethod, string(body)),
-		next: func(ctx context.Context) (any, error) { return next(ctx, req) },
-	}
-	return x.answer()
+	return digest(method, string(body)), nil
 }
 
 // digest is one of a list of texts.
@@ -152,15 +177,17 @@ type execution struct {
 	ctx   context.Context
 	id    string // of the record
 	print [sha256.Size]byte
-	next  func(context.Context) (any, error)
+	next  func(context.Context) (any, error) // returns a message, or a *recorded
 }
 
-// The states of a record; the first byte of it. The request's print follows, and then a google.rpc.Status, whose details have, where
-// the code is OK, the answer as the last one.
+// The states of a record; the first byte of it. The request's print follows, and then a google.rpc.Status. Where a message was
+// answered, that is its last detail. Of a stream the details are the status that it ended with, and its messages.
 const (
 	started  = 's'
 	failed   = 'f' // not executed, or to be executed again
 	answered = 'a'
+	streamed = 'm'
+	notKept  = 'n' // executed, with an answer that is too large
 )
 
 func (x *execution) answer() (any, error) {
@@ -191,6 +218,10 @@ func (x *execution) answer() (any, error) {
 		}
 		return nil, errStore
 	}
+	if lost := l.Context(); lost.Err() != nil { // while the store took its time; a later holder may not know of this
+		_ = x.put(l, failed, nil)
+		return nil, refused(x.ctx, context.Cause(lost))
+	}
 	return x.execute(l)
 }
 
@@ -199,20 +230,9 @@ func (x *execution) execute(l coord.Lock) (any, error) {
 	ctx, end := within(context.WithoutCancel(x.ctx), l)
 	defer end()
 	res, err := x.next(ctx)
-	state, s := byte(answered), status.Convert(err).Proto()
-	switch {
-	case err != nil && !x.m.opts.Final(status.Code(err)):
-		state = failed
-	case err == nil:
-		message, ok := res.(proto.Message)
-		if !ok {
-			return res, errors.Join(err, status.Error(codes.Internal, "the answer is no message of protobuf"))
-		}
-		packed, packErr := anypb.New(message)
-		if packErr != nil {
-			return nil, status.Error(codes.Internal, "the answer cannot be kept")
-		}
-		s = &spb.Status{Details: []*anypb.Any{packed}}
+	state, s, packErr := x.outcome(res, err)
+	if packErr != nil {
+		return nil, packErr
 	}
 	if putErr := x.put(l, state, s); putErr != nil {
 		x.m.opts.Logger.Error("holdfast: the answer to a call could not be stored", "key", l.Key(), "fence", l.Fence(), "error", putErr)
@@ -223,7 +243,50 @@ func (x *execution) execute(l coord.Lock) (any, error) {
 	return res, err
 }
 
-// known returns the answer that is there. ok is false if there is none.
+// outcome is what is to be stored.
+func (x *execution) outcome(res any, err error) (state byte, s *spb.Status, packErr error) {
+	s = status.Convert(err).Proto()
+	stream, _ := res.(*recorded)
+	switch {
+	case err != nil && !x.m.opts.Final(status.Code(err)):
+		return failed, s, nil
+	case stream != nil:
+		if stream.dropped {
+			return notKept, nil, nil
+		}
+		end, err := anypb.New(s)
+		if err != nil {
+			return 0, nil, errNotKept
+		}
+		return streamed, &spb.Status{Details: append([]*anypb.Any{end}, stream.messages...)}, nil
+	case err != nil:
+		return answered, s, nil
+	}
+	packed, err := pack(res)
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case len(packed.Value) > x.m.opts.MaxAnswer:
+		return notKept, nil, nil
+	}
+	return answered, &spb.Status{Details: []*anypb.Any{packed}}, nil
+}
+
+var errNotKept = status.Error(codes.Internal, "the answer cannot be kept")
+
+func pack(res any) (*anypb.Any, error) {
+	message, ok := res.(proto.Message)
+	if !ok {
+		return nil, status.Error(codes.Internal, "the answer is no message of protobuf")
+	}
+	packed, err := anypb.New(message)
+	if err != nil {
+		return nil, errNotKept
+	}
+	return packed, nil
+}
+
+// known returns the answer that is there, a message or a *recorded, or an error. ok is false if there is none.
 func (x *execution) known() (res any, err error, ok bool) {
 	rec, err := x.load()
 	switch {
@@ -232,28 +295,44 @@ func (x *execution) known() (res any, err error, ok bool) {
 	case rec == nil:
 		return nil, nil, false
 	case len(rec) < 1+len(x.print):
-		return nil, status.Error(codes.Internal, "the record of the call cannot be read"), true
+		return nil, errRecord, true
 	case string(rec[1:1+len(x.print)]) != string(x.print[:]):
 		return nil, status.Error(codes.InvalidArgument, "the idempotency key was used for another call"), true
-	case rec[0] != answered:
+	case rec[0] == notKept:
+		return nil, status.Error(codes.AlreadyExists, "the call was executed, but its answer was too large to be kept"), true
+	case rec[0] != answered && rec[0] != streamed:
 		return nil, nil, false
 	}
 	var s spb.Status
 	if err := proto.Unmarshal(rec[1+len(x.print):], &s); err != nil {
-		return nil, status.Error(codes.Internal, "the record of the call cannot be read"), true
+		return nil, errRecord, true
 	}
 	_ = grpc.SetHeader(x.ctx, metadata.Pairs(ReplayedHeader, "true"))
+	if rec[0] == streamed {
+		var end spb.Status
+		if len(s.Details) == 0 || s.Details[0].UnmarshalTo(&end) != nil {
+			return nil, errRecord, true
+		}
+		return &recorded{messages: s.Details[1:]}, status.ErrorProto(&end), true
+	}
 	if s.Code != int32(codes.OK) {
 		return nil, status.ErrorProto(&s), true
 	}
 	if len(s.Details) != 1 {
-		return nil, status.Error(codes.Internal, "the record of the call cannot be read"), true
+		return nil, errRecord, true
 	}
-	message, err := s.Details[0].UnmarshalNew()
+	res, err = unpack(s.Details[0])
+	return res, err, true
+}
+
+var errRecord = status.Error(codes.Internal, "the record of the call cannot be read")
+
+func unpack(packed *anypb.Any) (proto.Message, error) {
+	message, err := packed.UnmarshalNew()
 	if err != nil {
-		return nil, status.Error(codes.Internal, "the type of the answer is not known to this program"), true
+		return nil, status.Error(codes.Internal, "the type of the answer is not known to this program")
 	}
-	return message, nil, true
+	return message, nil
 }
 
 // load returns the record, nil if there is none.

@@ -22,10 +22,21 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// cluster starts two nodes, whose services answer with their number, and returns what listens, and an order that the second one owns.
+// cluster is start, and returns what listens, and an order that the second node owns.
 func cluster(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Listener, order string) {
+	nodes, all := start(t, target)
+	for i := range 1000 {
+		if n, ok := all[0].Owner(middleware.JoinKey("order", fmt.Sprint(i))); ok && !n.Self {
+			return nodes, fmt.Sprint(i)
+		}
+	}
+	t.Fatal("the second node owns nothing")
+	return
+}
+
+// start starts two nodes whose services answer with their number.
+func start(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Listener, all [2]*coord.Coordinator) {
 	a := fallback.NewMemory()
-	var all [2]*coord.Coordinator
 	for i := range nodes {
 		nodes[i] = listen(t)
 		c := locks(t, a, &coord.Options{
@@ -59,13 +70,7 @@ func cluster(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Lis
 			t.Fatal(err)
 		}
 	}
-	for i := range 1000 {
-		if n, ok := all[0].Owner(middleware.JoinKey("order", fmt.Sprint(i))); ok && !n.Self {
-			return nodes, fmt.Sprint(i)
-		}
-	}
-	t.Fatal("the second node owns nothing")
-	return
+	return nodes, all
 }
 
 // ways calls by unary and by stream.

@@ -19,10 +19,11 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// service is what a generated server is: /shop.Orders/Pay, and /shop.Orders/Watch both ways.
+// service is what a generated server is: /shop.Orders/Pay, /shop.Orders/Watch both ways, and /shop.Orders/List.
 type service struct {
 	pay   func(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error)
 	watch func(grpc.ServerStream) error
+	list  func(*wrapperspb.StringValue, grpc.ServerStream) error
 }
 
 var desc = grpc.ServiceDesc{
@@ -39,10 +40,16 @@ var desc = grpc.ServiceDesc{
 	}}},
 	Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, ClientStreams: true, Handler: func(srv any, s grpc.ServerStream) error {
 		return srv.(*service).watch(s)
+	}}, {StreamName: "List", ServerStreams: true, Handler: func(srv any, s grpc.ServerStream) error {
+		req := new(wrapperspb.StringValue)
+		if err := s.RecvMsg(req); err != nil {
+			return err
+		}
+		return srv.(*service).list(req, s)
 	}}},
 }
 
-const pay, watch = "/shop.Orders/Pay", "/shop.Orders/Watch"
+const pay, watch, list = "/shop.Orders/Pay", "/shop.Orders/Watch", "/shop.Orders/List"
 
 // byOrder takes what a request says, or, of a stream, the metadata "order".
 var byOrder holdgrpc.KeyFunc = func(ctx context.Context, _ string, req any) (string, error) {

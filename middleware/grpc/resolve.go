@@ -1,0 +1,182 @@
+package holdgrpc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Scheme is that of targets which a [Resolver] resolves.
+const Scheme = "holdfast"
+
+// policy is the name of the load balancing policy that goes with a Resolver.
+const policy = "holdfast_owner"
+
+// lookEvery is how often a Resolver looks for nodes that have come or gone.
+const lookEvery = 500 * time.Millisecond
+
+// A Resolver lets the calls of a client go to the owners of their keys without asking, see [Resolve].
+type Resolver struct {
+	c      *coord.Coordinator
+	key    KeyFunc
+	target func(coord.NodeInfo) string
+}
+
+// Resolve returns a Resolver for a client in a process of the cluster, such as a gateway: c knows the nodes and what they own. Calls
+// without a usable key, and those whose owner is unknown or not connected, go to the nodes by turns. A client in another process uses
+// [Follow].
+//
+//	r := holdgrpc.Resolve(locks, byOrder, nil)
+//	conn, err := grpc.NewClient("holdfast:///orders", append(r.DialOptions(), grpc.WithTransportCredentials(creds))...)
+//
+// The end of the target, "orders", is the name that TLS checks. key is that of the servers: the outgoing metadata of a call is the
+// incoming metadata of the context that it gets. Nodes whose RouteOptions.Target is empty get no calls. It panics if c or key is nil.
+func Resolve(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Resolver {
+	r := Route(c, key, opts)
+	return &Resolver{c: c, key: key, target: r.opts.Target}
+}
+
+// DialOptions are for grpc.NewClient.
+func (r *Resolver) DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithResolvers(r), grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"` + policy + `": {}}]}`),
+		grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			return invoke(r.to(ctx, method, req), method, req, res, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(
+			ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
+			return stream(r.to(ctx, method, nil), desc, cc, method, opts...)
+		}),
+	}
+}
+
+type targetKey struct{}
+
+// to returns the context of a call that goes to the owner of its key, if that is known.
+func (r *Resolver) to(ctx context.Context, method string, req any) context.Context {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	key, ok, err := r.key.of(metadata.NewIncomingContext(ctx, md), method, req)
+	if err != nil || !ok {
+		return ctx
+	}
+	n, ok := r.c.Owner(key)
+	if !ok || n.State != "active" {
+		return ctx
+	}
+	return context.WithValue(ctx, targetKey{}, r.target(n))
+}
+
+// Scheme implements resolver.Builder.
+func (r *Resolver) Scheme() string { return Scheme }
+
+// Build implements resolver.Builder.
+func (r *Resolver) Build(_ resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+	l := &looking{r: r, cc: cc, now: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
+	go l.run()
+	return l, nil
+}
+
+// looking tells a connection which nodes there are, until it is closed.
+type looking struct {
+	r     *Resolver
+	cc    resolver.ClientConn
+	now   chan struct{} // capacity 1
+	stop  chan struct{}
+	ended chan struct{}
+}
+
+var errNoNodes = errors.New("holdgrpc: no node of the cluster says where to call it, in Cluster.Service")
+
+func (l *looking) run() {
+	defer close(l.ended)
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var told []string
+	for {
+		var targets []string
+		for _, n := range l.r.c.Nodes() {
+			if at := l.r.target(n); at != "" && n.State == "active" {
+				targets = append(targets, at)
+			}
+		}
+		slices.Sort(targets)
+		switch targets = slices.Compact(targets); {
+		case len(targets) == 0 && len(told) == 0:
+			l.cc.ReportError(errNoNodes)
+		case len(targets) > 0 && !slices.Equal(targets, told): // else the last ones may still serve
+			all := make([]resolver.Address, len(targets))
+			for i, at := range targets {
+				all[i].Addr = at
+			}
+			if l.cc.UpdateState(resolver.State{Addresses: all}) == nil {
+				told = targets
+			}
+		}
+		select {
+		case <-l.stop:
+			return
+		case <-l.now:
+		case <-tick.C:
+		}
+	}
+}
+
+// ResolveNow implements resolver.Resolver.
+func (l *looking) ResolveNow(resolver.ResolveNowOptions) {
+	select {
+	case l.now <- struct{}{}:
+	default:
+	}
+}
+
+// Close implements resolver.Resolver.
+func (l *looking) Close() {
+	close(l.stop)
+	<-l.ended
+}
+
+func init() { balancer.Register(base.NewBalancerBuilder(policy, pickers{}, base.Config{})) }
+
+// pickers makes pickers of the nodes that are connected.
+type pickers struct{}
+
+func (pickers) Build(info base.PickerBuildInfo) balancer.Picker {
+	if len(info.ReadySCs) == 0 {
+		return base.NewErrPicker(balancer.ErrNoSubConnAvailable)
+	}
+	p := &picker{byTarget: make(map[string]balancer.SubConn)}
+	for sc, of := range info.ReadySCs {
+		p.byTarget[of.Address.Addr] = sc
+		p.all = append(p.all, sc)
+	}
+	return p
+}
+
+// picker picks the owner's connection, and any if there is none.
+type picker struct {
+	byTarget map[string]balancer.SubConn
+	all      []balancer.SubConn
+	next     atomic.Uint32
+}
+
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if target, ok := info.Ctx.Value(targetKey{}).(string); ok {
+		if sc, ok := p.byTarget[target]; ok {
+			return balancer.PickResult{SubConn: sc}, nil
+		}
+	}
+	return balancer.PickResult{SubConn: p.all[int(p.next.Add(1))%len(p.all)]}, nil
+}
