@@ -308,7 +308,7 @@ func (a *acquisition) heldBy(session string) {
 func (p *partition) patience() time.Duration {
 	o := &p.c.opts
 	p.mu.Lock()
-	p.patient = true // before the look: see rerouted
+	p.waitFor |= newsRoute // before the look: see rerouted
 	p.mu.Unlock()
 	if p.c.cluster.route(p.number).known() {
 		return o.RetryEvery / 2
@@ -325,7 +325,8 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	defer func() { after.do(p.c) }()
 	now := a.p.c.now()
 	p.mu.Lock()
-	a.owner, p.severed = r.Owner, true // before the look: see reached
+	a.owner = r.Owner
+	p.waitFor |= newsStream // before the look: see reached
 	p.mu.Unlock()
 	if l := x.linkTo(r.Owner); l != nil {
 		p.mu.Lock()

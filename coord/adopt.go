@@ -68,7 +68,7 @@ func (x adoption) at() time.Duration {
 func (x adoption) rests(gone bool, left time.Duration) bool { return !gone && left > x.lead+x.back }
 
 // gone reports whether the owner will not answer for the hold any longer than it has.
-func (h *hold) gone() bool { return h.frozen || h.from == nil || h.from.down.Load() }
+func (h *hold) gone() bool { return h.source != sourceOwner || h.from.down.Load() }
 
 // probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
 const probes = 2
@@ -144,7 +144,7 @@ func (p *partition) orphans(when adoption) (list claims, resting int, next time.
 	list.p, next = p, p.c.opts.RenewEvery
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.remote == 0 || p.demoting {
+	if p.remote == 0 || p.phase == phaseDemoting {
 		return list, p.remote, next
 	}
 	now := p.c.now()
@@ -221,17 +221,18 @@ func (p *partition) vouch(l *link, e *entry, now time.Time, a *after) {
 // stays, is looked after no more.
 func (p *partition) vouched(l *link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
 	s := p.c.sessions.current()
-	if h.own || h.home || p.own != nil || h.session != s || epoch < h.owned || past(deadline, now) {
+	if h.source == sourceOwn || h.source == sourceHome || p.own != nil || h.session != s || epoch < h.epoch || past(deadline, now) {
 		return
 	}
-	next := hold{from: l, announced: deadline, pongs: pongs}
+	next := hold{source: sourceOwner, from: l, announced: deadline, pongs: pongs}
 	if !p.c.cluster.adoption().rests(false, next.answered().Sub(now)) {
 		return // not worth it
 	}
 	if !h.remote() {
 		p.remote++
 	}
-	h.from, h.owned, h.announced, h.pongs, h.frozen = l, epoch, deadline, pongs, false
+	step(&h.source, sourceOwner, nextSources[:])
+	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
 	h.confirmed, h.rowed = time.Time{}, true
 }
 
@@ -240,12 +241,13 @@ func (p *partition) comeHome(h *hold) {
 	if h.remote() {
 		p.remote--
 	}
-	h.home, h.rowed = true, true
-	h.from, h.owned, h.frozen, h.confirmed = nil, 0, false, time.Time{}
+	step(&h.source, sourceHome, nextSources[:])
+	h.rowed, h.from, h.epoch, h.confirmed = true, nil, 0, time.Time{}
 }
 
 // leaveHome is for a hold that rested on this node's own partition, which is not served any more.
 func (p *partition) leaveHome(h *hold, epoch uint32, until time.Time) {
-	h.home, h.owned, h.announced, h.frozen = false, epoch, until, true
+	step(&h.source, sourceFrozen, nextSources[:])
+	h.epoch, h.announced = epoch, until
 	p.remote++
 }

@@ -99,10 +99,11 @@ func (x *cluster) balanceOnce() (left bool) {
 		p.mu.Lock()
 		idle := p.idle()
 		switch {
-		case idle && p.named && past(p.quiet, now) && (!mine || now.Before(p.avoid)):
+		case idle && p.naming != namedElsewhere && past(p.quiet, now) && (!mine || now.Before(p.avoid)):
 			left = true
 			if now.Sub(p.looked) > c.opts.RetryEvery {
-				p.looked, p.looking = now, true
+				p.looked = now
+				step(&p.checking, checkingRecord, nextCheckings[:])
 				look = append(look, p)
 			}
 		case idle && mine:
@@ -124,15 +125,15 @@ func (x *cluster) balanceOnce() (left bool) {
 			p.look(s)
 		}
 		p.mu.Lock()
-		p.looking = false
+		step(&p.checking, checkingNothing, nextCheckings[:])
 		p.mu.Unlock()
 	})
 	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
 	x.each(x.takeable(take), func(p *partition) {
 		p.mu.Lock()
-		begun := p.idle() && !p.closed && !p.leaving
+		begun := p.idle() && p.ending == endingNot
 		if begun {
-			p.taking = true
+			step(&p.phase, phaseAcquiring, nextPhases[:])
 		}
 		p.mu.Unlock()
 		if begun {
@@ -144,7 +145,7 @@ func (x *cluster) balanceOnce() (left bool) {
 
 // idle tells whether this node has nothing to do with the partition, and is not about to. p.mu is held.
 func (p *partition) idle() bool {
-	return p.own == nil && !p.taking && !p.demoting && !p.freeing && !p.looking
+	return p.phase == phaseUnowned && p.checking == checkingNothing
 }
 
 // answered tells whether the arbiter has confirmed the ownership of late. If not, it is not given back now, as nobody would serve it
@@ -213,7 +214,7 @@ func (x *cluster) leave(ctx context.Context) (failed int) {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		p.mu.Lock()
-		p.leaving = true
+		step(&p.ending, endingLeaving, nextEndings[:])
 		if p.own != nil {
 			mine = append(mine, p)
 		}
@@ -232,7 +233,7 @@ func (x *cluster) leave(ctx context.Context) (failed int) {
 		p := &x.c.parts[i]
 		for {
 			p.mu.Lock()
-			busy, owed := p.demoting || p.taking, p.owed || p.own != nil || !past(p.believed, x.c.now())
+			busy, owed := p.phase == phaseDemoting || p.phase == phaseAcquiring, p.naming == namedSurely || p.own != nil || !past(p.believed, x.c.now())
 			p.mu.Unlock()
 			if busy && ctx.Err() == nil { // begun before, by somebody else
 				time.Sleep(time.Millisecond)

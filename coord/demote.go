@@ -18,15 +18,15 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	now := p.c.now()
 	p.mu.Lock()
 	o := p.own
-	if o == nil || p.demoting {
+	if o == nil || p.phase == phaseDemoting {
 		p.mu.Unlock()
 		return
 	}
-	holds := p.freeze(&a)
+	holds := p.freeze(phaseDemoting, &a)
 	if !guard.Freeze {
 		p.own = o
 	}
-	p.demoting, p.exported, p.late = true, holds, make(map[string]fallback.Release)
+	p.exported, p.late = holds, make(map[string]fallback.Release)
 	p.avoid = now.Add(avoid)
 	p.mu.Unlock()
 	a.do(c)
@@ -75,11 +75,14 @@ func (x *frozen) demote(ctx context.Context, more func() bool) {
 	for _, r := range p.late {
 		a.releases = append(a.releases, r)
 	}
-	p.demoting, p.exported, p.late = false, nil, nil
-	if p.owed = !answered && !stale; !p.owed {
+	step(&p.phase, phaseUnowned, nextPhases[:])
+	p.exported, p.late = nil, nil
+	if answered || stale {
 		p.believed = time.Time{}
+		step(&p.naming, namedElsewhere, nextNamings[:])
+	} else {
+		step(&p.naming, namedSurely, nextNamings[:])
 	}
-	p.named = p.owed
 	if answered {
 		for key, row := range holds {
 			e := p.holding(key, row)
@@ -108,27 +111,27 @@ func earlier(a, b time.Time) time.Time {
 
 // freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
 // of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
-func (p *partition) freeze(a *after) map[string]fallback.Row {
+func (p *partition) freeze(next phase, a *after) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
+	step(&p.phase, next, nextPhases[:])
 	p.quiet = until.Add(p.c.opts.Margin) // by the holders' clocks, which may be slower
 	p.believed = p.quiet
 	holds := make(map[string]fallback.Row)
 	told := make(map[*link]bool)
 	for key, e := range p.entries {
-		if e.q.State() == handoff.Lingering && e.hold.own {
+		if e.q.State() == handoff.Lingering && e.hold.source == sourceOwn {
 			e.q.Relax()
 			p.holds--
 			e.hold = hold{}
 		}
 		if e.q.State() != handoff.Idle {
-			if e.hold.own {
-				e.hold.own, e.hold.owned, e.hold.announced, e.hold.frozen = false, o.epoch, until, true
+			if e.hold.source == sourceOwn {
+				p.leaveHome(&e.hold, o.epoch, until)
 				e.hold.row = fallback.Row{
 					Identity: fallback.Identity{Session: o.session.id, Request: p.c.requests.Add(1)}, Token: fallback.Token(e.turn.fence),
 				}
-				p.remote++
-			} else if e.hold.home {
+			} else if e.hold.source == sourceHome {
 				p.leaveHome(&e.hold, o.epoch, until)
 			}
 			holds[key] = e.hold.row
@@ -161,7 +164,7 @@ func (p *partition) letGo(now time.Time, a *after) {
 	if p.own == nil {
 		return
 	}
-	p.freeze(a)
+	p.freeze(phaseUnowned, a)
 	p.avoid = now.Add(p.c.opts.RetryEvery)
 	p.wantAll(now, a, true)
 	a.adopt = true

@@ -94,7 +94,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	}
 	h := hold{
 		session: s, row: fallback.Row{Identity: e.forward.id, Token: fallback.Token(f.Token)},
-		from: l, owned: f.Epoch, announced: deadline, pongs: pongs,
+		source: sourceOwner, from: l, epoch: f.Epoch, announced: deadline, pongs: pongs,
 	}
 	e.forward = forward{}
 	var w *waiter
@@ -124,7 +124,7 @@ func (p *partition) recalled(l *link, f *peer.Frame, a *after) {
 	defer p.mu.Unlock()
 	e := p.entries[string(f.Key)]
 	switch {
-	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Request == f.Request && !e.hold.own:
+	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Request == f.Request && e.hold.source != sourceOwn:
 		if e.q.Recall(p.c.now()) == handoff.GiveBack {
 			p.giveBack(e, a)
 		}
@@ -196,7 +196,7 @@ func (p *partition) frozen(l *link, f *peer.Frame) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.entries {
-		if e.q.State() != handoff.Idle && e.hold.from == l && e.hold.owned == f.Epoch {
+		if e.q.State() != handoff.Idle && e.hold.from == l && e.hold.epoch == f.Epoch {
 			e.hold.freeze()
 		}
 	}
@@ -204,15 +204,15 @@ func (p *partition) frozen(l *link, f *peer.Frame) {
 
 // freeze fixes the deadline of a hold that its owner will not answer for any longer.
 func (h *hold) freeze() {
-	if h.from != nil && !h.frozen {
+	if h.source == sourceOwner {
 		h.announced = h.from.announced(h.announced, h.pongs)
-		h.frozen = true
+		step(&h.source, sourceFrozen, nextSources[:])
 	}
 }
 
 // answered is until when the owner of a hold without a row answers for it.
 func (h *hold) answered() time.Time {
-	if h.from == nil || h.frozen {
+	if h.source != sourceOwner {
 		return h.announced
 	}
 	return h.from.announced(h.announced, h.pongs)
@@ -222,7 +222,7 @@ func (h *hold) answered() time.Time {
 func (p *partition) handBack(e *entry, a *after) {
 	l := e.hold.from
 	switch {
-	case l == nil || e.hold.frozen: // there is a row, and whoever owns the partition now has read it
+	case e.hold.source != sourceOwner: // there is a row, and whoever owns the partition now has read it
 		if l != nil && !l.down.Load() { // or the last owner is about to write it
 			a.send(l, p.frame(peer.Release, e.key, e.hold.row.Identity))
 		}

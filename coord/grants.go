@@ -95,7 +95,7 @@ func (p *partition) grantSelf(e *entry, now time.Time, a *after) bool {
 		return false
 	}
 	w := e.q.Take(uint64(p.token(1)), 1, e.g != nil && len(e.g.queue) > 0, now)
-	e.hold = hold{session: p.own.session, own: true}
+	e.hold = hold{session: p.own.session, source: sourceOwn}
 	p.holds++
 	p.seat(e, w, PathOwn, now, a)
 	return true
@@ -160,11 +160,11 @@ func (p *partition) requested(l *link, f *peer.Frame, a *after) {
 	switch {
 	case p.serves(now):
 		p.request(claimant{id, l}, string(f.Key), f.Flags == flagTry, now, a)
-	case !p.closed && p.c.cluster.route(p.number).mine && p.take():
+	case p.ending == endingNot && p.c.cluster.route(p.number).mine && p.take():
 		p.parked = append(p.parked, parked{claimant{id, l}, string(f.Key), f.Flags == flagTry})
 	default:
-		if p.own == nil && !p.named { // perhaps the record names this node: somebody has to look (rule 6)
-			p.named = true
+		if p.own == nil && p.naming == namedElsewhere { // perhaps the record names this node: somebody has to look (rule 6)
+			step(&p.naming, namedPerhaps, nextNamings[:])
 			p.c.cluster.poke()
 		}
 		a.send(l, p.frame(peer.Moved, string(f.Key), id))
@@ -237,7 +237,7 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 // unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
 func (p *partition) unrow(r fallback.Release, a *after) {
 	switch {
-	case !p.demoting:
+	case p.phase != phaseDemoting:
 		a.releases = append(a.releases, r)
 	case p.exported[r.Key].Identity == r.Identity:
 		p.late[r.Key] = r

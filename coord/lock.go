@@ -84,9 +84,9 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 // enter is lock but for the usual case of an owner. e is the key's entry, if it has one. p.mu is held.
 func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key string, try bool) (Lock, error) {
 	start := unmeasured
-	if e != nil && e.q.State() == handoff.Turn && !try && !p.closed {
+	if e != nil && e.q.State() == handoff.Turn && !try && p.ending == endingNot {
 		// Somebody has it. Nothing is granted here, so no clock is needed, but for a sample of the waits.
-		if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || !e.hold.own {
+		if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || e.hold.source != sourceOwn {
 			start = c.moment()
 		}
 		w := c.waiters.Get().(*waiter)
@@ -120,7 +120,7 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		if start == unmeasured {
 			start = begin
 		}
-		if p.closed {
+		if p.ending != endingNot {
 			p.mu.Unlock()
 			return Lock{}, &WaitError{Key: key, Reason: ErrClosed}
 		}
@@ -141,7 +141,7 @@ func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key str
 		}
 		if e.g == nil && p.own != nil && e.free() && p.serves(now) && e.acq == nil && e.forward.link == nil {
 			if token := uint64(p.token(1)); e.q.Begin(token) {
-				e.hold = hold{session: p.own.session, own: true}
+				e.hold = hold{session: p.own.session, source: sourceOwn}
 				p.holds++
 				l := Lock{p.begin(e, token, PathOwn, begin), token, key, ctx}
 				p.mu.Unlock()

@@ -97,7 +97,7 @@ const revokedFor = 4
 func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.own == nil || epoch != 0 && p.own.epoch != epoch || p.demoting {
+	if p.own == nil || epoch != 0 && p.own.epoch != epoch || p.phase == phaseDemoting {
 		return
 	}
 	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.graceTime())) {
@@ -114,7 +114,7 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 func (p *partition) freed(key string, id fallback.Identity) {
 	var a after
 	p.mu.Lock()
-	if p.taking && len(p.gone) < 1024 { // the rows may be on their way: it is in them
+	if p.phase == phaseAcquiring && len(p.gone) < 1024 { // the rows may be on their way: it is in them
 		p.gone = append(p.gone, id)
 	}
 	if p.own == nil && !past(p.quiet, p.c.now()) { // this node has written the row again, or is about to

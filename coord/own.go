@@ -73,7 +73,7 @@ func (o *ownership) quick(p *partition) (at moment, ok bool) {
 // lockOwn is Lock in the usual case of an owner: a key that was used a moment ago, and that nobody else wants. It returns
 // nil in all others.
 func (p *partition) lockOwn(e *entry) (*turn, uint64) {
-	if e == nil || !e.hold.own || e.g != nil || e.q.State() != handoff.Lingering || p.closed || p.own == nil {
+	if e == nil || e.hold.source != sourceOwn || e.g != nil || e.q.State() != handoff.Lingering || p.ending != endingNot || p.own == nil {
 		return nil, 0
 	}
 	at, ok := p.own.quick(p)
@@ -89,7 +89,7 @@ func (p *partition) lockOwn(e *entry) (*turn, uint64) {
 // Context nobody has asked for, would pay half as much again for it. One in 64 takes the long way, to be measured.
 func (p *partition) unlockOwn(t *turn, fence uint64) bool {
 	e := t.e
-	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || p.traced || !e.listed ||
+	if t.fence != fence || t.lost != nil || e.hold.source != sourceOwn || e.g != nil || t.cancel != nil || p.ending != endingNot || p.traced || !e.listed ||
 		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == unmeasured || !e.q.Rest() {
 		return false
 	}
@@ -104,7 +104,7 @@ func (p *partition) unlockOwn(t *turn, fence uint64) bool {
 // has its beginning measured, the second its end, and both move on until when the clock's quick reading is good.
 func (p *partition) passOwn(t *turn, fence uint64) *waiter {
 	e, o := t.e, p.own
-	if t.fence != fence || t.lost != nil || !e.hold.own || e.g != nil || t.cancel != nil || p.closed || p.traced ||
+	if t.fence != fence || t.lost != nil || e.hold.source != sourceOwn || e.g != nil || t.cancel != nil || p.ending != endingNot || p.traced ||
 		o == nil || o.seq >= noSeq || o.until.IsZero() || p.grants[PathOwn]%64 < 2 || e.q.Recalled() || e.q.Waiting() == 0 {
 		return nil
 	}
@@ -143,12 +143,12 @@ func (c *Coordinator) answersUntil(now time.Time) time.Time {
 // waited for. p.mu is held.
 func (p *partition) take() bool {
 	switch {
-	case p.taking:
+	case p.phase == phaseAcquiring:
 		return true
-	case p.closed || p.leaving || p.demoting || p.freeing || p.own != nil || p.c.now().Before(p.avoid) || p.c.sessions.current() == nil:
+	case p.ending != endingNot || p.phase != phaseUnowned || p.c.now().Before(p.avoid) || p.c.sessions.current() == nil:
 		return false
 	}
-	p.taking = true
+	step(&p.phase, phaseAcquiring, nextPhases[:])
 	p.c.work.Add(1)
 	p.c.pool.Go(func() {
 		defer p.c.work.Done()
@@ -166,24 +166,29 @@ func (p *partition) acquireOwnership() {
 	var a after
 	now := p.c.now()
 	p.mu.Lock()
-	p.taking = false
+	if p.phase == phaseAcquiring { // else serve has ended it
+		step(&p.phase, phaseUnowned, nextPhases[:])
+		p.avoid = now.Add(c.opts.RetryEvery)
+		p.acquired(now, &a)
+	}
+	p.mu.Unlock()
+	a.do(c)
+}
+
+// acquired serves or sends away what waited for the end of phaseAcquiring.
+func (p *partition) acquired(now time.Time, a *after) {
 	waiting := p.parked
 	p.parked, p.gone = nil, nil
-	if p.own == nil {
-		p.avoid = now.Add(c.opts.RetryEvery)
-	}
-	p.wantAll(now, &a, p.own == nil)
+	p.wantAll(now, a, p.own == nil)
 	for _, x := range waiting {
 		switch {
 		case x.link.down.Load():
 		case p.serves(now):
-			p.request(x.claimant, x.key, x.try, now, &a)
+			p.request(x.claimant, x.key, x.try, now, a)
 		default:
 			a.send(x.link, p.frame(peer.Moved, x.key, x.id))
 		}
 	}
-	p.mu.Unlock()
-	a.do(c)
 }
 
 // tryAcquire makes the calls.
@@ -237,7 +242,7 @@ func (p *partition) tryAcquire(s *session) {
 // that epoch has passed.
 func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	p.mu.Lock()
-	wait := p.own != nil || p.demoting || p.taking && !taking || !past(p.quiet, p.c.now())
+	wait := p.own != nil || p.phase == phaseDemoting || p.phase == phaseAcquiring && !taking || !past(p.quiet, p.c.now())
 	p.mu.Unlock()
 	if wait || !p.forswear(epoch) {
 		return
@@ -277,7 +282,7 @@ func (p *partition) look(s *session) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.named, p.owed = false, false
+	step(&p.naming, namedElsewhere, nextNamings[:])
 }
 
 // annoy asks the owner of a partition that should be this node's to demote it, if there is no other way: it is not in
@@ -317,11 +322,14 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
-	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.closed || p.leaving || o.epoch <= p.never {
-		p.named = true // nothing was ever announced at this epoch
+	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.ending != endingNot || o.epoch <= p.never {
+		if p.naming == namedElsewhere { // nothing was ever announced at this epoch
+			step(&p.naming, namedPerhaps, nextNamings[:])
+		}
 		return false
 	}
-	p.own, p.annoyed, p.named, p.owed = o, time.Time{}, false, false
+	p.own, p.annoyed = o, time.Time{}
+	step(&p.naming, namedElsewhere, nextNamings[:])
 	p.sawEpoch(got.Record)
 	p.c.slots.add(sent)
 	for key, e := range p.entries {
@@ -359,7 +367,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		e.g = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.c.cluster.linkTo(row.Session), alone: now}
 	}
 	// Every other request is void: it was not executed before Acquire, and after it the answer is that this node owns the
-	// partition; or its grant was given back. wantAll follows.
+	// partition; or its grant was given back. acquired makes new ones.
 	for key, e := range p.entries {
 		if e.acq != nil {
 			e.acq.leave()
@@ -371,6 +379,8 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		}
 		p.tidy(e)
 	}
+	step(&p.phase, phaseOwned, nextPhases[:])
+	p.acquired(now, &a)
 	return true
 }
 

@@ -30,37 +30,32 @@ type partition struct {
 	oldest  time.Time         // no hold was confirmed before
 	clock   time.Time         // when both clocks were read last; see now
 	free    *entry            // one entry to be used again
-	closed  bool
+	ending  ending
 	empty   chan struct{} // closed when no turn runs any more; made by emptied
 	turns   int           // that run
 	grants  [pathCount]uint64
-	freeing bool           // makeShared is at work
 	seen    fallback.Token // the highest that the arbiter has told of; never lower
-	patient bool           // somebody waits at the arbiter, and may not have known whom to ask instead
-	severed bool           // the same, for a stream to the owner
+	waitFor news           // contenders at the arbiter may wait for it, and are to be told
 
 	callers map[*entry]*caller // who has locked each key, if Options.LogCallers
 
 	// Of a cluster.
-	own      *ownership                  // nil: this node does not serve the partition
-	remote   int                         // entries whose hold may have no row
-	taking   bool                        // acquireOwnership is at work
-	demoting bool                        // demote is
+	own      *ownership // nil: this node does not serve the partition
+	remote   int        // entries whose hold may have no row
+	phase    phase
 	exported map[string]fallback.Row     // that demote writes; not to be changed
 	late     map[string]fallback.Release // those of them that were given back meanwhile
-	leaving  bool                        // never to be taken again
-	named    bool                        // the arbiter's record may name this node, though it does not serve (rule 6)
-	owed     bool                        // a demote of this node's failed: as far as is known the record does name it
-	never    uint32                      // epochs up to this one are never served
-	looked   time.Time                   // when look last did
-	looking  bool                        // it is at work
-	avoid    time.Time                   // not to be taken before
-	believed time.Time                   // until when holders may rely on an epoch that was not demoted; see leave
-	quiet    time.Time                   // when all that was announced at the last epoch that this node served has passed, by whatever clock
-	annoyed  time.Time                   // since when its owner cannot be reached
-	spare    *grants                     // to be used again
-	gone     []fallback.Identity         // holds that were released while acquireOwnership is at work
-	parked   []parked                    // requests of other nodes that wait for acquireOwnership
+	naming   naming
+	never    uint32    // epochs up to this one are never served
+	looked   time.Time // when look last did
+	checking checking
+	avoid    time.Time           // not to be taken before
+	believed time.Time           // until when holders may rely on an epoch that was not demoted; see leave
+	quiet    time.Time           // when all that was announced at the last epoch that this node served has passed, by whatever clock
+	annoyed  time.Time           // since when its owner cannot be reached
+	spare    *grants             // to be used again
+	gone     []fallback.Identity // holds that were released while acquireOwnership is at work
+	parked   []parked            // requests of other nodes that wait for acquireOwnership
 }
 
 // entry is a key that somebody in this process uses: its waiters, and the process's hold.
@@ -90,19 +85,19 @@ type hold struct {
 	row       fallback.Row
 	confirmed time.Time // when the last call was sent whose answer confirmed the row; zero: there is none that we know of
 
-	own       bool      // this node has the partition: the hold is as good as that, and has no row
-	from      *link     // the owner that granted it; nil: the arbiter
-	owned     uint32    // the epoch at which the owner answers for it; 0: none does
-	announced time.Time // until when the owner answers for it (rule 7), at least;
-	pongs     uint64    // or, unless frozen, as the owner has said since there were so many pongs
-	frozen    bool
-	unsure    bool // a call that makes its row may be executed yet
-	rowed     bool // there is a row, or may be, though it is not looked after (rule 17)
-	home      bool // it rests on this node's own partition, and not on its row
+	source source
+	rowed  bool // there is a row, or may be, though it is not looked after (rule 17)
+	unsure bool // a call that makes its row may be executed yet
+
+	// Of sourceOwner and sourceFrozen.
+	from      *link     // the owner's stream; nil: the owner was this node
+	epoch     uint32    // at which the owner answers for the hold
+	announced time.Time // the owner's deadline (rule 7)
+	pongs     uint64    // those after so many may extend it, if the source is sourceOwner
 }
 
-// remote tells whether the hold may have no row.
-func (h *hold) remote() bool { return h.from != nil || h.frozen }
+// remote reports whether the hold may have no row.
+func (h *hold) remote() bool { return h.source == sourceOwner || h.source == sourceFrozen }
 
 // turn is one goroutine's lock. An entry uses the same turn again and again: a Lock names the one it means by the token.
 // Tokens are unique in a partition, and so is an entry, so a stale Lock can never be taken for a fresh one.
@@ -190,12 +185,12 @@ func (p *partition) tidy(e *entry) {
 type deadlines struct{ session, slot time.Time }
 
 func (p *partition) until(h *hold) deadlines {
-	if h.own && p.own != nil && !p.own.until.IsZero() {
+	if h.source == sourceOwn && p.own != nil && !p.own.until.IsZero() {
 		return deadlines{p.own.until, p.own.until} // at least
 	}
 	d := deadlines{session: h.session.deadline()}
 	switch {
-	case (h.own || h.home) && p.own != nil:
+	case (h.source == sourceOwn || h.source == sourceHome) && p.own != nil:
 		d.slot = p.own.confirmed.Add(p.c.opts.lease())
 	case h.confirmed.IsZero() && !guard.Announced:
 		d.slot = d.session
@@ -225,7 +220,7 @@ func (p *partition) inForce(e *entry, now time.Time, after *after) bool {
 	if e.q.State() == handoff.Idle {
 		return false
 	}
-	if e.hold.own && p.own != nil && p.own.good(p, now) {
+	if e.hold.source == sourceOwn && p.own != nil && p.own.good(p, now) {
 		return true
 	}
 	if !p.until(&e.hold).past(now) {
@@ -270,7 +265,7 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 	t.fence, t.ctx, t.cancel = 0, nil, nil
 	p.ended()
 	limits := p.c.limits
-	if p.closed {
+	if p.ending != endingNot {
 		limits.Linger = 0
 	}
 	after.idle = !e.q.Recalled()
@@ -292,7 +287,7 @@ func (p *partition) finish(e *entry, now time.Time, after *after) {
 
 // supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
 func (p *partition) supply(e *entry) Path {
-	if !e.hold.own || p.own == nil || p.own.seq >= noSeq {
+	if e.hold.source != sourceOwn || p.own == nil || p.own.seq >= noSeq {
 		return PathTurn
 	}
 	e.q.Supply(uint64(p.token(1)))
@@ -305,10 +300,10 @@ func (p *partition) giveBack(e *entry, after *after) {
 	if h.unsure {
 		p.c.doubts.add(doubt{p, e.key, h.row.Identity, p.c.now().Add(p.c.opts.SessionTTL)})
 	}
-	if !h.own && (!h.remote() || !h.confirmed.IsZero() || h.frozen || h.rowed || h.from.down.Load()) { // there is a row, or may be
+	if h.source != sourceOwn && (h.source != sourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.down.Load()) { // there is a row, or may be
 		after.releases = append(after.releases, p.release(e.key, h.row.Identity))
 	}
-	if !h.own && p.c.cluster != nil && p.own == nil {
+	if h.source != sourceOwn && p.c.cluster != nil && p.own == nil {
 		p.handBack(e, after)
 	}
 	p.dropped(e, after)
@@ -360,7 +355,7 @@ func (p *partition) loseAll(s *session, cause LossCause, after *after) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own != nil && (s == nil || p.own.session == s) {
-		p.freeze(after)
+		p.freeze(phaseUnowned, after)
 	}
 	p.loseHolds(s, cause, after)
 }

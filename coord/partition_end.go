@@ -12,7 +12,7 @@ import (
 func (p *partition) close() {
 	var a after
 	p.mu.Lock()
-	p.closed = true
+	step(&p.ending, endingClosed, nextEndings[:])
 	for _, e := range p.entries {
 		p.fail(e, nil, &WaitError{Key: e.key, Reason: ErrClosed}, &a)
 		if e.q.Relax() == handoff.GiveBack {

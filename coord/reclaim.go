@@ -17,7 +17,7 @@ type claims struct {
 
 // claim is how the arbiter is asked for the row of a hold.
 func (h *hold) claim(key string) fallback.Claim {
-	return fallback.Claim{Key: key, Row: h.row, Owned: h.owned}
+	return fallback.Claim{Key: key, Row: h.row, Owned: h.epoch}
 }
 
 // inCalls splits claims into those that one call makes. Each partition's first call comes before any second one, so that
@@ -168,11 +168,11 @@ func (p *partition) restored(holds []fallback.Claim, verdicts []fallback.Verdict
 		case e == nil && there:
 			// Given back meanwhile: the release may have come before the row was back.
 			a.releases = append(a.releases, p.release(h.Key, h.Row.Identity))
-		case e == nil || e.hold.home:
+		case e == nil || e.hold.source == sourceHome:
 		case there:
 			e.hold.confirmed = sent
 			p.oldest = earlier(p.oldest, sent)
-		case e.hold.owned != h.Owned: // its owner has answered for it since
+		case e.hold.epoch != h.Owned: // its owner has answered for it since
 		default:
 			p.lose(e, Superseded, &a)
 		}

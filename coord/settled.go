@@ -105,7 +105,7 @@ func (x *cluster) atRest() (nodes int, rest bool) {
 			return 0, false
 		}
 		p.mu.Lock()
-		owned := p.own != nil && !p.demoting
+		owned := p.phase == phaseOwned
 		p.mu.Unlock()
 		if owned != (n.Name == x.name) {
 			return 0, false

@@ -43,7 +43,7 @@ func init() {
 		h := &e.hold
 		d := p.until(h)
 		return wire.Hold{
-			Session: h.row.Session, Request: h.row.Request, Own: h.own || h.home, Owned: h.owned,
+			Session: h.row.Session, Request: h.row.Request, Own: h.source == sourceOwn || h.source == sourceHome, Owned: h.epoch,
 		}, earlier(d.session, d.slot)
 	}
 	wire.Granted = func(c any, key string) (epoch uint32, session string, request uint64, until time.Time) {
@@ -74,12 +74,9 @@ func (p *partition) describe(key string) string {
 	if o := p.own; o != nil {
 		say("owned by session %.4s at %d", o.session.id, o.epoch)
 	}
-	for what, so := range map[string]bool{
-		"taking": p.taking, "demoting": p.demoting, "named": p.named, "owed": p.owed, "closed": p.closed, "leaving": p.leaving, "freeing": p.freeing, "looking": p.looking, "believed": !past(p.believed, p.c.now()),
-	} {
-		if so {
-			say("%s", what)
-		}
+	say("%v, %v, %v, %v", p.phase, p.naming, p.ending, p.checking)
+	if !past(p.believed, now) {
+		say("an earlier epoch is believed")
 	}
 	say("should be %+v, never %d, %d parked", p.c.cluster.route(p.number).mine, p.never, len(p.parked))
 	e := p.entries[key]
@@ -89,8 +86,8 @@ func (p *partition) describe(key string) string {
 	say("%v, %d wait", e.q.State(), e.q.Waiting())
 	if e.q.State() != handoff.Idle {
 		h := &e.hold
-		say("hold of session %.4s with row %v, confirmed %.3f s ago, own %v, home %v, from an owner %v at %d, frozen %v, recalled %v",
-			h.session.id, h.row, now.Sub(h.confirmed).Seconds(), h.own, h.home, h.from != nil, h.owned, h.frozen, e.q.Recalled())
+		say("hold of session %.4s with row %v, confirmed %.3f s ago, rests on %v at %d, recalled %v",
+			h.session.id, h.row, now.Sub(h.confirmed).Seconds(), h.source, h.epoch, e.q.Recalled())
 		d := p.until(h)
 		say("session's deadline in %.3f s, slot's in %.3f s", d.session.Sub(now).Seconds(), d.slot.Sub(now).Seconds())
 	}

@@ -114,17 +114,17 @@ func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	_, dead := p.c.suspects.ask(a, p.c, r.Owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s == nil || p.freeing || p.own != nil || p.taking || p.demoting {
+	if s == nil || p.phase != phaseUnowned {
 		return
 	}
-	p.freeing = true
+	step(&p.phase, phaseFreeing, nextPhases[:])
 	p.c.work.Add(1)
 	p.c.pool.Go(func() {
 		defer p.c.work.Done()
 		defer func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.freeing = false
+			step(&p.phase, phaseUnowned, nextPhases[:])
 		}()
 		p.c.freeOwned(s, p.number, r, dead)
 	})
