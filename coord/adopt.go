@@ -10,7 +10,7 @@ import (
 
 // health is how the arbiter has answered of late.
 type health struct {
-	mu     mutex // protects what follows
+	mu     mutex[leafRank] // protects what follows
 	took   time.Duration
 	silent bool // the last call was not answered
 }
@@ -67,8 +67,8 @@ func (x adoption) at() time.Duration {
 // rests reports whether the row of a hold need not be looked after, because its owner answers for it.
 func (x adoption) rests(gone bool, left time.Duration) bool { return !gone && left > x.lead+x.back }
 
-// gone reports whether the owner will not answer for the hold any longer than it has.
-func (h *hold) gone() bool { return h.source != sourceOwner || h.from.down.Load() }
+// ownerGone reports whether no owner extends the deadline of the hold.
+func (h *hold) ownerGone() bool { return h.source != sourceOwner || h.from.down.Load() }
 
 // probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
 const probes = 2
@@ -153,12 +153,12 @@ func (p *partition) orphans(when adoption) (list claims, resting int, next time.
 		if e.q.State() == handoff.Idle || !h.remote() || !h.confirmed.IsZero() {
 			continue
 		}
-		gone, left := h.gone(), h.answered().Sub(now)
+		gone, left := h.ownerGone(), h.announcedUntil().Sub(now)
 		if when.due(gone, left) {
 			if gone {
 				h.freeze()
 			}
-			list.holds = append(list.holds, h.claim(key))
+			list.holds = append(list.holds, h.asClaim(key))
 		} else {
 			next = min(next, left-when.at())
 		}
@@ -169,7 +169,7 @@ func (p *partition) orphans(when adoption) (list claims, resting int, next time.
 // settleDown makes a hold that has a row rest on its owner again, if that answers for it for long enough (rule 17). It
 // reports whether it does.
 func (p *partition) settleDown(h *hold, when adoption, now time.Time) bool {
-	if !h.remote() || !when.rests(h.gone(), h.answered().Sub(now)) {
+	if !h.remote() || !when.rests(h.ownerGone(), h.announcedUntil().Sub(now)) {
 		return false
 	}
 	h.confirmed, h.rowed = time.Time{}, true
@@ -191,7 +191,7 @@ func (p *partition) offer(k check, r fallback.Record, a *after) {
 	}
 	for i, key := range k.keys {
 		e := p.holding(key, k.rows[i])
-		if e == nil || e.hold.confirmed.IsZero() || !e.hold.gone() && e.hold.from == l {
+		if e == nil || e.hold.confirmed.IsZero() || !e.hold.ownerGone() && e.hold.from == l {
 			continue
 		}
 		if x.asks.Add(-1) < 0 {
@@ -225,7 +225,7 @@ func (p *partition) vouched(l *link, h *hold, epoch uint32, deadline time.Time, 
 		return
 	}
 	next := hold{source: sourceOwner, from: l, announced: deadline, pongs: pongs}
-	if !p.c.cluster.adoption().rests(false, next.answered().Sub(now)) {
+	if !p.c.cluster.adoption().rests(false, next.announcedUntil().Sub(now)) {
 		return // not worth it
 	}
 	if !h.remote() {

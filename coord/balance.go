@@ -70,7 +70,7 @@ func (x *cluster) doubt() (left bool) {
 		suspects, lonely := p.doubtful(now, &a)
 		for _, id := range suspects {
 			left = true
-			if _, dead := c.suspects.ask(nil, c, id.Session); dead {
+			if _, dead := c.liveness.ask(nil, c, id.Session); dead {
 				p.bury(id.Session, &a)
 				lonely = false
 			}
@@ -85,42 +85,12 @@ func (x *cluster) doubt() (left bool) {
 
 // balanceOnce reports whether there is something left to do.
 func (x *cluster) balanceOnce() (left bool) {
-	c, v := x.c, x.ring.View()
+	c := x.c
 	if x.leaving.Load() || c.sessions.current() == nil {
 		return false
 	}
-	var take, give, look []*partition
-	now := x.c.now()
-	grace := c.sessions.sweepSince(now.Add(-c.graceTime())) // nothing is demoted then, and what was begun is frozen in vain
-	for i := range c.parts {
-		p := &c.parts[i]
-		n, ok := v.Owner(p.number)
-		mine := ok && n.Name == x.name
-		p.mu.Lock()
-		idle := p.idle()
-		switch {
-		case idle && p.naming != namedElsewhere && past(p.quiet, now) && (!mine || now.Before(p.avoid)):
-			left = true
-			if now.Sub(p.looked) > c.opts.RetryEvery {
-				p.looked = now
-				step(&p.checking, checkingRecord, nextCheckings[:])
-				look = append(look, p)
-			}
-		case idle && mine:
-			left = true
-			if now.After(p.avoid) {
-				take = append(take, p)
-			}
-		case p.own != nil && !grace && p.own.seq >= lastSeq:
-			give = append(give, p)
-		case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v) && x.answered(p.own, now):
-			give = append(give, p)
-		case ok && !mine && p.own != nil, mine && p.own == nil: // others are at it
-			left = true
-		}
-		p.mu.Unlock()
-	}
-	x.each(look, func(p *partition) {
+	duties := x.duties()
+	x.each(duties[dutyLook], func(p *partition) {
 		if s := c.sessions.current(); s != nil {
 			p.look(s)
 		}
@@ -128,8 +98,8 @@ func (x *cluster) balanceOnce() (left bool) {
 		step(&p.checking, checkingNothing, nextCheckings[:])
 		p.mu.Unlock()
 	})
-	x.each(give, func(p *partition) { p.demote(c.ctx, 0) })
-	x.each(x.takeable(take), func(p *partition) {
+	x.each(duties[dutyGive], func(p *partition) { p.demote(c.ctx, 0) })
+	x.each(x.takeable(duties[dutyTake]), func(p *partition) {
 		p.mu.Lock()
 		begun := p.idle() && p.ending == endingNot
 		if begun {
@@ -140,7 +110,61 @@ func (x *cluster) balanceOnce() (left bool) {
 			p.acquireOwnership()
 		}
 	})
-	return left
+	return len(duties[dutyLook])+len(duties[dutyTake])+len(duties[dutyWait]) > 0
+}
+
+// A duty is what the balance has to do with a partition.
+type duty uint8
+
+// The duties.
+const (
+	dutyNone duty = iota
+	dutyLook      // to find out whether the record names this node
+	dutyTake      // to acquire the partition
+	dutyGive      // to demote it
+	dutyWait      // for a call that is under way, or until a call is due
+)
+
+// duties lists the partitions by duty.
+func (x *cluster) duties() (lists [dutyWait + 1][]*partition) {
+	v, now := x.ring.View(), x.c.now()
+	grace := x.c.sessions.sweepSince(now.Add(-x.c.graceTime()))
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		if d := x.duty(p, v, grace, now); d != dutyNone {
+			lists[d] = append(lists[d], p)
+		}
+	}
+	return lists
+}
+
+// duty decides about one partition. In Grace nothing is demoted: the arbiter would refuse it.
+func (x *cluster) duty(p *partition, v *ring.View, grace bool, now time.Time) duty {
+	n, ok := v.Owner(p.number)
+	mine := ok && n.Name == x.name
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	idle := p.idle()
+	switch {
+	case idle && p.naming != namedElsewhere && past(p.announcedEnds, now) && (!mine || now.Before(p.notBefore)):
+		if now.Sub(p.lookedAt) <= x.c.opts.RetryEvery {
+			return dutyWait
+		}
+		p.lookedAt = now
+		step(&p.checking, checkingRecord, nextCheckings[:])
+		return dutyLook
+	case idle && mine && now.After(p.notBefore):
+		return dutyTake
+	case idle && mine:
+		return dutyWait
+	case p.own != nil && !grace && p.own.seq >= lastSeq:
+		return dutyGive
+	case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v) && x.confirmedLately(p.own, now):
+		return dutyGive
+	case ok && !mine && p.own != nil, mine && p.own == nil:
+		return dutyWait
+	}
+	return dutyNone
 }
 
 // idle tells whether this node has nothing to do with the partition, and is not about to. p.mu is held.
@@ -148,9 +172,9 @@ func (p *partition) idle() bool {
 	return p.phase == phaseUnowned && p.checking == checkingNothing
 }
 
-// answered tells whether the arbiter has confirmed the ownership of late. If not, it is not given back now, as nobody would serve it
-// until it answers again.
-func (x *cluster) answered(o *ownership, now time.Time) bool {
+// confirmedLately reports whether the arbiter has confirmed the ownership of late. If it has not, the partition is not given
+// back now: no node could serve it until the arbiter answers again.
+func (x *cluster) confirmedLately(o *ownership, now time.Time) bool {
 	return now.Sub(o.confirmed) < x.c.opts.RenewEvery+2*x.c.opts.CallTimeout
 }
 
@@ -187,10 +211,10 @@ func (x *cluster) takeable(list []*partition) []*partition {
 			case s.Record.Owner == "" || s.Record.Owner == c.sessions.id():
 				good = append(good, p)
 			default:
-				if _, dead := c.suspects.ask(nil, c, s.Record.Owner); dead {
+				if _, dead := c.liveness.ask(nil, c, s.Record.Owner); dead {
 					good = append(good, p)
 				} else {
-					p.annoy(s.Record)
+					p.pressOwner(s.Record)
 				}
 			}
 		}
@@ -205,9 +229,9 @@ func (x *cluster) each(list []*partition, f func(*partition)) {
 	spread(x.c, &x.c.work, list, balancers, f)
 }
 
-// leave gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
+// giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
 // lapsed: others must not get them before what this node has announced has passed.
-func (x *cluster) leave(ctx context.Context) (failed int) {
+func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
 	x.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
 	var mine []*partition
@@ -233,7 +257,7 @@ func (x *cluster) leave(ctx context.Context) (failed int) {
 		p := &x.c.parts[i]
 		for {
 			p.mu.Lock()
-			busy, owed := p.phase == phaseDemoting || p.phase == phaseAcquiring, p.naming == namedSurely || p.own != nil || !past(p.believed, x.c.now())
+			busy, owed := p.phase == phaseDemoting || p.phase == phaseAcquiring, p.naming == namedSurely || p.own != nil || !past(p.reliedUntil, x.c.now())
 			p.mu.Unlock()
 			if busy && ctx.Err() == nil { // begun before, by somebody else
 				time.Sleep(time.Millisecond)

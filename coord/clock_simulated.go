@@ -25,30 +25,36 @@ func (c *Coordinator) now() time.Time {
 }
 
 func (c *Coordinator) since(t time.Time) time.Duration { return c.now().Sub(t) }
-func (c *Coordinator) until(t time.Time) time.Duration { return t.Sub(c.now()) }
+func (c *Coordinator) left(t time.Time) time.Duration  { return t.Sub(c.now()) }
 
-// mutex is a sync.Mutex that a node may hold while it stands still: whoever waits for it is idle then, as testing/synctest
-// sees it, so that time goes on.
-type mutex struct {
+// mutex is a sync.Mutex that a node may hold while it stands still. Goroutines that wait for it are idle then, as
+// testing/synctest sees them, so that time goes on. Its place in the order is checked.
+type mutex[R ranked] struct {
 	mu      sync.Mutex // protects what follows
 	locked  bool
 	waiting []chan struct{} // it is handed over to the first
+	watched uint64          // the goroutine that holds it, if lockOrder watches that; 0: it does not
 }
 
-func (m *mutex) Lock() {
+func (m *mutex[R]) Lock() {
+	var r R
+	watch := order.locking(r.rank())
 	m.mu.Lock()
-	if !m.locked {
-		m.locked = true
+	if m.locked {
+		turn := make(chan struct{})
+		m.waiting = append(m.waiting, turn)
 		m.mu.Unlock()
-		return
+		<-turn
+		m.mu.Lock()
 	}
-	turn := make(chan struct{})
-	m.waiting = append(m.waiting, turn)
+	m.locked = true
+	if watch {
+		m.watched = order.locked(r.rank())
+	}
 	m.mu.Unlock()
-	<-turn
 }
 
-func (m *mutex) TryLock() bool {
+func (m *mutex[R]) TryLock() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.locked {
@@ -58,9 +64,14 @@ func (m *mutex) TryLock() bool {
 	return true
 }
 
-func (m *mutex) Unlock() {
+func (m *mutex[R]) Unlock() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.watched != 0 {
+		var r R
+		order.unlocked(m.watched, r.rank())
+		m.watched = 0
+	}
 	if len(m.waiting) == 0 {
 		m.locked = false
 		return

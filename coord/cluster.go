@@ -116,9 +116,9 @@ type cluster struct {
 	asks       atomic.Int64 // holds that may be offered to their owners until the next verify
 	addrs      []string     // that discover found last; only of the ring's goroutine
 
-	mu mutex          // protects what follows
-	up map[*link]bool // all streams that are up
-	id string         // the session that was last introduced on all of them
+	mu mutex[clusterRank] // protects what follows
+	up map[*link]bool     // all streams that are up
+	id string             // the session that was last introduced on all of them
 }
 
 // maxService is the length of the longest Cluster.Service, in bytes.
@@ -303,7 +303,7 @@ func (x *cluster) follow() {
 			x.members.look()
 		}
 		x.net.SetPeers(peers)
-		x.c.suspects.again()
+		x.c.liveness.again()
 		x.rerouted()
 		x.poke()
 		select {

@@ -34,33 +34,33 @@ import (
 
 // A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is enough, and best.
 type Coordinator struct {
-	arbiter   fallback.Arbiter
-	began     time.Time // of its moments
-	opts      Options
-	limits    handoff.Limits                     // Options.Handoff
-	ns        fallback.Namespace                 // set before the first session
-	cluster   *cluster                           // nil without one
-	namespace atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
-	slots     slots
-	outlived  bool         // partitions could not be given back; of Close only
-	prompt    atomic.Bool  // ns heeds deadlines by itself
-	queues    atomic.Bool  // lock calls wait for connections
-	pace      atomic.Int64 // how long the last lock call took
-	server    string       // who answered the last renewal; of keepSessions only
-	grace     bool         // it was in Grace; of keepSessions only
-	parts     []partition
-	stats     counters
-	sessions  sessions
-	releases  releaser
-	doubts    doubts
-	health    health
-	lingers   lingerer
-	sooner    soonest
+	arbiter       fallback.Arbiter
+	began         time.Time // of its moments
+	opts          Options
+	limits        handoff.Limits                     // Options.Handoff
+	ns            fallback.Namespace                 // set before the first session
+	cluster       *cluster                           // nil without one
+	namespace     atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
+	confirmations confirmations
+	outlived      bool         // partitions could not be given back; of Close only
+	prompt        atomic.Bool  // ns heeds deadlines by itself
+	queues        atomic.Bool  // lock calls wait for connections
+	pace          atomic.Int64 // how long the last lock call took
+	server        string       // who answered the last renewal; of keepSessions only
+	grace         bool         // it was in Grace; of keepSessions only
+	parts         []partition
+	stats         counters
+	sessions      sessions
+	releases      releaser
+	doubts        doubts
+	health        health
+	lingers       lingerer
+	sooner        soonest
 
 	waiters  sync.Pool    // of *waiter
 	pool     workers.Pool // the flights' goroutines
 	flights  singleflight.Group[string, struct{}]
-	suspects suspects
+	liveness liveness
 	shares   shares
 	reports  reports
 	news     news
@@ -205,7 +205,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 	}
 	var errs []error
 	if c.cluster != nil {
-		if n := c.cluster.leave(ctx); n > 0 {
+		if n := c.cluster.giveBackAll(ctx); n > 0 {
 			c.outlived = true
 			errs = append(errs, fmt.Errorf("coord: Close: %d partitions could not be given back: %w", n, ErrUnavailable))
 		}

@@ -27,7 +27,7 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 		p.own = o
 	}
 	p.exported, p.late = holds, make(map[string]fallback.Release)
-	p.avoid = now.Add(avoid)
+	p.notBefore = now.Add(avoid)
 	p.mu.Unlock()
 	a.do(c)
 	x := frozen{p: p, own: o, holds: holds}
@@ -78,7 +78,7 @@ func (x *frozen) demote(ctx context.Context, more func() bool) {
 	step(&p.phase, phaseUnowned, nextPhases[:])
 	p.exported, p.late = nil, nil
 	if answered || stale {
-		p.believed = time.Time{}
+		p.reliedUntil = time.Time{}
 		step(&p.naming, namedElsewhere, nextNamings[:])
 	} else {
 		step(&p.naming, namedSurely, nextNamings[:])
@@ -115,8 +115,8 @@ func (p *partition) freeze(next phase, a *after) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
 	step(&p.phase, next, nextPhases[:])
-	p.quiet = until.Add(p.c.opts.Margin) // by the holders' clocks, which may be slower
-	p.believed = p.quiet
+	p.announcedEnds = until.Add(p.c.opts.Margin) // by the holders' clocks, which may be slower
+	p.reliedUntil = p.announcedEnds
 	holds := make(map[string]fallback.Row)
 	told := make(map[*link]bool)
 	for key, e := range p.entries {
@@ -126,12 +126,13 @@ func (p *partition) freeze(next phase, a *after) map[string]fallback.Row {
 			e.hold = hold{}
 		}
 		if e.q.State() != handoff.Idle {
-			if e.hold.source == sourceOwn {
+			switch e.hold.source {
+			case sourceOwn:
 				p.leaveHome(&e.hold, o.epoch, until)
 				e.hold.row = fallback.Row{
 					Identity: fallback.Identity{Session: o.session.id, Request: p.c.requests.Add(1)}, Token: fallback.Token(e.turn.fence),
 				}
-			} else if e.hold.source == sourceHome {
+			case sourceHome:
 				p.leaveHome(&e.hold, o.epoch, until)
 			}
 			holds[key] = e.hold.row
@@ -165,7 +166,7 @@ func (p *partition) letGo(now time.Time, a *after) {
 		return
 	}
 	p.freeze(phaseUnowned, a)
-	p.avoid = now.Add(p.c.opts.RetryEvery)
+	p.notBefore = now.Add(p.c.opts.RetryEvery)
 	p.wantAll(now, a, true)
 	a.adopt = true
 }

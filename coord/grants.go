@@ -43,8 +43,8 @@ func (p *partition) token(n uint32) fallback.Token {
 	return fallback.MakeToken(o.epoch, first)
 }
 
-// claim wants a key of this node's partition for its own callers.
-func (p *partition) claim(e *entry, now time.Time, a *after) {
+// wantHere wants a key of this node's partition for its own callers.
+func (p *partition) wantHere(e *entry, now time.Time, a *after) {
 	if e.g != nil {
 		if !slices.ContainsFunc(e.g.queue, func(c claimant) bool { return c.link == nil }) {
 			e.g.queue = append(e.g.queue, claimant{})
@@ -54,14 +54,14 @@ func (p *partition) claim(e *entry, now time.Time, a *after) {
 	p.grantNext(e, now, a)
 }
 
-// free tells whether nobody has the key.
-func (e *entry) free() bool {
+// available reports whether no node has the key.
+func (e *entry) available() bool {
 	return e.q.State() == handoff.Idle && (e.g == nil || e.g.holder == fallback.Identity{})
 }
 
 // grantNext gives a key that nobody has to whoever has waited longest.
 func (p *partition) grantNext(e *entry, now time.Time, a *after) {
-	if !e.free() || !p.serves(now) { // if it does not, letGo follows
+	if !e.available() || !p.serves(now) { // if it does not, letGo follows
 		return
 	}
 	for e.g != nil && len(e.g.queue) > 0 {
@@ -188,7 +188,7 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 		p.giveBack(e, a)
 		e = p.entry(key)
 	}
-	if try && (!e.free() || e.q.Waiting() > 0) {
+	if try && (!e.available() || e.q.Waiting() > 0) {
 		f := p.frame(peer.Deny, key, c.id)
 		f.Flags = flagBusy
 		a.send(c.link, f)
@@ -219,7 +219,7 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 	now := p.now()
 	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
 	e := p.entries[string(f.Key)]
-	if p.own == nil && !past(p.quiet, now) && f.Kind == peer.Release && id.Session == l.who() {
+	if p.own == nil && !past(p.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.who() {
 		// It was given back before it was known that this node has given the partition back, with a row for it.
 		p.unrow(p.release(string(f.Key), id), a)
 	}

@@ -74,134 +74,175 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		p.mu.Unlock()
 		l := Lock{t, fence, key, ctx}
 		if p.traced {
-			c.granted(p, l, PathOwn, 0)
+			c.noteGranted(p, l, PathOwn, 0)
 		}
 		return l, nil
 	}
 	return c.enter(ctx, p, e, key, try)
 }
 
-// enter is lock but for the usual case of an owner. e is the key's entry, if it has one. p.mu is held.
+// enter is lock in all cases but lockOwn's. e is the key's entry, if it has one. p.mu is held, and free afterwards.
 func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key string, try bool) (Lock, error) {
-	start := unmeasured
+	x := attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: unmeasured}
 	if e != nil && e.q.State() == handoff.Turn && !try && p.ending == endingNot {
-		// Somebody has it. Nothing is granted here, so no clock is needed, but for a sample of the waits.
-		if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || e.hold.source != sourceOwn {
-			start = c.moment()
-		}
-		w := c.waiters.Get().(*waiter)
-		w.Value.try = false
-		p.join(e, w)
-		p.mu.Unlock()
-		if c.heldBy(ctx, key) && p.leave(e, w) {
-			c.free(w)
-			return Lock{}, &WaitError{Key: key, Reason: ErrHeld}
-		}
-		l, at, err := p.wait(ctx, e, w, key)
-		if err != nil {
-			return Lock{}, err
-		}
-		path := w.Value.path
-		c.free(w)
-		if l.t != nil {
-			l.key, l.ctx = key, ctx
-			if start == unmeasured {
-				return l, nil
-			}
-			c.granted(p, l, path, at-start)
-			return l, nil
+		if l, err := x.queue(e); l.t != nil || err != nil {
+			return l, err
 		}
 		e = p.lookUp(key)
 	}
-	for ; ; e = p.lookUp(key) {
-		var a after
-		now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
-		begin := c.at(now)
-		if start == unmeasured {
-			start = begin
+	for {
+		if l, err := x.once(e); l.t != nil || err != nil {
+			return l, err
 		}
-		if p.ending != endingNot {
-			p.mu.Unlock()
-			return Lock{}, &WaitError{Key: key, Reason: ErrClosed}
-		}
-		if e == nil {
-			e = p.add(key)
-		}
-		if e.q.State() != handoff.Idle && !p.inForce(e, now, &a) {
-			e = p.entry(key) // the other one was forgotten with its hold
-		}
-		if e.q.State() == handoff.Lingering {
-			path := p.supply(e)
-			if fence, ok := e.q.Enter(); ok {
-				l := Lock{p.begin(e, fence, path, begin), fence, key, ctx}
-				p.mu.Unlock()
-				c.granted(p, l, path, begin-start)
-				return l, nil
-			}
-		}
-		if e.g == nil && p.own != nil && e.free() && p.serves(now) && e.acq == nil && e.forward.link == nil {
-			if token := uint64(p.token(1)); e.q.Begin(token) {
-				e.hold = hold{session: p.own.session, source: sourceOwn}
-				p.holds++
-				l := Lock{p.begin(e, token, PathOwn, begin), token, key, ctx}
-				p.mu.Unlock()
-				a.do(c)
-				c.granted(p, l, PathOwn, begin-start)
-				return l, nil
-			}
-		}
-		if try && e.g != nil && !e.free() {
-			p.recall(e, now, &a)
-		}
-		if try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0 || !e.free()) {
-			reason := e.reason()
-			if reason == errNoAnswer {
-				reason = ErrLocked // another caller's request is under way: it comes first
-			}
-			p.mu.Unlock()
-			a.do(c)
-			if c.heldBy(ctx, key) {
-				reason = ErrHeld
-			}
-			return Lock{}, &WaitError{Key: key, Reason: reason}
-		}
-		w := c.waiters.Get().(*waiter)
-		w.Value.try = try
-		p.join(e, w)
-		var first *acquisition
-		switch {
-		case e.q.State() != handoff.Idle || e.acq != nil || e.forward.link != nil:
-		case c.cluster == nil && c.inline(ctx):
-			first = p.acquire(e)
-		default:
-			p.want(e, now, &a, false)
-		}
-		p.mu.Unlock()
-		a.do(c)
-		if first != nil {
-			first.first(w)
-		}
-		l, at, err := p.wait(ctx, e, w, key)
-		if err != nil {
-			return Lock{}, err
-		}
-		path := w.Value.path
-		c.free(w)
-		if l.t == nil {
-			continue
-		}
-		l.key, l.ctx = key, ctx
-		c.granted(p, l, path, at-start)
-		return l, nil
+		e = p.lookUp(key)
 	}
 }
 
-// join queues a waiter.
-func (p *partition) join(e *entry, w *waiter) {
-	if p.traced && p.c.opts.LogCallers {
+// An attempt is a call of Lock or TryLock that lockOwn does not serve. Its methods are called with the partition's mutex
+// held, and free it. They return the zero Lock without an error if there has to be another try.
+type attempt struct {
+	c     *Coordinator
+	p     *partition
+	ctx   context.Context
+	key   string
+	try   bool
+	start moment // when it began; unmeasured if no clock was read
+}
+
+// queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
+func (x *attempt) queue(e *entry) (Lock, error) {
+	c, p := x.c, x.p
+	if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || e.hold.source != sourceOwn {
+		x.start = c.moment()
+	}
+	w := x.join(e)
+	p.mu.Unlock()
+	if c.heldBy(x.ctx, x.key) && p.leaveQueue(e, w) {
+		c.recycle(w)
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+	}
+	return x.await(e, w)
+}
+
+// once takes the key if that is possible at once, and waits for it otherwise.
+func (x *attempt) once(e *entry) (Lock, error) {
+	var a after
+	c, p := x.c, x.p
+	now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
+	begin := c.at(now)
+	if x.start == unmeasured {
+		x.start = begin
+	}
+	if p.ending != endingNot {
+		p.mu.Unlock()
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrClosed}
+	}
+	if e == nil {
+		e = p.add(x.key)
+	}
+	if e.q.State() != handoff.Idle && !p.inForce(e, now, &a) {
+		e = p.entry(x.key) // the other one was forgotten with its hold
+	}
+	if e.q.State() == handoff.Lingering {
+		path := p.supply(e)
+		if fence, ok := e.q.Enter(); ok {
+			l := Lock{p.begin(e, fence, path, begin), fence, x.key, x.ctx}
+			p.mu.Unlock()
+			c.noteGranted(p, l, path, begin-x.start)
+			return l, nil
+		}
+	}
+	if t, token := p.beginOwn(e, now, begin); t != nil {
+		l := Lock{t, token, x.key, x.ctx}
+		p.mu.Unlock()
+		a.do(c)
+		c.noteGranted(p, l, PathOwn, begin-x.start)
+		return l, nil
+	}
+	if x.try && e.g != nil && !e.available() {
+		p.recall(e, now, &a)
+	}
+	if x.try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0 || !e.available()) {
+		return Lock{}, x.refuse(e, &a)
+	}
+	return x.ask(e, now, &a)
+}
+
+// beginOwn grants a key that is free in this node's own partition.
+func (p *partition) beginOwn(e *entry, now time.Time, begin moment) (*turn, uint64) {
+	if e.g != nil || p.own == nil || !e.available() || !p.serves(now) || e.acq != nil || e.forward.link != nil {
+		return nil, 0
+	}
+	token := uint64(p.token(1))
+	if !e.q.Begin(token) {
+		return nil, 0
+	}
+	e.hold = hold{session: p.own.session, source: sourceOwn}
+	p.holds++
+	return p.begin(e, token, PathOwn, begin), token
+}
+
+// refuse ends a TryLock of a key that is not free.
+func (x *attempt) refuse(e *entry, a *after) error {
+	reason := e.reason()
+	if reason == errNoAnswer {
+		reason = ErrLocked // another caller's request is under way: it comes first
+	}
+	x.p.mu.Unlock()
+	a.do(x.c)
+	if x.c.heldBy(x.ctx, x.key) {
+		reason = ErrHeld
+	}
+	return &WaitError{Key: x.key, Reason: reason}
+}
+
+// ask queues the caller, makes a request for the key if none is under way, and waits.
+func (x *attempt) ask(e *entry, now time.Time, a *after) (Lock, error) {
+	c, p := x.c, x.p
+	w := x.join(e)
+	var first *acquisition
+	switch {
+	case e.q.State() != handoff.Idle || e.acq != nil || e.forward.link != nil:
+	case c.cluster == nil && c.inline(x.ctx):
+		first = p.acquire(e)
+	default:
+		p.want(e, now, a, false)
+	}
+	p.mu.Unlock()
+	a.do(c)
+	if first != nil {
+		first.first(w)
+	}
+	return x.await(e, w)
+}
+
+// await waits for the turn, without the mutex.
+func (x *attempt) await(e *entry, w *waiter) (Lock, error) {
+	l, at, err := x.p.wait(x.ctx, e, w, x.key)
+	if err != nil {
+		return Lock{}, err
+	}
+	path := w.Value.path
+	x.c.recycle(w)
+	if l.t == nil {
+		return Lock{}, nil
+	}
+	l.key, l.ctx = x.key, x.ctx
+	if x.start != unmeasured {
+		x.c.noteGranted(x.p, l, path, at-x.start)
+	}
+	return l, nil
+}
+
+// join queues the caller.
+func (x *attempt) join(e *entry) *waiter {
+	w := x.c.waiters.Get().(*waiter)
+	w.Value.try = x.try
+	if x.p.traced && x.c.opts.LogCallers {
 		w.Value.call = calledFrom(0)
 	}
 	e.q.Join(w)
+	return w
 }
 
 // lookUp returns a key's entry, if it has one, with p.mu held.
@@ -215,13 +256,13 @@ func (p *partition) lookUp(key string) *entry {
 func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, at moment, err error) {
 	s := w.Value
 	if s.try && len(s.ready) == 0 && !p.awaitAnswer(ctx, e, w) {
-		p.c.free(w)
+		p.c.recycle(w)
 		return Lock{}, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
 	select {
 	case <-s.ready:
 	case <-ctx.Done():
-		if p.leave(e, w) {
+		if p.leaveQueue(e, w) {
 			return Lock{}, at, p.c.gaveUp(ctx, key, w)
 		}
 		<-s.ready // the turn came, or an error, in the same moment
@@ -232,18 +273,18 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 		}
 	}
 	if err := s.err; err != nil {
-		p.c.free(w)
+		p.c.recycle(w)
 		return Lock{}, at, err
 	}
 	l = Lock{t: s.turn, fence: w.Fence()}
 	// The turn was given a while ago: this is the moment that counts.
-	if s.brief > 0 { // see quick
-		if at = p.c.moment(); at < s.brief {
+	if s.quickUntil > 0 { // see quick
+		if at = p.c.moment(); at < s.quickUntil {
 			return l, at, nil
 		}
 	}
 	now := p.c.now()
-	if s.until.past(now) && !l.holds() {
+	if s.valid.past(now) && !l.holds() {
 		return Lock{}, at, nil
 	}
 	return l, p.c.at(now), nil
@@ -259,13 +300,13 @@ func (p *partition) awaitAnswer(ctx context.Context, e *entry, w *waiter) bool {
 		w.Value.ready <- struct{}{} // for wait
 	case <-ctx.Done():
 	case <-late.C:
-		return !p.leave(e, w)
+		return !p.leaveQueue(e, w)
 	}
 	return true
 }
 
-// leave takes a waiter out of the queue, if it has not got its turn.
-func (p *partition) leave(e *entry, w *waiter) bool {
+// leaveQueue takes a waiter out of the queue, if it has not got its turn.
+func (p *partition) leaveQueue(e *entry, w *waiter) bool {
 	var a after
 	defer func() { a.do(p.c) }()
 	p.mu.Lock()
@@ -295,12 +336,12 @@ func (c *Coordinator) gaveUp(ctx context.Context, key string, w *waiter) error {
 	if reason == nil {
 		reason = ErrLocked
 	}
-	c.free(w)
+	c.recycle(w)
 	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 }
 
-// free lets a waiter be used again.
-func (c *Coordinator) free(w *waiter) {
+// recycle lets a waiter be used again.
+func (c *Coordinator) recycle(w *waiter) {
 	w.Value.err, w.Value.turn, w.Value.since, w.Value.call = nil, nil, 0, nil
 	c.waiters.Put(w)
 }
@@ -313,7 +354,7 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (c *Coordinator) granted(p *partition, l Lock, path Path, waited time.Duration) {
+func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.Duration) {
 	if waited > 0 {
 		c.stats.stripes[p.number%stripes].waits.record(waited)
 	}

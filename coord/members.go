@@ -50,7 +50,7 @@ type members struct {
 	poke chan struct{} // capacity 1: the arbiter is to be asked
 	turn chan struct{} // capacity 1: held by the one caller that asks
 
-	mu      mutex              // protects what follows
+	mu      mutex[leafRank]    // protects what follows
 	nodes   map[string]*member // by name
 	begun   uint64             // lists that were asked for
 	done    uint64             // the latest of them that was answered

@@ -114,10 +114,10 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 func (p *partition) freed(key string, id fallback.Identity) {
 	var a after
 	p.mu.Lock()
-	if p.phase == phaseAcquiring && len(p.gone) < 1024 { // the rows may be on their way: it is in them
-		p.gone = append(p.gone, id)
+	if p.phase == phaseAcquiring && len(p.freedEarly) < 1024 { // the rows may be on their way: it is in them
+		p.freedEarly = append(p.freedEarly, id)
 	}
-	if p.own == nil && !past(p.quiet, p.c.now()) { // this node has written the row again, or is about to
+	if p.own == nil && !past(p.announcedEnds, p.c.now()) { // this node has written the row again, or is about to
 		p.unrow(p.release(key, id), &a)
 	}
 	if e := p.entries[key]; e != nil && e.g != nil && e.g.holder == id {

@@ -15,8 +15,8 @@ type claims struct {
 	holds []fallback.Claim
 }
 
-// claim is how the arbiter is asked for the row of a hold.
-func (h *hold) claim(key string) fallback.Claim {
+// asClaim returns the claim by which the arbiter is asked for the row of the hold.
+func (h *hold) asClaim(key string) fallback.Claim {
 	return fallback.Claim{Key: key, Row: h.row, Owned: h.epoch}
 }
 
@@ -48,14 +48,14 @@ const reclaimers = 16
 // window is how many calls may be in flight. It opens as answers come, and is shut when there is none: the calls that
 // are in flight while the arbiter is away are executed when it is back, and are in the way of renewals then.
 type window struct {
-	size     int
-	answered bool
-	failed   bool
+	size      int
+	succeeded bool
+	failed    bool
 }
 
 // open reports whether one more call may be made beside so many.
 func (w *window) open(inFlight int) bool {
-	return inFlight < max(w.size, 2) && (w.answered || !w.failed)
+	return inFlight < max(w.size, 2) && (w.succeeded || !w.failed)
 }
 
 // ended notes how a call has ended.
@@ -64,7 +64,7 @@ func (w *window) ended(err error) {
 		w.failed = true
 		return
 	}
-	w.answered = true
+	w.succeeded = true
 	w.size = min(2*max(w.size, 2), reclaimers)
 }
 
@@ -137,7 +137,7 @@ func (c *Coordinator) reclaimOne(ctx context.Context, x claims) error {
 	got := c.ns.Restore(ctx, []fallback.Claims{{Partition: x.p.number, Holds: x.holds}})[0]
 	c.called(OpReclaim, sent, got.Err)
 	if got.Err != nil {
-		x.p.unsure(x.holds)
+		x.p.notRestored(x.holds)
 		return got.Err
 	}
 	x.p.restored(x.holds, got.Verdicts, sent)
@@ -181,13 +181,13 @@ func (p *partition) restored(holds []fallback.Claim, verdicts []fallback.Verdict
 	a.do(p.c)
 }
 
-// unsure notes that holds may get their rows yet, also when they have been given back.
-func (p *partition) unsure(holds []fallback.Claim) {
+// notRestored notes that holds may get their rows yet, also when they have been given back.
+func (p *partition) notRestored(holds []fallback.Claim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range holds {
 		if e := p.holding(h.Key, h.Row); e != nil {
-			e.hold.unsure = true // giveBack is to see to it
+			e.hold.callPending = true // giveBack is to see to it
 			continue
 		}
 		p.c.doubts.add(doubt{p, h.Key, h.Row.Identity, p.c.now().Add(p.c.opts.SessionTTL)})

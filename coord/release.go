@@ -11,7 +11,7 @@ import (
 
 // releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
 type releaser struct {
-	mu      mutex // protects pending and failed
+	mu      mutex[leafRank] // protects pending and failed
 	pending []fallback.Release
 	failed  []fallback.Release
 	signal  chan struct{} // capacity 1: pending is not empty
@@ -182,7 +182,7 @@ func (c *Coordinator) flushReleases() error {
 // lingerer ends lingering. An entry is in the list at most once, however often it lingers, and Options.Handoff.Linger is
 // the same for all, so the list is in the order of time but for entries that were used again meanwhile.
 type lingerer struct {
-	mu     mutex // protects list
+	mu     mutex[leafRank] // protects list
 	list   []*entry
 	signal chan struct{} // capacity 1: list is not empty
 }

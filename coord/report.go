@@ -6,7 +6,7 @@ import (
 
 // reports collects what is not logged at the moment when it happens, because it may come in storms.
 type reports struct {
-	mu     mutex              // protects losses
+	mu     mutex[leafRank]    // protects losses
 	losses map[LossCause]loss // that were not reported yet
 	signal chan struct{}      // capacity 1: losses is not empty
 }

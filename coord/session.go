@@ -15,27 +15,27 @@ import (
 // session is one life of this process at the arbiter. When it has died a new one begins: nothing is carried over, and
 // local death is for ever (rule 3).
 type session struct {
-	id    string
-	until atomic.Pointer[time.Time] // the deadline
-	ended chan struct{}             // closed when it has died
+	id      string
+	expires atomic.Pointer[time.Time] // the deadline
+	ended   chan struct{}             // closed when it has died
 
 	stopListening func()
 }
 
 // deadline is until when the session may be relied on: the last acknowledged renewal's send time + T - M.
-func (s *session) deadline() time.Time { return *s.until.Load() }
+func (s *session) deadline() time.Time { return *s.expires.Load() }
 
-func (s *session) extend(until time.Time) { s.until.Store(&until) }
+func (s *session) extend(until time.Time) { s.expires.Store(&until) }
 
 // sessions is the current session, for those who need one.
 type sessions struct {
 	now atomic.Pointer[session]
 	why atomic.Pointer[error] // there is none
 
-	mu      mutex         // protects changed, grace
-	changed chan struct{} // closed when now changes
-	grace   time.Time     // when the latest Grace began that was seen
-	other   time.Time     // when a renewal was answered by another server than before
+	mu      mutex[leafRank] // protects changed, grace
+	changed chan struct{}   // closed when now changes
+	grace   time.Time       // when the latest Grace began that was seen
+	other   time.Time       // when a renewal was answered by another server than before
 
 	sweeps chan struct{} // capacity 1: grace has changed
 }
@@ -350,8 +350,8 @@ func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time)
 type soonest struct {
 	signal chan struct{} // capacity 1: there is one
 
-	mu mutex     // protects at
-	at time.Time // zero: there is none
+	mu mutex[leafRank] // protects at
+	at time.Time       // zero: there is none
 }
 
 func (x *soonest) add(at time.Time) {
@@ -384,7 +384,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 		case <-c.sooner.signal:
 			if at := c.sooner.take(); at.Before(next) {
 				next = at
-				timer.Reset(max(c.until(next), time.Millisecond))
+				timer.Reset(max(c.left(next), time.Millisecond))
 			}
 			continue
 		case <-ctx.Done():
@@ -407,6 +407,6 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 			}
 		}
 		a.do(c)
-		timer.Reset(max(c.until(next), time.Millisecond))
+		timer.Reset(max(c.left(next), time.Millisecond))
 	}
 }

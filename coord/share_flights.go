@@ -18,7 +18,7 @@ type shares struct {
 	stop    context.CancelCauseFunc
 	work    sync.WaitGroup // all of them
 
-	mu     mutex // protects closed, and work from being added to while Close waits for it
+	mu     mutex[leafRank] // protects closed, and work from being added to while Close waits for it
 	closed bool
 }
 

@@ -41,7 +41,7 @@ func init() {
 			return wire.Hold{}, time.Time{}
 		}
 		h := &e.hold
-		d := p.until(h)
+		d := p.deadlines(h)
 		return wire.Hold{
 			Session: h.row.Session, Request: h.row.Request, Own: h.source == sourceOwn || h.source == sourceHome, Owned: h.epoch,
 		}, earlier(d.session, d.slot)
@@ -75,10 +75,10 @@ func (p *partition) describe(key string) string {
 		say("owned by session %.4s at %d", o.session.id, o.epoch)
 	}
 	say("%v, %v, %v, %v", p.phase, p.naming, p.ending, p.checking)
-	if !past(p.believed, now) {
+	if !past(p.reliedUntil, now) {
 		say("an earlier epoch is believed")
 	}
-	say("should be %+v, never %d, %d parked", p.c.cluster.route(p.number).mine, p.never, len(p.parked))
+	say("should be %+v, never %d, %d parked", p.c.cluster.route(p.number).mine, p.forsworn, len(p.parked))
 	e := p.entries[key]
 	if e == nil {
 		return s.String()
@@ -88,7 +88,7 @@ func (p *partition) describe(key string) string {
 		h := &e.hold
 		say("hold of session %.4s with row %v, confirmed %.3f s ago, rests on %v at %d, recalled %v",
 			h.session.id, h.row, now.Sub(h.confirmed).Seconds(), h.source, h.epoch, e.q.Recalled())
-		d := p.until(h)
+		d := p.deadlines(h)
 		say("session's deadline in %.3f s, slot's in %.3f s", d.session.Sub(now).Seconds(), d.slot.Sub(now).Seconds())
 	}
 	if e.acq != nil {

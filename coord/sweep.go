@@ -9,8 +9,8 @@ import (
 // sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace begins when one is. What was
 // answered once is not asked for again.
 type sweep struct {
-	seen  []time.Time // by partition: when the last read was sent that was answered
-	until []time.Time // the end of the Grace that it was seen in
+	seen      []time.Time // by partition: when the last read was sent that was answered
+	graceEnds []time.Time // the end of the Grace that it was seen in
 }
 
 // newSweep returns that of a session that begins. looked: nothing was to be noticed until now.
@@ -26,14 +26,14 @@ func newSweep(partitions int, now time.Time, looked bool) *sweep {
 
 // saw notes an answer. It may be called for different partitions at the same time.
 func (x *sweep) saw(p uint32, sent time.Time, grace time.Duration) {
-	x.seen[p], x.until[p] = sent, sent.Add(grace)
+	x.seen[p], x.graceEnds[p] = sent, sent.Add(grace)
 }
 
 // stale lists the partitions to be looked at: those that were seen last before some Grace began and are not in it as far as is
 // known, or before the arbiter became another server.
 func (x *sweep) stale(now, grace, other time.Time) (list []uint32) {
 	for p, seen := range x.seen {
-		if other.After(seen) || grace.After(seen) && now.After(x.until[p]) {
+		if other.After(seen) || grace.After(seen) && now.After(x.graceEnds[p]) {
 			list = append(list, uint32(p))
 		}
 	}

@@ -83,7 +83,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
 				p.giveBack(e, &a)
 			}
 		case s.Record.Grace > 0:
-			missing.holds = append(missing.holds, e.hold.claim(key))
+			missing.holds = append(missing.holds, e.hold.asClaim(key))
 		default:
 			p.lose(e, Superseded, &a)
 		}
@@ -137,7 +137,7 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 			}
 			more = more || err != nil
 		}
-		next := c.until(due)
+		next := c.left(due)
 		if more {
 			next = min(next, c.opts.RetryEvery)
 		}
@@ -166,7 +166,7 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held
 		}
 	}
 	var work sync.WaitGroup
-	var mu mutex // protects errs
+	var mu mutex[leafRank] // protects errs
 	var errs []error
 	spread(c, &work, inReads(checks), verifyCalls, func(these []check) {
 		err := c.verifyThese(ctx, x, these)
@@ -175,16 +175,16 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held
 		mu.Unlock()
 	})
 	work.Wait()
-	c.noteSlots()
+	c.noteConfirmations()
 	return errors.Join(errs...)
 }
 
-// noteSlots finds out which ownership was confirmed longest ago.
-func (c *Coordinator) noteSlots() {
+// noteConfirmations finds out which ownership was confirmed longest ago.
+func (c *Coordinator) noteConfirmations() {
 	if c.cluster == nil {
 		return
 	}
-	c.slots.begin()
+	c.confirmations.begin()
 	var oldest time.Time
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -194,7 +194,7 @@ func (c *Coordinator) noteSlots() {
 		}
 		p.mu.Unlock()
 	}
-	c.slots.end(oldest)
+	c.confirmations.end(oldest)
 }
 
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.

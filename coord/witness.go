@@ -99,7 +99,7 @@ func (a *acquisition) refuse(ans fallback.LockAnswer) time.Duration {
 // answered to Verify, with Grace where that has begun.
 func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, checks []check, states []fallback.State, which []int, sent time.Time) ([]claims, error) {
 	var work sync.WaitGroup
-	var mu mutex // protects missing, failed
+	var mu mutex[leafRank] // protects missing, failed
 	var missing []claims
 	var failed error
 	spread(c, &work, which, reclaimers, func(i int) {

@@ -28,8 +28,8 @@ type acquisition struct {
 	holder  string            // the session that has the key, as the arbiter has said last
 	owner   string            // the session that owns the partition, if it is one to which there was no stream
 
-	evict  fallback.Identity // the hold of a session that was seen dead
-	unsure fallback.Identity // the last request that is in c.doubts
+	evict   fallback.Identity // the hold of a session that was seen dead
+	doubted fallback.Identity // the last request that is in c.doubts
 }
 
 // errNoAnswer is the trouble of an acquisition at first.
@@ -102,7 +102,7 @@ func (a *acquisition) first(w *waiter) {
 
 // abandon takes a waiter out of the queue, and passes its turn on if it has got it.
 func (p *partition) abandon(e *entry, w *waiter) {
-	if p.leave(e, w) {
+	if p.leaveQueue(e, w) {
 		return
 	}
 	<-w.Value.ready
@@ -162,8 +162,8 @@ func (a *acquisition) step(s *session, inline bool) time.Duration {
 	} else {
 		c.pace.Store(slow)
 	}
-	if err != nil && !errors.Is(err, fallback.ErrRefused) && !errors.Is(err, fallback.ErrNotSent) && a.unsure != a.id {
-		a.unsure = a.id
+	if err != nil && !errors.Is(err, fallback.ErrRefused) && !errors.Is(err, fallback.ErrNotSent) && a.doubted != a.id {
+		a.doubted = a.id
 		c.doubts.add(doubt{a.p, a.key, a.id, sent.Add(c.opts.SessionTTL)})
 	}
 	if inline && err != nil && !errors.Is(err, fallback.ErrRefused) {
@@ -232,7 +232,7 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 		return false
 	}
 	h := hold{session: s, row: fallback.Row{Identity: a.id, Token: ans.Token}, confirmed: sent}
-	if p.until(&h).past(now) {
+	if p.deadlines(&h).past(now) {
 		after.releases = append(after.releases, p.release(a.key, a.id))
 		a.id = fallback.Identity{}
 		return false
@@ -243,14 +243,14 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 	p.oldest = earlier(p.oldest, sent)
 	p.holds++
 	e.acq = nil
-	a.leave() // a flight that has delivered must not be joined
+	a.endFlight() // a flight that has delivered must not be joined
 	a.id = fallback.Identity{}
 	p.seat(e, w, PathArbiter, now, &after)
 	return true
 }
 
-// leave ends the flight, if there is one.
-func (a *acquisition) leave() {
+// endFlight ends the flight, if there is one.
+func (a *acquisition) endFlight() {
 	if a.flight != nil {
 		a.flight.Leave()
 	}
@@ -267,7 +267,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), tries, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
 		a.heldBy(ans.Holder.Session)
-		again, dead := a.p.c.suspects.ask(a, a.p.c, ans.Holder.Session)
+		again, dead := a.p.c.liveness.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
 			return 0
@@ -275,7 +275,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(nil, tries, min(again, jitter(a.p.patience())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, somebody has to look.
-		if _, dead := a.p.c.suspects.ask(a, a.p.c, ans.Holder.Session); dead {
+		if _, dead := a.p.c.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.releases.add(a.p.release(a.key, ans.Holder.Identity))
 			return a.settle(nil, tries, jitter(5*time.Millisecond))
 		}
@@ -340,7 +340,7 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 			return jitter(o.RetryEvery / 2)
 		}
 		a.e.acq = nil
-		a.leave()
+		a.endFlight()
 		a.id = fallback.Identity{} // it is not queued
 		if !p.forward(a.e, l, &after) {
 			p.want(a.e, now, &after, true)
@@ -355,15 +355,15 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 		}
 		if p.serves(now) {
 			a.e.acq = nil
-			a.leave()
+			a.endFlight()
 			a.id = fallback.Identity{}
-			p.claim(a.e, now, &after)
+			p.wantHere(a.e, now, &after)
 			return -1
 		}
 		p.take()
 		return jitter(o.RetryEvery / 2)
 	}
-	_, dead := p.c.suspects.ask(a, p.c, r.Owner)
+	_, dead := p.c.liveness.ask(a, p.c, r.Owner)
 	if dead && x.route(p.number).mine {
 		p.mu.Lock()
 		p.take()

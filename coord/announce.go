@@ -4,28 +4,29 @@ import (
 	"time"
 )
 
-// slots is when the ownership was confirmed that was confirmed longest ago.
-type slots struct {
-	mu     mutex // protects what follows
+// confirmations tracks the earliest time at which any partition owned by this node was last confirmed. A Pong announces no
+// deadline later than that plus the lease.
+type confirmations struct {
+	mu     mutex[leafRank] // protects what follows
 	oldest time.Time
 	since  time.Time // the same, of those that began since begin
 }
 
 // add is called for an ownership that begins.
-func (x *slots) add(confirmed time.Time) {
+func (x *confirmations) add(confirmed time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.oldest, x.since = earlier(x.oldest, confirmed), earlier(x.since, confirmed)
 }
 
-func (x *slots) begin() {
+func (x *confirmations) begin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.since = time.Time{}
 }
 
 // end is called with the oldest of all that were looked at since begin.
-func (x *slots) end(oldest time.Time) {
+func (x *confirmations) end(oldest time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.oldest = oldest

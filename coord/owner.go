@@ -23,10 +23,10 @@ type ownership struct {
 	confirmed time.Time // when the last call was sent whose answer confirmed it
 
 	// A moment until which it is good, by the monotonic and by the wall clock; see good.
-	until time.Time
-	wall  int64
+	goodUntil time.Time
+	goodWall  int64
 
-	brief moment // until when it is good by the monotonic clock alone; see quick
+	quickUntil moment // until then the monotonic clock alone decides; see quick
 }
 
 // serves tells whether this node may grant the partition's keys now (rule 1).
@@ -40,18 +40,18 @@ func (p *partition) serves(now time.Time) bool {
 
 // good tells whether this node may grant the partition's keys now: serves, as a rule by two comparisons.
 func (o *ownership) good(p *partition, now time.Time) bool {
-	if !now.Before(o.until) || now.UnixNano() >= o.wall || o.seq >= noSeq {
+	if !now.Before(o.goodUntil) || now.UnixNano() >= o.goodWall || o.seq >= noSeq {
 		if !p.serves(now) {
 			return false
 		}
 		// The earlier by each clock. They only move on, as long as the partition is owned.
 		a, b := o.session.deadline(), o.confirmed.Add(p.c.opts.lease())
-		o.until, o.wall = a, min(a.UnixNano(), b.UnixNano())
+		o.goodUntil, o.goodWall = a, min(a.UnixNano(), b.UnixNano())
 		if b.Before(a) {
-			o.until = b
+			o.goodUntil = b
 		}
 	}
-	o.brief = min(p.c.at(now)+wallEvery, p.c.at(o.until))
+	o.quickUntil = min(p.c.at(now)+wallEvery, p.c.at(o.goodUntil))
 	return true
 }
 
@@ -63,7 +63,7 @@ const wallEvery = time.Millisecond
 // per millisecond of the latter. So in the first millisecond after the machine goes on a key may be granted as if it had
 // never stopped, as it may have been in the last one before.
 func (o *ownership) quick(p *partition) (at moment, ok bool) {
-	if at = p.c.moment(); at < o.brief && o.seq < noSeq {
+	if at = p.c.moment(); at < o.quickUntil && o.seq < noSeq {
 		return at, true
 	}
 	now := p.c.now()
@@ -105,7 +105,7 @@ func (p *partition) unlockOwn(t *turn, fence uint64) bool {
 func (p *partition) passOwn(t *turn, fence uint64) *waiter {
 	e, o := t.e, p.own
 	if t.fence != fence || t.lost != nil || e.hold.source != sourceOwn || e.g != nil || t.cancel != nil || p.ending != endingNot || p.traced ||
-		o == nil || o.seq >= noSeq || o.until.IsZero() || p.grants[PathOwn]%64 < 2 || e.q.Recalled() || e.q.Waiting() == 0 {
+		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.grants[PathOwn]%64 < 2 || e.q.Recalled() || e.q.Waiting() == 0 {
 		return nil
 	}
 	next := uint64(p.token(1))
@@ -113,7 +113,7 @@ func (p *partition) passOwn(t *turn, fence uint64) *waiter {
 	p.grants[PathOwn]++
 	t.fence, t.began, e.used, e.moved = next, unmeasured, true, 0
 	s := w.Value
-	s.turn, s.until, s.path, s.brief = t, deadlines{o.until, o.until}, PathOwn, o.brief
+	s.turn, s.valid, s.path, s.quickUntil = t, deadlines{o.goodUntil, o.goodUntil}, PathOwn, o.quickUntil
 	return w
 }
 
@@ -126,14 +126,14 @@ func (p *partition) ownedUntil() time.Time {
 	return d
 }
 
-// answersUntil is until when everything is good that this node serves: what it announces to others. c.slots is locked.
+// answersUntil is until when everything is good that this node serves: what it announces to others. c.confirmations is locked.
 func (c *Coordinator) answersUntil(now time.Time) time.Time {
 	s := c.sessions.current()
 	if s == nil {
 		return now
 	}
 	d := s.deadline()
-	if slot := c.slots.oldest.Add(c.opts.lease()); !c.slots.oldest.IsZero() && slot.Before(d) {
+	if slot := c.confirmations.oldest.Add(c.opts.lease()); !c.confirmations.oldest.IsZero() && slot.Before(d) {
 		return slot
 	}
 	return d
@@ -145,7 +145,7 @@ func (p *partition) take() bool {
 	switch {
 	case p.phase == phaseAcquiring:
 		return true
-	case p.ending != endingNot || p.phase != phaseUnowned || p.c.now().Before(p.avoid) || p.c.sessions.current() == nil:
+	case p.ending != endingNot || p.phase != phaseUnowned || p.c.now().Before(p.notBefore) || p.c.sessions.current() == nil:
 		return false
 	}
 	step(&p.phase, phaseAcquiring, nextPhases[:])
@@ -168,7 +168,7 @@ func (p *partition) acquireOwnership() {
 	p.mu.Lock()
 	if p.phase == phaseAcquiring { // else serve has ended it
 		step(&p.phase, phaseUnowned, nextPhases[:])
-		p.avoid = now.Add(c.opts.RetryEvery)
+		p.notBefore = now.Add(c.opts.RetryEvery)
 		p.acquired(now, &a)
 	}
 	p.mu.Unlock()
@@ -178,7 +178,7 @@ func (p *partition) acquireOwnership() {
 // acquired serves or sends away what waited for the end of phaseAcquiring.
 func (p *partition) acquired(now time.Time, a *after) {
 	waiting := p.parked
-	p.parked, p.gone = nil, nil
+	p.parked, p.freedEarly = nil, nil
 	p.wantAll(now, a, p.own == nil)
 	for _, x := range waiting {
 		switch {
@@ -205,8 +205,8 @@ func (p *partition) tryAcquire(s *session) {
 		p.unserved(s, r.Epoch, true)
 		return
 	case r.Owner != "":
-		if _, expect.OwnerDead = c.suspects.ask(nil, c, r.Owner); !expect.OwnerDead {
-			p.annoy(r)
+		if _, expect.OwnerDead = c.liveness.ask(nil, c, r.Owner); !expect.OwnerDead {
+			p.pressOwner(r)
 			return
 		}
 	}
@@ -242,7 +242,7 @@ func (p *partition) tryAcquire(s *session) {
 // that epoch has passed.
 func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	p.mu.Lock()
-	wait := p.own != nil || p.phase == phaseDemoting || p.phase == phaseAcquiring && !taking || !past(p.quiet, p.c.now())
+	wait := p.own != nil || p.phase == phaseDemoting || p.phase == phaseAcquiring && !taking || !past(p.announcedEnds, p.c.now())
 	p.mu.Unlock()
 	if wait || !p.forswear(epoch) {
 		return
@@ -262,7 +262,7 @@ func (p *partition) forswear(epoch uint32) bool {
 	if p.own != nil && p.own.epoch >= epoch {
 		return false
 	}
-	p.never = max(p.never, epoch)
+	p.forsworn = max(p.forsworn, epoch)
 	return true
 }
 
@@ -285,23 +285,23 @@ func (p *partition) look(s *session) {
 	step(&p.naming, namedElsewhere, nextNamings[:])
 }
 
-// annoy asks the owner of a partition that should be this node's to demote it, if there is no other way: it is not in
+// pressOwner asks the owner of a partition that should be this node's to demote it, if there is no other way: it is not in
 // this node's ring, or there is no stream to it, and that for a while.
-func (p *partition) annoy(r fallback.Record) {
+func (p *partition) pressOwner(r fallback.Record) {
 	x := p.c.cluster
 	if x.linkTo(r.Owner) != nil || !x.ring.View().Stable() {
 		p.mu.Lock()
-		p.annoyed = time.Time{}
+		p.unreachableSince = time.Time{}
 		p.mu.Unlock()
 		return
 	}
 	now := p.c.now()
 	p.mu.Lock()
-	first := p.annoyed.IsZero()
+	first := p.unreachableSince.IsZero()
 	if first {
-		p.annoyed = now
+		p.unreachableSince = now
 	}
-	due := now.Sub(p.annoyed) > p.c.opts.RenewEvery
+	due := now.Sub(p.unreachableSince) > p.c.opts.RenewEvery
 	p.mu.Unlock()
 	if first || !due || r.Revoked {
 		return
@@ -322,16 +322,16 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
-	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.ending != endingNot || o.epoch <= p.never {
+	if past(s.deadline(), now) || past(sent.Add(p.c.opts.lease()), now) || p.ending != endingNot || o.epoch <= p.forsworn {
 		if p.naming == namedElsewhere { // nothing was ever announced at this epoch
 			step(&p.naming, namedPerhaps, nextNamings[:])
 		}
 		return false
 	}
-	p.own, p.annoyed = o, time.Time{}
+	p.own, p.unreachableSince = o, time.Time{}
 	step(&p.naming, namedElsewhere, nextNamings[:])
 	p.sawEpoch(got.Record)
-	p.c.slots.add(sent)
+	p.c.confirmations.add(sent)
 	for key, e := range p.entries {
 		if e.q.State() != handoff.Idle && e.hold.row.Identity != got.Rows[key].Identity {
 			p.own = nil // the loss is not to be handed on before the rows are imported
@@ -342,7 +342,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		}
 	}
 	for key, row := range got.Rows {
-		if slices.Contains(p.gone, row.Identity) || !guard.Import {
+		if slices.Contains(p.freedEarly, row.Identity) || !guard.Import {
 			continue
 		}
 		e := p.entry(key)
@@ -350,7 +350,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 			continue // this node's own
 		}
 		if row.Session == s.id {
-			if n := p.answered(e, row.Identity); n > 0 {
+			if n := p.grantedByRows(e, row.Identity); n > 0 {
 				if w := e.q.Take(uint64(row.Token), n, false, now); w != nil {
 					e.hold = hold{session: s, row: row, confirmed: sent}
 					p.oldest = earlier(p.oldest, sent)
@@ -370,7 +370,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	// partition; or its grant was given back. acquired makes new ones.
 	for key, e := range p.entries {
 		if e.acq != nil {
-			e.acq.leave()
+			e.acq.endFlight()
 			e.acq = nil
 		}
 		if l := e.forward.link; l != nil {
@@ -384,14 +384,14 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	return true
 }
 
-// answered ends a request of this node's that turns out to be granted, as the partition's rows say before its own answer
+// grantedByRows ends a request of this node's that turns out to be granted, as the partition's rows say before its own answer
 // has come: nobody else must be given the key meanwhile. It returns the size of the block of tokens, 0 if there is no such
 // request.
-func (p *partition) answered(e *entry, id fallback.Identity) uint64 {
+func (p *partition) grantedByRows(e *entry, id fallback.Identity) uint64 {
 	switch {
 	case e.acq != nil && e.acq.id == id:
 		e.acq.id = fallback.Identity{} // not to be withdrawn
-		e.acq.leave()
+		e.acq.endFlight()
 		e.acq = nil
 		return block
 	case e.forward.link != nil && e.forward.id == id:

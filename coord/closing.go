@@ -19,7 +19,7 @@ func (p *partition) close() {
 			p.giveBack(e, &a)
 		}
 	}
-	p.free = nil
+	p.spareEntry = nil
 	p.mu.Unlock()
 	a.do(p.c)
 }
@@ -39,7 +39,7 @@ func (p *partition) unwanted(e *entry, a *after) {
 		return
 	}
 	if e.acq != nil {
-		e.acq.leave()
+		e.acq.endFlight()
 		e.acq = nil
 	}
 	if l := e.forward.link; l != nil {

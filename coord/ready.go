@@ -40,7 +40,7 @@ func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 
 // settling is who waits for the cluster to come to rest. The balance looks after them whenever something has changed.
 type settling struct {
-	mu  mutex // protects all
+	mu  mutex[settlingRank] // protects all
 	all map[*settler]bool
 }
 

@@ -5,7 +5,7 @@ import "time"
 // unreached is the sessions of owners that this node has no stream to, and since when. It outlives the single request, so that
 // callers who wait for moments only get through in the end.
 type unreached struct {
-	mu mutex // protects m
+	mu mutex[leafRank] // protects m
 	m  map[string]silence
 }
 

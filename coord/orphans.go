@@ -11,8 +11,8 @@ import (
 // arrives after everything else of that request is over, it makes a row that nobody here knows of. Whoever wants the key
 // would find out (rule 13); but perhaps nobody wants it any more, so this process looks after itself.
 type doubts struct {
-	mu   mutex   // protects list
-	list []doubt // in the order of time
+	mu   mutex[leafRank] // protects list
+	list []doubt         // in the order of time
 }
 
 type doubt struct {

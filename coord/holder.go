@@ -23,7 +23,7 @@ func (p *partition) want(e *entry, now time.Time, a *after, direct bool) {
 		return
 	}
 	if p.serves(now) {
-		p.claim(e, now, a)
+		p.wantHere(e, now, a)
 		return
 	}
 	if !direct {
@@ -71,7 +71,7 @@ func (p *partition) requestOf(l *link, f *peer.Frame) *entry {
 
 // granted: the owner gives a key.
 func (p *partition) granted(l *link, f *peer.Frame, a *after) {
-	deadline, pongs := l.until(f.Ping, f.Left)
+	deadline, pongs := l.deadlineOf(f.Ping, f.Left)
 	s := p.c.sessions.current()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	}
 	e.forward = forward{}
 	var w *waiter
-	until := p.until(&h)
+	until := p.deadlines(&h)
 	if !until.past(now) {
 		w = e.q.Take(f.Token, uint64(f.Count), f.Flags == flagContended, now)
 	}
@@ -115,7 +115,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 		p.c.sooner.add(until.slot)
 	}
 	p.seat(e, w, PathForwarded, now, a)
-	w.Value.brief = p.brief(until)
+	w.Value.quickUntil = p.quickUntil(until)
 }
 
 // recalled: the owner wants a key back, or knows whether this node has it at all.
@@ -179,7 +179,7 @@ func (p *partition) moved(l *link, f *peer.Frame, a *after) {
 	defer p.mu.Unlock()
 	if f.Flags == flagYours {
 		if p.own == nil && p.c.cluster.route(p.number).mine {
-			p.avoid = time.Time{}
+			p.notBefore = time.Time{}
 			p.take()
 		}
 		return
@@ -210,8 +210,8 @@ func (h *hold) freeze() {
 	}
 }
 
-// answered is until when the owner of a hold without a row answers for it.
-func (h *hold) answered() time.Time {
+// announcedUntil returns the deadline of a hold without a row, which its owner has announced.
+func (h *hold) announcedUntil() time.Time {
 	if h.source != sourceOwner {
 		return h.announced
 	}

@@ -9,32 +9,32 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// suspects is what this process knows about the sessions that are in its way. It outlives the single request, so that
+// liveness is what this process knows about the sessions that are in its way. It outlives the single request, so that
 // callers who only try, or wait for a moment, find out in the end that a holder is dead.
-type suspects struct {
-	mu mutex // protects m
-	m  map[string]*suspect
+type liveness struct {
+	mu mutex[leafRank] // protects m
+	m  map[string]*verdict
 }
 
-type suspect struct {
+type verdict struct {
 	dead   bool      // for ever (rule 2)
 	again  time.Time // not sooner can it be dead, or be asked about
 	asking bool
 	tell   []*acquisition // to be poked when it is found dead
 }
 
-// maxSuspects is when to forget about those that have not been in the way for a while.
-const maxSuspects = 256
+// maxVerdicts is when to forget about those that have not been in the way for a while.
+const maxVerdicts = 256
 
 // ask tells whether a session is known to be dead, and if not, after what time it may be. It never blocks: what is not
 // known is asked in the background, once for all keys that the session is in the way of, and not again before it
 // can have changed. If it turns out to be dead, a, which may be nil, is poked.
-func (x *suspects) ask(a *acquisition, c *Coordinator, session string) (again time.Duration, dead bool) {
+func (x *liveness) ask(a *acquisition, c *Coordinator, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s, now := x.m[session], c.now()
 	if s == nil {
-		s = new(suspect)
+		s = new(verdict)
 		x.put(session, s, now)
 	}
 	switch {
@@ -57,7 +57,7 @@ func (x *suspects) ask(a *acquisition, c *Coordinator, session string) (again ti
 }
 
 // again forgets until when the living need not be asked about: a node may have left.
-func (x *suspects) again() {
+func (x *liveness) again() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.m {
@@ -65,11 +65,11 @@ func (x *suspects) again() {
 	}
 }
 
-func (x *suspects) put(session string, s *suspect, now time.Time) {
+func (x *liveness) put(session string, s *verdict, now time.Time) {
 	if x.m == nil {
-		x.m = make(map[string]*suspect)
+		x.m = make(map[string]*verdict)
 	}
-	if len(x.m) >= maxSuspects {
+	if len(x.m) >= maxVerdicts {
 		for id, old := range x.m {
 			if !old.asking && old.again.Before(now) {
 				delete(x.m, id)
@@ -80,7 +80,7 @@ func (x *suspects) put(session string, s *suspect, now time.Time) {
 }
 
 // find asks the arbiter.
-func (x *suspects) find(c *Coordinator, session string, s *suspect) {
+func (x *liveness) find(c *Coordinator, session string, s *verdict) {
 	var l fallback.Liveness
 	err := errors.New("coord: the call did not end")
 	defer func() { // also if a trace function ends the goroutine
@@ -111,7 +111,7 @@ func (x *suspects) find(c *Coordinator, session string, s *suspect) {
 // so it cannot ask the owner for keys.
 func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	s := p.c.sessions.current()
-	_, dead := p.c.suspects.ask(a, p.c, r.Owner)
+	_, dead := p.c.liveness.ask(a, p.c, r.Owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s == nil || p.phase != phaseUnowned {

@@ -31,10 +31,10 @@ type link struct {
 	down atomic.Bool
 	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
 
-	mu      mutex  // protects what follows
-	session string // the other node's
-	stated  bool   // it has begun the statement of that session's holds: there is one for each session
-	pings   uint32 // that were sent
+	mu      mutex[linkRank] // protects what follows
+	session string          // the other node's
+	stated  bool            // it has begun the statement of that session's holds: there is one for each session
+	pings   uint32          // that were sent
 	sent    [16]time.Time
 	heard   uint32        // the other's last ping
 	heardAt time.Time     // when it came
@@ -45,8 +45,8 @@ type link struct {
 
 // answer is until when the other node answers for what it has granted, and how many such answers there were with it.
 type answer struct {
-	until time.Time
-	pongs uint64
+	validUntil time.Time
+	pongs      uint64
 }
 
 // Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule 12).
@@ -215,8 +215,8 @@ func (l *link) pinged(f *peer.Frame) {
 	l.heard, l.heardAt, l.ring = f.Ping, now, f.Token
 	l.mu.Unlock()
 	// A grant of a partition that is not counted here comes after this answer.
-	l.x.c.slots.mu.Lock()
-	defer l.x.c.slots.mu.Unlock()
+	l.x.c.confirmations.mu.Lock()
+	defer l.x.c.confirmations.mu.Unlock()
 	left := l.x.c.answersUntil(now).Sub(now)
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
 }
@@ -236,7 +236,7 @@ func (l *link) ponged(f *peer.Frame) {
 		return
 	}
 	last := l.said.Load()
-	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.until) {
+	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.validUntil) {
 		l.said.Store(&answer{until, last.pongs + 1})
 	}
 }
@@ -292,8 +292,8 @@ func (l *link) when(ping uint32) (time.Time, bool) {
 	return l.sent[ping%uint32(len(l.sent))], true
 }
 
-// until turns what an owner says, counted from a ping, into a deadline.
-func (l *link) until(ping, left uint32) (deadline time.Time, pongs uint64) {
+// deadlineOf turns an announcement of an owner, which counts from a ping, into a deadline.
+func (l *link) deadlineOf(ping, left uint32) (deadline time.Time, pongs uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, ok := l.when(ping)
@@ -305,8 +305,8 @@ func (l *link) until(ping, left uint32) (deadline time.Time, pongs uint64) {
 
 // announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
 func (l *link) announced(first time.Time, pongs uint64) time.Time {
-	if last := l.said.Load(); last.pongs > pongs && last.until.After(first) {
-		return last.until
+	if last := l.said.Load(); last.pongs > pongs && last.validUntil.After(first) {
+		return last.validUntil
 	}
 	return first
 }

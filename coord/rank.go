@@ -1,0 +1,34 @@
+package coord
+
+// The order in which the mutexes of this package are locked, outermost first. A goroutine locks a mutex only while those
+// that it holds are further up. Two of one rank are never held at the same time.
+//
+//	section        the context that Do gives to its function
+//	settling       callers of Settled
+//	cluster        streams that are up, and the session that they were told
+//	partition      keys, holds, turns and the ownership of one partition
+//	link           the state of one stream, other than what is read without a mutex
+//	the rest       confirmations, sessions, releases, lingers, doubts, liveness, and others that lock nothing further
+//
+// Below them are the mutexes of packages peer (a stream), singleflight, workers and ring. Their methods are called with any
+// of these held, and call back none of this package while they hold their own.
+//
+// With the build tag simulation the order is checked (clock_simulated.go).
+type (
+	settlingRank  struct{}
+	clusterRank   struct{}
+	partitionRank struct{}
+	linkRank      struct{}
+	leafRank      struct{}
+)
+
+func (settlingRank) rank() rank  { return 1 }
+func (clusterRank) rank() rank   { return 2 }
+func (partitionRank) rank() rank { return 3 }
+func (linkRank) rank() rank      { return 4 }
+func (leafRank) rank() rank      { return 5 }
+
+// A rank is a place in the order. A mutex of a higher rank is locked later.
+type rank uint8
+
+type ranked interface{ rank() rank }

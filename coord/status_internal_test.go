@@ -1,0 +1,59 @@
+package coord
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// names returns the String of each value that a table of transitions has, and of one that it has not.
+func names[S interface {
+	~uint8
+	fmt.Stringer
+}](t *testing.T, table [][]S) {
+	t.Helper()
+	seen := make(map[string]bool)
+	for i := range table {
+		text := S(i).String()
+		if text == "" || strings.Contains(text, "(") || seen[text] {
+			t.Errorf("%T %d is called %q", S(i), i, text)
+		}
+		seen[text] = true
+	}
+	if text := S(len(table)).String(); !strings.Contains(text, "(") {
+		t.Errorf("%T %d is called %q, and there is no such state", S(0), len(table), text)
+	}
+}
+
+func TestStates_EachHasAName(t *testing.T) {
+	names(t, nextPhases[:])
+	names(t, nextNamings[:])
+	names(t, nextEndings[:])
+	names(t, nextCheckings[:])
+	names(t, nextSources[:])
+}
+
+func TestStates_LegalTransitions(t *testing.T) {
+	for _, c := range []struct {
+		from, to phase
+		legal    bool
+	}{
+		{phaseUnowned, phaseAcquiring, true},
+		{phaseUnowned, phaseOwned, false}, // not without Acquire
+		{phaseUnowned, phaseDemoting, false},
+		{phaseOwned, phaseAcquiring, false},
+		{phaseDemoting, phaseOwned, false}, // what was frozen is never served again (rule 5)
+		{phaseFreeing, phaseOwned, false},
+		{phase(200), phaseUnowned, false},
+	} {
+		if got := legal(nextPhases[:], c.from, c.to); got != c.legal {
+			t.Errorf("%v to %v: %t", c.from, c.to, got)
+		}
+	}
+	if legal(nextEndings[:], endingClosed, endingNot) {
+		t.Error("a closed partition opens again")
+	}
+	if legal(nextSources[:], sourceOwn, sourceArbiter) {
+		t.Error("a hold of this node's own gets a row without being frozen")
+	}
+}
