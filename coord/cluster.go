@@ -431,8 +431,8 @@ func (x *cluster) rerouted() {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		p.mu.Lock()
-		if p.waitFor&newsRoute != 0 && x.route(p.number).known() {
-			p.waitFor &^= newsRoute
+		if p.waitFor&awaitedRoute != 0 && x.route(p.number).known() {
+			p.waitFor &^= awaitedRoute
 			for _, e := range p.entries {
 				if e.acq != nil {
 					e.acq.poke()
@@ -448,15 +448,15 @@ func (x *cluster) reached(session string) {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		p.mu.Lock()
-		if p.waitFor&newsStream != 0 {
-			p.waitFor &^= newsStream
+		if p.waitFor&awaitedStream != 0 {
+			p.waitFor &^= awaitedStream
 			for _, e := range p.entries {
 				switch {
 				case e.acq == nil || e.acq.owner == "":
 				case e.acq.owner == session:
 					e.acq.poke()
 				default:
-					p.waitFor |= newsStream
+					p.waitFor |= awaitedStream
 				}
 			}
 		}

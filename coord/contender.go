@@ -308,7 +308,7 @@ func (a *acquisition) heldBy(session string) {
 func (p *partition) patience() time.Duration {
 	o := &p.c.opts
 	p.mu.Lock()
-	p.waitFor |= newsRoute // before the look: see rerouted
+	p.waitFor |= awaitedRoute // before the look: see rerouted
 	p.mu.Unlock()
 	if p.c.cluster.route(p.number).known() {
 		return o.RetryEvery / 2
@@ -326,7 +326,7 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	now := a.p.c.now()
 	p.mu.Lock()
 	a.owner = r.Owner
-	p.waitFor |= newsStream // before the look: see reached
+	p.waitFor |= awaitedStream // before the look: see reached
 	p.mu.Unlock()
 	if l := x.linkTo(r.Owner); l != nil {
 		p.mu.Lock()

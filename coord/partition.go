@@ -38,7 +38,7 @@ type partition struct {
 	turns  int           // that run
 	empty  chan struct{} // closed when no turn runs any more; made by emptied
 
-	waitFor news // that contenders at the arbiter may wait for
+	waitFor awaited // that contenders at the arbiter may wait for
 
 	// Of a cluster.
 	phase    phase

@@ -112,15 +112,15 @@ var nextCheckings = [...][]checking{
 	checkingRecord:  {checkingNothing},
 }
 
-// A news is what contenders of a partition may wait for at the arbiter, which does not tell them. It is a set.
-type news uint8
+// An awaited is what contenders of a partition may wait for at the arbiter, which does not tell them. It is a set.
+type awaited uint8
 
-// The news of a partition.
+// The awaited of a partition.
 const (
-	// newsRoute: the ring names an owner for the partition, and there is a stream to it.
-	newsRoute news = 1 << iota
-	// newsStream: there is a stream to the owner that the arbiter named.
-	newsStream
+	// awaitedRoute: the ring names an owner for the partition, and there is a stream to it.
+	awaitedRoute awaited = 1 << iota
+	// awaitedStream: there is a stream to the owner that the arbiter named.
+	awaitedStream
 )
 
 // A source is what a hold rests on: what makes it valid, and until when.
