@@ -24,7 +24,7 @@ func StepClock(c *Coordinator, session string, seconds int64) bool {
 		p := &c.parts[i]
 		p.mu.Lock()
 		if p.own != nil && p.own.session == s {
-			p.own.confirmed, p.own.until, p.own.brief = earlierByWall(p.own.confirmed, seconds), time.Time{}, 0
+			p.own.confirmed, p.own.goodUntil, p.own.quickUntil = earlierByWall(p.own.confirmed, seconds), time.Time{}, 0
 		}
 		p.mu.Unlock()
 	}

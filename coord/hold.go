@@ -16,6 +16,7 @@ type hold struct {
 
 	source      source
 	rowed       bool // there is a row, or may be, though it is not read any more (rule 17)
+	keepRow     bool // the row that Demote writes is not to be released: see stepped.go
 	callPending bool // a call that makes its row may be executed yet
 
 	// Of sourceOwner and sourceFrozen.

@@ -127,10 +127,11 @@ func (p *partition) giveBack(e *entry, after *after) {
 	if h.callPending {
 		p.c.doubts.add(doubt{p, e.key, h.row.Identity, p.c.now().Add(p.c.opts.SessionTTL)})
 	}
-	if h.source != sourceOwn && (h.source != sourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.down.Load()) { // there is a row, or may be
+	local := h.source == sourceOwn || h.keepRow
+	if !local && (h.source != sourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.down.Load()) { // there is a row, or may be
 		after.releases = append(after.releases, p.release(e.key, h.row.Identity))
 	}
-	if h.source != sourceOwn && p.c.cluster != nil && p.own == nil {
+	if !local && p.c.cluster != nil && p.own == nil {
 		p.handBack(e, after)
 	}
 	p.dropped(e, after)

@@ -23,7 +23,7 @@ func (c *Coordinator) stepped(s *session, err error) time.Duration {
 	if !errors.Is(err, errExpired) {
 		return 0
 	}
-	return max(c.until(s.deadline()), 0)
+	return max(c.left(s.deadline()), 0)
 }
 
 // freezeStepped ends the ownership and the holds of a session that a step of the clock has ended. It
@@ -32,15 +32,15 @@ func (p *partition) freezeStepped(s *session, a *after) *frozen {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.own
-	if o == nil || o.session != s || p.demoting {
+	if o == nil || o.session != s || p.phase == phaseDemoting {
 		p.loseHolds(s, SessionExpired, a)
 		return nil
 	}
-	holds := p.freeze(a)
-	p.demoting, p.exported, p.late = true, holds, make(map[string]fallback.Release)
+	holds := p.freeze(phaseDemoting, a)
+	p.exported, p.late = holds, make(map[string]fallback.Release)
 	for key, e := range p.entries {
 		if row, ok := holds[key]; ok && row == e.hold.row {
-			e.hold.own = true // its row is not to be released
+			e.hold.keepRow = true
 		}
 	}
 	p.loseHolds(s, SessionExpired, a)
