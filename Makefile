@@ -1,24 +1,27 @@
-# The modules of this repository.
-MODULES := . bench fence tokens internal/history internal/sim examples/inventory examples/httplock examples/tokens middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc
+# The modules of this repository: those whose tests take longest first.
+MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
-# Everything that a change has to pass, with a real redis-server. The tests wait more than they compute, so the rest runs beside
-# them, and gives way. Then whole clusters are simulated for a minute.
+# Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
+# the rest gives way to them.
 test: redis databases network clients
 	@$(MAKE) --no-print-directory -j 2 checks tests
-	@$(MAKE) --no-print-directory sim FOR=1m
 
+# Packages peer and model without the race detector: the former reads and writes in another way, and the latter explores nothing with it.
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
-	@nice go test ./peer # without the race detector it reads and writes in another way
-	@nice $(MAKE) --no-print-directory -j 1 lint vulns budget
+	@nice $(MAKE) --no-print-directory -j 1 lint
+	@nice go test ./peer ./internal/model
+	@nice $(MAKE) --no-print-directory -j 1 vulns budget sim FOR=0 RUNS=2600
 
+# Each line of output is one package's. golangci-lint vets.
+SIDES ?= 3
 tests:
-	@for m in $(MODULES); do (cd $$m && go vet ./... && go test -race -timeout 10m ./...) || exit 1; done
+	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && go test -race -vet=off -timeout 10m ./...'
 
 # What does not take long.
 short:

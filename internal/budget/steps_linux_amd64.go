@@ -42,13 +42,14 @@ type Round struct {
 
 // Steps starts cmd, which has to say so when it is ready by a line on its output, wait for one on its input, and call
 // [Mark] rounds+1 times. It returns what was executed between the marks, by all threads but the one with which the
-// runtime watches the others (sysmon): that one is stopped, so nobody is preempted. The process is killed afterwards.
+// runtime watches the others (sysmon): that one is stopped, so no goroutine is preempted. It stops at the first round that
+// is enough, as each instruction takes some 30 us. The process is killed afterwards.
 //
 // From the first mark on the child's clock is slow: it stands still but for the instructions that are counted.
 // The child should run with GOMAXPROCS=1 and without garbage collection, or its threads get into each other's way.
 //
 // An error that Is [errors.ErrUnsupported] means that this machine does not let one process trace another.
-func Steps(cmd *exec.Cmd, rounds int) ([]Round, error) {
+func Steps(cmd *exec.Cmd, rounds int, enough func(Round) bool) ([]Round, error) {
 	runtime.LockOSThread() // a tracee belongs to a thread
 	defer runtime.UnlockOSThread()
 	offset, err := clockOffset()
@@ -88,15 +89,21 @@ func Steps(cmd *exec.Cmd, rounds int) ([]Round, error) {
 	if _, err := in.Write([]byte("go\n")); err != nil {
 		return nil, err
 	}
+	if _, err := t.untilMark(); err != nil {
+		return nil, err
+	}
 	var all []Round
-	for range rounds + 1 {
+	for range rounds {
 		r, err := t.untilMark()
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, r)
+		if enough(r) {
+			break
+		}
 	}
-	return all[1:], nil
+	return all, nil
 }
 
 // Mark begins and ends a round.

@@ -16,7 +16,7 @@ type Round struct {
 }
 
 // Steps is not there on this platform.
-func Steps(*exec.Cmd, int) ([]Round, error) {
+func Steps(*exec.Cmd, int, func(Round) bool) ([]Round, error) {
 	return nil, fmt.Errorf("budget: instructions are counted on linux/amd64, not on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
 }
 
