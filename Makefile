@@ -4,7 +4,7 @@ VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
+.PHONY: test release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -98,6 +98,14 @@ holds: redis
 # README's program on several hosts, which are network namespaces: every case. Needs root on Linux.
 lab: redis network
 	go test -count=1 -timeout 20m -v ./internal/lab -lab.full
+
+# A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
+release:
+	go run ./internal/release $(if $(DRY),-dry) $(VERSION)
+
+# What differs from the last release in what packages export.
+apidiff:
+	go run ./internal/release -api
 
 # A redis-server, from the distribution where that is possible.
 redis:

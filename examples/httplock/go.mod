@@ -6,7 +6,7 @@ replace github.com/holdfast-go/holdfast => ../..
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/holdfast-go/holdfast v0.0.0
+	github.com/holdfast-go/holdfast v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 

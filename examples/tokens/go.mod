@@ -9,8 +9,8 @@ replace (
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/holdfast-go/holdfast v0.0.0
-	github.com/holdfast-go/holdfast/tokens v0.0.0
+	github.com/holdfast-go/holdfast v0.1.0
+	github.com/holdfast-go/holdfast/tokens v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/oauth2 v0.37.0

@@ -10,8 +10,8 @@ replace (
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/hashicorp/memberlist v0.7.0
-	github.com/holdfast-go/holdfast v0.0.0
-	github.com/holdfast-go/holdfast/internal/history v0.0.0
+	github.com/holdfast-go/holdfast v0.1.0
+	github.com/holdfast-go/holdfast/internal/history v0.1.0
 )
 
 require (

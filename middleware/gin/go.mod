@@ -6,7 +6,7 @@ replace github.com/holdfast-go/holdfast => ../..
 
 require (
 	github.com/gin-gonic/gin v1.12.0
-	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 

@@ -14,10 +14,10 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
-	github.com/holdfast-go/holdfast/middleware/echo v0.0.0-00010101000000-000000000000
-	github.com/holdfast-go/holdfast/middleware/echov4 v0.0.0-00010101000000-000000000000
-	github.com/holdfast-go/holdfast/middleware/gin v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast v0.1.0
+	github.com/holdfast-go/holdfast/middleware/echo v0.1.0
+	github.com/holdfast-go/holdfast/middleware/echov4 v0.1.0
+	github.com/holdfast-go/holdfast/middleware/gin v0.1.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/labstack/echo/v5 v5.4.4
 	go.uber.org/goleak v1.3.0

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each released module can be required by a program elsewhere, which has neither this repository's replacements nor its
+// workspace: modules come from a proxy that is made of the working tree.
+func TestRelease_EachModuleCanBeRequired(t *testing.T) {
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Modules(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A version that was never used: the go command keeps what it has got from a proxy for ever.
+	version := "v0.0.1-test." + strconv.FormatInt(time.Now().UnixNano(), 36)
+	proxy := t.TempDir()
+	if err := Publish(root, proxy, version); err != nil {
+		t.Fatal(err)
+	}
+	cache := goenv(t, "GOMODCACHE")
+	t.Cleanup(func() { forget(t, cache, version) })
+	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOSUMDB=off", "GONOPROXY=", "GOPRIVATE=",
+		"GOPROXY=file://"+proxy+",file://"+cache+"/cache/download,"+goenv(t, "GOPROXY"))
+	released := 0
+	for _, m := range all {
+		if !m.Released {
+			continue
+		}
+		released++
+		t.Run(strings.ReplaceAll(m.Dir, "/", "_"), func(t *testing.T) {
+			dir := t.TempDir()
+			source := "package importer\n\nimport (\n"
+			for _, p := range packages(t, root, m) {
+				source += "\t_ " + strconv.Quote(p) + "\n"
+			}
+			write(t, filepath.Join(dir, "importer.go"), source+")\n")
+			write(t, filepath.Join(dir, "go.mod"),
+				fmt.Sprintf("module example.com/importer\n\ngo 1.26.0\n\nrequire %s %s\n", m.Path, version))
+			cmd := exec.CommandContext(t.Context(), "go", "build", "./...")
+			cmd.Dir, cmd.Env = dir, env
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("go build: %v\n%s", err, out)
+			}
+		})
+	}
+	if released < 5 {
+		t.Errorf("%d modules are released", released)
+	}
+}
+
+// packages returns a module's packages that others can import.
+func packages(t *testing.T, root string, m Module) (list []string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{if .GoFiles}}{{.Name}} {{.ImportPath}}{{end}}", "./...")
+	cmd.Dir, cmd.Env, cmd.Stderr = filepath.Join(root, m.Dir), append(os.Environ(), "GOWORK=off"), t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, p, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name != "" && name != "main" && !strings.Contains(p+"/", "/internal/") && path.Base(p) != "testdata" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// forget removes what the go command has kept of a version.
+func forget(t *testing.T, cache, version string) {
+	t.Helper()
+	for _, pattern := range []string{
+		"github.com/holdfast-go/holdfast@" + version, "github.com/holdfast-go/holdfast/*@" + version,
+		"github.com/holdfast-go/holdfast/*/*@" + version,
+		"cache/download/github.com/holdfast-go/holdfast/@v/" + version + ".*",
+		"cache/download/github.com/holdfast-go/holdfast/*/@v/" + version + ".*",
+		"cache/download/github.com/holdfast-go/holdfast/*/*/@v/" + version + ".*",
+	} {
+		found, err := filepath.Glob(filepath.Join(cache, pattern))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range found {
+			if err := os.RemoveAll(f); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func goenv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,142 @@
+// Command release makes a release: see RELEASING.md.
+//
+//	go run ./internal/release v0.2.0        # sets versions, checks, commits and tags; pushes nothing
+//	go run ./internal/release -dry v0.2.0   # the same in a clone, which is removed
+//	go run ./internal/release -api          # what differs from the last tag in the packages' APIs
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+func main() {
+	dry := flag.Bool("dry", false, "in a clone, which is removed")
+	api := flag.Bool("api", false, "only tell what differs from the last tag")
+	flag.Parse()
+	if err := command(*dry, *api, flag.Arg(0)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func command(dry, api bool, version string) error {
+	root, err := findRoot()
+	if err != nil {
+		return err
+	}
+	if api {
+		_, err := compare(root)
+		return err
+	}
+	if dry {
+		clone, err := os.MkdirTemp("", "holdfast-release-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(clone)
+		if _, err := run(root, "git", "clone", "-q", root, clone); err != nil {
+			return err
+		}
+		root = clone
+	}
+	tags, err := release(root, version, check)
+	if err != nil {
+		return err
+	}
+	if dry {
+		fmt.Println("nothing was changed; this would be tagged:", strings.Join(tags, " "))
+		return nil
+	}
+	fmt.Println("Look at it (git show), and then:\n\n\tgit push --atomic origin HEAD", strings.Join(tags, " "))
+	return nil
+}
+
+var (
+	versions          = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
+	unreleasedSection = regexp.MustCompile(`(?s)\n## \[Unreleased\]\n(.*?)(\n## \[|\z)`)
+)
+
+// release sets the version everywhere, checks the result, and makes a commit and the tags, whose names it returns. What
+// it has changed when it fails is left in the working tree; without a commit there is no tag.
+func release(root, version string, check func(root, version string) error) (tags []string, err error) {
+	if !versions.MatchString(version) {
+		return nil, fmt.Errorf("release: %q is no version such as v0.2.0; from v2 on the modules' paths would have to change", version)
+	}
+	if out, err := run(root, "git", "status", "--porcelain"); err != nil || len(out) > 0 {
+		return nil, errors.Join(fmt.Errorf("release: commit or remove first:\n%s", out), err)
+	}
+	all, err := Modules(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if !m.Released {
+			continue
+		}
+		tag := m.Tag(version)
+		if out, err := run(root, "git", "tag", "--list", tag); err != nil || len(out) > 0 {
+			return nil, errors.Join(fmt.Errorf("release: there is a tag %s", tag), err)
+		}
+		tags = append(tags, tag)
+	}
+	if err := changelog(filepath.Join(root, "CHANGELOG.md"), version); err != nil {
+		return nil, err
+	}
+	if err := Set(root, all, version); err != nil {
+		return nil, err
+	}
+	if err := check(root, version); err != nil {
+		return nil, err
+	}
+	if _, err := run(root, "git", "commit", "-q", "-a", "-m", "Release "+version); err != nil {
+		return nil, err
+	}
+	for _, tag := range tags {
+		if _, err := run(root, "git", "tag", "-a", "-m", "Holdfast "+version, tag); err != nil {
+			return nil, err
+		}
+	}
+	return tags, nil
+}
+
+// changelog gives what is unreleased a version and a date.
+func changelog(file, version string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	found := unreleasedSection.FindSubmatch(text)
+	if found == nil || strings.TrimSpace(string(found[1])) == "" {
+		return errors.New("release: CHANGELOG.md says nothing under [Unreleased]")
+	}
+	section := fmt.Sprintf("\n## [Unreleased]\n\n## [%s] - %s\n", strings.TrimPrefix(version, "v"), time.Now().UTC().Format(time.DateOnly))
+	return os.WriteFile(file, []byte(strings.Replace(string(text), "\n## [Unreleased]\n", section, 1)), 0o644)
+}
+
+// check builds every module as it is released, and compares APIs.
+func check(root, version string) error {
+	all, err := Modules(root)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if _, err := run(filepath.Join(root, m.Dir), "go", "vet", "./..."); err != nil {
+			return err
+		}
+	}
+	if _, err := run(root, "go", "test", "-count=1", "./internal/release"); err != nil {
+		return err
+	}
+	incompatible, err := compare(root)
+	if err == nil && incompatible && strings.HasPrefix(version, "v0.") && !strings.HasSuffix(version, ".0") {
+		err = fmt.Errorf("release: %s breaks APIs (above): raise the second number", version)
+	}
+	return err
+}

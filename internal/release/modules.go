@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Path is that of the module at the repository's root; the others are below it.
+const Path = "github.com/holdfast-go/holdfast"
+
+// A Module is one of the repository.
+type Module struct {
+	Dir      string // slash-separated, relative to the root; "." for the root
+	Path     string
+	Requires []string // paths of other modules of the repository
+	Released bool     // it gets a tag; the others are programs and tests of this repository
+}
+
+// Tag is the name of the module's tag for a version.
+func (m Module) Tag(version string) string {
+	if m.Dir == "." {
+		return version
+	}
+	return m.Dir + "/" + version
+}
+
+// unreleased are the modules that only this repository uses.
+var unreleased = []string{"bench", "examples/", "internal/", "middleware/matrix", "middleware/ordertest"}
+
+// Modules returns the modules below root, sorted by directory.
+func Modules(root string) ([]Module, error) {
+	var all []Module
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != root):
+			return fs.SkipDir
+		case d.Name() != "go.mod":
+			return nil
+		}
+		m, err := read(root, file)
+		all = append(all, m)
+		return err
+	})
+	slices.SortFunc(all, func(a, b Module) int { return strings.Compare(a.Dir, b.Dir) })
+	return all, err
+}
+
+// read reads a go.mod.
+func read(root, file string) (Module, error) {
+	out, err := run(filepath.Dir(file), "go", "mod", "edit", "-json", file)
+	if err != nil {
+		return Module{}, err
+	}
+	var mod struct {
+		Module  struct{ Path string }
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		return Module{}, fmt.Errorf("%s: %w", file, err)
+	}
+	dir, err := filepath.Rel(root, filepath.Dir(file))
+	if err != nil {
+		return Module{}, err
+	}
+	m := Module{Dir: filepath.ToSlash(dir), Path: mod.Module.Path}
+	if want := strings.TrimSuffix(Path+"/"+m.Dir, "/."); m.Path != want {
+		return m, fmt.Errorf("%s: the module is %s, must be %s: its directory is its tag's name", file, m.Path, want)
+	}
+	m.Released = !slices.ContainsFunc(unreleased, func(prefix string) bool { return strings.HasPrefix(m.Dir, prefix) })
+	for _, r := range mod.Require {
+		if r.Path == Path || strings.HasPrefix(r.Path, Path+"/") {
+			m.Requires = append(m.Requires, r.Path)
+		}
+	}
+	return m, nil
+}
+
+// Set makes the modules require each other at a version.
+func Set(root string, all []Module, version string) error {
+	for _, m := range all {
+		args := []string{"mod", "edit"}
+		for _, path := range m.Requires {
+			args = append(args, "-require="+path+"@"+version)
+		}
+		if len(args) == 2 {
+			continue
+		}
+		if _, err := run(filepath.Join(root, m.Dir), "go", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run returns what a command prints.
+func run(dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.Command(name, args...)
+	var stderr bytes.Buffer
+	cmd.Dir, cmd.Stderr = dir, &stderr
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		return out, fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return out, nil
+}
+
+// root returns the root of the repository that the working directory is in.
+func findRoot() (string, error) {
+	out, err := run(".", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return "", errors.Join(errors.New("release: not in a clone of the repository"), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

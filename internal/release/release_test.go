@@ -1,0 +1,119 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The modules require each other at a version that a tag can have, and find each other in the repository until there is one.
+func TestModules_RequireEachOtherAtOneVersion(t *testing.T) {
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Modules(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]string)
+	for _, m := range all {
+		text, err := os.ReadFile(filepath.Join(root, m.Dir, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+			if len(f) < 2 || !slices.Contains(m.Requires, f[0]) || f[1] == "=>" {
+				continue
+			}
+			seen[f[1]] = m.Dir
+			if !versions.MatchString(f[1]) || f[1] == "v0.0.0" {
+				t.Errorf("%s requires %s %s, which an importer's build would look for: go mod edit -require=%s@ the version of the other modules",
+					m.Dir, f[0], f[1], f[0])
+			}
+		}
+	}
+	if len(seen) != 1 {
+		t.Errorf("the modules require each other at several versions: %v", seen)
+	}
+}
+
+// A release of what is in the working tree, in a repository of its own.
+func TestRelease_SetsVersionsAndTags(t *testing.T) {
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*go.mod", "CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	git := func(args ...string) string {
+		t.Helper()
+		out, err := run(dir, "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	for f := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(root, f))
+		if os.IsNotExist(err) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, f), string(text))
+	}
+	git("init", "-q")
+	for _, c := range [][2]string{{"user.name", "t"}, {"user.email", "t@example.com"}, {"commit.gpgsign", "false"}} {
+		git("config", c[0], c[1])
+	}
+	git("add", ".")
+	git("commit", "-q", "-m", "all")
+
+	checked := 0
+	pass := func(string, string) error { checked++; return nil }
+	for _, bad := range []string{"", "0.9.0", "v0.9", "v2.0.0", "v0.9.0-rc1", "v00.9.0"} {
+		if _, err := release(dir, bad, pass); err == nil {
+			t.Errorf("version %q is taken", bad)
+		}
+	}
+	tags, err := release(dir, "v0.9.0", pass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked != 1 || !slices.Contains(tags, "v0.9.0") || !slices.Contains(tags, "fence/v0.9.0") || slices.Contains(tags, "bench/v0.9.0") {
+		t.Errorf("tags %v after %d checks", tags, checked)
+	}
+	if got := strings.Fields(git("tag", "--points-at", "HEAD")); len(got) != len(tags) {
+		t.Errorf("tagged %v, want %v", got, tags)
+	}
+	if s := git("status", "--porcelain"); s != "" {
+		t.Errorf("not committed: %s", s)
+	}
+	for file, want := range map[string]string{
+		"fence/go.mod": "holdfast v0.9.0\n", "bench/go.mod": "holdfast v0.9.0\n", "CHANGELOG.md": "\n## [Unreleased]\n\n## [0.9.0] - 20",
+	} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q: %v", file, want, err)
+		}
+	}
+	if _, err := release(dir, "v0.9.0", pass); err == nil {
+		t.Error("a version is released twice")
+	}
+	if _, err := release(dir, "v0.9.1", pass); err == nil || !strings.Contains(err.Error(), "Unreleased") {
+		t.Errorf("a release without an entry in the changelog: %v", err)
+	}
+	write(t, filepath.Join(dir, "new"), "")
+	if _, err := release(dir, "v0.9.1", pass); err == nil || !strings.Contains(err.Error(), "commit") {
+		t.Errorf("a release of a tree with changes: %v", err)
+	}
+}
