@@ -28,7 +28,7 @@ short:
 	go test -race -short ./...
 
 lint:
-	@for m in $(MODULES); do (cd $$m && GOWORK=off $(LINT) run ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && GOWORK=off $(LINT) run --allow-parallel-runners ./...) || exit 1; done
 
 # Known vulnerabilities in code that is called. It fails if there are any, and says so where the database cannot be had.
 vulns:

@@ -25,7 +25,7 @@ func compare(root string) (incompatible bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }()
 	old := filepath.Join(tmp, "old")
 	if _, err := run(root, "git", "clone", "-q", "--branch", last, root, old); err != nil {
 		return false, err

@@ -40,7 +40,7 @@ func command(dry, api bool, version string) error {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(clone)
+		defer func() { _ = os.RemoveAll(clone) }()
 		if _, err := run(root, "git", "clone", "-q", root, clone); err != nil {
 			return err
 		}
