@@ -131,6 +131,10 @@ func rewrite(p *httputil.ProxyRequest) {
 func respond(res *http.Response) error {
 	h := hopOf(res.Request.Context())
 	h.restore(res.Header)
+	// HTTP/1.1 has trailers only where there is no length, HTTP/2 also with one. Trailers that are not announced are not known yet.
+	if res.Request.ProtoMajor == 1 && res.ProtoMajor >= 2 && len(res.Trailer) > 0 {
+		res.Header.Del("Content-Length")
+	}
 	// A response may begin while the body is still being sent to the owner, whose handler may talk both ways. An HTTP/1 server would
 	// otherwise read the rest of the body, and drop it, before it sends the head of the response.
 	if h.body == nil || h.body.done.Load() || res.StatusCode == http.StatusSwitchingProtocols || res.Request.ProtoMajor != 1 {
