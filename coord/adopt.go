@@ -212,6 +212,7 @@ func (p *partition) vouch(l *link, e *entry, now time.Time, a *after) {
 	if left == 0 {
 		return
 	}
+	e.g.vouched = true
 	f := p.frame(peer.Grant, e.key, e.g.holder)
 	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(e.g.token), 0, ping, left
 	a.send(l, f)

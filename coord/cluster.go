@@ -109,6 +109,7 @@ type cluster struct {
 	settling settling
 
 	unreached unreached
+	hearsay   hearsay
 
 	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
@@ -167,6 +168,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	o := c.opts.Cluster
 	x := &cluster{c: c, name: c.opts.Name + "/" + rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
 	x.members = newMembers(x)
+	x.hearsay.init()
 	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var at addresses
 	if o.host == nil {

@@ -327,6 +327,7 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	p.mu.Lock()
 	a.owner = r.Owner
 	p.waitFor |= awaitedStream // before the look: see reached
+	p.sawEpoch(r)
 	p.mu.Unlock()
 	if l := x.linkTo(r.Owner); l != nil {
 		p.mu.Lock()

@@ -134,7 +134,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		return nil, err
 	}
 	if x := c.cluster; x != nil {
-		for _, f := range []func(){x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepAdopting} {
+		for _, f := range []func(){x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting} {
 			c.work.Go(f)
 		}
 	}

@@ -96,6 +96,7 @@ func (x *frozen) demote(ctx context.Context, more func() bool) {
 		}
 	}
 	p.wantAll(now, &a, true)
+	p.hearAgain()
 	p.mu.Unlock()
 	a.do(c)
 	c.cluster.adoptNow()

@@ -20,6 +20,7 @@ type grants struct {
 	link     *link  // the holder's stream, nil if there is none
 	node     string // whom this node granted it to
 	imported bool   // not granted by this node in this epoch: it ends by release, doubt or death only (rule 12)
+	vouched  bool   // this node answers for it, though it is imported (rule 17)
 	recalled time.Time
 	asked    time.Time  // whether it has the hold
 	alone    time.Time  // since when there has been no stream to it
@@ -111,7 +112,7 @@ func (p *partition) grant(e *entry, c claimant, now time.Time, a *after) bool {
 		return false
 	}
 	g := e.g
-	g.holder, g.link, g.node, g.imported, g.recalled = c.id, c.link, c.link.s.Node(), false, time.Time{}
+	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.s.Node(), false, false, time.Time{}
 	g.token = p.token(delegated)
 	f := p.frame(peer.Grant, e.key, c.id)
 	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left

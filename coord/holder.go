@@ -80,7 +80,8 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	if f.Count == 0 {
 		e = nil // it is no grant of a request
 	}
-	if e == nil || s == nil || p.own != nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
+	doubtful := e != nil && !p.believable(fallback.Token(f.Token)) // the arbiter knows who owns the partition now
+	if e == nil || doubtful || s == nil || p.own != nil || e.forward.id.Session != s.id || e.q.State() != handoff.Idle {
 		if h := p.entries[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == l.ours(f) {
 			p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
 			return
@@ -88,7 +89,10 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 		a.send(l, p.frame(peer.Release, string(f.Key), l.ours(f))) // nobody waits for it any more (rule 11)
 		if e != nil {
 			e.forward = forward{}
-			p.want(e, now, a, false)
+			if doubtful {
+				e.moved++
+			}
+			p.want(e, now, a, doubtful)
 		}
 		return
 	}
@@ -108,7 +112,7 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 		p.tidy(e)
 		return
 	}
-	e.hold = h
+	e.hold, p.brought = h, h.row.Token+fallback.Token(f.Count-1)
 	p.holds++
 	p.remote++
 	if guard.Sooner && until.slot.Before(now.Add(p.c.opts.RenewEvery)) { // its owner may be about to lose the partition
@@ -116,6 +120,16 @@ func (p *partition) granted(l *link, f *peer.Frame, a *after) {
 	}
 	p.seat(e, w, PathForwarded, now, a)
 	w.Value.quickUntil = p.quickUntil(until)
+}
+
+// maxAhead is by how many seconds the epoch of a grant may be ahead of the arbiter's and of this node's clock: a year.
+const maxAhead = 365 * 24 * 60 * 60
+
+// believable reports whether a grant's first token may be its owner's to give. It is above all that owners have given to this node
+// and that the arbiter has told of, and not years ahead.
+func (p *partition) believable(t fallback.Token) bool {
+	return t > p.seen && t > p.brought &&
+		int64(t.Epoch()) <= max(int64(p.seen.Epoch()), fallback.EpochAt(p.now()))+maxAhead
 }
 
 // recalled: the owner wants a key back, or knows whether this node has it at all.

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// handle gets the messages for a session, one at a time. They are hints: anybody may have sent them, and any may be
-// missing.
+// handle gets the messages for a session, one at a time. They are hints: every client that may publish can have sent
+// them, and any may be missing.
 func (c *Coordinator) handle(s *session, m fallback.Message) {
 	switch m.Kind {
 	case fallback.Wake:
@@ -21,12 +21,12 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 			c.partitionOf(m.Key).asked(m.Key, fallback.Identity{Session: s.id, Request: m.Request})
 		}
 	case fallback.Freed:
-		if len(m.Key) <= MaxKey {
+		if len(m.Key) <= MaxKey && c.cluster != nil {
 			c.partitionOf(m.Key).freed(m.Key, fallback.Identity{Session: m.Session, Request: m.Request})
 		}
 	case fallback.Revoked:
-		if int64(m.Partition) < int64(len(c.parts)) {
-			c.parts[m.Partition].revoked(m.Epoch)
+		if int64(m.Partition) < int64(len(c.parts)) && c.cluster != nil {
+			c.parts[m.Partition].summoned(m.Epoch)
 		}
 	case fallback.Changed:
 		c.news.tell(m.Key)
@@ -48,6 +48,7 @@ func (p *partition) woken(key string, id fallback.Identity) {
 	case e != nil && e.acq != nil && e.acq.id == id:
 		e.acq.poke()
 	case e != nil && e.q.State() != handoff.Idle && e.hold.row.Identity == id: // it came first
+	case guard.OnItsWay && e != nil && e.forward.link != nil && e.forward.id == id: // no request of the arbiter's: the message lies
 	default:
 		a.releases = append(a.releases, p.release(key, id))
 	}
@@ -108,22 +109,4 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 		defer p.c.work.Done()
 		p.demote(p.c.ctx, avoid)
 	})
-}
-
-// freed: a hold that the rows told of when this node took the partition was released at the arbiter (rule 9).
-func (p *partition) freed(key string, id fallback.Identity) {
-	var a after
-	p.mu.Lock()
-	if p.phase == phaseAcquiring && len(p.freedEarly) < 1024 { // the rows may be on their way: it is in them
-		p.freedEarly = append(p.freedEarly, id)
-	}
-	if p.own == nil && !past(p.announcedEnds, p.c.now()) { // this node has written the row again, or is about to
-		p.unrow(p.release(key, id), &a)
-	}
-	if e := p.entries[key]; e != nil && e.g != nil && e.g.holder == id {
-		e.g.holder, e.g.link = fallback.Identity{}, nil
-		p.grantNext(e, p.c.now(), &a)
-	}
-	p.mu.Unlock()
-	a.do(p.c)
 }

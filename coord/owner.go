@@ -2,7 +2,6 @@ package coord
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -178,7 +177,8 @@ func (p *partition) acquireOwnership() {
 // acquired serves or sends away what waited for the end of phaseAcquiring.
 func (p *partition) acquired(now time.Time, a *after) {
 	waiting := p.parked
-	p.parked, p.freedEarly = nil, nil
+	p.parked = nil
+	p.hearAgain()
 	p.wantAll(now, a, p.own == nil)
 	for _, x := range waiting {
 		switch {
@@ -342,7 +342,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 		}
 	}
 	for key, row := range got.Rows {
-		if slices.Contains(p.freedEarly, row.Identity) || !guard.Import {
+		if !guard.Import {
 			continue
 		}
 		e := p.entry(key)

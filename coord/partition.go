@@ -29,10 +29,11 @@ type partition struct {
 	grants     [pathCount]uint64    // turns that began, by path
 	callers    map[*entry]*caller   // the caller that has locked each key, if Options.LogCallers
 
-	holds  int            // entries that have a hold
-	remote int            // entries whose hold may have no row
-	oldest time.Time      // no row was confirmed before
-	seen   fallback.Token // the highest that the arbiter has told of; never lower
+	holds   int            // entries that have a hold
+	remote  int            // entries whose hold may have no row
+	oldest  time.Time      // no row was confirmed before
+	seen    fallback.Token // the highest that the arbiter has told of; never lower
+	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
 
 	ending ending
 	turns  int           // that run
@@ -49,7 +50,7 @@ type partition struct {
 	lookedAt time.Time // when look began last
 
 	parked     []parked                    // requests of other nodes that wait for the end of phaseAcquiring
-	freedEarly []fallback.Identity         // holds that were released in phaseAcquiring
+	freedEarly []rumor                     // holds that are said to have been released, in phaseAcquiring or phaseDemoting
 	exported   map[string]fallback.Row     // that demote writes; not to be changed
 	late       map[string]fallback.Release // those of them that were given back meanwhile
 

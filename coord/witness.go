@@ -13,7 +13,13 @@ import (
 // as the process lives: a lower one that the arbiter tells of later is old data. p.mu is held.
 func (p *partition) saw(t fallback.Token) { p.seen = max(p.seen, t) }
 
-func (p *partition) sawEpoch(r fallback.Record) { p.saw(fallback.MakeToken(r.Epoch, 0)) }
+// sawEpoch also forgets a token that an owner gave, if its epoch is not one that the arbiter knows: the owner was wrong.
+func (p *partition) sawEpoch(r fallback.Record) {
+	p.saw(fallback.MakeToken(r.Epoch, 0))
+	if p.brought.Epoch() > r.Epoch {
+		p.brought = 0
+	}
+}
 
 // known returns what was seen by now. What is asked after that must not be answered with less.
 func (p *partition) known() fallback.Token {

@@ -25,6 +25,10 @@ const PromiseFor = 500 * time.Millisecond
 // than the clock of a synctest bubble begins, so tokens rise there, too, when a Memory loses its data.
 const epochZero = 946684800
 
+// EpochAt returns the lowest epoch that a transition at that time begins. Epochs are ahead of it only where a partition has
+// more than one transition per second.
+func EpochAt(t time.Time) int64 { return t.Unix() - epochZero }
+
 // MaxEpoch is the last epoch. All tokens of it are below 2^63, so that they are positive as signed numbers of 64 bits. The
 // clock reaches it in 2068.
 const MaxEpoch = math.MaxInt32

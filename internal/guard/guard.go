@@ -16,6 +16,8 @@ const (
 	Announced = true // a hold without a row is over when its owner does not answer for it any more (rule 7)
 	Renewal   = true // an answer to a renewal that comes after the old deadline is too late (rule 3)
 	OnItsWay  = true // a node whose request is pending does not deny that it has the hold (rule 13)
+	Hearsay   = true // what a message says of a release is looked up, or its holder asked (rule 9)
+	Absent    = true // the absence of a row proves nothing for a hold that the owner answers for (rule 17)
 	Sooner    = true // a hold that lapses sooner than its node looks at the clock is looked after
 	Quantum   = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )

@@ -15,6 +15,8 @@ var (
 	Announced = true
 	Renewal   = true
 	OnItsWay  = true
+	Hearsay   = true
+	Absent    = true
 	Sooner    = true
 	Quantum   = true
 )
@@ -22,5 +24,6 @@ var (
 // All is the guards by name.
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
-	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Sooner": &Sooner, "Quantum": &Quantum,
+	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent,
+	"Sooner": &Sooner, "Quantum": &Quantum,
 }

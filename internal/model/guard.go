@@ -42,6 +42,10 @@ const (
 	VouchesForTable   // an owner answers for a hold that rests on its row only if that is in its table (rule 17)
 	SteppedRemote     // a session that a step of the clock has ended demotes with the holds of other nodes
 	SteppedCallers    // and with those of its own callers, that end when the arbiter counts it dead
+	FreedRead         // an owner that hears of a release looks at the row before it frees the key (rule 9)
+	FreedGranted      // the row of a hold that the owner granted itself is not expected to be there
+	FreedVouched      // nor that of a hold that the owner answers for (rule 17)
+	FreedAsked        // a node that was the owner leaves the row of a release that it hears of to the holder
 	FrozenVouched     // what is frozen is what an owner answers for at an epoch, whatever the token's (rules 5, 17)
 
 	// Guards of progress.
@@ -54,7 +58,8 @@ var guardNames = []string{
 	"ImportRows", "EpochCompare", "OwnedRefusesLocks", "DemoteReplaces", "UnservedKeeps", "DeadBeforeEvictRow", "DeadBeforeEvictOwner",
 	"DeadBeforeEvictHold", "ExactUnlock", "AdoptCompares", "ReclaimInGrace", "ReclaimRaises", "Identity", "GraceTakesNothing",
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
-	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable", "SteppedRemote", "SteppedCallers", "FrozenVouched",
+	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable",
+	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched",
 	"Doubt", "Unserved", "EvictDead",
 }
 

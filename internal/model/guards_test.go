@@ -42,6 +42,10 @@ func TestGuards(t *testing.T) {
 		{StreamGenerations, bounds{faults: 1, cuts: 1}, 7},
 		{SteppedRemote, bounds{faults: 1, steps: 1}, 6},
 		{SteppedCallers, bounds{faults: 1, steps: 1}, 5},
+		{FreedRead, bounds{}, 4},
+		{FreedGranted, bounds{}, 6},
+		{FreedVouched, bounds{faults: 1, failovers: 1, lossy: true}, 11},
+		{FreedAsked, bounds{}, 3},
 		{FrozenVouched, bounds{faults: 1, failovers: 1, lossy: true}, 12},
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {

@@ -11,10 +11,12 @@ func (a *action) owner(i uint8) {
 			a.acquire(i)
 			a.unserved(i)
 		}
+		a.freedLate(i)
 		return
 	}
 	a.grants(i)
 	a.vouch(i)
+	a.freed(i)
 	a.bury(i)
 	a.askHolder(i)
 	if !x.cutP {
@@ -103,7 +105,7 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8) {
 	if x.holds() { // it rests on the ownership from now on, and its row is not looked after (rule 17)
 		x.from, x.at, x.conf, x.ann, x.frozen, x.rowed = fromSelf, epoch, 0, 0, false, true
 	}
-	x.own, x.seq, x.slot, x.table, x.quiet = epoch, 0, left, r, 0
+	x.own, x.seq, x.slot, x.table, x.spoke, x.quiet = epoch, 0, left, r, false, 0
 	if r.who == i && (!x.holds() || r.req != x.req) {
 		if x.want != wantNothing && x.wreq == r.req { // granted, as the rows say before the answer has come
 			x.want, x.wreq = wantNothing, 0
@@ -135,14 +137,14 @@ func (a *action) grants(i uint8) {
 			}
 			z := &n.node[i]
 			z.seq++
-			z.table = row{i, req, tok}
+			z.table, z.spoke = row{i, req, tok}, false
 			a.accept(n, i, fromSelf, z.table, 0, 0)
 			a.done("$a grants itself the key: it HOLDS it with token $t", i, 0, tok)
 		case j != i && y.want == wantOwner+i && a.was.linked(i, j) && (left > 0 || !a.has(ClockAtGrant)):
 			n := a.begin()
 			z := &n.node[i]
 			z.seq++
-			z.table = row{j, y.wreq, tok}
+			z.table, z.spoke = row{j, y.wreq, tok}, false
 			if n.push(i, j, frame{kind: frameGrant, req: y.wreq, left: max(left, 1), tok: tok}) {
 				a.done("owner $a grants the key to $b, with token $t; the grant is on its way", i, j, tok)
 			}
@@ -163,6 +165,7 @@ func (a *action) vouch(i uint8) {
 			continue
 		}
 		n := a.begin()
+		n.node[i].spoke = x.table.tok.epoch() != x.own
 		if n.push(i, j, frame{kind: frameVouch, req: y.req, left: left, tok: makeToken(x.own, 0)}) {
 			a.done("owner $a answers for $b's hold at epoch $t; that is on its way", i, j, makeToken(x.own, 0))
 		}
@@ -184,7 +187,7 @@ func (a *action) freeze(n *state, i uint8) bool {
 		}
 	}
 	x.never, x.quiet = max(x.never, x.own), left
-	x.own, x.seq, x.slot, x.table = 0, 0, 0, row{}
+	x.own, x.seq, x.slot, x.table, x.spoke = 0, 0, 0, row{}, false
 	return true
 }
 

@@ -73,6 +73,7 @@ type node struct {
 	seq   uint16
 	slot  uint8  // ticks left of the ownership
 	table row    // who has the key
+	spoke bool   // it has answered for that hold, which it imported (rule 17)
 	quiet uint8  // ticks until all is past that was announced at the last epoch served
 	never uint16 // epochs up to this one are never served
 
@@ -277,7 +278,7 @@ func (s *state) encode(b []byte, n uint8) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.maxTok))
 	for i := uint8(1); i <= n; i++ {
 		x := &s.node[i]
-		flag(x.cutS, x.cutP, x.frozen, x.rowed)
+		flag(x.cutS, x.cutP, x.frozen, x.rowed, x.spoke && x.table.who != none)
 		b = append(b, x.life, x.session, x.look, x.section, s.expiry[i], s.down[i])
 		u16(x.own, x.seq, x.never, x.at)
 		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO)

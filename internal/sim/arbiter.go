@@ -112,7 +112,8 @@ type client struct {
 
 	mu      sync.Mutex // protects what follows
 	weather weather
-	dead    bool // the node is
+	dead    bool                   // the node is
+	hear    func(fallback.Message) // delivers a message to its present session, nil if it has none
 }
 
 func (c *client) set(f func(*weather)) {
@@ -391,12 +392,19 @@ func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State 
 func (n *space) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
 	var begun func()
 	stop, err := through(n.c, ctx, func(ctx context.Context) (stop func(), err error) {
-		begun, err = n.Namespace.Listen(ctx, session, func(m fallback.Message) {
+		var one sync.Mutex // messages come one at a time
+		hear := func(m fallback.Message) {
 			if n.c.fate().message {
 				n.c.clock.wait()
+				one.Lock()
+				defer one.Unlock()
 				handle(m)
 			}
-		})
+		}
+		begun, err = n.Namespace.Listen(ctx, session, hear)
+		n.c.mu.Lock()
+		defer n.c.mu.Unlock()
+		n.c.hear = hear
 		return begun, err
 	})
 	if stop == nil && begun != nil {

@@ -52,7 +52,7 @@ func (w *world) inject(f Fault) {
 		if w.hasty() {
 			return
 		}
-	case failover, down, late:
+	case failover, down, late, forge:
 	case cut, reset:
 		if s == nil || other == nil {
 			return
@@ -127,6 +127,8 @@ func (w *world) inject(f Fault) {
 		w.after(f.For, func() { w.s.setDown(false) })
 	case reset:
 		w.net.reset(s.h, other.h)
+	case forge:
+		w.forge(time.Now().Add(f.For))
 	case late:
 		w.net.setLatency(f.Late)
 		w.after(f.For, func() { w.net.setLatency(usual) })

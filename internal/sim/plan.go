@@ -26,10 +26,11 @@ const (
 	reset    kind = "reset"    // the connections between two nodes
 	shard    kind = "shard"    // a node from some partitions
 	late     kind = "late"     // the network
+	forge    kind = "forge"    // messages to all nodes, as by a stranger who may publish
 )
 
 // kinds are what the plan is drawn from: what is there twice comes twice as often.
-var kinds = []kind{cut, cut, alone, away, away, lossy, slow, crash, leave, still, still, failover, empty, down, reset, shard, late}
+var kinds = []kind{cut, cut, alone, away, away, lossy, slow, crash, leave, still, still, failover, empty, down, reset, shard, late, forge}
 
 // Fault is something that is done to nodes, network or arbiter. Which of its fields count depends on its kind.
 type Fault struct {
@@ -75,6 +76,8 @@ func (f Fault) String() string {
 		s += fmt.Sprintf("connections between node %d and %d", f.Node, f.Other)
 	case shard:
 		s += fmt.Sprintf("node %d does not reach partitions %v for %v", f.Node, f.some(), f.For)
+	case forge:
+		s += fmt.Sprintf("all nodes are told for %v that holds are released and partitions are wanted", f.For)
 	case late:
 		s += fmt.Sprintf("the network by up to %v for %v", f.Late, f.For)
 	}

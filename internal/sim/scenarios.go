@@ -28,6 +28,7 @@ var scenarios = []scenario{
 	{"a dead shard costs no lock of another one", 8, deadShard},
 	{"nothing is given back to a server that does not answer", 3, kept},
 	{"what was announced has passed by slower clocks", 20, slowClock},
+	{"a row that a failover lost was not released", 3, rowsLost},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a

@@ -1,0 +1,339 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// liar is a client of the server that may publish, and nothing else.
+type liar struct {
+	t      *testing.T
+	client *redis.Client
+}
+
+// say sends a message to a node in its arbiter's name, and waits until it has been delivered.
+func (l liar) say(to *Coordinator, text string) {
+	l.t.Helper()
+	channel := fmt.Sprintf("{%s:c}:%s", to.opts.Namespace, to.sessions.id())
+	if n, err := l.client.Publish(l.t.Context(), channel, text).Result(); err != nil || n != 1 {
+		l.t.Fatalf("%d subscribers of %s, %v", n, channel, err)
+	}
+}
+
+// freed says that a hold was released at the arbiter.
+func (l liar) freed(to *Coordinator, key string, id fallback.Identity) {
+	l.t.Helper()
+	l.say(to, fmt.Sprintf("f%s %d %s", id.Session, id.Request, key))
+}
+
+// stays checks for a moment that something stays as it is.
+func stays(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+		if !ok() {
+			t.Fatal("no longer: ", what)
+		}
+	}
+}
+
+// lockOf locks a key of owner's at holder.
+func lockOf(t *testing.T, owner, holder *Coordinator, prefix string) Lock {
+	t.Helper()
+	for n := 0; ; n++ {
+		key := fmt.Sprint(prefix, n)
+		p := owner.partitionOf(key)
+		p.mu.Lock()
+		mine := p.own != nil
+		p.mu.Unlock()
+		if !mine {
+			continue
+		}
+		l, err := holder.Lock(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Unlock() })
+		return l
+	}
+}
+
+// holderOf is the hold of a key in its owner's table.
+func holderOf(owner *Coordinator, key string) (id fallback.Identity, imported bool) {
+	p := owner.partitionOf(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[key]; e != nil && e.g != nil {
+		return e.g.holder, e.g.imported
+	}
+	return fallback.Identity{}, false
+}
+
+func refusedAt(t *testing.T, owner *Coordinator, l Lock) func() bool {
+	return func() bool {
+		other, err := owner.TryLock(t.Context(), l.Key())
+		if err == nil {
+			_ = other.Unlock()
+		}
+		return errors.Is(err, ErrLocked) && l.Context().Err() == nil
+	}
+}
+
+// TestForgedMessages says by PUBLISH what only the arbiter should say. Nobody believes it.
+func TestForgedMessages(t *testing.T) {
+	s := redistest.Start(t)
+	lie := liar{t, s.Client(t)}
+	arbiter := fallback.NewRedis(s.Client(t), &fallback.RedisOptions{ColdStart: true})
+	b := enter(t, arbiter, small())
+	await(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
+	var before []Lock // a will import some of them
+	for n := range 40 {
+		l, err := b.Lock(t.Context(), fmt.Sprint("before", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = append(before, l)
+	}
+	a := enter(t, arbiter, small())
+	if err := a.Settled(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("a hold that was granted is freed", func(t *testing.T) {
+		l := lockOf(t, a, b, "granted")
+		id, imported := holderOf(a, l.Key())
+		if id.Session == "" || imported {
+			t.Fatal(id, imported)
+		}
+		lie.freed(a, l.Key(), id)
+		stays(t, "the key is b's", refusedAt(t, a, l))
+	})
+	t.Run("a hold that was imported is freed", func(t *testing.T) {
+		n := 0
+		for _, l := range before {
+			if id, imported := holderOf(a, l.Key()); imported {
+				n++
+				lie.freed(a, l.Key(), id)
+				stays(t, "the key is b's", refusedAt(t, a, l))
+			}
+		}
+		if n == 0 {
+			t.Error("a has imported nothing")
+		}
+	})
+	t.Run("a hold is freed whose partition was given back", func(t *testing.T) {
+		l := lockOf(t, a, b, "demoted")
+		id, _ := holderOf(a, l.Key())
+		p := a.partitionOf(l.Key())
+		p.giveUp(0, time.Hour)
+		await(t, "the partition is given back", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.own == nil && p.phase != phaseDemoting
+		})
+		lie.freed(a, l.Key(), id)
+		stays(t, "the row is there", func() bool {
+			at := a.ns.Verify(t.Context(), []fallback.Read{{Partition: p.number, Keys: []string{l.Key()}}})[0]
+			return at.Err == nil && at.Rows[0].Identity == id
+		})
+	})
+	t.Run("a partition is revoked", func(t *testing.T) {
+		p := a.partitionOf(lockOf(t, a, b, "revoked").Key())
+		epoch := func() uint32 {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.own == nil {
+				return 0
+			}
+			return p.own.epoch
+		}
+		first := epoch()
+		lie.say(a, fmt.Sprintf("r%d %d", p.number, first))
+		stays(t, "the partition is a's", func() bool { return epoch() == first })
+		if err := b.ns.Revoke(t.Context(), p.number, first, "b"); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the partition is given back", func() bool { return epoch() != first })
+	})
+	for _, l := range before {
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A request that is at an owner waits for no message of the arbiter's. Its row may be there before its grant is, and is not removed.
+func TestAForgedWake(t *testing.T) {
+	m := fallback.NewMemory()
+	a, b := enter(t, m, small()), enter(t, m, small())
+	if err := a.Settled(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	l := lockOf(t, a, a, "woken")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if l, err := b.Lock(ctx, l.Key()); err == nil {
+			_ = l.Unlock()
+		}
+	}()
+	var id fallback.Identity
+	p := b.partitionOf(l.Key())
+	await(t, "b asks a", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if e := p.entries[l.Key()]; e != nil {
+			id = e.forward.id
+		}
+		return id.Request > 0
+	})
+	calls := b.Stats().Calls[OpUnlock]
+	b.handle(b.sessions.current(), fallback.Message{Kind: fallback.Wake, Key: l.Key(), Request: id.Request})
+	stays(t, "b keeps its request", func() bool { return b.Stats().Calls[OpUnlock] == calls })
+	cancel()
+	<-done
+}
+
+// whisperer is an arbiter of whose rows a node is told, while it acquires them, that they were released.
+type whisperer struct {
+	fallback.Arbiter
+	say func(number uint32, rows map[string]fallback.Row)
+}
+
+type whispers struct {
+	fallback.Namespace
+	w *whisperer
+}
+
+func (w *whisperer) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := w.Arbiter.Attach(ctx, s)
+	return &whispers{n, w}, err
+}
+
+func (n *whispers) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
+	a, err := n.Namespace.Acquire(ctx, p, me, x)
+	n.w.say(p, a.Rows)
+	return a, err
+}
+
+// The rows that Acquire answers with are respected, whatever a message says of them meanwhile.
+func TestAForgedReleaseDuringAcquire(t *testing.T) {
+	m := fallback.NewMemory()
+	b := enter(t, m, small())
+	await(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
+	var held []Lock
+	for n := range 40 {
+		l, err := b.Lock(t.Context(), fmt.Sprint("held", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, l)
+	}
+	ready := make(chan *Coordinator, 1)
+	var a *Coordinator
+	w := &whisperer{Arbiter: m, say: func(_ uint32, rows map[string]fallback.Row) {
+		c := <-ready
+		ready <- c
+		for key, r := range rows {
+			c.handle(c.sessions.current(), fallback.Message{Kind: fallback.Freed, Key: key, Session: r.Session, Request: r.Request})
+		}
+	}}
+	a = enter(t, w, small())
+	ready <- a
+	if err := a.Settled(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, l := range held {
+		if id, _ := holderOf(a, l.Key()); id.Session != "" {
+			n++
+		}
+		if other, err := a.TryLock(t.Context(), l.Key()); err == nil && l.Context().Err() == nil {
+			t.Errorf("%q has two holders", l.Key())
+			_ = other.Unlock()
+		}
+		_ = l.Unlock()
+	}
+	if n == 0 {
+		t.Error("a has imported nothing")
+	}
+}
+
+// A grant whose token is not above what is known of the partition, or that is years ahead, is given back, and no token of it is handed
+// out. The next one is taken.
+func TestAGrantOfAnImpossibleToken(t *testing.T) {
+	m := fallback.NewMemory()
+	a, b := enter(t, m, small()), enter(t, m, small())
+	if err := a.Settled(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	first := lockOf(t, a, b, "k")
+	key, last := first.Key(), fallback.Token(first.Fence())
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "b has given the key back", func() bool { id, _ := holderOf(a, key); return id.Session == "" })
+	p := b.partitionOf(key)
+	year := uint32(fallback.EpochAt(time.Now().AddDate(2, 0, 0)))
+	for name, token := range map[string]fallback.Token{
+		"the last one": last, "of an earlier epoch": fallback.MakeToken(last.Epoch()-1, 1), "of the block before": last + 1,
+		"years ahead": fallback.MakeToken(year, 1), "of the last epoch": fallback.MakeToken(fallback.MaxEpoch, 1),
+	} {
+		mine, err := a.Lock(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan Lock, 1)
+		go func() {
+			l, err := b.Lock(t.Context(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		var asked forward
+		await(t, "b asks a", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if e := p.entries[key]; e != nil {
+				asked = e.forward
+			}
+			return asked.link != nil
+		})
+		f := peer.Frame{
+			Kind: peer.Grant, Partition: p.number, Key: []byte(key), Request: asked.id.Request, Session: []byte(asked.id.Session),
+			Epoch: token.Epoch(), Token: uint64(token), Count: 1, Ping: 1, Left: 1000,
+		}
+		asked.link.mu.Lock()
+		f.Ping = asked.link.pings
+		asked.link.mu.Unlock()
+		b.cluster.Frame(asked.link.s, &f)
+		select {
+		case l := <-got:
+			t.Fatalf("%s: b holds the key with token %v, after %v", name, fallback.Token(l.Fence()), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+		after := fallback.Token(mine.Fence())
+		if err := mine.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		l := <-got
+		if last = fallback.Token(l.Fence()); last <= after {
+			t.Errorf("%s: then token %v after %v", name, last, after)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+		await(t, "b has given the key back", func() bool { id, _ := holderOf(a, key); return id.Session == "" })
+	}
+}
