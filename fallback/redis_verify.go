@@ -87,12 +87,17 @@ func (n *redisSpace) readMany(ctx context.Context, reads []Read, states []State,
 			}
 			v, err := n.run(ctx, scriptMany, names, args...)
 			all := list(v)
-			if err != nil || len(all) != len(g) {
+			if err != nil || len(all) != 1+len(g) {
 				return
 			}
-			for i, x := range all {
+			clock, _ := all[0].(string)
+			now, err := strconv.ParseInt(clock, 10, 64)
+			if err != nil {
+				return
+			}
+			for i, x := range all[1:] {
 				text, _ := x.(string)
-				if r, ok := decodeRecord(text); ok {
+				if r, ok := decodeRecord(text, now); ok {
 					k := at[g[i]]
 					states[k], done[k] = State{Record: r, Rows: []Row{}, Wanted: []bool{}}, true
 				}
@@ -118,17 +123,24 @@ func (n *redisSpace) sameServer(ctx context.Context, keys []string) [][]int {
 	return [][]int{all}
 }
 
-// decodeRecord reads one of many.lua's answers.
-func decodeRecord(text string) (Record, bool) {
-	f := strings.SplitN(text, " ", 4)
-	if len(f) != 4 {
+// decodeRecord reads a record as it is stored, at a moment by the server's clock. ok is false if it has
+// to be read by itself: it has no epochs left, or is malformed.
+func decodeRecord(text string, now int64) (r Record, ok bool) {
+	epoch, rest, _ := strings.Cut(text, " ")
+	_, rest, _ = strings.Cut(rest, " ") // seq
+	grace, rest, _ := strings.Cut(rest, " ")
+	_, rest, _ = strings.Cut(rest, " ") // from
+	revoked, owner, ok := strings.Cut(rest, " ")
+	e, err := strconv.ParseUint(epoch, 10, epochBits)
+	end, err2 := strconv.ParseInt(grace, 10, 64)
+	if !ok || err != nil || err2 != nil || e >= MaxEpoch {
 		return Record{}, false
 	}
-	epoch, err := strconv.ParseUint(f[0], 10, epochBits)
-	left, err2 := strconv.ParseInt(f[2], 10, 64)
-	r := Record{Owner: f[3], Epoch: uint32(epoch), Grace: time.Duration(left) * time.Millisecond}
-	r.Revoked = r.Owner != "" && f[1] == f[0]
-	return r, err == nil && err2 == nil
+	r = Record{Owner: owner, Epoch: uint32(e), Revoked: owner != "" && revoked == epoch}
+	if end != 0 {
+		r.Grace = time.Duration(end-now) * time.Millisecond
+	}
+	return r, true
 }
 
 func (o outcome) state(q Read) State {
