@@ -52,7 +52,7 @@ func (x *frozen) demote(ctx context.Context, more func() bool) {
 	var sent time.Time
 	for !answered && more() {
 		sent = p.c.now()
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.demoting(len(holds)))
 		d, err := c.ns.Demote(call, p.number, o.session.id, o.epoch, holds)
 		cancel()
 		c.called(OpOwnership, sent, err)
@@ -101,6 +101,12 @@ func (x *frozen) demote(ctx context.Context, more func() bool) {
 	a.do(c)
 	c.cluster.adoptNow()
 	c.cluster.yours(p.number)
+}
+
+// demoting returns how long Demote with so many rows may take: one more CallTimeout for each 1,000 of
+// them, up to four in all. To encode and send them takes a busy machine longer than the arbiter needs.
+func (o *Options) demoting(rows int) time.Duration {
+	return o.CallTimeout * time.Duration(min(1+rows/1000, 4))
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -178,10 +178,17 @@ func (n *node) take(ctx context.Context, from, to int) error {
 	return context.Cause(ctx)
 }
 
-// try returns how many of another node's keys were free.
+// try returns how many of another node's keys were free. What is unavailable is tried again, for a
+// minute in all.
 func (n *node) try(ctx context.Context, x order) (free int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	for i := x.From; i < x.To; i += x.Step {
 		l, err := n.c.TryLock(ctx, keyOf(i))
+		for errors.Is(err, coord.ErrUnavailable) && ctx.Err() == nil {
+			time.Sleep(100 * time.Millisecond)
+			l, err = n.c.TryLock(ctx, keyOf(i))
+		}
 		switch {
 		case err == nil:
 			free++
