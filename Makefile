@@ -73,7 +73,7 @@ mutants:
 # Every state of the protocol within wide bounds, and what each guard prevents. STATES is where to stop.
 STATES ?= 3000000
 model:
-	go test -timeout 0 -v ./internal/model -model.deep -model.limit $(STATES)
+	go test -timeout 0 -v ./internal/model/... -model.deep -model.limit $(STATES)
 
 # Requests of all kinds through each middleware, in each router, by each protocol, from Go's clients, curl, h2load and Java's.
 http: clients jdk

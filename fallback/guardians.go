@@ -38,8 +38,8 @@ type Burial struct {
 // check refuses guardians that cannot be encoded.
 func (g Guardians) check() error {
 	switch {
-	case len(g.Set) > guardians.MaxGuardians:
-		return fmt.Errorf("%w: Guardians.Set has %d sessions, must have %d at most", ErrRefused, len(g.Set), guardians.MaxGuardians)
+	case len(g.Set) > guardians.Max:
+		return fmt.Errorf("%w: Guardians.Set has %d sessions, must have %d at most", ErrRefused, len(g.Set), guardians.Max)
 	case g.Version == 0 && len(g.Set) > 0:
 		return fmt.Errorf("%w: Guardians.Version is 0, must be positive where there is a Set", ErrRefused)
 	}

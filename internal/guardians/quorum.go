@@ -1,7 +1,9 @@
 package guardians
 
-// MaxGuardians is the most guardians that a session may have.
-const MaxGuardians = 5
+import "time"
+
+// Max is the most guardians that a session may have.
+const Max = 5
 
 // Quorum returns how many of n guardians have to promise for their session to be valid, and how many
 // have to vote for it to be buried. The two numbers are n+1 together, so a session that is valid can
@@ -10,4 +12,26 @@ const MaxGuardians = 5
 func Quorum(n int) (promises, votes int) {
 	votes = n/2 + 1
 	return n + 1 - votes, votes
+}
+
+// Instant is a reading of a node's monotonic clock, since any moment. It stands still for no longer than the machine does.
+type Instant = time.Duration
+
+// Forever is later than any reading.
+const Forever Instant = 1<<63 - 1
+
+// Times says how long promises last.
+type Times struct {
+	Promise time.Duration // D: a guardian does not vote for so long after a ping
+	Margin  time.Duration // M_D: a promise counts so much less for the session
+}
+
+// Valid is how long a promise counts for the session, from when it sent the ping.
+func (t Times) Valid() time.Duration { return t.Promise - t.Margin }
+
+// MarginFor returns M_D for promises of d, between clocks of which one may lose margin on another one within lease, as
+// the session's own lease assumes. It is rounded up to milliseconds, in which deadlines are announced.
+func MarginFor(d, lease, margin time.Duration) time.Duration {
+	m := time.Duration(float64(d) * (float64(margin) / float64(lease)))
+	return m.Truncate(time.Millisecond) + time.Millisecond
 }

@@ -1,0 +1,16 @@
+// Package guardians has the state machines by which a dead session's keys are free soon: docs/takeover.md.
+//
+// A [Ward] is what a session knows of its own guardians: their promises, and the set that is recorded at the arbiter. A
+// [Guardian] is what a node has promised to other sessions, and voted. They do nothing by themselves: the caller sends what
+// they return, tells them what it receives, and reads the clock. All times are those of the node's monotonic clock, since
+// any moment.
+//
+//	ward := NewWard(times)
+//	ward.Propose(members)          // whom the session wants
+//	ping, ok := ward.Ping(g, now)  // to each guardian, six times in D; the answer: ward.Promised
+//	set, ok := ward.Ask(now)       // once they have promised: each renewal names ward.Names(), each answer is told to ward.Recorded
+//	ward.Alive(now)                // before each grant, beside the lease
+//	ward.Announce(lease, now)      // to holders
+//
+// They are not safe for concurrent use.
+package guardians

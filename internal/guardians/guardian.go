@@ -1,0 +1,167 @@
+package guardians
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Vote is a guardian's word that a session is dead, for one version of its guardians.
+type Vote struct {
+	Ward  string
+	Voter string
+	Set   Set // of which Voter is a member
+}
+
+// Burial is what the arbiter is to be asked for.
+type Burial struct {
+	Ward    string
+	Version uint32
+	Voters  []string
+}
+
+// Guardian is what a node has promised to other sessions, and the votes that it knows of.
+type Guardian struct {
+	me      string
+	promise time.Duration
+	wards   map[string]*charge
+}
+
+// charge is one session that the node guards, or of which it has heard votes.
+type charge struct {
+	until Instant // the promise
+	voted uint32  // the latest version that this node has voted for
+	sets  []Set   // as the session told at last
+	votes map[uint32][]string
+	known map[uint32]Set // of the versions in votes
+}
+
+// NewGuardian returns that of a session, which has promised nothing. A process that starts again is another session, and begins
+// anew: what it had promised was promised by one that is in no set any more.
+func NewGuardian(me string, t Times) *Guardian {
+	return &Guardian{me: me, promise: t.Promise, wards: make(map[string]*charge)}
+}
+
+func (g *Guardian) charge(ward string) *charge {
+	c := g.wards[ward]
+	if c == nil {
+		c = &charge{votes: make(map[uint32][]string), known: make(map[uint32]Set)}
+		g.wards[ward] = c
+	}
+	return c
+}
+
+// Pinged takes a ping of a session and promises that this node will not vote for D. now has to be read after the ping was
+// received.
+func (g *Guardian) Pinged(ward string, p Ping, now Instant) Pong {
+	c := g.charge(ward)
+	c.until, c.sets = max(c.until, now+g.promise), p.Sets
+	return Pong{Seq: p.Seq, Voted: c.voted}
+}
+
+// Next returns when the first promise passes, or Forever: Look is to be called then.
+func (g *Guardian) Next() Instant {
+	next := Forever
+	for _, c := range g.wards {
+		if len(g.due(c)) > 0 {
+			next = min(next, c.until)
+		}
+	}
+	return next
+}
+
+// due returns the sets for which this node may vote once its promise has passed.
+func (g *Guardian) due(c *charge) (sets []Set) {
+	for _, s := range c.sets {
+		if s.Version > c.voted && slices.Contains(s.Members, g.me) {
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
+// Look returns this node's votes against all sessions whose promises have passed. They are to be sent to the other members of
+// their sets, and count here already.
+func (g *Guardian) Look(now Instant) (votes []Vote) {
+	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
+		c := g.wards[ward]
+		if now < c.until {
+			continue
+		}
+		for _, s := range g.due(c) {
+			v := Vote{Ward: ward, Voter: g.me, Set: s}
+			votes = append(votes, v)
+			c.add(v)
+		}
+		for _, v := range votes {
+			if v.Ward == ward {
+				c.voted = max(c.voted, v.Set.Version)
+			}
+		}
+	}
+	return votes
+}
+
+// Resumed is to be called where this node has stood still: pings may have come that it has not read yet. It votes against
+// no session for a while.
+func (g *Guardian) Resumed(now Instant, while time.Duration) {
+	for _, c := range g.wards {
+		c.until = max(c.until, now+while)
+	}
+}
+
+// Heard takes another guardian's vote, from that guardian itself. A member of the set that never was pinged waits for D
+// before it votes as well.
+func (g *Guardian) Heard(v Vote, now Instant) {
+	if !slices.Contains(v.Set.Members, v.Voter) {
+		return
+	}
+	c := g.charge(v.Ward)
+	if c.sets == nil && slices.Contains(v.Set.Members, g.me) {
+		c.until, c.sets = now+g.promise, []Set{v.Set}
+	}
+	c.add(v)
+}
+
+func (c *charge) add(v Vote) {
+	if voters := c.votes[v.Set.Version]; !slices.Contains(voters, v.Voter) {
+		c.votes[v.Set.Version], c.known[v.Set.Version] = append(voters, v.Voter), v.Set
+	}
+}
+
+// Burials returns what the votes suffice for. It returns the same again until the session is forgotten.
+func (g *Guardian) Burials() (all []Burial) {
+	for ward, c := range g.wards {
+		for version, voters := range c.votes {
+			if _, need := Quorum(len(c.known[version].Members)); len(voters) >= need {
+				all = append(all, Burial{ward, version, slices.Clone(voters)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Burial) int { return cmp.Or(cmp.Compare(a.Ward, b.Ward), cmp.Compare(a.Version, b.Version)) })
+	return all
+}
+
+// Outdated forgets the votes for versions before the recorded one, of which an answer to a burial tells. This node's own votes
+// bind it still.
+func (g *Guardian) Outdated(ward string, recorded uint32) {
+	if c := g.wards[ward]; c != nil {
+		maps.DeleteFunc(c.votes, func(version uint32, _ []string) bool { return version < recorded })
+		maps.DeleteFunc(c.known, func(version uint32, _ Set) bool { return version < recorded })
+	}
+}
+
+// Forget drops a session that the arbiter has said is dead. Its ID is never used again.
+func (g *Guardian) Forget(ward string) { delete(g.wards, ward) }
+
+// Promised returns the sessions that this node guards, with the end of its promise to each.
+func (g *Guardian) Promised() map[string]Instant {
+	all := make(map[string]Instant, len(g.wards))
+	for ward, c := range g.wards {
+		if len(c.sets) > 0 {
+			all[ward] = c.until
+		}
+	}
+	return all
+}

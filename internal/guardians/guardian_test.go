@@ -1,0 +1,98 @@
+package guardians_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/guardians"
+)
+
+func ping(sets ...guardians.Set) guardians.Ping { return guardians.Ping{Seq: 7, Sets: sets} }
+
+var (
+	one = guardians.Set{Version: 1, Members: []string{"a", "b", "c"}}
+	two = guardians.Set{Version: 2, Members: []string{"a", "d"}}
+	not = guardians.Set{Version: 3, Members: []string{"b", "c"}}
+)
+
+func TestGuardian_VotesWhenItsPromiseHasPassed(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	want(t, "next", g.Next(), guardians.Forever)
+	want(t, "pong", g.Pinged("x", ping(one), 0), guardians.Pong{Seq: 7})
+	g.Pinged("x", ping(one), 2*s)
+	want(t, "next", g.Next(), 12*s)
+	want(t, "promised", g.Promised()["x"], 12*s)
+	want(t, "votes", len(g.Look(12*s-1)), 0)
+	want(t, "votes", fmt.Sprint(g.Look(12*s)), "[{x a {1 [a b c]}}]")
+	want(t, "votes again", len(g.Look(13*s)), 0)
+	want(t, "next", g.Next(), guardians.Forever)
+	want(t, "pong", g.Pinged("x", ping(one), 14*s), guardians.Pong{Seq: 7, Voted: 1})
+	want(t, "votes against what it has voted for", len(g.Look(100*s)), 0)
+	g.Pinged("x", ping(one, two, not), 14*s)
+	want(t, "votes", fmt.Sprint(g.Look(100*s)), "[{x a {2 [a d]}}]")
+}
+
+func TestGuardian_VotesForBothSets(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	g.Pinged("y", ping(one), 0)
+	g.Pinged("x", ping(one, two), 0)
+	want(t, "votes", fmt.Sprint(g.Look(10*s)), "[{x a {1 [a b c]}} {x a {2 [a d]}} {y a {1 [a b c]}}]")
+	want(t, "pong", g.Pinged("x", ping(one), 14*s), guardians.Pong{Seq: 7, Voted: 2})
+}
+
+func TestGuardian_EnoughVotesBury(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	g.Pinged("x", ping(one), 0)
+	want(t, "burials", len(g.Burials()), 0)
+	g.Look(10 * s)
+	want(t, "burials", len(g.Burials()), 0)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "z", Set: one}, 10*s) // no member
+	want(t, "burials", len(g.Burials()), 0)
+	for range 2 {
+		g.Heard(guardians.Vote{Ward: "x", Voter: "c", Set: one}, 10*s)
+		want(t, "burials", fmt.Sprint(g.Burials()), "[{x 1 [a c]}]")
+	}
+	g.Outdated("x", 1)
+	want(t, "burials", len(g.Burials()), 1)
+	g.Outdated("x", 2)
+	want(t, "burials", len(g.Burials()), 0)
+	want(t, "pong", g.Pinged("x", ping(one), 11*s).Voted, 1)
+	g.Outdated("nobody", 2)
+	g.Forget("x")
+	want(t, "promised", len(g.Promised()), 0)
+}
+
+func TestGuardian_BurialsAreSorted(t *testing.T) {
+	g := guardians.NewGuardian("d", times)
+	for _, v := range []guardians.Vote{
+		{Ward: "y", Voter: "a", Set: two}, {Ward: "x", Voter: "a", Set: two}, {Ward: "x", Voter: "b", Set: one},
+		{Ward: "x", Voter: "c", Set: one}, {Ward: "x", Voter: "d", Set: two}, {Ward: "y", Voter: "d", Set: two},
+	} {
+		g.Heard(v, 0)
+	}
+	want(t, "burials", fmt.Sprint(g.Burials()), "[{x 1 [b c]} {x 2 [a d]} {y 2 [a d]}]")
+}
+
+func TestGuardian_ThatWasNeverPingedWaits(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: one}, 5*s)
+	want(t, "votes", len(g.Look(15*s-1)), 0)
+	want(t, "votes", len(g.Look(15*s)), 1)
+	want(t, "burials", len(g.Burials()), 1)
+
+	g = guardians.NewGuardian("z", times) // not a member
+	g.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: one}, 5*s)
+	want(t, "votes", len(g.Look(100*s)), 0)
+	want(t, "promised", len(g.Promised()), 0)
+}
+
+func TestGuardian_ThatStoodStillWaits(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	g.Pinged("x", ping(one), 0)
+	g.Pinged("y", ping(one), 25*s)
+	g.Resumed(30*s, 3*s)
+	want(t, "next", g.Next(), 33*s)
+	want(t, "votes", len(g.Look(32*s)), 0)
+	want(t, "votes", len(g.Look(33*s)), 1)
+	want(t, "votes", len(g.Look(35*s)), 1)
+}

@@ -1,0 +1,9 @@
+package guardians_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -1,0 +1,219 @@
+package guardians
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Set is the guardians of a session, by version. No version is used for two sets.
+type Set struct {
+	Version uint32
+	Members []string // sessions
+}
+
+// Ping asks a guardian for a promise.
+type Ping struct {
+	Seq  uint64
+	Sets []Set // the recorded one, and the one that is to follow it
+}
+
+// Pong is a guardian's promise. It is worth nothing for versions up to Voted, for which the guardian has voted that the
+// session is dead.
+type Pong struct {
+	Seq   uint64
+	Voted uint32
+}
+
+// Phase is where a session is in changing its guardians.
+type Phase byte
+
+// Phases.
+const (
+	Settled    Phase = iota // the recorded set alone counts
+	Collecting              // promises of the next set, before it is asked for
+	Asked                   // the arbiter may have recorded the next set: both count
+)
+
+func (p Phase) String() string { return [...]string{"settled", "collecting", "asked"}[p] }
+
+// Ward is a session's knowledge of its guardians' promises and sets.
+type Ward struct {
+	times          Times
+	recorded, next Set
+	phase          Phase
+	used           uint32 // the last version given to a set
+	seq            uint64
+	pings          []sentPing
+	promises       map[string]promise
+	announced      Instant
+	lapsed         bool
+}
+
+type sentPing struct {
+	seq      uint64
+	guardian string
+	at       Instant
+}
+
+type promise struct {
+	until Instant
+	voted uint32
+}
+
+// NewWard returns that of a session without guardians.
+func NewWard(t Times) *Ward { return &Ward{times: t, promises: make(map[string]promise)} }
+
+// Propose begins to collect promises of a set that is to follow the recorded one. It reports false, and does nothing, while
+// the arbiter may have recorded an earlier proposal: that one has to be asked for until it is answered.
+func (w *Ward) Propose(members []string) bool {
+	if w.phase == Asked {
+		return false
+	}
+	w.used++
+	w.next, w.phase = Set{w.used, slices.Clone(members)}, Collecting
+	return true
+}
+
+// Sets returns the recorded set, and the next one, which is zero if the Phase is Settled.
+func (w *Ward) Sets() (recorded, next Set, p Phase) { return w.recorded, w.next, w.phase }
+
+// Guardians returns all that are to be pinged.
+func (w *Ward) Guardians() []string {
+	all := slices.Clone(w.recorded.Members)
+	if w.phase != Settled {
+		all = append(all, w.next.Members...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Ping returns the next ping for a guardian. now has to be read before the ping is sent.
+func (w *Ward) Ping(guardian string, now Instant) Ping {
+	w.seq++
+	// Promises of pings that are older than Valid have passed.
+	w.pings = slices.DeleteFunc(w.pings, func(p sentPing) bool { return now-p.at >= w.times.Valid() })
+	w.pings = append(w.pings, sentPing{w.seq, guardian, now})
+	p := Ping{Seq: w.seq}
+	if w.recorded.Version != 0 {
+		p.Sets = append(p.Sets, w.recorded)
+	}
+	if w.phase != Settled {
+		p.Sets = append(p.Sets, w.next)
+	}
+	return p
+}
+
+// Promised takes a guardian's answer to a ping. One that comes after the session's end changes nothing.
+func (w *Ward) Promised(guardian string, a Pong, now Instant) {
+	i := slices.IndexFunc(w.pings, func(p sentPing) bool { return p.seq == a.Seq && p.guardian == guardian })
+	if i < 0 || !w.Alive(now) {
+		return
+	}
+	p := w.promises[guardian]
+	w.promises[guardian] = promise{max(p.until, w.pings[i].at+w.times.Valid()), max(p.voted, a.Voted)}
+	w.pings = slices.Delete(w.pings, i, i+1)
+}
+
+// Promise returns until when a guardian's promise counts, and the version that it had voted for by then.
+func (w *Ward) Promise(guardian string) (until Instant, voted uint32) {
+	p := w.promises[guardian]
+	return p.until, p.voted
+}
+
+// covered returns until when enough members of a set have promised.
+func (w *Ward) covered(s Set) Instant {
+	if len(s.Members) == 0 {
+		return Forever
+	}
+	ends := make([]Instant, 0, Max)
+	for _, g := range s.Members {
+		if p := w.promises[g]; p.voted < s.Version {
+			ends = append(ends, p.until)
+		}
+	}
+	need, _ := Quorum(len(s.Members))
+	if len(ends) < need {
+		return 0
+	}
+	slices.Sort(ends)
+	return ends[len(ends)-need]
+}
+
+// Until returns until when the guardians' promises make the session valid: Forever if it has none, in the past if it is
+// not. The session's lease limits it as well.
+func (w *Ward) Until() Instant {
+	if w.lapsed {
+		return 0
+	}
+	end := w.covered(w.recorded)
+	if w.phase == Asked {
+		end = min(end, w.covered(w.next))
+	}
+	return end
+}
+
+// Alive reports whether the session is valid, as far as its guardians are concerned. Once it is not, it never is again.
+func (w *Ward) Alive(now Instant) bool {
+	if !w.lapsed && now >= w.Until() {
+		w.lapsed = true
+	}
+	return !w.lapsed
+}
+
+// Bound returns the latest deadline that may be announced to a holder now, where the session's lease ends at lease. It is
+// at most Valid from now, guardians or not: else a first set could not be asked for before an announcement of lease's
+// length has passed. While promises are collected they bound it as well, so that they cover all announcements soon.
+func (w *Ward) Bound(lease, now Instant) Instant {
+	if !w.Alive(now) {
+		return now
+	}
+	end := min(lease, w.Until(), now+w.times.Valid())
+	if c := w.covered(w.next); w.phase == Collecting && c > now {
+		end = min(end, c)
+	}
+	return max(end, now)
+}
+
+// Announce is Bound for a deadline that is told to a holder. The holder counts what is left from when it sent its question,
+// and now has to be read after that question was received: no earlier reading will do.
+func (w *Ward) Announce(lease, now Instant) (left time.Duration) {
+	end := w.Bound(lease, now)
+	if end > now {
+		w.announced = max(w.announced, end)
+	}
+	return end - now
+}
+
+// Ask reports whether the set that was proposed is to be asked for, from now on, with each renewal: its members' promises
+// cover all that has been announced, which rests on the recorded set.
+func (w *Ward) Ask(now Instant) bool {
+	if w.phase != Collecting || !w.Alive(now) {
+		return false
+	}
+	if c := w.covered(w.next); c <= now || c < w.announced {
+		return false
+	}
+	w.phase = Asked
+	return true
+}
+
+// Names returns the set that each renewal has to name. The arbiter keeps a later one.
+func (w *Ward) Names() Set {
+	if w.phase == Asked {
+		return w.next
+	}
+	return w.recorded
+}
+
+// Recorded takes the version that an answer to a renewal says is recorded.
+func (w *Ward) Recorded(version uint32, now Instant) {
+	if w.phase != Asked || version != w.next.Version || !w.Alive(now) {
+		return
+	}
+	w.recorded, w.next, w.phase = w.next, Set{}, Settled
+	maps.DeleteFunc(w.promises, func(_ string, p promise) bool { return p.until <= now })
+}
+
+// End ends the session, as its lease has ended.
+func (w *Ward) End() { w.lapsed = true }

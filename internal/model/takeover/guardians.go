@@ -1,0 +1,552 @@
+package takeover
+
+import (
+	"math/bits"
+
+	"github.com/holdfast-go/holdfast/internal/guardians"
+)
+
+// Guard is something that the rules do so that nothing bad happens.
+type Guard uint32
+
+// Guards of the guardians' rules (docs/takeover.md).
+const (
+	MarginD           Guard = 1 << iota // a promise counts M_D less for the session than for its guardian
+	PromiseFromSend                     // and from when the ping was sent
+	AnswerFromSend                      // an announced deadline counts from when the holder's ping was sent
+	AnnounceBounded                     // announced deadlines are bounded by the promises
+	AnnounceCapped                      // and by D - M_D from now, while there are no guardians
+	AskCovered                          // a new set is asked for once its promises cover all that was announced
+	JointNew                            // from then on the new set's promises are needed
+	JointOld                            // and the old set's, until an answer names the new version
+	VoteAfterPromise                    // a guardian votes only when its promise has passed
+	VoteIsFinal                         // and promises nothing for that version any more
+	BuryCompares                        // the arbiter compares the version
+	VersionsRise                        // the arbiter records later versions only
+	Intersect                           // p + e > n
+	GraceBuries                         // no burial in Grace
+	RenewalNames                        // each renewal names a version, so that another server learns it
+	RenewalNamesAsked                   // from asking for a version on, that one
+	LapseIsFinal                        // a lapse is the session's end
+	LapseWaits                          // a session that has lapsed does not close itself
+	RestartIsAnother                    // a guardian that restarts is another session
+)
+
+var guardNames = []string{
+	"MarginD", "PromiseFromSend", "AnswerFromSend", "AnnounceBounded", "AnnounceCapped", "AskCovered", "JointNew", "JointOld",
+	"VoteAfterPromise", "VoteIsFinal", "BuryCompares", "VersionsRise", "Intersect", "GraceBuries", "RenewalNames",
+	"RenewalNamesAsked", "LapseIsFinal",
+	"LapseWaits", "RestartIsAnother",
+}
+
+func (g Guard) String() string { return guardNames[bits.TrailingZeros32(uint32(g))] }
+
+const (
+	maxG = 4 // guardians a to d; bit j of a set
+	maxV = 3 // versions 0 to 2 of the set
+)
+
+// Guardians is the model of one session X, its guardians, a holder Y to which X announces deadlines, and the arbiter.
+//
+// Time passes in ticks. Each clock counts Slow or Fast units in a tick; which one is chosen for X, for Y, and for all
+// guardians together, at the beginning, or with Wander anew in each tick. D, V and T are units, Grace is ticks.
+type Guardians struct {
+	Sets       []uint8 // by version
+	Slow, Fast int8
+	D          int8 // a guardian's promise
+	V          int8 // what it counts for X: D - M_D
+	T          int8 // X's lease from the arbiter
+	Grace      int8
+	Rates      []uint8 // combinations of clocks that are fast: bits 0 X, 1 Y, 2 guardians
+	Wander     bool
+	Failovers  uint8
+	Restarts   uint8
+	Without    Guard
+	Limit      int
+}
+
+func (m *Guardians) has(g Guard) bool { return m.Without&g == 0 }
+
+// Times that are left are 0 when they have passed. Those of X, Y and guardian j are by their own clocks.
+type guardState struct {
+	rates uint8
+
+	// The arbiter.
+	ver    int8 // recorded version; -1: the session is not known
+	taken  bool // the session was dead, once: others may have all that it had
+	dead   bool
+	grace  int8
+	late   uint8 // versions in renewals that are executed later, as bits
+	copied bool  // a replica has stopped following, with
+	oldVer int8
+	oldDed bool
+	fails  uint8
+	bury   uint8 // requests on their way, by version
+
+	// X.
+	gone       bool
+	conf, pend int8 // recorded version, as far as X knows; version asked for, or the same
+	lease      int8
+	prom       [maxG]int8 // promises
+	promVoted  [maxG]int8 // and what their guardians had voted for by then
+	ann        int8       // the last deadline announced
+	set        bool       // a renewal is on its way
+	setVer     int8       // which names this version
+	setLeft    int8       // and is worth so much of a lease
+	rep        bool       // its answer
+	repVer     int8
+	repLeft    int8
+	ackLeft    [maxG]int8 // answers to pings, on their way: what they will be worth
+	ackVoted   [maxG]int8
+
+	// Guardians.
+	until    [maxG]int8
+	voted    [maxG]int8  // highest version voted for; -1: none
+	votes    [maxV]uint8 // by version, as others know them
+	lost     uint8       // guardians that have restarted
+	restarts uint8
+
+	// Y.
+	y, answer int8 // its deadline; an answer on its way, only without AnswerFromSend
+}
+
+// Kinds of events.
+const (
+	gTick = iota
+	gTickRates
+	gPing
+	gPromise
+	gAnnounce
+	gAnnounceLate
+	gAnswered
+	gAsk
+	gSend
+	gSetArrives
+	gSetReplyLost
+	gSetLost
+	gReply
+	gRenew
+	gRenewLate
+	gLateArrives
+	gVote
+	gBurySent
+	gBuryArrives
+	gUnknown
+	gCopy
+	gFailoverOld
+	gFailoverEmpty
+	gRestart
+)
+
+func (m *Guardians) names() []string {
+	return []string{
+		gTick: "-- a tick --", gTickRates: "-- a tick, fast clocks: $v (X 1, Y 2, guardians 4) --",
+		gPing: "X pings $a, which promises", gPromise: "the promise of $a reaches X",
+		gAnnounce: "X announces $v units to Y", gAnnounceLate: "X announces $v units to Y; the answer is on its way", gAnswered: "the answer reaches Y",
+		gAsk: "X asks for version $v", gSend: "X sends a renewal with version $v", gSetArrives: "the renewal reaches the arbiter, which has version $v",
+		gSetReplyLost: "the renewal reaches the arbiter; the answer is lost", gSetLost: "the renewal is late, or lost",
+		gReply: "the answer reaches X: version $v", gRenew: "X renews, with version $v", gRenewLate: "X renews, with version $v; this is executed later", gLateArrives: "a late renewal with version $v arrives",
+		gVote: "$a votes that version $v is dead", gBurySent: "bury($v) is sent", gBuryArrives: "bury($v) reaches the arbiter",
+		gUnknown: "the arbiter does not know X: it is dead", gCopy: "a replica stops following",
+		gFailoverOld: "FAILOVER to the replica", gFailoverEmpty: "FAILOVER, everything is lost", gRestart: "$a restarts",
+	}
+}
+
+func (m *Guardians) initial() (all []guardState) {
+	for _, rates := range m.Rates {
+		s := guardState{rates: rates, lease: m.T}
+		for j := range maxG {
+			s.voted[j], s.promVoted[j], s.ackVoted[j] = -1, -1, -1
+			if m.Sets[0]&(1<<j) != 0 {
+				s.prom[j], s.until[j] = m.value(), m.D
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// value is what a promise counts for X.
+func (m *Guardians) value() int8 {
+	if m.has(MarginD) {
+		return m.V
+	}
+	return m.D
+}
+
+// quorum returns how many of a set have to promise, and to vote.
+func (m *Guardians) quorum(set uint8) (p, e int) {
+	p, e = guardians.Quorum(bits.OnesCount8(set))
+	if !m.has(Intersect) {
+		e--
+	}
+	return p, e
+}
+
+const never = 127
+
+// covered returns how long the promises for a version last: that of the p-th best of its set.
+func (m *Guardians) covered(s *guardState, v int8) int8 {
+	set := m.Sets[v]
+	if set == 0 {
+		return never
+	}
+	p, _ := m.quorum(set)
+	best := int8(0)
+	for j := range maxG {
+		if set&(1<<j) == 0 {
+			continue
+		}
+		// The p-th best is the largest d with p promises of at least d.
+		d, n := m.promise(s, j, v), 0
+		for k := range maxG {
+			if set&(1<<k) != 0 && m.promise(s, k, v) >= d {
+				n++
+			}
+		}
+		if n >= p {
+			best = max(best, d)
+		}
+	}
+	return best
+}
+
+func (m *Guardians) promise(s *guardState, j int, v int8) int8 {
+	if s.promVoted[j] >= v && m.has(VoteIsFinal) {
+		return 0
+	}
+	return s.prom[j]
+}
+
+// left is how long X is valid, by its clock.
+func (m *Guardians) left(s *guardState) int8 {
+	if s.gone {
+		return 0
+	}
+	d := s.lease
+	if s.pend == s.conf || m.has(JointOld) {
+		d = min(d, m.covered(s, s.conf))
+	}
+	if s.pend != s.conf && m.has(JointNew) {
+		d = min(d, m.covered(s, s.pend))
+	}
+	return d
+}
+
+// announced is how long X tells Y that it is valid.
+func (m *Guardians) announced(s *guardState) int8 {
+	d := m.left(s)
+	if !m.has(AnnounceBounded) && d > 0 {
+		d = s.lease
+	}
+	if m.has(AnnounceCapped) && m.has(AnnounceBounded) {
+		d = min(d, m.V)
+	}
+	return d
+}
+
+func (m *Guardians) check(s *guardState) string {
+	switch {
+	case s.taken && m.left(s) > 0:
+		return "X is dead at the arbiter, and valid by its own clock"
+	case s.taken && s.y > 0:
+		return "X is dead at the arbiter, and Y relies on what it announced"
+	}
+	return ""
+}
+
+func (m *Guardians) rate(s *guardState, who uint8) int8 {
+	if s.rates&(1<<who) != 0 {
+		return m.Fast
+	}
+	return m.Slow
+}
+
+func pass(at *int8, by int8) { *at = max(*at-by, 0) }
+
+func (m *Guardians) tick(s guardState, rates uint8) guardState {
+	s.rates = rates
+	x, y, g := m.rate(&s, 0), m.rate(&s, 1), m.rate(&s, 2)
+	if m.Wander {
+		s.rates = 0
+	}
+	pass(&s.grace, 1)
+	pass(&s.y, y)
+	pass(&s.lease, x)
+	pass(&s.ann, x)
+	pass(&s.setLeft, x)
+	pass(&s.repLeft, x)
+	for j := range maxG {
+		pass(&s.prom[j], x)
+		if m.has(PromiseFromSend) {
+			pass(&s.ackLeft[j], x)
+		}
+		pass(&s.until[j], g)
+	}
+	if m.left(&s) == 0 && m.has(LapseIsFinal) {
+		s.gone = true // it looks before each grant
+		if !m.has(LapseWaits) {
+			s.dead, s.taken = true, true
+		}
+	}
+	return s
+}
+
+// tidy drops what has no effect any more.
+func (m *Guardians) tidy(s *guardState) {
+	if s.gone {
+		s.lease, s.ann, s.set, s.setVer, s.setLeft, s.rep, s.repVer, s.repLeft, s.conf, s.pend = 0, 0, false, 0, 0, false, 0, 0, 0, 0
+		s.prom, s.ackLeft, s.answer = [maxG]int8{}, [maxG]int8{}, 0
+	}
+	if !s.set {
+		s.setVer, s.setLeft = 0, 0
+	}
+	if !s.rep {
+		s.repVer, s.repLeft = 0, 0
+	}
+	for j := range maxG {
+		if s.prom[j] == 0 {
+			s.promVoted[j] = -1
+		}
+		if s.ackLeft[j] == 0 {
+			s.ackVoted[j] = -1
+		}
+		if s.lost&(1<<j) != 0 && m.has(RestartIsAnother) {
+			s.until[j], s.voted[j] = 0, -1
+		}
+	}
+	if !s.copied {
+		s.oldVer, s.oldDed = 0, false
+	}
+	if m.has(VersionsRise) { // what is late and lower changes nothing, unless the version is lost once more
+		if s.fails == 0 {
+			s.late &^= 1<<(s.ver+1) - 1
+		}
+	}
+}
+
+func (m *Guardians) next(was *guardState, to func(event, guardState)) {
+	add := func(kind int, node int, n int8, s guardState) {
+		m.tidy(&s)
+		to(event{int8(kind), int8(node), n}, s)
+	}
+	if m.Wander {
+		for _, rates := range m.Rates {
+			add(gTickRates, 0, int8(rates), m.tick(*was, rates))
+		}
+	} else {
+		add(gTick, 0, 0, m.tick(*was, was.rates))
+	}
+	if !was.gone {
+		m.session(was, add)
+	}
+	m.guardians(was, add)
+	m.arbiter(was, add)
+	if was.answer > 0 {
+		s := *was
+		s.y, s.answer = max(s.y, s.answer), 0
+		add(gAnswered, 0, 0, s)
+	}
+}
+
+type adder func(kind int, node int, n int8, s guardState)
+
+// session makes the steps of X.
+func (m *Guardians) session(was *guardState, add adder) {
+	s := *was
+	cand := was.conf + 1 // the version that X wants, whether it has asked for it or not
+	interest := m.Sets[was.conf]
+	if int(cand) < len(m.Sets) {
+		interest |= m.Sets[cand]
+	} else {
+		cand = was.conf
+	}
+	for j := range maxG {
+		if interest&(1<<j) == 0 || was.lost&(1<<j) != 0 && m.has(RestartIsAnother) {
+			continue
+		}
+		// A ping is answered at once: one that takes longer makes the guardian's promise longer, not X's.
+		s = *was
+		s.until[j] = m.D
+		s.ackLeft[j], s.ackVoted[j] = m.value(), was.voted[j]
+		if s != *was && (was.voted[j] < cand || !m.has(VoteIsFinal)) {
+			add(gPing, j, 0, s)
+		}
+		if was.ackLeft[j] > 0 {
+			s = *was
+			s.prom[j], s.promVoted[j] = max(s.prom[j], s.ackLeft[j]), max(s.promVoted[j], s.ackVoted[j])
+			s.ackLeft[j] = 0
+			add(gPromise, j, 0, s)
+		}
+	}
+	if d := m.announced(was); d > 0 {
+		s = *was
+		s.y, s.ann = max(s.y, d), max(s.ann, d)
+		if s != *was {
+			add(gAnnounce, 0, d, s)
+		}
+		if !m.has(AnswerFromSend) && was.answer == 0 {
+			s = *was
+			s.answer, s.ann = d, max(s.ann, d)
+			add(gAnnounceLate, 0, d, s)
+		}
+	}
+	if was.pend == was.conf && cand > was.conf && (m.covered(was, cand) >= max(was.ann, 1) || !m.has(AskCovered)) {
+		s = *was
+		s.pend = cand
+		add(gAsk, 0, cand, s)
+	}
+	names := m.renewalNames(was)
+	if !was.set && !was.rep && (was.lease < m.T || was.pend != was.conf) {
+		s = *was
+		s.set, s.setVer, s.setLeft = true, names, m.T
+		add(gSend, 0, names, s)
+	}
+	if was.rep {
+		s = *was
+		s.rep = false
+		if s.repVer >= s.pend {
+			s.conf = s.pend
+		}
+		s.lease = max(s.lease, s.repLeft)
+		add(gReply, 0, was.repVer, s)
+	}
+	if was.lease < m.T || was.pend != was.conf { // there and back at once
+		s = *was
+		if m.record(&s, names) {
+			s.lease = m.T
+			if s.ver >= s.pend {
+				s.conf = s.pend
+			}
+			add(gRenew, 0, names, s)
+		}
+	}
+	if was.late&(1<<names) == 0 && (was.ver != names || was.copied || was.fails < m.Failovers || !m.has(VersionsRise)) {
+		s = *was
+		s.late |= 1 << names
+		add(gRenewLate, 0, names, s)
+	}
+}
+
+// renewalNames returns the version that a renewal names.
+func (m *Guardians) renewalNames(s *guardState) int8 {
+	switch {
+	case !m.has(RenewalNames):
+		if s.pend == s.conf {
+			return 0
+		}
+	case !m.has(RenewalNamesAsked):
+		if s.ver < s.pend && s.fails == 0 { // it asks once
+			return s.pend
+		}
+		return s.conf
+	}
+	return s.pend
+}
+
+// guardians makes the votes, and restarts.
+func (m *Guardians) guardians(was *guardState, add adder) {
+	top := was.conf + 1
+	if was.gone {
+		top = maxV - 1
+	}
+	for j := range maxG {
+		if was.lost&(1<<j) != 0 && m.has(RestartIsAnother) {
+			continue
+		}
+		for v := int8(0); v <= top && int(v) < len(m.Sets); v++ {
+			if m.Sets[v]&(1<<j) != 0 && was.votes[v]&(1<<j) == 0 && (was.until[j] == 0 || !m.has(VoteAfterPromise)) {
+				s := *was
+				s.voted[j] = max(s.voted[j], v)
+				s.votes[v] |= 1 << j
+				add(gVote, j, v, s)
+			}
+		}
+		if was.restarts < m.Restarts && was.lost&(1<<j) == 0 && was.until[j] > 0 {
+			s := *was
+			s.restarts++
+			s.lost |= 1 << j
+			s.until[j], s.voted[j] = 0, -1
+			add(gRestart, j, 0, s)
+		}
+	}
+}
+
+// arbiter makes the steps of the arbiter, and of requests that are on their way to it.
+func (m *Guardians) arbiter(was *guardState, add adder) {
+	for v := range m.Sets {
+		if _, e := m.quorum(m.Sets[v]); bits.OnesCount8(was.votes[v]) >= e && m.Sets[v] != 0 && was.bury&(1<<v) == 0 && !was.taken {
+			s := *was
+			s.bury |= 1 << v
+			add(gBurySent, 0, int8(v), s)
+		}
+		if was.bury&(1<<v) != 0 {
+			s := *was
+			s.bury &^= 1 << v
+			if (s.ver == int8(v) || !m.has(BuryCompares) && s.ver >= 0) && (s.grace == 0 || !m.has(GraceBuries)) {
+				s.dead, s.taken = true, true
+			}
+			add(gBuryArrives, 0, int8(v), s)
+		}
+		if was.late&(1<<v) != 0 {
+			s := *was
+			s.late &^= 1 << v
+			m.record(&s, int8(v))
+			add(gLateArrives, 0, int8(v), s)
+		}
+	}
+	if was.set {
+		s := *was
+		s.set = false
+		if m.record(&s, was.setVer) {
+			s.rep, s.repVer, s.repLeft = true, s.ver, s.setLeft
+			add(gSetArrives, 0, s.ver, s)
+			s.rep = false
+		}
+		add(gSetReplyLost, 0, 0, s)
+		s = *was
+		s.set = false
+		s.late |= 1 << was.setVer
+		add(gSetLost, 0, 0, s)
+	}
+	if was.ver < 0 && was.grace == 0 && !was.taken {
+		s := *was
+		s.dead, s.taken = true, true
+		add(gUnknown, 0, 0, s)
+	}
+	if was.fails < m.Failovers {
+		s := *was
+		if !was.copied {
+			s.copied, s.oldVer, s.oldDed = true, s.ver, s.dead
+			add(gCopy, 0, 0, s)
+		} else {
+			m.another(&s, s.oldVer, s.oldDed)
+			add(gFailoverOld, 0, 0, s)
+		}
+		s = *was
+		m.another(&s, -1, false)
+		add(gFailoverEmpty, 0, 0, s)
+	}
+}
+
+// record executes a renewal that names a version, and reports whether the session is alive.
+func (m *Guardians) record(s *guardState, v int8) bool {
+	switch {
+	case (s.dead || s.ver < 0) && s.grace == 0:
+		return false
+	case m.has(VersionsRise) || s.ver < 0:
+		s.ver, s.dead = max(s.ver, v), false
+	default:
+		s.ver, s.dead = v, false
+	}
+	return true
+}
+
+func (m *Guardians) another(s *guardState, ver int8, dead bool) {
+	s.fails++
+	s.ver, s.dead, s.grace = ver, dead, m.Grace
+	s.copied, s.oldVer, s.oldDed = false, 0, false
+}
+
+// Explore sees every state within the bounds, or stops at the first violation.
+func (m *Guardians) Explore() Result { return explore[guardState](m, m.Limit) }

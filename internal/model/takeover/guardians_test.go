@@ -1,0 +1,131 @@
+package takeover
+
+import "testing"
+
+// Guardians, as bits of a set.
+const a, b, c, d = 1, 2, 4, 8
+
+var (
+	allRates = []uint8{0, 1, 2, 3, 4, 5, 6, 7}
+	worst    = []uint8{4} // X and Y slow, guardians fast
+)
+
+// bounds are small ones, with clocks at two thirds of each other.
+func bounds(sets ...uint8) *Guardians {
+	return &Guardians{Sets: sets, Slow: 2, Fast: 3, D: 6, V: 4, T: 8, Grace: 4, Rates: allRates}
+}
+
+// fine has units that are half as long.
+func fine(sets ...uint8) *Guardians {
+	return &Guardians{Sets: sets, Slow: 2, Fast: 3, D: 12, V: 8, T: 16, Grace: 8, Rates: allRates}
+}
+
+// quarter has clocks at three quarters of each other.
+func quarter(sets ...uint8) *Guardians {
+	return &Guardians{Sets: sets, Slow: 3, Fast: 4, D: 12, V: 9, T: 15, Grace: 5, Rates: allRates}
+}
+
+// tenth has clocks that differ by a tenth, as those do that M of 1 s in 10 s is for.
+func tenth(sets ...uint8) *Guardians {
+	return &Guardians{Sets: sets, Slow: 9, Fast: 10, D: 90, V: 81, T: 99, Grace: 11, Rates: allRates}
+}
+
+func (m *Guardians) with(failovers, restarts uint8, rates []uint8) *Guardians {
+	m.Failovers, m.Restarts, m.Rates = failovers, restarts, rates
+	return m
+}
+
+func (m *Guardians) wander() *Guardians {
+	m.Wander = true
+	return m
+}
+
+func TestGuardians_BuriedIsNotValid(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		m    *Guardians
+	}{
+		{"one, another; all clocks", bounds(a, b)},
+		{"none, one, none; all clocks", bounds(0, a, 0)},
+		{"one; clocks that differ by a quarter", quarter(a)},
+		{"one; clocks that change", bounds(a).wander()},
+		{"one, two", bounds(a, a|b).with(0, 0, worst)},
+		{"none, one; a failover", bounds(0, a).with(1, 0, worst)},
+		{"two of three; a restart", bounds(a|b|c).with(0, 1, worst)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			holds(t, tt.m.Explore(), true)
+		})
+	}
+}
+
+func TestGuardians_Deep(t *testing.T) {
+	needsDeep(t)
+	for _, tt := range []struct {
+		name string
+		m    *Guardians
+	}{
+		{"one, another, the first; all clocks", bounds(a, b, a)},
+		{"one, another, none; clocks that change", bounds(a, b, 0).wander()},
+		{"one, two, another; all clocks", bounds(a, a|b, b)},
+		{"one, another, the first; a failover", bounds(a, b, a).with(1, 0, worst)},
+		{"none, one, none; a failover, all clocks", bounds(0, a, 0).with(1, 0, allRates)},
+		{"none, one; two failovers", bounds(0, a).with(2, 0, worst)},
+		{"one; clocks that differ by a tenth", tenth(a)},
+		{"one, another; clocks that differ by a tenth", tenth(a, b).with(0, 0, worst)},
+		{"one; clocks that change", fine(a).wander()},
+		{"three, another three; a restart", bounds(a|b|c, b|c|d).with(0, 1, worst)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.m.Limit = *limit
+			holds(t, tt.m.Explore(), false)
+		})
+	}
+}
+
+// TestGuardians_MarginIsExact: M_D is as small as it may be.
+func TestGuardians_MarginIsExact(t *testing.T) {
+	for _, m := range []*Guardians{bounds(a), fine(a), quarter(a)} {
+		holds(t, m.Explore(), true)
+		m.V++
+		if r := m.Explore(); r.Broken == "" {
+			t.Errorf("D %d, M_D %d: no violation", m.D, m.D-m.V)
+		}
+	}
+}
+
+// TestGuardians_EachGuardPrevents takes each guard away, and expects that X is dead while X, or Y, believes that it is valid.
+func TestGuardians_EachGuardPrevents(t *testing.T) {
+	for _, tt := range []struct {
+		off   Guard
+		in    *Guardians
+		steps int
+	}{
+		{MarginD, bounds(a, b, a), 5},
+		{PromiseFromSend, bounds(a, b, a), 7},
+		{AnswerFromSend, bounds(a, b, a), 7},
+		{AnnounceBounded, bounds(a, b, a), 6},
+		{AnnounceCapped, fine(0, a).with(0, 0, []uint8{5}), 15},
+		{AskCovered, bounds(a, b, a), 6},
+		{JointNew, bounds(a, b), 12},
+		{JointOld, bounds(a, b), 8},
+		{VoteAfterPromise, bounds(a, b, a), 3},
+		{VoteIsFinal, bounds(a, b, a), 7},
+		{BuryCompares, bounds(a, b, a), 3},
+		{VersionsRise, bounds(a, b), 11},
+		{Intersect, bounds(a|b, a|b, a|b), 7},
+		{GraceBuries, bounds(a, b, a).with(1, 0, worst), 11},
+		{RenewalNames, bounds(a, b).with(1, 0, worst), 19},
+		{RenewalNamesAsked, bounds(a, b).with(1, 0, worst), 21},
+		{LapseIsFinal, bounds(a, b, a).with(1, 0, worst), 10},
+		{LapseWaits, fine(a), 4},
+		{RestartIsAnother, bounds(a, b, a).with(0, 1, worst), 4},
+	} {
+		t.Run(tt.off.String(), func(t *testing.T) {
+			t.Parallel()
+			tt.in.Without, tt.in.Limit = tt.off, 3_000_000
+			breaks(t, tt.in.Explore(), tt.steps)
+		})
+	}
+}
