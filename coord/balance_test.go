@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // attach returns the namespace of coordinators with the options quick.
@@ -27,6 +28,7 @@ func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
 // A key that a dead process has is freed also while the cluster does not come to rest, as in a cut for whose length others go on
 // asking for partitions.
 func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	ns := attach(t, a)
 	const key, ghost = "key", "ghost"
@@ -114,6 +116,7 @@ func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 
 // So it is while the arbiter does not take partitions back, as a part of it may be down: the balance waits for that.
 func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	ns := attach(t, a)
 	const ghost = "ghost"

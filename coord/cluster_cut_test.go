@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/loopback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // gate is a way to a node's peer port that can be closed.
@@ -78,6 +79,7 @@ func (g *gate) close(shut bool) {
 // Two nodes lose each other, but both reach the arbiter: keys stay lockable from both, never for both at the same time,
 // and what a node holds of the other one's it keeps.
 func TestNodesThatCannotReachEachOther(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	var gates []*gate
 	var nodes []*coord.Coordinator
@@ -236,6 +238,7 @@ func (h *hammering) stop() {
 // A node cannot reach the arbiter, but the others: it stops granting by its deadline, its locks are lost, and the others
 // get its partitions.
 func TestANodeThatCannotReachTheArbiter(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	net := &faulty{Arbiter: a}
 	nodes := []*coord.Coordinator{join(t, net, quick()), join(t, a, quick()), join(t, a, quick())}
@@ -260,6 +263,7 @@ func TestANodeThatCannotReachTheArbiter(t *testing.T) {
 
 // The arbiter is down for less than the lease: nothing fails and nothing waits on owned partitions.
 func TestAnOutageOfTheArbiterIsNotNoticed(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	net := &faulty{Arbiter: a}
 	var nodes []*coord.Coordinator
@@ -322,6 +326,7 @@ func awaitEndOfGrace(t *testing.T, a fallback.Arbiter) {
 
 // The arbiter fails over to a state of before; or loses everything. Owners reclaim.
 func TestFailoverOfTheArbiterInACluster(t *testing.T) {
+	takes.Seconds(t)
 	for _, what := range []string{"stale", "empty"} {
 		t.Run(what, func(t *testing.T) {
 			a := fallback.NewMemory()

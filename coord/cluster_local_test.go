@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // quick are options of clusters in tests: real time, real sockets.
@@ -159,6 +160,7 @@ func TestNodesExcludeEachOther(t *testing.T) {
 
 // A node comes, and a node leaves, while all of them work: no lock fails, none is lost, nobody waits for long.
 func TestNodesComeAndGo(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	var mu sync.Mutex
 	var in [8]atomic.Int32
@@ -234,6 +236,7 @@ func TestNodesComeAndGo(t *testing.T) {
 // Who waits for a key at the arbiter when its partition gets an owner goes there at once, not after RenewEvery: nobody
 // tells those who wait at the arbiter any more that the key is free.
 func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
+	takes.Seconds(t)
 	o := func() *coord.Options {
 		o := quick()
 		o.SessionTTL, o.Grace, o.RetryEvery = 2*time.Minute, 140*time.Second, 200*time.Millisecond // RenewEvery is 30 s
@@ -341,6 +344,7 @@ func TestClusterOptionsThatMakeNoSense(t *testing.T) {
 
 // Keys keep strangers out: a node without them is not in the cluster, and still locks correctly, by the arbiter.
 func TestKeysOfAClusterKeepStrangersOut(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	o := func() *coord.Options {
 		o := quick()

@@ -12,9 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
+	takes.Seconds(t)
 	nodes := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "15000")
 	var addrs []string
 	for _, n := range nodes {
@@ -86,6 +88,7 @@ func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
 }
 
 func TestADeadHolderIsFoundWhileAnotherShardIsDown(t *testing.T) {
+	takes.Seconds(t)
 	nodes := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "15000")
 	var addrs []string
 	for _, n := range nodes {

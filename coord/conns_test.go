@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // clientOf returns a client, closed when the test ends.
@@ -69,6 +70,7 @@ func TestASlowServerGetsASession(t *testing.T) {
 }
 
 func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	client := clientOf(t, &redis.Options{Addr: s.Addr, PoolSize: 10})
@@ -103,6 +105,7 @@ func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
 
 // Lock calls queue for the client's connections. What keeps the session alive does not queue behind them.
 func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	p := redistest.StartProxy(t, s.Addr)
@@ -170,6 +173,7 @@ func TestACancelledLockReturnsWhileItsCallIsUnderWay(t *testing.T) {
 
 // A password that is changed at the server before it is at the client.
 func TestAPasswordThatIsRotatedLate(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "old")
 	var password atomic.Pointer[string]

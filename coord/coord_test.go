@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
@@ -278,6 +279,7 @@ func TestAKeyIsHandedOverWithinAQuantum(t *testing.T) {
 }
 
 func TestProcessesShareAHotKeyFairly(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var stops []func() int
 		for range 4 {
@@ -320,6 +322,7 @@ func TestAKeyNobodyUsesIsForgottenAndGivenBack(t *testing.T) {
 }
 
 func TestALockOutlivesItsSessionTTL(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		here, there := start(t, a, nil), start(t, a, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -455,6 +458,7 @@ func TestCloseTakesAwayWhatIsNotUnlockedInTime(t *testing.T) {
 }
 
 func TestNoWakeUpIsLostWhenWaitersGiveUp(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		cs := []*coord.Coordinator{start(t, a, nil), start(t, a, nil), start(t, a, nil)}
 		var work sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A rolling deployment may change SessionTTL. The namespace's Grace goes for all, so that it outlasts the leases of both.
@@ -131,6 +132,7 @@ func overlaps(t *testing.T, processes ...deployed) (n int64) {
 
 // The phases of docs/operations.md, "Changing Partitions or Grace while processes run".
 func TestOperations_PartitionsChangeInTwoDeployments(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		old := func() *coord.Coordinator { return start(t, a, &coord.Options{Namespace: "shop"}) }
 		next := func() *coord.Coordinator {

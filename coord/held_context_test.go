@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // refused checks that an error says that the caller holds the key.
@@ -101,6 +102,7 @@ func TestLock_OnlyWhatIsHeldIsRefused(t *testing.T) {
 }
 
 func TestLock_ALostLockIsNotHeld(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		f := &faulty{Arbiter: a}
 		c := start(t, f, nil)

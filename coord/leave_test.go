@@ -11,11 +11,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Nodes leave at the same time, with callers at work that have keys from each other. Nobody comes after them, so what one gave
 // back to another at the last moment must not stay at the arbiter.
 func TestNothingIsLeftBehindByNodesThatLeaveAtOnce(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	for range 3 {
 		var nodes []*coord.Coordinator

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -218,6 +219,7 @@ func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 // Nodes of two arbiters that hear each other's gossip stay apart: those of two new servers, and those of a server and of
 // another one that was started from a copy of its data, which lists the sessions of the first.
 func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
+	takes.Seconds(t)
 	for _, copied := range []bool{false, true} {
 		t.Run(fmt.Sprint("copied=", copied), func(t *testing.T) {
 			one, two := fallback.NewMemory(), fallback.NewMemory()

@@ -8,10 +8,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Nodes that come and leave in order are nothing to be warned of.
 func TestLog_AnOrderlyLifeWarnsOfNothing(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	h := newRecords()
 	var nodes []*coord.Coordinator

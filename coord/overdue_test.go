@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 const (
@@ -76,6 +77,7 @@ func TestLog_LongWaitsAndHolds(t *testing.T) {
 
 // Turns that are handed over are not one long lock, and what is used again and again is not waited for.
 func TestLog_WhatMovesOnIsNotLong(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		h := newRecords()
 		o := named("one", h)
@@ -126,6 +128,7 @@ func TestLog_ManyLongWaitsAndHoldsAreFewRecords(t *testing.T) {
 }
 
 func TestLog_LongWaitsAndHoldsCanBeOff(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		h := newRecords()
 		c := start(t, a, &coord.Options{Logger: slog.New(h), LongWait: -1, LongHold: -1})
@@ -141,6 +144,7 @@ func TestLog_LongWaitsAndHoldsCanBeOff(t *testing.T) {
 }
 
 func TestLog_ManyLossesAreOneRecord(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		h := newRecords()
 		f := &faulty{Arbiter: a}

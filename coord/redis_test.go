@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func overRedis(t *testing.T, s *redistest.Server) fallback.Arbiter {
@@ -70,6 +71,7 @@ func TestStartOnAReplica(t *testing.T) {
 }
 
 func TestTenThousandWaitersThatGiveUpLeaveNothingBehind(t *testing.T) {
+	takes.Seconds(t)
 	s := redistest.Start(t)
 	client := s.Client(t)
 	var cs []*coord.Coordinator
@@ -235,6 +237,7 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 }
 
 func TestAtMaxmemoryNewLocksAreRefusedAndOldOnesLast(t *testing.T) {
+	takes.Seconds(t)
 	s := redistest.Start(t)
 	client := s.Client(t)
 	c := start(t, overRedis(t, s), &coord.Options{SessionTTL: 4 * time.Second})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // secretsOf makes secrets of these ages, newest first.
@@ -50,6 +51,7 @@ func TestGossipKeysWhileASecretIsRotated(t *testing.T) {
 
 // The gossip of a cluster whose options say nothing is encrypted, and stays so through a rotation, on all nodes.
 func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
+	takes.Seconds(t)
 	arbiter := fallback.NewMemory()
 	o := func() *Options {
 		o := small()

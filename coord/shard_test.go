@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Several servers have the partitions' data. All come back without what they had, and then one dies: what the others lost is
@@ -66,6 +67,7 @@ func nothingLost(t *testing.T, held map[string]coord.Lock, partitions uint64) (d
 // What a process holds is verified in calls for many partitions each, and each of them waits for a dead server. They do not wait
 // for one another.
 func TestADeadServerHoldsUpNoVerify(t *testing.T) {
+	takes.Seconds(t)
 	const partitions = 24_000
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}

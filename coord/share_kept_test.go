@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 var (
@@ -62,6 +63,7 @@ func TestErrorsThatAreKept(t *testing.T) {
 
 // An error that is kept is news: the result of before is not.
 func TestAKeptErrorReplacesAResult(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
 		opts := &coord.ShareOptions[string]{TTL: time.Second, StaleOnError: time.Hour, KeepErrors: []error{errNoRow}, ErrorTTL: time.Minute}

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // An arbiter of which a part does not answer.
@@ -152,6 +153,7 @@ func TestAProcessThatGetsNoMessagesIsRecalled(t *testing.T) {
 
 // After an outage that was longer than the lease, the new session looks at the partitions.
 func TestGraceBeginsEverywhereAfterALongOutage(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
 		c := start(t, net, nil)
@@ -169,6 +171,7 @@ func TestGraceBeginsEverywhereAfterALongOutage(t *testing.T) {
 }
 
 func TestGraceBeginsEverywhereAfterASecondFailover(t *testing.T) {
+	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
 		c := start(t, net, nil)
@@ -211,6 +214,7 @@ func TestTryLockOfAnOwnedPartitionIsOneCall(t *testing.T) {
 }
 
 func TestNewGivesUpOnASilentServer(t *testing.T) {
+	takes.Seconds(t)
 	s := redistest.Start(t)
 	a := stubborn(t, s)
 	_ = s.Signal(syscall.SIGSTOP)

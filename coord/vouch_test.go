@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // rowCount counts the rows that a node reads, and those that it asks to be written.
@@ -81,6 +82,7 @@ func noRows(t *testing.T, a *rowCount) {
 // When owners leave and come, rows take their places. Once there are owners again, holds rest on them, and rows are not read
 // any more; when these owners go in turn, nothing is lost either, and nothing is left at the end.
 func TestHoldsRestOnTheirOwnersAgain(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	mine := &rowCount{Arbiter: a}
 	here := join(t, mine, quick())
@@ -143,6 +145,7 @@ func rowsOf(t *testing.T, a *fallback.Memory) (n int) {
 // An arbiter that is away for a while is not asked to adopt what owners answer for: as long as there is time, they will
 // again when it is back.
 func TestAnOutageMakesNobodyAdopt(t *testing.T) {
+	takes.Seconds(t)
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	mine := &rowCount{Arbiter: net}
 	here, there := join(t, mine, quick()), join(t, net, quick())

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A backup is restored into a server that runs: its data are older, its identity is the same.
@@ -94,6 +95,7 @@ func TestOlderDataAreNoticedByAHolder(t *testing.T) {
 }
 
 func TestBackupRestoredIntoARunningRedisIsRefused(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // The rules are written twice, in Go and in Lua. Here the same operations, and the same injuries, are applied to both,
@@ -493,6 +494,7 @@ func (x *twins) closeSession(ctx context.Context) (string, error) {
 }
 
 func TestMemoryAndRedisDoTheSame(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	x := newTwins(t)
 	seed := rand.Uint64()

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // clusterOf returns a client of a cluster, closed when the test ends.
@@ -24,6 +25,7 @@ func clusterOf(t *testing.T, nodes []*redistest.Server) *redis.ClusterClient {
 }
 
 func TestRedisClusterConforms(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	arbitertest.Run(t, arbitertest.Fixture{
@@ -32,6 +34,7 @@ func TestRedisClusterConforms(t *testing.T) {
 }
 
 func TestRedisCluster(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	c := clusterOf(t, nodes)

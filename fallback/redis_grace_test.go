@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // patience is how long to wait for what must happen: long, because machines that run tests can be slow.
@@ -109,6 +110,7 @@ func TestColdStartTakesEmptyServerForNew(t *testing.T) {
 // Whatever an earlier process of the server granted is over once this one has been up for Q: not before, though the
 // server tells its age in full seconds.
 func TestGraceOfNewNamespaceLastsUntilServerHasBeenUpForQ(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	const q = 2 * time.Second
 	before := time.Now()
@@ -139,6 +141,7 @@ func TestGraceOfNewNamespaceLastsUntilServerHasBeenUpForQ(t *testing.T) {
 
 // A server that was promoted does not tell since when it is the primary.
 func TestNewNamespaceOnPromotedServerIsInGraceHoweverOldTheServer(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	other, s := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
 	replicate(t, s, other)

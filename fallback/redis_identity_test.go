@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A server draws a new master_replid also when it makes or frees its replication backlog. It has lost nothing then.
@@ -51,6 +52,7 @@ func TestServerStaysTheSameWhenABackupIsTaken(t *testing.T) {
 }
 
 func TestServerStaysTheSameWhenItsFirstReplicaComesAndTheLastOneGoes(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	a, b := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--repl-backlog-ttl", "1"), redistest.Start(t)
 	n := attach(t, a.Client(t), cold)
@@ -60,6 +62,7 @@ func TestServerStaysTheSameWhenItsFirstReplicaComesAndTheLastOneGoes(t *testing.
 
 // Both at once: the name has changed twice when it is looked at again.
 func TestServerStaysTheSameThoughItsNameHasChangedMoreThanOnce(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--repl-backlog-ttl", "1")
 	n := attach(t, s.Client(t), cold)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // slotMove is a slot that moves from one master of a cluster to another.
@@ -83,6 +84,7 @@ func (m *slotMove) end() {
 // key in use. Afterwards the partition is in Grace, because another server wrote its record; all
 // others are not.
 func TestASlotThatMoves(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	c := clusterOf(t, nodes)
@@ -154,6 +156,7 @@ func TestASlotThatMoves(t *testing.T) {
 
 // An operator makes a replica the master, without asking the others.
 func TestTakeover(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	extra := redistest.StartClusterNode(t)
@@ -200,6 +203,7 @@ func TestTakeover(t *testing.T) {
 
 // Verify of an owner's partitions is one script per server of a cluster, however many they are.
 func TestVerifyOfManyIsOneScriptPerServer(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	n := attachTo(t, clusterOf(t, nodes), cold, fallback.Settings{Namespace: "ns", Partitions: 300, Grace: time.Hour})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // world is one partition and the nodes that use it, as honest as the protocol wants them, on servers that fail. All
@@ -513,6 +514,7 @@ func runWorld(t *testing.T, seed uint64, steps int) {
 }
 
 func TestWorlds(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	begin, first := time.Now(), rand.Uint64()
 	for i := range uint64(3000) {

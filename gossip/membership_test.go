@@ -12,10 +12,12 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
 func TestEightNodesThatStartAtOnceAgree(t *testing.T) {
+	takes.Seconds(t)
 	var reg registry
 	rings := make([]*Ring, 8)
 	var wg sync.WaitGroup
@@ -223,6 +225,7 @@ func TestACrashedNodeIsGoneAndPlacedUntilTheMembershipSettles(t *testing.T) {
 }
 
 func TestAHealedPartitionMerges(t *testing.T) {
+	takes.Seconds(t)
 	var cut atomic.Bool
 	side := make(map[string]bool) // by address
 	var mu sync.Mutex

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -168,6 +169,7 @@ func TestWhatIsNoNodeIsNoMember(t *testing.T) {
 }
 
 func TestGarbageDoesNoHarm(t *testing.T) {
+	takes.Seconds(t)
 	for name, keys := range map[string][][]byte{"plain": nil, "encrypted": {key(1, 32)}} {
 		t.Run(name, func(t *testing.T) {
 			opts := options("a")

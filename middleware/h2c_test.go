@@ -10,11 +10,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Java's HttpClient and "curl --http2" offer h2c with each request on http://. It goes to its owner all the same, which does not see
 // the offer: it was made to this node.
 func TestRoute_UpgradeToH2C(t *testing.T) {
+	takes.Seconds(t)
 	var seen atomic.Pointer[http.Request]
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -121,6 +122,7 @@ func whole(res *http.Response, body, sum string) error {
 }
 
 func TestHTTP2Flush(t *testing.T) {
+	takes.Seconds(t)
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		flushed, proceed := make(chan error, 1), make(chan struct{})
 		s := open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -181,6 +183,7 @@ func TestHTTP2Trailers(t *testing.T) {
 // A client that goes away resets its stream, and the connection goes on. Other than with HTTP/1 that is noticed also while the
 // request's body is still on its way.
 func TestHTTP2ResetEndsTheWait(t *testing.T) {
+	takes.Seconds(t)
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		g := newGate()
 		s := open(g)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -181,6 +182,7 @@ func TestIdempotent_SameRequestWithinTheScope(t *testing.T) {
 
 // The same key, path and body from many users at once: each gets what is its own, first and repeated.
 func TestIdempotentUserNeverGetsAnothersAnswer(t *testing.T) {
+	takes.Seconds(t)
 	byHeader := func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
 	for name, scope := range map[string]middleware.KeyFunc{"Authorization": middleware.Header("Authorization"), "X-User": byHeader} {
 		s := openTo(t, scope, 2, nil, nil, func(_ int64, w http.ResponseWriter, r *http.Request) {

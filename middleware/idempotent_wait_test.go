@@ -12,12 +12,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/internal/virtual"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
 // A hundred duplicates at once, sent to four servers: one run, and one answer for all.
 func TestIdempotentConcurrentDuplicates(t *testing.T) {
+	takes.Seconds(t)
 	redis := redistest.Start(t)
 	for name, store := range map[string]middleware.Store{
 		"memory": middleware.NewMemoryStore(nil), "redis": middleware.NewRedisStore(redis.Client(t), nil),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -87,6 +88,7 @@ func TestIdempotentProcessIsKilled(t *testing.T) {
 
 // Reads that ask for the same share one run of the handler, whichever process they come to.
 func TestCoalesceAcrossProcesses(t *testing.T) {
+	takes.Seconds(t)
 	redis := redistest.Start(t)
 	base, all := listener(t)
 	var ready []func() *process

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/loopback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -128,6 +129,7 @@ func (t reader) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestABodyIsNeverSentTwice(t *testing.T) {
+	takes.Seconds(t)
 	for n, want := range map[int]int{0: 200, 1: 502, 4: 502} {
 		nodes := cluster(t, 2, func(x *node) http.Handler {
 			return middleware.Route(x.c, byOrder, &middleware.RouteOptions{Transport: reader{n}})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

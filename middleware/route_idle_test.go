@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
 // A server that closes idle connections before the other nodes do makes them lose requests. The log says so, once.
 func TestRoute_IdleTimes(t *testing.T) {
+	takes.Seconds(t)
 	for name, x := range map[string]struct {
 		idle, read time.Duration // of the server
 		warns      int

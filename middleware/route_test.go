@@ -15,10 +15,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
 func TestRequestsAreServedByTheOwner(t *testing.T) {
+	takes.Seconds(t)
 	var mu sync.Mutex
 	var in = map[string]bool{}
 	nodes := cluster(t, 3, func(x *node) http.Handler {
@@ -259,6 +261,7 @@ func TestHeadersThatWereSetHereOutlastInformationalResponses(t *testing.T) {
 }
 
 func TestURLsOfNodes(t *testing.T) {
+	takes.Seconds(t)
 	for _, x := range []struct {
 		url string
 		ok  bool

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -206,6 +207,7 @@ func TestExpectContinue(t *testing.T) {
 }
 
 func TestFilesOfAFormAreRemoved(t *testing.T) {
+	takes.Seconds(t)
 	c := start(t, fallback.NewMemory(), nil)
 	store := middleware.NewMemoryStore(nil)
 	for name, mw := range map[string]func(http.Handler) http.Handler{

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -81,6 +82,7 @@ func TestSerialize_SlowBodyDoesNotKeepTheLock(t *testing.T) {
 
 // The same over HTTP/2, and for a client that does not send the rest before it has got the beginning of the answer.
 func TestSerialize_BodyOverHTTP2(t *testing.T) {
+	takes.Seconds(t)
 	c := start(t, fallback.NewMemory(), nil)
 	s := overHTTP2["h2c"](t, middleware.Serialize(c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
@@ -142,6 +144,7 @@ func TestSerialize_BodyOverHTTP2(t *testing.T) {
 
 // A handler that ends without the rest of a slow body: nothing reads on, and the client gets the answer.
 func TestSerialize_EarlyAnswer(t *testing.T) {
+	takes.Seconds(t)
 	for name, serve := range servers {
 		t.Run(name, func(t *testing.T) {
 			c := start(t, fallback.NewMemory(), nil)
@@ -220,6 +223,7 @@ func TestSerialize_BodyTimeout(t *testing.T) {
 
 // A body that came in time ends the deadline: the handler may take longer than that.
 func TestSerialize_BodyTimeoutEndsWithTheBody(t *testing.T) {
+	takes.Seconds(t)
 	large := strings.Repeat("x", 1<<20)
 	for name, serve := range servers {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -144,6 +145,7 @@ func TestRoute_EarlyAnswerOverHTTP2(t *testing.T) {
 
 // Large bodies that wait for the lock do not keep that of the request that has it from arriving.
 func TestRoute_WaitingBodiesBlockNoOther(t *testing.T) {
+	takes.Seconds(t)
 	first := make(chan struct{})
 	nodes := clusterOf(t, 2, bothVersions["h2c"], func(x *node) http.Handler {
 		return x.routed(middleware.Serialize(x.c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // fake is a transport without goroutines, for tests that hold the socket themselves.
@@ -51,6 +53,7 @@ func dialRaw(tb testing.TB, t *Transport) net.Conn {
 
 // Both dial at once: one stream each side, and the same one, that stays.
 func TestBothDial(t *testing.T) {
+	takes.Seconds(t)
 	for i := range 200 {
 		var evs [2]*events
 		var nodes [2]*Transport
@@ -272,6 +275,7 @@ func TestGarbageInStream(t *testing.T) {
 // Connections that say nothing are ended, no more than maxFrom of an address are kept, and no more
 // than maxGreeting of all.
 func TestUnauthenticated(t *testing.T) {
+	takes.Seconds(t)
 	lines := newLogLines()
 	a := start(t, Options{Node: "a", Logger: newLogger(lines), Listen: "0.0.0.0:0"})
 	_, port, _ := net.SplitHostPort(a.Addr())

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // recordsOf makes the two ends of a connection's records.
@@ -56,6 +58,7 @@ func opened(r *records, b []byte, n int) ([]byte, error) {
 }
 
 func TestRecords(t *testing.T) {
+	takes.Seconds(t)
 	a, b := recordsOf(t)
 	for _, size := range []int{1, 100, maxRecord, maxRecord + 1, 5*maxRecord + 7} {
 		text := bytes.Repeat([]byte("0123456789abcdef!"), size/17+1)[:size]
@@ -77,6 +80,7 @@ func TestRecords(t *testing.T) {
 
 // A record that is not the next one of this direction of this connection ends the stream.
 func TestRecordsThatWereTamperedWith(t *testing.T) {
+	takes.Seconds(t)
 	text := []byte("a frame")
 	for name, tamper := range map[string]func(a, b, other *records) []byte{
 		"changed": func(a, _, _ *records) []byte { s := bytes.Clone(a.seal(text)); s[5] ^= 1; return s },

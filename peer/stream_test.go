@@ -8,11 +8,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Frames of many senders at once, on both sides: all arrive, and those of each sender in
 // order.
 func TestOrder(t *testing.T) {
+	takes.Seconds(t)
 	const senders, frames = 16, 3000
 	nodes := make([]*Transport, 2)
 	done := make(chan struct{}, 2)
@@ -121,6 +124,7 @@ func TestUpFirst(t *testing.T) {
 // Connections are killed at random under load: within a stream nothing is lost in the
 // middle, repeated, or out of order, and each side's calls keep their order.
 func TestReconnect(t *testing.T) {
+	takes.Seconds(t)
 	const kills = 40
 	type state struct{ next [4]uint64 }
 	var total atomic.Uint64

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // authority makes certificates.
@@ -180,6 +182,7 @@ func TestTLSOptions(t *testing.T) {
 
 // Large batches are many records, in both directions at once, some of which the socket does not take at once.
 func TestTLSMuch(t *testing.T) {
+	takes.Seconds(t)
 	ca := newAuthority(t)
 	up := make(chan *Stream, 1)
 	const frames = 20_000

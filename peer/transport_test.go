@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A removed node is closed and refused until it is named again, though it goes on dialling.
@@ -233,6 +235,7 @@ func TestStalls(t *testing.T) {
 // Both sides send more than the other can answer, and both stop reading: the pauses end,
 // and nothing hangs or is closed.
 func TestMutualFlood(t *testing.T) {
+	takes.Seconds(t)
 	const frames = 8_000
 	var got atomic.Int64
 	done := make(chan struct{})

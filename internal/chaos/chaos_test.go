@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func TestMain(m *testing.M) {
@@ -130,6 +131,7 @@ func (r *running) judged(t *testing.T) *report {
 
 // Two nodes lose each other, and both reach Redis: keys stay lockable from both within 5 s, and nothing is held twice.
 func TestTwoNodesCutFromEachOther(t *testing.T) {
+	takes.Seconds(t)
 	r := scene(t, func(*config) {})
 	r.settle(t)
 	from, to := r.cutFor(t, both([]string{"n1"}, []string{"n2"}), 15*time.Second)
@@ -159,6 +161,7 @@ func TestTwoNodesCutFromEachOther(t *testing.T) {
 // A node is cut from Redis, and from nothing else: it grants nothing after its deadline, its holders are told by then, and
 // its callers, why they wait.
 func TestANodeCutFromRedis(t *testing.T) {
+	takes.Seconds(t)
 	r := scene(t, func(cfg *config) { cfg.Kept = true })
 	r.settle(t)
 	from, to := r.cutFor(t, both([]string{"n1"}, r.serverNames()), 16*time.Second)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // gate is an arbiter whose calls of one node can be held up before they are executed.
@@ -119,6 +120,7 @@ func underWay(t *testing.T, memory fallback.Arbiter, open chan struct{}) (x, oth
 
 // A node has a request at the arbiter under way when it becomes the owner. Another node tries the key.
 func TestTryLockOfAKeyThatTheOwnerWaitsForAtTheArbiter(t *testing.T) {
+	takes.Seconds(t)
 	open := make(chan struct{})
 	defer sync.OnceFunc(func() { close(open) })()
 	_, other, mine, _ := underWay(t, fallback.NewMemory(), open)
@@ -136,6 +138,7 @@ func TestTryLockOfAKeyThatTheOwnerWaitsForAtTheArbiter(t *testing.T) {
 // The same, and the waiter gets the key as the owner's own, before its request at the arbiter is executed: after the
 // partition was given back.
 func TestARequestAtTheArbiterThatNobodyWaitsForAnyMore(t *testing.T) {
+	takes.Seconds(t)
 	open := make(chan struct{})
 	opened := sync.OnceFunc(func() { close(open) })
 	defer opened()
@@ -178,6 +181,7 @@ func TestARequestAtTheArbiterThatNobodyWaitsForAnyMore(t *testing.T) {
 // A partition's owner is dead. A node begins to make it Shared, for a waiter, and takes it for its own at the same time,
 // because the ring has settled meanwhile (rule 6, I1, I4).
 func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
+	takes.Seconds(t)
 	memory := fallback.NewMemory()
 	o := slowNode()
 	o.Cluster.Debounce = time.Second
@@ -245,6 +249,7 @@ func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
 
 // A partition is revoked while the arbiter is in Grace, in which it cannot be given back. Afterwards its keys can be had (I8).
 func TestAPartitionThatIsRevokedInGrace(t *testing.T) {
+	takes.Seconds(t)
 	const ttl = 3 * time.Second
 	memory := fallback.NewMemory()
 	o := nodeOptions(ttl)

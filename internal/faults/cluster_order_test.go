@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // The tests of this file bring about one order of events that is rare in the tests with processes. They run nodes in this
@@ -269,6 +270,7 @@ func lockAll(t *testing.T, c *coord.Coordinator) map[string]coord.Lock {
 // Two nodes have started without an arbiter, and get their sessions at the same time. What one of them grants to the other
 // is good for as long as both live.
 func TestNodesThatMeetWithoutSessions(t *testing.T) {
+	takes.Seconds(t)
 	const ttl = 3 * time.Second
 	nodes, _ := strangers(t, ttl)
 	locks := lockAll(t, nodes[1])
@@ -289,6 +291,7 @@ func TestNodesThatMeetWithoutSessions(t *testing.T) {
 
 // The same, and the stream between them breaks and comes back while one has keys of the other (rule 12).
 func TestAStatementOfHoldsIsBelieved(t *testing.T) {
+	takes.Seconds(t)
 	nodes, proxies := strangers(t, 6*time.Second)
 	locks := lockAll(t, nodes[1])
 	for _, p := range proxies {
@@ -319,6 +322,7 @@ func TestAStatementOfHoldsIsBelieved(t *testing.T) {
 // Keys are held while their partitions go to another node, and are given back afterwards. Those who wait for them there get
 // them without having to wait for the doubt of R (rule 9: a release is told to the owner that the record names).
 func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
+	takes.Seconds(t)
 	memory := fallback.NewMemory()
 	o := nodeOptions(10 * time.Second) // R is 2.5 s
 	a, b := startNode(t, memory, o), startNode(t, memory, o)
@@ -367,6 +371,7 @@ func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 // A node joins while the arbiter is in Grace, in which no partition can be given back. Afterwards all keys can be had from the
 // new node (I8).
 func TestANodeJoinsInGrace(t *testing.T) {
+	takes.Seconds(t)
 	const ttl = 3 * time.Second
 	memory := fallback.NewMemory()
 	o := nodeOptions(ttl)
@@ -409,6 +414,7 @@ func TestANodeJoinsInGrace(t *testing.T) {
 // A node closes while its demotions do not get through, and then its last calls do. What it has announced to others is still
 // in force: nobody else may have these keys (I1, I5; close of a session is for after its partitions were demoted).
 func TestANodeClosesWithoutDemoting(t *testing.T) {
+	takes.Seconds(t)
 	memory := fallback.NewMemory()
 	o := nodeOptions(10 * time.Second)
 	leaver, holder := &slowArbiter{Arbiter: memory}, &slowArbiter{Arbiter: memory}
@@ -460,6 +466,7 @@ func TestANodeClosesWithoutDemoting(t *testing.T) {
 
 // An owner cannot renew its session; all else is well. Others keep what it has granted to them: they adopt it in time (rule 7).
 func TestAnOwnerCannotRenew(t *testing.T) {
+	takes.Seconds(t)
 	const ttl = 4 * time.Second
 	memory := fallback.NewMemory()
 	slow := &slowArbiter{Arbiter: memory}

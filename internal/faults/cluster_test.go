@@ -13,6 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A fabric is a scene whose workers are the nodes of a cluster.
@@ -191,6 +192,7 @@ func (f *fabric) hold(p *process, keys ...string) {
 }
 
 func TestAnOwnerIsKilled(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	f := newIdleFabric(t, server, clustered(server.Addr, 3*time.Second), 4)
@@ -239,6 +241,7 @@ func TestAnOwnerIsKilled(t *testing.T) {
 }
 
 func TestAnOwnerIsStopped(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	f := newFabric(t, server, clustered(server.Addr, 3*time.Second), 3)
@@ -290,6 +293,7 @@ func TestAnOwnerIsStopped(t *testing.T) {
 }
 
 func TestOwnersWorkWithoutTheArbiter(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr)
@@ -381,6 +385,7 @@ func TestRedisFailsOverUnderOwners(t *testing.T) {
 }
 
 func TestNodesAreRestartedOneByOne(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	f := newFabric(t, server, clustered(server.Addr, 3*time.Second), 4)
@@ -414,6 +419,7 @@ func TestNodesAreRestartedOneByOne(t *testing.T) {
 }
 
 func TestEightNodesStartAtOnce(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	f := &fabric{scene: newScene(t, clustered(server.Addr, 3*time.Second)), server: server, keys: keysOf("b")}
@@ -439,6 +445,7 @@ func TestEightNodesStartAtOnce(t *testing.T) {
 // All nodes lose their sessions at the same time, and begin new ones. From then on everything is as before: also a hold that an
 // owner gave to another node is good for as long as both live.
 func TestNodesFindTogetherAfterALongStopOfRedis(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	f := newFabric(t, server, clustered(server.Addr, 3*time.Second), 3)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A failover test: workers that reach their server through a proxy, and a server that comes back, or another one in
@@ -248,6 +249,7 @@ func (f *failover) verify() {
 }
 
 func TestARedisThatRestartsEmptyGrantsNothingTwice(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	f := newFailover(t, itself, crew())
 	f.strike()
@@ -256,6 +258,7 @@ func TestARedisThatRestartsEmptyGrantsNothingTwice(t *testing.T) {
 }
 
 func TestAnEmptyServerInItsPlaceGrantsNothingTwice(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	f := newFailover(t, empty, crew())
 	f.strike()
@@ -264,6 +267,7 @@ func TestAnEmptyServerInItsPlaceGrantsNothingTwice(t *testing.T) {
 }
 
 func TestAPromotedReplicaThatMissesWritesGrantsNothingTwice(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	f := newFailover(t, replica, crew())
 	f.missing = f.base.TTL + 100*time.Millisecond // to the replica, all sessions have expired
@@ -274,6 +278,7 @@ func TestAPromotedReplicaThatMissesWritesGrantsNothingTwice(t *testing.T) {
 
 // The queue of a key at the replica is the one of long ago: every process waits in it with a request that has ended since.
 func TestWaitersThatAPromotedReplicaRemembersDelayNobody(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	f := newFailover(t, replica, slices.Repeat([][]task{{brief("hot")}}, 8))
 	f.strike()
@@ -282,6 +287,7 @@ func TestWaitersThatAPromotedReplicaRemembersDelayNobody(t *testing.T) {
 }
 
 func TestLocksSurviveARestartOfRedisWithItsData(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	f := newFailover(t, itself, crew(), "--appendonly", "yes")
 	f.before = func(s *redistest.Server) {

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func TestAShortStopOfRedisLosesNoLock(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	s := newScene(t, job{Redis: server.Addr, TTL: 3 * time.Second, Grace: 4 * time.Second})
@@ -37,6 +39,7 @@ func TestAShortStopOfRedisLosesNoLock(t *testing.T) {
 }
 
 func TestALongStopOfRedisIsToldBeforeAnotherProcessGetsTheKey(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	s := newScene(t, job{Redis: server.Addr, TTL: 2 * time.Second, Grace: 2500 * time.Millisecond})
@@ -70,6 +73,7 @@ func TestALongStopOfRedisIsToldBeforeAnotherProcessGetsTheKey(t *testing.T) {
 }
 
 func TestBrokenConnectionsLoseNoLock(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr)

@@ -13,13 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 const primaryName = "primary"
 
 func TestASentinelFailoverGrantsNothingTwice(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	replica := redistest.Start(t)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // scheduling is what a loaded machine may add to a bound of the protocol.
@@ -20,6 +21,7 @@ const scheduling = time.Second
 const pause = time.Second
 
 func TestAStoppedProcessIsToldOfItsLossBeforeAnythingElse(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	s := newScene(t, job{Redis: redistest.Start(t).Addr, TTL: 2 * time.Second, Grace: 2500 * time.Millisecond})
 	held := []string{"held", "quiet"}
@@ -62,6 +64,7 @@ func TestAStoppedProcessIsToldOfItsLossBeforeAnythingElse(t *testing.T) {
 }
 
 func TestTheKeysOfAKilledProcessAreFreeAfterT(t *testing.T) {
+	takes.Seconds(t)
 	long(t)
 	s := newScene(t, job{Redis: redistest.Start(t).Addr, TTL: 2 * time.Second, Grace: 2500 * time.Millisecond})
 	victim := s.start("victim", forever("k1"), forever("k2"))

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func TestMain(m *testing.M) {
@@ -20,6 +22,7 @@ func TestMain(m *testing.M) {
 
 // No lock is lost while Redis goes, however many there are. The command does more: nodes go as well.
 func TestHolds_Survive(t *testing.T) {
+	takes.Seconds(t)
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/lab/agent"
 	"github.com/holdfast-go/holdfast/internal/netns"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // advertised fails the test if the log of a node does not say, once, that it advertises an address
@@ -24,6 +25,7 @@ func advertised(t *testing.T, n *node, host string) {
 // The address that leads to Redis is the one that others reach, whatever the first one is, and
 // wherever the default route leads.
 func TestTwoNetworks(t *testing.T) {
+	takes.Seconds(t)
 	w := begin(t, false)
 	var hosts []*netns.Host
 	for i := range 3 {
