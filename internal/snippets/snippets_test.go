@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func root(t *testing.T) string {
@@ -40,6 +41,7 @@ func program(t *testing.T, b Block) string {
 
 // The Go code of all documents compiles as it stands there.
 func TestDocumentsCompile(t *testing.T) {
+	takes.Seconds(t)
 	all, err := All(root(t))
 	if err != nil {
 		t.Fatal(err)
