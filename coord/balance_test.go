@@ -146,7 +146,7 @@ func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 		}
 	}
 	for dead := false; !dead; time.Sleep(10 * time.Millisecond) {
-		l, err := ns.Dead(t.Context(), ghost)
+		l, err := ns.Dead(t.Context(), ghost, fallback.Stamp{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -143,8 +143,8 @@ func (n *faultySpace) Renew(ctx context.Context, id string, r fallback.Registrat
 	return through(n, ctx, "renew", func(ctx context.Context) (fallback.Renewal, error) { return n.Namespace.Renew(ctx, id, r) })
 }
 
-func (n *faultySpace) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
-	return through(n, ctx, "dead", func(ctx context.Context) (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id) })
+func (n *faultySpace) Dead(ctx context.Context, id string, by fallback.Stamp) (fallback.Liveness, error) {
+	return through(n, ctx, "dead", func(ctx context.Context) (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id, by) })
 }
 
 func (n *faultySpace) CloseSession(ctx context.Context, id string) error {

@@ -103,7 +103,11 @@ func (x *liveness) find(c *Coordinator, session string, s *verdict) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
-	l, err = c.ns.Dead(ctx, session)
+	var by fallback.Stamp
+	if s := c.sessions.current(); s != nil {
+		by = fallback.Stamp{Session: s.id, Seen: s.seen.Load()}
+	}
+	l, err = c.ns.Dead(ctx, session, by)
 	c.called(OpDead, start, err)
 }
 

@@ -17,6 +17,7 @@ import (
 type session struct {
 	id      string
 	expires atomic.Pointer[time.Time] // the deadline
+	seen    atomic.Int64              // Expiry of the last Renewal
 	ended   chan struct{}             // closed when it has died
 
 	stopListening func()
@@ -183,6 +184,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s.stopListening = stop
+	s.seen.Store(r.Expiry)
 	c.seen(r)
 	s.extend(until)
 	if c.cluster != nil {
@@ -310,6 +312,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			c.opts.Logger.Info("holdfast: renewals succeed again", "session", s.id)
 		}
 		s.extend(sent.Add(c.opts.lease()))
+		s.seen.Store(r.Expiry)
 		c.seen(r)
 		c.clearDoubts()
 		timer.Reset(c.opts.RenewEvery - c.since(sent))
@@ -323,14 +326,16 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 		c.sessions.replaced(c.now())
 		c.advise() // its settings may be others
 	}
-	c.server = r.Server
 	switch {
 	case r.Grace > 0 && !c.grace:
+		if c.server == r.Server { // the data were lost, or older ones are there: of the partitions as well
+			c.sessions.replaced(c.now())
+		}
 		c.opts.Logger.Warn("holdfast: Grace: nothing new is granted by the arbiter", "left", r.Grace)
 	case r.Grace == 0 && c.grace:
 		c.opts.Logger.Info("holdfast: Grace is over")
 	}
-	c.grace = r.Grace > 0
+	c.grace, c.server = r.Grace > 0, r.Server
 	if c.cluster != nil {
 		c.cluster.toldSecrets(r.Secrets)
 		c.cluster.registered.Store(int64(r.Sessions))
@@ -341,7 +346,9 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time) (fallback.Renewal, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	r, err := c.ns.Renew(ctx, s.id, c.registration())
+	reg := c.registration()
+	reg.Seen = s.seen.Load()
+	r, err := c.ns.Renew(ctx, s.id, reg)
 	c.called(OpRenew, sent, err)
 	return r, err
 }

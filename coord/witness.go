@@ -7,11 +7,16 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // saw notes a token that the arbiter has told of, or an epoch, as a token with the number 0. It is remembered for as long
 // as the process lives: a lower one that the arbiter tells of later is old data. p.mu is held.
-func (p *partition) saw(t fallback.Token) { p.seen = max(p.seen, t) }
+func (p *partition) saw(t fallback.Token) {
+	if guard.Witness {
+		p.seen = max(p.seen, t)
+	}
+}
 
 // sawEpoch also forgets a token that an owner gave, if its epoch is not one that the arbiter knows: the owner was wrong.
 func (p *partition) sawEpoch(r fallback.Record) {

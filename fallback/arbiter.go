@@ -90,7 +90,8 @@ type SessionStore interface {
 	Renew(ctx context.Context, session string, r Registration) (Renewal, error)
 
 	// Dead asks whether a session has expired. Only its word may be used to evict somebody (rule 2). Never dead in Grace.
-	Dead(ctx context.Context, session string) (Liveness, error)
+	// by is the caller's own session, as Registration.Seen: a table that has older data of it is in Grace.
+	Dead(ctx context.Context, session string, by Stamp) (Liveness, error)
 
 	// List returns the sessions that have not expired, each with its Info. In Grace it also returns
 	// those that expired less than [Settings.Grace] before Grace began: their nodes may be alive.
@@ -111,6 +112,16 @@ type Registration struct {
 	// Guardians replace the recorded ones if their version is later, in a Namespace that is a [Burier]. A
 	// session that is recreated in Grace has these.
 	Guardians Guardians
+
+	// Seen is the Expiry of the session's last Renewal, 0: none. A table in which the session expires much sooner has older
+	// data under the identity of the present server, as from a backup. Then Grace begins.
+	Seen int64
+}
+
+// A Stamp is what the table of sessions has told a session of itself.
+type Stamp struct {
+	Session string
+	Seen    int64 // as Registration.Seen
 }
 
 // Renewal is the answer to Open and Renew.
@@ -126,6 +137,9 @@ type Renewal struct {
 	Secrets Secrets // of the namespace, if Alive
 
 	Version uint32 // if Alive: the recorded version of the session's Guardians, 0 if it has none
+
+	// Expiry is when the session expires, if Alive, by the arbiter's clock. It is for Registration.Seen and Stamp only.
+	Expiry int64
 }
 
 // Liveness is the answer to Dead.

@@ -367,12 +367,13 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 	}
 	var told, heard []string
 	now := time.Now().UnixMilli()
-	add := func(to []string, session string, expiry int64, guardians, addr string) []string {
+	add := func(to []string, session string, expiry, ttl int64, guardians, addr string) []string {
+		expiry = min(expiry, now+ttl) // Redis does so when it looks at the entry
 		return append(to, fmt.Sprintf("%s at %s, expired %t, guardians %q", session, addr, expiry <= now, guardians))
 	}
 	x.store.Injure("ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		for session, m := range s.Members {
-			told = add(told, session, m.Expiry, m.Guardians.Encode(), m.Info)
+			told = add(told, session, m.Expiry, m.TTL, m.Guardians.Encode(), m.Info)
 		}
 	})
 	for field, text := range x.client.HGetAll(ctx, sessionsKey).Val() {
@@ -382,8 +383,12 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 			if err != nil || len(f) != 3 {
 				return "", fmt.Errorf("session %s: %q", session, text)
 			}
-			_, guardians, _ := strings.Cut(f[1], ":")
-			heard = add(heard, session, expiry, guardians, f[2])
+			life, guardians, _ := strings.Cut(f[1], ":")
+			ttl, err := strconv.ParseInt(life, 10, 64)
+			if err != nil {
+				return "", fmt.Errorf("session %s: %q", session, text)
+			}
+			heard = add(heard, session, expiry, ttl, guardians, f[2])
 		}
 	}
 	slices.Sort(told)

@@ -268,6 +268,7 @@ func plainStates(states []fallback.State) []fallback.State {
 
 func plainRenewal(r fallback.Renewal) fallback.Renewal {
 	r.Grace = some(r.Grace)
+	r.Expiry = min(r.Expiry, 1)
 	if r.Server != "" {
 		r.Server = "its name"
 	}
@@ -438,8 +439,8 @@ func (x *twins) renew(ctx context.Context) (string, error) {
 }
 
 func (x *twins) renewed(ctx context.Context, session string) (string, error) {
-	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians()}
-	return both(x, fmt.Sprintf("Renew(%s, %v)", session, r.Guardians), func(n fallback.Namespace) (fallback.Renewal, error) {
+	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians(), Seen: x.stamp()}
+	return both(x, fmt.Sprintf("Renew(%s, %v, %d)", session, r.Guardians, r.Seen), func(n fallback.Namespace) (fallback.Renewal, error) {
 		return n.Renew(ctx, session, r)
 	}, plainRenewal)
 }
@@ -477,9 +478,21 @@ func (x *twins) bury(ctx context.Context) (string, error) {
 	}, func(b fallback.Burial) fallback.Burial { b.Left, b.Grace = some(b.Left), some(b.Grace); return b })
 }
 
+// stamp is what a session says that it was told: nothing; what has expired; as much as half of its time or less is gone; more
+// than the clock allows for.
+func (x *twins) stamp() int64 {
+	after := []time.Duration{0, -time.Minute, 25 * time.Minute, 59 * time.Minute, 2 * time.Hour}[x.next()%5]
+	if after == 0 {
+		return 0
+	}
+	return time.Now().Add(after).UnixMilli()
+}
+
 func (x *twins) dead(ctx context.Context) (string, error) {
-	session := x.target().Session
-	return both(x, "Dead("+session+")", func(n fallback.Namespace) (fallback.Liveness, error) { return n.Dead(ctx, session) }, plainLiveness)
+	session, by := x.target().Session, fallback.Stamp{Session: x.target().Session, Seen: x.stamp()}
+	return both(x, fmt.Sprintf("Dead(%s, %+v)", session, by), func(n fallback.Namespace) (fallback.Liveness, error) {
+		return n.Dead(ctx, session, by)
+	}, plainLiveness)
 }
 
 func (x *twins) rotate(ctx context.Context) (string, error) {

@@ -136,7 +136,7 @@ func FuzzAnswers(f *testing.F) {
 		if r, err := results.LoadResult(ctx, 0, "k"); err == nil && r.Fence == 0 && len(r.Value) > 0 {
 			t.Errorf("LoadResult: a value without a fence: %+v of %v", r, l.answer)
 		}
-		if x, err := n.Dead(ctx, "a"); err == nil && x.Dead && x.Left > 0 {
+		if x, err := n.Dead(ctx, "a", fallback.Stamp{}); err == nil && x.Dead && x.Left > 0 {
 			t.Errorf("Dead: %+v of %v", x, l.answer)
 		}
 		if x, err := n.(fallback.Burier).Bury(ctx, "a", 1, []string{"b"}); err == nil && x.Dead && (x.Left > 0 || x.Version != 0) {

@@ -95,7 +95,7 @@ func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Bu
 		}
 	}
 	if _, enough := guardians.Quorum(len(g.Set)); g.Version == version && votes >= enough {
-		delete(s.Members, id)
+		s.put(id, Member{Expiry: m.Now})
 		return Burial{Dead: true}
 	}
 	return b

@@ -113,3 +113,21 @@ func TestGuardians_AreRefusedIfMalformed(t *testing.T) {
 		t.Errorf("Bury: %v", err)
 	}
 }
+
+// A session that was buried and lives knows more than the table seems to: it must not take that for lost data, nor come back in Grace.
+func TestBury_IsNoLostData(t *testing.T) {
+	r := guarded()
+	seen := r.now.Now + ttl
+	want(t, "Bury", r.Bury(r.now, "a", 3, trio.Set).Dead, true)
+	r.open("b") // sweeps
+	r.pass(ttl*time.Millisecond - time.Millisecond)
+	r.Witness(r.now, fallback.Stamp{Session: "a", Seen: seen})
+	want(t, "Renew", r.renew("a"), fallback.Renewal{Server: "A"})
+	r.now.Server = "B"
+	want(t, "alive by Renew in Grace", r.renew("a").Alive, false)
+	want(t, "listed", len(r.List(r.now)), 1)
+	r.pass(quiet)
+	r.open("b")
+	_, kept := r.Members["a"]
+	want(t, "kept for longer than Grace", kept, false)
+}

@@ -213,7 +213,7 @@ func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal
 	}
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
 		if a, _ = s.Open(m, id, r.TTL.Milliseconds(), r.Info); a.Alive {
-			a.Version = s.Guard(id, r.Guardians)
+			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
 		}
 	})
 	return a, err
@@ -224,15 +224,19 @@ func (n *memory) Renew(ctx context.Context, id string, r Registration) (a Renewa
 		return Renewal{}, err
 	}
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
+		s.Witness(m, Stamp{id, r.Seen})
 		if a, _ = s.Renew(m, id, r.TTL.Milliseconds(), r.Info); a.Alive {
-			a.Version = s.Guard(id, r.Guardians)
+			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
 		}
 	})
 	return a, err
 }
 
-func (n *memory) Dead(ctx context.Context, id string) (l Liveness, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { l = s.Dead(m, id) })
+func (n *memory) Dead(ctx context.Context, id string, by Stamp) (l Liveness, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
+		s.Witness(m, by)
+		l = s.Dead(m, id)
+	})
 	return l, err
 }
 

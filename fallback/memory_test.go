@@ -69,7 +69,7 @@ func TestSessionExpiresInABubble(t *testing.T) {
 			t.Fatal(err)
 		}
 		dead := func() bool {
-			l, err := n.Dead(t.Context(), "alice")
+			l, err := n.Dead(t.Context(), "alice", fallback.Stamp{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -70,7 +70,7 @@ func TestServerAtMaxmemory(t *testing.T) {
 			return wrong(err, r.Alive)
 		},
 		"Dead": func() error {
-			l, err := n.Dead(t.Context(), "alice")
+			l, err := n.Dead(t.Context(), "alice", fallback.Stamp{})
 			return wrong(err, !l.Dead)
 		},
 		"Load": func() error {
@@ -429,7 +429,7 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 			t.Errorf("%s without a replica: got %v, want an error that names replicas and invites to try again", what, err)
 		}
 	}
-	if _, err := n.Dead(t.Context(), "alice"); err != nil {
+	if _, err := n.Dead(t.Context(), "alice", fallback.Stamp{}); err != nil {
 		t.Errorf("Dead, which changes nothing: %v", err)
 	}
 

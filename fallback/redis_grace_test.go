@@ -46,7 +46,7 @@ func info(t *testing.T, s *redistest.Server, field string) string {
 // graces returns what is left of Grace in the table of sessions and in each partition.
 func graces(t *testing.T, n fallback.Namespace, s fallback.Settings) []time.Duration {
 	t.Helper()
-	l, err := n.Dead(t.Context(), "nobody")
+	l, err := n.Dead(t.Context(), "nobody", fallback.Stamp{})
 	if err != nil {
 		t.Fatal(err)
 	}

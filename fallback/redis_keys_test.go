@@ -295,7 +295,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			_, err := n.Renew(t.Context(), fmt.Sprint("session ", request), fallback.Registration{TTL: time.Hour})
 			return err
 		}},
-		{"Dead", 7, nil, func() error { _, err := n.Dead(t.Context(), "session 1"); return err }},
+		{"Dead", 7, nil, func() error { _, err := n.Dead(t.Context(), "session 1", fallback.Stamp{}); return err }},
 		{"Bury", 7, nil, func() error { _, err := n.(fallback.Burier).Bury(t.Context(), "session 1", 1, nil); return err }},
 		{"CloseSession", 6, nil, func() error { return n.CloseSession(t.Context(), "session 1") }},
 	} {

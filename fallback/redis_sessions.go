@@ -19,7 +19,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how
 	}
 	for range 2 {
 		primary := n.conns.chase.begin(ctx, &n.calls)
-		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.encode())
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.encode(), reg.Seen)
 		if deposed := primary(); err == nil {
 			err = deposed
 		}
@@ -38,6 +38,9 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how
 		if n.guarded {
 			a.Server = r.str(1)
 		}
+		if a.Alive {
+			a.Expiry = r.num(5) + reg.TTL.Milliseconds()
+		}
 		if s := r.str(4); s != "" {
 			n.secrets.Store(&s)
 			if a.Secrets, err = decodeSecrets(s, r.num(5)); err != nil {
@@ -51,8 +54,8 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg Registration, how
 
 var errLostTwice = errors.New("fallback: the table of sessions was lost twice")
 
-func (n *redisSpace) Dead(ctx context.Context, id string) (Liveness, error) {
-	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id)
+func (n *redisSpace) Dead(ctx context.Context, id string, by Stamp) (Liveness, error) {
+	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id, by.Session, by.Seen)
 	if err != nil {
 		return Liveness{}, err
 	}

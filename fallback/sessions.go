@@ -23,7 +23,7 @@ type Sessions struct {
 // A Member is a session's entry.
 type Member struct {
 	Expiry int64  // by the server's clock, Unix milliseconds
-	TTL    int64  // milliseconds
+	TTL    int64  // milliseconds; 0: it was buried, and the entry says so for Grace, to the session if it lives
 	Info   string // what the session publishes
 
 	Guardians Guardians
@@ -100,7 +100,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 		return Renewal{}, false
 	}
 	x, exists := s.Members[id]
-	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0
+	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0 && (!exists || x.TTL > 0)
 	if alive {
 		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Guardians: x.Guardians})
 	}
@@ -116,6 +116,19 @@ func (s *Sessions) put(id string, x Member) {
 		s.Members = make(map[string]Member)
 	}
 	s.Members[id] = x
+}
+
+// Witness compares the entry of a session with what the session was told last, before anything else is done. An entry that is
+// missing, or that expires sooner by more than half of its time to live, is of older data: Grace begins. What the session knows
+// to have expired is no evidence, and neither is an entry that was shortened because the clock stepped back.
+func (s *Sessions) Witness(m Moment, by Stamp) {
+	if !s.enter(m) || s.GraceEnd != 0 || by.Seen <= m.Now || !guard.Witness {
+		return
+	}
+	x, exists := s.Members[by.Session]
+	if !exists || by.Seen <= m.Now+x.TTL && 2*x.Expiry+x.TTL < 2*by.Seen {
+		s.GraceEnd = m.Now + m.Grace
+	}
 }
 
 // Dead is [SessionStore.Dead]. A lost table is in Grace, for it is about to be.
@@ -135,7 +148,9 @@ func (s *Sessions) Dead(m Moment, id string) Liveness {
 
 // sweep removes those that have expired. In Grace nobody has.
 func (s *Sessions) sweep(m Moment) {
-	maps.DeleteFunc(s.Members, func(_ string, x Member) bool { return x.Expiry <= m.Now })
+	maps.DeleteFunc(s.Members, func(_ string, x Member) bool {
+		return x.Expiry <= m.Now && (x.TTL > 0 || x.Expiry+m.Grace <= m.Now)
+	})
 }
 
 // List is [SessionStore.List].
@@ -148,7 +163,7 @@ func (s *Sessions) List(m Moment) map[string]string {
 		s.sweep(m)
 	}
 	for id, x := range s.Members {
-		if s.GraceEnd == 0 || x.Expiry > s.GraceEnd-2*m.Grace {
+		if x.TTL > 0 && (s.GraceEnd == 0 || x.Expiry > s.GraceEnd-2*m.Grace) {
 			all[id] = x.Info
 		}
 	}

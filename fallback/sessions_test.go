@@ -263,3 +263,47 @@ func TestListSweeps(t *testing.T) {
 		t.Errorf("in Grace nobody is dead: %v", all)
 	}
 }
+
+// The table goes back to earlier data under the same identity.
+func TestSessionsWitness(t *testing.T) {
+	const second = 1000
+	for _, x := range []struct {
+		name   string
+		expiry int64 // in the older data, from now on; 0: there is no entry
+		seen   int64 // from now on
+		back   int64 // by how much the clock was set back
+		grace  bool
+	}{
+		{"as it was told", 8 * second, 8 * second, 0, false},
+		{"older by a renewal or two", 4 * second, 8 * second, 0, false},
+		{"older by more", 2 * second, 8 * second, 0, true},
+		{"expired", -1, 8 * second, 0, true},
+		{"missing", 0, 8 * second, 0, true},
+		{"missing, and it knows to be dead", 0, 0, 0, false},
+		{"missing, and it was told nothing", 0, -1 << 40, 0, false},
+		{"newer, as an answer was lost", 9 * second, 6 * second, 0, false},
+		{"the clock stepped back", ttl, 8 * second, ttl, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			r := newRegistry()
+			if r.open("other"); x.expiry != 0 {
+				r.open("a")
+				m := r.Members["a"]
+				m.Expiry = r.now.Now + x.expiry
+				r.Members["a"] = m
+			}
+			seen := r.now.Now + x.seen
+			r.now.Now -= x.back
+			r.Witness(r.now, fallback.Stamp{Session: "a", Seen: seen})
+			want(t, "in Grace", r.GraceEnd == r.now.Now+r.now.Grace, x.grace)
+			if x.grace {
+				want(t, "Dead", r.dead("b").Dead, false)
+				want(t, "alive", r.renew("a").Alive, true)
+				end := r.GraceEnd
+				r.pass(time.Second)
+				r.Witness(r.now, fallback.Stamp{Session: "c", Seen: seen})
+				want(t, "end of Grace, told again", r.GraceEnd, end)
+			}
+		})
+	}
+}

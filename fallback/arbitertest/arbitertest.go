@@ -271,7 +271,7 @@ func (s *space) reclaimOwner(me string, epoch uint32) fallback.Verdict {
 
 func (s *space) dead(session string) fallback.Liveness {
 	s.t.Helper()
-	return must(s.Dead(s.ctx, session))(s)
+	return must(s.Dead(s.ctx, session, fallback.Stamp{}))(s)
 }
 
 func (s *space) open(session string, ttl time.Duration) fallback.Renewal {

@@ -100,7 +100,7 @@ func secondAttach(s *space) {
 	a := must(other.Lock(s.ctx, fallback.LockRequest{Key: "k", Me: id("bob", 1), Block: 1}))(s)
 	want(s, "verdict", a.Verdict, fallback.Held)
 	want(s, "holder", a.Holder, row)
-	want(s, "dead", must(other.Dead(s.ctx, "alice"))(s).Dead, false)
+	want(s, "dead", must(other.Dead(s.ctx, "alice", fallback.Stamp{}))(s).Dead, false)
 	want(s, "Guarded", other.Guarded(), s.Guarded())
 }
 
@@ -145,7 +145,7 @@ func endedContext(s *space) {
 	for name, call := range map[string]func() error{
 		"Open":           func() error { _, err := s.Open(ctx, "alice", fallback.Registration{TTL: time.Hour}); return err },
 		"Renew":          func() error { _, err := s.Renew(ctx, "alice", fallback.Registration{TTL: time.Hour}); return err },
-		"Dead":           func() error { _, err := s.Dead(ctx, "alice"); return err },
+		"Dead":           func() error { _, err := s.Dead(ctx, "alice", fallback.Stamp{}); return err },
 		"CloseSession":   func() error { return s.CloseSession(ctx, "alice") },
 		"Load":           func() error { _, err := s.Load(ctx, 0); return err },
 		"Acquire":        func() error { _, err := s.Acquire(ctx, 0, "alice", fallback.Expect{}); return err },

@@ -219,7 +219,7 @@ func attachInGrace(s *space, server Server) {
 	for p := range uint32(s.settings.Partitions) {
 		inGrace(s, "Load", must(other.Load(s.ctx, p))(s).Grace)
 	}
-	inGrace(s, "Dead", must(other.Dead(s.ctx, "nobody"))(s).Grace)
+	inGrace(s, "Dead", must(other.Dead(s.ctx, "nobody", fallback.Stamp{}))(s).Grace)
 	if b, ok := other.(fallback.Burier); ok {
 		inGrace(s, "Bury", must(b.Bury(s.ctx, "nobody", 1, nil))(s).Grace)
 	}

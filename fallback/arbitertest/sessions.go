@@ -15,6 +15,7 @@ var sessionTests = []test{
 	{"a session that is not renewed expires, and never revives", expired},
 	{"renewals keep a session alive beyond its first expiry", keptAlive},
 	{"a closed session is dead", closedSession},
+	{"a session that the table does not have, and that knows to be alive, begins Grace", missedSession},
 	{"every answer names the same server", serverName},
 }
 
@@ -93,6 +94,24 @@ func closedSession(s *space) {
 		want(s, "alive by Renew", s.renew("alice", time.Hour).Alive, false)
 	}
 	want(s, "bob dead", s.dead("bob").Dead, false)
+}
+
+// The table has older data than the session, as from a backup: it was never opened there.
+func missedSession(s *space) {
+	at := s.open("alice", time.Hour).Expiry
+	for _, seen := range []int64{0, 1, at - time.Hour.Milliseconds()} {
+		r := must(s.Renew(s.ctx, "later", fallback.Registration{TTL: time.Hour, Seen: seen}))(s)
+		want(s, "alive by what it was told long ago", r.Alive, false)
+	}
+	alive := must(s.Dead(s.ctx, "bob", fallback.Stamp{Session: "alice", Seen: at}))(s)
+	want(s, "Dead, asked by a session that is there", alive, fallback.Liveness{Dead: true})
+	inGrace(s, "Dead", must(s.Dead(s.ctx, "bob", fallback.Stamp{Session: "later", Seen: at}))(s).Grace)
+	r := must(s.Renew(s.ctx, "later", fallback.Registration{TTL: time.Hour, Info: "addr", Seen: at}))(s)
+	inGrace(s, "Renew", r.Grace)
+	want(s, "alive", r.Alive, true)
+	if r.Expiry < at {
+		s.t.Errorf("Expiry: got %d, want at least %d", r.Expiry, at)
+	}
 }
 
 func serverName(s *space) {

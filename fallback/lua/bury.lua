@@ -21,7 +21,7 @@ for id in string.gmatch(set or '', '[^,]+') do
   end
 end
 if version == ARGV[2] and votes >= math.floor(count / 2) + 1 then
-  redis.call('HDEL', tab, 's:' .. ARGV[1])
+  redis.call('HSET', tab, 's:' .. ARGV[1], int(now) .. ' 0 ') -- so that the session, if it lives, is not taken for lost data
   return {'dead', 0, 0}
 end
 return {'alive', expiry - now, tonumber(version or 0)}

@@ -7,11 +7,11 @@ local all = redis.call('HGETALL', tab)
 for i = 1, #all, 2 do
   local id = string.match(all[i], '^s:(.*)$')
   if id then
-    local expiry, _, info = member(id)
-    if grace == 0 and now < expiry or grace > 0 and expiry > grace - 2 * Q then
+    local expiry, ttl, info = member(id)
+    if grace == 0 and now < expiry or grace > 0 and expiry > grace - 2 * Q and ttl > 0 then
       a[#a + 1] = id
       a[#a + 1] = info
-    elseif grace == 0 then
+    elseif grace == 0 and over(expiry, ttl) then
       redis.call('HDEL', tab, all[i])
     end
   end

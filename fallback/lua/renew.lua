@@ -1,21 +1,25 @@
 -- Open, and Renew: creates a session, extends it, or says that it is dead.
 -- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] what the session publishes,
 -- [5] its guardians: their version, and each after a comma; or ''. Those of a later version stay.
+-- [6] when it expires, as it was told.
 -- Answer: 'alive', 'dead' or 'lost' (the table), identity of the server, ms left of Grace, number of sessions,
 -- secrets, what time it is (ms), and the recorded version of its guardians, 0: it has none.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
   return {'lost', server, 0, 0, '', 0, 0}
 end
-local expiry, _, _, guardians = member(ARGV[1])
-local alive = grace > 0 or (expiry and now < expiry)
+if ARGV[3] == 'renew' then
+  witness(ARGV[1], ARGV[6])
+end
+local expiry, ttl, _, guardians = member(ARGV[1])
+local alive = (grace > 0 and ttl ~= 0) or (expiry and now < expiry)
 if ARGV[3] == 'open' and not expiry then
   alive = true
   if grace == 0 then
     local all = redis.call('HGETALL', tab)
     for i = 1, #all, 2 do
       local id = string.match(all[i], '^s:(.*)$')
-      if id and member(id) <= now then
+      if id and over(member(id)) then
         redis.call('HDEL', tab, all[i])
       end
     end

@@ -64,3 +64,21 @@ local function member(id)
   end
   return expiry, ttl, info, guardians
 end
+
+-- Whether an entry may be swept: it has expired, and if it is of a session that was buried (time to live 0), Q ago.
+local function over(expiry, ttl)
+  return expiry <= now and (ttl > 0 or expiry + Q <= now)
+end
+
+-- Sessions.Witness: seen is when a session expires, as it was told last.
+local function witness(id, seen)
+  seen = tonumber(seen)
+  if grace > 0 or seen <= now then
+    return
+  end
+  local expiry, ttl = member(id)
+  if not expiry or (seen <= now + ttl and 2 * expiry + ttl < 2 * seen) then
+    grace = now + Q
+    redis.call('HSET', tab, 'g', int(grace))
+  end
+end

@@ -18,6 +18,7 @@ var (
 	Hearsay   = true
 	Absent    = true
 	Sooner    = true
+	Witness   = true
 	Quantum   = true
 )
 
@@ -25,5 +26,5 @@ var (
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent,
-	"Sooner": &Sooner, "Quantum": &Quantum,
+	"Sooner": &Sooner, "Quantum": &Quantum, "Witness": &Witness,
 }

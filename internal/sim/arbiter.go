@@ -254,10 +254,10 @@ func (n *space) Renew(ctx context.Context, id string, r fallback.Registration) (
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Renew(ctx, id, r) })
 }
 
-func (n *space) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
+func (n *space) Dead(ctx context.Context, id string, by fallback.Stamp) (fallback.Liveness, error) {
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) {
 		old := n.deposed()
-		l, err := n.at().Dead(ctx, id)
+		l, err := n.at().Dead(ctx, id, by)
 		if err == nil && l.Dead {
 			n.c.w.taken(old, "%.4s is said to be dead", id)
 			n.c.w.saidDead(id)
