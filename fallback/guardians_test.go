@@ -127,7 +127,7 @@ func TestBury_IsNoLostData(t *testing.T) {
 	want(t, "alive by Renew in Grace", r.renew("a").Alive, false)
 	want(t, "listed", len(r.List(r.now)), 1)
 	r.pass(quiet)
-	r.open("b")
+	r.open("c")
 	_, kept := r.Members["a"]
 	want(t, "kept for longer than Grace", kept, false)
 }

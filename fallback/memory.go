@@ -82,6 +82,17 @@ func (a *Memory) Rewind(s *Snapshot) {
 	}
 }
 
+// RewindSessions is Rewind of the tables of sessions only.
+func (a *Memory) RewindSessions(s *Snapshot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, now := range a.spaces {
+		if s.spaces[name] != nil {
+			now.sessions = *s.spaces[name].sessions.Clone()
+		}
+	}
+}
+
 func cloneSpaces(m map[string]*memorySpace) map[string]*memorySpace {
 	c := make(map[string]*memorySpace, len(m))
 	for name, s := range m {

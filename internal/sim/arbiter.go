@@ -27,6 +27,7 @@ type server struct {
 	deposed *fallback.Memory // the primary before, for those who still believe in it; nil: nobody does
 	since   time.Time        // when it became another server; zero: never since the namespace was new
 	before  time.Time        // the same of deposed
+	rewound time.Time        // when it got older data under the same identity
 
 	mu   sync.Mutex // protects what follows
 	rng  *rand.Rand
@@ -70,6 +71,20 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	if s.servers > 1 {
 		s.since = time.Now()
 	}
+}
+
+// rewind gives the arbiter older data, as RESTORE of a backup does: nothing tells that but the data themselves.
+func (s *server) rewind(to *fallback.Snapshot) {
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	s.Memory.Rewind(to)
+	s.rewound = time.Now()
+}
+
+func (s *server) rewindSessions(to *fallback.Snapshot) {
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	s.Memory.RewindSessions(to)
 }
 
 func (s *server) setDown(down bool) {

@@ -52,7 +52,7 @@ func (w *world) inject(f Fault) {
 		if w.hasty() {
 			return
 		}
-	case failover, down, late, forge:
+	case failover, down, late, forge, rewind:
 	case cut, reset:
 		if s == nil || other == nil {
 			return
@@ -120,6 +120,9 @@ func (w *world) inject(f Fault) {
 	case failover:
 		old := w.s.Snapshot()
 		w.after(f.Late, func() { w.failover(old, f) })
+	case rewind:
+		old := w.s.Snapshot()
+		w.after(f.Late, func() { w.s.rewind(old) })
 	case empty:
 		w.s.failover(nil, false)
 	case down:

@@ -81,6 +81,9 @@ func (w *world) hasty() bool {
 func (w *world) rests(key string) {
 	w.s.swap.RLock()
 	since := w.s.since
+	if w.s.rewound.After(since) {
+		since = w.s.rewound
+	}
 	w.s.swap.RUnlock()
 	if !since.IsZero() && time.Since(since) < w.s.grace+w.cfg.TTL {
 		return

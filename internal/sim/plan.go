@@ -27,6 +27,7 @@ const (
 	shard    kind = "shard"    // a node from some partitions
 	late     kind = "late"     // the network
 	forge    kind = "forge"    // messages to all nodes, as by a stranger who may publish
+	rewind   kind = "rewind"   // the arbiter, to earlier data under the same identity; never drawn: see docs/simulation.md
 )
 
 // kinds are what the plan is drawn from: what is there twice comes twice as often.
@@ -68,6 +69,8 @@ func (f Fault) String() string {
 		}
 	case failover:
 		s += fmt.Sprintf("the arbiter will go back to what it is now in %v; the deposed one still answers some", f.Late)
+	case rewind:
+		s += fmt.Sprintf("the arbiter will have the data of now in %v, under the same identity", f.Late)
 	case empty:
 		s += "the arbiter has lost everything"
 	case down:

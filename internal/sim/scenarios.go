@@ -29,6 +29,8 @@ var scenarios = []scenario{
 	{"nothing is given back to a server that does not answer", 3, kept},
 	{"what was announced has passed by slower clocks", 20, slowClock},
 	{"a row that a failover lost was not released", 3, rowsLost},
+	{"older data under the same identity give out no token again", 4, olderData},
+	{"a session is not dead by older data", 4, olderSessions},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
