@@ -71,7 +71,7 @@ func TestSession_ClockStepFreesTheShare(t *testing.T) {
 			t.Errorf("key %d had a holder, and was locked: %v", i, l)
 		}
 	}
-	if d, err := ns.Dead(t.Context(), session); err != nil || d.Dead {
+	if d, err := ns.Dead(t.Context(), session, fallback.Stamp{}); err != nil || d.Dead {
 		t.Errorf("by then the arbiter takes the session for dead: %+v, %v", d, err)
 	}
 	stillHeld(t, other, held)

@@ -66,8 +66,8 @@ func (n *space) Renew(ctx context.Context, id string, r fallback.Registration) (
 	return call(n, func() (fallback.Renewal, error) { return n.Namespace.Renew(ctx, id, r) })
 }
 
-func (n *space) Dead(ctx context.Context, id string) (fallback.Liveness, error) {
-	return call(n, func() (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id) })
+func (n *space) Dead(ctx context.Context, id string, by fallback.Stamp) (fallback.Liveness, error) {
+	return call(n, func() (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id, by) })
 }
 
 func (n *space) List(ctx context.Context) (map[string]string, error) {
