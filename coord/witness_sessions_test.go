@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -75,7 +76,7 @@ func TestCluster_ABackupIsRestoredIntoARunningRedis(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
 	opts := func() *coord.Options {
-		return &coord.Options{Partitions: 7, Cluster: &coord.Cluster{Gossip: "127.0.0.1:0"}, SessionTTL: 4 * time.Second, Grace: 6 * time.Second}
+		return &coord.Options{Partitions: 7, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}, SessionTTL: 4 * time.Second, Grace: 6 * time.Second}
 	}
 	first, second := start(t, overRedis(t, s), opts()), start(t, overRedis(t, s), opts())
 	settle := func(all ...*coord.Coordinator) {
