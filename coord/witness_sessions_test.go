@@ -127,4 +127,11 @@ func TestCluster_ABackupIsRestoredIntoARunningRedis(t *testing.T) {
 			t.Errorf("%d sessions, want 1", n)
 		}
 	}
+	look := must(overRedis(t, s).Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 7, Grace: 6 * time.Second}))
+	defer look.Close()
+	for p := range uint32(7) { // in Grace nothing can be given back, which Close says
+		for must(look.Load(t.Context(), p)).Grace > 0 {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
 }
