@@ -86,7 +86,7 @@ func (j *job) read(ctx context.Context) (seen, error) {
 }
 
 // write stores the record under the lock.
-func (j *job) write(l coord.Lock, r record) error {
+func (j *job) write(l coord.Lock, r record, keep time.Duration) error {
 	store, err := j.store()
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (j *job) write(l coord.Lock, r record) error {
 	held := l.Context()
 	call, cancel := context.WithTimeout(held, callTimeout)
 	defer cancel()
-	err = store.Put(call, j.key, value, uint64(l.Fence()), j.keep(r.Due))
+	err = store.Put(call, j.key, value, uint64(l.Fence()), keep)
 	switch {
 	case held.Err() != nil:
 		return context.Cause(held)

@@ -179,7 +179,7 @@ func (j *job) attempt(ctx context.Context) error {
 			}
 			if t.Due.IsZero() {
 				s.Done, s.Ran = true, s.Ran+time.Since(s.written)
-				return j.write(l, s.record)
+				return j.write(l, s.record, j.keep(s.Due))
 			}
 		}
 		switch {
@@ -187,10 +187,10 @@ func (j *job) attempt(ctx context.Context) error {
 			return nil
 		case t.Due.IsZero():
 			s.At, s.Ran, s.Differs, s.By = r.At, 0, 0, ""
-			return j.write(l, s.record)
+			return j.write(l, s.record, j.keep(s.Due))
 		}
 		began := time.Now()
-		if err := j.write(l, r); err != nil {
+		if err := j.write(l, r, j.keep(r.Due)); err != nil {
 			return err
 		}
 		t.Fence = l.Fence()
@@ -198,6 +198,6 @@ func (j *job) attempt(ctx context.Context) error {
 			j.opts.Logger.Warn("holdfast: a periodic job failed", "job", j.name, "due", t.Due, "error", err)
 		}
 		r.Done, r.Ran = true, time.Since(began)
-		return j.write(l, r)
+		return j.write(l, r, j.keep(r.Due))
 	})
 }

@@ -36,9 +36,8 @@ func lastTick(s Schedule, t, now time.Time) (last time.Time, before int) {
 			last = now.Truncate(time.Duration(e))
 			return last, int(last.Sub(next) / time.Duration(e))
 		}
-		if n == mostMissed {
-			t = laterStart(s, t, now)
-			n = mostMissed // the number is a lower bound from here on
+		if n == mostMissed { // the number is a lower bound from here on
+			next = s.Next(laterStart(s, t, now))
 		}
 		last, t = next, next
 	}
