@@ -99,18 +99,17 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 	n.conns = newConns(c, n.opts.Background)
 	n.gates.init(c)
 	w := n.conns.work
-	n.guarded, err = outlive(ctx, &n.calls, func(ctx context.Context) (bool, error) { return checkServers(ctx, w) })
+	n.conns.connect(ctx, &n.calls)
+	look, err := outlive(ctx, &n.calls, func(ctx context.Context) (firstLook, error) { return checkServers(ctx, w, n.sessions()) })
 	if err != nil {
 		return refused(err)
 	}
-	n.kind, err = outlive(ctx, &n.calls, func(ctx context.Context) (kind, error) { return kindOf(ctx, w), nil })
-	if err != nil {
-		return err
-	}
+	n.guarded, n.kind = look.guarded, look.kind
 	for range 3 {
-		if err = n.adoptMark(ctx, w); err != nil {
+		if err = n.adoptMark(ctx, w, look.mark); err != nil {
 			return err
 		}
+		look.mark = nil // there may be another one by then
 		n.scripts = newScripts(n.guarded, n.settings, n.channels())
 		n.scripts.digest, err = outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) {
 			return loadAll(ctx, w, n.scripts)
@@ -126,8 +125,14 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 }
 
 // adoptMark goes by the Grace of the namespace, if it is formatted. The scripts have it in them, so none can be asked.
-func (n *redisSpace) adoptMark(ctx context.Context, w redis.UniversalClient) error {
-	mark, err := outlive(ctx, &n.calls, func(ctx context.Context) (string, error) { return w.HGet(ctx, n.sessions(), "f").Result() })
+// told is the answer if the server has been asked already.
+func (n *redisSpace) adoptMark(ctx context.Context, w redis.UniversalClient, told *redis.StringCmd) error {
+	mark, err := outlive(ctx, &n.calls, func(ctx context.Context) (string, error) {
+		if told == nil {
+			told = w.HGet(ctx, n.sessions(), "f")
+		}
+		return told.Result()
+	})
 	if errors.Is(err, redis.Nil) || err == nil && mark == "" {
 		return nil
 	}
@@ -200,11 +205,7 @@ func (n *redisSpace) format(ctx context.Context) error {
 // over, and what exists stays as it is.
 func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	mark := n.settings.mark(n.guarded)
-	tell := func(m string) (string, error) {
-		v, err := n.run(ctx, scriptMark, []string{n.sessions()}, mode, m)
-		return reader{v: []any{v}}.str(0), err
-	}
-	theirs, err := tell("")
+	theirs, kept, err := n.markAndSecret(ctx, mode, "")
 	if err != nil {
 		return err
 	}
@@ -225,19 +226,32 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 				}
 			}
 		}
-		if theirs, err = tell(mark); err != nil {
+		if theirs, kept, err = n.markAndSecret(ctx, mode, mark); err != nil {
 			return err
 		}
 	}
 	if theirs != mark {
 		return n.settings.mismatch(theirs, n.guarded)
 	}
-	secrets := firstSecret()
+	n.keep(kept)
+	return nil
+}
+
+// markAndSecret asks for the format mark, or sets it, and makes sure that a formatted namespace has a secret: in one go.
+func (n *redisSpace) markAndSecret(ctx context.Context, mode, mark string) (theirs, secrets string, err error) {
+	secrets = firstSecret()
 	if known := n.secrets.Load(); known != nil {
 		secrets = *known
 	}
-	_, err = n.secret(ctx, secrets, "")
-	return err
+	keys := []string{n.sessions()}
+	got := n.runAll(ctx, []call{{scriptMark, keys, []any{mode, mark}}, {scriptSecret, keys, []any{secrets, ""}}})
+	for _, o := range got {
+		if o.err != nil {
+			return "", "", o.err
+		}
+	}
+	r := reader{v: []any{got[0].v, got[1].v}}
+	return r.str(0), r.str(1), r.err
 }
 
 // secret stores what secret.lua is told, and keeps the answer. It is lost if the table is.
@@ -247,10 +261,15 @@ func (n *redisSpace) secret(ctx context.Context, text, how string) (lost bool, e
 		return false, err
 	}
 	s, _ := v.(string)
-	if s != "" {
-		n.secrets.Store(&s)
-	}
+	n.keep(s)
 	return s == "", nil
+}
+
+// keep remembers the secrets that the server has told.
+func (n *redisSpace) keep(secrets string) {
+	if secrets != "" {
+		n.secrets.Store(&secrets)
+	}
 }
 
 // Partitions.

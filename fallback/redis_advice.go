@@ -20,7 +20,7 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) (advice []string, err error) {
 		var mu sync.Mutex // protects advice: the masters are asked concurrently
 		one := func(ctx context.Context, c *redis.Client) error {
-			info, err := readInfo(ctx, c)
+			info, err := readInfo(ctx, c, nil)
 			if err == nil {
 				_, err = checkInfo(info)
 			}

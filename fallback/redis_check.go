@@ -12,26 +12,43 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// checkServers asks every server that may hold a record whether it is fit. guarded is false if a server does not tell
-// who it is.
-func checkServers(ctx context.Context, c redis.UniversalClient) (guarded bool, err error) {
+// firstLook is what the servers say at the start. A slow server is asked as few times as possible.
+type firstLook struct {
+	guarded bool // every server tells its name
+	kind    kind
+	mark    *redis.StringCmd // the format mark; nil: it was not asked for
+}
+
+// checkServers asks every server that may hold a record whether it is fit. A single server is asked for the format mark,
+// the field f of the hash, in the same round trip.
+func checkServers(ctx context.Context, c redis.UniversalClient, hash string) (look firstLook, err error) {
 	switch c := c.(type) {
 	case *redis.ClusterClient:
-		guarded = true
-		var mu sync.Mutex // protects guarded: the masters are asked concurrently
+		look = firstLook{guarded: true, kind: clustered}
+		var mu sync.Mutex // protects look: the masters are asked concurrently
 		err = c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
-			g, err := checkServer(ctx, m)
+			g, err := checkServer(ctx, m, nil)
 			mu.Lock()
 			defer mu.Unlock()
-			guarded = guarded && g
+			look.guarded = look.guarded && g
 			return err
 		})
 		if errors.Is(err, errReplica) {
 			c.ReloadState(ctx) // for the next time
 		}
-		return guarded, err
+		return look, err
+	case *redis.Client:
+		var cluster *redis.StringCmd
+		look.guarded, err = checkServer(ctx, c, func(pipe redis.Pipeliner) {
+			cluster, look.mark = pipe.Info(ctx, "cluster"), pipe.HGet(ctx, hash, "f")
+		})
+		if err == nil && parseInfo(cluster.Val())["cluster_enabled"] == "0" {
+			look.kind = single
+		}
+		return look, err
 	default:
-		return checkServer(ctx, c)
+		look.guarded, err = checkServer(ctx, c, nil)
+		return look, err
 	}
 }
 
@@ -43,19 +60,6 @@ const (
 	single                // one server has all keys
 	clustered             // the client knows which server has a slot
 )
-
-func kindOf(ctx context.Context, c redis.UniversalClient) kind {
-	switch c := c.(type) {
-	case *redis.ClusterClient:
-		return clustered
-	case *redis.Client:
-		text, err := c.Info(ctx, "cluster").Result()
-		if err == nil && parseInfo(text)["cluster_enabled"] == "0" {
-			return single
-		}
-	}
-	return unknown
-}
 
 // loadAll makes every server know the scripts. A digest is the same everywhere.
 func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests [scriptCount]string, err error) {
@@ -74,25 +78,35 @@ func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests 
 	return digests, err
 }
 
-func checkServer(ctx context.Context, c redis.Cmdable) (guarded bool, err error) {
-	info, err := readInfo(ctx, c)
+// checkServer asks one server, and more, if that is not nil, in the same round trip.
+func checkServer(ctx context.Context, c redis.Cmdable, more func(redis.Pipeliner)) (guarded bool, err error) {
+	var clock *redis.TimeCmd
+	info, err := readInfo(ctx, c, func(pipe redis.Pipeliner) {
+		clock = pipe.Time(ctx)
+		if more != nil {
+			more(pipe)
+		}
+	})
 	if err != nil {
 		return false, err
 	}
 	if guarded, err = checkInfo(info); err != nil {
 		return guarded, err
 	}
-	return guarded, checkClock(ctx, c)
+	return guarded, checkClock(clock)
 }
 
 // readInfo returns what a server tells of itself. If it does not permit INFO, that is what other commands tell: HELLO, which
-// is always permitted, and CONFIG, if it is.
-func readInfo(ctx context.Context, c redis.Cmdable) (map[string]string, error) {
+// is always permitted, and CONFIG, if it is. What more adds, if it is not nil, is asked in the same round trip.
+func readInfo(ctx context.Context, c redis.Cmdable, more func(redis.Pipeliner)) (map[string]string, error) {
 	var text strings.Builder
 	var told []*redis.StringCmd
 	_, failed := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, section := range []string{"server", "replication", "memory"} {
 			told = append(told, pipe.Info(ctx, section))
+		}
+		if more != nil {
+			more(pipe)
 		}
 		return nil
 	})
@@ -152,8 +166,8 @@ func otherInfo(ctx context.Context, c redis.Cmdable) (map[string]string, error) 
 }
 
 // checkClock refuses a server whose clock is far ahead of this process's. A new namespace has no epoch yet that would tell.
-func checkClock(ctx context.Context, c redis.Cmdable) error {
-	theirs, err := c.Time(ctx).Result()
+func checkClock(told *redis.TimeCmd) error {
+	theirs, err := told.Result()
 	if err != nil {
 		if _, answered := errors.AsType[redis.Error](err); answered {
 			return nil // the scripts will say what is wrong

@@ -63,6 +63,14 @@ func newConns(c, background redis.UniversalClient) *conns {
 // failoverAddr is the address in the options of a client that asks Sentinel.
 const failoverAddr = "FailoverClient"
 
+// connect begins to make the first connection for sessions, which is needed soon: to a slow server that
+// takes several round trips. It does not wait.
+func (x *conns) connect(ctx context.Context, calls *workers.Pool) {
+	if c, ok := x.pulse.(*redis.Client); ok && x.own && x.chase == nil {
+		calls.Go(func() { _ = c.Ping(ctx).Err() }) // whatever is wrong, the first call finds out
+	}
+}
+
 // ownOptions adapts a copy of a client's options. They are filled: a zero means none, where it
 // means the default in new options.
 func ownOptions(o redis.Options, size int) *redis.Options {
