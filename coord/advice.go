@@ -7,9 +7,21 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// advise logs, in the background, what is to be said of the arbiter's settings: when this process starts, and when another server has
-// taken over.
+// adviseEvery is the number of renewals between two looks at the arbiter's settings, which an operator
+// may change while the server runs.
+const adviseEvery = 12
+
+// advised is what the log says of the arbiter's settings.
+type advised struct {
+	mu       mutex[leafRank] // protects said
+	said     map[string]bool // the last look's texts; they are not logged again while they stay
+	renewals int             // since the last look; used by one goroutine
+}
+
+// advise logs, in the background, advice on the arbiter's settings: when this process starts, when
+// another server has taken over, and every adviseEvery renewals.
 func (c *Coordinator) advise() {
+	c.advised.renewals = 0
 	ns, ok := c.ns.(fallback.Adviser)
 	if !ok {
 		return
@@ -20,11 +32,41 @@ func (c *Coordinator) advise() {
 		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 		defer cancel()
 		advice, err := ns.Advise(ctx)
-		if errors.Is(err, fallback.ErrRefused) {
-			c.opts.Logger.Error("holdfast: the arbiter is not fit for locks any more", "error", err)
+		unfit := errors.Is(err, fallback.ErrRefused)
+		if err != nil && !unfit {
+			return // the settings are not known
 		}
-		for _, text := range advice {
-			c.opts.Logger.Warn("holdfast: the arbiter's settings make locks less safe", "advice", text)
+		texts := advice
+		if unfit {
+			texts = append(texts, err.Error())
+		}
+		for i, fresh := range c.advised.fresh(texts) {
+			switch {
+			case !fresh:
+			case i == len(advice):
+				c.opts.Logger.Error("holdfast: the arbiter is not fit for locks any more", "error", err)
+			default:
+				c.opts.Logger.Warn("holdfast: the arbiter's settings make locks less safe", "advice", texts[i])
+			}
 		}
 	})
+}
+
+// fresh reports for each text whether the last look did not give it, and keeps them for the next look.
+func (x *advised) fresh(texts []string) []bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	was, fresh := x.said, make([]bool, len(texts))
+	x.said = make(map[string]bool, len(texts))
+	for i, text := range texts {
+		x.said[text], fresh[i] = true, !was[text]
+	}
+	return fresh
+}
+
+// renewed looks at the settings again when it is time to. One goroutine calls it at a time.
+func (c *Coordinator) renewed() {
+	if c.advised.renewals++; c.advised.renewals >= adviseEvery {
+		c.advise()
+	}
 }

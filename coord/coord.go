@@ -48,6 +48,7 @@ type Coordinator struct {
 	pace          atomic.Int64 // how long the last lock call took
 	server        string       // who answered the last renewal; of keepSessions only
 	grace         bool         // it was in Grace; of keepSessions only
+	advised       advised
 	parts         []partition
 	stats         counters
 	sessions      sessions

@@ -1,0 +1,42 @@
+package coord_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// A server that begins to evict keys while processes run is told of, once for each change.
+func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	client, log := s.Client(t), newRecords()
+	start(t, overRedis(t, s), &coord.Options{Partitions: 1, SessionTTL: time.Second, Grace: 2 * time.Second, Logger: slog.New(log)})
+	set := func(policy string) {
+		if err := client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := func() int { return len(log.about("is not fit for locks")) }
+	await := func(what string, n int) {
+		for begin := time.Now(); told() < n; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("%s: %d records, want %d", what, told(), n)
+			}
+		}
+	}
+	set("allkeys-lru")
+	await("after the first change", 1)
+	set("allkeys-random")
+	await("after the second change", 2)
+	if r := log.about("is not fit for locks")[1]; r.level != slog.LevelError {
+		t.Errorf("level: got %v", r.level)
+	}
+	set("noeviction")
+	if n := told(); n != 2 {
+		t.Errorf("%d records of two changes", n)
+	}
+}
