@@ -20,7 +20,7 @@ func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	told := func() int { return len(log.about("is not fit for locks")) }
+	told := func() int { return len(log.about("holdfast: the arbiter is not fit for locks any more")) }
 	await := func(what string, n int) {
 		for begin := time.Now(); told() < n; time.Sleep(10 * time.Millisecond) {
 			if time.Since(begin) > time.Minute {
@@ -32,7 +32,7 @@ func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
 	await("after the first change", 1)
 	set("allkeys-random")
 	await("after the second change", 2)
-	if r := log.about("is not fit for locks")[1]; r.level != slog.LevelError {
+	if r := log.about("holdfast: the arbiter is not fit for locks any more")[1]; r.level != slog.LevelError {
 		t.Errorf("level: got %v", r.level)
 	}
 	set("noeviction")

@@ -252,33 +252,6 @@ func (r *Ring) Keys() [][]byte {
 	return r.keys.keys.GetKeys()
 }
 
-// AddKey makes this node understand a key, besides those that it has. To change keys: AddKey at all nodes, then UseKey at
-// all nodes, then RemoveKey of the old one at all nodes. It fails if the key has another length than those of [Options], or if the ring was
-// started without keys.
-func (r *Ring) AddKey(key []byte) error {
-	return r.keys.change(func(k *memberlist.Keyring) error {
-		if err := memberlist.ValidateKey(key); err != nil {
-			return fmt.Errorf("gossip: a key of %d bytes, must have 16, 24 or 32", len(key))
-		}
-		return k.AddKey(slices.Clone(key))
-	})
-}
-
-// UseKey makes this node encrypt with a key that was added; it fails for another one.
-func (r *Ring) UseKey(key []byte) error {
-	return r.keys.change(func(k *memberlist.Keyring) error {
-		if err := k.UseKey(key); err != nil {
-			return fmt.Errorf("gossip: %w", err)
-		}
-		return nil
-	})
-}
-
-// RemoveKey makes this node forget a key, if it has it. The key that encrypts cannot be removed.
-func (r *Ring) RemoveKey(key []byte) error {
-	return r.keys.change(func(k *memberlist.Keyring) error { return remove(k, key) })
-}
-
 // What this node says about itself it says again, this much later, three times as much, and so on.
 //
 // memberlist may lose a message: its queue numbers messages anew when it is empty, also while it replaces the only one

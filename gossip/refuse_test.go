@@ -63,13 +63,9 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 	}
 	agree(t, rings...)
 	settled := rings[0].View()
-	for i, step := range []func(*Ring) error{
-		func(r *Ring) error { return r.AddKey(next) },
-		func(r *Ring) error { return r.UseKey(next) },
-		func(r *Ring) error { return r.RemoveKey(old) },
-	} {
+	for i, keys := range [][][]byte{{old, next}, {next, old}, {next}} {
 		for _, r := range rings {
-			if err := step(r); err != nil {
+			if err := r.SetKeys(keys); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,14 +79,14 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 	if rings[0].View().Fingerprint() != settled.Fingerprint() {
 		t.Error("somebody was lost")
 	}
-	if err := rings[0].RemoveKey(next); err == nil {
+	if err := rings[0].SetKeys(nil); err == nil {
 		t.Error("the last key was removed")
 	}
-	if err := rings[0].UseKey(old); err == nil {
-		t.Error("a removed key is used")
-	}
-	if err := rings[0].AddKey([]byte("short")); err == nil {
+	if err := rings[0].SetKeys([][]byte{next, []byte("short")}); err == nil {
 		t.Error("a short key was added")
+	}
+	if n := len(rings[0].Keys()); n != 1 {
+		t.Errorf("%d keys, want 1", n)
 	}
 	opts := options("late")
 	opts.Keys, opts.Seeds = [][]byte{next}, []string{rings[0].Gossip()}

@@ -47,7 +47,7 @@ type Options struct {
 	Seeds []string
 
 	// Keys encrypt the gossip: the first one encrypts, all decrypt. 16, 24 or 32 bytes each (AES-128, -192, -256). None:
-	// nothing is encrypted, and everybody who can send packets here can claim to be a node; see also [Ring.AddKey].
+	// nothing is encrypted, and everybody who can send packets here can claim to be a node; a membership of package gossip changes them by SetKeys.
 	Keys [][]byte
 
 	// Discover returns the gossip addresses that are registered at the arbiter, written as Seeds are, one's own among
