@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -17,7 +18,8 @@ import (
 )
 
 // A Server is a redis-server process of its own, on a free port of the loopback interface, that keeps nothing on disk
-// unless its arguments say so. It can be killed and started again on the same port.
+// unless its arguments say so. It can be killed and started again on the same port. On Linux it ends with the process that
+// started it, however that ends.
 type Server struct {
 	Addr  string
 	args  []string
@@ -67,7 +69,7 @@ func New(dir string, args ...string) (*Server, error) {
 	return launch(dir, freeAddr, args)
 }
 
-// NewAt is New for a server at a place of its own. It dies with the process that has called NewAt.
+// NewAt is New for a server at a place of its own.
 func NewAt(p Place, dir string, args ...string) (*Server, error) {
 	s := &Server{Addr: p.Addr, place: p, dir: dir, args: append([]string{"--protected-mode", "no"}, args...)}
 	return s, s.Restart()
@@ -117,20 +119,25 @@ func (s *Server) Restart() error {
 	args = append(args, s.args...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), s.place.Env...)
-	if s.place.Addr != "" {
-		endWithParent(cmd)
-	}
+	endWithParent(cmd)
 	out, err := os.CreateTemp(s.dir, "redis-*.log")
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
+	done, started := make(chan struct{}), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // which must outlive the server: see endWithParent. It ends with this goroutine
+		err := cmd.Start()
+		if started <- err; err == nil {
+			_ = cmd.Wait()
+			close(done)
+		}
+	}()
+	if err := <-started; err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }()
 	s.cmd, s.done = cmd, done
 	if err := s.ready(done); err != nil {
 		log, _ := os.ReadFile(out.Name())
