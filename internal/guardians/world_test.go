@@ -1,0 +1,626 @@
+package guardians_test
+
+import (
+	"container/heap"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guardians"
+)
+
+// world is some nodes, each with a clock of its own, the arbiter's table of sessions, and a network, on virtual time. It does what a
+// coordinator has to do with the state machines. Real time is that of no clock.
+type world struct {
+	t     *testing.T
+	rand  *rand.Rand
+	now   time.Duration
+	queue events
+	order int
+	times guardians.Times
+	nodes []*node
+
+	table  *fallback.Sessions
+	server int
+	clock  clock
+	copies *fallback.Sessions
+	dead   map[string]time.Duration // sessions that the arbiter has said are dead, and when first
+
+	cut       map[[2]int]bool
+	calm      bool // no message is late or lost
+	asksLease bool // a mutant: the lease alone is announced
+	broken    string
+	buried    int
+	changes   int
+}
+
+// Times of the protocol. Clocks are between slow and fast, whose ratio is that of T - M to T.
+const (
+	lease  = 10 * time.Second
+	margin = time.Second
+	grace  = 12 * time.Second
+	renew  = 2500 * time.Millisecond
+	slow   = 0.95
+	fast   = slow / 0.9
+)
+
+// clock is a monotonic clock whose rate changes at times, or never.
+type clock struct {
+	base, at time.Duration // it said base at the real time at
+	rate     float64
+	wanders  bool
+}
+
+func (c *clock) read(now time.Duration) time.Duration {
+	return c.base + time.Duration(float64(now-c.at)*c.rate)
+}
+
+func (c *clock) set(now time.Duration, rate float64) {
+	c.base, c.at, c.rate = c.read(now), now, rate
+}
+
+// after returns the real time that passes until the clock has advanced by d, if it keeps its rate.
+func (c *clock) after(d time.Duration) time.Duration { return time.Duration(float64(d) / c.rate) }
+
+type node struct {
+	w       *world
+	i       int
+	clock   clock
+	session string
+	starts  int
+	up      bool
+	stopped bool
+	inbox   []func() // what came while it was stopped
+	ended   bool     // the session
+
+	lease   guardians.Instant
+	ward    *guardians.Ward
+	guard   *guardians.Guardian
+	heard   map[string]guardians.Instant // when a session answered last
+	relies  map[string]guardians.Instant // deadlines that other sessions have announced
+	renewed guardians.Instant
+}
+
+type happening struct {
+	at    time.Duration
+	order int
+	do    func()
+}
+type events []happening
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].order < q[j].order
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(happening)) }
+func (q *events) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+func newWorld(t *testing.T, seed uint64, nodes int, times guardians.Times) *world {
+	w := &world{
+		t: t, rand: rand.New(rand.NewPCG(seed, 1)), times: times, table: new(fallback.Sessions),
+		dead: make(map[string]time.Duration), cut: make(map[[2]int]bool),
+	}
+	w.clock = w.newClock()
+	w.table.Mark(w.moment(), "mark", 0)
+	for i := range nodes {
+		n := &node{w: w, i: i, clock: w.newClock(), relies: make(map[string]guardians.Instant)}
+		w.nodes = append(w.nodes, n)
+		n.start()
+	}
+	w.every(50*time.Millisecond, w.probe)
+	return w
+}
+
+// newClock is mostly at an end of the range.
+func (w *world) newClock() clock {
+	c := clock{base: time.Duration(w.rand.Int64N(int64(time.Hour)))}
+	switch w.rand.IntN(5) {
+	case 0, 1:
+		c.rate = slow
+	case 2, 3:
+		c.rate = fast
+	default:
+		c.rate, c.wanders = slow+w.rand.Float64()*(fast-slow), true
+	}
+	return c
+}
+
+func (w *world) moment() fallback.Moment {
+	name := fmt.Sprint("server ", w.server)
+	ms := 1_800_000_000_000 + w.clock.read(w.now).Milliseconds()
+	return fallback.Moment{Now: ms, Server: name, Process: name, Grace: grace.Milliseconds()}
+}
+
+func (w *world) in(d time.Duration, do func()) {
+	w.order++
+	heap.Push(&w.queue, happening{w.now + max(d, 0), w.order, do})
+}
+
+func (w *world) every(d time.Duration, do func()) {
+	w.in(d, func() { do(); w.every(d, do) })
+}
+
+func (w *world) run(until time.Duration) {
+	for w.broken == "" && len(w.queue) > 0 && w.queue[0].at <= until {
+		h := heap.Pop(&w.queue).(happening)
+		w.now = h.at
+		h.do()
+	}
+	w.now = max(w.now, until)
+}
+
+// delay is mostly short.
+func (w *world) delay() time.Duration {
+	d := time.Duration(w.rand.Int64N(int64(5 * time.Millisecond)))
+	if !w.calm && w.rand.IntN(50) == 0 {
+		d += time.Duration(w.rand.Int64N(int64(4 * time.Second)))
+	}
+	return d
+}
+
+// send delivers to a node, or to the arbiter (-1), unless the two are cut off from each other when it is sent.
+func (w *world) send(from, to int, session string, do func()) {
+	if w.cut[[2]int{min(from, to), max(from, to)}] || !w.calm && w.rand.IntN(100) == 0 {
+		return
+	}
+	w.in(w.delay(), func() {
+		if to < 0 {
+			do()
+			return
+		}
+		n := w.nodes[to]
+		w.at(n, session, do)
+	})
+}
+
+// at runs something in a node's process, if that has not ended.
+func (w *world) at(n *node, session string, do func()) {
+	switch {
+	case !n.up || n.session != session:
+	case n.stopped:
+		n.inbox = append(n.inbox, func() { w.at(n, session, do) })
+	default:
+		do()
+	}
+}
+
+func (n *node) now() guardians.Instant { return n.clock.read(n.w.now) }
+
+// start begins a process, with a session.
+func (n *node) start() {
+	n.starts++
+	n.session = fmt.Sprintf("%d-%d", n.i, n.starts)
+	n.up, n.stopped, n.ended, n.inbox = true, false, false, nil
+	n.ward, n.guard = guardians.NewWard(n.w.times), guardians.NewGuardian(n.session, n.w.times)
+	n.heard, n.relies = make(map[string]guardians.Instant), make(map[string]guardians.Instant)
+	n.lease = 0
+	n.renew(true)
+	session := n.session
+	var tick func()
+	tick = func() {
+		if n.up && n.session == session {
+			n.w.at(n, session, n.tick)
+			n.w.in(n.clock.after(n.w.times.Promise/12), tick)
+		}
+	}
+	n.w.in(n.w.delay(), tick)
+}
+
+// alive is the session by the node's clock. It changes nothing.
+func (n *node) alive() bool {
+	now := n.now()
+	return !n.ended && now < n.lease && now < n.ward.Until()
+}
+
+// end: the session has ended, or the process; what it is to do begins anew.
+func (n *node) end() {
+	n.ended = true
+	n.up = false
+	n.w.in(time.Duration(n.w.rand.Int64N(int64(2*time.Second))), func() {
+		if !n.up && !n.w.calm {
+			n.start()
+		}
+	})
+}
+
+// tick is what a node does twelve times in D.
+func (n *node) tick() {
+	now := n.now()
+	if n.lease != 0 && (now >= n.lease || !n.ward.Alive(now)) {
+		n.ward.End()
+		n.end()
+		return
+	}
+	if now-n.renewed >= renew || n.ward.Names().Version != 0 && now-n.renewed >= n.w.times.Promise/4 {
+		n.renew(false)
+	}
+	if n.lease == 0 {
+		return
+	}
+	for _, g := range n.ward.Guardians() {
+		n.ping(g)
+	}
+	n.keepalive()
+	n.change(now)
+	for _, v := range n.guard.Look(now) {
+		for _, m := range v.Set.Members {
+			n.tell(m, func(other *node) { other.guard.Heard(v, other.now()) })
+		}
+	}
+	for _, b := range n.guard.Burials() {
+		n.bury(b)
+	}
+	if n.w.rand.IntN(3) == 0 {
+		n.ask()
+	}
+}
+
+// tell sends something to another session.
+func (n *node) tell(session string, do func(other *node)) {
+	for _, other := range n.w.nodes {
+		if other != n && other.session == session {
+			n.w.send(n.i, other.i, session, func() { do(other) })
+		}
+	}
+}
+
+func (n *node) ping(g string) {
+	p := n.ward.Ping(g, n.now())
+	me := n.session
+	n.tell(g, func(other *node) {
+		pong := other.guard.Pinged(me, p, other.now())
+		other.tell(me, func(*node) {
+			n.ward.Promised(g, pong, n.now())
+		})
+	})
+}
+
+// change looks after the set: its members are those that have answered within half of D.
+func (n *node) change(now guardians.Instant) {
+	recorded, next, phase := n.ward.Sets()
+	if phase == guardians.Asked {
+		return
+	}
+	if n.ward.Ask(now) {
+		n.w.changes++
+		n.renew(false)
+		return
+	}
+	var live []string
+	for session, at := range n.heard {
+		if now-at < n.w.times.Promise/2 {
+			live = append(live, session)
+		}
+	}
+	present := recorded
+	if phase == guardians.Collecting {
+		present = next
+	}
+	want := guardians.Choose(n.session, present.Members, live)
+	slices.Sort(want)
+	voted := false
+	for _, g := range present.Members {
+		_, v := n.ward.Promise(g)
+		voted = voted || v >= present.Version
+	}
+	if !slices.Equal(want, slices.Sorted(slices.Values(present.Members))) || voted || n.w.rand.IntN(200) == 0 {
+		n.ward.Propose(want)
+	}
+}
+
+// keepalive is what nodes send each other anyway.
+func (n *node) keepalive() {
+	me := n.session
+	for _, other := range n.w.nodes {
+		session := other.session
+		n.tell(session, func(other *node) {
+			other.tell(me, func(*node) { n.heard[session] = n.now() })
+		})
+	}
+}
+
+func (n *node) renew(open bool) {
+	w, sent, me := n.w, n.now(), n.session
+	set := n.ward.Names()
+	n.renewed = sent
+	w.send(n.i, -1, "", func() {
+		var r fallback.Renewal
+		if open {
+			r, _ = w.table.Open(w.moment(), me, lease.Milliseconds(), "")
+		} else {
+			r, _ = w.table.Renew(w.moment(), me, lease.Milliseconds(), "")
+		}
+		if r.Alive {
+			r.Version = w.table.Guard(me, fallback.Guardians{Version: set.Version, Set: set.Members})
+		}
+		w.send(-1, n.i, me, func() {
+			now := n.now()
+			switch {
+			case !r.Alive && n.lease != 0:
+				n.ward.End()
+				n.end()
+			case !r.Alive:
+				n.renew(true)
+			case n.lease == 0 || now < n.lease:
+				n.lease = max(n.lease, sent+lease-margin)
+				n.ward.Recorded(r.Version, now)
+			}
+		})
+	})
+}
+
+func (n *node) bury(b guardians.Burial) {
+	w, me := n.w, n.session
+	w.send(n.i, -1, "", func() {
+		r := w.table.Bury(w.moment(), b.Ward, b.Version, b.Voters)
+		if r.Dead {
+			w.died(b.Ward)
+			w.buried++
+		}
+		w.send(-1, n.i, me, func() {
+			if r.Dead {
+				n.guard.Forget(b.Ward)
+			} else if r.Version > b.Version {
+				n.guard.Outdated(b.Ward, r.Version)
+			}
+		})
+	})
+}
+
+// ask asks another session until when it is valid.
+func (n *node) ask() {
+	other := n.w.nodes[n.w.rand.IntN(len(n.w.nodes))]
+	sent, me := n.now(), n.session
+	n.tell(other.session, func(x *node) {
+		if !x.alive() {
+			return
+		}
+		from := x.session
+		left := x.ward.Announce(x.lease, x.now())
+		if n.w.asksLease {
+			left = x.lease - x.now()
+		}
+		x.tell(me, func(*node) { n.relies[from] = max(n.relies[from], sent+left) })
+	})
+}
+
+func (w *world) died(session string) {
+	if _, known := w.dead[session]; !known {
+		w.dead[session] = w.now
+	}
+	w.check()
+}
+
+// probe asks after all sessions, and lets clocks wander.
+func (w *world) probe() {
+	for _, n := range w.nodes {
+		if n.lease != 0 && w.table.Dead(w.moment(), n.session).Dead {
+			w.died(n.session)
+		}
+	}
+	w.check()
+	for _, n := range w.nodes {
+		if n.clock.wanders && w.rand.IntN(10) == 0 {
+			n.clock.set(w.now, slow+w.rand.Float64()*(fast-slow))
+		}
+	}
+}
+
+// check: no session relies on itself, or on another one, that the arbiter has said is dead.
+func (w *world) check() {
+	for _, n := range w.nodes {
+		if _, dead := w.dead[n.session]; dead && n.up && n.alive() && w.broken == "" {
+			w.broken = fmt.Sprintf("%v: %s is dead at the arbiter, and valid by its own clock for %v", w.now, n.session, min(n.lease, n.ward.Until())-n.now())
+		}
+		for x, until := range n.relies {
+			if _, dead := w.dead[x]; dead && n.up && n.now() < until && w.broken == "" {
+				w.broken = fmt.Sprintf("%v: %s is dead at the arbiter, and %s relies on it for %v", w.now, x, n.session, until-n.now())
+			}
+		}
+	}
+}
+
+// fault makes something go wrong, and right again.
+func (w *world) fault() {
+	i, j := w.rand.IntN(len(w.nodes)), w.rand.IntN(len(w.nodes)+1)-1
+	n := w.nodes[i]
+	d := time.Duration(w.rand.Int64N(int64(8 * time.Second)))
+	switch w.rand.IntN(9) {
+	case 0, 1, 2: // a cut between two nodes, or a node and the arbiter
+		pair := [2]int{min(i, j), max(i, j)}
+		w.cut[pair] = true
+		w.in(d, func() { delete(w.cut, pair) })
+	case 3: // from all nodes
+		for k := range w.nodes {
+			pair := [2]int{min(i, k), max(i, k)}
+			w.cut[pair] = true
+			w.in(d, func() { delete(w.cut, pair) })
+		}
+	case 4, 5:
+		if n.up && !n.stopped {
+			session := n.session
+			n.stopped = true
+			w.in(d, func() { n.resume(session) })
+		}
+	case 6:
+		if n.up {
+			n.end()
+		}
+	case 7:
+		w.copies = w.table.Clone()
+	case 8:
+		w.server++
+		if w.copies != nil {
+			w.table = w.copies.Clone()
+		} else {
+			w.table = new(fallback.Sessions)
+			w.table.Mark(w.moment(), "mark", grace.Milliseconds())
+		}
+		w.copies = nil
+	}
+}
+
+func (n *node) resume(session string) {
+	if n.session != session || !n.stopped {
+		return
+	}
+	n.stopped = false
+	n.guard.Resumed(n.now(), n.w.times.Promise/3)
+	inbox := n.inbox
+	n.inbox = nil
+	for _, do := range inbox {
+		do()
+	}
+}
+
+func times3() guardians.Times {
+	d := 3 * time.Second
+	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, lease, margin)}
+}
+
+// chaos runs a world under faults.
+func chaos(t *testing.T, seed uint64, times guardians.Times, mutate func(*world)) *world {
+	w := newWorld(t, seed, 2+int(seed%5), times)
+	if mutate != nil {
+		mutate(w)
+	}
+	w.every(700*time.Millisecond, w.fault)
+	w.run(3 * time.Minute)
+	return w
+}
+
+var worldFor = flag.Duration("world.for", 2*time.Second, "how `long` to simulate worlds under faults")
+
+// TestWorld_BuriedIsNotValid is a simulation by random schedules, with clocks at both ends of their range.
+func TestWorld_BuriedIsNotValid(t *testing.T) {
+	t.Parallel()
+	first, begin := rand.Uint64(), time.Now()
+	limit := *worldFor
+	if testing.Short() {
+		limit = time.Second
+	}
+	runs, buried, changes, dead := 0, 0, 0, 0
+	for ; time.Since(begin) < limit; runs++ {
+		w := chaos(t, first+uint64(runs), times3(), nil)
+		if w.broken != "" {
+			t.Fatalf("seed %d: %s", first+uint64(runs), w.broken)
+		}
+		buried, changes, dead = buried+w.buried, changes+w.changes, dead+len(w.dead)
+	}
+	t.Logf("%d worlds of 3 minutes from seed %d: %d sessions dead, %d buried, %d changes of a set", runs, first, dead, buried, changes)
+	if runs > 0 && (buried == 0 || changes == 0) {
+		t.Error("nothing was buried, or no set was changed")
+	}
+}
+
+// TestWorld_Notices: the simulation notices what is wrong.
+func TestWorld_Notices(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		times  guardians.Times
+		mutate func(*world)
+	}{
+		{"no M_D", guardians.Times{Promise: 3 * time.Second}, nil},
+		{"announcements by the lease", times3(), func(w *world) { w.asksLease = true }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(400) {
+				if w := chaos(t, seed, tt.times, tt.mutate); w.broken != "" {
+					t.Logf("after %d worlds: %s", seed+1, w.broken)
+					return
+				}
+			}
+			t.Error("nothing was noticed")
+		})
+	}
+}
+
+// settled is a world without faults, in which all have guardians.
+func settled(t *testing.T, seed uint64, nodes int) *world {
+	w := newWorld(t, seed, nodes, times3())
+	w.calm = true
+	w.run(30 * time.Second)
+	for _, n := range w.nodes {
+		if recorded, _, _ := n.ward.Sets(); !n.alive() || n.starts != 1 || len(recorded.Members) == 0 {
+			t.Fatalf("seed %d: node %d of %d, started %d times, has guardians %v", seed, n.i, nodes, n.starts, recorded)
+		}
+	}
+	return w
+}
+
+// TestWorld_CrashedIsBuriedSoon: sessions that crash are dead within D, by the slowest clock, and the moments that votes take.
+func TestWorld_CrashedIsBuriedSoon(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ nodes, crash int }{{2, 1}, {3, 1}, {4, 1}, {5, 1}, {5, 2}, {8, 1}, {8, 2}} {
+		var took []time.Duration
+		for seed := range uint64(10) {
+			w := settled(t, seed, tt.nodes)
+			begin := w.now
+			for i := range tt.crash {
+				w.nodes[i].end()
+			}
+			w.run(w.now + 12*time.Second)
+			for i := range tt.crash {
+				at, dead := w.dead[w.nodes[i].session]
+				if !dead || w.broken != "" {
+					t.Fatalf("%d nodes: not dead, %s", tt.nodes, w.broken)
+				}
+				took = append(took, at-begin)
+			}
+			for _, n := range w.nodes[tt.crash:] {
+				if !n.alive() || n.starts != 1 {
+					t.Errorf("%d nodes: node %d has lapsed, too", tt.nodes, n.i)
+				}
+			}
+		}
+		slices.Sort(took)
+		t.Logf("%d of %d: dead after %v at the median, %v at most", tt.crash, tt.nodes, took[len(took)/2], took[len(took)-1])
+		if d := took[len(took)-1]; d > 3500*time.Millisecond {
+			t.Errorf("%d of %d: dead after %v", tt.crash, tt.nodes, d)
+		}
+	}
+}
+
+// TestWorld_CutFromOneSideGoesOn: a session that is cut off from all other nodes drops its guardians, and one that is cut off
+// from the arbiter has its lease.
+func TestWorld_CutFromOneSideGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []int{2, 3, 5, 8} {
+		for seed := range uint64(4) {
+			w := settled(t, seed, nodes)
+			for k := 1; k < nodes; k++ {
+				w.cut[[2]int{0, k}] = true
+			}
+			w.run(w.now + 30*time.Second)
+			if n := w.nodes[0]; n.starts != 1 || !n.alive() {
+				t.Errorf("%d nodes, seed %d: lapsed when it was cut off from the others", nodes, seed)
+			}
+			clear(w.cut)
+			w.run(w.now + 10*time.Second)
+			if recorded, _, _ := w.nodes[0].ward.Sets(); len(recorded.Members) == 0 {
+				t.Errorf("%d nodes, seed %d: it has no guardians, though it reaches them again", nodes, seed)
+			}
+			for k := range w.nodes {
+				w.cut[[2]int{-1, k}] = true
+			}
+			w.run(w.now + 5*time.Second)
+			clear(w.cut)
+			w.run(w.now + 5*time.Second)
+			for _, n := range w.nodes {
+				if n.starts != 1 || !n.alive() {
+					t.Errorf("%d nodes, seed %d: node %d lapsed when the arbiter was away for 5 s", nodes, seed, n.i)
+				}
+			}
+		}
+	}
+}
