@@ -20,7 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
@@ -86,7 +86,7 @@ var variants = []variant{
 	{
 		name:   "Holdfast",
 		module: "github.com/holdfast-go/holdfast",
-		how:    "coord over fallback.NewRedis, defaults",
+		how:    "coord over redisarbiter.New, defaults",
 		fenced: true,
 		in:     "hot",
 		open: func(e environment) (locker, error) {
@@ -100,7 +100,7 @@ var variants = []variant{
 	{
 		name:   clusterVariant,
 		module: "github.com/holdfast-go/holdfast",
-		how:    "coord with Options.Cluster over fallback.NewRedis, defaults",
+		how:    "coord with Options.Cluster over redisarbiter.New, defaults",
 		fenced: true,
 		fair:   true,
 		in:     "shared zipf idle",
@@ -285,7 +285,7 @@ func clientName(module string) string { return path.Base(majorVersion.ReplaceAll
 // newCoordinator returns a coordinator on a namespace of this run. The namespace is new, so there is nothing that an empty
 // server could have lost: without ColdStart a server that was just started would first have to be up for Options.Grace.
 func newCoordinator(client *redis.Client, o *coord.Options) (*coord.Coordinator, error) {
-	a := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true, Background: background(client)})
+	a := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Background: background(client)})
 	return coord.New(context.Background(), a, o)
 }
 

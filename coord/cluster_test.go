@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -24,7 +24,7 @@ func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	defer client.Close()
-	c, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
+	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +101,11 @@ func TestADeadHolderIsFoundWhileAnotherShardIsDown(t *testing.T) {
 	defer client.Close()
 	o := &coord.Options{SessionTTL: 4 * time.Second}
 	// One client for everything, so that to close it is like a crash.
-	a, err := coord.New(context.Background(), fallback.NewRedis(clientA, &fallback.RedisOptions{ColdStart: true, Background: clientA}), o)
+	a, err := coord.New(context.Background(), redisarbiter.New(clientA, &redisarbiter.Options{ColdStart: true, Background: clientA}), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
+	b, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -26,7 +27,7 @@ func clientOf(t *testing.T, o *redis.Options) *redis.Client {
 	return c
 }
 
-var coldStart = &fallback.RedisOptions{ColdStart: true}
+var coldStart = &redisarbiter.Options{ColdStart: true}
 
 // A connection takes several round trips to make. With half a second for each, none is made within one CallTimeout.
 func TestASlowServerGetsASession(t *testing.T) {
@@ -41,7 +42,7 @@ func TestASlowServerGetsASession(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			begin := time.Now()
-			c, err := coord.New(ctx, fallback.NewRedis(client, coldStart), nil)
+			c, err := coord.New(ctx, redisarbiter.New(client, coldStart), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +75,7 @@ func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	client := clientOf(t, &redis.Options{Addr: s.Addr, PoolSize: 10})
-	c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{SessionTTL: 2 * time.Second, Grace: 4 * time.Second})
+	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 2 * time.Second, Grace: 4 * time.Second})
 	l := lock(t, c, "k")
 	admin := s.Client(t)
 	var work sync.WaitGroup
@@ -112,7 +113,7 @@ func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
 	p.Delay(20 * time.Millisecond)
 	for _, heeds := range []bool{false, true} {
 		client := clientOf(t, &redis.Options{Addr: p.Addr, PoolSize: 4, ContextTimeoutEnabled: heeds})
-		c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{
+		c := start(t, redisarbiter.New(client, coldStart), &coord.Options{
 			Namespace: fmt.Sprint("storm", heeds), SessionTTL: 8 * time.Second, Grace: 16 * time.Second,
 		})
 		var callers sync.WaitGroup
@@ -148,7 +149,7 @@ func TestACancelledLockReturnsWhileItsCallIsUnderWay(t *testing.T) {
 	s := redistest.Start(t)
 	client := clientOf(t, &redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true})
 	// A call of the caller's own goroutine may take a twentieth of CallTimeout.
-	c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{SessionTTL: 100 * time.Second, Grace: 200 * time.Second})
+	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 100 * time.Second, Grace: 200 * time.Second})
 	for i := range 10 {
 		unlock(t, lock(t, c, fmt.Sprint("warm", i)))
 	}
@@ -180,7 +181,7 @@ func TestAPasswordThatIsRotatedLate(t *testing.T) {
 	set := func(p string) { password.Store(&p) }
 	set("old")
 	client := clientOf(t, &redis.Options{Addr: s.Addr, CredentialsProvider: func() (string, string) { return "", *password.Load() }})
-	c := start(t, fallback.NewRedis(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, Grace: 40 * time.Second})
+	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, Grace: 40 * time.Second})
 	held := lock(t, c, "held")
 
 	admin := clientOf(t, &redis.Options{Addr: s.Addr, Password: "old", PoolSize: 1})

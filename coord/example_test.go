@@ -11,12 +11,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 )
 
 // One coordinator per process, for as long as it runs.
 func ExampleNew() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	c, err := coord.New(context.Background(), fallback.NewRedis(client, nil), &coord.Options{Namespace: "shop"})
+	c, err := coord.New(context.Background(), redisarbiter.New(client, nil), &coord.Options{Namespace: "shop"})
 	if err != nil {
 		log.Fatal(err) // says which setting is wrong
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -91,7 +92,7 @@ func refusedAt(t *testing.T, owner *Coordinator, l Lock) func() bool {
 func TestForgedMessages(t *testing.T) {
 	s := redistest.Start(t)
 	lie := liar{t, s.Client(t)}
-	arbiter := fallback.NewRedis(s.Client(t), &fallback.RedisOptions{ColdStart: true})
+	arbiter := redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})
 	b := enter(t, arbiter, small())
 	await(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
 	var before []Lock // a will import some of them

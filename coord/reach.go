@@ -93,7 +93,7 @@ func (x *cluster) unsettled(want int) error {
 	}
 	if left := time.Duration(x.graceLeft.Load()); left > 0 {
 		why = append(why, fmt.Sprintf("the arbiter grants nothing for another %v at most (Grace), as it has just started, has failed over "+
-			"or has lost its data; for development see RedisOptions.ColdStart", left.Round(time.Second)))
+			"or has lost its data; for development see redisarbiter.Options.ColdStart", left.Round(time.Second)))
 	}
 	if active < want {
 		why = append(why, fmt.Sprintf("%d of %d nodes found", active, want))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -76,7 +77,7 @@ func TestSettled_countsTheNodes(t *testing.T) {
 // On a Redis that has only just been started a newcomer is told what there is to wait for.
 func TestSettled_saysThatThereIsGrace(t *testing.T) {
 	client := redistest.Start(t).Client(t)
-	c := start(t, fallback.NewRedis(client, nil), settledOpts())
+	c := start(t, redisarbiter.New(client, nil), settledOpts())
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := c.Settled(ctx, 1)

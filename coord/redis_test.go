@@ -15,12 +15,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func overRedis(t *testing.T, s *redistest.Server) fallback.Arbiter {
-	return fallback.NewRedis(s.Client(t), &fallback.RedisOptions{ColdStart: true})
+	return redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})
 }
 
 // leftovers lists what is at the arbiter besides the records of partitions and the table of sessions.
@@ -156,7 +157,7 @@ func TestAnUncontendedLockIsOneRoundTripAndItsUnlockNone(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
 	given := make(chan int, 1) // releases acknowledged
-	c := start(t, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true, Background: client}), &coord.Options{
+	c := start(t, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Background: client}), &coord.Options{
 		SessionTTL: time.Hour, Grace: 2 * time.Hour, // no renewal while commands are counted
 		Trace: &coord.Trace{
 			Call: func(x coord.CallInfo) {
@@ -222,16 +223,16 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := redis.NewClient(&x.redis)
 			defer client.Close()
-			_, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &x.opts)
+			_, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &x.opts)
 			if err == nil || x.is != nil && !errors.Is(err, x.is) || !strings.Contains(err.Error(), x.text) {
 				t.Errorf("%v", err)
 			}
 		})
 	}
-	if _, err := coord.New(context.Background(), fallback.NewRedis(nil, nil), nil); !errors.Is(err, fallback.ErrRefused) {
+	if _, err := coord.New(context.Background(), redisarbiter.New(nil, nil), nil); !errors.Is(err, fallback.ErrRefused) {
 		t.Errorf("nil client: %v", err)
 	}
-	if _, err := coord.New(context.Background(), fallback.NewRedis((*redis.Client)(nil), nil), nil); !errors.Is(err, fallback.ErrRefused) {
+	if _, err := coord.New(context.Background(), redisarbiter.New((*redis.Client)(nil), nil), nil); !errors.Is(err, fallback.ErrRefused) {
 		t.Errorf("nil client: %v", err)
 	}
 }

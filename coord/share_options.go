@@ -49,7 +49,7 @@ type ShareOptions[T any] struct {
 	MaxSize int
 
 	// Store keeps the results. All processes must use the same. Nil: the arbiter does, in the namespace, if it is a
-	// [fallback.ResultStore]; [fallback.Redis] and [fallback.Memory] are.
+	// [fallback.ResultStore]; that of package redisarbiter and [fallback.Memory] are.
 	Store ShareStore
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -289,5 +290,5 @@ const patient = 20 * time.Second
 func stubborn(t *testing.T, s *redistest.Server) fallback.Arbiter {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: time.Minute, DialTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
-	return fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
+	return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -21,7 +21,7 @@ func TestHandOver_OverRedis(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
 			node := func(id string) (*coord.Coordinator, *election.Election) {
-				arbiter := fallback.NewRedis(s.Client(t), &fallback.RedisOptions{ColdStart: true})
+				arbiter := redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})
 				c := start(t, arbiter, &coord.Options{Partitions: 31, Cluster: cluster})
 				return c, join(t, c, &election.Options{ID: id, Keep: time.Hour})
 			}

@@ -24,14 +24,3 @@ func (n *memory) Announce(ctx context.Context, key string) error {
 		}
 	})
 }
-
-// everybody is the channel that all sessions of a namespace listen on. No session has it as its ID.
-const everybody = "all"
-
-// Announce implements [Announcer].
-func (n *redisSpace) Announce(ctx context.Context, key string) error {
-	_, err := outlive(ctx, &n.calls, func(ctx context.Context) (int64, error) {
-		return n.conns.locks.Publish(ctx, n.channels()+everybody, string(Changed)+" "+key).Result()
-	})
-	return refused(err)
-}

@@ -7,7 +7,7 @@
 // methods that know neither a clock nor I/O, and every arbiter is a way to run those methods atomically:
 //
 //   - [NewMemory] runs them under a mutex, for tests, demos and programs of one process;
-//   - [NewRedis] runs them as Lua scripts, one per operation and slot.
+//   - package redisarbiter runs them as Lua scripts, one per operation and slot.
 //
 // [github.com/holdfast-go/holdfast/fallback/arbitertest] checks that an arbiter does what this package says.
 //

@@ -35,8 +35,8 @@ type Burial struct {
 	Grace   time.Duration // left of the session table's Grace, 0 outside
 }
 
-// check refuses guardians that cannot be encoded.
-func (g Guardians) check() error {
+// Check refuses guardians that cannot be encoded.
+func (g Guardians) Check() error {
 	switch {
 	case len(g.Set) > guardians.Max:
 		return fmt.Errorf("%w: Guardians.Set has %d sessions, must have %d at most", ErrRefused, len(g.Set), guardians.Max)
@@ -48,10 +48,11 @@ func (g Guardians) check() error {
 			return fmt.Errorf("%w: Guardians.Set has %q twice", ErrRefused, id)
 		}
 	}
-	return checkNames("Guardians.Set", g.Set)
+	return CheckNames("Guardians.Set", g.Set)
 }
 
-func checkNames(what string, ids []string) error {
+// CheckNames refuses names that have blanks or commas, or are empty.
+func CheckNames(what string, ids []string) error {
 	for _, id := range ids {
 		if id == "" || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r == ',' || r == 0x7f }) {
 			return fmt.Errorf("%w: %s has %q, must have names without blanks and commas", ErrRefused, what, id)
@@ -60,8 +61,8 @@ func checkNames(what string, ids []string) error {
 	return nil
 }
 
-// encode returns the version, and the sessions, each after a comma. None are "".
-func (g Guardians) encode() string {
+// Encode returns the version, and the sessions, each after a comma. None are "".
+func (g Guardians) Encode() string {
 	if g.Version == 0 {
 		return ""
 	}
@@ -103,7 +104,7 @@ func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Bu
 
 // Bury implements [Burier].
 func (n *memory) Bury(ctx context.Context, session string, version uint32, voters []string) (b Burial, err error) {
-	if err := checkNames("voters", voters); err != nil {
+	if err := CheckNames("voters", voters); err != nil {
 		return Burial{}, err
 	}
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) { b = s.Bury(m, session, version, voters) })

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a
+// Mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a
 // record means is in it.
-func (s Settings) mark(guarded bool) string {
+func (s Settings) Mark(guarded bool) string {
 	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
 }
 
@@ -18,15 +18,15 @@ func (s Settings) formatted() Settings {
 	return s
 }
 
-// adopt returns the settings that are in force in a namespace with that mark: its Grace is the one that counts, for all its
+// Adopt returns the settings that are in force in a namespace with that mark: its Grace is the one that counts, for all its
 // processes, and each checks that the own Lease is shorter.
-func (s Settings) adopt(mark string, guarded bool) (Settings, error) {
+func (s Settings) Adopt(mark string, guarded bool) (Settings, error) {
 	there := s
 	if grace, err := time.ParseDuration(markFields(mark)["grace"]); err == nil && s.Lease > 0 && grace > s.Lease {
 		there.Grace = grace
 	}
-	if there.mark(guarded) != mark {
-		return s, s.mismatch(mark, guarded)
+	if there.Mark(guarded) != mark {
+		return s, s.Mismatch(mark, guarded)
 	}
 	return there, nil
 }
@@ -44,9 +44,9 @@ func markFields(mark string) map[string]string {
 	return fields
 }
 
-// mismatch says what differs, and what to do about it.
-func (s Settings) mismatch(mark string, guarded bool) error {
-	theirs, ours := markFields(mark), markFields(s.mark(guarded))
+// Mismatch says what differs, and what to do about it.
+func (s Settings) Mismatch(mark string, guarded bool) error {
+	theirs, ours := markFields(mark), markFields(s.Mark(guarded))
 	var what []string
 	add := func(name, advice string) {
 		if theirs[name] != ours[name] {

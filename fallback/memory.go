@@ -111,7 +111,7 @@ func (s *memorySpace) clone() *memorySpace {
 
 // Attach implements [Arbiter].
 func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
-	if err := s.check(); err != nil {
+	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
@@ -122,7 +122,7 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 		a.spaces[s.Namespace] = sp
 		sp.format(a.moment(s), 0)
 	}
-	s, err := s.adopt(sp.settings.mark(true), true)
+	s, err := s.Adopt(sp.settings.Mark(true), true)
 	if err != nil {
 		return nil, err
 	}
@@ -137,9 +137,9 @@ func (s *memorySpace) format(m Moment, grace int64) {
 	for i := range s.parts {
 		s.parts[i].Format(m, grace)
 	}
-	s.sessions.Mark(m, s.settings.mark(true), grace)
+	s.sessions.Mark(m, s.settings.Mark(true), grace)
 	if s.secrets == "" {
-		s.secrets = firstSecret()
+		s.secrets = NewSecrets()
 	}
 	s.sessions.FirstSecret(m, s.secrets)
 }
@@ -151,7 +151,7 @@ func (a *Memory) moment(s Settings) Moment {
 }
 
 // check refuses settings that no arbiter can serve.
-func (s Settings) check() error {
+func (s Settings) Check() error {
 	switch {
 	case s.Namespace == "" || len(s.Namespace) > 128:
 		return fmt.Errorf("%w: Namespace must have 1 to 128 characters", ErrRefused)
@@ -219,7 +219,7 @@ func (n *memory) Prompt() bool { return true }
 func (n *memory) Close() error { return nil }
 
 func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal, err error) {
-	if err := r.Guardians.check(); err != nil {
+	if err := r.Guardians.Check(); err != nil {
 		return Renewal{}, err
 	}
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
@@ -231,7 +231,7 @@ func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal
 }
 
 func (n *memory) Renew(ctx context.Context, id string, r Registration) (a Renewal, err error) {
-	if err := r.Guardians.check(); err != nil {
+	if err := r.Guardians.Check(); err != nil {
 		return Renewal{}, err
 	}
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
@@ -257,7 +257,7 @@ func (n *memory) List(ctx context.Context) (all map[string]string, err error) {
 }
 
 func (n *memory) Rotate(ctx context.Context) error {
-	key := newSecret()
+	key := NewSecret()
 	return n.onSessions(ctx, func(m Moment, s *Sessions) { n.space.secrets = s.Rotate(m, key) })
 }
 

@@ -101,9 +101,9 @@ func (p *Partition) Refuses(m Moment) error {
 	clock := m.Now/1000 - epochZero
 	switch {
 	case p.Epoch >= MaxEpoch:
-		return fmt.Errorf("%w: %s: epoch %d is the last one", ErrRefused, epochSetting, p.Epoch)
+		return fmt.Errorf("%w: %s: epoch %d is the last one", ErrRefused, EpochSetting, p.Epoch)
 	case clock > MaxEpoch || p.Epoch > 0 && clock > int64(p.Epoch)+maxAhead:
-		return fmt.Errorf("%w: %s: it says %s, the last epoch is of %s", ErrRefused, clockSetting,
+		return fmt.Errorf("%w: %s: it says %s, the last epoch is of %s", ErrRefused, ClockSetting,
 			date(clock), date(int64(p.Epoch)))
 	}
 	return nil
@@ -111,8 +111,8 @@ func (p *Partition) Refuses(m Moment) error {
 
 // What is to be looked at after an error of Refuses.
 const (
-	clockSetting = "the server's clock is years ahead of the record: set it, or delete the namespace's keys if it is right"
-	epochSetting = "a partition has no epochs left: delete the namespace's keys while no process uses it"
+	ClockSetting = "the server's clock is years ahead of the record: set it, or delete the namespace's keys if it is right"
+	EpochSetting = "a partition has no epochs left: delete the namespace's keys while no process uses it"
 )
 
 // date is the day that an epoch is of, by the clock.

@@ -667,3 +667,23 @@ func TestAPromiseIsCutWhenTheClockStepsBack(t *testing.T) {
 		t.Errorf("%v, again in %v", a.Verdict, a.Retry)
 	}
 }
+
+// Whatever the clock says, tokens rise, or nothing is granted.
+func TestTokensRiseWhateverTheClockSays(t *testing.T) {
+	l := newLab(t)
+	last := l.lock("k", id("me", 1)).Token
+	for i, year := range []int{2031, 2200, 1970, 2069, 2030, 2106, 2137, 292277026} {
+		l.now.Now = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+		l.unlock("k", id("me", uint64(i+1)))
+		if l.Refuses(l.now) != nil {
+			continue
+		}
+		l.own("owner")
+		l.DemoteUnserved(l.now, "owner", l.Epoch)
+		a := l.lock("k", id("me", uint64(i+2)))
+		if a.Verdict != fallback.Granted || a.Token <= last || a.Token > math.MaxInt64 {
+			t.Errorf("in %d: got %+v after %v", year, a, last)
+		}
+		last = a.Token
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -88,6 +89,12 @@ const (
 )
 
 var verdicts = [...]string{"", "granted", "held", "promised", "owned", "in grace", "conflict", "stale", "lost"}
+
+// ParseVerdict is the inverse of Verdict.String.
+func ParseVerdict(text string) (v Verdict, ok bool) {
+	i := slices.Index(verdicts[1:], text)
+	return Verdict(i + 1), i >= 0
+}
 
 // String returns the verdict in words, such as "granted".
 func (v Verdict) String() string {

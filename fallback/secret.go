@@ -25,20 +25,20 @@ func (s Secret) Format(f fmt.State, _ rune) {
 // newest, as nodes may still use them.
 type Secrets [3]Secret
 
-// newSecret makes a secret at random, as it is kept: in hexadecimal digits.
-func newSecret() string {
+// NewSecret makes a secret at random, as it is kept: in hexadecimal digits.
+func NewSecret() string {
 	var key [32]byte
 	rand.Read(key[:]) // never fails
 	return hex.EncodeToString(key[:])
 }
 
-// firstSecret is the first secret of a namespace, as it is kept: stored long ago, as no node can
+// NewSecrets returns the first secret of a namespace, as it is kept: stored long ago, as no node can
 // still use an earlier one.
-func firstSecret() string { return newSecret() + " 0" }
+func NewSecrets() string { return NewSecret() + " 0" }
 
-// decodeSecrets decodes what is kept: for each secret, newest first, the key in hexadecimal digits
+// DecodeSecrets decodes what is kept: for each secret, newest first, the key in hexadecimal digits
 // and when it was stored, in Unix milliseconds, with blanks between.
-func decodeSecrets(text string, now int64) (all Secrets, err error) {
+func DecodeSecrets(text string, now int64) (all Secrets, err error) {
 	f := strings.Fields(text)
 	for i := range min(len(f)/2, len(all)) {
 		key, err := hex.DecodeString(f[2*i])

@@ -16,7 +16,7 @@ type Sessions struct {
 	Process  string            // and its process
 	Name     string            // what the server was called when the last Grace began: it stays when the server takes another name
 	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
-	Secrets  string            // see decodeSecrets
+	Secrets  string            // see DecodeSecrets
 	Members  map[string]Member // by session
 }
 
@@ -90,7 +90,7 @@ func (s *Sessions) Open(m Moment, id string, ttl int64, info string) (r Renewal,
 
 // secrets returns the secrets as they are told. A malformed one, which no arbiter stores, is as none.
 func (s *Sessions) secrets(m Moment) Secrets {
-	all, _ := decodeSecrets(s.Secrets, m.Now)
+	all, _ := DecodeSecrets(s.Secrets, m.Now)
 	return all
 }
 

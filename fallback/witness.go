@@ -28,12 +28,3 @@ func (n *memory) Witness(ctx context.Context, p uint32, seen Token) (r Record, e
 	err = n.on(ctx, p, func(m Moment, p *Partition) { r = p.Witness(m, seen) })
 	return r, err
 }
-
-func (n *redisSpace) Witness(ctx context.Context, p uint32, seen Token) (Record, error) {
-	v, err := n.run(ctx, scriptWitness, []string{n.part(p)}, "", seen.Epoch(), seen.Seq())
-	if err != nil {
-		return Record{}, err
-	}
-	r := reader{v: list(v)}
-	return r.record(), r.err
-}

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -48,7 +48,7 @@ func (o processOrder) coordinator() (*coord.Coordinator, *redis.Client, error) {
 			Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: os.Getenv("SERVICE"),
 		}
 	}
-	c, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), opts)
+	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), opts)
 	return c, client, err
 }
 

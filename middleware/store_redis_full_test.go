@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -14,7 +14,7 @@ import (
 // Large answers do not fill the server that the locks are on: by default they are not kept, and repeated requests are told.
 func TestIdempotent_LargeAnswersLeaveRoomForLocks(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "50mb", "--maxmemory-policy", "noeviction")
-	c := start(t, fallback.NewRedis(server.Client(t), &fallback.RedisOptions{ColdStart: true}), nil)
+	c := start(t, redisarbiter.New(server.Client(t), &redisarbiter.Options{ColdStart: true}), nil)
 	large := strings.Repeat("x", 1<<20)
 	runs := 0
 	s := serving(t, middleware.Idempotent(c, middleware.NewRedisStore(server.Client(t), nil), middleware.Unscoped, nil)(

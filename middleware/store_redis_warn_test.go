@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -28,7 +28,7 @@ func TestIdempotent_WarnsOfSharedMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var logged lockedBuffer
-			c := start(t, fallback.NewRedis(x.locks.Client(t), &fallback.RedisOptions{ColdStart: true}), nil)
+			c := start(t, redisarbiter.New(x.locks.Client(t), &redisarbiter.Options{ColdStart: true}), nil)
 			middleware.Idempotent(c, middleware.NewRedisStore(x.records.Client(t), nil), middleware.Unscoped, &middleware.IdempotentOptions{
 				Logger: slog.New(slog.NewTextHandler(&logged, nil)),
 			})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/crash"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -293,7 +294,7 @@ func TestRun_OverRedis(t *testing.T) {
 	enough := make(chan struct{})
 	n := 0
 	for i := range 3 {
-		c := start(t, fallback.NewRedis(s.Client(t), &fallback.RedisOptions{ColdStart: true}))
+		c := start(t, redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true}))
 		d.join(ctx, c, fmt.Sprint(i), time.Duration(i)*20*time.Millisecond, periodic.Every(100*time.Millisecond), nil,
 			func(context.Context, periodic.Tick) error {
 				if n++; n == 20 {

@@ -20,7 +20,7 @@ func ExampleKeeper() {
 	defer provider.Close()
 	ctx := context.Background()
 
-	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil) // in real life: fallback.NewRedis
+	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil) // in real life: redisarbiter.New
 	if err != nil {
 		log.Print(err)
 		return

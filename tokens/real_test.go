@@ -13,7 +13,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/tokens"
 	"github.com/holdfast-go/holdfast/tokens/storetest"
@@ -72,7 +72,7 @@ func TestRedisStoreForgets(t *testing.T) {
 func processes(t *testing.T, n int, url string, client *redis.Client, opts *tokens.Options) (all []*tokens.Keeper) {
 	t.Helper()
 	for range n {
-		locks, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{Partitions: 31})
+		locks, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{Partitions: 31})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -116,7 +116,7 @@ func withHoldfast(client redis.UniversalClient, o order, cluster *coord.Cluster,
 	layers func(*coord.Coordinator, order) (around func(http.Handler) http.Handler, closeIdle func()),
 ) (*guard, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
-	arbiter := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
+	arbiter := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	c, err := coord.New(context.Background(), arbiter, &coord.Options{
 		Namespace: o.Namespace, Partitions: partitions, SessionTTL: lockTTL, Cluster: cluster,
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
@@ -108,7 +108,7 @@ const partitions = 127
 // newHoldfast is what a program needs to use Holdfast: a Redis client and a namespace.
 func newHoldfast(client redis.UniversalClient, o order, limits coord.Handoff, cluster *coord.Cluster) (holdfast, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
-	arbiter := fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true})
+	arbiter := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	c, err := coord.New(context.Background(), arbiter, &coord.Options{
 		Namespace: o.Namespace, Handoff: limits, Cluster: cluster, Partitions: partitions,
 		SessionTTL: o.sessionTTL(), CallTimeout: o.sessionTTL() / 6,

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
@@ -50,7 +50,7 @@ func config(o order) *oauth2.Config {
 // openHoldfast is what a program needs to keep its tokens by Holdfast.
 func openHoldfast(o order, client *redis.Client, web *http.Client) (keeper, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
-	locks, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{
+	locks, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
 		Namespace: o.Namespace, Partitions: 31,
 		SessionTTL: 3 * time.Second, CallTimeout: 500 * time.Millisecond, // so that nobody waits long for one who was killed
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/internal/dbtest"
 )
@@ -84,7 +84,7 @@ func (w *worker) run(ctx context.Context) error {
 	var err error
 	start, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if w.locks, err = coord.New(start, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{
+	if w.locks, err = coord.New(start, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
 		Namespace: w.Run, SessionTTL: ttl, CallTimeout: ttl / 3,
 	}); err != nil {
 		return err

@@ -52,7 +52,7 @@ func command() error {
 	flag.IntVar(&cfg.Keys, "keys", 12, "keys that every node locks and unlocks all the time")
 	flag.IntVar(&cfg.Slow, "slow", 3, "keys that every node holds for long")
 	flag.DurationVar(&cfg.Rest.To, "rest", 120*time.Millisecond, "the longest rest of a client between two locks")
-	flag.IntVar(&cfg.Replicas, "replicas", 0, "fallback.RedisOptions.Replicas")
+	flag.IntVar(&cfg.Replicas, "replicas", 0, "redisarbiter.Options.Replicas")
 	flag.BoolVar(&cfg.Defaults, "default-replication", false, "with sentinel: Redis's own settings, with which two holders are to be expected")
 	flag.StringVar(&cfg.Mutant, "mutant", "", "guards to take out, with commas between them, in a build with -tags mutants")
 	flag.StringVar(&cfg.Dir, "dir", "", "where to keep what the nodes write down; by default it is removed if there is no violation")

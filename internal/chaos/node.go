@@ -21,7 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/stall"
 )
@@ -38,7 +38,7 @@ type job struct {
 
 	Topology string
 	Servers  []string // with Sentinel, the sentinels
-	Replicas int      // see fallback.RedisOptions
+	Replicas int      // see redisarbiter.Options
 
 	Times times
 	Keys  []string // that everybody locks and unlocks all the time
@@ -122,7 +122,7 @@ func runNode(text string) error {
 	go n.watch.Run(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
 	alone := runtime.NumGoroutine()
 	client := j.client()
-	n.c, err = coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold, Replicas: j.Replicas}), j.options())
+	n.c, err = coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: j.Cold, Replicas: j.Replicas}), j.options())
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -62,7 +62,7 @@ func (s *scene) awaitViolation(limit time.Duration) []string {
 
 // formatWithoutGrace makes an empty server look as if it had never been anything else.
 func (f *failover) formatWithoutGrace(s *redistest.Server) {
-	a := fallback.NewRedis(s.Client(f.t), &fallback.RedisOptions{ColdStart: true})
+	a := redisarbiter.New(s.Client(f.t), &redisarbiter.Options{ColdStart: true})
 	ns, err := a.Attach(f.t.Context(), f.base.settings())
 	if err != nil {
 		f.t.Fatal(err)

@@ -16,10 +16,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
-	"github.com/redis/go-redis/v9"
 )
 
 // job is what a worker process is started with.
@@ -126,7 +128,7 @@ func workAs(text string) error {
 			orders <- t
 		}
 	}()
-	c, err := coord.New(context.Background(), fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: j.Cold}), &coord.Options{
+	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: j.Cold}), &coord.Options{
 		Namespace:   namespace,
 		Partitions:  partitions,
 		SessionTTL:  j.TTL,

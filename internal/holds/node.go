@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
@@ -84,7 +84,7 @@ func runNode(text string) error {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
 	}
 	ctx := context.Background()
-	c, err := coord.New(ctx, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), o)
+	c, err := coord.New(ctx, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), o)
 	if err != nil {
 		return err
 	}

@@ -59,3 +59,14 @@ func TestLinked_NoClusterNoMemberlist(t *testing.T) {
 		}
 	}
 }
+
+// A program whose arbiter is not Redis does not link a Redis client.
+func TestLinked_AnotherArbiterNoRedisClient(t *testing.T) {
+	const client = "github.com/redis/go-redis/v9"
+	if !deps(t, "fallback/redisarbiter")[client] {
+		t.Fatal("package redisarbiter does not link go-redis: this test looks for the wrong package")
+	}
+	if deps(t, "coord", "fallback", "gossip", "election")[client] {
+		t.Error("a program with another arbiter than Redis links go-redis")
+	}
+}

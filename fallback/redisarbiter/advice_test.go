@@ -1,0 +1,67 @@
+package redisarbiter_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// wantAdvice checks that there is one advice that says what is named, or none at all.
+func wantAdvice(t *testing.T, n fallback.Namespace, named string) {
+	t.Helper()
+	advice, err := n.(fallback.Adviser).Advise(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if named == "" && len(advice) > 0 || named != "" && (len(advice) != 1 || !strings.Contains(advice[0], named)) {
+		t.Errorf("got %q, want what says %q", advice, named)
+	}
+}
+
+func TestReplicationThatLosesWritesIsAdvisedAgainst(t *testing.T) {
+	t.Parallel()
+	s, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
+	c := s.Client(t)
+	n := attach(t, c, cold)
+	wantAdvice(t, n, "")
+	replicate(t, replica, s)
+	wantAdvice(t, n, "redisarbiter.Options.Replicas")
+	wantAdvice(t, attach(t, c, &redisarbiter.Options{ColdStart: true, Replicas: 1}), "")
+	if err := c.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantAdvice(t, n, "")
+}
+
+func TestEvictionThatIsSwitchedOnLaterIsFound(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	n := attach(t, s.Client(t), cold)
+	if err := s.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.(fallback.Adviser).Advise(t.Context()); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "allkeys-lru") {
+		t.Errorf("got %v, want ErrRefused that names the policy", err)
+	}
+}
+
+// A user that may not call INFO: what can be known otherwise is.
+func TestServerThatDoesNotPermitInfoIsCheckedAllTheSame(t *testing.T) {
+	t.Parallel()
+	s, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
+	wantAdvice(t, attach(t, aclUser(t, s, "noinfo", "-info"), cold), "")
+	wantAdvice(t, attach(t, aclUser(t, s, "noconfig", "-info -config"), cold), "maxmemory-policy")
+	if err := s.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, aclUser(t, s, "noinfo", "-info"), "maxmemory-policy is allkeys-lru")
+	replicate(t, replica, s)
+	_, err := redisarbiter.New(aclUser(t, replica, "noinfo", "-info"), cold).Attach(t.Context(), plain)
+	if !errors.Is(err, redisarbiter.ErrReplica) {
+		t.Errorf("Attach to a replica: got %v", err)
+	}
+}

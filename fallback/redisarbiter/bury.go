@@ -1,0 +1,28 @@
+package redisarbiter
+
+import (
+	"context"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Bury implements [Burier].
+func (n *redisSpace) Bury(ctx context.Context, session string, version uint32, voters []string) (fallback.Burial, error) {
+	if err := fallback.CheckNames("voters", voters); err != nil {
+		return fallback.Burial{}, err
+	}
+	v, err := n.run(ctx, scriptBury, []string{n.sessions()}, session, version, strings.Join(voters, ","))
+	if err != nil {
+		return fallback.Burial{}, err
+	}
+	r := reader{v: list(v)}
+	switch left := r.ms(1); r.str(0) {
+	case "dead":
+		return fallback.Burial{Dead: r.err == nil}, r.err
+	case "in grace":
+		return fallback.Burial{Grace: left}, r.err
+	default:
+		return fallback.Burial{Left: left, Version: uint32(r.num(2))}, r.err
+	}
+}

@@ -1,0 +1,399 @@
+package redisarbiter_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/injure"
+)
+
+// Injuries to both twins, and the comparison of their states. Fields are as in lua/state.lua and lua/sessions.lua.
+
+func recordKey(p uint32) string            { return fmt.Sprintf("{ns:p%d}", p) }
+func queueKey(p uint32, key string) string { return recordKey(p) + ":w:" + key }
+
+const sessionsKey = "{ns:s}"
+
+// onPartition injures a partition. Before that both look at it, so that what they have not noticed yet does not make a
+// difference. redis is told the record's numbers: epoch, seq, grace, from, revoked.
+func (x *twins) onPartition(ctx context.Context, what string, memory func(*fallback.Partition), redis func(m []string)) (string, error) {
+	p := x.target().p
+	if d, err := both(x, fmt.Sprintf("%s(%d)", what, p), func(n fallback.Namespace) (fallback.Record, error) { return n.Load(ctx, p) }, plainRecord); d != "" || err != nil {
+		return d, err
+	}
+	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) { memory(&parts[p]) })
+	text, err := x.client.HGet(ctx, recordKey(p), "m").Result()
+	if err != nil {
+		return "", err
+	}
+	m := strings.Split(text, " ")
+	redis(m)
+	return "", x.client.HSet(ctx, recordKey(p), "m", strings.Join(m, " ")).Err()
+}
+
+func (x *twins) endGrace(ctx context.Context) (string, error) {
+	return x.onPartition(ctx, "end of Grace", func(p *fallback.Partition) {
+		p.GraceEnd = min(p.GraceEnd, 1)
+	}, func(m []string) {
+		if m[2] != "0" {
+			m[2] = "1"
+		}
+	})
+}
+
+// exhaust makes seq run out soon.
+func (x *twins) exhaust(ctx context.Context) (string, error) {
+	seq := 1<<32 - 1 - uint32(x.next()%4)
+	return x.onPartition(ctx, "exhaust", func(p *fallback.Partition) { p.Seq = seq }, func(m []string) {
+		m[1] = strconv.Itoa(int(seq))
+	})
+}
+
+// stepBack makes the end of Grace be far in the future.
+func (x *twins) stepBack(ctx context.Context) (string, error) {
+	end := time.Now().Add(100 * time.Hour).UnixMilli()
+	return x.onPartition(ctx, "clock steps back", func(p *fallback.Partition) {
+		if p.GraceEnd != 0 {
+			p.GraceEnd = end
+		}
+	}, func(m []string) {
+		if m[2] != "0" {
+			m[2] = strconv.FormatInt(end, 10)
+		}
+	})
+}
+
+func (x *twins) changeServer(ctx context.Context) (string, error) {
+	return x.writtenBy(ctx, "another server", true)
+}
+
+// rename makes the server have had another name when it wrote the record.
+func (x *twins) rename(ctx context.Context) (string, error) {
+	return x.writtenBy(ctx, "another name", false)
+}
+
+func (x *twins) writtenBy(ctx context.Context, what string, process bool) (string, error) {
+	p := x.target().p
+	x.log = append(x.log, fmt.Sprintf("%s(%d)", what, p))
+	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) {
+		if parts[p].Server == "" {
+			return
+		}
+		parts[p].Server = "another"
+		if process {
+			parts[p].Process = "another"
+		}
+	})
+	if x.client.Exists(ctx, recordKey(p)).Val() == 0 {
+		return "", nil
+	}
+	fields := []any{"i", "another"}
+	if process {
+		fields = append(fields, "u", "another")
+	}
+	return "", x.client.HSet(ctx, recordKey(p), fields...).Err()
+}
+
+func (x *twins) lose(ctx context.Context) (string, error) {
+	return "", x.loseOne(ctx, x.target().p)
+}
+
+func (x *twins) loseOne(ctx context.Context, p uint32) error {
+	x.log = append(x.log, fmt.Sprintf("lost(%d)", p))
+	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) { parts[p] = fallback.Partition{} })
+	return x.client.Del(ctx, recordKey(p), queueKey(p, diffKeys[0]), queueKey(p, diffKeys[1])).Err()
+}
+
+// lapse lets the promise for a key lapse.
+func (x *twins) lapse(ctx context.Context) (string, error) {
+	at := x.target()
+	x.log = append(x.log, fmt.Sprintf("promise lapses(%d, %q)", at.p, at.key))
+	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) {
+		if q := parts[at.p].Queues[at.key]; len(q) > 0 && q[0].Promised != 0 {
+			q[0].Promised = 1
+		}
+	})
+	q, err := x.client.ZRangeWithScores(ctx, queueKey(at.p, at.key), 0, 0).Result()
+	if err != nil || len(q) == 0 || q[0].Score > 0 {
+		return "", err
+	}
+	return "", x.client.ZAdd(ctx, queueKey(at.p, at.key), redis.Z{Score: -1, Member: q[0].Member}).Err()
+}
+
+// replica is what a replica of a partition has.
+type replica struct {
+	memory *fallback.Partition
+	fields map[string]string
+	queues map[string][]redis.Z
+}
+
+func (x *twins) copy(ctx context.Context) (string, error) {
+	p := x.target().p
+	x.log = append(x.log, fmt.Sprintf("copy(%d)", p))
+	c := &replica{memory: x.peek(p), queues: make(map[string][]redis.Z)}
+	if c.fields = x.client.HGetAll(ctx, recordKey(p)).Val(); len(c.fields) == 0 {
+		return "", nil // lost
+	}
+	for _, key := range diffKeys {
+		c.queues[key] = x.client.ZRangeWithScores(ctx, queueKey(p, key), 0, -1).Val()
+	}
+	x.copies[p] = c
+	return "", nil
+}
+
+// restore makes another server take over, with the state of some time ago.
+func (x *twins) restore(ctx context.Context) (string, error) {
+	p := x.target().p
+	c := x.copies[p]
+	if c == nil {
+		return "", nil
+	}
+	if err := x.loseOne(ctx, p); err != nil {
+		return "", err
+	}
+	x.log = append(x.log, fmt.Sprintf("restored(%d)", p))
+	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) {
+		parts[p] = *c.memory.Clone()
+		parts[p].Server, parts[p].Process = "another", "another"
+	})
+	pipe := x.client.Pipeline()
+	pipe.HSet(ctx, recordKey(p), c.fields)
+	pipe.HSet(ctx, recordKey(p), "i", "another", "u", "another")
+	for key, q := range c.queues {
+		if len(q) > 0 {
+			pipe.ZAdd(ctx, queueKey(p, key), q...)
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	return "", err
+}
+
+func (x *twins) changeSessionsServer(ctx context.Context) (string, error) {
+	x.log = append(x.log, "another server(sessions)")
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) { s.Server, s.Process = "another", "another" })
+	return "", x.client.HSet(ctx, sessionsKey, "i", "another", "u", "another its name").Err()
+}
+
+func (x *twins) renameSessionsServer(ctx context.Context) (string, error) {
+	x.log = append(x.log, "another name(sessions)")
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) { s.Server = "another" })
+	return "", x.client.HSet(ctx, sessionsKey, "i", "another").Err()
+}
+
+// loseSessions makes both format the namespace anew: Redis with the next Renew, Memory with any operation.
+func (x *twins) loseSessions(ctx context.Context) (string, error) {
+	x.log = append(x.log, "lost(sessions)")
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) { *s = fallback.Sessions{} })
+	if err := x.client.Del(ctx, sessionsKey).Err(); err != nil {
+		return "", err
+	}
+	if d, err := choose(&x.stream, (*twins).dead, (*twins).closeSession, (*twins).open)(x, ctx); d != "" || err != nil {
+		return d, err
+	}
+	return x.renewed(ctx, "z")
+}
+
+func (x *twins) endSessionsGrace(ctx context.Context) (string, error) {
+	return x.setSessionsGrace(ctx, 1)
+}
+
+func (x *twins) expire(ctx context.Context) (string, error) {
+	return "", x.setExpiry(ctx, "expires", 1)
+}
+
+func (x *twins) stepBackSessions(ctx context.Context) (string, error) {
+	end := time.Now().Add(100 * time.Hour).UnixMilli()
+	if err := x.setExpiry(ctx, "clock steps back", end); err != nil {
+		return "", err
+	}
+	return x.setSessionsGrace(ctx, end)
+}
+
+// setSessionsGrace moves the end of Grace, after both have looked at the server.
+func (x *twins) setSessionsGrace(ctx context.Context, end int64) (string, error) {
+	if d, err := x.dead(ctx); d != "" || err != nil {
+		return d, err
+	}
+	x.log = append(x.log, fmt.Sprintf("end of Grace is %d(sessions)", end))
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if s.GraceEnd != 0 {
+			s.GraceEnd = end
+		}
+	})
+	if x.client.HGet(ctx, sessionsKey, "g").Val() == "0" {
+		return "", nil
+	}
+	return "", x.client.HSet(ctx, sessionsKey, "g", end).Err()
+}
+
+func (x *twins) setExpiry(ctx context.Context, what string, expiry int64) error {
+	session := x.target().Session
+	x.log = append(x.log, fmt.Sprintf("%s(%s)", what, session))
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if m, ok := s.Members[session]; ok {
+			m.Expiry = expiry
+			s.Members[session] = m
+		}
+	})
+	text := x.client.HGet(ctx, sessionsKey, "s:"+session).Val()
+	_, rest, ok := strings.Cut(text, " ")
+	if !ok {
+		return nil
+	}
+	return x.client.HSet(ctx, sessionsKey, "s:"+session, fmt.Sprintf("%d %s", expiry, rest)).Err()
+}
+
+// differ compares what is left of both.
+func differ[T any](what string, m, r T) string {
+	if reflect.DeepEqual(m, r) {
+		return ""
+	}
+	return fmt.Sprintf("%s in the end: Memory has\n\t%+v, Redis\n\t%+v", what, m, r)
+}
+
+// hear returns what Redis published up to now, by session.
+func (x *twins) hear(ctx context.Context) (map[string][]fallback.Message, error) {
+	if err := x.client.Publish(ctx, "{ns:c}:", "end").Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	heard := make(map[string][]fallback.Message)
+	for {
+		m, err := x.heard.ReceiveMessage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		session := strings.TrimPrefix(m.Channel, "{ns:c}:")
+		if session == "" {
+			return heard, nil
+		}
+		parsed, _ := redisarbiter.ParseMessage(m.Payload)
+		heard[session] = append(heard[session], parsed)
+	}
+}
+
+// messages compares what each session was told.
+func (x *twins) messages(ctx context.Context) (string, error) {
+	heard, err := x.hear(ctx)
+	if err != nil {
+		return "", err
+	}
+	told := make(map[string][]fallback.Message)
+	for session, tap := range x.taps {
+		if all := tap(); len(all) > 0 {
+			told[session] = all
+		}
+	}
+	return differ("messages", told, heard), nil
+}
+
+// image is the state of a partition, as far as it is compared.
+type image struct {
+	Owner                     string
+	Epoch, Seq, From, Revoked uint32
+	InGrace                   bool
+	Rows                      map[string]fallback.Row
+	Queues                    map[string][]string
+}
+
+func (x *twins) partitions(ctx context.Context) (string, error) {
+	if d, err := x.verify(ctx); d != "" || err != nil {
+		return d, err
+	}
+	for p := range uint32(diffSettings.Partitions) {
+		r, err := x.redisImage(ctx, p)
+		if err != nil {
+			return "", err
+		}
+		if d := differ(fmt.Sprint("partition ", p), x.memoryImage(p), r); d != "" {
+			return d, nil
+		}
+	}
+	return "", nil
+}
+
+func (x *twins) memoryImage(p uint32) image {
+	m := x.peek(p)
+	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, m.GraceEnd != 0, maps.Clone(m.Rows), make(map[string][]string)}
+	if i.Rows == nil {
+		i.Rows = make(map[string]fallback.Row)
+	}
+	for key, q := range m.Queues {
+		for _, w := range q {
+			i.Queues[key] = append(i.Queues[key], fmt.Sprintf("%s %d promised %t", w.Session, w.Request, w.Promised != 0))
+		}
+	}
+	return i
+}
+
+func (x *twins) redisImage(ctx context.Context, p uint32) (i image, err error) {
+	i = image{Rows: make(map[string]fallback.Row), Queues: make(map[string][]string)}
+	for field, text := range x.client.HGetAll(ctx, recordKey(p)).Val() {
+		switch key, isRow := strings.CutPrefix(field, "r:"); {
+		case isRow:
+			if i.Rows[key], err = fallback.DecodeRow(text); err != nil {
+				return i, err
+			}
+		case field == "m":
+			var grace int64
+			if _, err := fmt.Sscanf(text, "%d %d %d %d %d", &i.Epoch, &i.Seq, &grace, &i.From, &i.Revoked); err != nil {
+				return i, fmt.Errorf("%q: %w", text, err)
+			}
+			i.InGrace = grace != 0
+			i.Owner = text[strings.LastIndexByte(text, ' ')+1:]
+		}
+	}
+	for _, key := range diffKeys {
+		for _, z := range x.client.ZRangeWithScores(ctx, queueKey(p, key), 0, -1).Val() {
+			i.Queues[key] = append(i.Queues[key], fmt.Sprintf("%s promised %t", z.Member, z.Score < 0))
+		}
+	}
+	return i, nil
+}
+
+// sessions compares the tables.
+func (x *twins) sessions(ctx context.Context) (string, error) {
+	if d, err := x.renewed(ctx, "z"); d != "" || err != nil {
+		return d, err
+	}
+	var told, heard []string
+	now := time.Now().UnixMilli()
+	add := func(to []string, session string, expiry, ttl int64, guardians, addr string) []string {
+		expiry = min(expiry, now+ttl) // Redis does so when it looks at the entry
+		return append(to, fmt.Sprintf("%s at %s, expired %t, guardians %q", session, addr, expiry <= now, guardians))
+	}
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		for session, m := range s.Members {
+			told = add(told, session, m.Expiry, m.TTL, m.Guardians.Encode(), m.Info)
+		}
+	})
+	for field, text := range x.client.HGetAll(ctx, sessionsKey).Val() {
+		if session, ok := strings.CutPrefix(field, "s:"); ok {
+			f := strings.SplitN(text, " ", 3)
+			expiry, err := strconv.ParseInt(f[0], 10, 64)
+			if err != nil || len(f) != 3 {
+				return "", fmt.Errorf("session %s: %q", session, text)
+			}
+			life, guardians, _ := strings.Cut(f[1], ":")
+			ttl, err := strconv.ParseInt(life, 10, 64)
+			if err != nil {
+				return "", fmt.Errorf("session %s: %q", session, text)
+			}
+			heard = add(heard, session, expiry, ttl, guardians, f[2])
+		}
+	}
+	slices.Sort(told)
+	slices.Sort(heard)
+	return differ("sessions", told, heard), nil
+}

@@ -1,0 +1,536 @@
+package redisarbiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/injure"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// The rules are written twice, in Go and in Lua. Here the same operations, and the same injuries, are applied to both,
+// and must lead to the same answers, messages and states. Grace is an hour, so time does nothing by itself: it ends,
+// and sessions expire, where the test says so. Both have the same clock, so as long as a run begins and ends within one
+// second, even epochs and tokens must be equal. What goes on for longer is not judged, but done again.
+
+// twins are a Memory and a Redis that are treated alike.
+type twins struct {
+	client *redis.Client
+	redis  fallback.Namespace
+	heard  *redis.PubSub
+
+	store  *fallback.Memory
+	memory fallback.Namespace
+	taps   map[string]func() []fallback.Message
+
+	stream
+	copies map[uint32]*replica
+	log    []string
+}
+
+var (
+	diffSessions = []string{"a", "b", "c"}
+	diffKeys     = []string{"k", "l \x00{}"}
+	diffSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: time.Hour}
+)
+
+func newTwins(t testing.TB) *twins {
+	s := redistest.Start(t)
+	x := &twins{client: s.Client(t)}
+	x.redis = attachTo(t, x.client, cold, diffSettings)
+	x.heard = x.client.PSubscribe(t.Context(), "{ns:c}:*")
+	t.Cleanup(func() { _ = x.heard.Close() })
+	if _, err := x.heard.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// check runs the operations that the bytes stand for, again if it took too long to be judged.
+func (x *twins) check(t testing.TB, data []byte) {
+	t.Helper()
+	for range 50 {
+		begin := time.Now()
+		if _, err := x.hear(t.Context()); err != nil { // what a run that ended early left
+			t.Fatal(err)
+		}
+		difference, err := x.run(data)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, strings.Join(x.log, "\n"))
+		}
+		if difference == "" {
+			return
+		}
+		if end := time.Now(); end.Unix() == begin.Unix() && end.Sub(begin) < fallback.PromiseFor/2 {
+			t.Fatalf("%s\nafter %q:\n%s", difference, data, strings.Join(x.log, "\n"))
+		}
+	}
+	t.Log("the machine is too slow: not judged")
+}
+
+// run returns the first difference between the twins.
+func (x *twins) run(data []byte) (difference string, err error) {
+	ctx := context.Background()
+	x.stream, x.copies, x.log = stream{data}, make(map[uint32]*replica), nil
+	if err := x.client.FlushAll(ctx).Err(); err != nil {
+		return "", err
+	}
+	if err := redisarbiter.Reformat(ctx, x.redis); err != nil {
+		return "", err
+	}
+	x.store = fallback.NewMemory()
+	if x.memory, err = x.store.Attach(ctx, diffSettings); err != nil {
+		return "", err
+	}
+	x.taps = make(map[string]func() []fallback.Message)
+	for _, s := range diffSessions {
+		tapped := injure.Tap(x.store, "ns", s)
+		x.taps[s] = func() []fallback.Message { return tapped().([]fallback.Message) }
+	}
+	for n := 0; len(x.data) > 0 && n < 100; n++ {
+		if d, err := choose(&x.stream, deck...)(x, ctx); d != "" || err != nil {
+			return d, err
+		}
+	}
+	for _, compare := range []move{(*twins).messages, (*twins).partitions, (*twins).sessions} {
+		if d, err := compare(x, ctx); d != "" || err != nil {
+			return d, err
+		}
+	}
+	return "", nil
+}
+
+// A move is an operation on both, or the same injury to both. It returns the first difference.
+type move func(x *twins, ctx context.Context) (difference string, err error)
+
+// deck has the moves as often as they are to come.
+var deck = func() (all []move) {
+	for _, m := range []struct {
+		weight int
+		move   move
+	}{
+		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
+		{1, (*twins).revoke}, {2, (*twins).witness}, {8, (*twins).restoreRows}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {2, (*twins).verify},
+		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {2, (*twins).bury}, {1, (*twins).closeSession}, {1, (*twins).rotate},
+		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
+		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
+		{1, (*twins).changeSessionsServer}, {1, (*twins).renameSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
+		{1, (*twins).stepBackSessions},
+	} {
+		for range m.weight {
+			all = append(all, m.move)
+		}
+	}
+	return all
+}()
+
+// stream is where choices come from. When it has ended, all are 0.
+type stream struct{ data []byte }
+
+func (s *stream) next() (b byte) {
+	if len(s.data) > 0 {
+		b, s.data = s.data[0], s.data[1:]
+	}
+	return b
+}
+
+func choose[T any](s *stream, from ...T) T { return from[int(s.next())%len(from)] }
+
+// target is what most operations are about.
+type target struct {
+	p   uint32
+	key string
+	fallback.Identity
+}
+
+// target is mostly the same key, and often somebody who holds it or waits for it.
+func (x *twins) target() target {
+	b, who := x.next(), x.next()
+	at := target{0, diffKeys[0], id(diffSessions[int(who>>2)%3], uint64(1+who>>4&1))}
+	if b&3 == 3 {
+		at.p = 1
+	}
+	if b>>2&3 == 3 {
+		at.key = diffKeys[1]
+	}
+	now := x.peek(at.p)
+	if row, held := now.Rows[at.key]; held && who&3 == 0 {
+		at.Identity = row.Identity
+	}
+	if q := now.Queues[at.key]; len(q) > 0 && who&3 == 1 {
+		at.Identity = q[0].Identity
+	}
+	return at
+}
+
+// peek looks at a partition of the Memory, without an operation.
+func (x *twins) peek(p uint32) (c *fallback.Partition) {
+	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) { c = parts[p].Clone() })
+	return c
+}
+
+// epoch is mostly the present one.
+func (x *twins) epoch(p uint32) uint32 {
+	now, soon := x.peek(p), uint32(time.Now().Unix()-redisarbiter.EpochZero)
+	e := choose(&x.stream, now.Epoch, now.Epoch, now.Epoch, max(now.Epoch, 1)-1, now.Epoch+1, now.Epoch+1000, now.From, now.Rows[diffKeys[0]].Token.Epoch())
+	if e > 0 && e < soon/2 { // of a record that was lost: the clock would be refused
+		e += soon
+	}
+	return e
+}
+
+// owner is mostly the present one.
+func (x *twins) owner(p uint32) string {
+	now := x.peek(p).Owner
+	if now == "" {
+		now = "a"
+	}
+	return choose(&x.stream, now, now, now, "a", "b", "c")
+}
+
+func (x *twins) row(at target) fallback.Row {
+	present := x.peek(at.p).Rows[at.key]
+	made := fallback.Row{Identity: at.Identity, Token: fallback.MakeToken(x.epoch(at.p), choose[uint32](&x.stream, 1, 2, 3, 0, 1<<31, math.MaxUint32))}
+	above := fallback.Row{Identity: at.Identity, Token: max(present.Token, fallback.MakeToken(x.peek(at.p).Epoch, 0)) + 1}
+	if e := above.Token.Epoch(); e > 0 && e < 1<<20 { // of a record that was lost: see epoch
+		above.Token = present.Token
+	}
+	same := fallback.Row{Identity: at.Identity, Token: present.Token}
+	if present.Session == "" {
+		present = made
+	}
+	return choose(&x.stream, made, made, made, present, above, same)
+}
+
+// both runs an operation on both and compares the answers.
+func both[T any](x *twins, what string, f func(fallback.Namespace) (T, error), normal func(T) T) (string, error) {
+	m, err := f(x.memory)
+	if err != nil {
+		return "", fmt.Errorf("%s on Memory: %w", what, err)
+	}
+	r, err := f(x.redis)
+	if err != nil {
+		return "", fmt.Errorf("%s on Redis: %w", what, err)
+	}
+	m, r = normal(m), normal(r)
+	x.log = append(x.log, fmt.Sprintf("%s: %+v", what, m))
+	if !reflect.DeepEqual(m, r) {
+		return fmt.Sprintf("%s: Memory answered\n\t%+v, Redis\n\t%+v", what, m, r), nil
+	}
+	return "", nil
+}
+
+// some is all that is compared of a duration.
+func some(d time.Duration) time.Duration {
+	switch {
+	case d < 0:
+		return -1
+	case d > 2*diffSettings.Grace:
+		return 2 // too much
+	case d > 0:
+		return 1
+	}
+	return 0
+}
+
+func plainRecord(r fallback.Record) fallback.Record { r.Grace = some(r.Grace); return r }
+
+func plainAcquisition(a fallback.Acquisition) fallback.Acquisition {
+	a.Record = plainRecord(a.Record)
+	if len(a.Rows) == 0 {
+		a.Rows = nil
+	}
+	return a
+}
+
+func plainDemotion(d fallback.Demotion) fallback.Demotion { d.Record = plainRecord(d.Record); return d }
+
+func plainAnswer(a fallback.LockAnswer) fallback.LockAnswer {
+	a.Record, a.Retry = plainRecord(a.Record), some(a.Retry)
+	return a
+}
+
+func plainStates(states []fallback.State) []fallback.State {
+	for i := range states {
+		states[i].Record = plainRecord(states[i].Record)
+	}
+	return states
+}
+
+func plainRenewal(r fallback.Renewal) fallback.Renewal {
+	r.Grace = some(r.Grace)
+	r.Expiry = min(r.Expiry, 1)
+	if r.Server != "" {
+		r.Server = "its name"
+	}
+	for i, x := range r.Secrets { // each server has secrets of its own: how many there are, and how old
+		if x != (fallback.Secret{}) {
+			x = fallback.Secret{Key: [32]byte{1}, Age: x.Age.Truncate(24 * time.Hour)}
+		}
+		r.Secrets[i] = x
+	}
+	return r
+}
+
+func plainLiveness(l fallback.Liveness) fallback.Liveness {
+	l.Left, l.Grace = some(l.Left), some(l.Grace)
+	return l
+}
+
+func identity[T any](v T) T { return v }
+
+// done is for operations that answer nothing.
+func done(err error) (struct{}, error) { return struct{}{}, err }
+
+func (x *twins) lock(ctx context.Context) (string, error) {
+	at := x.target()
+	q := fallback.LockRequest{Partition: at.p, Key: at.key, Me: at.Identity}
+	q.Block = choose[uint32](&x.stream, 1, 1, 1, 1, 2, 5, 1<<31, math.MaxUint32)
+	how := x.next()
+	q.Wait = how&3 != 0
+	switch how >> 5 {
+	case 1, 2:
+		q.Evict = x.peek(at.p).Rows[at.key].Identity
+	case 3:
+		q.Evict = x.target().Identity
+	}
+	return both(x, fmt.Sprintf("Lock(%+v)", q), func(n fallback.Namespace) (fallback.LockAnswer, error) {
+		return n.Lock(ctx, q)
+	}, plainAnswer)
+}
+
+func (x *twins) unlock(ctx context.Context) (string, error) {
+	var releases []fallback.Release
+	for range choose(&x.stream, 1, 1, 1, 3) {
+		at := x.target()
+		if holder := x.peek(at.p).Rows[at.key].Identity; holder.Session != "" && x.next()&1 == 0 {
+			at.Identity = holder
+		}
+		releases = append(releases, fallback.Release{Partition: at.p, Key: at.key, Identity: at.Identity})
+	}
+	return both(x, fmt.Sprintf("Unlock(%+v)", releases), func(n fallback.Namespace) (struct{}, error) {
+		return done(errors.Join(n.Unlock(ctx, releases)...))
+	}, identity)
+}
+
+func (x *twins) acquire(ctx context.Context) (string, error) {
+	at := x.target()
+	how := x.next()
+	q := fallback.Expect{Epoch: x.epoch(at.p), Owner: x.peek(at.p).Owner, OwnerDead: how&1 != 0}
+	if how>>1&3 == 0 {
+		q.Owner = choose(&x.stream, "a", "b", "c", "")
+	}
+	return both(x, fmt.Sprintf("Acquire(%d, %s, %+v)", at.p, at.Session, q), func(n fallback.Namespace) (fallback.Acquisition, error) {
+		return n.Acquire(ctx, at.p, at.Session, q)
+	}, plainAcquisition)
+}
+
+func (x *twins) demote(ctx context.Context) (string, error) {
+	p := x.target().p
+	me, epoch := x.owner(p), x.epoch(p)
+	holds := make(map[string]fallback.Row)
+	for range x.next() % 3 {
+		at := x.target()
+		at.p = p
+		holds[at.key] = x.row(at)
+	}
+	return both(x, fmt.Sprintf("Demote(%d, %s, %d, %v)", p, me, epoch, holds), func(n fallback.Namespace) (fallback.Demotion, error) {
+		return n.Demote(ctx, p, me, epoch, holds)
+	}, plainDemotion)
+}
+
+func (x *twins) demoteUnserved(ctx context.Context) (string, error) {
+	p := x.target().p
+	me, epoch := x.owner(p), x.epoch(p)
+	return both(x, fmt.Sprintf("DemoteUnserved(%d, %s, %d)", p, me, epoch), func(n fallback.Namespace) (fallback.Demotion, error) {
+		return n.DemoteUnserved(ctx, p, me, epoch)
+	}, plainDemotion)
+}
+
+func (x *twins) witness(ctx context.Context) (string, error) {
+	at := x.target()
+	seen := x.row(at).Token
+	return both(x, fmt.Sprintf("Witness(%d, %v)", at.p, seen), func(n fallback.Namespace) (fallback.Record, error) {
+		return n.Witness(ctx, at.p, seen)
+	}, plainRecord)
+}
+
+func (x *twins) revoke(ctx context.Context) (string, error) {
+	p := x.target().p
+	epoch := x.epoch(p)
+	return both(x, fmt.Sprintf("Revoke(%d, %d)", p, epoch), func(n fallback.Namespace) (struct{}, error) {
+		return done(n.Revoke(ctx, p, epoch, "somebody"))
+	}, identity)
+}
+
+// restoreRows is about one hold as often as about some.
+func (x *twins) restoreRows(ctx context.Context) (string, error) {
+	claims := make([]fallback.Claims, 2)
+	for range choose(&x.stream, 1, 1, 2, 4) {
+		at := x.target()
+		c := fallback.Claim{Key: at.key, Row: x.row(at)}
+		switch x.next() & 3 {
+		case 0:
+			c.Owned = c.Row.Token.Epoch()
+		case 1:
+			c.Owned = x.epoch(at.p)
+		}
+		claims[at.p].Partition = at.p
+		claims[at.p].Holds = append(claims[at.p].Holds, c)
+	}
+	return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) ([][]fallback.Verdict, error) {
+		var all [][]fallback.Verdict
+		for i, r := range n.Restore(ctx, claims) {
+			if r.Err != nil {
+				return nil, r.Err
+			}
+			if len(claims[i].Holds) > 0 {
+				all = append(all, r.Verdicts)
+			}
+		}
+		return all, nil
+	}, identity)
+}
+
+func (x *twins) reclaimOwner(ctx context.Context) (string, error) {
+	p := x.target().p
+	me, epoch := x.owner(p), x.epoch(p)
+	return both(x, fmt.Sprintf("ReclaimOwner(%d, %s, %d)", p, me, epoch), func(n fallback.Namespace) (fallback.Verdict, error) {
+		return n.ReclaimOwner(ctx, p, me, epoch)
+	}, identity)
+}
+
+func (x *twins) load(ctx context.Context) (string, error) {
+	p := x.target().p
+	return both(x, fmt.Sprintf("Load(%d)", p), func(n fallback.Namespace) (fallback.Record, error) { return n.Load(ctx, p) }, plainRecord)
+}
+
+func (x *twins) verify(ctx context.Context) (string, error) {
+	reads := []fallback.Read{{Partition: 0, Keys: diffKeys}, {Partition: 1, Keys: []string{"none", diffKeys[0], diffKeys[1]}}, {Partition: 0}}
+	if x.next()&1 == 0 { // by one script
+		reads = []fallback.Read{{Partition: 1}, {Partition: 0}}
+	}
+	return both(x, "Verify", func(n fallback.Namespace) ([]fallback.State, error) { return redisarbiter.Verify(ctx, n, reads) }, plainStates)
+}
+
+func (x *twins) open(ctx context.Context) (string, error) {
+	session := x.target().Session
+	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians()}
+	return both(x, fmt.Sprintf("Open(%s, %v)", session, r.Guardians), func(n fallback.Namespace) (fallback.Renewal, error) {
+		return n.Open(ctx, session, r)
+	}, plainRenewal)
+}
+
+func (x *twins) list(ctx context.Context) (string, error) {
+	return both(x, "List", func(n fallback.Namespace) (map[string]string, error) { return n.List(ctx) }, func(m map[string]string) map[string]string { return m })
+}
+
+func (x *twins) renew(ctx context.Context) (string, error) {
+	return x.renewed(ctx, x.target().Session)
+}
+
+func (x *twins) renewed(ctx context.Context, session string) (string, error) {
+	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians(), Seen: x.stamp()}
+	return both(x, fmt.Sprintf("Renew(%s, %v, %d)", session, r.Guardians, r.Seen), func(n fallback.Namespace) (fallback.Renewal, error) {
+		return n.Renew(ctx, session, r)
+	}, plainRenewal)
+}
+
+// guardians are none, often.
+func (x *twins) guardians() (g fallback.Guardians) {
+	if g.Version = choose[uint32](&x.stream, 0, 0, 0, 1, 2, 3, 10, math.MaxUint32); g.Version > 0 {
+		g.Set = x.some(diffGuardians)
+	}
+	return g
+}
+
+var diffGuardians = []string{"a", "b", "c", "d%", "dd"}
+
+func (x *twins) some(from []string) (s []string) {
+	which := x.next()
+	for i, id := range from {
+		if which>>i&1 != 0 {
+			s = append(s, id)
+		}
+	}
+	return s
+}
+
+func (x *twins) bury(ctx context.Context) (string, error) {
+	session, version := x.target().Session, choose[uint32](&x.stream, 0, 1, 2, 3, 10, math.MaxUint32)
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if x.next()&3 != 0 {
+			version = s.Members[session].Guardians.Version
+		}
+	})
+	voters := x.some(diffGuardians)
+	return both(x, fmt.Sprintf("Bury(%s, %d, %v)", session, version, voters), func(n fallback.Namespace) (fallback.Burial, error) {
+		return n.(fallback.Burier).Bury(ctx, session, version, voters)
+	}, func(b fallback.Burial) fallback.Burial { b.Left, b.Grace = some(b.Left), some(b.Grace); return b })
+}
+
+// stamp is what a session says that it was told: nothing; what has expired; as much as half of its time or less is gone; more
+// than the clock allows for.
+func (x *twins) stamp() int64 {
+	after := []time.Duration{0, -time.Minute, 25 * time.Minute, 59 * time.Minute, 2 * time.Hour}[x.next()%5]
+	if after == 0 {
+		return 0
+	}
+	return time.Now().Add(after).UnixMilli()
+}
+
+func (x *twins) dead(ctx context.Context) (string, error) {
+	session, by := x.target().Session, fallback.Stamp{Session: x.target().Session, Seen: x.stamp()}
+	return both(x, fmt.Sprintf("Dead(%s, %+v)", session, by), func(n fallback.Namespace) (fallback.Liveness, error) {
+		return n.Dead(ctx, session, by)
+	}, plainLiveness)
+}
+
+func (x *twins) rotate(ctx context.Context) (string, error) {
+	return both(x, "Rotate", func(n fallback.Namespace) (struct{}, error) { return done(n.Rotate(ctx)) }, identity)
+}
+
+func (x *twins) closeSession(ctx context.Context) (string, error) {
+	session := x.target().Session
+	return both(x, "CloseSession("+session+")", func(n fallback.Namespace) (struct{}, error) {
+		return done(n.CloseSession(ctx, session))
+	}, identity)
+}
+
+func TestMemoryAndRedisDoTheSame(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	x := newTwins(t)
+	seed := rand.Uint64()
+	choices := rand.New(rand.NewPCG(seed, 0))
+	begin, limit := time.Now(), 8*time.Second
+	if testing.Short() {
+		limit = time.Second
+	}
+	n := 0
+	for ; n < 4000 && time.Since(begin) < limit; n++ {
+		data := make([]byte, 20+choices.IntN(400))
+		for i := range data {
+			data[i] = byte(choices.Uint32())
+		}
+		x.check(t, data)
+	}
+	t.Logf("%d sequences, seed %d", n, seed)
+}
+
+func FuzzDifferential(f *testing.F) {
+	x := newTwins(f)
+	f.Fuzz(func(t *testing.T, data []byte) { x.check(t, data) })
+}

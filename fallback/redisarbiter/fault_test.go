@@ -1,0 +1,517 @@
+package redisarbiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// A full server takes nothing new, but lets everybody renew, look, and give back.
+func TestServerAtMaxmemory(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	c := s.Client(t)
+	n := attach(t, c, cold)
+	open(t, n, "alice")
+	held := lock(t, n, 0, "held", id("alice", 1))
+	waiting, err := n.Lock(t.Context(), fallback.LockRequest{Key: "held", Me: id("bob", 1), Block: 1, Wait: true})
+	if err != nil || waiting.Verdict != fallback.Held {
+		t.Fatalf("Lock: %+v, %v", waiting, err)
+	}
+	r, err := n.Load(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned, err := n.Acquire(t.Context(), 1, "alice", fallback.Expect{Epoch: r.Epoch})
+	if err != nil || owned.Verdict != fallback.Granted {
+		t.Fatalf("Acquire: %+v, %v", owned, err)
+	}
+	epoch := owned.Record.Epoch
+	adopted := fallback.Row{Identity: id("bob", 2), Token: fallback.MakeToken(epoch, 1)}
+
+	for i := 0; err == nil; i++ {
+		err = c.Set(t.Context(), fmt.Sprint("fill ", i), strings.Repeat("x", 1<<16), 0).Err()
+	}
+	for i := 0; err == nil || i < 100; i++ { // the small rest
+		err = c.Set(t.Context(), fmt.Sprint("fill up ", i), "x", 0).Err()
+	}
+	if !strings.Contains(err.Error(), "OOM") {
+		t.Fatal(err)
+	}
+
+	for _, q := range []fallback.LockRequest{
+		{Key: "new", Me: id("bob", 3), Block: 1},
+		{Key: "held", Me: id("bob", 4), Block: 1, Wait: true},
+	} {
+		if a, err := n.Lock(t.Context(), q); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "maxmemory") {
+			t.Errorf("Lock of %q: got %+v, %v, want ErrRefused that names maxmemory", q.Key, a, err)
+		}
+	}
+	if a := lock(t, n, 0, "held", id("alice", 1)); a.Verdict != fallback.Granted || a.Token != held.Token {
+		t.Errorf("Lock repeated by the holder: got %+v, want the same token", a)
+	}
+	for what, f := range map[string]func() error{
+		"Renew": func() error {
+			r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+			return wrong(err, r.Alive)
+		},
+		"Open": func() error {
+			r, err := n.Open(t.Context(), "bob", fallback.Registration{TTL: time.Hour})
+			return wrong(err, r.Alive)
+		},
+		"Dead": func() error {
+			l, err := n.Dead(t.Context(), "alice", fallback.Stamp{})
+			return wrong(err, !l.Dead)
+		},
+		"Load": func() error {
+			r, err := n.Load(t.Context(), 1)
+			return wrong(err, r.Owner == "alice")
+		},
+		"Verify": func() error {
+			s, err := redisarbiter.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"held"}}, {Partition: 1}})
+			return wrong(err, len(s) == 2 && s[0].Rows[0].Token == held.Token)
+		},
+		"Adopt": func() error {
+			v, err := redisarbiter.Adopt(t.Context(), n, 1, "k", adopted)
+			return wrong(err, v == fallback.Granted)
+		},
+		"ReclaimOwner": func() error {
+			v, err := n.ReclaimOwner(t.Context(), 1, "alice", epoch)
+			return wrong(err, v == fallback.Granted)
+		},
+		"Revoke": func() error { return n.Revoke(t.Context(), 1, epoch, "") },
+	} {
+		if err := f(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	d, err := n.Demote(t.Context(), 1, "alice", epoch, map[string]fallback.Row{"k": adopted})
+	if err != nil || d.Verdict != fallback.Granted {
+		t.Errorf("Demote: got %+v, %v, want granted", d, err)
+	}
+	if err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "held", Identity: id("alice", 1)}, {Partition: 1, Key: "k", Identity: adopted.Identity}})...); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+	if err := n.CloseSession(t.Context(), "alice"); err != nil {
+		t.Errorf("CloseSession: %v", err)
+	}
+	states, err := redisarbiter.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"held"}}, {Partition: 1, Keys: []string{"k"}}})
+	if err != nil || states[0].Rows[0] != (fallback.Row{}) || states[1].Rows[0] != (fallback.Row{}) {
+		t.Errorf("rows after Unlock: %+v, %v", states, err)
+	}
+}
+
+// wrong is err, or that an answer is not as it should be.
+func wrong(err error, ok bool) error {
+	if err == nil && !ok {
+		err = errors.New("wrong answer")
+	}
+	return err
+}
+
+// A server forgets scripts when somebody tells it to, and when it restarts.
+func TestScriptsAreLoadedAgain(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := s.Client(t)
+	n := attach(t, c, cold)
+	everything := func() {
+		t.Helper()
+		a := lock(t, n, 0, "k", id("alice", 1))
+		b := lock(t, n, 1, "k", id("alice", 2))
+		if a.Verdict != fallback.Granted || b.Verdict != fallback.Granted {
+			t.Errorf("Lock: got %v and %v, want granted", a.Verdict, b.Verdict)
+		}
+		releases := []fallback.Release{{Key: "k", Identity: id("alice", 1)}, {Partition: 1, Key: "k", Identity: id("alice", 2)}}
+		if err := errors.Join(n.Unlock(t.Context(), releases)...); err != nil {
+			t.Error(err)
+		}
+		s, err := redisarbiter.Verify(t.Context(), n, []fallback.Read{{Keys: []string{"k"}}, {Partition: 1, Keys: []string{"k"}}, {Partition: 2}})
+		if err != nil || len(s) != 3 || s[0].Rows[0].Token != 0 || s[1].Rows[0].Token != 0 {
+			t.Errorf("Verify: got %+v, %v", s, err)
+		}
+		if _, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+			t.Error(err)
+		}
+	}
+	everything()
+	for range 2 {
+		if err := c.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		everything()
+	}
+	// Some of a batch are known, others are not.
+	if err := c.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lock(t, n, 0, "k", id("alice", 1))
+	everything()
+
+	restart(t, s)
+	if a := lock(t, n, 0, "k", id("alice", 1)); a.Verdict != fallback.InGrace {
+		t.Errorf("Lock after the restart: got %v, want in grace", a.Verdict)
+	}
+	if _, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+		t.Error(err)
+	}
+}
+
+// The client library reads until its own timeout, whatever the context says. A call must not, nor Close.
+func TestNothingWaitsForASilentServer(t *testing.T) {
+	t.Parallel()
+	for _, direct := range []bool{false, true} {
+		t.Run(fmt.Sprintf("client heeds contexts %t", direct), func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			c := dial(t, s.Addr, func(o *redis.Options) {
+				o.ReadTimeout, o.DialTimeout = patience, patience // longer than any machine is slow
+				if direct {
+					o.ContextTimeoutEnabled, o.MaxRetries = true, -1
+				}
+			})
+			n := attach(t, c, cold)
+			use(t, n)
+			var calls inside
+			c.AddHook(&calls)
+			if err := s.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			for what, f := range map[string]func(context.Context) error{
+				"Lock": func(ctx context.Context) error {
+					_, err := n.Lock(ctx, fallback.LockRequest{Key: "k", Me: id("alice", 1), Block: 1})
+					return err
+				},
+				"Verify": func(ctx context.Context) error {
+					_, err := redisarbiter.Verify(ctx, n, []fallback.Read{{}, {Partition: 1}})
+					return err
+				},
+				"Listen": func(ctx context.Context) error {
+					_, err := n.Listen(ctx, "alice", func(fallback.Message) {})
+					return err
+				},
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				begin := time.Now()
+				err := f(ctx)
+				// A client that heeds contexts has words of its own for it.
+				if err == nil || !direct && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: got %v, want context.DeadlineExceeded", what, err)
+				}
+				if late := time.Since(begin); late > patience/2 {
+					t.Errorf("%s: ended after %v, its context after 30ms", what, late)
+				}
+				cancel()
+			}
+			begin := time.Now()
+			if err := n.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+			defer cancel()
+			if _, err := redisarbiter.New(c, nil).Attach(ctx, fallback.Settings{Namespace: "silent", Partitions: 1, Grace: time.Hour}); err == nil {
+				t.Error("Attach: no error")
+			}
+			if late := time.Since(begin); late > patience/2 {
+				t.Errorf("Close and Attach ended after %v", late)
+			}
+			// What was given up ends when the client does.
+			if err := s.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			for begin := time.Now(); calls.Load() != 0; time.Sleep(time.Millisecond) {
+				if time.Since(begin) > patience {
+					t.Fatalf("%d calls are still under way", calls.Load())
+				}
+			}
+		})
+	}
+}
+
+// inside is a hook that counts the calls under way.
+type inside struct {
+	nothingHooked
+	atomic.Int64
+}
+
+func (n *inside) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		n.Add(1)
+		defer n.Add(-1)
+		return next(ctx, cmd)
+	}
+}
+
+func (n *inside) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		n.Add(1)
+		defer n.Add(-1)
+		return next(ctx, cmds)
+	}
+}
+
+// The server executes a request, its reply is lost, and the client library sends the request once more: the second
+// execution must not take the first one's work for somebody else's.
+func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	proxy := redistest.StartProxy(t, s.Addr)
+	n := attach(t, dial(t, proxy.Addr), cold)
+	direct := attach(t, s.Client(t), cold)
+
+	lost := func(what string, f func() error) {
+		t.Helper()
+		for _, twice := range []bool{false, true} { // the first time SCRIPT LOAD comes before
+			before := proxy.Lost.Load()
+			if twice {
+				proxy.Lose("evalsha")
+			}
+			if err := f(); err != nil {
+				t.Errorf("%s, reply lost %t: %v", what, twice, err)
+			}
+			if got := proxy.Lost.Load() - before; twice != (got == 1) {
+				t.Errorf("%s: %d replies were lost", what, got)
+			}
+		}
+	}
+	record := func(p uint32) fallback.Record {
+		r, err := direct.Load(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	row := func(p uint32, key string) fallback.Row {
+		s, err := redisarbiter.Verify(t.Context(), direct, []fallback.Read{{Partition: p, Keys: []string{key}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s[0].Rows[0]
+	}
+
+	request := uint64(0)
+	lost("Open", func() error {
+		request++
+		r, err := n.Open(t.Context(), fmt.Sprint("alice", request), fallback.Registration{TTL: time.Hour})
+		return wrong(err, r.Alive)
+	})
+	lost("Renew", func() error {
+		r, err := n.Renew(t.Context(), "alice1", fallback.Registration{TTL: time.Hour})
+		return wrong(err, r.Alive)
+	})
+	lost("Lock", func() error {
+		request++
+		me := id("alice", request)
+		a, err := n.Lock(t.Context(), fallback.LockRequest{Key: fmt.Sprint("key ", request), Me: me, Block: 5})
+		return wrong(err, a.Verdict == fallback.Granted && a.Token == row(0, fmt.Sprint("key ", request)).Token)
+	})
+	lost("Lock by eviction", func() error {
+		lock(t, direct, 0, fmt.Sprint("key ", request), id("ghost", request))
+		victim := row(0, fmt.Sprint("key ", request)).Identity
+		request++
+		a, err := n.Lock(t.Context(), fallback.LockRequest{Key: fmt.Sprint("key ", request-1), Me: id("bob", request), Block: 1, Evict: victim})
+		return wrong(err, a.Verdict == fallback.Granted)
+	})
+	lost("Unlock", func() error {
+		request++
+		me := id("alice", request)
+		lock(t, direct, 0, "once", me)
+		err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "once", Identity: me}})...)
+		return wrong(err, row(0, "once") == fallback.Row{})
+	})
+	lost("Unlock of many", func() error {
+		var releases []fallback.Release
+		for p := range uint32(3) {
+			request++
+			lock(t, direct, p, "once", id("alice", request))
+			releases = append(releases, fallback.Release{Partition: p, Key: "once", Identity: id("alice", request)})
+		}
+		err := errors.Join(n.Unlock(t.Context(), releases)...)
+		return wrong(err, row(0, "once").Token+row(1, "once").Token+row(2, "once").Token == 0)
+	})
+	for p := range uint32(2) { // of which the first needs SCRIPT LOAD
+		if p == 1 {
+			proxy.Lose("evalsha")
+		}
+		before := record(p)
+		a, err := n.Acquire(t.Context(), p, "alice", fallback.Expect{Epoch: before.Epoch})
+		if err != nil || a.Verdict != fallback.Granted || a.Record != record(p) {
+			t.Errorf("Acquire: got %+v, %v, want granted, and the record to be %+v", a, err, record(p))
+		}
+	}
+	lost("Adopt", func() error {
+		request++
+		adopted := fallback.Row{Identity: id("bob", request), Token: fallback.MakeToken(record(1).Epoch, uint32(request))}
+		v, err := redisarbiter.Adopt(t.Context(), n, 1, "adopted", adopted)
+		return wrong(err, v == fallback.Granted && row(1, "adopted") == adopted)
+	})
+	lost("ReclaimOwner", func() error {
+		v, err := n.ReclaimOwner(t.Context(), 1, "alice", record(1).Epoch)
+		return wrong(err, v == fallback.Granted)
+	})
+	lost("Revoke", func() error {
+		err := n.Revoke(t.Context(), 1, record(1).Epoch, "bob")
+		return wrong(err, record(1).Revoked)
+	})
+	// The repetition finds that the epoch is over: Stale, which is as good, for the owner has let go either way.
+	for p := range uint32(2) {
+		if p == 1 {
+			proxy.Lose("evalsha")
+		}
+		epoch := record(p).Epoch
+		handed := fallback.Row{Identity: id("carol", 1), Token: fallback.MakeToken(epoch, 1)}
+		d, err := n.Demote(t.Context(), p, "alice", epoch, map[string]fallback.Row{"handed over": handed})
+		if want := []fallback.Verdict{fallback.Granted, fallback.Stale}[p]; err != nil || d.Verdict != want {
+			t.Errorf("Demote: got %+v, %v, want %v", d, err, want)
+		}
+		if now := record(p); now.Owner != "" || now != d.Record || row(p, "handed over") != handed {
+			t.Errorf("Demote: the record is %+v, its answer said %+v", now, d.Record)
+		}
+	}
+}
+
+func TestReplicasMustAcknowledge(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	replica := redistest.Start(t)
+	opts := &redisarbiter.Options{ColdStart: true, Replicas: 1, ReplicaTimeout: 50 * time.Millisecond}
+	replicate(t, replica, s)
+	n := attach(t, s.Client(t), opts)
+	// On a slow machine 50 ms may be too short: it is tried again, as nodes do.
+	eventually(t, "Open is acknowledged", func() bool {
+		r, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+		return wrong(err, r.Alive) == nil
+	})
+	r, err := n.Load(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a fallback.Acquisition
+	eventually(t, "Acquire is acknowledged", func() bool {
+		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})
+		return wrong(err, a.Verdict == fallback.Granted && a.Record.Owner == "alice") == nil
+	})
+	var d fallback.Demotion
+	eventually(t, "Demote is acknowledged", func() bool {
+		d, err = n.DemoteUnserved(t.Context(), 3, "alice", a.Record.Epoch)
+		return err == nil
+	})
+	if d.Record.Owner != "" {
+		t.Errorf("Demote: got %+v, want nobody to own it", d)
+	}
+	use(t, attach(t, s.Client(t), opts))
+
+	replica.Kill()
+	eventually(t, "the replica is gone", func() bool { return info(t, s, "connected_slaves") == "0" })
+	for what, f := range map[string]func() error{
+		"Renew": func() error {
+			_, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+			return err
+		},
+		"Open": func() error { _, err := n.Open(t.Context(), "bob", fallback.Registration{TTL: time.Hour}); return err },
+		"Acquire": func() error {
+			r, _ := n.Load(t.Context(), 2)
+			_, err := n.Acquire(t.Context(), 2, "alice", fallback.Expect{Epoch: r.Epoch})
+			return err
+		},
+	} {
+		if err := f(); err == nil || errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "replicas") {
+			t.Errorf("%s without a replica: got %v, want an error that names replicas and invites to try again", what, err)
+		}
+	}
+	if _, err := n.Dead(t.Context(), "alice", fallback.Stamp{}); err != nil {
+		t.Errorf("Dead, which changes nothing: %v", err)
+	}
+
+	restart(t, replica)
+	replicate(t, replica, s)
+	eventually(t, "Renew is acknowledged", func() bool {
+		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+		return wrong(err, r.Alive) == nil
+	})
+	if err := s.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Renew is acknowledged, its script loaded again", func() bool {
+		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+		return wrong(err, r.Alive) == nil
+	})
+}
+
+func TestListenerThatLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	n := attach(t, s.Client(t), cold)
+	messages := make(chan fallback.Message, 100)
+	stop, err := n.Listen(t.Context(), "alice", func(m fallback.Message) { messages <- m })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	next := func() fallback.Message {
+		select {
+		case m := <-messages:
+			return m
+		case <-time.After(patience):
+			t.Fatal("no message")
+			return fallback.Message{}
+		}
+	}
+	lock(t, n, 0, "k", id("alice", 1))
+	for i := range 3 {
+		lock(t, n, 0, "k", id("bob", uint64(i))) // asks
+		if m := next(); m != (fallback.Message{Kind: fallback.Ask, Key: "k", Request: 1}) {
+			t.Errorf("message: got %+v, want to be asked", m)
+		}
+		if err := s.Client(t).ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if m := next(); m.Kind != fallback.Gap {
+			t.Errorf("message: got %+v, want a gap", m)
+		}
+	}
+}
+
+func TestListenEndsWithItsContextOrIsInForce(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	n := attach(t, s.Client(t), cold)
+	lock(t, n, 0, "k", id("alice", 1))
+	failed := 0
+	for i := range 300 {
+		// The context ends somewhere in Listen, or not.
+		ctx, cancel := context.WithCancel(t.Context())
+		timer := time.AfterFunc(time.Duration(i)*4*time.Microsecond, cancel)
+		messages := make(chan fallback.Message, 10)
+		stop, err := n.Listen(ctx, "alice", func(m fallback.Message) { messages <- m })
+		timer.Stop()
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				t.Fatalf("Listen: %v", err)
+			}
+			failed++
+			cancel()
+			continue
+		}
+		cancel() // which does not end it any more
+		lock(t, n, 0, "k", id("bob", 1))
+		select {
+		case <-messages:
+		case <-time.After(patience):
+			t.Fatal("Listen was not in force")
+		}
+		stop()
+	}
+	t.Logf("%d of 300 ended by their contexts", failed)
+}

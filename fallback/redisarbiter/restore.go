@@ -1,0 +1,59 @@
+package redisarbiter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Restore implements [HoldStore].
+func (n *redisSpace) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
+	answers := make([]fallback.Restored, len(claims))
+	var batch []call
+	var of, size []int // of each call: which claims, how many holds
+	for i, c := range claims {
+		for holds := range slices.Chunk(c.Holds, fallback.MaxClaims) {
+			args := make([]any, 1, 1+3*len(holds))
+			args[0] = ""
+			for _, h := range holds {
+				args = append(args, h.Key, h.Owned, h.Row.Encode())
+			}
+			batch = append(batch, call{scriptRestore, []string{n.part(c.Partition)}, args})
+			of, size = append(of, i), append(size, len(holds))
+		}
+	}
+	for i, o := range n.runAll(ctx, batch) {
+		verdicts, err := o.verdicts(size[i])
+		a := &answers[of[i]]
+		switch {
+		case a.Err != nil:
+		case err != nil:
+			*a = fallback.Restored{Err: err}
+		default:
+			a.Verdicts = append(a.Verdicts, verdicts...)
+		}
+	}
+	return answers
+}
+
+// verdicts reads the answer of restore.lua about n holds.
+func (o outcome) verdicts(n int) ([]fallback.Verdict, error) {
+	if o.err != nil {
+		return nil, o.err
+	}
+	r := reader{v: list(o.v)}
+	text := r.str(recordLen)
+	if r.verdict(); r.err != nil || len(text) != n {
+		return nil, fmt.Errorf("fallback: a script answered %v about %d holds", o.v, n)
+	}
+	verdicts := make([]fallback.Verdict, n)
+	for i := range verdicts {
+		verdicts[i] = fallback.Lost
+		if text[i] == '1' {
+			verdicts[i] = fallback.Granted
+		}
+	}
+	return verdicts, nil
+}

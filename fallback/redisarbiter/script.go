@@ -1,0 +1,386 @@
+package redisarbiter
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/workers"
+)
+
+//go:embed lua/*.lua
+var lua embed.FS
+
+// script is one operation.
+type script int
+
+const (
+	scriptLock script = iota
+	scriptUnlock
+	scriptVerify
+	scriptAcquire
+	scriptDemote
+	scriptRevoke
+	scriptWitness
+	scriptRestore
+	scriptOwner
+	scriptFormat
+	scriptRenew
+	scriptDead
+	scriptBury
+	scriptClose
+	scriptMark
+	scriptSecret
+	scriptList
+	scriptMany
+	scriptLoadResult
+	scriptSaveResult
+	scriptCount
+)
+
+// sources names the files that make up each script.
+var sources = [scriptCount][]string{
+	scriptLock:    {"server", "state", "quick", "process", "rules", "queue", "lock"},
+	scriptUnlock:  {"server", "state", "process", "rules", "queue", "unlock"},
+	scriptVerify:  {"server", "state", "process", "rules", "verify"},
+	scriptAcquire: {"server", "state", "process", "rules", "acquire"},
+	scriptDemote:  {"server", "state", "process", "rules", "demote"},
+	scriptRevoke:  {"server", "state", "process", "rules", "revoke"},
+	scriptWitness: {"server", "state", "process", "rules", "witness"},
+	scriptRestore: {"server", "state", "process", "rules", "restore"},
+	scriptOwner:   {"server", "state", "process", "rules", "owner"},
+	scriptFormat:  {"server", "state", "process", "rules", "fresh", "format"},
+	scriptRenew:   {"server", "process", "sessions", "renew"},
+	scriptDead:    {"server", "process", "sessions", "dead"},
+	scriptBury:    {"server", "process", "sessions", "bury"},
+	scriptClose:   {"server", "process", "sessions", "close"},
+	scriptSecret:  {"server", "process", "sessions", "secret"},
+	scriptMark:    {"server", "process", "sessions", "fresh", "mark"},
+	scriptList:    {"server", "process", "sessions", "list"},
+	scriptMany:    {"server", "none", "process", "rules", "many"},
+
+	scriptLoadResult: {"load_result"},
+	scriptSaveResult: {"save_result"},
+}
+
+// scripts are the scripts for one namespace, and the digests that the servers know them by: they tell them, we compute
+// none, because SHA-1 is not available everywhere.
+type scripts struct {
+	source [scriptCount]string
+	digest [scriptCount]string
+}
+
+// newScripts puts the scripts together. What is the same in every call is a constant in the text, not an argument.
+func newScripts(guarded bool, s fallback.Settings, channels string) *scripts {
+	// Live waiters ask again well within Q; a queue that is older than that has nobody behind it.
+	life := 2*s.Grace.Milliseconds() + 60_000
+	constants := fmt.Sprintf("local GUARDED, Q, CHANNELS, PROMISE, LIFE = %t, %d, %s, %d, %d\n",
+		guarded, s.Grace.Milliseconds(), luaString(channels), fallback.PromiseFor.Milliseconds(), life)
+	x := new(scripts)
+	for i, names := range sources {
+		x.source[i] = constants
+		for _, name := range names {
+			text, err := lua.ReadFile("lua/" + name + ".lua")
+			if err != nil {
+				panic(err) // the files are embedded: a wrong name cannot get past any test
+			}
+			x.source[i] += string(text)
+		}
+	}
+	return x
+}
+
+// luaString returns a Lua literal for any bytes.
+func luaString(s string) string {
+	b := []byte{'\''}
+	for _, c := range []byte(s) {
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
+			b = append(b, c)
+		} else {
+			b = fmt.Appendf(b, "\\%03d", c)
+		}
+	}
+	return string(append(b, '\''))
+}
+
+// load makes the server know the scripts, so that none has to be sent when something else is going wrong.
+func (x *scripts) load(ctx context.Context, c redis.Cmdable) (digests [scriptCount]string, err error) {
+	var told [scriptCount]*redis.StringCmd
+	_, err = c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, source := range x.source {
+			told[i] = pipe.ScriptLoad(ctx, source)
+		}
+		return nil
+	})
+	for i, cmd := range told {
+		digests[i] = cmd.Val()
+	}
+	return digests, err
+}
+
+// call is one execution of a script.
+type call struct {
+	script script
+	keys   []string
+	args   []any
+}
+
+// outcome is what a call came to. With an error it may have been executed all the same, unless that is ErrRefused.
+type outcome struct {
+	v   any
+	err error
+}
+
+// run executes one script.
+func (n *redisSpace) run(ctx context.Context, s script, keys []string, args ...any) (any, error) {
+	v, err := paced(ctx, n, s, func(ctx context.Context) (any, error) { return n.one(ctx, call{s, keys, args}) })
+	return v, n.explain(refused(err), n.conns.of(s))
+}
+
+// one executes a script by its digest, or sends its text to a server that does not know it.
+func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
+	client := n.conns.of(c.script)
+	v, err := client.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...).Result()
+	if isNoScript(err) {
+		v, err = client.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...).Result()
+	}
+	return v, err
+}
+
+// runAll executes scripts in one go. The outcomes are in the order of the batch.
+func (n *redisSpace) runAll(ctx context.Context, batch []call) []outcome {
+	all := make([]outcome, len(batch))
+	groups := n.byServer(ctx, batch)
+	if groups == nil {
+		n.runGroup(ctx, batch, all)
+		return all
+	}
+	// Each server by itself: one that does not answer must not hold up what the others have answered.
+	var work sync.WaitGroup
+	for _, g := range groups {
+		work.Go(func() {
+			part := make([]call, len(g))
+			for i, at := range g {
+				part[i] = batch[at]
+			}
+			to := make([]outcome, len(g))
+			n.runGroup(ctx, part, to)
+			for i, at := range g {
+				all[at] = to[i]
+			}
+		})
+	}
+	work.Wait()
+	return all
+}
+
+// byServer returns the indices of the calls for each server of a cluster, or nil if one server gets them all.
+func (n *redisSpace) byServer(ctx context.Context, batch []call) [][]int {
+	if len(batch) < 2 {
+		return nil
+	}
+	cluster, ok := n.conns.of(batch[0].script).(*redis.ClusterClient)
+	if !ok {
+		return nil
+	}
+	servers := make(map[*redis.Client][]int)
+	for i, c := range batch {
+		m, _ := cluster.MasterForKey(ctx, c.keys[0]) // nil: the client will find out, or say what is wrong
+		servers[m] = append(servers[m], i)
+	}
+	return slices.Collect(maps.Values(servers))
+}
+
+func (n *redisSpace) runGroup(ctx context.Context, batch []call, to []outcome) {
+	if len(batch) == 0 {
+		return
+	}
+	client := n.conns.of(batch[0].script)
+	got, err := paced(ctx, n, batch[0].script, func(ctx context.Context) ([]outcome, error) { return n.attempt(ctx, batch), nil })
+	for i := range to {
+		if err != nil {
+			to[i] = outcome{err: n.explain(err, client)}
+			continue
+		}
+		to[i] = outcome{got[i].v, n.explain(refused(got[i].err), client)}
+	}
+}
+
+// attempt executes scripts by their digests, and sends the text of those that the server does not know: it restarted, or
+// another one took over.
+func (n *redisSpace) attempt(ctx context.Context, batch []call) []outcome {
+	if len(batch) == 1 {
+		v, err := n.one(ctx, batch[0])
+		return []outcome{{v, err}}
+	}
+	all := make([]outcome, len(batch))
+	n.pipeline(ctx, batch, all, func(int) bool { return true }, [scriptCount]bool{})
+	var unknown [scriptCount]bool
+	again := make([]bool, len(batch))
+	for i, o := range all {
+		if isNoScript(o.err) {
+			again[i], unknown[batch[i].script] = true, true
+		}
+	}
+	if slices.Contains(again, true) {
+		n.pipeline(ctx, batch, all, func(i int) bool { return again[i] }, unknown)
+	}
+	return all
+}
+
+// pipeline executes those that which chooses. The first call of each script in text sends its text.
+func (n *redisSpace) pipeline(ctx context.Context, batch []call, to []outcome, which func(int) bool, text [scriptCount]bool) {
+	pipe := n.conns.of(batch[0].script).Pipeline() // as for all the others
+	cmds := make([]*redis.Cmd, len(batch))
+	for i, c := range batch {
+		switch {
+		case !which(i):
+		case text[c.script]:
+			text[c.script] = false
+			cmds[i] = pipe.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...)
+		default:
+			cmds[i] = pipe.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...)
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	for i, cmd := range cmds {
+		if cmd == nil {
+			continue
+		}
+		to[i].v, to[i].err = cmd.Result()
+		if to[i].v == nil && to[i].err == nil {
+			to[i].err = err // there was no connection: the commands do not know
+		}
+	}
+}
+
+// errReplicas says that a change is not as safe as the options ask for.
+var errReplicas = errors.New("fallback: too few replicas acknowledged (redisarbiter.Options.Replicas)")
+
+// runWait executes a script whose change must reach the replicas that the options ask for.
+func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args ...any) (any, error) {
+	if n.opts.Replicas <= 0 {
+		return n.run(ctx, s, keys, args...)
+	}
+	v, err := paced(ctx, n, s, func(ctx context.Context) (any, error) {
+		v, err := n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.EvalSha, n.scripts.digest[s])
+		if isNoScript(err) {
+			v, err = n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.Eval, n.scripts.source[s])
+		}
+		return v, err
+	})
+	return v, n.explain(refused(err), n.conns.of(s))
+}
+
+// attemptWait sends the script and WAIT over one connection, because WAIT is about what its own connection wrote.
+func (n *redisSpace) attemptWait(ctx context.Context, x call,
+	eval func(redis.Pipeliner, context.Context, string, []string, ...any) *redis.Cmd, script string) (any, error) {
+	var c redis.Cmdable = n.conns.of(x.script)
+	cluster, isCluster := c.(*redis.ClusterClient)
+	if isCluster {
+		m, err := cluster.MasterForKey(ctx, x.keys[0])
+		if err != nil {
+			return nil, err
+		}
+		c = m
+	}
+	pipe := c.Pipeline()
+	v := eval(pipe, ctx, script, x.keys, x.args...)
+	w := pipe.Do(ctx, "WAIT", n.opts.Replicas, n.opts.ReplicaTimeout.Milliseconds())
+	if _, err := pipe.Exec(ctx); err != nil {
+		if isCluster && !isNoScript(err) {
+			cluster.ReloadState(ctx) // in the background: the slot may have another server now
+		}
+		return nil, err
+	}
+	if acks, err := w.Int(); err != nil || acks < n.opts.Replicas {
+		return nil, fmt.Errorf("%w: %d of %d", errReplicas, acks, n.opts.Replicas)
+	}
+	return v.Result()
+}
+
+// patience is for how many times as long as its caller waits a call goes on.
+const patience = 3
+
+// outlive runs f and returns when ctx ends at the latest. f goes on for a while then, with a context
+// of its own: to make a connection to a slow server takes several round trips, and the next call
+// needs it as well. A client that does not heed contexts goes on until its own timeouts.
+func outlive[T any](ctx context.Context, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
+	if err := ctx.Err(); err != nil {
+		var none T
+		return none, err
+	}
+	return goOn(ctx, calls, f)
+}
+
+// paced is outlive for a script. While the server answers fast, it spares the other goroutine.
+func paced[T any](ctx context.Context, n *redisSpace, s script, f func(context.Context) (T, error)) (T, error) {
+	last := n.conns.pace(s)
+	timed := func(ctx context.Context) (T, error) {
+		begin := time.Now()
+		defer func() { last.Store(int64(time.Since(begin)) + 1) }()
+		return f(ctx)
+	}
+	d, limited := ctx.Deadline()
+	if t := last.Load(); limited && t != 0 && t < int64(time.Until(d)/8) && honoursDeadline(n.conns.of(s)) {
+		if err := ctx.Err(); err != nil {
+			var none T
+			return none, err
+		}
+		return timed(ctx)
+	}
+	return outlive(ctx, &n.calls, timed)
+}
+
+// goOn is outlive that calls f in any case.
+func goOn[T any](ctx context.Context, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
+	if ctx.Done() == nil {
+		return f(ctx)
+	}
+	on, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
+	if d, limited := ctx.Deadline(); limited {
+		on, cancel = context.WithTimeout(on, patience*time.Until(d))
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	ch := make(chan result, 1)
+	calls.Go(func() {
+		defer cancel()
+		v, err := f(on)
+		ch <- result{v, err}
+	})
+	select {
+	case r := <-ch:
+		return r.v, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// honoursDeadline tells whether the client was told to heed a context's deadline. What it never heeds is a cancellation:
+// a call goes on until its deadline then.
+func honoursDeadline(c redis.UniversalClient) bool {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
+}
+
+func isNoScript(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "NOSCRIPT")
+}

@@ -1,0 +1,105 @@
+package redisarbiter
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+func (n *redisSpace) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	return n.renew(ctx, id, r, "open")
+}
+
+func (n *redisSpace) Renew(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	return n.renew(ctx, id, r, "renew")
+}
+
+func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registration, how string) (fallback.Renewal, error) {
+	if err := reg.Guardians.Check(); err != nil {
+		return fallback.Renewal{}, err
+	}
+	for range 2 {
+		primary := n.conns.chase.begin(ctx, &n.calls)
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), reg.Seen)
+		if deposed := primary(); err == nil {
+			err = deposed
+		}
+		if err != nil {
+			return fallback.Renewal{}, err
+		}
+		r := reader{v: list(v)}
+		if r.str(0) == "lost" {
+			// This process knows that the namespace was formatted: its server restarted empty.
+			if err := n.formatAs(ctx, "full"); err != nil {
+				return fallback.Renewal{}, err
+			}
+			continue
+		}
+		a := fallback.Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3)), Version: uint32(r.num(6))}
+		if n.guarded {
+			a.Server = r.str(1)
+		}
+		if a.Alive {
+			a.Expiry = r.num(5) + reg.TTL.Milliseconds()
+		}
+		if s := r.str(4); s != "" {
+			n.secrets.Store(&s)
+			if a.Secrets, err = fallback.DecodeSecrets(s, r.num(5)); err != nil {
+				return fallback.Renewal{}, err
+			}
+		}
+		return a, r.err
+	}
+	return fallback.Renewal{}, errLostTwice
+}
+
+var errLostTwice = errors.New("fallback: the table of sessions was lost twice")
+
+func (n *redisSpace) Dead(ctx context.Context, id string, by fallback.Stamp) (fallback.Liveness, error) {
+	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id, by.Session, by.Seen)
+	if err != nil {
+		return fallback.Liveness{}, err
+	}
+	r := reader{v: list(v)}
+	switch left := r.ms(1); r.str(0) {
+	case "dead":
+		return fallback.Liveness{Dead: r.err == nil}, r.err
+	case "in grace":
+		return fallback.Liveness{Grace: left}, r.err
+	default:
+		return fallback.Liveness{Left: left}, r.err
+	}
+}
+
+func (n *redisSpace) Rotate(ctx context.Context) error {
+	key := fallback.NewSecret()
+	lost, err := n.secret(ctx, key, "rotate")
+	if lost {
+		if err = n.formatAs(ctx, "full"); err == nil {
+			lost, err = n.secret(ctx, key, "rotate")
+		}
+	}
+	if err == nil && lost {
+		err = errLostTwice
+	}
+	return err
+}
+
+func (n *redisSpace) CloseSession(ctx context.Context, id string) error {
+	_, err := n.run(ctx, scriptClose, []string{n.sessions()}, id)
+	return err
+}
+
+func (n *redisSpace) List(ctx context.Context) (map[string]string, error) {
+	v, err := n.run(ctx, scriptList, []string{n.sessions()})
+	if err != nil {
+		return nil, err
+	}
+	r := reader{v: list(v)}
+	all := make(map[string]string, len(r.v)/2)
+	for i := 0; i+1 < len(r.v); i += 2 {
+		all[r.str(i)] = r.str(i + 1)
+	}
+	return all, nil
+}
