@@ -89,6 +89,9 @@ func (g *Guardian) Look(now Instant) (votes []Vote) {
 		if now < c.until {
 			continue
 		}
+		if len(g.due(c)) == 0 && c.voted == 0 && len(c.votes) == 0 {
+			delete(g.wards, ward) // it is another's ward now, and there is nothing to remember
+		}
 		for _, s := range g.due(c) {
 			v := Vote{Ward: ward, Voter: g.me, Set: s}
 			votes = append(votes, v)

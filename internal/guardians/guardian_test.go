@@ -32,6 +32,17 @@ func TestGuardian_VotesWhenItsPromiseHasPassed(t *testing.T) {
 	want(t, "votes", fmt.Sprint(g.Look(100*s)), "[{x a {2 [a d]}}]")
 }
 
+func TestGuardian_ThatIsDroppedDoesNotVote(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	g.Pinged("x", ping(one), 0)
+	g.Pinged("y", ping(one), 0)
+	g.Pinged("x", ping(not), s)
+	want(t, "votes", fmt.Sprint(g.Look(20*s)), "[{y a {1 [a b c]}}]")
+	if all := g.Promised(); len(all) != 1 || all["y"] != 10*s {
+		t.Errorf("promised: %v", all)
+	}
+}
+
 func TestGuardian_VotesForBothSets(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
 	g.Pinged("y", ping(one), 0)

@@ -206,13 +206,20 @@ func (w *Ward) Names() Set {
 	return w.recorded
 }
 
-// Recorded takes the version that an answer to a renewal says is recorded.
-func (w *Ward) Recorded(version uint32, now Instant) {
+// Recorded takes the version that an answer to a renewal says is recorded. It returns the guardians that are none any
+// more: a last ping, which may get lost, tells them so, and they need not vote for a version that is over.
+func (w *Ward) Recorded(version uint32, now Instant) (dropped []string) {
 	if w.phase != Asked || version != w.next.Version || !w.Alive(now) {
-		return
+		return nil
+	}
+	for _, g := range w.recorded.Members {
+		if !slices.Contains(w.next.Members, g) {
+			dropped = append(dropped, g)
+		}
 	}
 	w.recorded, w.next, w.phase = w.next, Set{}, Settled
 	maps.DeleteFunc(w.promises, func(_ string, p promise) bool { return p.until <= now })
+	return dropped
 }
 
 // End ends the session, as its lease has ended.

@@ -194,8 +194,9 @@ func TestWard_NeedsBothSetsUntilTheAnswer(t *testing.T) {
 	want(t, "until", w.Until(), 10*s)
 	w.Recorded(1, 4*s) // an answer to an earlier renewal
 	want(t, "until", w.Until(), 10*s)
-	w.Recorded(2, 4*s)
+	want(t, "dropped", fmt.Sprint(w.Recorded(2, 4*s)), "[a]")
 	want(t, "until", w.Until(), 12*s)
+	want(t, "the last ping", fmt.Sprint(w.Ping("a", 4*s).Sets), "[{2 [b]}]")
 	if _, _, phase := w.Sets(); phase != guardians.Settled {
 		t.Error(phase)
 	}
