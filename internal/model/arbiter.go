@@ -298,6 +298,16 @@ func (m *Model) isDead(s *state, i uint8) (dead bool) {
 	return dead
 }
 
+// buryAt is Bury with enough votes for the recorded version.
+func (m *Model) buryAt(s *state, i uint8) {
+	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
+		x := t.Members[names[i]]
+		x.Guardians = fallback.Guardians{Version: 1, Set: []string{"guardian"}}
+		t.Members[names[i]] = x
+		t.Bury(now, names[i], 1, x.Guardians.Set)
+	})
+}
+
 func (m *Model) renew(s *state, i uint8) (ok bool) {
 	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
 		r, _ := t.Renew(now, names[i], int64(m.T)*tickMillis, "")

@@ -114,3 +114,23 @@ func (a *action) another(n *state, p record) {
 	}
 	n.p, n.replica, n.copied, n.lag = p, record{}, false, 0
 }
+
+// buryEarly: the guardians of a session that is over have it buried, before it expires. Their promises, by which deadlines that the
+// session announced are bounded, have passed by then: package takeover shows it.
+func (a *action) buryEarly(i uint8) {
+	if !a.Takeover || a.was.expiry[i] <= 1 {
+		return
+	}
+	if a.has(BuryWaits) {
+		if a.was.node[i].section > 0 {
+			return
+		}
+		for j := range a.was.node {
+			if y := &a.was.node[j]; y.from == fromOwner+i && y.ann > 0 {
+				return
+			}
+		}
+	}
+	a.buryAt(a.begin(), i)
+	a.done("$a is buried", i, 0, 0)
+}

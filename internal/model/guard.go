@@ -47,6 +47,7 @@ const (
 	FreedVouched      // nor that of a hold that the owner answers for (rule 17)
 	FreedAsked        // a node that was the owner leaves the row of a release that it hears of to the holder
 	FrozenVouched     // what is frozen is what an owner answers for at an epoch, whatever the token's (rules 5, 17)
+	BuryWaits         // a session is buried once what it promised and announced has passed (docs/takeover.md)
 
 	// Guards of progress.
 	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13)
@@ -59,7 +60,7 @@ var guardNames = []string{
 	"DeadBeforeEvictHold", "ExactUnlock", "AdoptCompares", "ReclaimInGrace", "ReclaimRaises", "Identity", "GraceTakesNothing",
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
 	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable",
-	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched",
+	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched", "BuryWaits",
 	"Doubt", "Unserved", "EvictDead",
 }
 

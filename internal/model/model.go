@@ -18,6 +18,8 @@ type Model struct {
 	Lossy                                                            bool  // a failover may lose everything, or the latest writes:
 	Lag                                                              uint8 // so many of them
 
+	Takeover bool // sessions are buried before they expire
+
 	T, M, Q uint8 // expiry of sessions, margin, grace; in ticks
 
 	Without Guard     // guards that are taken away
@@ -119,6 +121,7 @@ func (m *Model) next(s *state, emit func(*state, event)) {
 	for i := uint8(1); i <= m.Nodes; i++ {
 		if s.node[i].life != alive {
 			a.reopen(i)
+			a.buryEarly(i)
 			continue
 		}
 		a.owner(i)
