@@ -162,11 +162,11 @@ func (w *world) make(t *testing.T) (err error) {
 	if err := snippets.Build(t.Context(), root, text, w.program); err != nil {
 		return err
 	}
-	const zero = "&coord.Cluster{Membership: gossip.Start},"
+	const zero = `{Namespace: "shop"}`
 	if strings.Count(block.Text, zero) != 1 {
 		return fmt.Errorf("README's program has not one %s", zero)
 	}
-	block.Text = strings.Replace(block.Text, zero, "agent.Cluster(), Logger: agent.Logger(),", 1)
+	block.Text = strings.Replace(block.Text, zero, `{Namespace: "shop", More: agent.Options()}`, 1)
 	w.variable = filepath.Join(workDir, "variable")
 	if text, err = block.Program(root, string(frame)); err != nil {
 		return err

@@ -73,7 +73,7 @@ func TestReadmeRuns(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	b.Text = replace(t, b.Text, `"localhost:6379"`, `"`+server.Addr+`"`)
-	b.Text = replace(t, b.Text, "redisarbiter.New(client, nil)", "redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})")
+	b.Text = replace(t, b.Text, `{Namespace: "shop"}`, `{Namespace: "shop", Redis: &holdfast.RedisOptions{ColdStart: true}}`)
 	binary := filepath.Join(t.TempDir(), "readme")
 	if err := Build(t.Context(), root(t), program(t, b), binary); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/gossip"
 )
 
 // ClusterVariable is the environment variable with the Addresses.
@@ -32,17 +31,16 @@ type Addresses struct {
 	Seeds []string
 }
 
-// Cluster returns the options that the environment has.
-func Cluster() *coord.Cluster {
+// Options returns the options that the environment has, with a logger whose records are lines of standard error.
+func Options() *coord.Options {
 	var a Addresses
 	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {
 		panic(err)
 	}
-	return &coord.Cluster{Membership: gossip.Start, Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds}
+	return &coord.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Cluster: &coord.Cluster{
+		Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds,
+	}}
 }
-
-// Logger returns a logger whose records are lines of standard error.
-func Logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
 // A Command is what to do.
 type Command struct {

@@ -11,9 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
-	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast"
 )
 
 var (
