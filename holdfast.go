@@ -1,14 +1,17 @@
-// Package holdfast opens locks by key that are exclusive among the processes of a service, for the usual case: the arbiter
-// is Redis, and the processes are a cluster that shares the keys out and locks them in memory.
+// Package holdfast opens locks by key that are exclusive among the processes of a service, for the
+// usual case: the arbiter is Redis, and the processes are a cluster that shares the keys out and
+// locks them in memory.
 //
 //	locks, err := holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop"})
 //	...
 //	err = locks.Do(ctx, "order/4711", func(ctx context.Context, l holdfast.Lock) error {
-//		// One at a time among all processes. ctx ends if the lock is lost; l.Fence() rises with each lock of the key.
+//		// One at a time among all processes. ctx ends if the lock is lost.
+//		// l.Fence() rises with each lock of the key.
 //	})
 //
-// Its types and errors are those of package coord, which has the documentation of the API. A program with another arbiter,
-// without a cluster, or with another membership, calls coord.New, and links less: this package links memberlist and go-redis.
+// Its types and errors are those of package coord, which has the documentation of the API. A
+// program with another arbiter, without a cluster, or with another membership, calls coord.New, and
+// links less: this package links memberlist and go-redis.
 package holdfast
 
 import (
@@ -40,31 +43,35 @@ var (
 	ErrClosed      = coord.ErrClosed
 )
 
-// Options are the options of [Open]. The zero value of each field means its default, and a nil *Options means all defaults.
+// Options are the options of [Open]. The zero value of each field means its default, and a nil
+// *Options means all defaults.
 type Options struct {
-	// Namespace is coord.Options.Namespace: it keeps the locks of an application apart from those of others on the same
-	// Redis. Default "holdfast".
+	// Namespace is coord.Options.Namespace: it keeps the locks of an application apart from those of
+	// others on the same Redis. Default "holdfast".
 	Namespace string
 
 	// Name is coord.Options.Name: the name of this process in logs. Default: the host's name.
 	Name string
 
-	// Service is coord.Cluster.Service: the URL at which other nodes reach this process by HTTP. Default: none.
+	// Service is coord.Cluster.Service: the URL at which other nodes reach this process by HTTP.
+	// Default: none.
 	Service string
 
 	// Logger is coord.Options.Logger. Nil: silent.
 	Logger *slog.Logger
 
-	// Redis has the options of the arbiter, such as ColdStart for development, and Replicas. Nil: the defaults.
+	// Redis has the options of the arbiter, such as ColdStart for development, and Replicas. Nil: the
+	// defaults.
 	Redis *RedisOptions
 
-	// More has all other options of coordinators and of the cluster. Fields above that are not zero take precedence.
-	// More.Cluster.Membership is gossip.Start if it is nil. Nil: the defaults.
+	// More has all other options of coordinators and of the cluster. Fields above that are not zero
+	// take precedence. More.Cluster.Membership is gossip.Start if it is nil. Nil: the defaults.
 	More *coord.Options
 }
 
-// Open opens a coordinator whose arbiter is the Redis of the client, as a node of the namespace's cluster. Close it when the
-// process ends. The client stays the caller's, and outlives the coordinator. It blocks as coord.New does; opts may be nil.
+// Open opens a coordinator with the client's Redis as its arbiter, as a node of the namespace's
+// cluster. Close it when the process ends. The client stays the caller's, and outlives the
+// coordinator. It blocks as coord.New does; opts may be nil.
 //
 // Errors are those of coord.New; one of an option names the field of coord.Options.
 func Open(ctx context.Context, client redis.UniversalClient, opts *Options) (*Coordinator, error) {

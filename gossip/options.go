@@ -126,8 +126,8 @@ func parseAddrPort(what, s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
 }
 
-// localAddr returns the address that other machines reach this one at, as far as can be told without
-// looking up names.
+// localAddr returns the address that other machines reach this one at, as far as can be told
+// without looking up names.
 func (s *settings) localAddr() netip.Addr {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

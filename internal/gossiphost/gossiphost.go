@@ -9,8 +9,8 @@ import (
 
 // A Host is a node's place in a simulated network.
 type Host interface {
-	// Gossip begins to tell others of the node, and meta, what it says of itself, whenever [Gossip.UpdateNode] is called.
-	// The events are of all nodes, this one among them.
+	// Gossip begins to tell others of the node, and meta, what it says of itself, whenever
+	// [Gossip.UpdateNode] is called. The events are of all nodes, this one among them.
 	Gossip(name string, meta func() []byte, events memberlist.EventDelegate) (g Gossip, addr string, err error)
 }
 

@@ -1,13 +1,14 @@
-// Package injure lets tests of other arbiters change the state of the one in memory behind its back.
+// Package injure lets tests of other arbiters change the state of the one in memory behind its
+// back.
 package injure
 
 // Set by package fallback.
 var (
-	// State gives f, a func(*fallback.Sessions, []fallback.Partition), the state of a namespace of a *fallback.Memory,
-	// to change it.
+	// State gives f, a func(*fallback.Sessions, []fallback.Partition), the state of a namespace of a
+	// *fallback.Memory, to change it.
 	State func(memory any, namespace string, f any)
 
-	// Tap keeps the messages for a session until the function it returns is called, which returns them, as a
-	// []fallback.Message.
+	// Tap keeps the messages for a session until the function it returns is called, which returns
+	// them, as a []fallback.Message.
 	Tap func(memory any, namespace, session string) func() any
 )

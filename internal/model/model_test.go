@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// race is whether this is a build with the race detector. It makes exploring six times slower, and has nothing to find:
-// each exploration is one goroutine with a model of its own.
+// race is whether this is a build with the race detector. It makes exploring six times slower, and
+// has nothing to find: each exploration is one goroutine with a model of its own.
 var race bool
 
 var (
@@ -41,7 +41,8 @@ func (b bounds) model() *Model {
 	}
 }
 
-// explore fails the test if an invariant does not hold, or if there are states from which nothing can be granted any more.
+// explore fails the test if an invariant does not hold, or if there are states from which nothing
+// can be granted any more.
 func explore(t *testing.T, m *Model) Result {
 	t.Helper()
 	r := m.Explore()

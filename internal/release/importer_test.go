@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// Each released module can be required by a program elsewhere, which has neither this repository's replacements nor its
-// workspace: modules come from a proxy that is made of the working tree.
+// Each released module can be required by a program elsewhere, which has neither this repository's
+// replacements nor its workspace: modules come from a proxy that is made of the working tree.
 func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 	takes.Seconds(t)
 	root, err := findRoot()

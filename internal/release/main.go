@@ -63,8 +63,9 @@ var (
 	unreleasedSection = regexp.MustCompile(`(?s)\n## \[Unreleased\]\n(.*?)(\n## \[|\z)`)
 )
 
-// release sets the version everywhere, checks the result, and makes a commit and the tags, whose names it returns. What
-// it has changed when it fails is left in the working tree; without a commit there is no tag.
+// release sets the version everywhere, checks the result, and makes a commit and the tags. It
+// returns the names of the tags. What it has changed when it fails is left in the working tree;
+// without a commit there is no tag.
 func release(root, version string, check func(root, version string) error) (tags []string, err error) {
 	if !versions.MatchString(version) {
 		return nil, fmt.Errorf("release: %q is no version such as v0.2.0; from v2 on the modules' paths would have to change", version)

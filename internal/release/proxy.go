@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Publish writes the released modules into dir as a module proxy has them (GOPROXY=file://dir), as they would be tagged with
-// the version: what is in the working tree, without what Git ignores.
+// Publish writes the released modules into dir as a module proxy has them (GOPROXY=file://dir), as
+// they would be tagged with the version: what is in the working tree, without what Git ignores.
 func Publish(root, dir, version string) error {
 	all, err := Modules(root)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The modules require each other at a version that a tag can have, and find each other in the repository until there is one.
+// The modules require each other at a version that a tag can have, and find each other in the
+// repository until there is one.
 func TestModules_RequireEachOtherAtOneVersion(t *testing.T) {
 	root, err := findRoot()
 	if err != nil {
