@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Bury implements [Burier].
+// Bury implements [fallback.Burier].
 func (n *redisSpace) Bury(ctx context.Context, session string, version uint32, voters []string) (fallback.Burial, error) {
 	if err := fallback.CheckNames("voters", voters); err != nil {
 		return fallback.Burial{}, err

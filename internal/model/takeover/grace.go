@@ -22,11 +22,12 @@ const (
 	CopyInGrace                            // not if the data are of a time when Grace was on
 	Deposed                                // the deposed primary is silent after delta
 	Recreated                              // a session that a server did not know is on probation again
+	StatementNamed                         // a statement that all have spoken is for one server
 )
 
 var graceGuardNames = []string{
 	"LagCompared", "Probation", "ProbationAdopts", "AllSpoken", "SpeaksLast", "SpeaksForOthers", "SpeaksLate", "SpeaksByRenewal", "OldAnswersVoid", "NoneExpires",
-	"NoneBuried", "JointLonger", "CopyInGrace", "Deposed", "Recreated",
+	"NoneBuried", "JointLonger", "CopyInGrace", "Deposed", "Recreated", "StatementNamed",
 }
 
 func (g GraceGuard) String() string { return graceGuardNames[bits.TrailingZeros32(uint32(g))] }
@@ -47,6 +48,7 @@ type EndOfGrace struct {
 	Failovers         uint8
 	Holder            bool // there is Y
 	Sets              bool // X has guardians, and changes them once
+	Apart             bool // the sessions are at another server, which does not fail over
 	Without           GraceGuard
 	Limit             int
 }
@@ -73,6 +75,7 @@ type graceState struct {
 	lag           int8 // since the replica was last in step
 	deposed       int8 // for how long old answers
 	early         bool // Grace may end early
+	stated        bool // the server of the sessions has said that all have spoken; only if they are apart
 	fails         uint8
 
 	open  uint8
@@ -113,6 +116,7 @@ const (
 	eInStep
 	eFailover
 	eFailoverEmpty
+	eStated
 	eEarly
 	eExpires
 	eZOwns
@@ -131,7 +135,7 @@ func (m *EndOfGrace) names() []string {
 		eReclaim: "$a reclaims", eDrop: "X lets go of the partition", eSpeak: "$a says that it has reclaimed all",
 		eGrant: "X grants the key to Y", eAnnounce: "X announces to Y", eRelease: "Y releases the key", eAdopt: "Y adopts at server $v",
 		eInStep: "the replica is in step", eFailover: "FAILOVER to the replica, $v behind", eFailoverEmpty: "FAILOVER, everything is lost",
-		eEarly: "Grace ends early", eExpires: "$a has expired at the arbiter", eZOwns: "Z acquires", eZGrants: "Z grants the key",
+		eStated: "the sessions' server says that all have spoken", eEarly: "Grace ends early", eExpires: "$a has expired at the arbiter", eZOwns: "Z acquires", eZGrants: "Z grants the key",
 		ePromise: "X has promises of set $v", eVersion: "server $v records X's second set", eSettled: "server $v answers: X goes by its second set only",
 		eVote: "set $v votes that X is dead", eBury: "the arbiter buries X, version $v",
 	}
@@ -188,6 +192,9 @@ func (m *EndOfGrace) check(s *graceState) string {
 }
 
 func (m *EndOfGrace) tidy(s *graceState) {
+	if m.Apart && s.fails > 0 {
+		s.old.known, s.old.expiry, s.old.ver = s.cur.known, s.cur.expiry, s.cur.ver
+	}
 	for i := range 2 {
 		if s.open&(1<<i) == 0 {
 			s.age[i], s.lease[i] = 0, 0
@@ -261,13 +268,14 @@ func (m *EndOfGrace) sessions(was *graceState, i int, add adderG) {
 	me := uint8(1) << i
 	m.atEach(was, func(s *graceState, x *store, n int8) {
 		switch {
+		case m.Apart && n == 1: // there is one server of sessions
 		case s.open&(5<<i) == 0:
 			s.open |= me
 			s.age[i], s.lease[i] = 0, m.T
 			x.known |= me
 			x.expiry[i] = m.T
 			add(eOpen, letterX+i, n, *s)
-		case m.alive(s, i) && (x.grace > 0 || x.known&me != 0 && x.expiry[i] > 0):
+		case m.alive(s, i) && (x.grace > 0 && !m.Apart || x.known&me != 0 && x.expiry[i] > 0):
 			if x.known&me == 0 && m.has(Recreated) {
 				s.age[i] = 0
 			}
@@ -390,7 +398,7 @@ func (m *EndOfGrace) sets(was *graceState, add adderG) {
 			add(eVote, 0, v, s)
 		}
 		s = *was
-		if s.voted&(1<<v) != 0 && s.cur.ver == v && s.cur.known&sX != 0 && (s.cur.grace == 0 || !m.has(NoneBuried) && s.early) {
+		if s.voted&(1<<v) != 0 && s.cur.ver == v && s.cur.known&sX != 0 && (s.cur.grace == 0 || m.Apart || !m.has(NoneBuried) && s.early) {
 			s.cur.known &^= sX
 			s.cur.spoken &^= sX
 			s.cur.expiry[0] = 0
@@ -402,7 +410,7 @@ func (m *EndOfGrace) sets(was *graceState, add adderG) {
 	}
 	if s := *was; s.ver == 0 && s.prom[1] >= max(s.ann, 1) {
 		m.atEach(&s, func(s *graceState, x *store, n int8) {
-			if x.known&sX != 0 && (x.expiry[0] > 0 || x.grace > 0) {
+			if x.known&sX != 0 && (x.expiry[0] > 0 || x.grace > 0 && !m.Apart) && (!m.Apart || n == 0) {
 				x.ver = 1
 				s.ver, s.joint = 1, 0
 				if m.has(JointLonger) {
@@ -451,13 +459,22 @@ func (m *EndOfGrace) servers(was *graceState, add adderG) {
 		add(eFailoverEmpty, 0, 0, s)
 	}
 	s := *was
-	if s.early && s.cur.grace > 0 && (s.cur.known&^s.cur.spoken == 0 || !m.has(AllSpoken)) && (s.deposed == 0 || !m.has(SpeaksLate)) {
-		s.cur.grace, s.early = 0, false
+	all := s.early && s.cur.grace > 0 && (s.cur.known&^s.cur.spoken == 0 || !m.has(AllSpoken)) && (s.deposed == 0 || !m.has(SpeaksLate))
+	if m.Apart {
+		if all && !s.stated {
+			s.stated = true
+			add(eStated, 0, 0, s)
+		}
+		s = *was
+		all = s.stated && s.cur.grace > 0
+	}
+	if all {
+		s.cur.grace, s.early, s.stated = 0, false, false
 		add(eEarly, 0, 0, s)
 	}
 	for i := range 2 {
 		s = *was
-		if me := uint8(1) << i; s.cur.known&me != 0 && s.cur.expiry[i] == 0 && (s.cur.grace == 0 || s.early && !m.has(NoneExpires)) {
+		if me := uint8(1) << i; s.cur.known&me != 0 && s.cur.expiry[i] == 0 && (s.cur.grace == 0 || m.Apart || s.early && !m.has(NoneExpires)) {
 			s.cur.known &^= me
 			s.cur.spoken &^= me
 			add(eExpires, letterX+i, 0, s)
@@ -469,7 +486,13 @@ func (m *EndOfGrace) failover(s *graceState, to store, early bool) {
 	s.fails++
 	s.old, s.deposed = s.cur, m.Delta
 	s.cur = to
+	if m.Apart {
+		s.cur.known, s.cur.expiry, s.cur.ver, early = s.old.known, s.old.expiry, s.old.ver, true
+	}
 	s.cur.grace, s.cur.spoken, s.early = m.Q, 0, early
+	if m.has(StatementNamed) {
+		s.stated = false
+	}
 	s.copied, s.rep, s.lag = false, store{}, 0
 	s.asked = s.ans > 0
 }

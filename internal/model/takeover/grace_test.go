@@ -71,6 +71,44 @@ func TestEndOfGrace_EachGuardPrevents(t *testing.T) {
 	}
 }
 
+// notNeeded are guards that are for sessions which the new server does not know.
+const notNeeded = LagCompared | Probation | ProbationAdopts | NoneExpires | NoneBuried | JointLonger | CopyInGrace | Recreated
+
+// TestEndOfGrace_SessionsApart: where the sessions' server is another one and does not fail over, as often in a Redis Cluster, no
+// session is unknown. Neither lag nor probation counts, and a statement of that server may arrive later.
+func TestEndOfGrace_SessionsApart(t *testing.T) {
+	apart := func(m *EndOfGrace, without GraceGuard) *EndOfGrace {
+		m.Apart, m.Without = true, notNeeded|without
+		return m
+	}
+	for _, tt := range []struct {
+		name  string
+		m     *EndOfGrace
+		steps int // 0: it holds
+	}{
+		{"an owner", apart(owner(), 0), 0},
+		{"an owner and a holder", apart(holder(), 0), 0},
+		{"an owner with guardians", apart(guarded(), 0), 0},
+		{"an owner; two failovers", apart(owner().twice(), 0), 0},
+		{"AllSpoken", apart(owner(), AllSpoken), 7},
+		{"SpeaksLast", apart(owner(), SpeaksLast), 8},
+		{"SpeaksForOthers", apart(holder(), SpeaksForOthers), 13},
+		{"SpeaksLate", apart(owner(), SpeaksLate), 6},
+		{"OldAnswersVoid", apart(owner(), OldAnswersVoid), 9},
+		{"Deposed", apart(owner(), Deposed), 7},
+		{"StatementNamed", apart(owner().twice(), StatementNamed), 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if r := tt.m.Explore(); tt.steps == 0 {
+				holds(t, r, true)
+			} else {
+				breaks(t, r, tt.steps)
+			}
+		})
+	}
+}
+
 // TestEndOfGrace_BuriesInGrace: X may be buried in Grace if it needs both sets' promises for W.
 func TestEndOfGrace_BuriesInGrace(t *testing.T) {
 	m := guarded()
