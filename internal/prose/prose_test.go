@@ -21,8 +21,7 @@ type ceiling struct{ perMille, percent int }
 
 var allOthers = ceiling{5, 50}
 
-// The ceilings fall: what has been mended stays so. A package that is new names its actors, and
-// wraps its lines.
+// The ceilings fall: what has been mended stays so.
 func TestProse_CommentsNameTheActorAndWrap(t *testing.T) {
 	all, err := Packages("../..")
 	if err != nil {
