@@ -63,7 +63,7 @@ func TestBury_OfTheDeadIsDead(t *testing.T) {
 	want(t, "Bury of what has expired", r.Bury(r.now, "a", 3, nil), fallback.Burial{Dead: true})
 }
 
-// I7: nobody is buried in Grace, nor in a table that is lost.
+// I7: no session is buried in Grace, nor in a table that is lost.
 func TestBury_NeverInGrace(t *testing.T) {
 	r := guarded()
 	r.now.Server = "B"

@@ -6,7 +6,7 @@
 // any moment.
 //
 //	ward := NewWard(times)
-//	ward.Propose(members)          // whom the session wants
+//	ward.Propose(members)          // the guardians that the session wants
 //	ping, ok := ward.Ping(g, now)  // to each guardian, six times in D; the answer: ward.Promised
 //	set, ok := ward.Ask(now)       // once they have promised: each renewal names ward.Names(), each answer is told to ward.Recorded
 //	ward.Alive(now)                // before each grant, beside the lease

@@ -44,7 +44,7 @@ func guarded(names ...string) *guardians.Ward {
 func TestQuorum_ValidAndBuriedExcludeEachOther(t *testing.T) {
 	for n, want := range [][2]int{{0, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 3}, {3, 3}} {
 		if n == 0 {
-			continue // there is nobody to vote
+			continue // there is no guardian to vote
 		}
 		p, e := guardians.Quorum(n)
 		if p != want[0] || e != want[1] || p+e != n+1 {

@@ -26,7 +26,7 @@ type consentState struct {
 	grace    int8    // of the promoted store
 	set      [3]uint8
 	prom     [3][3]int8
-	holder   [2]int8 // of the key by store: -1 nobody, a member, or ghost
+	holder   [2]int8 // of the key by store: -1 none, a member, or ghost
 	ghost    int8    // until the session of a member that restarted has expired
 	lapsed   uint8   // members whose session is over
 	restarts uint8

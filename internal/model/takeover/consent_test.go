@@ -5,7 +5,7 @@ import "testing"
 const (
 	alone    = 0b110 // a speaks to the old store, b and c to the promoted one
 	noLinks  = 0
-	bcLinked = 0b100 // b and c reach each other, and nobody reaches a
+	bcLinked = 0b100 // b and c reach each other, and none reaches a
 	bridged  = 0b101 // b reaches both
 	linked   = 0b111
 )

@@ -59,7 +59,7 @@ func (m *EndOfGrace) has(g GraceGuard) bool { return m.Without&g == 0 }
 type store struct {
 	known, spoken uint8
 	expiry        [2]int8
-	owner         uint8 // sX, ofZ or nobody's
+	owner         uint8 // sX, ofZ, or 0: none
 	row           bool  // Y's
 	grace         int8
 	ver           int8

@@ -223,7 +223,7 @@ func (r *replay) compare() {
 			r.fail("the machines would bury version %d, the model would not", v)
 		}
 	}
-	// What the machines do is what the model permits: if X is dead there, nobody relies on it here.
+	// What the machines do is what the model permits: if X is dead there, it does not rely on itself here.
 	if s.taken && !s.gone && r.ward.Alive(r.x) && s.lease > 0 {
 		r.fail("X is dead, and the machine says that it is alive")
 	}
