@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/ring"
@@ -299,6 +300,8 @@ func (x *cluster) follow() {
 			}
 			if k, ok := x.members.card(n.Name); ok && k.Peer != "" {
 				peers[n.Name] = k.Peer
+			} else if !guard.Listed {
+				peers[n.Name] = n.Peer
 			}
 		}
 		if x.unlisted() {

@@ -18,6 +18,7 @@ const (
 	OnItsWay  = true // a node whose request is pending does not deny that it has the hold (rule 13)
 	Hearsay   = true // what a message says of a release is looked up, or its holder asked (rule 9)
 	Absent    = true // the absence of a row proves nothing for a hold that the owner answers for (rule 17)
+	Listed    = true // nodes that the arbiter lists get streams and partitions, and no others
 	Sooner    = true // a hold that lapses sooner than its node looks at the clock is looked after
 	Witness   = true // older data under the same identity are refused by what a process has seen, and begin Grace (I2)
 	Quantum   = true // a key that others want is handed over after a while (DESIGN.md, Quantum)

@@ -17,6 +17,7 @@ var (
 	OnItsWay  = true
 	Hearsay   = true
 	Absent    = true
+	Listed    = true
 	Sooner    = true
 	Witness   = true
 	Quantum   = true
@@ -25,6 +26,6 @@ var (
 // All is the guards by name.
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
-	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent,
+	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
 	"Sooner": &Sooner, "Quantum": &Quantum, "Witness": &Witness,
 }

@@ -31,6 +31,7 @@ var scenarios = []scenario{
 	{"a row that a failover lost was not released", 3, rowsLost},
 	{"older data under the same identity give out no token again", 4, olderData},
 	{"a session is not dead by older data", 4, olderSessions},
+	{"nodes of another arbiter stay apart", 6, otherArbiter},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
