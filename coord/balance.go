@@ -65,9 +65,11 @@ func (x *cluster) keepDoubting() {
 func (x *cluster) doubt() (left bool) {
 	c, now := x.c, x.c.now()
 	var a after
+	used := make(usage)
+	defer func() { x.settleQuotas(used, now) }()
 	for i := range c.parts {
 		p := &c.parts[i]
-		suspects, lonely := p.doubtful(now, &a)
+		suspects, lonely := p.doubtful(now, used, &a)
 		for _, id := range suspects {
 			left = true
 			if _, dead := c.liveness.ask(nil, c, id.Session); dead {

@@ -71,6 +71,11 @@ type Cluster struct {
 	// arbiter instead, and lose nothing. Default a tenth of SessionTTL; at least 10 ms.
 	Keepalive time.Duration
 
+	// MaxPerNode is how many keys of this node's partitions each other node may hold or wait for at the same time. Further
+	// requests of that node are refused, which is logged once a minute: its callers get [ErrUnavailable] at once, with
+	// this option's name. The count may be off by what begins and ends within RenewEvery. Default 1,048,576. Negative: no limit.
+	MaxPerNode int
+
 	// Debounce (D) is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
 	// how long changes can go on. Defaults 2 s and 10 s.
 	Debounce, MaxDebounce time.Duration
@@ -135,6 +140,7 @@ func (o *Cluster) filled(ttl time.Duration) *Cluster {
 	}
 	f := *o
 	setDefault(&f.Keepalive, ttl/10)
+	setDefault(&f.MaxPerNode, 1<<20)
 	setDefault(&f.Debounce, 2*time.Second)
 	setDefault(&f.MaxDebounce, max(10*time.Second, f.Debounce))
 	return &f

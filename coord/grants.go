@@ -159,10 +159,13 @@ func (p *partition) requested(l *link, f *peer.Frame, a *after) {
 	defer p.mu.Unlock()
 	now := p.now()
 	switch {
+	case l.full():
+		p.refuse(l, string(f.Key), id, a)
 	case p.serves(now):
 		p.request(claimant{id, l}, string(f.Key), f.Flags == flagTry, now, a)
 	case p.ending == endingNot && p.c.cluster.route(p.number).mine && p.take():
 		p.parked = append(p.parked, parked{claimant{id, l}, string(f.Key), f.Flags == flagTry})
+		l.used.Add(1)
 	default:
 		if p.own == nil && p.naming == namedElsewhere { // perhaps the record names this node: somebody has to look (rule 6)
 			step(&p.naming, namedPerhaps, nextNamings[:])
@@ -206,6 +209,7 @@ func (p *partition) request(c claimant, key string, try bool, now time.Time, a *
 	}
 	e.g.queue = slices.DeleteFunc(e.g.queue, func(x claimant) bool { return x.link == c.link }) // each node once
 	e.g.queue = append(e.g.queue, c)
+	c.link.used.Add(1)
 	p.recall(e, now, a)
 	if e.known {
 		p.grantNext(e, now, a)
@@ -228,8 +232,10 @@ func (p *partition) released(l *link, f *peer.Frame, a *after) {
 		return
 	}
 	g := e.g
+	waits := len(g.queue)
 	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
-	if g.holder == id && (g.link == l || id.Session == l.who()) {
+	if l.used.Add(int64(len(g.queue) - waits)); g.holder == id && (g.link == l || id.Session == l.who()) {
+		l.used.Add(-1)
 		g.holder, g.link = fallback.Identity{}, nil
 	}
 	p.grantNext(e, now, a)
@@ -290,9 +296,10 @@ func (p *partition) stated(l *link, a *after) {
 
 // doubtful asks the holders that have been in somebody's way for long whether they are there (rule 13), and takes keys from
 // the dead.
-func (p *partition) doubtful(now time.Time, a *after) (suspects []fallback.Identity, lonely bool) {
+func (p *partition) doubtful(now time.Time, used usage, a *after) (suspects []fallback.Identity, lonely bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	used.count(p)
 	if p.own == nil {
 		return nil, false
 	}

@@ -167,6 +167,12 @@ func (p *partition) denied(l *link, f *peer.Frame, a *after) {
 	now := p.c.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if f.Flags == flagFull {
+		if e := p.requestOf(l, f); e != nil {
+			p.refused(l, e, a)
+		}
+		return
+	}
 	if f.Flags == flagBusy {
 		if e := p.requestOf(l, f); e != nil {
 			e.forward = forward{}

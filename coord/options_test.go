@@ -59,6 +59,7 @@ func options() map[string]option {
 		"Cluster.PeerTLS":         {(*tls.Config)(nil), []any{&tls.Config{}}, nil},
 		"Cluster.Service":         {"", []any{"a b", strings.Repeat("x", 1000)}, []any{"http://10.0.0.1"}},
 		"Cluster.Keepalive":       {time.Second, append([]any{time.Minute}, times...), []any{100 * time.Millisecond}},
+		"Cluster.MaxPerNode":      {1 << 20, nil, []any{-1, 1}},
 		"Cluster.Debounce":        {2 * time.Second, []any{-time.Second}, []any{time.Millisecond}},
 		"Cluster.MaxDebounce":     {10 * time.Second, []any{-time.Second, time.Second}, []any{time.Minute}},
 	}

@@ -21,6 +21,7 @@ const (
 	flagBusy      = 1 // Deny: the key is not free; without: I have not got that hold
 	flagBegin     = 1 // Resume: the statement begins, and says which session speaks
 	flagEnd       = 2 // Resume: the statement ends
+	flagFull      = 2 // Deny: the owner lets this node have no more keys
 	flagYours     = 1 // Moved: the partition has no owner now, and should be yours
 )
 
@@ -30,6 +31,7 @@ type link struct {
 	s    *peer.Stream
 	down atomic.Bool
 	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
+	quota
 
 	mu      mutex[linkRank] // protects what follows
 	session string          // the other node's
