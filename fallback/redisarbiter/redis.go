@@ -111,7 +111,7 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 			return err
 		}
 		look.mark = nil // there may be another one by then
-		n.scripts = newScripts(n.guarded, n.settings, n.channels())
+		n.scripts = newScripts(n.guarded, n.settings)
 		n.scripts.digest, err = outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) {
 			return loadAll(ctx, w, n.scripts)
 		})

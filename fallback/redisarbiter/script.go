@@ -49,12 +49,12 @@ const (
 
 // sources names the files that make up each script.
 var sources = [scriptCount][]string{
-	scriptLock:    {"server", "state", "quick", "process", "rules", "queue", "lock"},
-	scriptUnlock:  {"server", "state", "process", "rules", "queue", "unlock"},
+	scriptLock:    {"server", "state", "quick", "process", "rules", "channel", "queue", "lock"},
+	scriptUnlock:  {"server", "state", "process", "rules", "channel", "queue", "unlock"},
 	scriptVerify:  {"server", "state", "process", "rules", "verify"},
 	scriptAcquire: {"server", "state", "process", "rules", "acquire"},
 	scriptDemote:  {"server", "state", "process", "rules", "demote"},
-	scriptRevoke:  {"server", "state", "process", "rules", "revoke"},
+	scriptRevoke:  {"server", "state", "process", "rules", "channel", "revoke"},
 	scriptWitness: {"server", "state", "process", "rules", "witness"},
 	scriptRestore: {"server", "state", "process", "rules", "restore"},
 	scriptOwner:   {"server", "state", "process", "rules", "owner"},
@@ -79,12 +79,13 @@ type scripts struct {
 	digest [scriptCount]string
 }
 
-// newScripts puts the scripts together. What is the same in every call is a constant in the text, not an argument.
-func newScripts(guarded bool, s fallback.Settings, channels string) *scripts {
+// newScripts puts the scripts together. What is the same in every call is a constant in the text, which costs a call nothing,
+// unless it is a namespace's own: namespaces with the same Grace share their scripts, of which a server keeps each text for good.
+func newScripts(guarded bool, s fallback.Settings) *scripts {
 	// Live waiters ask again well within Q; a queue that is older than that has nobody behind it.
 	life := 2*s.Grace.Milliseconds() + 60_000
-	constants := fmt.Sprintf("local GUARDED, Q, CHANNELS, PROMISE, LIFE = %t, %d, %s, %d, %d\n",
-		guarded, s.Grace.Milliseconds(), luaString(channels), fallback.PromiseFor.Milliseconds(), life)
+	constants := fmt.Sprintf("local GUARDED, Q, PROMISE, LIFE = %t, %d, %d, %d\n",
+		guarded, s.Grace.Milliseconds(), fallback.PromiseFor.Milliseconds(), life)
 	x := new(scripts)
 	for i, names := range sources {
 		x.source[i] = constants
@@ -97,19 +98,6 @@ func newScripts(guarded bool, s fallback.Settings, channels string) *scripts {
 		}
 	}
 	return x
-}
-
-// luaString returns a Lua literal for any bytes.
-func luaString(s string) string {
-	b := []byte{'\''}
-	for _, c := range []byte(s) {
-		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
-			b = append(b, c)
-		} else {
-			b = fmt.Appendf(b, "\\%03d", c)
-		}
-	}
-	return string(append(b, '\''))
 }
 
 // load makes the server know the scripts, so that none has to be sent when something else is going wrong.

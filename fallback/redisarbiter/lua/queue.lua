@@ -1,11 +1,11 @@
 -- The queue of a contended key. KEYS[2] a sorted set of 'session request'. The score is the time of arrival in
 -- microseconds or, for the waiter that the free key is promised to, minus the end of the promise in ms: so that one is
--- first. Constants: CHANNELS prefix of the sessions' channels, PROMISE how long a promise holds (ms), LIFE of a queue
+-- first. Constants: PROMISE how long a promise holds (ms), LIFE of a queue
 -- that nobody asks about any more (ms).
 local queue = KEYS[2]
 
 local function send(session, text)
-  redis.call('PUBLISH', CHANNELS .. session, text)
+  redis.call('PUBLISH', channel(session), text)
 end
 
 local function promised(waiter, till)

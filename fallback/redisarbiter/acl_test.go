@@ -1,0 +1,272 @@
+package redisarbiter_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// readmeACL is the rule of README's user for namespaces that begin with prefix, without its name and password.
+func readmeACL(t *testing.T, prefix string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := regexp.MustCompile(`(?m)^    ACL SETUSER shop on >secret ((?:.*\\\n)*.*)$`).FindSubmatch(text)
+	if rule == nil {
+		t.Fatal("README has no ACL")
+	}
+	fields := strings.Fields(strings.ReplaceAll(string(rule[1]), "\\\n", " "))
+	for i, f := range fields {
+		fields[i] = strings.Replace(f, "{shop:", "{"+prefix, 1)
+	}
+	return fields
+}
+
+// onCluster is what README's user needs in addition on a Redis Cluster.
+func onCluster(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	more := regexp.MustCompile("on a Redis Cluster also `([^`]*)`").FindSubmatch(text)
+	if err != nil || more == nil {
+		t.Fatal("README does not say what a Redis Cluster needs", err)
+	}
+	return strings.Fields(string(more[1]))
+}
+
+// commands is what a rule permits.
+func commands(rule []string) (all []string) {
+	for _, f := range rule {
+		if name, ok := strings.CutPrefix(f, "+"); ok {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// permit gives README's user to a server that is new.
+func permit(t *testing.T, s *redistest.Server, more ...string) {
+	t.Helper()
+	c := s.Client(t)
+	args := []any{"ACL", "SETUSER", "shop", "on", ">secret"}
+	for _, f := range append(readmeACL(t, arbitertest.NamespacePrefix), more...) {
+		args = append(args, f)
+	}
+	for _, cmd := range [][]any{args, {"CONFIG", "RESETSTAT"}} {
+		if err := c.Do(t.Context(), cmd...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// seen is the commands that a server was asked for, and what it has refused.
+func seen(t *testing.T, s *redistest.Server, into map[string]bool) {
+	t.Helper()
+	stats, err := s.Client(t).Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^cmdstat_(\S+?):`).FindAllStringSubmatch(stats, -1) {
+		into[m[1]] = true
+	}
+	log, err := s.Client(t).ACLLog(t.Context(), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range log {
+		t.Errorf("refused: %s %q (%s)", e.Reason, e.Object, e.Context)
+	}
+}
+
+// login makes a client the user's. It does not tell its name, which needs CLIENT.
+func login(o *redis.UniversalOptions) *redis.UniversalOptions {
+	o.Username, o.Password, o.DisableIdentity, o.ContextTimeoutEnabled = "shop", "secret", true, true
+	return o
+}
+
+func userOf(t *testing.T, o *redis.UniversalOptions) redis.UniversalClient {
+	c := redis.NewUniversalClient(login(o))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// everything runs the conformance suite, and a cluster of coordinators that lock, share and leave. Then the servers forget the scripts.
+func everything(t *testing.T, client func() redis.UniversalClient, servers ...*redistest.Server) {
+	t.Run("suite", func(t *testing.T) {
+		arbitertest.Run(t, arbitertest.Fixture{New: func(*testing.T) fallback.Arbiter { return redisarbiter.New(client(), cold) }})
+	})
+	t.Run("nodes", func(t *testing.T) {
+		arbiter := redisarbiter.New(client(), cold)
+		var nodes []*coord.Coordinator
+		for range 2 {
+			c, err := coord.New(t.Context(), arbiter, &coord.Options{
+				Namespace: arbitertest.NamespacePrefix + "nodes", Partitions: 31, SessionTTL: 3 * time.Second, Grace: 4 * time.Second,
+				Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 100 * time.Millisecond},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, c)
+		}
+		if err := nodes[0].Settled(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			if err := nodes[i%2].Do(t.Context(), fmt.Sprint("key", i/2), func(context.Context, coord.Lock) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := nodes[0].RotateSecret(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, s := range servers {
+			if err := s.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, c := range nodes {
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestReadmeACL runs everything as README's user on real servers. Nothing is refused, and each command that it permits is used.
+func TestReadmeACL(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	used := make(map[string]bool)
+	t.Run("standalone", func(t *testing.T) {
+		s, replica := redistest.Start(t), redistest.Start(t)
+		permit(t, s)
+		client := func() redis.UniversalClient { return userOf(t, &redis.UniversalOptions{Addrs: []string{s.Addr}}) }
+		everything(t, client, s)
+		if err := replica.Replicate(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		settings := plain
+		settings.Namespace = arbitertest.NamespacePrefix + "replicas"
+		n := attachTo(t, client(), &redisarbiter.Options{ColdStart: true, Replicas: 1, ReplicaTimeout: 10 * time.Second}, settings)
+		use(t, n)
+		open(t, n, "alice")
+		seen(t, s, used)
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		s := redistest.Start(t)
+		permit(t, s)
+		sentinel := startSentinel(t, s)
+		client := func() redis.UniversalClient {
+			return userOf(t, &redis.UniversalOptions{Addrs: []string{sentinel}, MasterName: "shop"})
+		}
+		everything(t, client, s)
+		seen(t, s, make(map[string]bool)) // the sentinel's as well
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		nodes := redistest.StartCluster(t, 3)
+		var addrs []string
+		for _, s := range nodes {
+			permit(t, s, onCluster(t)...)
+			addrs = append(addrs, s.Addr)
+		}
+		client := func() redis.UniversalClient {
+			return userOf(t, &redis.UniversalOptions{Addrs: addrs, IsClusterMode: true})
+		}
+		everything(t, client, nodes...)
+		for _, s := range nodes {
+			seen(t, s, used)
+		}
+	})
+	for _, name := range commands(append(readmeACL(t, ""), onCluster(t)...)) {
+		if !used[name] {
+			t.Errorf("+%s is not needed", name)
+		}
+	}
+}
+
+// startSentinel starts a sentinel that watches a primary as "shop".
+func startSentinel(t *testing.T, primary *redistest.Server) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	host, to, _ := net.SplitHostPort(primary.Addr)
+	conf := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("bind 127.0.0.1\nport %s\nsentinel monitor shop %s %s 1\n", port, host, to)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("redis-server", conf, "--sentinel")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
+	defer c.Close()
+	for begin := time.Now(); c.GetMasterAddrByName(t.Context(), "shop").Err() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("the sentinel does not answer")
+		}
+	}
+	return addr
+}
+
+// Namespaces share their scripts: a server keeps each text that it has ever been given.
+func TestNamespacesShareScripts(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client(t)
+	count := func() string {
+		text, err := c.Info(t.Context(), "memory").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`number_of_cached_scripts:\d+`).FindString(text)
+	}
+	use(t, attach(t, c, cold))
+	first := count()
+	for _, name := range []string{"a", "b:p3", "ö", "x.y", "p7", "c:c", `'"\`} {
+		settings := plain
+		settings.Namespace = name
+		n := attachTo(t, c, cold, settings)
+		use(t, n)
+		got := make(chan fallback.Message, 1)
+		stop, err := n.Listen(t.Context(), "holder", func(m fallback.Message) { got <- m })
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock(t, n, 3, "wanted", id("holder", 1))
+		lock(t, n, 3, "wanted", id("other", 2))
+		if m := <-got; m.Kind != fallback.Ask || m.Key != "wanted" {
+			t.Errorf("%s: %+v", name, m)
+		}
+		stop()
+	}
+	if now := count(); now != first {
+		t.Errorf("%s for one namespace, %s for eight", first, now)
+	}
+}
