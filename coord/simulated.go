@@ -60,6 +60,14 @@ func init() {
 		}
 		return p.own.epoch, session, request, p.ownedUntil()
 	}
+	wire.Forget = func(c any, key string) {
+		p := c.(*Coordinator).partitionOf(key)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if e := p.entries[key]; e != nil && e.g != nil {
+			e.g.holder, e.g.link = fallback.Identity{}, nil
+		}
+	}
 	wire.State = func(c any, key string) string { return c.(*Coordinator).partitionOf(key).describe(key) }
 }
 

@@ -47,7 +47,7 @@ func rowless(w *world, remove bool) {
 	unlock()
 }
 
-// tableless: an owner is told that a hold was given back, as by its holder, and it was not.
+// tableless: an owner forgets a hold that is in force, and its row is removed.
 func tableless(w *world, tell bool) {
 	key, id, unlock := remoteHold(w)
 	w.rests(key)
@@ -58,6 +58,9 @@ func tableless(w *world, tell bool) {
 		time.Sleep(4 * time.Second)
 		w.unlock(key, id)
 		time.Sleep(100 * time.Millisecond)
+		for _, n := range w.nodes {
+			wire.Forget(n.now.c, key)
+		}
 		w.rests(key)
 	}
 	unlock()

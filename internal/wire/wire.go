@@ -53,6 +53,9 @@ var (
 	// by its own clock it serves it. The zero time: it does not, or it is busy.
 	Granted func(coordinator any, key string) (epoch uint32, session string, request uint64, until time.Time)
 
+	// Forget makes a *coord.Coordinator take a key of its own partitions for free, whatever node has it: a mistake, to be noticed.
+	Forget func(coordinator any, key string)
+
 	// State tells what a *coord.Coordinator knows of a key.
 	State func(coordinator any, key string) string
 )
