@@ -104,6 +104,9 @@ func Set(root string, all []Module, version string) error {
 
 // run returns what a command prints.
 func run(dir, name string, args ...string) ([]byte, error) {
+	if name == "git" { // the clone may be another user's
+		args = append([]string{"-c", "safe.directory=*"}, args...)
+	}
 	cmd := exec.Command(name, args...)
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = dir, &stderr
@@ -115,11 +118,26 @@ func run(dir, name string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// root returns the root of the repository that the working directory is in.
+// findRoot returns the root of the repository that the working directory is in.
 func findRoot() (string, error) {
-	out, err := run(".", "git", "rev-parse", "--show-toplevel")
+	dir, err := os.Getwd()
 	if err != nil {
-		return "", errors.Join(errors.New("release: not in a clone of the repository"), err)
+		return "", err
 	}
-	return strings.TrimSpace(string(out)), nil
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("release: not in a clone of the repository")
+		}
+		dir = up
+	}
+}
+
+// files returns what is in the working tree, slash-separated, without what Git ignores.
+func files(root string) ([]string, error) {
+	out, err := run(root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), err
 }

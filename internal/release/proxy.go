@@ -18,16 +18,15 @@ func Publish(root, dir, version string) error {
 	if err != nil {
 		return err
 	}
-	out, err := run(root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list, err := files(root)
 	if err != nil {
 		return err
 	}
-	files := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 	for _, m := range all {
 		if !m.Released {
 			continue
 		}
-		if err := publish(root, dir, version, m, own(m, all, files)); err != nil {
+		if err := publish(root, dir, version, m, own(m, all, list)); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
 	}
