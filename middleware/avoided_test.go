@@ -47,29 +47,6 @@ func TestAvoided(t *testing.T) {
 	}
 }
 
-func TestTheCounterForgetsIdleKeys(t *testing.T) {
-	var q counter
-	for range 3 {
-		for i, want := range []bool{true, true, true, false, false} {
-			if got := q.enter("k", 2); got != want {
-				t.Errorf("number %d: %v", i, got)
-			}
-		}
-		q.enter("other", 0)
-		for range 3 {
-			q.leave("k")
-		}
-		q.leave("other")
-		if len(q.n) > 0 {
-			t.Errorf("left behind: %v", q.n)
-		}
-	}
-	if q.enter("k", -1); len(q.n) > 0 {
-		t.Error("counted without a limit")
-	}
-	q.leave("k")
-}
-
 func TestTokens(t *testing.T) {
 	for s, want := range map[string]bool{"X-Order": true, "a.b_c~1": true, "": false, "a b": false, "a:": false, "ä": false, "a\n": false} {
 		if isToken(s) != want {

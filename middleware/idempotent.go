@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/once"
 )
 
 // ReplayedHeader is in each answer that [Idempotent] replays, with the value "true".
@@ -72,13 +73,17 @@ func Idempotent(c *coord.Coordinator, store Store, scope KeyFunc, opts *Idempote
 	if scope == nil {
 		panic("middleware: Idempotent needs a scope, such as the user's ID: see Unscoped for a service with one client")
 	}
-	m := &idempotency{c: c, store: store, scope: scope, opts: opts.filled()}
+	m := &idempotency{c: c, scope: scope, opts: opts.filled()}
 	if err := m.opts.validate(); err != nil {
 		panic(err.Error())
 	}
 	m.refusals = newRefusals(m.opts.Problem, m.opts.Logger, m.opts.RetryAfter)
+	m.machine = once.Machine{
+		Locks: c, Store: store, Wait: m.opts.Wait, MaxWaiters: m.opts.MaxWaiters, TTL: m.opts.TTL, StoreTimeout: m.opts.StoreTimeout,
+		Rerun: m.opts.Rerun,
+	}
 	if s, ok := store.(*RedisStore); ok && m.opts.Logger != nil {
-		s.warn(c.Namespace(), m.logger)
+		s.CheckMemory(c.Namespace(), m.logger)
 	}
 	return func(next http.Handler) http.Handler {
 		next = keepLocked("Idempotent", next)
@@ -92,11 +97,10 @@ func Unscoped(*http.Request) (string, error) { return "unscoped", nil }
 
 type idempotency struct {
 	c     *coord.Coordinator
-	store Store
 	scope KeyFunc
 	opts  IdempotentOptions
-	queue counter
 	refusals
+	machine once.Machine
 }
 
 func (m *idempotency) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/once"
 )
 
 func TestParseIdempotencyKey(t *testing.T) {
@@ -83,7 +85,7 @@ func FuzzParseIdempotencyKey(f *testing.F) {
 }
 
 var records = []*record{
-	{state: started, print: fingerprint{1, 2, 3}},
+	{state: once.Started, print: fingerprint{1, 2, 3}},
 	{state: failed},
 	{state: notKept, status: 201},
 	{state: answered, answer: &answer{status: 204}},
@@ -91,6 +93,15 @@ var records = []*record{
 		status: 999, header: http.Header{"A": {"1", ""}, "B": nil, "Long": {strings.Repeat("x", 300)}}, removed: []string{"C", "D"},
 		body: []byte("\x00body\xff"), trailer: http.Header{"T": {"1"}},
 	}},
+}
+
+// decodeRecord is the inverse of record.encode.
+func decodeRecord(b []byte) (*record, error) {
+	found, err := once.Decode(b)
+	if err != nil {
+		return nil, err
+	}
+	return decodePayload(found)
 }
 
 func TestRecordsSurvive(t *testing.T) {
@@ -110,15 +121,15 @@ func TestDamagedRecordsAreRefused(t *testing.T) {
 	for _, r := range records {
 		b := r.encode()
 		for n := range b {
-			if _, err := decodeRecord(b[:n]); !errors.Is(err, errRecord) {
+			if _, err := decodeRecord(b[:n]); !errors.Is(err, once.ErrRecord) {
 				t.Errorf("%v, %d of %d bytes: %v", r.state, n, len(b), err)
 			}
 		}
-		if _, err := decodeRecord(append(b, 0)); !errors.Is(err, errRecord) {
+		if _, err := decodeRecord(append(b, 0)); !errors.Is(err, once.ErrRecord) {
 			t.Errorf("%v with a byte more: %v", r.state, err)
 		}
 		b[0]++
-		if _, err := decodeRecord(b); !errors.Is(err, errRecord) {
+		if _, err := decodeRecord(b); !errors.Is(err, once.ErrRecord) {
 			t.Errorf("%v of another version: %v", r.state, err)
 		}
 	}
@@ -132,7 +143,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	for _, r := range records {
 		f.Add(r.encode())
 	}
-	f.Add([]byte{recordVersion, byte(answered)})
+	f.Add([]byte{1, byte(answered)})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeRecord(b)
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/once"
 )
 
 // MaxIdempotencyKey is the length of the longest key that [Idempotent] takes from a client, in bytes.
@@ -67,7 +69,7 @@ func unquote(v string) (s, reason string) {
 }
 
 // A fingerprint is what a repeated request has to have in common with the first one.
-type fingerprint [sha256.Size]byte
+type fingerprint = once.Print
 
 func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
 	var d digest

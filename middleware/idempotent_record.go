@@ -2,46 +2,32 @@ package middleware
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// A record is what is stored about a request.
+// A record is what is stored about a request: a once.Record.
 type record struct {
-	state  state
+	state  once.State
 	print  fingerprint
 	answer *answer // if answered
 	status int     // if not kept
 }
 
-// state is what has become of a request.
-type state byte
-
 const (
-	started  state = 1 + iota // the handler runs, or its process has died
-	answered                  // the handler's answer is in the record
-	notKept                   // the handler has answered, but the answer is too large
-	failed                    // the handler has answered that the request may be repeated
+	answered = once.Answered // the handler's answer is in the record
+	notKept  = once.NotKept  // the handler has answered, but the answer is too large
+	failed   = once.Failed   // the handler has answered that the request may be repeated
 )
 
-func (s state) String() string {
-	names := [...]string{"", "started", "answered", "not kept", "failed"}
-	if int(s) < len(names) && s != 0 {
-		return names[s]
-	}
-	return fmt.Sprintf("state(%d)", byte(s))
-}
-
-// recordVersion begins a record. Another one is not understood, and its request not executed.
-const recordVersion = 1
-
-// encode writes: version, state, fingerprint; if not kept, status; if answered, status, header, names of removed headers,
+// encode writes what once.Encode does; then, if not kept, status; if answered, status, header, names of removed headers,
 // body, trailer. Numbers are uvarints, and texts and lists have their length before them.
 func (r *record) encode() []byte {
-	b := append([]byte{recordVersion, byte(r.state)}, r.print[:]...)
+	b := once.Encode(r.state, r.print)
 	switch r.state {
 	case notKept:
 		b = binary.AppendUvarint(b, uint64(r.status))
@@ -78,26 +64,18 @@ func appendHeader(b []byte, h http.Header) []byte {
 	return b
 }
 
-// errRecord says that what is stored is not a record, or one of another version.
-var errRecord = errors.New("middleware: the stored record cannot be read")
-
-// decodeRecord is the inverse of encode. What it returns does not share memory with b.
-func decodeRecord(b []byte) (*record, error) {
-	d := decoder{b: b}
-	version := d.byte()
-	r := &record{state: state(d.byte())}
-	copy(r.print[:], d.take(len(r.print)))
+// decodePayload takes a record apart. What it returns does not share memory with it.
+func decodePayload(found once.Record) (*record, error) {
+	d := decoder{b: found.Payload}
+	r := &record{state: found.State, print: found.Print}
 	switch r.state {
-	case started, failed:
 	case notKept:
 		r.status = d.status()
 	case answered:
 		r.answer = &answer{status: d.status(), header: d.header(), removed: d.texts(), body: append([]byte(nil), d.text()...), trailer: d.header()}
-	default:
-		d.bad = true
 	}
-	if d.bad || len(d.b) != 0 || version != recordVersion {
-		return nil, fmt.Errorf("%w: %d bytes, version %d, %v", errRecord, len(b), version, r.state)
+	if d.bad || len(d.b) != 0 {
+		return nil, fmt.Errorf("%w: a payload of %d bytes, %v", once.ErrRecord, len(found.Payload), r.state)
 	}
 	return r, nil
 }
@@ -116,13 +94,6 @@ func (d *decoder) take(n int) []byte {
 	p := d.b[:n:n]
 	d.b = d.b[n:]
 	return p
-}
-
-func (d *decoder) byte() byte {
-	if p := d.take(1); p != nil {
-		return p[0]
-	}
-	return 0
 }
 
 // count reads a number of things that take a byte at least: more than are left cannot be.

@@ -128,7 +128,7 @@ func Header(name string) KeyFunc {
 	if name == "Host" {
 		panic("middleware: Header(\"Host\"): net/http has it in Request.Host")
 	}
-	return func(r *http.Request) (string, error) { return once(place, r.Header[name]) }
+	return func(r *http.Request) (string, error) { return single(place, r.Header[name]) }
 }
 
 // Query is the value of a parameter of the URL's query, which has to be there once. If any part of the query is malformed, there
@@ -140,7 +140,7 @@ func Query(name string) KeyFunc {
 		if err != nil {
 			return "", &KeyError{place, "cannot be read: the query is malformed"}
 		}
-		return once(place, values[name])
+		return single(place, values[name])
 	}
 }
 
@@ -153,7 +153,7 @@ func Cookie(name string) KeyFunc {
 		for i, c := range all {
 			values[i] = c.Value
 		}
-		return once(place, values)
+		return single(place, values)
 	}
 }
 
@@ -164,8 +164,8 @@ func placed(kind, name string) string {
 	return fmt.Sprintf("%s %q", kind, name)
 }
 
-// once: of two values, the handler might take the other one.
-func once(place string, values []string) (string, error) {
+// single: of two values, the handler might take the other one.
+func single(place string, values []string) (string, error) {
 	switch len(values) {
 	case 0:
 		return "", &KeyError{place, "is missing"}

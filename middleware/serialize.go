@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/once"
 )
 
 // SerializeOptions are the options of [Serialize]. The zero value of each field means its default, and a nil *SerializeOptions means all
@@ -104,7 +105,7 @@ type serializer struct {
 	c     *coord.Coordinator
 	key   KeyFunc
 	opts  SerializeOptions
-	queue counter
+	queue once.Counter
 	refusals
 }
 
@@ -172,7 +173,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	if a, ok := r.Body.(*ahead); ok && a.ended != nil {
 		defer a.hangUp(w)
 	}
-	if !s.queue.enter(key, s.opts.MaxWaiters) {
+	if !s.queue.Enter(key, s.opts.MaxWaiters) {
 		s.refuse(w, r, Problem{
 			Type: TypeTooMany, Title: "Too many requests for the same resource", Status: http.StatusTooManyRequests,
 			RetryAfter: s.retryAfter,
@@ -181,7 +182,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	}
 	h := &held{Context: r.Context(), c: s.c, holder: s}
 	if err := s.lock(h, key); err != nil {
-		s.queue.leave(key)
+		s.queue.Leave(key)
 		s.failed(w, r, err)
 		return
 	}
@@ -216,7 +217,7 @@ func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http
 
 func (s *serializer) unlocked(h *held, err error) {
 	l := h.lock
-	s.queue.leave(l.Key())
+	s.queue.Leave(l.Key())
 	if errors.Is(err, coord.ErrLost) {
 		s.logger.Warn("holdfast: the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "error", err)
 	}

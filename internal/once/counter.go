@@ -1,15 +1,15 @@
-package middleware
+package once
 
 import "sync"
 
-// counter counts the requests of each key that are here. It has nothing of keys that have none. The zero value is ready to use.
-type counter struct {
+// Counter counts the requests of each key that are here. It has nothing of keys that have none. The zero value is ready to use.
+type Counter struct {
 	mu sync.Mutex
 	n  map[string]int // by key, at least 1; guarded by mu
 }
 
-// enter counts a request, unless most others wait already behind the one that runs. A negative number is no limit.
-func (q *counter) enter(key string, most int) bool {
+// Enter counts a request, unless most others wait already behind the one that runs. A negative number is no limit.
+func (q *Counter) Enter(key string, most int) bool {
 	if most < 0 {
 		return true
 	}
@@ -26,8 +26,8 @@ func (q *counter) enter(key string, most int) bool {
 	return true
 }
 
-// leave undoes enter.
-func (q *counter) leave(key string) {
+// Leave undoes Enter.
+func (q *Counter) Leave(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch n := q.n[key]; {

@@ -1,4 +1,4 @@
-package middleware
+package idempotent
 
 import (
 	"context"
@@ -39,13 +39,15 @@ type RedisStore struct {
 // call takes as long as the client's own timeouts and retries let it. It does not talk to the server.
 func NewRedisStore(client redis.UniversalClient, opts *RedisStoreOptions) *RedisStore {
 	if client == nil {
-		panic("middleware: NewRedisStore needs a client")
+		panic("idempotent: NewRedisStore needs a client")
 	}
 	var o RedisStoreOptions
 	if opts != nil {
 		o = *opts
 	}
-	setDefault(&o.Prefix, "idempotency:")
+	if o.Prefix == "" {
+		o.Prefix = "idempotency:"
+	}
 	return &RedisStore{client: client, prefix: o.Prefix}
 }
 
@@ -61,7 +63,7 @@ func (s *RedisStore) Get(ctx context.Context, key string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case len(text) < fenceDigits:
-		return nil, fmt.Errorf("middleware: %q at the server is not a record", s.prefix+key)
+		return nil, fmt.Errorf("idempotent: %q at the server is not a record", s.prefix+key)
 	}
 	return []byte(text[fenceDigits:]), nil
 }
@@ -71,7 +73,10 @@ func (s *RedisStore) Put(ctx context.Context, key string, record []byte, fence u
 	if ttl <= 0 {
 		return errTTL(ttl)
 	}
-	ms := roundUp(ttl, time.Millisecond)
+	ms := int64(ttl / time.Millisecond)
+	if ttl%time.Millisecond > 0 {
+		ms++ // to add one less a bit, as one would, overflows where ttl is for ever
+	}
 	n, err := s.client.Eval(ctx, luaPut, []string{s.prefix + key}, fmt.Sprintf("%0*d", fenceDigits, fence), record, ms).Int()
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package middleware
+package idempotent
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// warn logs if the server's memory is limited and locks share it, or if the server evicts records. It says nothing where the
+// CheckMemory logs if the server's memory is limited and locks share it, or if the server evicts records. It says nothing where the
 // server does not tell.
-func (s *RedisStore) warn(namespace string, logger *slog.Logger) {
+func (s *RedisStore) CheckMemory(namespace string, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	limit, policy := s.memory(ctx)

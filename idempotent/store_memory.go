@@ -1,4 +1,4 @@
-package middleware
+package idempotent
 
 import (
 	"container/heap"
@@ -50,7 +50,7 @@ const perRecord = 128
 func (r *memoryRecord) size() int64 { return int64(len(r.key)+len(r.data)) + perRecord }
 
 // errRecordTooLarge says that a record cannot be stored whatever is evicted.
-var errRecordTooLarge = errors.New("middleware: the record is larger than MemoryStoreOptions.MaxBytes")
+var errRecordTooLarge = errors.New("idempotent: the record is larger than MemoryStoreOptions.MaxBytes")
 
 // NewMemoryStore returns an empty store.
 func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
@@ -58,7 +58,9 @@ func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
 	if opts != nil {
 		o = *opts
 	}
-	setDefault(&o.MaxBytes, 64<<20)
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 64 << 20
+	}
 	if o.Evicted == nil {
 		o.Evicted = func(string) {}
 	}
@@ -131,7 +133,7 @@ func (s *MemoryStore) remove(r *memoryRecord) {
 
 // errTTL says that nothing can be stored for so long.
 func errTTL(ttl time.Duration) error {
-	return fmt.Errorf("middleware: a record cannot be stored for %v", ttl)
+	return fmt.Errorf("idempotent: a record cannot be stored for %v", ttl)
 }
 
 // expiryQueue is a heap of records, the one that expires first at its top.
