@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/idempotent"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -54,7 +55,7 @@ func worlds(t *testing.T) map[string]world {
 	return map[string]world{
 		"memory": {fallback.NewMemory(), func() idempotent.Store { return memory }},
 		"Redis": {
-			fallback.NewRedis(server.Client(t), &fallback.RedisOptions{ColdStart: true}),
+			redisarbiter.New(server.Client(t), &redisarbiter.Options{ColdStart: true}),
 			func() idempotent.Store { return idempotent.NewRedisStore(server.Client(t), nil) },
 		},
 	}

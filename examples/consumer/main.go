@@ -20,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/idempotent"
 )
 
@@ -30,19 +30,20 @@ func main() {
 	idle := flag.Duration("idle", 30*time.Second, "after which a message is taken from a consumer that does not finish it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	client := redis.NewClient(&redis.Options{Addr: *addr, ContextTimeoutEnabled: true})
-	if err := run(ctx, client, *name, *idle, func(ctx context.Context, m redis.XMessage) error {
+	err := run(ctx, client, *name, *idle, func(ctx context.Context, m redis.XMessage) error {
 		log.Printf("paid order %v", m.Values["order"])
 		return nil
-	}); err != nil && !errors.Is(err, context.Canceled) {
+	})
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
 		log.Fatal(err)
 	}
 }
 
 // run consumes until ctx ends.
 func run(ctx context.Context, client *redis.Client, name string, idle time.Duration, pay func(context.Context, redis.XMessage) error) error {
-	locks, err := coord.New(ctx, fallback.NewRedis(client, &fallback.RedisOptions{ColdStart: true}), &coord.Options{Namespace: "payments"})
+	locks, err := coord.New(ctx, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{Namespace: "payments"})
 	if err != nil {
 		return err
 	}
