@@ -264,7 +264,12 @@ func (c *Coordinator) lastCalls() error {
 	if s := c.sessions.current(); s != nil {
 		s.stopListening()
 		if err == nil && !c.outlived { // else the session has to expire
-			if err = c.closeSession(s); err != nil {
+			for range 2 { // else its node is taken for alive until it expires
+				if err = c.closeSession(s); err == nil {
+					break
+				}
+			}
+			if err != nil {
 				err = fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
 			}
 		}

@@ -2,15 +2,40 @@ package coord
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// spread calls f for all of a list, in goroutines, at most n at a time: but one that takes longer than a quarter of RetryEvery, as its
-// server does not answer, makes room for another one, so that it holds up nobody else's. It returns when each call has ended or
-// takes longer than that; work tells when all have ended.
+// patience is how long a call waits before it makes room for one more beside it. A server of several that does not answer
+// must not hold up what the others answer. But where calls are slow because there are many, more of them make it worse:
+// they time out, and are made again.
+type patience struct {
+	least, most time.Duration
+	took        atomic.Int64 // by the call that has ended last; 0: none has
+}
+
+func newPatience(o *Options) *patience {
+	return &patience{least: o.RetryEvery / 4, most: o.CallTimeout / 2}
+}
+
+// ended notes how long a call took.
+func (x *patience) ended(took time.Duration) { x.took.Store(int64(max(took, 1))) }
+
+// wait returns it for a call that begins now: as long as calls take lately, several times.
+func (x *patience) wait() time.Duration {
+	took := time.Duration(x.took.Load())
+	if took == 0 {
+		return max(x.least, x.most)
+	}
+	return max(x.least, min(4*took, x.most))
+}
+
+// spread calls f for all of a list, in goroutines, at most n at a time: but one that takes long makes room for another one, as
+// [patience] says. It returns when each call has ended or has made room; work tells when all have ended.
 func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func(T)) {
 	n = min(n, len(list))
 	room := make(chan struct{}, n)
+	p := newPatience(&c.opts)
 	for _, v := range list {
 		room <- struct{}{}
 		work.Add(1)
@@ -18,8 +43,10 @@ func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func
 			defer work.Done()
 			leave := sync.OnceFunc(func() { <-room })
 			defer leave()
-			defer time.AfterFunc(c.opts.RetryEvery/4, leave).Stop()
+			defer time.AfterFunc(p.wait(), leave).Stop()
+			begun := c.now()
 			f(v)
+			p.ended(c.since(begun))
 		})
 	}
 	for range n {

@@ -68,8 +68,8 @@ func (w *window) ended(err error) {
 	w.size = min(2*max(w.size, 2), reclaimers)
 }
 
-// reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call that takes longer than a
-// quarter of RetryEvery makes room for another one, and a partition that does not answer is left alone: a server of
+// reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call that takes long
+// makes room for another one, as [patience] says, and a partition that does not answer is left alone: a server of
 // several that is down does not hold up what others are to be told in time.
 func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 	calls := inCalls(all)
@@ -83,15 +83,18 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 		slow bool // it has made room before
 	}
 	events := make(chan event, 2*len(calls))
+	patience := newPatience(&c.opts)
 	start := func(x claims) {
-		slow := time.AfterFunc(c.opts.RetryEvery/4, func() { events <- event{} })
+		slow := time.AfterFunc(patience.wait(), func() { events <- event{} })
 		c.pool.Go(func() {
 			e := event{p: x.p, err: errNoAnswer}
 			defer func() { // also if a trace function ends the goroutine
 				e.slow = !slow.Stop()
 				events <- e
 			}()
+			begun := c.now()
 			e.err = c.reclaimOne(ctx, x)
+			patience.ended(c.since(begun))
 		})
 	}
 	var w window
