@@ -1,10 +1,12 @@
 # The modules of this repository: those whose tests take longest first.
 MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc
+# Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
+ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate watermill) migrate
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
+.PHONY: test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -22,6 +24,11 @@ checks:
 SIDES ?= 3
 tests:
 	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && go test -race -vet=off -timeout 10m ./...'
+	@for m in $(ADAPTERS); do (cd $$m && go vet ./... && go test -run '^Example' ./...) || exit 1; done
+
+# The adapters with the libraries that they are for, each in two processes' worth of coordinators, with a crash in the middle.
+adapters: redis
+	@for m in $(ADAPTERS); do (cd $$m && go vet ./... && GOWORK=off $(LINT) run ./... && go test -race -timeout 10m ./...) || exit 1; done
 
 # What does not take long: a minute.
 short:

@@ -15,7 +15,7 @@ import (
 )
 
 // packages are those whose records an operator gets.
-var packages = []string{"coord", "election", "fallback", "gossip", "handoff", "idempotent", "middleware", "peer", "periodic", "ring", "singleflight", "tokens"}
+var packages = []string{"adapters/cron", "coord", "election", "fallback", "gossip", "handoff", "idempotent", "middleware", "peer", "periodic", "ring", "singleflight", "tokens"}
 
 // levels are the names of the methods that log, and of peer's.
 var levels = map[string]string{"Debug": "Debug", "Info": "Info", "Warn": "Warn", "Error": "Error", "warn": "Warn"}

@@ -1,0 +1,97 @@
+package cron_test
+
+import (
+	"context"
+	"log"
+	"strings"
+	"testing"
+	"time"
+
+	robfig "github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/cron"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/periodic"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func TestOnce(t *testing.T) {
+	adaptertest.RunSlots(t, adaptertest.Slots{
+		Period: time.Minute,
+		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+			once, err := cron.Once(t.Context(), c, "report", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := robfig.New(robfig.WithChain(once))
+			if _, err := s.AddJob("* * * * *", cron.Func(func(ctx context.Context, _ coord.Fence) { job(ctx) })); err != nil {
+				t.Fatal(err)
+			}
+			s.Start()
+			return func() { <-s.Stop().Done() }
+		},
+	})
+}
+
+// What cron's parser makes of a line is a schedule of package periodic.
+func TestSchedule(t *testing.T) {
+	adaptertest.RunSlots(t, adaptertest.Slots{
+		Period: time.Minute,
+		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+			schedule, err := robfig.ParseStandard("* * * * *")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- periodic.Run(ctx, c, "report", schedule, nil, func(ctx context.Context, _ periodic.Tick) error { job(ctx); return nil })
+			}()
+			return func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	})
+}
+
+func TestOnce_Refuses(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	for name, f := range map[string]func() error{
+		"coordinator": func() error { _, err := cron.Once(t.Context(), nil, "a", nil); return err },
+		"name":        func() error { _, err := cron.Once(t.Context(), c, "", nil); return err },
+		"Keep":        func() error { _, err := cron.Once(t.Context(), c, "a", &cron.Options{Keep: -1}); return err },
+	} {
+		if err := f(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func Example() {
+	ctx := context.Background()
+	locks, err := coord.New(ctx, fallback.NewMemory(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	once, err := cron.Once(ctx, locks, "invoices", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	scheduler := robfig.New(robfig.WithChain(once, robfig.Recover(robfig.DefaultLogger)))
+	if _, err := scheduler.AddFunc("0 3 * * *", func() { log.Print("once, in all processes together") }); err != nil {
+		log.Fatal(err)
+	}
+	scheduler.Start()
+	<-scheduler.Stop().Done()
+	if err := locks.Close(ctx); err != nil {
+		log.Print(err)
+	}
+	// Output:
+}

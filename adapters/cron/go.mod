@@ -1,0 +1,17 @@
+module github.com/holdfast-go/holdfast/adapters/cron
+
+go 1.26.0
+
+replace github.com/holdfast-go/holdfast => ../..
+
+require (
+	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
+	github.com/robfig/cron/v3 v3.0.1
+)
+
+require (
+	github.com/buraksezer/consistent v1.0.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+)

@@ -1,0 +1,113 @@
+// Package gocron is a Locker and an Elector for github.com/go-co-op/gocron/v2.
+//
+// A locker that frees the key when the job is over lets each instance run it, one after another, if the
+// job is shorter than the instances' clocks differ by. [Locker] keeps the slot: a job that was begun
+// less than Keep ago is taken. With [Elector] only one instance runs jobs at all.
+package gocron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/periodic"
+)
+
+// Locker is a [gocron.Locker]. Its method Lock returns an error that Is [periodic.ErrTaken] for a job
+// that runs elsewhere, or was begun less than keep ago.
+type Locker struct {
+	c    *coord.Coordinator
+	keep time.Duration
+}
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// NewLocker returns a Locker for jobs whose period is longer than keep. Half of the period is a good
+// choice; jobs with other periods have a Locker of their own, by gocron.WithDistributedJobLocker.
+func NewLocker(c *coord.Coordinator, keep time.Duration) (*Locker, error) {
+	switch {
+	case c == nil:
+		return nil, errors.New("gocron: the coordinator is nil")
+	case keep < time.Millisecond:
+		return nil, fmt.Errorf("gocron: keep is %v, must be at least 1ms", keep)
+	}
+	return &Locker{c, keep}, nil
+}
+
+// Lock implements [gocron.Locker]. The key is the job's name.
+func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+	s, err := periodic.Begin(ctx, l.c, key, l.keep, nil)
+	if err != nil {
+		return nil, err
+	}
+	return slot{s}, nil
+}
+
+type slot struct{ *periodic.Slot }
+
+func (s slot) Unlock(context.Context) error { return s.End() }
+
+// ErrNotLeader: another instance is the leader.
+var ErrNotLeader = errors.New("gocron: this instance is not the leader")
+
+// Elector is a [gocron.Elector]: jobs run in the instance that is the leader of an election.
+type Elector struct {
+	mu   sync.Mutex // protects term
+	term *election.Term
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+var _ gocron.Elector = (*Elector)(nil)
+
+// NewElector campaigns until Close.
+func NewElector(e *election.Election) *Elector {
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &Elector{stop: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(x.done)
+		_ = e.Run(ctx, func(ctx context.Context, t *election.Term) error { // an error: the coordinator was closed
+			x.set(t)
+			defer x.set(nil)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+	}()
+	return x
+}
+
+func (x *Elector) set(t *election.Term) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.term = t
+}
+
+// IsLeader implements [gocron.Elector]: it returns nil in the leader's process, and else [ErrNotLeader].
+func (x *Elector) IsLeader(context.Context) error {
+	if x.Term() == nil {
+		return ErrNotLeader
+	}
+	return nil
+}
+
+// Term returns the term of this instance, for its Fence and its Context, or nil if it is not the leader.
+func (x *Elector) Term() *election.Term {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.term == nil || x.term.Context().Err() != nil {
+		return nil
+	}
+	return x.term
+}
+
+// Close resigns. Shut the scheduler down before, so that its jobs have ended.
+func (x *Elector) Close() {
+	x.stop()
+	<-x.done
+}

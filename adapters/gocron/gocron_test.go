@@ -1,0 +1,101 @@
+package gocron_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"testing"
+	"time"
+
+	lib "github.com/go-co-op/gocron/v2"
+
+	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/gocron"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// schedule starts a scheduler with a job that is due each minute.
+func schedule(t *testing.T, job func(context.Context), opts ...lib.SchedulerOption) (stop func()) {
+	s, err := lib.NewScheduler(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.NewJob(lib.DurationJob(time.Minute), lib.NewTask(job), lib.WithName("report")); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	return func() {
+		if err := s.Shutdown(); err != nil && !errors.Is(err, lib.ErrStopJobsTimedOut) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLocker(t *testing.T) {
+	adaptertest.RunSlots(t, adaptertest.Slots{
+		Period: time.Minute,
+		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+			l, err := gocron.NewLocker(c, 30*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return schedule(t, job, lib.WithDistributedLocker(l), lib.WithStopTimeout(time.Minute))
+		},
+	})
+}
+
+func TestElector(t *testing.T) {
+	adaptertest.RunSlots(t, adaptertest.Slots{
+		Period: time.Minute,
+		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+			e, err := election.New(c, "scheduler", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := gocron.NewElector(e)
+			stop := schedule(t, job, lib.WithDistributedElector(x), lib.WithStopTimeout(time.Minute))
+			return func() {
+				stop()
+				x.Close()
+			}
+		},
+	})
+}
+
+func TestNewLocker_Refuses(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	if _, err := gocron.NewLocker(nil, time.Minute); err == nil {
+		t.Error("a nil coordinator was accepted")
+	}
+	if _, err := gocron.NewLocker(c, 0); err == nil {
+		t.Error("a zero keep was accepted")
+	}
+}
+
+func Example() {
+	ctx := context.Background()
+	locks, err := coord.New(ctx, fallback.NewMemory(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locker, err := gocron.NewLocker(locks, 30*time.Second)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := lib.NewScheduler(lib.WithDistributedLocker(locker))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = s.NewJob(lib.CronJob("* * * * *", false), lib.NewTask(func() { log.Print("report") }), lib.WithName("report"))
+	fmt.Println(err)
+	fmt.Println(s.Shutdown(), locks.Close(ctx))
+	// Output:
+	// <nil>
+	// <nil> <nil>
+}

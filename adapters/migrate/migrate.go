@@ -1,0 +1,125 @@
+// Package migrate puts a lock of Holdfast in the place of the database's own one in
+// github.com/golang-migrate/migrate/v4: for databases that have none, or behind a pooler such as
+// pgbouncer, where session locks do not hold.
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/golang-migrate/migrate/v4/database"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Options are the options of [Wrap].
+type Options struct {
+	// Wait is how long Lock waits. It is shorter than LockTimeout of the migrate.Migrate, which would go
+	// on without the lock's being given back. Default 14 s, as LockTimeout is 15 s. Negative values are
+	// refused.
+	Wait time.Duration
+}
+
+// Driver is a [database.Driver] whose lock is that of a key. Once that was lost, no further migration
+// runs. One that runs goes on: migrate has no way to tell it.
+type Driver struct {
+	database.Driver
+	c    *coord.Coordinator
+	key  string
+	wait time.Duration
+
+	mu   sync.Mutex // protects held
+	held coord.Lock
+}
+
+// Wrap returns a driver that locks the key, such as "migrate/orders", in the place of d's own lock.
+func Wrap(d database.Driver, c *coord.Coordinator, key string, opts *Options) (*Driver, error) {
+	o := Options{}
+	if opts != nil {
+		o = *opts
+	}
+	switch {
+	case d == nil || c == nil:
+		return nil, errors.New("migrate: the driver or the coordinator is nil")
+	case key == "" || len(key) > coord.MaxKey:
+		return nil, coord.ErrInvalidKey
+	case o.Wait < 0:
+		return nil, fmt.Errorf("migrate: Options.Wait is %v, must not be negative", o.Wait)
+	case o.Wait == 0:
+		o.Wait = 14 * time.Second
+	}
+	return &Driver{Driver: d, c: c, key: key, wait: o.Wait}, nil
+}
+
+// Open returns a driver for another database, with the same lock.
+func (d *Driver) Open(url string) (database.Driver, error) {
+	other, err := d.Driver.Open(url)
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{Driver: other, c: d.c, key: d.key, wait: d.wait}, nil
+}
+
+// Lock implements [database.Driver]. Its error is that of [coord.Coordinator.Lock], and also
+// [database.ErrLocked] if another process has the key for all of Options.Wait.
+func (d *Driver) Lock() error {
+	ctx, cancel := context.WithTimeout(context.Background(), d.wait)
+	defer cancel()
+	l, err := d.c.Lock(ctx, d.key)
+	switch {
+	case errors.Is(err, coord.ErrLocked):
+		return fmt.Errorf("%w: %w", database.ErrLocked, err)
+	case err != nil:
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held = l
+	return nil
+}
+
+// Unlock implements [database.Driver]. Its error Is [coord.ErrLost] if the lock was lost.
+func (d *Driver) Unlock() error { return d.lock().Unlock() }
+
+// Run implements [database.Driver].
+func (d *Driver) Run(migration io.Reader) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.Driver.Run(migration)
+}
+
+// SetVersion implements [database.Driver].
+func (d *Driver) SetVersion(version int, dirty bool) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.Driver.SetVersion(version, dirty)
+}
+
+// Drop implements [database.Driver].
+func (d *Driver) Drop() error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.Driver.Drop()
+}
+
+// check returns an error if the lock was lost.
+func (d *Driver) check() error {
+	ctx := d.lock().Context()
+	if ctx.Err() != nil {
+		return fmt.Errorf("migrate: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+func (d *Driver) lock() coord.Lock {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.held
+}

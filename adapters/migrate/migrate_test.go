@@ -1,0 +1,164 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	lib "github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/golang-migrate/migrate/v4/database/sqlite"
+	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/migrate"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/leak"
+)
+
+func TestMain(m *testing.M) {
+	// migrate leaves what reads a migration ahead behind when another one has failed.
+	leak.Main(m, goleak.IgnoreAnyFunction("github.com/golang-migrate/migrate/v4.(*Migration).Buffer"))
+}
+
+// hooked is SQLite, which calls run before each migration.
+type hooked struct {
+	database.Driver
+	run func() error
+}
+
+func (h hooked) Run(migration io.Reader) error {
+	if err := h.run(); err != nil {
+		return err
+	}
+	return h.Driver.Run(migration)
+}
+
+// up migrates a database of its own.
+func up(c *coord.Coordinator, key string, run func() error) error {
+	inner, err := (&sqlite.Sqlite{}).Open("sqlite://:memory:")
+	if err != nil {
+		return err
+	}
+	d, err := migrate.Wrap(hooked{inner, run}, c, key, &migrate.Options{Wait: time.Minute})
+	if err != nil {
+		return err
+	}
+	files, err := iofs.New(fstest.MapFS{
+		"1_a.up.sql": {Data: []byte("CREATE TABLE a (x INTEGER)")},
+		"2_b.up.sql": {Data: []byte("CREATE TABLE b (x INTEGER)")},
+	}, ".")
+	if err != nil {
+		return err
+	}
+	m, err := lib.NewWithInstance("files", files, "sqlite", d)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	m.LockTimeout = 2 * time.Minute
+	return m.Up()
+}
+
+func TestDriver(t *testing.T) {
+	adaptertest.Run(t, adaptertest.Fixture{
+		Untold:   true,
+		RealTime: true, // those goroutines would keep a bubble from ending
+		Section: func(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
+			done := false
+			return up(c, key, func() error {
+				if done {
+					return nil // it is the second migration
+				}
+				done = true
+				return section(t.Context())
+			})
+		},
+	})
+}
+
+// After a loss no further migration runs.
+func TestDriver_Lost(t *testing.T) {
+	c, err := coord.New(t.Context(), fallback.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := 0
+	err = up(c, "k", func() error {
+		runs++
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		c.Close(ctx) // which does not wait for the lock
+		return nil
+	})
+	if runs != 1 || !errors.Is(err, coord.ErrLost) {
+		t.Errorf("%d runs, %v", runs, err)
+	}
+}
+
+func TestDriver_Locked(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	l, err := c.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	d, err := migrate.Wrap(hooked{}, c, "k", &migrate.Options{Wait: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Lock(); !errors.Is(err, database.ErrLocked) || !errors.Is(err, coord.ErrLocked) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWrap_Refuses(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	for want, f := range map[string]func() error{
+		"coordinator": func() error { _, err := migrate.Wrap(hooked{}, nil, "k", nil); return err },
+		"key":         func() error { _, err := migrate.Wrap(hooked{}, c, "", nil); return err },
+		"Wait":        func() error { _, err := migrate.Wrap(hooked{}, c, "k", &migrate.Options{Wait: -1}); return err },
+	} {
+		if err := f(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func Example() {
+	ctx := context.Background()
+	locks, err := coord.New(ctx, fallback.NewMemory(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	inner, err := (&sqlite.Sqlite{}).Open("sqlite://:memory:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	driver, err := migrate.Wrap(inner, locks, "migrate/orders", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	files, err := iofs.New(fstest.MapFS{"1_orders.up.sql": {Data: []byte("CREATE TABLE orders (id INTEGER)")}}, ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := lib.NewWithInstance("files", files, "orders", driver)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(m.Up())
+	m.Close()
+	fmt.Println(locks.Close(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+}

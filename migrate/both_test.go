@@ -1,0 +1,287 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/migrate"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// locker runs a section under the lock of a key, as a process of one kind does.
+type locker func(ctx context.Context, key string, section func()) error
+
+// world is a server, and a store that sees overlaps.
+type world struct {
+	t        *testing.T
+	server   *redistest.Server
+	memory   *fallback.Memory
+	inside   atomic.Int32
+	overlaps atomic.Int32
+}
+
+// kinds returns how to start a process of each kind: before, meanwhile, after.
+func (w *world) kinds(old string) map[string]func() locker {
+	return map[string]func() locker{
+		"old": func() locker {
+			client := w.server.Client(w.t)
+			if old == "redislock" {
+				c := redislock.New(client)
+				return func(ctx context.Context, key string, section func()) error {
+					l, err := c.Obtain(ctx, key, 10*time.Second, &redislock.Options{RetryStrategy: redislock.LinearBackoff(2 * time.Millisecond)})
+					if err != nil {
+						return err
+					}
+					section()
+					return l.Release(context.WithoutCancel(ctx))
+				}
+			}
+			c := redsync.New(goredis.NewPool(client))
+			return func(ctx context.Context, key string, section func()) error {
+				m := c.NewMutex(key, redsync.WithExpiry(10*time.Second), redsync.WithTries(100000), redsync.WithRetryDelay(2*time.Millisecond))
+				if err := m.LockContext(ctx); err != nil {
+					return err
+				}
+				section()
+				_, err := m.UnlockContext(context.WithoutCancel(ctx))
+				return err
+			}
+		},
+		"both": func() locker {
+			b, err := migrate.New(w.start(), w.server.Client(w.t), &migrate.Options{Retry: 2 * time.Millisecond})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return func(ctx context.Context, key string, section func()) error {
+				return b.Do(ctx, key, func(context.Context, *migrate.Lock) error { section(); return nil })
+			}
+		},
+		"new": func() locker {
+			c := w.start()
+			return func(ctx context.Context, key string, section func()) error {
+				return c.Do(ctx, key, func(context.Context, coord.Lock) error { section(); return nil })
+			}
+		},
+	}
+}
+
+func (w *world) start() *coord.Coordinator { return start(w.t, w.memory) }
+
+func start(t *testing.T, a fallback.Arbiter) *coord.Coordinator {
+	t.Helper()
+	c, err := coord.New(context.Background(), a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+// process locks again and again until stop, which returns how often.
+func (w *world) process(lock locker) (stop func() int) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan int)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			err := lock(ctx, "stock", func() {
+				if w.inside.Add(1) != 1 {
+					w.overlaps.Add(1)
+				}
+				time.Sleep(200 * time.Microsecond)
+				w.inside.Add(-1)
+				n++
+			})
+			if err != nil && ctx.Err() == nil {
+				w.t.Errorf("lock: %v", err)
+			}
+		}
+		done <- n
+	}()
+	return func() int { cancel(); return <-done }
+}
+
+// roll replaces the processes one by one, from kind to kind.
+func (w *world) roll(old string, kinds ...string) {
+	make := w.kinds(old)
+	var stops []func() int
+	for range 3 {
+		stops = append(stops, w.process(make[kinds[0]]()))
+	}
+	for i, kind := range kinds {
+		for j := range stops {
+			time.Sleep(60 * time.Millisecond)
+			if i > 0 {
+				stops[j]()
+				stops[j] = w.process(make[kind]())
+			}
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	total := 0
+	for _, stop := range stops {
+		total += stop()
+	}
+	if total == 0 {
+		w.t.Errorf("%v: the last processes got no lock", kinds)
+	}
+}
+
+// There and back, with the old library on the other side. What comes between old and new is Both.
+func TestBoth_ARollingChange(t *testing.T) {
+	for _, old := range []string{"redislock", "redsync"} {
+		t.Run(old, func(t *testing.T) {
+			w := &world{t: t, server: redistest.Start(t), memory: fallback.NewMemory()}
+			w.roll(old, "old", "both", "new", "both", "old")
+			if n := w.overlaps.Load(); n != 0 {
+				t.Errorf("%d overlaps", n)
+			}
+			w.roll(old, "old", "new")
+			if w.overlaps.Load() == 0 {
+				t.Error("no overlaps without Both: the test sees none")
+			}
+		})
+	}
+}
+
+// The old key is taken away: the context ends, and Unlock says so.
+func TestLock_OldKeyLost(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	b, err := migrate.New(start(t, fallback.NewMemory()), client, &migrate.Options{TTL: 300 * time.Millisecond, OldKey: func(k string) string { return "old:" + k }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // it is renewed
+	if l.Context().Err() != nil {
+		t.Fatalf("lost: %v", context.Cause(l.Context()))
+	}
+	if n, err := client.Del(t.Context(), "old:k").Result(); n != 1 || err != nil {
+		t.Fatalf("the old key is not there: %v", err)
+	}
+	<-l.Context().Done()
+	if err := context.Cause(l.Context()); !errors.Is(err, migrate.ErrOldLost) || !errors.Is(err, coord.ErrLost) {
+		t.Errorf("cause: %v", err)
+	}
+	if err := l.Unlock(); !errors.Is(err, coord.ErrLost) || !errors.Is(l.Unlock(), coord.ErrLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// A server that stops answering does not keep a lock in force.
+func TestLock_OldServerGone(t *testing.T) {
+	s := redistest.Start(t)
+	b, err := migrate.New(start(t, fallback.NewMemory()), s.Client(t), &migrate.Options{TTL: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	<-l.Context().Done()
+	if err := l.Unlock(); !errors.Is(err, migrate.ErrOldLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// A wait that has an end leaves nothing behind.
+func TestLock_Ends(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	c := start(t, fallback.NewMemory())
+	b, err := migrate.New(c, client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(t.Context(), "k", "an old process", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := b.Lock(ctx, "k"); !errors.Is(err, coord.ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if v := client.Get(t.Context(), "k").Val(); v != "an old process" {
+		t.Errorf("the old key is %q", v)
+	}
+	l, err := c.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Unlock()
+}
+
+func TestBoth_Do(t *testing.T) {
+	s := redistest.Start(t)
+	b, err := migrate.New(start(t, fallback.NewMemory()), s.Client(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	var inside atomic.Int32
+	for range 4 {
+		work.Go(func() {
+			failed := errors.New("failed")
+			if err := b.Do(t.Context(), "k", func(ctx context.Context, l *migrate.Lock) error {
+				if inside.Add(1) != 1 || ctx.Err() != nil || l.Fence() == 0 {
+					t.Error("not alone, or without a token")
+				}
+				inside.Add(-1)
+				return failed
+			}); err != failed {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	work.Wait()
+}
+
+func TestNew_Refuses(t *testing.T) {
+	c, client := start(t, fallback.NewMemory()), redistest.Start(t).Client(t)
+	for want, opts := range map[string]*migrate.Options{"TTL": {TTL: 1}, "Retry": {Retry: -1}} {
+		if _, err := migrate.New(c, client, opts); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if _, err := migrate.New(nil, nil, nil); err == nil {
+		t.Error("nil was accepted")
+	}
+}
+
+func ExampleNew() {
+	// In the deployment between redislock and Holdfast:
+	deploy := func(locks *coord.Coordinator, b *migrate.Both) error {
+		return b.Do(context.Background(), "sku/7", func(ctx context.Context, l *migrate.Lock) error {
+			fmt.Println("no old and no new process has", l.Key())
+			return nil
+		})
+	}
+	_ = deploy
+}
