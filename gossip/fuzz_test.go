@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // FuzzSeed: what is read as a seed is a host and a port that can be written, and are read as the same again.
@@ -47,6 +48,45 @@ func FuzzAddrPort(f *testing.F) {
 		again, err := parseAddrPort("Bind", got.String())
 		if err != nil || again != got || got.Addr().Zone() != "" || got.Addr() != got.Addr().Unmap() || got == (netip.AddrPort{}) {
 			t.Errorf("%q is %v, then %v, %v", s, got, again, err)
+		}
+	})
+}
+
+// FuzzPackets: a node on which a stranger sends anything, by UDP and by TCP, neither panics nor takes a member in. One node's gossip is
+// encrypted, and one's is open. The label makes packets get further.
+func FuzzPackets(f *testing.F) {
+	nodes := make([]*Ring, 2)
+	for i, keys := range [][][]byte{nil, {key(1, 32)}} {
+		opts := options(strconv.Itoa(i))
+		opts.Keys = keys
+		nodes[i] = begin(f, opts, hooks{})
+	}
+	label := append([]byte{244, 4}, "test"...)
+	for kind := range byte(16) {
+		f.Add([]byte{kind, 0x81, 0xa4, 'N', 'o', 'd', 'e', 0xa1, 'x'})
+	}
+	f.Add([]byte{4, 0x86, 0xa4, 'A', 'd', 'd', 'r', 0xa4, 127, 0, 0, 1, 0xa4, 'N', 'o', 'd', 'e', 0xa1, 'x'})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, r := range nodes {
+			for _, text := range [][]byte{b, append(label[:6:6], b...)} {
+				if len(text) <= 1400 {
+					u, err := net.Dial("udp", r.Gossip())
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, _ = u.Write(text)
+					_ = u.Close()
+				}
+				c, err := net.DialTimeout("tcp", r.Gossip(), 20*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = c.Write(text)
+				_ = c.Close()
+			}
+			if r == nodes[1] && len(r.Members()) != 1 {
+				t.Errorf("%q: members %v", b, r.Members())
+			}
 		}
 	})
 }

@@ -53,7 +53,7 @@ func options(name string) ring.Options {
 	}
 }
 
-func begin(t *testing.T, opts ring.Options, h hooks) *Ring {
+func begin(t testing.TB, opts ring.Options, h hooks) *Ring {
 	t.Helper()
 	if h.tune == nil {
 		h.tune = quick
