@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 func TestAdoption(t *testing.T) {
@@ -32,7 +33,7 @@ func TestAdoption(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := adoptionOf(&o, tt.took, tt.silent, tt.holds)
-			if due, rests := x.due(tt.gone, tt.left), x.rests(tt.gone, tt.left); due != tt.due || rests != tt.rests {
+			if due, rests := x.Due(tt.gone, tt.left), x.Rests(tt.gone, tt.left); due != tt.due || rests != tt.rests {
 				t.Errorf("%+v: due %t, rests %t; want %t, %t", x, due, rests, tt.due, tt.rests)
 			}
 		})
@@ -63,20 +64,29 @@ func TestWindow(t *testing.T) {
 
 // Each partition has its turn before one that has many holds has its second.
 func TestInCalls(t *testing.T) {
-	many, few := &partition{number: 1}, &partition{number: 2}
+	many, few := numbered(1), numbered(2)
 	hold := make([]fallback.Claim, 600)
-	calls := inCalls([]claims{{p: many, holds: hold}, {p: few, own: &ownership{}, holds: hold[:1]}, {p: few}})
+	calls := inCalls([]claims{
+		{many, lease.Claims{Holds: hold}}, {few, lease.Claims{Own: lease.Tenure{Epoch: 1}, Holds: hold[:1]}}, {p: few},
+	})
 	var got [][2]int
 	for _, x := range calls {
-		got = append(got, [2]int{int(x.p.number), len(x.holds)})
+		got = append(got, [2]int{int(x.p.Number()), len(x.Holds)})
 	}
 	want := [][2]int{{1, 256}, {2, 0}, {2, 1}, {1, 256}, {1, 88}}
 	if len(got) != len(want) {
 		t.Fatalf("got %v, want %v", got, want)
 	}
 	for i := range want {
-		if got[i] != want[i] || i == 1 && calls[i].own == nil {
+		if got[i] != want[i] || i == 1 && calls[i].Own.Epoch == 0 {
 			t.Fatalf("got %v, want %v", got, want)
 		}
 	}
+}
+
+// numbered returns a partition that has a number, and nothing else.
+func numbered(n uint32) *partition {
+	p := new(partition)
+	p.Init(&lease.Config{}, n)
+	return p
 }

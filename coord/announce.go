@@ -2,6 +2,8 @@ package coord
 
 import (
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // confirmations tracks the earliest time at which any partition owned by this node was last confirmed. A Pong announces no
@@ -16,7 +18,7 @@ type confirmations struct {
 func (x *confirmations) add(confirmed time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.oldest, x.since = earlier(x.oldest, confirmed), earlier(x.since, confirmed)
+	x.oldest, x.since = lease.Earlier(x.oldest, confirmed), lease.Earlier(x.since, confirmed)
 }
 
 func (x *confirmations) begin() {
@@ -31,6 +33,19 @@ func (x *confirmations) end(oldest time.Time) {
 	defer x.mu.Unlock()
 	x.oldest = oldest
 	if !x.since.IsZero() {
-		x.oldest = earlier(oldest, x.since)
+		x.oldest = lease.Earlier(oldest, x.since)
 	}
+}
+
+// answersUntil is until when everything is good that this node serves: what it announces to others. c.confirmations is locked.
+func (c *Coordinator) answersUntil(now time.Time) time.Time {
+	s := c.sessions.current()
+	if s == nil {
+		return now
+	}
+	d := s.Deadline()
+	if slot := c.confirmations.oldest.Add(c.opts.lease()); !c.confirmations.oldest.IsZero() && slot.Before(d) {
+		return slot
+	}
+	return d
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -13,7 +14,7 @@ import (
 // yours tells the node that should own a partition that nobody does now.
 func (x *cluster) yours(p uint32) {
 	if l := x.route(p).link; l != nil {
-		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: flagYours, Partition: p})
+		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours, Partition: p})
 	}
 }
 
@@ -63,17 +64,19 @@ func (x *cluster) keepDoubting() {
 
 // doubt asks after the holders that are in the way of others. It reports whether one cannot be asked.
 func (x *cluster) doubt() (left bool) {
-	c, now := x.c, x.c.now()
+	c := x.c
 	var a after
-	used := make(usage)
-	defer func() { x.settleQuotas(used, now) }()
 	for i := range c.parts {
 		p := &c.parts[i]
-		suspects, lonely := p.doubtful(now, used, &a)
-		for _, id := range suspects {
+		now := p.lock()
+		absent, lonely := p.Doubtful(now, &a.Effects)
+		p.unlock(&a)
+		for _, id := range absent {
 			left = true
 			if _, dead := c.liveness.ask(nil, c, id.Session); dead {
-				p.bury(id.Session, &a)
+				now := p.lock()
+				p.Bury(id.Session, now, &a.Effects)
+				p.unlock(&a)
 				lonely = false
 			}
 		}
@@ -92,92 +95,49 @@ func (x *cluster) balanceOnce() (left bool) {
 		return false
 	}
 	duties := x.duties()
-	x.each(duties[dutyLook], func(p *partition) {
+	x.each(duties[lease.DutyLook], func(p *partition) {
 		if s := c.sessions.current(); s != nil {
 			p.look(s)
 		}
 		p.mu.Lock()
-		step(&p.checking, checkingNothing, nextCheckings[:])
+		p.EndLook()
 		p.mu.Unlock()
 	})
-	x.each(duties[dutyGive], func(p *partition) { p.demote(c.ctx, 0) })
-	x.each(x.takeable(duties[dutyTake]), func(p *partition) {
+	x.each(duties[lease.DutyGive], func(p *partition) { p.demote(c.ctx, 0) })
+	x.each(x.takeable(duties[lease.DutyTake]), func(p *partition) {
 		p.mu.Lock()
-		begun := p.idle() && p.ending == endingNot
-		if begun {
-			step(&p.phase, phaseAcquiring, nextPhases[:])
-		}
+		begun := p.BeginAcquire()
 		p.mu.Unlock()
 		if begun {
 			p.acquireOwnership()
 		}
 	})
-	return len(duties[dutyLook])+len(duties[dutyTake])+len(duties[dutyWait]) > 0
+	return len(duties[lease.DutyLook])+len(duties[lease.DutyTake])+len(duties[lease.DutyWait]) > 0
 }
 
-// A duty is what the balance has to do with a partition.
-type duty uint8
-
-// The duties.
-const (
-	dutyNone duty = iota
-	dutyLook      // to find out whether the record names this node
-	dutyTake      // to acquire the partition
-	dutyGive      // to demote it
-	dutyWait      // for a call that is under way, or until a call is due
-)
-
 // duties lists the partitions by duty.
-func (x *cluster) duties() (lists [dutyWait + 1][]*partition) {
+func (x *cluster) duties() (lists [lease.Duties][]*partition) {
 	v, now := x.ring.View(), x.c.now()
 	grace := x.c.sessions.sweepSince(now.Add(-x.c.graceTime()))
+	agreed := make(map[string]bool) // by node
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
-		if d := x.duty(p, v, grace, now); d != dutyNone {
+		at := lease.Placement{Grace: grace}
+		if n, ok := v.Owner(p.Number()); ok {
+			at.Known, at.Mine = true, n.Name == x.name
+			if _, known := agreed[n.Name]; !known {
+				agreed[n.Name] = v.Stable() && x.agreed(n, v)
+			}
+			at.Agreed = agreed[n.Name]
+		}
+		p.mu.Lock()
+		d := p.Duty(at, now)
+		p.mu.Unlock()
+		if d != lease.DutyNone {
 			lists[d] = append(lists[d], p)
 		}
 	}
 	return lists
-}
-
-// duty decides about one partition. In Grace nothing is demoted: the arbiter would refuse it.
-func (x *cluster) duty(p *partition, v *ring.View, grace bool, now time.Time) duty {
-	n, ok := v.Owner(p.number)
-	mine := ok && n.Name == x.name
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	idle := p.idle()
-	switch {
-	case idle && p.naming != namedElsewhere && past(p.announcedEnds, now) && (!mine || now.Before(p.notBefore)):
-		if now.Sub(p.lookedAt) <= x.c.opts.RetryEvery {
-			return dutyWait
-		}
-		p.lookedAt = now
-		step(&p.checking, checkingRecord, nextCheckings[:])
-		return dutyLook
-	case idle && mine && now.After(p.notBefore):
-		return dutyTake
-	case idle && mine:
-		return dutyWait
-	case p.own != nil && !grace && p.own.seq >= lastSeq:
-		return dutyGive
-	case ok && !mine && p.own != nil && !grace && v.Stable() && x.agreed(n, v) && x.confirmedLately(p.own, now):
-		return dutyGive
-	case ok && !mine && p.own != nil, mine && p.own == nil:
-		return dutyWait
-	}
-	return dutyNone
-}
-
-// idle tells whether this node has nothing to do with the partition, and is not about to. p.mu is held.
-func (p *partition) idle() bool {
-	return p.phase == phaseUnowned && p.checking == checkingNothing
-}
-
-// confirmedLately reports whether the arbiter has confirmed the ownership of late. If it has not, the partition is not given
-// back now: no node could serve it until the arbiter answers again.
-func (x *cluster) confirmedLately(o *ownership, now time.Time) bool {
-	return now.Sub(o.confirmed) < x.c.opts.RenewEvery+2*x.c.opts.CallTimeout
 }
 
 // agreed tells whether a node has the same placement as this one (rule 4).
@@ -197,7 +157,7 @@ func (x *cluster) takeable(list []*partition) []*partition {
 	for chunk := range slices.Chunk(list, readsPerCall) {
 		reads := make([]fallback.Read, len(chunk))
 		for i, p := range chunk {
-			reads[i].Partition = p.number
+			reads[i].Partition = p.Number()
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 		start := x.c.now()
@@ -240,8 +200,7 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		p.mu.Lock()
-		step(&p.ending, endingLeaving, nextEndings[:])
-		if p.own != nil {
+		if p.Leave() {
 			mine = append(mine, p)
 		}
 		p.mu.Unlock()
@@ -259,7 +218,7 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
 		p := &x.c.parts[i]
 		for {
 			p.mu.Lock()
-			busy, owed := p.phase == phaseDemoting || p.phase == phaseAcquiring, p.naming == namedSurely || p.own != nil || !past(p.reliedUntil, x.c.now())
+			busy, owed := p.Left(x.c.now())
 			p.mu.Unlock()
 			if busy && ctx.Err() == nil { // begun before, by somebody else
 				time.Sleep(time.Millisecond)

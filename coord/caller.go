@@ -54,16 +54,18 @@ func between(function string) bool {
 	return strings.HasPrefix(function, "net/http.") || strings.HasPrefix(function, "runtime.")
 }
 
-// noteCaller notes who has a lock.
+// placeIn returns the place that a seat or a key is tagged with, "" if there is none.
+func placeIn(tag any, fence uint64) string {
+	c, _ := tag.(*caller)
+	return c.place(fence)
+}
+
+// noteCaller notes the caller that has a lock.
 func (p *partition) noteCaller(l Lock) {
 	x := calledFrom(l.fence)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.t.fence != l.fence || !l.t.e.known {
-		return
+	if k := l.t.Key(l.fence); k != nil {
+		p.Tag(k, x)
 	}
-	if p.callers == nil {
-		p.callers = make(map[*entry]*caller)
-	}
-	p.callers[l.t.e] = x
 }

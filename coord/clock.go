@@ -1,23 +1,19 @@
 package coord
 
-import "time"
+import (
+	"time"
 
-// A moment is a reading of the monotonic clock: the time since the coordinator began. It is a third of the size of a
-// time.Time, and read in half the time. It stands still while the machine is suspended, so nothing is granted by it alone
-// for longer than wallEvery.
-type moment = time.Duration
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
 
-// unmeasured is no moment.
-const unmeasured moment = -1
+func (c *Coordinator) moment() lease.Moment { return c.since(c.began) }
 
-func (c *Coordinator) moment() moment { return c.since(c.began) }
+func (c *Coordinator) at(t time.Time) lease.Moment { return t.Sub(c.began) }
 
-func (c *Coordinator) at(t time.Time) moment { return t.Sub(c.began) }
-
-// now is the time, of which the monotonic clock is read and the wall clock was, up to wallEvery ago: see [ownership.quick].
-// p.mu is held.
+// now is the time, of which the monotonic clock is read and the wall clock was, up to lease.WallEvery ago: see
+// [lease.Partition.Quick]. p.mu is held.
 func (p *partition) now() time.Time {
-	if d := p.c.since(p.clock); 0 <= d && d < wallEvery {
+	if d := p.c.since(p.clock); 0 <= d && d < lease.WallEvery {
 		return p.clock.Add(d)
 	}
 	p.clock = p.c.now()
@@ -26,6 +22,6 @@ func (p *partition) now() time.Time {
 
 // quickUntil returns the end of the time in which the monotonic clock alone decides about deadlines that p.now was just
 // compared with.
-func (p *partition) quickUntil(d deadlines) moment {
-	return min(p.c.at(p.clock)+wallEvery, p.c.at(d.session), p.c.at(d.slot))
+func (p *partition) quickUntil(d lease.Deadlines) lease.Moment {
+	return min(p.c.at(p.clock)+lease.WallEvery, p.c.at(d.Session), p.c.at(d.Slot))
 }

@@ -16,6 +16,3 @@ func (*Coordinator) left(t time.Time) time.Duration  { return time.Until(t) }
 
 // mutex is a sync.Mutex with a place in the order of all of them.
 type mutex[R ranked] = sync.Mutex
-
-// checked tells whether transitions are compared with the tables of legal ones.
-const checked = false

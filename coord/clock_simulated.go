@@ -11,9 +11,6 @@ import (
 
 func init() { wire.Clocks = true }
 
-// checked tells whether transitions are compared with the tables of legal ones.
-const checked = true
-
 // now is the time by this node's clock. It takes long if the node stands still: before the clock is read, or after.
 func (c *Coordinator) now() time.Time {
 	if x := c.opts.Cluster; x != nil {

@@ -120,7 +120,6 @@ type cluster struct {
 	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	resting    atomic.Int64 // holds without a row, when they were last looked at
-	asks       atomic.Int64 // holds that may be offered to their owners until the next verify
 	addrs      []string     // that discover found last; only of the ring's goroutine
 
 	mu mutex[clusterRank] // protects what follows
@@ -374,7 +373,7 @@ func (c *Coordinator) Owner(key string) (node NodeInfo, ok bool) {
 	if c.cluster == nil {
 		return NodeInfo{}, false
 	}
-	n, found := c.cluster.ring.View().Owner(c.partitionOf(key).number)
+	n, found := c.cluster.ring.View().Owner(c.partitionOf(key).Number())
 	if !found || n.Gone {
 		return NodeInfo{}, false
 	}
@@ -441,16 +440,10 @@ func (x *cluster) route(p uint32) route {
 func (x *cluster) rerouted() {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
+		var a after
 		p.mu.Lock()
-		if p.waitFor&awaitedRoute != 0 && x.route(p.number).known() {
-			p.waitFor &^= awaitedRoute
-			for _, e := range p.entries {
-				if e.acq != nil {
-					e.acq.poke()
-				}
-			}
-		}
-		p.mu.Unlock()
+		p.Rerouted(&a.Effects)
+		p.unlock(&a)
 	}
 }
 
@@ -458,20 +451,10 @@ func (x *cluster) rerouted() {
 func (x *cluster) reached(session string) {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
+		var a after
 		p.mu.Lock()
-		if p.waitFor&awaitedStream != 0 {
-			p.waitFor &^= awaitedStream
-			for _, e := range p.entries {
-				switch {
-				case e.acq == nil || e.acq.owner == "":
-				case e.acq.owner == session:
-					e.acq.poke()
-				default:
-					p.waitFor |= awaitedStream
-				}
-			}
-		}
-		p.mu.Unlock()
+		p.Reached(session, &a.Effects)
+		p.unlock(&a)
 	}
 }
 
@@ -484,6 +467,19 @@ func (x *cluster) linkTo(session string) *link {
 		return l.(*link)
 	}
 	return nil
+}
+
+// linkNode returns the stream to a node, nil if there is none.
+func (x *cluster) linkNode(name string) *link {
+	if x == nil {
+		return nil
+	}
+	s := x.net.Stream(name)
+	if s == nil {
+		return nil
+	}
+	l, _ := s.Data.(*link)
+	return l
 }
 
 func (x *cluster) all() []*link {

@@ -29,7 +29,6 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/internal/logs"
 	"github.com/holdfast-go/holdfast/internal/workers"
-	"github.com/holdfast-go/holdfast/singleflight"
 )
 
 // A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is enough, and best.
@@ -58,9 +57,8 @@ type Coordinator struct {
 	lingers       lingerer
 	sooner        soonest
 
-	waiters  sync.Pool    // of *waiter
-	pool     workers.Pool // the flights' goroutines
-	flights  singleflight.Group[string, struct{}]
+	waiters  sync.Pool    // of *lease.Waiter
+	pool     workers.Pool // goroutines that call the arbiter
 	liveness liveness
 	shares   shares
 	reports  reports
@@ -68,7 +66,8 @@ type Coordinator struct {
 	expected expected
 	limited  *slog.Logger // for records that callers may cause in storms
 
-	requests atomic.Uint64
+	requests atomic.Uint64 // numbers of requests
+	offers   atomic.Int64  // holds that may be offered to their owners until the next verify
 
 	ctx  context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
 	stop context.CancelCauseFunc
@@ -109,16 +108,15 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	c.pace.Store(slow)
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.waiters.New = newWaiter
-	c.flights.Spawn = c.pool.Go
 	c.shares.init()
 	c.sessions.init()
 	c.releases.init()
 	c.lingers.init()
 	c.reports.init()
 	c.limited = logs.Limit(o.Logger)
+	cfg := c.lease()
 	for i := range c.parts {
-		c.parts[i].c, c.parts[i].number = c, uint32(i)
-		c.parts[i].traced = o.Trace.Granted != nil || o.Trace.Released != nil || o.LogCallers
+		c.parts[i].init(c, cfg, uint32(i))
 	}
 	if o.Cluster != nil {
 		if err := c.startCluster(""); err != nil {
@@ -246,7 +244,7 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 		}
 	}
 	a.do(c)
-	return len(a.losses)
+	return len(a.Losses)
 }
 
 // lastCalls gives back what is left, when no goroutine is left to do it.
@@ -275,7 +273,7 @@ func (c *Coordinator) lastCalls() error {
 		}
 		c.sessions.set(nil)
 		if f := c.opts.Trace.Session; f != nil {
-			f(SessionInfo{ID: s.id, Ended: true})
+			f(SessionInfo{ID: s.ID, Ended: true})
 		}
 	}
 	return errors.Join(err, c.ns.Close())

@@ -1,38 +1,67 @@
 package coord
 
 import (
-	"context"
 	"slices"
 
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// after collects what has to be done once the mutex is free again.
+// after is the effects of events, and what comes of them outside: the ordered ones before a partition's mutex is free
+// (carryOut), the others afterwards (do). It may serve several partitions, one after the other.
 type after struct {
-	wake     *waiter
-	more     []*waiter // to be woken as well
-	cancel   context.CancelCauseFunc
-	releases []fallback.Release
-	losses   []*LossError // their contexts have ended already
-
+	lease.Effects
+	ended int          // losses whose contexts have ended
 	in    *peer.Stream // in whose read loop this happens, or nil
 	flush *peer.Stream // to be written
 	rest  []*peer.Stream
 	soon  *peer.Stream // to be written, but not before what comes next
-	idle  bool         // nobody else is known to wait for what is given back
-	adopt bool         // holds have lost their owner
 }
 
-// send puts a frame on a stream, in the order in which it was decided; it is written by do.
-func (a *after) send(l *link, f peer.Frame) {
+// carryOut carries out the ordered effects. p.mu is held.
+func (a *after) carryOut(p *partition) {
+	for ; a.ended < len(a.Losses); a.ended++ {
+		if l := &a.Losses[a.ended]; l.End != nil {
+			l.End(lossOf(l)) // safe, as it runs no code of the user's
+		}
+	}
+	if a.Acquire {
+		p.startAcquiring()
+	}
+	for _, x := range a.Starts {
+		p.newAcquisition(x).start(0)
+	}
+	for _, x := range a.Ends {
+		x.Runner.(*acquisition).end()
+	}
+	for _, x := range a.Pokes {
+		x.Runner.(*acquisition).poke()
+	}
+	for _, d := range a.Doubts {
+		p.c.doubts.add(doubt{p, d.Key, d.ID, d.When})
+	}
+	if len(a.Rumors)+len(a.Again) > 0 {
+		p.rumored(a.Rumors, a.Again)
+	}
+	if a.Linger != nil {
+		p.c.lingers.add(lingering{p, a.Linger})
+	}
+	for i := range a.Frames() {
+		x := a.Frame(i)
+		a.send(x.To.(*link), &x.Frame)
+	}
+	a.Ordered()
+}
+
+// send puts a frame on a stream, which do writes.
+func (a *after) send(l *link, f *peer.Frame) {
 	if a.in != nil {
-		_ = a.in.Pass(l.s, &f)
+		_ = a.in.Pass(l.s, f)
 		return
 	}
-	_ = l.s.Queue(&f)
+	_ = l.s.Queue(f)
 	switch {
-	case a.idle && f.Kind == peer.Release && (a.soon == nil || a.soon == l.s):
+	case a.Idle && f.Kind == peer.Release && (a.soon == nil || a.soon == l.s):
 		a.soon = l.s
 	case a.flush == nil:
 		a.flush = l.s
@@ -41,25 +70,16 @@ func (a *after) send(l *link, f peer.Frame) {
 	}
 }
 
-// wakeUp is for a waiter that has its turn, or an error.
-func (a *after) wakeUp(w *waiter) {
-	if a.wake == nil {
-		a.wake = w
-	} else {
-		a.more = append(a.more, w)
-	}
-}
-
-// do does it. c's partitions must be unlocked. The user's functions come last: they may take long.
+// do carries out the deferred effects. c's partitions must be unlocked. The user's functions come last: they may take long.
 func (a *after) do(c *Coordinator) {
-	if a.cancel != nil {
-		a.cancel(ErrUnlocked) // before the next holder begins
+	if a.End != nil {
+		a.End(ErrUnlocked)
 	}
-	if a.wake != nil {
-		a.wake.Value.ready <- struct{}{}
+	if a.Wake != nil {
+		a.Wake.Value.Ready <- struct{}{}
 	}
-	for _, w := range a.more {
-		w.Value.ready <- struct{}{}
+	for _, w := range a.Wakes {
+		w.Value.Ready <- struct{}{}
 	}
 	if a.flush != nil {
 		a.flush.Flush()
@@ -70,17 +90,39 @@ func (a *after) do(c *Coordinator) {
 	if a.soon != nil {
 		a.soon.FlushSoon()
 	}
-	if a.adopt && c.cluster != nil {
+	if !a.Sooner.IsZero() {
+		c.sooner.add(a.Sooner)
+	}
+	if c.cluster != nil && a.Adopt {
 		c.cluster.adoptNow()
 	}
-	if len(a.releases) > 0 {
-		c.releases.add(a.releases...)
+	if c.cluster != nil && a.Balance {
+		c.cluster.poke()
 	}
-	c.reports.add(a.losses)
-	for _, l := range a.losses {
+	if len(a.Releases) > 0 {
+		c.releases.add(a.Releases...)
+	}
+	if len(a.Losses) > 0 {
+		c.tellLosses(a.Losses)
+	}
+}
+
+// tellLosses counts locks that were lost, and tells logger and trace. Their contexts have ended already.
+func (c *Coordinator) tellLosses(losses []lease.Loss) {
+	errs := make([]*LossError, len(losses))
+	for i := range losses {
+		errs[i] = lossOf(&losses[i])
+	}
+	c.reports.add(errs)
+	for _, l := range errs {
 		c.stats.lost[l.Cause].Add(1)
 		if f := c.opts.Trace.Lost; f != nil {
 			f(*l)
 		}
 	}
+}
+
+// lossOf returns the error that a loss is told by.
+func lossOf(l *lease.Loss) *LossError {
+	return &LossError{Key: l.Key, Fence: Fence(l.Fence), Cause: LossCause(l.Cause)}
 }

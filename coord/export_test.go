@@ -16,16 +16,14 @@ func Filled(o *Options) Options { return o.filled() }
 // reports whether the session was there.
 func StepClock(c *Coordinator, session string, seconds int64) bool {
 	s := c.sessions.current()
-	if s == nil || s.id != session {
+	if s == nil || s.ID != session {
 		return false
 	}
-	s.extend(earlierByWall(s.deadline(), seconds))
+	s.Extend(earlierByWall(s.Deadline(), seconds))
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		if p.own != nil && p.own.session == s {
-			p.own.confirmed, p.own.goodUntil, p.own.quickUntil = earlierByWall(p.own.confirmed, seconds), time.Time{}, 0
-		}
+		p.Reconfirm(s.Session, func(t time.Time) time.Time { return earlierByWall(t, seconds) })
 		p.mu.Unlock()
 	}
 	return true

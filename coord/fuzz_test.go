@@ -35,21 +35,21 @@ func (x *hostile) Down(*peer.Stream, error) {}
 // frames makes frames of bytes: six each. They are as a node would send them in some situation, mostly not in this one.
 func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 	keys := []string{"k", "l", "", "k\x00", strings.Repeat("k", MaxKey)}
-	sessions := []string{"stranger", c.sessions.current().id, "other", "", "a b", "a\n", "\xff", strings.Repeat("s", peer.MaxSession)}
+	sessions := []string{"stranger", c.sessions.current().ID, "other", "", "a b", "a\n", "\xff", strings.Repeat("s", peer.MaxSession)}
 	for ; len(b) >= 6; b = b[6:] {
 		key := keys[int(b[1])%len(keys)]
 		p := c.partitionOf(key)
 		f := peer.Frame{
-			Kind: peer.Kind(1 + b[0]%12), Flags: b[0] >> 4 & 3, Key: []byte(key), Partition: p.number,
+			Kind: peer.Kind(1 + b[0]%12), Flags: b[0] >> 4 & 3, Key: []byte(key), Partition: p.Number(),
 			Session: []byte(sessions[int(b[2])%len(sessions)]), Request: uint64(b[3] & 7), Ping: uint32(b[5] & 3), Left: uint32(b[5]) << 8,
 		}
 		if b[1]>>4 == 15 { // of another partition
 			f.Partition += uint32(b[4])
 		}
 		p.mu.Lock()
-		if p.own != nil {
-			f.Epoch = p.own.epoch + uint32(b[4]&3) - 1
-			f.Token = uint64(fallback.MakeToken(f.Epoch, p.own.seq+uint32(b[4]>>2&7)-3))
+		if epoch, _ := p.Serving(); epoch > 0 {
+			f.Epoch = epoch + uint32(b[4]&3) - 1
+			f.Token = uint64(fallback.MakeToken(f.Epoch, p.LastSeq()+uint32(b[4]>>2&7)-3))
 		}
 		p.mu.Unlock()
 		if b[3]&64 != 0 {
@@ -131,20 +131,11 @@ func FuzzFrames(f *testing.F) {
 		for i := range c.parts {
 			p := &c.parts[i]
 			p.mu.Lock()
-			for key, e := range p.entries {
-				if e.g == nil {
-					continue
+			p.Others(func(key string, id fallback.Identity) {
+				if key == "" || !storable([]byte(id.Session)) {
+					t.Errorf("%.20q is %+v's", key, id)
 				}
-				ids := []fallback.Identity{e.g.holder}
-				for _, q := range e.g.queue {
-					ids = append(ids, q.id)
-				}
-				for _, id := range ids {
-					if id != (fallback.Identity{}) && (key == "" || !storable([]byte(id.Session))) {
-						t.Errorf("%.20q is %+v's", key, id)
-					}
-				}
-			}
+			})
 			p.mu.Unlock()
 		}
 		c.cluster.links.Range(func(session, _ any) bool {
@@ -184,7 +175,7 @@ func FuzzMessages(f *testing.F) {
 		s := c.sessions.current()
 		session := "somebody"
 		if mine {
-			session = s.id
+			session = s.ID
 		}
 		c.handle(s, fallback.Message{Kind: fallback.MessageKind(kind), Partition: number, Epoch: epoch, Key: key, Request: request, Session: session})
 		if err := l.Context().Err(); err != nil {
@@ -217,9 +208,9 @@ func FuzzPartition(f *testing.F) {
 		}
 		c := Coordinator{parts: make([]partition, parts)}
 		for i := range c.parts {
-			c.parts[i].number = uint32(i)
+			c.parts[i].Init(nil, uint32(i))
 		}
-		if p, want := c.partitionOf(key).number, uint32(xxhash.Sum64([]byte(key))%uint64(parts)); p != want {
+		if p, want := c.partitionOf(key).Number(), uint32(xxhash.Sum64([]byte(key))%uint64(parts)); p != want {
 			t.Errorf("%q is in partition %d of %d, a frame with it in %d", key, p, parts, want)
 		}
 	})
@@ -229,10 +220,10 @@ func FuzzPartition(f *testing.F) {
 func TestPartitionsOfKeysStay(t *testing.T) {
 	c := Coordinator{parts: make([]partition, 1021)}
 	for i := range c.parts {
-		c.parts[i].number = uint32(i)
+		c.parts[i].Init(nil, uint32(i))
 	}
 	for key, want := range map[string]uint32{"order-1": 268, "sku:4711": 256, "\x00": 44, "tenant/\u00e9": 646, strings.Repeat("k", MaxKey): 880} {
-		if p := c.partitionOf(key).number; p != want {
+		if p := c.partitionOf(key).Number(); p != want {
 			t.Errorf("%.20q is in partition %d, was in %d", key, p, want)
 		}
 	}

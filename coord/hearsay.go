@@ -2,11 +2,9 @@ package coord
 
 import (
 	"context"
-	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/guard"
-	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // hearsay is what messages say of this node's partitions. Every client of the arbiter that may publish can send a
@@ -18,15 +16,11 @@ type hearsay struct {
 	signal chan struct{}   // capacity 1: list is not empty
 }
 
-// A rumor is what one message says: a hold was released, or, without a key, the partition's owner is to demote.
+// A rumor is about one partition.
 type rumor struct {
-	p   *partition
-	key string
-	id  fallback.Identity
+	p *partition
+	lease.Rumor
 }
-
-// maxRumors is how many are remembered. What is left out is found out later: by doubt (rule 13), and by verify.
-const maxRumors = 1024
 
 func (h *hearsay) init() { h.signal = make(chan struct{}, 1) }
 
@@ -37,14 +31,14 @@ func (h *hearsay) add(list ...rumor) {
 		h.list = make(map[rumor]bool)
 	}
 	for _, r := range list {
-		if len(h.list) < maxRumors {
+		if len(h.list) < lease.MaxRumors {
 			h.list[r] = true
 		}
 	}
 	h.wake()
 }
 
-func (h *hearsay) again(early []rumor) {
+func (h *hearsay) again(early ...rumor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.early = append(h.early, early...)
@@ -88,7 +82,7 @@ func (x *cluster) keepChecking() {
 			return
 		}
 		for _, r := range x.hearsay.heardEarly() {
-			r.p.freed(r.key, r.id)
+			r.p.message(r.p.Freed, r.Key, r.ID)
 		}
 		var batches [][][]rumor
 		for _, list := range x.hearsay.take() {
@@ -107,10 +101,10 @@ func (x *cluster) check(lists [][]rumor) {
 	c := x.c
 	reads := make([]fallback.Read, len(lists))
 	for i, list := range lists {
-		reads[i].Partition = list[0].p.number
+		reads[i].Partition = list[0].p.Number()
 		for _, r := range list {
-			if r.key != "" {
-				reads[i].Keys = append(reads[i].Keys, r.key)
+			if r.Key != "" {
+				reads[i].Keys = append(reads[i].Keys, r.Key)
 			}
 		}
 	}
@@ -131,110 +125,35 @@ func (x *cluster) check(lists [][]rumor) {
 	a.do(c)
 }
 
-// checked compares rumors with what the arbiter says. The absence of a row proves that an imported hold is over, unless this node has
-// answered for it: then the holder does not look after its row, and a failover may have lost it (rule 17).
+// checked compares rumors with what the arbiter says.
 func (p *partition) checked(list []rumor, s fallback.State, a *after) {
-	revoked, row := false, 0
-	p.mu.Lock()
-	o := p.own
-	if o == nil || s.Record.Owner != o.session.id || s.Record.Epoch != o.epoch || s.Record.Grace > 0 {
-		p.mu.Unlock()
-		return
+	rumors := make([]lease.Rumor, len(list))
+	for i, r := range list {
+		rumors[i] = r.Rumor
 	}
-	now := p.c.now()
-	for _, r := range list {
-		if r.key == "" {
-			revoked = s.Record.Revoked
-			continue
-		}
-		there := s.Rows[row].Identity == r.id
-		row++
-		e := p.entries[r.key]
-		switch {
-		case e == nil || e.g == nil || e.g.holder != r.id:
-		case there || guard.Absent && !e.g.rowed():
-			p.askHolder(e, now, a)
-		default:
-			p.nobodyHas(e, now, a)
-		}
-	}
-	p.mu.Unlock()
-	if revoked {
-		p.revoked(o.epoch)
-	}
-}
-
-// rowed reports whether the hold has a row at the arbiter as long as it is in force.
-func (g *grants) rowed() bool { return g.imported && !g.vouched }
-
-// nobodyHas frees a key that another node had.
-func (p *partition) nobodyHas(e *entry, now time.Time, a *after) {
-	e.g.holder, e.g.link = fallback.Identity{}, nil
-	p.grantNext(e, now, a)
-}
-
-// askHolder asks the node that has a key whether it has it, at most once per RetryEvery (rule 13).
-func (p *partition) askHolder(e *entry, now time.Time, a *after) {
-	g := e.g
-	if now.Sub(g.asked) < p.c.opts.RetryEvery {
-		return
-	}
-	if g.link == nil {
-		g.link = p.c.cluster.linkTo(g.holder.Session)
-	}
-	if g.link != nil {
-		g.asked = now
-		a.send(g.link, p.frame(peer.Ask, e.key, g.holder))
+	now := p.lock()
+	revoked := p.Heard(rumors, s, now, &a.Effects)
+	p.unlock(a)
+	if revoked > 0 {
+		p.revoked(revoked)
 	}
 }
 
 // summoned: a message says that another node asks for the partition.
 func (p *partition) summoned(epoch uint32) {
-	p.mu.Lock()
-	mine := p.own != nil && p.own.epoch == epoch && p.phase == phaseOwned
-	p.mu.Unlock()
-	if mine {
-		p.c.cluster.hearsay.add(rumor{p: p})
-	}
-}
-
-// freed: a message says that a hold was released at the arbiter (rule 9).
-func (p *partition) freed(key string, id fallback.Identity) {
 	var a after
 	p.mu.Lock()
-	now, e := p.c.now(), p.entries[key]
-	switch {
-	case p.phase == phaseAcquiring || p.phase == phaseDemoting: // the rows are on their way here, or from here
-		if len(p.freedEarly) < maxRumors {
-			p.freedEarly = append(p.freedEarly, rumor{p, key, id})
-		}
-	case p.own == nil && !past(p.announcedEnds, now): // this node may have written the row again
-		p.disclaim(key, id, &a)
-	case p.own == nil || e == nil || e.g == nil || e.g.holder != id:
-	case !guard.Hearsay:
-		p.nobodyHas(e, now, &a)
-	case e.g.rowed() || !guard.Absent:
-		p.c.cluster.hearsay.add(rumor{p, key, id})
-	default:
-		p.askHolder(e, now, &a)
-	}
-	p.mu.Unlock()
-	a.do(p.c)
+	p.Summoned(epoch, &a.Effects)
+	p.unlock(&a)
 }
 
-// disclaim makes the node of a hold's session remove the row that this node has written, if it has not got the hold.
-func (p *partition) disclaim(key string, id fallback.Identity, a *after) {
-	if !guard.Hearsay {
-		a.releases = append(a.releases, p.release(key, id))
-	} else if l := p.c.cluster.linkTo(id.Session); l != nil {
-		a.send(l, p.frame(peer.Ask, key, id))
+// rumored adds to what is to be looked up, or to be heard again. p.mu is held.
+func (p *partition) rumored(look, again []lease.Rumor) {
+	x := p.c.cluster
+	for _, r := range look {
+		x.hearsay.add(rumor{p, r})
 	}
-}
-
-// hearAgain makes keepChecking look at what was said while the rows were on their way. p.mu is held.
-func (p *partition) hearAgain() {
-	if len(p.freedEarly) > 0 {
-		p.c.cluster.hearsay.again(p.freedEarly)
-		p.freedEarly = nil
+	for _, r := range again {
+		x.hearsay.again(rumor{p, r})
 	}
 }

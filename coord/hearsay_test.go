@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -53,7 +54,7 @@ func lockOf(t *testing.T, owner, holder *Coordinator, prefix string) Lock {
 		key := fmt.Sprint(prefix, n)
 		p := owner.partitionOf(key)
 		p.mu.Lock()
-		mine := p.own != nil
+		mine := p.Phase() == lease.Owned
 		p.mu.Unlock()
 		if !mine {
 			continue
@@ -72,10 +73,7 @@ func holderOf(owner *Coordinator, key string) (id fallback.Identity, imported bo
 	p := owner.partitionOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := p.entries[key]; e != nil && e.g != nil {
-		return e.g.holder, e.g.imported
-	}
-	return fallback.Identity{}, false
+	return p.HolderOf(key)
 }
 
 func refusedAt(t *testing.T, owner *Coordinator, l Lock) func() bool {
@@ -138,11 +136,11 @@ func TestForgedMessages(t *testing.T) {
 		await(t, "the partition is given back", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.own == nil && p.phase != phaseDemoting
+			return p.Phase() != lease.Owned && p.Phase() != lease.Demoting
 		})
 		lie.freed(a, l.Key(), id)
 		stays(t, "the row is there", func() bool {
-			at := a.ns.Verify(t.Context(), []fallback.Read{{Partition: p.number, Keys: []string{l.Key()}}})[0]
+			at := a.ns.Verify(t.Context(), []fallback.Read{{Partition: p.Number(), Keys: []string{l.Key()}}})[0]
 			return at.Err == nil && at.Rows[0].Identity == id
 		})
 	})
@@ -151,15 +149,13 @@ func TestForgedMessages(t *testing.T) {
 		epoch := func() uint32 {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if p.own == nil {
-				return 0
-			}
-			return p.own.epoch
+			e, _ := p.Serving()
+			return e
 		}
 		first := epoch()
-		lie.say(a, fmt.Sprintf("r%d %d", p.number, first))
+		lie.say(a, fmt.Sprintf("r%d %d", p.Number(), first))
 		stays(t, "the partition is a's", func() bool { return epoch() == first })
-		if err := b.ns.Revoke(t.Context(), p.number, first, "b"); err != nil {
+		if err := b.ns.Revoke(t.Context(), p.Number(), first, "b"); err != nil {
 			t.Fatal(err)
 		}
 		await(t, "the partition is given back", func() bool { return epoch() != first })
@@ -193,9 +189,7 @@ func TestAForgedWake(t *testing.T) {
 	await(t, "b asks a", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if e := p.entries[l.Key()]; e != nil {
-			id = e.forward.id
-		}
+		_, id = p.RequestOf(l.Key())
 		return id.Request > 0
 	})
 	calls := b.Stats().Calls[OpUnlock]
@@ -302,23 +296,24 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 			}
 			got <- l
 		}()
-		var asked forward
+		var to *link
+		var id fallback.Identity
 		await(t, "b asks a", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if e := p.entries[key]; e != nil {
-				asked = e.forward
-			}
-			return asked.link != nil
+			var at lease.Link
+			at, id = p.RequestOf(key)
+			to, _ = at.(*link)
+			return to != nil
 		})
 		f := peer.Frame{
-			Kind: peer.Grant, Partition: p.number, Key: []byte(key), Request: asked.id.Request, Session: []byte(asked.id.Session),
+			Kind: peer.Grant, Partition: p.Number(), Key: []byte(key), Request: id.Request, Session: []byte(id.Session),
 			Epoch: token.Epoch(), Token: uint64(token), Count: 1, Ping: 1, Left: 1000,
 		}
-		asked.link.mu.Lock()
-		f.Ping = asked.link.pings
-		asked.link.mu.Unlock()
-		b.cluster.Frame(asked.link.s, &f)
+		to.mu.Lock()
+		f.Ping = to.pings
+		to.mu.Unlock()
+		b.cluster.Frame(to.s, &f)
 		select {
 		case l := <-got:
 			t.Fatalf("%s: b holds the key with token %v, after %v", name, fallback.Token(l.Fence()), last)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/held"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // A holder is what a context answers for [held.Key]: a lock that the caller holds, and the context around it, which may
@@ -23,7 +24,7 @@ func (c *Coordinator) heldBy(ctx context.Context, key string) bool {
 			return false
 		}
 		l, outer := h.Held()
-		if l.key == key && l.t != nil && l.t.e.p.c == c && l.holds() {
+		if l.key == key && l.t != nil && l.p.c == c && l.holds() {
 			return true
 		}
 		ctx = outer
@@ -111,31 +112,16 @@ func (s *section) end() error {
 // endsWith calls cancel with the cause when the lock ends, or now if it has ended. Cancel must run no code of the user's.
 func (l Lock) endsWith(cancel context.CancelCauseFunc) {
 	var a after
-	t, p := l.t, l.t.e.p
-	p.mu.Lock()
-	if t.fence == l.fence && t.lost == nil {
-		p.inForce(t.e, p.c.now(), &a)
-	}
-	switch {
-	case t.fence != l.fence:
+	p, t := l.p, l.t
+	now := p.lock()
+	switch p.TurnState(t, l.fence, now, &a.Effects) {
+	case lease.TurnUnlocked:
 		cancel(ErrUnlocked)
-	case t.lost != nil:
-		cancel(t.lost)
+	case lease.TurnLost:
+		cancel(lossOf(t.Lost()))
 	default:
-		t.onEnd(cancel)
+		t.OnEnd(cancel)
 	}
-	p.mu.Unlock()
+	p.unlock(&a)
 	a.do(p.c)
-}
-
-// onEnd adds a context to those that end with the turn. The partition's mutex is held.
-func (t *turn) onEnd(cancel context.CancelCauseFunc) {
-	if first := t.cancel; first != nil {
-		t.cancel = func(cause error) {
-			first(cause)
-			cancel(cause)
-		}
-		return
-	}
-	t.cancel = cancel
 }

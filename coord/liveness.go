@@ -105,7 +105,7 @@ func (x *liveness) find(c *Coordinator, session string, s *verdict) {
 	start := c.now()
 	var by fallback.Stamp
 	if s := c.sessions.current(); s != nil {
-		by = fallback.Stamp{Session: s.id, Seen: s.seen.Load()}
+		by = fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
 	}
 	l, err = c.ns.Dead(ctx, session, by)
 	c.called(OpDead, start, err)
@@ -118,19 +118,18 @@ func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	_, dead := p.c.liveness.ask(a, p.c, r.Owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s == nil || p.phase != phaseUnowned {
+	if s == nil || !p.BeginFreeing() {
 		return
 	}
-	step(&p.phase, phaseFreeing, nextPhases[:])
 	p.c.work.Add(1)
 	p.c.pool.Go(func() {
 		defer p.c.work.Done()
 		defer func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			step(&p.phase, phaseUnowned, nextPhases[:])
+			p.EndFreeing()
 		}()
-		p.c.freeOwned(s, p.number, r, dead)
+		p.c.freeOwned(s, p.Number(), r, dead)
 	})
 }
 
@@ -141,18 +140,18 @@ func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bo
 	start := c.now()
 	var err error
 	switch {
-	case r.Owner == s.id: // a record that names me and that I do not serve (rule 6)
+	case r.Owner == s.ID: // a record that names me and that I do not serve (rule 6)
 		if !c.parts[p].forswear(r.Epoch) {
 			return
 		}
-		_, err = c.ns.DemoteUnserved(ctx, p, s.id, r.Epoch)
+		_, err = c.ns.DemoteUnserved(ctx, p, s.ID, r.Epoch)
 	case !dead:
-		err = c.ns.Revoke(ctx, p, r.Epoch, s.id)
+		err = c.ns.Revoke(ctx, p, r.Epoch, s.ID)
 	default:
 		var got fallback.Acquisition
-		got, err = c.ns.Acquire(ctx, p, s.id, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
+		got, err = c.ns.Acquire(ctx, p, s.ID, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
 		if err == nil && got.Verdict == fallback.Granted && c.parts[p].forswear(got.Record.Epoch) {
-			_, err = c.ns.DemoteUnserved(ctx, p, s.id, got.Record.Epoch)
+			_, err = c.ns.DemoteUnserved(ctx, p, s.ID, got.Record.Epoch)
 		}
 	}
 	c.called(OpOwnership, start, err)

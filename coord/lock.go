@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // MaxKey is the length of the longest key, in bytes.
@@ -15,7 +15,8 @@ const MaxKey = 1024
 // A Lock is a granted lock. It is a small value: copies are the same lock, and when one of them was unlocked the others
 // are told so. The zero Lock is one that was unlocked. Its methods are safe for concurrent use.
 type Lock struct {
-	t     *turn
+	p     *partition
+	t     *lease.Turn
 	fence uint64
 	key   string
 	ctx   context.Context // the one that Lock was called with: for its values
@@ -69,222 +70,218 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 	}
 	p := c.partitionOf(key)
 	p.mu.Lock()
-	e := p.entries[key]
-	if t, fence := p.lockOwn(e); t != nil {
-		p.mu.Unlock()
-		l := Lock{t, fence, key, ctx}
-		if p.traced {
-			c.noteGranted(p, l, PathOwn, 0)
+	k := p.Find(key)
+	if p.Rests(k) { // as a rule, at an owner
+		at := c.moment()
+		if p.Quick(at) || p.good(&at) {
+			t, fence := p.Again(k, at)
+			p.mu.Unlock()
+			l := Lock{p, t, fence, key, ctx}
+			if p.traced {
+				c.noteGranted(p, l, PathOwn, 0)
+			}
+			return l, nil
 		}
-		return l, nil
 	}
-	return c.enter(ctx, p, e, key, try)
+	return c.enter(ctx, p, k, key, try)
 }
 
-// enter is lock in all cases but lockOwn's. e is the key's entry, if it has one. p.mu is held, and free afterwards.
-func (c *Coordinator) enter(ctx context.Context, p *partition, e *entry, key string, try bool) (Lock, error) {
-	x := attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: unmeasured}
-	if e != nil && e.q.State() == handoff.Turn && !try && p.ending == endingNot {
-		if l, err := x.queue(e); l.t != nil || err != nil {
+// good reads both clocks, and reports whether this node, an owner, may grant the partition's keys.
+func (p *partition) good(at *lease.Moment) bool {
+	now := p.c.now()
+	*at = p.c.at(now)
+	return p.Good(now)
+}
+
+// enter is lock in all other cases. k is the key, if it is in use. p.mu is held, and free afterwards.
+func (c *Coordinator) enter(ctx context.Context, p *partition, k *lease.Key, key string, try bool) (Lock, error) {
+	x := attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured}
+	if busy, own := p.Busy(k); busy && !try {
+		if l, err := x.queue(k, own); l.t != nil || err != nil {
 			return l, err
 		}
-		e = p.lookUp(key)
+		k = p.lookUp(key)
 	}
 	for {
-		if l, err := x.once(e); l.t != nil || err != nil {
+		if l, err := x.once(k); l.t != nil || err != nil {
 			return l, err
 		}
-		e = p.lookUp(key)
+		k = p.lookUp(key)
 	}
 }
 
-// An attempt is a call of Lock or TryLock that lockOwn does not serve. Its methods are called with the partition's mutex
-// held, and free it. They return the zero Lock without an error if there has to be another try.
+// An attempt is a call of Lock or TryLock that takes the long way. Its methods are called with the partition's mutex held, and
+// free it. They return the zero Lock without an error if there has to be another try.
 type attempt struct {
 	c     *Coordinator
 	p     *partition
 	ctx   context.Context
 	key   string
 	try   bool
-	start moment // when it began; unmeasured if no clock was read
+	start lease.Moment // when it began; lease.Unmeasured if no clock was read
 }
 
 // queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
-func (x *attempt) queue(e *entry) (Lock, error) {
+func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
 	c, p := x.c, x.p
-	if p.grants[PathOwn]%8 == 0 || c.opts.Trace.Granted != nil || e.hold.source != sourceOwn {
+	if p.Sampled() || c.opts.Trace.Granted != nil || !own {
 		x.start = c.moment()
 	}
-	w := x.join(e)
+	w := x.join(k)
 	p.mu.Unlock()
-	if c.heldBy(x.ctx, x.key) && p.leaveQueue(e, w) {
+	if c.heldBy(x.ctx, x.key) && p.leaveQueue(k, w) {
 		c.recycle(w)
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
 	}
-	return x.await(e, w)
+	return x.await(k, w)
 }
 
 // once takes the key if that is possible at once, and waits for it otherwise.
-func (x *attempt) once(e *entry) (Lock, error) {
+func (x *attempt) once(k *lease.Key) (Lock, error) {
 	var a after
 	c, p := x.c, x.p
 	now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
 	begin := c.at(now)
-	if x.start == unmeasured {
+	if x.start == lease.Unmeasured {
 		x.start = begin
 	}
-	if p.ending != endingNot {
+	if p.Ending() != lease.Open {
 		p.mu.Unlock()
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrClosed}
 	}
-	if e == nil {
-		e = p.add(x.key)
+	k = p.Live(k, x.key, now, &a.Effects)
+	if t, fence, path := p.Enter(k, begin); t != nil {
+		return x.granted(Lock{p, t, fence, x.key, x.ctx}, Path(path), begin), nil
 	}
-	if e.q.State() != handoff.Idle && !p.inForce(e, now, &a) {
-		e = p.entry(x.key) // the other one was forgotten with its hold
-	}
-	if e.q.State() == handoff.Lingering {
-		path := p.supply(e)
-		if fence, ok := e.q.Enter(); ok {
-			l := Lock{p.begin(e, fence, path, begin), fence, x.key, x.ctx}
-			p.mu.Unlock()
-			c.noteGranted(p, l, path, begin-x.start)
-			return l, nil
-		}
-	}
-	if t, token := p.beginOwn(e, now, begin); t != nil {
-		l := Lock{t, token, x.key, x.ctx}
-		p.mu.Unlock()
+	if t, fence := p.BeginOwn(k, now, begin); t != nil {
+		a.carryOut(p)
+		l := x.granted(Lock{p, t, fence, x.key, x.ctx}, PathOwn, begin)
 		a.do(c)
-		c.noteGranted(p, l, PathOwn, begin-x.start)
 		return l, nil
 	}
-	if x.try && e.g != nil && !e.available() {
-		p.recall(e, now, &a)
+	if x.try {
+		if reason, occupied := p.Occupied(k, now, &a.Effects); occupied {
+			return Lock{}, x.refuse(reason, &a)
+		}
 	}
-	if x.try && (e.q.State() != handoff.Idle || e.q.Waiting() > 0 || !e.available()) {
-		return Lock{}, x.refuse(e, &a)
-	}
-	return x.ask(e, now, &a)
+	return x.ask(k, now, &a)
 }
 
-// beginOwn grants a key that is free in this node's own partition.
-func (p *partition) beginOwn(e *entry, now time.Time, begin moment) (*turn, uint64) {
-	if e.g != nil || p.own == nil || !e.available() || !p.serves(now) || e.acq != nil || e.forward.link != nil {
-		return nil, 0
-	}
-	token := uint64(p.token(1))
-	if !e.q.Begin(token) {
-		return nil, 0
-	}
-	e.hold = hold{session: p.own.session, source: sourceOwn}
-	p.holds++
-	return p.begin(e, token, PathOwn, begin), token
+// granted ends an attempt that got the lock at once.
+func (x *attempt) granted(l Lock, path Path, at lease.Moment) Lock {
+	x.p.mu.Unlock()
+	x.c.noteGranted(x.p, l, path, at-x.start)
+	return l
 }
 
 // refuse ends a TryLock of a key that is not free.
-func (x *attempt) refuse(e *entry, a *after) error {
-	reason := e.reason()
-	if reason == errNoAnswer {
-		reason = ErrLocked // another caller's request is under way: it comes first
-	}
-	x.p.mu.Unlock()
+func (x *attempt) refuse(reason error, a *after) error {
+	x.p.unlock(a)
 	a.do(x.c)
 	if x.c.heldBy(x.ctx, x.key) {
 		reason = ErrHeld
 	}
-	return &WaitError{Key: x.key, Reason: reason}
+	return &WaitError{Key: x.key, Reason: orLocked(reason)}
+}
+
+// orLocked returns the reason why a key is not to be had, which is that it is locked if there is no other.
+func orLocked(reason error) error {
+	if reason == nil {
+		return ErrLocked
+	}
+	return reason
 }
 
 // ask queues the caller, makes a request for the key if none is under way, and waits.
-func (x *attempt) ask(e *entry, now time.Time, a *after) (Lock, error) {
+func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 	c, p := x.c, x.p
-	w := x.join(e)
+	w := x.join(k)
 	var first *acquisition
-	switch {
-	case e.q.State() != handoff.Idle || e.acq != nil || e.forward.link != nil:
-	case c.cluster == nil && c.inline(x.ctx):
-		first = p.acquire(e)
-	default:
-		p.want(e, now, a, false)
+	if c.cluster == nil && k.Idle() && c.inline(x.ctx) {
+		first = p.newAcquisition(p.Contend(k))
+	} else {
+		p.Want(k, now, &a.Effects)
 	}
-	p.mu.Unlock()
+	p.unlock(a)
 	a.do(c)
 	if first != nil {
-		first.first(w)
+		first.first(k, w)
 	}
-	return x.await(e, w)
+	return x.await(k, w)
 }
 
 // await waits for the turn, without the mutex.
-func (x *attempt) await(e *entry, w *waiter) (Lock, error) {
-	l, at, err := x.p.wait(x.ctx, e, w, x.key)
+func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
+	l, at, err := x.p.wait(x.ctx, k, w, x.key)
 	if err != nil {
 		return Lock{}, err
 	}
-	path := w.Value.path
+	path := Path(w.Value.Path)
 	x.c.recycle(w)
 	if l.t == nil {
 		return Lock{}, nil
 	}
 	l.key, l.ctx = x.key, x.ctx
-	if x.start != unmeasured {
+	if x.start != lease.Unmeasured {
 		x.c.noteGranted(x.p, l, path, at-x.start)
 	}
 	return l, nil
 }
 
 // join queues the caller.
-func (x *attempt) join(e *entry) *waiter {
-	w := x.c.waiters.Get().(*waiter)
-	w.Value.try = x.try
+func (x *attempt) join(k *lease.Key) *lease.Waiter {
+	w := x.c.waiters.Get().(*lease.Waiter)
+	w.Value.Try = x.try
 	if x.p.traced && x.c.opts.LogCallers {
-		w.Value.call = calledFrom(0)
+		w.Value.Tag = calledFrom(0)
 	}
-	e.q.Join(w)
+	k.Join(w)
 	return w
 }
 
-// lookUp returns a key's entry, if it has one, with p.mu held.
-func (p *partition) lookUp(key string) *entry {
+func newWaiter() any { return &lease.Waiter{Value: &lease.Seat{Ready: make(chan struct{}, 1)}} }
+
+// lookUp returns a key if it is in use, with p.mu held.
+func (p *partition) lookUp(key string) *lease.Key {
 	p.mu.Lock()
-	return p.entries[key]
+	return p.Find(key)
 }
 
 // wait waits for the waiter's turn, and returns when that was; the zero Lock if the turn was over before the caller could
 // have it.
-func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (l Lock, at moment, err error) {
+func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, key string) (l Lock, at lease.Moment, err error) {
 	s := w.Value
-	if s.try && len(s.ready) == 0 && !p.awaitAnswer(ctx, e, w) {
+	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w) {
 		p.c.recycle(w)
 		return Lock{}, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
 	select {
-	case <-s.ready:
+	case <-s.Ready:
 	case <-ctx.Done():
-		if p.leaveQueue(e, w) {
+		if p.leaveQueue(k, w) {
 			return Lock{}, at, p.c.gaveUp(ctx, key, w)
 		}
-		<-s.ready // the turn came, or an error, in the same moment
-		if s.err == nil {
-			// Nobody is there to use the turn: it is passed on, in full (rule 11).
-			Lock{t: s.turn, fence: w.Fence()}.pass()
+		<-s.Ready // the turn came, or a refusal, in the same moment
+		if !s.Refused {
+			// The caller is not there to use the turn: it is passed on, in full (rule 11).
+			Lock{p: p, t: s.Turn, fence: w.Fence()}.pass()
 			return Lock{}, at, p.c.gaveUp(ctx, key, w)
 		}
 	}
-	if err := s.err; err != nil {
+	if s.Refused {
+		err := &WaitError{Key: key, Reason: orLocked(s.Reason)}
 		p.c.recycle(w)
 		return Lock{}, at, err
 	}
-	l = Lock{t: s.turn, fence: w.Fence()}
+	l = Lock{p: p, t: s.Turn, fence: w.Fence()}
 	// The turn was given a while ago: this is the moment that counts.
-	if s.quickUntil > 0 { // see quick
-		if at = p.c.moment(); at < s.quickUntil {
+	if s.QuickUntil > 0 { // see lease.Partition.Quick
+		if at = p.c.moment(); at < s.QuickUntil {
 			return l, at, nil
 		}
 	}
 	now := p.c.now()
-	if s.valid.past(now) && !l.holds() {
+	if s.Valid.Past(now) && !l.holds() {
 		return Lock{}, at, nil
 	}
 	return l, p.c.at(now), nil
@@ -292,57 +289,38 @@ func (p *partition) wait(ctx context.Context, e *entry, w *waiter, key string) (
 
 // awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
 // wait for a connection. It reports false if the waiter has left the queue.
-func (p *partition) awaitAnswer(ctx context.Context, e *entry, w *waiter) bool {
+func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter) bool {
 	late := time.NewTimer(p.c.opts.CallTimeout * 9 / 8) // a call's own error comes first, and says more
 	defer late.Stop()
 	select {
-	case <-w.Value.ready:
-		w.Value.ready <- struct{}{} // for wait
+	case <-w.Value.Ready:
+		w.Value.Ready <- struct{}{} // for wait
 	case <-ctx.Done():
 	case <-late.C:
-		return !p.leaveQueue(e, w)
+		return !p.leaveQueue(k, w)
 	}
 	return true
 }
 
 // leaveQueue takes a waiter out of the queue, if it has not got its turn.
-func (p *partition) leaveQueue(e *entry, w *waiter) bool {
+func (p *partition) leaveQueue(k *lease.Key, w *lease.Waiter) bool {
 	var a after
-	defer func() { a.do(p.c) }()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !e.q.Leave(w) {
-		return false
-	}
-	w.Value.err = e.reason()
-	p.unwanted(e, &a)
-	return true
+	left := p.Abandon(k, w, &a.Effects)
+	p.unlock(&a)
+	a.do(p.c)
+	return left
 }
 
-// reason is why the key is not to be had.
-func (e *entry) reason() error {
-	switch {
-	case e.acq != nil && e.acq.trouble != nil:
-		return e.acq.trouble
-	case e.acq == nil && e.forward.link == nil && e.g == nil && e.q.State() == handoff.Idle: // nobody has been asked: take is at work
-		return errNoAnswer
-	default:
-		return ErrLocked
-	}
-}
-
-func (c *Coordinator) gaveUp(ctx context.Context, key string, w *waiter) error {
-	reason := w.Value.err
-	if reason == nil {
-		reason = ErrLocked
-	}
+func (c *Coordinator) gaveUp(ctx context.Context, key string, w *lease.Waiter) error {
+	reason := orLocked(w.Value.Reason)
 	c.recycle(w)
 	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 }
 
 // recycle lets a waiter be used again.
-func (c *Coordinator) recycle(w *waiter) {
-	w.Value.err, w.Value.turn, w.Value.since, w.Value.call = nil, nil, 0, nil
+func (c *Coordinator) recycle(w *lease.Waiter) {
+	w.Value.Reset()
 	c.waiters.Put(w)
 }
 
@@ -356,7 +334,7 @@ func ended(ctx context.Context) error {
 
 func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.Duration) {
 	if waited > 0 {
-		c.stats.stripes[p.number%stripes].waits.record(waited)
+		c.stats.stripes[p.Number()%stripes].waits.record(waited)
 	}
 	if p.traced && c.opts.LogCallers {
 		p.noteCaller(l)
@@ -380,15 +358,14 @@ func (l Lock) Key() string { return l.key }
 // process, also if the arbiter failed over or lost its data in between. It is less than 2^63 until the year 2068.
 func (l Lock) Fence() Fence { return Fence(l.fence) }
 
-// holds tells whether the lock is in force by the clock, now.
+// holds reports whether the lock is in force by the clock, now.
 func (l Lock) holds() bool {
 	var a after
-	p := l.t.e.p
-	p.mu.Lock()
-	ok := l.t.fence == l.fence && l.t.lost == nil && p.inForce(l.t.e, p.c.now(), &a)
-	p.mu.Unlock()
-	a.do(p.c)
-	return ok
+	now := l.p.lock()
+	state := l.p.TurnState(l.t, l.fence, now, &a.Effects)
+	l.p.unlock(&a)
+	a.do(l.p.c)
+	return state == lease.TurnRuns
 }
 
 // Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
@@ -399,27 +376,23 @@ func (l Lock) Context() context.Context {
 		return over(context.Background(), ErrUnlocked)
 	}
 	var a after
-	p := l.t.e.p
-	p.mu.Lock()
-	t := l.t
-	if t.fence == l.fence && t.lost == nil {
-		p.inForce(t.e, p.c.now(), &a)
-	}
+	p, t := l.p, l.t
+	now := p.lock()
 	var ctx context.Context
-	switch {
-	case t.fence != l.fence:
+	switch state := p.TurnState(t, l.fence, now, &a.Effects); {
+	case state == lease.TurnUnlocked:
 		ctx = over(l.ctx, ErrUnlocked)
-	case t.ctx != nil:
-		ctx = t.ctx
-	case t.lost != nil:
-		ctx = over(l.ctx, t.lost)
+	case t.Context != nil:
+		ctx = t.Context.(context.Context)
+	case state == lease.TurnLost:
+		ctx = over(l.ctx, lossOf(t.Lost()))
 	default:
 		var cancel context.CancelCauseFunc
-		t.ctx, cancel = context.WithCancelCause((*lockValues)(&l))
-		t.onEnd(cancel)
-		ctx = t.ctx
+		ctx, cancel = context.WithCancelCause((*lockValues)(&l))
+		t.Context = ctx
+		t.OnEnd(cancel)
 	}
-	p.mu.Unlock()
+	p.unlock(&a)
 	a.do(p.c)
 	return ctx
 }
@@ -440,16 +413,18 @@ func (l Lock) Unlock() error {
 	if l.t == nil {
 		return ErrUnlocked
 	}
-	t, p := l.t, l.t.e.p
+	t, p := l.t, l.p
 	p.mu.Lock()
-	if p.unlockOwn(t, l.fence) {
-		p.mu.Unlock()
-		return nil
-	}
-	if w := p.passOwn(t, l.fence); w != nil {
-		p.mu.Unlock()
-		w.Value.ready <- struct{}{}
-		return nil
+	if !p.traced {
+		if p.Rest(t, l.fence) {
+			p.mu.Unlock()
+			return nil
+		}
+		if w := p.Pass(t, l.fence); w != nil {
+			p.mu.Unlock()
+			w.Value.Ready <- struct{}{}
+			return nil
+		}
 	}
 	held, err := l.unlock()
 	if err != nil {
@@ -458,7 +433,7 @@ func (l Lock) Unlock() error {
 	if held < 0 {
 		return nil
 	}
-	p.c.stats.stripes[p.number%stripes].holds.record(held)
+	p.c.stats.stripes[p.Number()%stripes].holds.record(held)
 	if trace := p.c.opts.Trace.Released; trace != nil {
 		trace(ReleaseInfo{Key: l.key, Fence: l.Fence(), Held: held})
 	}
@@ -469,28 +444,22 @@ func (l Lock) Unlock() error {
 // held, and free afterwards.
 func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
-	t, p := l.t, l.t.e.p
-	now := p.now()
-	if t.fence != l.fence {
-		p.mu.Unlock()
-		return 0, ErrUnlocked
-	}
-	if t.lost == nil && p.inForce(t.e, now, &a) {
-		if held = -1; t.began != unmeasured {
-			held = p.c.at(now) - t.began
-		}
-		p.finish(t.e, now, &a)
-	} else {
-		t.fence, err = 0, t.lost
-	}
-	p.mu.Unlock()
+	p := l.p
+	held, state := p.Partition.Unlock(l.t, l.fence, p.now(), &a.Effects)
+	p.unlock(&a)
 	a.do(p.c)
-	return held, err
+	switch state {
+	case lease.TurnUnlocked:
+		return 0, ErrUnlocked
+	case lease.TurnLost:
+		return 0, lossOf(l.t.Lost())
+	}
+	return held, nil
 }
 
 // pass gives the turn on without having used it.
 func (l Lock) pass() {
-	l.t.e.p.mu.Lock()
+	l.p.mu.Lock()
 	_, _ = l.unlock()
 }
 

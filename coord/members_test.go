@@ -184,7 +184,7 @@ func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	x := intrude(t, c, "member", id)
 	p := c.partitionOf("k")
 	grant := func(epoch uint32, token fallback.Token, count uint32) []peer.Frame {
-		return []peer.Frame{{Kind: peer.Grant, Partition: p.number, Key: []byte("k"), Request: 1, Session: []byte("mine"),
+		return []peer.Frame{{Kind: peer.Grant, Partition: p.Number(), Key: []byte("k"), Request: 1, Session: []byte("mine"),
 			Epoch: epoch, Token: uint64(token), Count: count}}
 	}
 	begin := peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine")}
@@ -194,9 +194,9 @@ func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 		"tokens wrap":    grant(7, fallback.MakeToken(7, 1<<32-1), 2),
 		"stated again":   {begin, {Kind: peer.Resume, Flags: flagEnd}, begin},
 		"far epoch":      grant(1<<32-1, fallback.MakeToken(1<<32-1, 1), 1),
-		"wrong key":      {{Kind: peer.Request, Partition: p.number ^ 1, Key: []byte("k"), Request: 1, Session: []byte("mine")}},
+		"wrong key":      {{Kind: peer.Request, Partition: p.Number() ^ 1, Key: []byte("k"), Request: 1, Session: []byte("mine")}},
 		"no partition":   {{Kind: peer.Request, Partition: 61, Key: []byte("k"), Request: 1, Session: []byte("mine")}},
-		"no session":     {{Kind: peer.Request, Partition: p.number, Key: []byte("k"), Request: 1}},
+		"no session":     {{Kind: peer.Request, Partition: p.Number(), Key: []byte("k"), Request: 1}},
 		"session of two": {{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine mine")}},
 	} {
 		s := <-x.ups

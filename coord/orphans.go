@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
 )
 
 // doubts are requests of ours that may still be executed: a call timed out, and nobody knows where its request is. If it
@@ -65,10 +64,9 @@ func (c *Coordinator) clearDoubts() {
 	}
 }
 
-// has tells whether the request is a hold of this process, or may still become one.
+// has reports whether the request is a hold of this process, or may still become one.
 func (p *partition) has(key string, id fallback.Identity) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.entries[key]
-	return e != nil && (e.q.State() != handoff.Idle && e.hold.row.Identity == id || e.acq != nil && e.acq.id == id)
+	return p.Has(key, id)
 }

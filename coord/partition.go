@@ -1,64 +1,39 @@
 package coord
 
 import (
-	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
-	"github.com/holdfast-go/holdfast/peer"
-	"github.com/holdfast-go/holdfast/singleflight"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// block is how many tokens a hold asks for. With 2^16, an epoch lasts for 2^16 holds in a partition.
-const block = 1 << 16
-
-// partition is this process's state of one partition: the keys in use and, in a cluster, the ownership.
+// partition is the shell of a lease.Partition: it reads the clock, locks, and carries out effects.
 type partition struct {
 	c      *Coordinator
-	number uint32
 	traced bool // each lock is traced, or its caller is recorded
 
-	mu         mutex[partitionRank] // protects what follows, the entries, and their turns
-	entries    map[string]*entry    // keys that callers of this process use, or that linger
-	peak       int                  // largest size of entries since it was made
-	spareEntry *entry               // one entry to be used again
-	clock      time.Time            // when both clocks were read last; see now
-	grants     [pathCount]uint64    // turns that began, by path
-	callers    map[*entry]*caller   // the caller that has locked each key, if Options.LogCallers
+	mu mutex[partitionRank] // protects what follows, with its keys and turns
+	lease.Partition
+	clock time.Time     // when both clocks were read last; see now
+	empty chan struct{} // closed when no turn runs any more; made by emptied
+}
 
-	holds   int            // entries that have a hold
-	remote  int            // entries whose hold may have no row
-	oldest  time.Time      // no row was confirmed before
-	seen    fallback.Token // the highest that the arbiter has told of; never lower
-	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
+func (p *partition) init(c *Coordinator, cfg *lease.Config, number uint32) {
+	p.c = c
+	p.traced = c.opts.Trace.Granted != nil || c.opts.Trace.Released != nil || c.opts.LogCallers
+	p.Init(cfg, number)
+}
 
-	ending ending
-	turns  int           // that run
-	empty  chan struct{} // closed when no turn runs any more; made by emptied
-
-	waitFor awaited // that contenders at the arbiter may wait for
-
-	// Of a cluster.
-	phase    phase
-	own      *ownership // nil: this node does not serve the partition
-	spare    *grants    // to be used again
-	naming   naming
-	checking checking
-	lookedAt time.Time // when look began last
-
-	parked     []parked                    // requests of other nodes that wait for the end of phaseAcquiring
-	freedEarly []rumor                     // holds that are said to have been released, in phaseAcquiring or phaseDemoting
-	exported   map[string]fallback.Row     // that demote writes; not to be changed
-	late       map[string]fallback.Release // those of them that were given back meanwhile
-
-	forsworn         uint32    // epochs up to this one are never served
-	notBefore        time.Time // the partition is not acquired earlier
-	announcedEnds    time.Time // when the last deadline announced at an epoch of this node's has passed by any node's clock
-	reliedUntil      time.Time // the same, if that epoch may not have been demoted; see giveBackAll
-	unreachableSince time.Time // its owner cannot be reached
+// lease returns what all partitions have in common.
+func (c *Coordinator) lease() *lease.Config {
+	o := &c.opts
+	return &lease.Config{
+		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
+		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Handoff: c.limits, Clustered: o.Cluster != nil,
+		NoAnswer: errNoAnswer, View: view{c}, Requests: &c.requests, Offers: &c.offers,
+	}
 }
 
 func (c *Coordinator) partitionOf(key string) *partition {
@@ -67,146 +42,108 @@ func (c *Coordinator) partitionOf(key string) *partition {
 
 func hash(s string) uint64 { return xxhash.Sum64String(s) }
 
-// entry returns the key's entry, a new one if there is none.
-func (p *partition) entry(key string) *entry {
-	if e := p.entries[key]; e != nil {
-		return e
-	}
-	return p.add(key)
+// lock is for an event, and returns the time at which it happens. It is read with the mutex held: waiting for it must not make
+// a grant of the past (rule 1).
+func (p *partition) lock() time.Time {
+	p.mu.Lock()
+	return p.now()
 }
 
-// add is entry for a key that has none.
-func (p *partition) add(key string) *entry {
-	e := p.spareEntry
-	if e != nil {
-		p.spareEntry, e.recycled = nil, false
-		e.key = key
-	} else {
-		e = &entry{p: p, key: key}
+// unlock carries out the ordered effects of the event, and frees the mutex. The others are for a.do.
+func (p *partition) unlock(a *after) {
+	a.carryOut(p)
+	if p.empty != nil && p.Turns() == 0 {
+		close(p.empty)
+		p.empty = nil
 	}
-	if e.turn == nil {
-		e.turn = &turn{e: e}
-	}
-	if p.entries == nil {
-		p.entries = make(map[string]*entry)
-	}
-	p.entries[key], e.known = e, true
-	p.peak = max(p.peak, len(p.entries))
-	return e
+	p.mu.Unlock()
 }
 
-// tidy forgets an entry that nobody uses.
-func (p *partition) tidy(e *entry) {
-	if e.q.State() != handoff.Idle || e.q.Waiting() > 0 || e.acq != nil || e.forward.link != nil || e.g != nil || !e.known {
-		return
+// emptied returns a channel that is closed when no turn runs.
+func (p *partition) emptied() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Turns() == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
 	}
-	delete(p.entries, e.key)
-	if p.callers != nil {
-		delete(p.callers, e)
+	if p.empty == nil {
+		p.empty = make(chan struct{})
 	}
-	e.known = false
-	if len(p.entries) == 0 && p.peak > 8 {
-		p.entries, p.peak = nil, 0 // a map does not shrink by itself
-	}
-	if p.spareEntry == nil && !e.listed {
-		e.recycled, e.used, e.key, e.hold = true, false, "", hold{}
-		p.spareEntry = e
-	}
+	return p.empty
+}
+
+// close refuses new locks, sends the waiters away, and gives back what lingers.
+func (p *partition) close() {
+	var a after
+	now := p.lock()
+	p.Close(ErrClosed, now, &a.Effects)
+	p.unlock(&a)
+	a.do(p.c)
 }
 
 // loseAll takes away the holds of a session, or all for a nil one.
-func (p *partition) loseAll(s *session, cause LossCause, after *after) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.own != nil && (s == nil || p.own.session == s) {
-		p.freeze(phaseUnowned, after)
-	}
-	p.loseHolds(s, cause, after)
+func (p *partition) loseAll(s *lease.Session, cause LossCause, a *after) {
+	now := p.lock()
+	p.LoseAll(s, lease.Cause(cause), now, &a.Effects)
+	p.unlock(a)
 }
 
-// loseHolds is loseAll once the partition is not served any more. p.mu is held.
-func (p *partition) loseHolds(s *session, cause LossCause, after *after) {
-	for _, e := range p.entries {
-		if e.q.State() != handoff.Idle && (s == nil || e.hold.session == s) {
-			p.lose(e, cause, after)
-		}
-		if l := e.forward.link; l != nil && (s == nil || e.forward.id.Session == s.id) {
-			a := e.forward
-			e.forward = forward{}
-			after.send(l, p.frame(peer.Cancel, e.key, a.id))
-			p.want(e, p.c.now(), after, true)
-		}
-	}
+// lapsed takes away what has lapsed, and returns when something may lapse next, zero if nothing may.
+func (p *partition) lapsed(a *after) time.Time {
+	now := p.lock()
+	next := p.Lapsed(now, &a.Effects)
+	p.unlock(a)
+	return next
 }
 
-// lapsed takes away the holds that have lapsed, and returns when the next one may, zero if there is none.
-func (p *partition) lapsed(now time.Time, after *after) time.Time {
+// known returns the highest token that was seen by now. The answer to what is asked after that must not be lower.
+func (p *partition) known() fallback.Token {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.own != nil && !p.serves(now) {
-		p.letGo(now, after)
-	}
-	var next time.Time
-	if p.own != nil {
-		next = p.ownedUntil()
-	}
-	if p.holds == 0 {
-		return next
-	}
-	if p.remote > 0 { // each has a deadline of its own
-		for _, e := range p.entries {
-			if e.hold.remote() && p.inForce(e, now, after) {
-				next = earlier(next, p.deadlines(&e.hold).slot)
-			}
-		}
-	}
-	if p.oldest.IsZero() {
-		return next
-	}
-	lapse := p.oldest.Add(p.c.opts.lease())
-	if past(lapse, now) {
-		p.oldest = time.Time{}
-		for _, e := range p.entries {
-			if p.inForce(e, now, after) && !e.hold.confirmed.IsZero() {
-				p.oldest = earlier(p.oldest, e.hold.confirmed)
-			}
-		}
-		if p.oldest.IsZero() {
-			return next
-		}
-		lapse = p.oldest.Add(p.c.opts.lease())
-	}
-	return earlier(next, lapse)
+	return p.Seen()
+}
+
+func (p *partition) release(key string, id fallback.Identity) fallback.Release {
+	return fallback.Release{Partition: p.Number(), Key: key, Identity: id}
 }
 
 func (p *partition) count(s *Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.own != nil {
-		s.Owned++
-	}
-	for path, n := range p.grants {
-		s.Granted[Path(path)] += n
-	}
-	for _, e := range p.entries {
-		s.Waiting += e.q.Waiting()
-		switch e.q.State() {
-		case handoff.Turn:
-			s.Locked++
-		case handoff.Lingering:
-			s.Kept++
-		}
-	}
+	p.Count(&s.Owned, &s.Locked, &s.Kept, &s.Waiting, func(path lease.Path, n uint64) { s.Granted[Path(path)] += n })
 }
 
-// crash ends the process if a function of the user's panicked in a flight, as it would in any other goroutine: nobody
-// asks for a flight's result, so the panic would be lost, and with it all who wait for the flight.
-func crash() {
-	if v := recover(); v != nil {
-		text := fmt.Sprintf("%v\n\n%s", v, debug.Stack())
-		go panic(text)
-		select {}
+// view is a coordinator as its partitions see it.
+type view struct{ c *Coordinator }
+
+func (v view) Session() *lease.Session {
+	if s := v.c.sessions.current(); s != nil {
+		return s.Session
 	}
+	return nil
 }
 
-type flight = singleflight.Member[string, struct{}]
+func (v view) Route(p uint32) lease.Route {
+	r := v.c.cluster.route(p)
+	return lease.Route{Mine: r.mine, Link: r.link.or()}
+}
+
+func (v view) LinkTo(session string) lease.Link { return v.c.cluster.linkTo(session).or() }
+func (v view) LinkNode(name string) lease.Link  { return v.c.cluster.linkNode(name).or() }
+
+func (v view) Adoption() lease.Adoption {
+	if v.c.cluster == nil {
+		return lease.Adoption{}
+	}
+	return v.c.cluster.adoption()
+}
+
+// or returns the stream as a Link, a nil one for nil.
+func (l *link) or() lease.Link {
+	if l == nil {
+		return nil
+	}
+	return l
+}

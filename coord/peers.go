@@ -10,19 +10,14 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Flags of frames.
+// Flags of a Resume frame.
 const (
-	flagTry       = 1 // Request: refuse it if the key is not free
-	flagContended = 1 // Grant: somebody else waits
-	flagBusy      = 1 // Deny: the key is not free; without: I have not got that hold
-	flagBegin     = 1 // Resume: the statement begins, and says which session speaks
-	flagEnd       = 2 // Resume: the statement ends
-	flagFull      = 2 // Deny: the owner lets this node have no more keys
-	flagYours     = 1 // Moved: the partition has no owner now, and should be yours
+	flagBegin = 1 // the statement begins, and says which session speaks
+	flagEnd   = 2 // the statement ends
 )
 
 // link is a stream to another node: as a holder of keys that the other one owns, and as an owner of keys that it holds.
@@ -31,7 +26,6 @@ type link struct {
 	s    *peer.Stream
 	down atomic.Bool
 	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
-	quota
 
 	mu      mutex[linkRank] // protects what follows
 	session string          // the other node's
@@ -63,7 +57,11 @@ func (x *cluster) Up(s *peer.Stream) {
 	x.mu.Lock()
 	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(x.id)})
 	for i := range x.c.parts {
-		x.c.parts[i].state(l)
+		var a after
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		p.State(l, &a.Effects)
+		p.unlock(&a)
 	}
 	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
 	l.ping() // before any request: grants say from which ping they count
@@ -92,24 +90,6 @@ func (l *link) pingNow() {
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.pings, Token: l.x.ring.View().Fingerprint()})
 }
 
-// state puts the holds that were granted by the node at the other end on the stream.
-func (p *partition) state(l *link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.remote == 0 {
-		return
-	}
-	for key, e := range p.entries {
-		if e.q.State() == handoff.Idle || e.hold.from == nil || e.hold.from.s.Node() != l.s.Node() {
-			continue
-		}
-		_ = l.s.Queue(&peer.Frame{
-			Kind: peer.Resume, Partition: p.number, Request: e.hold.row.Request, Session: []byte(e.hold.row.Session),
-			Token: uint64(e.hold.row.Token), Key: []byte(key),
-		})
-	}
-}
-
 // Down implements [peer.Handler].
 func (x *cluster) Down(s *peer.Stream, err error) {
 	l := s.Data.(*link)
@@ -125,7 +105,12 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	delete(x.up, l)
 	x.mu.Unlock()
 	for i := range x.c.parts {
-		x.c.parts[i].cut(l)
+		var a after
+		p := &x.c.parts[i]
+		now := p.lock()
+		p.Cut(l, now, &a.Effects)
+		p.unlock(&a)
+		a.do(x.c)
 	}
 	x.adoptNow()
 	x.poke()
@@ -154,39 +139,70 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		return
 	}
 	p := &x.c.parts[f.Partition]
+	if !fits(f) {
+		s.Close(peer.ErrProtocol)
+		return
+	}
 	a := after{in: s}
-	switch f.Kind {
-	case peer.Request:
-		if len(f.Key) == 0 || !storable(f.Session) {
-			s.Close(peer.ErrProtocol)
-			return
-		}
-		p.requested(l, f, &a)
-	case peer.Grant:
-		if !sound(f) {
-			s.Close(peer.ErrProtocol)
-			return
-		}
-		p.granted(l, f, &a)
-	case peer.Recall, peer.Ask:
-		p.recalled(l, f, &a)
-	case peer.Release, peer.Cancel:
-		p.released(l, f, &a)
-	case peer.Deny:
-		p.denied(l, f, &a)
-	case peer.Moved:
-		p.moved(l, f, &a)
-	case peer.Frozen:
-		p.frozen(l, f)
-		x.adoptNow()
-	case peer.Resume:
-		if len(f.Session) > 0 && !storable(f.Session) {
-			s.Close(peer.ErrProtocol)
-			return
-		}
+	if f.Kind == peer.Resume {
 		x.resumed(l, p, f, &a)
+	} else {
+		p.told(l, f, &a)
 	}
 	a.do(x.c)
+}
+
+// told lets a frame of another node happen.
+func (p *partition) told(l *link, f *peer.Frame, a *after) {
+	switch f.Kind {
+	case peer.Request:
+		id := l.identity(f)
+		if id.Session != l.Session() {
+			return // of a session that has ended, or not the node's
+		}
+		now := p.lock()
+		p.Requested(l, id, string(f.Key), f.Flags == lease.FlagTry, now, &a.Effects)
+	case peer.Grant:
+		deadline, pongs := l.deadlineOf(f.Ping, f.Left)
+		now := p.lock()
+		if w := p.Granted(l, f, deadline, pongs, now, &a.Effects); w != nil {
+			w.Value.QuickUntil = p.quickUntil(w.Value.Valid)
+		}
+	case peer.Recall, peer.Ask:
+		now := p.lock()
+		p.Recalled(l, f, now, &a.Effects)
+	case peer.Release, peer.Cancel:
+		id := l.identity(f)
+		now := p.lock()
+		p.Released(l, id, string(f.Key), f.Kind, now, &a.Effects)
+	case peer.Deny:
+		id := l.identity(f)
+		now := p.lock()
+		p.Denied(l, f, id, now, &a.Effects)
+	case peer.Moved:
+		now := p.lock()
+		p.Moved(l, f, now, &a.Effects)
+	case peer.Frozen:
+		p.mu.Lock()
+		p.Frozen(l, f.Epoch)
+		a.Adopt = true
+	default:
+		return
+	}
+	p.unlock(a)
+}
+
+// fits reports whether the fields of a frame suit its kind.
+func fits(f *peer.Frame) bool {
+	switch f.Kind {
+	case peer.Request:
+		return len(f.Key) > 0 && storable(f.Session)
+	case peer.Grant:
+		return sound(f)
+	case peer.Resume:
+		return len(f.Session) == 0 || storable(f.Session)
+	}
+	return true
 }
 
 // sound reports whether a grant's block of tokens is one that an owner hands out: at least one token,
@@ -305,16 +321,16 @@ func (l *link) deadlineOf(ping, left uint32) (deadline time.Time, pongs uint64) 
 	return at.Add(time.Duration(left) * time.Millisecond), l.said.Load().pongs
 }
 
-// announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
-func (l *link) announced(first time.Time, pongs uint64) time.Time {
+// Announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
+func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 	if last := l.said.Load(); last.pongs > pongs && last.validUntil.After(first) {
 		return last.validUntil
 	}
 	return first
 }
 
-// offer is the part of a grant that says for how long it is good.
-func (l *link) offer(deadline time.Time) (ping, left uint32) {
+// Offer is the part of a grant that says for how long it is good.
+func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.heard == 0 {
@@ -340,7 +356,8 @@ func (l *link) identity(f *peer.Frame) fallback.Identity {
 	return fallback.Identity{Session: session, Request: f.Request}
 }
 
-func (l *link) who() string {
+// Session implements [lease.Link].
+func (l *link) Session() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session
@@ -398,18 +415,24 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		}
 	case flagEnd:
 		for i := range x.c.parts {
-			x.c.parts[i].stated(l, a)
+			p := &x.c.parts[i]
+			now := p.lock()
+			p.Stated(l, l.Session(), now, &a.Effects)
+			p.unlock(a)
 		}
 		x.rerouted()
-		x.reached(l.who())
+		x.reached(l.Session())
 		x.poke()
 	default:
 		id := l.identity(f)
-		p.mu.Lock()
-		if e := p.entries[string(f.Key)]; e != nil && e.g != nil && e.g.holder == id && id.Session == l.who() {
-			e.g.link = l
-			p.vouch(l, e, p.now(), a)
-		}
-		p.mu.Unlock()
+		now := p.lock()
+		p.Resumed(l, id, string(f.Key), now, &a.Effects)
+		p.unlock(a)
 	}
 }
+
+// Node implements [lease.Link].
+func (l *link) Node() string { return l.s.Node() }
+
+// Down implements [lease.Link].
+func (l *link) Down() bool { return l.down.Load() }

@@ -41,15 +41,3 @@ func TestLockOrder(t *testing.T) {
 		})
 	}
 }
-
-func TestStep_PanicsAtAnIllegalTransition(t *testing.T) {
-	x := phaseUnowned
-	step(&x, phaseUnowned, nextPhases[:])
-	step(&x, phaseAcquiring, nextPhases[:])
-	defer func() {
-		if recover() == nil || x != phaseAcquiring {
-			t.Errorf("it became %v", x)
-		}
-	}()
-	step(&x, phaseDemoting, nextPhases[:])
-}

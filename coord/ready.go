@@ -3,6 +3,7 @@ package coord
 import (
 	"context"
 
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -100,12 +101,12 @@ func (x *cluster) atRest() (nodes int, rest bool) {
 	}
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
-		n, ok := v.Owner(p.number)
-		if !ok || n.Name != x.name && x.route(p.number).link == nil {
+		n, ok := v.Owner(p.Number())
+		if !ok || n.Name != x.name && x.route(p.Number()).link == nil {
 			return 0, false
 		}
 		p.mu.Lock()
-		owned := p.phase == phaseOwned
+		owned := p.Phase() == lease.Owned
 		p.mu.Unlock()
 		if owned != (n.Name == x.name) {
 			return 0, false

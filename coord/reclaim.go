@@ -5,19 +5,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// claims is what the arbiter may not know of a partition: its owner, after a failover; and holds that have no row, or
-// whose rows the server has lost.
+// claims is what the arbiter may not know of a partition.
 type claims struct {
-	p     *partition
-	own   *ownership // a copy; nil: not this node
-	holds []fallback.Claim
-}
-
-// asClaim returns the claim by which the arbiter is asked for the row of the hold.
-func (h *hold) asClaim(key string) fallback.Claim {
-	return fallback.Claim{Key: key, Row: h.row, Owned: h.epoch}
+	p *partition
+	lease.Claims
 }
 
 // inCalls splits claims into those that one call makes. Each partition's first call comes before any second one, so that
@@ -26,15 +20,15 @@ func inCalls(all []claims) (calls []claims) {
 	var later []claims
 	for len(all) > 0 {
 		for _, x := range all {
-			if x.own != nil {
-				calls = append(calls, claims{p: x.p, own: x.own})
+			if x.Own.Epoch > 0 {
+				calls = append(calls, claims{x.p, lease.Claims{Own: x.Own}})
 			}
-			n := min(len(x.holds), fallback.MaxClaims)
+			n := min(len(x.Holds), fallback.MaxClaims)
 			if n > 0 {
-				calls = append(calls, claims{p: x.p, holds: x.holds[:n]})
+				calls = append(calls, claims{x.p, lease.Claims{Holds: x.Holds[:n]}})
 			}
-			if n < len(x.holds) {
-				later = append(later, claims{p: x.p, holds: x.holds[n:]})
+			if n < len(x.Holds) {
+				later = append(later, claims{x.p, lease.Claims{Holds: x.Holds[n:]}})
 			}
 		}
 		all, later = later, nil
@@ -129,70 +123,26 @@ func (c *Coordinator) reclaimOne(ctx context.Context, x claims) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	sent := c.now()
-	if x.own != nil {
-		v, err := c.ns.ReclaimOwner(ctx, x.p.number, x.own.session.id, x.own.epoch)
+	var a after
+	defer func() { a.do(c) }()
+	if x.Own.Epoch > 0 {
+		v, err := c.ns.ReclaimOwner(ctx, x.p.Number(), x.Own.Session.ID, x.Own.Epoch)
 		c.called(OpReclaim, sent, err)
 		if err == nil {
-			x.p.ownerReclaimed(x.own, v, sent)
+			now := x.p.lock()
+			x.p.Reclaimed(x.Own, v == fallback.Granted, sent, now, &a.Effects)
+			x.p.unlock(&a)
 		}
 		return err
 	}
-	got := c.ns.Restore(ctx, []fallback.Claims{{Partition: x.p.number, Holds: x.holds}})[0]
+	got := c.ns.Restore(ctx, []fallback.Claims{{Partition: x.p.Number(), Holds: x.Holds}})[0]
 	c.called(OpReclaim, sent, got.Err)
+	now := x.p.lock()
 	if got.Err != nil {
-		x.p.notRestored(x.holds)
-		return got.Err
+		x.p.NotRestored(x.Holds, now, &a.Effects)
+	} else {
+		x.p.Restored(x.Holds, got.Verdicts, sent, now, &a.Effects)
 	}
-	x.p.restored(x.holds, got.Verdicts, sent)
-	return nil
-}
-
-func (p *partition) ownerReclaimed(own *ownership, v fallback.Verdict, sent time.Time) {
-	var a after
-	p.mu.Lock()
-	switch {
-	case p.own == nil || p.own.epoch != own.epoch:
-	case v == fallback.Granted:
-		p.own.confirmed = sent
-	default:
-		p.letGo(p.c.now(), &a)
-	}
-	p.mu.Unlock()
-	a.do(p.c)
-}
-
-// restored is when the arbiter has answered, which had been asked at a moment, whether holds have rows now.
-func (p *partition) restored(holds []fallback.Claim, verdicts []fallback.Verdict, sent time.Time) {
-	var a after
-	p.mu.Lock()
-	for i, h := range holds {
-		e, there := p.holding(h.Key, h.Row), verdicts[i] == fallback.Granted
-		switch {
-		case e == nil && there:
-			// Given back meanwhile: the release may have come before the row was back.
-			a.releases = append(a.releases, p.release(h.Key, h.Row.Identity))
-		case e == nil || e.hold.source == sourceHome:
-		case there:
-			e.hold.confirmed = sent
-			p.oldest = earlier(p.oldest, sent)
-		case e.hold.epoch != h.Owned: // its owner has answered for it since
-		default:
-			p.lose(e, Superseded, &a)
-		}
-	}
-	p.mu.Unlock()
-	a.do(p.c)
-}
-
-// notRestored notes that holds may get their rows yet, also when they have been given back.
-func (p *partition) notRestored(holds []fallback.Claim) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, h := range holds {
-		if e := p.holding(h.Key, h.Row); e != nil {
-			e.hold.callPending = true // giveBack is to see to it
-			continue
-		}
-		p.c.doubts.add(doubt{p, h.Key, h.Row.Identity, p.c.now().Add(p.c.opts.SessionTTL)})
-	}
+	x.p.unlock(&a)
+	return got.Err
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
@@ -183,15 +183,21 @@ func (c *Coordinator) flushReleases() error {
 // the same for all, so the list is in the order of time but for entries that were used again meanwhile.
 type lingerer struct {
 	mu     mutex[leafRank] // protects list
-	list   []*entry
+	list   []lingering
 	signal chan struct{} // capacity 1: list is not empty
+}
+
+// lingering is a key whose hold lingers.
+type lingering struct {
+	p   *partition
+	key *lease.Key
 }
 
 func (l *lingerer) init() { l.signal = make(chan struct{}, 1) }
 
-func (l *lingerer) add(e *entry) {
+func (l *lingerer) add(x lingering) {
 	l.mu.Lock()
-	l.list = append(l.list, e)
+	l.list = append(l.list, x)
 	first := len(l.list) == 1
 	l.mu.Unlock()
 	if first {
@@ -202,7 +208,7 @@ func (l *lingerer) add(e *entry) {
 	}
 }
 
-func (l *lingerer) take() []*entry {
+func (l *lingerer) take() []lingering {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.list
@@ -226,26 +232,21 @@ func (c *Coordinator) endLingers() {
 			return
 		case <-tick.C:
 		}
-		for _, e := range c.lingers.take() {
-			if !e.p.relax(e) {
-				c.lingers.add(e)
+		for _, x := range c.lingers.take() {
+			if !x.relax() {
+				c.lingers.add(x)
 			}
 		}
 	}
 }
 
 // relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
-func (p *partition) relax(e *entry) bool {
+func (x lingering) relax() bool {
 	var a after
-	defer func() { a.do(p.c) }()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if e.q.State() == handoff.Lingering && p.c.moment()-e.linger < p.c.limits.Linger {
-		return false
-	}
-	e.listed, a.idle = false, true
-	if e.q.Relax() == handoff.GiveBack {
-		p.giveBack(e, &a)
-	}
-	return true
+	p := x.p
+	now := p.lock()
+	relaxed := p.Relax(x.key, now, &a.Effects)
+	p.unlock(&a)
+	a.do(p.c)
+	return relaxed
 }

@@ -10,23 +10,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // session is one life of this process at the arbiter. When it has died a new one begins: nothing is carried over, and
 // local death is for ever (rule 3).
 type session struct {
-	id      string
-	expires atomic.Pointer[time.Time] // the deadline
-	seen    atomic.Int64              // Expiry of the last Renewal
-	ended   chan struct{}             // closed when it has died
+	*lease.Session
+	seen  atomic.Int64  // Expiry of the last Renewal
+	ended chan struct{} // closed when it has died
 
 	stopListening func()
 }
-
-// deadline is until when the session may be relied on: the last acknowledged renewal's send time + T - M.
-func (s *session) deadline() time.Time { return *s.expires.Load() }
-
-func (s *session) extend(until time.Time) { s.expires.Store(&until) }
 
 // sessions is the current session, for those who need one.
 type sessions struct {
@@ -51,7 +46,7 @@ func (x *sessions) current() *session { return x.now.Load() }
 // id returns the current session's, "" if there is none.
 func (x *sessions) id() string {
 	if s := x.current(); s != nil {
-		return s.id
+		return s.ID
 	}
 	return ""
 }
@@ -64,8 +59,8 @@ func (x *sessions) set(s *session) {
 	x.changed = make(chan struct{})
 }
 
-// live waits for a session. It returns nil if ctx ends first.
-func (x *sessions) live(ctx context.Context) *session {
+// live waits for a session. It returns nil if done is closed first.
+func (x *sessions) live(done <-chan struct{}) *session {
 	for {
 		x.mu.Lock()
 		changed := x.changed
@@ -75,7 +70,7 @@ func (x *sessions) live(ctx context.Context) *session {
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
+		case <-done:
 			return nil
 		}
 	}
@@ -159,12 +154,12 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")
 		}
 	}
-	s := &session{id: rand.Text(), ended: make(chan struct{})}
+	s := &session{Session: lease.NewSession(rand.Text(), time.Time{}), ended: make(chan struct{})}
 	start := c.now()
 	// Before the first request, so that no message about it is missed. Both calls may have to make a
 	// connection, and there is nothing yet that a late answer could harm.
 	call, cancel := context.WithTimeout(ctx, openCalls*c.opts.CallTimeout)
-	stop, err := c.ns.Listen(call, s.id, func(m fallback.Message) { c.handle(s, m) })
+	stop, err := c.ns.Listen(call, s.ID, func(m fallback.Message) { c.handle(s, m) })
 	cancel()
 	c.called(OpListen, start, err)
 	if err != nil {
@@ -172,11 +167,11 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	}
 	sent := c.now()
 	call, cancel = context.WithTimeout(ctx, openCalls*c.opts.CallTimeout)
-	r, err := c.ns.Open(call, s.id, c.registration())
+	r, err := c.ns.Open(call, s.ID, c.registration())
 	cancel()
 	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
-	if err == nil && (!r.Alive || past(until, c.now())) {
+	if err == nil && (!r.Alive || lease.Past(until, c.now())) {
 		err = errors.New("coord: the session was not opened in time")
 	}
 	if err != nil {
@@ -186,15 +181,15 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.stopListening = stop
 	s.seen.Store(r.Expiry)
 	c.seen(r)
-	s.extend(until)
+	s.Extend(until)
 	if c.cluster != nil {
-		c.cluster.session(s.id) // before anything is asked for in its name
+		c.cluster.session(s.ID) // before anything is asked for in its name
 		c.cluster.ring.Search() // it may not have been known before who else there is
 	}
 	c.sessions.set(s)
 	c.stats.sessions.Add(1)
 	if f := c.opts.Trace.Session; f != nil {
-		f(SessionInfo{ID: s.id})
+		f(SessionInfo{ID: s.ID})
 	}
 	return s, nil
 }
@@ -203,7 +198,7 @@ func (c *Coordinator) closeSession(s *session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
-	err := c.ns.CloseSession(ctx, s.id)
+	err := c.ns.CloseSession(ctx, s.ID)
 	c.called(OpCloseSession, start, err)
 	return err
 }
@@ -232,7 +227,7 @@ func (c *Coordinator) keepSessions(s *session) {
 			}
 			warned = false
 		}
-		c.opts.Logger.Info("holdfast: session begins", "session", s.id)
+		c.opts.Logger.Info("holdfast: session begins", "session", s.ID)
 		if c.maintain(s) == nil {
 			return // stopped: Close takes it from here
 		}
@@ -262,10 +257,10 @@ func (c *Coordinator) maintain(s *session) error {
 		c.cluster.session("")
 	}
 	c.demoteStepped(frozen, left)
-	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.id, "locks", len(a.losses), "error", err)
+	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.ID, "locks", len(a.Losses), "error", err)
 	s.stopListening()
 	if f := c.opts.Trace.Session; f != nil {
-		f(SessionInfo{ID: s.id, Ended: true, Err: err})
+		f(SessionInfo{ID: s.ID, Ended: true, Err: err})
 	}
 	return err
 }
@@ -289,17 +284,17 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			return context.Cause(ctx)
 		}
 		sent := c.now()
-		if past(s.deadline(), sent) {
+		if lease.Past(s.Deadline(), sent) {
 			return errExpired
 		}
 		r, err := c.renewOnce(ctx, s, sent)
 		// The old deadline decides whether the answer still counts (rule 3).
 		switch {
-		case guard.Renewal && past(s.deadline(), c.now()):
+		case guard.Renewal && lease.Past(s.Deadline(), c.now()):
 			return errExpired
 		case err != nil:
 			if !failing && ctx.Err() == nil {
-				c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", s.id, "error", err, "deadline", s.deadline())
+				c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", s.ID, "error", err, "deadline", s.Deadline())
 			}
 			failing = true
 			timer.Reset(c.opts.RetryEvery)
@@ -309,9 +304,9 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		}
 		if failing {
 			failing = false
-			c.opts.Logger.Info("holdfast: renewals succeed again", "session", s.id)
+			c.opts.Logger.Info("holdfast: renewals succeed again", "session", s.ID)
 		}
-		s.extend(sent.Add(c.opts.lease()))
+		s.Extend(sent.Add(c.opts.lease()))
 		s.seen.Store(r.Expiry)
 		c.seen(r)
 		c.clearDoubts()
@@ -349,7 +344,7 @@ func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time)
 	defer cancel()
 	reg := c.registration()
 	reg.Seen = s.seen.Load()
-	r, err := c.ns.Renew(ctx, s.id, reg)
+	r, err := c.ns.Renew(ctx, s.ID, reg)
 	c.called(OpRenew, sent, err)
 	return r, err
 }
@@ -399,18 +394,18 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 			return
 		}
 		now := c.now()
-		if past(s.deadline(), now) {
+		if lease.Past(s.Deadline(), now) {
 			end(errExpired)
 			return
 		}
 		// A hold that begins later lapses later than in RenewEvery, or says so by sooner.
 		next = now.Add(c.opts.RenewEvery)
-		if d := s.deadline(); d.Before(next) {
+		if d := s.Deadline(); d.Before(next) {
 			next = d
 		}
 		var a after
 		for i := range c.parts {
-			if d := c.parts[i].lapsed(now, &a); !d.IsZero() && d.Before(next) {
+			if d := c.parts[i].lapsed(&a); !d.IsZero() && d.Before(next) {
 				next = d
 			}
 		}

@@ -61,14 +61,14 @@ func (c *Coordinator) store() (ShareStore, error) {
 
 func (s arbiterStore) Get(ctx context.Context, key string) (Shared, error) {
 	sent := s.c.now()
-	r, err := s.results.LoadResult(ctx, s.c.partitionOf(key).number, key)
+	r, err := s.results.LoadResult(ctx, s.c.partitionOf(key).Number(), key)
 	s.c.called(OpLoadResult, sent, err)
 	return Shared(r), err
 }
 
 func (s arbiterStore) Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error {
 	sent := s.c.now()
-	v, err := s.results.SaveResult(ctx, s.c.partitionOf(key).number, key, value, fence, keep)
+	v, err := s.results.SaveResult(ctx, s.c.partitionOf(key).Number(), key, value, fence, keep)
 	s.c.called(OpSaveResult, sent, err)
 	switch {
 	case err != nil:

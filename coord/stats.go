@@ -64,7 +64,7 @@ func (c *Coordinator) Stats() Stats {
 		nonZero(s.Lost, LossCause(cause), c.stats.lost[cause].Load())
 	}
 	if x := c.sessions.current(); x != nil {
-		s.Session = x.id
+		s.Session = x.ID
 	}
 	for i := range c.parts {
 		c.parts[i].count(&s)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // A wall clock that steps forward ends a session that the arbiter takes for alive for almost SessionTTL
@@ -17,38 +17,23 @@ import (
 //
 // A key that had no holder is free at once.
 
-// stepped returns for how much longer a session would have lived by the monotonic clock. It returns 0
+// outlivedBy returns for how much longer a session would have lived by the monotonic clock. It returns 0
 // for a session that the wall clock alone has not ended.
-func (c *Coordinator) stepped(s *session, err error) time.Duration {
+func (c *Coordinator) outlivedBy(s *session, err error) time.Duration {
 	if !errors.Is(err, errExpired) {
 		return 0
 	}
-	return max(c.left(s.deadline()), 0)
+	return max(c.left(s.Deadline()), 0)
 }
 
-// freezeStepped ends the ownership and the holds of a session that a step of the clock has ended. It
-// returns what is to be demoted, nil if the session did not own the partition.
-func (p *partition) freezeStepped(s *session, a *after) *frozen {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	o := p.own
-	if o == nil || o.session != s || p.phase == phaseDemoting {
-		p.loseHolds(s, SessionExpired, a)
-		return nil
-	}
-	holds := p.freeze(phaseDemoting, a)
-	p.exported, p.late = holds, make(map[string]fallback.Release)
-	for key, e := range p.entries {
-		if row, ok := holds[key]; ok && row == e.hold.row {
-			e.hold.keepRow = true
-		}
-	}
-	p.loseHolds(s, SessionExpired, a)
-	return &frozen{p: p, own: o, holds: holds, stepped: true}
+// stepped is a partition that was frozen because of a step, and is to be demoted.
+type stepped struct {
+	p *partition
+	lease.Frozen
 }
 
 // demoteStepped demotes partitions for at most as long as their session would have lived.
-func (c *Coordinator) demoteStepped(list []*frozen, left time.Duration) {
+func (c *Coordinator) demoteStepped(list []stepped, left time.Duration) {
 	if len(list) == 0 {
 		return
 	}
@@ -56,8 +41,8 @@ func (c *Coordinator) demoteStepped(list []*frozen, left time.Duration) {
 	c.work.Add(1)
 	c.pool.Go(func() {
 		defer c.work.Done()
-		spread(c, &c.work, list, balancers, func(x *frozen) {
-			x.demote(c.ctx, func() bool { return c.since(begun) < left })
+		spread(c, &c.work, list, balancers, func(x stepped) {
+			x.p.demoteFrozen(c.ctx, x.Frozen, func() bool { return c.since(begun) < left })
 			c.cluster.poke()
 		})
 	})
@@ -65,18 +50,22 @@ func (c *Coordinator) demoteStepped(list []*frozen, left time.Duration) {
 
 // loseSession takes everything away from a session that has ended with an error. It returns what
 // demoteStepped is to be called with.
-func (c *Coordinator) loseSession(s *session, err error, a *after) (list []*frozen, left time.Duration) {
-	left = c.stepped(s, err)
-	s.extend(time.Time{}) // it is dead for every reader
+func (c *Coordinator) loseSession(s *session, err error, a *after) (list []stepped, left time.Duration) {
+	left = c.outlivedBy(s, err)
+	s.Extend(time.Time{}) // it is dead for every reader
 	c.sessions.set(nil)
 	close(s.ended)
 	for i := range c.parts {
 		p := &c.parts[i]
 		if left == 0 {
-			p.loseAll(s, SessionExpired, a)
-		} else if x := p.freezeStepped(s, a); x != nil {
-			list = append(list, x)
+			p.loseAll(s.Session, SessionExpired, a)
+			continue
 		}
+		now := p.lock()
+		if x, ok := p.FreezeStepped(s.Session, now, &a.Effects); ok {
+			list = append(list, stepped{p, x})
+		}
+		p.unlock(a)
 	}
 	return list, left
 }

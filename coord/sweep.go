@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace begins when one is. What was
@@ -87,12 +89,12 @@ func inReads(all []check) (calls [][]check) {
 		}
 	}
 	for _, k := range all {
-		for first := true; first || len(k.keys) > 0; first = false {
+		for first := true; first || len(k.Keys) > 0; first = false {
 			part := k
-			part.rest = !first
-			n := min(len(k.keys), keysPerCall)
-			part.keys, part.rows, part.busy = k.keys[:n], k.rows[:n], min(k.busy, n)
-			k.keys, k.rows, k.busy, k.own = k.keys[n:], k.rows[n:], k.busy-part.busy, nil
+			part.Rest = !first
+			n := min(len(k.Keys), keysPerCall)
+			part.Keys, part.Rows, part.Busy = k.Keys[:n], k.Rows[:n], min(k.Busy, n)
+			k.Keys, k.Rows, k.Busy, k.Own = k.Keys[n:], k.Rows[n:], k.Busy-part.Busy, lease.Tenure{}
 			if len(call) == readsPerCall || keys+n > keysPerCall {
 				next()
 			}

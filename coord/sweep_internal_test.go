@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 func TestSweep_Stale(t *testing.T) {
@@ -60,8 +61,8 @@ func TestLookAt(t *testing.T) {
 // No call reads more than it may, all keys are read once, and only a partition's first check is of its ownership.
 func TestInReads(t *testing.T) {
 	of := func(number uint32, keys, busy int) check {
-		k := check{p: &partition{number: number}, own: &ownership{}, keys: make([]string, keys), busy: busy}
-		k.rows = make([]fallback.Row, keys)
+		k := check{numbered(number), lease.Check{Own: lease.Tenure{Epoch: 1}, Keys: make([]string, keys), Busy: busy}}
+		k.Rows = make([]fallback.Row, keys)
 		return k
 	}
 	all := []check{of(0, 10_000, 5000), of(1, 0, 0), of(2, 100, 100)}
@@ -72,12 +73,12 @@ func TestInReads(t *testing.T) {
 	for _, call := range inReads(all) {
 		n := 0
 		for _, k := range call {
-			n += len(k.keys)
-			busy += k.busy
-			if len(k.rows) != len(k.keys) || k.rest != (k.own == nil) {
-				t.Errorf("%d keys, %d rows, rest %t", len(k.keys), len(k.rows), k.rest)
+			n += len(k.Keys)
+			busy += k.Busy
+			if len(k.Rows) != len(k.Keys) || k.Rest != (k.Own.Epoch == 0) {
+				t.Errorf("%d keys, %d rows, rest %t", len(k.Keys), len(k.Rows), k.Rest)
 			}
-			if !k.rest {
+			if !k.Rest {
 				firsts++
 			}
 		}

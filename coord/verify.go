@@ -8,101 +8,36 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // check is what this process believes to hold in a partition at some moment.
 type check struct {
-	p     *partition
-	keys  []string
-	rows  []fallback.Row
-	own   *ownership     // a copy; nil: this node does not serve it
-	busy  int            // the first ones have been in use since they were last verified
-	rest  bool           // there is another check of the partition, with more of its keys
-	known fallback.Token // what was seen before the arbiter is asked
+	p *partition
+	lease.Check
 }
 
 // check lists the holds of a session.
 func (p *partition) check(s *session) check {
-	k := check{p: p}
-	p.mu.Lock()
+	now := p.lock()
 	defer p.mu.Unlock()
-	k.known = p.seen
-	if p.own != nil && p.own.session == s {
-		o := *p.own
-		k.own = &o
-	}
-	if p.holds == 0 {
-		return k
-	}
-	now, when := p.c.now(), p.c.adoption()
-	for key, e := range p.entries {
-		if e.q.State() == handoff.Idle || e.hold.session != s || e.hold.confirmed.IsZero() || p.settleDown(&e.hold, when, now) {
-			continue
-		}
-		k.keys, k.rows = append(k.keys, key), append(k.rows, e.hold.row)
-		if e.used {
-			// A process that gets no messages has to find out in this way that somebody else waits.
-			last := len(k.keys) - 1
-			k.keys[k.busy], k.keys[last] = k.keys[last], k.keys[k.busy]
-			k.rows[k.busy], k.rows[last] = k.rows[last], k.rows[k.busy]
-			k.busy++
-			e.used = false
-		}
-	}
-	return k
+	return check{p, p.Check(s.Session, now)}
 }
 
-// compare confirms the holds that the arbiter knows, as of the moment when it was asked. Those that it does not know are
-// to be reclaimed in Grace, and lost otherwise.
+// compare confirms the holds that the arbiter knows, as of the moment when it was asked. It returns what is to be reclaimed.
 func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
 	var a after
-	missing := claims{p: p}
-	p.mu.Lock()
-	p.sawEpoch(s.Record)
-	if k.own != nil && p.own != nil && p.own.epoch == k.own.epoch {
-		switch r := s.Record; {
-		case r.Owner == k.own.session.id && r.Epoch == k.own.epoch:
-			p.own.confirmed = sent
-			if r.Revoked {
-				defer p.revoked(r.Epoch)
-			}
-		case r.Grace > 0:
-			missing.own = k.own
-		default:
-			p.letGo(p.c.now(), &a)
-		}
-	}
-	for i, key := range k.keys {
-		e := p.holding(key, k.rows[i])
-		switch {
-		case e == nil || e.hold.confirmed.IsZero(): // given back meanwhile, or it rests on its owner
-		case s.Rows[i] == k.rows[i]:
-			e.hold.confirmed = sent
-			if i < k.busy && s.Wanted[i] && e.q.Recall(p.c.now()) == handoff.GiveBack {
-				p.giveBack(e, &a)
-			}
-		case s.Record.Grace > 0:
-			missing.holds = append(missing.holds, e.hold.asClaim(key))
-		default:
-			p.lose(e, Superseded, &a)
-		}
-	}
-	p.offer(k, s.Record, &a)
-	p.mu.Unlock()
+	now := p.lock()
+	missing, revoked := p.Compare(k.Check, s, sent, now, &a.Effects)
+	p.unlock(&a)
 	a.do(p.c)
 	if s.Record.Grace > 0 {
 		p.c.sessions.sweep(p.c.graceBegan(sent, s.Record.Grace))
 	}
-	return missing
-}
-
-// holding returns the key's entry if it has that very hold.
-func (p *partition) holding(key string, row fallback.Row) *entry {
-	if e := p.entries[key]; e != nil && e.q.State() != handoff.Idle && e.hold.row == row {
-		return e
+	if revoked > 0 {
+		p.revoked(revoked)
 	}
-	return nil
+	return claims{p, missing}
 }
 
 // verify reads every RenewEvery what the arbiter knows of this process's holds.
@@ -153,7 +88,7 @@ const readsPerCall, verifyCalls = 256, 8
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held bool, list []uint32) error {
 	slices.Sort(list)
 	if c.cluster != nil {
-		c.cluster.asks.Store(asksPerPeriod)
+		c.offers.Store(asksPerPeriod)
 	}
 	var checks []check
 	for i := range c.parts {
@@ -161,7 +96,7 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held
 		if !held && !listed {
 			continue
 		}
-		if k := c.parts[i].check(s); listed || len(k.keys) > 0 || k.own != nil {
+		if k := c.parts[i].check(s); listed || len(k.Keys) > 0 || k.Own.Epoch > 0 {
 			checks = append(checks, k)
 		}
 	}
@@ -189,8 +124,8 @@ func (c *Coordinator) noteConfirmations() {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		if p.own != nil {
-			oldest = earlier(oldest, p.own.confirmed)
+		if confirmed := p.Confirmed(); !confirmed.IsZero() {
+			oldest = lease.Earlier(oldest, confirmed)
 		}
 		p.mu.Unlock()
 	}
@@ -201,7 +136,7 @@ func (c *Coordinator) noteConfirmations() {
 func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check) error {
 	reads := make([]fallback.Read, len(checks))
 	for i, k := range checks {
-		reads[i] = fallback.Read{Partition: k.p.number, Keys: k.keys, Busy: k.busy}
+		reads[i] = fallback.Read{Partition: k.p.Number(), Keys: k.Keys, Busy: k.Busy}
 	}
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	sent := c.now()
@@ -219,8 +154,8 @@ func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check)
 		case k.p.older(k, states[i]):
 			doubtful = append(doubtful, i)
 		default:
-			if !k.rest {
-				x.saw(k.p.number, sent, states[i].Record.Grace)
+			if !k.Rest {
+				x.saw(k.p.Number(), sent, states[i].Record.Grace)
 			}
 			missing = append(missing, k.p.compare(k, states[i], sent))
 		}

@@ -1,4 +1,4 @@
-package coord
+package lease
 
 import (
 	"fmt"
@@ -35,25 +35,25 @@ func TestStates_EachHasAName(t *testing.T) {
 
 func TestStates_LegalTransitions(t *testing.T) {
 	for _, c := range []struct {
-		from, to phase
+		from, to Phase
 		legal    bool
 	}{
-		{phaseUnowned, phaseAcquiring, true},
-		{phaseUnowned, phaseOwned, false}, // not without Acquire
-		{phaseUnowned, phaseDemoting, false},
-		{phaseOwned, phaseAcquiring, false},
-		{phaseDemoting, phaseOwned, false}, // what was frozen is never served again (rule 5)
-		{phaseFreeing, phaseOwned, false},
-		{phase(200), phaseUnowned, false},
+		{Unowned, Acquiring, true},
+		{Unowned, Owned, false}, // not without Acquire
+		{Unowned, Demoting, false},
+		{Owned, Acquiring, false},
+		{Demoting, Owned, false}, // what was frozen is never served again (rule 5)
+		{Freeing, Owned, false},
+		{Phase(200), Unowned, false},
 	} {
 		if got := legal(nextPhases[:], c.from, c.to); got != c.legal {
 			t.Errorf("%v to %v: %t", c.from, c.to, got)
 		}
 	}
-	if legal(nextEndings[:], endingClosed, endingNot) {
+	if legal(nextEndings[:], Closed, Open) {
 		t.Error("a closed partition opens again")
 	}
-	if legal(nextSources[:], sourceOwn, sourceArbiter) {
+	if legal(nextSources[:], SourceOwn, SourceArbiter) {
 		t.Error("a hold of this node's own gets a row without being frozen")
 	}
 }

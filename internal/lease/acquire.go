@@ -1,0 +1,188 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// take begins to acquire the partition, unless it has just been tried in vain. It reports whether the result is to be waited
+// for.
+func (p *Partition) take(now time.Time, fx *Effects) bool {
+	switch {
+	case p.phase == Acquiring:
+		return true
+	case p.ending != Open || p.phase != Unowned || now.Before(p.notBefore) || p.cfg.View.Session() == nil:
+		return false
+	}
+	step(&p.phase, Acquiring, nextPhases[:])
+	fx.Acquire = true
+	return true
+}
+
+// Take is take for a contender that was told to.
+func (p *Partition) Take(now time.Time, fx *Effects) { p.take(now, fx) }
+
+// BeginAcquire begins to acquire the partition for the balance. It reports whether the calls are to be made.
+func (p *Partition) BeginAcquire() bool {
+	if !p.idle() || p.ending != Open {
+		return false
+	}
+	step(&p.phase, Acquiring, nextPhases[:])
+	return true
+}
+
+// EndAcquire is called when the calls of Acquire have ended, whatever came of them.
+func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
+	if p.phase != Acquiring {
+		return // Serve has ended it
+	}
+	step(&p.phase, Unowned, nextPhases[:])
+	p.notBefore = now.Add(p.cfg.RetryEvery)
+	p.acquired(now, fx)
+}
+
+// acquired serves or sends away what waited for the end of Acquiring.
+func (p *Partition) acquired(now time.Time, fx *Effects) {
+	waiting := p.parked
+	p.parked = nil
+	p.hearAgain(fx)
+	p.wantAll(now, fx, p.own == nil)
+	for _, x := range waiting {
+		switch {
+		case x.link.Down():
+		case p.serves(now):
+			p.request(x.claimant, x.key, x.try, now, fx)
+		default:
+			fx.send(x.link, p.frame(peer.Moved, x.key, x.id))
+		}
+	}
+}
+
+// Serve begins to grant the partition's keys, if the answer to Acquire came in time. The keys of the arbiter's rows are held
+// already. It reports whether it does.
+func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.Time, fx *Effects) bool {
+	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
+	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.ending != Open || o.epoch <= p.forsworn {
+		if p.naming == NamedElsewhere { // nothing was ever announced at this epoch
+			step(&p.naming, NamedPerhaps, nextNamings[:])
+		}
+		return false
+	}
+	p.own, p.unreachableSince = o, time.Time{}
+	step(&p.naming, NamedElsewhere, nextNamings[:])
+	p.sawEpoch(got.Record)
+	for key, k := range p.keys {
+		if k.q.State() != handoff.Idle && k.hold.row.Identity != got.Rows[key].Identity {
+			p.own = nil // the loss is not to be handed on before the rows are imported
+			p.lose(k, Superseded, now, fx)
+			p.own = o
+		} else if k.q.State() != handoff.Idle {
+			p.comeHome(&k.hold)
+		}
+	}
+	for key, row := range got.Rows {
+		if guard.Import {
+			p.imported(key, row, sent, now, fx)
+		}
+	}
+	// Every other request is void: it was not executed before Acquire, and after it the answer is that this node owns the
+	// partition; or its grant was given back. acquired makes new ones.
+	for key, k := range p.keys {
+		p.endContender(k, fx)
+		if l := k.request.link; l != nil {
+			fx.send(l, p.frame(peer.Cancel, key, k.request.id))
+			k.request = request{}
+		}
+		p.tidy(k)
+	}
+	step(&p.phase, Owned, nextPhases[:])
+	p.acquired(now, fx)
+	return true
+}
+
+// imported enters a row that Acquire has answered with.
+func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, fx *Effects) {
+	k, s := p.Key(key), p.own.session
+	if k.q.State() != handoff.Idle {
+		return // this node's own
+	}
+	if row.Session != s.ID { // another's, or one of an earlier session of this node, which is as dead as any other's
+		k.others = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.cfg.View.LinkTo(row.Session), alone: now}
+		return
+	}
+	if n := p.grantedByRows(k, row.Identity, fx); n > 0 {
+		if w := k.q.Take(uint64(row.Token), n, false, now); w != nil {
+			k.hold = hold{session: s, row: row, confirmed: sent}
+			p.oldest = Earlier(p.oldest, sent)
+			p.holds++
+			p.seat(k, w, PathArbiter, now, fx)
+			return
+		}
+	}
+	fx.Releases = append(fx.Releases, p.release(key, row.Identity)) // an orphan
+	p.tidy(k)
+}
+
+// grantedByRows ends a request of this node's that turns out to be granted, as the partition's rows say before its own answer
+// has come: no other node must be given the key meanwhile. It returns the size of the block of tokens, 0 if there is no such
+// request.
+func (p *Partition) grantedByRows(k *Key, id fallback.Identity, fx *Effects) uint64 {
+	switch {
+	case k.contender != nil && k.contender.id == id:
+		k.contender.id = fallback.Identity{} // not to be withdrawn
+		p.endContender(k, fx)
+		return Block
+	case k.request.link != nil && k.request.id == id:
+		k.request = request{}
+		return delegated
+	}
+	return 0
+}
+
+// Forswear makes sure that an epoch is never served, because it is about to be demoted (rule 6). It reports false if it is
+// served already.
+func (p *Partition) Forswear(epoch uint32) bool {
+	if p.own != nil && p.own.epoch >= epoch {
+		return false
+	}
+	p.forsworn = max(p.forsworn, epoch)
+	return true
+}
+
+// MayForswear reports whether a record that names this node may be demoted now: once all that was announced has passed (rule 6).
+// acquiring tells whether the call comes from what Acquiring waits for.
+func (p *Partition) MayForswear(acquiring bool, now time.Time) bool {
+	return p.own == nil && p.phase != Demoting && (p.phase != Acquiring || acquiring) && Past(p.announcedEnds, now)
+}
+
+// BeginFreeing begins to ask for the partition of another node's to become Shared. It reports whether that is to be done.
+func (p *Partition) BeginFreeing() bool {
+	if p.phase != Unowned {
+		return false
+	}
+	step(&p.phase, Freeing, nextPhases[:])
+	return true
+}
+
+// EndFreeing is called when that has ended, whatever came of it.
+func (p *Partition) EndFreeing() { step(&p.phase, Unowned, nextPhases[:]) }
+
+// NotNamed notes that the record does not name this node.
+func (p *Partition) NotNamed() { step(&p.naming, NamedElsewhere, nextNamings[:]) }
+
+// Reachable notes that the owner of the partition can be reached.
+func (p *Partition) Reachable() { p.unreachableSince = time.Time{} }
+
+// Unreachable notes that the owner of a partition that should be this node's cannot be reached. It reports whether that has been
+// so for long enough for its ownership to be revoked.
+func (p *Partition) Unreachable(now time.Time) bool {
+	if p.unreachableSince.IsZero() {
+		p.unreachableSince = now
+		return false
+	}
+	return now.Sub(p.unreachableSince) > p.cfg.RenewEvery
+}

@@ -1,0 +1,161 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that has been away is not to be
+// met by everything that could be asked of it: by then most owners have renewed their announcements.
+type Adoption struct {
+	Silent bool          // the arbiter does not answer
+	Lead   time.Duration // how long before its deadline a hold is adopted whose owner is there
+	Last   time.Duration // the same, of every hold, while the arbiter does not answer
+	Back   time.Duration // how much longer than Lead an owner must answer for a hold to be given back to it
+}
+
+// Due reports whether a hold is to be adopted whose owner answers for it for so long. gone: not for any longer.
+func (x Adoption) Due(gone bool, left time.Duration) bool {
+	if x.Silent {
+		return left < x.Last
+	}
+	return gone || left < x.Lead
+}
+
+// At returns how long before its deadline a hold is adopted whose owner is there.
+func (x Adoption) At() time.Duration {
+	if x.Silent {
+		return x.Last
+	}
+	return x.Lead
+}
+
+// Rests reports whether the row of a hold need not be looked after, because its owner answers for it.
+func (x Adoption) Rests(gone bool, left time.Duration) bool { return !gone && left > x.Lead+x.Back }
+
+// Claims is what the arbiter may not know of a partition: its owner, after a failover; and holds that have no row, or whose rows
+// the server has lost.
+type Claims struct {
+	Own   Tenure // zero: not this node
+	Holds []fallback.Claim
+}
+
+// Orphans lists the holds that need a row now. It counts those that have none, and returns when the next one may need one.
+func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Claim, resting int, next time.Duration) {
+	next = p.cfg.RenewEvery
+	if p.remote == 0 || p.phase == Demoting {
+		return nil, p.remote, next
+	}
+	for key, k := range p.keys {
+		h := &k.hold
+		if k.q.State() == handoff.Idle || !h.remote() || !h.confirmed.IsZero() {
+			continue
+		}
+		gone, left := h.ownerGone(), h.announcedUntil().Sub(now)
+		if when.Due(gone, left) {
+			if gone {
+				h.freeze()
+			}
+			holds = append(holds, h.asClaim(key))
+		} else {
+			next = min(next, left-when.At())
+		}
+	}
+	return holds, p.remote, next
+}
+
+// settleDown makes a hold that has a row rest on its owner again, if that answers for it for long enough (rule 17). It
+// reports whether it does.
+func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
+	if !h.remote() || !when.Rests(h.ownerGone(), h.announcedUntil().Sub(now)) {
+		return false
+	}
+	h.confirmed, h.rowed = time.Time{}, true
+	return true
+}
+
+// offer asks the owner of the partition to answer for holds that rest on their rows (rule 17).
+func (p *Partition) offer(x Check, r fallback.Record, fx *Effects) {
+	if !p.cfg.Clustered || r.Owner == "" || r.Grace > 0 || p.own != nil {
+		return
+	}
+	l := p.cfg.View.LinkTo(r.Owner)
+	if l == nil || l.Down() {
+		return
+	}
+	for i, key := range x.Keys {
+		k := p.holding(key, x.Rows[i])
+		if k == nil || k.hold.confirmed.IsZero() || !k.hold.ownerGone() && k.hold.from == l {
+			continue
+		}
+		if p.cfg.Offers.Add(-1) < 0 {
+			return
+		}
+		f := p.frame(peer.Resume, key, x.Rows[i].Identity)
+		f.Token = uint64(x.Rows[i].Token)
+		fx.send(l, f)
+	}
+}
+
+// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on that, and its row, which
+// stays, is looked after no more.
+func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
+	s := p.cfg.View.Session()
+	if h.source == SourceOwn || h.source == SourceHome || p.own != nil || h.session != s || epoch < h.epoch || Past(deadline, now) {
+		return
+	}
+	next := hold{source: SourceOwner, from: l, announced: deadline, pongs: pongs}
+	if !p.cfg.View.Adoption().Rests(false, next.announcedUntil().Sub(now)) {
+		return // not worth it
+	}
+	if !h.remote() {
+		p.remote++
+	}
+	step(&h.source, SourceOwner, nextSources[:])
+	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
+	h.confirmed, h.rowed = time.Time{}, true
+}
+
+// Reclaimed: the arbiter, asked at the time sent, has given the record back to the owner of a tenure, or not.
+func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx *Effects) {
+	switch {
+	case p.own == nil || p.own.epoch != own.Epoch:
+	case granted:
+		p.own.confirmed = sent
+	default:
+		p.letGo(now, fx)
+	}
+}
+
+// Restored: the arbiter, asked at the time sent, has told which holds have rows now.
+func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict, sent, now time.Time, fx *Effects) {
+	for i, h := range holds {
+		k, there := p.holding(h.Key, h.Row), verdicts[i] == fallback.Granted
+		switch {
+		case k == nil && there:
+			// Given back meanwhile: the release may have come before the row was back.
+			fx.Releases = append(fx.Releases, p.release(h.Key, h.Row.Identity))
+		case k == nil || k.hold.source == SourceHome:
+		case there:
+			k.hold.confirmed = sent
+			p.oldest = Earlier(p.oldest, sent)
+		case k.hold.epoch != h.Owned: // its owner has answered for it since
+		default:
+			p.lose(k, Superseded, now, fx)
+		}
+	}
+}
+
+// NotRestored notes that a call was not answered: holds may get their rows yet, also when they have been given back.
+func (p *Partition) NotRestored(holds []fallback.Claim, now time.Time, fx *Effects) {
+	for _, h := range holds {
+		if k := p.holding(h.Key, h.Row); k != nil {
+			k.hold.callPending = true // giveBack is to see to it
+			continue
+		}
+		fx.Doubts = append(fx.Doubts, Doubt{h.Key, h.Row.Identity, now.Add(p.cfg.SessionTTL)})
+	}
+}

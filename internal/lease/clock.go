@@ -1,0 +1,37 @@
+package lease
+
+import "time"
+
+// A Moment is a reading of the monotonic clock: the time since the coordinator began. It is a third of the size of a
+// time.Time, and read in half the time. It stands still while the machine is suspended, so nothing is granted by it alone
+// for longer than WallEvery.
+type Moment = time.Duration
+
+// Unmeasured is no moment.
+const Unmeasured Moment = -1
+
+// Told marks what a record has been written of: no moment is as late.
+const Told Moment = 1<<63 - 1
+
+// WallEvery is for how long, of the time that the process runs, the wall clock is not read again.
+const WallEvery = time.Millisecond
+
+// Deadlines are when a hold lapses: the session's and the slot's, the earlier one by either clock.
+type Deadlines struct{ Session, Slot time.Time }
+
+// Past reports whether one of them has passed.
+func (d Deadlines) Past(now time.Time) bool { return Past(d.Session, now) || Past(d.Slot, now) }
+
+// Past reports whether a deadline has passed, by the monotonic or by the wall clock: one of them goes on while the machine is
+// suspended, and the other cannot be set.
+func Past(deadline, now time.Time) bool {
+	return !now.Before(deadline) || now.UnixNano() >= deadline.UnixNano()
+}
+
+// Earlier returns the earlier one of two times, of which the zero time is none.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,193 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// Block is how many tokens a hold asks the arbiter for. With 2^16, an epoch lasts for 2^16 holds in a partition.
+const Block = 1 << 16
+
+// A Contender gets a hold for the waiters of a key from the arbiter: the only one that this process has for the key. It is over
+// once it is not its key's any more. The shell makes its calls.
+type Contender struct {
+	Name   string // of the key
+	Runner any    // the shell's
+
+	key     *Key              // used again for another name once no caller waits: look whether key.contender is this one
+	id      fallback.Identity // of the request now at the arbiter
+	known   fallback.Token    // what was seen before the first request of that name
+	asked   bool              // another process asks for the hold that this is about to become
+	trouble error             // why it takes so long; nil: another process has the key
+	holder  string            // the session that has the key, as the arbiter has said last
+	owner   string            // the session that owns the partition, if there was no stream to it
+}
+
+func (x *Contender) over() bool { return x.key.contender != x }
+
+// Contend makes the one contender of a key that has no hold and no request. It has to be run.
+func (p *Partition) Contend(k *Key) *Contender {
+	k.contender = &Contender{Name: k.name, key: k, trouble: p.cfg.NoAnswer}
+	return k.contender
+}
+
+// endContender ends the request at the arbiter, if there is one.
+func (p *Partition) endContender(k *Key, fx *Effects) {
+	if k.contender != nil {
+		fx.Ends = append(fx.Ends, k.contender)
+		k.contender = nil
+	}
+}
+
+// Waits reports whether a caller waits that does not only try.
+func (p *Partition) Waits(x *Contender) bool { return !x.over() && x.key.q.Any(waits) }
+
+// Begin names the request that is about to be sent, and returns the highest token that was seen before. wait is false if all
+// callers only try. ok is false if the contender is over.
+func (p *Partition) Begin(x *Contender, s *Session, fx *Effects) (id fallback.Identity, known fallback.Token, wait, ok bool) {
+	if x.over() || x.key.q.Waiting() == 0 {
+		return id, 0, false, false
+	}
+	x.owner = ""
+	if x.id.Session != s.ID {
+		if x.id.Session != "" {
+			fx.Releases = append(fx.Releases, p.release(x.Name, x.id))
+		}
+		x.id = fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}
+		x.asked, x.known = false, p.seen
+	}
+	return x.id, x.known, x.key.q.Any(waits), true
+}
+
+// Install gives the hold to the first waiter, under a token that the arbiter gave to the request. It reports false if there is
+// no waiter, or if the answer came too late: the request is over, and another may be made.
+func (p *Partition) Install(x *Contender, s *Session, token fallback.Token, contended bool, sent, now time.Time, fx *Effects) bool {
+	k := x.key
+	if x.over() {
+		return true // Withdraw releases it
+	}
+	h := hold{session: s, row: fallback.Row{Identity: x.id, Token: token}, confirmed: sent}
+	// Serve ends contenders, so there can be no ownership.
+	if p.own != nil || k.q.State() != handoff.Idle || k.q.Waiting() == 0 || p.deadlines(&h).Past(now) {
+		p.Disown(x, fx)
+		return false
+	}
+	p.saw(token)
+	w := k.q.Take(uint64(token), Block, contended || x.asked || k.others != nil, now)
+	k.hold = h
+	p.oldest = Earlier(p.oldest, sent)
+	p.holds++
+	p.endContender(k, fx)
+	x.id = fallback.Identity{}
+	p.seat(k, w, PathArbiter, now, fx)
+	return true
+}
+
+// Disown releases the hold that a request has become, or may become, and forgets the request.
+func (p *Partition) Disown(x *Contender, fx *Effects) {
+	if x.id != (fallback.Identity{}) {
+		fx.Releases = append(fx.Releases, p.release(x.Name, x.id))
+		x.id = fallback.Identity{}
+	}
+}
+
+// HeldBy notes the session that has the key.
+func (p *Partition) HeldBy(x *Contender, session string) { x.holder = session }
+
+// Settle notes the trouble (nil: the key is locked) for callers that give up, and sends those away that only try, or all. It
+// reports whether a caller is left.
+func (p *Partition) Settle(x *Contender, trouble error, all bool, fx *Effects) bool {
+	if x.over() {
+		return false
+	}
+	x.trouble = trouble
+	which := tries
+	if all {
+		which = nil
+	}
+	p.fail(x.key, which, trouble, fx)
+	return !x.over()
+}
+
+// Withdraw takes the request back if it did not become a hold: out of the queue at the arbiter and, if it was granted when no
+// caller waited any more, the hold as well (rule 11). If the contender is not over, its callers are sent away with a reason.
+func (p *Partition) Withdraw(x *Contender, reason error, fx *Effects) {
+	p.Disown(x, fx)
+	if !x.over() {
+		p.fail(x.key, nil, reason, fx)
+	}
+}
+
+// AwaitRoute notes that contenders wait at the arbiter, and may not know whom to ask instead: see Rerouted.
+func (p *Partition) AwaitRoute() { p.waitFor |= AwaitedRoute }
+
+// AwaitStream notes that a contender was sent to an owner that there may be no stream to: see Reached.
+func (p *Partition) AwaitStream(x *Contender, r fallback.Record) {
+	p.sawEpoch(r)
+	x.owner = r.Owner
+	p.waitFor |= AwaitedStream
+}
+
+// Rerouted: the ring has changed. Contenders that wait at the arbiter are not told that the partition has an owner now.
+func (p *Partition) Rerouted(fx *Effects) {
+	if p.waitFor&AwaitedRoute == 0 || !p.cfg.View.Route(p.number).Known() {
+		return
+	}
+	p.waitFor &^= AwaitedRoute
+	p.Gap(fx)
+}
+
+// Reached: there is a stream to the node that has a session.
+func (p *Partition) Reached(session string, fx *Effects) {
+	if p.waitFor&AwaitedStream == 0 {
+		return
+	}
+	p.waitFor &^= AwaitedStream
+	for _, k := range p.keys {
+		switch x := k.contender; {
+		case x == nil || x.owner == "":
+		case x.owner == session:
+			fx.Pokes = append(fx.Pokes, x)
+		default:
+			p.waitFor |= AwaitedStream
+		}
+	}
+}
+
+// Redirect goes to the owner that the arbiter has named. It reports true if the contender is over, and false if the owner needs
+// time: it has said before that it does not own the partition.
+func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) bool {
+	k := x.key
+	x.owner = ""
+	if x.over() {
+		return true
+	}
+	if k.moved > 1 {
+		k.moved = 0
+		return false
+	}
+	p.endContender(k, fx)
+	x.id = fallback.Identity{} // it is not queued
+	if !p.ask(k, l, fx) {
+		p.want(k, now, fx, true)
+	}
+	return true
+}
+
+// Home is Redirect where the arbiter has named this node. It reports false if the node is to acquire the partition first.
+func (p *Partition) Home(x *Contender, now time.Time, fx *Effects) bool {
+	if x.over() {
+		return true
+	}
+	if !p.serves(now) {
+		p.take(now, fx)
+		return false
+	}
+	k := x.key
+	p.endContender(k, fx)
+	x.id = fallback.Identity{}
+	p.wantHere(k, now, fx)
+	return true
+}

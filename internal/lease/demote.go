@@ -1,0 +1,166 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// A Tenure names an ownership. Its zero value is none.
+type Tenure struct {
+	Session *Session
+	Epoch   uint32
+}
+
+// A Frozen is a partition that was frozen, and is to be demoted.
+type Frozen struct {
+	Tenure
+	Holds   map[string]fallback.Row // to be written; not to be changed
+	Stepped bool                    // its session has ended: see FreezeStepped
+}
+
+// BeginDemote freezes the partition, which is not to be acquired again for some time. Holds in force stay in force (rule 5). It
+// reports whether Demote is to be called.
+func (p *Partition) BeginDemote(avoid time.Duration, now time.Time, fx *Effects) (x Frozen, ok bool) {
+	o := p.own
+	if o == nil || p.phase == Demoting {
+		return Frozen{}, false
+	}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting, fx)}
+	if !guard.Freeze {
+		p.own = o
+	}
+	p.exported, p.late = x.Holds, make(map[string]fallback.Release)
+	p.notBefore = now.Add(avoid)
+	return x, true
+}
+
+// MayGiveUp reports whether the partition can be demoted, at an epoch, or at any for 0.
+func (p *Partition) MayGiveUp(epoch uint32) bool {
+	return p.own != nil && (epoch == 0 || p.own.epoch == epoch) && p.phase != Demoting
+}
+
+// FreezeStepped ends the ownership and the holds of a session that a step of the wall clock has ended. It reports whether Demote
+// is to be called. The rows of locks that this node's own callers have just lost are written and kept: a caller may still be at work.
+func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Frozen, ok bool) {
+	o := p.own
+	if o == nil || o.session != s || p.phase == Demoting {
+		p.loseHolds(s, SessionExpired, now, fx)
+		return Frozen{}, false
+	}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting, fx), Stepped: true}
+	p.exported, p.late = x.Holds, make(map[string]fallback.Release)
+	for key, k := range p.keys {
+		if row, ok := x.Holds[key]; ok && row == k.hold.row {
+			k.hold.keepRow = true
+		}
+	}
+	p.loseHolds(s, SessionExpired, now, fx)
+	return x, true
+}
+
+// EndDemote is called when Demote has been answered, or is given up. demoted tells that the arbiter did it, and stale that it had
+// been done; sent is when the last call was.
+func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time, fx *Effects) {
+	if !guard.Freeze {
+		p.own = nil
+	}
+	for _, r := range p.late {
+		fx.Releases = append(fx.Releases, r)
+	}
+	step(&p.phase, Unowned, nextPhases[:])
+	p.exported, p.late = nil, nil
+	if demoted || stale {
+		p.reliedUntil = time.Time{}
+		step(&p.naming, NamedElsewhere, nextNamings[:])
+	} else {
+		step(&p.naming, NamedSurely, nextNamings[:])
+	}
+	if demoted {
+		for key, row := range x.Holds {
+			k := p.holding(key, row)
+			switch {
+			case k != nil && !Past(sent.Add(p.cfg.Lease), now):
+				k.hold.confirmed = sent
+				p.oldest = Earlier(p.oldest, sent)
+			case k == nil && row.Session == x.Session.ID && !x.Stepped: // given back before it had the row
+				fx.Releases = append(fx.Releases, p.release(key, row.Identity))
+			}
+		}
+	}
+	p.wantAll(now, fx, true)
+	p.hearAgain(fx)
+}
+
+// freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
+// of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
+func (p *Partition) freeze(next Phase, fx *Effects) map[string]fallback.Row {
+	o, until := p.own, p.ownedUntil()
+	p.own = nil
+	step(&p.phase, next, nextPhases[:])
+	p.announcedEnds = until.Add(p.cfg.Margin) // by the holders' clocks, which may be slower
+	p.reliedUntil = p.announcedEnds
+	holds := make(map[string]fallback.Row)
+	told := make(map[Link]bool)
+	for key, k := range p.keys {
+		if k.q.State() == handoff.Lingering && k.hold.source == SourceOwn {
+			k.q.Relax()
+			p.holds--
+			k.hold = hold{}
+		}
+		if k.q.State() != handoff.Idle {
+			p.freezeHold(k, o, until)
+			holds[key] = k.hold.row
+		}
+		g := k.others
+		k.others = nil
+		if g != nil {
+			if g.holder != (fallback.Identity{}) {
+				holds[key] = fallback.Row{Identity: g.holder, Token: g.token}
+			}
+			p.tellFrozen(key, g, o.epoch, told, fx)
+		}
+		p.tidy(k)
+	}
+	return holds
+}
+
+// freezeHold makes a hold of this node's own rest on a row that it is about to get.
+func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
+	switch k.hold.source {
+	case SourceOwn:
+		p.leaveHome(&k.hold, o.epoch, until)
+		k.hold.row = fallback.Row{
+			Identity: fallback.Identity{Session: o.session.ID, Request: p.cfg.Requests.Add(1)}, Token: fallback.Token(k.turn.fence),
+		}
+	case SourceHome:
+		p.leaveHome(&k.hold, o.epoch, until)
+	}
+}
+
+// tellFrozen tells the holder of a key that its epoch is frozen, once per stream, and the nodes that wait that it has no owner.
+func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Link]bool, fx *Effects) {
+	if g.holder != (fallback.Identity{}) && g.link != nil && !told[g.link] {
+		told[g.link] = true
+		fx.send(g.link, peer.Frame{Kind: peer.Frozen, Partition: p.number, Epoch: epoch})
+	}
+	for _, c := range g.queue {
+		if c.link != nil {
+			fx.send(c.link, p.frame(peer.Moved, key, c.id))
+		}
+	}
+}
+
+// letGo ends an ownership that has lapsed or was lost. Its holds are adopted, or lost.
+func (p *Partition) letGo(now time.Time, fx *Effects) {
+	if p.own == nil {
+		return
+	}
+	p.freeze(Unowned, fx)
+	p.notBefore = now.Add(p.cfg.RetryEvery)
+	p.wantAll(now, fx, true)
+	fx.Adopt = true
+}

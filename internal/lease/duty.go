@@ -1,0 +1,61 @@
+package lease
+
+import "time"
+
+// A Placement is what the ring says of a partition.
+type Placement struct {
+	Known  bool // there is a node that should own it
+	Mine   bool // this one
+	Agreed bool // the ring is stable, and that node has the same placement (rule 4)
+	Grace  bool // nothing is demoted in Grace: the arbiter would refuse it
+}
+
+// A Duty is what the balance has to do with a partition.
+type Duty uint8
+
+// The duties.
+const (
+	DutyNone Duty = iota
+	DutyLook      // to find out whether the record names this node
+	DutyTake      // to acquire the partition
+	DutyGive      // to demote it
+	DutyWait      // for a call that is under way, or until a call is due
+	Duties
+)
+
+// Duty decides. DutyLook begins CheckingRecord, which EndLook ends.
+func (p *Partition) Duty(x Placement, now time.Time) Duty {
+	idle := p.idle()
+	switch {
+	case idle && p.naming != NamedElsewhere && Past(p.announcedEnds, now) && (!x.Mine || now.Before(p.notBefore)):
+		if now.Sub(p.lookedAt) <= p.cfg.RetryEvery {
+			return DutyWait
+		}
+		p.lookedAt = now
+		step(&p.checking, CheckingRecord, nextCheckings[:])
+		return DutyLook
+	case idle && x.Mine && now.After(p.notBefore):
+		return DutyTake
+	case idle && x.Mine:
+		return DutyWait
+	case p.own != nil && !x.Grace && p.own.seq >= lastSeq:
+		return DutyGive
+	case x.Known && !x.Mine && p.own != nil && !x.Grace && x.Agreed && p.confirmedLately(now):
+		return DutyGive
+	case x.Known && !x.Mine && p.own != nil, x.Mine && p.own == nil:
+		return DutyWait
+	}
+	return DutyNone
+}
+
+// EndLook ends CheckingRecord.
+func (p *Partition) EndLook() { step(&p.checking, CheckingNothing, nextCheckings[:]) }
+
+// idle reports whether this node has nothing to do with the partition, and is not about to.
+func (p *Partition) idle() bool { return p.phase == Unowned && p.checking == CheckingNothing }
+
+// confirmedLately reports whether the arbiter has confirmed the ownership of late. If it has not, the partition is not given
+// back now: no node could serve it until the arbiter answers again.
+func (p *Partition) confirmedLately(now time.Time) bool {
+	return now.Sub(p.own.confirmed) < p.cfg.RenewEvery+2*p.cfg.CallTimeout
+}

@@ -1,0 +1,344 @@
+package lease
+
+import (
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// delegated is how many tokens an owner gives to another node with a key.
+const delegated = 1024
+
+// Flags of frames.
+const (
+	FlagTry       = 1 // Request: refuse it if the key is not free
+	FlagContended = 1 // Grant: another node waits
+	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
+	FlagYours     = 1 // Moved: the partition has no owner now, and should be the receiver's
+)
+
+// grants is what the owner of a partition knows of a key that not only its own callers want.
+type grants struct {
+	holder   fallback.Identity // another node's hold; zero: this node's own, or none (see Key.q)
+	token    fallback.Token
+	link     Link   // the holder's stream, nil if there is none
+	node     string // that this node granted it to
+	imported bool   // not granted by this node in this epoch: it ends by release, doubt or death only (rule 12)
+	vouched  bool   // this node answers for it, though it is imported (rule 17)
+	recalled time.Time
+	asked    time.Time  // whether the holder has the hold
+	alone    time.Time  // since then there has been no stream to it
+	queue    []claimant // nodes that wait, in order of arrival, each once
+}
+
+// claimant is a node that waits for a key. The zero claimant is this node.
+type claimant struct {
+	id   fallback.Identity
+	link Link
+}
+
+// parked is a request that waits until this node has the partition.
+type parked struct {
+	claimant
+	key string
+	try bool
+}
+
+// wantHere wants a key of this node's partition for its own callers.
+func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
+	if k.others != nil {
+		if !slices.ContainsFunc(k.others.queue, func(c claimant) bool { return c.link == nil }) {
+			k.others.queue = append(k.others.queue, claimant{})
+		}
+		p.recall(k, now, fx)
+	}
+	p.grantNext(k, now, fx)
+}
+
+// available reports whether no node has the key.
+func (k *Key) available() bool {
+	return k.q.State() == handoff.Idle && (k.others == nil || k.others.holder == fallback.Identity{})
+}
+
+// grantNext gives a key that no node has to the node that has waited longest.
+func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
+	if !k.available() || !p.serves(now) { // if it does not, letGo follows
+		return
+	}
+	for k.others != nil && len(k.others.queue) > 0 {
+		c := k.others.queue[0]
+		k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once
+		if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now, fx) {
+			return
+		}
+		if c.link != nil && !c.link.Down() {
+			fx.send(c.link, p.frame(peer.Moved, k.name, c.id))
+		}
+	}
+	if p.grantSelf(k, now, fx) {
+		return
+	}
+	p.noGrants(k)
+	p.tidy(k)
+}
+
+// noGrants forgets that other nodes have or want a key: none does.
+func (p *Partition) noGrants(k *Key) {
+	if g := k.others; g != nil {
+		*g = grants{queue: g.queue[:0]}
+		p.spare, k.others = g, nil
+	}
+}
+
+// grantSelf gives the turn to the first of this node's own waiters, if there is one.
+func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
+	if k.q.Waiting() == 0 {
+		return false
+	}
+	w := k.q.Take(uint64(p.token(1)), 1, k.others != nil && len(k.others.queue) > 0, now)
+	k.hold = hold{session: p.own.session, source: SourceOwn}
+	p.holds++
+	p.seat(k, w, PathOwn, now, fx)
+	return true
+}
+
+// grant gives the key to another node.
+func (p *Partition) grant(k *Key, c claimant, now time.Time, fx *Effects) bool {
+	if c.link.Down() {
+		return false
+	}
+	ping, left := c.link.Offer(p.ownedUntil())
+	if left == 0 {
+		return false
+	}
+	g := k.others
+	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}
+	g.token = p.token(delegated)
+	f := p.frame(peer.Grant, k.name, c.id)
+	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
+	if len(g.queue) > 0 || k.q.Waiting() > 0 {
+		f.Flags, g.recalled = FlagContended, now
+	}
+	fx.send(c.link, f)
+	return true
+}
+
+// recall asks the holder of a key back, because another caller or node waits.
+func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
+	g := k.others
+	switch {
+	case k.q.State() != handoff.Idle:
+		if k.q.Recall(now) == handoff.GiveBack {
+			p.giveBack(k, now, fx)
+		}
+	case g.holder != fallback.Identity{} && g.recalled.IsZero():
+		g.recalled = now
+		if g.link == nil {
+			g.link = p.cfg.View.LinkTo(g.holder.Session)
+		}
+		if g.link != nil {
+			fx.send(g.link, p.frame(peer.Recall, k.name, g.holder))
+		}
+	}
+}
+
+// freeHolder notes that the holder of a key, another node, has it no more.
+func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
+	k.others.holder, k.others.link = fallback.Identity{}, nil
+	p.grantNext(k, now, fx)
+}
+
+func (p *Partition) frame(kind peer.Kind, key string, id fallback.Identity) peer.Frame {
+	return peer.Frame{Kind: kind, Partition: p.number, Request: id.Request, Session: bytesOf(id.Session), Key: bytesOf(key)}
+}
+
+// bytesOf returns a string's bytes, which must not be written to: a frame is encoded, and never kept.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// Requested: another node wants a key.
+func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool, now time.Time, fx *Effects) {
+	switch {
+	case p.serves(now):
+		p.request(claimant{id, l}, key, try, now, fx)
+	case p.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now, fx):
+		p.parked = append(p.parked, parked{claimant{id, l}, key, try})
+	default:
+		if p.own == nil && p.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)
+			step(&p.naming, NamedPerhaps, nextNamings[:])
+			fx.Balance = true
+		}
+		fx.send(l, p.frame(peer.Moved, key, id))
+	}
+}
+
+func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx *Effects) {
+	k := p.Key(key)
+	if k.q.State() != handoff.Idle && !p.InForce(k, now, fx) {
+		k = p.Key(key)
+	}
+	if try && k.q.State() == handoff.Lingering {
+		k.q.Relax()
+		p.giveBack(k, now, fx)
+		k = p.Key(key)
+	}
+	if try && (!k.available() || k.q.Waiting() > 0) {
+		f := p.frame(peer.Deny, key, c.id)
+		f.Flags = FlagBusy
+		fx.send(c.link, f)
+		if k.q.State() == handoff.Idle && k.others != nil {
+			p.recall(k, now, fx)
+		}
+		return
+	}
+	if k.others == nil {
+		if k.others = p.spare; k.others == nil {
+			k.others = &grants{}
+		}
+		p.spare = nil
+	}
+	k.others.queue = slices.DeleteFunc(k.others.queue, func(x claimant) bool { return x.link == c.link }) // each node once
+	k.others.queue = append(k.others.queue, c)
+	p.recall(k, now, fx)
+	if k.known {
+		p.grantNext(k, now, fx)
+	}
+}
+
+// Released: another node gives a hold back, or gives up its wait.
+func (p *Partition) Released(l Link, id fallback.Identity, key string, kind peer.Kind, now time.Time, fx *Effects) {
+	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
+	k := p.keys[key]
+	if p.own == nil && !Past(p.announcedEnds, now) && kind == peer.Release && id.Session == l.Session() {
+		// It was given back before it was known that this node has given the partition back, with a row for it.
+		p.unrow(p.release(key, id), fx)
+	}
+	if k == nil || k.others == nil {
+		return
+	}
+	g := k.others
+	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
+	if g.holder == id && (g.link == l || id.Session == l.Session()) {
+		g.holder, g.link = fallback.Identity{}, nil
+	}
+	p.grantNext(k, now, fx)
+}
+
+// unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
+func (p *Partition) unrow(r fallback.Release, fx *Effects) {
+	switch {
+	case p.phase != Demoting:
+		fx.Releases = append(fx.Releases, r)
+	case p.exported[r.Key].Identity == r.Identity:
+		p.late[r.Key] = r
+	}
+}
+
+// Cut: a stream has ended. Its grants stay; the requests that waited over it are made again.
+func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
+	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l })
+	for _, k := range p.keys {
+		if k.others != nil {
+			k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == l })
+			if k.others.link == l {
+				k.others.link, k.others.alone = nil, now
+			}
+			p.grantNext(k, now, fx)
+		}
+		if k.request.link == l {
+			k.request = request{}
+			p.want(k, now, fx, true)
+		}
+	}
+}
+
+// Stated: the other node has stated all its holds. A grant of this node's that was not among them is free (rule 12).
+func (p *Partition) Stated(l Link, session string, now time.Time, fx *Effects) {
+	if p.own == nil {
+		return
+	}
+	for _, k := range p.keys {
+		g := k.others
+		if g == nil || g.imported || g.node != l.Node() || g.holder == (fallback.Identity{}) {
+			continue
+		}
+		if g.link != l || g.holder.Session != session { // the holds of a session that has ended are over, too
+			p.freeHolder(k, now, fx)
+		}
+	}
+}
+
+// Doubtful asks the holders that have been in the way of others for long whether they are there (rule 13). It returns those that
+// cannot be asked: are their sessions dead? lonely tells that one has been out of reach for so long that the arbiter is to ask it.
+func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Identity, lonely bool) {
+	if p.own == nil {
+		return nil, false
+	}
+	for _, k := range p.keys {
+		g := k.others
+		if g == nil || g.holder == (fallback.Identity{}) {
+			continue
+		}
+		if g.link == nil {
+			if g.link = p.cfg.View.LinkTo(g.holder.Session); g.link != nil && !g.recalled.IsZero() {
+				fx.send(g.link, p.frame(peer.Recall, k.name, g.holder))
+			}
+		}
+		if g.link == nil && now.Sub(g.alone) > p.cfg.SessionTTL { // also if no node wants the key
+			absent = append(absent, g.holder)
+		}
+		if g.recalled.IsZero() {
+			continue
+		}
+		if g.link == nil {
+			absent = append(absent, g.holder)
+			// It may have given the key back, and could not say so.
+			lonely = lonely || now.Sub(g.recalled) > p.cfg.RenewEvery
+			continue
+		}
+		if now.Sub(g.recalled) >= p.cfg.RenewEvery && now.Sub(g.asked) >= p.cfg.RenewEvery {
+			g.asked = now
+			fx.send(g.link, p.frame(peer.Ask, k.name, g.holder))
+		}
+	}
+	return absent, lonely
+}
+
+// Bury frees the keys of a session that is dead.
+func (p *Partition) Bury(session string, now time.Time, fx *Effects) {
+	if p.own == nil {
+		return
+	}
+	for key, k := range p.keys {
+		if k.others != nil && k.others.holder.Session == session {
+			if k.others.imported {
+				fx.Releases = append(fx.Releases, p.release(key, k.others.holder))
+			}
+			p.freeHolder(k, now, fx)
+		}
+	}
+}
+
+// Resumed: the other node states that it has a hold, or offers it (rule 17). If the hold is in this node's table, it is granted
+// once more, at the present epoch.
+func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.Time, fx *Effects) {
+	k := p.keys[key]
+	if k == nil || k.others == nil || k.others.holder != id || id.Session != l.Session() {
+		return
+	}
+	k.others.link = l
+	if !p.serves(now) {
+		return
+	}
+	ping, left := l.Offer(p.ownedUntil())
+	if left == 0 {
+		return
+	}
+	k.others.vouched = true
+	f := p.frame(peer.Grant, k.name, k.others.holder)
+	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(k.others.token), 0, ping, left
+	fx.send(l, f)
+}

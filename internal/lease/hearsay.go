@@ -1,0 +1,111 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// A Rumor is what one message of the arbiter says of this node's partition: a hold was released, or, without a key, the
+// partition's owner is to demote. Every client of the arbiter that may publish can send a message, so the records are read before
+// the node acts: see Heard.
+type Rumor struct {
+	Key string
+	ID  fallback.Identity
+}
+
+// MaxRumors is how many are remembered. What is left out is found out later: by doubt (rule 13), and by verify.
+const MaxRumors = 1024
+
+// Freed: a message says that a hold was released at the arbiter (rule 9).
+func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *Effects) {
+	k := p.keys[key]
+	switch {
+	case p.phase == Acquiring || p.phase == Demoting: // the rows are on their way here, or from here
+		if len(p.freedEarly) < MaxRumors {
+			p.freedEarly = append(p.freedEarly, Rumor{key, id})
+		}
+	case p.own == nil && !Past(p.announcedEnds, now): // this node may have written the row again
+		p.disclaim(key, id, fx)
+	case p.own == nil || k == nil || k.others == nil || k.others.holder != id:
+	case !guard.Hearsay:
+		p.freeHolder(k, now, fx)
+	case k.others.rowed() || !guard.Absent:
+		fx.Rumors = append(fx.Rumors, Rumor{key, id})
+	default:
+		p.askHolder(k, now, fx)
+	}
+}
+
+// Summoned: a message says that another node asks for the partition.
+func (p *Partition) Summoned(epoch uint32, fx *Effects) {
+	if p.own != nil && p.own.epoch == epoch && p.phase == Owned {
+		fx.Rumors = append(fx.Rumors, Rumor{})
+	}
+}
+
+// Heard compares rumors with what the arbiter says, whose rows are those of the rumors with keys. It returns the epoch of this
+// node's that another node wants to end, 0 for none. The absence of a row proves that an imported hold is over, unless this node
+// has answered for it: then the holder does not look after its row, and a failover may have lost it (rule 17).
+func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Effects) (revoked uint32) {
+	o, row := p.own, 0
+	if o == nil || s.Record.Owner != o.session.ID || s.Record.Epoch != o.epoch || s.Record.Grace > 0 {
+		return 0
+	}
+	for _, r := range list {
+		if r.Key == "" {
+			if s.Record.Revoked {
+				revoked = o.epoch
+			}
+			continue
+		}
+		there := s.Rows[row].Identity == r.ID
+		row++
+		k := p.keys[r.Key]
+		switch {
+		case k == nil || k.others == nil || k.others.holder != r.ID:
+		case there || guard.Absent && !k.others.rowed():
+			p.askHolder(k, now, fx)
+		default:
+			p.freeHolder(k, now, fx)
+		}
+	}
+	return revoked
+}
+
+// rowed reports whether the hold has a row at the arbiter as long as it is in force.
+func (g *grants) rowed() bool { return g.imported && !g.vouched }
+
+// askHolder asks the node that has a key whether it has it, at most once per RetryEvery (rule 13).
+func (p *Partition) askHolder(k *Key, now time.Time, fx *Effects) {
+	g := k.others
+	if now.Sub(g.asked) < p.cfg.RetryEvery {
+		return
+	}
+	if g.link == nil {
+		g.link = p.cfg.View.LinkTo(g.holder.Session)
+	}
+	if g.link != nil {
+		g.asked = now
+		fx.send(g.link, p.frame(peer.Ask, k.name, g.holder))
+	}
+}
+
+// disclaim makes the node of a hold's session remove the row that this node has written, if it has not got the hold.
+func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
+	if !guard.Hearsay {
+		fx.Releases = append(fx.Releases, p.release(key, id))
+	} else if l := p.cfg.View.LinkTo(id.Session); l != nil {
+		fx.send(l, p.frame(peer.Ask, key, id))
+	}
+}
+
+// hearAgain makes the shell repeat what was said while the rows were on their way.
+func (p *Partition) hearAgain(fx *Effects) {
+	if len(p.freedEarly) > 0 {
+		fx.Again = append(fx.Again, p.freedEarly...)
+		p.freedEarly = nil
+	}
+}

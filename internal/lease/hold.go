@@ -1,0 +1,121 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+)
+
+// hold is this process's right to a key, with the source that it rests on.
+type hold struct {
+	session   *Session
+	row       fallback.Row
+	confirmed time.Time // when the last call was sent whose answer confirmed the row; zero: no answer did
+
+	source      Source
+	rowed       bool // there is a row, or may be, though it is not read any more (rule 17)
+	keepRow     bool // the row that Demote writes is not to be released: see FreezeStepped
+	callPending bool // a call that makes its row may be executed yet
+
+	// Of SourceOwner and SourceFrozen.
+	from      Link      // the owner's stream; nil: the owner was this node
+	epoch     uint32    // at which the owner answers for the hold
+	announced time.Time // the owner's deadline (rule 7)
+	pongs     uint64    // pongs after this many may extend it, if the source is SourceOwner
+}
+
+// remote reports whether the hold may have no row.
+func (h *hold) remote() bool { return h.source == SourceOwner || h.source == SourceFrozen }
+
+// deadlines returns when the hold lapses.
+func (p *Partition) deadlines(h *hold) Deadlines {
+	if h.source == SourceOwn && p.own != nil && !p.own.goodUntil.IsZero() {
+		return Deadlines{p.own.goodUntil, p.own.goodUntil} // at least
+	}
+	d := Deadlines{Session: h.session.Deadline()}
+	switch {
+	case (h.source == SourceOwn || h.source == SourceHome) && p.own != nil:
+		d.Slot = p.own.confirmed.Add(p.cfg.Lease)
+	case h.confirmed.IsZero() && !guard.Announced:
+		d.Slot = d.Session
+	case h.confirmed.IsZero():
+		d.Slot = h.announcedUntil()
+	default:
+		d.Slot = h.confirmed.Add(p.cfg.Lease)
+		if h.remote() {
+			if at := h.announcedUntil(); at.After(d.Slot) {
+				d.Slot = at
+			}
+		}
+	}
+	return d
+}
+
+// InForce checks the key's hold against the clock, and takes it away if it has lapsed (rule 1).
+func (p *Partition) InForce(k *Key, now time.Time, fx *Effects) bool {
+	if k.q.State() == handoff.Idle {
+		return false
+	}
+	if k.hold.source == SourceOwn && p.own != nil && p.own.good(p, now) {
+		return true
+	}
+	if !p.deadlines(&k.hold).Past(now) {
+		return true
+	}
+	cause := LeaseExpired
+	if Past(k.hold.session.Deadline(), now) {
+		cause = SessionExpired
+	}
+	p.lose(k, cause, now, fx)
+	return false
+}
+
+// holding returns the key if it has that very hold.
+func (p *Partition) holding(key string, row fallback.Row) *Key {
+	if k := p.keys[key]; k != nil && k.q.State() != handoff.Idle && k.hold.row == row {
+		return k
+	}
+	return nil
+}
+
+// freeze fixes the deadline of a hold that its owner extends no more.
+func (h *hold) freeze() {
+	if h.source == SourceOwner {
+		h.announced = h.from.Announced(h.announced, h.pongs)
+		step(&h.source, SourceFrozen, nextSources[:])
+	}
+}
+
+// announcedUntil returns the deadline of a hold without a row, which its owner has announced.
+func (h *hold) announcedUntil() time.Time {
+	if h.source != SourceOwner {
+		return h.announced
+	}
+	return h.from.Announced(h.announced, h.pongs)
+}
+
+// ownerGone reports whether no owner extends the deadline of the hold.
+func (h *hold) ownerGone() bool { return h.source != SourceOwner || h.from.Down() }
+
+// comeHome makes a hold that has a row rest on this node's own partition.
+func (p *Partition) comeHome(h *hold) {
+	if h.remote() {
+		p.remote--
+	}
+	step(&h.source, SourceHome, nextSources[:])
+	h.rowed, h.from, h.epoch, h.confirmed = true, nil, 0, time.Time{}
+}
+
+// leaveHome is for a hold that rested on this node's own partition, which is not served any more.
+func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
+	step(&h.source, SourceFrozen, nextSources[:])
+	h.epoch, h.announced = epoch, until
+	p.remote++
+}
+
+// asClaim returns the claim by which the arbiter is asked for the row of the hold.
+func (h *hold) asClaim(key string) fallback.Claim {
+	return fallback.Claim{Key: key, Row: h.row, Owned: h.epoch}
+}

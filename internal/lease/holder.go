@@ -1,0 +1,242 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// request is a request at a key's owner, for all of this node's waiters. Its zero value is none.
+type request struct {
+	link Link
+	id   fallback.Identity
+	try  bool
+}
+
+// Want gets a hold for the waiters of a key that has none: from the owner if there is one, and else from the arbiter.
+func (p *Partition) Want(k *Key, now time.Time, fx *Effects) { p.want(k, now, fx, false) }
+
+// want is Want. direct leaves out the node that should own the partition, because it has just said that it does not.
+func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
+	if k.q.State() != handoff.Idle || k.q.Waiting() == 0 || k.contender != nil || k.request.link != nil {
+		return
+	}
+	if p.serves(now) {
+		p.wantHere(k, now, fx)
+		return
+	}
+	if !direct {
+		r := p.cfg.View.Route(p.number)
+		if r.Link != nil && p.ask(k, r.Link, fx) {
+			return
+		}
+		if r.Mine && p.take(now, fx) {
+			return // acquired follows
+		}
+	}
+	fx.Starts = append(fx.Starts, p.Contend(k))
+}
+
+// wantAll is want for every key: the partition has another owner.
+func (p *Partition) wantAll(now time.Time, fx *Effects, direct bool) {
+	for _, k := range p.keys {
+		p.want(k, now, fx, direct)
+	}
+}
+
+// ask sends the request to the owner.
+func (p *Partition) ask(k *Key, l Link, fx *Effects) bool {
+	s := p.cfg.View.Session()
+	if s == nil || l.Down() {
+		return false
+	}
+	k.request = request{l, fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}, !k.q.Any(waits)}
+	f := p.frame(peer.Request, k.name, k.request.id)
+	if k.request.try {
+		f.Flags = FlagTry
+	}
+	fx.send(l, f)
+	return true
+}
+
+// requestOf returns the key whose request a frame is about, nil if it is over.
+func (p *Partition) requestOf(l Link, f *peer.Frame) *Key {
+	k := p.keys[string(f.Key)]
+	if k == nil || k.request.link != l || k.request.id.Request != f.Request {
+		return nil
+	}
+	return k
+}
+
+// ours is the identity, in a frame from an owner, of a request or hold of this node's.
+func ours(f *peer.Frame) fallback.Identity {
+	return fallback.Identity{Session: string(f.Session), Request: f.Request}
+}
+
+// Granted: the owner gives a key, with a deadline that pongs after so many extend; or it answers for a hold (rule 17). It returns
+// the waiter that has the turn, if any.
+func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uint64, now time.Time, fx *Effects) *Waiter {
+	s, k := p.cfg.View.Session(), p.requestOf(l, f)
+	if f.Count == 0 {
+		k = nil // it is no grant of a request
+	}
+	// Of a doubtful grant: the arbiter knows the present owner of the partition.
+	doubtful := k != nil && !p.believable(fallback.Token(f.Token), now)
+	if k == nil || doubtful || s == nil || p.own != nil || k.request.id.Session != s.ID || k.q.State() != handoff.Idle {
+		p.notRequested(l, f, k, doubtful, deadline, pongs, now, fx)
+		return nil
+	}
+	h := hold{
+		session: s, row: fallback.Row{Identity: k.request.id, Token: fallback.Token(f.Token)},
+		source: SourceOwner, from: l, epoch: f.Epoch, announced: deadline, pongs: pongs,
+	}
+	k.request = request{}
+	var w *Waiter
+	until := p.deadlines(&h)
+	if !until.Past(now) {
+		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended, now)
+	}
+	if w == nil {
+		fx.send(l, p.frame(peer.Release, k.name, h.row.Identity))
+		p.want(k, now, fx, true)
+		p.tidy(k)
+		return nil
+	}
+	k.hold, p.brought = h, h.row.Token+fallback.Token(f.Count-1)
+	p.holds++
+	p.remote++
+	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
+		fx.Sooner = Earlier(fx.Sooner, until.Slot)
+	}
+	p.seat(k, w, PathForwarded, now, fx)
+	return w
+}
+
+// notRequested is for a grant that no request of this node's is pending for, or that is doubtful. k is the key if there is a
+// request.
+func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, deadline time.Time, pongs uint64, now time.Time, fx *Effects) {
+	if h := p.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
+		p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
+		return
+	}
+	fx.send(l, p.frame(peer.Release, string(f.Key), ours(f))) // no caller waits for it any more (rule 11)
+	if k != nil {
+		k.request = request{}
+		if doubtful {
+			k.moved++
+		}
+		p.want(k, now, fx, doubtful)
+	}
+}
+
+// maxAhead is by how many seconds the epoch of a grant may be ahead of the arbiter's and of this node's clock: a year.
+const maxAhead = 365 * 24 * 60 * 60
+
+// believable reports whether a grant's first token may be its owner's to give. It is above all that owners have given to this
+// node and that the arbiter has told of, and not years ahead.
+func (p *Partition) believable(t fallback.Token, now time.Time) bool {
+	return t > p.seen && t > p.brought && int64(t.Epoch()) <= max(int64(p.seen.Epoch()), fallback.EpochAt(now))+maxAhead
+}
+
+// Recalled: the owner wants a key back, or asks whether this node has it at all.
+func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) {
+	k := p.keys[string(f.Key)]
+	switch {
+	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Request == f.Request && k.hold.source != SourceOwn:
+		if k.q.Recall(now) == handoff.GiveBack {
+			p.giveBack(k, now, fx)
+		}
+	case k != nil && k.request.link != nil && k.request.id.Request == f.Request:
+		// about to be had
+	case k != nil && k.contender != nil && k.contender.id.Request == f.Request:
+		k.contender.asked = true // the same, and then it is recalled at once
+	default:
+		id := ours(f)
+		fx.send(l, p.frame(peer.Deny, string(f.Key), id))
+		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
+		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
+		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID {
+			fx.Releases = append(fx.Releases, p.release(string(f.Key), id))
+		}
+	}
+}
+
+// Denied: the key is not free for callers that only try; or a node has not got the hold id, which it was believed to have.
+func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
+	if f.Flags == FlagBusy {
+		if k := p.requestOf(l, f); k != nil {
+			k.request = request{}
+			p.fail(k, tries, nil, fx)
+			p.want(k, now, fx, false)
+			p.tidy(k)
+		}
+		return
+	}
+	k := p.keys[string(f.Key)]
+	if k != nil && k.others != nil && k.others.holder == id && (k.others.link == l || k.others.holder.Session == l.Session()) {
+		if k.others.imported {
+			fx.Releases = append(fx.Releases, p.release(k.name, k.others.holder))
+		}
+		p.freeHolder(k, now, fx)
+	}
+}
+
+// Moved: the node that was asked does not own the partition; the arbiter knows the owner (rule 14). Or this node should own it.
+func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
+	if f.Flags == FlagYours {
+		if p.own == nil && p.cfg.View.Route(p.number).Mine {
+			p.notBefore = time.Time{}
+			p.take(now, fx)
+		}
+		return
+	}
+	if k := p.requestOf(l, f); k != nil {
+		k.request = request{}
+		k.moved++
+		p.want(k, now, fx, true)
+	}
+}
+
+// Frozen: the owner extends the deadlines of an epoch no more (rule 5).
+func (p *Partition) Frozen(l Link, epoch uint32) {
+	for _, k := range p.keys {
+		if k.q.State() != handoff.Idle && k.hold.from == l && k.hold.epoch == epoch {
+			k.hold.freeze()
+		}
+	}
+}
+
+// handBack tells the owner that a hold is given back. An owner that does not hear it asks (rule 13).
+func (p *Partition) handBack(k *Key, fx *Effects) {
+	l := k.hold.from
+	switch {
+	case k.hold.source != SourceOwner: // there is a row, and the present owner of the partition has read it
+		if l != nil && !l.Down() { // or the last owner is about to write it
+			fx.send(l, p.frame(peer.Release, k.name, k.hold.row.Identity))
+		}
+		l = p.cfg.View.Route(p.number).Link
+	case l.Down():
+		l = p.cfg.View.LinkNode(l.Node())
+	}
+	if l != nil {
+		fx.send(l, p.frame(peer.Release, k.name, k.hold.row.Identity))
+	}
+}
+
+// State puts the holds that were granted by the node at the other end on the stream.
+func (p *Partition) State(l Link, fx *Effects) {
+	if p.remote == 0 {
+		return
+	}
+	for key, k := range p.keys {
+		if k.q.State() == handoff.Idle || k.hold.from == nil || k.hold.from.Node() != l.Node() {
+			continue
+		}
+		f := p.frame(peer.Resume, key, k.hold.row.Identity)
+		f.Token = uint64(k.hold.row.Token)
+		fx.send(l, f)
+	}
+}

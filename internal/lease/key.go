@@ -1,0 +1,404 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// Key is a key that this process uses: the queue of its callers, the process's hold, the request for one, and what an owner
+// knows of other nodes that have or want the key.
+type Key struct {
+	name string
+	q    handoff.Queue[*Seat]
+	hold hold  // valid if q is not Idle
+	turn *Turn // the one that runs if q is in state Turn; else for the next one
+
+	// At most one request is under way, while q is Idle and a caller waits.
+	contender *Contender // at the arbiter
+	request   request    // at the owner of the partition
+	moved     int        // consecutive nodes that were asked and did not own the partition
+
+	others *grants // an owner's, of other nodes; nil: there is nothing to know
+
+	linger   Moment // when it began to linger, or a little later
+	since    Moment // when the turn with the token turn.seen began, or was first looked at; Told once it was reported
+	used     bool   // a turn has begun since the hold was last verified
+	listed   bool   // in the shell's list of lingering keys
+	known    bool   // in the partition's keys
+	recycled bool   // in the partition's unused
+}
+
+// A Turn is one goroutine's lock. A key uses the same turn again and again: a lock names the one that it means by the token.
+// Tokens are unique in a partition, and so are turns, so a stale lock is never taken for a fresh one.
+type Turn struct {
+	key   *Key
+	fence uint64 // 0: unlocked
+	lost  *Loss
+	seen  uint64            // its token when it was last looked at: see Overdue
+	began Moment            // or Unmeasured
+	end   func(cause error) // ends the contexts of the turn; nil if there are none
+
+	Context any // the shell's
+}
+
+// A Seat is a caller's place in the queue of a key.
+type Seat struct {
+	Turn       *Turn
+	Valid      Deadlines // of the hold, as known when the turn was given
+	QuickUntil Moment    // until then the monotonic clock alone decides; zero: both clocks do
+	Path       Path
+	Refused    bool   // the caller is sent away, for the reason
+	Reason     error  // why the key is not to be had; nil: it is locked
+	Try        bool   // the caller does not wait for other callers or nodes
+	since      Moment // when the wait was first looked at; 0: not yet; Told once it was reported
+
+	// The shell's.
+	Ready chan struct{} // capacity 1: gets one value when the caller has the turn, or is refused
+	Tag   any
+}
+
+// Reset makes a seat ready for another wait.
+func (s *Seat) Reset() { s.Reason, s.Refused, s.Turn, s.since, s.Tag = nil, false, nil, 0, nil }
+
+// Waiter is a caller in the queue of a key.
+type Waiter = handoff.Waiter[*Seat]
+
+// Waits and Tries choose waiters.
+func waits(w *Waiter) bool { return !w.Value.Try }
+func tries(w *Waiter) bool { return w.Value.Try }
+
+// Join queues a caller.
+func (k *Key) Join(w *Waiter) { k.q.Join(w) }
+
+// Busy reports whether a turn runs that a further caller has to wait for, if the partition is open. own tells whether the key
+// is this node's own.
+func (p *Partition) Busy(k *Key) (busy, own bool) {
+	return k != nil && k.q.State() == handoff.Turn && p.ending == Open, k != nil && k.hold.source == SourceOwn
+}
+
+// Enter gives a lingering hold's next turn to the caller, if there is one. The hold is in force.
+func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
+	if k.q.State() != handoff.Lingering {
+		return nil, 0, 0
+	}
+	path := p.supply(k)
+	fence, ok := k.q.Enter()
+	if !ok {
+		return nil, 0, 0
+	}
+	return p.begin(k, fence, path, at), fence, path
+}
+
+// Live returns the key with a name if its hold is in force or it has none, and a new one otherwise.
+func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
+	if k == nil {
+		return p.Key(name)
+	}
+	if k.q.State() != handoff.Idle && !p.InForce(k, now, fx) {
+		return p.Key(name) // the other one was forgotten with its hold
+	}
+	return k
+}
+
+// Occupied reports whether a caller that only tries is to be sent away, and the reason. If another node has the key, it is
+// recalled for the next one.
+func (p *Partition) Occupied(k *Key, now time.Time, fx *Effects) (reason error, occupied bool) {
+	if k.others != nil && !k.available() {
+		p.recall(k, now, fx)
+	}
+	if k.q.State() == handoff.Idle && k.q.Waiting() == 0 && k.available() {
+		return nil, false
+	}
+	if reason = p.reason(k); reason == p.cfg.NoAnswer {
+		reason = nil // another caller's request is under way: it comes first
+	}
+	return reason, true
+}
+
+// Idle reports whether the key has no hold, and no request is under way.
+func (k *Key) Idle() bool {
+	return k.q.State() == handoff.Idle && k.contender == nil && k.request.link == nil
+}
+
+// Abandon takes a waiter out of the queue, and tells it why the key was not to be had. It reports false if the waiter has its
+// turn, or was refused.
+func (p *Partition) Abandon(k *Key, w *Waiter, fx *Effects) bool {
+	if !k.q.Leave(w) {
+		return false
+	}
+	w.Value.Reason = p.reason(k)
+	p.unwanted(k, fx)
+	return true
+}
+
+// reason returns why the key is not to be had; nil: it is locked.
+func (p *Partition) reason(k *Key) error {
+	switch {
+	case k.contender != nil && k.contender.trouble != nil:
+		return k.contender.trouble
+	case k.contender == nil && k.request.link == nil && k.others == nil && k.q.State() == handoff.Idle: // Acquiring
+		return p.cfg.NoAnswer
+	default:
+		return nil
+	}
+}
+
+// begin gives the turn that the queue has begun to a caller.
+func (p *Partition) begin(k *Key, fence uint64, path Path, at Moment) *Turn {
+	p.grants[path]++
+	k.turn.fence, k.turn.began, k.used, k.moved = fence, at, true, 0
+	p.turns++
+	return k.turn
+}
+
+// seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
+func (p *Partition) seat(k *Key, w *Waiter, path Path, now time.Time, fx *Effects) {
+	s := w.Value
+	s.Turn, s.Valid, s.Path, s.QuickUntil = p.begin(k, w.Fence(), path, p.cfg.At(now)), p.deadlines(&k.hold), path, 0
+	fx.wakeUp(w)
+}
+
+// Turns returns the number of turns that run.
+func (p *Partition) Turns() int { return p.turns }
+
+// Unlock ends a turn, and reports how long it took, a negative number if that was not measured.
+func (p *Partition) Unlock(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
+	if t.fence != fence {
+		return 0, TurnUnlocked
+	}
+	if t.lost == nil && p.InForce(t.key, now, fx) {
+		if held = -1; t.began != Unmeasured {
+			held = p.cfg.At(now) - t.began
+		}
+		p.finish(t.key, now, fx)
+		return held, TurnRuns
+	}
+	t.fence = 0
+	return 0, TurnLost
+}
+
+// A TurnState is what has become of the turn of a lock.
+type TurnState uint8
+
+// The states of a turn.
+const (
+	TurnRuns     TurnState = iota // it runs; for Unlock: it did
+	TurnUnlocked                  // it was unlocked before
+	TurnLost                      // it was lost
+)
+
+// TurnState looks whether a turn runs, by the clock.
+func (p *Partition) TurnState(t *Turn, fence uint64, now time.Time, fx *Effects) TurnState {
+	if t.fence == fence && t.lost == nil {
+		p.InForce(t.key, now, fx)
+	}
+	switch {
+	case t.fence != fence:
+		return TurnUnlocked
+	case t.lost != nil:
+		return TurnLost
+	default:
+		return TurnRuns
+	}
+}
+
+// Lost returns why the turn was lost, nil if it was not.
+func (t *Turn) Lost() *Loss { return t.lost }
+
+// Key returns the key that the turn is of, nil if it was lost and the key is another turn's now.
+func (t *Turn) Key(fence uint64) *Key {
+	if t.fence != fence || !t.key.known {
+		return nil
+	}
+	return t.key
+}
+
+// OnEnd adds a function that ends a context with the turn. It must run no code of the user's.
+func (t *Turn) OnEnd(end func(cause error)) {
+	if first := t.end; first != nil {
+		t.end = func(cause error) {
+			first(cause)
+			end(cause)
+		}
+		return
+	}
+	t.end = end
+}
+
+// finish ends the turn that runs: the next waiter gets it, or the hold lingers or is given back.
+func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
+	t := k.turn
+	fx.End = t.end
+	t.fence, t.Context, t.end = 0, nil, nil
+	p.turns--
+	limits := p.cfg.Handoff
+	if p.ending != Open {
+		limits.Linger = 0
+	}
+	fx.Idle = !k.q.Recalled()
+	path := p.supply(k)
+	next, what := k.q.Done(now, limits)
+	switch {
+	case next != nil:
+		p.seat(k, next, path, now, fx)
+	case what == handoff.GiveBack:
+		p.giveBack(k, now, fx)
+	default:
+		k.linger = p.cfg.At(now)
+		if !k.listed {
+			k.listed = true
+			fx.Linger = k
+		}
+	}
+}
+
+// Relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
+func (p *Partition) Relax(k *Key, now time.Time, fx *Effects) bool {
+	if k.q.State() == handoff.Lingering && p.cfg.At(now)-k.linger < p.cfg.Handoff.Linger {
+		return false
+	}
+	k.listed, fx.Idle = false, true
+	if k.q.Relax() == handoff.GiveBack {
+		p.giveBack(k, now, fx)
+	}
+	return true
+}
+
+// supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
+func (p *Partition) supply(k *Key) Path {
+	if k.hold.source != SourceOwn || p.own == nil || p.own.seq >= noSeq {
+		return PathTurn
+	}
+	k.q.Supply(uint64(p.token(1)))
+	return PathOwn
+}
+
+// giveBack returns the hold that the queue has let go of, and gets another if a caller waits.
+func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
+	h := &k.hold
+	if h.callPending {
+		fx.Doubts = append(fx.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
+	}
+	local := h.source == SourceOwn || h.keepRow
+	if !local && (h.source != SourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.Down()) { // there is a row, or may be
+		fx.Releases = append(fx.Releases, p.release(k.name, h.row.Identity))
+	}
+	if !local && p.cfg.Clustered && p.own == nil {
+		p.handBack(k, fx)
+	}
+	p.dropped(k, now, fx)
+}
+
+// dropped is called when the queue has dropped its hold.
+func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
+	if k.hold.remote() {
+		p.remote--
+	}
+	k.hold = hold{}
+	p.holds--
+	switch {
+	case k.q.Waiting() == 0 && k.others == nil: // it is not wanted
+	case p.own == nil:
+		p.want(k, now, fx, false)
+	case k.q.Waiting() > 0:
+		p.wantHere(k, now, fx)
+	default:
+		p.grantNext(k, now, fx)
+	}
+	p.tidy(k)
+}
+
+// lose takes the hold away from the callers. The row may still be at the arbiter: it is released.
+func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
+	if k.q.State() == handoff.Turn {
+		t := k.turn
+		loss := Loss{Key: k.name, Fence: t.fence, Cause: cause, End: t.end}
+		t.lost = &loss
+		fx.Losses = append(fx.Losses, loss)
+		k.turn = &Turn{key: k} // the lost one belongs to its lock
+		p.turns--
+	}
+	k.q.Drop()
+	p.giveBack(k, now, fx)
+}
+
+// fail sends waiters away with a reason, nil for a key that is locked: those that which chooses, all if it is nil.
+func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, fx *Effects) {
+	k.q.Drain(which, func(w *Waiter) {
+		w.Value.Refused, w.Value.Reason = true, reason
+		fx.wakeUp(w)
+	})
+	p.unwanted(k, fx)
+}
+
+// unwanted ends the request that no caller waits for any more (rule 11).
+func (p *Partition) unwanted(k *Key, fx *Effects) {
+	if k.q.Waiting() > 0 {
+		return
+	}
+	p.endContender(k, fx)
+	if l := k.request.link; l != nil {
+		if !l.Down() {
+			fx.send(l, p.frame(peer.Cancel, k.name, k.request.id))
+		}
+		k.request = request{}
+	}
+	if k.others != nil {
+		k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == nil })
+		if len(k.others.queue) == 0 && k.others.holder == (fallback.Identity{}) {
+			p.noGrants(k)
+		}
+	}
+	p.tidy(k)
+}
+
+// Has reports whether the request is a hold of this process, or may still become one.
+func (p *Partition) Has(key string, id fallback.Identity) bool {
+	k := p.keys[key]
+	return k != nil && (k.q.State() != handoff.Idle && k.hold.row.Identity == id || k.contender != nil && k.contender.id == id)
+}
+
+// Woken is a message of the arbiter's: the key is free, and promised to the request. If that is over it is withdrawn, so that
+// the next one need not wait until the promise lapses: a replica that was promoted may remember waiters of long ago.
+func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Effects) {
+	k := p.keys[key]
+	switch {
+	case k != nil && k.contender != nil && k.contender.id == id:
+		fx.Pokes = append(fx.Pokes, k.contender)
+	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id: // it came first
+	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id == id: // no request of the arbiter's: the message lies
+	default:
+		fx.Releases = append(fx.Releases, p.release(key, id))
+	}
+}
+
+// Gap is a message of the arbiter's: others may have been missed.
+func (p *Partition) Gap(fx *Effects) {
+	for _, k := range p.keys {
+		if k.contender != nil {
+			fx.Pokes = append(fx.Pokes, k.contender)
+		}
+	}
+}
+
+// Asked is a message of the arbiter's: another process waits for the key, and the arbiter has a row with the identity. The hold
+// is recalled. If this process neither has it nor is about to, the row is an orphan, and removed (rule 13).
+func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *Effects) {
+	k := p.keys[key]
+	switch {
+	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id:
+		if k.q.Recall(now) == handoff.GiveBack {
+			p.giveBack(k, now, fx)
+		}
+	case k != nil && k.contender != nil && k.contender.id == id:
+		k.contender.asked = true
+	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id == id: // the owner's grant is on its way, and the row came first
+	default:
+		fx.Releases = append(fx.Releases, p.release(key, id))
+	}
+}

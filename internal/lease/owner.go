@@ -1,0 +1,153 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+)
+
+// lastSeq is when an epoch's tokens begin to run out: the partition is demoted and taken again; and noSeq when nothing is
+// granted any more.
+const lastSeq, noSeq = 1 << 31, 1<<32 - 1<<16
+
+// ownership is a partition that this node serves: from the answer to Acquire until it begins to demote it (I4).
+type ownership struct {
+	session   *Session
+	epoch     uint32
+	seq       uint32    // of the last token given out
+	confirmed time.Time // when the last call was sent whose answer confirmed it
+
+	// Until then it is good, by the monotonic and by the wall clock; see good.
+	goodUntil time.Time
+	goodWall  int64
+
+	quickUntil Moment // until then the monotonic clock alone decides; see Quick
+}
+
+// serves reports whether this node may grant the partition's keys now (rule 1).
+func (p *Partition) serves(now time.Time) bool {
+	o := p.own
+	if !guard.Lapse {
+		return o != nil && o.seq < noSeq
+	}
+	return o != nil && o.seq < noSeq && !Past(o.session.Deadline(), now) && !Past(o.confirmed.Add(p.cfg.Lease), now)
+}
+
+// good reports whether this node may grant the partition's keys now: serves, as a rule by two comparisons.
+func (o *ownership) good(p *Partition, now time.Time) bool {
+	if !now.Before(o.goodUntil) || now.UnixNano() >= o.goodWall || o.seq >= noSeq {
+		if !p.serves(now) {
+			return false
+		}
+		// The earlier by each clock. They only move on, as long as the partition is owned.
+		a, b := o.session.Deadline(), o.confirmed.Add(p.cfg.Lease)
+		o.goodUntil, o.goodWall = a, min(a.UnixNano(), b.UnixNano())
+		if b.Before(a) {
+			o.goodUntil = b
+		}
+	}
+	o.quickUntil = min(p.cfg.At(now)+WallEvery, p.cfg.At(o.goodUntil))
+	return true
+}
+
+// Rests reports whether Again may grant the key: it is this node's own, was used a moment ago, and no other node wants it. k
+// may be nil.
+func (p *Partition) Rests(k *Key) bool {
+	return k != nil && k.hold.source == SourceOwn && k.others == nil && k.q.State() == handoff.Lingering && p.ending == Open && p.own != nil
+}
+
+// Quick reports whether the monotonic clock alone allows a grant. To read both clocks is half of what a grant costs that
+// closely follows another one. The wall clock is there for a machine that is suspended, during which the monotonic one stands
+// still: it is read once per millisecond of the latter. So in the first millisecond after the machine goes on a key may be
+// granted as if it had never stopped, as it may have been in the last one before.
+func (p *Partition) Quick(at Moment) bool { return at < p.own.quickUntil && p.own.seq < noSeq }
+
+// Good reports whether both clocks allow a grant.
+func (p *Partition) Good(now time.Time) bool { return p.own.good(p, now) }
+
+// Again is Lock in the usual case of an owner, if Rests and one of Quick and Good have said so.
+func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
+	fence := uint64(p.token(1))
+	k.q.Again(fence)
+	return p.begin(k, fence, PathOwn, at), fence
+}
+
+// Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most, and
+// whose context was not asked for, would pay half as much again for it. One in 64 takes the long way, to be measured.
+func (p *Partition) Rest(t *Turn, fence uint64) bool {
+	k := t.key
+	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.ending != Open ||
+		!k.listed || p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || !k.q.Rest() {
+		return false
+	}
+	k.linger = t.began
+	t.fence = 0
+	p.turns--
+	return true
+}
+
+// Pass is the same where a caller waits in this process, and returns the waiter to be woken. It needs no clock either: the
+// waiter reads it before its Lock returns, and that is the moment which counts (rule 1). Two in 64 take the long way: the first
+// has its beginning measured, the second its end, and both move on the time for which the quick reading is good.
+func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
+	k, o := t.key, p.own
+	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.ending != Open ||
+		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.grants[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
+		return nil
+	}
+	next := uint64(p.token(1))
+	w := k.q.Pass(next)
+	p.grants[PathOwn]++
+	t.fence, t.began, k.used, k.moved = next, Unmeasured, true, 0
+	s := w.Value
+	s.Turn, s.Valid, s.Path, s.QuickUntil = t, Deadlines{o.goodUntil, o.goodUntil}, PathOwn, o.quickUntil
+	return w
+}
+
+// Sampled reports whether the wait that begins is one that is measured: one in 8.
+func (p *Partition) Sampled() bool { return p.grants[PathOwn]%8 == 0 }
+
+// BeginOwn grants a key that is free in this node's own partition.
+func (p *Partition) BeginOwn(k *Key, now time.Time, begin Moment) (*Turn, uint64) {
+	if k.others != nil || p.own == nil || !k.available() || !p.serves(now) || k.contender != nil || k.request.link != nil {
+		return nil, 0
+	}
+	token := uint64(p.token(1))
+	if !k.q.Begin(token) {
+		return nil, 0
+	}
+	k.hold = hold{session: p.own.session, source: SourceOwn}
+	p.holds++
+	return p.begin(k, token, PathOwn, begin), token
+}
+
+// token returns the next token of the partition that this node owns, and reserves the n that begin with it.
+func (p *Partition) token(n uint32) fallback.Token {
+	o := p.own
+	first := o.seq + 1
+	o.seq += n
+	return fallback.MakeToken(o.epoch, first)
+}
+
+// ownedUntil returns the deadline of the ownership.
+func (p *Partition) ownedUntil() time.Time {
+	d := p.own.confirmed.Add(p.cfg.Lease)
+	if s := p.own.session.Deadline(); s.Before(d) {
+		return s
+	}
+	return d
+}
+
+// Confirmed returns when the call was sent whose answer has confirmed the ownership, zero if this node does not serve the
+// partition.
+func (p *Partition) Confirmed() time.Time {
+	if p.own == nil {
+		return time.Time{}
+	}
+	return p.own.confirmed
+}
+
+// Phase returns what this node does with the partition.
+func (p *Partition) Phase() Phase { return p.phase }

@@ -1,0 +1,221 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// Partition is a node's state of one partition: the keys in use and, in a cluster, the ownership. Call Init before use.
+type Partition struct {
+	cfg    *Config
+	number uint32
+
+	keys   map[string]*Key // that callers of this process use, or that linger
+	peak   int             // largest size of keys since it was made
+	unused *Key            // one to be used again
+	grants [PathCount]uint64
+	tags   map[*Key]any // that the shell has put on keys
+
+	holds   int            // keys that have a hold
+	remote  int            // keys whose hold may have no row
+	oldest  time.Time      // no row was confirmed before
+	seen    fallback.Token // the highest that the arbiter has told of; never lower
+	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
+
+	ending  Ending
+	turns   int     // that run
+	waitFor Awaited // that contenders at the arbiter may wait for
+
+	// Of a cluster.
+	phase    Phase
+	own      *ownership // nil: this node does not serve the partition
+	spare    *grants    // to be used again
+	naming   Naming
+	checking Checking
+	lookedAt time.Time // when CheckingRecord began last
+
+	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
+	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
+	exported   map[string]fallback.Row     // that Demote writes; not to be changed
+	late       map[string]fallback.Release // those of them that were given back meanwhile
+
+	forsworn         uint32    // epochs up to this one are never served
+	notBefore        time.Time // the partition is not acquired earlier
+	announcedEnds    time.Time // when the last deadline announced at an epoch of this node's has passed by any node's clock
+	reliedUntil      time.Time // the same, if that epoch may not have been demoted
+	unreachableSince time.Time // its owner cannot be reached
+}
+
+// Init makes the partition ready.
+func (p *Partition) Init(cfg *Config, number uint32) { p.cfg, p.number = cfg, number }
+
+// Number returns the partition's number.
+func (p *Partition) Number() uint32 { return p.number }
+
+// Find returns the key with a name, nil if it is not in use.
+func (p *Partition) Find(name string) *Key { return p.keys[name] }
+
+// Key returns the key with a name, a new one if it is not in use.
+func (p *Partition) Key(name string) *Key {
+	if k := p.keys[name]; k != nil {
+		return k
+	}
+	k := p.unused
+	if k != nil {
+		p.unused, k.recycled = nil, false
+		k.name = name
+	} else {
+		k = &Key{name: name}
+	}
+	if k.turn == nil {
+		k.turn = &Turn{key: k}
+	}
+	if p.keys == nil {
+		p.keys = make(map[string]*Key)
+	}
+	p.keys[name], k.known = k, true
+	p.peak = max(p.peak, len(p.keys))
+	return k
+}
+
+// tidy forgets a key that is not in use.
+func (p *Partition) tidy(k *Key) {
+	if k.q.State() != handoff.Idle || k.q.Waiting() > 0 || k.contender != nil || k.request.link != nil || k.others != nil || !k.known {
+		return
+	}
+	delete(p.keys, k.name)
+	if p.tags != nil {
+		delete(p.tags, k)
+	}
+	k.known = false
+	if len(p.keys) == 0 && p.peak > 8 {
+		p.keys, p.peak = nil, 0 // a map does not shrink by itself
+	}
+	if p.unused == nil && !k.listed {
+		k.recycled, k.used, k.name, k.hold = true, false, "", hold{}
+		p.unused = k
+	}
+}
+
+// Tag puts a value of the shell's on a key, for as long as the key is in use.
+func (p *Partition) Tag(k *Key, tag any) {
+	if p.tags == nil {
+		p.tags = make(map[*Key]any)
+	}
+	p.tags[k] = tag
+}
+
+// Close refuses new locks, sends the waiters away with a reason, and gives back what lingers.
+func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
+	step(&p.ending, Closed, nextEndings[:])
+	for _, k := range p.keys {
+		p.fail(k, nil, reason, fx)
+		if k.q.Relax() == handoff.GiveBack {
+			p.giveBack(k, now, fx)
+		}
+	}
+	p.unused = nil
+}
+
+// Leave makes the partition never be acquired again. It reports whether this node serves it.
+func (p *Partition) Leave() (owned bool) {
+	step(&p.ending, Leaving, nextEndings[:])
+	return p.own != nil
+}
+
+// Left reports whether a call is under way that began before Leave, and whether other nodes must not get the partition yet: it
+// was not given back, or was not before it lapsed.
+func (p *Partition) Left(now time.Time) (busy, owed bool) {
+	return p.phase == Demoting || p.phase == Acquiring, p.naming == NamedSurely || p.own != nil || !Past(p.reliedUntil, now)
+}
+
+// LoseAll takes away the holds of a session, or all for a nil one.
+func (p *Partition) LoseAll(s *Session, cause Cause, now time.Time, fx *Effects) {
+	if p.own != nil && (s == nil || p.own.session == s) {
+		p.freeze(Unowned, fx)
+	}
+	p.loseHolds(s, cause, now, fx)
+}
+
+// loseHolds is LoseAll once the partition is not served any more.
+func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effects) {
+	for _, k := range p.keys {
+		if k.q.State() != handoff.Idle && (s == nil || k.hold.session == s) {
+			p.lose(k, cause, now, fx)
+		}
+		if l := k.request.link; l != nil && (s == nil || k.request.id.Session == s.ID) {
+			id := k.request.id
+			k.request = request{}
+			fx.send(l, p.frame(peer.Cancel, k.name, id))
+			p.want(k, now, fx, true)
+		}
+	}
+}
+
+// Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none.
+func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
+	if p.own != nil && !p.serves(now) {
+		p.letGo(now, fx)
+	}
+	var next time.Time
+	if p.own != nil {
+		next = p.ownedUntil()
+	}
+	if p.holds == 0 {
+		return next
+	}
+	if p.remote > 0 { // each has a deadline of its own
+		for _, k := range p.keys {
+			if k.hold.remote() && p.InForce(k, now, fx) {
+				next = Earlier(next, p.deadlines(&k.hold).Slot)
+			}
+		}
+	}
+	return p.lapsedRows(next, now, fx)
+}
+
+// lapsedRows takes away holds whose rows were not confirmed in time, and returns the earlier one of next and their next deadline.
+func (p *Partition) lapsedRows(next, now time.Time, fx *Effects) time.Time {
+	if p.oldest.IsZero() {
+		return next
+	}
+	lapse := p.oldest.Add(p.cfg.Lease)
+	if Past(lapse, now) {
+		p.oldest = time.Time{}
+		for _, k := range p.keys {
+			if p.InForce(k, now, fx) && !k.hold.confirmed.IsZero() {
+				p.oldest = Earlier(p.oldest, k.hold.confirmed)
+			}
+		}
+		if p.oldest.IsZero() {
+			return next
+		}
+		lapse = p.oldest.Add(p.cfg.Lease)
+	}
+	return Earlier(next, lapse)
+}
+
+// saw notes a token that the arbiter has told of, or an epoch, as a token with the number 0. It is remembered for as long
+// as the process lives: a lower one that the arbiter tells of later is old data.
+func (p *Partition) saw(t fallback.Token) { p.seen = max(p.seen, t) }
+
+// sawEpoch also forgets a token that an owner gave, if its epoch is not one that the arbiter knows: the owner was wrong.
+func (p *Partition) sawEpoch(r fallback.Record) {
+	p.saw(fallback.MakeToken(r.Epoch, 0))
+	if p.brought.Epoch() > r.Epoch {
+		p.brought = 0
+	}
+}
+
+// Seen returns the highest token that the arbiter has told of by now.
+func (p *Partition) Seen() fallback.Token { return p.seen }
+
+func (p *Partition) release(key string, id fallback.Identity) fallback.Release {
+	return fallback.Release{Partition: p.number, Key: key, Identity: id}
+}
+
+// Ending returns how far Close has come.
+func (p *Partition) Ending() Ending { return p.ending }

@@ -1,0 +1,187 @@
+package lease
+
+import "fmt"
+
+// A Phase is what this node does with a partition. All but Unowned and Owned last as long as a call of the
+// arbiter takes; one of them excludes the others.
+type Phase uint8
+
+// The phases of a partition.
+const (
+	// Unowned: this node does not serve the partition, and makes no call about that. Its callers' keys are
+	// requested from the owner or from the arbiter.
+	Unowned Phase = iota
+	// Acquiring: a call of Acquire is under way, or is about to be made or given up. Requests of other nodes wait
+	// for its result.
+	Acquiring
+	// Owned: this node won Acquire at the ownership's epoch, and grants the partition's keys while the ownership
+	// is in force by the clock (I4).
+	Owned
+	// Demoting: the partition is frozen, and a call of Demote is under way. Nothing is granted (rule 5).
+	Demoting
+	// Freeing: this node asks for a partition of another node's to become Shared. It revokes the ownership, or
+	// acquires the partition of a dead session and demotes it.
+	Freeing
+)
+
+var phases = [...]string{"unowned", "acquiring", "owned", "demoting", "freeing"}
+
+// String returns the Phase's name.
+func (x Phase) String() string { return name(phases[:], uint8(x), "phase") }
+
+// nextPhases are the legal transitions.
+var nextPhases = [...][]Phase{
+	Unowned:   {Acquiring, Freeing},
+	Acquiring: {Owned, Unowned},
+	Owned:     {Demoting, Unowned}, // without Demote when it has lapsed or was lost
+	Demoting:  {Unowned},
+	Freeing:   {Unowned},
+}
+
+// A Naming is what the arbiter's record may say of this node while the node does not serve the partition (rule 6).
+type Naming uint8
+
+// The namings of a partition.
+const (
+	// NamedElsewhere: as far as this node knows, the record does not name it.
+	NamedElsewhere Naming = iota
+	// NamedPerhaps: the record may name this node. An answer to Acquire came too late, or another node was referred
+	// to this one. The node looks at the record.
+	NamedPerhaps
+	// NamedSurely: a Demote of this node's was not answered. The record names this node unless that call arrived.
+	NamedSurely
+)
+
+var namings = [...]string{"named elsewhere", "perhaps named", "named"}
+
+// String returns the Naming's name.
+func (x Naming) String() string { return name(namings[:], uint8(x), "naming") }
+
+// nextNamings are the legal transitions.
+var nextNamings = [...][]Naming{
+	NamedElsewhere: {NamedPerhaps, NamedSurely},
+	NamedPerhaps:   {NamedElsewhere, NamedSurely},
+	NamedSurely:    {NamedElsewhere, NamedPerhaps},
+}
+
+// An Ending is how far Close has come. It only moves on.
+type Ending uint8
+
+// The endings of a partition.
+const (
+	// Open: the coordinator is open.
+	Open Ending = iota
+	// Closed: new locks are refused, and nothing lingers. Locks in use go on.
+	Closed
+	// Leaving: this node gives its partitions back, and never takes this one again.
+	Leaving
+)
+
+var endings = [...]string{"open", "closed", "leaving"}
+
+// String returns the Ending's name.
+func (x Ending) String() string { return name(endings[:], uint8(x), "ending") }
+
+// nextEndings are the legal transitions.
+var nextEndings = [...][]Ending{
+	Open:    {Closed},
+	Closed:  {Leaving},
+	Leaving: {},
+}
+
+// A Checking is what this node is finding out about the record of a partition that it does not serve.
+type Checking uint8
+
+// The checkings of a partition.
+const (
+	// CheckingNothing: no read of the record is under way.
+	CheckingNothing Checking = iota
+	// CheckingRecord: the record is read, because it may name this node (rule 6). The balance leaves the partition
+	// alone meanwhile. A request may begin to acquire it.
+	CheckingRecord
+)
+
+var checkings = [...]string{"not looking", "looking at the record"}
+
+// String returns the Checking's name.
+func (x Checking) String() string { return name(checkings[:], uint8(x), "checking") }
+
+// nextCheckings are the legal transitions.
+var nextCheckings = [...][]Checking{
+	CheckingNothing: {CheckingRecord},
+	CheckingRecord:  {CheckingNothing},
+}
+
+// A Awaited is what contenders of a partition may wait for at the arbiter, which does not tell them. It is a set.
+type Awaited uint8
+
+// The Awaited of a partition.
+const (
+	// AwaitedRoute: the ring names an owner for the partition, and there is a stream to it.
+	AwaitedRoute Awaited = 1 << iota
+	// AwaitedStream: there is a stream to the owner that the arbiter named.
+	AwaitedStream
+)
+
+// A Source is what a hold rests on: what makes it valid, and until when.
+type Source uint8
+
+// The sources of a hold.
+const (
+	// SourceArbiter: the hold's row, until a lease after its last confirmation.
+	SourceArbiter Source = iota
+	// SourceOwner: the word of the partition's owner, another node. Each of its pongs extends the deadline. The hold
+	// may also have a confirmed row: then the later deadline counts.
+	SourceOwner
+	// SourceFrozen: the same, but the owner extends the deadline no more (rule 5). The owner may have been this node.
+	// The hold needs a row in time.
+	SourceFrozen
+	// SourceOwn: this node's own partition. There is no row.
+	SourceOwn
+	// SourceHome: this node's own partition, and there is a row from before, which is not read any more (rule 17).
+	SourceHome
+)
+
+var sources = [...]string{"its row", "its owner", "its owner, frozen", "this node", "this node, with a row"}
+
+// String returns what the hold rests on.
+func (x Source) String() string { return name(sources[:], uint8(x), "source") }
+
+// nextSources are the legal transitions of a hold. A new hold may have any Source.
+var nextSources = [...][]Source{
+	SourceArbiter: {SourceOwner, SourceHome},
+	SourceOwner:   {SourceFrozen, SourceHome},
+	SourceFrozen:  {SourceOwner, SourceHome},
+	SourceOwn:     {SourceFrozen},
+	SourceHome:    {SourceFrozen},
+}
+
+func name(names []string, i uint8, kind string) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("%s(%d)", kind, i)
+}
+
+// step changes a state. With the build tag simulation it panics if the table does not allow it.
+func step[S interface {
+	~uint8
+	fmt.Stringer
+}](state *S, next S, table [][]S) {
+	if checked && *state != next && !legal(table, *state, next) {
+		panic(fmt.Sprintf("lease: %v must not become %v", *state, next))
+	}
+	*state = next
+}
+
+func legal[S ~uint8](table [][]S, from, to S) bool {
+	if int(from) >= len(table) {
+		return false
+	}
+	for _, next := range table[from] {
+		if next == to {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// A Check is what this process believes to hold in a partition at some moment.
+type Check struct {
+	Keys  []string
+	Rows  []fallback.Row
+	Own   Tenure         // zero: this node does not serve it
+	Busy  int            // the first ones have been in use since they were last verified
+	Rest  bool           // there is another check of the partition, with more of its keys
+	Known fallback.Token // what was seen before the arbiter is asked
+}
+
+// Check lists the holds of a session that rest on their rows.
+func (p *Partition) Check(s *Session, now time.Time) Check {
+	x := Check{Known: p.seen}
+	if p.own != nil && p.own.session == s {
+		x.Own = Tenure{s, p.own.epoch}
+	}
+	if p.holds == 0 {
+		return x
+	}
+	when := p.cfg.View.Adoption()
+	for key, k := range p.keys {
+		if k.q.State() == handoff.Idle || k.hold.session != s || k.hold.confirmed.IsZero() || p.settleDown(&k.hold, when, now) {
+			continue
+		}
+		x.Keys, x.Rows = append(x.Keys, key), append(x.Rows, k.hold.row)
+		if k.used {
+			// A process that gets no messages has to find out in this way that another one waits.
+			last := len(x.Keys) - 1
+			x.Keys[x.Busy], x.Keys[last] = x.Keys[last], x.Keys[x.Busy]
+			x.Rows[x.Busy], x.Rows[last] = x.Rows[last], x.Rows[x.Busy]
+			x.Busy++
+			k.used = false
+		}
+	}
+	return x
+}
+
+// Older reports whether an answer may be of a record with older data than this process had seen when it asked: it is of an
+// earlier epoch, or lacks the row of a hold in force. The arbiter decides which of the two it is, as it knows the number.
+func (p *Partition) Older(x Check, s fallback.State) bool {
+	if s.Record.Grace > 0 {
+		return false
+	}
+	if s.Record.Epoch < x.Known.Epoch() {
+		return true
+	}
+	for i, key := range x.Keys {
+		if k := p.holding(key, x.Rows[i]); k != nil && s.Rows[i] != x.Rows[i] && !k.hold.confirmed.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// Compare confirms what the arbiter knows, as of the time sent, when it was asked. It returns what is to be reclaimed, as the
+// arbiter does not know it in Grace; what it does not know otherwise is lost. revoked is the epoch of this node's that another
+// node wants to end, 0 for none.
+func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *Effects) (missing Claims, revoked uint32) {
+	p.sawEpoch(s.Record)
+	if x.Own.Epoch > 0 && p.own != nil && p.own.epoch == x.Own.Epoch {
+		switch r := s.Record; {
+		case r.Owner == x.Own.Session.ID && r.Epoch == x.Own.Epoch:
+			p.own.confirmed = sent
+			if r.Revoked {
+				revoked = r.Epoch
+			}
+		case r.Grace > 0:
+			missing.Own = x.Own
+		default:
+			p.letGo(now, fx)
+		}
+	}
+	for i, key := range x.Keys {
+		k := p.holding(key, x.Rows[i])
+		switch {
+		case k == nil || k.hold.confirmed.IsZero(): // given back meanwhile, or it rests on its owner
+		case s.Rows[i] == x.Rows[i]:
+			k.hold.confirmed = sent
+			if i < x.Busy && s.Wanted[i] && k.q.Recall(now) == handoff.GiveBack {
+				p.giveBack(k, now, fx)
+			}
+		case s.Record.Grace > 0:
+			missing.Holds = append(missing.Holds, k.hold.asClaim(key))
+		default:
+			p.lose(k, Superseded, now, fx)
+		}
+	}
+	p.offer(x, s.Record, fx)
+	return missing, revoked
+}
