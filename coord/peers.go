@@ -174,7 +174,7 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	case peer.Release, peer.Cancel:
 		id := l.identity(f)
 		now := p.lock()
-		p.Released(l, id, string(f.Key), f.Kind, now, &a.Effects)
+		p.Released(l, f, id, now, &a.Effects)
 	case peer.Deny:
 		id := l.identity(f)
 		now := p.lock()
