@@ -7,11 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// after is the effects of events, and what comes of them outside: the ordered ones before a partition's mutex is free
-// (carryOut), the others afterwards (do). It may serve several partitions, one after the other.
+// after is the deferred effects of events, and what comes of them outside. It may serve several partitions, one after the other.
 type after struct {
 	lease.Effects
-	ended int          // losses whose contexts have ended
 	in    *peer.Stream // in whose read loop this happens, or nil
 	flush *peer.Stream // to be written
 	rest  []*peer.Stream
@@ -19,38 +17,35 @@ type after struct {
 }
 
 // carryOut carries out the ordered effects. p.mu is held.
-func (a *after) carryOut(p *partition) {
-	for ; a.ended < len(a.Losses); a.ended++ {
-		if l := &a.Losses[a.ended]; l.End != nil {
-			l.End(lossOf(l)) // safe, as it runs no code of the user's
-		}
+func (a *after) carryOut(p *partition, o *lease.Ordered) {
+	for i := range o.Losses {
+		o.Losses[i].End(lossOf(&o.Losses[i])) // safe, as it runs no code of the user's
 	}
-	if a.Acquire {
+	if o.Acquire {
 		p.startAcquiring()
 	}
-	for _, x := range a.Starts {
+	for _, x := range o.Starts {
 		p.newAcquisition(x).start(0)
 	}
-	for _, x := range a.Ends {
+	for _, x := range o.Ends {
 		x.Runner.(*acquisition).end()
 	}
-	for _, x := range a.Pokes {
+	for _, x := range o.Pokes {
 		x.Runner.(*acquisition).poke()
 	}
-	for _, d := range a.Doubts {
+	for _, d := range o.Doubts {
 		p.c.doubts.add(doubt{p, d.Key, d.ID, d.When})
 	}
-	if len(a.Rumors)+len(a.Again) > 0 {
-		p.rumored(a.Rumors, a.Again)
+	if o.Linger != nil {
+		p.c.lingers.add(lingering{p, o.Linger})
 	}
-	if a.Linger != nil {
-		p.c.lingers.add(lingering{p, a.Linger})
+	if len(o.Rumors)+len(o.Again) > 0 {
+		p.rumored(o.Rumors, o.Again)
 	}
-	for i := range a.Frames() {
-		x := a.Frame(i)
-		a.send(x.To.(*link), &x.Frame)
+	for i := range o.Frames {
+		a.send(o.Frames[i].To.(*link), &o.Frames[i].Frame)
 	}
-	a.Ordered()
+	p.Done()
 }
 
 // send puts a frame on a stream, which do writes.

@@ -154,7 +154,9 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 		return x.granted(Lock{p, t, fence, x.key, x.ctx}, Path(path), begin), nil
 	}
 	if t, fence := p.BeginOwn(k, now, begin); t != nil {
-		a.carryOut(p)
+		if o := p.Pending(); o != nil {
+			a.carryOut(p, o)
+		}
 		l := x.granted(Lock{p, t, fence, x.key, x.ctx}, PathOwn, begin)
 		a.do(c)
 		return l, nil

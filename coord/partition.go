@@ -51,7 +51,9 @@ func (p *partition) lock() time.Time {
 
 // unlock carries out the ordered effects of the event, and frees the mutex. The others are for a.do.
 func (p *partition) unlock(a *after) {
-	a.carryOut(p)
+	if o := p.Pending(); o != nil {
+		a.carryOut(p, o)
+	}
 	if p.empty != nil && p.Turns() == 0 {
 		close(p.empty)
 		p.empty = nil

@@ -19,7 +19,7 @@ func (p *Partition) take(now time.Time, fx *Effects) bool {
 		return false
 	}
 	step(&p.phase, Acquiring, nextPhases[:])
-	fx.Acquire = true
+	p.order().Acquire = true
 	return true
 }
 
@@ -57,7 +57,7 @@ func (p *Partition) acquired(now time.Time, fx *Effects) {
 		case p.serves(now):
 			p.request(x.claimant, x.key, x.try, now, fx)
 		default:
-			fx.send(x.link, p.frame(peer.Moved, x.key, x.id))
+			p.send(x.link, p.frame(peer.Moved, x.key, x.id))
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	for key, k := range p.keys {
 		p.endContender(k, fx)
 		if l := k.request.link; l != nil {
-			fx.send(l, p.frame(peer.Cancel, key, k.request.id))
+			p.send(l, p.frame(peer.Cancel, key, k.request.id))
 			k.request = request{}
 		}
 		p.tidy(k)

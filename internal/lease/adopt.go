@@ -96,7 +96,7 @@ func (p *Partition) offer(x Check, r fallback.Record, fx *Effects) {
 		}
 		f := p.frame(peer.Resume, key, x.Rows[i].Identity)
 		f.Token = uint64(x.Rows[i].Token)
-		fx.send(l, f)
+		p.send(l, f)
 	}
 }
 
@@ -156,6 +156,6 @@ func (p *Partition) NotRestored(holds []fallback.Claim, now time.Time, fx *Effec
 			k.hold.callPending = true // giveBack is to see to it
 			continue
 		}
-		fx.Doubts = append(fx.Doubts, Doubt{h.Key, h.Row.Identity, now.Add(p.cfg.SessionTTL)})
+		p.order().Doubts = append(p.out.Doubts, Doubt{h.Key, h.Row.Identity, now.Add(p.cfg.SessionTTL)})
 	}
 }

@@ -36,7 +36,7 @@ func (p *Partition) Contend(k *Key) *Contender {
 // endContender ends the request at the arbiter, if there is one.
 func (p *Partition) endContender(k *Key, fx *Effects) {
 	if k.contender != nil {
-		fx.Ends = append(fx.Ends, k.contender)
+		p.order().Ends = append(p.out.Ends, k.contender)
 		k.contender = nil
 	}
 }
@@ -149,7 +149,7 @@ func (p *Partition) Reached(session string, fx *Effects) {
 		switch x := k.contender; {
 		case x == nil || x.owner == "":
 		case x.owner == session:
-			fx.Pokes = append(fx.Pokes, x)
+			p.order().Pokes = append(p.out.Pokes, x)
 		default:
 			p.waitFor |= AwaitedStream
 		}

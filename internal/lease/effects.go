@@ -7,10 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Effects are what has to happen outside because of an event. The zero value is none.
-type Effects struct {
-	// Ordered effects are carried out before the partition's mutex is free, in this order.
-
+// Ordered effects are carried out before the partition's mutex is free, in the order of the fields.
+type Ordered struct {
 	Losses  []Loss       // each End is called with the loss: once the mutex is free a message may give the key away
 	Acquire bool         // the phase is Acquiring: the calls are to be made
 	Starts  []*Contender // to be run
@@ -20,16 +18,48 @@ type Effects struct {
 	Linger  *Key    // has begun to linger
 	Rumors  []Rumor // to be looked up
 	Again   []Rumor // to be heard again
-	sent    int
-	first   [2]Sent
-	more    []Sent
+	Frames  []Sent
+}
 
-	// Deferred effects are carried out afterwards.
+// Pending returns the ordered effects of what has happened, nil if there are none. They are to be carried out, and then Done.
+func (p *Partition) Pending() *Ordered {
+	if !p.ordered {
+		return nil
+	}
+	return p.out
+}
 
+// Done forgets the ordered effects.
+func (p *Partition) Done() {
+	o := p.out
+	clear(o.Frames)
+	*o = Ordered{Frames: o.Frames[:0]} // it is needed again soon
+	p.ordered = false
+}
+
+// order returns the ordered effects, to add one.
+func (p *Partition) order() *Ordered {
+	if p.out == nil {
+		p.out = new(Ordered)
+	}
+	p.ordered = true
+	return p.out
+}
+
+// send puts a frame on a stream, in the order in which it was decided.
+func (p *Partition) send(l Link, f peer.Frame) {
+	o := p.order()
+	o.Frames = append(o.Frames, Sent{l, f})
+}
+
+// Effects are what has to happen outside because of events, once the partition's mutex is free. Events of several partitions may
+// add to the same. The zero value is none.
+type Effects struct {
 	End      func(cause error) // ends the contexts of a turn that was unlocked, before the next one begins
 	Wake     *Waiter           // has its turn, or was refused
 	Wakes    []*Waiter         // more of them
 	Releases []fallback.Release
+	Losses   []Loss    // to be told: their contexts have ended
 	Sooner   time.Time // a hold lapses sooner than the clock is looked at
 	Idle     bool      // no other node is known to wait for a hold that is given back
 	Adopt    bool      // holds have lost their owner
@@ -56,35 +86,6 @@ type Doubt struct {
 	Key  string
 	ID   fallback.Identity
 	When time.Time // to look
-}
-
-// send puts a frame on a stream, in the order in which it was decided.
-func (fx *Effects) send(l Link, f peer.Frame) {
-	if fx.sent < len(fx.first) {
-		fx.first[fx.sent] = Sent{l, f}
-	} else {
-		fx.more = append(fx.more, Sent{l, f})
-	}
-	fx.sent++
-}
-
-// Frames returns the number of frames.
-func (fx *Effects) Frames() int { return fx.sent }
-
-// Frame returns the frame with a number: they are in the order in which they were decided.
-func (fx *Effects) Frame(i int) *Sent {
-	if i < len(fx.first) {
-		return &fx.first[i]
-	}
-	return &fx.more[i-len(fx.first)]
-}
-
-// Ordered forgets the ordered effects, which were carried out. Losses stay, to be told.
-func (fx *Effects) Ordered() {
-	if fx.sent > 0 {
-		clear(fx.first[:])
-	}
-	fx.Acquire, fx.Starts, fx.Ends, fx.Pokes, fx.Doubts, fx.Linger, fx.Rumors, fx.Again, fx.sent, fx.more = false, nil, nil, nil, nil, nil, nil, nil, 0, nil
 }
 
 // wakeUp is for a waiter that has its turn, or was refused.

@@ -76,7 +76,7 @@ func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 			return
 		}
 		if c.link != nil && !c.link.Down() {
-			fx.send(c.link, p.frame(peer.Moved, k.name, c.id))
+			p.send(c.link, p.frame(peer.Moved, k.name, c.id))
 		}
 	}
 	if p.grantSelf(k, now, fx) {
@@ -123,7 +123,7 @@ func (p *Partition) grant(k *Key, c claimant, now time.Time, fx *Effects) bool {
 	if len(g.queue) > 0 || k.q.Waiting() > 0 {
 		f.Flags, g.recalled = FlagContended, now
 	}
-	fx.send(c.link, f)
+	p.send(c.link, f)
 	return true
 }
 
@@ -141,7 +141,7 @@ func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
 			g.link = p.cfg.View.LinkTo(g.holder.Session)
 		}
 		if g.link != nil {
-			fx.send(g.link, p.frame(peer.Recall, k.name, g.holder))
+			p.send(g.link, p.frame(peer.Recall, k.name, g.holder))
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 			step(&p.naming, NamedPerhaps, nextNamings[:])
 			fx.Balance = true
 		}
-		fx.send(l, p.frame(peer.Moved, key, id))
+		p.send(l, p.frame(peer.Moved, key, id))
 	}
 }
 
@@ -188,7 +188,7 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 	if try && (!k.available() || k.q.Waiting() > 0) {
 		f := p.frame(peer.Deny, key, c.id)
 		f.Flags = FlagBusy
-		fx.send(c.link, f)
+		p.send(c.link, f)
 		if k.q.State() == handoff.Idle && k.others != nil {
 			p.recall(k, now, fx)
 		}
@@ -284,7 +284,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 		}
 		if g.link == nil {
 			if g.link = p.cfg.View.LinkTo(g.holder.Session); g.link != nil && !g.recalled.IsZero() {
-				fx.send(g.link, p.frame(peer.Recall, k.name, g.holder))
+				p.send(g.link, p.frame(peer.Recall, k.name, g.holder))
 			}
 		}
 		if g.link == nil && now.Sub(g.alone) > p.cfg.SessionTTL { // also if no node wants the key
@@ -301,7 +301,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 		}
 		if now.Sub(g.recalled) >= p.cfg.RenewEvery && now.Sub(g.asked) >= p.cfg.RenewEvery {
 			g.asked = now
-			fx.send(g.link, p.frame(peer.Ask, k.name, g.holder))
+			p.send(g.link, p.frame(peer.Ask, k.name, g.holder))
 		}
 	}
 	return absent, lonely
@@ -340,5 +340,5 @@ func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.T
 	k.others.vouched = true
 	f := p.frame(peer.Grant, k.name, k.others.holder)
 	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(k.others.token), 0, ping, left
-	fx.send(l, f)
+	p.send(l, f)
 }

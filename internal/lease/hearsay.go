@@ -33,7 +33,7 @@ func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *E
 	case !guard.Hearsay:
 		p.freeHolder(k, now, fx)
 	case k.others.rowed() || !guard.Absent:
-		fx.Rumors = append(fx.Rumors, Rumor{key, id})
+		p.order().Rumors = append(p.out.Rumors, Rumor{key, id})
 	default:
 		p.askHolder(k, now, fx)
 	}
@@ -42,7 +42,7 @@ func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *E
 // Summoned: a message says that another node asks for the partition.
 func (p *Partition) Summoned(epoch uint32, fx *Effects) {
 	if p.own != nil && p.own.epoch == epoch && p.phase == Owned {
-		fx.Rumors = append(fx.Rumors, Rumor{})
+		p.order().Rumors = append(p.out.Rumors, Rumor{})
 	}
 }
 
@@ -89,7 +89,7 @@ func (p *Partition) askHolder(k *Key, now time.Time, fx *Effects) {
 	}
 	if g.link != nil {
 		g.asked = now
-		fx.send(g.link, p.frame(peer.Ask, k.name, g.holder))
+		p.send(g.link, p.frame(peer.Ask, k.name, g.holder))
 	}
 }
 
@@ -98,14 +98,14 @@ func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	if !guard.Hearsay {
 		fx.Releases = append(fx.Releases, p.release(key, id))
 	} else if l := p.cfg.View.LinkTo(id.Session); l != nil {
-		fx.send(l, p.frame(peer.Ask, key, id))
+		p.send(l, p.frame(peer.Ask, key, id))
 	}
 }
 
 // hearAgain makes the shell repeat what was said while the rows were on their way.
 func (p *Partition) hearAgain(fx *Effects) {
 	if len(p.freedEarly) > 0 {
-		fx.Again = append(fx.Again, p.freedEarly...)
+		p.order().Again = append(p.out.Again, p.freedEarly...)
 		p.freedEarly = nil
 	}
 }

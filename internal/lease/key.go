@@ -252,7 +252,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 		k.linger = p.cfg.At(now)
 		if !k.listed {
 			k.listed = true
-			fx.Linger = k
+			p.order().Linger = k
 		}
 	}
 }
@@ -282,7 +282,7 @@ func (p *Partition) supply(k *Key) Path {
 func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
 	h := &k.hold
 	if h.callPending {
-		fx.Doubts = append(fx.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
+		p.order().Doubts = append(p.out.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
 	}
 	local := h.source == SourceOwn || h.keepRow
 	if !local && (h.source != SourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.Down()) { // there is a row, or may be
@@ -320,6 +320,9 @@ func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
 		loss := Loss{Key: k.name, Fence: t.fence, Cause: cause, End: t.end}
 		t.lost = &loss
 		fx.Losses = append(fx.Losses, loss)
+		if loss.End != nil {
+			p.order().Losses = append(p.out.Losses, loss)
+		}
 		k.turn = &Turn{key: k} // the lost one belongs to its lock
 		p.turns--
 	}
@@ -344,7 +347,7 @@ func (p *Partition) unwanted(k *Key, fx *Effects) {
 	p.endContender(k, fx)
 	if l := k.request.link; l != nil {
 		if !l.Down() {
-			fx.send(l, p.frame(peer.Cancel, k.name, k.request.id))
+			p.send(l, p.frame(peer.Cancel, k.name, k.request.id))
 		}
 		k.request = request{}
 	}
@@ -369,7 +372,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 	k := p.keys[key]
 	switch {
 	case k != nil && k.contender != nil && k.contender.id == id:
-		fx.Pokes = append(fx.Pokes, k.contender)
+		p.order().Pokes = append(p.out.Pokes, k.contender)
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id: // it came first
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id == id: // no request of the arbiter's: the message lies
 	default:
@@ -381,7 +384,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 func (p *Partition) Gap(fx *Effects) {
 	for _, k := range p.keys {
 		if k.contender != nil {
-			fx.Pokes = append(fx.Pokes, k.contender)
+			p.order().Pokes = append(p.out.Pokes, k.contender)
 		}
 	}
 }

@@ -13,11 +13,13 @@ type Partition struct {
 	cfg    *Config
 	number uint32
 
-	keys   map[string]*Key // that callers of this process use, or that linger
-	peak   int             // largest size of keys since it was made
-	unused *Key            // one to be used again
-	grants [PathCount]uint64
-	tags   map[*Key]any // that the shell has put on keys
+	keys    map[string]*Key // that callers of this process use, or that linger
+	peak    int             // largest size of keys since it was made
+	unused  *Key            // one to be used again
+	grants  [PathCount]uint64
+	tags    map[*Key]any // that the shell has put on keys
+	out     *Ordered     // effects of the event; kept, to be used again
+	ordered bool         // there are some
 
 	holds   int            // keys that have a hold
 	remote  int            // keys whose hold may have no row
@@ -149,7 +151,7 @@ func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effect
 		if l := k.request.link; l != nil && (s == nil || k.request.id.Session == s.ID) {
 			id := k.request.id
 			k.request = request{}
-			fx.send(l, p.frame(peer.Cancel, k.name, id))
+			p.send(l, p.frame(peer.Cancel, k.name, id))
 			p.want(k, now, fx, true)
 		}
 	}
