@@ -83,6 +83,15 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 			return l, nil
 		}
 	}
+	if p.Lingers(k) { // as a rule, under a hold of another's key
+		now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
+		if t, fence, path := p.Reenter(k, now); t != nil {
+			p.mu.Unlock()
+			l := Lock{p, t, fence, key, ctx}
+			c.noteGranted(p, l, Path(path), 0)
+			return l, nil
+		}
+	}
 	return c.enter(ctx, p, k, key, try)
 }
 
@@ -150,15 +159,20 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrClosed}
 	}
 	k = p.Live(k, x.key, now, &a.Effects)
-	if t, fence, path := p.Enter(k, begin); t != nil {
-		return x.granted(Lock{p, t, fence, x.key, x.ctx}, Path(path), begin), nil
+	if t, fence, path := p.Enter(k, begin); t != nil { // it began to linger since it was looked up
+		p.mu.Unlock()
+		l := Lock{p, t, fence, x.key, x.ctx}
+		c.noteGranted(p, l, Path(path), begin-x.start)
+		return l, nil
 	}
 	if t, fence := p.BeginOwn(k, now, begin); t != nil {
 		if o := p.Pending(); o != nil {
 			a.carryOut(p, o)
 		}
-		l := x.granted(Lock{p, t, fence, x.key, x.ctx}, PathOwn, begin)
+		p.mu.Unlock()
 		a.do(c)
+		l := Lock{p, t, fence, x.key, x.ctx}
+		c.noteGranted(p, l, PathOwn, begin-x.start)
 		return l, nil
 	}
 	if x.try {
@@ -167,13 +181,6 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 		}
 	}
 	return x.ask(k, now, &a)
-}
-
-// granted ends an attempt that got the lock at once.
-func (x *attempt) granted(l Lock, path Path, at lease.Moment) Lock {
-	x.p.mu.Unlock()
-	x.c.noteGranted(x.p, l, path, at-x.start)
-	return l
 }
 
 // refuse ends a TryLock of a key that is not free.
@@ -214,16 +221,16 @@ func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 
 // await waits for the turn, without the mutex.
 func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
-	l, at, err := x.p.wait(x.ctx, k, w, x.key)
+	t, at, err := x.p.wait(x.ctx, k, w, x.key)
 	if err != nil {
 		return Lock{}, err
 	}
-	path := Path(w.Value.Path)
+	path, fence := Path(w.Value.Path), w.Fence()
 	x.c.recycle(w)
-	if l.t == nil {
+	if t == nil {
 		return Lock{}, nil
 	}
-	l.key, l.ctx = x.key, x.ctx
+	l := Lock{x.p, t, fence, x.key, x.ctx}
 	if x.start != lease.Unmeasured {
 		x.c.noteGranted(x.p, l, path, at-x.start)
 	}
@@ -249,44 +256,42 @@ func (p *partition) lookUp(key string) *lease.Key {
 	return p.Find(key)
 }
 
-// wait waits for the waiter's turn, and returns when that was; the zero Lock if the turn was over before the caller could
-// have it.
-func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, key string) (l Lock, at lease.Moment, err error) {
+// wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the caller could have it.
+func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, key string) (t *lease.Turn, at lease.Moment, err error) {
 	s := w.Value
 	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w) {
 		p.c.recycle(w)
-		return Lock{}, at, &WaitError{Key: key, Reason: errNoAnswer}
+		return nil, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
 	select {
 	case <-s.Ready:
 	case <-ctx.Done():
 		if p.leaveQueue(k, w) {
-			return Lock{}, at, p.c.gaveUp(ctx, key, w)
+			return nil, at, p.c.gaveUp(ctx, key, w)
 		}
 		<-s.Ready // the turn came, or a refusal, in the same moment
 		if !s.Refused {
 			// The caller is not there to use the turn: it is passed on, in full (rule 11).
 			Lock{p: p, t: s.Turn, fence: w.Fence()}.pass()
-			return Lock{}, at, p.c.gaveUp(ctx, key, w)
+			return nil, at, p.c.gaveUp(ctx, key, w)
 		}
 	}
 	if s.Refused {
 		err := &WaitError{Key: key, Reason: orLocked(s.Reason)}
 		p.c.recycle(w)
-		return Lock{}, at, err
+		return nil, at, err
 	}
-	l = Lock{p: p, t: s.Turn, fence: w.Fence()}
 	// The turn was given a while ago: this is the moment that counts.
 	if s.QuickUntil > 0 { // see lease.Partition.Quick
 		if at = p.c.moment(); at < s.QuickUntil {
-			return l, at, nil
+			return s.Turn, at, nil
 		}
 	}
 	now := p.c.now()
-	if s.Valid.Past(now) && !l.holds() {
-		return Lock{}, at, nil
+	if s.Valid.Past(now) && !(Lock{p: p, t: s.Turn, fence: w.Fence()}).holds() {
+		return nil, at, nil
 	}
-	return l, p.c.at(now), nil
+	return s.Turn, p.c.at(now), nil
 }
 
 // awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may

@@ -94,6 +94,20 @@ func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
 	return p.begin(k, fence, path, at), fence, path
 }
 
+// Lingers reports whether Reenter may grant the key. k may be nil.
+func (p *Partition) Lingers(k *Key) bool {
+	return k != nil && k.q.State() == handoff.Lingering && p.ending == Open
+}
+
+// Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.
+func (p *Partition) Reenter(k *Key, now time.Time) (*Turn, uint64, Path) {
+	own := k.hold.source == SourceOwn && p.own != nil && p.own.good(p, now)
+	if !own && p.deadlines(&k.hold).Past(now) {
+		return nil, 0, 0
+	}
+	return p.Enter(k, p.cfg.At(now))
+}
+
 // Live returns the key with a name if its hold is in force or it has none, and a new one otherwise.
 func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 	if k == nil {
