@@ -11,7 +11,7 @@ import (
 
 // take begins to acquire the partition, unless it has just been tried in vain. It reports whether the result is to be waited
 // for.
-func (p *Partition) take(now time.Time, fx *Effects) bool {
+func (p *Partition) take(now time.Time) bool {
 	switch {
 	case p.phase == Acquiring:
 		return true
@@ -24,7 +24,7 @@ func (p *Partition) take(now time.Time, fx *Effects) bool {
 }
 
 // Take is take for a contender that was told to.
-func (p *Partition) Take(now time.Time, fx *Effects) { p.take(now, fx) }
+func (p *Partition) Take(now time.Time, fx *Effects) { p.take(now) }
 
 // BeginAcquire begins to acquire the partition for the balance. It reports whether the calls are to be made.
 func (p *Partition) BeginAcquire() bool {
@@ -49,7 +49,7 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 func (p *Partition) acquired(now time.Time, fx *Effects) {
 	waiting := p.parked
 	p.parked = nil
-	p.hearAgain(fx)
+	p.hearAgain()
 	p.wantAll(now, fx, p.own == nil)
 	for _, x := range waiting {
 		switch {
@@ -92,7 +92,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	// Every other request is void: it was not executed before Acquire, and after it the answer is that this node owns the
 	// partition; or its grant was given back. acquired makes new ones.
 	for key, k := range p.keys {
-		p.endContender(k, fx)
+		p.endContender(k)
 		if l := k.request.link; l != nil {
 			p.send(l, p.frame(peer.Cancel, key, k.request.id))
 			k.request = request{}
@@ -114,7 +114,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 		k.others = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.cfg.View.LinkTo(row.Session), alone: now}
 		return
 	}
-	if n := p.grantedByRows(k, row.Identity, fx); n > 0 {
+	if n := p.grantedByRows(k, row.Identity); n > 0 {
 		if w := k.q.Take(uint64(row.Token), n, false, now); w != nil {
 			k.hold = hold{session: s, row: row, confirmed: sent}
 			p.oldest = Earlier(p.oldest, sent)
@@ -130,11 +130,11 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 // grantedByRows ends a request of this node's that turns out to be granted, as the partition's rows say before its own answer
 // has come: no other node must be given the key meanwhile. It returns the size of the block of tokens, 0 if there is no such
 // request.
-func (p *Partition) grantedByRows(k *Key, id fallback.Identity, fx *Effects) uint64 {
+func (p *Partition) grantedByRows(k *Key, id fallback.Identity) uint64 {
 	switch {
 	case k.contender != nil && k.contender.id == id:
 		k.contender.id = fallback.Identity{} // not to be withdrawn
-		p.endContender(k, fx)
+		p.endContender(k)
 		return Block
 	case k.request.link != nil && k.request.id == id:
 		k.request = request{}

@@ -78,7 +78,7 @@ func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
 }
 
 // offer asks the owner of the partition to answer for holds that rest on their rows (rule 17).
-func (p *Partition) offer(x Check, r fallback.Record, fx *Effects) {
+func (p *Partition) offer(x Check, r fallback.Record) {
 	if !p.cfg.Clustered || r.Owner == "" || r.Grace > 0 || p.own != nil {
 		return
 	}
@@ -156,6 +156,7 @@ func (p *Partition) NotRestored(holds []fallback.Claim, now time.Time, fx *Effec
 			k.hold.callPending = true // giveBack is to see to it
 			continue
 		}
-		p.order().Doubts = append(p.out.Doubts, Doubt{h.Key, h.Row.Identity, now.Add(p.cfg.SessionTTL)})
+		out := p.order()
+		out.Doubts = append(out.Doubts, Doubt{h.Key, h.Row.Identity, now.Add(p.cfg.SessionTTL)})
 	}
 }

@@ -34,9 +34,10 @@ func (p *Partition) Contend(k *Key) *Contender {
 }
 
 // endContender ends the request at the arbiter, if there is one.
-func (p *Partition) endContender(k *Key, fx *Effects) {
+func (p *Partition) endContender(k *Key) {
 	if k.contender != nil {
-		p.order().Ends = append(p.out.Ends, k.contender)
+		out := p.order()
+		out.Ends = append(out.Ends, k.contender)
 		k.contender = nil
 	}
 }
@@ -79,7 +80,7 @@ func (p *Partition) Install(x *Contender, s *Session, token fallback.Token, cont
 	k.hold = h
 	p.oldest = Earlier(p.oldest, sent)
 	p.holds++
-	p.endContender(k, fx)
+	p.endContender(k)
 	x.id = fallback.Identity{}
 	p.seat(k, w, PathArbiter, now, fx)
 	return true
@@ -149,7 +150,8 @@ func (p *Partition) Reached(session string, fx *Effects) {
 		switch x := k.contender; {
 		case x == nil || x.owner == "":
 		case x.owner == session:
-			p.order().Pokes = append(p.out.Pokes, x)
+			out := p.order()
+			out.Pokes = append(out.Pokes, x)
 		default:
 			p.waitFor |= AwaitedStream
 		}
@@ -168,9 +170,9 @@ func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) b
 		k.moved = 0
 		return false
 	}
-	p.endContender(k, fx)
+	p.endContender(k)
 	x.id = fallback.Identity{} // it is not queued
-	if !p.ask(k, l, fx) {
+	if !p.ask(k, l) {
 		p.want(k, now, fx, true)
 	}
 	return true
@@ -182,11 +184,11 @@ func (p *Partition) Home(x *Contender, now time.Time, fx *Effects) bool {
 		return true
 	}
 	if !p.serves(now) {
-		p.take(now, fx)
+		p.take(now)
 		return false
 	}
 	k := x.key
-	p.endContender(k, fx)
+	p.endContender(k)
 	x.id = fallback.Identity{}
 	p.wantHere(k, now, fx)
 	return true

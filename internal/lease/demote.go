@@ -29,7 +29,7 @@ func (p *Partition) BeginDemote(avoid time.Duration, now time.Time, fx *Effects)
 	if o == nil || p.phase == Demoting {
 		return Frozen{}, false
 	}
-	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting, fx)}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting)}
 	if !guard.Freeze {
 		p.own = o
 	}
@@ -51,7 +51,7 @@ func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Fro
 		p.loseHolds(s, SessionExpired, now, fx)
 		return Frozen{}, false
 	}
-	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting, fx), Stepped: true}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting), Stepped: true}
 	p.exported, p.late = x.Holds, make(map[string]fallback.Release)
 	for key, k := range p.keys {
 		if row, ok := x.Holds[key]; ok && row == k.hold.row {
@@ -92,12 +92,12 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 		}
 	}
 	p.wantAll(now, fx, true)
-	p.hearAgain(fx)
+	p.hearAgain()
 }
 
 // freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
 // of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
-func (p *Partition) freeze(next Phase, fx *Effects) map[string]fallback.Row {
+func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
 	step(&p.phase, next, nextPhases[:])
@@ -121,7 +121,7 @@ func (p *Partition) freeze(next Phase, fx *Effects) map[string]fallback.Row {
 			if g.holder != (fallback.Identity{}) {
 				holds[key] = fallback.Row{Identity: g.holder, Token: g.token}
 			}
-			p.tellFrozen(key, g, o.epoch, told, fx)
+			p.tellFrozen(key, g, o.epoch, told)
 		}
 		p.tidy(k)
 	}
@@ -142,7 +142,7 @@ func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
 }
 
 // tellFrozen tells the holder of a key that its epoch is frozen, once per stream, and the nodes that wait that it has no owner.
-func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Link]bool, fx *Effects) {
+func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Link]bool) {
 	if g.holder != (fallback.Identity{}) && g.link != nil && !told[g.link] {
 		told[g.link] = true
 		p.send(g.link, peer.Frame{Kind: peer.Frozen, Partition: p.number, Epoch: epoch})
@@ -159,7 +159,7 @@ func (p *Partition) letGo(now time.Time, fx *Effects) {
 	if p.own == nil {
 		return
 	}
-	p.freeze(Unowned, fx)
+	p.freeze(Unowned)
 	p.notBefore = now.Add(p.cfg.RetryEvery)
 	p.wantAll(now, fx, true)
 	fx.Adopt = true

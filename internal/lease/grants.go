@@ -72,7 +72,7 @@ func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 	for k.others != nil && len(k.others.queue) > 0 {
 		c := k.others.queue[0]
 		k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once
-		if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now, fx) {
+		if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now) {
 			return
 		}
 		if c.link != nil && !c.link.Down() {
@@ -107,7 +107,7 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 }
 
 // grant gives the key to another node.
-func (p *Partition) grant(k *Key, c claimant, now time.Time, fx *Effects) bool {
+func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	if c.link.Down() {
 		return false
 	}
@@ -164,7 +164,7 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 	switch {
 	case p.serves(now):
 		p.request(claimant{id, l}, key, try, now, fx)
-	case p.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now, fx):
+	case p.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now):
 		p.parked = append(p.parked, parked{claimant{id, l}, key, try})
 	default:
 		if p.own == nil && p.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)

@@ -33,16 +33,18 @@ func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *E
 	case !guard.Hearsay:
 		p.freeHolder(k, now, fx)
 	case k.others.rowed() || !guard.Absent:
-		p.order().Rumors = append(p.out.Rumors, Rumor{key, id})
+		out := p.order()
+		out.Rumors = append(out.Rumors, Rumor{key, id})
 	default:
-		p.askHolder(k, now, fx)
+		p.askHolder(k, now)
 	}
 }
 
 // Summoned: a message says that another node asks for the partition.
 func (p *Partition) Summoned(epoch uint32, fx *Effects) {
 	if p.own != nil && p.own.epoch == epoch && p.phase == Owned {
-		p.order().Rumors = append(p.out.Rumors, Rumor{})
+		out := p.order()
+		out.Rumors = append(out.Rumors, Rumor{})
 	}
 }
 
@@ -67,7 +69,7 @@ func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Eff
 		switch {
 		case k == nil || k.others == nil || k.others.holder != r.ID:
 		case there || guard.Absent && !k.others.rowed():
-			p.askHolder(k, now, fx)
+			p.askHolder(k, now)
 		default:
 			p.freeHolder(k, now, fx)
 		}
@@ -79,7 +81,7 @@ func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Eff
 func (g *grants) rowed() bool { return g.imported && !g.vouched }
 
 // askHolder asks the node that has a key whether it has it, at most once per RetryEvery (rule 13).
-func (p *Partition) askHolder(k *Key, now time.Time, fx *Effects) {
+func (p *Partition) askHolder(k *Key, now time.Time) {
 	g := k.others
 	if now.Sub(g.asked) < p.cfg.RetryEvery {
 		return
@@ -103,9 +105,10 @@ func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 }
 
 // hearAgain makes the shell repeat what was said while the rows were on their way.
-func (p *Partition) hearAgain(fx *Effects) {
+func (p *Partition) hearAgain() {
 	if len(p.freedEarly) > 0 {
-		p.order().Again = append(p.out.Again, p.freedEarly...)
+		out := p.order()
+		out.Again = append(out.Again, p.freedEarly...)
 		p.freedEarly = nil
 	}
 }

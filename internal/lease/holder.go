@@ -30,14 +30,15 @@ func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
 	}
 	if !direct {
 		r := p.cfg.View.Route(p.number)
-		if r.Link != nil && p.ask(k, r.Link, fx) {
+		if r.Link != nil && p.ask(k, r.Link) {
 			return
 		}
-		if r.Mine && p.take(now, fx) {
+		if r.Mine && p.take(now) {
 			return // acquired follows
 		}
 	}
-	p.order().Starts = append(p.out.Starts, p.Contend(k))
+	out := p.order()
+	out.Starts = append(out.Starts, p.Contend(k))
 }
 
 // wantAll is want for every key: the partition has another owner.
@@ -48,7 +49,7 @@ func (p *Partition) wantAll(now time.Time, fx *Effects, direct bool) {
 }
 
 // ask sends the request to the owner.
-func (p *Partition) ask(k *Key, l Link, fx *Effects) bool {
+func (p *Partition) ask(k *Key, l Link) bool {
 	s := p.cfg.View.Session()
 	if s == nil || l.Down() {
 		return false
@@ -189,7 +190,7 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	if f.Flags == FlagYours {
 		if p.own == nil && p.cfg.View.Route(p.number).Mine {
 			p.notBefore = time.Time{}
-			p.take(now, fx)
+			p.take(now)
 		}
 		return
 	}
@@ -210,7 +211,7 @@ func (p *Partition) Frozen(l Link, epoch uint32) {
 }
 
 // handBack tells the owner that a hold is given back. An owner that does not hear it asks (rule 13).
-func (p *Partition) handBack(k *Key, fx *Effects) {
+func (p *Partition) handBack(k *Key) {
 	l := k.hold.from
 	switch {
 	case k.hold.source != SourceOwner: // there is a row, and the present owner of the partition has read it

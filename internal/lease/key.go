@@ -146,7 +146,7 @@ func (p *Partition) Abandon(k *Key, w *Waiter, fx *Effects) bool {
 		return false
 	}
 	w.Value.Reason = p.reason(k)
-	p.unwanted(k, fx)
+	p.unwanted(k)
 	return true
 }
 
@@ -296,14 +296,15 @@ func (p *Partition) supply(k *Key) Path {
 func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
 	h := &k.hold
 	if h.callPending {
-		p.order().Doubts = append(p.out.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
+		out := p.order()
+		out.Doubts = append(out.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
 	}
 	local := h.source == SourceOwn || h.keepRow
 	if !local && (h.source != SourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.Down()) { // there is a row, or may be
 		fx.Releases = append(fx.Releases, p.release(k.name, h.row.Identity))
 	}
 	if !local && p.cfg.Clustered && p.own == nil {
-		p.handBack(k, fx)
+		p.handBack(k)
 	}
 	p.dropped(k, now, fx)
 }
@@ -335,7 +336,8 @@ func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
 		t.lost = &loss
 		fx.Losses = append(fx.Losses, loss)
 		if loss.End != nil {
-			p.order().Losses = append(p.out.Losses, loss)
+			out := p.order()
+			out.Losses = append(out.Losses, loss)
 		}
 		k.turn = &Turn{key: k} // the lost one belongs to its lock
 		p.turns--
@@ -350,15 +352,15 @@ func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, fx *Eff
 		w.Value.Refused, w.Value.Reason = true, reason
 		fx.wakeUp(w)
 	})
-	p.unwanted(k, fx)
+	p.unwanted(k)
 }
 
 // unwanted ends the request that no caller waits for any more (rule 11).
-func (p *Partition) unwanted(k *Key, fx *Effects) {
+func (p *Partition) unwanted(k *Key) {
 	if k.q.Waiting() > 0 {
 		return
 	}
-	p.endContender(k, fx)
+	p.endContender(k)
 	if l := k.request.link; l != nil {
 		if !l.Down() {
 			p.send(l, p.frame(peer.Cancel, k.name, k.request.id))
@@ -386,7 +388,8 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 	k := p.keys[key]
 	switch {
 	case k != nil && k.contender != nil && k.contender.id == id:
-		p.order().Pokes = append(p.out.Pokes, k.contender)
+		out := p.order()
+		out.Pokes = append(out.Pokes, k.contender)
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id: // it came first
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id == id: // no request of the arbiter's: the message lies
 	default:
@@ -398,7 +401,8 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 func (p *Partition) Gap(fx *Effects) {
 	for _, k := range p.keys {
 		if k.contender != nil {
-			p.order().Pokes = append(p.out.Pokes, k.contender)
+			out := p.order()
+			out.Pokes = append(out.Pokes, k.contender)
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (p *Partition) Left(now time.Time) (busy, owed bool) {
 // LoseAll takes away the holds of a session, or all for a nil one.
 func (p *Partition) LoseAll(s *Session, cause Cause, now time.Time, fx *Effects) {
 	if p.own != nil && (s == nil || p.own.session == s) {
-		p.freeze(Unowned, fx)
+		p.freeze(Unowned)
 	}
 	p.loseHolds(s, cause, now, fx)
 }

@@ -94,6 +94,6 @@ func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *
 			p.lose(k, Superseded, now, fx)
 		}
 	}
-	p.offer(x, s.Record, fx)
+	p.offer(x, s.Record)
 	return missing, revoked
 }
