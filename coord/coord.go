@@ -2,8 +2,8 @@
 // processes that use the same namespace of the same arbiter.
 //
 // One lock's journey: [Coordinator.Lock] queues the caller for its key in this process. If the process has a hold on the
-// key, the caller's turn comes in memory, with the next fencing token of the hold. If not, one flight for all the
-// callers of that key asks the arbiter for a hold; if another process has the key, the flight waits at the arbiter, and the
+// key, the caller's turn comes in memory, with the next fencing token of the hold. If not, one contender for all the
+// callers of that key asks the arbiter for a hold; if another process has the key, it waits at the arbiter, and the
 // other process is told that somebody waits. [Lock.Unlock] passes the turn to the next caller, or gives the hold back.
 //
 // Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what the process holds is
@@ -215,7 +215,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 	if c.cluster != nil {
 		c.cluster.farewell(ctx)
 	}
-	// The flights that were waiting give up, and what they leave behind is released.
+	// The contenders that were waiting give up, and what they leave behind is released.
 	c.stop(ErrClosed)
 	c.shares.work.Wait()
 	c.work.Wait()
