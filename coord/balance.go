@@ -66,9 +66,12 @@ func (x *cluster) keepDoubting() {
 func (x *cluster) doubt() (left bool) {
 	c := x.c
 	var a after
+	used := make(usage)
+	defer func() { x.settleQuotas(used, c.now()) }()
 	for i := range c.parts {
 		p := &c.parts[i]
 		now := p.lock()
+		p.Usage(func(l lease.Link) { used[l.(*link)]++ })
 		absent, lonely := p.Doubtful(now, &a.Effects)
 		p.unlock(&a)
 		for _, id := range absent {

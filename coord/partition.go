@@ -32,7 +32,7 @@ func (c *Coordinator) lease() *lease.Config {
 	return &lease.Config{
 		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
 		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Handoff: c.limits, Clustered: o.Cluster != nil,
-		NoAnswer: errNoAnswer, View: view{c}, Requests: &c.requests, Offers: &c.offers,
+		NoAnswer: errNoAnswer, Full: errFull, View: view{c}, Requests: &c.requests, Offers: &c.offers,
 	}
 }
 

@@ -26,6 +26,7 @@ type link struct {
 	s    *peer.Stream
 	down atomic.Bool
 	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
+	quota
 
 	mu      mutex[linkRank] // protects what follows
 	session string          // the other node's

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/peer"
 )
 
 // quota is how much of Cluster.MaxPerNode the node at the other end of a link uses.
@@ -16,8 +13,8 @@ type quota struct {
 	logged  time.Time    // only of keepDoubting
 }
 
-// full reports whether the node may have no more keys of this one, and counts a request that is refused.
-func (l *link) full() bool {
+// Full reports whether the node may have no more keys of this one, and counts a request that is refused.
+func (l *link) Full() bool {
 	most := l.x.c.opts.Cluster.MaxPerNode
 	if most < 0 || l.used.Load() < int64(most) {
 		return false
@@ -26,28 +23,11 @@ func (l *link) full() bool {
 	return true
 }
 
+// Use implements [lease.Link].
+func (l *link) Use(n int) { l.used.Add(int64(n)) }
+
 // usage is how many keys of this node's partitions each other node holds or waits for.
 type usage map[*link]int64
-
-// count adds what is used of one partition. p.mu is held.
-func (u usage) count(p *partition) {
-	for _, x := range p.parked {
-		u[x.link]++
-	}
-	for _, e := range p.entries {
-		if e.g == nil {
-			continue
-		}
-		if e.g.link != nil && e.g.holder != (fallback.Identity{}) {
-			u[e.g.link]++
-		}
-		for _, c := range e.g.queue {
-			if c.link != nil {
-				u[c.link]++
-			}
-		}
-	}
-}
 
 // refusalsEvery is how often refusals are logged, for each node.
 const refusalsEvery = time.Minute
@@ -64,17 +44,8 @@ func (x *cluster) settleQuotas(u usage, now time.Time) {
 	}
 }
 
-// refuse answers a request of a node that may have no more keys.
-func (p *partition) refuse(l *link, key string, id fallback.Identity, a *after) {
-	f := p.frame(peer.Deny, key, id)
-	f.Flags = flagFull
-	a.send(l, f)
-}
-
-// refused: the owner lets this node have no more keys. Its callers are told at once: waiting would not help.
-func (p *partition) refused(l *link, e *entry, a *after) {
-	e.forward = forward{}
-	p.fail(e, nil, &WaitError{Key: e.key, Reason: fmt.Errorf("%w: this process holds or waits for as many keys of node %s as Options.Cluster.MaxPerNode "+
-		"says there: raise it, or wait for fewer keys at a time", ErrUnavailable, processName(l.s.Node()))}, a)
-	p.tidy(e)
+// errFull is the reason for callers whose process may have no more keys of a node. They are told at once: waiting would not help.
+func errFull(node string) error {
+	return fmt.Errorf("%w: this process holds or waits for as many keys of node %s as Options.Cluster.MaxPerNode "+
+		"says there: raise it, or wait for fewer keys at a time", ErrUnavailable, processName(node))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // syncBuffer is a buffer that goroutines share.
@@ -120,7 +121,7 @@ func keyOf(owner *Coordinator, prefix string, nth int) string {
 		key := prefix + strings.Repeat("'", n)
 		p := owner.partitionOf(key)
 		p.mu.Lock()
-		mine := p.own != nil
+		mine := p.Phase() == lease.Owned
 		p.mu.Unlock()
 		if !mine {
 			continue

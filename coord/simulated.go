@@ -52,6 +52,12 @@ func init() {
 		id, _ := p.HolderOf(key)
 		return epoch, id.Session, id.Request, until
 	}
+	wire.Forget = func(c any, key string) {
+		p := c.(*Coordinator).partitionOf(key)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.Forget(key)
+	}
 	wire.State = func(c any, key string) string {
 		x := c.(*Coordinator)
 		p := x.partitionOf(key)

@@ -18,6 +18,7 @@ const (
 	FlagTry       = 1 // Request: refuse it if the key is not free
 	FlagContended = 1 // Grant: another node waits
 	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
+	FlagFull      = 2 // Deny: the owner lets this node have no more keys
 	FlagYours     = 1 // Moved: the partition has no owner now, and should be the receiver's
 )
 
@@ -162,10 +163,15 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 // Requested: another node wants a key.
 func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool, now time.Time, fx *Effects) {
 	switch {
+	case l.Full():
+		f := p.frame(peer.Deny, key, id)
+		f.Flags = FlagFull
+		p.send(l, f)
 	case p.serves(now):
 		p.request(claimant{id, l}, key, try, now, fx)
 	case p.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now):
 		p.parked = append(p.parked, parked{claimant{id, l}, key, try})
+		l.Use(1)
 	default:
 		if p.own == nil && p.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)
 			step(&p.naming, NamedPerhaps, nextNamings[:])
@@ -202,6 +208,7 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 	}
 	k.others.queue = slices.DeleteFunc(k.others.queue, func(x claimant) bool { return x.link == c.link }) // each node once
 	k.others.queue = append(k.others.queue, c)
+	c.link.Use(1)
 	p.recall(k, now, fx)
 	if k.known {
 		p.grantNext(k, now, fx)
@@ -220,11 +227,34 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 		return
 	}
 	g := k.others
+	waits := len(g.queue)
 	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
+	l.Use(len(g.queue) - waits)
 	if g.holder == id && (g.link == l || id.Session == l.Session()) {
+		l.Use(-1)
 		g.holder, g.link = fallback.Identity{}, nil
 	}
 	p.grantNext(k, now, fx)
+}
+
+// Usage calls f with the stream of each node that holds or waits for a key of this node's partition, once per key.
+func (p *Partition) Usage(f func(Link)) {
+	for _, x := range p.parked {
+		f(x.link)
+	}
+	for _, k := range p.keys {
+		if k.others == nil {
+			continue
+		}
+		if k.others.link != nil && k.others.holder != (fallback.Identity{}) {
+			f(k.others.link)
+		}
+		for _, c := range k.others.queue {
+			if c.link != nil {
+				f(c.link)
+			}
+		}
+	}
 }
 
 // unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.

@@ -167,6 +167,14 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 
 // Denied: the key is not free for callers that only try; or a node has not got the hold id, which it was believed to have.
 func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
+	if f.Flags == FlagFull { // the owner lets this node have no more keys: waiting would not help
+		if k := p.requestOf(l, f); k != nil {
+			k.request = request{}
+			p.fail(k, nil, p.cfg.Full(l.Node()), fx)
+			p.tidy(k)
+		}
+		return
+	}
 	if f.Flags == FlagBusy {
 		if k := p.requestOf(l, f); k != nil {
 			k.request = request{}

@@ -207,3 +207,10 @@ func (p *Partition) Others(f func(key string, id fallback.Identity)) {
 		}
 	}
 }
+
+// Forget drops another node's hold of a key, as no event does: a test sees whether that is noticed.
+func (p *Partition) Forget(key string) {
+	if k := p.keys[key]; k != nil && k.others != nil {
+		k.others.holder, k.others.link = fallback.Identity{}, nil
+	}
+}

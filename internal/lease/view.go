@@ -38,6 +38,10 @@ type Link interface {
 	Session() string
 	// Down reports whether the stream has ended. It stays so.
 	Down() bool
+	// Full reports whether the other node may have no more keys of this one. It counts a request that is refused.
+	Full() bool
+	// Use counts the keys that the other node holds or waits for.
+	Use(n int)
 	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node.
 	// left is 0 if there was no ping.
 	Offer(deadline time.Time) (ping, left uint32)
@@ -77,7 +81,8 @@ type Config struct {
 
 	Handoff   handoff.Limits
 	Clustered bool
-	NoAnswer  error // why a key is not to be had that the arbiter was not asked for, or has not answered
+	NoAnswer  error                   // why a key is not to be had that the arbiter was not asked for, or has not answered
+	Full      func(node string) error // why a key is not to be had of a node that lets this one have no more
 	View      View
 
 	Requests *atomic.Uint64 // numbers of requests
