@@ -4,7 +4,7 @@ go 1.26.0
 
 replace github.com/holdfast-go/holdfast => ../..
 
-require github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
+require github.com/holdfast-go/holdfast v0.1.0
 
 require github.com/hibiken/asynq v0.26.0
 

@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/holdfast-go/holdfast => ../..
 
 require (
-	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast v0.1.0
 	github.com/robfig/cron/v3 v3.0.1
 )
 

@@ -6,7 +6,7 @@ replace github.com/holdfast-go/holdfast => ../..
 
 require (
 	github.com/go-co-op/gocron/v2 v2.21.2
-	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast v0.1.0
 )
 
 require (
