@@ -48,6 +48,7 @@ type Coordinator struct {
 	server        string       // who answered the last renewal; of keepSessions only
 	grace         bool         // it was in Grace; of keepSessions only
 	advised       advised
+	cleaner       cleaner
 	parts         []partition
 	stats         counters
 	sessions      sessions

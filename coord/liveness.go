@@ -103,11 +103,7 @@ func (x *liveness) find(c *Coordinator, session string, s *verdict) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
-	var by fallback.Stamp
-	if s := c.sessions.current(); s != nil {
-		by = fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
-	}
-	l, err = c.ns.Dead(ctx, session, by)
+	l, err = c.ns.Dead(ctx, session, c.stamp())
 	c.called(OpDead, start, err)
 }
 

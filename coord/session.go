@@ -322,6 +322,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 		c.advise() // its settings may be others
 	}
 	c.renewed()
+	c.clean()
 	switch {
 	case r.Grace > 0 && !c.grace:
 		if c.server == r.Server { // the data were lost, or older ones are there: of the partitions as well

@@ -104,3 +104,26 @@ func TestTheRing(t *testing.T) {
 		seen[text] = true
 	}
 }
+
+// Two holders are told apart from other violations where the settings allow for them, and only there.
+func TestExpectedWithDefaultReplication(t *testing.T) {
+	for _, c := range []struct {
+		cfg                  config
+		violations, expected int
+	}{
+		{config{Defaults: true}, 1, 3},
+		{config{Defaults: true, Replicas: 1}, 4, 0},
+		{config{}, 4, 0},
+	} {
+		rep := &report{Violations: []string{"I1: k: two", "I2: k: the same", "k: the resource refused x", "k: in calm times n1 failed"}}
+		rep.excuse(c.cfg)
+		if len(rep.Violations) != c.violations || len(rep.Expected) != c.expected {
+			t.Errorf("%+v: %q and %q", c.cfg, rep.Violations, rep.Expected)
+		}
+		var told strings.Builder
+		rep.write(&told)
+		if strings.Contains(told.String(), "expected with these settings") != (c.expected > 0) {
+			t.Errorf("%+v: %s", c.cfg, told.String())
+		}
+	}
+}

@@ -30,6 +30,7 @@ var serverFaults = []fault{
 		return s.failover(ctx, "failover with lost writes", true)
 	}},
 	{name: "primary cut off with nodes", kind: ofServers, weight: 3, topologies: replicated, commit: cutPrimaryOff},
+	{name: primaryCutForLong, kind: ofServers, weight: 6, topologies: []string{"sentinel"}, asked: true, commit: cutPrimaryOffForLong},
 	{name: "primary cut from replicas and sentinels", kind: ofServers, weight: 3, topologies: []string{"sentinel"}, commit: depose},
 	{name: "ordered failover", kind: ofServers, weight: 2, topologies: replicated, commit: orderedFailover},
 	{name: "Redis clock set back", kind: ofServers, weight: 2, topologies: []string{"single"}, commit: func(ctx context.Context, s *storm) error {
@@ -155,6 +156,26 @@ func cutPrimaryOff(ctx context.Context, s *storm) error {
 		}
 	}
 	return s.cutFor(ctx, "primary cut off with nodes", span{2 * time.Second, 2 * s.r.cfg.Times.TTL}, both(side, rest), side, "")
+}
+
+const primaryCutForLong = "primary cut off with nodes for long"
+
+// cutPrimaryOffForLong is cutPrimaryOff for longer than a failover and Grace take, so that both sides grant if the primary that is cut
+// off goes on acknowledging. With min-replicas-to-write or WAIT it does not.
+func cutPrimaryOffForLong(ctx context.Context, s *storm) error {
+	p, err := s.primary(ctx)
+	if err != nil {
+		return err
+	}
+	nodes := s.shuffled(s.r.nodeNames())
+	side, rest := append([]string{p.host.name}, nodes[:2]...), nodes[2:]
+	for _, name := range s.r.serverNames() {
+		if name != p.host.name {
+			rest = append(rest, name)
+		}
+	}
+	least := s.r.cfg.Times.Grace + 4*downAfter
+	return s.cutFor(ctx, primaryCutForLong, span{least, least + 3*s.r.cfg.Times.TTL}, both(side, rest), side, "")
 }
 
 // depose cuts the primary from its replicas and from sentinels, and not from nodes.

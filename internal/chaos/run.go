@@ -98,6 +98,7 @@ func commit(ctx context.Context, cfg config) (_ *report, err error) {
 		return nil, err
 	}
 	rep.Violations = append(rep.Violations, bad...)
+	rep.excuse(cfg)
 	if cfg.Dir == "" && len(rep.Violations) == 0 {
 		err = os.RemoveAll(r.dir)
 	} else {

@@ -1,0 +1,117 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// cleanEvery is the number of renewals between two looks for rows of dead sessions, and cleanPartitions the
+// number of partitions of one look. With the defaults one process looks at 1,021 partitions in 16 minutes.
+const cleanEvery, cleanPartitions = 12, 32
+
+// cleanSessions is the number of sessions that one look asks about, and cleanReleases of rows that one call removes.
+const cleanSessions, cleanReleases = 16, 256
+
+// cleaner removes the rows that crashed processes left. A row in the way of a caller is removed at once,
+// by that caller; this is for keys that have no caller any more.
+type cleaner struct {
+	renewals int         // since the last look; used by one goroutine
+	busy     atomic.Bool // a look is under way
+	next     []uint32    // partitions still to be looked at, in random order; used by one look at a time
+}
+
+// clean begins a look in the background when it is time to. One goroutine calls it at a time.
+func (c *Coordinator) clean() {
+	if c.cleaner.renewals++; c.cleaner.renewals < cleanEvery {
+		return
+	}
+	c.cleaner.renewals = 0
+	ns, ok := c.ns.(fallback.Lister)
+	if !ok {
+		return
+	}
+	c.work.Add(1)
+	c.pool.Go(func() {
+		defer c.work.Done()
+		if !c.cleaner.busy.CompareAndSwap(false, true) {
+			return
+		}
+		defer c.cleaner.busy.Store(false)
+		c.cleanOnce(c.ctx, ns)
+	})
+}
+
+// cleanOnce asks whether the sessions of rows are dead, as the arbiter says (rule 2), and removes the rows of
+// those that are. An error ends the look: these partitions come again in the next turn.
+func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister) {
+	x := &c.cleaner
+	if len(x.next) == 0 {
+		for _, p := range rand.Perm(len(c.parts)) {
+			x.next = append(x.next, uint32(p))
+		}
+	}
+	n := min(cleanPartitions, len(x.next))
+	these := x.next[:n]
+	x.next = x.next[n:]
+	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	rows, err := ns.Rows(call, these)
+	cancel()
+	if err != nil {
+		return
+	}
+	dead := map[string]bool{c.sessions.id(): false}
+	for i, p := range these {
+		var left []fallback.Release
+		for key, row := range rows[i] {
+			gone, known := dead[row.Session]
+			if !known && len(dead) <= cleanSessions {
+				gone = c.isDead(ctx, row.Session)
+				dead[row.Session] = gone
+			}
+			if gone {
+				left = append(left, fallback.Release{Partition: p, Key: key, Identity: row.Identity})
+			}
+		}
+		for these := range slices.Chunk(left, cleanReleases) {
+			call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+			sent := c.now()
+			errs := c.ns.Unlock(call, these)
+			cancel()
+			err := errors.Join(errs...)
+			failed := 0
+			for _, err := range errs {
+				if err != nil {
+					failed++
+				}
+			}
+			c.calledMany(OpUnlock, len(these), failed, sent, err)
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// isDead asks the arbiter, and reports false where it does not answer.
+func (c *Coordinator) isDead(ctx context.Context, session string) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	sent := c.now()
+	l, err := c.ns.Dead(ctx, session, c.stamp())
+	c.called(OpDead, sent, err)
+	return err == nil && l.Dead
+}
+
+// stamp is what this process's session was told last.
+func (c *Coordinator) stamp() fallback.Stamp {
+	s := c.sessions.current()
+	if s == nil {
+		return fallback.Stamp{}
+	}
+	return fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
+}

@@ -1,0 +1,98 @@
+package coord_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// crashed makes what a process leaves that held locks and crashed.
+func crashed(t *testing.T, a fallback.Arbiter, s fallback.Settings, session string, locks int, ttl time.Duration) fallback.Namespace {
+	t.Helper()
+	ns := must(a.Attach(t.Context(), s))
+	t.Cleanup(func() { _ = ns.Close() })
+	if _, err := ns.Open(t.Context(), session, fallback.Registration{TTL: ttl}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range locks {
+		key := fmt.Sprint(session, i)
+		ans := must(ns.Lock(t.Context(), fallback.LockRequest{Partition: uint32(xxhash.Sum64String(key) % uint64(s.Partitions)), Key: key,
+			Me: fallback.Identity{Session: session, Request: uint64(i + 1)}, Block: 1}))
+		if ans.Verdict != fallback.Granted {
+			t.Fatal(ans)
+		}
+	}
+	return ns
+}
+
+func rowsLeft(t *testing.T, ns fallback.Namespace, session string, partitions int) (n int) {
+	t.Helper()
+	var all []uint32
+	for p := range partitions {
+		all = append(all, uint32(p))
+	}
+	for _, rows := range must(ns.(fallback.Lister).Rows(context.WithoutCancel(t.Context()), all)) {
+		for _, row := range rows {
+			if row.Session == session {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// The rows of a process that crashed are removed though nobody wants their keys, and no others.
+func TestClean_RowsOfACrashedProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		s := fallback.Settings{Namespace: "holdfast", Partitions: 101, Grace: 12 * time.Second}
+		ns := crashed(t, a, s, "crashed", 1000, 10*time.Second)
+		crashed(t, a, s, "alive", 100, time.Hour)
+		c := start(t, a, &coord.Options{Partitions: 101})
+		own := lock(t, c, "mine")
+		time.Sleep(8 * time.Second)
+		if n := rowsLeft(t, ns, "crashed", 101); n != 1000 {
+			t.Errorf("%d rows of a session that has not expired, want 1000", n)
+		}
+		time.Sleep(3 * time.Minute) // 101 partitions, 32 in 30 s
+		if n := rowsLeft(t, ns, "crashed", 101); n != 0 {
+			t.Errorf("%d rows of the crashed process are left", n)
+		}
+		if n := rowsLeft(t, ns, "alive", 101); n != 100 {
+			t.Errorf("%d rows of the one that lives, want 100", n)
+		}
+		if err := own.Context().Err(); err != nil {
+			t.Error(err)
+		}
+		unlock(t, own)
+	})
+}
+
+func TestClean_OverRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a := overRedis(t, server)
+	s := fallback.Settings{Namespace: "holdfast", Partitions: 3, Grace: 2 * time.Second}
+	ns := crashed(t, a, s, "crashed", 5000, time.Second)
+	start(t, a, &coord.Options{Partitions: 3, SessionTTL: time.Second, Grace: 2 * time.Second})
+	var seen []int
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		n := rowsLeft(t, ns, "crashed", 3)
+		if seen = append(seen, n); n == 0 {
+			break
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d rows are left", n)
+		}
+	}
+	if slices.Max(seen) != 5000 {
+		t.Errorf("%d rows at first, want 5000", slices.Max(seen))
+	}
+}

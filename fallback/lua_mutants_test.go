@@ -1,0 +1,208 @@
+package fallback_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+var (
+	luaMutants  = flag.Bool("lua.mutants", false, "take each guard of the scripts out, and look whether the differential test notices")
+	luaPatience = flag.Duration("lua.patience", 4*time.Second, "how long to look for each")
+	luaOthers   = flag.String("lua.others", "", "`regexp` of further tests for what the differential test does not notice")
+	luaOnly     = flag.String("lua.only", "", "`regexp` of the mutants to look for")
+)
+
+// luaMutant is a file of the scripts with one guard taken out.
+type luaMutant struct{ file, what, text string }
+
+func (m luaMutant) String() string { return m.file + ".lua: " + m.what }
+
+var (
+	luaCondition = regexp.MustCompile(`^(\s*(?:if|elseif) )(.+)( then.*)$`)
+	luaStatement = regexp.MustCompile(`^\s*(redis\.call|call|enter|witness|advance|save|enqueue|promised?|send)\(.*\)$`)
+)
+
+// mutate takes out of a file each condition, which becomes true and false; each operand of one; and each statement that only
+// calls something.
+func mutate(file string) (all []luaMutant) {
+	text := fallback.LuaFile(file)
+	lines := strings.Split(text, "\n")
+	add := func(i int, line, what string) {
+		with := append(append(append([]string(nil), lines[:i]...), line), lines[i+1:]...)
+		all = append(all, luaMutant{file, fmt.Sprintf("line %d: %s", i+1, what), strings.Join(with, "\n")})
+	}
+	for i, line := range lines {
+		code, _, _ := strings.Cut(line, " -- ")
+		if m := luaCondition.FindStringSubmatch(code); m != nil {
+			for _, is := range []string{"true", "false"} {
+				add(i, m[1]+is+m[3], fmt.Sprintf("%q is %s", m[2], is))
+			}
+			if parts := operands(m[2]); len(parts) > 1 {
+				for j := range parts {
+					rest := append(append([]operand(nil), parts[:j]...), parts[j+1:]...)
+					add(i, m[1]+join(rest)+m[3], fmt.Sprintf("%q without %q", m[2], parts[j].text))
+				}
+			}
+		} else if luaStatement.MatchString(strings.TrimSpace(code)) {
+			add(i, "", fmt.Sprintf("without %q", strings.TrimSpace(code)))
+		}
+	}
+	return all
+}
+
+// operand is one of a condition, with the operator before it.
+type operand struct{ operator, text string }
+
+func operands(cond string) (parts []operand) {
+	depth, begin, operator := 0, 0, ""
+	for i := 0; i < len(cond); i++ {
+		switch {
+		case cond[i] == '(':
+			depth++
+		case cond[i] == ')':
+			depth--
+		}
+		for _, op := range []string{" and ", " or "} {
+			if depth == 0 && strings.HasPrefix(cond[i:], op) {
+				parts = append(parts, operand{operator, cond[begin:i]})
+				begin, operator = i+len(op), op
+			}
+		}
+	}
+	return append(parts, operand{operator, cond[begin:]})
+}
+
+func join(parts []operand) (cond string) {
+	for i, p := range parts {
+		if i > 0 {
+			cond += p.operator
+		}
+		cond += p.text
+	}
+	return cond
+}
+
+// unnoticed are mutants that change nothing that anybody could see, with the reason.
+var unnoticed = map[string]string{}
+
+// TestLuaMutants takes out one guard of the scripts after another. Each time the scripts and Memory have to differ, or the tests
+// that -lua.others names have to fail.
+func TestLuaMutants(t *testing.T) {
+	if !*luaMutants {
+		t.Skip("only with -lua.mutants: it takes minutes")
+	}
+	only := regexp.MustCompile(*luaOnly)
+	for _, file := range fallback.LuaFiles() {
+		for _, m := range mutate(file) {
+			if !only.MatchString(m.String()) {
+				continue
+			}
+			t.Run(m.String(), func(t *testing.T) {
+				defer fallback.ReplaceLua(m.file, m.text)()
+				begin := time.Now()
+				by := differs(t)
+				if by == "" && *luaOthers != "" {
+					by = othersNotice(t, m)
+				}
+				switch why := unnoticed[m.String()]; {
+				case by != "":
+					t.Logf("noticed after %v: %s", time.Since(begin).Round(time.Millisecond), by)
+				case why != "":
+					t.Skip("not noticed, as " + why)
+				default:
+					t.Error("not noticed")
+				}
+			})
+		}
+	}
+}
+
+// differs runs operations on both until they differ. It returns how they do, or nothing.
+func differs(t *testing.T) string {
+	s := redistest.Start(t)
+	x := &twins{client: s.Client(t)}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var err error
+	if x.redis, err = fallback.NewRedis(x.client, cold).Attach(ctx, diffSettings); err != nil {
+		return err.Error()
+	}
+	defer x.redis.Close()
+	x.heard = x.client.PSubscribe(ctx, "{ns:c}:*")
+	defer x.heard.Close()
+	if _, err := x.heard.Receive(ctx); err != nil {
+		return err.Error()
+	}
+	choices := rand.New(rand.NewPCG(1, 0))
+	for begin := time.Now(); time.Since(begin) < *luaPatience; {
+		data := make([]byte, 20+choices.IntN(400))
+		for i := range data {
+			data[i] = byte(choices.Uint32())
+		}
+		if _, err := x.hear(ctx); err != nil {
+			return err.Error()
+		}
+		begun := time.Now()
+		difference, err := x.run(data)
+		if err != nil {
+			return err.Error()
+		}
+		if end := time.Now(); difference != "" && end.Unix() == begun.Unix() && end.Sub(begun) < fallback.PromiseFor/2 {
+			first, _, _ := strings.Cut(difference, "\n")
+			return first
+		}
+	}
+	return ""
+}
+
+// luaEnv makes TestMain replace a file: its name, and the file with the new text.
+const luaEnv = "HOLDFAST_TEST_LUA"
+
+// othersNotice runs other tests of this package in another process, with the mutant. It returns the first that fails.
+func othersNotice(t *testing.T, m luaMutant) string {
+	file := t.TempDir() + "/" + m.file + ".lua"
+	if err := os.WriteFile(file, []byte(m.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+*luaOthers, "-test.skip=TestLuaMutants|TestMemoryAndRedis", "-test.failfast", "-test.timeout=5m", "-test.short")
+	cmd.Env = append(os.Environ(), luaEnv+"="+m.file+" "+file)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	if m := regexp.MustCompile(`--- FAIL: (\S+)`).FindSubmatch(out); m != nil {
+		return string(m[1])
+	}
+	return "the tests end with " + err.Error()
+}
+
+// mutateByEnvironment is for the process that othersNotice starts.
+func mutateByEnvironment() {
+	if name, path, ok := strings.Cut(os.Getenv(luaEnv), " "); ok {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		fallback.ReplaceLua(name, string(text))
+	}
+}
+
+// TestOperands checks that conditions are taken apart where they are.
+func TestOperands(t *testing.T) {
+	for cond, parts := range map[string]int{"a": 1, "a and b": 2, "a and (b or c) or not d": 3, "f(a and b)": 1} {
+		if got := operands(cond); len(got) != parts || join(got) != cond {
+			t.Errorf("%q: %+v", cond, got)
+		}
+	}
+}
