@@ -92,8 +92,8 @@ func (x *cluster) unsettled(want int) error {
 		why = append(why, "this node has no session at the arbiter")
 	}
 	if left := time.Duration(x.graceLeft.Load()); left > 0 {
-		why = append(why, fmt.Sprintf("the arbiter grants nothing for another %v at most (Grace), as it has just started, has failed over "+
-			"or has lost its data; for development see redisarbiter.Options.ColdStart", left.Round(time.Second)))
+		why = append(why, fmt.Sprintf("the arbiter grants nothing for another %v at most (Grace), as it has just started, has failed over, "+
+			"has lost its data, or was promoted at some time before this namespace was new; for development see redisarbiter.Options.ColdStart", left.Round(time.Second)))
 	}
 	if active < want {
 		why = append(why, fmt.Sprintf("%d of %d nodes found", active, want))

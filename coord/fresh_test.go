@@ -1,0 +1,46 @@
+package coord_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// A new namespace on a server that was promoted long ago waits for Grace, as the server does not tell when that was. The error says
+// that, and not only that data may be lost.
+func TestSettled_ANewNamespaceOnAPromotedServer(t *testing.T) {
+	t.Parallel()
+	first, second := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
+	if err := second.Replicate(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	client := second.Client(t)
+	for begin := time.Now(); !strings.Contains(client.Info(t.Context(), "replication").Val(), "master_link_status:up"); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatal("no replication")
+		}
+	}
+	if err := client.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	opts := &coord.Options{Namespace: "new", Partitions: 3, SessionTTL: time.Second, Grace: 3 * time.Second,
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}}
+	time.Sleep(4 * time.Second) // longer than Grace: the server has been up for that, and its promotion is over for that
+	c := start(t, fallback.NewRedis(client, nil), opts)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := c.Settled(ctx, 1); err == nil || !strings.Contains(err.Error(), "or was promoted at some time before this namespace was new") {
+		t.Errorf("Settled: %v", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Settled(ctx, 1); err != nil { // and no longer
+		t.Error(err)
+	}
+}
