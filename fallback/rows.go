@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A Lister is a Namespace that lists the rows of partitions, so that what crashed processes left can be removed.
@@ -26,25 +28,35 @@ func (n *memory) Rows(ctx context.Context, partitions []uint32) (all []map[strin
 // rowsPerScan is how many rows one command reads, about.
 const rowsPerScan = 500
 
-// Rows implements [Lister]. It reads without a script, so it begins and ends no Grace.
+// Rows implements [Lister]. It reads without a script, so it begins and ends no Grace: in one round trip, if no partition has
+// more than rowsPerScan rows.
 func (n *redisSpace) Rows(ctx context.Context, partitions []uint32) ([]map[string]Row, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) ([]map[string]Row, error) {
 		all := make([]map[string]Row, len(partitions))
-		for i, p := range partitions {
-			all[i] = make(map[string]Row)
-			for cursor := uint64(0); ; {
-				fields, next, err := n.conns.work.HScan(ctx, n.part(p), cursor, "r:*", rowsPerScan).Result()
-				if err != nil {
-					return nil, refused(err)
+		cursors := make(map[int]uint64) // of those that are not read to their end, by index
+		for i := range partitions {
+			all[i], cursors[i] = make(map[string]Row), 0
+		}
+		for len(cursors) > 0 {
+			scans := make(map[int]*redis.ScanCmd, len(cursors))
+			_, err := n.conns.work.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				for i, cursor := range cursors {
+					scans[i] = pipe.HScan(ctx, n.part(partitions[i]), cursor, "r:*", rowsPerScan)
 				}
+				return nil
+			})
+			if err != nil {
+				return nil, refused(err)
+			}
+			for i, scan := range scans {
+				fields, next := scan.Val()
 				for j := 0; j+1 < len(fields); j += 2 {
-					key, _ := strings.CutPrefix(fields[j], "r:")
-					if all[i][key], err = decodeRow(fields[j+1]); err != nil {
+					if all[i][strings.TrimPrefix(fields[j], "r:")], err = decodeRow(fields[j+1]); err != nil {
 						return nil, err
 					}
 				}
-				if cursor = next; cursor == 0 {
-					break
+				if cursors[i] = next; next == 0 {
+					delete(cursors, i)
 				}
 			}
 		}
