@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -32,7 +32,7 @@ func TestSettled_ANewNamespaceOnAPromotedServer(t *testing.T) {
 	opts := &coord.Options{Namespace: "new", Partitions: 3, SessionTTL: time.Second, Grace: 3 * time.Second,
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}}
 	time.Sleep(4 * time.Second) // longer than Grace: the server has been up for that, and its promotion is over for that
-	c := start(t, fallback.NewRedis(client, nil), opts)
+	c := start(t, redisarbiter.New(client, nil), opts)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := c.Settled(ctx, 1); err == nil || !strings.Contains(err.Error(), "or was promoted at some time before this namespace was new") {

@@ -1,4 +1,4 @@
-package fallback_test
+package redisarbiter_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -36,7 +37,7 @@ var (
 // mutate takes out of a file each condition, which becomes true and false; each operand of one; and each statement that only
 // calls something.
 func mutate(file string) (all []luaMutant) {
-	text := fallback.LuaFile(file)
+	text := redisarbiter.LuaFile(file)
 	lines := strings.Split(text, "\n")
 	add := func(i int, line, what string) {
 		with := append(append(append([]string(nil), lines[:i]...), line), lines[i+1:]...)
@@ -103,13 +104,13 @@ func TestLuaMutants(t *testing.T) {
 		t.Skip("only with -lua.mutants: it takes minutes")
 	}
 	only := regexp.MustCompile(*luaOnly)
-	for _, file := range fallback.LuaFiles() {
+	for _, file := range redisarbiter.LuaFiles() {
 		for _, m := range mutate(file) {
 			if !only.MatchString(m.String()) {
 				continue
 			}
 			t.Run(m.String(), func(t *testing.T) {
-				defer fallback.ReplaceLua(m.file, m.text)()
+				defer redisarbiter.ReplaceLua(m.file, m.text)()
 				begin := time.Now()
 				by := differs(t)
 				if by == "" && *luaOthers != "" {
@@ -135,7 +136,7 @@ func differs(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var err error
-	if x.redis, err = fallback.NewRedis(x.client, cold).Attach(ctx, diffSettings); err != nil {
+	if x.redis, err = redisarbiter.New(x.client, cold).Attach(ctx, diffSettings); err != nil {
 		return err.Error()
 	}
 	defer x.redis.Close()
@@ -194,7 +195,7 @@ func mutateByEnvironment() {
 		if err != nil {
 			panic(err)
 		}
-		fallback.ReplaceLua(name, string(text))
+		redisarbiter.ReplaceLua(name, string(text))
 	}
 }
 
