@@ -6,7 +6,7 @@ VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
+.PHONY: lua-mutants test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -78,6 +78,12 @@ sim:
 # The same with one guard of the protocol after another taken out: it has to notice.
 mutants:
 	GOMAXPROCS=1 GOGC=400 go test -tags mutants -timeout 0 -v -run Mutants ./internal/sim
+
+# Each condition and call of the Lua scripts taken out: the differential test has to notice, or one of the tests that OTHERS names,
+# as in OTHERS=. for all of redisarbiter (half a minute for each that is left).
+OTHERS ?=
+lua-mutants: redis
+	nice go test -timeout 0 -v -run LuaMutants ./fallback/redisarbiter -lua.mutants -lua.others '$(OTHERS)'
 
 # Every state of the protocol within wide bounds, and what each guard prevents. STATES is where to stop.
 STATES ?= 3000000
