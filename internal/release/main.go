@@ -128,8 +128,10 @@ func check(root, version string) error {
 		return err
 	}
 	for _, m := range all {
-		if _, err := run(filepath.Join(root, m.Dir), "go", "vet", "./..."); err != nil {
-			return err
+		for _, args := range [][]string{{"mod", "tidy", "-diff"}, {"vet", "./..."}} {
+			if _, err := run(filepath.Join(root, m.Dir), "go", args...); err != nil {
+				return err
+			}
 		}
 	}
 	if _, err := run(root, "go", "test", "-count=1", "./internal/release"); err != nil {
