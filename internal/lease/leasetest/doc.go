@@ -1,0 +1,4 @@
+// Package leasetest steps the decisions of package lease without goroutines or a clock: two or three nodes, the record of an arbiter,
+// streams that deliver in order, and a clock that a script moves. A transcript in testdata tells a rule of the protocol as commands
+// and what comes of them; it is documentation and test in one.
+package leasetest

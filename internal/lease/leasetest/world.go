@@ -1,0 +1,320 @@
+package leasetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// Times of all nodes, as by default.
+const (
+	ttl, margin, renewEvery = 10 * time.Second, time.Second, 2500 * time.Millisecond
+	retryEvery, callTimeout = 500 * time.Millisecond, time.Second
+	graceTime               = 12 * time.Second
+)
+
+// World is some nodes with one partition, and the arbiter's record of it.
+type World struct {
+	Nodes  []*Node
+	now    time.Time
+	server string
+	record fallback.Partition
+	owner  string // the node that should own the partition, as all rings say; "" is unknown
+	dead   map[string]bool
+	log    []string
+}
+
+// Node is one node. Its calls to the arbiter take no time, and are made when the script says so.
+type Node struct {
+	w        *World
+	Name     string
+	P        lease.Partition
+	session  *lease.Session
+	cfg      lease.Config
+	requests atomic.Uint64
+	offers   atomic.Int64
+	ends     map[string]*end // of streams, by the other node
+	running  []*lease.Contender
+	releases []fallback.Release
+	frozen   lease.Frozen
+	demoting bool
+	turns    map[string]turn
+	waiters  map[string][]*lease.Waiter
+}
+
+type turn struct {
+	t     *lease.Turn
+	fence uint64
+}
+
+// New returns nodes with sessions and streams between them, and a Shared record at epoch 101.
+func New(names ...string) *World {
+	w := &World{now: time.Date(2000, 1, 1, 0, 1, 41, 0, time.UTC), server: "one", dead: make(map[string]bool)}
+	w.record.Format(w.moment(), 0)
+	w.record.Epoch = 101
+	for _, name := range names {
+		n := &Node{w: w, Name: name, ends: make(map[string]*end), turns: make(map[string]turn), waiters: make(map[string][]*lease.Waiter)}
+		n.cfg = lease.Config{
+			Began: w.now, Lease: ttl - margin, Margin: margin, SessionTTL: ttl, RenewEvery: renewEvery, RetryEvery: retryEvery,
+			CallTimeout: callTimeout, Handoff: handoff.Limits{MaxTurns: 2, Linger: time.Second}, Clustered: true, NoAnswer: errNoAnswer,
+			View: view{n}, Requests: &n.requests, Offers: &n.offers,
+		}
+		n.offers.Store(100)
+		n.session = lease.NewSession(name, w.now.Add(ttl-margin))
+		n.P.Init(&n.cfg, 0)
+		w.Nodes = append(w.Nodes, n)
+	}
+	for _, a := range w.Nodes {
+		for _, b := range w.Nodes {
+			if a != b {
+				w.connect(a, b)
+			}
+		}
+	}
+	for _, a := range w.Nodes {
+		for _, b := range w.Nodes {
+			if a != b {
+				w.ping(a, b)
+				w.deliver(a, b)
+				w.deliver(b, a)
+			}
+		}
+	}
+	w.log = nil
+	return w
+}
+
+type reason string
+
+func (r reason) Error() string { return string(r) }
+
+const (
+	errNoAnswer = reason("no answer")
+	errClosed   = reason("closed")
+)
+
+func (w *World) moment() fallback.Moment {
+	return fallback.Moment{Now: w.now.UnixMilli(), Server: w.server, Grace: graceTime.Milliseconds()}
+}
+
+func (w *World) say(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+
+func (w *World) node(name string) *Node {
+	i := slices.IndexFunc(w.Nodes, func(n *Node) bool { return n.Name == name })
+	if i < 0 {
+		panic("leasetest: there is no node " + name)
+	}
+	return w.Nodes[i]
+}
+
+// view is the world as a node sees it.
+type view struct{ n *Node }
+
+func (v view) Session() *lease.Session { return v.n.session }
+
+func (v view) Route(uint32) lease.Route {
+	return lease.Route{Mine: v.n.w.owner == v.n.Name, Link: v.LinkNode(v.n.w.owner)}
+}
+
+func (v view) LinkTo(session string) lease.Link { return v.LinkNode(session) }
+
+func (v view) LinkNode(name string) lease.Link {
+	if e := v.n.ends[name]; e != nil && !e.down {
+		return e
+	}
+	return nil
+}
+
+func (v view) Adoption() lease.Adoption {
+	return lease.Adoption{Lead: retryEvery, Last: retryEvery + callTimeout, Back: time.Second}
+}
+
+// end is a node's end of a stream: what it has sent on its way, in order, and what it has heard.
+type end struct {
+	from, to *Node
+	down     bool
+	sending  []peer.Frame
+	pings    []time.Time // when each was sent
+	heard    uint32
+	heardAt  time.Time
+	until    time.Time // announced by the last pong
+	pongs    uint64
+}
+
+func (e *end) Node() string    { return e.to.Name }
+func (e *end) Session() string { return e.to.Name }
+func (e *end) Down() bool      { return e.down }
+func (e *end) Full() bool      { return false }
+func (e *end) Use(int)         {}
+
+func (e *end) Offer(deadline time.Time) (ping, left uint32) {
+	if e.heard == 0 {
+		return 0, 0
+	}
+	return e.heard, uint32(max(0, deadline.Sub(e.heardAt)).Milliseconds())
+}
+
+func (e *end) Announced(first time.Time, pongs uint64) time.Time {
+	if e.pongs > pongs && e.until.After(first) {
+		return e.until
+	}
+	return first
+}
+
+func (w *World) connect(a, b *Node) { a.ends[b.Name] = &end{from: a, to: b} }
+
+// ping asks b for how long it answers for its grants.
+func (w *World) ping(a, b *Node) {
+	e := a.ends[b.Name]
+	e.pings = append(e.pings, w.now)
+	e.sending = append(e.sending, peer.Frame{Kind: peer.Ping, Ping: uint32(len(e.pings))})
+}
+
+// event lets something happen at a node, and carries out what comes of it.
+func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
+	var fx lease.Effects
+	f(n.w.now, &fx)
+	if o := n.P.Pending(); o != nil {
+		n.ordered(o)
+		n.P.Done()
+	}
+	if fx.Wake != nil {
+		n.woken(fx.Wake)
+	}
+	for _, x := range fx.Wakes {
+		n.woken(x)
+	}
+	for _, r := range fx.Releases {
+		n.w.say("%s will release %s of %s", n.Name, r.Key, identity(r.Identity))
+		n.releases = append(n.releases, r)
+	}
+	for _, l := range fx.Losses {
+		n.w.say("%s LOSES %s, token %s", n.Name, l.Key, token(l.Fence))
+		delete(n.turns, l.Key)
+	}
+}
+
+func (n *Node) ordered(o *lease.Ordered) {
+	if o.Acquire {
+		n.w.say("%s is to acquire the partition", n.Name)
+	}
+	for _, x := range o.Starts {
+		n.w.say("%s is to ask the arbiter for %s", n.Name, x.Name)
+		n.running = append(n.running, x)
+	}
+	for _, x := range o.Ends {
+		n.running = slices.DeleteFunc(n.running, func(y *lease.Contender) bool { return x == y })
+	}
+	for i := range o.Frames {
+		f := o.Frames[i].Frame
+		f.Key, f.Session = slices.Clone(f.Key), slices.Clone(f.Session)
+		e := o.Frames[i].To.(*end)
+		n.w.say("%s -> %s: %s", n.Name, e.to.Name, frame(&f))
+		if !e.down {
+			e.sending = append(e.sending, f)
+		}
+	}
+}
+
+func (n *Node) woken(x *lease.Waiter) {
+	for key, list := range n.waiters {
+		i := slices.Index(list, x)
+		if i < 0 {
+			continue
+		}
+		n.waiters[key] = slices.Delete(list, i, i+1)
+		if x.Value.Refused {
+			n.w.say("%s is refused %s: %v", n.Name, key, x.Value.Reason)
+			return
+		}
+		n.has(key, x.Value.Turn, x.Fence())
+	}
+}
+
+func (n *Node) has(key string, t *lease.Turn, fence uint64) {
+	n.turns[key] = turn{t, fence}
+	n.w.say("%s HAS %s, token %s", n.Name, key, token(fence))
+}
+
+// deliver lets b get what a has sent. It returns the number of frames.
+func (w *World) deliver(a, b *Node) int {
+	e := a.ends[b.Name]
+	if e == nil || e.down {
+		return 0
+	}
+	count := 0
+	for ; len(e.sending) > 0; count++ {
+		f := e.sending[0]
+		e.sending = e.sending[1:]
+		b.get(b.ends[a.Name], &f)
+	}
+	return count
+}
+
+func (n *Node) get(l *end, f *peer.Frame) {
+	id := fallback.Identity{Session: string(f.Session), Request: f.Request}
+	switch f.Kind {
+	case peer.Ping:
+		l.heard, l.heardAt = f.Ping, n.w.now
+		until := n.session.Deadline()
+		if _, serving := n.P.Serving(); !serving.IsZero() && serving.Before(until) {
+			until = serving
+		}
+		l.sending = append(l.sending, peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: uint32(max(0, until.Sub(n.w.now)).Milliseconds())})
+		return
+	case peer.Pong:
+		if until := l.pings[f.Ping-1].Add(time.Duration(f.Left) * time.Millisecond); until.After(l.until) {
+			l.until, l.pongs = until, l.pongs+1
+		}
+		return
+	}
+	n.event(func(now time.Time, fx *lease.Effects) {
+		switch f.Kind {
+		case peer.Request:
+			n.P.Requested(l, id, string(f.Key), f.Flags == lease.FlagTry, now, fx)
+		case peer.Grant:
+			n.P.Granted(l, f, l.pings[f.Ping-1].Add(time.Duration(f.Left)*time.Millisecond), l.pongs, now, fx)
+		case peer.Recall, peer.Ask:
+			n.P.Recalled(l, f, now, fx)
+		case peer.Release, peer.Cancel:
+			n.P.Released(l, f, id, now, fx)
+		case peer.Deny:
+			n.P.Denied(l, f, id, now, fx)
+		case peer.Moved:
+			n.P.Moved(l, f, now, fx)
+		case peer.Frozen:
+			n.P.Frozen(l, f.Epoch)
+		case peer.Resume:
+			n.P.Resumed(l, id, string(f.Key), now, fx)
+		}
+	})
+}
+
+// frame tells what a frame says.
+func frame(f *peer.Frame) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%v", f.Kind)
+	if len(f.Key) > 0 {
+		fmt.Fprintf(&s, " %s of %s#%d", f.Key, f.Session, f.Request)
+	}
+	switch f.Kind {
+	case peer.Grant:
+		fmt.Fprintf(&s, " at epoch %d, %d tokens from %s, for %v", f.Epoch, f.Count, token(f.Token), time.Duration(f.Left)*time.Millisecond)
+	case peer.Frozen:
+		fmt.Fprintf(&s, " epoch %d", f.Epoch)
+	}
+	return s.String()
+}
+
+func identity(id fallback.Identity) string { return fmt.Sprintf("%s#%d", id.Session, id.Request) }
+
+func token(t uint64) string {
+	return fmt.Sprintf("%d/%d", fallback.Token(t).Epoch(), fallback.Token(t).Seq())
+}
