@@ -26,7 +26,7 @@ func TestSettled_ANewNamespaceOnAPromotedServer(t *testing.T) {
 			t.Fatal("no replication")
 		}
 	}
-	if err := client.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := client.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	opts := &coord.Options{Namespace: "new", Partitions: 3, SessionTTL: time.Second, Grace: 3 * time.Second,

@@ -68,10 +68,10 @@ type operand struct{ operator, text string }
 func operands(cond string) (parts []operand) {
 	depth, begin, operator := 0, 0, ""
 	for i := 0; i < len(cond); i++ {
-		switch {
-		case cond[i] == '(':
+		switch cond[i] {
+		case '(':
 			depth++
-		case cond[i] == ')':
+		case ')':
 			depth--
 		}
 		for _, op := range []string{" and ", " or "} {
