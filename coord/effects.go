@@ -18,6 +18,17 @@ type after struct {
 
 // carryOut carries out the ordered effects. p.mu is held.
 func (a *after) carryOut(p *partition, o *lease.Ordered) {
+	if o.Rare {
+		carryOutRare(p, o)
+	}
+	for i := range o.Frames {
+		a.send(o.Frames[i].To.(*link), &o.Frames[i].Frame)
+	}
+	p.Done()
+}
+
+// carryOutRare carries out all but the frames. p.mu is held.
+func carryOutRare(p *partition, o *lease.Ordered) {
 	for i := range o.Losses {
 		o.Losses[i].End(lossOf(&o.Losses[i])) // safe, as it runs no code of the user's
 	}
@@ -42,10 +53,6 @@ func (a *after) carryOut(p *partition, o *lease.Ordered) {
 	if len(o.Rumors)+len(o.Again) > 0 {
 		p.rumored(o.Rumors, o.Again)
 	}
-	for i := range o.Frames {
-		a.send(o.Frames[i].To.(*link), &o.Frames[i].Frame)
-	}
-	p.Done()
 }
 
 // send puts a frame on a stream, which do writes.

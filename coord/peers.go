@@ -348,9 +348,7 @@ func (l *link) agrees(fingerprint uint64) bool {
 
 // identity is that of a request or hold in a frame of the other node's.
 func (l *link) identity(f *peer.Frame) fallback.Identity {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	session := l.session
+	session := l.Session()
 	if session != string(f.Session) { // compared without allocation
 		session = string(f.Session)
 	}
@@ -360,8 +358,9 @@ func (l *link) identity(f *peer.Frame) fallback.Identity {
 // Session implements [lease.Link].
 func (l *link) Session() string {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.session
+	session := l.session
+	l.mu.Unlock()
+	return session
 }
 
 // keepPinging asks all other nodes, every Keepalive, until the coordinator stops.

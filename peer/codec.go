@@ -176,21 +176,27 @@ func (d *decoder) byte() byte {
 	return v
 }
 
+// uint64 reads a varint. The last byte of one that is no longer than needed is not zero. This also catches the value 0, which must
+// not be present.
 func (d *decoder) uint64() uint64 {
-	if len(d.b) > 0 && d.b[0]-1 < 0x7f { // 1..127: the most frequent case
-		v := uint64(d.b[0])
-		d.b = d.b[1:]
-		return v
+	var v uint64
+	var shift uint
+	for i, c := range d.b {
+		if c < 0x80 {
+			if c == 0 || shift == 63 && c > 1 {
+				break
+			}
+			d.b = d.b[i+1:]
+			return v | uint64(c)<<(shift&63)
+		}
+		if shift == 63 {
+			break
+		}
+		v |= uint64(c&0x7f) << (shift & 63)
+		shift += 7
 	}
-	v, n := binary.Uvarint(d.b)
-	// The last byte of a varint that is no longer than needed is not zero. This also
-	// catches the value 0, which must not be present.
-	if n <= 0 || d.b[n-1] == 0 {
-		d.fail("a number that is cut off, too large, too long, or zero")
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
+	d.fail("a number that is cut off, too large, too long, or zero")
+	return 0
 }
 
 func (d *decoder) uint32() uint32 {

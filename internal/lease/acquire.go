@@ -57,7 +57,7 @@ func (p *Partition) acquired(now time.Time, fx *Effects) {
 		case p.serves(now):
 			p.request(x.claimant, x.key, x.try, now, fx)
 		default:
-			p.send(x.link, p.frame(peer.Moved, x.key, x.id))
+			p.send(x.link, peer.Moved, x.key, x.id)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	for key, k := range p.keys {
 		p.endContender(k)
 		if l := k.request.link; l != nil {
-			p.send(l, p.frame(peer.Cancel, key, k.request.id))
+			p.send(l, peer.Cancel, key, k.request.id)
 			k.request = request{}
 		}
 		p.tidy(k)

@@ -94,9 +94,7 @@ func (p *Partition) offer(x Check, r fallback.Record) {
 		if p.cfg.Offers.Add(-1) < 0 {
 			return
 		}
-		f := p.frame(peer.Resume, key, x.Rows[i].Identity)
-		f.Token = uint64(x.Rows[i].Token)
-		p.send(l, f)
+		p.send(l, peer.Resume, key, x.Rows[i].Identity).Token = uint64(x.Rows[i].Token)
 	}
 }
 

@@ -145,11 +145,11 @@ func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
 func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Link]bool) {
 	if g.holder != (fallback.Identity{}) && g.link != nil && !told[g.link] {
 		told[g.link] = true
-		p.send(g.link, peer.Frame{Kind: peer.Frozen, Partition: p.number, Epoch: epoch})
+		p.send(g.link, peer.Frozen, "", fallback.Identity{}).Epoch = epoch
 	}
 	for _, c := range g.queue {
 		if c.link != nil {
-			p.send(c.link, p.frame(peer.Moved, key, c.id))
+			p.send(c.link, peer.Moved, key, c.id)
 		}
 	}
 }

@@ -18,6 +18,7 @@ type Ordered struct {
 	Linger  *Key    // has begun to linger
 	Rumors  []Rumor // to be looked up
 	Again   []Rumor // to be heard again
+	Rare    bool    // there is one of the above
 	Frames  []Sent
 }
 
@@ -29,27 +30,45 @@ func (p *Partition) Pending() *Ordered {
 	return p.out
 }
 
-// Done forgets the ordered effects.
+// Done forgets the ordered effects. One frame's memory is kept: most events send one.
 func (p *Partition) Done() {
 	o := p.out
-	clear(o.Frames)
-	*o = Ordered{Frames: o.Frames[:0]} // it is needed again soon
+	if len(o.Frames) > 1 {
+		clear(o.Frames)
+	}
+	frames := o.Frames[:0]
+	if o.Rare {
+		*o = Ordered{}
+	}
+	o.Frames = frames
 	p.ordered = false
 }
 
-// order returns the ordered effects, to add one.
+// order returns the ordered effects, to add one that is no frame.
 func (p *Partition) order() *Ordered {
 	if p.out == nil {
 		p.out = new(Ordered)
 	}
-	p.ordered = true
+	p.ordered, p.out.Rare = true, true
 	return p.out
 }
 
-// send puts a frame on a stream, in the order in which it was decided.
-func (p *Partition) send(l Link, f peer.Frame) {
-	o := p.order()
-	o.Frames = append(o.Frames, Sent{l, f})
+// send puts a frame about a hold or a request on a stream, in the order in which it was decided. It returns the frame for what is
+// not always in it, valid until the next one.
+func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identity) *peer.Frame {
+	if p.out == nil {
+		p.out = new(Ordered)
+	}
+	o := p.out
+	p.ordered = true
+	n := len(o.Frames)
+	if n == cap(o.Frames) {
+		o.Frames = append(o.Frames, Sent{})
+	}
+	o.Frames = o.Frames[:n+1]
+	s := &o.Frames[n]
+	*s = Sent{l, peer.Frame{Kind: kind, Partition: p.number, Request: id.Request, Session: bytesOf(id.Session), Key: bytesOf(key)}}
+	return &s.Frame
 }
 
 // Effects are what has to happen outside because of events, once the partition's mutex is free. Events of several partitions may

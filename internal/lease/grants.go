@@ -77,7 +77,7 @@ func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 			return
 		}
 		if c.link != nil && !c.link.Down() {
-			p.send(c.link, p.frame(peer.Moved, k.name, c.id))
+			p.send(c.link, peer.Moved, k.name, c.id)
 		}
 	}
 	if p.grantSelf(k, now, fx) {
@@ -119,12 +119,11 @@ func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	g := k.others
 	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}
 	g.token = p.token(delegated)
-	f := p.frame(peer.Grant, k.name, c.id)
+	f := p.send(c.link, peer.Grant, k.name, c.id)
 	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
 	if len(g.queue) > 0 || k.q.Waiting() > 0 {
 		f.Flags, g.recalled = FlagContended, now
 	}
-	p.send(c.link, f)
 	return true
 }
 
@@ -142,7 +141,7 @@ func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
 			g.link = p.cfg.View.LinkTo(g.holder.Session)
 		}
 		if g.link != nil {
-			p.send(g.link, p.frame(peer.Recall, k.name, g.holder))
+			p.send(g.link, peer.Recall, k.name, g.holder)
 		}
 	}
 }
@@ -153,10 +152,6 @@ func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
 	p.grantNext(k, now, fx)
 }
 
-func (p *Partition) frame(kind peer.Kind, key string, id fallback.Identity) peer.Frame {
-	return peer.Frame{Kind: kind, Partition: p.number, Request: id.Request, Session: bytesOf(id.Session), Key: bytesOf(key)}
-}
-
 // bytesOf returns a string's bytes, which must not be written to: a frame is encoded, and never kept.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
@@ -164,9 +159,7 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool, now time.Time, fx *Effects) {
 	switch {
 	case l.Full():
-		f := p.frame(peer.Deny, key, id)
-		f.Flags = FlagFull
-		p.send(l, f)
+		p.send(l, peer.Deny, key, id).Flags = FlagFull
 	case p.serves(now):
 		p.request(claimant{id, l}, key, try, now, fx)
 	case p.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now):
@@ -177,7 +170,7 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 			step(&p.naming, NamedPerhaps, nextNamings[:])
 			fx.Balance = true
 		}
-		p.send(l, p.frame(peer.Moved, key, id))
+		p.send(l, peer.Moved, key, id)
 	}
 }
 
@@ -192,9 +185,7 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 		k = p.Key(key)
 	}
 	if try && (!k.available() || k.q.Waiting() > 0) {
-		f := p.frame(peer.Deny, key, c.id)
-		f.Flags = FlagBusy
-		p.send(c.link, f)
+		p.send(c.link, peer.Deny, key, c.id).Flags = FlagBusy
 		if k.q.State() == handoff.Idle && k.others != nil {
 			p.recall(k, now, fx)
 		}
@@ -227,9 +218,10 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 		return
 	}
 	g := k.others
-	waits := len(g.queue)
-	g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
-	l.Use(len(g.queue) - waits)
+	if waits := len(g.queue); waits > 0 {
+		g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
+		l.Use(len(g.queue) - waits)
+	}
 	if g.holder == id && (g.link == l || id.Session == l.Session()) {
 		l.Use(-1)
 		g.holder, g.link = fallback.Identity{}, nil
@@ -314,7 +306,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 		}
 		if g.link == nil {
 			if g.link = p.cfg.View.LinkTo(g.holder.Session); g.link != nil && !g.recalled.IsZero() {
-				p.send(g.link, p.frame(peer.Recall, k.name, g.holder))
+				p.send(g.link, peer.Recall, k.name, g.holder)
 			}
 		}
 		if g.link == nil && now.Sub(g.alone) > p.cfg.SessionTTL { // also if no node wants the key
@@ -331,7 +323,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 		}
 		if now.Sub(g.recalled) >= p.cfg.RenewEvery && now.Sub(g.asked) >= p.cfg.RenewEvery {
 			g.asked = now
-			p.send(g.link, p.frame(peer.Ask, k.name, g.holder))
+			p.send(g.link, peer.Ask, k.name, g.holder)
 		}
 	}
 	return absent, lonely
@@ -368,7 +360,6 @@ func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.T
 		return
 	}
 	k.others.vouched = true
-	f := p.frame(peer.Grant, k.name, k.others.holder)
-	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(k.others.token), 0, ping, left
-	p.send(l, f)
+	f := p.send(l, peer.Grant, k.name, k.others.holder)
+	f.Epoch, f.Token, f.Ping, f.Left = p.own.epoch, uint64(k.others.token), ping, left // and no count
 }

@@ -91,7 +91,7 @@ func (p *Partition) askHolder(k *Key, now time.Time) {
 	}
 	if g.link != nil {
 		g.asked = now
-		p.send(g.link, p.frame(peer.Ask, k.name, g.holder))
+		p.send(g.link, peer.Ask, k.name, g.holder)
 	}
 }
 
@@ -100,7 +100,7 @@ func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	if !guard.Hearsay {
 		fx.Releases = append(fx.Releases, p.release(key, id))
 	} else if l := p.cfg.View.LinkTo(id.Session); l != nil {
-		p.send(l, p.frame(peer.Ask, key, id))
+		p.send(l, peer.Ask, key, id)
 	}
 }
 

@@ -55,11 +55,10 @@ func (p *Partition) ask(k *Key, l Link) bool {
 		return false
 	}
 	k.request = request{l, fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}, !k.q.Any(waits)}
-	f := p.frame(peer.Request, k.name, k.request.id)
+	f := p.send(l, peer.Request, k.name, k.request.id)
 	if k.request.try {
 		f.Flags = FlagTry
 	}
-	p.send(l, f)
 	return true
 }
 
@@ -101,7 +100,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended, now)
 	}
 	if w == nil {
-		p.send(l, p.frame(peer.Release, k.name, h.row.Identity))
+		p.send(l, peer.Release, k.name, h.row.Identity)
 		p.want(k, now, fx, true)
 		p.tidy(k)
 		return nil
@@ -123,7 +122,7 @@ func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, d
 		p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
 		return
 	}
-	p.send(l, p.frame(peer.Release, string(f.Key), ours(f))) // no caller waits for it any more (rule 11)
+	p.send(l, peer.Release, string(f.Key), ours(f)) // no caller waits for it any more (rule 11)
 	if k != nil {
 		k.request = request{}
 		if doubtful {
@@ -156,7 +155,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 		k.contender.asked = true // the same, and then it is recalled at once
 	default:
 		id := ours(f)
-		p.send(l, p.frame(peer.Deny, string(f.Key), id))
+		p.send(l, peer.Deny, string(f.Key), id)
 		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
 		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
 		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID {
@@ -224,14 +223,14 @@ func (p *Partition) handBack(k *Key) {
 	switch {
 	case k.hold.source != SourceOwner: // there is a row, and the present owner of the partition has read it
 		if l != nil && !l.Down() { // or the last owner is about to write it
-			p.send(l, p.frame(peer.Release, k.name, k.hold.row.Identity))
+			p.send(l, peer.Release, k.name, k.hold.row.Identity)
 		}
 		l = p.cfg.View.Route(p.number).Link
 	case l.Down():
 		l = p.cfg.View.LinkNode(l.Node())
 	}
 	if l != nil {
-		p.send(l, p.frame(peer.Release, k.name, k.hold.row.Identity))
+		p.send(l, peer.Release, k.name, k.hold.row.Identity)
 	}
 }
 
@@ -244,8 +243,6 @@ func (p *Partition) State(l Link, fx *Effects) {
 		if k.q.State() == handoff.Idle || k.hold.from == nil || k.hold.from.Node() != l.Node() {
 			continue
 		}
-		f := p.frame(peer.Resume, key, k.hold.row.Identity)
-		f.Token = uint64(k.hold.row.Token)
-		p.send(l, f)
+		p.send(l, peer.Resume, key, k.hold.row.Identity).Token = uint64(k.hold.row.Token)
 	}
 }

@@ -363,7 +363,7 @@ func (p *Partition) unwanted(k *Key) {
 	p.endContender(k)
 	if l := k.request.link; l != nil {
 		if !l.Down() {
-			p.send(l, p.frame(peer.Cancel, k.name, k.request.id))
+			p.send(l, peer.Cancel, k.name, k.request.id)
 		}
 		k.request = request{}
 	}

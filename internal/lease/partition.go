@@ -151,7 +151,7 @@ func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effect
 		if l := k.request.link; l != nil && (s == nil || k.request.id.Session == s.ID) {
 			id := k.request.id
 			k.request = request{}
-			p.send(l, p.frame(peer.Cancel, k.name, id))
+			p.send(l, peer.Cancel, k.name, id)
 			p.want(k, now, fx, true)
 		}
 	}
