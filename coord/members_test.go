@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,6 +257,13 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 			defer cancel()
 			if err := c.Settled(ctx, 3); err == nil {
 				t.Error("the nodes of two arbiters are one cluster")
+			}
+			short, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer stop()
+			want := "node " + c.cluster.name + " at " + c.cluster.ring.Gossip() + " has no session at this node's arbiter: " +
+				"it has just started, or uses another server or a copy of the data"
+			if err := a.Settled(short, 3); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("a has not settled with c: %v, want %q", err, want)
 			}
 			if n := a.Stats().Owned + b.Stats().Owned; n != 61 {
 				t.Errorf("a and b own %d of 61 partitions", n)

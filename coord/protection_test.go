@@ -1,0 +1,69 @@
+package coord_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// nodeTLS makes a configuration for PeerTLS, with a certificate that signs itself.
+func nodeTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"node"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
+		RootCAs:      pool, ClientCAs: pool, ServerName: "node",
+	}
+}
+
+// The start of a node logs once what protects the cluster from strangers.
+func TestLog_WhatProtectsTheCluster(t *testing.T) {
+	const (
+		secret  = "gossip by the namespace's secret"
+		own     = "gossip by GossipKeys"
+		listed  = "streams by keys that the arbiter lists"
+		peerTLS = "streams by PeerTLS, of nodes that the arbiter lists"
+	)
+	keys := [][]byte{[]byte("16 bytes of keys")}
+	for want, set := range map[string]func(*coord.Cluster){
+		secret + ", " + listed:  func(*coord.Cluster) {},
+		own + ", " + listed:     func(o *coord.Cluster) { o.GossipKeys = keys },
+		secret + ", " + peerTLS: func(o *coord.Cluster) { o.PeerTLS = nodeTLS(t) },
+		own + ", " + peerTLS:    func(o *coord.Cluster) { o.GossipKeys, o.PeerTLS = keys, nodeTLS(t) },
+	} {
+		h := newRecords()
+		o := quick()
+		o.Logger = slog.New(h)
+		set(o.Cluster)
+		start(t, fallback.NewMemory(), o)
+		got := h.about("holdfast: listening to other nodes")
+		if len(got) != 1 || got[0].level != slog.LevelInfo || got[0].attrs["protection"].String() != want {
+			t.Errorf("got %v, want one record with %q", got, want)
+		}
+	}
+}

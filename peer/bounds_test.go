@@ -1,0 +1,179 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// door is a listener without a network: what knock puts in, Accept takes out.
+type door struct {
+	conns chan net.Conn
+	ended chan struct{}
+	once  sync.Once
+}
+
+func newDoor() *door { return &door{conns: make(chan net.Conn), ended: make(chan struct{})} }
+
+func (d *door) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1} }
+
+func (d *door) Close() error {
+	d.once.Do(func() { close(d.ended) })
+	return nil
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	select {
+	case c := <-d.conns:
+		return c, nil
+	case <-d.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// visitor is the listener's end of a connection from an address.
+type visitor struct {
+	net.Conn
+	from net.Addr
+}
+
+func (v visitor) RemoteAddr() net.Addr { return v.from }
+
+// knock connects from an address and says nothing. open counts the connections that are not closed.
+func (d *door) knock(from string, open *atomic.Int64) {
+	there, here := net.Pipe()
+	d.conns <- visitor{here, &net.TCPAddr{IP: net.ParseIP(from), Port: 9}}
+	open.Add(1)
+	go func() {
+		_, _ = io.Copy(io.Discard, there)
+		open.Add(-1)
+		_ = there.Close()
+	}()
+}
+
+// An address has 16 handshakes at a time, an IPv6 network of 64 bits is one address, all have 64. They
+// end after their limit, and others get in.
+func TestHandshakesAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor()
+		a, err := Start(Options{Node: "a", Listener: d, Handler: handler{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		var open atomic.Int64
+		for round := range 2 {
+			for _, part := range []struct {
+				from string
+				want int64 // open ones of all parts
+			}{
+				{"192.0.2.1", 16}, {"2001:db8::%x", 32}, {"2001:db8:0:1::%x", 48},
+				{"198.51.100.%d", 64}, {"203.0.113.%d", 64},
+			} {
+				for i := range 40 {
+					from := part.from
+					if strings.Contains(from, "%") {
+						from = fmt.Sprintf(from, i+1)
+					}
+					d.knock(from, &open)
+				}
+				synctest.Wait()
+				if n := open.Load(); n != part.want {
+					t.Errorf("round %d: %d connections are open after those of %s, want %d", round, n, part.from, part.want)
+				}
+			}
+			time.Sleep(greetingLimit + time.Second)
+			synctest.Wait()
+			if n := open.Load(); n != 0 {
+				t.Errorf("round %d: %d connections are open after %v", round, n, greetingLimit)
+			}
+		}
+	})
+}
+
+// A node that is told of many others dials 16 at a time, and comes to all of them.
+func TestDialsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 200
+		var now, most atomic.Int64
+		var mu sync.Mutex
+		dialled := make(map[string]bool)
+		dial := func(ctx context.Context, addr string) (net.Conn, error) {
+			n := now.Add(1)
+			defer now.Add(-1)
+			mu.Lock()
+			dialled[addr] = true
+			most.Store(max(most.Load(), n))
+			mu.Unlock()
+			<-ctx.Done() // an address where nothing answers
+			return nil, ctx.Err()
+		}
+		a, err := Start(Options{Node: "a", Listener: newDoor(), Handler: handler{}, Dial: dial, Retry: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		peers := make(map[string]string)
+		for i := range nodes {
+			peers[fmt.Sprint("n", i)] = fmt.Sprintf("192.0.2.%d:1", i)
+		}
+		a.SetPeers(peers)
+		synctest.Wait()
+		if n := now.Load(); n != 16 {
+			t.Errorf("%d dials at a time, want 16", n)
+		}
+		time.Sleep((nodes/16 + 1) * greetingLimit)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(dialled) != nodes || most.Load() != 16 {
+			t.Errorf("%d of %d nodes were dialled, %d at a time", len(dialled), nodes, most.Load())
+		}
+	})
+}
+
+// Before it has proved a name, a dialler gets the same answer whatever it says of itself: nothing
+// tells it the node's name, the namespace, the version or the reason.
+func TestRefusalsSayNothingBeforeProof(t *testing.T) {
+	own, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(node string, _ *tls.ConnectionState) error { return errors.New("the list has not " + node) }
+	a := start(t, Options{Node: "secret-node", Namespace: "secret-space", Version: 7, TLS: own.TLS(), Verify: verify})
+	client, _ := configs(theirs.TLS())
+	want := appendMessage(preamble(), msgRefuse, append([]byte{codeStranger}, "not a member"...))
+	for name, h := range map[string]hello{
+		"all right":         {node: "b", to: "secret-node", namespace: "secret-space", version: 7},
+		"another node":      {node: "b", to: "c", namespace: "secret-space", version: 7},
+		"another namespace": {node: "b", to: "secret-node", namespace: "x", version: 7},
+		"another version":   {node: "b", to: "secret-node", namespace: "secret-space", version: 8},
+		"the node's name":   {node: "secret-node", to: "secret-node", namespace: "secret-space", version: 7},
+		"nothing":           {node: "b"},
+	} {
+		c := tls.Client(dialRaw(t, a), client)
+		if _, err := c.Write(appendMessage(preamble(), msgHello, h.encode())); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(c) // the end of a refused connection may be a reset
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: the answer is %q, want %q", name, got, want)
+		}
+	}
+}
