@@ -21,7 +21,7 @@ checks:
 	@nice $(MAKE) --no-print-directory -j 1 vulns budget sim FOR=0 RUNS=2600
 
 # Each line of output is one package's. golangci-lint vets.
-SIDES ?= 3
+SIDES ?= 2
 tests:
 	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && go test -race -vet=off -timeout 10m ./...'
 	@for m in $(ADAPTERS); do (cd $$m && go vet ./... && go test -run '^Example' ./...) || exit 1; done

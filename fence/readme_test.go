@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/coord"
 )
 
@@ -18,7 +19,7 @@ var (
 
 // sellAsReadme is what README shows, word for word.
 func sellAsReadme(ctx context.Context, locks doer, db *sql.DB, sku string) (err error) {
-	err = locks.Do(ctx, "sku/"+sku, func(ctx context.Context, l coord.Lock) error {
+	err = locks.Do(ctx, "sku/"+sku, func(ctx context.Context, l holdfast.Lock) error {
 		tx, err := db.BeginTx(ctx, nil) // ctx ends if the lock is lost, and the transaction with it
 		if err != nil {
 			return err

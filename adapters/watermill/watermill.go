@@ -1,5 +1,5 @@
-// Package watermill is a middleware for github.com/ThreeDotsLabs/watermill that handles messages about
-// the same thing one after another, in all consumers together.
+// Package watermill is a middleware for github.com/ThreeDotsLabs/watermill that handles messages
+// about the same thing one after another, in all consumers together.
 package watermill
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// Serialize returns a middleware that calls the handler with the lock of the message's key. key returns
-// "" for messages that need no lock. The message's context ends while the handler runs if the lock is
-// lost, with that as its cause, and carries the lock.
+// Serialize returns a middleware that calls the handler with the lock of the message's key. key
+// returns "" for messages that need no lock. The message's context ends while the handler runs if
+// the lock is lost, with that as its cause, and carries the lock.
 //
-// An error of Lock is the handler's: the message comes again, as the subscriber does it. A message that
-// waits for its lock occupies its consumer: so let the broker send messages of one key to one consumer
-// where it can. It does not execute a message once: one that was handled, and whose acknowledgement was
-// lost, comes again.
+// An error of Lock is the handler's: the message comes again, as the subscriber does it. A message
+// that waits for its lock occupies its consumer: so let the broker send messages of one key to one
+// consumer where it can. It does not execute a message once: one that was handled, and whose
+// acknowledgement was lost, comes again.
 func Serialize(c *coord.Coordinator, key func(*message.Message) string) (message.HandlerMiddleware, error) {
 	if c == nil || key == nil {
 		return nil, errors.New("watermill: the coordinator or the key function is nil")

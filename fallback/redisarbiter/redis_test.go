@@ -52,7 +52,7 @@ func TestRedisConformsWithClientThatHeedsContexts(t *testing.T) {
 
 // dial returns a client of a server, closed when the test ends.
 func dial(t testing.TB, addr string, set ...func(*redis.Options)) *redis.Client {
-	o := &redis.Options{Addr: addr}
+	o := &redis.Options{Addr: addr, DialTimeout: time.Minute} // longer than any machine is slow
 	for _, f := range set {
 		f(o)
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -73,14 +72,12 @@ func liesAbout(s *start, key string) (lies []fallback.Message) {
 // rowsLost: keys that a node has rest on their new owner, which has imported them. Then the arbiter loses their rows, the owner reclaims
 // its partitions, and when Grace is over a stranger says that the keys were released.
 func rowsLost(i int) Config {
-	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 20, script: func(w *world) {
 		time.Sleep(15 * time.Second)
 		w.nodes[0].leave()()
 		time.Sleep(10 * time.Second)
 		var held []coord.Lock
-		for n := range 20 {
-			key := fmt.Sprint("held", n)
-			w.keys = append(w.keys, key)
+		for _, key := range w.keys {
 			if l, err := w.nodes[1].now.c.Lock(context.Background(), key); err != nil {
 				w.h.say("Lock: %v", err)
 			} else {
