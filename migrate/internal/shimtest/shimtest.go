@@ -1,0 +1,106 @@
+// Package shimtest compares a shim with the library whose names it has.
+package shimtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// Nodes starts two coordinators, which stand for two processes.
+func Nodes(t *testing.T, s *redistest.Server, namespace string) [2]*coord.Coordinator {
+	t.Helper()
+	var nodes [2]*coord.Coordinator
+	for i := range nodes {
+		var err error
+		arbiter := redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})
+		if nodes[i], err = coord.New(t.Context(), arbiter, &coord.Options{Namespace: namespace}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			defer cancel()
+			_ = nodes[i].Close(ctx) // some scenarios leave locks behind
+		})
+	}
+	return nodes
+}
+
+// Close closes a coordinator at once, so that its locks are lost.
+func Close(c *coord.Coordinator) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Close(ctx) // says what was lost
+}
+
+// A Log has what the calls of a scenario returned, a line each.
+type Log struct {
+	Errors map[string]error                // by name: those of the library, or the shim's of the same names
+	Types  map[string]func(err error) bool // by name: reports whether an error is of the type
+	lines  []string
+}
+
+// Add notes results. An error is noted by the names that it matches.
+func (l *Log) Add(call string, results ...any) {
+	line := call + ":"
+	for _, r := range results {
+		if err, ok := r.(error); ok {
+			r = l.name(err)
+		}
+		line += fmt.Sprintf(" %v", r)
+	}
+	l.lines = append(l.lines, line)
+}
+
+func (l *Log) name(err error) string {
+	var names []string
+	for name, e := range l.Errors {
+		if errors.Is(err, e) {
+			names = append(names, name)
+		}
+	}
+	for name, is := range l.Types {
+		if is(err) {
+			names = append(names, name)
+		}
+	}
+	for _, e := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			names = append(names, e.Error())
+		}
+	}
+	if names == nil {
+		return "another error"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// Compare compares what the library and the shim did. Where the shim differs, differs has its lines, and the
+// library's must be others.
+func Compare(t *testing.T, library, shim *Log, differs []string) {
+	t.Helper()
+	if len(library.lines) == 0 {
+		t.Error("the scenario calls nothing")
+	}
+	if differs == nil {
+		if !slices.Equal(library.lines, shim.lines) {
+			t.Errorf("the library:\n%s\nthe shim:\n%s", strings.Join(library.lines, "\n"), strings.Join(shim.lines, "\n"))
+		}
+		return
+	}
+	if !slices.Equal(shim.lines, differs) {
+		t.Errorf("the shim:\n%s\nwant:\n%s", strings.Join(shim.lines, "\n"), strings.Join(differs, "\n"))
+	}
+	if slices.Equal(library.lines, differs) {
+		t.Errorf("the library does the same, so it is no difference:\n%s", strings.Join(library.lines, "\n"))
+	}
+}
