@@ -117,9 +117,7 @@ func (p *partition) forswear(epoch uint32) bool {
 func (p *partition) look(s *session) {
 	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
 	defer cancel()
-	start := p.c.now()
-	r, err := p.c.ns.Load(ctx, p.Number())
-	p.c.called(OpVerify, start, err)
+	r, err := p.c.witness(ctx, p, p.known())
 	if err != nil || r.Grace > 0 {
 		return
 	}

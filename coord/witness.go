@@ -56,6 +56,8 @@ func (a *acquisition) refuse(ans fallback.LockAnswer, known fallback.Token) time
 		p.Disown(a.Contender, &after.Effects)
 		p.unlock(&after)
 		after.do(p.c)
+		// The grant has used up a number. The record may be at what was seen by now, so the arbiter is told of the next epoch.
+		known = max(known, fallback.MakeToken(ans.Record.Epoch+1, 0))
 	}
 	o := &p.c.opts
 	// Not ended by the caller's ctx, like the request.

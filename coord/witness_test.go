@@ -118,3 +118,62 @@ func TestBackupRestoredIntoARunningRedisIsRefused(t *testing.T) {
 		t.Errorf("it took %v: there was no Grace", d)
 	}
 }
+
+// A process that has seen one token of a partition locks first. The grant uses up the token that tells of older data.
+func TestOlderDataAreNoticedByTheOnlyTokenSeen(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		opts := &coord.Options{Partitions: 1, Handoff: coord.Handoff{Linger: -1}}
+		here, there := start(t, a, opts), start(t, a, opts)
+		backup := a.Snapshot()
+		turns(t, here, 1)
+		time.Sleep(time.Second) // what was given back is
+		held := lock(t, there, "held")
+		a.Rewind(backup)
+
+		for range 3 {
+			time.Sleep(100 * time.Millisecond)
+			if l, err := here.TryLock(t.Context(), "held"); !errors.Is(err, coord.ErrUnavailable) {
+				t.Fatalf("TryLock by the process that knows better: got %v, %v, with %v held", l.Fence(), err, held.Fence())
+			}
+		}
+		time.Sleep(5 * time.Second) // in Grace it is reclaimed
+		if err := held.Context().Err(); err != nil {
+			t.Errorf("what was held is lost: %v", err)
+		}
+		unlock(t, held)
+	})
+}
+
+// A backup of when this process owned the partition names it as the owner. The process has seen a later epoch, and must not
+// demote that one: the record would be a new one, and nothing would tell that it is of older data.
+func TestOlderDataThatNameThisProcessAreNotDemoted(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		ctx := t.Context()
+		opts := &coord.Options{Partitions: 1, Handoff: coord.Handoff{Linger: -1}}
+		here, there := start(t, a, opts), start(t, a, opts)
+		ns := must(a.Attach(ctx, fallback.Settings{Namespace: "holdfast", Partitions: 1, Grace: 12 * time.Second}))
+		defer ns.Close()
+		l := lock(t, here, "own")
+		me := ns.Verify(ctx, []fallback.Read{{Partition: 0, Keys: []string{"own"}}})[0].Rows[0].Session
+		unlock(t, l)
+		time.Sleep(time.Second) // what was given back is
+		got := must(ns.Acquire(ctx, 0, me, fallback.Expect{Epoch: must(ns.Load(ctx, 0)).Epoch}))
+		backup := a.Snapshot()
+		must(ns.Demote(ctx, 0, me, got.Record.Epoch, nil))
+		turns(t, here, 1)
+		held := lock(t, there, "held")
+		a.Rewind(backup)
+
+		for range 3 {
+			if l, err := here.TryLock(ctx, "held"); err == nil {
+				t.Fatalf("two holders: %v and %v", held.Fence(), l.Fence())
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second) // in Grace it is reclaimed
+		if err := held.Context().Err(); err != nil {
+			t.Errorf("what was held is lost: %v", err)
+		}
+		unlock(t, held)
+	})
+}

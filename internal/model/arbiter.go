@@ -187,7 +187,7 @@ func (m *Model) demoteUnserved(s *state, i uint8, epoch uint16) (d fallback.Demo
 // lock is Lock for j, that evicts the row there is if its session is dead.
 func (m *Model) lock(s *state, j, req uint8) (a fallback.LockAnswer) {
 	q := fallback.LockRequest{Key: key, Me: identity(j, req), Block: 1}
-	if r := s.p.row; r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, r.who)) {
+	if r := s.p.row; r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, j, r.who)) {
 		q.Evict = identity(r.who, r.req)
 	}
 	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
@@ -282,9 +282,10 @@ func (m *Model) onSessions(s *state, f func(fallback.Moment, *fallback.Sessions)
 	}
 }
 
-// isDead is Dead.
-func (m *Model) isDead(s *state, i uint8) (dead bool) {
+// isDead is Dead, asked by another node.
+func (m *Model) isDead(s *state, by, i uint8) (dead bool) {
 	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
+		m.compare(s, by, now, t)
 		if !m.has(NobodyDiesInGrace) {
 			t.Dead(now, names[i]) // notices the server
 			t.GraceEnd = 0
@@ -310,9 +311,11 @@ func (m *Model) buryAt(s *state, i uint8) {
 
 func (m *Model) renew(s *state, i uint8) (ok bool) {
 	m.onSessions(s, func(now fallback.Moment, t *fallback.Sessions) {
+		m.compare(s, i, now, t)
 		r, _ := t.Renew(now, names[i], int64(m.T)*tickMillis, "")
 		ok = r.Alive
 	})
+	m.tell(s, i)
 	return ok
 }
 
@@ -321,4 +324,6 @@ func (m *Model) open(s *state, i uint8) {
 		delete(t.Members, names[i]) // it stands for one that never was
 		t.Open(now, names[i], int64(m.T)*tickMillis, "")
 	})
+	s.backup.expiry[i] = 0
+	m.tell(s, i)
 }

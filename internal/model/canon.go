@@ -26,13 +26,16 @@ func (s *state) reorder() {
 	}
 }
 
-func (m *Model) rises() bool { return m.has(Clock) && m.has(Identity) && m.has(GraceTakesNothing) }
+func (m *Model) rises() bool {
+	return m.Rewinds == 0 && m.has(Clock) && m.has(Identity) && m.has(GraceTakesNothing)
+}
 
 // forget drops what has no effect any more.
 func (m *Model) forget(s *state) {
 	if !s.copied {
 		s.replica = record{}
 	}
+	m.forgetSeen(s)
 	for j := uint8(1); j <= m.Nodes; j++ {
 		x := &s.node[j]
 		for r := uint8(1); r <= 7; r++ {
@@ -44,7 +47,7 @@ func (m *Model) forget(s *state) {
 			}
 		}
 		// What is over at the arbiter is over here.
-		if s.budget[failover] == 0 && s.p.server == byThis && s.p.owner != j && !s.hasLate(j) {
+		if s.settled() && s.p.owner != j && !s.hasLate(j) {
 			x.quiet = 0
 			if x.never <= s.p.epoch {
 				x.never = 0
@@ -60,6 +63,9 @@ func (m *Model) forget(s *state) {
 	}
 	if !s.expected(s.p.from) {
 		s.p.from = 0
+	}
+	if !s.expected(s.backup.p.from) {
+		s.backup.p.from = 0
 	}
 	if m.rises() && s.nothingBelow(s.maxTok) {
 		s.maxTok = 0
@@ -187,7 +193,7 @@ func (m *Model) spent(s *state, x *message) bool {
 	if x.kind > answer {
 		return s.node[x.node].life != alive || m.has(FromSend) && x.age >= m.lease()
 	}
-	over := s.budget[failover] == 0 && s.p.server == byThis
+	over := s.settled()
 	switch x.kind {
 	case lateAcquire, lateDemote, lateUnserved:
 		return over && s.p.epoch > x.epoch && (x.kind != lateAcquire || s.p.from != x.epoch && m.has(EpochCompare))
@@ -273,7 +279,7 @@ func (m *Model) renumber(s *state) {
 // tokens calls f with every token, epoch, and counter of tokens.
 func (s *state) tokens(f func(*token), epoch func(*uint16), counter func(e, seq *uint16)) {
 	s.rows(func(r *row) { f(&r.tok) })
-	for _, r := range []*record{&s.p, &s.replica} {
+	for _, r := range []*record{&s.p, &s.replica, &s.backup.p} {
 		counter(&r.epoch, &r.seq)
 		epoch(&r.from)
 	}
@@ -283,6 +289,7 @@ func (s *state) tokens(f func(*token), epoch func(*uint16), counter func(e, seq 
 		epoch(&x.never)
 		epoch(&x.at)
 		f(&x.tok)
+		f(&x.seen)
 		for j := range s.streams[i] {
 			for k := range s.streams[i][j].n {
 				f(&s.streams[i][j].f[k].tok)
@@ -291,6 +298,7 @@ func (s *state) tokens(f func(*token), epoch func(*uint16), counter func(e, seq 
 	}
 	for i := range s.late {
 		epoch(&s.late[i].epoch)
+		f(&s.late[i].known)
 	}
 	f(&s.maxTok)
 	epoch(&s.maxEpoch)
@@ -365,6 +373,7 @@ func (s *state) permute(to [maxNodes + 1]uint8) state {
 	n.rows(func(r *row) { of(&r.who) })
 	of(&n.p.owner)
 	of(&n.replica.owner)
+	of(&n.backup.p.owner)
 	for i := range n.late {
 		of(&n.late[i].node)
 		of(&n.late[i].dead)
@@ -383,6 +392,7 @@ func (s *state) permute(to [maxNodes + 1]uint8) state {
 	for i := uint8(1); i <= maxNodes; i++ {
 		n.node[to[i]] = was.node[i]
 		n.expiry[to[i]] = was.expiry[i]
+		n.backup.expiry[to[i]] = was.backup.expiry[i]
 		n.down[to[i]] = mask(was.down[i])
 		for j := uint8(1); j <= maxNodes; j++ {
 			n.streams[to[i]][to[j]] = was.streams[i][j]

@@ -13,7 +13,7 @@ func (m *Model) check(s *state) {
 		}
 		if x.holds() && (x.session > 0 || m.has(LocalDeath)) {
 			holders++
-			if s.p.server == byThis && s.p.grace == 0 && !s.known(j) {
+			if s.p.server == byThis && s.p.grace == 0 && !s.old() && !s.known(j) {
 				m.violate(I5, "no table and no row has the hold of "+names[j])
 			}
 		}

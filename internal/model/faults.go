@@ -7,7 +7,9 @@ func (a *action) faults() {
 		if x.life != alive {
 			continue
 		}
-		a.die(a.begin(), i)
+		n := a.begin()
+		a.die(n, i)
+		n.node[i].seen = 0
 		a.fault(crash, "$a crashes", i, 0, 0)
 		a.clockSteps(i)
 		if x.cutP {
@@ -36,6 +38,7 @@ func (a *action) faults() {
 		a.latePong(i)
 	}
 	a.failovers()
+	a.rewinds()
 	n := a.begin()
 	n.clock += epochsPerTick
 	n.arbiterPasses()
@@ -98,10 +101,10 @@ func (a *action) failovers() {
 	a.fault(failover, "FAILOVER of the partition's slot, nothing is lost", 0, 0, 0)
 
 	n = a.begin()
-	n.sServer = byOther
+	n.sServer, n.backup = byOther, backup{}
 	a.fault(sessionFailover, "FAILOVER of the sessions' slot, nothing is lost", 0, 0, 0)
 	n = a.begin()
-	n.sServer, n.sGrace = byNone, 0
+	n.sServer, n.sGrace, n.backup = byNone, 0, backup{}
 	for i := range n.expiry {
 		n.expiry[i] = 0
 	}
@@ -112,7 +115,7 @@ func (a *action) another(n *state, p record) {
 	if p.server != byNone {
 		p.server = byOther
 	}
-	n.p, n.replica, n.copied, n.lag = p, record{}, false, 0
+	n.p, n.replica, n.copied, n.lag, n.backup = p, record{}, false, 0, backup{}
 }
 
 // buryEarly: the guardians of a session that is over have it buried, before it expires. Their promises, by which deadlines that the

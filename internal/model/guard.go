@@ -47,6 +47,10 @@ const (
 	FreedVouched      // nor that of a hold that the owner answers for (rule 17)
 	FreedAsked        // a node that was the owner leaves the row of a release that it hears of to the holder
 	FrozenVouched     // what is frozen is what an owner answers for at an epoch, whatever the token's (rules 5, 17)
+	Witness           // an answer of older data than a node has seen is refused, and the arbiter is told: Grace begins
+	WitnessNamed      // a node compares also the record that names it as owner, before the node demotes that
+	WitnessNext       // a grant from older data is told with an epoch that is higher than the record's
+	SeenExpiry        // a session brings the expiry that it was told last: a table with a much earlier one is in Grace
 	BuryWaits         // a session is buried once what it promised and announced has passed (docs/takeover.md)
 
 	// Guards of progress.
@@ -60,7 +64,7 @@ var guardNames = []string{
 	"DeadBeforeEvictHold", "ExactUnlock", "AdoptCompares", "ReclaimInGrace", "ReclaimRaises", "Identity", "GraceTakesNothing",
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
 	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable",
-	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched", "BuryWaits",
+	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched", "Witness", "WitnessNamed", "WitnessNext", "SeenExpiry", "BuryWaits",
 	"Doubt", "Unserved", "EvictDead",
 }
 

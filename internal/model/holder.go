@@ -87,20 +87,29 @@ func (a *action) lockAt(j uint8) {
 		}
 	}
 	asked := *n
+	known := x.seen
 	ans := a.lock(n, j, x.wreq)
-	if ans.Verdict == fallback.Granted {
+	if a.outdated(ans, known) {
+		a.withdraw(x)
+		refused := *n
+		a.refuse(n, j, ans)
+		a.done("$a is answered from older data, and tells the arbiter", j, 0, known)
+		a.n = refused
+		a.fault(delay, "$a is answered from older data, and does not tell the arbiter", j, 0, known)
+	} else if ans.Verdict == fallback.Granted {
 		r := row{j, x.wreq, makeToken(uint16(ans.Token.Epoch()), uint16(ans.Token.Seq()))}
 		executed := *n
 		x.want, x.wreq = wantNothing, 0
 		a.accept(n, j, fromArbiter, r, a.lease(), 0)
+		a.saw(x, r.tok)
 		a.done("$a locks the key at the arbiter: it HOLDS it with token $t", j, 0, r.tok)
 		a.n = executed
-		if a.n.send(message{kind: answer + lateLock, node: j, row: r}) {
+		if a.n.send(message{kind: answer + lateLock, node: j, known: known, row: r}) {
 			a.fault(delay, "$a's lock is executed, with token $t, but the answer is late", j, 0, r.tok)
 		}
 	}
 	a.n = asked
-	if a.n.send(message{kind: lateLock, node: j, row: row{j, x.wreq, 0}}) {
+	if a.n.send(message{kind: lateLock, node: j, known: known, row: row{j, x.wreq, 0}}) {
 		a.fault(delay, "$a's lock is late", j, 0, 0)
 	}
 }
@@ -141,7 +150,7 @@ func (a *action) verifyHold(j uint8) {
 		return
 	}
 	n := a.begin()
-	st := a.verify(n)
+	st := a.verifyKnown(n, j)
 	r := row{j, x.req, x.tok}
 	if ours(st.Rows[0]) == r {
 		if st.Record.Grace > 0 && x.conf < a.lease() {

@@ -75,7 +75,7 @@ func (a *action) answered(n *state, m message, ok bool) {
 			if m.row.who != none {
 				got.Rows = map[string]fallback.Row{key: theirs(m.row)}
 			}
-			a.serve(n, m.node, got, m.age)
+			a.serve(n, m.node, got, m.age, m.known)
 		}
 	case lateDemote:
 		if ok {
@@ -85,9 +85,13 @@ func (a *action) answered(n *state, m message, ok bool) {
 		if !ok {
 			return
 		}
+		if a.Rewinds > 0 && a.has(Witness) && m.row.tok <= m.known {
+			left = 0 // it is of older data, and refused
+		}
 		if x.want == wantArbiter && x.wreq == m.row.req && left > 0 && x.session > 0 && !x.holds() && x.own == 0 {
 			x.want, x.wreq = wantNothing, 0
 			a.accept(n, m.node, fromArbiter, m.row, left, 0)
+			a.saw(x, m.row.tok)
 			return
 		}
 		if x.want == wantArbiter && x.wreq == m.row.req { // too late: this request is over

@@ -13,10 +13,14 @@ type Model struct {
 	Requests uint8 // of a node, that are in use at the same time: 1 to 5. Requests that are over do not count
 
 	// Faults bounds all faults of a run together, the others each kind.
-	Faults                                                           uint8
-	Crashes, Delays, Cuts, Failovers, SessionFailovers, Drift, Steps uint8
-	Lossy                                                            bool  // a failover may lose everything, or the latest writes:
-	Lag                                                              uint8 // so many of them
+	Faults                                                                    uint8
+	Crashes, Delays, Cuts, Failovers, SessionFailovers, Drift, Steps, Rewinds uint8
+	Lossy                                                                     bool  // a failover may lose everything, or the latest writes:
+	Lag                                                                       uint8 // so many of them
+
+	Back    uint8 // what goes back: BackRecord, BackSessions, or both
+	Behind  uint8 // of the record at most so many changes are missing
+	Unaware bool  // the arbiter's data go back also where a node has not seen newer ones
 
 	Takeover bool // sessions are buried before they expire
 
@@ -101,7 +105,7 @@ func (t token) String() string {
 func (m *Model) initial() *state {
 	s := &state{clock: base, faults: m.Faults}
 	s.budget = [kinds]uint8{
-		crash: m.Crashes, delay: m.Delays, cut: m.Cuts, failover: m.Failovers, sessionFailover: m.SessionFailovers, drift: m.Drift, step: m.Steps,
+		crash: m.Crashes, delay: m.Delays, cut: m.Cuts, failover: m.Failovers, sessionFailover: m.SessionFailovers, drift: m.Drift, step: m.Steps, rewind: m.Rewinds,
 	}
 	now := m.moment(s)
 	p := new(fallback.Partition)
@@ -109,8 +113,8 @@ func (m *Model) initial() *state {
 	s.p = read(p, now.Now)
 	s.maxEpoch = s.p.epoch
 	for i := uint8(1); i <= m.Nodes; i++ {
-		m.open(s, i)
 		s.node[i].session = m.lease()
+		m.open(s, i)
 	}
 	return s
 }
@@ -172,6 +176,11 @@ func (a *action) follow() {
 	if n := &a.n; n.copied && a.was.copied && n.p != a.was.p {
 		if n.lag++; n.lag > a.Lag {
 			n.copied, n.lag, n.replica = false, 0, record{}
+		}
+	}
+	if n := &a.n; n.backup.made && a.was.backup.made && a.Back&BackRecord != 0 && n.p != a.was.p {
+		if n.backup.lag++; n.backup.lag > a.Behind {
+			n.backup = backup{}
 		}
 	}
 }

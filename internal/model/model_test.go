@@ -28,8 +28,8 @@ var (
 
 // bounds are the faults that a run may have.
 type bounds struct {
-	faults, crashes, delays, cuts, failovers, sessions, drift, steps uint8
-	lossy                                                            bool
+	faults, crashes, delays, cuts, failovers, sessions, drift, steps, rewinds uint8
+	lossy                                                                     bool
 }
 
 // model has times that are as short as they may be: the margin is only for clocks that differ.
@@ -37,7 +37,7 @@ func (b bounds) model() *Model {
 	return &Model{
 		Nodes: 2, Requests: 2, T: 2 + b.drift, M: b.drift, Q: 3 + 2*b.drift,
 		Faults: b.faults, Crashes: b.crashes, Delays: b.delays, Cuts: b.cuts, Failovers: b.failovers,
-		SessionFailovers: b.sessions, Drift: b.drift, Steps: b.steps, Lossy: b.lossy, Lag: 1,
+		SessionFailovers: b.sessions, Drift: b.drift, Steps: b.steps, Rewinds: b.rewinds, Lossy: b.lossy, Lag: 1,
 	}
 }
 

@@ -59,7 +59,8 @@ func (a *action) look(i uint8) {
 
 func (a *action) acquire(i uint8) {
 	n := a.begin()
-	r := a.load(n)
+	known := a.was.node[i].seen
+	r := a.witness(n, i, Witness)
 	owner := nodeOf(r.Owner)
 	if r.Grace > 0 || owner == i || owner != none && !a.buried(n, i, owner, DeadBeforeEvictOwner) {
 		return
@@ -71,14 +72,14 @@ func (a *action) acquire(i uint8) {
 		return
 	}
 	executed := *n
-	a.serve(n, i, got, 0)
+	a.serve(n, i, got, 0, known)
 	a.done("$a acquires the partition, at epoch $t", i, 0, makeToken(uint16(got.Record.Epoch), 0))
 	a.n = executed
-	if a.n.send(message{kind: answer + lateAcquire, node: i, epoch: uint16(got.Record.Epoch), row: ours(got.Rows[key])}) {
+	if a.n.send(message{kind: answer + lateAcquire, node: i, known: known, epoch: uint16(got.Record.Epoch), row: ours(got.Rows[key])}) {
 		a.fault(delay, "$a's acquire is executed, at epoch $t, but the answer is late", i, 0, makeToken(uint16(got.Record.Epoch), 0))
 	}
 	a.n = looked
-	if a.n.send(message{kind: lateAcquire, node: i, epoch: epoch, dead: owner}) {
+	if a.n.send(message{kind: lateAcquire, node: i, known: known, epoch: epoch, dead: owner}) {
 		a.fault(delay, "$a's acquire, expecting epoch $t, is late", i, 0, makeToken(epoch, 0))
 	}
 }
@@ -88,17 +89,21 @@ func (a *action) buried(n *state, i, who uint8, g Guard) bool {
 	if !a.has(g) {
 		return who != i
 	}
-	return a.has(EvictDead) && !n.node[i].cutS && a.isDead(n, who)
+	return a.has(EvictDead) && !n.node[i].cutS && a.isDead(n, i, who)
 }
 
-// serve is what a node does with the answer to acquire, that was sent so many ticks ago.
-func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8) {
+// serve is what a node does with the answer to acquire, that was sent so many ticks ago, when it had seen a token.
+func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, known token) {
 	x := &n.node[i]
 	epoch, r := uint16(got.Record.Epoch), ours(got.Rows[key])
 	left := a.since(age)
 	if x.own != 0 || left == 0 || x.session == 0 || epoch <= x.never && a.has(UnservedForswears) {
 		return
 	}
+	if a.Rewinds > 0 && epoch <= known.epoch() && a.has(Witness) {
+		return // it is of older data, and unserved
+	}
+	a.saw(x, makeToken(epoch, 0))
 	if x.holds() && (r.who != i || r.req != x.req) {
 		a.release(n, i)
 	}
@@ -240,7 +245,7 @@ func (a *action) demoted(n *state, i uint8, holds row, age uint8) {
 // unserved: a record that names me and that I do not serve (rule 6).
 func (a *action) unserved(i uint8) {
 	n := a.begin()
-	r := a.load(n)
+	r := a.witness(n, i, WitnessNamed)
 	if r.Owner != names[i] || r.Grace > 0 || !a.has(Unserved) || n.node[i].quiet > 0 && a.has(UnservedWaits) {
 		return
 	}
@@ -293,7 +298,7 @@ func (a *action) askHolder(i uint8) {
 func (a *action) verifyOwner(i uint8) {
 	n := a.begin()
 	x := &n.node[i]
-	st := a.verify(n)
+	st := a.verifyKnown(n, i)
 	if st.Record.Owner == names[i] && st.Record.Epoch == uint32(x.own) {
 		if st.Record.Grace > 0 && x.slot < a.lease() {
 			x.slot = a.lease()

@@ -88,6 +88,9 @@ type node struct {
 	at         uint16 // the epoch at which the owner answers for it
 	rowed      bool   // there may be a row, though it is not looked after any more
 
+	seen token // the highest that the arbiter has told of; only with Rewinds, as told
+	told uint8 // the session's expiry as the arbiter told it last, as the arbiter's times
+
 	relA, relO uint8 // requests whose release the arbiter, an owner is still to hear of, as bits
 }
 
@@ -137,6 +140,7 @@ const (
 type message struct {
 	kind, node, age uint8
 	dead            uint8 // acquire: the owner that was seen dead
+	known           token // what its node had seen when it was sent
 	epoch           uint16
 	row             row
 }
@@ -148,8 +152,9 @@ const (
 	cut   // a node from a slot of the arbiter, or two nodes from each other
 	failover
 	sessionFailover
-	drift // the arbiter's clock runs ahead by a tick
-	step  // a node's wall clock steps forward
+	drift  // the arbiter's clock runs ahead by a tick
+	step   // a node's wall clock steps forward
+	rewind // the arbiter's data are those of a backup
 	kinds
 )
 
@@ -160,6 +165,8 @@ type state struct {
 	replica record
 	copied  bool  // there is a replica that stopped following, with that record
 	lag     uint8 // and has missed so many changes
+
+	backup backup
 
 	expiry   [maxNodes + 1]uint8 // the arbiter's table of sessions, as the record's times
 	sServer  uint8
@@ -222,6 +229,7 @@ func (s *state) take(i uint8) message {
 func (s *state) rows(f func(*row)) {
 	f(&s.p.row)
 	f(&s.replica.row)
+	f(&s.backup.p.row)
 	for i := range s.node {
 		f(&s.node[i].table)
 	}
@@ -273,6 +281,10 @@ func (s *state) encode(b []byte, n uint8) []byte {
 		rec(&s.replica)
 		b = append(b, s.lag)
 	}
+	if flag(s.backup.made); s.backup.made {
+		rec(&s.backup.p)
+		b = append(append(b, s.backup.lag), s.backup.expiry[:]...)
+	}
 	b = append(b, s.sServer, s.sGrace, s.faults, s.lates)
 	b = append(b, s.budget[:]...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.maxTok))
@@ -281,8 +293,9 @@ func (s *state) encode(b []byte, n uint8) []byte {
 		flag(x.cutS, x.cutP, x.frozen, x.rowed, x.spoke && x.table.who != none)
 		b = append(b, x.life, x.session, x.look, x.section, s.expiry[i], s.down[i])
 		u16(x.own, x.seq, x.never, x.at)
-		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO)
+		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO, x.told)
 		b = binary.LittleEndian.AppendUint32(b, uint32(x.tok))
+		b = binary.LittleEndian.AppendUint32(b, uint32(x.seen))
 		r(x.table)
 		for j := uint8(1); j <= n; j++ {
 			q := &s.streams[i][j]
@@ -295,6 +308,7 @@ func (s *state) encode(b []byte, n uint8) []byte {
 	for _, x := range s.late[:s.lates] {
 		b = append(b, x.kind, x.node, x.age, x.dead)
 		u16(x.epoch)
+		b = binary.LittleEndian.AppendUint32(b, uint32(x.known))
 		r(x.row)
 	}
 	return b

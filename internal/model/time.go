@@ -63,6 +63,8 @@ func (s *state) arbiterPasses() {
 	sooner(&s.sGrace)
 	for i := range s.expiry {
 		sooner(&s.expiry[i])
+		sooner(&s.backup.expiry[i])
+		sooner(&s.node[i].told)
 	}
 }
 
@@ -117,7 +119,7 @@ func (a *action) refresh(n *state, i uint8) bool {
 	if x.cutP || x.own == 0 && x.conf == 0 && n.p.server == byThis {
 		return true
 	}
-	st := a.verify(n)
+	st := a.verifyKnown(n, i)
 	if x.own != 0 {
 		switch {
 		case st.Record.Owner == names[i] && st.Record.Epoch == uint32(x.own):
@@ -168,13 +170,13 @@ func (a *action) die(n *state, i uint8) {
 			n.down[j] &^= bit(i)
 		}
 	}
-	n.node[i] = node{life: dead}
+	n.node[i] = node{life: dead, seen: n.node[i].seen}
 }
 
 // reopen: a process opens a session. It takes the number of one that nobody speaks of any more.
 func (a *action) reopen(i uint8) {
 	n := a.begin()
-	gone := a.was.node[i].section == 0 && n.p.owner != i && n.replica.owner != i
+	gone := a.was.node[i].section == 0 && n.p.owner != i && n.replica.owner != i && n.backup.p.owner != i
 	n.rows(func(r *row) { gone = gone && r.who != i })
 	for j := range n.node {
 		gone = gone && n.node[j].from != fromOwner+i
@@ -183,8 +185,8 @@ func (a *action) reopen(i uint8) {
 		gone = gone && x.node != i && x.dead != i
 	}
 	if gone {
+		n.node[i] = node{session: a.lease(), seen: a.was.node[i].seen}
 		a.open(n, i)
-		n.node[i] = node{session: a.lease()}
 		a.done("$a opens a new session", i, 0, 0)
 	}
 }
