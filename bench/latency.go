@@ -73,7 +73,7 @@ func measureLatency(ctx context.Context, b *bench) (_ result, err error) {
 		}
 		l := latencyRival{Variant: v.name, Server: servers.conn(v)}
 		if v.server != nil {
-			l.Process = servers.running[v.server.name].cmd.Process.Pid
+			l.Process = servers.of(v.server).cmd.Process.Pid
 		}
 		t.Rivals = append(t.Rivals, l)
 	}

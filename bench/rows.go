@@ -94,7 +94,7 @@ func measureMethods(ctx context.Context, b *bench, choose func(*rowMethod) bool)
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, servers.stop()) }()
-	run := rowsRun{b: b, pg: servers.running[postgresKind.name], jobs: s.jobs()}
+	run := rowsRun{b: b, pg: servers.of(postgresKind), jobs: s.jobs()}
 	var totals []*rowsTotal
 	if run.pg != nil {
 		if totals, err = run.all(ctx, methods, mine, its); err != nil {

@@ -72,7 +72,7 @@ func TestRowsRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := openPool(environment{server: s.running[postgresKind.name].conn, goroutines: 1, count: new(counter)})
+	pool, err := openPool(environment{server: s.of(postgresKind).conn, goroutines: 1, count: new(counter)})
 	if err != nil {
 		t.Fatal(err)
 	}

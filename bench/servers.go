@@ -250,15 +250,29 @@ func (s *servers) stop() error {
 	return errors.Join(errs...)
 }
 
+// of returns the server of a kind, nil if there is none. Tests that share servers start more of them at any time.
+func (s *servers) of(k *serverKind) *server {
+	lasting.mu.Lock()
+	defer lasting.mu.Unlock()
+	return s.running[k.name]
+}
+
+// why returns the reason why there is no server of a kind, nil if there is one.
+func (s *servers) why(k *serverKind) error {
+	lasting.mu.Lock()
+	defer lasting.mu.Unlock()
+	return s.absent[k.name]
+}
+
 // has tells whether the variant can be run.
-func (s *servers) has(v variant) bool { return v.server == nil || s.running[v.server.name] != nil }
+func (s *servers) has(v variant) bool { return v.server == nil || s.of(v.server) != nil }
 
 // conn is how to connect to the variant's server, other than Redis.
 func (s *servers) conn(v variant) string {
-	if v.server == nil || s.running[v.server.name] == nil {
+	if v.server == nil || s.of(v.server) == nil {
 		return ""
 	}
-	return s.running[v.server.name].conn
+	return s.of(v.server).conn
 }
 
 // describe adds which servers there are, and a line for each variant that is not run.
@@ -268,7 +282,7 @@ func (s *servers) describe(r *result, list []variant) {
 		if v.server == nil {
 			continue
 		}
-		absent := s.absent[v.server.name]
+		absent := s.why(v.server)
 		if absent != nil {
 			row := make([]string, len(r.table[0]))
 			row[0], row[1] = v.name, notRun
@@ -281,7 +295,7 @@ func (s *servers) describe(r *result, list []variant) {
 		if absent != nil {
 			r.notes = append(r.notes, "not run: "+absent.Error())
 		} else {
-			r.notes = append(r.notes, s.running[v.server.name].name+": started for this run, with its defaults")
+			r.notes = append(r.notes, s.of(v.server).name+": started for this run, with its defaults")
 		}
 	}
 }

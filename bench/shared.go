@@ -314,7 +314,7 @@ func (r *sharedRun) serverCPU(ctx context.Context, v variant) (time.Duration, er
 // serverCPU is what the servers that the variant uses have used so far.
 func (b *bench) serverCPU(ctx context.Context, s *servers, v variant) (time.Duration, error) {
 	if v.server != nil {
-		return processCPU(s.running[v.server.name].pids()), nil
+		return processCPU(s.of(v.server).pids()), nil
 	}
 	return serverCPU(ctx, b.admin)
 }

@@ -52,7 +52,7 @@ func forVariants(t *testing.T, f func(t *testing.T, b *bench, s *servers, v vari
 		}
 		t.Run(v.name, func(t *testing.T) {
 			if !s.has(v) {
-				t.Skip(s.absent[v.server.name])
+				t.Skip(s.why(v.server))
 			}
 			f(t, b, s, v)
 		})

@@ -128,7 +128,9 @@ func (s *Server) Restart() error {
 	cmd.Stdout, cmd.Stderr = out, out
 	done, started := make(chan struct{}), make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // which must outlive the server: see endWithParent. It ends with this goroutine
+		runtime.LockOSThread() // the thread must outlive the server: see endWithParent
+		// Nor must it end after that: another server may have been started on it before.
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		if started <- err; err == nil {
 			_ = cmd.Wait()
