@@ -1,0 +1,107 @@
+package takeover
+
+import "math/bits"
+
+// guardians makes the votes, and restarts.
+func (m *Guardians) guardians(was *guardState, add adder) {
+	top := was.conf + 1
+	if was.gone {
+		top = maxV - 1
+	}
+	for j := range maxG {
+		if was.lost&(1<<j) != 0 && m.has(RestartIsAnother) {
+			continue
+		}
+		for v := int8(0); v <= top && int(v) < len(m.Sets); v++ {
+			if m.Sets[v]&(1<<j) != 0 && was.votes[v]&(1<<j) == 0 && (was.until[j] == 0 || !m.has(VoteAfterPromise)) {
+				s := *was
+				s.voted[j] = max(s.voted[j], v)
+				s.votes[v] |= 1 << j
+				add(gVote, j, v, s)
+			}
+		}
+		if was.restarts < m.Restarts && was.lost&(1<<j) == 0 && was.until[j] > 0 {
+			s := *was
+			s.restarts++
+			s.lost |= 1 << j
+			s.until[j], s.voted[j] = 0, -1
+			add(gRestart, j, 0, s)
+		}
+	}
+}
+
+// arbiter makes the steps of the arbiter, and of requests that are on their way to it.
+func (m *Guardians) arbiter(was *guardState, add adder) {
+	for v := range m.Sets {
+		if _, e := m.quorum(m.Sets[v]); bits.OnesCount8(was.votes[v]) >= e && m.Sets[v] != 0 && was.bury&(1<<v) == 0 && !was.taken {
+			s := *was
+			s.bury |= 1 << v
+			add(gBurySent, 0, int8(v), s)
+		}
+		if was.bury&(1<<v) != 0 {
+			s := *was
+			s.bury &^= 1 << v
+			if (s.ver == int8(v) || !m.has(BuryCompares) && s.ver >= 0) && (s.grace == 0 || !m.has(GraceBuries)) {
+				s.dead, s.taken = true, true
+			}
+			add(gBuryArrives, 0, int8(v), s)
+		}
+		if was.late&(1<<v) != 0 {
+			s := *was
+			s.late &^= 1 << v
+			m.record(&s, int8(v))
+			add(gLateArrives, 0, int8(v), s)
+		}
+	}
+	if was.set {
+		s := *was
+		s.set = false
+		if m.record(&s, was.setVer) {
+			s.rep, s.repVer, s.repLeft = true, s.ver, s.setLeft
+			add(gSetArrives, 0, s.ver, s)
+			s.rep = false
+		}
+		add(gSetReplyLost, 0, 0, s)
+		s = *was
+		s.set = false
+		s.late |= 1 << was.setVer
+		add(gSetLost, 0, 0, s)
+	}
+	if was.ver < 0 && was.grace == 0 && !was.taken {
+		s := *was
+		s.dead, s.taken = true, true
+		add(gUnknown, 0, 0, s)
+	}
+	if was.fails < m.Failovers {
+		s := *was
+		if !was.copied {
+			s.copied, s.oldVer, s.oldDed = true, s.ver, s.dead
+			add(gCopy, 0, 0, s)
+		} else {
+			m.another(&s, s.oldVer, s.oldDed)
+			add(gFailoverOld, 0, 0, s)
+		}
+		s = *was
+		m.another(&s, -1, false)
+		add(gFailoverEmpty, 0, 0, s)
+	}
+}
+
+// record executes a renewal that names a version, and reports whether the session is alive.
+func (m *Guardians) record(s *guardState, v int8) bool {
+	switch {
+	case (s.dead || s.ver < 0) && s.grace == 0:
+		return false
+	case m.has(VersionsRise) || s.ver < 0:
+		s.ver, s.dead = max(s.ver, v), false
+	default:
+		s.ver, s.dead = v, false
+	}
+	return true
+}
+
+func (m *Guardians) another(s *guardState, ver int8, dead bool) {
+	s.fails++
+	s.ver, s.dead, s.grace = ver, dead, m.Grace
+	s.copied, s.oldVer, s.oldDed = false, 0, false
+}

@@ -1,0 +1,94 @@
+package takeover
+
+// session makes the steps of X.
+func (m *Guardians) session(was *guardState, add adder) {
+	s := *was
+	cand := was.conf + 1 // the version that X wants, whether it has asked for it or not
+	interest := m.Sets[was.conf]
+	if int(cand) < len(m.Sets) {
+		interest |= m.Sets[cand]
+	} else {
+		cand = was.conf
+	}
+	for j := range maxG {
+		if interest&(1<<j) == 0 || was.lost&(1<<j) != 0 && m.has(RestartIsAnother) {
+			continue
+		}
+		// A ping is answered at once: one that takes longer makes the guardian's promise longer, not X's.
+		s = *was
+		s.until[j] = m.D
+		s.ackLeft[j], s.ackVoted[j] = m.value(), was.voted[j]
+		if s != *was && (was.voted[j] < cand || !m.has(VoteIsFinal)) {
+			add(gPing, j, 0, s)
+		}
+		if was.ackLeft[j] > 0 {
+			s = *was
+			s.prom[j], s.promVoted[j] = max(s.prom[j], s.ackLeft[j]), max(s.promVoted[j], s.ackVoted[j])
+			s.ackLeft[j] = 0
+			add(gPromise, j, 0, s)
+		}
+	}
+	if d := m.announced(was); d > 0 {
+		s = *was
+		s.y, s.ann = max(s.y, d), max(s.ann, d)
+		if s != *was {
+			add(gAnnounce, 0, d, s)
+		}
+		if !m.has(AnswerFromSend) && was.answer == 0 {
+			s = *was
+			s.answer, s.ann = d, max(s.ann, d)
+			add(gAnnounceLate, 0, d, s)
+		}
+	}
+	if was.pend == was.conf && cand > was.conf && (m.covered(was, cand) >= max(was.ann, 1) || !m.has(AskCovered)) {
+		s = *was
+		s.pend = cand
+		add(gAsk, 0, cand, s)
+	}
+	names := m.renewalNames(was)
+	if !was.set && !was.rep && (was.lease < m.T || was.pend != was.conf) {
+		s = *was
+		s.set, s.setVer, s.setLeft = true, names, m.T
+		add(gSend, 0, names, s)
+	}
+	if was.rep {
+		s = *was
+		s.rep = false
+		if s.repVer >= s.pend {
+			s.conf = s.pend
+		}
+		s.lease = max(s.lease, s.repLeft)
+		add(gReply, 0, was.repVer, s)
+	}
+	if was.lease < m.T || was.pend != was.conf { // there and back at once
+		s = *was
+		if m.record(&s, names) {
+			s.lease = m.T
+			if s.ver >= s.pend {
+				s.conf = s.pend
+			}
+			add(gRenew, 0, names, s)
+		}
+	}
+	if was.late&(1<<names) == 0 && (was.ver != names || was.copied || was.fails < m.Failovers || !m.has(VersionsRise)) {
+		s = *was
+		s.late |= 1 << names
+		add(gRenewLate, 0, names, s)
+	}
+}
+
+// renewalNames returns the version that a renewal names.
+func (m *Guardians) renewalNames(s *guardState) int8 {
+	switch {
+	case !m.has(RenewalNames):
+		if s.pend == s.conf {
+			return 0
+		}
+	case !m.has(RenewalNamesAsked):
+		if s.ver < s.pend && s.fails == 0 { // it asks once
+			return s.pend
+		}
+		return s.conf
+	}
+	return s.pend
+}
