@@ -154,11 +154,8 @@ func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Lin
 	}
 }
 
-// letGo ends an ownership that has lapsed or was lost. Its holds are adopted, or lost.
+// letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or lost.
 func (p *Partition) letGo(now time.Time, fx *Effects) {
-	if p.own == nil {
-		return
-	}
 	p.freeze(Unowned)
 	p.notBefore = now.Add(p.cfg.RetryEvery)
 	p.wantAll(now, fx, true)

@@ -87,10 +87,7 @@ func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
 		return nil, 0, 0
 	}
 	path := p.supply(k)
-	fence, ok := k.q.Enter()
-	if !ok {
-		return nil, 0, 0
-	}
+	fence, _ := k.q.Enter() // it lingers
 	return p.begin(k, fence, path, at), fence, path
 }
 

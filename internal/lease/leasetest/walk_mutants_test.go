@@ -14,7 +14,7 @@ func TestRandomWalks_NoticeAMissingGuard(t *testing.T) {
 	guard.Import = false
 	defer func() { guard.Import = true }()
 	for seed := range uint64(walks) {
-		if _, wrong := walk(t, seed); wrong != "" {
+		if _, wrong := walk(t, seed, true); wrong != "" {
 			t.Logf("after %d walks", seed+1)
 			return
 		}

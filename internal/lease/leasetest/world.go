@@ -1,6 +1,8 @@
 package leasetest
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +25,7 @@ const (
 // World is some nodes with one partition, and the arbiter's record of it.
 type World struct {
 	Nodes  []*Node
+	Quiet  bool // commands tell nothing
 	now    time.Time
 	server string
 	record fallback.Partition
@@ -42,9 +45,18 @@ type Node struct {
 	offers   atomic.Int64
 	ends     map[string]*end // of streams, by the other node
 	running  []*lease.Contender
+	calls    []*call // that are under way
+	stray    []*call // that have failed, and may be executed
+	doubts   []lease.Doubt
+	rumors   []lease.Rumor // to be looked up
+	again    []lease.Rumor // to be heard again
+	missing  lease.Claims  // to be reclaimed
 	releases []fallback.Release
 	frozen   lease.Frozen
 	demoting bool
+	most     int  // keys of this node's that another one may have; 0: any number
+	dead     bool // its session has ended, and there is no other one
+	left     bool // it takes no partition any more
 	turns    map[string]turn
 	waiters  map[string][]*lease.Waiter
 }
@@ -64,7 +76,7 @@ func New(names ...string) *World {
 		n.cfg = lease.Config{
 			Began: w.now, Lease: ttl - margin, Margin: margin, SessionTTL: ttl, RenewEvery: renewEvery, RetryEvery: retryEvery,
 			CallTimeout: callTimeout, Handoff: handoff.Limits{MaxTurns: 2, Linger: time.Second}, Clustered: true, NoAnswer: errNoAnswer,
-			View: view{n}, Requests: &n.requests, Offers: &n.offers,
+			Full: func(string) error { return errFull }, View: view{n}, Requests: &n.requests, Offers: &n.offers,
 		}
 		n.offers.Store(100)
 		n.session = lease.NewSession(name, w.now.Add(ttl-margin))
@@ -82,8 +94,8 @@ func New(names ...string) *World {
 		for _, b := range w.Nodes {
 			if a != b {
 				w.ping(a, b)
-				w.deliver(a, b)
-				w.deliver(b, a)
+				w.deliver(a, b, false)
+				w.deliver(b, a, false)
 			}
 		}
 	}
@@ -97,14 +109,24 @@ func (r reason) Error() string { return string(r) }
 
 const (
 	errNoAnswer = reason("no answer")
+	errNoStream = reason("no stream to the owner")
+	errGrace    = reason("grace")
 	errClosed   = reason("closed")
+	errUnlocked = reason("unlocked")
+	errLost     = reason("lost")
+	errLocked   = reason("locked")
+	errFull     = reason("too many keys")
 )
 
 func (w *World) moment() fallback.Moment {
 	return fallback.Moment{Now: w.now.UnixMilli(), Server: w.server, Grace: graceTime.Milliseconds()}
 }
 
-func (w *World) say(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+func (w *World) say(format string, args ...any) {
+	if !w.Quiet {
+		w.log = append(w.log, fmt.Sprintf(format, args...))
+	}
+}
 
 func (w *World) node(name string) *Node {
 	i := slices.IndexFunc(w.Nodes, func(n *Node) bool { return n.Name == name })
@@ -117,13 +139,25 @@ func (w *World) node(name string) *Node {
 // view is the world as a node sees it.
 type view struct{ n *Node }
 
-func (v view) Session() *lease.Session { return v.n.session }
+func (v view) Session() *lease.Session {
+	if v.n.dead {
+		return nil
+	}
+	return v.n.session
+}
 
 func (v view) Route(uint32) lease.Route {
 	return lease.Route{Mine: v.n.w.owner == v.n.Name, Link: v.LinkNode(v.n.w.owner)}
 }
 
-func (v view) LinkTo(session string) lease.Link { return v.LinkNode(session) }
+func (v view) LinkTo(session string) lease.Link {
+	for _, e := range v.n.ends {
+		if !e.down && e.to.session.ID == session {
+			return e
+		}
+	}
+	return nil
+}
 
 func (v view) LinkNode(name string) lease.Link {
 	if e := v.n.ends[name]; e != nil && !e.down {
@@ -146,13 +180,14 @@ type end struct {
 	heardAt  time.Time
 	until    time.Time // announced by the last pong
 	pongs    uint64
+	used     int // keys that the other node has or waits for
 }
 
 func (e *end) Node() string    { return e.to.Name }
-func (e *end) Session() string { return e.to.Name }
+func (e *end) Session() string { return e.to.session.ID }
 func (e *end) Down() bool      { return e.down }
-func (e *end) Full() bool      { return false }
-func (e *end) Use(int)         {}
+func (e *end) Full() bool      { return e.from.most > 0 && e.used >= e.from.most }
+func (e *end) Use(n int)       { e.used += n }
 
 func (e *end) Offer(deadline time.Time) (ping, left uint32) {
 	if e.heard == 0 {
@@ -177,13 +212,22 @@ func (w *World) ping(a, b *Node) {
 	e.sending = append(e.sending, peer.Frame{Kind: peer.Ping, Ping: uint32(len(e.pings))})
 }
 
-// event lets something happen at a node, and carries out what comes of it.
+// event lets something happen at a node, and carries out what comes of it. What comes of several keys is put in their order: the core
+// goes through maps.
 func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 	var fx lease.Effects
 	f(n.w.now, &fx)
 	if o := n.P.Pending(); o != nil {
-		n.ordered(o)
+		kept := *o
+		kept.Frames = slices.Clone(o.Frames)
 		n.P.Done()
+		slices.SortStableFunc(kept.Frames, func(a, b lease.Sent) int {
+			return cmp.Or(strings.Compare(a.To.Node(), b.To.Node()), bytes.Compare(a.Frame.Key, b.Frame.Key))
+		})
+		n.ordered(&kept)
+	}
+	if fx.End != nil {
+		fx.End(errUnlocked)
 	}
 	if fx.Wake != nil {
 		n.woken(fx.Wake)
@@ -191,6 +235,8 @@ func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 	for _, x := range fx.Wakes {
 		n.woken(x)
 	}
+	slices.SortStableFunc(fx.Releases, func(a, b fallback.Release) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(fx.Losses, func(a, b lease.Loss) int { return strings.Compare(a.Key, b.Key) })
 	for _, r := range fx.Releases {
 		n.w.say("%s will release %s of %s", n.Name, r.Key, identity(r.Identity))
 		n.releases = append(n.releases, r)
@@ -199,9 +245,19 @@ func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 		n.w.say("%s LOSES %s, token %s", n.Name, l.Key, token(l.Fence))
 		delete(n.turns, l.Key)
 	}
+	if fx.Balance {
+		n.w.say("%s is to look at the record", n.Name)
+	}
+	if fx.Adopt {
+		n.w.say("%s is to adopt its holds", n.Name)
+	}
 }
 
+// ordered carries out ordered effects.
 func (n *Node) ordered(o *lease.Ordered) {
+	for _, l := range o.Losses {
+		l.End(errLost)
+	}
 	if o.Acquire {
 		n.w.say("%s is to acquire the partition", n.Name)
 	}
@@ -211,15 +267,33 @@ func (n *Node) ordered(o *lease.Ordered) {
 	}
 	for _, x := range o.Ends {
 		n.running = slices.DeleteFunc(n.running, func(y *lease.Contender) bool { return x == y })
-	}
-	for i := range o.Frames {
-		f := o.Frames[i].Frame
-		f.Key, f.Session = slices.Clone(f.Key), slices.Clone(f.Session)
-		e := o.Frames[i].To.(*end)
-		n.w.say("%s -> %s: %s", n.Name, e.to.Name, frame(&f))
-		if !e.down {
-			e.sending = append(e.sending, f)
+		if c := n.find("contend", x.Name); c == nil || c.contender != x {
+			n.withdraw(x)
 		}
+	}
+	for _, x := range o.Pokes {
+		n.w.say("%s is to ask the arbiter again for %s", n.Name, x.Name)
+	}
+	n.doubts = append(n.doubts, o.Doubts...)
+	for _, r := range append(slices.Clone(o.Rumors), o.Again...) {
+		n.w.say("%s is to look up %q of %s", n.Name, r.Key, identity(r.ID))
+	}
+	n.rumors = append(n.rumors, o.Rumors...)
+	n.again = append(n.again, o.Again...)
+	for i := range o.Frames {
+		n.put(&o.Frames[i])
+	}
+}
+
+// put puts a frame on its stream.
+func (n *Node) put(x *lease.Sent) {
+	f, e := x.Frame, x.To.(*end)
+	f.Key, f.Session = slices.Clone(f.Key), slices.Clone(f.Session)
+	if !n.w.Quiet {
+		n.w.say("%s -> %s: %s", n.Name, e.to.Name, frame(&f))
+	}
+	if !e.down {
+		e.sending = append(e.sending, f)
 	}
 }
 
@@ -231,7 +305,7 @@ func (n *Node) woken(x *lease.Waiter) {
 		}
 		n.waiters[key] = slices.Delete(list, i, i+1)
 		if x.Value.Refused {
-			n.w.say("%s is refused %s: %v", n.Name, key, x.Value.Reason)
+			n.refused(key, x.Value.Reason)
 			return
 		}
 		n.has(key, x.Value.Turn, x.Fence())
@@ -240,17 +314,19 @@ func (n *Node) woken(x *lease.Waiter) {
 
 func (n *Node) has(key string, t *lease.Turn, fence uint64) {
 	n.turns[key] = turn{t, fence}
-	n.w.say("%s HAS %s, token %s", n.Name, key, token(fence))
+	if !n.w.Quiet {
+		n.w.say("%s HAS %s, token %s", n.Name, key, token(fence))
+	}
 }
 
-// deliver lets b get what a has sent. It returns the number of frames.
-func (w *World) deliver(a, b *Node) int {
+// deliver lets b get what a has sent, or the first frame of it. It returns the number of frames.
+func (w *World) deliver(a, b *Node, one bool) int {
 	e := a.ends[b.Name]
 	if e == nil || e.down {
 		return 0
 	}
 	count := 0
-	for ; len(e.sending) > 0; count++ {
+	for ; len(e.sending) > 0 && (count == 0 || !one); count++ {
 		f := e.sending[0]
 		e.sending = e.sending[1:]
 		b.get(b.ends[a.Name], &f)
