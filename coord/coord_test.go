@@ -12,29 +12,15 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/takes"
-	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// start returns a coordinator that is closed, and must have nothing left to give back, when the test ends.
-func start(t *testing.T, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
-	t.Helper()
-	c, err := coord.New(context.Background(), a, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
-}
+// start and bubble are those of every package that uses coordinators.
+var start, bubble = coordtest.Start, coordtest.Bubble
 
 func lock(t *testing.T, c *coord.Coordinator, key string) coord.Lock {
 	t.Helper()
@@ -50,16 +36,6 @@ func unlock(t *testing.T, l coord.Lock) {
 	if err := l.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// bubble runs f in virtual time, with an arbiter in memory.
-func bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
-	t.Helper()
-	virtual.Test(t, func(t *testing.T) {
-		// A bubble begins in 2000, where epochs count from: its clock is moved on, so that epochs are as large as in earnest.
-		time.Sleep(time.Until(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)))
-		f(t, fallback.NewMemory())
-	})
 }
 
 func TestALockExcludesGoroutinesAndProcesses(t *testing.T) {

@@ -13,37 +13,14 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/crash"
 	"github.com/holdfast-go/holdfast/internal/leak"
-	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// bubble runs a test on virtual time, with a new arbiter.
-func bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
-	t.Helper()
-	virtual.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)))
-		f(t, fallback.NewMemory())
-	})
-}
-
-func start(t *testing.T, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
-	t.Helper()
-	c, err := coord.New(context.Background(), a, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
-}
+var start, bubble = coordtest.Start, coordtest.Bubble
 
 func join(t *testing.T, c *coord.Coordinator, opts *election.Options) *election.Election {
 	t.Helper()

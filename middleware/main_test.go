@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
@@ -24,22 +23,8 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// start returns a coordinator that is closed, and must have nothing left to give back, when the test ends.
-func start(t testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
-	t.Helper()
-	c, err := coord.New(context.Background(), a, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
-}
+// start returns a coordinator that is closed when the test ends.
+var start = coordtest.Start
 
 // serve starts a server whose client has connections of its own.
 func serve(t testing.TB, h http.Handler) *httptest.Server {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/migrate"
@@ -82,21 +83,7 @@ func (w *world) kinds(old string) map[string]func() locker {
 
 func (w *world) start() *coord.Coordinator { return start(w.t, w.memory) }
 
-func start(t *testing.T, a fallback.Arbiter) *coord.Coordinator {
-	t.Helper()
-	c, err := coord.New(context.Background(), a, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
-}
+func start(t *testing.T, a fallback.Arbiter) *coord.Coordinator { return coordtest.Start(t, a, nil) }
 
 // process locks again and again until stop, which returns how often.
 func (w *world) process(lock locker) (stop func() int) {

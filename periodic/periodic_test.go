@@ -14,39 +14,18 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/crash"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/virtual"
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// bubble runs a test on virtual time, with a new arbiter.
-func bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
-	t.Helper()
-	virtual.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)))
-		f(t, fallback.NewMemory())
-	})
-}
+var bubble = coordtest.Bubble
 
-func start(t *testing.T, a fallback.Arbiter) *coord.Coordinator {
-	t.Helper()
-	c, err := coord.New(context.Background(), a, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
-}
+func start(t *testing.T, a fallback.Arbiter) *coord.Coordinator { return coordtest.Start(t, a, nil) }
 
 // diary is what was run.
 type diary struct {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/crash"
-	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 // A Fixture makes a library run something under a lock.
@@ -60,10 +60,7 @@ func inTime(t *testing.T, really bool, test func(t *testing.T)) {
 		test(t)
 		return
 	}
-	virtual.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)))
-		test(t)
-	})
+	coordtest.Bubble(t, func(t *testing.T, _ *fallback.Memory) { test(t) })
 }
 
 // world is two processes, of which the first can crash.
@@ -88,18 +85,7 @@ func newWorld(t *testing.T, really bool) *world {
 // Start returns a coordinator that is closed when the test ends.
 func Start(t *testing.T, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
 	t.Helper()
-	c, err := coord.New(context.Background(), a, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
+	return coordtest.Start(t, a, opts)
 }
 
 func exclude(t *testing.T, f Fixture, w *world) {

@@ -1,13 +1,13 @@
 package budget
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -27,21 +27,7 @@ func alone(t testing.TB, change func(*coord.Options)) *coord.Coordinator {
 	return start(t, fallback.NewMemory(), o)
 }
 
-func start(t testing.TB, a fallback.Arbiter, o *coord.Options) *coord.Coordinator {
-	t.Helper()
-	c, err := coord.New(context.Background(), a, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
-}
+var start = coordtest.Start
 
 // nodes starts a cluster and waits until it has shared out its partitions.
 func nodes(t testing.TB, n int, change func(*coord.Options)) []*coord.Coordinator {

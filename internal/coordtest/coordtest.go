@@ -1,0 +1,40 @@
+// Package coordtest starts coordinators for the tests of packages that use them.
+package coordtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/virtual"
+)
+
+// Start returns a coordinator that is closed when the test ends. The test fails if it has something left then that it
+// cannot give back.
+func Start(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
+	tb.Helper()
+	c, err := coord.New(context.Background(), a, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+// Bubble runs f on virtual time, in a year in which epochs are as large as in earnest: a bubble begins in 2000, where epochs
+// count from. f gets a new arbiter in memory.
+func Bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
+	t.Helper()
+	virtual.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)))
+		f(t, fallback.NewMemory())
+	})
+}
