@@ -7,7 +7,6 @@ import (
 	"time"
 
 	real "github.com/bsm/redislock"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/leak"
@@ -46,9 +45,6 @@ type side struct {
 
 func library(t *testing.T, s *redistest.Server) *side {
 	client := s.Client(t)
-	if err := client.FlushDB(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
 	clients := []*real.Client{real.New(client), real.New(client)}
 	return &side{
 		Log: shimtest.Log{Errors: map[string]error{"ErrNotObtained": real.ErrNotObtained, "ErrLockNotHeld": real.ErrLockNotHeld}},
@@ -58,7 +54,7 @@ func library(t *testing.T, s *redistest.Server) *side {
 		plain:   func(key string) (lock, error) { return real.Obtain(t.Context(), client, key, 10*time.Second, nil) },
 		refresh: func(l lock, ttl time.Duration) error { return l.(*real.Lock).Refresh(t.Context(), ttl, nil) },
 		none:    (*real.Lock)(nil),
-		lose:    func(key string) { del(t, client, key) },
+		lose:    func(key string) { shimtest.Remove(t, client, key) },
 		no:      func() backoff { return real.NoRetry() },
 		linear:  func(d time.Duration) backoff { return real.LinearBackoff(d) },
 		limit:   func(s backoff, n int) backoff { return real.LimitRetry(s, n) },
@@ -66,14 +62,8 @@ func library(t *testing.T, s *redistest.Server) *side {
 	}
 }
 
-func del(t *testing.T, client *redis.Client, key string) {
-	if n, err := client.Del(t.Context(), key).Result(); n != 1 || err != nil {
-		t.Fatalf("the library's key: %d, %v", n, err)
-	}
-}
-
-func shim(t *testing.T, s *redistest.Server, namespace string) *side {
-	nodes := shimtest.Nodes(t, s, namespace)
+func shim(t *testing.T, s *redistest.Server) *side {
+	nodes := shimtest.Nodes(t, s, "b")
 	return &side{
 		Log: shimtest.Log{Errors: map[string]error{"ErrNotObtained": redislock.ErrNotObtained, "ErrLockNotHeld": redislock.ErrLockNotHeld}},
 		obtain: func(process int, ctx context.Context, key string, ttl time.Duration, s backoff, token, metadata string) (lock, error) {
@@ -96,12 +86,8 @@ const long = 10 * time.Second
 
 // The same calls of the library and of the shim return the same, but for what the package's documentation says.
 func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
-	s := redistest.Start(t)
-	for name, x := range map[string]struct {
-		do      func(t *testing.T, s *side)
-		differs []string // what the shim does
-	}{
-		"a lock's life": {do: func(t *testing.T, s *side) {
+	shimtest.Run(t, map[string]shimtest.Scenario[*side]{
+		"a lock's life": {Do: func(t *testing.T, s *side) {
 			l, err := s.obtain(0, t.Context(), "k", long, nil, "mine", "who")
 			s.Add("Obtain", l.Key(), l.Token(), l.Metadata(), err)
 			left, err := l.TTL(t.Context())
@@ -111,7 +97,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			s.Add("TTL", left > 2*long && left <= 3*long, err)
 			s.over(t, l)
 		}},
-		"no options": {do: func(t *testing.T, s *side) {
+		"no options": {Do: func(t *testing.T, s *side) {
 			a, err := s.plain("k")
 			s.Add("Obtain", a.Metadata() == "", len(a.Token()) >= 20, err)
 			b, err := s.plain("other")
@@ -120,7 +106,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			s.Add("Obtain", err == s.Errors["ErrNotObtained"])
 			s.Add("Release", a.Release(t.Context()), b.Release(t.Context()))
 		}},
-		"locked": {do: func(t *testing.T, s *side) {
+		"locked": {Do: func(t *testing.T, s *side) {
 			_, err := s.obtain(0, t.Context(), "k", long, nil, "", "")
 			s.Add("Obtain", err)
 			for _, retry := range []backoff{nil, s.no(), s.limit(s.linear(time.Millisecond), 3), s.limit(s.double(0, 5*time.Millisecond), 2), s.limit(s.linear(1), 2)} {
@@ -134,7 +120,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			_, err = s.obtain(1, t.Context(), "k", 500*time.Millisecond, s.linear(time.Minute), "", "")
 			s.Add("without a deadline", err)
 		}},
-		"a wait": {do: func(t *testing.T, s *side) {
+		"a wait": {Do: func(t *testing.T, s *side) {
 			l, err := s.obtain(0, t.Context(), "k", long, nil, "", "")
 			s.Add("Obtain", err)
 			waits := make(chan struct{})
@@ -150,16 +136,16 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			s.Add("Release", l.Release(t.Context()))
 			s.Add("the one that waits", <-got)
 		}},
-		"the context has ended": {do: func(t *testing.T, s *side) {
+		"the context has ended": {Do: func(t *testing.T, s *side) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			_, err := s.obtain(0, ctx, "k", long, s.linear(time.Millisecond), "", "")
 			s.Add("Obtain", err)
 		}},
-		"no lock": {do: func(t *testing.T, s *side) {
+		"no lock": {Do: func(t *testing.T, s *side) {
 			s.over(t, s.none)
 		}},
-		"a lost lock": {do: func(t *testing.T, s *side) {
+		"a lost lock": {Do: func(t *testing.T, s *side) {
 			l, err := s.obtain(0, t.Context(), "k", long, nil, "", "")
 			s.Add("Obtain", err)
 			s.lose("k")
@@ -168,7 +154,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			s.Add("Refresh", s.refresh(l, long))
 			s.Add("Release", l.Release(t.Context()))
 		}},
-		"strategies": {do: func(_ *testing.T, s *side) {
+		"strategies": {Do: func(_ *testing.T, s *side) {
 			for _, retry := range []backoff{
 				s.no(), s.linear(7), s.limit(s.linear(7), 3), s.limit(s.linear(7), 0), s.double(0, 0), s.double(10*time.Millisecond, 300*time.Millisecond),
 			} {
@@ -180,7 +166,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			}
 		}},
 
-		"the ttl is over": {do: func(t *testing.T, s *side) {
+		"the ttl is over": {Do: func(t *testing.T, s *side) {
 			l, err := s.obtain(0, t.Context(), "k", 500*time.Millisecond, nil, "", "")
 			s.Add("Obtain", err)
 			time.Sleep(550 * time.Millisecond)
@@ -188,25 +174,18 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			s.Add("Obtain of another", err)
 			s.Add("Refresh", s.refresh(l, long))
 			s.Add("Release", l.Release(t.Context()))
-		}, differs: []string{"Obtain: <nil>", "Obtain of another: ErrNotObtained", "Refresh: <nil>", "Release: <nil>"}},
-		"the same token": {do: func(t *testing.T, s *side) {
+		}, Differs: []string{"Obtain: <nil>", "Obtain of another: ErrNotObtained", "Refresh: <nil>", "Release: <nil>"}},
+		"the same token": {Do: func(t *testing.T, s *side) {
 			for process := range 2 {
 				_, err := s.obtain(process, t.Context(), "k", long, nil, "mine", "")
 				s.Add("Obtain", err)
 			}
-		}, differs: []string{"Obtain: <nil>", "Obtain: ErrNotObtained"}},
-		"no ttl": {do: func(t *testing.T, s *side) {
+		}, Differs: []string{"Obtain: <nil>", "Obtain: ErrNotObtained"}},
+		"no ttl": {Do: func(t *testing.T, s *side) {
 			_, err := s.obtain(0, t.Context(), "k", 0, nil, "", "")
 			s.Add("Obtain", err)
-		}, differs: []string{"Obtain: another error"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, b := library(t, s), shim(t, s, "b")
-			x.do(t, a)
-			x.do(t, b)
-			shimtest.Compare(t, &a.Log, &b.Log, x.differs)
-		})
-	}
+		}, Differs: []string{"Obtain: another error"}},
+	}, library, shim)
 }
 
 // over releases the lock, and does what can be done with one that is over.

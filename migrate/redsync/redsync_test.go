@@ -52,9 +52,6 @@ type side struct {
 
 func library(t *testing.T, s *redistest.Server) *side {
 	client := s.Client(t)
-	if err := client.FlushDB(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
 	processes := [2]*real.Redsync{real.New(goredis.NewPool(client)), real.New(goredis.NewPool(client))}
 	return &side{
 		Log: shimtest.Log{
@@ -80,11 +77,7 @@ func library(t *testing.T, s *redistest.Server) *side {
 			return processes[process].NewMutex("k", append(opts, real.WithDriftFactor(0.01), real.WithTimeoutFactor(0.5),
 				real.WithFailFast(false), real.WithShufflePools(true))...)
 		},
-		lose: func() {
-			if n, err := client.Del(t.Context(), "k").Result(); n != 1 || err != nil {
-				t.Fatalf("the library's key: %d, %v", n, err)
-			}
-		},
+		lose: func() { shimtest.Remove(t, client, "k") },
 	}
 }
 
@@ -127,12 +120,8 @@ func after(d time.Duration) func(int) time.Duration { return func(int) time.Dura
 
 // The same calls of the library and of the shim return the same, but for what the package's documentation says.
 func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
-	s := redistest.Start(t)
-	for name, x := range map[string]struct {
-		do      func(t *testing.T, s *side)
-		differs []string // what the shim does
-	}{
-		"a lock's life": {do: func(t *testing.T, s *side) {
+	shimtest.Run(t, map[string]shimtest.Scenario[*side]{
+		"a lock's life": {Do: func(t *testing.T, s *side) {
 			m := s.mutex(0, settings{value: func() (string, error) { return "mine", nil }})
 			s.Add("before", m.Name(), m.Value() == "", m.Until().IsZero())
 			s.Add("Lock", m.Lock())
@@ -147,7 +136,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			ok, err := m.UnlockContext(t.Context())
 			s.Add("UnlockContext", ok, err)
 		}},
-		"values": {do: func(t *testing.T, s *side) {
+		"values": {Do: func(t *testing.T, s *side) {
 			m := s.mutex(0, settings{})
 			s.Add("Lock", m.LockContext(t.Context()))
 			first := m.Value()
@@ -157,13 +146,13 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			broken := s.mutex(1, settings{value: func() (string, error) { return "", errValue }})
 			s.Add("no value", broken.Lock() == errValue, broken.TryLock() == errValue)
 		}},
-		"never locked": {do: func(t *testing.T, s *side) {
+		"never locked": {Do: func(t *testing.T, s *side) {
 			m := s.mutex(0, settings{})
 			ok, err := m.Unlock()
 			s.Add("Unlock", ok, err)
 			s.valid(t, m)
 		}},
-		"locked": {do: func(t *testing.T, s *side) {
+		"locked": {Do: func(t *testing.T, s *side) {
 			s.Add("Lock", s.mutex(0, settings{}).Lock())
 			s.Add("TryLock", s.mutex(1, settings{}).TryLock())
 			for _, tries := range []int{-1, 1, 3} {
@@ -179,7 +168,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			m = s.mutex(1, settings{tries: 1000, delay: after(time.Minute)})
 			s.Add("with a deadline", m.LockContext(ctx), m.Value() == "")
 		}},
-		"a wait": {do: func(t *testing.T, s *side) {
+		"a wait": {Do: func(t *testing.T, s *side) {
 			m := s.mutex(0, settings{})
 			s.Add("Lock", m.Lock())
 			waits, got := make(chan struct{}, 1000), make(chan error)
@@ -195,13 +184,13 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			ok, err = other.Unlock()
 			s.Add("Unlock", ok, err)
 		}},
-		"the context has ended": {do: func(t *testing.T, s *side) {
+		"the context has ended": {Do: func(t *testing.T, s *side) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			s.Add("LockContext", s.mutex(0, settings{delay: after(time.Minute)}).LockContext(ctx))
 			s.Add("TryLockContext", s.mutex(0, settings{}).TryLockContext(ctx))
 		}},
-		"a lost lock": {do: func(t *testing.T, s *side) {
+		"a lost lock": {Do: func(t *testing.T, s *side) {
 			m := s.mutex(0, settings{})
 			s.Add("Lock", m.Lock())
 			s.lose()
@@ -212,7 +201,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			s.Add("Unlock", ok, err)
 		}},
 
-		"the expiry is over": {do: func(t *testing.T, s *side) {
+		"the expiry is over": {Do: func(t *testing.T, s *side) {
 			m := s.mutex(0, settings{expiry: time.Second})
 			s.Add("Lock", m.Lock())
 			time.Sleep(1100 * time.Millisecond)
@@ -221,28 +210,21 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 			s.Add("TryLock of another", s.mutex(1, settings{}).TryLock())
 			ok, err := m.Unlock()
 			s.Add("Unlock", ok, err)
-		}, differs: []string{
+		}, Differs: []string{
 			"Lock: <nil>", "Until: true", "Valid: true <nil>", "ValidContext: true <nil>", "TryLock of another: ErrTaken", "Unlock: true <nil>",
 		}},
-		"Until after Unlock": {do: func(_ *testing.T, s *side) {
+		"Until after Unlock": {Do: func(_ *testing.T, s *side) {
 			m := s.mutex(0, settings{})
 			s.Add("Lock", m.Lock())
 			ok, err := m.Unlock()
 			s.Add("Unlock", ok, err, m.Until().After(time.Now()))
-		}, differs: []string{"Lock: <nil>", "Unlock: true <nil> false"}},
-		"another mutex": {do: func(_ *testing.T, s *side) {
+		}, Differs: []string{"Lock: <nil>", "Unlock: true <nil> false"}},
+		"another mutex": {Do: func(_ *testing.T, s *side) {
 			s.Add("Lock", s.mutex(0, settings{}).Lock())
 			ok, err := s.mutex(1, settings{}).Unlock()
 			s.Add("Unlock", ok, err)
-		}, differs: []string{"Lock: <nil>", "Unlock: false ErrLockAlreadyExpired"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, b := library(t, s), shim(t, s)
-			x.do(t, a)
-			x.do(t, b)
-			shimtest.Compare(t, &a.Log, &b.Log, x.differs)
-		})
-	}
+		}, Differs: []string{"Lock: <nil>", "Unlock: false ErrLockAlreadyExpired"}},
+	}, library, shim)
 }
 
 func (s *side) valid(t *testing.T, m mutex) {

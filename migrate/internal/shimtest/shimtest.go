@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -84,9 +86,46 @@ func (l *Log) name(err error) string {
 	return strings.Join(names, ", ")
 }
 
-// Compare compares what the library and the shim did. Where the shim differs, differs has its lines, and the
+// A Scenario makes the same calls of the library and of the shim, and adds what they return to the side's Log.
+type Scenario[S any] struct {
+	Do      func(t *testing.T, side S)
+	Differs []string // the lines of the shim, where they are not those of the library
+}
+
+// A Side is the library or the shim, with two processes.
+type Side interface{ Notes() *Log }
+
+// Notes returns the log itself, so that a Side embeds it.
+func (l *Log) Notes() *Log { return l }
+
+// Run runs each scenario on both sides, which are new each time. The library's has an empty server.
+func Run[S Side](t *testing.T, scenarios map[string]Scenario[S], library, shim func(t *testing.T, s *redistest.Server) S) {
+	t.Helper()
+	s := redistest.Start(t)
+	for name, x := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			if err := s.Client(t).FlushDB(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			a, b := library(t, s), shim(t, s)
+			x.Do(t, a)
+			x.Do(t, b)
+			compare(t, a.Notes(), b.Notes(), x.Differs)
+		})
+	}
+}
+
+// Remove deletes a key of the library, so that its lock is lost.
+func Remove(t *testing.T, client *redis.Client, key string) {
+	t.Helper()
+	if n, err := client.Del(t.Context(), key).Result(); n != 1 || err != nil {
+		t.Fatalf("the library's key: %d, %v", n, err)
+	}
+}
+
+// compare compares what the library and the shim did. Where the shim differs, differs has its lines, and the
 // library's must be others.
-func Compare(t *testing.T, library, shim *Log, differs []string) {
+func compare(t *testing.T, library, shim *Log, differs []string) {
 	t.Helper()
 	if len(library.lines) == 0 {
 		t.Error("the scenario calls nothing")
