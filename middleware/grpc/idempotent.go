@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/once"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -53,10 +54,9 @@ type IdempotentOptions struct {
 
 // Idempotency makes an interceptor, see [Idempotent].
 type Idempotency struct {
-	c     *coord.Coordinator
-	store middleware.Store
-	scope KeyFunc
-	opts  IdempotentOptions
+	scope   KeyFunc
+	opts    IdempotentOptions
+	machine once.Machine
 }
 
 // Idempotent executes a call with an idempotency key in its metadata once, however often it is sent, over all processes that share the
@@ -75,7 +75,7 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	if c == nil || store == nil || scope == nil {
 		panic("holdgrpc: Idempotent needs a coordinator, a Store and a scope")
 	}
-	m := &Idempotency{c: c, store: store, scope: scope}
+	m := &Idempotency{scope: scope}
 	if opts != nil {
 		m.opts = *opts
 	}
@@ -103,6 +103,7 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	m.machine = once.Machine{Locks: c, Store: store, Wait: o.Wait, MaxWaiters: -1, TTL: o.TTL, StoreTimeout: o.StoreTimeout}
 	return m
 }
 
@@ -150,7 +151,7 @@ func (m *Idempotency) begin(ctx context.Context, method string, req any) (*execu
 }
 
 // printOf is what a repeated call must have in common with the first one.
-func printOf(method string, req any) (print [sha256.Size]byte, err error) {
+func printOf(method string, req any) (print once.Print, err error) {
 	message, ok := req.(proto.Message)
 	if !ok {
 		return print, status.Error(codes.Internal, "the request is no message of protobuf")
@@ -171,105 +172,114 @@ func digest(texts ...string) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// execution is a call with an idempotency key.
+// execution is a call with an idempotency key: a once.Job.
 type execution struct {
 	m     *Idempotency
 	ctx   context.Context
 	id    string // of the record
-	print [sha256.Size]byte
+	print once.Print
 	next  func(context.Context) (any, error) // returns a message, or a *recorded
+	lock  coord.Lock
+	res   any // what next has returned
+	err   error
+	pack  error // why the answer cannot be kept: the outcome is unknown to repeated calls
 }
 
-// The states of a record; the first byte of it. The request's print follows, and then a google.rpc.Status. Where a message was
-// answered, that is its last detail. Of a stream the details are the status that it ended with, and its messages.
-const (
-	started  = 's'
-	failed   = 'f' // not executed, or to be executed again
-	answered = 'a'
-	streamed = 'm'
-	notKept  = 'n' // executed, with an answer that is too large
-)
-
+// answer executes the call, or returns the answer of its record, a message or a *recorded.
 func (x *execution) answer() (any, error) {
-	if res, err, ok := x.known(); ok { // the usual repetition: no lock
-		return res, err
+	out, err := x.m.machine.Do(x.ctx, x.id, x.print, x)
+	if out.NotSaved != nil {
+		x.m.opts.Logger.Error("holdfast: the answer to a call could not be stored", "key", x.lock.Key(), "fence", x.lock.Fence(),
+			"error", out.NotSaved)
 	}
-	l, err := lock(x.ctx, x.m.c, "idempotency/"+x.id, x.m.opts.Wait)
-	if errors.Is(err, coord.ErrLocked) && x.ctx.Err() == nil {
-		return nil, status.Error(codes.Aborted, "the first call with this idempotency key is still being executed")
+	switch {
+	case err != nil:
+		return nil, x.refused(err)
+	case !out.Ran:
+		return x.replay(out.Record)
+	case x.pack != nil:
+		return nil, x.pack
+	case errors.Is(out.NotSaved, middleware.ErrStale):
+		return nil, status.Error(codes.FailedPrecondition, "the call took too long and was executed again: ask again for that answer")
 	}
-	if err != nil {
-		return nil, refused(x.ctx, err)
-	}
-	defer l.Unlock()
-	if res, err, ok := x.known(); ok {
-		return res, err
-	}
-	rec, err := x.load()
-	if err != nil {
-		return nil, errStore
-	}
-	if len(rec) > 0 && rec[0] == started {
-		return nil, status.Error(codes.FailedPrecondition, "this call was begun before, and it is not known whether it was executed")
-	}
-	if err := x.put(l, started, nil); err != nil {
-		if !errors.Is(err, middleware.ErrStale) { // it may have been stored all the same, and nothing has happened yet
-			_ = x.put(l, failed, nil)
-		}
-		return nil, errStore
-	}
-	if lost := l.Context(); lost.Err() != nil { // while the store took its time; a later holder may not know of this
-		_ = x.put(l, failed, nil)
-		return nil, refused(x.ctx, context.Cause(lost))
-	}
-	return x.execute(l)
+	return x.res, x.err
 }
 
-// execute runs the handler. If it panics, the record stays "started": the outcome is unknown.
-func (x *execution) execute(l coord.Lock) (any, error) {
+// refused returns the status of a call that was not executed.
+func (x *execution) refused(err error) error {
+	switch {
+	case errors.Is(err, once.ErrReused):
+		return status.Error(codes.InvalidArgument, "the idempotency key was used for another call")
+	case errors.Is(err, once.ErrUnknown):
+		return status.Error(codes.FailedPrecondition, "this call was begun before, and it is not known whether it was executed")
+	case errors.Is(err, once.ErrInProgress) && x.ctx.Err() == nil:
+		return status.Error(codes.Aborted, "the first call with this idempotency key is still being executed")
+	case errors.Is(err, once.ErrRecord):
+		return errRecord
+	}
+	for _, of := range []error{coord.ErrLocked, coord.ErrUnavailable, coord.ErrLost, coord.ErrClosed, coord.ErrHeld} {
+		if errors.Is(err, of) {
+			return refused(x.ctx, err)
+		}
+	}
+	return errStore
+}
+
+// Hold keeps the lock of the run.
+func (x *execution) Hold(l coord.Lock) { x.lock = l }
+
+// Release gives the lock back.
+func (x *execution) Release() { _ = x.lock.Unlock() } // lost or not, the store has compared tokens
+
+// Run calls the handler, and returns the record of its answer; nil if that cannot be kept.
+func (x *execution) Run(l coord.Lock) []byte {
 	ctx, end := within(context.WithoutCancel(x.ctx), l)
 	defer end()
-	res, err := x.next(ctx)
-	state, s, packErr := x.outcome(res, err)
-	if packErr != nil {
-		return nil, packErr
+	x.res, x.err = x.next(ctx)
+	state, payload, err := x.outcome()
+	if err != nil {
+		x.pack = err
+		return nil
 	}
-	if putErr := x.put(l, state, s); putErr != nil {
-		x.m.opts.Logger.Error("holdfast: the answer to a call could not be stored", "key", l.Key(), "fence", l.Fence(), "error", putErr)
-		if errors.Is(putErr, middleware.ErrStale) {
-			return nil, status.Error(codes.FailedPrecondition, "the call took too long and was executed again: ask again for that answer")
-		}
-	}
-	return res, err
+	return append(once.Encode(state, x.print), payload...)
 }
 
-// outcome is what is to be stored.
-func (x *execution) outcome(res any, err error) (state byte, s *spb.Status, packErr error) {
-	s = status.Convert(err).Proto()
-	stream, _ := res.(*recorded)
-	switch {
-	case err != nil && !x.m.opts.Final(status.Code(err)):
-		return failed, s, nil
-	case stream != nil:
+// The first byte of the payload of an answer. A google.rpc.Status follows.
+const (
+	unary    = 'u' // its last detail is the message, if there is one
+	streamed = 's' // its details are the status that the stream ended with, and its messages
+)
+
+// outcome returns what is to be stored.
+func (x *execution) outcome() (once.State, []byte, error) {
+	if x.err != nil && !x.m.opts.Final(status.Code(x.err)) {
+		return once.Failed, nil, nil
+	}
+	s, kind := status.Convert(x.err).Proto(), byte(unary)
+	if stream, ok := x.res.(*recorded); ok {
 		if stream.dropped {
-			return notKept, nil, nil
+			return once.NotKept, nil, nil
 		}
 		end, err := anypb.New(s)
 		if err != nil {
 			return 0, nil, errNotKept
 		}
-		return streamed, &spb.Status{Details: append([]*anypb.Any{end}, stream.messages...)}, nil
-	case err != nil:
-		return answered, s, nil
+		s, kind = &spb.Status{Details: append([]*anypb.Any{end}, stream.messages...)}, streamed
+	} else if x.err == nil {
+		packed, err := pack(x.res)
+		switch {
+		case err != nil:
+			return 0, nil, err
+		case len(packed.Value) > x.m.opts.MaxAnswer:
+			return once.NotKept, nil, nil
+		}
+		s = &spb.Status{Details: []*anypb.Any{packed}}
 	}
-	packed, err := pack(res)
-	switch {
-	case err != nil:
-		return 0, nil, err
-	case len(packed.Value) > x.m.opts.MaxAnswer:
-		return notKept, nil, nil
+	b, err := proto.Marshal(s)
+	if err != nil {
+		return 0, nil, errNotKept
 	}
-	return answered, &spb.Status{Details: []*anypb.Any{packed}}, nil
+	return once.Answered, append([]byte{kind}, b...), nil
 }
 
 var errNotKept = status.Error(codes.Internal, "the answer cannot be kept")
@@ -286,46 +296,39 @@ func pack(res any) (*anypb.Any, error) {
 	return packed, nil
 }
 
-// known returns the answer that is there, a message or a *recorded, or an error. ok is false if there is none.
-func (x *execution) known() (res any, err error, ok bool) {
-	rec, err := x.load()
-	switch {
-	case err != nil:
-		return nil, errStore, true
-	case rec == nil:
-		return nil, nil, false
-	case len(rec) < 1+len(x.print):
-		return nil, errRecord, true
-	case string(rec[1:1+len(x.print)]) != string(x.print[:]):
-		return nil, status.Error(codes.InvalidArgument, "the idempotency key was used for another call"), true
-	case rec[0] == notKept:
-		return nil, status.Error(codes.AlreadyExists, "the call was executed, but its answer was too large to be kept"), true
-	case rec[0] != answered && rec[0] != streamed:
-		return nil, nil, false
+// replay returns the answer that is in the record, a message or a *recorded, or its error.
+func (x *execution) replay(found once.Record) (any, error) {
+	if found.State == once.NotKept {
+		return nil, status.Error(codes.AlreadyExists, "the call was executed, but its answer was too large to be kept")
 	}
 	var s spb.Status
-	if err := proto.Unmarshal(rec[1+len(x.print):], &s); err != nil {
-		return nil, errRecord, true
+	if len(found.Payload) == 0 || proto.Unmarshal(found.Payload[1:], &s) != nil {
+		return nil, errRecord
 	}
-	_ = grpc.SetHeader(x.ctx, metadata.Pairs(ReplayedHeader, "true"))
-	if rec[0] == streamed {
+	switch found.Payload[0] {
+	case streamed:
 		var end spb.Status
 		if len(s.Details) == 0 || s.Details[0].UnmarshalTo(&end) != nil {
-			return nil, errRecord, true
+			return nil, errRecord
 		}
-		return &recorded{messages: s.Details[1:]}, status.ErrorProto(&end), true
+		x.replayed()
+		return &recorded{messages: s.Details[1:]}, status.ErrorProto(&end)
+	case unary:
+		if s.Code != int32(codes.OK) {
+			x.replayed()
+			return nil, status.ErrorProto(&s)
+		}
+		if len(s.Details) != 1 {
+			return nil, errRecord
+		}
+		x.replayed()
+		return unpack(s.Details[0])
 	}
-	if s.Code != int32(codes.OK) {
-		return nil, status.ErrorProto(&s), true
-	}
-	if len(s.Details) != 1 {
-		return nil, errRecord, true
-	}
-	res, err = unpack(s.Details[0])
-	return res, err, true
+	return nil, errRecord
 }
 
-var errRecord = status.Error(codes.Internal, "the record of the call cannot be read")
+// replayed marks the answer as one of an earlier run.
+func (x *execution) replayed() { _ = grpc.SetHeader(x.ctx, metadata.Pairs(ReplayedHeader, "true")) }
 
 func unpack(packed *anypb.Any) (proto.Message, error) {
 	message, err := packed.UnmarshalNew()
@@ -335,29 +338,7 @@ func unpack(packed *anypb.Any) (proto.Message, error) {
 	return message, nil
 }
 
-// load returns the record, nil if there is none.
-func (x *execution) load() ([]byte, error) {
-	ctx, cancel := context.WithTimeout(x.ctx, x.m.opts.StoreTimeout)
-	defer cancel()
-	rec, err := x.m.store.Get(ctx, x.id)
-	if errors.Is(err, middleware.ErrNoRecord) {
-		return nil, nil
-	}
-	return rec, err
-}
-
-func (x *execution) put(l coord.Lock, state byte, s *spb.Status) error {
-	rec := append([]byte{state}, x.print[:]...)
-	if s != nil {
-		b, err := proto.Marshal(s)
-		if err != nil {
-			return err
-		}
-		rec = append(rec, b...)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), x.m.opts.StoreTimeout)
-	defer cancel()
-	return x.m.store.Put(ctx, x.id, rec, uint64(l.Fence()), x.m.opts.TTL)
-}
-
-var errStore = status.Error(codes.Unavailable, "idempotency keys cannot be looked up now")
+var (
+	errRecord = status.Error(codes.Internal, "the record of the call cannot be read")
+	errStore  = status.Error(codes.Unavailable, "idempotency keys cannot be looked up now")
+)

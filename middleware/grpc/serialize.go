@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/held"
+	"github.com/holdfast-go/holdfast/internal/once"
 )
 
 // SerializeOptions are the options of [Serialize]. The zero value of each field means its default, and nil means all defaults.
@@ -29,12 +29,10 @@ type SerializeOptions struct {
 
 // Serializer makes interceptors, see [Serialize].
 type Serializer struct {
-	c    *coord.Coordinator
-	key  KeyFunc
-	opts SerializeOptions
-
-	mu sync.Mutex
-	n  map[string]int // calls that wait or run, by key; guarded by mu
+	c     *coord.Coordinator
+	key   KeyFunc
+	opts  SerializeOptions
+	queue once.Counter
 }
 
 // Serialize makes calls with the same key run one after another, in all processes of the coordinator's namespace. The handler's
@@ -44,7 +42,7 @@ func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) *Seria
 	if c == nil || key == nil {
 		panic("holdgrpc: Serialize needs a coordinator and a KeyFunc")
 	}
-	s := &Serializer{c: c, key: key, n: make(map[string]int)}
+	s := &Serializer{c: c, key: key}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -122,10 +120,10 @@ func (s *Serializer) run(ctx context.Context, method string, req any, f func(con
 	if l, ok := Lock(ctx); ok && l.Key() == key { // of another Serialize around this one
 		return f(ctx)
 	}
-	if !s.enter(key) {
+	if !s.queue.Enter(key, s.opts.MaxWaiters) {
 		return status.Error(codes.ResourceExhausted, "too many calls wait for the same resource")
 	}
-	defer s.leave(key)
+	defer s.queue.Leave(key)
 	l, err := lock(ctx, s.c, key, s.opts.Wait)
 	if err != nil {
 		return refused(ctx, err)
@@ -138,24 +136,6 @@ func (s *Serializer) run(ctx context.Context, method string, req any, f func(con
 	ctx, end := within(ctx, l)
 	defer end()
 	return f(ctx)
-}
-
-func (s *Serializer) enter(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.opts.MaxWaiters >= 0 && s.n[key] > s.opts.MaxWaiters {
-		return false
-	}
-	s.n[key]++
-	return true
-}
-
-func (s *Serializer) leave(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.n[key]--; s.n[key] == 0 {
-		delete(s.n, key)
-	}
 }
 
 func lock(ctx context.Context, c *coord.Coordinator, key string, wait time.Duration) (coord.Lock, error) {
