@@ -26,11 +26,12 @@ type link struct {
 	s    *peer.Stream
 	down atomic.Bool
 	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
+	// session is the other node's; nil until the node has stated one. Written with mu held.
+	session atomic.Pointer[string]
 	quota
 
 	mu      mutex[linkRank] // protects what follows
-	session string          // the other node's
-	stated  bool            // it has begun the statement of that session's holds: there is one for each session
+	stated  bool            // the other node has begun the statement of that session's holds: there is one for each session
 	pings   uint32          // that were sent
 	sent    [16]time.Time
 	heard   uint32        // the other's last ping
@@ -96,9 +97,9 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	l := s.Data.(*link)
 	l.down.Store(true)
 	l.mu.Lock()
-	session := l.session
 	l.part()
 	l.mu.Unlock()
+	session := l.Session()
 	if x.links.CompareAndDelete(session, l) {
 		x.unreached.lost(session, x.c.now())
 	}
@@ -140,7 +141,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		return
 	}
 	p := &x.c.parts[f.Partition]
-	if !fits(f) {
+	if !fits(l, f) {
 		s.Close(peer.ErrProtocol)
 		return
 	}
@@ -157,8 +158,8 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	switch f.Kind {
 	case peer.Request:
-		id := l.identity(f)
-		if id.Session != l.Session() {
+		id, current := l.identity(f)
+		if !current {
 			return // of a session that has ended, or not the node's
 		}
 		now := p.lock()
@@ -173,11 +174,11 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 		now := p.lock()
 		p.Recalled(l, f, now, &a.Effects)
 	case peer.Release, peer.Cancel:
-		id := l.identity(f)
+		id, _ := l.identity(f)
 		now := p.lock()
 		p.Released(l, f, id, now, &a.Effects)
 	case peer.Deny:
-		id := l.identity(f)
+		id, _ := l.identity(f)
 		now := p.lock()
 		p.Denied(l, f, id, now, &a.Effects)
 	case peer.Moved:
@@ -193,11 +194,11 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	p.unlock(a)
 }
 
-// fits reports whether the fields of a frame suit its kind.
-func fits(f *peer.Frame) bool {
+// fits reports whether the fields of a frame suit its kind. The session that the node has stated is known to be storable.
+func fits(l *link, f *peer.Frame) bool {
 	switch f.Kind {
 	case peer.Request:
-		return len(f.Key) > 0 && storable(f.Session)
+		return len(f.Key) > 0 && (len(f.Session) > 0 && string(f.Session) == l.Session() || storable(f.Session))
 	case peer.Grant:
 		return sound(f)
 	case peer.Resume:
@@ -314,12 +315,13 @@ func (l *link) when(ping uint32) (time.Time, bool) {
 // deadlineOf turns an announcement of an owner, which counts from a ping, into a deadline.
 func (l *link) deadlineOf(ping, left uint32) (deadline time.Time, pongs uint64) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	at, ok := l.when(ping)
+	pongs = l.said.Load().pongs
+	l.mu.Unlock()
 	if !ok {
-		return time.Time{}, l.said.Load().pongs
+		return time.Time{}, pongs
 	}
-	return at.Add(time.Duration(left) * time.Millisecond), l.said.Load().pongs
+	return at.Add(time.Duration(left) * time.Millisecond), pongs
 }
 
 // Announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
@@ -333,11 +335,12 @@ func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 // Offer is the part of a grant that says for how long it is good.
 func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.heard == 0 {
+	ping, at := l.heard, l.heardAt
+	l.mu.Unlock()
+	if ping == 0 {
 		return 0, 0
 	}
-	return l.heard, millis(deadline.Sub(l.heardAt))
+	return ping, millis(deadline.Sub(at))
 }
 
 func (l *link) agrees(fingerprint uint64) bool {
@@ -346,21 +349,21 @@ func (l *link) agrees(fingerprint uint64) bool {
 	return l.ring == fingerprint
 }
 
-// identity is that of a request or hold in a frame of the other node's.
-func (l *link) identity(f *peer.Frame) fallback.Identity {
+// identity is that of a request or hold in a frame of the other node's. It also reports whether it is of the node's session.
+func (l *link) identity(f *peer.Frame) (id fallback.Identity, current bool) {
 	session := l.Session()
-	if session != string(f.Session) { // compared without allocation
+	if current = session == string(f.Session); !current { // compared without allocation
 		session = string(f.Session)
 	}
-	return fallback.Identity{Session: session, Request: f.Request}
+	return fallback.Identity{Session: session, Request: f.Request}, current
 }
 
 // Session implements [lease.Link].
 func (l *link) Session() string {
-	l.mu.Lock()
-	session := l.session
-	l.mu.Unlock()
-	return session
+	if s := l.session.Load(); s != nil {
+		return *s
+	}
+	return ""
 }
 
 // keepPinging asks all other nodes, every Keepalive, until the coordinator stops.
@@ -398,20 +401,22 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 			l.s.Close(errNotIts)
 			return
 		}
+		session := string(f.Session)
 		l.mu.Lock()
-		old, again := l.session, l.stated && l.session == string(f.Session)
-		l.session, l.stated = string(f.Session), true
+		old, again := l.Session(), l.stated && l.Session() == session
+		l.session.Store(&session)
+		l.stated = true
 		l.mu.Unlock()
 		if again { // a statement makes this node look at all partitions
 			l.s.Close(peer.ErrProtocol)
 			return
 		}
-		if old != "" && old != string(f.Session) {
+		if old != "" && old != session {
 			x.links.CompareAndDelete(old, l)
 		}
-		if len(f.Session) > 0 {
-			x.links.Store(string(f.Session), l)
-			x.unreached.found(string(f.Session))
+		if session != "" {
+			x.links.Store(session, l)
+			x.unreached.found(session)
 		}
 	case flagEnd:
 		for i := range x.c.parts {
@@ -424,7 +429,7 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		x.reached(l.Session())
 		x.poke()
 	default:
-		id := l.identity(f)
+		id, _ := l.identity(f)
 		now := p.lock()
 		p.Resumed(l, id, string(f.Key), now, &a.Effects)
 		p.unlock(a)

@@ -179,6 +179,11 @@ func (d *decoder) byte() byte {
 // uint64 reads a varint. The last byte of one that is no longer than needed is not zero. This also catches the value 0, which must
 // not be present.
 func (d *decoder) uint64() uint64 {
+	if len(d.b) > 0 && d.b[0]-1 < 0x7f { // most are one byte, of 1 to 127
+		v := d.b[0]
+		d.b = d.b[1:]
+		return uint64(v)
+	}
 	var v uint64
 	var shift uint
 	for i, c := range d.b {

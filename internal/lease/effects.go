@@ -62,13 +62,18 @@ func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identit
 	o := p.out
 	p.ordered = true
 	n := len(o.Frames)
-	if n == cap(o.Frames) {
+	if n < cap(o.Frames) {
+		o.Frames = o.Frames[:n+1]
+	} else {
 		o.Frames = append(o.Frames, Sent{})
 	}
-	o.Frames = o.Frames[:n+1]
 	s := &o.Frames[n]
-	*s = Sent{l, peer.Frame{Kind: kind, Partition: p.number, Request: id.Request, Session: bytesOf(id.Session), Key: bytesOf(key)}}
-	return &s.Frame
+	s.To = l
+	f := &s.Frame
+	*f = peer.Frame{}
+	f.Kind, f.Partition, f.Request = kind, p.number, id.Request
+	f.Session, f.Key = bytesOf(id.Session), bytesOf(key)
+	return f
 }
 
 // Effects are what has to happen outside because of events, once the partition's mutex is free. Events of several partitions may

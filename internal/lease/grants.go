@@ -208,7 +208,9 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 
 // Released: another node gives the hold id back, or gives up its wait.
 func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
-	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
+	if len(p.parked) > 0 {
+		p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
+	}
 	k := p.keys[string(f.Key)]
 	if p.own == nil && !Past(p.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
 		// It was given back before it was known that this node has given the partition back, with a row for it.

@@ -58,7 +58,7 @@ func (p *Partition) InForce(k *Key, now time.Time, fx *Effects) bool {
 	if k.q.State() == handoff.Idle {
 		return false
 	}
-	if k.hold.source == SourceOwn && p.own != nil && p.own.good(p, now) {
+	if k.hold.source == SourceOwn && p.Good(now) {
 		return true
 	}
 	if !p.deadlines(&k.hold).Past(now) {

@@ -138,7 +138,11 @@ const maxAhead = 365 * 24 * 60 * 60
 // believable reports whether a grant's first token may be its owner's to give. It is above all that owners have given to this
 // node and that the arbiter has told of, and not years ahead.
 func (p *Partition) believable(t fallback.Token, now time.Time) bool {
-	return t > p.seen && t > p.brought && int64(t.Epoch()) <= max(int64(p.seen.Epoch()), fallback.EpochAt(now))+maxAhead
+	if t <= p.seen || t <= p.brought {
+		return false
+	}
+	epoch := int64(t.Epoch())
+	return epoch <= int64(p.seen.Epoch())+maxAhead || epoch <= fallback.EpochAt(now)+maxAhead
 }
 
 // Recalled: the owner wants a key back, or asks whether this node has it at all.

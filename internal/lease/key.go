@@ -98,7 +98,7 @@ func (p *Partition) Lingers(k *Key) bool {
 
 // Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.
 func (p *Partition) Reenter(k *Key, now time.Time) (*Turn, uint64, Path) {
-	own := k.hold.source == SourceOwn && p.own != nil && p.own.good(p, now)
+	own := k.hold.source == SourceOwn && p.Good(now)
 	if !own && p.deadlines(&k.hold).Past(now) {
 		return nil, 0, 0
 	}

@@ -19,36 +19,32 @@ type ownership struct {
 	seq       uint32    // of the last token given out
 	confirmed time.Time // when the last call was sent whose answer confirmed it
 
-	// Until then it is good, by the monotonic and by the wall clock; see good.
+	// Until then it is good, by the monotonic and by the wall clock; see extend.
 	goodUntil time.Time
 	goodWall  int64
 
 	quickUntil Moment // until then the monotonic clock alone decides; see Quick
 }
 
-// serves reports whether this node may grant the partition's keys now (rule 1).
+// serves reports whether this node may grant the partition's keys now (rule 1), as a rule by two comparisons.
 func (p *Partition) serves(now time.Time) bool {
 	o := p.own
-	if !guard.Lapse {
-		return o != nil && o.seq < noSeq
+	if o == nil || o.seq >= noSeq {
+		return false
 	}
-	return o != nil && o.seq < noSeq && !Past(o.session.Deadline(), now) && !Past(o.confirmed.Add(p.cfg.Lease), now)
+	return now.Before(o.goodUntil) && now.UnixNano() < o.goodWall || o.extend(p, now)
 }
 
-// good reports whether this node may grant the partition's keys now: serves, as a rule by two comparisons.
-func (o *ownership) good(p *Partition, now time.Time) bool {
-	if !now.Before(o.goodUntil) || now.UnixNano() >= o.goodWall || o.seq >= noSeq {
-		if !p.serves(now) {
-			return false
-		}
-		// The earlier by each clock. They only move on, as long as the partition is owned.
-		a, b := o.session.Deadline(), o.confirmed.Add(p.cfg.Lease)
-		o.goodUntil, o.goodWall = a, min(a.UnixNano(), b.UnixNano())
-		if b.Before(a) {
-			o.goodUntil = b
-		}
+// extend reports whether the ownership still counts, and notes until when. That only moves on, as long as the partition is owned.
+func (o *ownership) extend(p *Partition, now time.Time) bool {
+	a, b := o.session.Deadline(), o.confirmed.Add(p.cfg.Lease)
+	if guard.Lapse && (Past(a, now) || Past(b, now)) {
+		return false
 	}
-	o.quickUntil = min(p.cfg.At(now)+WallEvery, p.cfg.At(o.goodUntil))
+	o.goodUntil, o.goodWall = a, min(a.UnixNano(), b.UnixNano()) // the earlier by each clock
+	if b.Before(a) {
+		o.goodUntil = b
+	}
 	return true
 }
 
@@ -64,8 +60,14 @@ func (p *Partition) Rests(k *Key) bool {
 // granted as if it had never stopped, as it may have been in the last one before.
 func (p *Partition) Quick(at Moment) bool { return at < p.own.quickUntil && p.own.seq < noSeq }
 
-// Good reports whether both clocks allow a grant.
-func (p *Partition) Good(now time.Time) bool { return p.own.good(p, now) }
+// Good reports whether this node may grant the partition's keys now. After that Quick may grant more.
+func (p *Partition) Good(now time.Time) bool {
+	if !p.serves(now) {
+		return false
+	}
+	p.own.quickUntil = min(p.cfg.At(now)+WallEvery, p.cfg.At(p.own.goodUntil))
+	return true
+}
 
 // Again is Lock in the usual case of an owner, if Rests and one of Quick and Good have said so.
 func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
