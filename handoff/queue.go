@@ -1,9 +1,9 @@
 // Package handoff passes a key's lock among the waiters of one process, in memory, while the process has a hold on the
 // key: the last and cheapest rung of the ladder.
 //
-// A hold is what somebody above (the arbiter, or the key's owner) gave to this process, with a block of fencing tokens.
+// A hold is what the grantor (the arbiter, or the key's owner) gave to this process, with a block of fencing tokens.
 // Under one hold the waiters take turns, first come, first served, each with the next token. The hold goes back
-// when nobody has wanted it for a while (Linger), when it was recalled because somebody elsewhere waits and the quantum
+// when no waiter has come for a while (Linger), when it was recalled because another process waits and the quantum
 // (MaxTurns, MaxHold) is used up, or when the block is.
 //
 // The package is a state machine without goroutines, channels or a clock: its caller keeps a [Queue] under a mutex of
@@ -24,11 +24,11 @@ type Limits struct {
 	MaxTurns int
 
 	// MaxHold is for how long turns may begin under a hold after another process asked for the key. 0 or less: not limited
-	// by time. While nobody else asks, there is no limit.
+	// by time. While no other process asks, there is no limit.
 	MaxHold time.Duration
 
-	// Linger is how long a hold that nobody in this process wants is kept, while nobody else asks for it, in case
-	// somebody in this process does. 0 or less: not at all.
+	// Linger is how long a hold without waiters is kept for waiters to come in this process, while no other process
+	// asks for it. 0 or less: not at all.
 	Linger time.Duration
 }
 
@@ -39,7 +39,7 @@ type State uint8
 const (
 	Idle      State = iota // no hold; waiters, if any, wait for one
 	Turn                   // a waiter has the turn
-	Lingering              // there is a hold, and nobody wants it now
+	Lingering              // there is a hold, and no waiter now
 )
 
 var states = [...]string{"idle", "turn", "lingering"}
@@ -103,7 +103,7 @@ func (q *Queue[T]) Enter() (fence uint64, ok bool) {
 }
 
 // Join queues a waiter, which must not be in a queue. It takes no turn by itself: that comes by Take or Done. In state
-// Lingering call Enter first: there nobody waits.
+// Lingering call Enter first: there are no waiters then.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	w.prev, w.next, w.queued, w.fence = q.last, nil, true, 0
 	if q.last == nil {
@@ -159,7 +159,7 @@ func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
 }
 
 // Take gives the queue a hold with the tokens from first to first+n-1, and the first waiter the turn. contended says that
-// another process waits already. If nobody waits, or there is a hold already, it returns nil and does not take this one: the
+// another process waits already. If there is no waiter, or a hold already, it returns nil and does not take this one: the
 // caller gives it back. So a grant and "a waiter exists" are one step (rule 11).
 func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[T] {
 	if q.state != Idle || q.waiting == 0 || n == 0 {
@@ -172,7 +172,7 @@ func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[
 	return q.pop()
 }
 
-// Begin gives the queue a hold with one token, and the caller the turn, if the queue is Idle and nobody waits: Join
+// Begin gives the queue a hold with one token, and the caller the turn, if the queue is Idle and has no waiters: Join
 // and Take in one. It reports whether it did.
 func (q *Queue[T]) Begin(token uint64) bool {
 	if q.state != Idle || q.waiting > 0 {
@@ -183,11 +183,11 @@ func (q *Queue[T]) Begin(token uint64) bool {
 	return true
 }
 
-// Supply makes token the one of the next turn under the hold that the queue has, and of one turn only: for a hold whose
-// grantor is at hand, and gives each turn its token. Call it before Enter and Done.
+// Supply makes token the one of the next turn under the hold that the queue has, and of one turn only: for a hold with its
+// grantor at hand, which gives each turn its token. Call it before Enter and Done.
 func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
 
-// Rest ends the running turn if nobody waits and the hold was not recalled: what Done does then, if there is to be
+// Rest ends the running turn if there are no waiters and the hold was not recalled: what Done does then, if there is to be
 // lingering. It reports whether it did.
 func (q *Queue[T]) Rest() bool {
 	if q.state != Turn || q.waiting > 0 || !q.recalled.IsZero() {
