@@ -9,7 +9,7 @@ import (
 // goroutines, no clock.
 //
 // A membership that differs from the settled one is settled when nothing has changed for quiet, but not later than most
-// after the first difference: somebody who comes and goes every second must not keep all others from settling. When the
+// after the first difference: a node that comes and goes every second must not keep all others from settling. When the
 // membership is again as settled, nothing is due.
 type debounce struct {
 	quiet, most time.Duration

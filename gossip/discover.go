@@ -21,7 +21,7 @@ const (
 	joiners         = 4 // at once: a host that is gone costs each of them a timeout
 )
 
-// searchOthers joins whoever is known to exist and is not a member, for as long as the ring lasts. Often at first: nodes
+// searchOthers joins each node that is known to exist and is not a member, for as long as the ring lasts. Often at first: nodes
 // that start at the same time can find each other only after all of them have registered.
 func (r *Ring) searchOthers() {
 	retry := firstRetry
@@ -53,8 +53,8 @@ func (r *Ring) Search() {
 	}
 }
 
-// searchOnce reports whether it knows where this node stands: it joined somebody, or it asked everybody it could ask. An
-// address that does not answer is no reason to doubt: those who crashed stay registered for a while.
+// searchOnce reports whether it knows where this node stands: it joined a node, or it asked every node that it could ask. An
+// address that does not answer is no reason to doubt: crashed nodes stay registered for a while.
 func (r *Ring) searchOnce() bool {
 	ctx, cancel := context.WithTimeout(r.ctx, discoverTimeout)
 	addrs, registered, err := r.candidates(ctx)
@@ -64,7 +64,7 @@ func (r *Ring) searchOnce() bool {
 	}
 	r.partial = err != nil
 	addrs = slices.DeleteFunc(addrs, func(a netip.AddrPort) bool { return r.roster.has(a.String()) }) // as a rule all of them
-	// In any order, so that nobody is always behind the same dead ones.
+	// In any order, so that no node is always behind the same dead ones.
 	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 	next := make(chan string)
 	var joined atomic.Bool
@@ -74,7 +74,7 @@ func (r *Ring) searchOnce() bool {
 	for range min(joiners, len(addrs)) {
 		wg.Go(func() {
 			for addr := range next {
-				// Whom one of the others has just joined told us about all of its cluster.
+				// A node that one of the others has just joined told it about the whole cluster, and it told us.
 				if r.ctx.Err() != nil || r.roster.has(addr) {
 					continue
 				}

@@ -20,20 +20,20 @@ import (
 
 // config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within about 6 s: up to 2 s
 // until a probe has failed, then 3 s of suspicion (times log10 of their number, if they are more), and the news. With D it is
-// out of the placement after 8 s, before the arbiter may say that it is dead (T). It is only a hint, and nobody is
+// out of the placement after 8 s, before the arbiter may say that it is dead (T). It is only a hint, and no node is
 // evicted for it, so that there is no need to probe faster, and to miss processes that are only slow.
 func config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.TCPTimeout = 2 * time.Second // a join of a host that is gone
 	c.SuspicionMult = 3
-	c.SuspicionMaxTimeoutMult = 3 // 9 s if nobody else confirms it
+	c.SuspicionMaxTimeoutMult = 3 // 9 s if no other node confirms it
 	c.GossipInterval = 100 * time.Millisecond
 	c.PushPullInterval = 15 * time.Second
 	c.EnableCompression = false // messages are small
 	return c
 }
 
-// roster is what memberlist says about who is there. memberlist calls it with a lock of its own held, so it only takes
+// roster holds the nodes that memberlist reports. memberlist calls it with a lock of its own held, so it only takes
 // notes and wakes the ring's goroutine: a call back into memberlist would wait for itself.
 type roster struct {
 	partitions int
@@ -88,7 +88,7 @@ func (r *roster) sorted() []ring.Node {
 	return nodes
 }
 
-// has tells whether somebody who is there gossips at addr.
+// has reports whether a present node gossips at addr.
 func (r *roster) has(addr string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +100,8 @@ func (r *roster) has(addr string) bool {
 	return false
 }
 
-// admission is the memberlist delegate that decides who is a member. memberlist takes an empty message for a node that has no
-// name, no address and no version, which it could neither reach nor declare dead, and nobody else could join: none speaks
+// admission is the memberlist delegate that decides which nodes are members. memberlist takes an empty message for a node that has no
+// name, no address and no version, which it could neither reach nor declare dead, and no other node could join: none speaks
 // that version.
 type admission struct {
 	protocol uint8 // memberlist's, that this node speaks
@@ -166,8 +166,8 @@ func (*identity) GetBroadcasts(int, int) [][]byte { return nil }
 func (*identity) LocalState(bool) []byte          { return nil }
 func (*identity) MergeRemoteState([]byte, bool)   {}
 
-// logWriter passes memberlist's lines on. Some of its goroutines outlive Shutdown for a moment, and the logger of
-// somebody who has closed the ring may be gone: nothing gets there after stop.
+// logWriter passes memberlist's lines on. Some of its goroutines outlive Shutdown for a moment, and the logger of a
+// caller that has closed the ring may be gone: nothing gets there after stop.
 type logWriter struct {
 	mu      sync.Mutex   // held while logging, so that stop waits for it
 	logger  *slog.Logger // nil after stop; guarded by mu

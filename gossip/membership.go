@@ -27,8 +27,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A Ring is this node's place in the membership: it gossips with the other nodes, and says who is there and who should own
-// what. Its methods are safe for concurrent use, and block only where they say so.
+// A Ring is this node's place in the membership: it gossips with the other nodes, and reports which nodes there are and which one should own each
+// partition. Its methods are safe for concurrent use, and block only where they say so.
 //
 // Gossip, with its callbacks and timers, is memberlist's. One goroutine here makes Views of what it hears, another one
 // looks for nodes that are missing.
@@ -67,7 +67,7 @@ type hooks struct {
 }
 
 // Start begins to gossip, as a node that is Joining. It does not wait for others: they are looked for in the background,
-// also when nobody is there yet. It fails if the options make no sense or the address cannot be bound.
+// also when there are none yet. It fails if the options make no sense or the address cannot be bound.
 //
 // It returns a *[Ring]. Its type is that of the field Membership of coord.Cluster.
 func Start(opts ring.Options) (ring.Membership, error) {
@@ -166,7 +166,7 @@ func newRing(opts ring.Options) (*Ring, error) {
 	return r, nil
 }
 
-// View returns the newest View; never nil. Until this node has looked for others it places nobody. After the end it is the
+// View returns the newest View; never nil. Until this node has looked for others it places no node. After the end it is the
 // last one.
 func (r *Ring) View() *ring.View { return r.views.Now() }
 
@@ -297,7 +297,7 @@ func (r *Ring) run() {
 
 // step publishes a View if there is anything new.
 func (r *Ring) step(d *debounce, now time.Time) {
-	// In this order: whoever was found by the search is in the roster by the time the search is over.
+	// In this order: each node that the search found is in the roster by the time the search is over.
 	if r.searched.Load() {
 		d.release(now)
 	}
