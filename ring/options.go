@@ -47,15 +47,15 @@ type Options struct {
 	Seeds []string
 
 	// Keys encrypt the gossip: the first one encrypts, all decrypt. 16, 24 or 32 bytes each (AES-128, -192, -256). None:
-	// nothing is encrypted, and everybody who can send packets here can claim to be a node; a membership of package gossip changes them by SetKeys.
+	// nothing is encrypted, and every sender of packets to this port can claim to be a node; a membership of package gossip changes them by SetKeys.
 	Keys [][]byte
 
 	// Discover returns the gossip addresses that are registered at the arbiter, written as Seeds are, one's own among
 	// them or not. Nil: none. It is called by one goroutine of the ring, soon and then ever more rarely after the start
 	// and after [Ring.Search], then every RediscoverEvery. Its context ends after 5 s, and when the ring does, which waits for it. While it fails
-	// before anybody was found, the node does not believe to be alone until MaxDebounce is over.
+	// before another node was found, the node does not believe to be alone until MaxDebounce is over.
 	//
-	// Whoever is in it or in Seeds and is not a member is asked to join again: memberlist gives up on nodes that it lost
+	// A node that is in it or in Seeds and is not a member is asked to join again: memberlist gives up on nodes that it lost
 	// for long, so a network partition would last for ever.
 	Discover func(context.Context) ([]string, error)
 
@@ -66,7 +66,7 @@ type Options struct {
 	Debounce time.Duration
 
 	// MaxDebounce limits how long a changing membership can delay a placement, counted from its first change. It also
-	// limits how long a node that finds nobody whom it could ask waits before it believes to be alone. 0: 10 s, or
+	// limits how long a node that finds no other one to ask waits before it believes to be alone. 0: 10 s, or
 	// Debounce if that is longer.
 	MaxDebounce time.Duration
 

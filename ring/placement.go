@@ -1,8 +1,8 @@
-// Package ring says which node should own which partition, from the nodes that there are.
+// Package ring computes which node should own which partition, from the nodes that there are.
 //
 // A [Placement] is a pure function of the members: every node that sees the same members computes the same owners, and a
-// [Placement.Fingerprint] tells two nodes whether they did. It is a hint. Who owns a partition is decided by the arbiter
-// alone; a wrong ring costs time, never safety.
+// [Placement.Fingerprint] tells two nodes whether they did. It is a hint. The arbiter alone decides which node owns a
+// partition; a wrong ring costs time, never safety.
 //
 // A [Membership] tells which nodes there are; package gossip has one. What a node says about itself reaches all others
 // within a second and is in their next [View] at once. When the set of active nodes has not changed for a while
@@ -40,7 +40,7 @@ type Placement struct {
 
 // Place computes the owners of the partitions 0 to partitions-1 among members: consistent hashing with bounded loads
 // (Mirrokni, Thorup, Zadimoghaddam, 2016), as github.com/buraksezer/consistent does it. The order of members does not
-// matter. Without members nobody owns anything.
+// matter. Without members no partition has an owner.
 func Place(members []string, partitions int) (*Placement, error) {
 	if partitions < 1 || partitions > 1<<16 {
 		return nil, fmt.Errorf("ring: %d partitions, must be 1 to 65,536", partitions)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A View is who is there and who should own what, as one node saw it at one moment. It is immutable. Its methods take no
+// A View is the nodes and the owners that the partitions should have, as one node saw them at one moment. It is immutable. Its methods take no
 // lock, do not block and, where they look something up, do not allocate. They may be called from everywhere.
 //
-// What it says about nodes (state, session, addresses) is as new as gossip; who is placed changes only when the membership
+// What it says about nodes (state, session, addresses) is as new as gossip; the placed nodes change only when the membership
 // has been quiet for a while. So a View may have a newer session of an owner than the one before it and the same placement.
 type View struct {
 	nodes     []Node // sorted by name; those that are Gone too
-	live      []Node // without them; the same array if nobody is
+	live      []Node // without them; the same array if none is
 	placement *Placement
 	placed    []*Node // by member of the placement
 	settled   time.Time
@@ -144,7 +144,7 @@ func (v *View) Node(name string) (*Node, bool) {
 	return &v.nodes[i], true
 }
 
-// BySession returns the node that says it has this session. Nobody has the empty one.
+// BySession returns the node that says it has this session. No node has the empty one.
 func (v *View) BySession(session string) (*Node, bool) {
 	n, ok := v.sessions[session]
 	return n, ok
@@ -157,7 +157,7 @@ func (v *View) Nodes() []Node { return v.nodes }
 // Live returns the nodes that are there, sorted by name, placed or not. The caller must not change it.
 func (v *View) Live() []Node { return v.live }
 
-// Placement returns who should own what. It is that of the compatible nodes that were Active at Settled.
+// Placement returns the owner that each partition should have. It is that of the compatible nodes that were Active at Settled.
 func (v *View) Placement() *Placement { return v.placement }
 
 // Fingerprint returns the placement's.
