@@ -10,7 +10,7 @@ import (
 // account is what this process knows of an account.
 type account struct {
 	spread float64 // 0.5 to 1: which part of Options.Early is this process's, so that not all refresh at once
-	users  int     // who may change it; protected by Keeper.mu
+	users  int     // callers that may change it; protected by Keeper.mu
 
 	mu     sync.Mutex // protects what follows
 	record Record     // as last seen in the store, but without its refresh token; without an access token there is none
@@ -53,7 +53,7 @@ func (a *account) adopt(r Record, o *Options) bool {
 	defer a.mu.Unlock()
 	fresh := !r.AccessToken.Empty() && !passed(due, now) && r.AccessToken != a.refused
 	if r.Compare(a.record) < 0 && !passed(a.due, now) {
-		return fresh // it was read before somebody else, as Replace, saved what is here
+		return fresh // it was read before another writer, such as Replace, saved what is here
 	}
 	if r.Compare(a.record) > 0 && !r.Issued.Equal(a.record.Issued) {
 		a.spared, a.spare = nil, time.Time{} // the provider has answered another process since

@@ -14,11 +14,11 @@ var (
 	// ErrNoAccount: nothing is stored of the account, or it was forgotten. See [Keeper.Replace].
 	ErrNoAccount = errors.New("tokens: no such account")
 
-	// ErrInDoubt: it is not known whether the provider has spent the account's refresh token. Somebody has to log in again and
+	// ErrInDoubt: it is not known whether the provider has spent the account's refresh token. The user has to log in again, and the program to
 	// call [Keeper.Replace], unless [InDoubtError.Replay] is set.
 	ErrInDoubt = errors.New("tokens: in doubt")
 
-	// ErrRejected: the provider does not accept the account's refresh token any more. Somebody has to log in again and
+	// ErrRejected: the provider does not accept the account's refresh token any more. The user has to log in again, and the program to
 	// call [Keeper.Replace].
 	ErrRejected = errors.New("tokens: refresh token rejected")
 

@@ -10,11 +10,11 @@
 // its expiry, which is another one in each process. Then one goroutine reads the store; if no other process was
 // first, it locks the account ([coord.Coordinator.Lock]), reads again, and writes into the record that it is about to spend the
 // refresh token. Only then it asks the provider; it writes the new tokens, which clears that mark, and only then
-// hands them out. Meanwhile everybody else goes on with the old access token.
+// hands them out. Meanwhile all other callers go on with the old access token.
 //
-// A mark whose writer has gone means that nobody knows whether the provider has seen the refresh token. It is not sent
+// A mark that outlives its writer means that the provider may have seen the refresh token, or not. It is not sent
 // again, unless [Options.ReplayInDoubt] says that the provider forgives that: the account is in doubt, callers get an
-// [*InDoubtError] once the access token has expired, and somebody has to log in again ([Keeper.Replace]).
+// [*InDoubtError] once the access token has expired, and the user has to log in again ([Keeper.Replace]).
 //
 // A resource may refuse an access token before its time, as one that was revoked: [Keeper.Refused] makes the next Token refresh it,
 // once in all processes, and [Keeper.Transport] is a client's transport that does so by itself.
@@ -53,7 +53,7 @@ type Keeper struct {
 
 	mu       sync.RWMutex // protects what follows, and work from being added to while Close waits for it
 	accounts map[string]*account
-	sweep    int // with so many accounts, those that nobody uses are removed
+	sweep    int // with so many accounts, unused ones are removed
 	closed   bool
 }
 
@@ -98,7 +98,7 @@ func (k *Keeper) Close() {
 }
 
 // TokenSource returns an [oauth2.TokenSource] for the account. ctx limits each of its calls, and has the values for them, such as
-// oauth2.HTTPClient. It is ready for [oauth2.NewClient], whose client gives the token to any host, after a redirect as well: prefer
+// oauth2.HTTPClient. It is ready for [oauth2.NewClient]; a client of that gives the token to any host, after a redirect as well: prefer
 // [Keeper.Transport]. Wrapping it in a ReuseTokenSource is of no use.
 func (k *Keeper) TokenSource(ctx context.Context, name string) oauth2.TokenSource {
 	return source{k, ctx, name}
@@ -114,7 +114,7 @@ func (s source) Token() (*oauth2.Token, error) { return s.k.Token(s.ctx, s.name)
 
 // Token returns an access token of the account that is valid for Options.Leeway at least. It blocks only if this process
 // has none; then it waits, until ctx ends at most, for the store, another process or the provider. The token
-// is the caller's own copy. It has no refresh token, since nobody else may spend that, and no Extra fields.
+// is the caller's own copy. It has no refresh token, since only a Keeper may spend that, and no Extra fields.
 // A token of which the provider does not say how long it lives (expires_in) has no Expiry; see Options.Life.
 //
 // Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrRetryLater], [ErrClosed]; ctx's own; those of
@@ -131,7 +131,7 @@ func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) 
 		return t, nil
 	}
 	if t != nil {
-		// Nobody waits for this flight, and nobody leaves it: it ends by itself.
+		// No caller waits for this flight or leaves it: it ends by itself.
 		_, _ = k.join(context.WithoutCancel(ctx), name)
 		return t, nil
 	}
@@ -264,7 +264,7 @@ func (k *Keeper) account(name string) (*account, error) {
 	return a, err
 }
 
-// hold is account for those who are about to change it: until drop it is not removed.
+// hold is account for callers that are about to change it: until drop it is not removed.
 func (k *Keeper) hold(name string) (*account, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

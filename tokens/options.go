@@ -27,7 +27,7 @@ type Options struct {
 	MinAge time.Duration
 
 	// Timeout is for how long the provider may take to answer; after that the account is in doubt. It is not cut
-	// short by callers who leave, by a lost lock, or by Close. Default 30 s.
+	// short by callers that leave, by a lost lock, or by Close. Default 30 s.
 	Timeout time.Duration
 
 	// SaveTimeout is for how long the store may take to confirm new tokens; Save is repeated until then. If it fails, the
@@ -46,7 +46,7 @@ type Options struct {
 	ReplayInDoubt time.Duration
 
 	// Unspent tells of an error of the provider or the HTTP client whether it proves that the refresh token was not spent.
-	// Nil: [Unspent]. To be set for a provider whose, say, 503 means that. It is not asked if there was no connection to send
+	// Nil: [Unspent]. To be set for a provider that means this by, say, a 503. It is not asked if there was no connection to send
 	// it on, as the hooks of package httptrace tell.
 	Unspent func(error) bool
 
@@ -55,7 +55,7 @@ type Options struct {
 	// Its CheckRedirect is not used: redirects are not followed.
 	HTTPClient *http.Client
 
-	// Logger is told of refreshes that failed, whether somebody waits or not. Nil: silent.
+	// Logger is told of refreshes that failed, with or without callers that wait. Nil: silent.
 	Logger *slog.Logger
 }
 

@@ -22,7 +22,7 @@ const (
 	renewed  outcome = iota // it was spent, and there is a new one
 	unspent                 // it is as good as before
 	rejected                // it is not accepted, and will not be
-	doubtful                // nobody knows
+	doubtful                // unknown
 )
 
 // spend sends the refresh token, once; sent is false if it is sure that it did not get that far. Nothing but Options.Timeout cuts
@@ -73,7 +73,7 @@ func (k *Keeper) judge(sent bool, err error) outcome {
 // Unspent is the default of [Options.Unspent]: it is sure that a refresh token was not spent if no connection was made (as
 // the address could not be resolved or dialled, or the server's certificate is wrong), and if the provider itself said that it
 // refuses the request: with a status of 4xx, with an error code and a status of 2xx, or with a redirect that means that the
-// whole request belongs elsewhere (301, 307, 308; none is followed). Of a 5xx nobody knows whether it comes from before the
+// whole request belongs elsewhere (301, 307, 308; none is followed). A 5xx does not tell whether it comes from before the
 // work or after.
 func Unspent(err error) bool {
 	if r, ok := errors.AsType[*oauth2.RetrieveError](err); ok {

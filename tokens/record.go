@@ -28,7 +28,7 @@ type Store interface {
 }
 
 // A Record is what is stored of an account. It is a plain value, which compares with ==. Its tokens are a [Secret] each: a record can
-// be printed and logged. Stores keep either its fields, by [Secret.Reveal], or what [Record.Encode] returns, whose form is stable.
+// be printed and logged. Stores keep either its fields, by [Secret.Reveal], or what [Record.Encode] returns: its form is stable.
 type Record struct {
 	// Fence is the token of the lock under which this was written; Step counts the writes under that lock.
 	Fence uint64 `json:"fence"`
@@ -53,7 +53,7 @@ type Record struct {
 
 // A Mark is written before a refresh token is sent, and cleared by the write of what came back.
 type Mark struct {
-	Fence uint64    `json:"fence"` // of the lock of the one who sends it
+	Fence uint64    `json:"fence"` // of the sender's lock
 	Since time.Time `json:"since"` // when it was sent for the first time, by the clock of that process
 	Again bool      `json:"again,omitempty"`
 }

@@ -21,7 +21,7 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 	had, _, _ := a.now(time.Now())
 	r, err := k.renew(ctx, a, name, had)
 	if err != nil {
-		if ctx.Err() == nil { // else nobody is there, and the next one may have more time
+		if ctx.Err() == nil { // else all callers have left, and the next one may have more time
 			a.fail(err, time.Now().Add(k.opts.Backoff))
 			k.opts.Logger.Warn("holdfast: a token could not be refreshed", "account", name, "error", err)
 		}
@@ -41,7 +41,7 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2
 		return r, nil
 	}
 	if now, _, _ := a.now(time.Now()); had == nil && now != nil {
-		return r, nil // it should be refreshed, but nobody has to wait for that: the next caller begins it in the background
+		return r, nil // it should be refreshed, but no caller has to wait for that: the next caller begins it in the background
 	}
 	if pending, _ := a.left(); pending == nil {
 		if r.Rejected != "" {
@@ -110,7 +110,7 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 	} else {
 		r.Spending = Mark{}
 	}
-	if err := k.resting(a, name, &r, now); err != nil { // it has told so whoever had the lock before
+	if err := k.resting(a, name, &r, now); err != nil { // it has told so the previous holder of the lock
 		return r, err
 	}
 	return k.exchange(ctx, a, name, l, r, mark)
@@ -169,7 +169,7 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 	case rejected:
 		re, _ := errors.AsType[*oauth2.RetrieveError](err)
 		r.Step, r.Spending, r.Rejected = lastStep, Mark{}, re.ErrorCode
-		_ = k.insist(ctx, name, r) // if it is not stored the mark is, and nobody sends it again without being told that he may
+		_ = k.insist(ctx, name, r) // if it is not stored the mark is, and no process sends it again without being told that it may
 		return r, &RejectedError{Account: name, Code: re.ErrorCode, Err: err}
 	case unspent:
 		left = was.Spending
@@ -182,7 +182,7 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 	if became == doubtful {
 		why = &InDoubtError{Account: name, Fence: mark.Fence, Since: mark.Since, Again: mark.Again, Replay: k.mayReplay(mark, now), Err: why}
 		a.rest(why, again)
-		if later && k.mayReplay(mark, now) { // else nobody asks
+		if later && k.mayReplay(mark, now) { // else no caller asks
 			r.Step, r.Rest = lastStep, again
 			_ = k.insist(ctx, name, r) // if it is not stored others ask before they should
 		}
@@ -236,7 +236,7 @@ func (k *Keeper) save(ctx context.Context, name string, r Record) error {
 	return nil
 }
 
-// insist saves what must not be lost: until the store has taken it, whoever leaves meanwhile.
+// insist saves what must not be lost: until the store has taken it, whichever callers leave meanwhile.
 func (k *Keeper) insist(ctx context.Context, name string, r Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.SaveTimeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 var saveScript string
 
 // RedisStore is a [Store] on a Redis server, 4.0 or later, each account a hash. Its durability is that of the server: an
-// account whose newest record is lost, by a crash without appendfsync always or in a failover, has to be logged in
+// account that loses its newest record, by a crash without appendfsync always or in a failover, has to be logged in
 // again. Access and refresh tokens are stored as they are, unless [Seal] wraps it.
 type RedisStore struct {
 	client redis.UniversalClient
@@ -25,7 +25,7 @@ type RedisStore struct {
 // keepEmpty is for how long it is remembered that an account was forgotten: for longer than any Save takes.
 const keepEmpty = 24 * time.Hour
 
-// NewRedisStore returns a store whose keys are prefix + account. It does no I/O. The client stays the caller's; it must not
+// NewRedisStore returns a store with keys of the form prefix + account. It does no I/O. The client stays the caller's; it must not
 // read from replicas. With an ACL it needs ~prefix* and +@connection +@scripting +hget +hset +persist +pexpire.
 func NewRedisStore(client redis.UniversalClient, prefix string) *RedisStore {
 	return &RedisStore{client, prefix, redis.NewScript(saveScript)}

@@ -42,7 +42,7 @@ func (k *Keeper) Transport(name string, base http.RoundTripper, hosts ...string)
 	return t, nil
 }
 
-// maxDrain is how much of a response that nobody wants is read rather than to end its connection.
+// maxDrain is how much of an unwanted response is read rather than to end its connection.
 const maxDrain = 64 << 10
 
 type transport struct {
@@ -86,7 +86,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return res, nil // what the resource said is the better answer
 	}
-	if 0 <= res.ContentLength && res.ContentLength <= maxDrain { // else it may be a stream, whose end nobody waits for
+	if 0 <= res.ContentLength && res.ContentLength <= maxDrain { // else it may be a stream without an end to wait for
 		_, _ = io.CopyN(io.Discard, res.Body, res.ContentLength) // so that the connection can be used again
 	}
 	_ = res.Body.Close()
