@@ -89,7 +89,7 @@ type SessionStore interface {
 	// has expired for ever.
 	Renew(ctx context.Context, session string, r Registration) (Renewal, error)
 
-	// Dead asks whether a session has expired. Only its word may be used to evict somebody (rule 2). Never dead in Grace.
+	// Dead asks whether a session has expired. Only its word may be used to evict a session (rule 2). Never dead in Grace.
 	// by is the caller's own session, as Registration.Seen: a table that has older data of it is in Grace.
 	Dead(ctx context.Context, session string, by Stamp) (Liveness, error)
 
@@ -130,7 +130,7 @@ type Renewal struct {
 	Server string        // identity of the server that answered; empty if the arbiter is not guarded. Another one: Grace began
 	Grace  time.Duration // left of the session table's Grace, 0 outside
 
-	// Sessions is how many there are, if Alive, those that have expired among them until somebody opens another one. Who has
+	// Sessions is how many there are, if Alive, those that have expired among them until a process opens another one. A caller that has
 	// seen as many need not List them.
 	Sessions int
 
@@ -232,7 +232,7 @@ type LockRequest struct {
 	Me        Identity
 	Block     uint32   // number of tokens wanted, at least 1
 	Wait      bool     // queue me if I cannot have it
-	Evict     Identity // remove this hold first: its session was seen dead; zero: nobody's
+	Evict     Identity // remove this hold first: its session was seen dead; zero: none
 
 	// Limit is how long the call may take once it is sent, apart from a wait for a connection, if
 	// the namespace is a [Queuer]. 0: until ctx ends.
@@ -249,7 +249,7 @@ type LockAnswer struct {
 	Record    Record
 	Token     Token         // Granted: the first of the block
 	Contended bool          // Granted: another session waits for the key
-	Holder    Row           // Held: by whom. Promised: to whom; it has no token
+	Holder    Row           // Held: its holder. Promised: the waiter that it is for, without a token
 	Retry     time.Duration // Promised: until the promise lapses
 }
 
@@ -260,11 +260,11 @@ type Release struct {
 	Identity
 }
 
-// Read is a partition to be read by Verify, and keys whose rows are wanted.
+// Read is a partition to be read by Verify, and the keys of the rows that are wanted.
 type Read struct {
 	Partition uint32
 	Keys      []string
-	Busy      int // for so many of Keys, the first ones, tell whether somebody waits
+	Busy      int // for so many of Keys, the first ones, tell whether a caller waits
 }
 
 // State is a partition as Verify found it.

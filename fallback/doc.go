@@ -1,4 +1,4 @@
-// Package fallback holds the arbiter: the strongly consistent store that judges who owns a partition and who holds a
+// Package fallback holds the arbiter: the strongly consistent store that judges which node owns a partition and which process holds a
 // key.
 //
 // A key's lock is delegated down a ladder: arbiter, owner node, node, goroutine. This package is the top rung. Its

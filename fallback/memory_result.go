@@ -46,7 +46,7 @@ func (r *memoryResults) save(now int64, k resultKey, x memoryResult) Verdict {
 	}
 	r.all[k] = x
 	if len(r.all) > r.sweep {
-		// Whenever there are twice as many as were left the last time: what nobody asks for any more costs no memory.
+		// Whenever there are twice as many as were left the last time: values without requests cost no memory in the end.
 		maps.DeleteFunc(r.all, func(_ resultKey, x memoryResult) bool { return now >= x.expires })
 		r.sweep = max(64, 2*len(r.all))
 	}

@@ -36,7 +36,7 @@ type Partition struct {
 	Epoch    uint32
 	Seq      uint32
 	From     uint32 // the epoch that the owner's Acquire expected, to know its retry
-	Revoked  uint32 // the epoch whose owner was asked to demote
+	Revoked  uint32 // the epoch of the owner that was asked to demote
 	Server   string // name of the server that wrote this
 	Process  string // and its process
 	GraceEnd int64  // by the server's clock, Unix milliseconds; 0: not in Grace
@@ -68,7 +68,7 @@ func (p *Partition) Format(m Moment, grace int64) {
 }
 
 // enter comes before everything else: it notices a server that is not the one that wrote the record, and the end of
-// Grace. A server that has only changed its name is as one whose Grace is over.
+// Grace. A server that has only changed its name is as one after its Grace.
 func (p *Partition) enter(m Moment) {
 	if !guard.Grace {
 		m.Grace = 0

@@ -10,7 +10,7 @@ import (
 
 // Errors of Attach and of operations that were not executed.
 var (
-	// ErrRefused: the server cannot be used as it is set up, or refuses us. Trying again is of no use until somebody
+	// ErrRefused: the server cannot be used as it is set up, or refuses us. Trying again is of no use until an operator
 	// changes a setting; the text says which.
 	ErrRefused = errors.New("fallback: refused")
 	// ErrNotSent: the call ended before it was sent. It was not executed, and may be tried again.
@@ -67,7 +67,7 @@ type Row struct {
 
 // A Record is what an answer tells about a partition.
 type Record struct {
-	Owner   string        // session; empty if nobody owns it
+	Owner   string        // session; empty without an owner
 	Epoch   uint32        // rises with every transition
 	Grace   time.Duration // left of Grace, 0 outside
 	Revoked bool          // the owner was asked to demote
@@ -80,12 +80,12 @@ type Verdict uint8
 const (
 	Granted  Verdict = iota + 1 // done; or it had been done before
 	Held                        // another hold is in force
-	Promised                    // nobody holds it, but it is kept for a waiter that came earlier
+	Promised                    // it has no holder, but is kept for a waiter that came earlier
 	Owned                       // the partition has an owner: ask that one
 	InGrace                     // nothing may be taken now
 	Conflict                    // the record is not as expected
 	Stale                       // the record does not name me at that epoch
-	Lost                        // somebody else has come after me
+	Lost                        // another waiter has come after me
 )
 
 var verdicts = [...]string{"", "granted", "held", "promised", "owned", "in grace", "conflict", "stale", "lost"}

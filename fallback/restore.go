@@ -3,7 +3,7 @@ package fallback
 // MaxClaims is how many holds one atomic step of Restore writes at most, so that it ends soon.
 const MaxClaims = 256
 
-// Claims are holds of one partition that are in force, and whose rows the arbiter may not have.
+// Claims are holds of one partition that are in force; the arbiter may lack their rows.
 type Claims struct {
 	Partition uint32
 	Holds     []Claim
@@ -14,7 +14,7 @@ type Claim struct {
 	Key string
 	Row Row
 
-	// Owned is the epoch whose owner answers for the hold. The row is written as long as the record is at that
+	// Owned is the epoch of the owner that answers for the hold. The row is written as long as the record is at that
 	// epoch and the present row's token is lower (rule 7). 0: no owner does, the hold rests on its row. Such a row
 	// is written only in Grace, if the server has lost it or has one with a lower token.
 	Owned uint32

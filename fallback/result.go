@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A ResultStore is a [Namespace] that keeps small values beside the holds: what somebody computed under a key's lock, for
-// those who wait for the same. It is optional, and found by a type assertion on a Namespace.
+// A ResultStore is a [Namespace] that keeps small values beside the holds: what one caller computed under a key's lock, for
+// the others that wait for the same. It is optional, and found by a type assertion on a Namespace.
 //
 // A result is a cache entry, and is treated as one: a failover may lose it, or bring back an earlier one. Grace does
 // not apply to it. Results have nothing to do with holds of the same key: neither operation looks at them.
@@ -18,7 +18,7 @@ type ResultStore interface {
 	LoadResult(ctx context.Context, p uint32, key string) (Result, error)
 
 	// SaveResult keeps the value for ttl from now, by the store's clock, in the place of what was kept before. If a result
-	// with a higher fence is kept, nothing is changed: whoever made this one has lost the key since. The
+	// with a higher fence is kept, nothing is changed: the maker of this one has lost the key since. The
 	// Verdict is Granted if the value was stored, Stale if not. fence is not 0; ttl is at least a millisecond.
 	//
 	// Once a result has expired its fence is forgotten with it.

@@ -63,7 +63,7 @@ func (s *Sessions) grace(m Moment) time.Duration {
 	return time.Duration(s.GraceEnd-m.Now) * time.Millisecond
 }
 
-// Mark sets the format mark of a namespace whose partitions have been formatted, with Grace for the
+// Mark sets the format mark of a namespace after its partitions have been formatted, with Grace for the
 // milliseconds given, and returns the mark in force, which is another's if that one was faster.
 func (s *Sessions) Mark(m Moment, mark string, grace int64) string {
 	if s.Format == "" {
@@ -146,7 +146,7 @@ func (s *Sessions) Dead(m Moment, id string) Liveness {
 	return Liveness{Left: time.Duration(x.Expiry-m.Now) * time.Millisecond}
 }
 
-// sweep removes those that have expired. In Grace nobody has.
+// sweep removes those that have expired. In Grace none has.
 func (s *Sessions) sweep(m Moment) {
 	maps.DeleteFunc(s.Members, func(_ string, x Member) bool {
 		return x.Expiry <= m.Now && (x.TTL > 0 || x.Expiry+m.Grace <= m.Now)

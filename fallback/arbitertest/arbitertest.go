@@ -33,11 +33,11 @@ type Fixture struct {
 	New func(t *testing.T) fallback.Arbiter
 
 	// NewServer returns an arbiter on a store that serves one test only, because the test will crash it. Nil: whatever
-	// is about Grace is skipped, which befits only an arbiter whose namespaces are not Guarded.
+	// is about Grace is skipped, which befits only an arbiter without Guarded namespaces.
 	NewServer func(t *testing.T) Server
 }
 
-// A Server is an arbiter whose store can be made to fail over.
+// A Server is an arbiter on a store that can be made to fail over.
 type Server struct {
 	// Arbiter is as from Fixture.New.
 	Arbiter fallback.Arbiter
@@ -196,7 +196,7 @@ func (s *space) ask(r fallback.LockRequest) fallback.LockAnswer {
 	return must(s.Lock(s.ctx, r))(s)
 }
 
-// wait is Lock by somebody who waits; try by somebody who does not.
+// wait is Lock by a caller that waits; try by one that does not.
 func (s *space) wait(me fallback.Identity, key string) fallback.LockAnswer {
 	s.t.Helper()
 	return s.ask(fallback.LockRequest{Key: key, Me: me, Wait: true})

@@ -116,7 +116,7 @@ func unlockExactly(s *space) {
 		s.unlock(other, "k")
 		want(s, fmt.Sprint("row after Unlock by ", other), s.rows("k")[0], row)
 	}
-	for range 2 { // a late duplicate harms nobody (rule 9)
+	for range 2 { // a late duplicate does no harm (rule 9)
 		s.unlock(id("alice", 10), "k")
 		want(s, "row", s.rows("k")[0], fallback.Row{})
 	}
@@ -179,7 +179,7 @@ func evictExactly(s *space) {
 	want(s, "verdict of a repetition", again.Verdict, fallback.Granted)
 	want(s, "token of a repetition", again.Token, a.Token)
 
-	// Somebody else who read the same row comes too late.
+	// Another node that read the same row comes too late.
 	late := s.ask(fallback.LockRequest{Key: "k", Me: id("carol", 1), Evict: ghost.Identity})
 	want(s, "verdict of the second", late.Verdict, fallback.Held)
 	want(s, "holder", late.Holder.Identity, id("bob", 1))
@@ -233,7 +233,7 @@ func anyBytes(s *space) {
 	}
 	want(s, "rows of Acquire", a.Rows, held)
 
-	// The owner has handed all of them over to somebody else.
+	// The owner has handed all of them over to another node.
 	for i, key := range oddKeys {
 		rows[i] = fallback.Row{Identity: id("bob", uint64(i)), Token: fallback.MakeToken(a.Record.Epoch, uint32(i+1))}
 		if i%2 == 0 {

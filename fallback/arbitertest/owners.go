@@ -204,7 +204,7 @@ func demoteStale(s *space) {
 		want(s, "record", s.load(), before)
 		want(s, "rows", s.rows("k", "kk"), []fallback.Row{row, {}})
 	}
-	stale("owner", s.load().Epoch) // nobody's
+	stale("owner", s.load().Epoch) // without an owner
 	epoch := s.own("owner")
 	stale("other", epoch)
 	stale("owner", epoch-1)
@@ -273,7 +273,7 @@ func revokedElse(s *space) {
 		want(s, "revoked", s.load().Revoked, false)
 	}
 	shared := s.load().Epoch
-	revoke(shared) // nobody's
+	revoke(shared) // it has no owner
 	epoch := s.own("owner")
 	revoke(shared)
 	revoke(epoch - 1)

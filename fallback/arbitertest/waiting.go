@@ -122,7 +122,7 @@ func notWaiting(s *space) {
 	s.try(id("bob", 1), "k")
 	s.unlock(id("alice", 1), "k")
 	want(s, "messages", in.messages(), nil)
-	a := s.try(id("carol", 1), "k") // the key is kept for nobody
+	a := s.try(id("carol", 1), "k") // the key is kept for no waiter
 	want(s, "verdict", a.Verdict, fallback.Granted)
 	want(s, "contended", a.Contended, false)
 }
@@ -182,7 +182,7 @@ func lapsedNext(s *space) {
 	s.wait(id("first", 1), "k")
 	s.wait(id("second", 1), "k")
 	s.unlock(id("alice", 1), "k")
-	// Whoever asks makes the promise pass on.
+	// Any caller that asks makes the promise pass on.
 	eventually(s, "the second is woken", func() bool {
 		s.try(id("passer-by", 1), "k")
 		s.unlock(id("passer-by", 1), "k") // on a slow machine even the second promise may have lapsed
@@ -305,7 +305,7 @@ func listening(s *space) {
 	want(s, "messages for bob", bob.messages(), []fallback.Message{{Kind: fallback.Ask, Key: "kk", Request: 1}})
 }
 
-// crowd is I1 and I2 among many who lock, ask twice as client libraries do, and are interrupted by owners.
+// crowd is I1 and I2 among many callers that lock, ask twice as client libraries do, and are interrupted by owners.
 func crowd(s *space) {
 	const workers, rounds, keys = 8, 10, 2
 	var holders [keys]atomic.Int32

@@ -167,7 +167,7 @@ func otherInfo(ctx context.Context, c redis.Cmdable) (map[string]string, error) 
 	return info, nil
 }
 
-// checkClock refuses a server whose clock is far ahead of this process's. A new namespace has no epoch yet that would tell.
+// checkClock refuses a server with a clock far ahead of this process's. A new namespace has no epoch yet that would tell.
 func checkClock(told *redis.TimeCmd) error {
 	theirs, err := told.Result()
 	if err != nil {

@@ -33,8 +33,8 @@ const (
 	idleConns  = 2  // of each pool
 )
 
-// newConns makes clients of our own from the options of the caller's client. A client whose options
-// cannot be read, or are not enough, is used for everything.
+// newConns makes clients of our own from the options of the caller's client. A client with options
+// that cannot be read, or are not enough, is used for everything.
 func newConns(c, background redis.UniversalClient) *conns {
 	if background != nil {
 		return &conns{locks: c, pulse: background, work: background}

@@ -47,7 +47,7 @@ func (n *redisSpace) subscribe(ctx context.Context, channels ...string) (*redis.
 		ps  *redis.PubSub
 		err error
 	}
-	ch := make(chan result) // without a buffer: whoever is not there any more has not got it
+	ch := make(chan result) // without a buffer: a reader that has gone has not got it
 	n.calls.Go(func() {
 		// The subscription lives until stop, not as long as ctx.
 		ps := n.conns.pulse.Subscribe(context.WithoutCancel(ctx), channels...)

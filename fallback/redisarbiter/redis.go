@@ -222,7 +222,7 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 					return o.err
 				}
 				if o.v == int64(1) {
-					// The namespace is not new, only the server with the sessions is: somebody may be at work.
+					// The namespace is not new, only the server with the sessions is: processes may be at work.
 					mode = "full"
 				}
 			}

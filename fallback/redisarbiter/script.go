@@ -85,7 +85,7 @@ type scripts struct {
 // newScripts puts the scripts together. What is the same in every call is a constant in the text, which costs a call nothing,
 // unless it is a namespace's own: namespaces with the same Grace share their scripts, of which a server keeps each text for good.
 func newScripts(guarded bool, s fallback.Settings) *scripts {
-	// Live waiters ask again well within Q; a queue that is older than that has nobody behind it.
+	// Live waiters ask again well within Q; a queue that is older than that has no waiter behind it.
 	life := 2*s.Grace.Milliseconds() + 60_000
 	constants := fmt.Sprintf("local GUARDED, Q, PROMISE, LIFE = %t, %d, %d, %d\n",
 		guarded, s.Grace.Milliseconds(), fallback.PromiseFor.Milliseconds(), life)
@@ -257,7 +257,7 @@ func (n *redisSpace) pipeline(ctx context.Context, batch []call, to []outcome, w
 // errReplicas says that a change is not as safe as the options ask for.
 var errReplicas = errors.New("fallback: too few replicas acknowledged (redisarbiter.Options.Replicas)")
 
-// runWait executes a script whose change must reach the replicas that the options ask for.
+// runWait executes a script with a change that must reach the replicas that the options ask for.
 func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args ...any) (any, error) {
 	if n.opts.Replicas <= 0 {
 		return n.run(ctx, s, keys, args...)

@@ -19,7 +19,7 @@ func (n *redisSpace) Verify(ctx context.Context, reads []fallback.Read) []fallba
 		n.readMany(ctx, reads, states, done)
 	}
 	at := n.verifyEach(ctx, reads, states, func(i int) bool { return !done[i] })
-	// A slot that moves has no script for several keys (TRYAGAIN), as one may be at either server: what says who waits is
+	// A slot that moves has no script for several keys (TRYAGAIN), as one may be at either server: what tells of waiters is
 	// left out then.
 	open := make([]bool, len(reads))
 	again := false
