@@ -25,8 +25,8 @@ type load struct {
 }
 
 const (
-	requestTime = 2*lockWait + 10*time.Second // for one request, if nobody answers it sooner
-	failPause   = 50 * time.Millisecond       // of a client whose request failed, before the next
+	requestTime = 2*lockWait + 10*time.Second // for one request, if it is not answered sooner
+	failPause   = 50 * time.Millisecond       // of a client after a failed request, before the next
 	showEvery   = 200 * time.Millisecond
 )
 

@@ -147,7 +147,7 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 	}
 	defer server.close()
 
-	// Nobody else's keys begin like this, so the run can use a server that is in use, and clean up.
+	// No other program's keys begin like this, so the run can use a server that is in use, and clean up.
 	prefix := "http" + strings.ToLower(rand.Text()[:8])
 	defer func() {
 		err = errors.Join(err, server.deleteKeys(context.WithoutCancel(ctx), prefix))

@@ -13,7 +13,7 @@ type findings struct {
 	items    int64 // in the orders
 	broken   int64 // writes that did not go on from the write before them, because they had not read it
 	overlaps int64 // sections that began while another one of the same order had not ended
-	late     int64 // writes whose token was missing or not above the one before it; they were refused
+	late     int64 // writes that were refused: their token was missing or not above the one before it
 }
 
 // lost is how many updates were stored and are not there: they were overwritten. It is 0 only if broken is.
@@ -43,7 +43,7 @@ var (
 
 // read begins a section.
 func (l *ledger) read(section string) record {
-	if _, again := l.open[section]; !again { // a client may repeat a read whose answer was lost
+	if _, again := l.open[section]; !again { // a client may repeat a read after a lost answer
 		if len(l.open) > 0 {
 			l.seen.overlaps++
 		}

@@ -136,7 +136,7 @@ func clusterOf(url string) *coord.Cluster {
 }
 
 func serialize(c *coord.Coordinator, o order) (around func(http.Handler) http.Handler, closeIdle func()) {
-	// MaxWaiters is for clients that nobody has counted. Here at most o.Clients wait.
+	// MaxWaiters is for an unknown number of clients. Here at most o.Clients wait.
 	return middleware.Serialize(c, byOrder, &middleware.Options{Wait: lockWait, MaxWaiters: o.Clients}), func() {}
 }
 

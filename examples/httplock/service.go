@@ -24,7 +24,7 @@ const (
 	lockWait = 10 * time.Second // for which a request waits for its turn
 )
 
-// servedBy is a response header with the number of the process whose handler ran.
+// servedBy is a response header with the number of the process that ran the handler.
 const servedBy = "Served-By"
 
 // A service is one process's.
@@ -42,8 +42,8 @@ func (s *service) handler() http.Handler {
 	return mux
 }
 
-// addItem reads the order and writes it back with one item more. What it depends on is that nobody else does so in between; and if
-// somebody does after all, because this process stood still until its lock was taken away, the token turns the late one down.
+// addItem reads the order and writes it back with one item more. It depends on being the only one that does so in between; and if
+// another one does after all, because this process stood still until its lock was taken away, the token turns the late one down.
 func (s *service) addItem(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context() // ends if the lock is lost
 	var fence uint64
@@ -57,7 +57,7 @@ func (s *service) addItem(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(added) // nobody is left to be told
+	_ = json.NewEncoder(w).Encode(added) // the client has gone
 }
 
 func (s *service) add(ctx context.Context, id string, fence uint64) (record, error) {

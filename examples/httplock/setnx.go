@@ -57,7 +57,7 @@ func (s *setnx) around(next http.Handler) http.Handler {
 func (s *setnx) lock(ctx context.Context, key, token string) error {
 	for end := time.Now().Add(s.wait); ; {
 		err := s.client.Do(ctx, "SET", key, token, "NX", "PX", s.ttl.Milliseconds()).Err()
-		if !errors.Is(err, redis.Nil) { // which says that somebody has it
+		if !errors.Is(err, redis.Nil) { // which says that another one has it
 			return err
 		}
 		pause := setnxPoll/2 + randv2.N(setnxPoll)
@@ -72,7 +72,7 @@ func (s *setnx) lock(ctx context.Context, key, token string) error {
 	}
 }
 
-// unlock has nobody to tell of an error. If the lock stays, it expires; if it has expired, the referee sees what came of that.
+// unlock has no caller to tell of an error. If the lock stays, it expires; if it has expired, the referee sees what came of that.
 func (s *setnx) unlock(ctx context.Context, key, token string) {
 	_ = setnxRelease.Run(ctx, s.client, []string{key}, token).Err()
 }

@@ -37,7 +37,7 @@ type storeServer struct {
 	ledgers map[string]*ledger // by order
 }
 
-// startStore serves a store without orders on a free port of the loopback interface. An order that nobody has written has no items.
+// startStore serves a store without orders on a free port of the loopback interface. An order that was never written has no items.
 func startStore(fenced bool) (*storeServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *storeServer) handler() http.Handler {
 		var found record
 		s.with(r, func(l *ledger) { found = l.read(section) })
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(found) // nobody is left to be told
+		_ = json.NewEncoder(w).Encode(found) // the client has gone
 	})
 	mux.HandleFunc("PUT /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
 		var put record

@@ -9,8 +9,8 @@ import (
 
 // A database is a process's client of the one that all share. Its methods may be called by many goroutines.
 //
-// Both methods send nothing after ctx has ended. A statement that was sent is waited for: nobody would know whether a
-// sale without an answer took place.
+// Both methods send nothing after ctx has ended. A statement that was sent is waited for: a sale without an
+// answer may or may not have taken place.
 type database interface {
 	// Query returns the rows that a statement selects, of int64 and string.
 	Query(ctx context.Context, text string, args ...any) ([][]any, error)
@@ -47,7 +47,7 @@ type databaseServer struct {
 // local is the value of -postgres that starts a server.
 const local = "local"
 
-// startDatabase returns a database whose tables nobody else uses: in the PostgreSQL server at dsn, in one that it
+// startDatabase returns a database with tables of the run's own: in the PostgreSQL server at dsn, in one that it
 // starts if dsn is "local", or an embedded SQLite if it is empty.
 func startDatabase(ctx context.Context, dsn, schema string) (_ *databaseServer, err error) {
 	if dsn == "" {

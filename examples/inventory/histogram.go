@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A histogram counts durations in buckets whose width grows with the value: each power of two is cut
+// A histogram counts durations in buckets that grow with the value: each power of two is cut
 // in 64, so a bucket's middle is within 0.8 % of whatever is in it. The zero value is ready to use,
 // and JSON carries it, so one process can merge what another measured.
 type histogram struct {

@@ -157,7 +157,7 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 		return nil, err
 	}
 	defer server.close()
-	// Nobody else's keys begin like this, so the run can use servers that are in use, and clean up.
+	// No other program's keys begin like this, so the run can use servers that are in use, and clean up.
 	prefix := "inv" + strings.ToLower(rand.Text()[:8])
 	shop, err := startDatabase(ctx, cfg.postgres, prefix)
 	if err != nil {

@@ -40,7 +40,7 @@ func startRedis(ctx context.Context, addr string) (*redisServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded Redis: %w", err)
 	}
-	// Time to live stands still in miniredis unless somebody moves it on.
+	// Time to live stands still in miniredis unless its owner moves it on.
 	done := make(chan struct{})
 	var clock sync.WaitGroup
 	clock.Go(func() {

@@ -185,7 +185,7 @@ type report struct {
 	err   error
 }
 
-// start starts a worker, whose messages go to reports. When ctx ends, the worker's stdin does, which
+// start starts a worker. Its messages go to reports. When ctx ends, the worker's stdin does, which
 // makes it end by itself; if it does not, it is killed.
 func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- report) (*process, error) {
 	text, err := json.Marshal(order{

@@ -45,7 +45,7 @@ func (s *setnx) Lock(ctx context.Context, key string) (hold, error) {
 		if err == nil {
 			return &setnxHold{lock: s, ctx: context.WithoutCancel(ctx), key: key, token: token}, nil
 		}
-		if !errors.Is(err, redis.Nil) { // which says that somebody has it
+		if !errors.Is(err, redis.Nil) { // which says that another one has it
 			return nil, err
 		}
 		select {

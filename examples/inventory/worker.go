@@ -256,7 +256,7 @@ func (s *seller) sellOne(ctx context.Context, sku int, t *tally) (err error) {
 	begin := time.Now()
 	hold, err := s.locks.Lock(ctx, skuName(sku))
 	// A wait that the end of the sale cuts off counts as well, as long as it was: otherwise a lock
-	// that starves somebody would look good.
+	// that starves a buyer would look good.
 	t.Waits.record(time.Since(begin))
 	switch {
 	case err != nil && ctx.Err() != nil:

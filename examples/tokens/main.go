@@ -11,7 +11,7 @@
 // golang.org/x/oauth2. On the second one Holdfast keeps them (openHoldfast in rung.go).
 //
 // With -chaos the process that asks the provider is killed some times, when the provider has committed and not yet answered.
-// With Holdfast the account is then in doubt: somebody has to log in again, here the parent. With -grace the provider forgives one
+// With Holdfast the account is then in doubt: the user has to log in again, here the parent. With -grace the provider forgives one
 // repetition, and Holdfast makes it.
 //
 // Exit status: 0 if with Holdfast no login was revoked, no token refreshed twice, and every doubt dealt with; 1 if not or

@@ -27,7 +27,7 @@ const (
 // everything that was issued since the login.
 type provider struct {
 	grace   bool
-	rotated func(worker, n int) (lost bool) // called when a refresh was committed, before it is answered: nobody may be there any more
+	rotated func(worker, n int) (lost bool) // called when a refresh was committed, before it is answered: the client may have gone
 
 	mu       sync.Mutex         // protects what follows
 	byToken  map[string]*family // by refresh token, used ones too
@@ -148,8 +148,8 @@ func (p *provider) rotate(refresh string, now time.Time) (*oauth2.Token, int) {
 	return p.issue(f, now), p.count.Refreshes
 }
 
-// answered counts a token that somebody has got for the given one. One whose answer was lost is counted when somebody has
-// logged in instead, or has asked again.
+// answered counts a token that a client has got for the given one. If the answer was lost, the token is counted when the
+// parent has logged in instead, or a client has asked again.
 func (p *provider) answered(refresh string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

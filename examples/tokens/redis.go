@@ -18,7 +18,7 @@ func startRedis() (addr string, end func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	// Time to live stands still in miniredis unless somebody moves it on.
+	// Time to live stands still in miniredis unless its owner moves it on.
 	done := make(chan struct{})
 	var clock sync.WaitGroup
 	clock.Go(func() {

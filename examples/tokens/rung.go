@@ -52,7 +52,7 @@ func openHoldfast(o order, client *redis.Client, web *http.Client) (keeper, erro
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
 	locks, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
 		Namespace: o.Namespace, Partitions: 31,
-		SessionTTL: 3 * time.Second, CallTimeout: 500 * time.Millisecond, // so that nobody waits long for one who was killed
+		SessionTTL: 3 * time.Second, CallTimeout: 500 * time.Millisecond, // so that no worker waits long for a killed one
 	})
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (h holdfast) Close() {
 	_ = h.locks.Close(ctx)
 }
 
-// plain does what many programs do: the tokens are in Redis, and whoever finds one expired refreshes it. In a process a
+// plain does what many programs do: the tokens are in Redis, and a process that finds one expired refreshes it. In a process a
 // ReuseTokenSource of golang.org/x/oauth2 makes sure that this is one goroutine. Between processes nothing does.
 type plain struct {
 	conf      *oauth2.Config
@@ -142,7 +142,7 @@ func (p *plain) Replace(ctx context.Context, account string, t *oauth2.Token) er
 
 func (p *plain) Close() {}
 
-// loggedOut tells whether somebody has to log in again.
+// loggedOut reports whether the user has to log in again.
 func loggedOut(err error) bool {
 	r, ok := errors.AsType[*oauth2.RetrieveError](err)
 	return errors.Is(err, tokens.ErrInDoubt) || errors.Is(err, tokens.ErrRejected) || ok && r.ErrorCode == "invalid_grant"

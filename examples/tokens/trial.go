@@ -26,7 +26,7 @@ type trial struct {
 	rung     rung
 	order    order // but for the worker's number
 	provider *provider
-	operator keeper // who logs in
+	operator keeper // the user that logs in
 	stderr   io.Writer
 	reports  chan report
 	cancel   context.CancelCauseFunc
@@ -214,7 +214,7 @@ func (r *result) add(other result) {
 	}
 }
 
-// start starts a worker, whose messages go to t.reports. When ctx ends, the worker's stdin does, which makes it end by
+// start starts a worker. Its messages go to t.reports. When ctx ends, the worker's stdin does, which makes it end by
 // itself; if it does not, it is killed.
 func (t *trial) start(ctx context.Context, number int) {
 	t.mu.Lock()

@@ -36,7 +36,7 @@ const orderEnv = "HOLDFAST_TOKENS_ORDER"
 // A message is what a worker tells its parent, as a line of JSON.
 type message struct {
 	Ready     bool    `json:"ready,omitempty"`
-	LoggedOut string  `json:"logged_out,omitempty"` // the account that somebody has to log in again
+	LoggedOut string  `json:"logged_out,omitempty"` // the account that has to be logged in again
 	Fence     uint64  `json:"fence,omitempty"`      // which doubt that is about; 0: none
 	Result    *result `json:"result,omitempty"`
 }
@@ -152,7 +152,7 @@ func (u *user) use(ctx context.Context) {
 			if d, ok := errors.AsType[*tokens.InDoubtError](err); ok {
 				m.Fence = d.Fence
 				if d.Replay {
-					break // it will be tried once more: nobody needs to know
+					break // it will be tried once more: no report is needed
 				}
 			}
 			_ = u.tell(m) // if the parent cannot be told, it is gone
