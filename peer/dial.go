@@ -16,7 +16,7 @@ func (t *Transport) newDialler(name, addr string) *dialler {
 	return d
 }
 
-// keepDialling dials the node whenever there is no stream with it, whoever made the last
+// keepDialling dials the node whenever there is no stream with it, whichever side made the last
 // one, until the node is removed.
 func (t *Transport) keepDialling(d *dialler) {
 	retry := t.opts.Retry

@@ -2,7 +2,7 @@
 // pair of nodes. What the frames mean is the business of the package above.
 //
 // One frame's journey: [Stream.Send] encodes it onto the end of the stream's outgoing
-// buffer. If nobody is writing, the sender becomes the writer: it yields once, so that
+// buffer. If there is no writer, the sender becomes the writer: it yields once, so that
 // others can append to the same write, and hands the buffer to the socket. A socket that
 // does not take it all at once is left to the stream's own goroutine, so a sender never
 // waits for the network. On the other side the stream's read loop reads as much as there

@@ -31,7 +31,7 @@ const (
 // Codes of a refusal: how the dialler goes on.
 const (
 	codeOther     byte = iota // tries again
-	codeSettings              // tries again slowly: somebody has to change something first
+	codeSettings              // tries again slowly: an operator has to change something first
 	codeDuplicate             // tries again if need be, and says nothing
 	codeBusy                  // tries again
 	codeGone                  // tries again slowly, and says nothing
@@ -72,8 +72,8 @@ func isQuiet(err error) bool {
 	return ok && (r.code == codeDuplicate || r.code == codeGone)
 }
 
-// errSilent: whoever has connected has closed the connection without a word, as health checks do, and nodes whose dial was given
-// up in the moment when it succeeded. A listener does not log it.
+// errSilent: the dialler has closed the connection without a word, as health checks do, and nodes that gave a dial up
+// in the moment when it succeeded. A listener does not log it.
 var errSilent = errors.New("peer: the connection was closed without a word")
 
 // logKey says which errors are the same for the log: texts contain ports.
@@ -89,7 +89,7 @@ func logKey(err error) string {
 // hello is what a node says about itself.
 type hello struct {
 	node      string
-	to        string // whom the dialler expects; empty from the listener
+	to        string // the node that the dialler expects; empty from the listener
 	namespace string
 	version   uint64
 }

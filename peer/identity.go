@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// An Identity is a key that a process makes at its start and tells nobody. Nodes that publish
+// An Identity is a key that a process makes at its start and keeps to itself. Nodes that publish
 // the fingerprints of their identities where they all look need no certificate authority:
 // each stream is TLS with keys of which [Options].Verify knows the fingerprints.
 type Identity struct {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// limitedLog logs the same thing once a minute, and at most 32 things a minute: whoever can
-// reach the port could fill the log otherwise.
+// limitedLog logs the same thing once a minute, and at most 32 things a minute: any host that
+// reaches the port could fill the log otherwise.
 type limitedLog struct {
 	to *slog.Logger
 

@@ -35,7 +35,7 @@ type Options struct {
 	// ServerName is the name that all nodes' certificates carry, which both sides check,
 	// with RootCAs (and ClientCAs, RootCAs if nil); or VerifyConnection checks all that
 	// matters, and then InsecureSkipVerify may be set. [Files] makes such a configuration.
-	// Nil: no TLS, and whoever reaches the port is believed.
+	// Nil: no TLS, and any host that reaches the port is believed.
 	TLS *tls.Config
 
 	// Verify reports, as an error for the log, that the node's name does not belong to the

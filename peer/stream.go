@@ -27,14 +27,14 @@ type Stream struct {
 
 	mu      sync.Mutex
 	err     error  // protected by mu: why the stream was closed; matches ErrClosed
-	out     []byte // protected by mu: frames that nobody is writing yet
+	out     []byte // protected by mu: frames that the writer has not taken yet
 	spare   []byte // protected by mu: the other buffer, if not in use
 	flying  int    // protected by mu: bytes of the buffer in the writer's hands
-	writing bool   // protected by mu: somebody is the writer; it looks at out again before it stops
+	writing bool   // protected by mu: there is a writer; it looks at out again before it stops
 	handed  bool   // protected by mu: the writer is to be the stream's own goroutine
 	batch   bool   // protected by mu: the read loop is handling a batch and flushes afterwards
 
-	// Owned by whoever is the writer.
+	// Owned by the writer.
 	direct    syscall.RawConn       // for writes that do not wait; nil if there are none
 	directFn  func(fd uintptr) bool // made once, because each closure would be an allocation
 	directBuf []byte
@@ -135,7 +135,7 @@ func (s *Stream) Pass(to *Stream, f *Frame) error {
 	return to.send(f, true)
 }
 
-// send appends f and writes, unless somebody else will. later says that the caller will
+// send appends f and writes, unless there is a writer already. later says that the caller will
 // call Flush.
 func (s *Stream) send(f *Frame, later bool) error {
 	if err := f.Check(); err != nil {
@@ -162,7 +162,7 @@ func (s *Stream) send(f *Frame, later bool) error {
 	return nil
 }
 
-// Flush writes what Queue has left, unless somebody else is writing or is about to. It
+// Flush writes what Queue has left, unless another goroutine is writing or is about to. It
 // waits no more than Send does.
 func (s *Stream) Flush() {
 	s.mu.Lock()
@@ -179,7 +179,7 @@ func (s *Stream) Flush() {
 // in one system call with what is sent until then, or with the answers to what arrives.
 func (s *Stream) FlushSoon() { wake(s.t.soon) }
 
-// idle tells whether there is nothing to write, or somebody else will. s.mu is held.
+// idle tells whether there is nothing to write, or another goroutine will. s.mu is held.
 func (s *Stream) idle() bool { return s.writing || s.batch || len(s.out) == 0 || s.err != nil }
 
 // Close closes the stream because of err; nil means [ErrClosed]. Only the first call

@@ -47,7 +47,7 @@ const (
 	greetingLimit = 2 * time.Second
 )
 
-// Start listens and returns a transport that accepts streams; it dials nobody before
+// Start listens and returns a transport that accepts streams; it dials no node before
 // [Transport.SetPeers]. The caller must call Close. The error says which option is not
 // valid or why it cannot listen.
 func Start(opts Options) (*Transport, error) {
