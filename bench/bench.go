@@ -28,7 +28,7 @@ type bench struct {
 	stdout, stderr io.Writer
 	admin          *redis.Client
 	addr           string
-	prefix         string // nobody else's keys begin like this, or like "{" and this
+	prefix         string // no other program's keys begin like this, or like "{" and this
 	dir            string // for the files of this run
 	own            *redistest.Server
 	pid            int       // of the server; 0 if it is not ours

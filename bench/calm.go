@@ -66,7 +66,7 @@ func readTicks(file string) (t ticks, err error) {
 		if err != nil {
 			return t, err
 		}
-		if i >= 8 { // guests, who are counted as users, too
+		if i >= 8 { // guests, which are counted as users, too
 			break
 		}
 		t.all += n

@@ -91,8 +91,8 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// newClient returns a client with the library's settings, whose commands are counted. goroutines is how many want a
-// connection at the same time: nobody shall be slow because they wait for one. 0: the library's default.
+// newClient returns a client with the library's settings that counts its commands. goroutines is how many want a
+// connection at the same time: none shall be slow because it waits for one. 0: the library's default.
 func newClient(addr string, goroutines int) (*redis.Client, *counter) {
 	o := &redis.Options{Addr: addr, ContextTimeoutEnabled: true}
 	if goroutines > 0 {

@@ -20,7 +20,7 @@ type keyedMutex struct {
 
 type countedMutex struct {
 	sync.Mutex
-	users int // who have it, or wait for it
+	users int // that have it, or wait for it
 }
 
 func (k *keyedMutex) lock(key string) {
@@ -55,7 +55,7 @@ func roundTrip(c net.Conn) error {
 	return err
 }
 
-// setOnly is the one command that nobody who locks at Redis can do without.
+// setOnly is the one command that no lock at Redis can do without.
 func setOnly(ctx context.Context, c *redis.Client, key string) error {
 	ok, err := c.SetNX(ctx, key, "me", setExpiry).Result()
 	if err == nil && !ok {

@@ -31,7 +31,7 @@ type growthSizes struct {
 // judged is the rise of the lock, from the smallest number to the greatest, in times of the rise of the floor.
 const (
 	// Keys: a map of mutexes. Each of its locks may miss a cache for the key, for the table and for the mutex. Ours may miss
-	// twice as often: it has an entry, made when a key is used that nobody has used for 5 ms, and forgets it again; the map forgets
+	// twice as often: it has an entry, made when a key is used after 5 ms without use, and forgets it again; the map forgets
 	// nothing. What grew with the number, as a list or a scan would, would be a thousand times above that.
 	growthKeysRise = 2
 	growthHeldRise = 2    // the same while so many others are locked

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets whose width grows with the value: each power of two is cut in 16, so a bucket's
+// histogram counts durations in buckets that grow with the value: each power of two is cut in 16, so a bucket's
 // middle is within 3.2 % of whatever is in it. The zero value is ready to use, and recording does not allocate.
 type histogram struct {
 	Buckets [bucketCount]int64 `json:"buckets"`

@@ -108,7 +108,7 @@ func (t *hotTotal) round(ctx context.Context, b *bench, servers *servers, ws []*
 		ws = ws[round%len(ws):][:1]
 	}
 	if !t.fenced {
-		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
+		// A key that a worker left locked at the end of a round must not spoil the next, nor another's.
 		ht.Key = fmt.Sprintf("hot-%s-%d", t.name, round)
 	}
 	if round == 0 {
@@ -152,7 +152,7 @@ func (t *hotTotal) round(ctx context.Context, b *bench, servers *servers, ws []*
 	}
 	t.uncounted += all - (t.referee.sections.Load() - seen)
 	if t.referee.inside.Swap(0) != 0 {
-		t.referee.two.Add(1) // somebody went in and never left
+		t.referee.two.Add(1) // a goroutine went in and never left
 	}
 	if round == 0 {
 		return nil

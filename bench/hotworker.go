@@ -232,7 +232,7 @@ func (v *openVariant) contend(ctx context.Context, keys []string, db *store, who
 			continue
 		}
 		if ctx.Err() != nil && !errors.Is(err, coord.ErrLost) {
-			// A wait that the end of the round cuts off counts, as long as it was: otherwise a lock that starves somebody
+			// A wait that the end of the round cuts off counts, as long as it was: otherwise a lock that starves a caller
 			// would look good.
 			r.Waits.record(time.Since(begin))
 			return

@@ -18,7 +18,7 @@ type latencySizes struct {
 	calls  int // of each lane per block, each with another key
 }
 
-// What must hold of one caller whose keys nobody else wants.
+// What must hold of one caller with keys that no other one wants.
 const (
 	latencyOwn     = 100  // times as fast as the fastest rival, at least, where the caller's process owns the key
 	latencyForward = 1    // times the fastest rival, at most, where another process does
@@ -26,7 +26,7 @@ const (
 	latencyCalls   = 0.01 // Redis commands per lock of the caller's own key, at most
 )
 
-// measureLatency lets one caller lock keys that nobody else wants, in all ways.
+// measureLatency lets one caller lock keys that no other one wants, in all ways.
 func measureLatency(ctx context.Context, b *bench) (_ result, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -311,7 +311,7 @@ func (c *counts) read(from *counter) {
 	}
 }
 
-// serverCPU is what those who serve the lane have used so far.
+// serverCPU is the time that the lane's servers have used so far.
 func (l *lane) serverCPU(ctx context.Context, admin *redis.Client) (total time.Duration, err error) {
 	if l.process != 0 {
 		total = processCPU(append(children(l.process), l.process))

@@ -44,7 +44,7 @@ func cpuModel() string {
 	return ""
 }
 
-// commit says which source this was built from, with a "+" if it was changed since; empty where nobody knows.
+// commit says which source this was built from, with a "+" if it was changed since; empty where that is unknown.
 func commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		hash, changed := "", ""

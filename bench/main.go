@@ -14,7 +14,7 @@
 // turns, and prints a table for each subject, below it all figures of each lock, beside those of the best rival and of the floor, and what must hold:
 //
 //   - hot: many goroutines of several processes want one key (hot.go)
-//   - cold: one caller locks keys that nobody else wants (cold.go)
+//   - cold: one caller locks keys that no other one wants (cold.go)
 //   - held: one process holds very many locks (held.go)
 //
 // And of a cluster (Options.Cluster):
@@ -28,7 +28,7 @@
 //
 // And of all kinds of locks and their servers, of which those that are not installed are not run:
 //
-//   - latency: one caller locks keys that nobody else wants, in all ways, beside what no lock can do without (latency.go)
+//   - latency: one caller locks keys that no other one wants, in all ways, beside what no lock can do without (latency.go)
 //   - rows: many goroutines of several processes read and write rows of a database, of which nothing may be sold twice (rows.go)
 //
 // And, if -only says so, because they take long:

@@ -93,7 +93,7 @@ func (g *getLock) section(ctx context.Context, key string, inside func(uint64)) 
 	if err != nil {
 		return err
 	}
-	defer c.Close() // a connection whose call was cancelled has been closed, and with it its lock
+	defer c.Close() // a cancelled call closes its connection, and so its lock ends
 	name := strconv.FormatUint(hashOf(g.namespace, key), 16)
 	if err := one(c.QueryRowContext(ctx, "select get_lock(?, ?)", name, longWait)); err != nil {
 		return err

@@ -32,7 +32,7 @@ func (b *bench) places(subject string) places {
 	return places{-1, -1, -1, "-place " + placeFree + ": the kernel decides what runs where"}
 }
 
-// twoCores returns a core for those who call and one for those who are called, or negative numbers and why not.
+// twoCores returns a core for the callers and one for the callees, or negative numbers and why not.
 func (b *bench) twoCores() (mine, its int, why string) {
 	list, err := cores()
 	switch {

@@ -82,7 +82,7 @@ func (a *advisoryLock) section(ctx context.Context, key string, inside func(uint
 	if err != nil {
 		return err
 	}
-	defer c.Release() // a connection whose call was cancelled has been closed, and with it its lock
+	defer c.Release() // a cancelled call closes its connection, and so its lock ends
 	n := int64(hashOf(a.namespace, key))
 	if _, err := c.Exec(ctx, "select pg_advisory_lock($1)", n); err != nil {
 		return err

@@ -19,7 +19,7 @@ type progress struct {
 	mu          sync.Mutex // protects what follows
 	subject     string
 	number, all int       // of the subjects
-	begun       time.Time // of a part of the subject, whose steps are of about the same length
+	begun       time.Time // of a part of the subject, with steps of about the same length
 	what        string
 	done, total int
 	stepped     time.Time

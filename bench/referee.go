@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// referee is memory that the worker processes share, a file mapped by each. Whoever has the lock goes through it, which
+// referee is memory that the worker processes share, a file mapped by each. The lock's holder goes through it, which
 // costs a few nanoseconds, and two holders at a time would show. All of it is on one cache line.
 type referee struct {
-	inside   atomic.Uint64 // who has the lock, 0: nobody
+	inside   atomic.Uint64 // the number of the lock's holder; 0: none
 	token    atomic.Uint64 // the last fencing token, which is the highest
 	sections atomic.Int64  // counted by a read and a write, so two holders would lose a section
-	two      atomic.Int64  // how often somebody else was inside
+	two      atomic.Int64  // how often another holder was inside
 	stale    atomic.Int64  // how often a token was not above the last
 	_        [24]byte
 }
 
-// enter is called by who, not 0, as the first thing under the lock. fence is 0 if the lock has no tokens.
+// enter is called with the holder's number, not 0, as the first thing under the lock. fence is 0 if the lock has no tokens.
 func (r *referee) enter(who, fence uint64) {
 	if r.inside.Swap(who) != 0 {
 		r.two.Add(1)
@@ -31,7 +31,7 @@ func (r *referee) enter(who, fence uint64) {
 	r.sections.Store(r.sections.Load() + 1)
 }
 
-// leave is called by who as the last thing under the lock.
+// leave is called with the holder's number as the last thing under the lock.
 func (r *referee) leave(who uint64) {
 	if r.inside.Swap(0) != who {
 		r.two.Add(1)

@@ -71,7 +71,7 @@ func (r result) write(w io.Writer) {
 	align(w, table)
 }
 
-// align writes a table whose first column is flush left and the others flush right.
+// align writes a table with the first column flush left and the others flush right.
 func align(w io.Writer, table [][]string) {
 	widths := make([]int, len(table[0]))
 	for _, row := range table {

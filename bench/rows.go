@@ -176,7 +176,7 @@ func (r *rowsRun) round(ctx context.Context, t *rowsTotal, round int) error {
 	}
 	rt := rowsTask{
 		Method: t.name, Server: r.pg.conn, Goroutines: s.goroutines, Rows: job.rows, Duration: s.round,
-		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
+		// A key that a worker left locked at the end of a round must not spoil the next, nor another's.
 		Prefix: fmt.Sprintf("rows-%s-%d-%d", t.name, t.job, round),
 	}
 	if round == 0 {

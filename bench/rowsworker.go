@@ -24,7 +24,7 @@ const rowsTable = `create table stock (
 type rowMethod struct {
 	name   string
 	how    string
-	lock   string // the variant whose lock is held meanwhile; empty: none
+	lock   string // the variant of the lock that is held meanwhile; empty: none
 	fenced bool   // a write carries the lock's token, and the row refuses one that is not above the last
 	more   bool   // only with -rivals all
 	unsafe bool   // it breaks the rules

@@ -20,7 +20,7 @@ import (
 type serverKind struct {
 	name   string
 	debian string // the package that it comes in
-	user   string // who runs it where root must not; empty: whoever runs this
+	user   string // the user that runs it where root must not; empty: the one that runs this
 	find   func() (program string, ok bool)
 	// command prepares the server's directory and sets conn.
 	command func(ctx context.Context, s *server) (*exec.Cmd, error)
@@ -54,7 +54,7 @@ func startServer(ctx context.Context, kind *serverKind) (s *server, err error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: %w; Debian has it in %s", kind.name, errNoServer, kind.debian)
 	}
-	for range 3 { // somebody else may take the port meanwhile
+	for range 3 { // another process may take the port meanwhile
 		s = &server{kind: kind, program: program, done: make(chan struct{})}
 		if err = s.start(ctx); err == nil || ctx.Err() != nil {
 			break
@@ -300,7 +300,7 @@ func (s *servers) describe(r *result, list []variant) {
 	}
 }
 
-// notRun is what a table says of a variant whose server is missing, instead of a figure.
+// notRun is what a table says of a variant without its server, instead of a figure.
 const notRun = "not run"
 
 // chosen lists the variants that a subject measures.

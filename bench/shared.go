@@ -151,7 +151,7 @@ func measureStore(ctx context.Context, b *bench, subject string, s sharedSizes) 
 	return r, nil
 }
 
-// startMany starts n workers on a core, and another one on another core as the store, whose address it returns. stop must
+// startMany starts n workers on a core, and another one on another core as the store, and returns the address of that. stop must
 // be called in any case.
 func (b *bench) startMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*worker, stop func() error, err error) {
 	var all []*worker
@@ -256,7 +256,7 @@ func (r *sharedRun) round(ctx context.Context, t *sharedTotal, round int) error 
 		ws = ws[round%len(ws):][:1]
 	}
 	if !t.fenced {
-		// A key that is left locked by whoever the end of a round surprised must not spoil the next, nor another's.
+		// A key that a worker left locked at the end of a round must not spoil the next, nor another's.
 		ht.Key = fmt.Sprintf("%s-%s-%d", r.subject, t.name, round)
 	}
 	if round == 0 {

@@ -135,7 +135,7 @@ type stallStage struct {
 	since  time.Duration // what this one had used when the load began
 
 	number int             // of processes that were started
-	slots  []*stallProcess // who serves each
+	slots  []*stallProcess // the server of each
 
 	mu      sync.Mutex // protects what follows
 	left    []error    // of processes that were to end
@@ -333,7 +333,7 @@ func (x *stallStage) killed() error {
 	if err := victim.cmd.Process.Kill(); err != nil {
 		return err
 	}
-	x.book.serves[0].Store(int64(x.slots[1].number)) // whoever sends requests sees at once that nobody is there
+	x.book.serves[0].Store(int64(x.slots[1].number)) // the senders of requests see at once that it has gone
 	_ = victim.stop()                                // it says that it was killed
 	x.slots = x.slots[1:]
 	p, err := x.start()
@@ -386,7 +386,7 @@ func (x *stallStage) result(scenario stallScenario, took time.Duration) *stallRu
 	r.moments = len(r.track.Done)
 	r.waits = *x.book.histogram()
 	round := newRound(took, x.cpu, x.used, &r.waits)
-	round.parts = nil // nobody chooses how many requests arrive where
+	round.parts = nil // no method chooses how many requests arrive where
 	round.Rate = ratio(sum(r.track.Done), float64(r.moments)*stallBucket.Seconds())
 	r.add(round)
 	return r

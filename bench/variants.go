@@ -56,7 +56,7 @@ func (v variant) measuredIn(subject string, all bool) bool {
 // unsafe variants show that the measurement notices.
 func (v variant) unsafe() bool { return v.in+v.more == "" }
 
-// unknown are the measures that nobody can tell of the variant.
+// unknown are the measures that the variant does not have.
 func (v variant) unknown() []string {
 	switch {
 	case v.alone:

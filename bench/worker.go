@@ -27,7 +27,7 @@ type order struct {
 
 	Debounce time.Duration `json:"debounce"` // of clusters, for tests; 0: the library's default
 
-	step func(step) // tells the parent how far a task is; nil: nobody asks
+	step func(step) // tells the parent how far a task is; nil: it does not ask
 }
 
 // step is how far a task is.
@@ -119,7 +119,7 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 		for d := json.NewDecoder(in); ; {
 			var t task
 			if d.Decode(&t) != nil {
-				// The task under way has nobody to answer to. If it does not end, the process does.
+				// The task under way has no parent to answer to. If it does not end, the process does.
 				cancel(errStopped)
 				time.AfterFunc(2*closeTime, func() { os.Exit(1) })
 				return
@@ -235,7 +235,7 @@ func (b *bench) start(ctx context.Context, subject string, o order) (*worker, er
 	return &worker{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout), b.progress}, nil
 }
 
-// taskLimit is how long a task, or a step of one, may take. Longer than that only who hangs does.
+// taskLimit is how long a task, or a step of one, may take. What takes longer hangs.
 const taskLimit = 5 * time.Minute
 
 // do gives the worker a task and waits for its answer. A worker that hangs is killed: others shall be measured.

@@ -72,7 +72,7 @@ type zookeeperLock struct {
 	namespace string
 }
 
-// silent is the log of clients whose calls return as errors what they would log.
+// silent is the log of clients that return errors and need not log them.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}

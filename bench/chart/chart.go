@@ -31,7 +31,7 @@ const (
 type Head struct {
 	Name  string `json:"name"`            // unique in a page; the name of a file
 	Title string `json:"title"`           // what it shows, in a few words
-	About string `json:"about,omitempty"` // how to read it, for those who cannot see it as well
+	About string `json:"about,omitempty"` // how to read it, for readers that cannot see it as well
 }
 
 // Style is the CSS of all charts.
