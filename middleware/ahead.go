@@ -15,7 +15,7 @@ import (
 // has got a part of the answer.
 const aheadTime = 2 * time.Second
 
-// An ahead is a body whose beginning, or all of it, was read before the handler runs.
+// An ahead is a body that was read, to its end or not, before the handler runs.
 type ahead struct {
 	body  io.ReadCloser // the request's
 	ended chan struct{} // closed when no goroutine reads ahead any more; nil: there was none

@@ -26,11 +26,11 @@ func (a *answer) write(w http.ResponseWriter) {
 		delete(h, name)
 	}
 	for name, values := range a.header {
-		h[name] = slices.Clone(values) // whoever is around may append to them
+		h[name] = slices.Clone(values) // middlewares around may append to them
 	}
 	w.WriteHeader(a.status)
 	if len(a.body) > 0 && bodyAllowed(a.status) {
-		_, _ = w.Write(a.body) // nobody is left to be told
+		_, _ = w.Write(a.body) // the client has gone
 	}
 	for name, values := range a.trailer {
 		h[name] = slices.Clone(values)

@@ -11,7 +11,7 @@ import (
 )
 
 // Coalesce makes GET and HEAD requests that ask for the same at the same time share one run of the handler, in this process;
-// with [Route] around it, in all processes (but requests that the owner got by TLS, and forwarded ones, apart). Whoever finds a
+// with [Route] around it, in all processes (but requests that the owner got by TLS, and forwarded ones, apart). A request that finds a
 // run in progress gets its status, header, body and trailers. Nothing is kept after a run: this is not a cache.
 //
 // # What is the same
@@ -19,13 +19,13 @@ import (
 // Requests with the same key (a nil KeyFunc: all), method, scheme, host, path, query, pattern, server and client certificate, and the
 // same headers. Left out are headers that identify a single request or its way, and no client: trace and request IDs, the
 // addresses that proxies add (X-Forwarded-For, X-Real-Ip, Via), Priority, and those in CoalesceOptions.Ignore. docs/http.md has the
-// list. So a handler whose answer depends on the client's address needs the address in its key.
+// list. So a handler with an answer that depends on the client's address needs the address in its key.
 //
 // All handlers in one Coalesce share its runs. With CoalesceOptions.AcrossTargets, handlers that answer differently need different keys,
 // or a Coalesce each.
 //
 // Requests with a body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache or no-store in Cache-Control or
-// Pragma pass untouched, as do all other methods, and those whose key is [ErrSkip]. Clients that must see what they have just
+// Pragma pass untouched, as do all other methods, and requests with the key [ErrSkip]. Clients that must see what they have just
 // written say no-cache: a run may have begun before some of its requests came.
 //
 // # What is not shared
@@ -35,7 +35,7 @@ import (
 // one that has written nothing.
 // As soon as this is known, each request that waited runs the handler itself, and the first one's answer goes on as it is
 // written. Where Vary names headers, requests with other values there run the handler themselves, after the wait. So do not put
-// Coalesce around handlers most of whose answers are not to be shared.
+// Coalesce around handlers that seldom have an answer to be shared.
 //
 // # The run
 //
@@ -43,7 +43,7 @@ import (
 // [singleflight.ErrAbandoned] as the cause, and, once the answer is not to be shared, when the first one has. The answer is held
 // back until the handler returns; no slow client makes another one wait. 1xx responses and the deadlines of
 // [http.ResponseController] are for the first request; [http.Pusher] and [io.ReaderFrom] are not there. The handler runs in the
-// first request's goroutine, to whose server a panic goes on.
+// first request's goroutine; a panic goes on to the server of that.
 //
 // A request that stops waiting is aborted by a panic with [http.ErrAbortHandler] or, if a limit of its own context ended the
 // wait, answered with 503. One without a usable key is answered with 400. Headers that were set around Coalesce stay each

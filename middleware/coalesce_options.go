@@ -76,7 +76,7 @@ type Coalesced uint8
 const (
 	CoalescedFirst  Coalesced = iota + 1 // it ran the handler, for itself and for those that came meanwhile
 	CoalescedShared                      // it got the answer of another request's run
-	CoalescedAlone                       // it waited for a run whose answer was not to be shared, and ran the handler itself
+	CoalescedAlone                       // it waited for a run, the answer was not to be shared, and it ran the handler itself
 	CoalescedLeft                        // its client went away, or its time was up, while it waited for a run
 )
 

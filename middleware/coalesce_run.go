@@ -16,7 +16,7 @@ type run struct {
 	mu      sync.Mutex
 	known   bool    // settled is closed; guarded by mu
 	answer  *answer // nil: nothing, they run the handler themselves; not written after settled is closed
-	single  bool    // nobody else waits for it; guarded by mu
+	single  bool    // no other request waits for it; guarded by mu
 	left    error   // why the first request's client is gone, nil while it is there; guarded by mu
 }
 

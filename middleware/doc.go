@@ -9,7 +9,7 @@
 // One request's journey: POST /orders/42 comes to any process. A [KeyFunc] names what it is about, such as "order/42"; a request
 // for which there is no such name is answered with 400.
 //
-// Route asks the coordinator who owns the key. If that is another process, the request goes there, once, with all that it has, and
+// Route asks the coordinator for the key's owner. If that is another process, the request goes there, once, with all that it has, and
 // its response comes back; if that process cannot be reached, the request stays. Route is outermost because what follows is about
 // the process that executes: Coalesce joins requests that meet in one process, and Idempotent has to see what the handler has
 // answered, and not that the way there broke off (502), after which the client sends its request again.
@@ -24,13 +24,13 @@
 // to the next, the answer is stored, and the client gets it. If the turn does not come in time (423), nothing was executed, and the
 // request may be repeated with its idempotency key.
 //
-// A request that is not let through is answered with a [Problem] (RFC 9457), by all four in the same way; one whose client has gone
+// A request that is not let through is answered with a [Problem] (RFC 9457), by all four in the same way; one without its client
 // leaves all queues.
 //
 // When a process ends, its requests end first, and then their locks: [http.Server.Shutdown], then [coord.Coordinator.Close], which
 // gives the keys to the other processes, then the transport's idle connections. See the example "shutdown".
 //
 // A mutex for requests does not make a handler's writes safe by itself: a process may be stopped for longer than its lease, and go on
-// after somebody else has got the lock. Let the database compare tokens, see [coord.Lock.Fence]. The order of arrival is kept in each
+// after another holder has got the lock. Let the database compare tokens, see [coord.Lock.Fence]. The order of arrival is kept in each
 // process, and not between them: with Route all requests of a key come to one process.
 package middleware

@@ -11,7 +11,7 @@ import (
 )
 
 // held is the context of a handler that runs with a lock. It ends with the request's, and when the lock is lost; but the lock's own
-// context is asked for only by those who want to know, because it costs more than the lock.
+// context is asked for only on request, because it costs more than the lock.
 type held struct {
 	context.Context // the request's
 	c               *coord.Coordinator
@@ -170,7 +170,7 @@ func heldBy(ctx context.Context, c *coord.Coordinator, key string) *held {
 	return nil
 }
 
-// limit is context.WithTimeout for one goroutine, whose timer is started when that first waits: most locks are there at once.
+// limit is context.WithTimeout for one goroutine. Its timer is started when that first waits: most locks are there at once.
 type limit struct {
 	context.Context
 	wait    time.Duration

@@ -135,7 +135,7 @@ func respond(res *http.Response) error {
 	if res.Request.ProtoMajor == 1 && res.ProtoMajor >= 2 && len(res.Trailer) > 0 {
 		res.Header.Del("Content-Length")
 	}
-	// A response may begin while the body is still being sent to the owner, whose handler may talk both ways. An HTTP/1 server would
+	// A response may begin while the body is still being sent to the owner, and the handler there may talk both ways. An HTTP/1 server would
 	// otherwise read the rest of the body, and drop it, before it sends the head of the response.
 	if h.body == nil || h.body.done.Load() || res.StatusCode == http.StatusSwitchingProtocols || res.Request.ProtoMajor != 1 {
 		return nil
@@ -230,7 +230,7 @@ func (g *guard) reopen() bool {
 	return true
 }
 
-// seal reports whether nobody has read from the body, and then nobody can any more, by way of this guard.
+// seal reports whether the body is unread as yet; then it can not be read any more by way of this guard.
 func (g *guard) seal() bool { return g.state.CompareAndSwap(untouched, sealed) }
 
 // end waits for a Read that is under way, and lets no other follow.

@@ -23,7 +23,7 @@ func (h *hop) mistake() (p Problem, ok bool) {
 	return p, false
 }
 
-// unreadable is the answer to a request whose body could not be read.
+// unreadable is the answer to a request with a body that could not be read.
 func unreadable(err error) Problem {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return Problem{Type: TypeTooLarge, Title: "Request body too large", Status: http.StatusRequestEntityTooLarge, Err: err}

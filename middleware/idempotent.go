@@ -19,7 +19,7 @@ const (
 	TypeIdempotencyKey = typeBase + "TypeIdempotencyKey" // 400: the Idempotency-Key header is missing or malformed
 	TypeInProgress     = typeBase + "TypeInProgress"     // 409: the first request with this key is still being executed
 	TypeReused         = typeBase + "TypeReused"         // 422: the key belongs to another request
-	TypeOutcome        = typeBase + "TypeOutcome"        // 409: the request was begun before, and nobody knows how that ended
+	TypeOutcome        = typeBase + "TypeOutcome"        // 409: the request was begun before, and its end is unknown
 	TypeNotKept        = typeBase + "TypeNotKept"        // 409: the request was executed, but its answer was too large to keep
 )
 
@@ -28,11 +28,11 @@ const (
 // of the key; those that come meanwhile wait. They, and all later ones, get its status, header, body and trailers, with
 // [ReplayedHeader].
 //
-// scope names the client whose key it is: the same key in two scopes is two keys, and within a scope it is one, whichever replica
+// scope names the client that the key is of: the same key in two scopes is two keys, and within a scope it is one, whichever replica
 // (Host), connection, cookie or bearer token a repeated request comes with. So the scope is the ID of the user or tenant that
 // authentication has found out, and not a credential: a request with a renewed one would be executed again. A scope that clients
 // choose lets one read the answers of another. Where the service has virtual hosts, their name is a part of the scope. [Unscoped] is for services
-// with one client. Requests whose scope is [ErrSkip] pass untouched; those without a usable one are answered with 400.
+// with one client. Requests with the scope [ErrSkip] pass untouched; those without a usable one are answered with 400.
 //
 // A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and body. A digest of all that is
 // kept. Otherwise it is refused with 422 [TypeReused]. Also refused, with nothing executed: a malformed key (400
@@ -48,7 +48,7 @@ const (
 // IdempotentOptions.Rerun.
 //
 // If the lock is lost while the handler runs, its context ends, with a cause that Is [coord.ErrLost]. Its answer counts all the
-// same, unless somebody with a higher token has executed the request since: then the client is told to ask again, for that one's
+// same, unless a holder of a higher token has executed the request since: then the client is told to ask again, for that one's
 // answer (409 [TypeOutcome]). Of an answer that is too large to be kept repeated requests learn that they were executed (409
 // [TypeNotKept]).
 //
@@ -56,7 +56,7 @@ const (
 //
 // Its context has the values of the request's, but does not end with it (see IdempotentOptions.FollowClient); [Lock] returns the
 // lock. The body is in memory; it must not have been read before (500 [TypeMisconfigured]). What is written is held back until
-// the handler returns or flushes; that the client has gone is no error then either, as the rest is for those who repeat the request.
+// the handler returns or flushes; that the client has gone is no error then either, as the rest is for repeated requests.
 // Hijack, [http.Pusher] and [io.ReaderFrom] are not there; 1xx responses and the deadlines of
 // [http.ResponseController] are for the first client. A panic goes on to the server.
 //
@@ -144,7 +144,7 @@ func malformed(err error) Problem {
 	return Problem{Type: TypeIdempotencyKey, Title: "No usable idempotency key", Status: http.StatusBadRequest, Detail: err.Error(), Err: err}
 }
 
-// unread answers a request whose body could not be read.
+// unread answers a request with a body that could not be read.
 func (m *idempotency) unread(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, errBodyRead) {
 		m.refuse(w, r, misconfigured(err))

@@ -139,5 +139,5 @@ func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
 	return r, body, nil
 }
 
-// bodyRead tells whether somebody has parsed a form that was in the body.
+// bodyRead reports whether a form in the body has been parsed.
 func bodyRead(r *http.Request) bool { return len(r.PostForm) > 0 || r.MultipartForm != nil }

@@ -13,7 +13,7 @@ import (
 // IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and a nil
 // *IdempotentOptions means all defaults.
 type IdempotentOptions struct {
-	// Methods are those whose requests may have a key; others pass untouched. Default: POST and PATCH.
+	// Requests with one of these Methods may have a key; others pass untouched. Default: POST and PATCH.
 	Methods []string
 
 	// Header is the name of the request header with the key. Default "Idempotency-Key".
@@ -48,7 +48,7 @@ type IdempotentOptions struct {
 	// may have done half of its work.
 	Final func(status int) bool
 
-	// Rerun executes a request again whose outcome is unknown. By default it is refused, with 409, until TTL is over. For
+	// Rerun executes a request again if its outcome is unknown. By default it is refused, with 409, until TTL is over. For
 	// handlers that themselves see to it that nothing happens twice: by a unique key in a database, or the token of [Lock].
 	Rerun bool
 

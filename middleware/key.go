@@ -16,7 +16,7 @@ import (
 // constructors here do not cover. It may be called concurrently, and more than once for a request; it must not read the body.
 //
 // Errors: [ErrSkip] lets the request pass as if there were no middleware; one that Is [ErrPattern] is answered with 500; and
-// any other with 400. What a KeyFunc returns without an error is checked as well, whoever wrote it: a key has 1 to [coord.MaxKey]
+// any other with 400. What a KeyFunc returns without an error is checked as well, the constructors' keys too: a key has 1 to [coord.MaxKey]
 // bytes of valid UTF-8 without control characters, and all else is answered with 400.
 type KeyFunc func(r *http.Request) (string, error)
 
@@ -70,7 +70,7 @@ func Key(prefix string, parts ...KeyFunc) KeyFunc {
 			if err != nil {
 				return "", err
 			}
-			if v == "" { // or a list with it would look like a shorter one to those who read it
+			if v == "" { // or a list with it would look like a shorter one to its readers
 				return "", &KeyError{Reason: "has an empty part"}
 			}
 			values = append(values, v)

@@ -58,7 +58,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 		h.Set("Retry-After", strconv.FormatInt(roundUp(p.RetryAfter, time.Second), 10))
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // nobody is left to be told
+	_, _ = w.Write(body) // the client has gone
 }
 
 // refusals is how a middleware answers requests that it does not let through.

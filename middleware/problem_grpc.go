@@ -28,7 +28,7 @@ const (
 	grpcUnauthenticated    = 16
 )
 
-// writeGRPC answers a call with p: a response without a message, whose status is in the head.
+// writeGRPC answers a call with p: a response without a message, with the status in the head.
 func writeGRPC(w http.ResponseWriter, p Problem) {
 	text := p.Title
 	if p.Detail != "" {

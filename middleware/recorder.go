@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A recorder is the ResponseWriter of a handler whose answer others are to get as well. It keeps the answer back until the
-// handler has ended, because its own client may be slow, or gone, and nobody else should have to wait for that. When the
+// A recorder is the ResponseWriter of a handler with an answer that others are to get as well. It keeps the answer back until the
+// handler has ended, because its own client may be slow, or gone, and no other one should have to wait for that. When the
 // answer cannot be kept (too large), or the handler asks for it to be sent (Flush), it passes on what it has, and from then
 // on everything.
 //

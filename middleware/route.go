@@ -17,7 +17,7 @@ import (
 
 // HopHeader is what [Route] adds to a request that it forwards, which is then served where it arrives: so there is one hop at most,
 // even if two nodes take each other for the owner. Its value is known to the nodes only. Route takes the header off a request
-// whose client has made it up. A handler inside of Route sees "1" if a node has forwarded the request.
+// if the client has made it up. A handler inside of Route sees "1" if a node has forwarded the request.
 const HopHeader = "Holdfast-Hop"
 
 // RouteOptions are the options of [Route]. The zero value of each field means its default, and a nil *RouteOptions means all
@@ -39,7 +39,7 @@ type RouteOptions struct {
 	// request tries. Default 2 s. Negative: each request tries.
 	Avoid time.Duration
 
-	// RetryAfter is what clients are told whose request failed on the way, in whole seconds, rounded up. Default: nothing, for the
+	// RetryAfter is what clients are told if their request failed on the way, in whole seconds, rounded up. Default: nothing, for the
 	// owner may have done what they asked for.
 	RetryAfter time.Duration
 
@@ -112,8 +112,8 @@ type router struct {
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, or if
 // the owner is unknown, leaving, has no URL or could not be connected to a moment ago; if it was forwarded before, or a handler
-// further out holds the key's lock; and if it could not be sent on as it came: a CONNECT, one without a path, one whose body was
-// parsed as a form, or whose Connection header would strip others on the way.
+// further out holds the key's lock; and if it could not be sent on as it came: a CONNECT, one without a path, one with a body that was
+// parsed as a form, or with a Connection header that would strip others on the way.
 //
 // If the owner cannot be connected to, the request is served here as well, unless some of its body was read meanwhile. After that,
 // a failure is answered with 502, as the owner may have got it; [http.Transport] retries by itself only what it calls idempotent. No
@@ -121,7 +121,7 @@ type router struct {
 // 408 or 400 for one that cannot be read, 504 if the request's context has a limit that ends. Requests without a usable key
 // are answered with 400. The request of a client that has gone is aborted.
 //
-// A node believes X-Forwarded-For and all other headers from whoever reaches its port, as without Route; keep that port to
+// A node believes X-Forwarded-For and all other headers from any host that reaches its port, as without Route; keep that port to
 // those you trust, or a proxy in front of it that sets them.
 //
 // It panics if c or key is nil or the options make no sense.

@@ -17,7 +17,7 @@ import (
 // defaults.
 type SerializeOptions struct {
 	// Methods are those that are serialized. Default: all but GET, HEAD, OPTIONS and TRACE. Requests of other methods pass
-	// without a lock, and may run while somebody has it.
+	// without a lock, and may run while another request has it.
 	Methods []string
 
 	// Wait is for how long a request waits for its turn. Default 10 s. Negative: not at all. It then takes the lock only if it is
@@ -41,7 +41,7 @@ type SerializeOptions struct {
 	// a shorter ReadTimeout of the server. Default 10 s; none if ReadAhead is negative. Negative: no limit.
 	BodyTimeout time.Duration
 
-	// LockedStatus is the status of a request whose turn did not come in time. Default 423 (Locked). The other possible value
+	// LockedStatus is the status of a request that does not get its turn in time. Default 423 (Locked). The other possible value
 	// is 409 (Conflict).
 	LockedStatus int
 
@@ -117,11 +117,11 @@ type serializer struct {
 // returned or panicked, also after Hijack and however long that takes, unless the handler unlocks it; a panic goes on to the
 // server. The handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController] work as without.
 //
-// Not let through, and told so by SerializeOptions.Problem: requests without a usable key (400); whose turn did not come within SerializeOptions.Wait
+// Not let through, and told so by SerializeOptions.Problem: requests without a usable key (400); without a turn within SerializeOptions.Wait
 // (423, or 409); that find too many others waiting (429); and all while locks are not to be had (503). The request of a client that
 // has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as net/http has it, so that an empty
 // response is not taken for a success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has been
-// read. So it is read before; a request whose body is larger than SerializeOptions.ReadAhead waits on, and is served.) A limit of the
+// read. So it is read before; a request with a body larger than SerializeOptions.ReadAhead waits on, and is served.) A limit of the
 // request's own context that ends the wait counts as SerializeOptions.Wait does.
 //
 // The lock is held until the handler has really ended, also if it is in an [http.TimeoutHandler] that has answered before that,

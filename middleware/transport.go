@@ -20,7 +20,7 @@ import (
 // WebSocket, or HTTP/2, with gRPC. So a handler sees the same version on each node. By http:// an owner shows with the first
 // connection whether it accepts HTTP/2 (Server.Protocols with UnencryptedHTTP2). One that does not gets a request "PRI *", as
 // RFC 9113 has it, and is asked again a minute later. Meanwhile it gets HTTP/1.1, and gRPC requests are served where they came.
-// A Transport whose Protocols is not nil speaks what that says to all, as an [http.Transport] does.
+// A Transport with Protocols that are not nil speaks what that says to all, as an [http.Transport] does.
 //
 // A connection carries one request at a time, also by HTTP/2: where requests share a connection, the bodies of those that wait for
 // a lock use up its flow-control window, and the request that has the lock gets no more of its own.

@@ -13,7 +13,7 @@ import (
 )
 
 // A Follower lets a client's calls go to the owners of their keys, as [Route] at the servers tells. It goes once: the owner serves
-// the call, whatever it thinks of who owns the key. If the owner cannot be connected to within a second, the first node serves it.
+// the call, whatever owner it takes the key to have. If the owner cannot be connected to within a second, the first node serves it.
 type Follower struct {
 	opts []grpc.DialOption
 
@@ -21,7 +21,7 @@ type Follower struct {
 	conns map[string]*grpc.ClientConn // by target; nil once closed; guarded by mu
 }
 
-// Follow returns a Follower, whose connections to owners are made with these options. Close it in the end.
+// Follow returns a Follower that makes its connections to owners with these options. Close it in the end.
 //
 //	f := holdgrpc.Follow(grpc.WithTransportCredentials(creds))
 //	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),
@@ -57,7 +57,7 @@ func (f *Follower) Unary(
 	return invoke(ctx, method, req, res, cc, opts...)
 }
 
-// Stream is for grpc.WithStreamInterceptor. It asks who owns the key before it makes the stream, which costs a round trip. A server
+// Stream is for grpc.WithStreamInterceptor. It asks for the key's owner before it makes the stream, which costs a round trip. A server
 // without Route answers by its handler: let it have Route for all streams.
 func (f *Follower) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption,

@@ -64,10 +64,10 @@ type Idempotency struct {
 // [ReplayedHeader]; other headers and trailers are not kept. Requests and answers have to be messages of protobuf, with types that are
 // linked into the program.
 //
-// Unary calls and those whose server streams may have a key. The messages of a stream go to the caller as they are sent. A caller that
+// Unary and server-streaming calls may have a key. The messages of a stream go to the caller as they are sent. A caller that
 // streams cannot have one (InvalidArgument): its request is not known before the handler runs.
 //
-// scope is the user or tenant whose key it is: the same key in two scopes is two keys. A repeated call has to have the same method and
+// scope is the user or tenant that the key is of: the same key in two scopes is two keys. A repeated call has to have the same method and
 // request (InvalidArgument otherwise). That the handler is about to run is stored before it does, and its answer before the caller
 // gets it. If the process dies in between, the outcome is unknown, and repeated calls get FailedPrecondition. The handler's
 // context does not end with the caller's, but when the lock of the key is lost. It panics if c, store or scope is nil or an option negative.

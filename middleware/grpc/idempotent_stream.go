@@ -69,7 +69,7 @@ func newRequest(method string) proto.Message {
 	return &emptypb.Empty{}
 }
 
-// recorded is a stream of a server whose messages are kept.
+// recorded is a stream of a server; its messages are kept.
 type recorded struct {
 	grpc.ServerStream
 	ctx      context.Context

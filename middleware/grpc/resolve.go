@@ -33,14 +33,14 @@ type Resolver struct {
 }
 
 // Resolve returns a Resolver for a client in a process of the cluster, such as a gateway: c knows the nodes and what they own. Calls
-// without a usable key, and those whose owner is unknown or not connected, go to the nodes by turns. A client in another process uses
+// without a usable key, and those with an owner that is unknown or not connected, go to the nodes by turns. A client in another process uses
 // [Follow].
 //
 //	r := holdgrpc.Resolve(locks, byOrder, nil)
 //	conn, err := grpc.NewClient("holdfast:///orders", append(r.DialOptions(), grpc.WithTransportCredentials(creds))...)
 //
 // The end of the target, "orders", is the name that TLS checks. key is that of the servers: the outgoing metadata of a call is the
-// incoming metadata of the context that it gets. Nodes whose RouteOptions.Target is empty get no calls. It panics if c or key is nil.
+// incoming metadata of the context that it gets. Nodes with an empty RouteOptions.Target get no calls. It panics if c or key is nil.
 func Resolve(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Resolver {
 	r := Route(c, key, opts)
 	return &Resolver{c: c, key: key, target: r.opts.Target}

@@ -16,7 +16,7 @@ import (
 
 // Metadata and details by which a [Follower] and [Route] understand each other.
 const (
-	followHeader = "holdfast-follow" // "1": the caller can go to the owner; "ask": it only wants to know who that is
+	followHeader = "holdfast-follow" // "1": the caller can go to the owner; "ask": it only wants to know the owner
 
 	ReasonNotOwner = "NOT_OWNER" // of errdetails.ErrorInfo: the metadata "target" says where to call
 	reasonOwner    = "OWNER"     // the same, in answer to "ask": call here

@@ -68,7 +68,7 @@ func newCluster(ctx context.Context) (*cluster, error) {
 	return k, nil
 }
 
-// fresh returns an order that no trial has used, whose key the node owns.
+// fresh returns an order that no trial has used, with a key that the node owns.
 func (k *cluster) fresh(owner int) string { return k.order[owner][k.next[owner].Add(1)] }
 
 func (k *cluster) close() error {

@@ -66,7 +66,7 @@ var curlRequests = []curlRequest{
 	{scene{name: "streamed", keyed: true, handler: streamed}, func(c *curl, got *seen) { c.follow(got, "\n", "-X", "POST") }},
 	{scene{name: "SSE", keyed: true, handler: events}, func(c *curl, got *seen) { c.follow(got, "\n\n", "-H", "Accept: text/event-stream") }},
 	{scene{name: "early answer", handler: earlyToCurl}, func(c *curl, got *seen) {
-		pr, pw, err := os.Pipe() // and not an io.Pipe, whose copying Wait would wait for
+		pr, pw, err := os.Pipe() // and not an io.Pipe: Wait would wait for the copying
 		if err != nil {
 			got.failed(err)
 			return
@@ -91,7 +91,7 @@ var curlRequests = []curlRequest{
 	}},
 }
 
-// curl is a trial whose client is the command of that name.
+// curl is a trial with the command of that name as its client.
 type curl struct {
 	*trial
 	flag string

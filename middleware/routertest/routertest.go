@@ -1,4 +1,4 @@
-// Package routertest checks an adapter that mounts the middlewares of package [middleware] in a router whose handlers are not those of
+// Package routertest checks an adapter that mounts the middlewares of package [middleware] in a router with handlers other than those of
 // net/http. [Run] is for the tests of every adapter, third parties' included.
 package routertest
 

@@ -208,7 +208,7 @@ func race(s *space) {
 	const n = 50
 	var (
 		mu   sync.Mutex
-		done uint64 // the highest fence whose Put has returned; guarded by mu
+		done uint64 // the highest fence of a Put that has returned; guarded by mu
 		wg   sync.WaitGroup
 	)
 	for _, i := range rand.Perm(n) {
