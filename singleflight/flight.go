@@ -13,7 +13,7 @@ type flight[K comparable, V any] struct {
 	key K
 	ctx flightContext // fn's
 
-	members int  // who have not left; protected by g.mu
+	members int  // that have not left; protected by g.mu
 	shared  bool // ever more than one member; protected by g.mu
 
 	done     chan struct{} // closed when fn has ended; what follows is written before that
@@ -54,7 +54,7 @@ func (f *flight[K, V]) call(fn func(context.Context) (V, error)) {
 
 // land makes fn's end known. The order matters: the context ends before a successor can
 // start, and the flight is out of the group before its members hear of the end, so
-// that one who asks again at once gets a new execution and not this one's result.
+// that a caller that asks again at once gets a new execution and not this one's result.
 func (f *flight[K, V]) land() {
 	f.ctx.cancel(nil)
 	f.g.mu.Lock()

@@ -15,8 +15,8 @@ func (m *Member[K, V]) Done() <-chan struct{} { return m.f.done }
 
 // Result returns what fn returned; it blocks until Done is closed. If fn panicked,
 // Result panics with a [*PanicError]; if fn called [runtime.Goexit], so does Result.
-// All members get the same V. A panic in a flight whose members have all left, and do
-// not ask for its result, is dropped.
+// All members get the same V. A panic in a flight is dropped if all its members have left and
+// do not ask for its result.
 func (m *Member[K, V]) Result() (V, error) {
 	<-m.f.done
 	switch m.f.ending {
@@ -30,7 +30,7 @@ func (m *Member[K, V]) Result() (V, error) {
 
 // Leave ends the membership. The last member to leave cancels fn's context and takes
 // the flight out of the group at once; Leave does not wait for fn to heed that. It is
-// idempotent, and does nothing to a flight whose fn has ended.
+// idempotent, and does nothing to a flight after fn has ended.
 func (m *Member[K, V]) Leave() {
 	g := m.f.g
 	g.mu.Lock()

@@ -6,7 +6,7 @@
 // fn's end or for the end of its own context, whichever is first. In the latter case
 // it leaves; the others fly on. When the last member leaves, the flight is dying: its
 // context is cancelled with [ErrAbandoned] and it is out of the group in the same
-// instant, so whoever comes next starts a new flight and never inherits the
+// instant, so the next caller starts a new flight and never inherits the
 // cancellation. [Group.Join] is the same journey for callers that select for themselves.
 //
 // golang.org/x/sync/singleflight cannot serve here because a caller cannot leave a
@@ -29,7 +29,7 @@ var ErrAbandoned = errors.New("singleflight: all members left")
 //
 // Keys must equal themselves: a floating-point NaN would never be found again.
 type Group[K comparable, V any] struct {
-	// Spawn starts a flight's goroutine, in the place of a go statement, for those who keep goroutines to use them again.
+	// Spawn starts a flight's goroutine, in the place of a go statement, for programs that keep goroutines to use them again.
 	// Nil: a go statement. It must not call f in its own goroutine, nor wait for f. To be set before the first flight.
 	Spawn func(f func())
 
@@ -43,10 +43,10 @@ type Group[K comparable, V any] struct {
 //
 // The context that fn gets carries the values of ctx (the first member's) but not its
 // end. It is cancelled with cause [ErrAbandoned] when all members have left, and without
-// a cause of its own after fn has ended. fn should heed it, as nobody stops fn
-// otherwise, and must not wait for its own key, as it would wait for itself.
+// a cause of its own after fn has ended. fn should heed it, as nothing else stops
+// fn, and must not wait for its own key, as it would wait for itself.
 //
-// Join never joins a dying flight (one whose members have all left): it starts a new
+// Join never joins a dying flight (one that all members have left): it starts a new
 // one, even if the old fn is still running. By the time the new fn starts the context
 // of the old one has been cancelled.
 func (g *Group[K, V]) Join(ctx context.Context, key K, fn func(context.Context) (V, error)) *Member[K, V] {
