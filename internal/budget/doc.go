@@ -3,6 +3,6 @@
 // and on what else the machine does; instructions hardly do.
 //
 // They are counted without the counters of the processor, which virtual machines often do not have: the operations run
-// in a child process, each of whose threads is stepped through them by ptrace, one instruction at a time. The child's
+// in a child process, and ptrace steps each of its threads through them, one instruction at a time. The child's
 // clock is the count itself, so the way that the code takes does not depend on how slow that is; see [Steps].
 package budget

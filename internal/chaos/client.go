@@ -29,7 +29,7 @@ const (
 	brief    pace = iota // milliseconds
 	slow                 // a second, or longer than T
 	forever              // until it is lost
-	fleeting             // milliseconds, a key that nobody uses before or after
+	fleeting             // milliseconds, a key that no client uses before or after
 )
 
 // How a holder looks after its lock.

@@ -52,7 +52,7 @@ func (h *host) delay(by time.Duration) (mend func() error, err error) {
 	return h.detour(func() time.Duration { return by/2 + rand.N(by) })
 }
 
-// detourDevice is a network device of a host whose packets this process reads.
+// detourDevice is a network device of a host; this process reads its packets.
 const detourDevice = "detour"
 
 // detour leads what the host sends to others to a device that this process reads, and this process sends it on, late.

@@ -21,7 +21,7 @@ type memory struct {
 // closed finds what nodes have not given back that ended in order.
 func (rep *report) closed() {
 	for _, e := range rep.history.closed {
-		// Who leaves when Redis is away can give nothing back, and says so.
+		// A node that leaves when Redis is away can give nothing back, and says so.
 		excused := strings.Contains(e.Text, "arbiter unavailable") && moment(e.At) < rep.end
 		if e.State.Goroutines > 0 || e.Text != "" && !excused {
 			rep.Violations = append(rep.Violations, fmt.Sprintf("%s/%d: closed with %q, %d goroutines are left", e.Node, e.Life, e.Text, e.State.Goroutines))

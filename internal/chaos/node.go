@@ -149,7 +149,7 @@ func showGoroutines() {
 }
 
 // settled returns how many goroutines there are more than there were, when those that end have ended, and shows them. (A probe of
-// the gossip outlives it; the Redis client's attempts to connect go on for some times 5 s, where nobody answers.)
+// the gossip outlives it; the Redis client's attempts to connect go on for some times 5 s, where no server answers.)
 func settled(before int) int {
 	for end := time.Now().Add(15 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The picture of a run: time goes to the right. From above: the faults by name, the times in which nobody got some key, who
-// owned the partitions by the records, a row for each node with how many partitions it granted and its holds of some keys,
+// The picture of a run: time goes to the right. From above: the faults by name, the times without a grant of some key,
+// the partitions' owners by the records, a row for each node with how many partitions it granted and its holds of some keys,
 // and a row for each server. A fault is a band over the rows that it concerned.
 
 const (
@@ -26,7 +26,7 @@ const (
 	stallFrom  = time.Second // shorter ones are not marked
 )
 
-// Colours: of nodes, in which the partitions show, and of the keys whose holds are shown.
+// Colours: of nodes, in which the partitions show, and of the keys that have holds shown.
 var (
 	nodeColours = []string{"#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#ee7733", "#009988", "#bbbbbb"}
 	keyColours  = []string{"#555555", "#0055cc", "#cc7700", "#7700aa"}
@@ -157,7 +157,7 @@ func (c *canvas) stalls() {
 	c.y += laneHeight + 8
 }
 
-// partitions shows who owned them by the records.
+// partitions shows their owners by the records.
 func (c *canvas) partitions() {
 	colours := make(map[string]string) // by session
 	for i, s := range c.rep.run.seats {
@@ -216,7 +216,7 @@ func (c *canvas) node(i int, s *seat) {
 	c.y += nodeHeight + 2
 }
 
-// sample is the keys whose holds are shown.
+// sample is the keys that have holds shown.
 func (c *canvas) sample() []string {
 	job := c.rep.run.seats[0].job
 	return append(slices.Clone(job.Keys[:min(1, len(job.Keys))]), job.Slow[:min(3, len(job.Slow))]...)

@@ -22,7 +22,7 @@ type report struct {
 	TTL      time.Duration
 
 	Faults   map[string]int           // how often each was committed
-	Stalls   map[string]time.Duration // by fault: the longest time that nobody got some key, of the rounds with this fault alone
+	Stalls   map[string]time.Duration // by fault: the longest time without a grant of some key, of the rounds with this fault alone
 	Together time.Duration            // the same of rounds with several faults
 	Calm     time.Duration            // the same when there was no fault
 	Recovery time.Duration            // the longest time from healing until every node had locked every key
@@ -52,7 +52,7 @@ type report struct {
 	end     moment
 }
 
-// judge makes the report of a run whose nodes have left.
+// judge makes the report of a run after its nodes have left.
 func judge(r *running, events []event, end moment) *report {
 	h := read(events)
 	rep := &report{

@@ -24,7 +24,7 @@ type resource struct {
 // register is what the resource knows of a key.
 type register struct {
 	highest uint64 // token
-	by      string // who came with it
+	by      string // the client that came with it
 	guarded uint64
 	plain   uint64
 	open    map[*visitor]bool // sections that are under way
@@ -51,7 +51,7 @@ type tally struct {
 	Ended      int      // of which ended
 	Refused    int      // requests with a token that is not the highest
 	Bad        []string // what the fence must not let happen
-	Overlaps   int      // sections that began while another one was under way, if nobody looked at tokens
+	Overlaps   int      // sections that began while another one was under way, if tokens were not looked at
 	PlainLost  int      // updates of the counters without a fence that were lost
 	PlainEnded int      // updates of the same
 
@@ -159,7 +159,7 @@ func (r *resource) end(v *visitor, q request) bool {
 	delete(k.open, v)
 	r.sum.PlainEnded++
 	if k.plain != v.plain {
-		r.sum.PlainLost++ // of who wrote since v has read
+		r.sum.PlainLost++ // of the writer since v has read
 	}
 	k.plain = v.plain + 1
 	if v.refused || v.fence < k.highest {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ownership is who owned the partitions at a moment, by the records: sessions.
+// ownership lists the owners of the partitions at a moment, by the records: sessions.
 type ownership struct {
 	At       moment
 	Sessions [partitions]string

@@ -46,7 +46,7 @@ var serverNames = map[string][]string{
 	"cluster":  {"r1", "r2", "r3", "r4", "r5", "r6"},
 }
 
-// downAfter is for how long a primary must be silent until it is replaced. nodeTimeout is the same in a Redis Cluster, whose
+// downAfter is for how long a primary must be silent until it is replaced. nodeTimeout is the same in a Redis Cluster, where
 // primaries stop serving, too, when they have not seen the majority for that long.
 const (
 	downAfter   = 1500 * time.Millisecond
@@ -190,7 +190,7 @@ func (d *dataServer) isPrimary(ctx context.Context) bool {
 	return err == nil && strings.Contains(info, "role:master")
 }
 
-// linked reports whether the server is a replica whose link to its primary is up.
+// linked reports whether the server is a replica with a link to its primary that is up.
 func (d *dataServer) linked(ctx context.Context) bool {
 	var info string
 	err := d.do(func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })

@@ -27,7 +27,7 @@ type storm struct {
 
 	mu    sync.Mutex // protects what follows
 	rand  *rand.Rand
-	taken map[string]bool // hosts whose process something is done to
+	taken map[string]bool // hosts with a process that something is done to
 	bands []*band
 	errs  []error
 }

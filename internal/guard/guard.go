@@ -7,15 +7,15 @@ package guard
 // The guards, by what they are about.
 const (
 	Grace     = true // an arbiter that is another server grants nothing new for a while (I7)
-	Epoch     = true // who acquires, demotes or adopts says at which epoch, and is refused at another (I6)
+	Epoch     = true // a call that acquires, demotes or adopts names an epoch, and is refused at another (I6)
 	Identity  = true // a release removes the row with that very identity only (rule 9)
 	Dead      = true // a session is dead when the arbiter says so (rule 2)
-	Import    = true // who acquires a partition respects the rows that are there (rule 5)
-	Freeze    = true // who begins to demote grants nothing more (I4, rule 5)
+	Import    = true // a node that acquires a partition respects the rows that are there (rule 5)
+	Freeze    = true // an owner that begins to demote grants nothing more (I4, rule 5)
 	Lapse     = true // an ownership that was not confirmed in time is over (rule 1)
 	Announced = true // a hold without a row is over when its owner does not answer for it any more (rule 7)
 	Renewal   = true // an answer to a renewal that comes after the old deadline is too late (rule 3)
-	OnItsWay  = true // a node whose request is pending does not deny that it has the hold (rule 13)
+	OnItsWay  = true // a node with a pending request does not deny that it has the hold (rule 13)
 	Hearsay   = true // what a message says of a release is looked up, or its holder asked (rule 9)
 	Absent    = true // the absence of a row proves nothing for a hold that the owner answers for (rule 17)
 	Listed    = true // nodes that the arbiter lists get streams and partitions, and no others

@@ -81,7 +81,7 @@ func (g *Guardian) due(c *charge) (sets []Set) {
 	return sets
 }
 
-// Look returns this node's votes against all sessions whose promises have passed. They are to be sent to the other members of
+// Look returns this node's votes against all sessions with promises that have passed. They are to be sent to the other members of
 // their sets, and count here already.
 func (g *Guardian) Look(now Instant) (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {

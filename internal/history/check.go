@@ -20,13 +20,13 @@ type Model struct {
 
 // state is that of a key: all zero at first.
 type state struct {
-	holder int    // 0: nobody
+	holder int    // 0: none
 	fence  uint64 // the highest that was granted
 }
 
 // The models.
 var (
-	// OwnerAware is a mutex that only its holder can unlock, and that nobody else has until then or until it is lost.
+	// OwnerAware is a mutex that only its holder can unlock, and that has no other holder until then or until it is lost.
 	OwnerAware = Model{"owner-aware mutex", exclusive}
 
 	// Fenced is OwnerAware, and the tokens rise with every grant.

@@ -5,7 +5,7 @@
 // [NewLog] keeps them, [WriteTo] writes them as lines of JSON, each before the call that it is about begins and again when
 // that has returned, so that a process that is killed leaves a history behind; [Read] reads such files, and joins them.
 //
-// It is a module of its own, so that those who use the locks do not depend on the checker.
+// It is a module of its own, so that users of the locks do not depend on the checker.
 package history
 
 import "time"
@@ -35,6 +35,6 @@ type Record struct {
 	Fence   uint64        `json:"fence,omitempty"` // of Lock and TryLock that were granted
 	Call    time.Duration `json:"call"`
 	Return  time.Duration `json:"return"`
-	Unknown bool          `json:"unknown,omitempty"` // nobody knows whether it was done: Return means nothing
+	Unknown bool          `json:"unknown,omitempty"` // it was done or not: Return means nothing
 	Refused bool          `json:"refused,omitempty"` // it was not done
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// forever is when an operation returns of which nobody knows when it did.
+// forever is the return time of an operation without a known one.
 const forever = time.Duration(math.MaxInt64)
 
 // A step is what a model is told of an operation.
@@ -54,8 +54,8 @@ func (h *hold) lost(from, until time.Duration, by Record) {
 }
 
 // steps makes of records what models check, by key, in order of the calls. What was refused is left out, as it
-// has not changed anything: a TryLock may be refused though nobody has the lock, for it takes a while until all know. So is a Lock of
-// which nobody knows whether it was granted: nobody has used it.
+// has not changed anything: a TryLock may be refused though the lock is free, for it takes a while until all know. So is a Lock that
+// may have been granted or not: it was not used.
 func steps(records []Record) (map[string][]step, error) {
 	holds := make(map[id]*hold)
 	var order []*hold
@@ -124,7 +124,7 @@ func steps(records []Record) (map[string][]step, error) {
 	return keys, nil
 }
 
-// gone ends a hold whose process was killed.
+// gone ends a hold after its process was killed.
 func (h *hold) gone(r Record) {
 	for _, e := range h.ends {
 		if e.ret != forever {
@@ -134,7 +134,7 @@ func (h *hold) gone(r Record) {
 	h.lost(h.lastSeen(), r.Return, r)
 }
 
-// paused is about a hold whose process stood still. While it did, the hold may have ended without its noticing, and
+// paused is about a hold of a process that stood still. While it did, the hold may have ended without its noticing, and
 // right after it the process may have used it, or unlocked it, before it had looked at the clock. This is what tokens are for, and no
 // mistake of the lock. If the hold was seen to be in force later on, it never ended.
 func (h *hold) paused(r Record) {

@@ -31,7 +31,7 @@ type machine struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// The default routes lead to addresses for documentation, which nobody has.
+// The default routes lead to addresses for documentation, which no host has.
 var internet = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 
 func choose(ctx context.Context, targets []string, m machine) Choice {

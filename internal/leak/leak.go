@@ -1,4 +1,4 @@
-// Package leak is for the TestMain of packages whose tests gossip.
+// Package leak is for the TestMain of packages with tests that gossip.
 package leak
 
 import (

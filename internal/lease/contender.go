@@ -121,7 +121,7 @@ func (p *Partition) Withdraw(x *Contender, reason error, fx *Effects) {
 	}
 }
 
-// AwaitRoute notes that contenders wait at the arbiter, and may not know whom to ask instead: see Rerouted.
+// AwaitRoute notes that contenders wait at the arbiter, and may not know the node to ask instead: see Rerouted.
 func (p *Partition) AwaitRoute() { p.waitFor |= AwaitedRoute }
 
 // AwaitStream notes that a contender was sent to an owner that there may be no stream to: see Reached.

@@ -12,7 +12,7 @@ type Ordered struct {
 	Losses  []Loss       // each End is called with the loss: once the mutex is free a message may give the key away
 	Acquire bool         // the phase is Acquiring: the calls are to be made
 	Starts  []*Contender // to be run
-	Ends    []*Contender // whose requests are over
+	Ends    []*Contender // their requests are over
 	Pokes   []*Contender // to ask again now
 	Doubts  []Doubt
 	Linger  *Key    // has begun to linger

@@ -48,7 +48,7 @@ func (p *Partition) Summoned(epoch uint32, fx *Effects) {
 	}
 }
 
-// Heard compares rumors with what the arbiter says, whose rows are those of the rumors with keys. It returns the epoch of this
+// Heard compares rumors with the arbiter's answer, with rows for the rumors that have keys. It returns the epoch of this
 // node's that another node wants to end, 0 for none. The absence of a row proves that an imported hold is over, unless this node
 // has answered for it: then the holder does not look after its row, and a failover may have lost it (rule 17).
 func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Effects) (revoked uint32) {

@@ -12,7 +12,7 @@ import (
 type hold struct {
 	session   *Session
 	row       fallback.Row
-	confirmed time.Time // when the last call was sent whose answer confirmed the row; zero: no answer did
+	confirmed time.Time // the sending of the last call with an answer that confirmed the row; zero: no answer did
 
 	source      Source
 	rowed       bool // there is a row, or may be, though it is not read any more (rule 17)

@@ -62,7 +62,7 @@ func (p *Partition) ask(k *Key, l Link) bool {
 	return true
 }
 
-// requestOf returns the key whose request a frame is about, nil if it is over.
+// requestOf returns the key of the request that a frame is about, nil if it is over.
 func (p *Partition) requestOf(l Link, f *peer.Frame) *Key {
 	k := p.keys[string(f.Key)]
 	if k == nil || k.request.link != l || k.request.id.Request != f.Request {

@@ -17,7 +17,7 @@ type ownership struct {
 	session   *Session
 	epoch     uint32
 	seq       uint32    // of the last token given out
-	confirmed time.Time // when the last call was sent whose answer confirmed it
+	confirmed time.Time // the sending of the last call with an answer that confirmed it
 
 	// Until then it is good, by the monotonic and by the wall clock; see extend.
 	goodUntil time.Time
@@ -76,8 +76,8 @@ func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
 	return p.begin(k, fence, PathOwn, at), fence
 }
 
-// Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most, and
-// whose context was not asked for, would pay half as much again for it. One in 64 takes the long way, to be measured.
+// Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
+// without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
 func (p *Partition) Rest(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.ending != Open ||
@@ -142,7 +142,7 @@ func (p *Partition) ownedUntil() time.Time {
 	return d
 }
 
-// Confirmed returns when the call was sent whose answer has confirmed the ownership, zero if this node does not serve the
+// Confirmed returns the sending time of the call that has confirmed the ownership, zero if this node does not serve the
 // partition.
 func (p *Partition) Confirmed() time.Time {
 	if p.own == nil {

@@ -22,7 +22,7 @@ type Partition struct {
 	ordered bool         // there are some
 
 	holds   int            // keys that have a hold
-	remote  int            // keys whose hold may have no row
+	remote  int            // keys with a hold that may have no row
 	oldest  time.Time      // no row was confirmed before
 	seen    fallback.Token // the highest that the arbiter has told of; never lower
 	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
@@ -179,7 +179,7 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	return p.lapsedRows(next, now, fx)
 }
 
-// lapsedRows takes away holds whose rows were not confirmed in time, and returns the earlier one of next and their next deadline.
+// lapsedRows takes away holds with rows that were not confirmed in time, and returns the earlier one of next and their next deadline.
 func (p *Partition) lapsedRows(next, now time.Time, fx *Effects) time.Time {
 	if p.oldest.IsZero() {
 		return next

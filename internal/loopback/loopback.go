@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Address returns a host and port where nobody listens, for TCP and UDP, and where nobody will by chance: its host is one of
-// 127.0.0.0/8 at random, and who asks for any free port asks for one of 127.0.0.1. Where the system has 127.0.0.1 only, it is a
-// port of that, which was free a moment ago.
+// Address returns a host and port without a listener, for TCP and UDP, and without one by chance later: its host is one of
+// 127.0.0.0/8 at random, and a program that asks for any free port asks for one of 127.0.0.1. Where the system has
+// 127.0.0.1 only, it is a port of that, which was free a moment ago.
 func Address(t testing.TB) string {
 	t.Helper()
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))

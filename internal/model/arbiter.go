@@ -143,7 +143,7 @@ func (m *Model) load(s *state) (r fallback.Record) {
 	return r
 }
 
-// acquire is Acquire by i, who expects that epoch, and that the owner is that one, seen dead.
+// acquire is Acquire by i, which expects that epoch, and that the owner is that one, seen dead.
 func (m *Model) acquire(s *state, i uint8, epoch uint16, dead uint8) (got fallback.Acquisition) {
 	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
 		x := fallback.Expect{Epoch: uint32(epoch), Owner: names[dead], OwnerDead: dead != none}

@@ -41,7 +41,7 @@ func (s *state) known(j uint8) bool {
 		}
 	}
 	if s.p.epoch == x.grantor() {
-		return true // nobody takes the partition before the hold has been adopted or has lapsed
+		return true // no node takes the partition before the hold has been adopted or has lapsed
 	}
 	for _, m := range s.late[:s.lates] {
 		if m.kind == answer+lateAcquire && here(m.row) {

@@ -1,6 +1,6 @@
 // Package model sees every state that the lock protocol can come to, within bounds: one partition, one key, two or three
 // nodes, and a few faults. In each it checks the invariants I1 to I7 of DESIGN.md; when it has seen them all, it looks for
-// states from which nobody can be granted the key any more (I8).
+// states from which no process can be granted the key any more (I8).
 //
 // The arbiter is the real one: its operations are those of package fallback's Partition and Sessions, which the embedded
 // arbiter runs as well, and which the Redis scripts are tested against. The nodes are written anew, after the protocol and not after

@@ -7,7 +7,7 @@ type Guard uint64
 const (
 	ImportRows           Guard = 1 << iota // acquire answers with all rows, and the new owner respects them
 	EpochCompare                           // acquire succeeds only at the expected epoch
-	OwnedRefusesLocks                      // lock is refused while somebody owns the partition
+	OwnedRefusesLocks                      // lock is refused while the partition has an owner
 	DemoteReplaces                         // the owner's table replaces the rows
 	UnservedKeeps                          // demote-unserved keeps the rows
 	DeadBeforeEvictRow                     // a row is evicted only when its session was seen dead (rule 2)

@@ -206,7 +206,7 @@ func (a *action) releases(j uint8) {
 	}
 }
 
-// asked: the arbiter asks about a row whose node may not have it (rule 13).
+// asked: the arbiter asks a row's node, which may not have the hold (rule 13).
 func (a *action) asked(j uint8) {
 	x, r := &a.was.node[j], a.was.p.row
 	switch {

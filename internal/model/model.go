@@ -56,7 +56,7 @@ const (
 	I6
 	I7
 
-	// Harm is what those who use locks can see: two holders, or a token out of order.
+	// Harm is what users of locks can see: two holders, or a token out of order.
 	Harm = I1 | I2
 )
 

@@ -46,7 +46,7 @@ type redisServer struct {
 }
 
 type namedRecord struct {
-	name, run  uint8 // of who wrote it
+	name, run  uint8 // of the writer
 	grace      uint8 // as record.grace
 	epoch, seq uint16
 	holder     uint8

@@ -41,7 +41,7 @@ func (m *Model) ownedUntil(x *node) uint8 {
 	return min(x.session, x.slot)
 }
 
-// since is what is left of a lease whose acknowledged request was sent so many ticks ago, 0: nothing.
+// since is what is left of a lease if its acknowledged request was sent so many ticks ago, 0: nothing.
 func (m *Model) since(age uint8) uint8 {
 	if !m.has(FromSend) {
 		return m.lease()

@@ -25,7 +25,7 @@ type row struct {
 	tok      token
 }
 
-// Who wrote a record.
+// The writer of a record.
 const (
 	byThis  = iota // the present server
 	byOther        // the one before it
@@ -72,7 +72,7 @@ type node struct {
 	own   uint16 // epoch that is served, 0: none
 	seq   uint16
 	slot  uint8  // ticks left of the ownership
-	table row    // who has the key
+	table row    // the key's holder
 	spoke bool   // it has answered for that hold, which it imported (rule 17)
 	quiet uint8  // ticks until all is past that was announced at the last epoch served
 	never uint16 // epochs up to this one are never served
@@ -91,10 +91,10 @@ type node struct {
 	seen token // the highest that the arbiter has told of; only with Rewinds, as told
 	told uint8 // the session's expiry as the arbiter told it last, as the arbiter's times
 
-	relA, relO uint8 // requests whose release the arbiter, an owner is still to hear of, as bits
+	relA, relO uint8 // requests with a release that the arbiter, an owner is still to hear of, as bits
 }
 
-// grantor is the epoch whose owner has the hold in its table, if one does.
+// grantor is the epoch of the owner that has the hold in its table, if one does.
 func (x *node) grantor() uint16 {
 	if x.at != 0 {
 		return x.at

@@ -141,7 +141,7 @@ func (a *action) refresh(n *state, i uint8) bool {
 }
 
 // ping: j asks owner i for how long it answers for what it has granted. A node answers for all it serves, and does not know
-// from whom the question is about which partition.
+// which asker's question is about which partition.
 func (a *action) ping(n *state, i, j uint8) {
 	y := &n.node[j]
 	if y.from == fromOwner+i && n.linked(i, j) && n.streams[i][j].n == 0 && !y.frozen {
@@ -173,7 +173,7 @@ func (a *action) die(n *state, i uint8) {
 	n.node[i] = node{life: dead, seen: n.node[i].seen}
 }
 
-// reopen: a process opens a session. It takes the number of one that nobody speaks of any more.
+// reopen: a process opens a session. It takes the number of one that nothing names any more.
 func (a *action) reopen(i uint8) {
 	n := a.begin()
 	gone := a.was.node[i].section == 0 && n.p.owner != i && n.replica.owner != i && n.backup.p.owner != i

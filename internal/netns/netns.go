@@ -67,7 +67,7 @@ func (n *Network) Remove() error { return remove(n.id) }
 type Switch struct {
 	n      *Network
 	bridge string
-	in     *Host // whose device the bridge is; nil: the machine's
+	in     *Host // the bridge is a device of it; nil: the machine's
 }
 
 // Switch adds a switch. It is out of the machine's reach, as its addresses are: several networks

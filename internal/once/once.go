@@ -46,7 +46,7 @@ type Machine struct {
 	MaxWaiters   int           // in this process, for one key; negative: no limit
 	TTL          time.Duration // of records
 	StoreTimeout time.Duration // of a call of the store
-	Rerun        bool          // a job whose outcome is unknown
+	Rerun        bool          // a job with an unknown outcome
 
 	queue Counter
 }

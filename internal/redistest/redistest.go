@@ -64,7 +64,7 @@ func start(t testing.TB, addr func() (string, error), args []string) *Server {
 	return s
 }
 
-// New starts a server whose files are in dir. args are further arguments of redis-server, as in "--maxmemory", "1mb".
+// New starts a server with its files in dir. args are further arguments of redis-server, as in "--maxmemory", "1mb".
 func New(dir string, args ...string) (*Server, error) {
 	return launch(dir, freeAddr, args)
 }
@@ -77,7 +77,7 @@ func NewAt(p Place, dir string, args ...string) (*Server, error) {
 
 func launch(dir string, addr func() (string, error), args []string) (*Server, error) {
 	var err error
-	for range 5 { // somebody else may take the port meanwhile
+	for range 5 { // another process may take the port meanwhile
 		s := &Server{args: args, dir: dir}
 		if s.Addr, err = addr(); err != nil {
 			return nil, err

@@ -24,14 +24,14 @@ type server struct {
 	servers int // that there have been
 
 	swap    sync.RWMutex     // held by calls while they are executed; protects what follows
-	deposed *fallback.Memory // the primary before, for those who still believe in it; nil: nobody does
+	deposed *fallback.Memory // the primary before, for nodes that still believe in it; nil: none does
 	since   time.Time        // when it became another server; zero: never since the namespace was new
 	before  time.Time        // the same of deposed
 	rewound time.Time        // when it got older data under the same identity
 
 	mu   sync.Mutex // protects what follows
 	rng  *rand.Rand
-	down bool // nobody reaches it
+	down bool // no node reaches it
 }
 
 func newServer(rng *rand.Rand, grace time.Duration) *server {
@@ -175,7 +175,7 @@ func (c *client) Attach(ctx context.Context, s fallback.Settings) (fallback.Name
 	return &space{n, c}, nil
 }
 
-// through makes a call. What was sent is executed although nobody waits for the answer any more.
+// through makes a call. What was sent is executed although no caller waits for the answer any more.
 func through[T any](c *client, ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
 	c.clock.wait()
 	defer c.clock.wait()

@@ -18,7 +18,7 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 	for {
 		think := up(w.cfg.Think).Truncate(step)
 		if w.resting.Load() {
-			think *= 8 // nothing new happens any more, and nobody is away: two thirds of all locks would be taken now
+			think *= 8 // nothing new happens any more, and no node is away: two thirds of all locks would be taken now
 		}
 		time.Sleep(step - w.now()%step + think)
 		if s.ctx.Err() != nil {

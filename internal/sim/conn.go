@@ -69,7 +69,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.err != nil {
-		return len(b), nil // it is on its way to nobody
+		return len(b), nil // it is on its way to no reader
 	}
 	at := time.Now().Add(late)
 	if at.Before(h.last) {

@@ -43,7 +43,7 @@ func (w *world) schedule(plan []Fault) {
 // after is for what ends a fault. Processes that are gone by then do not mind.
 func (w *world) after(d time.Duration, f func()) { w.times.at(time.Now().Add(d), f) }
 
-// inject begins a fault, if there is somebody to suffer it.
+// inject begins a fault, if there is a node to suffer it.
 func (w *world) inject(f Fault) {
 	n, m := w.nodes[f.Node], w.nodes[f.Other]
 	s, other := n.now, m.now

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// forge sends messages that nobody but the arbiter should send, ten times per tenth of a session's life until the end. They name
-// holds that are in force, as a stranger can know who has listened to what is published.
+// forge sends messages that only the arbiter should send, ten times per tenth of a session's life until the end. They name
+// holds that are in force, as a stranger can know by listening to what is published.
 func (w *world) forge(end time.Time) {
 	if time.Now().After(end) {
 		return
@@ -55,7 +55,7 @@ func (w *world) forge(end time.Time) {
 	w.after(w.t(100*time.Millisecond), func() { w.forge(end) })
 }
 
-// liesAbout says of a key that who has it has released it.
+// liesAbout says of a key that its holder has released it.
 func liesAbout(s *start, key string) (lies []fallback.Message) {
 	say := func(session string, request uint64) {
 		if session != "" {

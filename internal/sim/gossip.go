@@ -17,7 +17,7 @@ import (
 // missedAfter is for how long a node has to be silent until others drop it from their membership.
 const missedAfter = 5 * time.Second
 
-// gossip is one node's, as memberlist behaves: news spread within some gossip intervals, a node that nobody hears is missed
+// gossip is one node's, as memberlist behaves: news spread within some gossip intervals, an unheard node is missed
 // after a while, and never asked again by itself.
 type gossip struct {
 	h      *host
@@ -195,7 +195,7 @@ func (g *gossip) Shutdown() error {
 	return nil
 }
 
-// probe is what all nodes do all the time: whoever has not been heard for missedAfter is dropped, and what was missed
+// probe is what all nodes do all the time: a node that has not been heard for missedAfter is dropped, and what was missed
 // is told again. To be called every second or some.
 func (n *network) probe(now time.Time) {
 	n.mu.Lock()

@@ -24,8 +24,8 @@ func (w *world) saidDead(id string) {
 	}
 }
 
-// acquired is called at the moment when a partition is given to a session: nobody else was ever given it at that epoch (I6), and
-// nobody else may grant its keys (I4).
+// acquired is called at the moment when a partition is given to a session: no other one was ever given it at that epoch (I6), and
+// no other one may grant its keys (I4).
 func (w *world) acquired(partition, epoch uint32, by string) {
 	w.mu.Lock()
 	e := won{partition, epoch}
@@ -46,7 +46,7 @@ func (w *world) acquired(partition, epoch uint32, by string) {
 	}
 }
 
-// taken is called at the moment when something is taken from somebody, or given to somebody, at the arbiter: it must not be in Grace
+// taken is called at the moment when something is taken from a session, or given to one, at the arbiter: it must not be in Grace
 // (I7). Grace begins when something is looked at, so it ends no earlier than Q after the server was changed. The arbiter counts
 // in whole milliseconds. The server's clock is that of the world.
 func (w *world) taken(deposed bool, format string, args ...any) {
@@ -59,7 +59,7 @@ func (w *world) taken(deposed bool, format string, args ...any) {
 	}
 }
 
-// seen notes an epoch that somebody was told of.
+// seen notes an epoch that a node was told of.
 func (w *world) seen(partition, epoch uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +76,7 @@ func (w *world) hasty() bool {
 	return int64(slices.Max(w.latest[:]))+1 >= again
 }
 
-// rests looks whether the hold of a key, if there is one, rests on something: a row, or the table of the owner whose epoch
+// rests looks whether the hold of a key, if there is one, rests on something: a row, or the table of the owner at the epoch that
 // the record still has (I5). Not in Grace, and not until everything from before has lapsed or been reclaimed.
 func (w *world) rests(key string) {
 	w.s.swap.RLock()
@@ -104,7 +104,7 @@ func (w *world) rests(key string) {
 		return
 	case r.Owner == "" || r.Epoch != epoch:
 		why = fmt.Sprintf("the row is %v, and the record %+v", at.Rows[0], r)
-	default: // the owner that granted it may exist no more: then nobody else has the partition
+	default: // the owner that granted it may exist no more: then no other node has the partition
 		for _, s := range w.running() {
 			epoch, session, request, until := wire.Granted(s.c, key)
 			if epoch == r.Epoch && s.h.read().Before(until) && (fallback.Identity{Session: session, Request: request}) != id {

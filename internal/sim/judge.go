@@ -49,7 +49,7 @@ func (h *judge) fail(format string, args ...any) {
 	h.bad = append(h.bad, fmt.Sprintf("%8.3fs ", time.Since(h.begin).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// say is fail for those who do not hold mu.
+// say is fail for callers that do not hold mu.
 func (h *judge) say(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,7 +102,7 @@ func (h *judge) releasing(g *grant) {
 	g.released = true
 }
 
-// write is a write to the resource that the key protects, by somebody who may have lost the lock meanwhile.
+// write is a write to the resource that the key protects, by a process that may have lost the lock meanwhile.
 func (h *judge) write(key string, g *grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

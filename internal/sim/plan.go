@@ -26,7 +26,7 @@ const (
 	reset    kind = "reset"    // the connections between two nodes
 	shard    kind = "shard"    // a node from some partitions
 	late     kind = "late"     // the network
-	forge    kind = "forge"    // messages to all nodes, as by a stranger who may publish
+	forge    kind = "forge"    // messages to all nodes, as by a stranger that may publish
 	rewind   kind = "rewind"   // the arbiter, to earlier data under the same identity; never drawn: see docs/simulation.md
 )
 

@@ -10,7 +10,7 @@ import (
 
 // savedRun is a run as it is written down, to be read by people and to be run again. Times are since the beginning.
 type savedRun struct {
-	Failed  string       `json:"failed,omitempty"` // what was wrong, for those who read it
+	Failed  string       `json:"failed,omitempty"` // what was wrong, for readers
 	Seed    uint64       `json:"seed"`
 	TTL     span         `json:"ttl"`
 	Nodes   int          `json:"nodes"`
@@ -92,7 +92,7 @@ const (
 	longest                                  = 10_000 * time.Hour
 )
 
-// load reads what save has written, or what somebody has made of it.
+// load reads what save has written, or what was made of it by hand.
 func load(text []byte) (cfg Config, err error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()

@@ -69,7 +69,7 @@ func shortHold(i int) Config {
 }
 
 // grantOnItsWay: a grant is on its way while its owner gives the partition back, and so the key has a row before it has
-// arrived. Whoever wants it then asks the node, which must not say that it has not got it.
+// arrived. A node that wants it then asks the holder's node, which must not say that it has not got it.
 func grantOnItsWay(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
 		w.net.setLatency(300 * time.Millisecond)
@@ -83,7 +83,7 @@ func grantOnItsWay(i int) Config {
 }
 
 // longDemote: a node waits long for the arbiter, and has to give partitions back whenever the other one comes. Until the answer
-// is there it must not grant their keys, which somebody else may have got by then.
+// is there it must not grant their keys, which another process may have got by then.
 func longDemote(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 6, Keys: 4, Think: 100 * time.Millisecond, script: func(w *world) {
 		w.nodes[0].now.client.set(func(x *weather) { x.latency = 850 * time.Millisecond })
@@ -150,7 +150,7 @@ func contend(w *world, held coord.Lock, other *start) {
 	_ = held.Unlock()
 }
 
-// slowClock: an owner whose clock runs fast reaches no partition for so long that its ownership lapses, but has its session, so
+// slowClock: an owner with a clock that runs fast reaches no partition for so long that its ownership lapses, but has its session, so
 // it takes the partition back as soon as it can. By then another node's hold must have lapsed, by a clock that runs slow.
 func slowClock(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift}, script: func(w *world) {
@@ -181,7 +181,7 @@ func echoes(i int) Config {
 	}}
 }
 
-// closeAfterLapse: an owner whose clock runs fast reaches no partition for so long that its ownership lapses, but has its session. Then it is
+// closeAfterLapse: an owner with a clock that runs fast reaches no partition for so long that its ownership lapses, but has its session. Then it is
 // closed, and so its session: others may take its partitions, though another node's hold has not lapsed, by a clock that runs slow.
 func closeAfterLapse(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift, 1}, script: func(w *world) {

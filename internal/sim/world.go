@@ -35,7 +35,7 @@ type Config struct {
 	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
 }
 
-// Random returns what a run with that seed is like if nobody says.
+// Random returns what a run with that seed is like by default.
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 3))
 	// What costs most is the number of nodes, each of which talks to each other one, and how often they do. So there are more of the
@@ -176,7 +176,7 @@ func Run(cfg Config) Result {
 	}
 }
 
-// state is what everybody knows of a key who does not stand still.
+// state is what every process that does not stand still knows of a key.
 func (w *world) state(key string) []string {
 	lines := []string{w.s.describe(key)}
 	for _, n := range w.nodes {
@@ -219,7 +219,7 @@ func (n *node) start() *start {
 	s.client.weather.latency = usual
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.rec = &history.Recorder{Process: fmt.Sprintf("%d.%d", n.number, s.number), Now: w.now, Put: func(r history.Record) {
-		// Of a lock that nobody has got, nothing needs to be known.
+		// Of a lock that was not granted, nothing needs to be known.
 		if w.cfg.History && !s.dead.Load() && (r.Op != history.Lock && r.Op != history.TryLock || !r.Unknown && !r.Refused) {
 			w.log.Put(r)
 		}
@@ -267,7 +267,7 @@ func (n *node) crash() {
 	s.stop()
 	now := n.w.now()
 	n.w.log.Put(history.Record{Process: s.rec.Process, ID: 1 << 62, Op: history.Gone, Call: now, Return: now})
-	n.w.work.Go(func() { // what is left of it hurts nobody, and must end
+	n.w.work.Go(func() { // what is left of it does no harm, and must end
 		<-s.ready
 		if s.c != nil {
 			ctx, cancel := context.WithCancel(context.Background())

@@ -16,7 +16,7 @@ type Host interface {
 	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// A Clock is a Host whose node has a clock of its own. It is looked at with the build tag simulation only.
+// A Clock is the Host of a node with a clock of its own. It is looked at with the build tag simulation only.
 type Clock interface {
 	// Now is the time by that clock. It may take long, as the node may stand still; with that tag no mutex of package coord keeps others from noticing.
 	Now() time.Time
@@ -49,7 +49,7 @@ var (
 	// The zero time: none, or it is busy.
 	Holding func(coordinator any, key string) (Hold, time.Time)
 
-	// Granted tells to whom a *coord.Coordinator has given a key of a partition that it serves, at which epoch, and until when
+	// Granted tells to which node a *coord.Coordinator has given a key of a partition that it serves, at which epoch, and until when
 	// by its own clock it serves it. The zero time: it does not, or it is busy.
 	Granted func(coordinator any, key string) (epoch uint32, session string, request uint64, until time.Time)
 

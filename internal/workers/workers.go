@@ -69,7 +69,7 @@ func (p *Pool) work(w *worker, f func()) {
 }
 
 // Close ends the goroutines that wait for work, and waits for the others. After Close, or concurrently with it, Go still
-// runs functions, but nobody waits for those.
+// runs functions, but no caller waits for those.
 func (p *Pool) Close() { p.close(func() bool { return p.live == 0 }) }
 
 // CloseIdle ends the goroutines that wait for work, and does not wait for the others: each ends with its function.

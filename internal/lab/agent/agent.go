@@ -31,7 +31,7 @@ type Addresses struct {
 	Seeds []string
 }
 
-// Options returns the options that the environment has, with a logger whose records are lines of standard error.
+// Options returns the options that the environment has, with a logger that writes records as lines of standard error.
 func Options() *coord.Options {
 	var a Addresses
 	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {

@@ -143,7 +143,7 @@ func (n *Node) hears(format string, args ...any) {
 	n.w.say("arbiter to "+n.Name+": "+format, args...)
 }
 
-// doubted looks after requests whose calls have failed (rule 13), as package coord does.
+// doubted looks after requests with calls that have failed (rule 13), as package coord does.
 func (n *Node) doubted() {
 	var later []lease.Doubt
 	for _, d := range n.doubts {

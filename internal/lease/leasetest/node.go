@@ -153,7 +153,7 @@ func (n *Node) watch(key string) {
 	})
 }
 
-// asked: the arbiter asks for the row of a key, whose node should be this one (rule 13).
+// asked: the arbiter asks for the row of a key that this node should have (rule 13).
 func (n *Node) asked(key string) {
 	n.event(func(now time.Time, fx *lease.Effects) {
 		n.P.Asked(key, n.w.record.Rows[key].Identity, now, fx)

@@ -177,7 +177,7 @@ func (n *Node) answerVerify(c *call, now time.Time, fx *lease.Effects) {
 	n.missing = missing
 }
 
-// sendAdopt asks for rows of holds whose owner does not answer for them.
+// sendAdopt asks for rows of holds if their owner does not answer for them.
 func (n *Node) sendAdopt(string) *call {
 	holds, _, _ := n.P.Orphans(view{n}.Adoption(), n.w.now)
 	if len(holds) == 0 {

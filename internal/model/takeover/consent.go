@@ -28,7 +28,7 @@ type consentState struct {
 	prom     [3][3]int8
 	holder   [2]int8 // of the key by store: -1 none, a member, or ghost
 	ghost    int8    // until the session of a member that restarted has expired
-	lapsed   uint8   // members whose session is over
+	lapsed   uint8   // members after the end of their session
 	restarts uint8
 }
 
