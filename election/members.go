@@ -12,7 +12,7 @@ import (
 
 // members is the list of the processes that take part in something, kept in one record, which is
 // written under its lock. Each member holds a lock of its own for as long as it takes part: its sign of
-// life. A member whose lock is free has gone.
+// life. A member has gone when its lock is free.
 type members struct {
 	e   *Election // that the record belongs to
 	key string    // of the record, and of the lock that it is written under

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Leader reads who is the leader, in one call of the store. It is what the leader has published: a
+// Leader reads the leader's name, in one call of the store. It is what the leader has published: a
 // leader that crashed is named until the next one has published itself, or until Options.Keep is over.
 //
 // Errors: [ErrNoLeader]; [coord.ErrUnavailable] if the store cannot be read; ctx's own if it ended.

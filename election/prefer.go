@@ -25,7 +25,7 @@ type Order func(a, b Candidate) int
 // instead of once for each old process that ends.
 func Newest(a, b Candidate) int { return compareVersions(b.Version, a.Version) }
 
-// InZone prefers candidates whose Zone is the given one.
+// InZone prefers candidates with the given Zone.
 func InZone(zone string) Order {
 	return func(a, b Candidate) int {
 		switch {

@@ -50,7 +50,7 @@ func (c Column) Statement(row any, token coord.Fence) (text string, args []any, 
 		c.Table, name, name, name, c.Key, name), []any{token, row}, nil
 }
 
-// Check is that of [Table], for the row whose key column is row. It returns [ErrNoRow] if there is none.
+// Check is that of [Table], for the row with row in its key column. It returns [ErrNoRow] if there is none.
 func (c Column) Check(ctx context.Context, tx Tx, row any, token coord.Fence) error {
 	if err := inTx(tx); err != nil {
 		return err

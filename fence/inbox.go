@@ -13,7 +13,7 @@ import (
 
 // An Inbox is a table of the IDs of what was executed: messages of a queue, or jobs. An ID goes into it in the transaction that does the
 // work, so that the work is done exactly once, however often its message is delivered, and whatever dies in between: there
-// is no outcome that nobody knows. Its methods are safe for concurrent use.
+// is no unknown outcome. Its methods are safe for concurrent use.
 type Inbox struct {
 	// Dialect is that of the database. It must be set.
 	Dialect Dialect

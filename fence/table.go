@@ -105,7 +105,7 @@ func (t Table) put(ctx context.Context, db Tx, key string, token coord.Fence) er
 //
 // If the lock is lost, the token is stale, or the database reports a deadlock or that the transaction
 // could not be serialized, DoTx begins anew, ten times at most and as long as ctx lasts, so fn may be
-// called again. A transaction whose commit may have been executed is never begun again.
+// called again. A transaction is never begun again after its commit may have been executed.
 //
 // fn must do all that it does with tx, must neither commit nor roll back, and must heed its context, which
 // ends with ctx and if the lock is lost. If fn returns an error or panics, the transaction is rolled back.

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// What a call returns whose function did not run. Other errors than these and those of package coord are the store's: nothing
+// What a call returns if its function did not run. Other errors than these and those of package coord are the store's: nothing
 // was executed then, and the call may be made again.
 var (
 	// ErrUnknown: the function was begun before, and it is not known whether it has done its work.

@@ -25,11 +25,11 @@ type Options struct {
 	// StoreTimeout is for how long one call of the store may take. Default 5 s. It must not be negative.
 	StoreTimeout time.Duration
 
-	// Rerun runs a function again whose outcome is unknown, in the place of ErrUnknown. For functions that themselves see to
+	// Rerun runs a function with an unknown outcome again, in the place of ErrUnknown. For functions that themselves see to
 	// it that nothing happens twice: by a unique key in a database, or the token of the lock.
 	Rerun bool
 
-	// Logger gets a record for each run whose end could not be stored, and at the start if the server of a [RedisStore] may
+	// Logger gets a record for each run with an end that could not be stored, and at the start if the server of a [RedisStore] may
 	// run out of memory for locks, or evicts records. Nil: silent.
 	Logger *slog.Logger
 }

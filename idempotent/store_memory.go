@@ -24,7 +24,7 @@ type MemoryStoreOptions struct {
 // everything with it. Expired records go when the next one is put.
 //
 // When a new record would exceed MaxBytes, those that expire first are evicted, whatever they say: with the same ttl for all,
-// the oldest. A request whose record was evicted is executed again if it comes again. So MaxBytes should be enough for all
+// the oldest. A request is executed again if it comes again after its record was evicted. So MaxBytes should be enough for all
 // that can come within the time for which clients repeat requests, and Evicted be looked at.
 type MemoryStore struct {
 	max     int64

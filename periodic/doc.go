@@ -1,6 +1,6 @@
 // Package periodic runs a job once per tick of a schedule in all processes together.
 //
-// A lock alone does not do that. A process whose clock is behind comes when the job is over and the lock
+// A lock alone does not do that. A process with a slow clock comes when the job is over and the lock
 // is free, and runs it again. So the slot is kept, and not only the lock: a record at the arbiter says
 // which tick was run last.
 //

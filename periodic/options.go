@@ -17,13 +17,13 @@ type Options struct {
 	// Negative: at most a second.
 	Late time.Duration
 
-	// Again runs a tick again whose process crashed, or lost the lock, before the job had ended. So it
+	// Again runs a tick again if its process crashed, or lost the lock, before the job had ended. So it
 	// runs at least once, where it runs at most once by default. The function must be safe to repeat.
 	Again bool
 
 	// MaxSkew is how far the clocks of the processes may differ: a tick may be early or late by that. A
-	// process whose clock differs by more from that of the last run goes by the latter, and says so in
-	// the log. If another process finds the same difference, it was an earlier process whose clock was
+	// process that differs by more from the clock of the last run goes by the latter, and says so in
+	// the log. If another process finds the same difference, the clock of the earlier process was
 	// wrong, and the two are believed. Default 1 s. Negative values are refused.
 	MaxSkew time.Duration
 

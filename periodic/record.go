@@ -42,7 +42,7 @@ func (j *job) now(s seen) record {
 	case differs.Abs() <= j.opts.MaxSkew:
 		return record{At: now}
 	case s.By != "" && s.By != j.id && (differs-s.Differs).Abs() <= j.opts.MaxSkew:
-		return record{At: now} // two against one: it was an earlier process whose clock was wrong
+		return record{At: now} // two against one: an earlier process's clock was wrong
 	}
 	return record{At: theirs, Differs: differs, By: j.id}
 }

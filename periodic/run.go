@@ -25,8 +25,8 @@ type Tick struct {
 // until ctx ends. A process in which a tick is run waits for fn. The lock is that of the key "periodic/" + name.
 //
 // fn's context ends with ctx and when the lock is lost, with that as its cause. fn has to heed it. An
-// error of fn is logged, and the tick counts as run. A panic passes through; the tick counts as one whose
-// process crashed.
+// error of fn is logged, and the tick counts as run. A panic passes through; the tick counts as
+// one in which the process crashed.
 //
 // The first tick is the first one after Run was called first. With a record of earlier runs, a tick that
 // was missed since may be due: see Options.Late. A process that is missed in the middle of a run has

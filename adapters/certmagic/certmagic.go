@@ -1,5 +1,5 @@
 // Package certmagic puts Holdfast's locks into a storage of github.com/caddyserver/certmagic, for storages
-// whose own locks are files with a time limit, or none at all.
+// that lock by files with a time limit, or not at all.
 package certmagic
 
 import (

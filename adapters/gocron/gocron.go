@@ -28,7 +28,7 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker for jobs whose period is longer than keep. Half of the period is a good
+// NewLocker returns a Locker for jobs with a period longer than keep. Half of the period is a good
 // choice; jobs with other periods have a Locker of their own, by gocron.WithDistributedJobLocker.
 func NewLocker(c *coord.Coordinator, keep time.Duration) (*Locker, error) {
 	switch {

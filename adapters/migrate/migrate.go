@@ -24,7 +24,7 @@ type Options struct {
 	Wait time.Duration
 }
 
-// Driver is a [database.Driver] whose lock is that of a key. Once that was lost, no further migration
+// Driver is a [database.Driver] that locks by a key. Once that lock was lost, no further migration
 // runs. One that runs goes on: migrate has no way to tell it.
 type Driver struct {
 	database.Driver

@@ -17,8 +17,8 @@ import (
 //
 // An error of Lock is the handler's: the message comes again, as the subscriber does it. A message
 // that waits for its lock occupies its consumer: so let the broker send messages of one key to one
-// consumer where it can. It does not execute a message once: one that was handled, and whose
-// acknowledgement was lost, comes again.
+// consumer where it can. It does not execute a message once: one that was handled
+// comes again if its acknowledgement was lost.
 func Serialize(c *coord.Coordinator, key func(*message.Message) string) (message.HandlerMiddleware, error) {
 	if c == nil || key == nil {
 		return nil, errors.New("watermill: the coordinator or the key function is nil")

@@ -107,7 +107,7 @@ func again(err error) bool {
 	return errors.Is(err, ErrStale) || errors.Is(err, coord.ErrLost) || conflict(err)
 }
 
-// Ended returns the outcome of a transaction whose commit has returned an error. Only a database that
+// Ended returns the outcome of a transaction after its commit has returned an error. Only a database that
 // says so has rolled back.
 func Ended(err error) Outcome {
 	var state interface{ SQLState() string } // pgx, lib/pq

@@ -1,4 +1,4 @@
-// Package shimtest compares a shim with the library whose names it has.
+// Package shimtest compares a shim with the library that has the same names.
 package shimtest
 
 import (
