@@ -188,14 +188,14 @@ func (r *coldRun) settled(ctx context.Context) error { return givenBack(ctx, r.c
 
 // givenBack waits until the arbiter has acknowledged the release of every lock. It looks as often as every says.
 func givenBack(ctx context.Context, c *coord.Coordinator, every time.Duration) error {
-	return await(ctx, c, every, func(s coord.Stats) bool {
+	return awaitStats(ctx, c, every, func(s coord.Stats) bool {
 		// A call that failed is counted, and made again. Each hold is released by one that did not fail.
 		return s.Locked == 0 && s.Kept == 0 && s.Calls[coord.OpUnlock]-s.Failed[coord.OpUnlock] >= s.Granted[coord.PathArbiter]
 	})
 }
 
-// await waits until something is so.
-func await(ctx context.Context, c *coord.Coordinator, every time.Duration, so func(coord.Stats) bool) error {
+// awaitStats returns when so reports true.
+func awaitStats(ctx context.Context, c *coord.Coordinator, every time.Duration, so func(coord.Stats) bool) error {
 	const limit = 30 * time.Second
 	for begin := time.Now(); ; time.Sleep(every) {
 		s := c.Stats()

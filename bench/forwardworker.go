@@ -242,7 +242,7 @@ func (r *forwardRun) run(ctx context.Context, o order, t forwardTask) (_ *forwar
 
 // warm finds keys that the other node owns, and waits until it serves them all.
 func (r *forwardRun) warm(ctx context.Context, n int) error {
-	if err := await(ctx, r.c, 10*time.Millisecond, func(s coord.Stats) bool {
+	if err := awaitStats(ctx, r.c, 10*time.Millisecond, func(s coord.Stats) bool {
 		return len(r.c.Nodes()) == 2 && s.Owned > partitions/4 && s.Owned < partitions*3/4
 	}); err != nil {
 		return err

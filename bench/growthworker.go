@@ -105,7 +105,7 @@ func (h *hotWorker) openGrowth(ctx context.Context, o order) (_ *growthRun, err 
 	}
 	r.bare, _ = newClient(o.Redis, 0)
 	h.closers = append(h.closers, r.bare.Close)
-	return r, await(ctx, r.own, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions })
+	return r, awaitStats(ctx, r.own, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions })
 }
 
 func (r *growthRun) measure(ctx context.Context, t growthTask) (*growthResult, error) {
@@ -120,7 +120,7 @@ func (r *growthRun) measure(ctx context.Context, t growthTask) (*growthResult, e
 		took, err = r.calm(ctx, r.heldMutexes(t.N), t.Runs)
 	case growthWaiters:
 		if t.N == 1 {
-			took, err = timed(r.pairs(1))(ctx, t.Runs) // nobody to hand over to
+			took, err = timed(r.pairs(1))(ctx, t.Runs) // no other one to hand over to
 			break
 		}
 		took, err = handOver(r.own, "waited-for", t.N)(ctx, t.Runs)
@@ -237,7 +237,7 @@ func (r *growthRun) held(ctx context.Context, t growthTask) (*growthResult, erro
 			return nil, err
 		}
 	}
-	if err := await(ctx, r.own, 5*time.Millisecond, func(s coord.Stats) bool { return s.Locked == 0 && s.Kept == 0 }); err != nil {
+	if err := awaitStats(ctx, r.own, 5*time.Millisecond, func(s coord.Stats) bool { return s.Locked == 0 && s.Kept == 0 }); err != nil {
 		return nil, err
 	}
 	after, n := look(), float64(t.N)

@@ -50,8 +50,8 @@ type heldResult struct {
 // content is what is in Redis.
 type content struct {
 	Rows     int // fields of the partitions' records that are rows
-	Bare     int // partitions whose record has no rows
-	InUse    int // partitions whose record has more
+	Bare     int // partitions with no rows in the record
+	InUse    int // partitions with rows in the record
 	Strays   int // keys of the namespace that are neither a record nor the table of sessions
 	Sessions int
 }
@@ -210,7 +210,7 @@ func (h *heldRun) unlock(ctx context.Context) error {
 func (h *heldRun) watch(ctx context.Context, r *heldResult, count *counter) error {
 	// The first read loads its script.
 	read := func(s coord.Stats) bool { return s.Calls[coord.OpVerify] > 0 }
-	if err := await(ctx, h.c, 5*time.Millisecond, read); err != nil {
+	if err := awaitStats(ctx, h.c, 5*time.Millisecond, read); err != nil {
 		return err
 	}
 	if phase := time.Since(h.opened) % r.Period; phase < r.Period/4 || phase > r.Period*3/4 {

@@ -187,7 +187,7 @@ func (r *httpRun) start(ctx context.Context, o order) error {
 func (r *httpRun) settle(ctx context.Context) error {
 	a, b := r.nodes[0], r.nodes[1]
 	for _, n := range r.nodes {
-		if err := await(ctx, n.c, 10*time.Millisecond, func(s coord.Stats) bool {
+		if err := awaitStats(ctx, n.c, 10*time.Millisecond, func(s coord.Stats) bool {
 			return s.Owned > partitions/4 && s.Owned < partitions*3/4 && a.c.Stats().Owned+b.c.Stats().Owned == partitions
 		}); err != nil {
 			return err

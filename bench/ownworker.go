@@ -69,7 +69,7 @@ func runOwn(ctx context.Context, o order, t ownTask) (_ *ownResult, err error) {
 		defer cancel()
 		err = errors.Join(err, r.c.Close(ctx))
 	}()
-	if err := await(ctx, r.c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions }); err != nil {
+	if err := awaitStats(ctx, r.c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions }); err != nil {
 		return nil, err
 	}
 
@@ -178,7 +178,7 @@ func pair(ctx context.Context, c *coord.Coordinator, key string) error {
 	return l.Unlock()
 }
 
-// deleteIfMine is how those who lock by SET unlock.
+// deleteIfMine unlocks what SET has locked.
 var deleteIfMine = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
 // setPair locks and unlocks as most do, in two round trips.
@@ -236,7 +236,7 @@ func timed(f func(context.Context, int) error) func(context.Context, int) (time.
 	}
 }
 
-// token lets goroutines pass a token on, in order of arrival. The clock runs from when all of them wait, so nobody gets
+// token lets goroutines pass a token on, in order of arrival. The clock runs from when all of them wait, so none gets
 // the token twice in a row.
 func token(goroutines int) func(context.Context, int) (time.Duration, error) {
 	return func(_ context.Context, n int) (time.Duration, error) {

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // What was started for a run ends with it.
@@ -38,12 +41,7 @@ func TestServersEnd(t *testing.T) {
 			}
 			for _, pid := range pids {
 				// Those that the server has started end a moment after it.
-				for begin := time.Now(); syscall.Kill(pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
-					if time.Since(begin) > 5*time.Second {
-						t.Errorf("process %d is still there", pid)
-						break
-					}
-				}
+				await.Within(t, 5*time.Second, fmt.Sprintf("process %d ends", pid), func() bool { return syscall.Kill(pid, 0) != nil })
 			}
 		})
 	}

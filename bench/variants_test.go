@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // openVariants opens a variant as n processes would.
@@ -86,7 +88,7 @@ func TestVariants(t *testing.T) {
 						if inside.Add(1) != 1 {
 							t.Error("two hold the lock")
 						}
-						time.Sleep(time.Millisecond) // gives a second one the time to come in
+						await.Throughout(t, time.Millisecond, "alone", func() bool { return inside.Load() == 1 })
 						inside.Add(-1)
 						sections.Add(1)
 					}); err != nil {
