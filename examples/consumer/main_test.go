@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -93,9 +94,7 @@ func TestConsumer(t *testing.T) {
 		}
 		return p.Count == 0 && groups[0].Lag == 0
 	}
-	for !settled() && ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond)
-	}
+	await.Within(t, time.Minute, "all orders are paid", settled)
 	paid, err := client.HGetAll(ctx, "paid").Result()
 	if err != nil || len(paid) != 52 {
 		t.Errorf("%d orders paid, %v", len(paid), err)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 func TestCommandCount(t *testing.T) {
@@ -44,11 +46,7 @@ func TestEmbeddedRedisLetsKeysExpire(t *testing.T) {
 	if err := client.Set(t.Context(), "k", 1, 100*time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for begin := time.Now(); client.Exists(t.Context(), "k").Val() != 0; time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
-			t.Fatal("the key is still there")
-		}
-	}
+	await.Until(t, "the key expires", func() bool { return client.Exists(t.Context(), "k").Val() == 0 })
 }
 
 func TestDeleteKeysOfTheRunOnly(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // lockedBySetnx serves h behind the lock, for POST /orders/{id}.
@@ -37,7 +39,7 @@ func TestSetnxExcludes(t *testing.T) {
 		if inside.Add(1) != 1 {
 			t.Error("not alone")
 		}
-		time.Sleep(time.Millisecond) // for others to come in, if they can
+		await.Throughout(t, time.Millisecond, "alone", func() bool { return inside.Load() == 1 })
 		inside.Add(-1)
 	})
 	var wg sync.WaitGroup

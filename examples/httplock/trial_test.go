@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // climbAll runs the example in this process; its workers are this test binary, with its race detector.
@@ -254,12 +255,7 @@ func TestWorkersEndWithTheParent(t *testing.T) {
 			}
 			killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 			defer killer.Stop()
-			for !strings.Contains(stdout.String(), "updates lost") { // the progress line of the first second
-				time.Sleep(20 * time.Millisecond)
-				if err := cmd.Process.Signal(syscall.Signal(0)); errors.Is(err, os.ErrProcessDone) {
-					break
-				}
-			}
+			await.Within(t, time.Minute, "the progress line of the first second", func() bool { return strings.Contains(stdout.String(), "updates lost") })
 			if err := cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"regexp"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // openServer starts a PostgreSQL server for a test.
@@ -126,12 +127,7 @@ func TestPostgresEndsWithTheParent(t *testing.T) {
 			}
 			killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 			defer killer.Stop()
-			for !strings.Contains(stdout.String(), "sold") {
-				time.Sleep(20 * time.Millisecond)
-				if err := cmd.Process.Signal(syscall.Signal(0)); errors.Is(err, os.ErrProcessDone) {
-					break
-				}
-			}
+			await.Within(t, time.Minute, "a progress line", func() bool { return strings.Contains(stdout.String(), "sold") })
 			if left, _ := os.ReadDir(tmp); len(left) != 1 {
 				t.Errorf("while it runs: %v", left)
 			}
@@ -139,15 +135,10 @@ func TestPostgresEndsWithTheParent(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-				left, err := os.ReadDir(tmp) // the shell removes the directory after the server has ended
-				if err == nil && len(left) == 0 {
-					break
-				}
-				if time.Since(begin) > 20*time.Second {
-					t.Fatalf("left: %v, %v", left, err)
-				}
-			}
+			await.Until(t, "the directory is empty", func() bool { // the shell removes what is in it after the server has ended
+				left, err := os.ReadDir(tmp)
+				return err == nil && len(left) == 0
+			})
 		})
 	}
 }

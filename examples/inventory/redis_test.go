@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 func TestCommandCount(t *testing.T) {
@@ -48,12 +50,7 @@ func TestEmbeddedRedisLetsKeysExpire(t *testing.T) {
 	if err := client.Set(t.Context(), "k", 1, 100*time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for client.Exists(t.Context(), "k").Val() != 0 {
-		time.Sleep(10 * time.Millisecond)
-		if t.Context().Err() != nil {
-			t.Fatal("the key is still there")
-		}
-	}
+	await.Until(t, "the key expires", func() bool { return client.Exists(t.Context(), "k").Val() == 0 })
 }
 
 func TestDeleteKeysOfTheRunOnly(t *testing.T) {

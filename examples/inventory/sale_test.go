@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // sell runs the example in this process; its workers are this test binary, with its race detector.
@@ -215,12 +216,7 @@ func TestWorkersEndWithTheParent(t *testing.T) {
 			}
 			killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 			defer killer.Stop()
-			for !strings.Contains(stdout.String(), "sold") { // the progress line of the first second
-				time.Sleep(20 * time.Millisecond)
-				if err := cmd.Process.Signal(syscall.Signal(0)); errors.Is(err, os.ErrProcessDone) {
-					break
-				}
-			}
+			await.Within(t, time.Minute, "the progress line of the first second", func() bool { return strings.Contains(stdout.String(), "sold") })
 			begin := time.Now()
 			if err := cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
