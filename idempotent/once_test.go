@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/idempotent"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -123,7 +124,7 @@ func TestOnce_AtTheSameTime(t *testing.T) {
 				all.Go(func() {
 					if err := both[i%2].Once(t.Context(), "id", func(context.Context, coord.Lock) error {
 						runs.Add(1)
-						time.Sleep(time.Millisecond)
+						await.Throughout(t, time.Millisecond, "one runs", func() bool { return runs.Load() == 1 && done.Load() == 0 })
 						done.Add(1)
 						return nil
 					}); err != nil || done.Load() != 1 {
@@ -152,8 +153,7 @@ func TestOnce_InProgress(t *testing.T) {
 			t.Errorf("no wait: %v", err)
 		}
 		go func() { waits <- crowded.Once(t.Context(), "id", never) }()
-		for end := time.Now().Add(limit); c.Stats().Waiting < 1 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
+		await.Until(t, "a call waits", func() bool { return c.Stats().Waiting == 1 })
 		if err := crowded.Once(t.Context(), "id", never); !errors.Is(err, idempotent.ErrInProgress) {
 			t.Errorf("too many: %v", err)
 		}
@@ -253,14 +253,12 @@ func TestOnce_TTL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := idempotent.New(locks(t, w.arbiter), w.store(), &idempotent.Options{TTL: 50 * time.Millisecond})
 			runs := 0
-			for end := time.Now().Add(limit); runs < 2 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			await.Until(t, "it runs once more", func() bool {
 				if err := x.Once(t.Context(), "id", func(context.Context, coord.Lock) error { runs++; return nil }); err != nil {
 					t.Fatal(err)
 				}
-			}
-			if runs != 2 {
-				t.Errorf("%d runs", runs)
-			}
+				return runs == 2
+			})
 		})
 	}
 }
