@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -87,7 +88,7 @@ var stages = map[string]func(t *testing.T, serve func(testing.TB, http.Handler) 
 			h.ServeHTTP(w, r.WithContext(asking{r.Context(), func() { once.Do(func() { mu.Lock(); waits++; mu.Unlock() }) }}))
 		}))
 		return stage{s, "1", http.MethodGet, func(n int) {
-			await(t, "waiting requests", func() bool { mu.Lock(); defer mu.Unlock(); return waits == n })
+			await.Until(t, "waiting requests", func() bool { mu.Lock(); defer mu.Unlock(); return waits == n })
 		}, false}
 	},
 }

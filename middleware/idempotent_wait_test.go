@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/internal/virtual"
@@ -36,7 +37,7 @@ func TestIdempotentConcurrentDuplicates(t *testing.T) {
 				go func() { replies <- s.post(i%servers, "x") }()
 			}
 			from(t, s.entered, "the run")
-			await(t, "all but the first waiting", func() bool {
+			await.Until(t, "all but the first waiting", func() bool {
 				sum := 0
 				for _, c := range s.nodes {
 					sum += c.Stats().Waiting

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -56,7 +57,7 @@ func TestSerialize_TimeoutHandler(t *testing.T) {
 				go func() { replies <- exchange(t.Context(), s, "POST", "/?order=1", "") }()
 			}
 			for range n { // each is answered while its handler runs on, and the others wait
-				await(t, "a run of the handler", func() bool { return running.Load() == 1 })
+				await.Until(t, "a run of the handler", func() bool { return running.Load() == 1 })
 				from(t, replies, "an answer").is(t, http.StatusServiceUnavailable, "too slow")
 				if l, err := c.TryLock(t.Context(), "order/1"); err == nil {
 					t.Error("the lock is free while the handler runs")
@@ -65,7 +66,7 @@ func TestSerialize_TimeoutHandler(t *testing.T) {
 				before := runs.Load()
 				proceed <- struct{}{}
 				if before < n {
-					await(t, "the next run", func() bool { return runs.Load() > before })
+					await.Until(t, "the next run", func() bool { return runs.Load() > before })
 				}
 			}
 			idle(t, c)

@@ -9,9 +9,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
@@ -79,24 +79,14 @@ func do(t testing.TB, s *httptest.Server, r *http.Request) response {
 	return response{res, string(body)}
 }
 
-// await waits until what is true; it fails the test after 20 s.
-func await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not to be seen: " + what)
-		}
-	}
-}
-
 // waiting waits until n callers wait at c.
 func waiting(t testing.TB, c *coord.Coordinator, n int) {
 	t.Helper()
-	await(t, fmt.Sprint(n, " waiters"), func() bool { return c.Stats().Waiting == n })
+	await.Until(t, fmt.Sprint(n, " waiters"), func() bool { return c.Stats().Waiting == n })
 }
 
 // idle fails the test if anything is locked or waited for.
 func idle(t testing.TB, c *coord.Coordinator) {
 	t.Helper()
-	await(t, "an idle coordinator", func() bool { s := c.Stats(); return s.Locked == 0 && s.Waiting == 0 })
+	await.Until(t, "an idle coordinator", func() bool { s := c.Stats(); return s.Locked == 0 && s.Waiting == 0 })
 }

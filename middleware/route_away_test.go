@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
@@ -67,7 +68,7 @@ func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
 	again := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "again") })}
 	go again.Serve(l)
 	defer again.Close()
-	await(t, "the owner is tried again", func() bool { return send() == "again" })
+	await.Until(t, "the owner is tried again", func() bool { return send() == "again" })
 	for range 3 {
 		if got := send(); got != "again" {
 			t.Errorf("%q", got)
@@ -162,7 +163,7 @@ func TestANodeThatHasLeftIsNotForwardedTo(t *testing.T) {
 	if err := other.c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "served here", func() bool { return do(t, x.Server, request(t, x.Server, order)).body == x.URL })
+	await.Until(t, "served here", func() bool { return do(t, x.Server, request(t, x.Server, order)).body == x.URL })
 }
 
 // A node that leaves is the owner until the others have placed its keys anew; its server may be closing already.
@@ -176,7 +177,7 @@ func TestANodeThatLeavesIsNotForwardedTo(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- other.c.Close(context.Background()) }()
-	await(t, "a node that leaves", func() bool {
+	await.Until(t, "a node that leaves", func() bool {
 		return slices.ContainsFunc(x.c.Nodes(), func(n coord.NodeInfo) bool { return !n.Self && n.State == "leaving" })
 	})
 	n, _ := x.c.Owner("order/" + order)

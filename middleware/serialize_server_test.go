@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -70,7 +71,7 @@ func leaves(t *testing.T, body string) {
 		}
 		waiting(t, c, 0)
 	}
-	await(t, "three aborted requests", func() bool { return aborted.Load() == 3 })
+	await.Until(t, "three aborted requests", func() bool { return aborted.Load() == 3 })
 	work.Go(func() { do(t, s, request(t, s, "1")) })
 	waiting(t, c, 1)
 	close(g.out)
@@ -254,5 +255,5 @@ func testFilesAreRemoved(t *testing.T, mw func(http.Handler) http.Handler) {
 	if name == "" {
 		t.Fatal("the form had no file")
 	}
-	await(t, "the file to be gone", func() bool { _, err := os.Stat(name); return errors.Is(err, os.ErrNotExist) })
+	await.Until(t, "the file to be gone", func() bool { _, err := os.Stat(name); return errors.Is(err, os.ErrNotExist) })
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -64,7 +65,7 @@ func TestRequestsWithTheSameKeyRunOneAfterAnother(t *testing.T) {
 		if old := last[k].Swap(uint64(l.Fence())); old >= uint64(l.Fence()) {
 			t.Errorf("token %d after %d (I2)", l.Fence(), old)
 		}
-		time.Sleep(time.Millisecond)
+		await.Throughout(t, time.Millisecond, "alone (I1)", func() bool { return in[k].Load() == 1 })
 		all.Add(-1)
 		in[k].Add(-1)
 	})

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -282,11 +283,11 @@ func TestTransport_Connections(t *testing.T) {
 	if dialed() < 5 {
 		t.Errorf("%d connections for 5 requests at a time", dialed())
 	}
-	await(t, "at most two idle connections", func() bool { return count() <= 2 })
-	await(t, "the end of idle connections", func() bool { return count() == 0 })
+	await.Until(t, "at most two idle connections", func() bool { return count() <= 2 })
+	await.Until(t, "the end of idle connections", func() bool { return count() == 0 })
 	get("/")
 	tr.CloseIdleConnections()
-	await(t, "the end of all connections", func() bool { return count() == 0 })
+	await.Until(t, "the end of all connections", func() bool { return count() == 0 })
 }
 
 type watched struct {

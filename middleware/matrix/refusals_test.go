@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -69,9 +70,7 @@ func TestSerialize_RefusalsOfGRPC(t *testing.T) {
 			}
 		}()
 	}
-	for c.Stats().Waiting < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "two wait", func() bool { return c.Stats().Waiting == 2 })
 	for name, x := range map[string]struct {
 		mw    func(http.Handler) http.Handler
 		order string

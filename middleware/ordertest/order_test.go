@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	holdfast "github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -109,11 +110,7 @@ func (a answer) is(status int, text string) answer {
 // free waits until nothing is locked.
 func (b *bench) free() {
 	b.Helper()
-	for end := time.Now().Add(20 * time.Second); b.c.Stats().Locked > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			b.Fatal("a lock is left")
-		}
-	}
+	await.Until(b, "no lock is left", func() bool { return b.c.Stats().Locked == 0 })
 }
 
 func (b *bench) ran(n int64) {
@@ -297,9 +294,8 @@ func TestOtelhttp(t *testing.T) {
 					post("").is(http.StatusOK, "paid")
 					post("").is(http.StatusOK, "paid")
 				}
-				for end := time.Now().Add(20 * time.Second); len(spans.Ended()) < want && time.Now().Before(end); {
-					time.Sleep(time.Millisecond) // the span ends after the answer
-				}
+				// The span ends after the answer.
+				await.Until(t, "spans end", func() bool { return len(spans.Ended()) >= want })
 				if got := len(spans.Ended()); got != want {
 					t.Errorf("%d spans, want %d", got, want)
 				}
