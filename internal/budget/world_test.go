@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -42,18 +43,14 @@ func nodes(t testing.TB, n int, change func(*coord.Options)) []*coord.Coordinato
 		}
 		all = append(all, start(t, a, o))
 	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	await.Until(t, "61 partitions are shared out", func() bool {
 		owned, least := 0, 61
 		for _, c := range all {
 			owned, least = owned+c.Stats().Owned, min(least, c.Stats().Owned)
 		}
-		if owned == 61 && least > 0 {
-			return all
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d of 61 partitions are owned", owned)
-		}
-	}
+		return owned == 61 && least > 0
+	})
+	return all
 }
 
 // handler is a peer.Handler made of functions.

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/netns"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -94,7 +94,7 @@ func begin(t *testing.T, long bool) *world {
 		t.Fatal(the.err)
 	}
 	// A server that has been up for Q has no Grace for a new namespace.
-	for {
+	await.Until(t, "the server has been up for 13 s", func() bool {
 		up, err := the.client.InfoMap(t.Context(), "server").Result()
 		if err != nil {
 			t.Fatal(err)
@@ -103,11 +103,8 @@ func begin(t *testing.T, long bool) *world {
 		if _, err := fmt.Sscan(up["Server"]["uptime_in_seconds"], &seconds); err != nil {
 			t.Fatal(err)
 		}
-		if seconds > 12 {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return seconds > 12
+	})
 	the.flush(t)
 	return the
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 const childEnv = "REDISTEST_CHILD"
@@ -51,16 +53,13 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 			if addr == "" {
 				t.Skip("no server was started: redis-server is missing")
 			}
-			for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			await.Within(t, 10*time.Second, "the server at "+addr+" ends", func() bool {
 				c, err := net.Dial("tcp", addr)
-				if err != nil {
-					return
+				if err == nil {
+					_ = c.Close()
 				}
-				_ = c.Close()
-				if time.Since(begin) > 10*time.Second {
-					t.Fatalf("the server at %s goes on", addr)
-				}
-			}
+				return err != nil
+			})
 		})
 	}
 }
