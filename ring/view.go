@@ -29,7 +29,7 @@ type View struct {
 // but only one goroutine may call Publish at a time.
 type Views struct{ now atomic.Pointer[View] }
 
-// NewViews returns Views whose first one places no node: a node that has not yet looked for others must not
+// NewViews returns Views. The first one places no node: a node that has not yet looked for others must not
 // believe that it should own everything. It fails if there are not 1 to 65,536 partitions.
 func NewViews(partitions int) (*Views, error) {
 	first, err := firstView(partitions)
