@@ -48,7 +48,7 @@ func (x *cluster) adoption() lease.Adoption {
 	return adoptionOf(&x.c.opts, h.took, h.silent, int(x.resting.Load()))
 }
 
-// adoptNow makes holds be adopted whose owner is gone.
+// adoptNow makes holds be adopted after their owner is gone.
 func (x *cluster) adoptNow() {
 	select {
 	case x.adopts <- struct{}{}:
@@ -56,7 +56,7 @@ func (x *cluster) adoptNow() {
 	}
 }
 
-// keepAdopting gets rows for holds whose owners do not answer for them any longer, until the coordinator stops. It waits
+// keepAdopting gets rows for holds that their owners do not answer for any longer, until the coordinator stops. It waits
 // for a moment before it looks: a partition that is frozen is not the only one, and its owner is about to write the rows.
 func (x *cluster) keepAdopting() {
 	o := &x.c.opts

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// yours tells the node that should own a partition that nobody does now.
+// yours tells a node that it should own a partition, which has no owner now.
 func (x *cluster) yours(p uint32) {
 	if l := x.route(p).link; l != nil {
 		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours, Partition: p})
@@ -43,7 +43,7 @@ func (x *cluster) balance() {
 }
 
 // keepDoubting asks after the holders that are in the way of others, until the coordinator stops. It does not wait for the balance:
-// a cluster that does not come to rest, or whose arbiter does not take a partition back, has its dead, too.
+// a cluster that does not come to rest, or an arbiter that does not take a partition back, has its dead, too.
 func (x *cluster) keepDoubting() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -153,7 +153,7 @@ func (x *cluster) agreed(n *ring.Node, v *ring.View) bool {
 	return ok && l.agrees(v.Fingerprint())
 }
 
-// takeable leaves out partitions that somebody owns who is not known to be dead: one read for many tells.
+// takeable leaves out partitions with an owner that is not known to be dead: one read for many tells.
 func (x *cluster) takeable(list []*partition) []*partition {
 	c := x.c
 	var good []*partition
@@ -223,7 +223,7 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
 			p.mu.Lock()
 			busy, owed := p.Left(x.c.now())
 			p.mu.Unlock()
-			if busy && ctx.Err() == nil { // begun before, by somebody else
+			if busy && ctx.Err() == nil { // begun before, by another goroutine
 				time.Sleep(time.Millisecond)
 				continue
 			}

@@ -39,7 +39,7 @@ type Cluster struct {
 	Gossip string
 	// GossipAdvertise is the IP:port of Gossip that other nodes are told: another one than is bound
 	// behind NAT. Port 0: the port that is bound. Default: the first of Gossip, PeerAdvertise and Peer
-	// whose host is an IP of one interface, otherwise the default address of Gossip; with port 0.
+	// with an IP of one interface as its host, otherwise the default address of Gossip; with port 0.
 	GossipAdvertise string
 	// GossipKeys encrypt the gossip: the first one encrypts, all decrypt; 16, 24 or 32 bytes each.
 	// All nodes or none must set them. Default: keys that derive from a secret of the namespace, which
@@ -60,14 +60,14 @@ type Cluster struct {
 	// PeerTLS is the configuration of the streams between nodes, for an authority of your own; [peer.Files] makes one, and
 	// [peer.Options] says what it must have. All nodes or none must set it. Default: each process makes a key at its start,
 	// publishes its fingerprint beside its session at the arbiter, and all streams are authenticated by TLS 1.3 with these keys and encrypted. Either way a
-	// node whose session the arbiter does not list gets no stream.
+	// node gets no stream if the arbiter does not list its session.
 	PeerTLS *tls.Config
 	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL at which it serves HTTP
 	// to them, such as http://10.0.0.3:8080, if requests are to be forwarded to it. At most 256 printable ASCII characters,
 	// without spaces. Default: nothing.
 	Service string
-	// Keepalive is how often the nodes ask each other for how long they answer for the keys that they have granted to the one
-	// who asks. Where a node is silent for 2.5 times as long, those who hold keys of it have their holds confirmed by the
+	// Keepalive is how often the nodes ask each other for how long they answer for the keys that they have granted to the
+	// asking one. Where a node is silent for 2.5 times as long, holders of its keys have their holds confirmed by the
 	// arbiter instead, and lose nothing. Default a tenth of SessionTTL; at least 10 ms.
 	Keepalive time.Duration
 
@@ -107,7 +107,7 @@ type cluster struct {
 	net      *peer.Transport
 
 	ready    chan struct{} // closed when ring is set
-	links    sync.Map      // by session: *link, of the streams that are up and have said whose they are
+	links    sync.Map      // by session: *link, of the streams that are up and have named their session
 	tick     chan struct{} // capacity 1: the balance is to be looked at
 	dead     chan struct{} // capacity 1: so are the holders that are in the way, as one may have died
 	adopts   chan struct{} // capacity 1: there are holds to be adopted
@@ -436,7 +436,7 @@ func (x *cluster) route(p uint32) route {
 	return route{link: l}
 }
 
-// rerouted looks after those who wait at the arbiter, where nobody tells them that the partition has an owner now.
+// rerouted looks after waiters at the arbiter, which does not tell them that the partition has an owner now.
 func (x *cluster) rerouted() {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
@@ -447,7 +447,7 @@ func (x *cluster) rerouted() {
 	}
 }
 
-// reached looks after those who had to wait because there was no stream to the node that has a session.
+// reached looks after waiters that had to wait because there was no stream to the node that has a session.
 func (x *cluster) reached(session string) {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]

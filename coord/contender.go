@@ -27,7 +27,7 @@ type acquisition struct {
 // errNoAnswer is the trouble of a contender at first.
 var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 
-// errGoexit is the reason for callers whose contender was ended.
+// errGoexit is the reason for callers when their contender was ended.
 var errGoexit = fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)
 
 // newAcquisition is to be started, by start or by first. p.mu is held.
@@ -155,7 +155,7 @@ func (a *acquisition) step(s *session, inline bool) time.Duration {
 	case c.queues.Load():
 		r.Limit, limit = limit, queueCalls*limit
 	}
-	// Not ended by the caller's ctx: a request whose fate is known can be withdrawn for good.
+	// Not ended by the caller's ctx: a request with a known fate can be withdrawn for good.
 	call, cancel := context.WithTimeout(context.Background(), limit)
 	ans, err := c.ns.Lock(call, r)
 	cancel()
@@ -217,7 +217,7 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 }
 
 // judge decides what to do about an answer that is not a grant: for how long to pause before asking again, negative if
-// nobody waits any more.
+// no caller waits any more.
 func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) time.Duration {
 	o := &a.p.c.opts
 	switch {
@@ -234,7 +234,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		}
 		return a.settle(nil, false, min(again, jitter(a.p.patience())))
 	case ans.Verdict == fallback.Promised:
-		// The one that it is promised to wakes us when it is done. If it does not come, somebody has to look.
+		// The one that it is promised to wakes us when it is done. If it does not come, a waiter has to look.
 		if _, dead := a.p.c.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.releases.add(a.p.release(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))

@@ -4,7 +4,7 @@
 // One lock's journey: [Coordinator.Lock] queues the caller for its key in this process. If the process has a hold on the
 // key, the caller's turn comes in memory, with the next fencing token of the hold. If not, one contender for all the
 // callers of that key asks the arbiter for a hold; if another process has the key, it waits at the arbiter, and the
-// other process is told that somebody waits. [Lock.Unlock] passes the turn to the next caller, or gives the hold back.
+// other process is told that a caller waits. [Lock.Unlock] passes the turn to the next caller, or gives the hold back.
 //
 // Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what the process holds is
 // verified, one read per partition in use. Every grant is checked against the clock at the moment it is made; when
@@ -39,13 +39,13 @@ type Coordinator struct {
 	limits        handoff.Limits                     // Options.Handoff
 	ns            fallback.Namespace                 // set before the first session
 	cluster       *cluster                           // nil without one
-	namespace     atomic.Pointer[fallback.Namespace] // ns, for those who may be earlier than the first session
+	namespace     atomic.Pointer[fallback.Namespace] // ns, for callers that may be earlier than the first session
 	confirmations confirmations
 	outlived      bool         // partitions could not be given back; of Close only
 	prompt        atomic.Bool  // ns heeds deadlines by itself
 	queues        atomic.Bool  // lock calls wait for connections
 	pace          atomic.Int64 // how long the last lock call took
-	server        string       // who answered the last renewal; of keepSessions only
+	server        string       // the server that answered the last renewal; of keepSessions only
 	grace         bool         // it was in Grace; of keepSessions only
 	advised       advised
 	cleaner       cleaner

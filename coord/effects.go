@@ -10,7 +10,7 @@ import (
 // after is the deferred effects of events, and what comes of them outside. It may serve several partitions, one after the other.
 type after struct {
 	lease.Effects
-	in    *peer.Stream // in whose read loop this happens, or nil
+	in    *peer.Stream // that has the read loop in which this happens, or nil
 	flush *peer.Stream // to be written
 	rest  []*peer.Stream
 	soon  *peer.Stream // to be written, but not before what comes next

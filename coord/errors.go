@@ -7,13 +7,13 @@ import (
 
 // Errors of Lock, TryLock and Do.
 var (
-	// ErrLocked: somebody else has the key. TryLock returns it at once; a Lock whose ctx ended while the key was held
-	// matches it as well as ctx.Err().
+	// ErrLocked: another caller has the key. TryLock returns it at once; the error of a Lock that waited
+	// for the key until its ctx ended Is this and ctx.Err().
 	ErrLocked = errors.New("coord: locked")
 
 	// ErrUnavailable: the arbiter could not be asked, or may not grant anything now, as after a failover. It is not known
-	// whether the key is free. A Lock whose ctx ended for that
-	// reason matches it as well as ctx.Err(); a Lock that the server refused returns it at once, with the setting.
+	// whether the key is free. The error of a Lock that waited for
+	// such a reason until its ctx ended Is this and ctx.Err(); a Lock that the server refused returns it at once, with the setting.
 	ErrUnavailable = errors.New("coord: arbiter unavailable")
 
 	// ErrHeld: the caller's context carries a lock of the key that is in force: it is the one that Do or Lock.Context gave, or
@@ -29,7 +29,7 @@ var (
 
 // Errors of Unlock, and causes of a lock's context.
 var (
-	// ErrLost: the lock was lost before it was unlocked. Somebody else may hold the key.
+	// ErrLost: the lock was lost before it was unlocked. Another caller may hold the key.
 	ErrLost = errors.New("coord: lock lost")
 
 	// ErrUnlocked: the lock had been unlocked before. As the cause of a lock's context: it was unlocked.
@@ -90,8 +90,8 @@ func (e *LossError) Is(target error) bool {
 // ErrClosed, and what is behind it) and, if the wait was ended by its ctx, ctx.Err() and context.Cause(ctx).
 type WaitError struct {
 	Key    string
-	Reason error // what was in the way: that somebody else has the key, or that the arbiter could not be asked
-	Ended  error // the ctx's error, if that is why the wait ended; nil: Reason ended it, or nobody waited (TryLock)
+	Reason error // what was in the way: that another caller has the key, or that the arbiter could not be asked
+	Ended  error // the ctx's error, if that is why the wait ended; nil: Reason ended it, or there was no wait (TryLock)
 }
 
 // Error returns both, for logs.

@@ -10,7 +10,7 @@ import (
 )
 
 // liveness is what this process knows about the sessions that are in its way. It outlives the single request, so that
-// callers who only try, or wait for a moment, find out in the end that a holder is dead.
+// callers that only try, or wait for a moment, find out in the end that a holder is dead.
 type liveness struct {
 	mu mutex[leafRank] // protects m
 	m  map[string]*verdict

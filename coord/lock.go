@@ -42,13 +42,13 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
 	return c.lock(ctx, key, false)
 }
 
-// TryLock is Lock for callers who do not want to wait for others: if the key is not free it returns [ErrLocked] at
+// TryLock is Lock for callers that do not want to wait for others: if the key is not free it returns [ErrLocked] at
 // once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], soon after Options.CallTimeout at the latest.
 // Both come as a [*WaitError]; the other errors are Lock's.
 //
 // It takes one call of the arbiter, or of the node that owns the key; a second one where a process that is known to have died has
-// the key; and some more where a partition is changing hands. Whether a holder lives is asked in the background, for the next one
-// who tries: so the first TryLock after a crash may say that the key is locked. So it may for some milliseconds (see
+// the key; and some more where a partition is changing hands. Whether a holder lives is asked in the background, for the next
+// try: so the first TryLock after a crash may say that the key is locked. So it may for some milliseconds (see
 // Options.Handoff) of a key that another process has just unlocked, or keeps for its next caller.
 func (c *Coordinator) TryLock(ctx context.Context, key string) (Lock, error) {
 	return c.lock(ctx, key, true)
@@ -349,7 +349,7 @@ func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.D
 	if f := c.opts.Trace.Granted; f != nil {
 		returned := false
 		defer func() {
-			if !returned { // f panicked, so nobody will get the lock
+			if !returned { // f panicked, so no caller will get the lock
 				l.pass()
 			}
 		}()
@@ -413,8 +413,8 @@ func over(values context.Context, cause error) context.Context {
 
 // Unlock gives the lock to the next waiter of this process, or back to the arbiter. It never blocks on the network: what
 // has to be sent is sent in the background. It returns [ErrUnlocked] if this lock was unlocked before, and an error
-// that Is [ErrLost] if it was lost: then somebody else may have had the key already. (A lock of a partition that this node
-// owns, for whose Context nobody has asked, is not checked against the clock here: a process that was stopped for longer
+// that Is [ErrLost] if it was lost: then another caller may have had the key already. (A lock of a partition that this node
+// owns, without a call of Context, is not checked against the clock here: a process that was stopped for longer
 // than the lease may be told nil before it has noticed.)
 func (l Lock) Unlock() error {
 	if l.t == nil {

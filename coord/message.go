@@ -68,7 +68,7 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 		return
 	}
 	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.graceTime())) {
-		return // in Grace it would be in vain; who asks, asks again
+		return // in Grace it would be in vain; the asker asks again
 	}
 	p.c.work.Add(1)
 	p.c.pool.Go(func() {

@@ -50,7 +50,7 @@ type Options struct {
 	// Default a tenth of SessionTTL.
 	Margin time.Duration
 
-	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data, while those who hold
+	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data, while holders of
 	// locks reclaim them. It must be more than SessionTTL + Margin, of every process in the namespace, plus the time for
 	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s. It is fixed when the namespace is
 	// first used: other processes go by that one, and New fails with [fallback.ErrMismatch] if it is too short for them.

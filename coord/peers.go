@@ -38,7 +38,7 @@ type link struct {
 	heardAt time.Time     // when it came
 	ring    uint64        // fingerprint of the other's placement
 	last    uint32        // the ping of farewell
-	parted  chan struct{} // closed when that is answered, or the stream has ended; nil if nobody waits for it
+	parted  chan struct{} // closed when that is answered, or the stream has ended; nil without a waiter
 }
 
 // answer is until when the other node answers for what it has granted, and how many such answers there were with it.
@@ -218,7 +218,7 @@ func sound(f *peer.Frame) bool {
 }
 
 // storable tells whether the arbiter can keep a hold of such a session in a row, which is a text of words. With one that it
-// cannot, nobody could read the partition's rows any more.
+// cannot, the partition's rows could not be read any more.
 func storable(session []byte) bool {
 	for _, c := range session {
 		if c <= ' ' || c > '~' {

@@ -44,7 +44,7 @@ func (x *cluster) settleQuotas(u usage, now time.Time) {
 	}
 }
 
-// errFull is the reason for callers whose process may have no more keys of a node. They are told at once: waiting would not help.
+// errFull is the reason for callers in a process that may have no more keys of a node. They are told at once: waiting would not help.
 func errFull(node string) error {
 	return fmt.Errorf("%w: this process holds or waits for as many keys of node %s as Options.Cluster.MaxPerNode "+
 		"says there: raise it, or wait for fewer keys at a time", ErrUnavailable, processName(node))

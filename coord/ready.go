@@ -39,7 +39,7 @@ func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	}
 }
 
-// settling is who waits for the cluster to come to rest. The balance looks after them whenever something has changed.
+// settling is the set of callers that wait for the cluster to come to rest. The balance looks after them at each change.
 type settling struct {
 	mu  mutex[settlingRank] // protects all
 	all map[*settler]bool
@@ -65,7 +65,7 @@ func (s *settling) remove(w *settler) {
 	delete(s.all, w)
 }
 
-// settle tells those who wait, if there is what they wait for. It reports whether anybody is left.
+// settle tells the waiters that have what they wait for. It reports whether any are left.
 func (x *cluster) settle() (left bool) {
 	s := &x.settling
 	s.mu.Lock()

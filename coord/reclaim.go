@@ -72,7 +72,7 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 	}
 	c.opts.Logger.Info("holdfast: reclaiming or adopting", "calls", len(calls))
 	type event struct {
-		p    *partition // whose call has ended; nil: a call takes long
+		p    *partition // its call has ended; nil: a call takes long
 		err  error
 		slow bool // it has made room before
 	}

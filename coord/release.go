@@ -90,7 +90,7 @@ func (c *Coordinator) sendReleases() {
 				c.releases.again(left)
 			}
 			if !relief.Stop() {
-				<-relieved // or nobody may be left, for a moment, whom Close waits for
+				<-relieved // or there may be no release left, for a moment, that Close waits for
 				return
 			}
 			if c.ctx.Err() != nil {
@@ -187,7 +187,7 @@ type lingerer struct {
 	signal chan struct{} // capacity 1: list is not empty
 }
 
-// lingering is a key whose hold lingers.
+// lingering is a key with a hold that lingers.
 type lingering struct {
 	p   *partition
 	key *lease.Key

@@ -76,7 +76,7 @@ func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
 // uses it any more. It blocks for one call of the arbiter; the error is the arbiter's, or
 // [ErrUnavailable] if it has not been reached yet.
 //
-// Rotate the secret if somebody may have read it: every program that can read the arbiter's data
+// Rotate the secret if it may have been read: every program that can read the arbiter's data
 // can, a backup or copy of it included.
 func (c *Coordinator) RotateSecret(ctx context.Context) error {
 	ns := c.namespace.Load()

@@ -23,7 +23,7 @@ type session struct {
 	stopListening func()
 }
 
-// sessions is the current session, for those who need one.
+// sessions is the current session, for callers that need one.
 type sessions struct {
 	now atomic.Pointer[session]
 	why atomic.Pointer[error] // there is none
@@ -184,7 +184,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.Extend(until)
 	if c.cluster != nil {
 		c.cluster.session(s.ID) // before anything is asked for in its name
-		c.cluster.ring.Search() // it may not have been known before who else there is
+		c.cluster.ring.Search() // it may not have been known before which others there are
 	}
 	c.sessions.set(s)
 	c.stats.sessions.Add(1)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Share returns the result of fn for the key, which is run once for all who want it at about the same time, in this process
-// and in all others of the namespace. Whoever comes while the result is kept gets it by one read of the store, without
+// Share returns the result of fn for the key, which is run once for all callers that want it at about the same time, in this process
+// and in all others of the namespace. A caller that comes while the result is kept gets it by one read of the store, without
 // a lock.
 //
 // One call's journey: it joins the flight of its key in this process, if there is one. The flight reads the store. If
@@ -20,11 +20,11 @@ import (
 // before the call.
 //
 // The key is the lock's key: Share, Do and Lock of the same key exclude each other. fn must neither lock nor share it: with
-// fn's context that is [ErrHeld]. Callers of the same key and T should pass the same options and an fn that does the same: those of whoever starts
+// fn's context that is [ErrHeld]. Callers of the same key and T should pass the same options and an fn that does the same: those of the starter of
 // the flight count. (Callers with another T have a flight of their own, but the lock and the stored bytes are the same.)
 //
 // ctx limits this caller's wait only; the flight goes on for the others. When all have left, fn's context ends, with
-// [singleflight.ErrAbandoned] as its cause. fn's context has the values of the ctx of whoever started the flight, and ends
+// [singleflight.ErrAbandoned] as its cause. fn's context has the values of the ctx of the flight's first caller, and ends
 // as well when the lock is lost or the coordinator is closed. fn has to heed it: Close waits for fn, so fn must not call
 // Close. fence is the lock's token, [Lock.Fence].
 //
@@ -174,7 +174,7 @@ func (s *share[T]) early(f found[T]) bool {
 	return s.opts.RefreshAhead > 0 && f.err == nil && f.Age >= s.opts.TTL-time.Duration(width)
 }
 
-// make locks the key, and runs fn if nobody else has meanwhile.
+// make locks the key, and runs fn if no other process has meanwhile.
 func (s *share[T]) make(ctx context.Context) (v T, err error) {
 	var had, ran bool // v is from the store; v is from fn
 	var kept error    // from the store, as v is
@@ -258,8 +258,8 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 	return nil
 }
 
-// refresh runs fn in the background, unless somebody has the key: then he is about to do that. Nobody waits for the
-// result, and a panic (of fn, or of Decode or Fresh) has nobody to pass through to but the log.
+// refresh runs fn in the background, unless another holder has the key, which is about to do that then. No caller waits for the
+// result, and a panic (of fn, or of Decode or Fresh) goes to the log only.
 func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 	s.c.shares.refresh(ctx, s.flight(), func(ctx context.Context) {
 		l, err := s.c.TryLock(ctx, s.key)

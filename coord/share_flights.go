@@ -13,7 +13,7 @@ import (
 type shares struct {
 	flights singleflight.Group[flightKey, any]
 	early   singleflight.Group[flightKey, any] // refreshing in the background
-	era     atomic.Uint64                      // rises with each Unshare: who comes later joins no flight of before
+	era     atomic.Uint64                      // rises with each Unshare: later callers join no flight of before
 	ctx     context.Context                    // ends at the beginning of Close: of those in the background
 	stop    context.CancelCauseFunc
 	work    sync.WaitGroup // all of them

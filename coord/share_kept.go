@@ -16,7 +16,7 @@ const (
 	keptGap   = '-' // nothing: Unshare was here
 )
 
-// A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: what callers get who come after the run.
+// A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: what callers get that come after the run.
 type KeptError struct {
 	Text string        // of fn's error, the first 1,024 bytes of it at most
 	Err  error         // the one of KeepErrors that fn's error was, or had in it
@@ -28,7 +28,7 @@ func (e *KeptError) Error() string { return e.Text }
 // Unwrap returns Err.
 func (e *KeptError) Unwrap() error { return e.Err }
 
-// maxKeptText bounds what is stored of an error: nobody looks at more.
+// maxKeptText bounds the text that is stored of an error: more is not looked at.
 const maxKeptText = 1024
 
 // keptErr is how an error is stored. Sentinels are told apart by their texts: their addresses mean nothing to other processes.
@@ -76,18 +76,18 @@ func (o *ShareOptions[T]) kept(b []byte, age time.Duration) error {
 	return nil
 }
 
-// gapFor is for how long a result is refused that is older than an Unshare. Somebody who had the lock before may have been
-// stopped before he stored it.
+// gapFor is for how long a result is refused that is older than an Unshare. An earlier holder of the lock may have been
+// stopped before it stored the result.
 const gapFor = time.Hour
 
-// Unshare makes nobody use the result, or the error, that is kept for the key: the next [Share] runs fn, as when the data that fn
+// Unshare makes no caller use the result, or the error, that is kept for the key: the next [Share] runs fn, as when the data that fn
 // reads has been changed. store is the one of ShareOptions.Store, nil for the arbiter.
 //
-// It locks the key until it is done, so it waits for a run of fn that is under way, whose result is not used any more either, and must
-// not be called by who has the key's lock. With an error it is unknown whether it has happened, and Unshare may be called again.
+// It locks the key until it is done, so it waits for a run of fn that is under way, and the result of that is not used any more
+// either. The holder of the key's lock must not call it. With an error it is unknown whether it has happened, and Unshare may be called again.
 //
 // A Share of this process that begins after Unshare has returned gets the result of a run that began after Unshare was called. In
-// another process one that joins callers who were reading at that moment may, for as long as that read takes, get what these get.
+// another process one that joins callers that were reading at that moment may, for as long as that read takes, get what these get.
 func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) error {
 	return c.Do(ctx, key, func(ctx context.Context, l Lock) (err error) {
 		if store == nil {

@@ -14,7 +14,7 @@ type ShareOptions[T any] struct {
 	// TTL is for how long a result is used, from when it was stored. Default 10 s; at least 1 ms.
 	TTL time.Duration
 
-	// RefreshAhead is about how long before the end of TTL a result is refreshed: a caller who finds it gets it at once,
+	// RefreshAhead is about how long before the end of TTL a result is refreshed: a caller that finds it gets it at once,
 	// and by chance, which rises towards the end, starts a run of fn in the background, one in the whole cluster.
 	// The mean of the lead is RefreshAhead, if callers are many; keys that were stored at the same moment are not
 	// refreshed at the same moment. It should be longer than fn takes. If the run fails, or panics, that is told to Options.Logger only.
@@ -27,7 +27,7 @@ type ShareOptions[T any] struct {
 
 	// KeepErrors are errors that say as much as a result does, such as sql.ErrNoRows. When fn fails with an error that Is one of them,
 	// that is stored for ErrorTTL in the place of a result, also of one that StaleOnError would permit (which is not returned then, even
-	// if the store does not answer). Whoever asks meanwhile gets a [*KeptError], which Is the same one, and fn does not run. They are known to other processes by their texts, which must
+	// if the store does not answer). A caller that asks meanwhile gets a [*KeptError], which Is the same one, and fn does not run. They are known to other processes by their texts, which must
 	// differ, and must not be empty. None: no error is kept.
 	KeepErrors []error
 

@@ -13,7 +13,7 @@ import (
 //
 // Its methods are called by many goroutines at once, and may block until ctx ends: after Options.CallTimeout at the
 // latest. They must be atomic for each key, and a
-// Get that begins after a Put has returned must see that Put or a later one: who gets the lock after another process has
+// Get that begins after a Put has returned must see that Put or a later one: the holder of the lock after another process has
 // to find its result. A replica that is behind does not do.
 type ShareStore interface {
 	// Get returns what is kept for the key; with Fence 0 if nothing is. An error means that this cannot be told.

@@ -10,7 +10,7 @@ type Stats struct {
 	Granted  map[Path]uint64      // locks granted, by path
 	Calls    map[Op]uint64        // calls of the arbiter, by operation; each release or read in a batch counts
 	Failed   map[Op]uint64        // of which failed
-	Lost     map[LossCause]uint64 // locks lost while somebody had them, by cause
+	Lost     map[LossCause]uint64 // locks lost while they were held, by cause
 	Sessions uint64               // sessions begun; more than 1 means that all locks were lost in between
 
 	// Of keys that this node owns these are samples: of the waits for another caller of this process one in about 8, of the holds
@@ -19,7 +19,7 @@ type Stats struct {
 	Holds Histogram // how long locks were held
 
 	Session string // the current session's ID, empty while there is none
-	Locked  int    // keys that somebody in this process has locked now
+	Locked  int    // keys that callers in this process have locked now
 	Kept    int    // keys kept without being locked (see Handoff.Linger)
 	Waiting int    // callers that wait now
 	Owned   int    // partitions of which this node grants the keys

@@ -3,7 +3,7 @@ package coord
 import "time"
 
 // unreached is the sessions of owners that this node has no stream to, and since when. It outlives the single request, so that
-// callers who wait for moments only get through in the end.
+// callers that wait for moments only get through in the end.
 type unreached struct {
 	mu mutex[leafRank] // protects m
 	m  map[string]silence
