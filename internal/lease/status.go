@@ -61,7 +61,7 @@ func (x Naming) String() string { return name(namings[:], uint8(x), "naming") }
 var nextNamings = [...][]Naming{
 	NamedElsewhere: {NamedPerhaps, NamedSurely},
 	NamedPerhaps:   {NamedElsewhere, NamedSurely},
-	NamedSurely:    {NamedElsewhere, NamedPerhaps},
+	NamedSurely:    {NamedElsewhere},
 }
 
 // An Ending is how far Close has come. It only moves on.
