@@ -26,9 +26,7 @@ func (c *Coordinator) advise() {
 	if !ok {
 		return
 	}
-	c.work.Add(1)
-	c.pool.Go(func() {
-		defer c.work.Done()
+	c.background(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 		defer cancel()
 		advice, err := ns.Advise(ctx)

@@ -35,9 +35,7 @@ func (c *Coordinator) clean() {
 	if !ok {
 		return
 	}
-	c.work.Add(1)
-	c.pool.Go(func() {
-		defer c.work.Done()
+	c.background(func() {
 		if !c.cleaner.busy.CompareAndSwap(false, true) {
 			return
 		}

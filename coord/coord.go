@@ -133,16 +133,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		}
 		return nil, err
 	}
-	if x := c.cluster; x != nil {
-		for _, f := range []func(){x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting} {
-			c.work.Go(f)
-		}
-	}
-	c.work.Go(func() { c.keepSessions(first) })
-	c.work.Go(c.sendReleases)
-	c.work.Go(c.resendReleases)
-	c.work.Go(c.endLingers)
-	c.work.Go(c.keepReporting)
+	c.startServices(first)
 	return c, nil
 }
 

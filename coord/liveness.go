@@ -44,11 +44,7 @@ func (x *liveness) ask(a *acquisition, c *Coordinator, session string) (again ti
 		return s.again.Sub(now), false
 	case !s.asking:
 		s.asking = true
-		c.work.Add(1)
-		c.pool.Go(func() {
-			defer c.work.Done()
-			x.find(c, session, s)
-		})
+		c.background(func() { x.find(c, session, s) })
 	}
 	if a != nil {
 		s.tell = append(s.tell, a)
@@ -117,9 +113,7 @@ func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	if s == nil || !p.BeginFreeing() {
 		return
 	}
-	p.c.work.Add(1)
-	p.c.pool.Go(func() {
-		defer p.c.work.Done()
+	p.c.background(func() {
 		defer func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -70,9 +70,5 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.graceTime())) {
 		return // in Grace it would be in vain; the asker asks again
 	}
-	p.c.work.Add(1)
-	p.c.pool.Go(func() {
-		defer p.c.work.Done()
-		p.demote(p.c.ctx, avoid)
-	})
+	p.c.background(func() { p.demote(p.c.ctx, avoid) })
 }

@@ -9,13 +9,7 @@ import (
 )
 
 // startAcquiring makes the calls of Acquire, in the background. p.mu is held.
-func (p *partition) startAcquiring() {
-	p.c.work.Add(1)
-	p.c.pool.Go(func() {
-		defer p.c.work.Done()
-		p.acquireOwnership()
-	})
-}
+func (p *partition) startAcquiring() { p.c.background(p.acquireOwnership) }
 
 // acquireOwnership takes the partition if no live session owns it. Then requests that wait for it are served or sent away.
 func (p *partition) acquireOwnership() {

@@ -38,9 +38,7 @@ func (c *Coordinator) demoteStepped(list []stepped, left time.Duration) {
 		return
 	}
 	begun := c.now()
-	c.work.Add(1)
-	c.pool.Go(func() {
-		defer c.work.Done()
+	c.background(func() {
 		spread(c, &c.work, list, balancers, func(x stepped) {
 			x.p.demoteFrozen(c.ctx, x.Frozen, func() bool { return c.since(begun) < left })
 			c.cluster.poke()

@@ -1,0 +1,67 @@
+package coord
+
+// The goroutines of this package. Each row is a place that starts some, and a test compares the rows
+// with the source. Close waits for all of them. A session's loops are awaited by maintain, and those
+// that reclaim by reclaim.
+//
+//	| function                  | means     | goroutine                       | ends when             |
+//	| ------------------------- | --------- | ------------------------------- | --------------------- |
+//	| Coordinator.startServices | work.Go   | a service: see there            | the coordinator stops |
+//	| Coordinator.maintain      | loops.Go  | verifies what a session has     | the session is over   |
+//	| Coordinator.maintain      | loops.Go  | ends what lapses by the clock   | the session is over   |
+//	| Coordinator.background    | pool.Go   | calls the arbiter: see below    | answered or given up  |
+//	| acquisition.start         | pool.Go   | a contender                     | it is over            |
+//	| spread                    | pool.Go   | one of many calls               | answered or given up  |
+//	| spread                    | AfterFunc | makes room beside a slow call   | at once               |
+//	| Coordinator.reclaim       | pool.Go   | reclaims rows                   | answered or given up  |
+//	| Coordinator.reclaim       | AfterFunc | makes room beside a slow call   | at once               |
+//	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
+//	| Coordinator.sendReleases  | work.Go   | sends beside a slow sender      | the coordinator stops |
+//	| shares.init               | work.Go   | a flight of Share               | its function returns  |
+//	| shares.init               | work.Go   | a flight that refreshes early   | its function returns  |
+//	| crash                     | go        | ends the process with a panic   | at once               |
+//	| cluster.giveBackAll       | AfterFunc | notices the end of a context    | at once               |
+//	| cluster.giveBackAll       | AfterFunc | ends the calls of a late Close  | at once               |
+//	| section.ask               | AfterFunc | ends the context of Do          | at once               |
+//	| until                     | AfterFunc | ends a context with another one | at once               |
+//
+// Calls of the arbiter in the background:
+//
+//	| function                  | means      | goroutine                                       |
+//	| ------------------------- | ---------- | ----------------------------------------------- |
+//	| Coordinator.advise        | background | asks for advice on the arbiter's settings       |
+//	| Coordinator.clean         | background | removes rows that crashed processes left        |
+//	| Coordinator.demoteStepped | background | demotes for a session that a clock's step ended |
+//	| liveness.ask              | background | asks whether a session is dead                  |
+//	| partition.giveUp          | background | demotes a partition that was revoked            |
+//	| partition.makeShared      | background | asks for a partition to become Shared           |
+//	| partition.startAcquiring  | background | acquires a partition                            |
+//
+// Besides, package peer has goroutines for streams, and package gossip for the membership. Messages
+// come in a goroutine of the arbiter's.
+
+// startServices starts the services, which live as long as the coordinator. first is the session that there is, nil for none.
+func (c *Coordinator) startServices(first *session) {
+	services := []func(){
+		func() { c.keepSessions(first) },
+		c.sendReleases,
+		c.resendReleases,
+		c.endLingers,
+		c.keepReporting,
+	}
+	if x := c.cluster; x != nil {
+		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting)
+	}
+	for _, f := range services {
+		c.work.Go(f)
+	}
+}
+
+// background makes calls of the arbiter in the background. Close waits for them.
+func (c *Coordinator) background(f func()) {
+	c.work.Add(1)
+	c.pool.Go(func() {
+		defer c.work.Done()
+		f()
+	})
+}
