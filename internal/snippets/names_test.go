@@ -1,0 +1,227 @@
+package snippets
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	span   = regexp.MustCompile("`([^`\n]+)`")
+	dotted = regexp.MustCompile(`^[a-zA-Z]\w*(\.[a-zA-Z]\w*)+$`)
+	path   = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+\.(go|md|lua|txt)$`)
+	target = regexp.MustCompile(`^make ([a-z-]+)`)
+	folder = regexp.MustCompile(`\./[\w/-]+`)
+	rule   = regexp.MustCompile(`(?m)^\| (\d+)\. [^|]+\|([^|]+)\|([^|]+)\|$`)
+)
+
+// declared is what the repository declares: "package", "package.Name", "package.Type.Member" and "Type.Member".
+func declared(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	all := make(map[string]bool)
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != dir && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(file, ".go"):
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		add(all, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func add(all map[string]bool, f *ast.File) {
+	pkg := f.Name.Name
+	member := func(of ast.Expr, name string) {
+		if star, ok := of.(*ast.StarExpr); ok {
+			of = star.X
+		}
+		if generic, ok := of.(*ast.IndexExpr); ok {
+			of = generic.X
+		}
+		if id, ok := of.(*ast.Ident); ok {
+			all[id.Name+"."+name], all[pkg+"."+id.Name+"."+name] = true, true
+		}
+	}
+	all[pkg] = true
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv != nil {
+				member(d.Recv.List[0].Type, d.Name.Name)
+				continue
+			}
+			all[pkg+"."+d.Name.Name] = true
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						all[pkg+"."+n.Name] = true
+					}
+				case *ast.TypeSpec:
+					all[pkg+"."+s.Name.Name], all["type "+s.Name.Name] = true, true
+					var list *ast.FieldList
+					switch x := s.Type.(type) {
+					case *ast.StructType:
+						list = x.Fields
+					case *ast.InterfaceType:
+						list = x.Methods
+					default:
+						continue
+					}
+					for _, field := range list.List {
+						for _, n := range field.Names {
+							member(s.Name, n.Name)
+						}
+						if len(field.Names) == 0 { // embedded: what it has is not known here
+							all["embeds "+s.Name.Name] = true
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// others are names of libraries, of a variable and of a proposal that look like the repository's.
+var others = []string{"goose.WithLocker", "Server.RegisterOnShutdown", "Server.ReadTimeout", "client.Close", "Cluster.Quorum"}
+
+// missing reports whether a name in a document should be one of the repository's, and is not.
+func missing(all map[string]bool, name string) bool {
+	if all[name] || slices.Contains(others, name) {
+		return false
+	}
+	first, rest, _ := strings.Cut(name, ".")
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	switch {
+	case slices.Contains([]string{"md", "go", "svg", "json", "txt", "lua", "html", "yaml", "mod", "sum", "work", "com", "org"}, last):
+		return false // a file, or a host
+	case all[first]: // a package: of a type that embeds others, the type is looked at
+		typ, _, deep := strings.Cut(rest, ".")
+		return !deep || !all[first+"."+typ] || !all["embeds "+typ]
+	case all["type "+first]:
+		return !all["embeds "+first]
+	}
+	return false
+}
+
+// What documents name exists: functions, types and fields of the repository, files, and commands.
+func TestDocuments_NameWhatExists(t *testing.T) {
+	dir := root(t)
+	all := declared(t, dir)
+	makefile, err := os.ReadFile(filepath.Join(dir, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, pattern := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md", "docs/*.md", "docs/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range span.FindAllStringSubmatch(string(text), -1) {
+				name := strings.TrimSuffix(m[1], "()")
+				there := func(what string) bool {
+					checked++
+					_, err := os.Stat(filepath.Join(dir, what))
+					return err == nil
+				}
+				switch {
+				case target.MatchString(name):
+					checked++
+					if goal := target.FindStringSubmatch(name)[1]; !strings.Contains(string(makefile), "\n"+goal+":") {
+						t.Errorf("%s: there is no %q in the Makefile", filepath.Base(file), goal)
+					}
+				case strings.HasPrefix(name, "go test"), strings.HasPrefix(name, "go run"):
+					for _, f := range folder.FindAllString(name, -1) {
+						if !there(strings.TrimSuffix(f, "/")) {
+							t.Errorf("%s: %s: there is no %s", filepath.Base(file), name, f)
+						}
+					}
+				case path.MatchString(name):
+					if !there(name) {
+						t.Errorf("%s: there is no file %s", filepath.Base(file), name)
+					}
+				case dotted.MatchString(name):
+					checked++
+					if missing(all, name) {
+						t.Errorf("%s: there is no %s", filepath.Base(file), name)
+					}
+				}
+			}
+		}
+	}
+	if checked < 300 {
+		t.Errorf("%d names", checked)
+	}
+}
+
+// Each rule has a row in DESIGN.md, with functions and a transcript that exist.
+func TestDesign_IndexOfRules(t *testing.T) {
+	dir := root(t)
+	text, err := os.ReadFile(filepath.Join(dir, "DESIGN.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := declared(t, dir)
+	rows := rule.FindAllStringSubmatch(string(text), -1)
+	if len(rows) != 17 {
+		t.Fatalf("%d rows, want one for each of 17 rules", len(rows))
+	}
+	for _, row := range rows {
+		names := span.FindAllStringSubmatch(row[2], -1)
+		if len(names) == 0 && row[1] != "8" {
+			t.Errorf("rule %s: no function", row[1])
+		}
+		for _, name := range names {
+			if !all[name[1]] || strings.Count(name[1], ".") == 0 {
+				t.Errorf("rule %s: there is no %s", row[1], name[1])
+			}
+		}
+		files := span.FindAllStringSubmatch(row[3], -1)
+		if len(files) == 0 && row[1] != "8" {
+			t.Errorf("rule %s: no transcript", row[1])
+		}
+		for _, name := range files {
+			if _, err := os.Stat(filepath.Join(dir, "internal/lease/leasetest/testdata", name[1])); err != nil {
+				t.Errorf("rule %s: %v", row[1], err)
+			}
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	all := declared(t, root(t))
+	for name, want := range map[string]bool{
+		"lease.Partition.freeze": false, "lease.Partition.melt": true, "coord.Options": false, "coord.Melt": true,
+		"Partition.freeze": false, "Partition.melt": true, "http.Server": false, "coord.releaser.again": false, "stock.md": false,
+	} {
+		if got := missing(all, name); got != want {
+			t.Errorf("%s: got %t, want %t", name, got, want)
+		}
+	}
+}
