@@ -7,17 +7,19 @@ import (
 
 // Errors of Lock, TryLock and Do.
 var (
-	// ErrLocked: another caller has the key. TryLock returns it at once; the error of a Lock that waited
-	// for the key until its ctx ended Is this and ctx.Err().
+	// ErrLocked: another caller has the key. TryLock returns it at once; the error of a Lock that
+	// waited for the key until its ctx ended Is this and ctx.Err().
 	ErrLocked = errors.New("coord: locked")
 
-	// ErrUnavailable: the arbiter could not be asked, or may not grant anything now, as after a failover. It is not known
-	// whether the key is free. The error of a Lock that waited for
-	// such a reason until its ctx ended Is this and ctx.Err(); a Lock that the server refused returns it at once, with the setting.
+	// ErrUnavailable: the arbiter could not be asked, or may not grant anything now, as after a
+	// failover. It is not known whether the key is free. The error of a Lock that waited for such a
+	// reason until its ctx ended Is this and ctx.Err(); a Lock that the server refused returns it at
+	// once, with the setting.
 	ErrUnavailable = errors.New("coord: arbiter unavailable")
 
-	// ErrHeld: the caller's context carries a lock of the key that is in force: it is the one that Do or Lock.Context gave, or
-	// derives from it. The caller would wait for itself. Lock, TryLock, Do and Share return it at once.
+	// ErrHeld: the caller's context carries a lock of the key that is in force: it is the one that Do
+	// or Lock.Context gave, or derives from it. The caller would wait for itself. Lock, TryLock, Do
+	// and Share return it at once.
 	ErrHeld = errors.New("coord: already held by the caller: its context is that of a lock of this key")
 
 	// ErrInvalidKey: a key must have 1 to 1024 bytes.
@@ -32,13 +34,15 @@ var (
 	// ErrLost: the lock was lost before it was unlocked. Another caller may hold the key.
 	ErrLost = errors.New("coord: lock lost")
 
-	// ErrUnlocked: the lock had been unlocked before. As the cause of a lock's context: it was unlocked.
+	// ErrUnlocked: the lock had been unlocked before. As the cause of a lock's context: it was
+	// unlocked.
 	ErrUnlocked = errors.New("coord: already unlocked")
 )
 
 // Errors of Share, besides those of Do.
 var (
-	// ErrNotShared: fn has returned a value, which is valid and returned beside the error, but others may not get it.
+	// ErrNotShared: fn has returned a value, which is valid and returned beside the error, but others
+	// may not get it.
 	ErrNotShared = errors.New("coord: result not shared")
 
 	// ErrTooLarge: the encoded result is larger than ShareOptions.MaxSize. It was not stored.
@@ -69,7 +73,8 @@ func (c LossCause) String() string {
 	return fmt.Sprintf("LossCause(%d)", uint8(c))
 }
 
-// A LossError is how ErrLost is told: errors.Is(err, ErrLost) holds, and errors.As finds this, with the reason.
+// A LossError is how ErrLost is told: errors.Is(err, ErrLost) holds, and errors.As finds this, with
+// the reason.
 type LossError struct {
 	Key   string
 	Fence Fence // of the lock that was lost
@@ -86,8 +91,9 @@ func (e *LossError) Is(target error) bool {
 	return target == ErrLost || e.Cause == CoordClosed && target == ErrClosed
 }
 
-// A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked, ErrUnavailable, ErrHeld or
-// ErrClosed, and what is behind it) and, if the wait was ended by its ctx, ctx.Err() and context.Cause(ctx).
+// A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked,
+// ErrUnavailable, ErrHeld or ErrClosed, and what is behind it) and, if the wait was ended by its
+// ctx, ctx.Err() and context.Cause(ctx).
 type WaitError struct {
 	Key    string
 	Reason error // what was in the way: that another caller has the key, or that the arbiter could not be asked

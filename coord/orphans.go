@@ -6,9 +6,10 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// doubts are requests of ours that may still be executed: a call timed out, and its request may be anywhere. If it
-// arrives after everything else of that request is over, it makes a row that this process does not know of. A process that wants the key
-// would find out (rule 13); but perhaps none wants it any more, so this process looks after itself.
+// doubts are requests of ours that may still be executed: a call timed out, and its request may be
+// anywhere. If it arrives after everything else of that request is over, it makes a row that this
+// process does not know of. A process that wants the key would find out (rule 13); but perhaps none
+// wants it any more, so this process looks after itself.
 type doubts struct {
 	mu   mutex[leafRank] // protects list
 	list []doubt         // in the order of time

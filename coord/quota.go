@@ -13,7 +13,8 @@ type quota struct {
 	logged  time.Time    // only of keepDoubting
 }
 
-// Full reports whether the node may have no more keys of this one, and counts a request that is refused.
+// Full reports whether the node may have no more keys of this one, and counts a request that is
+// refused.
 func (l *link) Full() bool {
 	most := l.x.c.opts.Cluster.MaxPerNode
 	if most < 0 || l.used.Load() < int64(most) {
@@ -32,7 +33,8 @@ type usage map[*link]int64
 // refusalsEvery is how often refusals are logged, for each node.
 const refusalsEvery = time.Minute
 
-// settleQuotas replaces what was counted by each request and release by what is there: a hold ends in other ways as well.
+// settleQuotas replaces what was counted by each request and release by what is there: a hold ends
+// in other ways as well.
 func (x *cluster) settleQuotas(u usage, now time.Time) {
 	for _, l := range x.all() {
 		l.used.Store(u[l])
@@ -44,7 +46,8 @@ func (x *cluster) settleQuotas(u usage, now time.Time) {
 	}
 }
 
-// errFull is the reason for callers in a process that may have no more keys of a node. They are told at once: waiting would not help.
+// errFull is the reason for callers in a process that may have no more keys of a node. They are
+// told at once: waiting would not help.
 func errFull(node string) error {
 	return fmt.Errorf("%w: this process holds or waits for as many keys of node %s as Options.Cluster.MaxPerNode "+
 		"says there: raise it, or wait for fewer keys at a time", ErrUnavailable, processName(node))

@@ -28,7 +28,8 @@ func (x *cluster) firstKeys() [][]byte {
 	return x.secrets.used
 }
 
-// toldSecrets takes the namespace's secrets from a renewal. It is called by one goroutine at a time.
+// toldSecrets takes the namespace's secrets from a renewal. It is called by one goroutine at a
+// time.
 func (x *cluster) toldSecrets(all fallback.Secrets) {
 	o := &x.c.opts
 	if x.secrets.used == nil || o.Cluster.host != nil {

@@ -10,41 +10,46 @@ import (
 	"time"
 )
 
-// Share returns the result of fn for the key, which is run once for all callers that want it at about the same time, in this process
-// and in all others of the namespace. A caller that comes while the result is kept gets it by one read of the store, without
-// a lock.
+// Share returns the result of fn for the key, which is run once for all callers that want it at
+// about the same time, in this process and in all others of the namespace. A caller that comes
+// while the result is kept gets it by one read of the store, without a lock.
 //
-// One call's journey: it joins the flight of its key in this process, if there is one. The flight reads the store. If
-// there is no result that may be used, it locks the key and reads again: another process may have been first. If not, it
-// runs fn under the lock, stores the result, and unlocks. So a result may stem from a run that began
-// before the call.
+// One call's journey: it joins the flight of its key in this process, if there is one. The flight
+// reads the store. If there is no result that may be used, it locks the key and reads again:
+// another process may have been first. If not, it runs fn under the lock, stores the result, and
+// unlocks. So a result may stem from a run that began before the call.
 //
-// The key is the lock's key: Share, Do and Lock of the same key exclude each other. fn must neither lock nor share it: with
-// fn's context that is [ErrHeld]. Callers of the same key and T should pass the same options and an fn that does the same: those of the starter of
-// the flight count. (Callers with another T have a flight of their own, but the lock and the stored bytes are the same.)
+// The key is the lock's key: Share, Do and Lock of the same key exclude each other. fn must neither
+// lock nor share it: with fn's context that is [ErrHeld]. Callers of the same key and T should pass
+// the same options and an fn that does the same: those of the starter of the flight count. (Callers
+// with another T have a flight of their own, but the lock and the stored bytes are the same.)
 //
-// ctx limits this caller's wait only; the flight goes on for the others. When all have left, fn's context ends, with
-// [singleflight.ErrAbandoned] as its cause. fn's context has the values of the ctx of the flight's first caller, and ends
-// as well when the lock is lost or the coordinator is closed. fn has to heed it: Close waits for fn, so fn must not call
-// Close. fence is the lock's token, [Lock.Fence].
+// ctx limits this caller's wait only; the flight goes on for the others. When all have left, fn's
+// context ends, with [singleflight.ErrAbandoned] as its cause. fn's context has the values of the
+// ctx of the flight's first caller, and ends as well when the lock is lost or the coordinator is
+// closed. fn has to heed it: Close waits for fn, so fn must not call Close. fence is the lock's
+// token, [Lock.Fence].
 //
-// All callers of a flight get the same T, so what it points to should not be changed by them. They get the same error, too. An
-// error is not stored, and the next flight runs fn again, unless ShareOptions.KeepErrors says otherwise. [Unshare] makes the next
-// flight run fn again although there is a result. A panic or Goexit of fn passes through to all of them, as in
+// All callers of a flight get the same T, so what it points to should not be changed by them. They
+// get the same error, too. An error is not stored, and the next flight runs fn again, unless
+// ShareOptions.KeepErrors says otherwise. [Unshare] makes the next flight run fn again although
+// there is a result. A panic or Goexit of fn passes through to all of them, as in
 // [singleflight.Member.Result], and the lock is released.
 //
-// Errors: [ErrInvalidKey]; [ErrClosed]; [ErrHeld]; of the options, which name the field; ctx's own if it ended; [ErrNoResults];
-// [ErrUnavailable] if the store could not be read (fn is not run then); those of Lock; and those of fn. An error
-// that Is [ErrNotShared] means that the value is valid nevertheless, and returned, but was not stored, or in vain. It also Is
+// Errors: [ErrInvalidKey]; [ErrClosed]; [ErrHeld]; of the options, which name the field; ctx's own
+// if it ended; [ErrNoResults]; [ErrUnavailable] if the store could not be read (fn is not run
+// then); those of Lock; and those of fn. An error that Is [ErrNotShared] means that the value is
+// valid nevertheless, and returned, but was not stored, or in vain. It also Is
 //
 //   - [ErrLost]: the lock was lost before fn ended, so fn may have run elsewhere meanwhile, and a result with a higher fence
 //     may be stored. (A lock that is lost in the moment after storing is reported as well.)
 //   - [ErrTooLarge], or the error of Encode.
 //
-// ErrLost alone is not enough to use the value: an fn that heeds its context fails with that as well.
+// ErrLost alone is not enough to use the value: an fn that heeds its context fails with that as
+// well.
 //
-// If the result cannot be stored because the store does not answer, Share returns it without an error and tells
-// Options.Logger: other processes will run fn again.
+// If the result cannot be stored because the store does not answer, Share returns it without an
+// error and tells Options.Logger: other processes will run fn again.
 func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOptions[T],
 	fn func(ctx context.Context, fence Fence) (T, error)) (T, error) {
 	var none T
@@ -151,7 +156,8 @@ func (s *share[T]) look(ctx context.Context) (f found[T], err error) {
 	if kind != keptValue {
 		return f, nil
 	}
-	// What cannot be decoded was written by another version of the program: it is not used, and written over.
+	// What cannot be decoded was written by another version of the program: it is not used, and
+	// written over.
 	v, err := s.opts.Decode(body)
 	if err == nil && (s.opts.Fresh == nil || s.opts.Fresh(v)) {
 		f.v, f.ok = v, true
@@ -166,9 +172,10 @@ func (s *share[T]) fresh(f found[T]) bool {
 	return f.ok && f.Age < s.opts.TTL
 }
 
-// early decides by chance whether to refresh a result that is still fresh: the nearer its end, the likelier. This is
-// the rule of Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache Stampede Prevention" (VLDB 2015), with a
-// width that is set in the place of the time that the last run took.
+// early decides by chance whether to refresh a result that is still fresh: the nearer its end, the
+// likelier. This is the rule of Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache
+// Stampede Prevention" (VLDB 2015), with a width that is set in the place of the time that the last
+// run took.
 func (s *share[T]) early(f found[T]) bool {
 	width := min(float64(s.opts.RefreshAhead)*rand.ExpFloat64(), float64(s.opts.TTL))
 	return s.opts.RefreshAhead > 0 && f.err == nil && f.Age >= s.opts.TTL-time.Duration(width)
@@ -178,7 +185,8 @@ func (s *share[T]) early(f found[T]) bool {
 func (s *share[T]) make(ctx context.Context) (v T, err error) {
 	var had, ran bool // v is from the store; v is from fn
 	var kept error    // from the store, as v is
-	// Do's error is joined with that of a lock that was lost while fn ran, and v is there all the same.
+	// Do's error is joined with that of a lock that was lost while fn ran, and v is there all the
+	// same.
 	err = s.c.Do(ctx, s.key, func(ctx context.Context, l Lock) error {
 		f, err := s.look(ctx)
 		if err != nil {
@@ -239,7 +247,8 @@ func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 
 // put stores what fn has made. That the store does not answer is no error.
 func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
-	// Not fn's context: that all callers have left is no reason to throw away what is done. But the lock is needed.
+	// Not fn's context: that all callers have left is no reason to throw away what is done. But the
+	// lock is needed.
 	held := l.Context()
 	if held.Err() != nil {
 		return context.Cause(held)
@@ -258,8 +267,9 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 	return nil
 }
 
-// refresh runs fn in the background, unless another holder has the key, which is about to do that then. No caller waits for the
-// result, and a panic (of fn, or of Decode or Fresh) goes to the log only.
+// refresh runs fn in the background, unless another holder has the key, which is about to do that
+// then. No caller waits for the result, and a panic (of fn, or of Decode or Fresh) goes to the log
+// only.
 func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 	s.c.shares.refresh(ctx, s.flight(), func(ctx context.Context) {
 		l, err := s.c.TryLock(ctx, s.key)

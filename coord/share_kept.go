@@ -16,7 +16,8 @@ const (
 	keptGap   = '-' // nothing: Unshare was here
 )
 
-// A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: what callers get that come after the run.
+// A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: what callers get
+// that come after the run.
 type KeptError struct {
 	Text string        // of fn's error, the first 1,024 bytes of it at most
 	Err  error         // the one of KeepErrors that fn's error was, or had in it
@@ -31,8 +32,9 @@ func (e *KeptError) Unwrap() error { return e.Err }
 // maxKeptText bounds the text that is stored of an error: more is not looked at.
 const maxKeptText = 1024
 
-// keptErr is how an error is stored. Sentinels are told apart by their texts: their addresses mean nothing to other processes.
-// The texts are bytes, since JSON would change one that is not UTF-8, and no process would know it again.
+// keptErr is how an error is stored. Sentinels are told apart by their texts: their addresses mean
+// nothing to other processes. The texts are bytes, since JSON would change one that is not UTF-8,
+// and no process would know it again.
 type keptErr struct {
 	Is   []byte `json:"is"`
 	Text []byte `json:"text"`
@@ -62,7 +64,8 @@ func cut(text string, n int) string {
 	return text[:n] // it is not UTF-8
 }
 
-// kept returns the error that was stored, nil if it cannot be used: it is none of KeepErrors in this process.
+// kept returns the error that was stored, nil if it cannot be used: it is none of KeepErrors in
+// this process.
 func (o *ShareOptions[T]) kept(b []byte, age time.Duration) error {
 	var e keptErr
 	if json.Unmarshal(b, &e) != nil {
@@ -76,18 +79,21 @@ func (o *ShareOptions[T]) kept(b []byte, age time.Duration) error {
 	return nil
 }
 
-// gapFor is for how long a result is refused that is older than an Unshare. An earlier holder of the lock may have been
-// stopped before it stored the result.
+// gapFor is for how long a result is refused that is older than an Unshare. An earlier holder of
+// the lock may have been stopped before it stored the result.
 const gapFor = time.Hour
 
-// Unshare makes no caller use the result, or the error, that is kept for the key: the next [Share] runs fn, as when the data that fn
-// reads has been changed. store is the one of ShareOptions.Store, nil for the arbiter.
+// Unshare makes no caller use the result, or the error, that is kept for the key: the next [Share]
+// runs fn, as when the data that fn reads has been changed. store is the one of ShareOptions.Store,
+// nil for the arbiter.
 //
-// It locks the key until it is done, so it waits for a run of fn that is under way, and the result of that is not used any more
-// either. The holder of the key's lock must not call it. With an error it is unknown whether it has happened, and Unshare may be called again.
+// It locks the key until it is done, so it waits for a run of fn that is under way, and the result
+// of that is not used any more either. The holder of the key's lock must not call it. With an error
+// it is unknown whether it has happened, and Unshare may be called again.
 //
-// A Share of this process that begins after Unshare has returned gets the result of a run that began after Unshare was called. In
-// another process one that joins callers that were reading at that moment may, for as long as that read takes, get what these get.
+// A Share of this process that begins after Unshare has returned gets the result of a run that
+// began after Unshare was called. In another process one that joins callers that were reading at
+// that moment may, for as long as that read takes, get what these get.
 func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) error {
 	return c.Do(ctx, key, func(ctx context.Context, l Lock) (err error) {
 		if store == nil {

@@ -9,21 +9,25 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A ShareStore keeps the results of [Share] for other processes. Package sharetest checks implementations.
+// A ShareStore keeps the results of [Share] for other processes. Package sharetest checks
+// implementations.
 //
-// Its methods are called by many goroutines at once, and may block until ctx ends: after Options.CallTimeout at the
-// latest. They must be atomic for each key, and a
-// Get that begins after a Put has returned must see that Put or a later one: the holder of the lock after another process has
-// to find its result. A replica that is behind does not do.
+// Its methods are called by many goroutines at once, and may block until ctx ends: after
+// Options.CallTimeout at the latest. They must be atomic for each key, and a Get that begins after
+// a Put has returned must see that Put or a later one: the holder of the lock after another process
+// has to find its result. A replica that is behind does not do.
 type ShareStore interface {
-	// Get returns what is kept for the key; with Fence 0 if nothing is. An error means that this cannot be told.
+	// Get returns what is kept for the key; with Fence 0 if nothing is. An error means that this
+	// cannot be told.
 	Get(ctx context.Context, key string) (Shared, error)
 
-	// Put keeps the value for the given time from now, in the place of what is kept. If what is kept has a higher fence, Put
-	// changes nothing and returns an error that Is [ErrLost]. The same fence may come twice: the call is being repeated, or
-	// its holder has something newer. After any other error it is unknown what is kept.
+	// Put keeps the value for the given time from now, in the place of what is kept. If what is kept
+	// has a higher fence, Put changes nothing and returns an error that Is [ErrLost]. The same fence
+	// may come twice: the call is being repeated, or its holder has something newer. After any other
+	// error it is unknown what is kept.
 	//
-	// The fence is not 0; it needs 64 bits, of which the highest is 0 until the year 2068. keep is at least a millisecond.
+	// The fence is not 0; it needs 64 bits, of which the highest is 0 until the year 2068. keep is at
+	// least a millisecond.
 	Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error
 }
 
@@ -42,8 +46,8 @@ type arbiterStore struct {
 
 // Results returns the store that [Share] uses by default: the arbiter's. Other packages keep small
 // records in it, each under a key of its own and with the fence of a lock. It is no database: a
-// failover may lose a record, or bring back an earlier one. Errors: [ErrUnavailable] before the first
-// session; [ErrNoResults].
+// failover may lose a record, or bring back an earlier one. Errors: [ErrUnavailable] before the
+// first session; [ErrNoResults].
 func (c *Coordinator) Results() (ShareStore, error) { return c.store() }
 
 // store returns the store that is used if no other is set.

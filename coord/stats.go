@@ -13,8 +13,8 @@ type Stats struct {
 	Lost     map[LossCause]uint64 // locks lost while they were held, by cause
 	Sessions uint64               // sessions begun; more than 1 means that all locks were lost in between
 
-	// Of keys that this node owns these are samples: of the waits for another caller of this process one in about 8, of the holds
-	// one in about 64. All others are counted.
+	// Of keys that this node owns these are samples: of the waits for another caller of this process
+	// one in about 8, of the holds one in about 64. All others are counted.
 	Waits Histogram // how long granted locks were waited for, those that waited
 	Holds Histogram // how long locks were held
 
@@ -78,7 +78,8 @@ func nonZero[K comparable](m map[K]uint64, k K, n uint64) {
 	}
 }
 
-// called counts a call of the arbiter that began at start and has ended with err, and tells the trace.
+// called counts a call of the arbiter that began at start and has ended with err, and tells the
+// trace.
 func (c *Coordinator) called(op Op, start time.Time, err error) {
 	failed := 0
 	if err != nil {

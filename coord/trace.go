@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Trace is a set of functions to be called at events of single locks. Any of them may be nil. They are called from the
-// goroutine in which the event happens, which is often the caller of Lock or Unlock and waits for them, so they should be
-// quick. No mutex is held meanwhile. They may be called concurrently, and in another order than the events.
+// Trace is a set of functions to be called at events of single locks. Any of them may be nil. They
+// are called from the goroutine in which the event happens, which is often the caller of Lock or
+// Unlock and waits for them, so they should be quick. No mutex is held meanwhile. They may be
+// called concurrently, and in another order than the events.
 type Trace struct {
 	Granted  func(GrantInfo)   // a lock was granted
 	Released func(ReleaseInfo) // a lock was unlocked

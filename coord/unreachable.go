@@ -2,8 +2,8 @@ package coord
 
 import "time"
 
-// unreached is the sessions of owners that this node has no stream to, and since when. It outlives the single request, so that
-// callers that wait for moments only get through in the end.
+// unreached is the sessions of owners that this node has no stream to, and since when. It outlives
+// the single request, so that callers that wait for moments only get through in the end.
 type unreached struct {
 	mu mutex[leafRank] // protects m
 	m  map[string]silence
@@ -24,8 +24,9 @@ func (u *unreached) found(session string) {
 	delete(u.m, session)
 }
 
-// long tells whether there has been no stream to a session for so long that its partitions should go key by key. After one that
-// broke this is when a new one would have come; a node that has only just been heard of may still be about to connect.
+// long tells whether there has been no stream to a session for so long that its partitions should
+// go key by key. After one that broke this is when a new one would have come; a node that has only
+// just been heard of may still be about to connect.
 func (u *unreached) long(session string, now time.Time, o *Options) bool {
 	u.mu.Lock()
 	s, ok := u.m[session]
