@@ -21,5 +21,6 @@ const (
 	Listed    = true // nodes that the arbiter lists get streams and partitions, and no others
 	Sooner    = true // a hold that lapses sooner than its node looks at the clock is looked after
 	Witness   = true // older data under the same identity are refused by what a process has seen, and begin Grace (I2)
+	Waits     = true // a record is demoted once what was announced has passed (rule 6)
 	Quantum   = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )

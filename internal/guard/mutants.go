@@ -20,6 +20,7 @@ var (
 	Listed    = true
 	Sooner    = true
 	Witness   = true
+	Waits     = true
 	Quantum   = true
 )
 
@@ -28,4 +29,11 @@ var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
 	"Sooner": &Sooner, "Quantum": &Quantum, "Witness": &Witness,
+}
+
+// Core is the guards of package lease without which two nodes hold a key, or a token is out of
+// order. The bounded search of leasetest has to notice each.
+var Core = map[string]*bool{
+	"Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse, "Announced": &Announced, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay,
+	"Absent": &Absent, "Waits": &Waits,
 }

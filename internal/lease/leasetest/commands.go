@@ -52,6 +52,7 @@ var commands = map[string]func(n *Node, args []string){
 //
 //	tick 1s            time goes on
 //	pass 10s           the same, and all nodes renew their sessions, ping, and verify what they have, every 2.5 s
+//	round              the same for 3 s, once; "round a": a is cut off from everything meanwhile
 //	deliver            all streams deliver until nothing is on its way; "deliver a b": what a has sent to b, "deliver a b 1": the first
 //	ping               all nodes ask all others for how long they answer
 //	cut a b            the stream between two nodes ends; "link a b": there is one again, with the statements; "link a b quiet": without pings
@@ -81,6 +82,8 @@ func (w *World) Do(line string) ([]string, error) {
 			return nil, err
 		}
 		w.pass(d)
+	case "round":
+		w.round(words[1])
 	case "deliver":
 		if words[1] != "" {
 			w.deliver(w.node(words[1]), w.node(words[2]), words[3] == "1")
@@ -135,6 +138,25 @@ func (w *World) pass(d time.Duration) {
 			n.renew()
 			commands["verify"](n, nil)
 		}
+		w.pairs(w.ping)
+		w.deliverAll()
+	}
+}
+
+// round: three seconds pass. All nodes renew their sessions, verify, and ping; one may be cut off from everything meanwhile. The arbiter
+// counts sessions dead that were not renewed for as long as they last.
+func (w *World) round(without string) {
+	w.now = w.now.Add(ttl * 3 / 10)
+	for _, n := range w.Nodes {
+		if n.Name != without {
+			n.renew()
+			commands["verify"](n, nil)
+		}
+		if !w.now.Before(n.session.Deadline().Add(margin)) {
+			w.dead[n.session.ID] = true
+		}
+	}
+	if without == "" {
 		w.pairs(w.ping)
 		w.deliverAll()
 	}

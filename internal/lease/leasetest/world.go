@@ -32,6 +32,9 @@ type World struct {
 	owner  string // the node that should own the partition, as all rings say; "" is unknown
 	dead   map[string]bool
 	log    []string
+
+	newest map[string]uint64 // tokens, if not nil: a lower one breaks I2
+	broken string            // an invariant that was violated
 }
 
 // Node is one node. Its calls to the arbiter take no time, and are made when the script says so.
@@ -314,6 +317,12 @@ func (n *Node) woken(x *lease.Waiter) {
 
 func (n *Node) has(key string, t *lease.Turn, fence uint64) {
 	n.turns[key] = turn{t, fence}
+	if n.w.newest != nil {
+		if fence <= n.w.newest[key] && n.w.broken == "" {
+			n.w.broken = "I2: a token that is not above all before"
+		}
+		n.w.newest[key] = max(n.w.newest[key], fence)
+	}
 	if !n.w.Quiet {
 		n.w.say("%s HAS %s, token %s", n.Name, key, token(fence))
 	}

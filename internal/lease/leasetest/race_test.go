@@ -1,0 +1,5 @@
+//go:build race
+
+package leasetest
+
+func init() { race = true }
