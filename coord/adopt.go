@@ -28,12 +28,16 @@ const perRow = 8 * time.Microsecond
 // adoptionOf returns that of a node with so many holds that rest on owners. Adopting them takes two calls, as long as
 // calls take now, and one of them may fail.
 func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Adoption {
-	most := o.RenewEvery + 2*o.CallTimeout
+	most, last := o.RenewEvery+2*o.CallTimeout, o.RetryEvery+o.CallTimeout
+	if o.takeover() > 0 { // owners announce no more than Valid
+		valid := o.promises().Valid()
+		most, last = min(most, valid/3), min(last, valid/2)
+	}
 	return lease.Adoption{
 		Silent: silent,
 		Lead:   min(o.RetryEvery+2*took+time.Duration(holds)*perRow, most),
-		Last:   o.RetryEvery + o.CallTimeout,
-		Back:   o.Cluster.Keepalive,
+		Last:   last,
+		Back:   o.pingEvery(),
 	}
 }
 

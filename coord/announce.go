@@ -37,6 +37,20 @@ func (x *confirmations) end(oldest time.Time) {
 	}
 }
 
+// announced is the most that a node announces from when it was asked (G4).
+func (x *cluster) announced() time.Duration { return time.Duration(x.announces.Load()) }
+
+// unlimited is for nodes whose sessions have no guardians.
+const unlimited = time.Duration(1<<63 - 1)
+
+// pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
+func (o *Options) pingEvery() time.Duration {
+	if d := o.takeover(); d > 0 {
+		return min(o.Cluster.Keepalive, d/6)
+	}
+	return o.Cluster.Keepalive
+}
+
 // answersUntil is until when everything is good that this node serves: what it announces to others. c.confirmations is locked.
 func (c *Coordinator) answersUntil(now time.Time) time.Time {
 	s := c.sessions.current()

@@ -76,6 +76,13 @@ type Cluster struct {
 	// this option's name. The count may be off by what begins and ends within RenewEvery. Default 1,048,576. Negative: no limit.
 	MaxPerNode int
 
+	// Takeover is how long a node may be silent before other nodes, its guardians, have the arbiter count it dead: the keys of a
+	// process that was killed can be locked again about as long after (docs/takeover.md). The price: a process that stands still
+	// for nine tenths of it loses its locks, where it is SessionTTL - Margin otherwise. All nodes must have the same one; those
+	// with another one do not guard each other, and end with SessionTTL. Less than SessionTTL, at least 100 ms. 0, and negative:
+	// off, a dead process is missed after SessionTTL.
+	Takeover time.Duration
+
 	// Debounce (D) is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
 	// how long changes can go on. Defaults 2 s and 10 s.
 	Debounce, MaxDebounce time.Duration
@@ -93,6 +100,11 @@ type NodeInfo struct {
 	State   string // joining, active, leaving, or unlisted: it gossips, and the arbiter does not know its session
 	Self    bool
 	Linked  bool // there is a stream to it
+
+	// With Takeover, of Nodes only. A node is dead when enough of its guardians' promises have passed.
+	Guardian bool          // it guards this node
+	Promise  time.Duration // for how long its promise to this node counts
+	Ward     time.Duration // for how long this node's promise to it lasts; 0: this node does not guard it
 }
 
 // cluster is what a coordinator has of it.
@@ -114,6 +126,7 @@ type cluster struct {
 	leaving  atomic.Bool
 	settling settling
 
+	announces atomic.Int64 // a time.Duration: see announced
 	unreached unreached
 	hearsay   hearsay
 
@@ -162,6 +175,10 @@ func (o *Cluster) validate(all *Options) error {
 	if o.Keepalive < 10*time.Millisecond {
 		return fmt.Errorf("coord: Options.Cluster.Keepalive is %v, must be at least 10ms", o.Keepalive)
 	}
+	if o.Takeover > 0 && (o.Takeover < 100*time.Millisecond || o.Takeover >= all.SessionTTL) {
+		return fmt.Errorf("coord: Options.Cluster.Takeover is %v, must be at least 100ms and less than SessionTTL %v, or negative for none",
+			o.Takeover, all.SessionTTL)
+	}
 	if trigger := o.Keepalive * 5 / 2; trigger+2*all.CallTimeout >= all.lease()-all.RenewEvery {
 		return fmt.Errorf("coord: 2.5 * Options.Cluster.Keepalive %v + 2 * CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"holds of an owner that is gone must be adopted in time", o.Keepalive, all.CallTimeout, all.SessionTTL, all.Margin, all.RenewEvery)
@@ -175,6 +192,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	x := &cluster{c: c, name: c.opts.Name + "/" + rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
 	x.members = newMembers(x)
 	x.hearsay.init()
+	x.announces.Store(int64(unlimited))
 	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var at addresses
 	if o.host == nil {
@@ -209,7 +227,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	}
 	x.ring, err = o.Membership(ring.Options{
 		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
-		Peer: x.told, Known: x.members.has, Session: session, Seeds: o.Seeds, Keys: x.firstKeys(), Discover: x.discover,
+		Peer: x.told, Known: x.members.has, Gone: x.members.gone, Session: session, Seeds: o.Seeds, Keys: x.firstKeys(), Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
 	})
 	if err != nil {
@@ -277,6 +295,9 @@ func (c *Coordinator) registration() fallback.Registration {
 		k.Node, k.Gossip, k.Peer, k.Service = x.name, x.ring.Gossip(), x.told, c.opts.Cluster.Service
 		if x.identity != nil {
 			k.Key = x.identity.Fingerprint()
+		}
+		if _, ok := c.ns.(fallback.Burier); ok {
+			k.Takeover = c.opts.takeover()
 		}
 	}
 	return fallback.Registration{TTL: c.opts.SessionTTL, Info: k.encode()}
@@ -386,8 +407,13 @@ func (c *Coordinator) Nodes() []NodeInfo {
 		return nil
 	}
 	var all []NodeInfo
+	s := c.sessions.current()
 	for _, n := range c.cluster.ring.View().Live() {
-		all = append(all, c.cluster.info(&n))
+		i := c.cluster.info(&n)
+		if s != nil {
+			s.guarded.guarding(n.Session, &i)
+		}
+		all = append(all, i)
 	}
 	return all
 }

@@ -291,9 +291,18 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 		return a.elsewhere(func(now time.Time, fx *lease.Effects) bool { return p.Home(a.Contender, now, fx) })
 	}
 	_, dead := p.c.liveness.ask(a, p.c, r.Owner)
-	if dead && x.route(p.Number()).mine {
+	if dead {
+		p.mu.Lock()
+		p.AwaitRoute() // before the look: see rerouted
+		p.mu.Unlock()
+	}
+	switch to := x.route(p.Number()); {
+	case dead && to.mine:
 		p.take()
-	} else if x.unreached.long(r.Owner, p.c.now(), o) || dead {
+	case dead && to.link != nil: // the next owner, which takes it
+		return a.elsewhere(func(now time.Time, fx *lease.Effects) bool { return p.Redirect(a.Contender, to.link, now, fx) })
+	case dead && x.outdated(p.Number()):
+	case dead, x.unreached.long(r.Owner, p.c.now(), o):
 		p.makeShared(a, r)
 	}
 	err := fmt.Errorf("%w: partition %d is owned by session %s, and there is no stream to it", ErrUnavailable, p.Number(), r.Owner)

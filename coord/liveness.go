@@ -20,6 +20,7 @@ type verdict struct {
 	dead   bool      // for ever (rule 2)
 	again  time.Time // not sooner can it be dead, or be asked about
 	asking bool
+	hinted bool           // it may have died since it was asked about
 	tell   []*acquisition // to be poked when it is found dead
 }
 
@@ -79,28 +80,69 @@ func (x *liveness) put(session string, s *verdict, now time.Time) {
 func (x *liveness) find(c *Coordinator, session string, s *verdict) {
 	var l fallback.Liveness
 	err := errors.New("coord: the call did not end")
-	defer func() { // also if a trace function ends the goroutine
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		s.again = c.now().Add(c.opts.RetryEvery)
-		if err == nil {
-			s.dead, s.again = l.Dead || !guard.Dead, s.again.Add(max(l.Left-c.opts.RetryEvery, 0)+5*time.Millisecond)
-		}
-		for _, a := range s.tell {
-			if s.dead {
-				a.poke()
-			}
-		}
-		if s.dead && c.cluster != nil {
-			c.cluster.poke()
-		}
-		s.asking, s.tell = false, nil
-	}()
+	defer func() { x.found(c, session, s, l, err) }() // also if a trace function ends the goroutine
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
 	l, err = c.ns.Dead(ctx, session, c.stamp())
 	c.called(OpDead, start, err)
+}
+
+// found notes what the arbiter has answered.
+func (x *liveness) found(c *Coordinator, session string, s *verdict, l fallback.Liveness, err error) {
+	x.mu.Lock()
+	s.again = c.now().Add(c.opts.RetryEvery)
+	if err == nil {
+		s.dead, s.again = s.dead || l.Dead || !guard.Dead, s.again.Add(max(l.Left-c.opts.RetryEvery, 0)+5*time.Millisecond)
+	}
+	s.asking = false
+	hinted := s.hinted && !s.dead
+	s.hinted = false
+	dead := s.dead
+	if dead {
+		s.tellAll()
+	}
+	s.tell = nil
+	x.mu.Unlock()
+	switch {
+	case c.cluster == nil:
+	case dead:
+		c.cluster.died(session)
+	case hinted && c.ctx.Err() == nil:
+		x.hint(c, session)
+	}
+}
+
+// tellAll pokes those that wait for the verdict.
+func (s *verdict) tellAll() {
+	for _, a := range s.tell {
+		a.poke()
+	}
+	s.tell = nil
+}
+
+// hint is told that a session may have died: the arbiter is asked at once.
+func (x *liveness) hint(c *Coordinator, session string) {
+	x.mu.Lock()
+	if s := x.m[session]; s != nil {
+		s.again, s.hinted = time.Time{}, s.asking
+	}
+	x.mu.Unlock()
+	x.ask(nil, c, session)
+}
+
+// dead notes that the arbiter has said that a session is dead.
+func (x *liveness) dead(c *Coordinator, session string) {
+	x.mu.Lock()
+	s := x.m[session]
+	if s == nil {
+		s = new(verdict)
+		x.put(session, s, c.now())
+	}
+	s.dead = true
+	s.tellAll()
+	x.mu.Unlock()
+	c.cluster.died(session)
 }
 
 // makeShared makes a partition Shared that a session of a cluster owns, in the background. This process is not in a cluster,

@@ -21,12 +21,16 @@ type card struct {
 	Peer    string // address of its peer port
 	Service string // Cluster.Service
 	Key     string // fingerprint of the key that its streams prove; empty with Cluster.PeerTLS
+
+	// Takeover is Cluster.Takeover, 0 if the node is no guardian. Promises are for as long, so only nodes with the same
+	// one guard each other.
+	Takeover time.Duration
 }
 
 func (c card) encode() string {
-	v := make(url.Values, 6)
+	v := make(url.Values, 7)
 	for name, value := range map[string]string{
-		"name": c.Name, "n": c.Node, "g": c.Gossip, "p": c.Peer, "s": c.Service, "k": c.Key,
+		"name": c.Name, "n": c.Node, "g": c.Gossip, "p": c.Peer, "s": c.Service, "k": c.Key, "d": c.takeover(),
 	} {
 		if value != "" {
 			v.Set(name, value)
@@ -41,7 +45,19 @@ func decodeCard(text string) card {
 	if err != nil {
 		return card{}
 	}
-	return card{Name: v.Get("name"), Node: v.Get("n"), Gossip: v.Get("g"), Peer: v.Get("p"), Service: v.Get("s"), Key: v.Get("k")}
+	k := card{Name: v.Get("name"), Node: v.Get("n"), Gossip: v.Get("g"), Peer: v.Get("p"), Service: v.Get("s"), Key: v.Get("k")}
+	if d, err := time.ParseDuration(v.Get("d")); err == nil {
+		k.Takeover = d
+	}
+	return k
+}
+
+// takeover is what encode writes of Takeover.
+func (c card) takeover() string {
+	if c.Takeover == 0 {
+		return ""
+	}
+	return c.Takeover.String()
 }
 
 // members is what the arbiter says of the cluster's nodes. Only they are dialled, get partitions,
@@ -51,12 +67,13 @@ type members struct {
 	poke chan struct{} // capacity 1: the arbiter is to be asked
 	turn chan struct{} // capacity 1: held by the one caller that asks
 
-	mu      mutex[leafRank]    // protects what follows
-	nodes   map[string]*member // by name
-	begun   uint64             // lists that were asked for
-	done    uint64             // the latest of them that was answered
-	changed chan struct{}      // closed when one is answered or has failed
-	failed  error              // why the last one was not answered
+	mu      mutex[leafRank]      // protects what follows
+	nodes   map[string]*member   // by name
+	dead    map[string]time.Time // when the last session of a node was said to be dead, if it has had no other since
+	begun   uint64               // lists that were asked for
+	done    uint64               // the latest of them that was answered
+	changed chan struct{}        // closed when one is answered or has failed
+	failed  error                // why the last one was not answered
 }
 
 // member is a node that the arbiter lists.
@@ -68,7 +85,7 @@ type member struct {
 func newMembers(x *cluster) *members {
 	return &members{
 		x: x, poke: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		nodes: make(map[string]*member), changed: make(chan struct{}),
+		nodes: make(map[string]*member), dead: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
 
@@ -159,6 +176,12 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string) {
 		}
 		n.card = k
 		n.sessions[session] = now
+		delete(m.dead, k.Node)
+	}
+	for name, when := range m.dead {
+		if now.Sub(when) > m.x.c.opts.SessionTTL { // by now the gossip has given up on it, too
+			delete(m.dead, name)
+		}
 	}
 	for name, n := range m.nodes {
 		for session, seen := range n.sessions {
@@ -200,6 +223,44 @@ func (m *members) owns(node, session string) bool {
 	}
 	_, ok := n.sessions[session]
 	return ok
+}
+
+// nodeOf returns the node that has a session, "" if the arbiter has not listed it.
+func (m *members) nodeOf(session string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, n := range m.nodes {
+		if _, ok := n.sessions[session]; ok {
+			return name
+		}
+	}
+	return ""
+}
+
+// lists reports whether the arbiter has listed a session of a node.
+func (m *members) lists(session string) bool { return m.nodeOf(session) != "" }
+
+// forget drops a session that the arbiter says is dead, and its node if it has no other.
+func (m *members) forget(session string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, n := range m.nodes {
+		if _, ok := n.sessions[session]; !ok {
+			continue
+		}
+		if delete(n.sessions, session); len(n.sessions) == 0 {
+			delete(m.nodes, name)
+			m.dead[name] = m.x.c.now()
+		}
+	}
+}
+
+// gone reports whether the arbiter has said that the last session of the node is dead.
+func (m *members) gone(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, dead := m.dead[node]
+	return dead
 }
 
 var errUnlisted = errors.New("the arbiter lists no session of it: it may have just started, or uses another server or a copy of the data")

@@ -39,6 +39,8 @@ type link struct {
 	ring    uint64        // fingerprint of the other's placement
 	last    uint32        // the ping of farewell
 	parted  chan struct{} // closed when that is answered, or the stream has ended; nil without a waiter
+
+	answeredAt time.Time // when the last ping of either kind was answered
 }
 
 // answer is until when the other node answers for what it has granted, and how many such answers there were with it.
@@ -130,6 +132,9 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		return
 	case peer.Pong:
 		l.ponged(f)
+		return
+	case peer.Guard:
+		x.guarding(l, f)
 		return
 	}
 	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > MaxKey || f.Epoch > fallback.MaxEpoch || f.Token > math.MaxInt64-uint64(f.Count) {
@@ -237,7 +242,7 @@ func (l *link) pinged(f *peer.Frame) {
 	// A grant of a partition that is not counted here comes after this answer.
 	l.x.c.confirmations.mu.Lock()
 	defer l.x.c.confirmations.mu.Unlock()
-	left := l.x.c.answersUntil(now).Sub(now)
+	left := min(l.x.c.answersUntil(now).Sub(now), l.x.announced())
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
 }
 
@@ -247,7 +252,7 @@ func millis(d time.Duration) uint32 { return uint32(max(0, min(d, time.Hour)).Mi
 func (l *link) ponged(f *peer.Frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ring = f.Token
+	l.ring, l.answeredAt = f.Token, l.x.c.now()
 	if f.Ping >= l.last {
 		l.part()
 	}
@@ -274,6 +279,9 @@ func (l *link) part() {
 // have got a row, which is this node's to remove (see unrow). And it asks once more: what this node has said to that has
 // left it then.
 func (x *cluster) farewell(ctx context.Context) {
+	if s := x.c.sessions.current(); s != nil {
+		s.guarded.leave()
+	}
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
 	for range 2 {
@@ -340,7 +348,7 @@ func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	if ping == 0 {
 		return 0, 0
 	}
-	return ping, millis(deadline.Sub(at))
+	return ping, millis(min(deadline.Sub(at), l.x.announced()))
 }
 
 func (l *link) agrees(fingerprint uint64) bool {
@@ -368,7 +376,7 @@ func (l *link) Session() string {
 
 // keepPinging asks all other nodes, every Keepalive, until the coordinator stops.
 func (x *cluster) keepPinging() {
-	t := time.NewTicker(x.c.opts.Cluster.Keepalive)
+	t := time.NewTicker(x.c.opts.pingEvery())
 	defer t.Stop()
 	var told map[string]bool
 	for {

@@ -20,6 +20,8 @@ type session struct {
 	seen  atomic.Int64  // Expiry of the last Renewal
 	ended chan struct{} // closed when it has died
 
+	guarded *guarded // nil: its lease alone counts
+
 	stopListening func()
 }
 
@@ -155,6 +157,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		}
 	}
 	s := &session{Session: lease.NewSession(rand.Text(), time.Time{}), ended: make(chan struct{})}
+	s.guarded = c.newGuarded(s)
 	start := c.now()
 	// Before the first request, so that no message about it is missed. Both calls may have to make a
 	// connection, and there is nothing yet that a late answer could harm.
@@ -181,7 +184,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.stopListening = stop
 	s.seen.Store(r.Expiry)
 	c.seen(r)
-	s.Extend(until)
+	s.leased(until)
 	if c.cluster != nil {
 		c.cluster.session(s.ID) // before anything is asked for in its name
 		c.cluster.ring.Search() // it may not have been known before which others there are
@@ -244,6 +247,9 @@ func (c *Coordinator) maintain(s *session) error {
 	defer loops.Wait()
 	loops.Go(func() { c.verify(ctx, s) })
 	loops.Go(func() { c.watch(ctx, s, cancel) })
+	if s.guarded != nil {
+		loops.Go(func() { s.guarded.run(ctx) })
+	}
 	err := c.renew(ctx, s)
 	if c.ctx.Err() != nil && err == nil {
 		return nil
@@ -275,6 +281,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 	for {
 		select {
 		case <-timer.C:
+		case <-s.guarded.asked():
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
@@ -285,13 +292,13 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		}
 		sent := c.now()
 		if lease.Past(s.Deadline(), sent) {
-			return errExpired
+			return s.why()
 		}
 		r, err := c.renewOnce(ctx, s, sent)
 		// The old deadline decides whether the answer still counts (rule 3).
 		switch {
 		case guard.Renewal && lease.Past(s.Deadline(), c.now()):
-			return errExpired
+			return s.why()
 		case err != nil:
 			if !failing && ctx.Err() == nil {
 				c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", s.ID, "error", err, "deadline", s.Deadline())
@@ -306,7 +313,8 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			failing = false
 			c.opts.Logger.Info("holdfast: renewals succeed again", "session", s.ID)
 		}
-		s.Extend(sent.Add(c.opts.lease()))
+		s.leased(sent.Add(c.opts.lease()))
+		s.guarded.recorded(r.Version)
 		s.seen.Store(r.Expiry)
 		c.seen(r)
 		c.clearDoubts()
@@ -344,7 +352,7 @@ func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time)
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	reg := c.registration()
-	reg.Seen = s.seen.Load()
+	reg.Seen, reg.Guardians = s.seen.Load(), s.guarded.registers()
 	r, err := c.ns.Renew(ctx, s.ID, reg)
 	c.called(OpRenew, sent, err)
 	return r, err
@@ -396,7 +404,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 		}
 		now := c.now()
 		if lease.Past(s.Deadline(), now) {
-			end(errExpired)
+			end(s.why())
 			return
 		}
 		// A hold that begins later lapses later than in RenewEvery, or says so by sooner.

@@ -23,6 +23,11 @@ type Stats struct {
 	Kept    int    // keys kept without being locked (see Handoff.Linger)
 	Waiting int    // callers that wait now
 	Owned   int    // partitions of which this node grants the keys
+
+	// With Cluster.Takeover.
+	Guardians int           // nodes that guard this one
+	Promised  time.Duration // for how long their promises make the session valid; 0 without guardians
+	Buried    uint64        // sessions of other nodes that this one has had buried
 }
 
 // stripes spread what every lock counts over cache lines.
@@ -40,6 +45,7 @@ type counters struct {
 	failed   [opCount]atomic.Uint64
 	lost     [len(lossCauses)]atomic.Uint64
 	sessions atomic.Uint64
+	buried   atomic.Uint64
 }
 
 // Stats returns a snapshot. It takes each partition's mutex for a moment.
@@ -65,7 +71,9 @@ func (c *Coordinator) Stats() Stats {
 	}
 	if x := c.sessions.current(); x != nil {
 		s.Session = x.ID
+		x.guarded.status(&s)
 	}
+	s.Buried = c.stats.buried.Load()
 	for i := range c.parts {
 		c.parts[i].count(&s)
 	}

@@ -20,7 +20,7 @@ import (
 // outlivedBy returns for how much longer a session would have lived by the monotonic clock. It returns 0
 // for a session that the wall clock alone has not ended.
 func (c *Coordinator) outlivedBy(s *session, err error) time.Duration {
-	if !errors.Is(err, errExpired) {
+	if !errors.Is(err, errExpired) && !errors.Is(err, errForsaken) {
 		return 0
 	}
 	return max(c.left(s.Deadline()), 0)
@@ -50,7 +50,7 @@ func (c *Coordinator) demoteStepped(list []stepped, left time.Duration) {
 // demoteStepped is to be called with.
 func (c *Coordinator) loseSession(s *session, err error, a *after) (list []stepped, left time.Duration) {
 	left = c.outlivedBy(s, err)
-	s.Extend(time.Time{}) // it is dead for every reader
+	s.over() // it is dead for every reader
 	c.sessions.set(nil)
 	close(s.ended)
 	for i := range c.parts {

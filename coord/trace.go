@@ -71,7 +71,7 @@ type CallInfo struct {
 // Op is an operation of the arbiter.
 type Op uint8
 
-// Operations, as [fallback.Namespace], [fallback.ResultStore] and [fallback.Announcer] name them.
+// Operations, as [fallback.Namespace], [fallback.ResultStore], [fallback.Announcer] and [fallback.Burier] name them.
 const (
 	OpAttach Op = iota
 	OpOpen
@@ -88,11 +88,12 @@ const (
 	OpLoadResult
 	OpSaveResult
 	OpAnnounce
+	OpBury
 	opCount
 )
 
 var ops = [...]string{"attach", "open", "renew", "dead", "close session", "list", "listen", "lock", "unlock", "verify", "reclaim",
-	"ownership", "load result", "save result", "announce"}
+	"ownership", "load result", "save result", "announce", "bury"}
 
 // String returns a name for logs and metrics, such as "renew".
 func (o Op) String() string {

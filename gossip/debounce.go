@@ -64,6 +64,20 @@ func (d *debounce) due() (time.Time, bool) {
 	return at, true
 }
 
+// drop takes members out of the settled membership that are known to be gone, and returns it: nobody has what they should have,
+// so there is nothing to wait for. Only what others would have to give away waits until nothing changes. It reports false if
+// there is none.
+func (d *debounce) drop(gone func(name string) bool) ([]string, bool) {
+	if !d.settled || !slices.ContainsFunc(d.value, gone) {
+		return nil, false
+	}
+	d.value = slices.DeleteFunc(slices.Clone(d.value), gone)
+	if slices.Equal(d.seen, d.value) {
+		d.pending = false
+	}
+	return d.value, true
+}
+
 // settle returns the membership that counts from now on, if it is time.
 func (d *debounce) settle(now time.Time) ([]string, bool) {
 	if at, ok := d.due(); !ok || now.Before(at) {

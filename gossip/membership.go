@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -310,7 +311,11 @@ func (r *Ring) step(d *debounce, now time.Time) {
 	d.observe(now, ring.Placeable(live))
 	old := r.View()
 	p, at := old.Placement(), old.Settled()
-	if members, ok := d.settle(now); ok {
+	members, changed := d.settle(now)
+	if fewer, ok := d.drop(r.gone(live)); ok {
+		members, changed = fewer, true
+	}
+	if changed {
 		settled, err := ring.Place(members, r.opts.Partitions)
 		if err != nil {
 			r.opts.Logger.Warn("holdfast: the placement stays as it was", "error", err)
@@ -319,6 +324,18 @@ func (r *Ring) step(d *debounce, now time.Time) {
 		}
 	}
 	r.views.Publish(live, p, at)
+}
+
+// gone returns a function that reports whether a node owns nothing any more, and will not before it is placed anew: it says that
+// it leaves, or Options.Gone says so.
+func (r *Ring) gone(live []ring.Node) func(name string) bool {
+	return func(name string) bool {
+		if r.opts.Gone != nil && name != r.opts.Name && r.opts.Gone(name) {
+			return true
+		}
+		i, ok := slices.BinarySearchFunc(live, name, func(n ring.Node, name string) int { return strings.Compare(n.Name, name) })
+		return ok && live[i].State == ring.Leaving
+	}
 }
 
 // repeat gossips it again.

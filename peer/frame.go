@@ -20,13 +20,14 @@ const (
 	Frozen                  // announced deadlines of an epoch are not extended any more
 	Ask                     // do you have this hold?
 	Deny                    // no
+	Guard                   // a ping, promise or vote of takeover by guardians; only to nodes that take part
 
 	kinds // their number and one
 )
 
 var kindNames = [kinds]string{
 	Request: "Request", Grant: "Grant", Recall: "Recall", Release: "Release", Cancel: "Cancel", Moved: "Moved",
-	Ping: "Ping", Pong: "Pong", Resume: "Resume", Frozen: "Frozen", Ask: "Ask", Deny: "Deny",
+	Ping: "Ping", Pong: "Pong", Resume: "Resume", Frozen: "Frozen", Ask: "Ask", Deny: "Deny", Guard: "Guard",
 }
 
 // String returns the kind's name, or Kind(n) for one that does not exist.

@@ -38,6 +38,11 @@ type Options struct {
 	// after [Ring.Recheck]; it must not block. This node is always known. Nil: every node is.
 	Known func(name string) bool
 
+	// Gone reports whether a node is known to own nothing any more, because its session has ended. Such a node, and one that
+	// leaves, is not placed from that moment on, without Debounce: its partitions are free. It is called as Known is. Nil: a
+	// node that is silent is placed until the membership has been unchanged for Debounce.
+	Gone func(name string) bool
+
 	// Session is the session ID at first: at most 128 printable ASCII characters, may be empty; see [Ring.SetSession].
 	Session string
 

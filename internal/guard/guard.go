@@ -22,5 +22,9 @@ const (
 	Sooner    = true // a hold that lapses sooner than its node looks at the clock is looked after
 	Witness   = true // older data under the same identity are refused by what a process has seen, and begin Grace (I2)
 	Waits     = true // a record is demoted once what was announced has passed (rule 6)
+	Promised  = true // a session is over when the promises of its guardians have passed (G3)
+	VoteLate  = true // a guardian votes when its promise has passed (G5)
+	Votes     = true // the arbiter buries a session on enough votes for the recorded version (G6)
+	Covered   = true // a next set is asked for when its promises cover what was announced (G7)
 	Quantum   = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )

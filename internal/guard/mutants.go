@@ -21,6 +21,10 @@ var (
 	Sooner    = true
 	Witness   = true
 	Waits     = true
+	Promised  = true
+	VoteLate  = true
+	Votes     = true
+	Covered   = true
 	Quantum   = true
 )
 
@@ -29,6 +33,7 @@ var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
 	"Sooner": &Sooner, "Quantum": &Quantum, "Witness": &Witness,
+	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
 }
 
 // Core is the guards of package lease without which two nodes hold a key, or a token is out of

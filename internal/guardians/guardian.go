@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // Vote is a guardian's word that a session is dead, for one version of its guardians.
@@ -86,7 +88,7 @@ func (g *Guardian) due(c *charge) (sets []Set) {
 func (g *Guardian) Look(now Instant) (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
 		c := g.wards[ward]
-		if now < c.until {
+		if now < c.until && guard.VoteLate {
 			continue
 		}
 		if len(g.due(c)) == 0 && c.voted == 0 && len(c.votes) == 0 {
@@ -102,6 +104,20 @@ func (g *Guardian) Look(now Instant) (votes []Vote) {
 				c.voted = max(c.voted, v.Set.Version)
 			}
 		}
+	}
+	return votes
+}
+
+// Standing returns this node's votes against sessions that have not been heard of since. They are to be sent again, as messages
+// get lost, until the sessions are forgotten or have told of a later set.
+func (g *Guardian) Standing() (votes []Vote) {
+	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
+		c := g.wards[ward]
+		set, ok := c.known[c.voted]
+		if !ok || c.voted == 0 || slices.ContainsFunc(c.sets, func(s Set) bool { return s.Version > c.voted }) {
+			continue
+		}
+		votes = append(votes, Vote{Ward: ward, Voter: g.me, Set: set})
 	}
 	return votes
 }

@@ -281,6 +281,20 @@ func (n *space) Dead(ctx context.Context, id string, by fallback.Stamp) (fallbac
 	})
 }
 
+// Bury implements [fallback.Burier].
+func (n *space) Bury(ctx context.Context, id string, version uint32, voters []string) (fallback.Burial, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Burial, error) {
+		old := n.deposed()
+		b, err := n.at().(fallback.Burier).Bury(ctx, id, version, voters)
+		if err == nil && b.Dead {
+			n.c.w.taken(old, "%.4s is buried", id)
+			n.c.w.saidDead(id)
+			n.c.w.hasBuried(id)
+		}
+		return b, err
+	})
+}
+
 func (n *space) List(ctx context.Context) (map[string]string, error) {
 	return through(n.c, ctx, func(ctx context.Context) (map[string]string, error) { return n.at().List(ctx) })
 }

@@ -24,6 +24,13 @@ func (w *world) saidDead(id string) {
 	}
 }
 
+// hasBuried notes a session that the arbiter has buried.
+func (w *world) hasBuried(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead[id] = true
+}
+
 // acquired is called at the moment when a partition is given to a session: no other one was ever given it at that epoch (I6), and
 // no other one may grant its keys (I4).
 func (w *world) acquired(partition, epoch uint32, by string) {

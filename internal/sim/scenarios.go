@@ -32,6 +32,7 @@ var scenarios = []scenario{
 	{"older data under the same identity give out no token again", 4, olderData},
 	{"a session is not dead by older data", 4, olderSessions},
 	{"nodes of another arbiter stay apart", 6, otherArbiter},
+	{"a killed node's keys are locked again soon", 10, killed},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a

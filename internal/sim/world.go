@@ -18,18 +18,19 @@ import (
 
 // Config is what a run is like.
 type Config struct {
-	Seed    uint64
-	TTL     time.Duration // of sessions: T, of which all other times are a part or a multiple
-	Nodes   int           // places where a node runs, again and again
-	Clients int           // of each node
-	Keys    int           // that they lock
-	Think   time.Duration // between an unlock and the next lock, at most, if T were 10 s
-	Ping    time.Duration // how often nodes ask each other what they answer for, if T were 10 s; 0: the default
-	Length  int           // of the time with faults, in T; then everything is mended, and 9 to 18 follow
-	Drift   float64       // by how much clocks run fast or slow, at most
-	Plan    []Fault       // what happens; nil: what the seed says
-	Logger  *slog.Logger  // of the coordinators; nil: silent
-	History bool          // records what clients see
+	Seed     uint64
+	TTL      time.Duration // of sessions: T, of which all other times are a part or a multiple
+	Nodes    int           // places where a node runs, again and again
+	Clients  int           // of each node
+	Keys     int           // that they lock
+	Think    time.Duration // between an unlock and the next lock, at most, if T were 10 s
+	Ping     time.Duration // how often nodes ask each other what they answer for, if T were 10 s; 0: the default
+	Takeover time.Duration // Cluster.Takeover, if T were 10 s; 0: off
+	Length   int           // of the time with faults, in T; then everything is mended, and 9 to 18 follow
+	Drift    float64       // by how much clocks run fast or slow, at most
+	Plan     []Fault       // what happens; nil: what the seed says
+	Logger   *slog.Logger  // of the coordinators; nil: silent
+	History  bool          // records what clients see
 
 	script func(*world) // what happens instead
 	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
@@ -44,7 +45,8 @@ func Random(seed uint64) Config {
 		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100, 100}[r.IntN(6)] * time.Second, Nodes: []int{2, 2, 3, 3, 4}[r.IntN(5)],
 		Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8), Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond,
 		Ping: []time.Duration{0, 1600, 1600}[r.IntN(3)] * time.Millisecond, Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
-		History: seed%historyEvery == 0,
+		History:  seed%historyEvery == 0,
+		Takeover: []time.Duration{0, 3 * time.Second, 3 * time.Second}[r.IntN(3)],
 	}
 }
 
@@ -70,6 +72,7 @@ type Result struct {
 	Grants int
 	Writes int
 	Late   int // writes that the resource refused
+	Buried int // sessions that the arbiter buried
 	Faults map[kind]int
 
 	Records []history.Record
@@ -100,6 +103,7 @@ type world struct {
 	mu     sync.Mutex // protects what follows
 	starts []*start   // all that there have been
 	epochs map[won]string
+	dead   map[string]bool    // sessions that the arbiter buried
 	latest [partitions]uint32 // epoch
 
 	work sync.WaitGroup
@@ -136,7 +140,7 @@ func Run(cfg Config) Result {
 		cfg.Think = 400 * time.Millisecond
 	}
 	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
-		epochs: make(map[won]string)}
+		epochs: make(map[won]string), dead: make(map[string]bool)}
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
 	w.h.state = w.state
 	ctx, stop := context.WithCancel(context.Background())
@@ -171,7 +175,7 @@ func Run(cfg Config) Result {
 	stop()
 	w.work.Wait()
 	return Result{
-		Took: time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Faults: w.faults,
+		Took: time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Buried: len(w.dead), Faults: w.faults,
 		Records: w.log.Records(),
 	}
 }
@@ -231,6 +235,7 @@ func (n *node) start() *start {
 	w.mu.Unlock()
 	cluster := &coord.Cluster{
 		Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(s.h, o) }, Keepalive: w.t(w.cfg.Ping),
+		Takeover: takeover(w.t(w.cfg.Takeover)),
 	}
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, StartUnavailable: true}
@@ -253,6 +258,14 @@ func (n *node) start() *start {
 		}
 	})
 	return s
+}
+
+// takeover returns what Cluster.Takeover is to be.
+func takeover(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }
 
 // crash ends a process as SIGKILL does.

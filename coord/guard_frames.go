@@ -1,0 +1,124 @@
+package coord
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guardians"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// Flags of a Guard frame. They are a kind of their own, as the pings of streams concern what an owner answers for: those are
+// answered whatever sessions the two nodes have, and their answers are read by the holders of keys.
+const (
+	guardPing = 1 + iota // Session asks for a promise of Left ms; Request is the ping's number, Key the sets
+	guardPong            // Session promises; Request is the ping's number, Count the version that it has voted for
+	guardVote            // the stream's session votes that Session is dead; Key is the set
+	guardDead            // the arbiter is said to have buried Session: a hint
+)
+
+func pingFrame(ward string, p guardians.Ping, t guardians.Times) *peer.Frame {
+	return &peer.Frame{
+		Kind: peer.Guard, Flags: guardPing, Session: []byte(ward), Request: p.Seq, Left: millis(t.Promise), Key: guardians.EncodeSets(p.Sets),
+	}
+}
+
+func voteFrame(v guardians.Vote) *peer.Frame {
+	return &peer.Frame{Kind: peer.Guard, Flags: guardVote, Session: []byte(v.Ward), Key: guardians.EncodeSets([]guardians.Set{v.Set})}
+}
+
+// outbox is frames that are queued, and their streams to be flushed once no mutex is held.
+type outbox struct{ links []*link }
+
+func (o *outbox) add(l *link, f *peer.Frame) {
+	if l == nil {
+		return
+	}
+	_ = l.s.Queue(f)
+	if !slices.Contains(o.links, l) {
+		o.links = append(o.links, l)
+	}
+}
+
+func (o *outbox) flush() {
+	for _, l := range o.links {
+		l.s.Flush()
+	}
+}
+
+// guarding takes a Guard frame of another node. It believes of that node what concerns its own session only.
+func (x *cluster) guarding(l *link, f *peer.Frame) {
+	sets, ok := guardians.DecodeSets(string(f.Key))
+	if !ok || f.Flags < guardPing || f.Flags > guardDead || !storable(f.Session) {
+		l.s.Close(peer.ErrProtocol)
+		return
+	}
+	s, from, about := x.c.sessions.current(), l.Session(), string(f.Session)
+	if from == "" || s == nil || s.guarded == nil {
+		return
+	}
+	g := s.guarded
+	switch f.Flags {
+	case guardPing:
+		if about == from && f.Left == millis(g.times.Promise) {
+			_ = l.s.Send(g.answer(from, guardians.Ping{Seq: f.Request, Sets: sets}))
+		}
+	case guardPong:
+		if about == from {
+			g.promised(from, guardians.Pong{Seq: f.Request, Voted: f.Count})
+			l.answers(x.c.now())
+		}
+	case guardVote:
+		if len(sets) == 1 && x.members.lists(about) {
+			g.heard(guardians.Vote{Ward: about, Voter: from, Set: sets[0]})
+		}
+	case guardDead:
+		if x.members.lists(about) {
+			x.c.liveness.hint(x.c, about)
+		}
+	}
+}
+
+// answer promises, and returns the answer. The clock is read after the ping was received.
+func (g *guarded) answer(ward string, p guardians.Ping) *peer.Frame {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pong := g.guard.Pinged(ward, p, g.monotonic(g.c.now()))
+	return &peer.Frame{Kind: peer.Guard, Flags: guardPong, Session: []byte(g.s.ID), Request: pong.Seq, Count: pong.Voted}
+}
+
+// promised takes the answer to a ping.
+func (g *guarded) promised(guardian string, a guardians.Pong) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.c.now()
+	g.ward.Promised(guardian, a, g.instant(now))
+	g.publish(now)
+	if _, _, phase := g.ward.Sets(); phase == guardians.Collecting {
+		g.wake() // perhaps it may be asked for
+	}
+}
+
+// heard takes another guardian's vote.
+func (g *guarded) heard(v guardians.Vote) {
+	g.mu.Lock()
+	g.guard.Heard(v, g.monotonic(g.c.now()))
+	more := len(g.guard.Burials()) > 0
+	g.mu.Unlock()
+	if more {
+		g.wake()
+	}
+}
+
+// answers notes that the other node has answered, and answered returns when it did, and its session.
+func (l *link) answers(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answeredAt = now
+}
+
+func (l *link) answered() (session string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Session(), l.answeredAt
+}

@@ -1,0 +1,191 @@
+package coord
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guardians"
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// looksPerPromise is how often a session looks after its guardians and its wards while a promise lasts. Each time it pings them.
+const looksPerPromise = 12
+
+// run pings the session's guardians, changes them, and votes, until the session has ended.
+func (g *guarded) run(ctx context.Context) {
+	every := g.times.Promise / looksPerPromise
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for last := g.c.now(); ; {
+		select {
+		case <-timer.C:
+		case <-g.look:
+		case <-ctx.Done():
+			return
+		}
+		now := g.c.now()
+		stood := now.Sub(last) > g.times.Promise/4
+		last = now
+		timer.Reset(max(min(g.once(now, stood), every), time.Millisecond))
+	}
+}
+
+// due reports whether it is time for the next pings, and votes that are repeated. g.mu is held.
+func (g *guarded) due(now time.Time) bool {
+	if now.Sub(g.pinged) < g.times.Promise/looksPerPromise-time.Millisecond {
+		return false
+	}
+	g.pinged = now
+	return true
+}
+
+// wake makes run look.
+func (g *guarded) wake() {
+	select {
+	case g.look <- struct{}{}:
+	default:
+	}
+}
+
+// once does what is due, and returns when the next promise to another session passes. stood: this process has stood still, so
+// pings may have come that it has not read.
+func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
+	x := g.c.cluster
+	live := x.answering(now, g.times.Promise/2)
+	var out outbox
+	g.mu.Lock()
+	g.publish(now)
+	at := g.instant(now)
+	again := g.due(now)
+	if g.change(live, at) || again {
+		for _, session := range g.ward.Guardians() {
+			g.ping(session, at, &out)
+		}
+	}
+	mono := g.monotonic(now)
+	if stood {
+		g.guard.Resumed(mono, g.times.Promise/3)
+	}
+	votes := g.guard.Look(mono)
+	if again {
+		votes = g.guard.Standing()
+	}
+	for _, v := range votes {
+		for _, member := range v.Set.Members {
+			if member != g.s.ID {
+				out.add(x.linkTo(member), voteFrame(v))
+			}
+		}
+	}
+	burials := g.burials()
+	next = g.guard.Next() - mono
+	g.mu.Unlock()
+	out.flush()
+	for _, b := range burials {
+		g.c.work.Add(1)
+		g.c.pool.Go(func() {
+			defer g.c.work.Done()
+			g.bury(b)
+		})
+	}
+	return next
+}
+
+// change looks after the set of guardians. live are the sessions that have answered lately. It reports whether there is another
+// one to be asked for promises. g.mu is held.
+func (g *guarded) change(live []string, at guardians.Instant) (proposed bool) {
+	recorded, next, phase := g.ward.Sets()
+	switch {
+	case g.leaving:
+		return false
+	case phase == guardians.Asked, g.ward.Ask(at):
+		g.renewNow() // until an answer tells which set is recorded
+		return false
+	}
+	present := recorded
+	if phase == guardians.Collecting {
+		present = next
+	}
+	want := guardians.Choose(g.s.ID, present.Members, live)
+	voted := slices.ContainsFunc(present.Members, func(member string) bool {
+		_, v := g.ward.Promise(member)
+		return v >= present.Version
+	})
+	slices.Sort(want)
+	if !voted && slices.Equal(want, slices.Sorted(slices.Values(present.Members))) {
+		return false
+	}
+	if proposed = g.ward.Propose(want); proposed && g.ward.Ask(at) { // at once if it is to have none
+		g.renewNow()
+	}
+	return proposed
+}
+
+func (g *guarded) renewNow() {
+	select {
+	case g.renew <- struct{}{}:
+	default:
+	}
+}
+
+// ping asks a guardian for a promise. g.mu is held.
+func (g *guarded) ping(session string, at guardians.Instant, out *outbox) {
+	l := g.c.cluster.linkTo(session)
+	if l == nil {
+		return
+	}
+	p := g.ward.Ping(session, at)
+	if g.leaving { // no guardian is to vote
+		p.Sets = nil
+	}
+	out.add(l, pingFrame(g.s.ID, p, g.times))
+}
+
+// leave tells the guardians that they are none any more, as the session is about to be closed.
+func (g *guarded) leave() {
+	if g == nil {
+		return
+	}
+	var out outbox
+	g.mu.Lock()
+	g.leaving = true
+	at := g.instant(g.c.now())
+	for _, session := range g.ward.Guardians() {
+		g.ping(session, at, &out)
+	}
+	g.mu.Unlock()
+	out.flush()
+}
+
+// burials returns those that no call is under way for. g.mu is held.
+func (g *guarded) burials() (list []guardians.Burial) {
+	for _, b := range g.guard.Burials() {
+		if !g.burying[b.Ward] {
+			g.burying[b.Ward] = true
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// answering returns the sessions that may guard this node's: their nodes take part, do not leave, and have answered within the
+// time.
+func (x *cluster) answering(now time.Time, within time.Duration) (sessions []string) {
+	v := x.ring.View()
+	for _, l := range x.all() {
+		session, at := l.answered()
+		if session == "" || l.Down() || now.Sub(at) >= within {
+			continue
+		}
+		k, ok := x.members.card(l.s.Node())
+		if !ok || k.Takeover != x.c.opts.takeover() {
+			continue
+		}
+		if n, ok := v.Node(l.s.Node()); ok && n.State == ring.Leaving {
+			continue
+		}
+		sessions = append(sessions, session)
+	}
+	return sessions
+}

@@ -1,0 +1,190 @@
+package coord
+
+import (
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/guardians"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// guarded is a session's part in takeover by guardians (docs/takeover.md, G1 to G8): the promises of
+// its own guardians, and what this node has promised to other sessions. It is the shell of a Ward
+// and a Guardian: it reads the clock, sends what they return, and calls the arbiter.
+type guarded struct {
+	c      *Coordinator
+	s      *session
+	burier fallback.Burier
+	times  guardians.Times
+
+	renew chan struct{} // capacity 1: the session is to be renewed now, with the next set
+	look  chan struct{} // capacity 1: the loop has something to do
+
+	mu      mutex[leafRank] // protects what follows
+	ward    *guardians.Ward
+	guard   *guardians.Guardian
+	lease   time.Time // the lease's end; zero until the session is open
+	ended   bool
+	leaving bool
+	pinged  time.Time         // the guardians, at last
+	at      guardians.Instant // the ward's clock: see instant
+	read    time.Time         // when it was read
+	burying map[string]bool   // sessions of which a call of Bury is under way
+}
+
+var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
+	"or reached neither the nodes that guard it nor the arbiter")
+
+// takeover returns for how long promises last, 0 if this process takes no part.
+func (o *Options) takeover() time.Duration {
+	if o.Cluster == nil {
+		return 0
+	}
+	return max(o.Cluster.Takeover, 0)
+}
+
+// promises returns how long promises last, and how much less they count for.
+func (o *Options) promises() guardians.Times {
+	d := o.takeover()
+	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, o.SessionTTL, o.Margin)}
+}
+
+// newGuarded returns that of a session that is about to be opened, nil if its lease alone counts.
+func (c *Coordinator) newGuarded(s *session) *guarded {
+	burier, ok := c.ns.(fallback.Burier)
+	if c.opts.takeover() == 0 || !ok {
+		return nil
+	}
+	t := c.opts.promises()
+	c.cluster.announces.Store(int64(t.Valid()))
+	return &guarded{
+		c: c, s: s, burier: burier, times: t, renew: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		ward: guardians.NewWard(t), guard: guardians.NewGuardian(s.ID, t), read: c.now(), burying: make(map[string]bool),
+	}
+}
+
+// leased notes that the arbiter has acknowledged the session until a time.
+func (s *session) leased(until time.Time) {
+	g := s.guarded
+	if g == nil {
+		s.Extend(until)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lease = until
+	g.publish(g.c.now())
+}
+
+// publish sets the session's deadline, the only one that grants and announcements are compared with: the earlier one of the
+// lease's end and the end of the promises (G3). It only rises. Whatever relies on an earlier one rests on the recorded set, and
+// the next set is not asked for before it covers that (G7). g.mu is held.
+func (g *guarded) publish(now time.Time) {
+	at := g.instant(now)
+	switch {
+	case g.ended || g.lease.IsZero():
+		return
+	case lease.Past(g.lease, now) || !g.s.Deadline().IsZero() && lease.Past(g.s.Deadline(), now):
+		g.ward.End() // for ever (rule 3)
+		return
+	}
+	left := min(g.lease.Sub(now), g.lease.Round(0).Sub(now.Round(0)))
+	if g.alone() || !guard.Promised {
+		g.ward.Relied(at + left)
+	} else {
+		left = g.ward.Announce(at+left, at)
+	}
+	if d := now.Add(left); d.After(g.s.Deadline()) {
+		g.s.Extend(d)
+	}
+}
+
+// alone reports whether the arbiter knows of no other session. Then the lease alone counts, and a process that stands still
+// loses no more than without guardians. g.mu is held.
+func (g *guarded) alone() bool {
+	recorded, _, phase := g.ward.Sets()
+	return len(recorded.Members) == 0 && phase == guardians.Settled && g.c.cluster.registered.Load() <= 1
+}
+
+// instant returns the ward's clock. It goes on by the monotonic clock, or by the wall clock where that has made the longer step:
+// a machine that was suspended has lost the time of its promises. It never goes back. g.mu is held.
+func (g *guarded) instant(now time.Time) guardians.Instant {
+	if step := now.Sub(g.read); step >= 0 {
+		g.at += max(step, now.Round(0).Sub(g.read.Round(0)))
+		g.read = now
+	}
+	return g.at
+}
+
+// monotonic returns a guardian's clock.
+func (g *guarded) monotonic(now time.Time) guardians.Instant { return now.Sub(g.c.began) }
+
+// registers returns what a renewal names: the recorded set, or the next one from when it is asked for (G8).
+func (g *guarded) registers() fallback.Guardians {
+	if g == nil {
+		return fallback.Guardians{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	names := g.ward.Names()
+	return fallback.Guardians{Version: names.Version, Set: names.Members}
+}
+
+// recorded takes the version that an answer to a renewal tells, in time.
+func (g *guarded) recorded(version uint32) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	now := g.c.now()
+	var out outbox
+	at := g.instant(now)
+	before, _, _ := g.ward.Sets()
+	dropped := g.ward.Recorded(version, at)
+	after, _, _ := g.ward.Sets()
+	for _, session := range dropped {
+		g.ping(session, at, &out) // so that it need not vote for a version that is over
+	}
+	g.publish(now)
+	g.mu.Unlock()
+	out.flush()
+	if after.Version != before.Version {
+		g.c.opts.Logger.Debug("holdfast: the guardians of this session are recorded", "session", g.s.ID, "version", after.Version,
+			"guardians", g.c.cluster.names(after.Members))
+	}
+}
+
+// why returns why a session has ended whose deadline has passed.
+func (s *session) why() error {
+	g := s.guarded
+	if g == nil {
+		return errExpired
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if lease.Past(g.lease, g.c.now()) {
+		return errExpired
+	}
+	return errForsaken
+}
+
+// over ends the session for every reader.
+func (s *session) over() {
+	if g := s.guarded; g != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.ended = true
+		g.ward.End()
+	}
+	s.Extend(time.Time{})
+}
+
+// asked returns a channel that has a token when the session is to be renewed now; nil without guardians.
+func (g *guarded) asked() <-chan struct{} {
+	if g == nil {
+		return nil
+	}
+	return g.renew
+}

@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Takeover of the scenarios, and how much more than it a dead node's keys may take: clocks differ by a tenth, and the guardians look,
+// vote, and ask.
+const (
+	takeoverD     = 3 * time.Second
+	takeoverSlack = 500 * time.Millisecond
+)
+
+// killed: nodes die, and the others' callers want every key of theirs at that moment. The clocks are at both ends of their range.
+func killed(i int) Config {
+	nodes, die := []int{2, 3, 5, 8, 5}[i%5], []int{1, 1, 1, 1, 2}[i%5]
+	var rates []float64
+	for n := range nodes {
+		rates = append(rates, []float64{1 - maxDrift, 1, 1 + maxDrift}[(n+i)%3])
+	}
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: nodes, Keys: 1, Takeover: takeoverD, rates: rates, script: func(w *world) {
+		time.Sleep(30 * time.Second) // all have guardians
+		var keys []string            // one of each partition
+		for n := 0; len(keys) < partitions; n++ {
+			key := fmt.Sprint("key", n)
+			if !slices.ContainsFunc(keys, func(k string) bool { return xxhash.Sum64String(k)%partitions == xxhash.Sum64String(key)%partitions }) {
+				keys = append(keys, key)
+			}
+		}
+		for _, n := range w.nodes[:die] {
+			n.crash()
+		}
+		begin := time.Now()
+		took := make(chan time.Duration)
+		for _, n := range w.nodes[die:] {
+			for _, key := range keys {
+				go func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+					defer cancel()
+					l, err := n.now.c.Lock(ctx, key)
+					if err != nil {
+						w.h.say("Lock of %q: %v", key, err)
+					} else {
+						_ = l.Unlock()
+					}
+					took <- time.Since(begin)
+				}()
+			}
+		}
+		var longest time.Duration
+		for range (nodes - die) * len(keys) {
+			longest = max(longest, <-took)
+		}
+		w.say(fmt.Sprintf("%d of %d nodes were killed: the longest wait was %v", die, nodes, longest))
+		if limit := takeoverD + takeoverSlack; longest > limit {
+			w.h.say("%d of %d nodes were killed: the longest wait was %v, not %v", die, nodes, longest, limit)
+		}
+	}}
+}
