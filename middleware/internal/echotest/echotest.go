@@ -1,0 +1,85 @@
+// Package echotest has the tests that the adapters for both versions of echo share.
+package echotest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/middleware/routertest"
+)
+
+// ErrSold is an error of the service's own: its error handler answers it with 409 and {"error":"sold"}.
+var ErrSold = errors.New("sold")
+
+// A Context is what the contexts of both versions have.
+type Context interface {
+	Request() *http.Request
+	Param(name string) string
+	Bind(to any) error
+	String(status int, text string) error
+	JSON(status int, value any) error
+	NoContent(status int) error
+	Redirect(status int, url string) error
+	Blob(status int, contentType string, b []byte) error
+	Stream(status int, contentType string, r io.Reader) error
+}
+
+// Suite returns the suite of a version with the answers that are the same in both, and more. The
+// caller sets what is not: Error, Stream and what mounts.
+func Suite[C Context, H ~func(C) error](more map[string]routertest.Answer[H]) routertest.Suite[H] {
+	all := map[string]routertest.Answer[H]{
+		"JSON": {Handler: func(c C) error { return c.JSON(http.StatusCreated, map[string]int{"n": 1}) }, Status: 201, Body: `{"n":1}`},
+		"Redirect": {Handler: func(c C) error { return c.Redirect(http.StatusSeeOther, "/orders/8") }, Status: 303,
+			Header: http.Header{"Location": {"/orders/8"}}},
+		"Blob":           {Handler: func(c C) error { return c.Blob(http.StatusOK, "text/csv", []byte("a,b")) }, Status: 200, Body: "a,b"},
+		"Stream":         {Handler: func(c C) error { return c.Stream(200, "text/plain", strings.NewReader("s")) }, Status: 200, Body: "s"},
+		"own error":      {Handler: func(C) error { return fmt.Errorf("order: %w", ErrSold) }, Status: 409, Body: `{"error":"sold"}`},
+		"other error":    {Handler: func(C) error { return errors.New("secret") }, Status: 500, Body: `{"message":"Internal Server Error"}`},
+		"no content":     {Handler: func(c C) error { return c.NoContent(http.StatusNoContent) }, Status: 204},
+		"nothing":        {Handler: func(C) error { return nil }, Status: 200},
+		"error too late": {Handler: func(c C) error { _ = c.String(http.StatusOK, "all"); return ErrSold }, Status: 200, Body: "all"},
+	}
+	maps.Copy(all, more)
+	return routertest.Suite[H]{
+		Text: func(f func(*http.Request, string) (int, string)) H {
+			return func(c C) error { return c.String(f(c.Request(), c.Param("id"))) }
+		},
+		Answers: all,
+	}
+}
+
+// BindThatFails binds a number to a string.
+func BindThatFails[C Context](c C) error {
+	var order struct{ Units string }
+	return c.Bind(&order)
+}
+
+// Refuse answers requests with the parameter refuse itself.
+func Refuse(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("refuse") {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Errors checks the errors that middlewares around the adapter are returned, which logged tells and
+// forgets: one that Is ErrSold where the handler ran at "/", nil where Refuse has answered.
+func Errors(t *testing.T, h http.Handler, logged func() []error) {
+	t.Helper()
+	for target, status := range map[string]int{"/": http.StatusConflict, "/?refuse": http.StatusTeapot} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		if errs := logged(); w.Code != status || len(errs) != 1 || errors.Is(errs[0], ErrSold) != (target == "/") {
+			t.Errorf("%s: %d %s, %v", target, w.Code, w.Body, errs)
+		}
+	}
+}
