@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/netns"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/repo"
 	"github.com/holdfast-go/holdfast/internal/snippets"
 )
 
@@ -139,7 +140,7 @@ func (w *world) make(t *testing.T) (err error) {
 	}
 	w.client = redis.NewClient(&redis.Options{Addr: w.redis.Addr, Dialer: w.server.Dial})
 	w.stock = "file:" + filepath.Join(workDir, "stock.db") + "?_pragma=busy_timeout(10000)"
-	root, err := snippets.Root()
+	root, err := repo.Root()
 	if err != nil {
 		return err
 	}

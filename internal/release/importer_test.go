@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/repo"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -18,7 +19,7 @@ import (
 // replacements nor its workspace: modules come from a proxy that is made of the working tree.
 func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 	takes.Seconds(t)
-	root, err := findRoot()
+	root, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
 func main() {
@@ -27,7 +29,7 @@ func main() {
 }
 
 func command(dry, api bool, version string) error {
-	root, err := findRoot()
+	root, err := repo.Root()
 	if err != nil {
 		return err
 	}

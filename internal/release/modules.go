@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -116,24 +115,6 @@ func run(dir, name string, args ...string) ([]byte, error) {
 		return out, fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, out, stderr.Bytes())
 	}
 	return out, nil
-}
-
-// findRoot returns the root of the repository that the working directory is in.
-func findRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", errors.New("release: not in a clone of the repository")
-		}
-		dir = up
-	}
 }
 
 // files returns what is in the working tree, slash-separated, without what Git ignores.

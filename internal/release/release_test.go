@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
 // The modules require each other at a version that a tag can have, and find each other in the
 // repository until there is one.
 func TestModules_RequireEachOtherAtOneVersion(t *testing.T) {
-	root, err := findRoot()
+	root, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func TestModules_RequireEachOtherAtOneVersion(t *testing.T) {
 
 // A release of what is in the working tree, in a repository of its own.
 func TestRelease_SetsVersionsAndTags(t *testing.T) {
-	root, err := findRoot()
+	root, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,24 +30,6 @@ type Block struct {
 // Mark is the line of a frame that a block replaces.
 const Mark = "//snippet"
 
-// Root returns the root of the repository that the working directory is in.
-func Root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", fmt.Errorf("snippets: no go.work above the working directory")
-		}
-		dir = up
-	}
-}
-
 // All returns the code blocks of the documents: the Markdown files of the root and of docs.
 func All(root string) ([]Block, error) {
 	var all []Block

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/repo"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := Root()
+	dir, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
