@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // NamespacePrefix begins the name of every namespace that Run uses, so that a store's permissions can be set for them.
@@ -165,13 +166,7 @@ func want[T any](s *space, what string, got, want T) {
 // eventually waits until f says yes.
 func eventually(s *space, what string, f func() bool) {
 	s.t.Helper()
-	pause := time.Millisecond
-	for end := time.Now().Add(patience); !f(); pause = min(2*pause, 50*time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Fatalf("%s: not within %v", what, patience)
-		}
-		time.Sleep(pause)
-	}
+	await.Within(s.t, patience, what, f)
 }
 
 func (s *space) load() fallback.Record {

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -228,11 +229,7 @@ func startSentinel(t *testing.T, primary *redistest.Server) string {
 	})
 	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
 	defer c.Close()
-	for begin := time.Now(); c.GetMasterAddrByName(t.Context(), "shop").Err() != nil; time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
-			t.Fatal("the sentinel does not answer")
-		}
-	}
+	await.Until(t, "the sentinel answers", func() bool { return c.GetMasterAddrByName(t.Context(), "shop").Err() == nil })
 	return addr
 }
 

@@ -12,13 +12,16 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/spacetest"
 )
 
 // cold are the options of most tests here.
 var cold = &redisarbiter.Options{ColdStart: true}
 
 // plain are the settings of most tests here.
-var plain = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
+var plain = spacetest.Plain
+
+var id, lock, open = spacetest.ID, spacetest.Lock, spacetest.Open
 
 // shared returns options with which a client serves all calls, so that a hook of it sees them all.
 func shared(c redis.UniversalClient) *redisarbiter.Options {
@@ -67,10 +70,6 @@ func use(t *testing.T, n fallback.Namespace) {
 	if err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "use", Identity: id("user", 1)}})...); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func id(session string, request uint64) fallback.Identity {
-	return fallback.Identity{Session: session, Request: request}
 }
 
 func TestAttachRefusesClientsThatCannotWork(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -103,7 +104,7 @@ func TestRedisCluster(t *testing.T) {
 		if err := redistest.AwaitCluster(t.Context(), nodes); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the node is found again", func() bool {
+		await.Within(t, patience, "the node is found again", func() bool {
 			_, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 			return err == nil
 		})

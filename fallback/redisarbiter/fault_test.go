@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -230,11 +231,7 @@ func TestNothingWaitsForASilentServer(t *testing.T) {
 			if err := s.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			for begin := time.Now(); calls.Load() != 0; time.Sleep(time.Millisecond) {
-				if time.Since(begin) > patience {
-					t.Fatalf("%d calls are still under way", calls.Load())
-				}
-			}
+			await.Within(t, patience, "no call is under way", func() bool { return calls.Load() == 0 })
 		})
 	}
 }
@@ -389,7 +386,7 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 	replicate(t, replica, s)
 	n := attach(t, s.Client(t), opts)
 	// On a slow machine 50 ms may be too short: it is tried again, as nodes do.
-	eventually(t, "Open is acknowledged", func() bool {
+	await.Within(t, patience, "Open is acknowledged", func() bool {
 		r, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive) == nil
 	})
@@ -398,12 +395,12 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 		t.Fatal(err)
 	}
 	var a fallback.Acquisition
-	eventually(t, "Acquire is acknowledged", func() bool {
+	await.Within(t, patience, "Acquire is acknowledged", func() bool {
 		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})
 		return wrong(err, a.Verdict == fallback.Granted && a.Record.Owner == "alice") == nil
 	})
 	var d fallback.Demotion
-	eventually(t, "Demote is acknowledged", func() bool {
+	await.Within(t, patience, "Demote is acknowledged", func() bool {
 		d, err = n.DemoteUnserved(t.Context(), 3, "alice", a.Record.Epoch)
 		return err == nil
 	})
@@ -413,7 +410,7 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 	use(t, attach(t, s.Client(t), opts))
 
 	replica.Kill()
-	eventually(t, "the replica is gone", func() bool { return info(t, s, "connected_slaves") == "0" })
+	await.Within(t, patience, "the replica is gone", func() bool { return info(t, s, "connected_slaves") == "0" })
 	for what, f := range map[string]func() error{
 		"Renew": func() error {
 			_, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
@@ -436,14 +433,14 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 
 	restart(t, replica)
 	replicate(t, replica, s)
-	eventually(t, "Renew is acknowledged", func() bool {
+	await.Within(t, patience, "Renew is acknowledged", func() bool {
 		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive) == nil
 	})
 	if err := s.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "Renew is acknowledged, its script loaded again", func() bool {
+	await.Within(t, patience, "Renew is acknowledged, its script loaded again", func() bool {
 		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive) == nil
 	})

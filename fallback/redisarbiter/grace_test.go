@@ -15,22 +15,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // patience is how long to wait for what must happen: long, because machines that run tests can be slow.
 const patience = 30 * time.Second
-
-// eventually waits until f says yes.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
 
 // info reads one field of INFO.
 func info(t *testing.T, s *redistest.Server, field string) string {
@@ -76,23 +67,6 @@ func wantGrace(t *testing.T, n fallback.Namespace, s fallback.Settings, want boo
 	}
 }
 
-func lock(t *testing.T, n fallback.Namespace, p uint32, key string, me fallback.Identity) fallback.LockAnswer {
-	t.Helper()
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Partition: p, Key: key, Me: me, Block: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func open(t *testing.T, n fallback.Namespace, session string) {
-	t.Helper()
-	r, err := n.Open(t.Context(), session, fallback.Registration{TTL: time.Hour})
-	if err != nil || !r.Alive {
-		t.Fatalf("Open: %+v, %v", r, err)
-	}
-}
-
 // A server that has just started may have lost what an earlier process of it granted.
 func TestNewNamespaceOnYoungServerIsInGrace(t *testing.T) {
 	t.Parallel()
@@ -117,8 +91,10 @@ func TestGraceOfNewNamespaceLastsUntilServerHasBeenUpForQ(t *testing.T) {
 	before := time.Now()
 	s := redistest.Start(t)
 	c := s.Client(t)
-	for i := 0; ; i++ {
+	i := 0
+	await.Within(t, patience, "Grace ends", func() bool {
 		settings := fallback.Settings{Namespace: fmt.Sprint("ns", i), Partitions: 2, Grace: q}
+		i++
 		n := attachTo(t, c, nil, settings)
 		ended := 0
 		for what, left := range graces(t, n, settings) {
@@ -129,15 +105,12 @@ func TestGraceOfNewNamespaceLastsUntilServerHasBeenUpForQ(t *testing.T) {
 				ended++
 			}
 		}
-		if ended == 1+settings.Partitions {
-			use(t, n)
-			return
+		if ended < 1+settings.Partitions {
+			return false
 		}
-		if time.Since(before) > patience {
-			t.Fatalf("still in Grace after %v", patience)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		use(t, n)
+		return true
+	})
 }
 
 // A server that was promoted does not tell since when it is the primary.
@@ -154,7 +127,7 @@ func TestNewNamespaceOnPromotedServerIsInGraceHoweverOldTheServer(t *testing.T) 
 		}
 		return seconds >= 3
 	}
-	eventually(t, "both are older than Q", func() bool { return old(s) && old(other) })
+	await.Within(t, patience, "both are older than Q", func() bool { return old(s) && old(other) })
 	for i := range 10 {
 		settings := fallback.Settings{Namespace: fmt.Sprint("ns", i), Partitions: 1, Grace: time.Second}
 		wantGrace(t, attachTo(t, other.Client(t), nil, settings), settings, false)
@@ -257,7 +230,7 @@ func replicate(t *testing.T, s, of *redistest.Server) {
 
 func inStep(t *testing.T, s, of *redistest.Server) {
 	t.Helper()
-	eventually(t, "the replica is in step", func() bool {
+	await.Within(t, patience, "the replica is in step", func() bool {
 		return info(t, s, "master_link_status") == "up" && info(t, s, "slave_repl_offset") == info(t, of, "master_repl_offset")
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -24,7 +25,7 @@ func stays(t *testing.T, s *redistest.Server, n fallback.Namespace, f func()) {
 	}
 	name := info(t, s, "master_replid")
 	f()
-	eventually(t, "the server has another name", func() bool { return info(t, s, "master_replid") != name })
+	await.Within(t, patience, "the server has another name", func() bool { return info(t, s, "master_replid") != name })
 	wantGrace(t, n, plain, false)
 	if r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil || r.Alive != before.Alive || r.Server != before.Server || r.Grace != before.Grace || r.Sessions != before.Sessions {
 		t.Errorf("Renew: got %+v, %v, want %+v as before", r, err, before)
@@ -69,7 +70,7 @@ func TestServerStaysTheSameThoughItsNameHasChangedMoreThanOnce(t *testing.T) {
 	stays(t, s, n, func() {
 		backup(t, s)
 		name := info(t, s, "master_replid")
-		eventually(t, "the backlog is freed", func() bool { return info(t, s, "master_replid") != name })
+		await.Within(t, patience, "the backlog is freed", func() bool { return info(t, s, "master_replid") != name })
 	})
 }
 
@@ -90,11 +91,11 @@ func TestServerThatIsRestartedWithItsDataIsAnotherOne(t *testing.T) {
 				backup(t, s)
 			}
 			wantGrace(t, n, plain, false)
-			eventually(t, "the data is saved", func() bool { return c.Save(t.Context()).Err() == nil }) // the backup's may be under way
+			await.Within(t, patience, "the data is saved", func() bool { return c.Save(t.Context()).Err() == nil }) // the backup's may be under way
 			restart(t, s)
 			if len(args) > 2 {
 				backup(t, s)
-				eventually(t, "the backlog is freed", func() bool { return info(t, s, "repl_backlog_active") == "0" })
+				await.Within(t, patience, "the backlog is freed", func() bool { return info(t, s, "repl_backlog_active") == "0" })
 			}
 			wantGrace(t, n, plain, true)
 		})

@@ -3,10 +3,10 @@ package redisarbiter_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 func TestMain(m *testing.M) {
 	mutateByEnvironment()
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }

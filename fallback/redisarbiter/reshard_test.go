@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -135,19 +136,16 @@ func TestASlotThatMoves(t *testing.T) {
 	m.end()
 	verified("the slot is closed")
 	begin := time.Now()
-	for {
+	await.Within(t, patience, "new keys can be locked", func() bool {
 		a, err := n.Lock(t.Context(), fallback.LockRequest{Partition: p, Key: "new", Me: id("bob", 3), Block: 1})
-		if err == nil && a.Verdict == fallback.Granted {
-			if a.Token <= token {
-				t.Errorf("token %d after %d", a.Token, token)
-			}
-			break
+		if err != nil || a.Verdict != fallback.Granted {
+			return false
 		}
-		if time.Since(begin) > patience {
-			t.Fatalf("Lock: %+v, %v", a, err)
+		if a.Token <= token {
+			t.Errorf("token %d after %d", a.Token, token)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return true
+	})
 	t.Logf("new keys of the partition could be locked %v after the slot was closed, with a Grace of %v", time.Since(begin), settings.Grace)
 	verified("Grace is over")
 	if errs := n.Unlock(t.Context(), []fallback.Release{{Partition: p, Key: "held", Identity: held}}); errs != nil {
@@ -178,8 +176,8 @@ func TestTakeover(t *testing.T) {
 	}
 	m := &slotMove{t: t}
 	of := m.id(a)
-	eventually(t, "the replica follows", func() bool { return b.ClusterReplicate(ctx, of).Err() == nil })
-	eventually(t, "the replica has a copy", func() bool {
+	await.Within(t, patience, "the replica follows", func() bool { return b.ClusterReplicate(ctx, of).Err() == nil })
+	await.Within(t, patience, "the replica has a copy", func() bool {
 		text, _ := b.Info(ctx, "replication").Result()
 		return strings.Contains(text, "master_link_status:up")
 	})
@@ -192,11 +190,11 @@ func TestTakeover(t *testing.T) {
 	a.Set(ctx, fmt.Sprintf("{ns:p%d}:x", p), "x", 0)
 	a.Wait(ctx, 1, 5*time.Second)
 	m.do(b, "CLUSTER", "FAILOVER", "TAKEOVER")
-	eventually(t, "the row is verified at the new master, in Grace", func() bool {
+	await.Within(t, patience, "the row is verified at the new master, in Grace", func() bool {
 		states, err := redisarbiter.Verify(ctx, n, []fallback.Read{{Partition: p, Keys: []string{"held"}, Busy: 1}})
 		return err == nil && states[0].Record.Grace > 0 && states[0].Rows[0] == (fallback.Row{Identity: held, Token: token})
 	})
-	eventually(t, "keys can be locked when Grace is over", func() bool {
+	await.Within(t, patience, "keys can be locked when Grace is over", func() bool {
 		x, err := n.Lock(ctx, fallback.LockRequest{Partition: p, Key: "new", Me: id("bob", 1), Block: 1})
 		return err == nil && x.Verdict == fallback.Granted && x.Token > token
 	})
