@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	watching "github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -26,20 +27,12 @@ func TestFailing(t *testing.T) {
 		}
 		return f
 	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: never: %+v", what, a.Failing())
-			}
-		}
-	}
-	until("failures", func() bool { return failure(registered).Err != nil && failure(seed).Err != nil })
+	watching.Until(t, "failures", func() bool { return failure(registered).Err != nil && failure(seed).Err != nil })
 	first := failure(registered)
 	if !first.Discovered || failure(seed).Discovered {
 		t.Errorf("got %+v", a.Failing())
 	}
-	until("another attempt", func() bool { f := failure(registered); return f.Err != nil && f.Err != first.Err })
+	watching.Until(t, "another attempt", func() bool { f := failure(registered); return f.Err != nil && f.Err != first.Err })
 	if f := failure(registered); !f.Since.Equal(first.Since) {
 		t.Errorf("it fails since %v, then since %v", first.Since, f.Since)
 	}
@@ -47,7 +40,7 @@ func TestFailing(t *testing.T) {
 	opts.Bind = registered
 	b := begin(t, opts, hooks{})
 	await(t, a, "b", sees(b.Name()))
-	until("no failure", func() bool { return failure(registered).Err == nil })
+	watching.Until(t, "no failure", func() bool { return failure(registered).Err == nil })
 	if failure(seed).Err == nil {
 		t.Error("the seed is forgotten")
 	}

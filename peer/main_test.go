@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	watching "github.com/holdfast-go/holdfast/internal/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -134,11 +136,7 @@ func await[T any](tb testing.TB, c <-chan T) T {
 // eventually waits for what has no event.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	watching.Until(tb, what, ok)
 }
 
 // logLines is a slog.Handler that keeps lines.

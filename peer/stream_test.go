@@ -160,6 +160,8 @@ func TestReconnect(t *testing.T) {
 		other := nodes[1-i].opts.Node
 		for sender := range uint32(4) {
 			wg.Go(func() {
+				pace := time.NewTicker(100 * time.Microsecond)
+				defer pace.Stop()
 				var last *Stream
 				var n uint64
 				for {
@@ -170,7 +172,7 @@ func TestReconnect(t *testing.T) {
 					}
 					s := node.Stream(other)
 					if s == nil {
-						time.Sleep(100 * time.Microsecond)
+						<-pace.C
 						continue
 					}
 					if s != last {
@@ -180,7 +182,7 @@ func TestReconnect(t *testing.T) {
 						n++
 					}
 					if n%64 == 0 {
-						time.Sleep(100 * time.Microsecond) // two cores
+						<-pace.C // two cores
 					}
 				}
 			})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	watching "github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -210,11 +211,12 @@ func TestStalls(t *testing.T) {
 	// Alive, to all appearances: also while the buffers are filled, and on a machine that has other things to do.
 	var appears sync.WaitGroup
 	appears.Go(func() {
-		for {
+		alive := time.NewTicker(k / 40)
+		defer alive.Stop()
+		for range alive.C {
 			if _, err := c.Write([]byte{0, 0}); err != nil {
 				return
 			}
-			time.Sleep(k / 40)
 		}
 	})
 	defer appears.Wait()
@@ -297,10 +299,8 @@ func TestBackPressure(t *testing.T) {
 		}
 	}()
 	eventually(t, "a queue", func() bool { return s.queued() > softQueue })
-	time.Sleep(100 * time.Millisecond) // a tenth of what a pause lasts here
-	if q := s.queued(); q > softQueue+4<<20 {
-		t.Errorf("%d bytes wait", q)
-	}
+	// For a tenth of the time that a pause lasts here.
+	watching.Throughout(t, 100*time.Millisecond, "the queue does not grow on", func() bool { return s.queued() <= softQueue+4<<20 })
 	before := answered.Load()
 	go io.Copy(io.Discard, c)
 	eventually(t, "more", func() bool { return answered.Load() > before+8<<20 })
