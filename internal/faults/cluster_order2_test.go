@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -101,7 +102,7 @@ func underWay(t *testing.T, memory fallback.Arbiter, open chan struct{}) (x, oth
 	}
 	t.Cleanup(func() { cancel(); work.Wait() })
 	other = startNode(t, memory, slowNode())
-	eventually(t, 10*time.Second, "both own partitions", shared(x, other))
+	await.Within(t, 10*time.Second, "both own partitions", shared(x, other))
 	for _, k := range keysOf61() {
 		if n, ok := x.Owner(k); ok && n.Self {
 			mine = append(mine, k)
@@ -148,7 +149,7 @@ func TestARequestAtTheArbiterThatNobodyWaitsForAnyMore(t *testing.T) {
 	for _, k := range mine[:1] {
 		var own coord.Lock
 		var err error
-		eventually(t, 2*time.Second, "the owner's waiter has the key", func() bool { own, err = got(k); return err == nil })
+		await.Within(t, 2*time.Second, "the owner's waiter has the key", func() bool { own, err = got(k); return err == nil })
 		_ = own.Unlock()
 		l, err := other.Lock(t.Context(), k)
 		if err != nil {
@@ -163,7 +164,7 @@ func TestARequestAtTheArbiterThatNobodyWaitsForAnyMore(t *testing.T) {
 		if err := ns.Revoke(t.Context(), p, r.Epoch, "test"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 5*time.Second, "the partition is given back", func() bool {
+		await.Within(t, 5*time.Second, "the partition is given back", func() bool {
 			r, err := ns.Load(t.Context(), p)
 			return err == nil && r.Owner == ""
 		})
@@ -221,10 +222,10 @@ func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
 			_ = l.Unlock()
 		}
 	}()
-	eventually(t, 900*time.Millisecond, "the partition is about to be made shared", func() bool { return calls.Load() == 1 })
-	eventually(t, 5*time.Second, "the other partitions are taken", func() bool { return x.Stats().Owned >= 60 })
+	await.Within(t, 900*time.Millisecond, "the partition is about to be made shared", func() bool { return calls.Load() == 1 })
+	await.Within(t, 5*time.Second, "the other partitions are taken", func() bool { return x.Stats().Owned >= 60 })
 	close(open)
-	eventually(t, 5*time.Second, "all partitions are taken", func() bool { return x.Stats().Owned == 61 })
+	await.Within(t, 5*time.Second, "all partitions are taken", func() bool { return x.Stats().Owned == 61 })
 	first, err := x.Lock(ctx, keys[1])
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +255,7 @@ func TestAPartitionThatIsRevokedInGrace(t *testing.T) {
 	memory := fallback.NewMemory()
 	o := nodeOptions(ttl)
 	a, b := startNode(t, memory, o), startNode(t, memory, o)
-	eventually(t, 10*time.Second, "both own partitions", shared(a, b))
+	await.Within(t, 10*time.Second, "both own partitions", shared(a, b))
 	ns := raw(t, memory, o)
 	memory.Restore(memory.Snapshot()) // it has restarted, with its data
 	since := time.Now()

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
@@ -105,15 +106,6 @@ func startNode(t *testing.T, a fallback.Arbiter, o *coord.Options) *coord.Coordi
 	return c
 }
 
-func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > limit {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-	}
-}
-
 // shared tells whether the nodes own all 61 partitions, and each of them some.
 func shared(nodes ...*coord.Coordinator) func() bool {
 	return func() bool {
@@ -171,7 +163,7 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 		})
 	}
 	other := startNode(t, memory, o)
-	eventually(t, 1500*time.Millisecond, "both own partitions", shared(x, other))
+	await.Within(t, 1500*time.Millisecond, "both own partitions", shared(x, other))
 	taken := make(map[string]coord.Lock)
 	for _, k := range keys {
 		if n, ok := other.Owner(k); ok && !n.Self {
@@ -242,14 +234,14 @@ func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, pro
 		}
 		return false
 	}
-	eventually(t, 10*time.Second, "both have tried", func() bool { return arbiters[0].tried.Load() > 3 && arbiters[1].tried.Load() > 3 })
+	await.Within(t, 10*time.Second, "both have tried", func() bool { return arbiters[0].tried.Load() > 3 && arbiters[1].tried.Load() > 3 })
 	if linked(nodes[0]) || linked(nodes[1]) {
 		t.Error("there is a stream between nodes that the arbiter has not listed")
 	}
 	for _, a := range arbiters {
 		a.away.Store(false)
 	}
-	eventually(t, 10*time.Second, "both own partitions", shared(nodes...))
+	await.Within(t, 10*time.Second, "both own partitions", shared(nodes...))
 	return nodes, proxies
 }
 
@@ -326,10 +318,10 @@ func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 	memory := fallback.NewMemory()
 	o := nodeOptions(10 * time.Second) // R is 2.5 s
 	a, b := startNode(t, memory, o), startNode(t, memory, o)
-	eventually(t, 10*time.Second, "both own partitions", shared(a, b))
+	await.Within(t, 10*time.Second, "both own partitions", shared(a, b))
 	locks := lockAll(t, a)
 	c := startNode(t, memory, o)
-	eventually(t, 10*time.Second, "all own partitions", shared(a, b, c))
+	await.Within(t, 10*time.Second, "all own partitions", shared(a, b, c))
 	var work sync.WaitGroup
 	var mu sync.Mutex
 	var unlocked, last time.Time
@@ -376,7 +368,7 @@ func TestANodeJoinsInGrace(t *testing.T) {
 	memory := fallback.NewMemory()
 	o := nodeOptions(ttl)
 	a, b := startNode(t, memory, o), startNode(t, memory, o)
-	eventually(t, 10*time.Second, "both own partitions", shared(a, b))
+	await.Within(t, 10*time.Second, "both own partitions", shared(a, b))
 	memory.Restore(memory.Snapshot()) // it has restarted, with its data
 	since := time.Now()
 	c := startNode(t, memory, o)
@@ -419,7 +411,7 @@ func TestANodeClosesWithoutDemoting(t *testing.T) {
 	o := nodeOptions(10 * time.Second)
 	leaver, holder := &slowArbiter{Arbiter: memory}, &slowArbiter{Arbiter: memory}
 	x, y := startNode(t, leaver, o), startNode(t, holder, o)
-	eventually(t, 10*time.Second, "both own partitions", shared(x, y))
+	await.Within(t, 10*time.Second, "both own partitions", shared(x, y))
 	locks := make(map[string]coord.Lock)
 	owner := x.Nodes()[0]
 	for _, n := range x.Nodes() {
@@ -471,7 +463,7 @@ func TestAnOwnerCannotRenew(t *testing.T) {
 	memory := fallback.NewMemory()
 	slow := &slowArbiter{Arbiter: memory}
 	x, y := startNode(t, slow, nodeOptions(ttl)), startNode(t, memory, nodeOptions(ttl))
-	eventually(t, 10*time.Second, "both own partitions", shared(x, y))
+	await.Within(t, 10*time.Second, "both own partitions", shared(x, y))
 	locks := lockAll(t, y)
 	slow.away.Store(true)
 	time.Sleep(ttl + time.Second)

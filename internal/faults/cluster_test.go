@@ -12,6 +12,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -427,17 +428,8 @@ func TestEightNodesStartAtOnce(t *testing.T) {
 	for i := range 8 {
 		f.start(fmt.Sprint("w", i+1), brief(f.keys...))
 	}
-	for {
-		all := f.owners()
-		if !slices.Contains(all, "") {
-			t.Logf("all partitions are owned after %v: %v", time.Since(begun).Round(time.Millisecond), all)
-			break
-		}
-		if time.Since(begun) > 10*time.Second {
-			t.Fatalf("after 10 s: %q", all)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	await.Within(t, 10*time.Second, "all partitions are owned", func() bool { return !slices.Contains(f.owners(), "") })
+	t.Logf("all partitions are owned after %v", time.Since(begun).Round(time.Millisecond))
 	f.settle(f.keys...)
 	f.check()
 }
@@ -462,14 +454,13 @@ func TestNodesFindTogetherAfterALongStopOfRedis(t *testing.T) {
 		back.Sub(stopped).Round(time.Millisecond), again.Sub(back).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
 	held := keysOf("h")
 	f.hold(f.node("w1"), held...)
-	since := time.Now()
-	for time.Since(since) < f.base.TTL+time.Second && !t.Failed() {
-		time.Sleep(100 * time.Millisecond)
+	await.Throughout(t, f.base.TTL+time.Second, "nothing is lost", func() bool {
 		for _, v := range f.judge.seen() {
 			if v.State == forfeited && slices.Contains(held, v.Key) {
 				t.Errorf("%s, held by %v, was lost: %s", v.Key, v, v.Cause)
 			}
 		}
-	}
+		return !t.Failed()
+	})
 	f.check()
 }
