@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -21,17 +22,10 @@ func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
 		}
 	}
 	told := func() int { return len(log.about("holdfast: the arbiter is not fit for locks any more")) }
-	await := func(what string, n int) {
-		for begin := time.Now(); told() < n; time.Sleep(10 * time.Millisecond) {
-			if time.Since(begin) > time.Minute {
-				t.Fatalf("%s: %d records, want %d", what, told(), n)
-			}
-		}
-	}
 	set("allkeys-lru")
-	await("after the first change", 1)
+	await.Within(t, time.Minute, "a record of the first change", func() bool { return told() == 1 })
 	set("allkeys-random")
-	await("after the second change", 2)
+	await.Within(t, time.Minute, "a record of the second change", func() bool { return told() == 2 })
 	if r := log.about("holdfast: the arbiter is not fit for locks any more")[1]; r.level != slog.LevelError {
 		t.Errorf("level: got %v", r.level)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -94,12 +95,12 @@ func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 	if err := ns.Revoke(t.Context(), p, r.Epoch, "somebody"); err != nil {
 		t.Fatal(err)
 	}
-	for r.Owner != "" {
+	await.Until(t, "the partition is given back", func() bool {
 		if r, err = ns.Load(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return r.Owner == ""
+	})
 	// As if the node had asked for it, and the answer were lost.
 	got, err := ns.Acquire(t.Context(), p, c.Stats().Session, fallback.Expect{Epoch: r.Epoch})
 	if err != nil || got.Verdict != fallback.Granted {
@@ -139,19 +140,14 @@ func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 	settle(t, 61, c)
 	net.cut("demote")
 	join(t, a, quick())
-	frozen := func() bool { return c.Stats().Owned < 61 }
-	for begin := time.Now(); !frozen(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > 10*time.Second {
-			t.Fatal("it gives nothing back")
-		}
-	}
-	for dead := false; !dead; time.Sleep(10 * time.Millisecond) {
+	await.Within(t, 10*time.Second, "it gives a partition back", func() bool { return c.Stats().Owned < 61 })
+	await.Until(t, "the ghost is dead", func() bool {
 		l, err := ns.Dead(t.Context(), ghost, fallback.Stamp{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		dead = l.Dead
-	}
+		return l.Dead
+	})
 	for _, key := range keys {
 		if n, ok := c.Owner(key); !ok || !n.Self {
 			continue

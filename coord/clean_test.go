@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -83,15 +84,11 @@ func TestClean_OverRedis(t *testing.T) {
 	ns := crashed(t, a, s, "crashed", 5000, time.Second)
 	start(t, a, &coord.Options{Partitions: 3, SessionTTL: time.Second, Grace: 2 * time.Second})
 	var seen []int
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	await.Within(t, time.Minute, "no rows are left", func() bool {
 		n := rowsLeft(t, ns, "crashed", 3)
-		if seen = append(seen, n); n == 0 {
-			break
-		}
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("%d rows are left", n)
-		}
-	}
+		seen = append(seen, n)
+		return n == 0
+	})
 	if slices.Max(seen) != 5000 {
 		t.Errorf("%d rows at first, want 5000", slices.Max(seen))
 	}

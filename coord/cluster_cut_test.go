@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -216,12 +217,7 @@ func (h *hammering) lap(what string) {
 	begin := time.Now()
 	for i := range h.nodes {
 		for k := range h.in {
-			for h.locked[i][k].Load() < before[i][k]+3 {
-				if time.Since(begin) > 20*time.Second {
-					h.t.Fatalf("%s: node %d does not get key %d", what, i, k)
-				}
-				time.Sleep(time.Millisecond)
-			}
+			await.Until(h.t, fmt.Sprintf("%s: node %d has key %d", what, i, k), func() bool { return h.locked[i][k].Load() >= before[i][k]+3 })
 		}
 	}
 	if what == "" {
@@ -310,17 +306,14 @@ func awaitEndOfGrace(t *testing.T, a fallback.Arbiter) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	end := time.Now().Add(20 * time.Second)
-	for p := uint32(0); p < 61; {
-		r, err := n.Load(t.Context(), p)
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("partition %d: %+v, %v", p, r, err)
-		}
-		if r.Grace == 0 {
-			p++
-			continue
-		}
-		time.Sleep(min(r.Grace, 100*time.Millisecond))
+	for p := range uint32(61) {
+		await.Until(t, fmt.Sprintf("partition %d is not in Grace", p), func() bool {
+			r, err := n.Load(t.Context(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Grace == 0
+		})
 	}
 }
 

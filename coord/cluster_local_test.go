@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -58,7 +59,7 @@ func join(t testing.TB, a fallback.Arbiter, o *coord.Options) *coord.Coordinator
 // settle waits until the nodes own all partitions among them.
 func settle(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
 	t.Helper()
-	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+	await.Until(t, fmt.Sprintf("%d nodes own %d partitions", len(nodes), partitions), func() bool {
 		owned := 0
 		for _, c := range nodes {
 			owned += c.Stats().Owned
@@ -73,16 +74,8 @@ func settle(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
 			}
 			all = all && active == len(nodes) && (len(nodes) == 1 || c.Stats().Owned < partitions)
 		}
-		if all {
-			return
-		}
-		if time.Since(begin) > 20*time.Second {
-			for _, c := range nodes {
-				t.Logf("%d owned, %+v", c.Stats().Owned, c.Nodes())
-			}
-			t.Fatalf("%d of %d partitions are owned", owned, partitions)
-		}
-	}
+		return all
+	})
 }
 
 func TestOneNodeOwnsAllAndAsksNobody(t *testing.T) {
@@ -193,7 +186,7 @@ func TestNodesComeAndGo(t *testing.T) {
 					}
 					mu.Unlock()
 					if r%50 == 0 {
-						time.Sleep(time.Millisecond)
+						await.Throughout(t, time.Millisecond, "one holder (I1)", func() bool { return in[k].Load() == 1 })
 					}
 					in[k].Add(-1)
 					if err := l.Unlock(); err != nil {
@@ -267,9 +260,7 @@ func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
 			unlock(t, l)
 		})
 	}
-	for nodes[1].Stats().Waiting+nodes[2].Stats().Waiting < keys {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "all wait", func() bool { return nodes[1].Stats().Waiting+nodes[2].Stats().Waiting == keys })
 	settle(t, 61, nodes...)
 	for _, l := range locks {
 		unlock(t, l)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -60,9 +61,8 @@ func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
 		where[k] = shard(k)
 	}
 	verified := func(rounds uint64) { // so many renewals and reads from now
-		for before := c.Stats().Calls[coord.OpRenew]; c.Stats().Calls[coord.OpRenew] < before+rounds; {
-			time.Sleep(10 * time.Millisecond)
-		}
+		before := c.Stats().Calls[coord.OpRenew]
+		await.Until(t, "renewals", func() bool { return c.Stats().Calls[coord.OpRenew] >= before+rounds })
 	}
 	verified(2)
 	victim.Kill()
@@ -135,9 +135,7 @@ func TestADeadHolderIsFoundWhileAnotherShardIsDown(t *testing.T) {
 	}
 	lock(t, a, key)
 	unlock(t, lock(t, b, "warm"))
-	for b.Stats().Kept > 0 { // then its release is sent
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "the release is sent", func() bool { return b.Stats().Kept == 0 })
 	clientA.Close() // a has crashed
 	victim.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

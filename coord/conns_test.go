@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -64,7 +65,7 @@ func TestASlowServerGetsASession(t *testing.T) {
 				p.Break() // nor is a new one, once it is broken
 			}
 			n := c.Stats().Calls[coord.OpRenew] + 2
-			eventually(t, "two renewals", func() bool { return c.Stats().Calls[coord.OpRenew] >= n })
+			await.Until(t, "two renewals", func() bool { return c.Stats().Calls[coord.OpRenew] >= n })
 			if n := c.Stats().Sessions; n != 1 {
 				t.Errorf("%d sessions", n)
 			}
@@ -90,7 +91,7 @@ func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
 		text, _ := admin.Info(t.Context(), "clients").Result()
 		return strings.Contains(text, "blocked_clients:10\r")
 	}
-	eventually(t, "all connections are in use", blocked)
+	await.Until(t, "all connections are in use", blocked)
 	_, err := c.TryLock(t.Context(), "other")
 	for begin := time.Now(); strings.Contains(fmt.Sprint(err), "no answer yet") && time.Since(begin) < time.Minute; {
 		_, err = c.TryLock(t.Context(), "other") // a loaded machine had not come to it
@@ -100,7 +101,7 @@ func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
 		t.Errorf("TryLock: %v, want an error that names PoolSize", err)
 	}
 	before := c.Stats()
-	eventually(t, "the session is renewed, and the lock is verified", func() bool {
+	await.Until(t, "the session is renewed, and the lock is verified", func() bool {
 		now := c.Stats()
 		done := func(op coord.Op) uint64 { return now.Calls[op] - now.Failed[op] - before.Calls[op] + before.Failed[op] }
 		return done(coord.OpRenew) > 2 && done(coord.OpVerify) > 2
@@ -146,10 +147,10 @@ func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "callers queue", func() bool { return c.Stats().Waiting > 1000 })
+		await.Until(t, "callers queue", func() bool { return c.Stats().Waiting > 1000 })
 		renewed := func() uint64 { s := c.Stats(); return s.Calls[coord.OpRenew] - s.Failed[coord.OpRenew] }
 		before := renewed()
-		eventually(t, "three renewals in the storm", func() bool { return renewed() >= before+3 })
+		await.Until(t, "three renewals in the storm", func() bool { return renewed() >= before+3 })
 		s := c.Stats()
 		cancel()
 		callers.Wait()

@@ -2,6 +2,7 @@ package coord_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -21,17 +23,23 @@ func TestSettled_ANewNamespaceOnAPromotedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := second.Client(t)
-	for begin := time.Now(); !strings.Contains(client.Info(t.Context(), "replication").Val(), "master_link_status:up"); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > time.Minute {
-			t.Fatal("no replication")
-		}
-	}
+	await.Within(t, time.Minute, "replication", func() bool {
+		return strings.Contains(client.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
 	if err := client.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	opts := &coord.Options{Namespace: "new", Partitions: 3, SessionTTL: time.Second, Grace: 3 * time.Second,
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}}
-	time.Sleep(4 * time.Second) // longer than Grace: the server has been up for that, and its promotion is over for that
+	uptime := func() int {
+		n, err := strconv.Atoi(client.InfoMap(t.Context(), "server").Val()["Server"]["uptime_in_seconds"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	promoted := uptime()
+	await.Until(t, "the server is up for longer than Grace after its promotion", func() bool { return uptime() >= promoted+4 })
 	c := start(t, redisarbiter.New(client, nil), opts)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

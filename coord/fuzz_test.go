@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -74,9 +75,7 @@ func FuzzFrames(f *testing.F) {
 		defer cancel()
 		_ = c.Close(ctx)
 	})
-	for c.Stats().Owned < 7 {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(f, "it owns all", func() bool { return c.Stats().Owned == 7 })
 	x := &hostile{make(chan *peer.Stream, 64), make(chan uint32, 64)}
 	identity, err := peer.NewIdentity()
 	if err != nil {

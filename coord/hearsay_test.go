@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/peer"
@@ -40,10 +41,8 @@ func (l liar) freed(to *Coordinator, key string, id fallback.Identity) {
 // stays checks for a moment that something stays as it is.
 func stays(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
-		if !ok() {
-			t.Fatal("no longer: ", what)
-		}
+	if !await.Throughout(t, 300*time.Millisecond, what, ok) {
+		t.FailNow()
 	}
 }
 
@@ -92,7 +91,7 @@ func TestForgedMessages(t *testing.T) {
 	lie := liar{t, s.Client(t)}
 	arbiter := redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})
 	b := enter(t, arbiter, small())
-	await(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
+	await.Until(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
 	var before []Lock // a will import some of them
 	for n := range 40 {
 		l, err := b.Lock(t.Context(), fmt.Sprint("before", n))
@@ -133,7 +132,7 @@ func TestForgedMessages(t *testing.T) {
 		id, _ := holderOf(a, l.Key())
 		p := a.partitionOf(l.Key())
 		p.giveUp(0, time.Hour)
-		await(t, "the partition is given back", func() bool {
+		await.Until(t, "the partition is given back", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return p.Phase() != lease.Owned && p.Phase() != lease.Demoting
@@ -158,7 +157,7 @@ func TestForgedMessages(t *testing.T) {
 		if err := b.ns.Revoke(t.Context(), p.Number(), first, "b"); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the partition is given back", func() bool { return epoch() != first })
+		await.Until(t, "the partition is given back", func() bool { return epoch() != first })
 	})
 	for _, l := range before {
 		if err := l.Unlock(); err != nil {
@@ -186,7 +185,7 @@ func TestAForgedWake(t *testing.T) {
 	}()
 	var id fallback.Identity
 	p := b.partitionOf(l.Key())
-	await(t, "b asks a", func() bool {
+	await.Until(t, "b asks a", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		_, id = p.RequestOf(l.Key())
@@ -225,7 +224,7 @@ func (n *whispers) Acquire(ctx context.Context, p uint32, me string, x fallback.
 func TestAForgedReleaseDuringAcquire(t *testing.T) {
 	m := fallback.NewMemory()
 	b := enter(t, m, small())
-	await(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
+	await.Until(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
 	var held []Lock
 	for n := range 40 {
 		l, err := b.Lock(t.Context(), fmt.Sprint("held", n))
@@ -277,7 +276,7 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 	if err := first.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "b has given the key back", func() bool { id, _ := holderOf(a, key); return id.Session == "" })
+	await.Until(t, "b has given the key back", func() bool { id, _ := holderOf(a, key); return id.Session == "" })
 	p := b.partitionOf(key)
 	year := uint32(fallback.EpochAt(time.Now().AddDate(2, 0, 0)))
 	for name, token := range map[string]fallback.Token{
@@ -298,7 +297,7 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 		}()
 		var to *link
 		var id fallback.Identity
-		await(t, "b asks a", func() bool {
+		await.Until(t, "b asks a", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			var at lease.Link
@@ -330,6 +329,6 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 		if err := l.Unlock(); err != nil {
 			t.Error(err)
 		}
-		await(t, "b has given the key back", func() bool { id, _ := holderOf(a, key); return id.Session == "" })
+		await.Until(t, "b has given the key back", func() bool { id, _ := holderOf(a, key); return id.Session == "" })
 	}
 }

@@ -3,6 +3,8 @@ package coord_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -38,13 +41,19 @@ func TestNothingIsLeftBehindByNodesThatLeaveAtOnce(t *testing.T) {
 						if err != nil {
 							return // closed
 						}
-						time.Sleep(time.Millisecond)
+						runtime.Gosched()
 						l.Unlock()
 					}
 				})
 			}
 		}
-		time.Sleep(300 * time.Millisecond)
+		await.Until(t, "each node has keys from the others", func() bool {
+			least := uint64(math.MaxUint64)
+			for _, c := range nodes {
+				least = min(least, c.Stats().Granted[coord.PathForwarded])
+			}
+			return least > 100
+		})
 		for _, c := range nodes {
 			work.Go(func() {
 				if err := c.Close(t.Context()); err != nil {

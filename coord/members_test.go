@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -232,7 +233,7 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 				return o
 			}
 			a, b := enter(t, one, options()), enter(t, one, options())
-			await(t, "a and b own all", func() bool { return a.Stats().Owned+b.Stats().Owned == 61 && b.Stats().Owned > 0 })
+			await.Until(t, "a and b own all", func() bool { return a.Stats().Owned+b.Stats().Owned == 61 && b.Stats().Owned > 0 })
 			if copied {
 				o := small()
 				if _, err := two.Attach(t.Context(), o.filledSettings()); err != nil {
@@ -242,7 +243,7 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 			}
 			c := enter(t, two, options(a.cluster.ring.Gossip(), b.cluster.ring.Gossip()))
 			for _, x := range []*Coordinator{a, b} {
-				await(t, "the other cluster's node is seen as unlisted", func() bool {
+				await.Until(t, "the other cluster's node is seen as unlisted", func() bool {
 					n := 0
 					for _, y := range x.Nodes() {
 						if y.ID == c.cluster.name && y.State == "unlisted" {
@@ -280,13 +281,4 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 func (o *Options) filledSettings() fallback.Settings {
 	f := o.filled()
 	return f.settings()
-}
-
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for begin := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
-			t.Fatal("not within 20 s: ", what)
-		}
-	}
 }

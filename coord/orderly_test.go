@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -31,7 +32,8 @@ func TestLog_AnOrderlyLifeWarnsOfNothing(t *testing.T) {
 		if nodes = nodes[1:]; len(nodes) > 0 {
 			settle(t, 61, nodes...)
 		}
-		time.Sleep(time.Second) // the others might try to reach it
+		// The others might try to reach it.
+		await.Throughout(t, time.Second, "no warning", func() bool { return len(h.atLeast(slog.LevelWarn)) == 0 })
 	}
 	for _, r := range h.atLeast(slog.LevelWarn) {
 		t.Errorf("%v", r)

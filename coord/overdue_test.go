@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -194,9 +195,7 @@ func TestLog_LongWaitsInACluster(t *testing.T) {
 			defer close(done)
 			_, _ = nodes[waiter].Lock(ctx, key)
 		}()
-		for begin := time.Now(); len(logs[waiter].about(longWait)) == 0 && time.Since(begin) < 20*time.Second; {
-			time.Sleep(5 * time.Millisecond)
-		}
+		await.Until(t, "a record of the long wait", func() bool { return len(logs[waiter].about(longWait)) > 0 })
 		cancel()
 		<-done
 		unlock(t, l)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -65,13 +66,13 @@ func TestCluster_MaxPerNode(t *testing.T) {
 	}
 	held := []Lock{lockOf(t, a, b, "one"), lockOf(t, a, b, "two"), lockOf(t, a, b, "three"), lockOf(t, a, b, "four")}
 	full("held")
-	await(t, "the refusal is logged", func() bool { return log.count("requests are refused") == 1 })
+	await.Until(t, "the refusal is logged", func() bool { return log.count("requests are refused") == 1 })
 	for _, l := range held {
 		if err := l.Unlock(); err != nil {
 			t.Error(err)
 		}
 	}
-	await(t, "b may lock again", func() bool {
+	await.Until(t, "b may lock again", func() bool {
 		l, err := b.TryLock(t.Context(), held[0].Key())
 		if err == nil {
 			_ = l.Unlock()
@@ -79,7 +80,7 @@ func TestCluster_MaxPerNode(t *testing.T) {
 		return err == nil
 	})
 
-	await(t, "nothing is counted", func() bool { return used(a) == 0 })
+	await.Until(t, "nothing is counted", func() bool { return used(a) == 0 })
 
 	// What it waits for counts as well.
 	var mine []Lock
@@ -94,14 +95,14 @@ func TestCluster_MaxPerNode(t *testing.T) {
 			}
 		})
 	}
-	await(t, "b waits for four keys", func() bool { return b.Stats().Waiting == 4 && used(a) >= 4 })
+	await.Until(t, "b waits for four keys", func() bool { return b.Stats().Waiting == 4 && used(a) >= 4 })
 	full("waited")
 	cancel()
 	waiting.Wait()
 	for _, l := range mine {
 		_ = l.Unlock()
 	}
-	await(t, "nothing is counted", func() bool { return used(a) == 0 })
+	await.Until(t, "nothing is counted", func() bool { return used(a) == 0 })
 	if n := log.count("requests are refused"); n != 1 {
 		t.Errorf("%d records", n)
 	}

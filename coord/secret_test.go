@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -59,7 +60,7 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 		return o
 	}
 	a, b := enter(t, arbiter, o()), enter(t, arbiter, o())
-	await(t, "a and b own all", func() bool { return a.Stats().Owned+b.Stats().Owned == 61 && b.Stats().Owned > 0 })
+	await.Until(t, "a and b own all", func() bool { return a.Stats().Owned+b.Stats().Owned == 61 && b.Stats().Owned > 0 })
 	encrypts := func(c *Coordinator) []byte { return c.cluster.ring.(*gossip.Ring).Keys()[0] }
 	before := encrypts(a)
 	if !bytes.Equal(before, encrypts(b)) {
@@ -68,10 +69,10 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	if err := a.RotateSecret(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "both use the new secret, and have forgotten the old one", func() bool {
+	await.Until(t, "both use the new secret, and have forgotten the old one", func() bool {
 		return !bytes.Equal(encrypts(a), before) && bytes.Equal(encrypts(a), encrypts(b)) &&
 			len(a.cluster.ring.(*gossip.Ring).Keys()) == 1 && len(b.cluster.ring.(*gossip.Ring).Keys()) == 1
 	})
 	c := enter(t, arbiter, o())
-	await(t, "a new node gets its share", func() bool { return c.Stats().Owned > 0 && len(a.Nodes()) == 3 })
+	await.Until(t, "a new node gets its share", func() bool { return c.Stats().Owned > 0 && len(a.Nodes()) == 3 })
 }

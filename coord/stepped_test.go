@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // A wall clock that steps forward ends its node's session. Keys that had no holder are free while the
@@ -49,24 +50,24 @@ func TestSession_ClockStepFreesTheShare(t *testing.T) {
 		held, lost = append(held, lock(t, other, theirs[i])), append(lost, lock(t, stepped, mine[i]))
 	}
 	// A renewal may have been answered in the middle of the first step.
-	eventually(t, "the step ends the session", func() bool { return !coord.StepClock(stepped, session, 3600) })
+	await.Until(t, "the step ends the session", func() bool { return !coord.StepClock(stepped, session, 3600) })
 	for _, l := range lost {
 		if _, cause := awaitLoss(t, l); cause != coord.SessionExpired {
 			t.Error(cause)
 		}
 	}
 	for _, key := range free {
-		eventually(t, "a key that had no holder is free", func() bool {
+		await.Until(t, "a key that had no holder is free", func() bool {
 			l, err := third.TryLock(t.Context(), key)
 			return err == nil && l.Unlock() == nil
 		})
 	}
 	for i, key := range append(theirs[:3:3], mine...) {
-		l, err := third.TryLock(t.Context(), key)
-		for n := 0; errors.Is(err, coord.ErrUnavailable) && n < 100; n++ { // its partition is on its way
-			time.Sleep(10 * time.Millisecond)
+		var l coord.Lock
+		await.Until(t, "its partition has arrived", func() bool {
 			l, err = third.TryLock(t.Context(), key)
-		}
+			return !errors.Is(err, coord.ErrUnavailable)
+		})
 		if err == nil {
 			t.Errorf("key %d had a holder, and was locked: %v", i, l)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -50,16 +51,6 @@ func holdMany(t *testing.T, c *coord.Coordinator) (held []coord.Lock) {
 	return held
 }
 
-// eventually waits until f is true.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come to it: ", what)
-		}
-	}
-}
-
 func stillHeld(t *testing.T, c *coord.Coordinator, held []coord.Lock) {
 	t.Helper()
 	if s := c.Stats(); len(s.Lost) > 0 || s.Locked != len(held) {
@@ -71,7 +62,7 @@ func stillHeld(t *testing.T, c *coord.Coordinator, held []coord.Lock) {
 func noRows(t *testing.T, a *rowCount) {
 	t.Helper()
 	n, since := a.read.Load(), time.Now()
-	eventually(t, "no rows are read", func() bool {
+	await.Until(t, "no rows are read", func() bool {
 		if now := a.read.Load(); now != n {
 			n, since = now, time.Now()
 		}
@@ -92,7 +83,7 @@ func TestHoldsRestOnTheirOwnersAgain(t *testing.T) {
 	if err := third.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "rows are looked after", func() bool { return mine.restored.Load()+mine.read.Load() > 0 })
+	await.Until(t, "rows are looked after", func() bool { return mine.restored.Load()+mine.read.Load() > 0 })
 	settle(t, 61, here, second)
 	noRows(t, mine)
 	stillHeld(t, here, held)
@@ -114,7 +105,7 @@ func TestHoldsRestOnTheirOwnersAgain(t *testing.T) {
 	for _, l := range held {
 		unlock(t, l)
 	}
-	eventually(t, "nothing is left", func() bool { return rowsOf(t, a) == 0 })
+	await.Until(t, "nothing is left", func() bool { return rowsOf(t, a) == 0 })
 }
 
 // rowsOf returns how many rows there are.
@@ -152,10 +143,10 @@ func TestAnOutageMakesNobodyAdopt(t *testing.T) {
 	settle(t, 61, here, there)
 	held := holdMany(t, here)
 	net.set(func(string) fault { return fault{lost: true} })
-	time.Sleep(quick().SessionTTL * 2 / 5)
+	await.Throughout(t, quick().SessionTTL*2/5, "all is held", func() bool { return here.Stats().Locked == len(held) })
 	net.mend()
 	failed := there.Stats().Failed[coord.OpRenew]
-	eventually(t, "the arbiter is back", func() bool { return here.Stats().Failed[coord.OpRenew] > 0 || failed > 0 })
+	await.Until(t, "the arbiter is back", func() bool { return here.Stats().Failed[coord.OpRenew] > 0 || failed > 0 })
 	noRows(t, mine)
 	stillHeld(t, here, held)
 	if n := mine.restored.Load(); n > 0 {

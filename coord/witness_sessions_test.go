@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -24,18 +25,17 @@ func TestSession_IsNotDeadByABackupOfBefore(t *testing.T) {
 	turns(t, there, 1)
 	sessions := must(client.Keys(t.Context(), "*:s}").Result())[0]
 	backup := must(client.Dump(t.Context(), sessions).Result())
-	time.Sleep(1500 * time.Millisecond) // the other session is renewed, and more than half of its time has passed
+	renewed := there.Stats().Calls[coord.OpRenew] // each quarter of a session's time: more than half of that has to pass
+	await.Until(t, "the other session is renewed", func() bool { return there.Stats().Calls[coord.OpRenew] >= renewed+3 })
 	here := start(t, overRedis(t, s), opts())
 	held := lock(t, here, "held")
 	if err := client.RestoreReplace(t.Context(), sessions, 0, backup).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(20 * time.Millisecond) {
-		l, err := there.TryLock(t.Context(), "held") // it asks whether the session of the row is dead
-		if err == nil {
-			t.Fatalf("two holders after %v: %v and %v", time.Since(begin), held.Fence(), l.Fence())
-		}
-	}
+	await.Throughout(t, 5*time.Second, "there is one holder", func() bool {
+		_, err := there.TryLock(t.Context(), "held") // it asks whether the session of the row is dead
+		return err != nil
+	})
 	if err := held.Context().Err(); err != nil {
 		t.Errorf("what was held is lost: %v", err)
 	}
@@ -130,11 +130,13 @@ func TestCluster_ABackupIsRestoredIntoARunningRedis(t *testing.T) {
 	look := must(overRedis(t, s).Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 7, Grace: 6 * time.Second}))
 	defer look.Close()
 	// In Grace nothing can be given back, which Close says. It begins at the next renewal in the last partitions.
-	for quiet := time.Now(); time.Since(quiet) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
+	quiet := time.Now()
+	await.Until(t, "no Grace for 3 s", func() bool {
 		for p := range uint32(7) {
 			if must(look.Load(t.Context(), p)).Grace > 0 {
 				quiet = time.Now()
 			}
 		}
-	}
+		return time.Since(quiet) > 3*time.Second
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // patience is how long to wait for what must happen: long, because machines that run tests can be slow.
@@ -112,35 +113,23 @@ func atOnce(t *testing.T, s coord.ShareStore) {
 	want(t, s, "k", fmt.Sprint(n), n)
 }
 
-// eventually waits until f says yes.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	pause := time.Millisecond
-	for end := time.Now().Add(patience); !f(); pause = min(2*pause, 50*time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-		time.Sleep(pause)
-	}
-}
-
 func ages(t *testing.T, s coord.ShareStore) {
 	const keep = 200 * time.Millisecond
 	put(t, s, "long", "v", 1, time.Hour)
 	begin := time.Now()
 	put(t, s, "k", "v", 1, keep)
-	eventually(t, "it expires", func() bool { return get(t, s, "k").Fence == 0 })
+	await.Within(t, patience, "it expires", func() bool { return get(t, s, "k").Fence == 0 })
 	if d := time.Since(begin); d < keep-10*time.Millisecond {
 		t.Errorf("it has expired after %v, want %v", d, keep)
 	}
-	eventually(t, "what was put earlier ages", func() bool { return get(t, s, "long").Age > 0 })
+	await.Within(t, patience, "what was put earlier ages", func() bool { return get(t, s, "long").Age > 0 })
 }
 
 func renewal(t *testing.T, s coord.ShareStore) {
 	put(t, s, "a", "v", 1, time.Millisecond)
 	put(t, s, "b", "v", 1, time.Millisecond)
 	put(t, s, "b", "w", 2, time.Hour)
-	eventually(t, "the one that was not renewed expires", func() bool { return get(t, s, "a").Fence == 0 })
+	await.Within(t, patience, "the one that was not renewed expires", func() bool { return get(t, s, "a").Fence == 0 })
 	want(t, s, "b", "w", 2)
 }
 
