@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A debounce decides when a membership counts. It is told of every membership, with the time, and asked what is due: no
-// goroutines, no clock.
+// A debounce decides when a membership counts. It is told of every membership, with the time, and
+// asked what is due: no goroutines, no clock.
 //
-// A membership that differs from the settled one is settled when nothing has changed for quiet, but not later than most
-// after the first difference: a node that comes and goes every second must not keep all others from settling. When the
-// membership is again as settled, nothing is due.
+// A membership that differs from the settled one is settled when nothing has changed for quiet, but
+// not later than most after the first difference: a node that comes and goes every second must not
+// keep all others from settling. When the membership is again as settled, nothing is due.
 type debounce struct {
 	quiet, most time.Duration
 
-	// held: the node has not yet looked for others, so what it sees is not the membership. The limit is most here too:
-	// with the arbiter and all seeds out of reach, it has to go on alone.
+	// held: the node has not yet looked for others, so what it sees is not the membership. The limit
+	// is most here too: with the arbiter and all seeds out of reach, it has to go on alone.
 	held    bool
 	settled bool
 	value   []string // as settled; sorted, like all memberships here
@@ -64,9 +64,9 @@ func (d *debounce) due() (time.Time, bool) {
 	return at, true
 }
 
-// drop takes members out of the settled membership that are known to be gone, and returns it: nobody has what they should have,
-// so there is nothing to wait for. Only what others would have to give away waits until nothing changes. It reports false if
-// there is none.
+// drop takes members out of the settled membership that are known to be gone, and returns it:
+// nobody has what they should have, so there is nothing to wait for. Only what others would have to
+// give away waits until nothing changes. It reports false if there is none.
 func (d *debounce) drop(gone func(name string) bool) ([]string, bool) {
 	if !d.settled || !slices.ContainsFunc(d.value, gone) {
 		return nil, false

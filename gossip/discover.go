@@ -21,8 +21,9 @@ const (
 	joiners         = 4 // at once: a host that is gone costs each of them a timeout
 )
 
-// searchOthers joins each node that is known to exist and is not a member, for as long as the ring lasts. Often at first: nodes
-// that start at the same time can find each other only after all of them have registered.
+// searchOthers joins each node that is known to exist and is not a member, for as long as the ring
+// lasts. Often at first: nodes that start at the same time can find each other only after all of
+// them have registered.
 func (r *Ring) searchOthers() {
 	retry := firstRetry
 	for {
@@ -45,7 +46,8 @@ func (r *Ring) searchOthers() {
 	}
 }
 
-// Search makes the ring look for others at once, because Options.Discover knows more than it did. It does not wait.
+// Search makes the ring look for others at once, because Options.Discover knows more than it did.
+// It does not wait.
 func (r *Ring) Search() {
 	select {
 	case r.sooner <- struct{}{}:
@@ -53,8 +55,9 @@ func (r *Ring) Search() {
 	}
 }
 
-// searchOnce reports whether it knows where this node stands: it joined a node, or it asked every node that it could ask. An
-// address that does not answer is no reason to doubt: crashed nodes stay registered for a while.
+// searchOnce reports whether it knows where this node stands: it joined a node, or it asked every
+// node that it could ask. An address that does not answer is no reason to doubt: crashed nodes stay
+// registered for a while.
 func (r *Ring) searchOnce() bool {
 	ctx, cancel := context.WithTimeout(r.ctx, discoverTimeout)
 	addrs, registered, err := r.candidates(ctx)
@@ -74,7 +77,8 @@ func (r *Ring) searchOnce() bool {
 	for range min(joiners, len(addrs)) {
 		wg.Go(func() {
 			for addr := range next {
-				// A node that one of the others has just joined told it about the whole cluster, and it told us.
+				// A node that one of the others has just joined told it about the whole cluster, and it told
+				// us.
 				if r.ctx.Err() != nil || r.roster.has(addr) {
 					continue
 				}
@@ -122,8 +126,8 @@ func (r *Ring) candidates(ctx context.Context) (all []netip.AddrPort, registered
 	return others, registered, errors.Join(err, err2)
 }
 
-// Failing returns the addresses that could not be joined when they were last tried, in no order. The
-// attempts go on for as long as they are named.
+// Failing returns the addresses that could not be joined when they were last tried, in no order.
+// The attempts go on for as long as they are named.
 func (r *Ring) Failing() []ring.Failure { return r.failing.all() }
 
 // failures are the addresses that could not be joined.
@@ -153,7 +157,8 @@ func (f *failures) all() []ring.Failure {
 	return slices.Collect(maps.Values(f.last))
 }
 
-// join exchanges all that is known with the node at addr, an IP:port, so that each becomes a member of the other's cluster.
+// join exchanges all that is known with the node at addr, an IP:port, so that each becomes a member
+// of the other's cluster.
 func (r *Ring) join(addr string) error {
 	_, err := r.list.Join([]string{addr})
 	if one := errors.Unwrap(err); one != nil { // memberlist's list of one error has several lines

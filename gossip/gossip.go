@@ -18,10 +18,11 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within about 6 s: up to 2 s
-// until a probe has failed, then 3 s of suspicion (times log10 of their number, if they are more), and the news. With D it is
-// out of the placement after 8 s, before the arbiter may say that it is dead (T). It is only a hint, and no node is
-// evicted for it, so that there is no need to probe faster, and to miss processes that are only slow.
+// config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within
+// about 6 s: up to 2 s until a probe has failed, then 3 s of suspicion (times log10 of their
+// number, if they are more), and the news. With D it is out of the placement after 8 s, before the
+// arbiter may say that it is dead (T). It is only a hint, and no node is evicted for it, so that
+// there is no need to probe faster, and to miss processes that are only slow.
 func config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.TCPTimeout = 2 * time.Second // a join of a host that is gone
@@ -33,8 +34,9 @@ func config() *memberlist.Config {
 	return c
 }
 
-// roster holds the nodes that memberlist reports. memberlist calls it with a lock of its own held, so it only takes
-// notes and wakes the ring's goroutine: a call back into memberlist would wait for itself.
+// roster holds the nodes that memberlist reports. memberlist calls it with a lock of its own held,
+// so it only takes notes and wakes the ring's goroutine: a call back into memberlist would wait for
+// itself.
 type roster struct {
 	partitions int
 	wake       chan struct{} // capacity 1
@@ -100,9 +102,9 @@ func (r *roster) has(addr string) bool {
 	return false
 }
 
-// admission is the memberlist delegate that decides which nodes are members. memberlist takes an empty message for a node that has no
-// name, no address and no version, which it could neither reach nor declare dead, and no other node could join: none speaks
-// that version.
+// admission is the memberlist delegate that decides which nodes are members. memberlist takes an
+// empty message for a node that has no name, no address and no version, which it could neither
+// reach nor declare dead, and no other node could join: none speaks that version.
 type admission struct {
 	protocol uint8 // memberlist's, that this node speaks
 }
@@ -123,7 +125,8 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// identity is what this node tells about itself. It is the memberlist delegate that is asked for the metadata.
+// identity is what this node tells about itself. It is the memberlist delegate that is asked for
+// the metadata.
 type identity struct {
 	mu    sync.Mutex
 	meta  metadata // guarded by mu
@@ -166,8 +169,8 @@ func (*identity) GetBroadcasts(int, int) [][]byte { return nil }
 func (*identity) LocalState(bool) []byte          { return nil }
 func (*identity) MergeRemoteState([]byte, bool)   {}
 
-// logWriter passes memberlist's lines on. Some of its goroutines outlive Shutdown for a moment, and the logger of a
-// caller that has closed the ring may be gone: nothing gets there after stop.
+// logWriter passes memberlist's lines on. Some of its goroutines outlive Shutdown for a moment, and
+// the logger of a caller that has closed the ring may be gone: nothing gets there after stop.
 type logWriter struct {
 	mu      sync.Mutex   // held while logging, so that stop waits for it
 	logger  *slog.Logger // nil after stop; guarded by mu
@@ -224,9 +227,9 @@ func (k *keyring) change(f func(*memberlist.Keyring) error) error {
 	return f(k.keys)
 }
 
-// remove takes a key away. memberlist closes the gap in the array that packets are being decrypted with, which is a data
-// race unless there is no gap: so the keys behind it go first and come back. A packet that arrives meanwhile may be lost,
-// as any packet may.
+// remove takes a key away. memberlist closes the gap in the array that packets are being decrypted
+// with, which is a data race unless there is no gap: so the keys behind it go first and come back.
+// A packet that arrives meanwhile may be lost, as any packet may.
 func remove(k *memberlist.Keyring, key []byte) error {
 	keys := slices.Clone(k.GetKeys())
 	i := slices.IndexFunc(keys, func(x []byte) bool { return bytes.Equal(x, key) })

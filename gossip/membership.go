@@ -1,6 +1,7 @@
-// Package gossip tells a node which other nodes of its namespace there are, by memberlist (SWIM): it is a
-// [ring.Membership]. Nodes that are known to exist, from seeds or the arbiter, and are no members are asked to join again,
-// for as long as they are known, so that a network partition heals.
+// Package gossip tells a node which other nodes of its namespace there are, by memberlist (SWIM):
+// it is a [ring.Membership]. Nodes that are known to exist, from seeds or the arbiter, and are no
+// members are asked to join again, for as long as they are known, so that a network partition
+// heals.
 //
 // Programs name it in one place, coord.Cluster.Membership:
 //
@@ -28,11 +29,12 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A Ring is this node's place in the membership: it gossips with the other nodes, and reports which nodes there are and which one should own each
-// partition. Its methods are safe for concurrent use, and block only where they say so.
+// A Ring is this node's place in the membership: it gossips with the other nodes, and reports which
+// nodes there are and which one should own each partition. Its methods are safe for concurrent use,
+// and block only where they say so.
 //
-// Gossip, with its callbacks and timers, is memberlist's. One goroutine here makes Views of what it hears, another one
-// looks for nodes that are missing.
+// Gossip, with its callbacks and timers, is memberlist's. One goroutine here makes Views of what it
+// hears, another one looks for nodes that are missing.
 type Ring struct {
 	opts   settings
 	find   lookup
@@ -67,8 +69,9 @@ type hooks struct {
 	host gossiphost.Host
 }
 
-// Start begins to gossip, as a node that is Joining. It does not wait for others: they are looked for in the background,
-// also when there are none yet. It fails if the options make no sense or the address cannot be bound.
+// Start begins to gossip, as a node that is Joining. It does not wait for others: they are looked
+// for in the background, also when there are none yet. It fails if the options make no sense or the
+// address cannot be bound.
 //
 // It returns a *[Ring]. Its type is that of the field Membership of coord.Cluster.
 func Start(opts ring.Options) (ring.Membership, error) {
@@ -79,7 +82,8 @@ func Start(opts ring.Options) (ring.Membership, error) {
 	return r, nil
 }
 
-// StartOn is [Start] in a simulated network, for this project's own tests: no other can have a gossiphost.Host.
+// StartOn is [Start] in a simulated network, for this project's own tests: no other can have a
+// gossiphost.Host.
 func StartOn(host gossiphost.Host, opts ring.Options) (ring.Membership, error) {
 	r, err := start(opts, hooks{host: host})
 	if err != nil {
@@ -167,12 +171,13 @@ func newRing(opts ring.Options) (*Ring, error) {
 	return r, nil
 }
 
-// View returns the newest View; never nil. Until this node has looked for others it places no node. After the end it is the
-// last one.
+// View returns the newest View; never nil. Until this node has looked for others it places no node.
+// After the end it is the last one.
 func (r *Ring) View() *ring.View { return r.views.Now() }
 
-// Members returns the nodes that are there, sorted by name, this one among them, placed or not, as gossip says without
-// debounce. [ring.View.Replaced] tells when there are others. The caller must not change it.
+// Members returns the nodes that are there, sorted by name, this one among them, placed or not, as
+// gossip says without debounce. [ring.View.Replaced] tells when there are others. The caller must
+// not change it.
 func (r *Ring) Members() []ring.Node { return r.View().Live() }
 
 // Name returns this node's name.
@@ -188,8 +193,8 @@ func (r *Ring) Bound() string { return r.bound }
 // Done returns a channel that is closed when the ring has ended.
 func (r *Ring) Done() <-chan struct{} { return r.done }
 
-// SetState changes this node's state. It does not wait for anybody to hear of it; the node's own View has it a moment
-// later too. The error is [ErrClosed], or says that there is no such state.
+// SetState changes this node's state. It does not wait for anybody to hear of it; the node's own
+// View has it a moment later too. The error is [ErrClosed], or says that there is no such state.
 func (r *Ring) SetState(state ring.State) error {
 	if state > ring.Leaving {
 		return fmt.Errorf("gossip: %v is no state", state)
@@ -255,9 +260,10 @@ func (r *Ring) Keys() [][]byte {
 
 // What this node says about itself it says again, this much later, three times as much, and so on.
 //
-// memberlist may lose a message: its queue numbers messages anew when it is empty, also while it replaces the only one
-// in it, so that a later message of the same length can get the same number, and its place (queue.go in v0.7.0). The others
-// would then know nothing of the change until the next exchange of everything, up to half a minute later.
+// memberlist may lose a message: its queue numbers messages anew when it is empty, also while it
+// replaces the only one in it, so that a later message of the same length can get the same number,
+// and its place (queue.go in v0.7.0). The others would then know nothing of the change until the
+// next exchange of everything, up to half a minute later.
 const firstRepeat, lastRepeat = 200 * time.Millisecond, 6 * time.Second
 
 // run makes Views until the ring ends.
@@ -326,8 +332,8 @@ func (r *Ring) step(d *debounce, now time.Time) {
 	r.views.Publish(live, p, at)
 }
 
-// gone returns a function that reports whether a node owns nothing any more, and will not before it is placed anew: it says that
-// it leaves, or Options.Gone says so.
+// gone returns a function that reports whether a node owns nothing any more, and will not before it
+// is placed anew: it says that it leaves, or Options.Gone says so.
 func (r *Ring) gone(live []ring.Node) func(name string) bool {
 	return func(name string) bool {
 		if r.opts.Gone != nil && name != r.opts.Name && r.opts.Gone(name) {
@@ -345,8 +351,8 @@ func (r *Ring) repeat() {
 	_ = r.list.UpdateNode(time.Nanosecond)
 }
 
-// announce gossips what this node says about itself, if that has changed, and waits at most so long until it has been sent
-// to others.
+// announce gossips what this node says about itself, if that has changed, and waits at most so long
+// until it has been sent to others.
 func (r *Ring) announce(wait time.Duration) error {
 	if !r.self.untold() {
 		return nil
@@ -356,14 +362,16 @@ func (r *Ring) announce(wait time.Duration) error {
 	return r.list.UpdateNode(wait)
 }
 
-// farewell limits each of the two messages of a node that leaves. They are sent within a few gossip intervals.
+// farewell limits each of the two messages of a node that leaves. They are sent within a few gossip
+// intervals.
 const farewell = time.Second
 
-// Leave tells the others that this node leaves, so that they need not miss it first, and then ends the ring, in any case.
-// It blocks until the message is on its way, for 2 s at most and not beyond the deadline of ctx, and until all goroutines of
-// the ring have ended; those of memberlist end by themselves, within a probe. Give partitions away before, with
-// SetState(Leaving). The error says that the others may have to find out by themselves. After Leave or Close it does
-// nothing, and waits for a Leave that is on its way.
+// Leave tells the others that this node leaves, so that they need not miss it first, and then ends
+// the ring, in any case. It blocks until the message is on its way, for 2 s at most and not beyond
+// the deadline of ctx, and until all goroutines of the ring have ended; those of memberlist end by
+// themselves, within a probe. Give partitions away before, with SetState(Leaving). The error says
+// that the others may have to find out by themselves. After Leave or Close it does nothing, and
+// waits for a Leave that is on its way.
 func (r *Ring) Leave(ctx context.Context) error {
 	return r.end(func() error {
 		r.self.change(func(m *metadata) { m.state = ring.Leaving })
@@ -385,7 +393,8 @@ func (r *Ring) Leave(ctx context.Context) error {
 	})
 }
 
-// Close ends the ring without telling anybody: to others this node has crashed. Otherwise it is like Leave.
+// Close ends the ring without telling anybody: to others this node has crashed. Otherwise it is
+// like Leave.
 func (r *Ring) Close() error { return r.end(func() error { return nil }) }
 
 func (r *Ring) end(tell func() error) error {

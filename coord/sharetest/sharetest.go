@@ -18,11 +18,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// patience is how long to wait for what must happen: long, because machines that run tests can be slow.
+// patience is how long to wait for what must happen: long, because machines that run tests can be
+// slow.
 const patience = 30 * time.Second
 
-// Run checks the stores that create makes, in parallel subtests, each named by what it proves. Each gets a store without
-// results in it. It takes about a second.
+// Run checks the stores that create makes, in parallel subtests, each named by what it proves. Each
+// gets a store without results in it. It takes about a second.
 func Run(t *testing.T, create func(t *testing.T) coord.ShareStore) {
 	t.Helper()
 	for _, x := range []struct {
