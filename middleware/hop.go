@@ -24,12 +24,15 @@ type hop struct {
 	base *url.URL
 	mark string // of the owner
 	w    http.ResponseWriter
-	had  http.Header // w's, as set around Route
+	had  http.Header // w's, as set around Route; nil: nothing
 	body *guard      // nil: none
 	both bool        // the response has begun before the body ended, and the server has let it
 	sent bool        // the transport was asked
 	got  atomic.Bool // there was a connection, so something may have been sent
 	err  error       // of the forwarding; nil if there was a response
+
+	trace  httptrace.ClientTrace // sets got
+	values [3]string             // of the headers that Route adds
 }
 
 type hopKey struct{}
@@ -45,8 +48,12 @@ func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
 
 // forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
 func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
-	h := &hop{Context: r.Context(), base: base, mark: s.marks.of(n.ID), w: w, had: w.Header().Clone()}
-	out := r.WithContext(httptrace.WithClientTrace(h, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { h.got.Store(true) }}))
+	h := &hop{Context: r.Context(), base: base, mark: s.marks.of(n.ID), w: w}
+	if header := w.Header(); len(header) > 0 {
+		h.had = header.Clone()
+	}
+	h.trace.GotConn = func(httptrace.GotConnInfo) { h.got.Store(true) }
+	out := r.WithContext(httptrace.WithClientTrace(h, &h.trace))
 	if r.Body != nil && r.Body != http.NoBody {
 		h.body = &guard{body: r.Body, breaks: r.ProtoMajor >= 2}
 		out.Body = h.body
@@ -115,16 +122,22 @@ func rewrite(p *httputil.ProxyRequest) {
 		way = append(way, client)
 	}
 	if len(way) > 0 {
-		p.Out.Header["X-Forwarded-For"] = []string{strings.Join(way, ", ")}
+		h.set(p.Out.Header, 0, "X-Forwarded-For", strings.Join(way, ", "))
 	}
 	if p.Out.Header["X-Forwarded-Proto"] == nil {
 		proto := "http"
 		if p.In.TLS != nil {
 			proto = "https"
 		}
-		p.Out.Header["X-Forwarded-Proto"] = []string{proto}
+		h.set(p.Out.Header, 1, "X-Forwarded-Proto", proto)
 	}
-	p.Out.Header[HopHeader] = []string{h.mark}
+	h.set(p.Out.Header, 2, HopHeader, h.mark)
+}
+
+// set sets a header that has one value, which is kept at index i of h.values.
+func (h *hop) set(header http.Header, i int, name, value string) {
+	h.values[i] = value
+	header[name] = h.values[i : i+1 : i+1]
 }
 
 // respond is called before the owner's response is passed on.
@@ -243,11 +256,13 @@ func (g *guard) end() {
 // buffers are for copying responses.
 type buffers struct{ pool sync.Pool }
 
+const bufferSize = 32 << 10
+
 func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[]byte); ok {
-		return *p
+	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return p[:]
 	}
-	return make([]byte, 32<<10)
+	return make([]byte, bufferSize)
 }
 
-func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
+func (b *buffers) Put(p []byte) { b.pool.Put((*[bufferSize]byte)(p)) }

@@ -58,6 +58,19 @@ func (m *marks) genuine(values []string) bool {
 
 type forwardedKey struct{}
 
+// admitted is the context of a request that a node has sent on.
+type admitted struct {
+	context.Context
+	mark [1]string // for the handler
+}
+
+func (a *admitted) Value(key any) any {
+	if key == (forwardedKey{}) {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
 // forwarded reports whether a Route around this one has seen that a node has sent the request on.
 func forwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
@@ -67,14 +80,15 @@ func (m *marks) admit(r *http.Request) *http.Request {
 	if values == nil || forwarded(r.Context()) {
 		return r
 	}
-	ctx, genuine := r.Context(), m.genuine(values)
-	if genuine {
-		ctx = context.WithValue(ctx, forwardedKey{}, true)
+	header := r.Header.Clone()
+	if m.genuine(values) {
+		a := &admitted{r.Context(), [1]string{"1"}}
+		r = r.WithContext(a)
+		header[HopHeader] = a.mark[:]
+	} else {
+		r = r.WithContext(r.Context()) // a copy
+		delete(header, HopHeader)
 	}
-	r = r.WithContext(ctx)
-	r.Header = r.Header.Clone()
-	if delete(r.Header, HopHeader); genuine {
-		r.Header[HopHeader] = []string{"1"}
-	}
+	r.Header = header
 	return r
 }

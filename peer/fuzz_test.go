@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -100,32 +101,65 @@ func delivered(b []byte, n int) (frames [][]byte, err error) {
 	return frames, nil
 }
 
-// FuzzStranger: a node on which anybody sends anything neither panics nor keeps the connection for ever.
+// FuzzStranger: a node to which a stranger sends anything neither panics nor keeps the connection for ever. One node has no TLS, the
+// second finds no node of that key in its list, and the third takes every key for a member's. All of them get the bytes as they are, and
+// the nodes with TLS also get them under a key.
 func FuzzStranger(f *testing.F) {
 	h := hello{node: "z", namespace: "", version: 0}
 	f.Add(appendMessage(preamble(), msgHello, h.encode()))
 	h.node = "0"
 	f.Add(appendMessage(appendMessage(preamble(), msgHello, h.encode()), msgHello, h.encode()))
 	f.Add(append(appendMessage(preamble(), msgHello, h.encode()), bytes.Repeat([]byte{7, 0, 32}, 40)...))
+	h.to = "m"
+	hi := appendMessage(preamble(), msgHello, h.encode())
+	f.Add(appendMessage(hi, msgClaim, make([]byte, claimSize)))
+	f.Add(appendMessage(appendMessage(hi, msgClaim, make([]byte, claimSize)), msgGo, make([]byte, 8)))
 	f.Add([]byte("\x16\x03\x01"))
-	tr := start(f, Options{Node: "m", Keepalive: 50 * time.Millisecond})
+	identity, err := NewIdentity()
+	if err != nil {
+		f.Fatal(err)
+	}
+	client, _ := configs(identity.TLS())
+	o := Options{Node: "m", Keepalive: 50 * time.Millisecond}
+	nodes := []*Transport{start(f, o)}
+	for _, verdict := range []error{errors.New("not in the list"), nil} {
+		o.TLS, o.Verify = identity.TLS(), func(string, *tls.ConnectionState) error { return verdict }
+		nodes = append(nodes, start(f, o))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := net.Dial("tcp", tr.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		go func() {
-			_, _ = c.Write(b)
-			_ = c.(*net.TCPConn).CloseWrite()
-		}()
-		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
-		var buf [512]byte
-		for err == nil {
-			_, err = c.Read(buf[:])
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%q: the connection is open still", b)
+		for i, tr := range nodes {
+			throw(t, tr.Addr(), nil, b)
+			if i > 0 {
+				throw(t, tr.Addr(), client, b)
+			}
 		}
 	})
+}
+
+// throw sends b to a node, under TLS if there is a configuration, and waits until the node has closed the connection.
+func throw(t *testing.T, addr string, config *tls.Config, b []byte) {
+	sock, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	_ = sock.SetDeadline(time.Now().Add(20 * time.Second))
+	var c interface {
+		net.Conn
+		CloseWrite() error
+	} = sock.(*net.TCPConn)
+	if config != nil {
+		c = tls.Client(sock, config)
+	}
+	go func() {
+		_, _ = c.Write(b)
+		_ = c.CloseWrite()
+	}()
+	var buf [512]byte
+	for err == nil {
+		_, err = c.Read(buf[:])
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%q: the connection is open still, TLS: %v", b, config != nil)
+	}
 }

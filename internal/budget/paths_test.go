@@ -149,6 +149,29 @@ var paths = []path{
 		w := blank{http.Header{}}
 		return func() { h.ServeHTTP(w, r) }
 	}},
+	{name: "middleware/route/forward", calls: 1, setup: func(t testing.TB) func() {
+		c := nodes(t, 2, func(o *coord.Options) { o.Cluster.Service = "http://192.0.2.1:1" })
+		key := middleware.Key("order", middleware.Header("Order"))
+		marked := 0 // requests that the owner takes for another node's
+		owner := middleware.Route(c[1], key, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			marked += len(r.Header[middleware.HopHeader])
+			nothing(w, r)
+		}))
+		h := middleware.Route(c[0], key, &middleware.RouteOptions{Transport: calls{owner}})(nothing)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", http.NoBody)
+		for i := 0; r.Header.Get("Order") == ""; i++ {
+			if n, ok := c[0].Owner(middleware.JoinKey("order", fmt.Sprint(i))); ok && !n.Self {
+				r.Header.Set("Order", fmt.Sprint(i))
+			}
+		}
+		return func() {
+			before := marked
+			h.ServeHTTP(blank{http.Header{}}, r)
+			if marked != before+1 {
+				t.Error("the request was not forwarded")
+			}
+		}
+	}},
 	{name: "middleware/idempotent/replay", calls: 2, setup: func(t testing.TB) func() {
 		h := middleware.Idempotent(alone(t, nil), middleware.NewMemoryStore(nil), middleware.Unscoped, nil)(nothing)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", http.NoBody)
@@ -166,6 +189,15 @@ func (b blank) WriteHeader(int)             {}
 func (b blank) Write(p []byte) (int, error) { return len(p), nil }
 
 var nothing = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+
+// calls is the way to another node without a network.
+type calls struct{ owner http.Handler }
+
+func (c calls) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.RequestURI = r.URL.Path
+	c.owner.ServeHTTP(blank{http.Header{}}, r)
+	return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
 
 // pair locks and unlocks a key.
 func pair(t testing.TB, c *coord.Coordinator, key string) func() {
