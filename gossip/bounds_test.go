@@ -3,13 +3,16 @@ package gossip
 import (
 	"bytes"
 	"compress/lzw"
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,8 +54,8 @@ func TestSilentStreamsAtATime(t *testing.T) {
 	}
 }
 
-// bomb is a packet of memberlist's that inflates to size bytes.
-func bomb(t *testing.T, label string, size int) []byte {
+// compressed is a message of memberlist's that inflates to size bytes.
+func compressed(t *testing.T, size int) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := lzw.NewWriter(&b, lzw.LSB, 8)
@@ -65,11 +68,42 @@ func bomb(t *testing.T, label string, size int) []byte {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const compressed = 9 // memberlist's type of message
-	p := append([]byte{244, byte(len(label))}, label...)
-	p = append(p, compressed, 0x82, 0xa4, 'A', 'l', 'g', 'o', 0, 0xa3, 'B', 'u', 'f', 0xda)
+	const kind = 9 // of what is compressed
+	p := []byte{kind, 0x82, 0xa4, 'A', 'l', 'g', 'o', 0, 0xa3, 'B', 'u', 'f', 0xda}
 	p = binary.BigEndian.AppendUint16(p, uint16(b.Len()))
 	return append(p, b.Bytes()...)
+}
+
+// seal encrypts as memberlist does.
+func seal(t testing.TB, key, text, data []byte) []byte {
+	t.Helper()
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nonce := make([]byte, 12)
+	return gcm.Seal(append([]byte{1}, nonce...), nonce, text, data)
+}
+
+// packetOf and streamOf return a message as a member sends it. key is nil where gossip is open.
+func packetOf(t testing.TB, label string, key, message []byte) []byte {
+	if key != nil {
+		message = seal(t, key, message, []byte(label))
+	}
+	return append(append([]byte{labelMsg, byte(len(label))}, label...), message...)
+}
+
+func streamOf(t testing.TB, label string, key, message []byte) []byte {
+	if key != nil {
+		const overhead = 1 + 12 + 16
+		head := binary.BigEndian.AppendUint32([]byte{encryptMsg}, uint32(len(message)+overhead))
+		message = append(head, seal(t, key, message, append(bytes.Clone(head), label...))...)
+	}
+	return append(append([]byte{labelMsg, byte(len(label))}, label...), message...)
 }
 
 // lines is a log's lines.
@@ -83,61 +117,103 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A stranger's compressed messages are not inflated, neither packets nor streams. Without keys they are.
-func TestAStrangersMessagesAreNotInflated(t *testing.T) {
+// Messages that name lengths take no memory, by packet and by stream, of a stranger, of a member that has the key, and where
+// there is no key.
+func TestMessagesThatNameLengths(t *testing.T) {
 	const size = 4 << 20
-	p := bomb(t, options("").Label, size)
-	if len(p) > 60_000 {
-		t.Fatalf("%d bytes do not fit into a packet", len(p))
+	for name, message := range map[string][]byte{
+		"compressed":             compressed(t, size),
+		"a time of 3.4 GB":       []byte("\x04\x86\xa4Ad\xc9\xc9\xc9\xc9\xc9d\xfd\xff\x1cTTTTTTTTTTTTTT\xa4No_e\xc1x"),
+		"a field that is a time": []byte("\x04\x81\xa1x\xc9\x40\x00\x00\x00\xff"),
+		"a million nodes":        []byte("\x06\x83\xa5Nodes\xce\x00\x0f\xff\xff\xacUserStateLen\x00\xa4Join\xc3"),
+		"20 MB of a user":        []byte("\x06\x83\xa5Nodes\x00\xacUserStateLen\xce\x01\x30\x00\x00\xa4Join\xc3"),
+		"a user's message":       []byte("\x08\x81\xaaUserMsgLen\xce\x01\x30\x00\x00"),
+	} {
+		for from, key := range map[string][]byte{"a member": key(1, 32), "a stranger": nil, "all": nil} {
+			t.Run(name+" from "+from, func(t *testing.T) {
+				opts := options("a")
+				if from != "all" {
+					opts.Keys = [][]byte{slices.Repeat([]byte{1}, 32)}
+				}
+				said := make(lines, 1000)
+				opts.Logger = slog.New(slog.NewTextHandler(said, nil))
+				a := begin(t, opts, hooks{})
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				u, err := net.Dial("udp", a.Gossip())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer u.Close()
+				if _, err := u.Write(packetOf(t, opts.Label, key, message)); err != nil {
+					t.Fatal(err)
+				}
+				for packet := false; !packet; { // before the stream, as complaints are limited
+					select {
+					case line := <-said:
+						packet = strings.Contains(line, u.LocalAddr().String())
+					case <-time.After(patience):
+						t.Fatal("nothing is said of the packet")
+					}
+				}
+				c, err := net.Dial("tcp", a.Gossip())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if _, err := c.Write(streamOf(t, opts.Label, key, message)); err != nil {
+					t.Fatal(err)
+				}
+				_ = c.SetReadDeadline(time.Now().Add(patience))
+				if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Error("the stream is open still")
+				}
+				runtime.ReadMemStats(&after)
+				if n := after.TotalAlloc - before.TotalAlloc; n > size/2 {
+					t.Errorf("%d bytes were allocated for %d bytes", n, 2*len(message))
+				}
+			})
+		}
 	}
-	// inflate returns what the process allocates while the node gets the message in both ways.
-	inflate := func(keys [][]byte) uint64 {
-		said := make(lines, 1000)
-		opts := options("a")
-		opts.Keys = keys
-		a := begin(t, opts, hooks{tune: func(c *memberlist.Config) {
-			quick(c)
-			c.Logger = log.New(said, "", 0)
-		}})
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		u, err := net.Dial("udp", a.Gossip())
-		if err != nil {
-			t.Fatal(err)
+}
+
+// What memberlist itself panics of, or decodes in another way than it was written, does not come through.
+func TestScreen(t *testing.T) {
+	s := screen{label: "test"}
+	alive := func(more string) []byte { return []byte("\xf4\x04test\x04" + more) }
+	for name, c := range map[string]struct {
+		packet []byte
+		ok     bool
+	}{
+		"a node":               {alive("\x82\xa4Node\xa1x\xa4Port\xcd\x01\x00"), true},
+		"with a sum":           {append([]byte("\xf4\x04test\x0c\x00\x00\x00\x00"), alive("\x80")[6:]...), true},
+		"two":                  {[]byte("\xf4\x04test\x07\x02\x00\x02\x00\x02\x04\x80\x05\x80"), true},
+		"nothing":              {nil, false},
+		"only a label":         {[]byte("\xf4\x04test"), false},
+		"another label":        {[]byte("\xf4\x04tesT\x04\x80"), false},
+		"no label":             {[]byte("\x04\x80"), false},
+		"half a value":         {alive("\x82\xa4Node"), false},
+		"a long string":        {alive("\x81\xa4Node\xdb\xff\xff\xff\xffx"), false},
+		"a long list":          {alive("\xdd\xff\xff\xff\xff"), false},
+		"a long map":           {alive("\xdf\x7f\xff\xff\xff"), false},
+		"a negative number":    {alive("\x81\xa4Port\xff"), false},
+		"deep":                 {alive("\x91\x91\x91\x91\x91\x91\x00"), false},
+		"a list within a list": {[]byte("\xf4\x04test\x07\x01\x00\x03\x07\x00\x00"), false},
+		"compressed in a list": {[]byte("\xf4\x04test\x07\x01\x00\x02\x09\x80"), false},
+		"a list that is cut":   {[]byte("\xf4\x04test\x07\x02\x00\x02\x00\x09\x04\x80"), false},
+	} {
+		if err := s.packet(c.packet); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
 		}
-		defer u.Close()
-		if _, err := u.Write(p); err != nil {
-			t.Fatal(err)
-		}
-		c, err := net.Dial("tcp", a.Gossip())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := c.Write(p); err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetReadDeadline(time.Now().Add(patience))
-		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Error("the stream is open still")
-		}
-		// Each message ends with a complaint: of its key, or of a type that what it inflates to begins with.
-		for packet := false; !packet; {
-			select {
-			case line := <-said:
-				packet = strings.Contains(line, u.LocalAddr().String())
-				t.Log(strings.TrimSpace(line))
-			case <-time.After(patience):
-				t.Fatal("nothing is said of the packet")
-			}
-		}
-		runtime.ReadMemStats(&after)
-		return after.TotalAlloc - before.TotalAlloc
 	}
-	if n := inflate([][]byte{key(1, 32)}); n > size/2 {
-		t.Errorf("%d bytes were allocated for %d bytes of a stranger", n, 2*len(p))
+	one := bytes.Repeat([]byte{1}, 32)
+	s.keys, _ = memberlist.NewKeyring(nil, one)
+	packet := packetOf(t, s.label, one, []byte("\x04\x80"))
+	if err := s.packet(packet); err != nil {
+		t.Error(err)
 	}
-	if n := inflate(nil); n < 2*size {
-		t.Errorf("%d bytes were allocated where there is no key: the messages do not inflate", n)
+	packet[len("\xf4\x04test")] = 0 // a version with padding, of which memberlist takes off what its last byte says
+	if err := s.packet(packet); !errors.Is(err, errKey) {
+		t.Errorf("padding: %v", err)
 	}
 }

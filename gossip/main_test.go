@@ -88,7 +88,7 @@ func cluster(t *testing.T, n int, h hooks) []*Ring {
 	return rings
 }
 
-func await(t *testing.T, r *Ring, what string, ok func(*ring.View) bool) *ring.View {
+func await(t testing.TB, r *Ring, what string, ok func(*ring.View) bool) *ring.View {
 	t.Helper()
 	timeout := time.After(patience)
 	for {

@@ -118,7 +118,13 @@ func (r *Ring) startMemberlist(h hooks) error {
 	if !r.opts.Logger.Enabled(r.ctx, slog.LevelError) {
 		logger.SetOutput(io.Discard) // it knows that one, and formats nothing
 	}
-	t, err := listen(r.opts.bind, logger, h.cut)
+	if len(r.opts.Keys) > 0 {
+		var err error
+		if r.keys.keys, err = memberlist.NewKeyring(r.opts.Keys, r.opts.Keys[0]); err != nil {
+			return fmt.Errorf("gossip: %w", err)
+		}
+	}
+	t, err := listen(r.opts.bind, screen{r.opts.Label, r.keys.keys}, logger, h.cut)
 	if err != nil {
 		return err
 	}
@@ -130,13 +136,7 @@ func (r *Ring) startMemberlist(h hooks) error {
 	if c.AdvertisePort == 0 {
 		c.AdvertisePort = c.BindPort
 	}
-	if len(r.opts.Keys) > 0 {
-		if r.keys.keys, err = memberlist.NewKeyring(r.opts.Keys, r.opts.Keys[0]); err != nil {
-			_ = t.Shutdown()
-			return fmt.Errorf("gossip: %w", err)
-		}
-		c.Keyring = r.keys.keys
-	}
+	c.Keyring = r.keys.keys
 	if h.tune != nil {
 		h.tune(c)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/netip"
@@ -17,15 +18,18 @@ import (
 )
 
 // A transport is memberlist's own one, but it owns its connections: when it shuts down, dialling and all streams end. With
-// memberlist's alone a goroutine stays for each until it times out.
+// memberlist's alone a goroutine stays for each until it times out. Its screen looks at what arrives.
 type transport struct {
 	*memberlist.NetTransport
+	screen  screen
+	logger  *log.Logger
 	streams chan net.Conn
+	packets chan *memberlist.Packet
 	cut     func(to string) bool // for tests: nothing gets to this address. Nil: all arrives
 
 	ctx    context.Context // ends the dialling
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // accept
+	wg     sync.WaitGroup // accept and filter
 
 	mu      sync.Mutex
 	conns   map[*stream]struct{} // open ones; guarded by mu
@@ -39,7 +43,7 @@ const maxStreams = 16
 
 var errTransport = errors.New("gossip: the gossip has ended, or has too many streams open")
 
-func listen(at netip.AddrPort, logger *log.Logger, cut func(string) bool) (*transport, error) {
+func listen(at netip.AddrPort, s screen, logger *log.Logger, cut func(string) bool) (*transport, error) {
 	config := &memberlist.NetTransportConfig{
 		BindAddrs: []string{at.Addr().String()}, BindPort: int(at.Port()), Logger: logger,
 	}
@@ -56,9 +60,13 @@ func listen(at netip.AddrPort, logger *log.Logger, cut func(string) bool) (*tran
 		if err != nil {
 			return nil, &ring.OptionError{Option: "Bind", Err: fmt.Errorf("%v: %w", at, err)}
 		}
-		t := &transport{NetTransport: inner, streams: make(chan net.Conn), cut: cut, conns: make(map[*stream]struct{})}
+		t := &transport{
+			NetTransport: inner, screen: s, logger: logger, cut: cut,
+			streams: make(chan net.Conn), packets: make(chan *memberlist.Packet), conns: make(map[*stream]struct{}),
+		}
 		t.ctx, t.cancel = context.WithCancel(context.Background())
 		t.wg.Go(t.accept)
+		t.wg.Go(t.filter)
 		return t, nil
 	}
 }
@@ -82,6 +90,28 @@ func (t *transport) accept() {
 		}
 	}
 }
+
+// filter hands on the packets that the screen lets through.
+func (t *transport) filter() {
+	for {
+		select {
+		case p := <-t.NetTransport.PacketCh():
+			if err := t.screen.packet(p.Buf); err != nil {
+				t.logger.Printf("[WARN] a packet is refused: %v %s", err, memberlist.LogAddress(p.From))
+				continue
+			}
+			select {
+			case t.packets <- p:
+			case <-t.ctx.Done():
+				return
+			}
+		case <-t.ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
@@ -143,10 +173,24 @@ func (t *transport) own(conn net.Conn, inbound bool) (net.Conn, error) {
 	return s, nil
 }
 
+// A stream carries one message each way. Only one goroutine reads from it.
 type stream struct {
 	net.Conn
 	t       *transport
 	inbound bool
+	message io.Reader // the message that has come; nil: none yet
+	refused error     // by the screen
+}
+
+// Read reads what the screen lets through.
+func (s *stream) Read(b []byte) (int, error) {
+	if s.refused == nil && s.message == nil {
+		s.message, s.refused = s.t.screen.stream(s.Conn, !s.inbound)
+	}
+	if s.refused != nil {
+		return 0, s.refused
+	}
+	return s.message.Read(b)
 }
 
 func (s *stream) Close() error {
