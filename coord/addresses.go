@@ -122,13 +122,20 @@ func (c *Coordinator) hostAddress() hostaddr.Choice {
 	return hostaddr.Choose(ctx, targets)
 }
 
-// protection says what keeps strangers out of the cluster.
+// protection says what keeps strangers out of the gossip and the streams that were started.
 func (x *cluster) protection() string {
 	gossip, streams := "gossip by the namespace's secret", "streams by keys that the arbiter lists"
-	if len(x.c.opts.Cluster.GossipKeys) > 0 {
+	keys, shown := x.ring.(interface{ Keys() [][]byte })
+	switch {
+	case shown && len(keys.Keys()) == 0:
+		gossip = "GOSSIP OPEN TO ALL"
+	case x.secrets.used == nil:
 		gossip = "gossip by GossipKeys"
 	}
-	if x.c.opts.Cluster.PeerTLS != nil {
+	switch {
+	case !x.net.Secured():
+		streams = "STREAMS OPEN TO ALL"
+	case x.identity == nil:
 		streams = "streams by PeerTLS, of nodes that the arbiter lists"
 	}
 	return gossip + ", " + streams

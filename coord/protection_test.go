@@ -12,6 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // nodeTLS makes a configuration for PeerTLS, with a certificate that signs itself.
@@ -55,6 +57,12 @@ func TestLog_WhatProtectsTheCluster(t *testing.T) {
 		own + ", " + listed:     func(o *coord.Cluster) { o.GossipKeys = keys },
 		secret + ", " + peerTLS: func(o *coord.Cluster) { o.PeerTLS = nodeTLS(t) },
 		own + ", " + peerTLS:    func(o *coord.Cluster) { o.GossipKeys, o.PeerTLS = keys, nodeTLS(t) },
+		"GOSSIP OPEN TO ALL, " + listed: func(o *coord.Cluster) { // of another membership
+			o.Membership = func(r ring.Options) (ring.Membership, error) {
+				r.Keys = nil
+				return gossip.Start(r)
+			}
+		},
 	} {
 		h := newRecords()
 		o := quick()

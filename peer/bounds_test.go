@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -141,8 +142,8 @@ func TestDialsAtATime(t *testing.T) {
 	})
 }
 
-// Before it has proved a name, a dialler gets the same answer whatever it says of itself: nothing
-// tells it the node's name, the namespace, the version or the reason.
+// Before it has proved a name, a dialler gets the same answer whatever it sends: nothing tells it the
+// node's name, the namespace, the versions or the reason.
 func TestRefusalsSayNothingBeforeProof(t *testing.T) {
 	own, err := NewIdentity()
 	if err != nil {
@@ -155,25 +156,60 @@ func TestRefusalsSayNothingBeforeProof(t *testing.T) {
 	verify := func(node string, _ *tls.ConnectionState) error { return errors.New("the list has not " + node) }
 	a := start(t, Options{Node: "secret-node", Namespace: "secret-space", Version: 7, TLS: own.TLS(), Verify: verify})
 	client, _ := configs(theirs.TLS())
-	want := appendMessage(preamble(), msgRefuse, append([]byte{codeStranger}, "not a member"...))
-	for name, h := range map[string]hello{
-		"all right":         {node: "b", to: "secret-node", namespace: "secret-space", version: 7},
-		"another node":      {node: "b", to: "c", namespace: "secret-space", version: 7},
-		"another namespace": {node: "b", to: "secret-node", namespace: "x", version: 7},
-		"another version":   {node: "b", to: "secret-node", namespace: "secret-space", version: 8},
-		"the node's name":   {node: "secret-node", to: "secret-node", namespace: "secret-space", version: 7},
-		"nothing":           {node: "b"},
+	hi := func(h hello) []byte { return appendMessage(preamble(), msgHello, h.encode()) }
+	later := binary.BigEndian.AppendUint16([]byte(magic), protocolVersion+1)
+	for name, b := range map[string][]byte{
+		"all right":         hi(hello{node: "b", to: "secret-node", namespace: "secret-space", version: 7}),
+		"another node":      hi(hello{node: "b", to: "c", namespace: "secret-space", version: 7}),
+		"another namespace": hi(hello{node: "b", to: "secret-node", namespace: "x", version: 7}),
+		"another version":   hi(hello{node: "b", to: "secret-node", namespace: "secret-space", version: 8}),
+		"the node's name":   hi(hello{node: "secret-node", to: "secret-node", namespace: "secret-space", version: 7}),
+		"nothing":           hi(hello{node: "b"}),
+		"a later protocol":  append(later, 1, 2, 3),
+		"no name":           hi(hello{}),
+		"another message":   appendMessage(preamble(), msgClaim, make([]byte, claimSize)),
+		"a long message":    append(preamble(), msgHello, 0xff, 0xff),
+		"HTTP":              []byte("GET / HTTP/1.1\r\n\r\n"),
+		"something else":    []byte("something else"),
+		"TLS in TLS":        []byte("\x16\x03\x01\x02\x00\x01\x00\x01"),
 	} {
 		c := tls.Client(dialRaw(t, a), client)
-		if _, err := c.Write(appendMessage(preamble(), msgHello, h.encode())); err != nil {
+		if _, err := c.Write(b); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		got, _ := io.ReadAll(c) // the end of a refused connection may be a reset
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s: the answer is %q, want %q", name, got, want)
+		saysNothing(t, name, c)
+	}
+	for name, b := range map[string][]byte{"no TLS": hi(hello{node: "b", to: "secret-node"}), "HTTP without TLS": []byte("GET / HTTP/1.1\r\n\r\n")} {
+		c := dialRaw(t, a)
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
 		}
+		saysNothing(t, name, c)
+	}
+}
+
+// saysNothing checks the answer to a dialler that has proved nothing.
+func saysNothing(t *testing.T, name string, c net.Conn) {
+	t.Helper()
+	want := appendMessage(append([]byte(magic), 0, 0), msgRefuse, append([]byte{codeStranger}, "not a member"...))
+	got, _ := io.ReadAll(c) // the end of a refused connection may be a reset
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: the answer is %q, want %q", name, got, want)
+	}
+}
+
+// A dialler that is refused before proof is told that, and tries again.
+func TestUnprovenRefusalIsUnderstood(t *testing.T) {
+	var m [maxMessage]byte
+	conn := &script{rest: appendMessage(unproven(), msgRefuse, append([]byte{codeStranger}, stranger...)), n: 100}
+	if err := readPreamble(conn); err != errUnproven {
+		t.Fatal(err)
+	}
+	_, err := readMessage(conn, msgRefuse, &m)
+	if r, ok := errors.AsType[*refusal](err); !ok || !r.remote || r.code != codeStranger || r.text != stranger || isSlow(err) {
+		t.Errorf("got %v", err)
 	}
 }

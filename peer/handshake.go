@@ -21,8 +21,8 @@ import (
 //
 // Either side may send a refusal instead of any message. The decider is the node with the
 // smaller name, whether it dialled or listened. TLS proves that each side has the key of its
-// certificate; Options.Verify decides whether that key belongs to the name in the hello. It
-// decides before the other side learns anything from a refusal.
+// certificate; Options.Verify decides whether that key belongs to the name in the hello. Before
+// that, all refusals are the same, and name no protocol version.
 
 // conversation is one handshake.
 type conversation struct {
@@ -33,6 +33,7 @@ type conversation struct {
 	dial bool
 
 	spoken bool // the preamble is sent
+	proven bool // the peer has the name that its hello says, or there is no Options.Verify
 	over   bool // what we send from now on would be read as frames
 
 	mine hello
@@ -53,7 +54,7 @@ func (t *Transport) greet(sock net.Conn, to string) (s, prev *Stream, err error)
 		_ = tc.SetNoDelay(true) // Go's default, but we depend on it
 	}
 	_ = sock.SetDeadline(time.Now().Add(greetingLimit))
-	c := &conversation{t: t, sock: sock, conn: sock, dial: to != ""}
+	c := &conversation{t: t, sock: sock, conn: sock, dial: to != "", proven: t.opts.Verify == nil}
 	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version}
 	if err = c.startTLS(); err == nil {
 		s, prev, err = c.talk()
@@ -171,7 +172,10 @@ func (c *conversation) hellos() error {
 			return err
 		}
 	}
-	if err := readPreamble(c.conn); err != nil {
+	if err := readPreamble(c.conn); err == errUnproven { // unwrapped
+		_, err = readMessage(c.conn, msgRefuse, &c.buf)
+		return err
+	} else if err != nil {
 		return err
 	}
 	theirs, err := readMessage(c.conn, msgHello, &c.buf)
@@ -200,8 +204,9 @@ func (c *conversation) verify() error {
 	}
 	state := tc.ConnectionState()
 	if err := c.t.opts.Verify(c.peer.node, &state); err != nil {
-		return &refusal{code: codeStranger, text: "not a member", cause: err}
+		return &refusal{code: codeStranger, text: stranger, cause: err}
 	}
+	c.proven = true
 	return nil
 }
 
@@ -262,11 +267,14 @@ func (c *conversation) refuse(err error, sock net.Conn) {
 	if !ok || r.remote || c.over {
 		return
 	}
+	first, body := preamble(), append([]byte{r.code}, r.text[:min(len(r.text), maxReason)]...)
+	if !c.proven {
+		first, body = unproven(), append([]byte{codeStranger}, stranger...)
+	}
 	var b []byte
 	if !c.spoken {
-		b = append(b, preamble()...)
+		b = append(b, first...)
 	}
-	body := append([]byte{r.code}, r.text[:min(len(r.text), maxReason)]...)
 	_ = sock.SetDeadline(time.Now().Add(greetingLimit / 4))
 	if _, err := c.conn.Write(appendMessage(b, msgRefuse, body)); err != nil {
 		return

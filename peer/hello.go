@@ -122,6 +122,15 @@ func preamble() []byte {
 	return binary.BigEndian.AppendUint16([]byte(magic), protocolVersion)
 }
 
+// unproven is the preamble of a refusal before proof. It names no version of the protocol.
+func unproven() []byte { return append([]byte(magic), 0, 0) }
+
+// errUnproven: a refusal follows.
+var errUnproven = errors.New("peer: a refusal before proof")
+
+// stranger is the text of all refusals before proof.
+const stranger = "not a member"
+
 func appendMessage(b []byte, kind byte, body []byte) []byte {
 	b = append(b, kind)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(body)))
@@ -136,7 +145,9 @@ func readPreamble(c net.Conn) error {
 	got := b[:n]
 	switch {
 	case n == preambleSize && string(got[:len(magic)]) == magic:
-		if v := binary.BigEndian.Uint16(got[len(magic):]); v != protocolVersion {
+		if v := binary.BigEndian.Uint16(got[len(magic):]); v == 0 {
+			return errUnproven
+		} else if v != protocolVersion {
 			return refuse(codeSettings, "protocol version %d, not %d", v, protocolVersion)
 		}
 		return nil

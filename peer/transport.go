@@ -83,6 +83,9 @@ func Start(opts Options) (*Transport, error) {
 // Addr returns the address that the transport listens on, with the port it really has.
 func (t *Transport) Addr() string { return t.listener.Addr().String() }
 
+// Secured reports whether all streams are TLS, and a node proves its name in each handshake.
+func (t *Transport) Secured() bool { return t.client != nil && t.opts.Verify != nil }
+
 // Stream returns the stream with the node, nil if there is none. It takes no lock and
 // allocates nothing. The stream may be closed at any time.
 func (t *Transport) Stream(node string) *Stream { return (*t.streams.Load())[node] }
