@@ -101,7 +101,7 @@ func streamOf(t testing.TB, label string, key, message []byte) []byte {
 	if key != nil {
 		const overhead = 1 + 12 + 16
 		head := binary.BigEndian.AppendUint32([]byte{encryptMsg}, uint32(len(message)+overhead))
-		message = append(head, seal(t, key, message, append(bytes.Clone(head), label...))...)
+		message = slices.Concat(head, seal(t, key, message, slices.Concat(head, []byte(label))))
 	}
 	return append(append([]byte{labelMsg, byte(len(label))}, label...), message...)
 }

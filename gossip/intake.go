@@ -116,13 +116,13 @@ func (in *intake) value(depth int) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case t.kind == scalar:
+	switch t.kind {
+	case scalar:
 		_, err = in.take(int(t.n))
-	case t.kind == mapping:
+	case mapping:
 		t.n *= 2
 		fallthrough
-	case t.kind == sequence:
+	case sequence:
 		if depth == maxDepth {
 			return errValue
 		}
