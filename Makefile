@@ -4,7 +4,9 @@ MODULES := . examples/inventory tokens examples/httplock internal/sim bench fenc
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate watermill) migrate
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
-LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# What is linted is compiled as for the tests: with the race detector. The linter itself is not.
+LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LINT := CGO_ENABLED=0 go run -exec 'env CGO_ENABLED=1 GOFLAGS=-race' $(LINTER)
 
 .PHONY: core lua-mutants test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
@@ -13,19 +15,20 @@ LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 test: redis databases network clients
 	@$(MAKE) --no-print-directory -j 2 checks tests
 
-# Packages peer and model without the race detector: the former reads and writes in another way, and the latter explores nothing with it.
+# Packages peer and model without the race detector: the former reads and writes in another way, and the latter explores nothing with
+# it. To compile is half of the work on a new machine: all is compiled with the race detector, and little also without it and cgo.
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@nice $(MAKE) --no-print-directory -j 1 lint
-	@nice go test ./peer ./internal/model
-	@nice go test -tags mutants -run Search ./internal/lease/leasetest
+	@CGO_ENABLED=0 nice go test ./peer ./internal/model
+	@CGO_ENABLED=0 nice go test -tags mutants -run Search ./internal/lease/leasetest
 	@nice $(MAKE) --no-print-directory -j 1 vulns core budget sim FOR=0 RUNS=2600
 
 # Each line of output is one package's. golangci-lint vets.
 SIDES ?= 2
 tests:
-	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && go test -race -vet=off -timeout 10m ./...'
-	@for m in $(ADAPTERS); do (cd $$m && go vet ./... && go test -run '^Example' ./...) || exit 1; done
+	@printf '%s\n' $(MODULES) | GOFLAGS=-race xargs -P $(SIDES) -I DIR sh -c 'cd DIR && go test -vet=off -timeout 10m ./...'
+	@for m in $(ADAPTERS); do (cd $$m && export GOFLAGS=-race && go vet ./... && go test -vet=off -run '^Example' ./...) || exit 1; done
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators, with a crash in the middle.
 adapters: redis
@@ -34,7 +37,7 @@ adapters: redis
 # Tests of the lock's decisions (internal/lease) reach at least 95 of 100 statements. For a search that goes a step further, which takes
 # six times as long: go test ./internal/lease/leasetest -run Search -lease.deeper 1.
 core:
-	@f=$$(mktemp) && go test -coverpkg=./internal/lease -coverprofile=$$f ./internal/lease/... && \
+	@f=$$(mktemp) && CGO_ENABLED=0 go test -coverpkg=./internal/lease -coverprofile=$$f ./internal/lease/... && \
 	  go tool cover -func=$$f | awk '/^total:/ { print "internal/lease:", $$3, "of statements"; exit $$3 + 0 < 95 }'; s=$$?; rm -f $$f; exit $$s
 
 # What does not take long: a minute.
@@ -44,6 +47,7 @@ short:
 # All modules at once, in the workspace: what they share is checked once. Each has to find its packages without the workspace, too.
 lint:
 	@$(LINT) run --allow-parallel-runners $(MODULES:%=./%/...)
+	@CGO_ENABLED=0 go run $(LINTER) run --allow-parallel-runners ./peer
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go list -deps -test ./... >/dev/null) || exit 1; done
 
 # Known vulnerabilities in code that is called. It fails if there are any, and says so where the database cannot be had.
@@ -79,7 +83,7 @@ SEED ?= 1
 RUNS ?= 0
 PLAN ?=
 sim:
-	go test -tags simulation -timeout 0 -v -run Simulation ./internal/sim -sim.for $(FOR) -sim.seed $(SEED) -sim.runs $(RUNS) \
+	CGO_ENABLED=0 go test -tags simulation -timeout 0 -v -run Simulation ./internal/sim -sim.for $(FOR) -sim.seed $(SEED) -sim.runs $(RUNS) \
 	  $(if $(PLAN),-sim.plan $(abspath $(PLAN)),-sim.workers $$(getconf _NPROCESSORS_ONLN))
 
 # The same with one guard of the protocol after another taken out: it has to notice.
