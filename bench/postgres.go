@@ -6,10 +6,11 @@ import (
 	"hash/fnv"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
 var postgresKind = &serverKind{
@@ -40,16 +41,8 @@ var postgresKind = &serverKind{
 }
 
 func findPostgres() (string, bool) {
-	list, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	if path, err := exec.LookPath("postgres"); err == nil {
-		list = append(list, path)
-	}
-	for _, path := range slices.Backward(list) {
-		if real, err := filepath.EvalSymlinks(path); err == nil { // initdb is beside the real one
-			return real, true
-		}
-	}
-	return "", false
+	dir, err := dbserver.FindPostgres()
+	return filepath.Join(dir, "postgres"), err == nil
 }
 
 // openPool opens a pool with a connection per goroutine.

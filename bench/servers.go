@@ -8,12 +8,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
 // serverKind is a kind of server that rivals need, other than Redis.
@@ -75,7 +75,7 @@ func (s *server) start(ctx context.Context) (err error) {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.attr, err = asUser(s.kind.user, s.dir); err != nil {
+	if s.attr, err = dbserver.As(s.kind.user, s.dir); err != nil {
 		return err
 	}
 	if s.port, err = freePort(); err != nil {
@@ -171,26 +171,6 @@ func onPath(program string) func() (string, bool) {
 		path, err := exec.LookPath(program)
 		return path, err == nil
 	}
-}
-
-// asUser returns what makes a process the user's if this one is root's, and gives it the directory.
-func asUser(name, dir string) (*syscall.SysProcAttr, error) {
-	if name == "" || os.Getuid() != 0 {
-		return nil, nil
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, os.Chown(dir, uid, gid)
 }
 
 // servers are those that the rivals of a subject need.

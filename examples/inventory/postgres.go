@@ -1,23 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/url"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
 // postgres is a client of a PostgreSQL server.
@@ -84,105 +75,35 @@ func (p place) dropSchema(ctx context.Context) error {
 
 var errNoPostgres = errors.New("PostgreSQL is not installed (apt install postgresql)")
 
-// startPostgres starts a server with its defaults, with a socket in a directory of its own. It returns how to connect. When
-// this process ends, however it does, so does the server, and its data with it: a shell waits for the end of its stdin.
-func startPostgres(ctx context.Context) (dsn string, stop func() error, err error) {
-	bin, err := findPostgres()
-	if err != nil {
-		return "", nil, err
-	}
-	dir, err := os.MkdirTemp("", "inventory-")
-	if err != nil {
-		return "", nil, err
-	}
-	attr, err := asPostgres(dir)
-	if err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	const script = `
-cd "$2" || exit 1
+var postgresScript = dbserver.Script{
+	Start: `
 "$1/initdb" --pgdata data --username inventory --auth trust --no-sync >&2 || exit 1
-"$1/postgres" -D data -k "$2" -c listen_addresses= >&2 &
-read -r _
-kill -QUIT $!
-wait
-cd / && rm -rf "$2"`
-	cmd := exec.Command("sh", "-c", script, "sh", bin, dir)
-	cmd.SysProcAttr = attr
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	stdin, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	stop = func() error {
-		_, _ = io.WriteString(stdin, "\n")
-		<-ended
-		return os.RemoveAll(dir) // if the shell could not
-	}
-	dsn = "postgres://inventory@/postgres?host=" + url.QueryEscape(dir)
-	if err := awaitPostgres(ctx, dsn, ended); err != nil {
-		stopped := stop()
-		return "", nil, errors.Join(fmt.Errorf("%w\n%s", err, log.Bytes()), stopped)
-	}
-	return dsn, stop, nil
+"$1/postgres" -D data -k "$2" -c listen_addresses= >&2 &`,
+	End:     `kill -QUIT $!`,
+	Account: "postgres",
 }
 
-// awaitPostgres waits until the server answers.
-func awaitPostgres(ctx context.Context, dsn string, ended <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	for {
+// startPostgres starts a server with its defaults, with a socket in a directory of its own. It returns how to connect. When
+// this process ends, however it does, so does the server, and its data with it.
+func startPostgres(ctx context.Context) (dsn string, stop func() error, err error) {
+	bin, err := dbserver.FindPostgres()
+	if err != nil {
+		return "", nil, errNoPostgres
+	}
+	server, err := dbserver.Start(postgresScript, bin, "inventory-")
+	if err != nil {
+		return "", nil, err
+	}
+	dsn = "postgres://inventory@/postgres?host=" + url.QueryEscape(server.Dir)
+	err = server.Await(ctx, func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, dsn)
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ended:
-			return errors.New("the server did not start")
-		case <-ctx.Done():
+		if err != nil {
 			return err
 		}
-	}
-}
-
-// findPostgres returns the directory of initdb and postgres: Debian's newest, or where PATH says.
-func findPostgres() (string, error) {
-	list, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if path, err := exec.LookPath("initdb"); err == nil {
-		list = append(list, path)
-	}
-	for _, path := range slices.Backward(list) {
-		if path, err := filepath.EvalSymlinks(path); err == nil { // postgres is beside the real one
-			return filepath.Dir(path), nil
-		}
-	}
-	return "", errNoPostgres
-}
-
-// asPostgres gives the directory to the user postgres if this process is root's, which the server refuses to be, and returns
-// what makes a process his.
-func asPostgres(dir string) (*syscall.SysProcAttr, error) {
-	if os.Getuid() != 0 {
-		return nil, nil
-	}
-	u, err := user.Lookup("postgres")
+		return conn.Close(ctx)
+	})
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, os.Chown(dir, int(uid), int(gid))
+	return dsn, server.Stop, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
 // openServer starts a PostgreSQL server for a test.
@@ -32,7 +33,7 @@ func openServer(t *testing.T) (dsn string) {
 
 func needPostgres(t *testing.T) {
 	t.Helper()
-	if _, err := findPostgres(); err != nil {
+	if _, err := dbserver.FindPostgres(); err != nil {
 		t.Skip(err)
 	}
 }
