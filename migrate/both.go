@@ -1,19 +1,17 @@
-// Package migrate is for the days on which a service changes from github.com/bsm/redislock, or from
-// github.com/go-redsync/redsync with one server, to Holdfast.
+// Package migrate is for the days on which a service changes from github.com/bsm/redislock, from
+// github.com/go-redsync/redsync with one server, or from github.com/redis/rueidis/rueidislock, to Holdfast.
 //
 // A rolling deployment runs old and new processes at the same time, and each kind has locks of its own.
-// So the first deployment locks with [Both]: Holdfast's lock, and the key that the old library would
+// So the first deployment locks with [Both]: Holdfast's lock, and the keys that the old library would
 // set. When no old process is left, the next deployment locks with Holdfast alone. The way back is the
 // same, in the other order.
 package migrate
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,19 +22,39 @@ import (
 // Options are the options of [New]. The zero value of each field means its default, and a nil *Options
 // means all defaults.
 type Options struct {
-	// OldKey returns the old library's key. Default: the key itself, as redislock and redsync have it.
-	OldKey func(key string) string
+	// OldKeys returns the old library's keys, always as many. A lock needs more than half of them.
+	// Default: the key itself, as redislock and redsync have it. [RueidislockKeys] has those of
+	// rueidislock.
+	OldKeys func(key string) []string
 
-	// TTL is how long the old key lasts without renewal, which is every third of that: what a process
+	// TTL is how long an old key lasts without renewal, which is every third of that: what a process
 	// that crashed holds is free for old processes after that. Default 10 s; at least 100 ms.
 	TTL time.Duration
 
-	// Retry is how long to wait before another attempt at the old key, on average. Default 20 ms.
+	// Retry is how long to wait before another attempt at the old keys, on average. Default 20 ms.
 	// Negative values are refused.
 	Retry time.Duration
 }
 
-// Both locks with Holdfast and with the key of the old library.
+// RueidislockKeys returns the OldKeys of rueidislock, with its KeyPrefix and KeyMajority. "" and 0 mean its
+// defaults, "rueidislock" and 2.
+func RueidislockKeys(prefix string, majority int) func(key string) []string {
+	if prefix == "" {
+		prefix = "rueidislock"
+	}
+	if majority <= 0 {
+		majority = 2
+	}
+	return func(key string) []string {
+		keys := make([]string, 2*majority-1)
+		for i := range keys {
+			keys[i] = prefix + ":" + strconv.Itoa(i) + ":" + key
+		}
+		return keys
+	}
+}
+
+// Both locks with Holdfast and with the keys of the old library.
 type Both struct {
 	locks  *coord.Coordinator
 	client redis.UniversalClient
@@ -49,8 +67,8 @@ func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) 
 	if opts != nil {
 		o = *opts
 	}
-	if o.OldKey == nil {
-		o.OldKey = func(key string) string { return key }
+	if o.OldKeys == nil {
+		o.OldKeys = func(key string) []string { return []string{key} }
 	}
 	if o.TTL == 0 {
 		o.TTL = 10 * time.Second
@@ -61,6 +79,8 @@ func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) 
 	switch {
 	case locks == nil || client == nil:
 		return nil, errors.New("migrate: the coordinator or the client is nil")
+	case len(o.OldKeys("key")) == 0:
+		return nil, errors.New("migrate: Options.OldKeys returns no keys")
 	case o.TTL < 100*time.Millisecond:
 		return nil, fmt.Errorf("migrate: Options.TTL is %v, must be at least 100ms", o.TTL)
 	case o.Retry < 0:
@@ -69,144 +89,42 @@ func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) 
 	return &Both{locks, client, o}, nil
 }
 
-// ErrOldLost: the old library's key expired, or another process has it. It Is [coord.ErrLost].
-var ErrOldLost = fmt.Errorf("migrate: %w: the key of the old library", coord.ErrLost)
-
-var (
-	renewScript = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) end return 0`)
-	freeScript  = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
-)
-
-// A Lock is both locks. Its methods are safe for concurrent use.
-type Lock struct {
-	coord.Lock
-	b      *Both
-	old    string // the key
-	token  string
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the goroutine of the lock has ended
-	once   sync.Once
-	err    error
-}
-
 // Lock waits for both locks, Holdfast's first, until ctx ends. So one caller of all new processes waits
-// for the old key, which is polled, as the old library does.
+// for the old keys, which are polled, as the old library does.
 //
 // Errors: those of [coord.Coordinator.Lock], and, matching ctx.Err() as well, [coord.ErrLocked] while an
-// old process has the key or [coord.ErrUnavailable] while its server does not answer.
+// old process has the keys or [coord.ErrUnavailable] while their server does not answer.
 func (b *Both) Lock(ctx context.Context, key string) (*Lock, error) {
 	l, err := b.locks.Lock(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	x := &Lock{Lock: l, b: b, old: b.opts.OldKey(key), token: rand.Text(), done: make(chan struct{})}
-	held := l.Context()
-	x.ctx, x.cancel = context.WithCancelCause(held)
-	sent, err := x.take(ctx)
+	return b.with(ctx, l, (*Lock).wait)
+}
+
+// TryLock tries each of the two locks once.
+//
+// Errors: those of [coord.Coordinator.TryLock]; [coord.ErrLocked] if an old process has the keys, and
+// [coord.ErrUnavailable] if their server does not answer.
+func (b *Both) TryLock(ctx context.Context, key string) (*Lock, error) {
+	l, err := b.locks.TryLock(ctx, key)
 	if err != nil {
-		x.cancel(err)
-		close(x.done)
-		x.free() // the last answer may have been lost
-		return nil, errors.Join(err, l.Unlock())
+		return nil, err
 	}
-	go x.keep(sent)
-	return x, nil
+	return b.with(ctx, l, (*Lock).once)
 }
 
-// take sets the old key, and returns when the request that did was sent.
-func (l *Lock) take(ctx context.Context) (sent time.Time, err error) {
-	reason := coord.ErrUnavailable // until the server has answered
-	for {
-		sent = time.Now()
-		call, cancel := context.WithTimeout(ctx, l.b.opts.TTL/3)
-		ok, err := l.b.client.SetNX(call, l.old, l.token, l.b.opts.TTL).Result()
-		cancel()
-		switch {
-		case err == nil:
-			reason = coord.ErrLocked
-		case ctx.Err() == nil: // else it says nothing about the server
-			reason = fmt.Errorf("%w: %w", coord.ErrUnavailable, err)
-			// An answer that was lost may have been yes.
-			if got, e := l.b.client.Get(ctx, l.old).Result(); e == nil && got == l.token {
-				ok = true
-			}
-		}
-		if ok && time.Since(sent) < l.b.opts.TTL/2 {
-			return sent, nil
-		}
-		wait := time.NewTimer(time.Duration((0.5 + mathrand.Float64()) * float64(l.b.opts.Retry)))
-		select {
-		case <-wait.C:
-		case <-l.ctx.Done():
-			wait.Stop()
-			return sent, context.Cause(l.ctx)
-		case <-ctx.Done():
-			wait.Stop()
-			return sent, fmt.Errorf("migrate: lock %.64q: %w while waiting: %w", l.old, ctx.Err(), reason)
-		}
+// with adds the old keys to Holdfast's lock. get gets them, and returns when they were asked for.
+func (b *Both) with(ctx context.Context, held coord.Lock, get func(*Lock, context.Context) (time.Time, error)) (*Lock, error) {
+	l := newLock(b, held)
+	sent, err := get(l, ctx)
+	if err != nil {
+		l.cancel(err)
+		close(l.done)
+		return nil, errors.Join(err, held.Unlock())
 	}
-}
-
-// keep renews the old key until the lock is over. The lock ends a tenth of TTL before the key may.
-func (l *Lock) keep(sent time.Time) {
-	defer close(l.done)
-	ttl := l.b.opts.TTL
-	pause := ttl / 3
-	for {
-		deadline := sent.Add(ttl - ttl/10)
-		wait := time.NewTimer(min(pause, max(time.Until(deadline), 0)))
-		select {
-		case <-l.ctx.Done():
-			wait.Stop()
-			return
-		case <-wait.C:
-		}
-		if !time.Now().Before(deadline) {
-			l.cancel(ErrOldLost)
-			return
-		}
-		began := time.Now()
-		call, cancel := context.WithDeadline(l.ctx, deadline)
-		n, err := renewScript.Run(call, l.b.client, []string{l.old}, l.token, ttl.Milliseconds()).Int()
-		cancel()
-		switch {
-		case err == nil && n == 1 && time.Now().Before(deadline):
-			sent, pause = began, ttl/3
-		case err != nil:
-			pause = ttl / 20 // it did not answer: again, soon
-		default:
-			l.cancel(ErrOldLost)
-			return
-		}
-	}
-}
-
-// Context returns a context that ends when either lock ends, with the reason as its cause. It carries
-// Holdfast's lock.
-func (l *Lock) Context() context.Context { return l.ctx }
-
-// Unlock frees the old key, and then Holdfast's lock. Unlike [coord.Lock.Unlock] it waits for the old key's
-// server, for a third of TTL at most; a key that could not be freed expires. Its error Is [coord.ErrLost] if
-// either lock was lost.
-func (l *Lock) Unlock() error {
-	l.once.Do(func() {
-		lost := context.Cause(l.ctx)
-		l.cancel(coord.ErrUnlocked)
-		<-l.done
-		l.free()
-		l.err = l.Lock.Unlock()
-		if l.err == nil && errors.Is(lost, coord.ErrLost) {
-			l.err = lost
-		}
-	})
-	return l.err
-}
-
-func (l *Lock) free() {
-	ctx, cancel := context.WithTimeout(context.Background(), l.b.opts.TTL/3)
-	defer cancel()
-	_ = freeScript.Run(ctx, l.b.client, []string{l.old}, l.token).Err() // else it expires
+	go l.keep(sent)
+	return l, nil
 }
 
 // Do calls fn with both locks, as [coord.Coordinator.Do] does with one.

@@ -13,6 +13,8 @@ import (
 	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -20,6 +22,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/migrate"
+	redislockshim "github.com/holdfast-go/holdfast/migrate/redislock"
+	redsyncshim "github.com/holdfast-go/holdfast/migrate/redsync"
+	rueidislockshim "github.com/holdfast-go/holdfast/migrate/rueidislock"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -36,49 +41,140 @@ type world struct {
 	overlaps atomic.Int32
 }
 
-// kinds returns how to start a process of each kind: before, meanwhile, after.
-func (w *world) kinds(old string) map[string]func() locker {
-	return map[string]func() locker{
-		"old": func() locker {
-			client := w.server.Client(w.t)
-			if old == "redislock" {
-				c := redislock.New(client)
-				return func(ctx context.Context, key string, section func()) error {
-					l, err := c.Obtain(ctx, key, 10*time.Second, &redislock.Options{RetryStrategy: redislock.LinearBackoff(2 * time.Millisecond)})
-					if err != nil {
-						return err
-					}
-					section()
-					return l.Release(context.WithoutCancel(ctx))
-				}
-			}
-			c := redsync.New(goredis.NewPool(client))
+// An old library, and the shim with its names.
+type library struct {
+	opts *migrate.Options // of the Both
+	old  func(t *testing.T, s *redistest.Server) locker
+	shim func(c *coord.Coordinator, b *migrate.Both) locker // over b if it is not nil
+}
+
+var libraries = map[string]library{
+	"redislock": {
+		opts: &migrate.Options{Retry: 2 * time.Millisecond},
+		old: func(t *testing.T, s *redistest.Server) locker {
+			c := redislock.New(s.Client(t))
 			return func(ctx context.Context, key string, section func()) error {
-				m := c.NewMutex(key, redsync.WithExpiry(10*time.Second), redsync.WithTries(100000), redsync.WithRetryDelay(2*time.Millisecond))
-				if err := m.LockContext(ctx); err != nil {
+				l, err := c.Obtain(ctx, key, 10*time.Second, &redislock.Options{RetryStrategy: redislock.LinearBackoff(2 * time.Millisecond)})
+				if err != nil {
 					return err
 				}
 				section()
-				_, err := m.UnlockContext(context.WithoutCancel(ctx))
-				return err
+				return l.Release(context.WithoutCancel(ctx))
 			}
 		},
-		"both": func() locker {
-			b, err := migrate.New(w.start(), w.server.Client(w.t), &migrate.Options{Retry: 2 * time.Millisecond})
+		shim: func(c *coord.Coordinator, b *migrate.Both) locker {
+			client := redislockshim.New(c)
+			if b != nil {
+				client = redislockshim.NewBoth(b)
+			}
+			return func(ctx context.Context, key string, section func()) error {
+				l, err := client.Obtain(ctx, key, 10*time.Second, &redislockshim.Options{RetryStrategy: redislockshim.LinearBackoff(2 * time.Millisecond)})
+				if err != nil {
+					return err
+				}
+				section()
+				return l.Release(ctx)
+			}
+		},
+	},
+	"redsync": {
+		opts: &migrate.Options{Retry: 2 * time.Millisecond},
+		old: func(t *testing.T, s *redistest.Server) locker {
+			c := redsync.New(goredis.NewPool(s.Client(t)))
+			return func(ctx context.Context, key string, section func()) error {
+				return mutex(ctx, c.NewMutex(key, redsync.WithExpiry(10*time.Second), redsync.WithTries(100000), redsync.WithRetryDelay(2*time.Millisecond)), section)
+			}
+		},
+		shim: func(c *coord.Coordinator, b *migrate.Both) locker {
+			rs := redsyncshim.New(c)
+			if b != nil {
+				rs = redsyncshim.NewBoth(b)
+			}
+			return func(ctx context.Context, key string, section func()) error {
+				return mutex(ctx, rs.NewMutex(key, redsyncshim.WithTries(100000), redsyncshim.WithRetryDelay(2*time.Millisecond)), section)
+			}
+		},
+	},
+	"rueidislock": {
+		opts: &migrate.Options{Retry: 2 * time.Millisecond, OldKeys: migrate.RueidislockKeys("", 0)},
+		old: func(t *testing.T, s *redistest.Server) locker {
+			l, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: rueidis.ClientOption{InitAddress: []string{s.Addr}}, TryNextAfter: 5 * time.Second})
 			if err != nil {
-				w.t.Fatal(err)
+				t.Fatal(err)
 			}
+			t.Cleanup(l.Close)
+			return func(ctx context.Context, key string, section func()) error { return with(ctx, l, key, section) }
+		},
+		shim: func(c *coord.Coordinator, b *migrate.Both) locker {
 			return func(ctx context.Context, key string, section func()) error {
-				return b.Do(ctx, key, func(context.Context, *migrate.Lock) error { section(); return nil })
+				l, err := rueidislockshim.NewLocker(c)
+				if b != nil {
+					l, err = rueidislockshim.NewBoth(b)
+				}
+				if err != nil {
+					return err
+				}
+				return with(ctx, l, key, section)
 			}
 		},
-		"new": func() locker {
-			c := w.start()
-			return func(ctx context.Context, key string, section func()) error {
-				return c.Do(ctx, key, func(context.Context, coord.Lock) error { section(); return nil })
-			}
-		},
+	},
+}
+
+// mutex runs a section under a mutex of redsync.
+func mutex(ctx context.Context, m interface {
+	LockContext(ctx context.Context) error
+	UnlockContext(ctx context.Context) (bool, error)
+}, section func()) error {
+	if err := m.LockContext(ctx); err != nil {
+		return err
 	}
+	section()
+	_, err := m.UnlockContext(context.WithoutCancel(ctx))
+	return err
+}
+
+// with runs a section under a lock of rueidislock. The end of ctx ends the wait only.
+func with(ctx context.Context, l rueidislockshim.Locker, key string, section func()) error {
+	held, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	waits := context.AfterFunc(ctx, end)
+	_, unlock, err := l.WithContext(held, key)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if waits() {
+		section()
+	}
+	return nil
+}
+
+// kind returns how a process of the kind locks.
+func (w *world) kind(x library, kind string) locker {
+	var both *migrate.Both
+	var c *coord.Coordinator
+	if kind != "old" {
+		c = w.start()
+	}
+	if strings.HasSuffix(kind, "both") {
+		var err error
+		if both, err = migrate.New(c, w.server.Client(w.t), x.opts); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	switch kind {
+	case "old":
+		return x.old(w.t, w.server)
+	case "both":
+		return func(ctx context.Context, key string, section func()) error {
+			return both.Do(ctx, key, func(context.Context, *migrate.Lock) error { section(); return nil })
+		}
+	case "new":
+		return func(ctx context.Context, key string, section func()) error {
+			return c.Do(ctx, key, func(context.Context, coord.Lock) error { section(); return nil })
+		}
+	}
+	return x.shim(c, both)
 }
 
 func (w *world) start() *coord.Coordinator { return start(w.t, w.memory) }
@@ -110,18 +206,17 @@ func (w *world) process(lock locker) (stop func() int) {
 }
 
 // roll replaces the processes one by one, from kind to kind.
-func (w *world) roll(old string, kinds ...string) {
-	make := w.kinds(old)
+func (w *world) roll(x library, kinds ...string) {
 	var stops []func() int
 	for range 3 {
-		stops = append(stops, w.process(make[kinds[0]]()))
+		stops = append(stops, w.process(w.kind(x, kinds[0])))
 	}
 	for i, kind := range kinds {
 		for j := range stops {
 			time.Sleep(60 * time.Millisecond)
 			if i > 0 {
 				stops[j]()
-				stops[j] = w.process(make[kind]())
+				stops[j] = w.process(w.kind(x, kind))
 			}
 		}
 	}
@@ -137,14 +232,15 @@ func (w *world) roll(old string, kinds ...string) {
 
 // There and back, with the old library on the other side. What comes between old and new is Both.
 func TestBoth_ARollingChange(t *testing.T) {
-	for _, old := range []string{"redislock", "redsync"} {
-		t.Run(old, func(t *testing.T) {
+	for name, x := range libraries {
+		t.Run(name, func(t *testing.T) {
 			w := &world{t: t, server: redistest.Start(t), memory: fallback.NewMemory()}
-			w.roll(old, "old", "both", "new", "both", "old")
+			w.roll(x, "old", "both", "new", "both", "old")
+			w.roll(x, "old", "shim over both", "shim", "new", "shim over both", "old")
 			if n := w.overlaps.Load(); n != 0 {
 				t.Errorf("%d overlaps", n)
 			}
-			w.roll(old, "old", "new")
+			w.roll(x, "old", "new")
 			if w.overlaps.Load() == 0 {
 				t.Error("no overlaps without Both: the test sees none")
 			}
@@ -156,7 +252,7 @@ func TestBoth_ARollingChange(t *testing.T) {
 func TestLock_OldKeyLost(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
-	b, err := migrate.New(start(t, fallback.NewMemory()), client, &migrate.Options{TTL: 300 * time.Millisecond, OldKey: func(k string) string { return "old:" + k }})
+	b, err := migrate.New(start(t, fallback.NewMemory()), client, &migrate.Options{TTL: 300 * time.Millisecond, OldKeys: func(k string) []string { return []string{"old:" + k} }})
 	if err != nil {
 		t.Fatal(err)
 	}

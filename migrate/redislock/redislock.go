@@ -3,8 +3,8 @@
 //
 //	client := redislock.New(locks) // locks: a *coord.Coordinator; it was a Redis client
 //
-// Processes with this package and processes with the real library do not exclude each other: see
-// [github.com/holdfast-go/holdfast/migrate.Both] for the deployment in between.
+// Processes with this package and processes with the real library do not exclude each other, unless the
+// client is that of [NewBoth]: it is for the deployment in between.
 //
 // What differs:
 //
@@ -22,8 +22,8 @@
 //   - ttl has to be positive.
 //   - ObtainMulti and Lock.Keys do not exist: lock several keys one by one, in one order everywhere.
 //
-// A [Lock] is a [coord.Lock] as well, with a token for the resource (Fence) and a context that ends when
-// the lock is lost (Context).
+// A [Lock] has a token for the resource as well (Fence), and a context that ends when the lock is lost
+// (Context).
 package redislock
 
 import (
@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/migrate"
 	"github.com/holdfast-go/holdfast/migrate/internal/patience"
 )
 
@@ -61,10 +62,13 @@ type Options struct {
 }
 
 // A Client obtains locks.
-type Client struct{ locks *coord.Coordinator }
+type Client struct{ locks patience.Locks }
 
 // New returns a Client. The coordinator must not be nil.
-func New(locks *coord.Coordinator) *Client { return &Client{locks} }
+func New(locks *coord.Coordinator) *Client { return &Client{patience.New(locks)} }
+
+// NewBoth returns a Client for the deployment in between: its locks exclude processes with the real library.
+func NewBoth(both *migrate.Both) *Client { return &Client{patience.Both(both)} }
 
 // Obtain is a short-cut for New(...).Obtain(...).
 func Obtain(ctx context.Context, locks *coord.Coordinator, key string, ttl time.Duration, opt *Options) (*Lock, error) {
@@ -87,7 +91,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 	if err != nil {
 		return nil, err
 	}
-	x := &Lock{Lock: l, token: opt.Token, metadata: opt.Metadata}
+	x := &Lock{Held: l, token: opt.Token, metadata: opt.Metadata}
 	if x.token == "" {
 		x.token = rand.Text()
 	}
@@ -96,7 +100,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 	return x, nil
 }
 
-func (c *Client) lock(ctx context.Context, key string, ttl time.Duration, s RetryStrategy) (coord.Lock, error) {
+func (c *Client) lock(ctx context.Context, key string, ttl time.Duration, s RetryStrategy) (migrate.Held, error) {
 	if s == nil {
 		s = NoRetry()
 	}
@@ -119,7 +123,7 @@ func (c *Client) lock(ctx context.Context, key string, ttl time.Duration, s Retr
 
 // A Lock is a lock that was obtained. Its methods are safe for concurrent use.
 type Lock struct {
-	coord.Lock
+	migrate.Held
 	token, metadata string
 	ttl             atomic.Int64 // what TTL returns as long as the lock is in force
 }

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/migrate"
 	"github.com/holdfast-go/holdfast/migrate/internal/patience"
 )
 
 // A Mutex is a lock of one key.
 type Mutex struct {
-	locks    *coord.Coordinator
+	locks    patience.Locks
 	name     string
 	expiry   time.Duration
 	tries    int
@@ -21,8 +22,8 @@ type Mutex struct {
 
 	mu    sync.Mutex
 	value string
-	lock  coord.Lock // the zero Lock is one that is over
-	since time.Time  // when it was locked
+	lock  migrate.Held // at first a coord.Lock that is over
+	since time.Time    // when it was locked
 }
 
 // Name returns the key.
@@ -36,7 +37,7 @@ func (m *Mutex) Value() string {
 }
 
 // Held returns the lock of the last Lock that succeeded.
-func (m *Mutex) Held() coord.Lock {
+func (m *Mutex) Held() migrate.Held {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lock

@@ -3,8 +3,8 @@
 //
 //	rs := redsync.New(locks) // locks: a *coord.Coordinator; it was pools of Redis clients
 //
-// Processes with this package and processes with the real library do not exclude each other: see
-// [github.com/holdfast-go/holdfast/migrate.Both] for the deployment in between.
+// Processes with this package and processes with the real library do not exclude each other, unless the
+// Redsync is that of [NewBoth]: it is for the deployment in between.
 //
 // What differs:
 //
@@ -24,7 +24,7 @@
 //   - WithDriftFactor, WithTimeoutFactor, WithFailFast, WithShufflePools and WithSetNXOnExtend do nothing.
 //   - A Mutex is safe for concurrent use.
 //
-// [Mutex.Held] is the lock as a [coord.Lock], with a token for the resource (Fence) and a context that
+// [Mutex.Held] is the lock, with a token for the resource (Fence) and a context that
 // ends when the lock is lost (Context).
 package redsync
 
@@ -34,18 +34,24 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/migrate"
+	"github.com/holdfast-go/holdfast/migrate/internal/patience"
 )
 
 // Redsync makes mutexes.
-type Redsync struct{ locks *coord.Coordinator }
+type Redsync struct{ locks patience.Locks }
 
 // New returns a Redsync. The coordinator must not be nil.
-func New(locks *coord.Coordinator) *Redsync { return &Redsync{locks} }
+func New(locks *coord.Coordinator) *Redsync { return &Redsync{patience.New(locks)} }
+
+// NewBoth returns a Redsync for the deployment in between: its locks exclude processes with the real library.
+func NewBoth(both *migrate.Both) *Redsync { return &Redsync{patience.Both(both)} }
 
 // NewMutex returns a mutex of the key that is its name.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{
 		locks:  r.locks,
+		lock:   coord.Lock{},
 		name:   name,
 		expiry: 8 * time.Second,
 		tries:  32,

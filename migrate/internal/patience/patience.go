@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/migrate"
 )
 
 var errOver = errors.New("patience: the last pause is over")
@@ -14,7 +15,7 @@ var errOver = errors.New("patience: the last pause is over")
 // Lock tries the key, waits in its queue until the pauses are over that next returns, and tries once more. A
 // pause of less than 1 ns is the end. The key is not polled between pauses. The errors are those of
 // [coord.Coordinator.TryLock], and those of [coord.Coordinator.Lock] if ctx ends.
-func Lock(ctx context.Context, locks *coord.Coordinator, key string, next func() time.Duration) (coord.Lock, error) {
+func Lock(ctx context.Context, locks Locks, key string, next func() time.Duration) (migrate.Held, error) {
 	l, err := locks.TryLock(ctx, key)
 	if !errors.Is(err, coord.ErrLocked) && !errors.Is(err, coord.ErrUnavailable) {
 		return l, err

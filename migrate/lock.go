@@ -1,0 +1,142 @@
+package migrate
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// ErrOldLost: the old library's keys expired, or another process has them. It Is [coord.ErrLost].
+var ErrOldLost = fmt.Errorf("migrate: %w: the key of the old library", coord.ErrLost)
+
+// Held is a lock that is held: a [coord.Lock] or a [*Lock].
+type Held interface {
+	Key() string
+	Fence() coord.Fence
+	Context() context.Context
+	Unlock() error
+}
+
+// A Lock is both locks. Its methods are safe for concurrent use.
+type Lock struct {
+	coord.Lock
+	old    oldKeys
+	opts   *Options
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when the goroutine of the lock has ended
+	free   sync.Once
+	err    error
+}
+
+func newLock(b *Both, held coord.Lock) *Lock {
+	l := &Lock{
+		Lock: held, opts: &b.opts, done: make(chan struct{}),
+		old: oldKeys{client: b.client, keys: b.opts.OldKeys(held.Key()), token: rand.Text(), ttl: b.opts.TTL},
+	}
+	l.ctx, l.cancel = context.WithCancelCause(held.Context())
+	return l
+}
+
+// once tries to set the old keys, and returns when the requests that did were sent.
+func (l *Lock) once(ctx context.Context) (sent time.Time, err error) {
+	sent = time.Now()
+	switch ok, err := l.old.set(ctx); {
+	case err != nil && ctx.Err() != nil: // else it says nothing about the server
+		return sent, fmt.Errorf("migrate: lock %.64q: %w", l.Key(), ctx.Err())
+	case err != nil:
+		return sent, fmt.Errorf("migrate: lock %.64q: %w: %w", l.Key(), coord.ErrUnavailable, err)
+	case !ok:
+		return sent, fmt.Errorf("migrate: %.64q: %w by an old process", l.Key(), coord.ErrLocked)
+	}
+	return sent, nil
+}
+
+// wait is once, again and again until ctx ends.
+func (l *Lock) wait(ctx context.Context) (sent time.Time, err error) {
+	reason := coord.ErrUnavailable // until the server has answered
+	for {
+		if sent, err = l.once(ctx); err == nil {
+			return sent, nil
+		}
+		if ctx.Err() == nil {
+			reason = err
+		}
+		pause := time.NewTimer(time.Duration((0.5 + mathrand.Float64()) * float64(l.opts.Retry)))
+		select {
+		case <-pause.C:
+		case <-l.ctx.Done():
+			pause.Stop()
+			return sent, context.Cause(l.ctx)
+		case <-ctx.Done():
+			pause.Stop()
+			return sent, fmt.Errorf("migrate: lock %.64q: %w while waiting: %w", l.Key(), ctx.Err(), reason)
+		}
+	}
+}
+
+// keep renews the old keys until the lock is over. The lock ends a tenth of TTL before the keys may.
+func (l *Lock) keep(sent time.Time) {
+	defer close(l.done)
+	ttl := l.opts.TTL
+	pause := ttl / 3
+	for {
+		deadline := sent.Add(ttl - ttl/10)
+		wait := time.NewTimer(min(pause, max(time.Until(deadline), 0)))
+		select {
+		case <-l.ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		}
+		if !time.Now().Before(deadline) {
+			l.cancel(ErrOldLost)
+			return
+		}
+		began := time.Now()
+		call, cancel := context.WithDeadline(l.ctx, deadline)
+		renewed, err := l.old.renew(call)
+		cancel()
+		switch {
+		case renewed && time.Now().Before(deadline):
+			sent, pause = began, ttl/3
+		case err != nil:
+			pause = ttl / 20 // it did not answer: again, soon
+		default:
+			l.cancel(ErrOldLost)
+			return
+		}
+	}
+}
+
+// Context returns a context that ends when either lock ends, with the reason as its cause. It carries
+// Holdfast's lock.
+func (l *Lock) Context() context.Context { return l.ctx }
+
+// Unlock frees the old keys, and then Holdfast's lock. Unlike [coord.Lock.Unlock] it waits for the old keys'
+// server, for a third of TTL at most; a key that could not be freed expires. Its error Is [coord.ErrLost] if
+// either lock was lost, and [coord.ErrUnlocked] if the lock was unlocked before.
+func (l *Lock) Unlock() error {
+	first := false
+	l.free.Do(func() {
+		first = true
+		lost := context.Cause(l.ctx)
+		l.cancel(coord.ErrUnlocked)
+		<-l.done
+		l.old.free()
+		l.err = l.Lock.Unlock()
+		if l.err == nil && errors.Is(lost, coord.ErrLost) {
+			l.err = lost
+		}
+	})
+	if !first && l.err == nil {
+		return coord.ErrUnlocked
+	}
+	return l.err
+}

@@ -1,0 +1,100 @@
+package migrate
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// oldKeys are the keys that the old library would set for a lock. More than half of them are the lock.
+type oldKeys struct {
+	client redis.UniversalClient
+	keys   []string
+	token  string // the value of each
+	ttl    time.Duration
+}
+
+const (
+	renewScript = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) end return 0`
+	freeScript  = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`
+)
+
+func (o *oldKeys) most() int { return len(o.keys)/2 + 1 }
+
+// each sends a command for each key, all at once, and returns how many were answered with yes and how many
+// with no. err is of one of the others.
+func (o *oldKeys) each(ctx context.Context, send func(p redis.Pipeliner, key string) redis.Cmder, yes func(redis.Cmder) (bool, error)) (y, n int, err error) {
+	answers := make([]redis.Cmder, len(o.keys))
+	_, _ = o.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range o.keys {
+			answers[i] = send(p, key)
+		}
+		return nil
+	})
+	for _, a := range answers {
+		switch ok, e := yes(a); {
+		case e != nil:
+			err = e
+		case ok:
+			y++
+		default:
+			n++
+		}
+	}
+	return y, n, err
+}
+
+// set sets the keys, and reports whether they are the lock. If not, it leaves none behind that the server
+// has told of.
+func (o *oldKeys) set(ctx context.Context) (bool, error) {
+	sent := time.Now()
+	call, cancel := context.WithTimeout(ctx, o.ttl/3)
+	y, n, err := o.each(call, func(p redis.Pipeliner, key string) redis.Cmder {
+		return p.SetNX(call, key, o.token, o.ttl)
+	}, func(c redis.Cmder) (bool, error) { return c.(*redis.BoolCmd).Result() })
+	cancel()
+	if err != nil && ctx.Err() == nil { // an answer that was lost may have been yes
+		call, cancel = context.WithTimeout(ctx, o.ttl/3)
+		defer cancel()
+		y, _, _ = o.each(call, func(p redis.Pipeliner, key string) redis.Cmder { return p.Get(call, key) }, func(c redis.Cmder) (bool, error) {
+			got, err := c.(*redis.StringCmd).Result()
+			return got == o.token, err
+		})
+	}
+	if y >= o.most() && time.Since(sent) < o.ttl/2 {
+		return true, nil
+	}
+	if y > 0 || err != nil {
+		o.free()
+	}
+	if n > len(o.keys)-o.most() { // those of others are enough to refuse it
+		err = nil
+	}
+	return false, err
+}
+
+// renew reports whether the keys are the lock for another ttl. They are not any more if err is nil.
+func (o *oldKeys) renew(ctx context.Context) (bool, error) {
+	y, n, err := o.script(ctx, renewScript, o.token, o.ttl.Milliseconds())
+	if n > len(o.keys)-o.most() {
+		return false, nil
+	}
+	return y >= o.most(), err
+}
+
+// free deletes those that are the lock's. What could not be deleted expires.
+func (o *oldKeys) free() {
+	ctx, cancel := context.WithTimeout(context.Background(), o.ttl/3)
+	defer cancel()
+	_, _, _ = o.script(ctx, freeScript, o.token)
+}
+
+func (o *oldKeys) script(ctx context.Context, text string, args ...any) (y, n int, err error) {
+	return o.each(ctx, func(p redis.Pipeliner, key string) redis.Cmder {
+		return p.Eval(ctx, text, []string{key}, args...)
+	}, func(c redis.Cmder) (bool, error) {
+		done, err := c.(*redis.Cmd).Int()
+		return done == 1, err
+	})
+}

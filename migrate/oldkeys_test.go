@@ -1,0 +1,169 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/migrate"
+)
+
+// TryLock waits for neither lock, and leaves neither behind where it does not get both.
+func TestBoth_TryLock(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	c := start(t, fallback.NewMemory())
+	b, err := migrate.New(c, client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.TryLock(t.Context(), "k")
+	if err != nil || client.Exists(t.Context(), "k").Val() != 1 {
+		t.Fatalf("TryLock: %v", err)
+	}
+	if _, err := b.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
+		t.Errorf("a new process has it: %v", err)
+	}
+	if err := l.Unlock(); err != nil || client.Exists(t.Context(), "k").Val() != 0 {
+		t.Errorf("Unlock: %v", err)
+	}
+	if err := l.Unlock(); !errors.Is(err, coord.ErrUnlocked) {
+		t.Errorf("Unlock again: %v", err)
+	}
+	if err := client.Set(t.Context(), "k", "an old process", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
+		t.Errorf("an old process has it: %v", err)
+	}
+	if v := client.Get(t.Context(), "k").Val(); v != "an old process" {
+		t.Errorf("the old key is %q", v)
+	}
+	s.Kill()
+	if _, err := b.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrUnavailable) || errors.Is(err, coord.ErrLocked) {
+		t.Errorf("the server is gone: %v", err)
+	}
+	if l, err := c.TryLock(t.Context(), "k"); err != nil {
+		t.Errorf("Holdfast's lock was left behind: %v", err)
+	} else {
+		l.Unlock()
+	}
+}
+
+// More than half of the keys are the lock, as the real library has it, whichever they are.
+func TestRueidislockKeys(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	keys := migrate.RueidislockKeys("", 0)("k")
+	if want := []string{"rueidislock:0:k", "rueidislock:1:k", "rueidislock:2:k"}; !slices.Equal(keys, want) {
+		t.Errorf("keys %q", keys)
+	}
+	if one := migrate.RueidislockKeys("mine", 1)("k"); !slices.Equal(one, []string{"mine:0:k"}) {
+		t.Errorf("keys %q", one)
+	}
+	real, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: rueidis.ClientOption{InitAddress: []string{s.Addr}}, TryNextAfter: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer real.Close()
+	b, err := migrate.New(start(t, fallback.NewMemory()), client, &migrate.Options{TTL: time.Second, OldKeys: migrate.RueidislockKeys("", 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for taken := range 8 { // by others, as bits
+		var others []string
+		for i, key := range keys {
+			if taken>>i&1 == 1 {
+				others = append(others, key)
+				client.Set(t.Context(), key, "another", 0)
+			}
+		}
+		l, err := b.TryLock(t.Context(), "k")
+		_, cancel, errReal := real.TryWithContext(t.Context(), "k")
+		switch {
+		case len(others) > 1 && !errors.Is(err, coord.ErrLocked), len(others) <= 1 && err != nil:
+			t.Errorf("%q are taken: %v", others, err)
+		case !errors.Is(errReal, rueidislock.ErrNotLocked):
+			t.Errorf("the real library, %q and Both's are taken: %v", others, errReal)
+		}
+		cancel()
+		if err == nil {
+			if err := l.Unlock(); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+		}
+		if left := client.Exists(t.Context(), keys...).Val(); left != int64(len(others)) {
+			t.Errorf("%d keys are left, %q were there", left, others)
+		}
+		client.Del(t.Context(), keys...)
+	}
+}
+
+// An old process that takes the lock away ends it at the next renewal.
+func TestLock_TakenAway(t *testing.T) {
+	s := redistest.Start(t)
+	real, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: rueidis.ClientOption{InitAddress: []string{s.Addr}}, TryNextAfter: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer real.Close()
+	b, err := migrate.New(start(t, fallback.NewMemory()), s.Client(t), &migrate.Options{TTL: time.Second, OldKeys: migrate.RueidislockKeys("", 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forced, cancel, err := real.ForceWithContext(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancel()
+	<-l.Context().Done()
+	if err := context.Cause(l.Context()); !errors.Is(err, migrate.ErrOldLost) {
+		t.Errorf("cause: %v", err)
+	}
+	if err := l.Unlock(); !errors.Is(err, coord.ErrLost) || forced.Err() != nil {
+		t.Errorf("Unlock: %v; the taker's lock: %v", err, forced.Err())
+	}
+}
+
+// A process that has died in the middle blocks neither kind for long: its keys expire.
+func TestLock_ProcessDies(t *testing.T) {
+	s := redistest.Start(t)
+	dead := redis.NewClient(&redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true})
+	b, err := migrate.New(start(t, fallback.NewMemory()), dead, &migrate.Options{TTL: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Close(); err != nil { // it neither renews nor frees the key any more
+		t.Fatal(err)
+	}
+	<-l.Context().Done()
+	other, err := migrate.New(start(t, fallback.NewMemory()), s.Client(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := other.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = next.Unlock()
+	if err := l.Unlock(); !errors.Is(err, migrate.ErrOldLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+}
