@@ -3,6 +3,8 @@ package election_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +20,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	if env := os.Getenv(candidateEnv); env != "" {
+		addr, kind, _ := strings.Cut(env, ",")
+		if err := candidate(addr, kind == "cluster"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	leak.Main(m)
+}
 
 var start, bubble = coordtest.Start, coordtest.Bubble
 
