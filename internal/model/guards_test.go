@@ -1,9 +1,15 @@
 package model
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
+
+var update = flag.Bool("model.update", false, "write stories as they are now")
 
 // TestGuards takes each guard away, and expects that two nodes hold the key, or that a token comes out of order. A shortest
 // story has so many steps. It is told by -v.
@@ -55,10 +61,27 @@ func TestGuards(t *testing.T) {
 			r := m.Explore()
 			t.Logf("%s, after %d states, %v:", r.Broken, r.States, r.Took)
 			tell(t, r)
+			keep(t, c.off, r)
 			if r.Broken == "" || len(r.Story) != c.steps || strings.HasPrefix(r.Story[len(r.Story)-1], "(") {
 				t.Errorf("%q in %d steps, expected a violation in %d", r.Broken, len(r.Story), c.steps)
 			}
 		})
+	}
+}
+
+// keep compares a story with that of testdata/stories, which leasetest replays. -model.update
+// writes it.
+func keep(t *testing.T, off Guard, r Result) {
+	t.Helper()
+	file := filepath.Join("testdata", "stories", off.String()+".txt")
+	text := fmt.Sprintf("# Without %v: %s\n%s\n", off, r.Broken, strings.Join(r.Story, "\n"))
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if was, err := os.ReadFile(file); err != nil || string(was) != text {
+		t.Errorf("the story is another one than in %s, see -model.update: %v\n%s", file, err, text)
 	}
 }
 

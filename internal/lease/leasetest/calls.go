@@ -151,7 +151,7 @@ func (n *Node) doubted() {
 		case n.w.now.Before(d.When):
 			later = append(later, d)
 		case n.P.Has(d.Key, d.ID):
-			d.When = n.w.now.Add(ttl)
+			d.When = n.w.now.Add(n.w.Times.TTL)
 			later = append(later, d)
 		default:
 			n.w.say("%s will release %s of %s", n.Name, d.Key, identity(d.ID))

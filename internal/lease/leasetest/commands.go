@@ -146,13 +146,13 @@ func (w *World) pass(d time.Duration) {
 // round: three seconds pass. All nodes renew their sessions, verify, and ping; one may be cut off from everything meanwhile. The arbiter
 // counts sessions dead that were not renewed for as long as they last.
 func (w *World) round(without string) {
-	w.now = w.now.Add(ttl * 3 / 10)
+	w.now = w.now.Add(w.Times.TTL * 3 / 10)
 	for _, n := range w.Nodes {
 		if n.Name != without {
 			n.renew()
 			commands["verify"](n, nil)
 		}
-		if !w.now.Before(n.session.Deadline().Add(margin)) {
+		if !w.now.Before(n.session.Deadline().Add(w.Times.Margin)) {
 			w.dead[n.session.ID] = true
 		}
 	}

@@ -123,8 +123,8 @@ func (n *Node) freeze() {
 
 // renew: the session's renewal is acknowledged, unless it has expired (rule 3).
 func (n *Node) renew() {
-	if !lease.Past(n.session.Deadline(), n.w.now) && !n.w.dead[n.session.ID] {
-		n.session.Extend(n.w.now.Add(ttl - margin))
+	if !lease.Past(n.session.Deadline(), n.w.now) && !n.w.isDead(n.session.ID) {
+		n.session.Extend(n.w.now.Add(n.w.Times.lease()))
 	}
 }
 
@@ -133,7 +133,7 @@ func (n *Node) doubt() {
 	n.event(func(now time.Time, fx *lease.Effects) {
 		absent, lonely := n.P.Doubtful(now, fx)
 		for _, id := range absent {
-			if n.w.dead[id.Session] {
+			if n.w.isDead(id.Session) {
 				n.P.Bury(id.Session, now, fx)
 			}
 		}
@@ -184,6 +184,9 @@ func (n *Node) duty(agreed string) {
 // step: the wall clock of the node steps forward past its session's deadline.
 func (n *Node) step() {
 	s := n.session
+	if n.P.Turns() > 0 {
+		n.section = s.Deadline()
+	}
 	s.Extend(time.Time{})
 	n.dead = true
 	n.event(func(now time.Time, fx *lease.Effects) {
@@ -204,7 +207,7 @@ func (n *Node) die() {
 
 func (n *Node) open() {
 	n.dead = false
-	n.session = lease.NewSession(n.session.ID+"'", n.w.now.Add(ttl-margin))
+	n.session = lease.NewSession(n.session.ID+"'", n.w.now.Add(n.w.Times.lease()))
 }
 
 // quit: the node leaves the cluster.
@@ -225,7 +228,7 @@ func (n *Node) free() {
 	}
 	m := n.w.moment()
 	r := n.w.record.Load(m)
-	if n.w.dead[r.Owner] {
+	if n.w.isDead(r.Owner) {
 		got := n.w.record.Acquire(m, n.session.ID, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
 		n.hears("%v, epoch %d", got.Verdict, got.Record.Epoch)
 		if got.Verdict == fallback.Granted {

@@ -29,7 +29,7 @@ func (n *Node) sendContend(key string) *call {
 // executeContend locks a key, and evicts the holder if its session is dead (rule 2).
 func executeContend(w *World, n *Node, c *call) {
 	ans := w.record.Lock(w.moment(), c.lock, nil)
-	if ans.Verdict == fallback.Held && w.dead[ans.Holder.Session] {
+	if ans.Verdict == fallback.Held && w.isDead(ans.Holder.Session) {
 		c.lock.Evict = ans.Holder.Identity
 		ans = w.record.Lock(w.moment(), c.lock, nil)
 	}
@@ -62,7 +62,7 @@ func (n *Node) answerContend(c *call, now time.Time, fx *lease.Effects) {
 
 // failContend: the request may be executed yet, or was.
 func (n *Node) failContend(c *call, _ time.Time, fx *lease.Effects) {
-	n.doubts = append(n.doubts, lease.Doubt{Key: c.key, ID: c.lock.Me, When: c.sent.Add(ttl)})
+	n.doubts = append(n.doubts, lease.Doubt{Key: c.key, ID: c.lock.Me, When: c.sent.Add(n.w.Times.TTL)})
 	n.P.Settle(c.contender, errNoAnswer, false, fx)
 }
 
@@ -79,7 +79,7 @@ func (n *Node) sendAcquire(string) *call {
 		n.event(n.P.EndAcquire)
 		return nil
 	}
-	return &call{session: n.session, expect: fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: n.w.dead[r.Owner]}}
+	return &call{session: n.session, expect: fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: n.w.isDead(r.Owner)}}
 }
 
 func executeAcquire(w *World, _ *Node, c *call) {

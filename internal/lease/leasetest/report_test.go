@@ -80,7 +80,7 @@ func TestReports_OfAnOwner(t *testing.T) {
 	if id, _ := p.HolderOf("mine"); id != (fallback.Identity{}) {
 		t.Error(id)
 	}
-	if epoch, until := p.Serving(); epoch != 102 || until.Sub(w.now) != ttl-margin || p.LastSeq() != 1025 || !p.Confirmed().Equal(w.now) {
+	if epoch, until := p.Serving(); epoch != 102 || until.Sub(w.now) != w.Times.lease() || p.LastSeq() != 1025 || !p.Confirmed().Equal(w.now) {
 		t.Error(epoch, until, p.LastSeq(), p.Confirmed())
 	}
 	if p.Number() != 0 || p.Turns() != 1 || p.Seen() != fallback.MakeToken(102, 0) || p.Sampled() {

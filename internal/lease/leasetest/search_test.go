@@ -55,6 +55,8 @@ func (w *World) run(line string) {
 		h, ok := n.P.HoldOf("k")
 		if _, locked := n.turns["k"]; ok && locked && !h.Until.Past(w.now) {
 			holders++
+		} else if w.now.Before(n.section) {
+			holders++
 		}
 	}
 	if holders > 1 && w.broken == "" {

@@ -15,22 +15,29 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Times of all nodes, as by default.
-const (
-	ttl, margin, renewEvery = 10 * time.Second, time.Second, 2500 * time.Millisecond
-	retryEvery, callTimeout = 500 * time.Millisecond, time.Second
-	graceTime               = 12 * time.Second
-)
+// Times are those of all nodes. The others are of package coord's defaults.
+type Times struct{ TTL, Margin, Grace, Linger time.Duration }
+
+var defaults = Times{TTL: 10 * time.Second, Margin: time.Second, Grace: 12 * time.Second, Linger: time.Second}
+
+const renewEvery, retryEvery, callTimeout = 2500 * time.Millisecond, 500 * time.Millisecond, time.Second
+
+// lease is for how long an answer of the arbiter counts.
+func (x Times) lease() time.Duration { return x.TTL - x.Margin }
 
 // World is some nodes with one partition, and the arbiter's record of it.
 type World struct {
 	Nodes  []*Node
+	Times  Times
 	Quiet  bool // commands tell nothing
 	now    time.Time
 	server string
 	record fallback.Partition
 	owner  string // the node that should own the partition, as all rings say; "" is unknown
 	dead   map[string]bool
+	table  *fallback.Sessions // says which sessions are dead, besides; nil: there is none
+	keeper string             // the server of the table
+	ahead  time.Duration      // by so much the arbiter's clock is ahead
 	log    []string
 
 	newest map[string]uint64 // tokens, if not nil: a lower one breaks I2
@@ -57,9 +64,10 @@ type Node struct {
 	releases []fallback.Release
 	frozen   lease.Frozen
 	demoting bool
-	most     int  // keys of this node's that another one may have; 0: any number
-	dead     bool // its session has ended, and there is no other one
-	left     bool // it takes no partition any more
+	most     int       // keys of this node's that another one may have; 0: any number
+	section  time.Time // until then a caller of an earlier session may be at work
+	dead     bool      // its session has ended, and there is no other one
+	left     bool      // it takes no partition any more
 	turns    map[string]turn
 	waiters  map[string][]*lease.Waiter
 }
@@ -70,19 +78,22 @@ type turn struct {
 }
 
 // New returns nodes with sessions and streams between them, and a Shared record at epoch 101.
-func New(names ...string) *World {
-	w := &World{now: time.Date(2000, 1, 1, 0, 1, 41, 0, time.UTC), server: "one", dead: make(map[string]bool)}
+func New(names ...string) *World { return NewWith(defaults, names...) }
+
+// NewWith is New with other times.
+func NewWith(x Times, names ...string) *World {
+	w := &World{Times: x, now: time.Date(2000, 1, 1, 0, 1, 41, 0, time.UTC), server: "one", dead: make(map[string]bool)}
 	w.record.Format(w.moment(), 0)
 	w.record.Epoch = 101
 	for _, name := range names {
 		n := &Node{w: w, Name: name, ends: make(map[string]*end), turns: make(map[string]turn), waiters: make(map[string][]*lease.Waiter)}
 		n.cfg = lease.Config{
-			Began: w.now, Lease: ttl - margin, Margin: margin, SessionTTL: ttl, RenewEvery: renewEvery, RetryEvery: retryEvery,
-			CallTimeout: callTimeout, Handoff: handoff.Limits{MaxTurns: 2, Linger: time.Second}, Clustered: true, NoAnswer: errNoAnswer,
+			Began: w.now, Lease: x.lease(), Margin: x.Margin, SessionTTL: x.TTL, RenewEvery: renewEvery, RetryEvery: retryEvery,
+			CallTimeout: callTimeout, Handoff: handoff.Limits{MaxTurns: 2, Linger: x.Linger}, Clustered: true, NoAnswer: errNoAnswer,
 			Full: func(string) error { return errFull }, View: view{n}, Requests: &n.requests, Offers: &n.offers,
 		}
 		n.offers.Store(100)
-		n.session = lease.NewSession(name, w.now.Add(ttl-margin))
+		n.session = lease.NewSession(name, w.now.Add(x.lease()))
 		n.P.Init(&n.cfg, 0)
 		w.Nodes = append(w.Nodes, n)
 	}
@@ -122,7 +133,17 @@ const (
 )
 
 func (w *World) moment() fallback.Moment {
-	return fallback.Moment{Now: w.now.UnixMilli(), Server: w.server, Grace: graceTime.Milliseconds()}
+	return fallback.Moment{Now: w.now.Add(w.ahead).UnixMilli(), Server: w.server, Grace: w.Times.Grace.Milliseconds()}
+}
+
+// isDead reports whether the arbiter counts a session dead (rule 2).
+func (w *World) isDead(session string) bool {
+	if w.table == nil {
+		return w.dead[session]
+	}
+	m := w.moment()
+	m.Server = w.keeper
+	return session != "" && w.table.Dead(m, session).Dead
 }
 
 func (w *World) say(format string, args ...any) {

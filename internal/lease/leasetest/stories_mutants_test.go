@@ -1,0 +1,30 @@
+//go:build mutants
+
+package leasetest
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
+)
+
+// TestModelStories_ComeTrueWithoutTheGuard takes a guard of the model out of the code: then the model's story comes true. So the replay
+// does what the story tells. The other stories are of guards that the code has in package coord, or that it has no switch for.
+func TestModelStories_ComeTrueWithoutTheGuard(t *testing.T) {
+	all := stories(t)
+	for model, core := range map[string]*bool{
+		"Announced": &guard.Announced, "ExactUnlock": &guard.Identity, "FreedGranted": &guard.Absent, "FreedRead": &guard.Hearsay,
+		"FreedVouched": &guard.Absent, "GraceTakesNothing": &guard.Grace, "Identity": &guard.Grace, "ImportRows": &guard.Import,
+		"PendingIsHad": &guard.OnItsWay, "StopBeforeDemote": &guard.Freeze, "UnservedWaits": &guard.Waits,
+	} {
+		t.Run(model, func(t *testing.T) {
+			*core = false
+			defer func() { *core = true }()
+			broken := follow(t, all[model])
+			if broken == "" {
+				t.Errorf("nothing comes of\n%s", all[model])
+			}
+			t.Log(broken)
+		})
+	}
+}
