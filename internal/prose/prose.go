@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -58,6 +59,33 @@ func Packages(root string) (map[string]Style, error) {
 		return err
 	})
 	return all, err
+}
+
+// Documents returns the style of each document of the root and of docs, without the changelog, which is
+// history. Lines are not counted: those of tables cannot be wrapped.
+func Documents(root string) (map[string]Style, error) {
+	all := make(map[string]Style)
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			if filepath.Base(file) == "CHANGELOG.md" {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				return nil, err
+			}
+			all[filepath.ToSlash(name)] = Style{Words: len(word.FindAll(text, -1)), Unnamed: len(unnamed.FindAll(text, -1))}
+		}
+	}
+	return all, nil
 }
 
 // add counts what a file's comments have.

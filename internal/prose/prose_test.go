@@ -69,6 +69,22 @@ func TestProse_CommentsNameTheActorAndWrap(t *testing.T) {
 	}
 }
 
+// Documents keep to the same, with one word for each: a quotation, such as a message of the log.
+func TestProse_DocumentsNameTheActor(t *testing.T) {
+	all, err := Documents("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 || all["README.md"].Words < 1000 {
+		t.Fatalf("%d documents, README.md has %d words", len(all), all["README.md"].Words)
+	}
+	for name, s := range all {
+		if s.Unnamed > 1 && s.PerMille() > 1 {
+			t.Errorf("%s: %d of %d words stand for an actor without naming it (who, whoever, nobody, somebody): write owner, holder, caller, node", name, s.Unnamed, s.Words)
+		}
+	}
+}
+
 func read(t *testing.T) map[string]ceiling {
 	t.Helper()
 	text, err := os.ReadFile(ceilingsFile)
