@@ -41,7 +41,7 @@ func TestStore(t *testing.T) {
 	if n, err := c.do(storeRead, 2, 7, 0, 0); n != 200 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	c.do(storeWrite, 2, 7, 200, 0)   // somebody else has written meanwhile
+	c.do(storeWrite, 2, 7, 200, 0)   // another worker has written meanwhile
 	c.do(storeWrite, 2, 7, 201, 200) // the same token again
 	c.do(storeWrite, 2, 8, 1, 1)     // another key
 	s.put(c)

@@ -29,7 +29,7 @@ func check(t *testing.T, r result) {
 	}
 }
 
-// withRates measures until everybody got somewhere: in longer rounds, if nobody could in a short one as the machine was busy.
+// withRates measures until each one got somewhere: in longer rounds, if none could in a short one as the machine was busy.
 func withRates(t *testing.T, length *time.Duration, measure func() (result, error)) result {
 	t.Helper()
 	for try := 0; ; try++ {

@@ -79,7 +79,7 @@ func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 	}
 }
 
-// As long as the arbiter says that this node owns a partition, and the node does not, nobody gets its keys. Who only tries must not
+// As long as the arbiter says that this node owns a partition, and the node does not, no caller gets its keys. One that only tries must not
 // ask again and again meanwhile.
 func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 	a := fallback.NewMemory()

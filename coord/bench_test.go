@@ -166,7 +166,7 @@ func BenchmarkKeysMutex(b *testing.B) {
 	})
 }
 
-// A key of a partition that this node owns, which nobody else wants: routing, clock check and fence included.
+// A key of a partition that this node owns, which no other one wants: routing, clock check and fence included.
 func BenchmarkOwn(b *testing.B) {
 	c := join(b, fallback.NewMemory(), quick())
 	settle(b, 61, c)

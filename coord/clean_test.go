@@ -50,7 +50,7 @@ func rowsLeft(t *testing.T, ns fallback.Namespace, session string, partitions in
 	return n
 }
 
-// The rows of a process that crashed are removed though nobody wants their keys, and no others.
+// The rows of a process that crashed are removed though no caller wants their keys, and no others.
 func TestClean_RowsOfACrashedProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		s := fallback.Settings{Namespace: "holdfast", Partitions: 101, Grace: 12 * time.Second}

@@ -132,7 +132,7 @@ type hammering struct {
 	t      *testing.T
 	nodes  int
 	mu     sync.Mutex                   // protects in
-	in     [20]map[coord.Lock]time.Time // who has a key, or had it and is not through, since when
+	in     [20]map[coord.Lock]time.Time // the locks that have a key, or had it and are not through, since when
 	last   [20]atomic.Uint64
 	locked [8][20]atomic.Int64
 	lost   atomic.Int64
@@ -175,7 +175,7 @@ func (h *hammering) once(ctx context.Context, c *coord.Coordinator, i, k int) bo
 	if h.in[k] == nil {
 		h.in[k] = make(map[coord.Lock]time.Time)
 	}
-	for other, since := range h.in[k] { // they had it before, so whoever has it still had it when this lock was granted
+	for other, since := range h.in[k] { // they had it before, so one that has it still had it when this lock was granted
 		if inside.Err() == nil && other.Context().Err() == nil {
 			h.t.Errorf("key %d: two holders (I1), of token %d since %v, and of %d", k, other.Fence(), time.Since(since), l.Fence())
 		}

@@ -151,7 +151,7 @@ func TestNodesExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A node comes, and a node leaves, while all of them work: no lock fails, none is lost, nobody waits for long.
+// A node comes, and a node leaves, while all of them work: no lock fails, none is lost, no caller waits for long.
 func TestNodesComeAndGo(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
@@ -226,8 +226,8 @@ func TestNodesComeAndGo(t *testing.T) {
 	t.Logf("%d locks", total.Load())
 }
 
-// Who waits for a key at the arbiter when its partition gets an owner goes there at once, not after RenewEvery: nobody
-// tells those who wait at the arbiter any more that the key is free.
+// A waiter for a key at the arbiter goes to the partition's new owner at once, not after RenewEvery: no message
+// tells waiters at the arbiter any more that the key is free.
 func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
 	takes.Seconds(t)
 	o := func() *coord.Options {

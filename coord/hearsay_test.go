@@ -85,7 +85,7 @@ func refusedAt(t *testing.T, owner *Coordinator, l Lock) func() bool {
 	}
 }
 
-// TestForgedMessages says by PUBLISH what only the arbiter should say. Nobody believes it.
+// TestForgedMessages says by PUBLISH what only the arbiter should say. No node believes it.
 func TestForgedMessages(t *testing.T) {
 	s := redistest.Start(t)
 	lie := liar{t, s.Client(t)}

@@ -544,7 +544,7 @@ func TestARequestThatIsExecutedLateLeavesNoRowBehind(t *testing.T) {
 		if _, err := here.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		time.Sleep(14 * time.Second) // nobody asks for the key
+		time.Sleep(14 * time.Second) // no caller asks for the key
 		l, err := there.TryLock(t.Context(), "k")
 		if err != nil {
 			t.Fatalf("the row is still there: %v", err)

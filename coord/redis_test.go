@@ -187,7 +187,7 @@ func TestAnUncontendedLockIsOneRoundTripAndItsUnlockNone(t *testing.T) {
 	}
 }
 
-// nobody listens there, and no server that is started on any free port will.
+// no server listens there, and none that is started on any free port will.
 const nobody = "127.0.0.1:1"
 
 func TestNewNamesTheSettingThatIsWrong(t *testing.T) {

@@ -104,7 +104,7 @@ func TestADeadServerHoldsUpNoReleases(t *testing.T) {
 		net.stop(dead)
 		ctx, cancel := context.WithCancel(t.Context())
 		var work sync.WaitGroup
-		for i := range 8 { // who want keys of the server that does not answer, and give up
+		for i := range 8 { // callers that want keys of the server that does not answer, and give up
 			work.Go(func() {
 				for n := i; ctx.Err() == nil; n += 8 {
 					short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -115,7 +115,7 @@ func TestADeadServerHoldsUpNoReleases(t *testing.T) {
 				}
 			})
 		}
-		for i := range 8 { // and who use others, 800 a second altogether
+		for i := range 8 { // and callers that use others, 800 a second altogether
 			work.Go(func() {
 				for n := 10 + i; ctx.Err() == nil; n += 8 {
 					if l, err := here.Lock(ctx, keys[false][n%len(keys[false])]); err == nil {
@@ -141,7 +141,7 @@ func TestADeadServerHoldsUpNoReleases(t *testing.T) {
 	})
 }
 
-// Who waits for a key that nobody has is not told that somebody has it (rule 10).
+// A caller that waits for a free key is not told that another one has it (rule 10).
 func TestADeadServerIsNotSaidToBeLocked(t *testing.T) {
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "acquire" })
@@ -192,7 +192,7 @@ func TestADeadServerHoldsUpNoPartitions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real sockets, and some seconds")
 	}
-	const partitions = 509 // each node gives more than balancers of those that nobody answers for
+	const partitions = 509 // each node gives more than balancers of those that no server answers for
 	opts := func() *coord.Options {
 		o := quick()
 		o.Partitions, o.SessionTTL, o.Grace = partitions, time.Minute, 0 // for so long a node asks to give one back

@@ -37,7 +37,7 @@ func (s silent) Put(ctx context.Context, key string, value []byte, fence uint64,
 	return s.ShareStore.Put(ctx, key, value, fence, keep)
 }
 
-// Nobody waits for ever for a store, least of all with the lock.
+// No caller waits for ever for a store, least of all with the lock.
 func TestStoresThatDoNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -109,7 +109,7 @@ func TestAValueBesideAnError(t *testing.T) {
 	})
 }
 
-// Who waits for the store when the coordinator is closed is told that, and not of a context that is not his.
+// A caller that waits for the store when the coordinator is closed is told that, and not of another's context.
 func TestCloseEndsReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := must(coord.New(context.Background(), a, &coord.Options{CallTimeout: 500 * time.Millisecond}))
@@ -129,7 +129,7 @@ func TestCloseEndsReads(t *testing.T) {
 	})
 }
 
-// A panic in the background has nobody to pass through to, but somebody should hear of it.
+// A panic in the background has no caller to pass through to, but the log should have it.
 func TestAPanicWhileRefreshingIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var log bytes.Buffer

@@ -33,7 +33,7 @@ func TestErrorsThatAreKept(t *testing.T) {
 		opts := &coord.ShareOptions[string]{TTL: time.Minute, KeepErrors: []error{errNoUser, errNoRow}, ErrorTTL: 10 * time.Second}
 		failed := fmt.Errorf("load user 7: %w", errNoRow)
 		fn, runs := failing(failed)
-		if _, err := coord.Share(t.Context(), all[0], "k", opts, fn); err != failed { // the one who ran fn has its error
+		if _, err := coord.Share(t.Context(), all[0], "k", opts, fn); err != failed { // the caller that ran fn has its error
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(9 * time.Second)
@@ -176,7 +176,7 @@ func testUnshare(t *testing.T, a, b fallback.Arbiter) {
 	}
 }
 
-// A run that was under way may have seen what has changed since: its callers get it, and nobody else.
+// A run that was under way may have seen what has changed since: its callers get it, and no others.
 func TestUnshareWhileFnRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -198,7 +198,7 @@ func TestUnshareWhileFnRuns(t *testing.T) {
 	})
 }
 
-// Who comes after Unshare joins no flight that has read before.
+// A caller that comes after Unshare joins no flight that has read before.
 func TestUnshareWhileAFlightReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

@@ -39,7 +39,7 @@ func TestRefreshAhead(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		// While it is being refreshed nobody waits, and nobody else refreshes.
+		// While it is being refreshed no caller waits, and no other process refreshes.
 		if time.Since(begin) > 58*time.Second {
 			t.Skip("by chance it is too late to see more")
 		}
@@ -112,7 +112,7 @@ func TestCloseWaitsForFlights(t *testing.T) {
 	})
 }
 
-// Also for one that has no lock yet, and nobody who waits.
+// Also for one that has no lock yet, and no waiters.
 func TestCloseWaitsForReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := must(coord.New(context.Background(), a, nil))
@@ -133,7 +133,7 @@ func TestCloseWaitsForReads(t *testing.T) {
 	})
 }
 
-// Who finds that the key was refreshed while it waited does not refresh it again.
+// A process that finds that the key was refreshed while it waited does not refresh it again.
 func TestAnEarlyRefreshLooksAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

@@ -357,7 +357,7 @@ func ExampleShare() {
 
 	opts := &coord.ShareOptions[rates]{
 		TTL:          time.Minute,
-		RefreshAhead: 5 * time.Second, // so that nobody has to wait at the end of that minute
+		RefreshAhead: 5 * time.Second, // so that no caller has to wait at the end of that minute
 		StaleOnError: time.Hour,
 	}
 	for range 3 {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Callers who wait for less than RenewEvery get a key of an owner that their node cannot reach, too: it is the node that
+// Callers that wait for less than RenewEvery get a key of an owner that their node cannot reach, too: it is the node that
 // has been waiting, not the single caller.
 func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 	a := fallback.NewMemory()
@@ -56,7 +56,7 @@ func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
 	a := fallback.NewMemory()
 	settle(t, 61, join(t, a, o))
 	net := &faulty{Arbiter: a}
-	net.cut("list") // does not tell who else there is
+	net.cut("list") // does not tell which others there are
 	c := join(t, net, o)
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()

@@ -40,7 +40,7 @@ func attachMemory(t *testing.T, m *fallback.Memory) fallback.Namespace {
 	return n
 }
 
-// A test of somebody's program may crash the store in a bubble, where time is what the bubble says.
+// A test of another program may crash the store in a bubble, where time is what the bubble says.
 func TestMemoryInABubble(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		m := fallback.NewMemory()
@@ -102,7 +102,7 @@ func TestSnapshotIsACopy(t *testing.T) {
 	}
 }
 
-// A listener that does not keep up loses messages, and is told so; nobody waits for it.
+// A listener that does not keep up loses messages, and is told so; the arbiter does not wait for it.
 func TestSlowListenerIsToldOfAGap(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		n := attachMemory(t, fallback.NewMemory())

@@ -328,7 +328,7 @@ func TestEpochIsTheClockOrOneMore(t *testing.T) {
 	}
 }
 
-// I2, with the clock as the only witness: the record is gone, and what it granted is known to nobody.
+// I2, with the clock as the only witness: the record is gone, and what it granted is not known any more.
 func TestTokensRiseOverTheLossOfTheRecord(t *testing.T) {
 	l := newLab(t)
 	last := l.lock("k", id("alice", 1)).Token
@@ -402,7 +402,7 @@ func TestNobodyIsWokenWhereNothingCanBeTaken(t *testing.T) {
 		change(l)
 		l.messages()
 		want(t, name+": removed", l.unlock("k", id("alice", 1)), true)
-		var told []sent // the owner is, and nobody else
+		var told []sent // the owner is, and no other session
 		if name == "Owned" {
 			told = []sent{{"owner", fallback.Message{Kind: fallback.Freed, Key: "k", Session: "alice", Request: 1}}}
 		}
@@ -411,7 +411,7 @@ func TestNobodyIsWokenWhereNothingCanBeTaken(t *testing.T) {
 	}
 }
 
-// Rule 9: whoever released it may have no way to tell the owner, which has read the row.
+// Rule 9: the session that released it may have no way to tell the owner, which has read the row.
 func TestTheOwnerIsToldOfARelease(t *testing.T) {
 	l := newLab(t)
 	l.lock("k", id("alice", 1))
@@ -494,7 +494,7 @@ func TestEvictionWakesTheFirstWaiter(t *testing.T) {
 	want(t, "queue", l.queue("k"), []fallback.Identity{id("a", 1), id("b", 1)})
 }
 
-// I6: the answer that an owner's lost Acquire would have had; to nobody else, and at no other epoch.
+// I6: the answer that an owner's lost Acquire would have had; to no other session, and at no other epoch.
 func TestAcquireKnowsItsOwnRetry(t *testing.T) {
 	l := newLab(t)
 	l.lock("k", id("alice", 1))

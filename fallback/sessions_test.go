@@ -94,7 +94,7 @@ func TestOpenSweepsOnlyTheDead(t *testing.T) {
 	want(t, "members", len(r.Members), 2)
 	want(t, "the one with a millisecond left", r.dead("alive"), fallback.Liveness{Left: time.Millisecond})
 
-	r.now.Server = "B" // in Grace nobody is dead
+	r.now.Server = "B" // in Grace no session is dead
 	r.pass(time.Hour)
 	r.open("newer")
 	want(t, "members", len(r.Members), 3)

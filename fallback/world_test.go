@@ -36,7 +36,7 @@ type world struct {
 	late []func() // messages that may arrive once more, at any time
 
 	tokens map[string]fallback.Token // by key: the highest that was handed out
-	owners map[uint32]string         // by epoch: to whom Acquire gave it
+	owners map[uint32]string         // by epoch: the session that Acquire gave it to
 }
 
 // hold is what its session believes to have.
@@ -128,7 +128,7 @@ func (w *world) checkQueues(what string, before *fallback.Partition, me fallback
 	}
 }
 
-// again remembers a message of which a duplicate may arrive late. Nobody hears its answer.
+// again remembers a message of which a duplicate may arrive late. Its answer is not heard.
 func (w *world) again(f func()) {
 	w.late = append(w.late, f)
 	w.late = w.late[max(0, len(w.late)-20):]
@@ -182,7 +182,7 @@ func (w *world) lock(session, key string) {
 	if r, held := w.p.Rows[key]; held && w.dead[r.Session] {
 		q.Evict = r.Identity
 	}
-	late := w.p.Rows[key].Identity == q.Me // a message that nobody heard of got it
+	late := w.p.Rows[key].Identity == q.Me // an unheard message got it
 	var a, last fallback.LockAnswer
 	w.change("lock", q.Me, func() {
 		a, last = w.p.Lock(w.now, q, nil), a
@@ -477,7 +477,7 @@ func (w *world) end() {
 	for _, key := range worldKeys {
 		w.release(key)
 		for _, session := range w.alive {
-			w.giveUp(session, key) // it may have been granted by a message of which nobody heard
+			w.giveUp(session, key) // it may have been granted by an unheard message
 		}
 	}
 	w.demoteUnserved()

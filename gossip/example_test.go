@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// Who owns what, as long as a node lives.
+// The owners, as long as a node lives.
 func ExampleStart() {
 	r, err := gossip.Start(ring.Options{
 		Name:       "node-" + rand.Text(),

@@ -93,7 +93,7 @@ func TestAJoiningNodeOwnsNothing(t *testing.T) {
 			t.Errorf("state %v", n.State)
 		}
 	}
-	// It learns who owns what all the same.
+	// It learns the owners all the same.
 	want := place(t, []string{rings[0].Name(), rings[1].Name()}, 271).Fingerprint()
 	await(t, r, "placement", func(v *ring.View) bool { return v.Fingerprint() == want })
 	if err := r.SetState(ring.Active); err != nil {

@@ -95,7 +95,7 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 	agree(t, append(rings, late)...)
 }
 
-// One message of somebody who is no node must not keep others out.
+// One message of a stranger must not keep others out.
 func TestWhatIsNoNodeIsNoMember(t *testing.T) {
 	// memberlist's message type for a node that is alive, and a msgpack map.
 	alive := func(name string, addr []byte, port byte, versions ...byte) []byte {

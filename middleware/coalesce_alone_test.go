@@ -46,7 +46,7 @@ func TestCoalesceLeavesOtherRequestsAlone(t *testing.T) {
 	}
 }
 
-// Answers that are for one request only: whoever has waited runs the handler itself, and the first one gets its answer whole.
+// Answers that are for one request only: each request that has waited runs the handler itself, and the first one gets its answer whole.
 func TestCoalesceDoesNotShare(t *testing.T) {
 	large := strings.Repeat("x", 100)
 	for name, answer := range map[string]func(w http.ResponseWriter){

@@ -25,7 +25,7 @@ type front struct {
 	how     chan middleware.Coalesced
 }
 
-// asking is a context that tells when somebody begins to wait for its end. The middleware does that once it has joined.
+// asking is a context that tells when a request begins to wait for its end. The middleware does that once it has joined.
 type asking struct {
 	context.Context
 	asked func()
@@ -257,7 +257,7 @@ func coalesceWithALock(t *testing.T, inside bool) {
 			if l, ok := middleware.Lock(r.Context()); ok && l.Key() == "k" {
 				fences.Add(1)
 			}
-			w.Header().Set("Cache-Control", "no-store") // so that those who waited run as well
+			w.Header().Set("Cache-Control", "no-store") // so that requests that waited run as well
 		})))))
 	}
 	var wg sync.WaitGroup

@@ -159,7 +159,7 @@ func ExampleKeyFunc() {
 	byAccount := func(r *http.Request) (string, error) {
 		user, _, ok := r.BasicAuth()
 		if !ok {
-			return "", middleware.ErrSkip // whoever is nobody waits for nobody
+			return "", middleware.ErrSkip // an anonymous client waits for no other one
 		}
 		return middleware.JoinKey("account", strings.ToLower(user)), nil
 	}

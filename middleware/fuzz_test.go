@@ -47,7 +47,7 @@ func FuzzProblem(f *testing.F) {
 	f.Add("", "\r\nX: y", 999, "\x00\xff</script>", int64(-1))
 	f.Add("a\"b", "\u2028", 100, "", int64(1<<63-1))
 	f.Fuzz(func(t *testing.T, typ, title string, status int, detail string, after int64) {
-		if status < 200 || status > 999 || after > 1<<62 { // net/http panics at others; and nobody waits for 146 years
+		if status < 200 || status > 999 || after > 1<<62 { // net/http panics at others; and no client waits for 146 years
 			return
 		}
 		want := Problem{Type: typ, Title: title, Status: status, Detail: detail}

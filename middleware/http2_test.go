@@ -158,7 +158,7 @@ func TestHTTP2Flush(t *testing.T) {
 	})
 }
 
-// What is not flushed is held back by some: it has its trailers all the same, and for everybody who gets it.
+// What is not flushed is held back by some: it has its trailers all the same, and for each client that gets it.
 func TestHTTP2Trailers(t *testing.T) {
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		s := open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -174,7 +174,7 @@ func TestIdempotentLockLost(t *testing.T) {
 		if rerun { // it was executed again, and that one's answer counts
 			r.is(t, http.StatusConflict, middleware.TypeOutcome)
 			s.post(1, "x").is(t, http.StatusOK, "run 2")
-		} else { // nobody came after it
+		} else { // no run came after it
 			r.is(t, http.StatusOK, "run 1")
 			s.post(1, "x").is(t, http.StatusOK, "run 1")
 		}

@@ -39,7 +39,7 @@ func TestIdempotentLockLostBeforeTheHandler(t *testing.T) {
 	s.post(1, "x").is(t, http.StatusOK, "run 1") // nothing has happened, and that is known
 }
 
-// Whoever reads the body before leaves nothing to compare: another payment would be taken for the same one.
+// A middleware that reads the body before leaves nothing to compare: another payment would be taken for the same one.
 func TestIdempotentBodyThatWasReadBefore(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	c := start(t, fallback.NewMemory(), nil)
@@ -66,7 +66,7 @@ func TestIdempotentBodyThatWasReadBefore(t *testing.T) {
 			t.Errorf("%s: log %q", name, &logs)
 		}
 	}
-	// Who asks for a form value where there is none has read nothing.
+	// A middleware that asks for a form value where there is none has read nothing.
 	h := middleware.Idempotent(c, middleware.NewMemoryStore(nil), middleware.Unscoped, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(w, r.Body)
 	}))

@@ -18,7 +18,7 @@ func ExampleCoalesce() {
 	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "the report of %s, which takes its time\n", r.PathValue("month"))
 	})
-	// While one report of a month is being made, whoever asks for the same one gets it as well.
+	// While one report of a month is being made, a request for the same one gets it as well.
 	once := middleware.Coalesce(nil, middleware.Key("report", middleware.PathValue("month")), nil)
 	mux := http.NewServeMux()
 	mux.Handle("GET /reports/{month}", once(report))

@@ -76,7 +76,7 @@ func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
 	}
 }
 
-// serveApart is serve at an address that nobody else gets while the server is down.
+// serveApart is serve at an address that no other server gets while the server is down.
 func serveApart(t testing.TB, h http.Handler) *httptest.Server {
 	t.Helper()
 	return serveAt(t, loopback.Address(t), h)

@@ -169,7 +169,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// Whoever connects and says nothing, such as a health check, is no news.
+// A client that connects and says nothing, such as a health check, is no news.
 func TestSilence(t *testing.T) {
 	for name, secret := range map[string]*tls.Config{"plain": nil, "TLS": newAuthority(t).config(t)} {
 		t.Run(name, func(t *testing.T) {

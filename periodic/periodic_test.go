@@ -223,7 +223,7 @@ func TestRun_ACrash(t *testing.T) {
 	}
 }
 
-// Nobody was there for some ticks: the last one is run at once, if it is not too late.
+// No process was there for some ticks: the last one is run at once, if it is not too late.
 func TestRun_MissedTicks(t *testing.T) {
 	for late, want := range map[time.Duration]int{0: 2, 30 * time.Second: 2, 10 * time.Second: 1, -1: 1} {
 		t.Run(late.String(), func(t *testing.T) {

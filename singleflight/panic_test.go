@@ -136,7 +136,7 @@ func TestPanicOfAbandonedFlightIsDropped(t *testing.T) {
 		panic(context.Cause(ctx))
 	})
 	m.Leave()
-	<-m.Done() // the process lives; who asks in spite of having left still learns of it
+	<-m.Done() // the process lives; a member that asks in spite of having left still learns of it
 	o := outcomeOf(func() { m.Result() })
 	if err, _ := o.panicked.(error); !errors.Is(err, singleflight.ErrAbandoned) {
 		t.Errorf("panicked with %v, want ErrAbandoned", o.panicked)

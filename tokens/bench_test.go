@@ -24,7 +24,7 @@ func BenchmarkToken(b *testing.B) {
 		}
 	})
 	k, err := tokens.New(locks, &oauth2.Config{
-		ClientID: "id", Endpoint: oauth2.Endpoint{TokenURL: "http://127.0.0.1:1", AuthStyle: oauth2.AuthStyleInParams}, // nobody asks there
+		ClientID: "id", Endpoint: oauth2.Endpoint{TokenURL: "http://127.0.0.1:1", AuthStyle: oauth2.AuthStyleInParams}, // no request goes there
 	}, tokens.NewMemoryStore(), nil)
 	if err != nil {
 		b.Fatal(err)

@@ -306,7 +306,7 @@ func TestAPoliteRefusalLeavesNoDoubt(t *testing.T) {
 	}
 }
 
-// Nobody knows whether the mark was written, but this process knows that nothing was sent.
+// The mark was written or not, but this process knows that nothing was sent.
 func TestAMarkThatMayHaveBeenWritten(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper(nil)

@@ -120,7 +120,7 @@ func TestAProviderThatIsDownLeavesNoDoubt(t *testing.T) {
 	p := newProvider()
 	server := httptest.NewServer(p)
 	defer server.Close()
-	const gone = "http://127.0.0.1:1" // nobody listens there
+	const gone = "http://127.0.0.1:1" // no server listens there
 	client := redistest.Start(t).Client(t)
 	down := processes(t, 1, gone, client, &tokens.Options{HTTPClient: server.Client()})[0]
 	up := processes(t, 1, server.URL, client, &tokens.Options{HTTPClient: server.Client()})[0]

@@ -43,7 +43,7 @@ func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
 			}
 		}
 		work.Wait()
-		w.want(all[0], "a2") // nobody has refused it here
+		w.want(all[0], "a2") // it was not refused here
 		all[0].Refused("alice", "a2")
 		w.want(all[0], "a3")
 		w.provider.want(w.T, 2)

@@ -53,7 +53,7 @@ func TestTheProviderIsLeftAloneByAll(t *testing.T) {
 	})
 }
 
-// Also for those who were waiting for their turn to ask it.
+// Also for callers that were waiting for their turn to ask it.
 func TestWhoWaitsForTheLockLearnsOfRetryAfter(t *testing.T) {
 	bubble(t, func(w *world) {
 		asked, proceed := make(chan struct{}), make(chan struct{})

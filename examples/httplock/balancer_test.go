@@ -85,7 +85,7 @@ func TestBalancerSharesConcurrentRequestsEvenly(t *testing.T) {
 	}
 }
 
-// A process that is away costs its requests, and nobody else's; and no request goes to a second process.
+// A process that is away costs its requests, and no others; and no request goes to a second process.
 func TestBalancerWithoutOneProcess(t *testing.T) {
 	b, servers := balance(t, 2)
 	servers[1].Close()

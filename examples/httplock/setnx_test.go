@@ -78,7 +78,7 @@ func TestSetnxIsPerOrder(t *testing.T) {
 	}
 }
 
-// Who has waited in vain, and whose client has gone, leaves the lock alone that somebody else has.
+// A request that has waited in vain, without a client left, leaves another's lock alone.
 func TestSetnxGivesUp(t *testing.T) {
 	h, server := lockedBySetnx(t, 50*time.Millisecond, func(http.ResponseWriter, *http.Request) { t.Error("let in") })
 	if err := server.Set("shop:7", "somebody's"); err != nil {
@@ -120,7 +120,7 @@ func TestSetnxWithoutRedis(t *testing.T) {
 	}
 }
 
-// Who was slower than the ttl does not unlock for whoever has the lock now.
+// A request that was slower than the ttl does not unlock the present holder's lock.
 func TestSetnxUnlocksItsOwnOnly(t *testing.T) {
 	var server *miniredis.Miniredis
 	h, server := lockedBySetnx(t, 0, func(http.ResponseWriter, *http.Request) {

@@ -219,7 +219,7 @@ func build(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("builds and runs the whole example")
 	}
-	binary := filepath.Join(t.TempDir(), "httplock.exe") // the suffix, which Windows needs, harms nobody
+	binary := filepath.Join(t.TempDir(), "httplock.exe") // the suffix, which Windows needs, does no harm
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -96,7 +96,7 @@ func TestAttachRefusesServersThatMayEvictLocks(t *testing.T) {
 	}
 }
 
-// A replica is no use, but the next moment it may be the primary, or the client know who is.
+// A replica is no use, but the next moment it may be the primary, or the client know which one is.
 func TestAttachToAReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.Start(t), redistest.Start(t)
@@ -179,7 +179,7 @@ func aclUser(t *testing.T, s *redistest.Server, name, rule string) *redis.Client
 	return dial(t, s.Addr, func(o *redis.Options) { o.Username, o.Password = name, "secret" })
 }
 
-// A user that may not ask the server who it is can work, but nobody notices a failover.
+// A user that may not ask for the server's identity can work, but does not notice a failover.
 func TestServerThatDoesNotTellWhoItIsCannotBeGuarded(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -200,7 +200,7 @@ func TestServerThatDoesNotTellWhoItIsCannotBeGuarded(t *testing.T) {
 	}
 }
 
-// Whether a server tells who it is must not depend on the moment at which it is asked.
+// Whether a server tells its identity must not depend on the moment at which it is asked.
 func TestServerThatIsBusyIsNotTakenForOneThatCannotBeGuarded(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

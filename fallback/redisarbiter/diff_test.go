@@ -155,7 +155,7 @@ type target struct {
 	fallback.Identity
 }
 
-// target is mostly the same key, and often somebody who holds it or waits for it.
+// target is mostly the same key, and often a session that holds it or waits for it.
 func (x *twins) target() target {
 	b, who := x.next(), x.next()
 	at := target{0, diffKeys[0], id(diffSessions[int(who>>2)%3], uint64(1+who>>4&1))}

@@ -47,7 +47,7 @@ func restore(ctx context.Context, n fallback.HoldStore, p uint32, c fallback.Cla
 	return r.Verdicts[0], nil
 }
 
-// Verify is n.Verify for those who want one error.
+// Verify is n.Verify for callers that want one error.
 func Verify(ctx context.Context, n fallback.Namespace, reads []fallback.Read) ([]fallback.State, error) {
 	states := n.Verify(ctx, reads)
 	for _, s := range states {

@@ -121,7 +121,7 @@ func wrong(err error, ok bool) error {
 	return err
 }
 
-// A server forgets scripts when somebody tells it to, and when it restarts.
+// A server forgets scripts when it is told to, and when it restarts.
 func TestScriptsAreLoadedAgain(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -259,7 +259,7 @@ func (n *inside) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 }
 
 // The server executes a request, its reply is lost, and the client library sends the request once more: the second
-// execution must not take the first one's work for somebody else's.
+// execution must not take the first one's work for another's.
 func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

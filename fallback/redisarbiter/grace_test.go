@@ -300,7 +300,7 @@ func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 	}
 }
 
-// A is the primary, then B, then A again, with all data: but of what B granted nobody has told A's clients.
+// A is the primary, then B, then A again, with all data: but of what B granted A's clients were not told.
 func TestServerThatIsPromotedAgainIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t, "--repl-diskless-sync-delay", "0")

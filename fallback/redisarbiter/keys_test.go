@@ -84,7 +84,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A queue whose waiters are all gone, with nobody to unlock them, is the only thing that goes by itself.
+// A queue whose waiters are all gone, with none left to unlock them, is the only thing that goes by itself.
 func TestOnlyQueuesExpire(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -104,7 +104,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// repeat measures again what is beyond the limit: where several goroutines take part, it depends on who comes first. For an
+// repeat measures again what is beyond the limit: where several goroutines take part, it depends on which one comes first. For an
 // update it returns the highest of all.
 func repeat(limit float64, f func() float64) float64 {
 	n := f()

@@ -85,7 +85,7 @@ func (r *running) cutFor(t *testing.T, c cut, d time.Duration) (from, to moment)
 	return from, to
 }
 
-// settle waits until each node grants the keys of some partitions, and no partition has nobody, for longer than the ring's debounce.
+// settle waits until each node grants the keys of some partitions, and no partition has no owner, for longer than the ring's debounce.
 func (r *running) settle(t *testing.T) {
 	t.Helper()
 	client := r.servers.client()
@@ -170,7 +170,7 @@ func TestANodeCutFromRedis(t *testing.T) {
 	rep := r.judged(t)
 	// The last renewal that was acknowledged was sent before the cut.
 	deadline := from.add(r.cfg.Times.TTL - r.cfg.Times.margin())
-	// From the library's look at the clock until the client has written it down. Nobody else can have the key before the margin is over.
+	// From the library's look at the clock until the client has written it down. No other node can have the key before the margin is over.
 	slack := r.cfg.Times.margin()/2 + rep.Machine
 	var own, next *hold
 	for _, h := range rep.history.holds {

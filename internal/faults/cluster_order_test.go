@@ -311,7 +311,7 @@ func TestAStatementOfHoldsIsBelieved(t *testing.T) {
 	}
 }
 
-// Keys are held while their partitions go to another node, and are given back afterwards. Those who wait for them there get
+// Keys are held while their partitions go to another node, and are given back afterwards. Waiters for them there get
 // them without having to wait for the doubt of R (rule 9: a release is told to the owner that the record names).
 func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 	takes.Seconds(t)
@@ -404,7 +404,7 @@ func TestANodeJoinsInGrace(t *testing.T) {
 }
 
 // A node closes while its demotions do not get through, and then its last calls do. What it has announced to others is still
-// in force: nobody else may have these keys (I1, I5; close of a session is for after its partitions were demoted).
+// in force: no other node may have these keys (I1, I5; close of a session is for after its partitions were demoted).
 func TestANodeClosesWithoutDemoting(t *testing.T) {
 	takes.Seconds(t)
 	memory := fallback.NewMemory()

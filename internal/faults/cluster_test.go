@@ -90,7 +90,7 @@ func (f *fabric) node(name string) *process {
 	return f.workers[i]
 }
 
-// owners returns the names of the nodes that own the partitions by the records: "" for nobody, "?" for one that has not said
+// owners returns the names of the nodes that own the partitions by the records: "" for none, "?" for one that has not said
 // what its session is.
 func (f *fabric) owners() []string {
 	f.t.Helper()
@@ -149,7 +149,7 @@ func (f *fabric) awaitOwners(limit time.Duration) []string {
 	}
 }
 
-// forget takes a worker that has ended out of those who have to work.
+// forget takes a worker that has ended out of those that have to work.
 func (f *fabric) forget(name string) {
 	f.names = slices.DeleteFunc(slices.Clone(f.names), func(n string) bool { return n == name })
 }

@@ -55,7 +55,7 @@ func startSentinel(t *testing.T, primary *redistest.Server) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for ctx.Err() == nil { // somebody else may take the port meanwhile
+	for ctx.Err() == nil { // another process may take the port meanwhile
 		if addr, ended := launchSentinel(t, primary); knowsReplica(ctx, addr, ended) {
 			return addr
 		}

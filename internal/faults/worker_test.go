@@ -100,7 +100,7 @@ type worker struct {
 	held map[coord.Lock]grasp // the locks that this process has and has not been told to be lost
 }
 
-// grasp is a lock as its holder sees it who only looks at the context.
+// grasp is a lock as a holder sees it that only looks at the context.
 type grasp struct {
 	lock    coord.Lock
 	inForce context.Context
@@ -117,7 +117,7 @@ func workAs(text string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	orders := make(chan task)
-	go func() { // until standard input ends; nobody waits for it if something else ends the process
+	go func() { // until standard input ends; the process does not wait for it if something else ends the process
 		defer stop()
 		defer close(orders)
 		for in := json.NewDecoder(os.Stdin); ; {
@@ -254,7 +254,7 @@ func (w *worker) lock(ctx context.Context, key string, patience span) (coord.Loc
 	return w.c.Lock(ctx, key)
 }
 
-// gaveUp tells whether an error of Lock is one that it may return to who has no more patience.
+// gaveUp tells whether an error of Lock is one that it may return to a caller without more patience.
 func gaveUp(err error, patience span) bool {
 	return patience != (span{}) && errors.Is(err, context.DeadlineExceeded)
 }

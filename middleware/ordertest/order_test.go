@@ -219,7 +219,7 @@ func TestChiTimeout(t *testing.T) {
 	t.Run("Idempotent", func(t *testing.T) {
 		both(t, limited, func(b *bench) {
 			post := b.serve(b.idempotent(), heeds)
-			if b.outside { // it goes on for those who repeat the request
+			if b.outside { // it goes on for repeated requests
 				post("").is(http.StatusOK, "done")
 			} else {
 				post("").is(http.StatusGatewayTimeout, "")
