@@ -199,7 +199,13 @@ func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
 			t.Fatal(got, err)
 		}
 	}
-	time.Sleep(300 * time.Millisecond)
+	await.Until(t, "the ghost is dead", func() bool {
+		l, err := ns.Dead(t.Context(), "ghost", fallback.Stamp{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Dead
+	})
 	const p = 7
 	var keys []string
 	for i := 0; len(keys) < 3; i++ {

@@ -165,9 +165,10 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	other := startNode(t, memory, o)
 	await.Within(t, 1500*time.Millisecond, "both own partitions", shared(x, other))
 	taken := make(map[string]coord.Lock)
+	var tries sync.WaitGroup
 	for _, k := range keys {
 		if n, ok := other.Owner(k); ok && !n.Self {
-			work.Go(func() {
+			tries.Go(func() {
 				c, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 				defer cancel()
 				if l, err := other.Lock(c, k); err == nil {
@@ -178,17 +179,22 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 			})
 		}
 	}
-	time.Sleep(400 * time.Millisecond)
+	tries.Wait()
 	close(answer) // the arbiter's answers come, in less than CallTimeout
-	time.Sleep(300 * time.Millisecond)
+	await.Throughout(t, 300*time.Millisecond, "each key has one holder (I1)", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for k, l := range taken {
+			if r, ok := got[k]; ok && r.err == nil && r.l.Context().Err() == nil && l.Context().Err() == nil {
+				t.Errorf("I1: %s is held with %v at its owner and with %v at another node", k, fallback.Token(r.l.Fence()),
+					fallback.Token(l.Fence()))
+				return false
+			}
+		}
+		return true
+	})
 	mu.Lock()
 	defer mu.Unlock()
-	for k, l := range taken {
-		if r, ok := got[k]; ok && r.err == nil && r.l.Context().Err() == nil && l.Context().Err() == nil {
-			t.Errorf("I1: %s is held with %v at its owner and with %v at another node", k, fallback.Token(r.l.Fence()),
-				fallback.Token(l.Fence()))
-		}
-	}
 	for _, l := range taken {
 		_ = l.Unlock()
 	}
@@ -265,19 +271,23 @@ func TestNodesThatMeetWithoutSessions(t *testing.T) {
 	takes.Seconds(t)
 	const ttl = 3 * time.Second
 	nodes, _ := strangers(t, ttl)
-	locks := lockAll(t, nodes[1])
-	time.Sleep(ttl + time.Second)
-	lost := 0
-	var why error
-	for _, l := range locks {
-		if l.Context().Err() != nil {
-			lost++
-			why = context.Cause(l.Context())
+	keep(t, lockAll(t, nodes[1]), ttl+time.Second)
+}
+
+// keep looks for a while whether all of the locks stay in force, and unlocks them.
+func keep(t *testing.T, locks map[string]coord.Lock, while time.Duration) {
+	t.Helper()
+	await.Throughout(t, while, "all locks are in force", func() bool {
+		for _, l := range locks {
+			if l.Context().Err() != nil {
+				t.Errorf("%v is lost: %v", l, context.Cause(l.Context()))
+				return false
+			}
 		}
+		return true
+	})
+	for _, l := range locks {
 		_ = l.Unlock()
-	}
-	if lost > 0 {
-		t.Errorf("%d of %d locks were lost: %v", lost, len(locks), why)
 	}
 }
 
@@ -298,8 +308,10 @@ func TestAStatementOfHoldsIsBelieved(t *testing.T) {
 			if err != nil {
 				return
 			}
-			time.Sleep(200 * time.Millisecond)
-			if second.Context().Err() == nil && l.Context().Err() == nil {
+			select {
+			case <-l.Context().Done():
+			case <-second.Context().Done():
+			case <-time.After(200 * time.Millisecond):
 				t.Errorf("I1: %s is held with %v and with %v", k, fallback.Token(l.Fence()), fallback.Token(second.Fence()))
 			}
 			_ = second.Unlock()
@@ -344,7 +356,7 @@ func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 			_ = l.Unlock()
 		})
 	}
-	time.Sleep(300 * time.Millisecond)
+	await.Until(t, "all wait", func() bool { return c.Stats().Waiting == len(locks) })
 	mu.Lock()
 	for _, l := range locks {
 		if err := l.Unlock(); err != nil {
@@ -466,17 +478,5 @@ func TestAnOwnerCannotRenew(t *testing.T) {
 	await.Within(t, 10*time.Second, "both own partitions", shared(x, y))
 	locks := lockAll(t, y)
 	slow.away.Store(true)
-	time.Sleep(ttl + time.Second)
-	lost := 0
-	var why error
-	for _, l := range locks {
-		if l.Context().Err() != nil {
-			lost++
-			why = context.Cause(l.Context())
-		}
-		_ = l.Unlock()
-	}
-	if lost > 0 {
-		t.Errorf("%d of %d locks of a node that is well were lost: %v", lost, len(locks), why)
-	}
+	keep(t, locks, ttl+time.Second)
 }
