@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // order is what a worker process must know when it starts. It travels in the environment, as JSON.
@@ -208,31 +210,11 @@ func (b *bench) start(ctx context.Context, subject string, o order) (*worker, er
 	if b.profile != "" {
 		o.Profile = filepath.Join(b.profile, fmt.Sprintf("%s-%d.prof", subject, o.Process))
 	}
-	text, err := json.Marshal(o)
+	w, err := reexec.Start(ctx, orderEnv, o, b.stderr, 2*closeTime+time.Second)
 	if err != nil {
 		return nil, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, program)
-	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
-	cmd.Stderr = b.stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Cancel = stdin.Close
-	cmd.WaitDelay = 2*closeTime + time.Second
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &worker{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout), b.progress}, nil
+	return &worker{w.Cmd, w.In, json.NewEncoder(w.In), json.NewDecoder(w.Out), b.progress}, nil
 }
 
 // taskLimit is how long a task, or a step of one, may take. What takes longer hangs.

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // A fleet is the worker processes of one rung, as their parent sees them.
@@ -87,30 +88,11 @@ func startFleet(ctx context.Context, common order, stderr io.Writer, lost contex
 
 // startProcess starts a worker. When ctx ends, the worker's stdin does, which makes it end by itself; if it does not, it is killed.
 func startProcess(ctx context.Context, o order, stderr io.Writer) (*process, error) {
-	text, err := json.Marshal(o)
+	w, err := reexec.Start(ctx, orderEnv, o, stderr, 2*closeTime+time.Second)
 	if err != nil {
 		return nil, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, program)
-	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
-	cmd.Stderr = stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Cancel = stdin.Close
-	cmd.WaitDelay = 2*closeTime + time.Second
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
+	cmd, stdout := w.Cmd, w.Out
 	p := &process{cmd: cmd, hello: make(chan hello, 1), ended: make(chan struct{})}
 	go func() {
 		var h hello

@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // A sale is one rung's: a stock, and processes that sell it.
@@ -188,7 +189,7 @@ type report struct {
 // start starts a worker. Its messages go to reports. When ctx ends, the worker's stdin does, which
 // makes it end by itself; if it does not, it is killed.
 func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- report) (*process, error) {
-	text, err := json.Marshal(order{
+	started, err := reexec.Start(ctx, orderEnv, order{
 		Process:    number,
 		Processes:  s.config.processes,
 		Chaos:      s.chaos,
@@ -200,33 +201,14 @@ func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- 
 		SKUs:       s.skus,
 		Goroutines: s.goroutines,
 		Duration:   s.duration,
-	})
+	}, s.stderr, closeTime+time.Second)
 	if err != nil {
 		return nil, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, program)
-	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
-	cmd.Stderr = s.stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Cancel = stdin.Close
-	cmd.WaitDelay = closeTime + time.Second
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	w := &process{number: number, late: late, cmd: cmd, stdin: stdin}
+	cmd := started.Cmd
+	w := &process{number: number, late: late, cmd: cmd, stdin: started.In}
 	go func() {
-		messages := json.NewDecoder(stdout)
+		messages := json.NewDecoder(started.Out)
 		for {
 			r := report{process: w}
 			if messages.Decode(&r.message) != nil {

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // What a trial may take besides its work.
@@ -233,33 +234,14 @@ func (t *trial) start(ctx context.Context, number int) {
 func (t *trial) launch(ctx context.Context, number int) (*process, error) {
 	o := t.order
 	o.Worker = number
-	text, err := json.Marshal(o)
+	started, err := reexec.Start(ctx, orderEnv, o, t.stderr, 2*closeTime)
 	if err != nil {
 		return nil, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, program)
-	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
-	cmd.Stderr = t.stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Cancel = stdin.Close
-	cmd.WaitDelay = 2 * closeTime
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	w := &process{number: number, cmd: cmd, stdin: stdin, exited: make(chan struct{})}
+	cmd := started.Cmd
+	w := &process{number: number, cmd: cmd, stdin: started.In, exited: make(chan struct{})}
 	go func() {
-		messages := json.NewDecoder(stdout)
+		messages := json.NewDecoder(started.Out)
 		for {
 			r := report{process: w}
 			if messages.Decode(&r.message) != nil {

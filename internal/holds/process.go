@@ -3,12 +3,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // process is a node as the one that gives orders sees it.
@@ -22,27 +25,11 @@ type process struct {
 }
 
 func launch(cfg nodeConfig) (*process, error) {
-	self, err := os.Executable()
+	w, err := reexec.Start(context.Background(), nodeVariable, cfg, os.Stderr, 0)
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(cfg)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), nodeVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{name: cfg.Name, cmd: cmd, in: in, orders: json.NewEncoder(in), reports: json.NewDecoder(out)}
-	return p, cmd.Start()
+	return &process{name: cfg.Name, cmd: w.Cmd, in: w.In, orders: json.NewEncoder(w.In), reports: json.NewDecoder(w.Out)}, nil
 }
 
 // tell gives an order, and waits until it was followed.

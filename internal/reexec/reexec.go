@@ -1,0 +1,43 @@
+// Package reexec starts the running program again as a worker, which gets its order in an environment
+// variable.
+package reexec
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// A Worker is a process that was started. The caller waits for Cmd after Out has ended.
+type Worker struct {
+	Cmd *exec.Cmd
+	In  io.WriteCloser // its stdin
+	Out io.Reader      // its stdout
+}
+
+// Start starts a worker with the order, as JSON, in the variable. When ctx ends, the worker's stdin does,
+// which makes it end by itself; if it has not after grace, it is killed.
+func Start(ctx context.Context, variable string, order any, stderr io.Writer, grace time.Duration) (*Worker, error) {
+	text, err := json.Marshal(order)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{Cmd: exec.CommandContext(ctx, program)}
+	w.Cmd.Env = append(os.Environ(), variable+"="+string(text))
+	w.Cmd.Stderr = stderr
+	if w.In, err = w.Cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if w.Out, err = w.Cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	w.Cmd.Cancel, w.Cmd.WaitDelay = w.In.Close, grace
+	return w, w.Cmd.Start()
+}
