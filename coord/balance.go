@@ -13,8 +13,12 @@ import (
 
 // yours tells a node that it should own a partition, which has no owner now.
 func (x *cluster) yours(p uint32) {
+	flag := uint8(lease.FlagYours)
+	if x.leaving.Load() {
+		flag = lease.FlagLeft
+	}
 	if l := x.route(p).link; l != nil {
-		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours, Partition: p})
+		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: flag, Partition: p})
 	}
 }
 
@@ -194,11 +198,32 @@ func (x *cluster) each(list []*partition, f func(*partition)) {
 	spread(x.c, &x.c.work, list, balancers, f)
 }
 
+// unplaced waits until this node's own ring is without it, so that each partition that is given back can be offered to the node that
+// is next. It takes the ring a moment; it is not waited for any longer than that.
+func (x *cluster) unplaced() {
+	timer := time.NewTimer(unplacedWithin)
+	defer timer.Stop()
+	for {
+		v := x.ring.View()
+		if members := v.Placement().Members(); !slices.Contains(members, x.name) || len(members) == 1 {
+			return
+		}
+		select {
+		case <-v.Replaced():
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+const unplacedWithin = 50 * time.Millisecond
+
 // giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
 // lapsed: others must not get them before what this node has announced has passed.
 func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
 	x.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
+	x.unplaced()
 	var mine []*partition
 	for i := range x.c.parts {
 		p := &x.c.parts[i]

@@ -18,6 +18,7 @@ func (g *guarded) bury(b guardians.Burial) {
 	}()
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
+	node := c.cluster.names([]string{b.Ward})[0]
 	start := c.now()
 	r, err := g.burier.Bury(ctx, b.Ward, b.Version, b.Voters)
 	c.called(OpBury, start, err)
@@ -25,7 +26,7 @@ func (g *guarded) bury(b guardians.Burial) {
 	case err != nil:
 	case r.Dead:
 		g.forget(b.Ward)
-		c.opts.Logger.Warn("holdfast: a session is dead, as its guardians say", "session", b.Ward, "node", c.cluster.names([]string{b.Ward})[0])
+		c.opts.Logger.Warn("holdfast: a session is dead, as its guardians say", "session", b.Ward, "node", node)
 		c.stats.buried.Add(1)
 		c.cluster.tellDead(b.Ward)
 		c.liveness.dead(c, b.Ward)

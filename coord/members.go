@@ -70,6 +70,7 @@ type members struct {
 	mu      mutex[leafRank]      // protects what follows
 	nodes   map[string]*member   // by name
 	dead    map[string]time.Time // when the last session of a node was said to be dead, if it has had no other since
+	left    map[string]time.Time // when a node said that it leaves. It never comes again under its name
 	begun   uint64               // lists that were asked for
 	done    uint64               // the latest of them that was answered
 	changed chan struct{}        // closed when one is answered or has failed
@@ -85,7 +86,7 @@ type member struct {
 func newMembers(x *cluster) *members {
 	return &members{
 		x: x, poke: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		nodes: make(map[string]*member), dead: make(map[string]time.Time), changed: make(chan struct{}),
+		nodes: make(map[string]*member), dead: make(map[string]time.Time), left: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
 
@@ -178,9 +179,11 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string) {
 		n.sessions[session] = now
 		delete(m.dead, k.Node)
 	}
-	for name, when := range m.dead {
-		if now.Sub(when) > m.x.c.opts.SessionTTL { // by now the gossip has given up on it, too
-			delete(m.dead, name)
+	for _, gone := range []map[string]time.Time{m.dead, m.left} {
+		for name, when := range gone {
+			if now.Sub(when) > m.x.c.opts.SessionTTL { // by now the gossip has given up on it, too
+				delete(gone, name)
+			}
 		}
 	}
 	for name, n := range m.nodes {
@@ -255,12 +258,24 @@ func (m *members) forget(session string) {
 	}
 }
 
-// gone reports whether the arbiter has said that the last session of the node is dead.
+// gone reports whether the arbiter has said that the last session of the node is dead, or the node that it leaves.
 func (m *members) gone(node string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, dead := m.dead[node]
-	return dead
+	_, left := m.left[node]
+	return dead || left
+}
+
+// leaves notes that a node says, on its own stream, that it leaves. It reports whether that is new.
+func (m *members) leaves(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, known := m.left[node]
+	if !known {
+		m.left[node] = m.x.c.now()
+	}
+	return !known
 }
 
 var errUnlisted = errors.New("the arbiter lists no session of it: it may have just started, or uses another server or a copy of the data")

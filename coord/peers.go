@@ -136,6 +136,10 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	case peer.Guard:
 		x.guarding(l, f)
 		return
+	case peer.Moved:
+		if f.Flags == lease.FlagLeft && x.members.leaves(s.Node()) {
+			x.ring.Recheck()
+		}
 	}
 	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > MaxKey || f.Epoch > fallback.MaxEpoch || f.Token > math.MaxInt64-uint64(f.Count) {
 		s.Close(peer.ErrProtocol)

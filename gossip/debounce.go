@@ -64,9 +64,9 @@ func (d *debounce) due() (time.Time, bool) {
 	return at, true
 }
 
-// drop takes members out of the settled membership that are known to be gone, and returns it:
-// nobody has what they should have, so there is nothing to wait for. Only what others would have to
-// give away waits until nothing changes. It reports false if there is none.
+// drop takes members out of the settled membership that are known to be gone, and returns it: what
+// they should have is free, so there is nothing to wait for. Only what others would have to give
+// away waits until nothing changes. It reports false if there is none.
 func (d *debounce) drop(gone func(name string) bool) ([]string, bool) {
 	if !d.settled || !slices.ContainsFunc(d.value, gone) {
 		return nil, false

@@ -43,10 +43,11 @@ type roster struct {
 
 	mu    sync.Mutex
 	nodes map[string]ring.Node // guarded by mu
+	left  map[string]bool      // guarded by mu: nodes that left, and said so, since takeLeft
 }
 
 func newRoster(partitions int) *roster {
-	return &roster{partitions: partitions, wake: make(chan struct{}, 1), nodes: make(map[string]ring.Node)}
+	return &roster{partitions: partitions, wake: make(chan struct{}, 1), nodes: make(map[string]ring.Node), left: make(map[string]bool)}
 }
 
 func (r *roster) NotifyJoin(n *memberlist.Node)   { r.set(n) }
@@ -54,6 +55,9 @@ func (r *roster) NotifyUpdate(n *memberlist.Node) { r.set(n) }
 
 func (r *roster) NotifyLeave(n *memberlist.Node) {
 	r.mu.Lock()
+	if n.State == memberlist.StateLeft || r.nodes[n.Name].State == ring.Leaving {
+		r.left[n.Name] = true
+	}
 	delete(r.nodes, n.Name)
 	r.mu.Unlock()
 	r.poke()
@@ -76,6 +80,15 @@ func (r *roster) poke() {
 	case r.wake <- struct{}{}:
 	default: // it is going to look, and will see this too
 	}
+}
+
+// takeLeft returns the nodes that left, and said so, since it was last called.
+func (r *roster) takeLeft() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := r.left
+	r.left = make(map[string]bool)
+	return left
 }
 
 // sorted returns a new slice of all nodes, by name.

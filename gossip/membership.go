@@ -318,7 +318,7 @@ func (r *Ring) step(d *debounce, now time.Time) {
 	old := r.View()
 	p, at := old.Placement(), old.Settled()
 	members, changed := d.settle(now)
-	if fewer, ok := d.drop(r.gone(live)); ok {
+	if fewer, ok := d.drop(r.gone(live, r.roster.takeLeft())); ok {
 		members, changed = fewer, true
 	}
 	if changed {
@@ -333,10 +333,10 @@ func (r *Ring) step(d *debounce, now time.Time) {
 }
 
 // gone returns a function that reports whether a node owns nothing any more, and will not before it
-// is placed anew: it says that it leaves, or Options.Gone says so.
-func (r *Ring) gone(live []ring.Node) func(name string) bool {
+// is placed anew: it says that it leaves, has left, or Options.Gone says so.
+func (r *Ring) gone(live []ring.Node, left map[string]bool) func(name string) bool {
 	return func(name string) bool {
-		if r.opts.Gone != nil && name != r.opts.Name && r.opts.Gone(name) {
+		if left[name] || r.opts.Gone != nil && name != r.opts.Name && r.opts.Gone(name) {
 			return true
 		}
 		i, ok := slices.BinarySearchFunc(live, name, func(n ring.Node, name string) int { return strings.Compare(n.Name, name) })

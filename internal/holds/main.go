@@ -25,10 +25,23 @@ func main() {
 	flag.IntVar(&s.Partitions, "partitions", 1021, "Options.Partitions")
 	flag.DurationVar(&s.TTL, "ttl", 10*time.Second, "Options.SessionTTL")
 	flag.BoolVar(&s.Log, "log", false, "what the nodes log, on standard error")
+	flag.DurationVar(&s.Takeover, "takeover", -1, "Cluster.Takeover; negative: off")
+	kills := flag.Int("kills", 0, "kill so many nodes under load, one after the other, and tell how the others fared; 0: show events")
+	sizes := flag.String("kill-nodes", "2,3,5,8", "in clusters of so many `processes`")
+	suspend := flag.Duration("suspend", 0, "SIGSTOP for so long, in the place of SIGKILL")
 	only := flag.String("only", "", "of "+eventNames()+": these `events`, separated by commas; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	lost, err := s.run(ctx, os.Stdout, *only)
+	var lost uint64
+	var err error
+	if *kills > 0 {
+		if s.Holds > 100_000 {
+			s.Holds = 1000
+		}
+		err = killing{setup: s, Kills: *kills, Suspend: *suspend, Workers: 16, Gap: s.TTL}.run(ctx, os.Stdout, *sizes)
+	} else {
+		lost, err = s.run(ctx, os.Stdout, *only)
+	}
 	stop()
 	switch {
 	case err != nil:

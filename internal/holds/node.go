@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,15 +32,18 @@ type nodeConfig struct {
 	Redis      string // file with the address of the present primary
 	Partitions int
 	TTL        time.Duration
+	Takeover   time.Duration // Cluster.Takeover
 	Log        bool
 }
 
 // order is what a node is told by a line on its standard input. It answers each by a line on its standard output.
 type order struct {
-	Do       string // take, state, settle, try, unlock, leave
+	Do       string // take, state, settle, try, unlock, leave; of kills: work, worst, owned, probe, guarded
 	From, To int    // take, try: numbers of keys
 	Step     int    // try: every so many
-	Nodes    int    // settle
+	Nodes    int    // settle, guarded; work: workers
+	Name     string // owned: of a node
+	Keys     []int  // probe
 }
 
 // report is a node's answer.
@@ -52,11 +56,17 @@ type report struct {
 	Calls    map[string]uint64 // of the arbiter
 	Failed   map[string]uint64
 	Free     int // try: keys that were free; unlock: locks that turned out to be lost
+	Keys     []int
+	Waits    []float64 // probe: in milliseconds, as Wait and Pause
+	Wait     float64   // worst: the longest of a worker
+	Pause    float64   // worst: the longest time in which no worker got a lock
 }
 
 type node struct {
 	c     *coord.Coordinator
+	cfg   nodeConfig
 	locks []coord.Lock
+	load  load
 }
 
 func keyOf(i int) string { return fmt.Sprint("hold/", i) }
@@ -79,7 +89,10 @@ func runNode(text string) error {
 		},
 	})
 	defer client.Close()
-	o := &coord.Options{Namespace: "holds", Partitions: cfg.Partitions, SessionTTL: cfg.TTL, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}}
+	o := &coord.Options{
+		Namespace: "holds", Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL,
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Takeover: cfg.Takeover},
+	}
 	if cfg.Log {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
 	}
@@ -88,7 +101,7 @@ func runNode(text string) error {
 	if err != nil {
 		return err
 	}
-	n := &node{c: c}
+	n := &node{c: c, cfg: cfg}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
 		var x order
@@ -124,6 +137,16 @@ func (n *node) follow(ctx context.Context, x order) (r report) {
 			}
 		}
 		n.locks = nil
+	case "work":
+		n.work(ctx, x.To, x.Nodes)
+	case "worst":
+		r.Wait, r.Pause = n.load.worst()
+	case "owned":
+		r.Keys = n.owned(strings.ReplaceAll(x.Name, " ", "-"), x.To)
+	case "probe":
+		r.Waits, err = n.probe(ctx, x.Keys)
+	case "guarded":
+		err = n.guarded(ctx, x.Nodes, n.cfg.Takeover > 0)
 	case "leave":
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		err = n.c.Close(ctx)

@@ -19,6 +19,7 @@ import (
 type setup struct {
 	Holds, Nodes, Partitions int
 	TTL                      time.Duration
+	Takeover                 time.Duration
 	Log                      bool
 }
 
@@ -94,7 +95,7 @@ func (t *trial) begin() error {
 	holders := t.Nodes - 2
 	for i := range t.Nodes {
 		n, err := launch(nodeConfig{
-			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Log: t.Log,
+			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: t.Takeover, Log: t.Log,
 		})
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ const (
 	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
 	FlagFull      = 2 // Deny: the owner lets this node have no more keys
 	FlagYours     = 1 // Moved: the partition has no owner now, and should be the receiver's
+	FlagLeft      = 2 // Moved: the same, as the sender leaves
 )
 
 // grants is what the owner of a partition knows of a key that not only its own callers want.

@@ -198,8 +198,10 @@ func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time
 
 // Moved: the node that was asked does not own the partition; the arbiter knows the owner (rule 14). Or this node should own it.
 func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
-	if f.Flags == FlagYours {
-		if p.own == nil && p.cfg.View.Route(p.number).Mine {
+	if f.Flags == FlagYours || f.Flags == FlagLeft {
+		// A node that leaves is ahead of this one's ring, which has that node as the owner yet.
+		to := p.cfg.View.Route(p.number)
+		if p.own == nil && (to.Mine || f.Flags == FlagLeft && to.Link == l) {
 			p.notBefore = time.Time{}
 			p.take(now)
 		}

@@ -55,6 +55,10 @@ func TestFrames_ANodeIsToldThatThePartitionShouldBeItsOwn(t *testing.T) {
 	if n := w.node("b"); n.P.Phase() != lease.Unowned {
 		t.Error("its ring says another one:", n.P.Phase())
 	}
+	inject(w, "a", "b", peer.Frame{Kind: peer.Moved, Flags: lease.FlagLeft})
+	if n := w.node("b"); n.P.Phase() != lease.Acquiring {
+		t.Error("its ring says the one that leaves:", n.P.Phase())
+	}
 }
 
 func TestFreed_AMessageIsLookedUpOncePerRetry(t *testing.T) {

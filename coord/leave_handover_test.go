@@ -1,0 +1,45 @@
+package coord_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// A node that leaves gives each partition to the node that is next: when Close has returned, the others have all of them, though
+// Debounce is far longer.
+func TestLeave_HandsPartitionsOver(t *testing.T) {
+	takes.Seconds(t)
+	const debounce = 2 * time.Second
+	a := fallback.NewMemory()
+	var nodes []*coord.Coordinator
+	for range 3 {
+		o := quick()
+		o.Cluster.Debounce = debounce
+		nodes = append(nodes, join(t, a, o))
+	}
+	settle(t, 61, nodes...)
+	for _, c := range nodes {
+		if err := c.Settled(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	begin := time.Now()
+	if err := nodes[0].Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range nodes[1:] {
+		if err := c.Settled(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begin); took > debounce/2 {
+		t.Errorf("partitions had no owner for %v, with a Debounce of %v", took, debounce)
+	}
+}

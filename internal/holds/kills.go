@@ -1,0 +1,190 @@
+//go:build unix
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// killing is a measurement of what one node's death costs the others: each time one node of so many is killed, or suspended, while
+// all are under load.
+type killing struct {
+	setup
+	Kills   int
+	Suspend time.Duration // SIGSTOP for so long, in the place of SIGKILL; 0: not
+	Workers int           // of each node
+	Gap     time.Duration // how long after the signal nodes are asked what they saw
+}
+
+// outcome is what the kills of one number of nodes have shown.
+type outcome struct {
+	locked []time.Duration // for each key of the dead node's, until another node has locked it
+	worst  []time.Duration // per kill, the longest of them
+	wait   time.Duration   // the longest wait of a worker of the others
+	pause  time.Duration   // the longest time in which no worker of a node got a lock
+	lost   uint64          // locks of others
+	held   int
+}
+
+// run measures clusters of each of the sizes.
+func (s killing) run(ctx context.Context, out io.Writer, sizes string) error {
+	fmt.Fprintf(out, "| nodes | signals | key locked again: p50 | p99 | longest | longest wait of a worker | longest pause of a node | lost by others |\n")
+	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for size := range strings.SplitSeq(sizes, ",") {
+		n, err := strconv.Atoi(size)
+		if err != nil || n < 2 {
+			return fmt.Errorf("-kill-nodes has %q, must have numbers of 2 or more", size)
+		}
+		s.Nodes = n
+		o, err := s.cluster(ctx, out)
+		if err != nil {
+			return fmt.Errorf("%d nodes: %w", n, err)
+		}
+		slices.Sort(o.locked)
+		fmt.Fprintf(out, "| %d | %d | %.2f s | %.2f s | %.2f s | %.2f s | %.2f s | %d of %d |\n", n, len(o.worst), at(o.locked, 50).Seconds(),
+			at(o.locked, 99).Seconds(), at(o.locked, 100).Seconds(), o.wait.Seconds(), o.pause.Seconds(), o.lost, o.held)
+	}
+	return nil
+}
+
+// at returns a percentile of sorted durations.
+func at(sorted []time.Duration, percent int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
+
+func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err error) {
+	dir, err := os.MkdirTemp("", "holds")
+	if err != nil {
+		return o, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	t := &trial{setup: s.setup, ctx: ctx, out: out}
+	t.servers, err = newServers(ctx, dir)
+	defer t.servers.end()
+	if err != nil {
+		return o, err
+	}
+	defer func() {
+		for _, n := range t.nodes {
+			n.end(true)
+		}
+	}()
+	for i := range s.Nodes {
+		if err := t.add(i, s); err != nil {
+			return o, err
+		}
+	}
+	for i := range s.Kills {
+		if err := t.all(order{Do: "guarded", Nodes: s.Nodes}); err != nil {
+			return o, err
+		}
+		if err := t.kill(i, s, &o); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// add starts a node in the place of number i, with its load.
+func (t *trial) add(i int, s killing) error {
+	n, err := launch(nodeConfig{
+		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: s.Takeover, Log: t.Log,
+	})
+	if err != nil {
+		return err
+	}
+	if i < len(t.nodes) {
+		t.nodes[i] = n
+	} else {
+		t.nodes = append(t.nodes, n)
+	}
+	n.from, n.to = s.Holds*i/s.Nodes, s.Holds*(i+1)/s.Nodes
+	if _, err = n.tell(order{Do: "take", From: n.from, To: n.to}); err == nil {
+		_, err = n.tell(order{Do: "work", To: workKeys, Nodes: s.Workers})
+	}
+	return err
+}
+
+// Keys of the load, and how many of the dead node's are asked for.
+const workKeys, probeKeys = 2000, 100
+
+// kill lets the node before the i-th die, and looks how the others fare.
+func (t *trial) kill(i int, s killing, o *outcome) error {
+	victim := t.nodes[i%len(t.nodes)]
+	others := slices.DeleteFunc(slices.Clone(t.nodes), func(n *process) bool { return n == victim })
+	probe := others[0]
+	r, err := probe.tell(order{Do: "owned", Name: victim.name, To: probeKeys})
+	if err != nil {
+		return err
+	}
+	for _, n := range others {
+		if _, err := n.tell(order{Do: "worst"}); err != nil { // from now on
+			return err
+		}
+	}
+	before := t.counted(others)
+	if before.err != nil {
+		return before.err
+	}
+	signal := syscall.SIGKILL
+	if s.Suspend > 0 {
+		signal = syscall.SIGSTOP
+	}
+	begin := time.Now()
+	if err := victim.cmd.Process.Signal(signal); err != nil {
+		return err
+	}
+	late := time.Since(begin)
+	got, err := probe.tell(order{Do: "probe", Keys: r.Keys})
+	if err != nil {
+		return err
+	}
+	for _, ms := range got.Waits {
+		o.locked = append(o.locked, time.Duration(ms*float64(time.Millisecond))+late)
+	}
+	o.worst = append(o.worst, slices.MaxFunc(o.locked[len(o.locked)-len(got.Waits):], cmp.Compare[time.Duration]))
+	if err := t.sleep(max(s.Gap-time.Since(begin), 0)); err != nil {
+		return err
+	}
+	for _, n := range others {
+		w, err := n.tell(order{Do: "worst"})
+		if err != nil {
+			return err
+		}
+		o.wait = max(o.wait, time.Duration(w.Wait*float64(time.Millisecond)))
+		o.pause = max(o.pause, time.Duration(w.Pause*float64(time.Millisecond)))
+	}
+	after := t.counted(others)
+	if after.err != nil {
+		return after.err
+	}
+	o.lost += sum(after.lost) - sum(before.lost)
+	o.held += len(others) * (s.Holds / s.Nodes)
+	if s.Suspend > 0 {
+		if err := t.sleep(max(s.Suspend-time.Since(begin), 0)); err != nil {
+			return err
+		}
+		_ = victim.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	victim.end(true) // what it holds is lost, and is taken by the next one
+	return t.add(slices.Index(t.nodes, victim), s)
+}
+
+// counted is what some nodes say together.
+func (t *trial) counted(nodes []*process) count {
+	some := *t
+	some.nodes = nodes
+	return some.count()
+}
