@@ -9,6 +9,7 @@ package coord
 //	| Coordinator.startServices | work.Go   | a service: see there            | the coordinator stops |
 //	| Coordinator.maintain      | loops.Go  | verifies what a session has     | the session is over   |
 //	| Coordinator.maintain      | loops.Go  | ends what lapses by the clock   | the session is over   |
+//	| Coordinator.maintain      | loops.Go  | pings guardians, and votes      | the session is over   |
 //	| Coordinator.background    | pool.Go   | calls the arbiter: see below    | answered or given up  |
 //	| acquisition.start         | pool.Go   | a contender                     | it is over            |
 //	| spread                    | pool.Go   | one of many calls               | answered or given up  |
@@ -31,6 +32,7 @@ package coord
 //	| ------------------------- | ---------- | ----------------------------------------------- |
 //	| Coordinator.advise        | background | asks for advice on the arbiter's settings       |
 //	| Coordinator.clean         | background | removes rows that crashed processes left        |
+//	| guarded.once              | background | has a session buried                            |
 //	| Coordinator.demoteStepped | background | demotes for a session that a clock's step ended |
 //	| liveness.ask              | background | asks whether a session is dead                  |
 //	| partition.giveUp          | background | demotes a partition that was revoked            |

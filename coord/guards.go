@@ -83,11 +83,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	g.mu.Unlock()
 	out.flush()
 	for _, b := range burials {
-		g.c.work.Add(1)
-		g.c.pool.Go(func() {
-			defer g.c.work.Done()
-			g.bury(b)
-		})
+		g.c.background(func() { g.bury(b) })
 	}
 	return next
 }
