@@ -21,7 +21,7 @@ checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@nice $(MAKE) --no-print-directory -j 1 lint
 	@CGO_ENABLED=0 nice go test ./peer ./internal/model
-	@CGO_ENABLED=0 nice go test -tags mutants -run 'Search|Stories' ./internal/lease/leasetest
+	@CGO_ENABLED=0 nice go test -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
 	@nice $(MAKE) --no-print-directory -j 1 vulns core budget sim FOR=0 RUNS=2600
 
 # Each line of output is one package's. golangci-lint vets.

@@ -153,11 +153,12 @@ func (n *Node) watch(key string) {
 	})
 }
 
-// asked: the arbiter asks for the row of a key that this node should have (rule 13).
+// asked: the arbiter asks for the row of a key that this node should have (rule 13). It asks the node of the row's session only.
 func (n *Node) asked(key string) {
-	n.event(func(now time.Time, fx *lease.Effects) {
-		n.P.Asked(key, n.w.record.Rows[key].Identity, now, fx)
-	})
+	id := n.w.record.Rows[key].Identity
+	if strings.TrimRight(id.Session, "'") == n.Name {
+		n.event(func(now time.Time, fx *lease.Effects) { n.P.Asked(key, id, now, fx) })
+	}
 }
 
 var duties = map[lease.Duty]string{

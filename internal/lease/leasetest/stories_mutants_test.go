@@ -28,3 +28,25 @@ func TestModelStories_ComeTrueWithoutTheGuard(t *testing.T) {
 		})
 	}
 }
+
+// TestModelWalks_NoticeAMissingGuard takes out guards that random walks of the model come across.
+func TestModelWalks_NoticeAMissingGuard(t *testing.T) {
+	for name, g := range map[string]*bool{
+		"Import": &guard.Import, "Identity": &guard.Identity, "Freeze": &guard.Freeze, "Lapse": &guard.Lapse,
+		"Announced": &guard.Announced,
+	} {
+		t.Run(name, func(t *testing.T) {
+			*g = false
+			defer func() { *g = true }()
+			for seed := range uint64(400) {
+				for kind, m := range modelFaults {
+					if broken, _, _ := walkModel(t, m, seed); broken != "" {
+						t.Logf("%s, seed %d", kind, seed)
+						return
+					}
+				}
+			}
+			t.Error("not noticed")
+		})
+	}
+}
