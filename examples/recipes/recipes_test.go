@@ -1,0 +1,67 @@
+package recipes_test
+
+import (
+	"bytes"
+	"context"
+	"log"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// processes returns the locks of n processes, and what closes them. In a service each process calls
+// holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop"}).
+func processes(n int) (all []*coord.Coordinator, stop func()) {
+	ctx, arbiter := context.Background(), fallback.NewMemory()
+	for range n {
+		locks, err := coord.New(ctx, arbiter, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		all = append(all, locks)
+	}
+	return all, func() {
+		for _, locks := range all {
+			if err := locks.Close(ctx); err != nil {
+				log.Print(err)
+			}
+		}
+	}
+}
+
+// The page lists every program, and each is as long as it says.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\]\(\.\./([a-z/_]+\.go)\)`).FindAllSubmatch(page, -1) {
+		path := string(m[1])
+		listed[filepath.Base(path)] = true
+		program, err := os.ReadFile(filepath.Join("../..", path))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if lines := bytes.Count(program, []byte("\n")); lines < 30 || lines > 100 {
+			t.Errorf("%s has %d lines, want 30 to 100", path, lines)
+		}
+	}
+	here, err := filepath.Glob("*_test.go")
+	if err != nil || len(here) < 9 {
+		t.Fatal(here, err)
+	}
+	for _, name := range here {
+		if name != "recipes_test.go" && !listed[name] {
+			t.Errorf("docs/recipes.md does not list %s", name)
+		}
+	}
+}
