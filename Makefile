@@ -1,7 +1,7 @@
 # The modules of this repository: those whose tests take longest first.
 MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
-ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate watermill) migrate
+ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 # What is linted is compiled as for the tests: with the race detector. The linter itself is not.
@@ -31,7 +31,7 @@ tests:
 	@for m in $(ADAPTERS); do (cd $$m && export GOFLAGS=-race && go vet ./... && go test -vet=off -run '^Example' ./...) || exit 1; done
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators, with a crash in the middle.
-adapters: redis
+adapters: redis databases
 	@for m in $(ADAPTERS); do (cd $$m && go vet ./... && GOWORK=off $(LINT) run ./... && go test -race -timeout 10m ./...) || exit 1; done
 
 # Tests of the lock's decisions (internal/lease) reach at least 95 of 100 statements. For a search that goes a step further, which takes

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/turn"
 )
 
 // Options are the options of [Serialize].
@@ -35,45 +36,13 @@ func Serialize(c *coord.Coordinator, key func(context.Context, *asynq.Task) stri
 		wait = opts.Wait
 	}
 	return func(h asynq.Handler) asynq.Handler {
-		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) (err error) {
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 			k := key(ctx, t)
 			if k == "" {
 				return h.ProcessTask(ctx, t)
 			}
-			limit := ctx
-			if wait > 0 {
-				var cancel context.CancelFunc
-				limit, cancel = context.WithTimeout(ctx, wait)
-				defer cancel()
-			}
-			l, err := c.Lock(limit, k)
-			if err != nil {
-				return err
-			}
-			defer func() {
-				if lost := l.Unlock(); errors.Is(lost, coord.ErrLost) && !errors.Is(err, coord.ErrLost) {
-					err = errors.Join(err, lost)
-				}
-			}()
-			held, cancel := context.WithCancelCause(ctx)
-			defer cancel(nil)
-			lock := l.Context()
-			defer context.AfterFunc(lock, func() { cancel(context.Cause(lock)) })()
-			return h.ProcessTask(section{held, lock}, t)
+			_, err := turn.Do(ctx, c, k, wait, func(ctx context.Context) error { return h.ProcessTask(ctx, t) })
+			return err
 		})
 	}, nil
-}
-
-// section is the task's context, which ends with the lock as well. Values are looked for in the lock's
-// context, which has those of the task's, and the lock.
-type section struct {
-	context.Context
-	lock context.Context
-}
-
-func (s section) Value(key any) any {
-	if v := s.Context.Value(key); v != nil {
-		return v
-	}
-	return s.lock.Value(key)
 }

@@ -105,7 +105,7 @@ func TestSerialize(t *testing.T) {
 func TestSerialize_Waits(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	key := func(_ context.Context, t *lib.Task) string { return t.Type() }
-	serialize, err := asynq.Serialize(c, key, &asynq.Options{Wait: time.Millisecond})
+	serialize, err := asynq.Serialize(c, key, &asynq.Options{Wait: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,51 @@
+// Package turn runs a function with a lock for which it waits no longer than it may.
+package turn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Do calls fn with the lock of the key, for which it waits for wait at most; if that is negative, until ctx ends.
+// fn's context ends with ctx and when the lock is lost, with that as its cause. It carries the lock.
+//
+// Errors: those of Lock, none of which has called fn; fn's; and one that Is [coord.ErrLost] if the lock was lost.
+func Do(ctx context.Context, c *coord.Coordinator, key string, wait time.Duration, fn func(ctx context.Context) error) (ran bool, err error) {
+	limit := ctx
+	if wait >= 0 {
+		var cancel context.CancelFunc
+		limit, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	l, err := c.Lock(limit, key)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if lost := l.Unlock(); errors.Is(lost, coord.ErrLost) && !errors.Is(err, coord.ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
+	held, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	lock := l.Context()
+	defer context.AfterFunc(lock, func() { cancel(context.Cause(lock)) })()
+	return true, fn(section{held, lock})
+}
+
+// section is the caller's context, which ends with the lock as well. Values are looked for in the lock's context,
+// which has those of the caller's, and the lock.
+type section struct {
+	context.Context
+	lock context.Context
+}
+
+func (s section) Value(key any) any {
+	if v := s.Context.Value(key); v != nil {
+		return v
+	}
+	return s.lock.Value(key)
+}
