@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // coldSizes: calls are made in batches. Between two batches everything is given back.
@@ -93,7 +94,7 @@ func (r *coldResult) result(pinned string) result {
 		},
 		versus: []chart.Ratio{against("a key used once, no cluster, time of Lock vs. SET NX PX alone", times)},
 		title: fmt.Sprintf("COLD: one caller, %s keys that nobody else wants, each used once; PING, SET and Lock by turns, call by call",
-			thousands(int64(r.Lock.N))),
+			figures.Thousands(int64(r.Lock.N))),
 		table: [][]string{
 			{"microseconds", "p50", "p99", "p99.9", "max", "p50 / SET's", "p99 / SET's", "in the server", "CPU, caller", "allocations", "commands", "bytes"},
 			row("PING (the floor)", r.Ping, r.ServerPing, r.UsedPing),
@@ -107,9 +108,9 @@ func (r *coldResult) result(pinned string) result {
 			"CPU of the caller's process, allocations, commands and bytes: of each in a row of its own, with what it leaves to be done; the release is Unlock's",
 			"in the server: the mean execution time by its own statistics; Unlock's is that of the release in the background",
 			fmt.Sprintf("commands of Holdfast: %s in %s round trips; %s to lock, %s to unlock, %s to renew and verify",
-				thousands(r.Commands), thousands(r.Trips), thousands(r.LockCalls), thousands(r.UnlockCalls), thousands(r.OtherCalls)),
+				figures.Thousands(r.Commands), figures.Thousands(r.Trips), figures.Thousands(r.LockCalls), figures.Thousands(r.UnlockCalls), figures.Thousands(r.OtherCalls)),
 			fmt.Sprintf("sent while Lock ran: %s, its own included; while Unlock ran: %s (a renewal or a release in the background)",
-				thousands(r.Waited), thousands(r.InUnlock)),
+				figures.Thousands(r.Waited), figures.Thousands(r.InUnlock)),
 			failedNote(r.Failed, r.Failure),
 		},
 		claims: []claim{

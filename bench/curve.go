@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // curve is what was measured, in rounds, at some values of what it depends on.
@@ -36,7 +37,7 @@ func (c curve) rows(name string) (rows [][]string) {
 	for _, x := range at {
 		s, times := spreadOf(c[x]), spreadOf(c.times(x, at[0]))
 		rows = append(rows, []string{
-			name, thousands(int64(x)), number(s.median), number(s.least) + ".." + number(s.most), number(times.median),
+			name, figures.Thousands(int64(x)), number(s.median), number(s.least) + ".." + number(s.most), number(times.median),
 		})
 		name = ""
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // forwardSizes: each block measures everything, in an order that changes.
@@ -109,13 +110,13 @@ func (r *forwardResult) result(s forwardSizes, pinned string) result {
 			fmt.Sprintf("%s; GOMAXPROCS of the caller is %d", pinned, r.Procs),
 			"p50: of each block, median of the blocks; ratio: to TCP, or to the transport alone, in each block",
 			"CPU (nanoseconds) and allocations of the caller's process, commands and bytes to Redis: per operation, of rounds of one kind only",
-			fmt.Sprintf("locks by path: forwarded %s, others %s", thousands(r.Forwarded), thousands(r.Other)),
+			fmt.Sprintf("locks by path: forwarded %s, others %s", figures.Thousands(r.Forwarded), figures.Thousands(r.Other)),
 		},
 		claims: []claim{
 			atMost(forwardTCP, median(perRound(r.Lock, r.TCP)), "median Lock, times a round trip of one byte by TCP"),
 			atMost(forwardRedis, median(perRound(r.Pair, r.Redis)), "median Lock and Unlock, times SET NX PX and EVALSHA"),
 			atLeast(1, reached, fmt.Sprintf("%d callers: times %s locks/s, or times %v of the transport alone",
-				s.callers, thousands(forwardRate), forwardBare)),
+				s.callers, figures.Thousands(forwardRate), forwardBare)),
 			atMost(0, float64(r.Other), "locks that were not forwarded"),
 		},
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // growthSizes: what a lock costs while there is more and more of something: keys, goroutines, processes, locks per second.
@@ -147,7 +149,7 @@ func (t *growthTotal) all(b *bench, w *worker, name string, blocks int, costs []
 	for block := range blocks + 1 {
 		for i := range costs {
 			c := costs[(i+3*block)%len(costs)]
-			b.progress.step(fmt.Sprintf("%s: %s, %s", name, c.what, thousands(int64(c.n))), block*len(costs)+i, (blocks+1)*len(costs))
+			b.progress.step(fmt.Sprintf("%s: %s, %s", name, c.what, figures.Thousands(int64(c.n))), block*len(costs)+i, (blocks+1)*len(costs))
 			a, err := w.do(task{Growth: &growthTask{What: c.what, N: c.n, Runs: c.runs}})
 			if err != nil {
 				return err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // team is a cluster of so many processes. All teams are there at the same time, and take turns.
@@ -158,7 +160,7 @@ func (t *growthTotal) count(b *bench, x *team) error {
 	all := len(rates)*2 - 1 + len(keys)
 	done := 0
 	run := func(total *sharedTotal, rate float64, keys int) (traffic, error) {
-		b.progress.step(fmt.Sprintf("commands of %s at %s locks/s, %s keys", total.name, number(rate), thousands(int64(keys))), done, all)
+		b.progress.step(fmt.Sprintf("commands of %s at %s locks/s, %s keys", total.name, number(rate), figures.Thousands(int64(keys))), done, all)
 		done++
 		return x.pace(total, "paced", keys, rate, t.sizes.window)
 	}

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 func (t *growthTotal) result() result {
 	s := t.sizes
 	r := result{
 		title: fmt.Sprintf("GROWTH: what a lock costs over 1 to %s keys, 1 to %s goroutines, 1 to %d processes, and any rate; %d and %d rounds, by turns",
-			thousands(int64(s.keys)), thousands(int64(s.waiters)), s.processes, s.blocks, s.rounds),
+			figures.Thousands(int64(s.keys)), figures.Thousands(int64(s.waiters)), s.processes, s.blocks, s.rounds),
 		table:   [][]string{{"", "of", "median", "(min..max)", "to the first"}},
 		figures: t.figures(), measured: t.teams.measured,
 		notes: []string{
@@ -56,10 +57,10 @@ func (t *growthTotal) result() result {
 		r.table = append(r.table, []string{"  " + growthRivalName, number(x.locks), number(x.commands), "", number(x.trips)})
 	}
 	for _, x := range t.overKeys {
-		r.table = append(r.table, []string{thousands(int64(x.keys)) + " keys", number(x.locks), number(x.commands), "", number(x.trips)})
+		r.table = append(r.table, []string{figures.Thousands(int64(x.keys)) + " keys", number(x.locks), number(x.commands), "", number(x.trips)})
 	}
 	if t.failed > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%s locks failed; one: %s", thousands(t.failed), t.failure))
+		r.notes = append(r.notes, fmt.Sprintf("%s locks failed; one: %s", figures.Thousands(t.failed), t.failure))
 	}
 	most := t.sizes.processes
 	r.versus = []chart.Ratio{
@@ -75,7 +76,7 @@ func (t *growthTotal) claims() []claim {
 		a, b := c.at()[0], c.last()
 		ours, theirs := c.times(b, a), floor.times(b, a)
 		return atMost(limit, median(perRound(ours, theirs)), fmt.Sprintf("%s: rise from %s to %s (%s times), in times of that of %s (%s times)",
-			what, thousands(int64(a)), thousands(int64(b)), number(median(ours)), name, number(median(theirs))))
+			what, figures.Thousands(int64(a)), figures.Thousands(int64(b)), number(median(ours)), name, number(median(theirs))))
 	}
 	most := t.sizes.processes
 	worst := func(list []traffic) (trips, apart float64) {
@@ -96,7 +97,7 @@ func (t *growthTotal) claims() []claim {
 		rise(growthRowsRise, t.rows, t.sets, "Lock at Redis, locks held there", "SET NX PX"),
 		atMost(idleTrips+one, rateTrips, fmt.Sprintf("round trips to Redis per process and renewal period at any rate, up to %s locks/s", number(fastest.locks))),
 		atMost(one, rateApart, "the same: the most at any rate less the least at any; one falls into the time or does not"),
-		atMost(idleTrips+one, keysTrips, fmt.Sprintf("round trips to Redis per process and renewal period over 1 to %s keys", thousands(int64(t.sizes.keys)))),
+		atMost(idleTrips+one, keysTrips, fmt.Sprintf("round trips to Redis per process and renewal period over 1 to %s keys", figures.Thousands(int64(t.sizes.keys)))),
 		atMost(one, keysApart, "the same: the most over any number of keys less the least"),
 		atMost(heldBytes, median(t.bytes[t.bytes.last()]), "bytes per key held"),
 		atMost(heldLeft*heldBytes, math.Abs(median(t.idle[t.idle.last()])), "bytes per key after Unlock"),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // heldSizes: locks held by one process, for some renewal periods.
@@ -45,7 +47,7 @@ func (r *heldResult) result() result {
 	}
 	return result{
 		title: fmt.Sprintf("HELD: %s locks held by one process, in %s of %s partitions",
-			thousands(int64(r.Locks)), thousands(int64(r.InUse)), thousands(int64(r.Partitions))),
+			figures.Thousands(int64(r.Locks)), figures.Thousands(int64(r.InUse)), figures.Thousands(int64(r.Partitions))),
 		table: [][]string{
 			{"", "before", "held", "after Unlock", "after Close"},
 			{"heap, KB", kilobytes(r.HeapBefore), kilobytes(r.HeapHeld), kilobytes(r.HeapAfter), "-"},
@@ -87,4 +89,4 @@ func (r *heldResult) result() result {
 // reads is how many commands there were that are not renewals, and not in place of one that failed.
 func (r *heldResult) reads() int64 { return r.Commands - r.Renewals - r.Repeated }
 
-func kilobytes(n int64) string { return thousands(n / 1024) }
+func kilobytes(n int64) string { return figures.Thousands(n / 1024) }

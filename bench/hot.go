@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // hotSizes: processes x goroutines contend for one key, in rounds of each variant by turns.
@@ -212,7 +214,7 @@ func hotResults(s hotSizes, totals []*hotTotal) result {
 		atLeast(hotShare, smallestShare(first.parts), "smallest process's part of an equal share"))
 	for _, t := range totals {
 		if t.failed > 0 {
-			r.notes = append(r.notes, fmt.Sprintf("%s: %s locks or unlocks failed; one: %s", t.name, thousands(t.failed), t.failure))
+			r.notes = append(r.notes, fmt.Sprintf("%s: %s locks or unlocks failed; one: %s", t.name, figures.Thousands(t.failed), t.failure))
 		}
 		r.claims = append(r.claims, atMost(0, float64(t.two()), t.name+": times that two held the lock"))
 		if t.fenced {

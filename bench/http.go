@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // httpSizes: each block measures everything, by turns.
@@ -58,7 +60,7 @@ func (r *httpResult) result(s httpSizes) result {
 			"ratio: to the handler, or to the ReverseProxy, in each block; that one flushes at once and keeps its buffers, as Route does",
 			fmt.Sprintf("both nodes, the proxy and the client are one process; GOMAXPROCS is %d", r.Procs),
 			"CPU (nanoseconds), allocations, commands and bytes to Redis: of the process, per request, of rounds of one kind only",
-			fmt.Sprintf("locks by path: own %s, others %s", thousands(r.Own), thousands(r.Other)),
+			fmt.Sprintf("locks by path: own %s, others %s", figures.Thousands(r.Own), figures.Thousands(r.Other)),
 		},
 		claims: []claim{
 			atMost(httpSerialize, more(r.Serialized), "Serialize, microseconds per request"),

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // idleSizes: processes of a cluster that lock nothing, for some renewal periods.
@@ -63,7 +65,7 @@ func measureIdle(ctx context.Context, b *bench) (_ result, err error) {
 	server -= before
 	r := result{
 		title: fmt.Sprintf("IDLE: a cluster of %d processes that lock nothing, %s partitions, %d renewal periods of %v",
-			s.processes, thousands(partitions), s.periods, idlePeriod),
+			s.processes, figures.Thousands(partitions), s.periods, idlePeriod),
 		table: [][]string{{"node", "partitions", "round trips per period", "commands per period", "bytes per period", "allocations per period", "CPU, of one core"}},
 	}
 	var rates []float64

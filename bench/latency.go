@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // latencySizes: each block measures every lane, in an order that changes.
@@ -162,7 +163,7 @@ func (r *latencyResult) result(s latencySizes, list []variant) result {
 		"CPU: of the caller's whole process, all goroutines; of the server: redis-server's (INFO), the owner's, or that of all processes",
 		"of the rival's server, by the kernel's count of its threads",
 		fmt.Sprintf("Holdfast's locks by path: own %s, forwarded %s, others %s; %s commands of its cluster's node in the blocks of its own keys",
-			thousands(r.Own), thousands(r.Forwarded), thousands(r.Other), thousands(own.Commands)),
+			figures.Thousands(r.Own), figures.Thousands(r.Forwarded), figures.Thousands(r.Other), figures.Thousands(own.Commands)),
 	}
 	for _, v := range list {
 		out.notes = append(out.notes, v.title()+": "+v.how)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // ownSizes: each block measures everything once, in an order that changes.
@@ -93,7 +94,7 @@ func (r *ownResult) result(s ownSizes, pinned string) result {
 			"a ping-pong is two wake-ups, a hand-over one: at 0.5 a hand-over costs what the scheduler takes for it",
 			fmt.Sprintf("GOMAXPROCS is %d, but where it says one; the clock is read in %s ns", r.Procs, number(median(r.Clock))),
 			fmt.Sprintf("locks by path: own %s, others %s; meanwhile the node sent %s commands in %s round trips to Redis, in %v",
-				thousands(r.Own), thousands(r.Other), thousands(r.Commands), thousands(r.Trips), r.Took.Round(time.Millisecond)),
+				figures.Thousands(r.Own), figures.Thousands(r.Other), figures.Thousands(r.Commands), figures.Thousands(r.Trips), r.Took.Round(time.Millisecond)),
 		},
 		claims: []claim{
 			atMost(ownMutex, times(r.Lock, r.Mutex), "Lock and Unlock, times a pair of sync.Mutex's"),

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // outputs are the files that a run is written to, besides the terminal; empty: not.
@@ -48,7 +49,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 		return map[bool]string{true: "≥ ", false: "≤ "}[c.Least] + number(c.Bound)
 	},
 	"ns":        func(x float64) string { return chart.Format(x, chart.Nanoseconds) },
-	"thousands": thousands,
+	"thousands": figures.Thousands,
 	"ours":      func(row []string) bool { return len(row) > 0 && strings.Contains(row[0], "Holdfast") },
 	"value":     func(v measureValue) string { return v.text(v.Median) },
 	"between":   measureValue.between,

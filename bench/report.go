@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // result is what a subject prints: a table, notes, and what must hold. The report shows these of any subject; what else
@@ -45,10 +44,10 @@ func (c claim) holds() bool {
 
 func (r result) write(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n\n", r.title)
-	align(w, r.table)
+	figures.Align(w, r.table)
 	if table := spreads(r.measured); table != nil {
 		fmt.Fprintln(w)
-		align(w, table)
+		figures.Align(w, table)
 	}
 	if len(r.notes) > 0 {
 		fmt.Fprintln(w)
@@ -68,27 +67,5 @@ func (r result) write(w io.Writer) {
 		}
 		table = append(table, []string{c.text, number(c.got), bound + number(c.limit), verdict})
 	}
-	align(w, table)
-}
-
-// align writes a table with the first column flush left and the others flush right.
-func align(w io.Writer, table [][]string) {
-	widths := make([]int, len(table[0]))
-	for _, row := range table {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range table {
-		var line strings.Builder
-		for i, cell := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				line.WriteString(cell + space)
-			} else {
-				line.WriteString("  " + space + cell)
-			}
-		}
-		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
-	}
+	figures.Align(w, table)
 }

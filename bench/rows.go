@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // rowsSizes: processes x goroutines change rows of a PostgreSQL, in rounds of each method by turns.
@@ -37,8 +38,8 @@ const plenty = 1 << 40
 
 func (s rowsSizes) jobs() []rowJob {
 	return []rowJob{
-		{fmt.Sprintf("%s units of one row, until they are sold", thousands(s.stock)), 1, s.stock},
-		{fmt.Sprintf("read-modify-write of %s rows by zipf(%v)", thousands(int64(s.rows)), zipfS), s.rows, plenty},
+		{fmt.Sprintf("%s units of one row, until they are sold", figures.Thousands(s.stock)), 1, s.stock},
+		{fmt.Sprintf("read-modify-write of %s rows by zipf(%v)", figures.Thousands(int64(s.rows)), zipfS), s.rows, plenty},
 	}
 }
 
@@ -273,7 +274,7 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) result {
 			}
 			list = append(list, contestant{what, kind, &t.tally})
 			if t.failed > 0 {
-				r.notes = append(r.notes, fmt.Sprintf("%s: %s sales failed; one: %s", what, thousands(t.failed), t.failure))
+				r.notes = append(r.notes, fmt.Sprintf("%s: %s sales failed; one: %s", what, figures.Thousands(t.failed), t.failure))
 			}
 			r.claims = append(r.claims, atMost(0, math.Abs(float64(t.missing)), what+": units sold that the rows do not account for, or the other way"))
 			if t.fenced {

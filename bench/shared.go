@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // sharedSizes: processes x goroutines contend for one key or many, in rounds of each variant by turns. A critical section
@@ -366,7 +368,7 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
 		"commands: sent to Redis by the clients in a round and the 30 ms after it, a script being one",
 		fmt.Sprintf("Holdfast's: %s commands in %s round trips for %s sections; by Stats: %s",
-			thousands(first.all.Commands), thousands(first.all.Trips), thousands(first.all.Sections), listed(first.calls)),
+			figures.Thousands(first.all.Commands), figures.Thousands(first.all.Trips), figures.Thousands(first.all.Sections), listed(first.calls)),
 		"bytes: both ways, on connections to servers of locks, not on those between nodes; allocations: of the processes; CPU: of the",
 		"processes, the store's connections included, and of redis-server (INFO) or the rival's server (by the kernel's count of its threads)",
 		"two holders: how often a section wrote over what another one had written since it read, by the store")
@@ -384,7 +386,7 @@ func listed(counts map[string]int64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[name]; n != 0 {
-			parts = append(parts, name+" "+thousands(n))
+			parts = append(parts, name+" "+figures.Thousands(n))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -394,7 +396,7 @@ func listed(counts map[string]int64) string {
 func safety(totals []*sharedTotal, r *result) {
 	for _, t := range totals {
 		if t.failed > 0 {
-			r.notes = append(r.notes, fmt.Sprintf("%s: %s locks or unlocks failed; one: %s", t.name, thousands(t.failed), t.failure))
+			r.notes = append(r.notes, fmt.Sprintf("%s: %s locks or unlocks failed; one: %s", t.name, figures.Thousands(t.failed), t.failure))
 		}
 		r.claims = append(r.claims, atMost(0, float64(t.wrong), t.name+": times that two held the lock"))
 		if t.fenced {
@@ -435,9 +437,9 @@ func zipfResults(s sharedSizes, totals []*sharedTotal) result {
 	first := totals[0]
 	r := result{title: fmt.Sprintf(
 		"ZIPF: %s keys by zipf(%v), %d processes x %d goroutines, critical section of two round trips to a store; %d rounds of %v of each, by turns",
-		thousands(int64(s.keys)), zipfS, s.processes, s.goroutines, s.rounds, s.round)}
+		figures.Thousands(int64(s.keys)), zipfS, s.processes, s.goroutines, s.rounds, s.round)}
 	r.table, r.notes = sharedTable(totals)
-	r.contest("zipf", thousands(int64(s.keys))+" keys by zipf", contestants(totals))
+	r.contest("zipf", figures.Thousands(int64(s.keys))+" keys by zipf", contestants(totals))
 	rival := fastest(totals[1:], func(t *sharedTotal) bool { return !t.alone })
 	times, name := math.NaN(), "rival"
 	if rival != nil {

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // stallResults compares the variants, scenario by scenario.
 func stallResults(s stallSizes, runs []*stallRun) result {
 	r := result{
 		title: fmt.Sprintf("STALLS: %d processes, %s requests per second arrive by the clock, each for one of %s keys, for %v; %d rounds, by turns",
-			s.processes, number(s.rate*float64(s.processes)), thousands(int64(s.keys)), s.hold, s.rounds),
+			s.processes, number(s.rate*float64(s.processes)), figures.Thousands(int64(s.keys)), s.hold, s.rounds),
 		table: [][]string{{"", "requests", "failed", fmt.Sprintf("waited > %v", stallSlow), "p50 wait ms", "p99", "p99.9", "longest"}},
 		notes: []string{
 			"a wait counts from when the request should have arrived, and until it failed if it did; a request fails if it has no lock after " + s.limit.String() +
@@ -33,12 +34,12 @@ func stallResults(s stallSizes, runs []*stallRun) result {
 		byScenario[x.scenario.name] = append(byScenario[x.scenario.name], x)
 		w := &x.waits
 		r.table = append(r.table, []string{
-			x.scenario.name + ": " + x.variant, thousands(x.arrived), thousands(x.failed), thousands(x.slow),
+			x.scenario.name + ": " + x.variant, figures.Thousands(x.arrived), figures.Thousands(x.failed), figures.Thousands(x.slow),
 			millis(w.quantile(0.5)), millis(w.quantile(0.99)), millis(w.quantile(0.999)), millis(w.Longest),
 		})
 		r.distributions = append(r.distributions, w.distribution(x.scenario.name+": "+x.variant, kindOf(x.variant)))
 		if x.failed > 0 {
-			r.notes = append(r.notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant, thousands(x.failed), x.failure))
+			r.notes = append(r.notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant, figures.Thousands(x.failed), x.failure))
 		}
 		if x.variant != stallOurs {
 			continue

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // quantile returns the value that a part q (0 to 1) of the sample does not exceed, NaN of an empty one. It sorts the
@@ -80,7 +82,7 @@ func number(x float64) string {
 	case math.IsInf(x, 0):
 		return strconv.FormatFloat(x, 'g', -1, 64)
 	case a >= 1000:
-		return thousands(int64(math.Round(x)))
+		return figures.Thousands(int64(math.Round(x)))
 	case a >= 100 || x == math.Trunc(x):
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	case a >= 10:
@@ -90,17 +92,6 @@ func number(x float64) string {
 	default:
 		return strconv.FormatFloat(x, 'g', 2, 64)
 	}
-}
-
-func thousands(n int64) string {
-	if n < 0 {
-		return "-" + thousands(-n)
-	}
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // micros writes a duration given in nanoseconds, in microseconds.

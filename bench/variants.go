@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // variant is one library's lock.
@@ -328,7 +329,7 @@ func failedNote(n int64, first string) string {
 	if n == 0 {
 		return "no call failed"
 	}
-	return fmt.Sprintf("%s calls failed and were made again, which does not count; one: %s", thousands(n), first)
+	return fmt.Sprintf("%s calls failed and were made again, which does not count; one: %s", figures.Thousands(n), first)
 }
 
 type holdfast struct{ c *coord.Coordinator }

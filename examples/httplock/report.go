@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // progress shows how a trial goes: on a terminal as one line that changes, elsewhere as a line per second.
@@ -38,8 +38,8 @@ func (p *progress) show(elapsed time.Duration, confirmed, failed int64, seen fin
 		p.next += time.Second
 	}
 	line := fmt.Sprintf("%s: %.1f of %v, %s requests, %s/s, %s failed, %s updates lost",
-		p.title, min(elapsed, p.duration).Seconds(), p.duration, thousands(confirmed),
-		thousands(int64(float64(confirmed)/elapsed.Seconds())), thousands(failed), thousands(seen.lost()))
+		p.title, min(elapsed, p.duration).Seconds(), p.duration, figures.Thousands(confirmed),
+		figures.Thousands(int64(float64(confirmed)/elapsed.Seconds())), figures.Thousands(failed), figures.Thousands(seen.lost()))
 	if p.terminal {
 		fmt.Fprintf(p.w, "\r%s\x1b[K", line)
 	} else {
@@ -62,25 +62,25 @@ func writeTable(w io.Writer, outcomes []outcome) {
 	for _, o := range outcomes {
 		late := "-"
 		if o.rung.fenced {
-			late = thousands(o.findings.late)
+			late = figures.Thousands(o.findings.late)
 		}
 		table = append(table, []string{
 			o.rung.title,
-			thousands(int64(ratio(float64(o.tally.confirmed), o.elapsed.Seconds()))),
-			latency(o.tally.quantile(0.5)),
-			latency(o.tally.quantile(0.99)),
-			latency(o.tally.quantile(1)),
-			thousands(o.findings.lost()),
-			thousands(o.findings.overlaps),
+			figures.Thousands(int64(ratio(float64(o.tally.confirmed), o.elapsed.Seconds()))),
+			figures.Duration(o.tally.quantile(0.5)),
+			figures.Duration(o.tally.quantile(0.99)),
+			figures.Duration(o.tally.quantile(1)),
+			figures.Thousands(o.findings.lost()),
+			figures.Thousands(o.findings.overlaps),
 			late,
 			fmt.Sprintf("%.2f", ratio(float64(o.commands), float64(o.tally.confirmed))),
-			thousands(o.tally.failed),
+			figures.Thousands(o.tally.failed),
 		})
 	}
-	align(w, table)
+	figures.Align(w, table)
 	for _, o := range outcomes {
 		if o.tally.failed > 0 {
-			fmt.Fprintf(w, "%s: %s requests failed, one with: %s\n", o.rung.title, thousands(o.tally.failed), o.tally.failure)
+			fmt.Fprintf(w, "%s: %s requests failed, one with: %s\n", o.rung.title, figures.Thousands(o.tally.failed), o.tally.failure)
 		}
 	}
 	fmt.Fprint(w, `
@@ -91,28 +91,6 @@ overlapped     requests that read an order while another one was between its rea
 late tokens    writes whose fencing token was not above the one before; - where the lock has none (likewise)
 Redis/request  commands that the processes sent to Redis, per item added; a script is one command
 `)
-}
-
-// align writes a table with the first column flush left and the others flush right.
-func align(w io.Writer, table [][]string) {
-	widths := make([]int, len(table[0]))
-	for _, row := range table {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range table {
-		var line strings.Builder
-		for i, cell := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				line.WriteString(cell + space)
-			} else {
-				line.WriteString("  " + space + cell)
-			}
-		}
-		fmt.Fprintln(w, line.String())
-	}
 }
 
 // verdict is nil if all locks did their duty.
@@ -153,7 +131,7 @@ func summary(outcomes []outcome) string {
 		fenced = fenced || o.rung.fenced
 		if !o.rung.locked {
 			sentences = append(sentences, fmt.Sprintf("Without a lock %s of %s updates were lost.",
-				thousands(o.findings.lost()), thousands(o.findings.writes)))
+				figures.Thousands(o.findings.lost()), figures.Thousands(o.findings.writes)))
 		}
 	}
 	switch {
@@ -171,36 +149,4 @@ func ratio(a, b float64) float64 {
 		return 0
 	}
 	return a / b
-}
-
-// latency shows a duration with three digits.
-func latency(d time.Duration) string {
-	value, unit := float64(d.Microseconds()), "µs"
-	switch {
-	case d >= time.Second:
-		value, unit = d.Seconds(), "s "
-	case d >= time.Millisecond:
-		value, unit = value/1000, "ms"
-	}
-	decimals := 0
-	switch {
-	case unit == "µs" || value >= 100:
-	case value >= 10:
-		decimals = 1
-	default:
-		decimals = 2
-	}
-	return strconv.FormatFloat(value, 'f', decimals, 64) + " " + unit
-}
-
-// thousands writes an integer in groups of three digits.
-func thousands(n int64) string {
-	if n < 0 {
-		return "-" + thousands(-n)
-	}
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }

@@ -133,25 +133,3 @@ func TestProgress(t *testing.T) {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
-
-func TestNumbers(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0:                         "0 µs",
-		999 * time.Microsecond:    "999 µs",
-		1234 * time.Microsecond:   "1.23 ms",
-		45678 * time.Microsecond:  "45.7 ms",
-		456789 * time.Microsecond: "457 ms",
-		12345 * time.Millisecond:  "12.3 s",
-	} {
-		if got := strings.TrimSpace(latency(d)); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
-	}
-	for n, want := range map[int64]string{
-		0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -999: "-999",
-	} {
-		if got := thousands(n); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 func TestCommandCount(t *testing.T) {
@@ -61,7 +62,7 @@ func TestDeleteKeysOfTheRunOnly(t *testing.T) {
 	}
 	defer server.close()
 	for i := range 1500 {
-		mini.HSet("{invabc-2:p"+thousands(int64(i))+"}", "f", "v")
+		mini.HSet("{invabc-2:p"+figures.Thousands(int64(i))+"}", "f", "v")
 	}
 	for _, key := range []string{"invabc-1:sku-1", "{invabc-2:s}", "invabd-1:sku-1", "other", "{other:s}"} {
 		mini.Set(key, "v")

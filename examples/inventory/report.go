@@ -6,10 +6,9 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // progress shows how a sale goes: on a terminal as one line that changes, elsewhere as a line per second.
@@ -40,8 +39,8 @@ func (p *progress) show(elapsed time.Duration, processes []int64) {
 	}
 	sold := sum(processes)
 	line := fmt.Sprintf("%s: %.1f of %v, %s sold, %s/s, smallest share %.0f %%",
-		p.title, min(elapsed, p.duration).Seconds(), p.duration, thousands(sold),
-		thousands(int64(float64(sold)/elapsed.Seconds())), 100*smallestShare(processes))
+		p.title, min(elapsed, p.duration).Seconds(), p.duration, figures.Thousands(sold),
+		figures.Thousands(int64(float64(sold)/elapsed.Seconds())), 100*smallestShare(processes))
 	if p.terminal {
 		fmt.Fprintf(p.w, "\r%s\x1b[K", line)
 	} else {
@@ -65,19 +64,19 @@ func writeTable(w io.Writer, outcomes []outcome) {
 	for _, o := range outcomes {
 		table = append(table, []string{
 			o.rung.title,
-			thousands(o.tally.sold()),
-			thousands(o.oversold),
-			thousands(int64(o.rate())),
+			figures.Thousands(o.tally.sold()),
+			figures.Thousands(o.oversold),
+			figures.Thousands(int64(o.rate())),
 			fmt.Sprintf("%.2f", ratio(o.rate(), outcomes[0].rate())),
-			wait(o.tally.Waits.quantile(0.5)),
-			wait(o.tally.Waits.quantile(0.99)),
-			wait(o.tally.Waits.Longest),
+			figures.Duration(o.tally.Waits.quantile(0.5)),
+			figures.Duration(o.tally.Waits.quantile(0.99)),
+			figures.Duration(o.tally.Waits.Longest),
 			fmt.Sprintf("%.2f", ratio(float64(o.commands), float64(o.tally.sold()))),
 			fmt.Sprintf("%.3f", jain(o.processes)),
 			fmt.Sprintf("%.0f %%", 100*smallestShare(o.processes)),
 		})
 	}
-	align(w, table)
+	figures.Align(w, table)
 	for _, o := range outcomes {
 		if o.tally.sold() == o.stock*int64(len(o.tally.Sold)) {
 			fmt.Fprintf(w, "%s: sold out after %.1f s\n", o.rung.title, o.elapsed.Seconds())
@@ -96,28 +95,6 @@ Redis/sale  commands that the lock sent to Redis, per unit sold; a script is one
 Jain        fairness between the processes: 1 if all sold as much, 1/n if one of n sold everything
 smallest    what the slowest process sold, in percent of an equal share
 `)
-}
-
-// align writes a table with the first column flush left and the others flush right.
-func align(w io.Writer, table [][]string) {
-	widths := make([]int, len(table[0]))
-	for _, row := range table {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range table {
-		var line strings.Builder
-		for i, cell := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				line.WriteString(cell + space)
-			} else {
-				line.WriteString("  " + space + cell)
-			}
-		}
-		fmt.Fprintln(w, line.String())
-	}
 }
 
 func (o outcome) rate() float64 { return ratio(float64(o.tally.sold()), o.elapsed.Seconds()) }
@@ -179,36 +156,4 @@ func ratio(a, b float64) float64 {
 		return 0
 	}
 	return a / b
-}
-
-// wait shows a duration with three digits.
-func wait(d time.Duration) string {
-	value, unit := float64(d.Microseconds()), "µs"
-	switch {
-	case d >= time.Second:
-		value, unit = d.Seconds(), "s "
-	case d >= time.Millisecond:
-		value, unit = value/1000, "ms"
-	}
-	decimals := 0
-	switch {
-	case unit == "µs" || value >= 100:
-	case value >= 10:
-		decimals = 1
-	default:
-		decimals = 2
-	}
-	return strconv.FormatFloat(value, 'f', decimals, 64) + " " + unit
-}
-
-// thousands writes an integer in groups of three digits.
-func thousands(n int64) string {
-	if n < 0 {
-		return "-" + thousands(-n)
-	}
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // writeTable compares the rungs.
@@ -19,7 +19,7 @@ func writeTable(w io.Writer, outcomes []outcome) {
 		}
 		table = append(table, row)
 	}
-	align(w, table)
+	figures.Align(w, table)
 	for _, o := range outcomes {
 		if o.killed > 0 {
 			fmt.Fprintf(w, "%s: %d processes were killed between the provider's commit and its answer\n", o.rung.title, o.killed)
@@ -36,28 +36,6 @@ replayed    refresh tokens that were sent once more, to a provider that forgives
 logins      after the first one of each account
 refused     calls of the API with a token that was not valid
 `)
-}
-
-// align writes a table with the first column flush left and the others flush right.
-func align(w io.Writer, table [][]string) {
-	widths := make([]int, len(table[0]))
-	for _, row := range table {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range table {
-		var line strings.Builder
-		for i, cell := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				line.WriteString(cell + space)
-			} else {
-				line.WriteString("  " + space + cell)
-			}
-		}
-		fmt.Fprintln(w, line.String())
-	}
 }
 
 // verdict is nil if the rungs that are to be safe were.
