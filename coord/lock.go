@@ -83,6 +83,18 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 			return l, nil
 		}
 	}
+	if k == nil && p.Vacant() {
+		at := c.moment()
+		if p.Quick(at) || p.good(&at) {
+			t, fence := p.Fresh(key, at)
+			p.mu.Unlock()
+			l := Lock{p, t, fence, key, ctx}
+			if p.traced {
+				c.noteGranted(p, l, PathOwn, 0)
+			}
+			return l, nil
+		}
+	}
 	if p.Lingers(k) { // as a rule, under a hold of another's key
 		now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
 		if t, fence, path := p.Reenter(k, now); t != nil {

@@ -99,7 +99,8 @@ type Handoff struct {
 	MaxHold time.Duration
 
 	// Linger is for how long this process keeps a key that is not locked, while no other process asks for the key.
-	// Default 5 ms. Negative: the key is given back at once.
+	// Default 5 ms. Negative: the key is given back at once. An owner keeps the last six keys of each of its partitions,
+	// whatever the time, if this is not negative.
 	Linger time.Duration
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,15 @@ var paths = []path{
 	}},
 	{name: "peer/roundtrip", setup: roundTrip},
 	{name: "coord/own/lock", calls: 64, setup: func(t testing.TB) func() { return pair(t, nodes(t, 1, nil)[0], "order-4711") }},
+	{name: "coord/own/fresh", calls: 16, setup: func(t testing.TB) func() {
+		c, ctx := nodes(t, 1, nil)[0], t.Context()
+		keys := make([]string, 1<<14)
+		for i := range keys {
+			keys[i] = "order-" + strconv.Itoa(i)
+		}
+		i := 0
+		return func() { unlock(t)(c.Lock(ctx, keys[i%len(keys)])); i++ }
+	}},
 	{name: "coord/own/trylock", calls: 64, setup: func(t testing.TB) func() {
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
 		return func() { unlock(t)(c.TryLock(ctx, "order-4711")) }

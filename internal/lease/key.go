@@ -29,6 +29,7 @@ type Key struct {
 	since    Moment // when the turn with the token turn.seen began, or was first looked at; Told once it was reported
 	used     bool   // a turn has begun since the hold was last verified
 	listed   bool   // in the shell's list of lingering keys
+	shelved  bool   // on the partition's shelf
 	known    bool   // in the partition's keys
 	recycled bool   // in the partition's unused
 }
@@ -259,6 +260,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 		p.seat(k, next, path, now, fx)
 	case what == handoff.GiveBack:
 		p.giveBack(k, now, fx)
+	case p.shelve(k):
 	default:
 		k.linger = p.cfg.At(now)
 		if !k.listed {

@@ -76,15 +76,57 @@ func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
 	return p.begin(k, fence, PathOwn, at), fence
 }
 
+// Fresh is Lock of a key that is not in use, if Vacant and one of Quick and Good have said so.
+func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
+	k := p.add(name)
+	fence := uint64(p.token(1))
+	k.q.Begin(fence)
+	k.hold.session, k.hold.source = p.own.session, SourceOwn
+	p.holds++
+	return p.begin(k, fence, PathOwn, at), fence
+}
+
+// Vacant reports whether Fresh may grant a key that is not in use.
+func (p *Partition) Vacant() bool { return p.own != nil && p.ending == Open }
+
+// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
+// tables, and what is put in and taken out allocates nothing.
+const shelfSize = 6
+
+// shelve keeps a key whose hold is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
+// is used again needs no new entry, and one that is not needs no timer. It reports false if another node may have to do with the key.
+func (p *Partition) shelve(k *Key) bool {
+	if k.hold.source != SourceOwn || k.others != nil {
+		return false
+	}
+	if k.shelved {
+		return true
+	}
+	slot := &p.shelf[p.shelfNext]
+	p.shelfNext = (p.shelfNext + 1) % shelfSize
+	if old := *slot; old != nil {
+		old.shelved = false
+		if old.hold.source == SourceOwn && old.others == nil && !old.listed && old.q.Relax() == handoff.GiveBack {
+			old.hold = hold{}
+			p.holds--
+			p.tidy(old)
+		}
+	}
+	*slot, k.shelved = k, true
+	return true
+}
+
 // Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
 // without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
 func (p *Partition) Rest(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.ending != Open ||
-		!k.listed || p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || !k.q.Rest() {
+		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
 		return false
 	}
-	k.linger = t.began
+	if !k.shelved {
+		p.shelve(k)
+	}
 	t.fence = 0
 	p.turns--
 	return true

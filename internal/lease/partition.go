@@ -32,12 +32,14 @@ type Partition struct {
 	waitFor Awaited // that contenders at the arbiter may wait for
 
 	// Of a cluster.
-	phase    Phase
-	own      *ownership // nil: this node does not serve the partition
-	spare    *grants    // to be used again
-	naming   Naming
-	checking Checking
-	lookedAt time.Time // when CheckingRecord began last
+	phase     Phase
+	own       *ownership      // nil: this node does not serve the partition
+	shelf     [shelfSize]*Key // of an owner, keys that linger or did; the oldest one comes next
+	shelfNext int
+	spare     *grants // to be used again
+	naming    Naming
+	checking  Checking
+	lookedAt  time.Time // when CheckingRecord began last
 
 	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
 	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
@@ -65,6 +67,11 @@ func (p *Partition) Key(name string) *Key {
 	if k := p.keys[name]; k != nil {
 		return k
 	}
+	return p.add(name)
+}
+
+// add returns a new key. There is none with that name.
+func (p *Partition) add(name string) *Key {
 	k := p.unused
 	if k != nil {
 		p.unused, k.recycled = nil, false
@@ -96,7 +103,7 @@ func (p *Partition) tidy(k *Key) {
 	if len(p.keys) == 0 && p.peak > 8 {
 		p.keys, p.peak = nil, 0 // a map does not shrink by itself
 	}
-	if p.unused == nil && !k.listed {
+	if p.unused == nil && !k.listed && !k.shelved {
 		k.recycled, k.used, k.name, k.hold = true, false, "", hold{}
 		p.unused = k
 	}

@@ -17,6 +17,7 @@ import (
 var ignoredFields = map[string]bool{
 	"unused": true, "spare": true, "out": true, "peak": true, "grants": true, "seen": false, "Quiet": true, "log": true, "cfg": true,
 	"granted": true, "broken": true, "newest": true, "lookedAt": true, "quickUntil": true, "QuickUntil": true, "recycled": true,
+	"shelf": true, "shelfNext": true, "shelved": true,
 }
 
 // printer makes a fingerprint of all that is reachable from a world, whatever it is called. Pointers are numbered in the order in which

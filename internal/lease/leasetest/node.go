@@ -20,6 +20,11 @@ func (n *Node) lock(key string, try bool) {
 		n.has(key, t, fence)
 		return
 	}
+	if k == nil && p.Vacant() && (p.Quick(at) || p.Good(now)) {
+		t, fence := p.Fresh(key, at)
+		n.has(key, t, fence)
+		return
+	}
 	if p.Lingers(k) {
 		if t, fence, _ := p.Reenter(k, now); t != nil {
 			n.has(key, t, fence)
