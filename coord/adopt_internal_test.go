@@ -1,6 +1,8 @@
 package coord
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,24 +64,33 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Each partition has its turn before one that has many holds has its second.
+// Owners come first. Each partition has its turn before one that has many holds has its second.
 func TestInCalls(t *testing.T) {
-	many, few := numbered(1), numbered(2)
-	hold := make([]fallback.Claim, 600)
-	calls := inCalls([]claims{
-		{many, lease.Claims{Holds: hold}}, {few, lease.Claims{Own: lease.Tenure{Epoch: 1}, Holds: hold[:1]}}, {p: few},
-	})
-	var got [][2]int
-	for _, x := range calls {
-		got = append(got, [2]int{int(x.p.Number()), len(x.Holds)})
-	}
-	want := [][2]int{{1, 256}, {2, 0}, {2, 1}, {1, 256}, {1, 88}}
-	if len(got) != len(want) {
-		t.Fatalf("got %v, want %v", got, want)
-	}
-	for i := range want {
-		if got[i] != want[i] || i == 1 && calls[i].Own.Epoch == 0 {
-			t.Fatalf("got %v, want %v", got, want)
+	many, few, other := numbered(1), numbered(2), numbered(3)
+	hold := make([]fallback.Claim, 1200)
+	own := lease.Claims{Own: lease.Tenure{Epoch: 1}, Holds: hold[:1]}
+	all := []claims{{many, lease.Claims{Holds: hold}}, {few, own}, {other, own}, {p: few}}
+	for _, tt := range []struct {
+		spread bool
+		want   string // of each call: the partitions, and of how many holds, none for an owner
+	}{
+		{false, "2:0 3:0 | 1:256 2:1 3:1 1:256 1:256 | 1:256 1:176"},
+		{true, "2:0 | 3:0 | 1:256 | 2:1 | 3:1 | 1:256 | 1:256 | 1:256 | 1:176"},
+	} {
+		var got []string
+		for i, call := range inCalls(all, tt.spread) {
+			if i > 0 {
+				got = append(got, "|")
+			}
+			for _, x := range call {
+				if (x.Own.Epoch > 0) != (len(x.Holds) == 0) {
+					t.Errorf("a call has an owner's claim with %d holds", len(x.Holds))
+				}
+				got = append(got, fmt.Sprintf("%d:%d", x.p.Number(), len(x.Holds)))
+			}
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("spread %t: got %s, want %s", tt.spread, got, tt.want)
 		}
 	}
 }

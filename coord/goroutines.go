@@ -14,8 +14,11 @@ package coord
 //	| acquisition.start         | pool.Go   | a contender                     | it is over            |
 //	| spread                    | pool.Go   | one of many calls               | answered or given up  |
 //	| spread                    | AfterFunc | makes room beside a slow call   | at once               |
-//	| Coordinator.reclaim       | pool.Go   | reclaims rows                   | answered or given up  |
-//	| Coordinator.reclaim       | AfterFunc | makes room beside a slow call   | at once               |
+//	| Coordinator.startReclaim  | pool.Go   | reclaims rows or records        | answered or given up  |
+//	| Coordinator.startReclaim  | AfterFunc | makes room beside a slow call   | at once               |
+//	| Coordinator.startReclaim  | AfterFunc | goes on without a late answer   | at once               |
+//	| Coordinator.answered      | pool.Go   | a call that may be late         | answered or given up  |
+//	| Coordinator.renew         | pool.Go   | a renewal, which may be late    | answered or given up  |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.sendReleases  | work.Go   | sends beside a slow sender      | the coordinator stops |
 //	| shares.init               | work.Go   | a flight of Share               | its function returns  |

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -14,24 +15,43 @@ type claims struct {
 	lease.Claims
 }
 
-// inCalls splits claims into those that one call makes. Each partition's first call comes before any second one, so that
-// a partition with many holds does not hold up the others.
-func inCalls(all []claims) (calls []claims) {
-	var later []claims
+// claimsPerCall is how many holds one call claims at most: several steps of [fallback.MaxClaims].
+const claimsPerCall = 4 * fallback.MaxClaims
+
+// inCalls splits claims, of which those of owners are one session's, into those that one call makes. Owners come first, as the holds of other nodes rest on them. Each
+// partition's first call comes before any second one, so that a partition with many holds does not hold up the others.
+func inCalls(all []claims, spread bool) (calls [][]claims) {
+	partitions, holds := readsPerCall, claimsPerCall
+	if spread { // each partition by itself: a server that is silent holds up no other
+		partitions, holds = 1, fallback.MaxClaims
+	}
+	var owners []claims
+	for _, x := range all {
+		if x.Own.Epoch > 0 {
+			owners = append(owners, claims{x.p, lease.Claims{Own: x.Own}})
+		}
+	}
+	calls = slices.AppendSeq(calls, slices.Chunk(owners, partitions))
+	var call, later []claims
+	n := 0
 	for len(all) > 0 {
 		for _, x := range all {
-			if x.Own.Epoch > 0 {
-				calls = append(calls, claims{x.p, lease.Claims{Own: x.Own}})
+			m := min(len(x.Holds), fallback.MaxClaims)
+			if m == 0 {
+				continue
 			}
-			n := min(len(x.Holds), fallback.MaxClaims)
-			if n > 0 {
-				calls = append(calls, claims{x.p, lease.Claims{Holds: x.Holds[:n]}})
+			if len(call) == partitions || n+m > holds {
+				calls, call, n = append(calls, call), nil, 0
 			}
-			if n < len(x.Holds) {
-				later = append(later, claims{x.p, lease.Claims{Holds: x.Holds[n:]}})
+			call, n = append(call, claims{x.p, lease.Claims{Holds: x.Holds[:m]}}), n+m
+			if m < len(x.Holds) {
+				later = append(later, claims{x.p, lease.Claims{Holds: x.Holds[m:]}})
 			}
 		}
 		all, later = later, nil
+	}
+	if len(call) > 0 {
+		calls = append(calls, call)
 	}
 	return calls
 }
@@ -62,41 +82,46 @@ func (w *window) ended(err error) {
 	w.size = min(2*max(w.size, 2), reclaimers)
 }
 
+// reclaiming is a call of reclaim.
+type reclaiming struct {
+	call       []claims
+	room, late bool // it takes none any more; the pass goes on without it
+}
+
+// reclaimed is what becomes of one.
+type reclaimed struct {
+	*reclaiming
+	kind   reclaimedKind
+	failed []*partition // that were not answered
+	err    error
+}
+
+type reclaimedKind byte
+
+const (
+	callIsSlow reclaimedKind = iota // it makes room for another one, as [patience] says
+	callIsLate                      // its answer still counts, but the pass goes on
+	callHasEnded
+)
+
 // reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call that takes long
 // makes room for another one, as [patience] says, and a partition that does not answer is left alone: a server of
 // several that is down does not hold up what others are to be told in time.
 func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
-	calls := inCalls(all)
+	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {
 		return nil
 	}
 	c.opts.Logger.Info("holdfast: reclaiming or adopting", "calls", len(calls))
-	type event struct {
-		p    *partition // its call has ended; nil: a call takes long
-		err  error
-		slow bool // it has made room before
-	}
-	events := make(chan event, 2*len(calls))
+	events := make(chan reclaimed, 3*len(calls))
 	patience := newPatience(&c.opts)
-	start := func(x claims) {
-		slow := time.AfterFunc(patience.wait(), func() { events <- event{} })
-		c.pool.Go(func() {
-			e := event{p: x.p, err: errNoAnswer}
-			defer func() { // also if a trace function ends the goroutine
-				e.slow = !slow.Stop()
-				events <- e
-			}()
-			begun := c.now()
-			e.err = c.reclaimOne(ctx, x)
-			patience.ended(c.since(begun))
-		})
-	}
 	var w window
 	silent := make(map[*partition]bool)
 	for room, running := 0, 0; ; {
 		for ; len(calls) > 0 && w.open(room); calls = calls[1:] {
-			if !silent[calls[0].p] { // else it is claimed again soon
-				start(calls[0])
+			call := slices.DeleteFunc(calls[0], func(x claims) bool { return silent[x.p] }) // else they are claimed again soon
+			if len(call) > 0 {
+				c.startReclaim(ctx, &reclaiming{call: call}, patience, events)
 				room++
 				running++
 			}
@@ -105,44 +130,101 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 			return err
 		}
 		e := <-events
-		if e.p == nil {
+		if !e.room {
+			e.room = true
 			room--
-			continue
 		}
-		running--
-		if !e.slow {
-			room--
+		switch {
+		case e.kind == callIsSlow:
+			continue
+		case !e.late:
+			e.late = true
+			running--
 		}
 		if w.ended(e.err); e.err != nil {
-			silent[e.p], err = true, e.err
+			err = e.err
+		}
+		for _, p := range e.failed {
+			silent[p] = true
 		}
 	}
 }
 
-func (c *Coordinator) reclaimOne(ctx context.Context, x claims) error {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+// startReclaim makes a call, and sends what becomes of it.
+func (c *Coordinator) startReclaim(ctx context.Context, x *reclaiming, patience *patience, to chan<- reclaimed) {
+	all := make([]*partition, len(x.call))
+	for i, k := range x.call {
+		all[i] = k.p
+	}
+	slow := time.AfterFunc(patience.wait(), func() { to <- reclaimed{reclaiming: x, kind: callIsSlow} })
+	late := time.AfterFunc(c.opts.CallTimeout, func() {
+		c.goOn()
+		to <- reclaimed{x, callIsLate, all, errNoAnswer}
+	})
+	c.pool.Go(func() {
+		e := reclaimed{x, callHasEnded, all, errNoAnswer}
+		defer func() { // also if a trace function ends the goroutine
+			slow.Stop()
+			late.Stop()
+			to <- e
+		}()
+		begun := c.now()
+		e.failed, e.err = c.reclaimOne(ctx, x.call)
+		patience.ended(c.since(begun))
+	})
+}
+
+// reclaimOne makes a call of inCalls. It returns the partitions that were not answered.
+func (c *Coordinator) reclaimOne(ctx context.Context, call []claims) (failed []*partition, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.answers())
 	defer cancel()
 	sent := c.now()
 	var a after
 	defer func() { a.do(c) }()
-	if x.Own.Epoch > 0 {
-		v, err := c.ns.ReclaimOwner(ctx, x.p.Number(), x.Own.Session.ID, x.Own.Epoch)
-		c.called(OpReclaim, sent, err)
-		if err == nil {
-			now := x.p.lock()
-			x.p.Reclaimed(x.Own, v == fallback.Granted, sent, now, &a.Effects)
-			x.p.unlock(&a)
-		}
-		return err
-	}
-	got := c.ns.Restore(ctx, []fallback.Claims{{Partition: x.p.Number(), Holds: x.Holds}})[0]
-	c.called(OpReclaim, sent, got.Err)
-	now := x.p.lock()
-	if got.Err != nil {
-		x.p.NotRestored(x.Holds, now, &a.Effects)
+	if call[0].Own.Epoch > 0 {
+		failed, err = c.reclaimOwners(ctx, call, sent, &a)
 	} else {
-		x.p.Restored(x.Holds, got.Verdicts, sent, now, &a.Effects)
+		failed, err = c.restore(ctx, call, sent, &a)
 	}
-	x.p.unlock(&a)
-	return got.Err
+	c.calledMany(OpReclaim, len(call), len(failed), sent, err)
+	return failed, err
+}
+
+// reclaimOwners reclaims the records of partitions that one session owns.
+func (c *Coordinator) reclaimOwners(ctx context.Context, call []claims, sent time.Time, a *after) (failed []*partition, err error) {
+	owned := make([]fallback.Ownership, len(call))
+	for i, x := range call {
+		owned[i] = fallback.Ownership{Partition: x.p.Number(), Epoch: x.Own.Epoch}
+	}
+	for i, got := range c.ns.ReclaimOwners(ctx, call[0].Own.Session.ID, owned) {
+		x := call[i]
+		if got.Err != nil {
+			failed, err = append(failed, x.p), got.Err
+			continue
+		}
+		now := x.p.lock()
+		x.p.Reclaimed(x.Own, got.Verdict == fallback.Granted, sent, now, &a.Effects)
+		x.p.unlock(a)
+	}
+	return failed, err
+}
+
+// restore makes the arbiter write rows of holds.
+func (c *Coordinator) restore(ctx context.Context, call []claims, sent time.Time, a *after) (failed []*partition, err error) {
+	list := make([]fallback.Claims, len(call))
+	for i, x := range call {
+		list[i] = fallback.Claims{Partition: x.p.Number(), Holds: x.Holds}
+	}
+	for i, got := range c.ns.Restore(ctx, list) {
+		x := call[i]
+		now := x.p.lock()
+		if got.Err != nil {
+			failed, err = append(failed, x.p), got.Err
+			x.p.NotRestored(x.Holds, now, &a.Effects)
+		} else {
+			x.p.Restored(x.Holds, got.Verdicts, sent, now, &a.Effects)
+		}
+		x.p.unlock(a)
+	}
+	return failed, err
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -128,9 +127,6 @@ func (c *Coordinator) graceTime() time.Duration {
 	return c.opts.Grace
 }
 
-// openCalls is for how many times CallTimeout a session that begins waits for each answer.
-const openCalls = 4
-
 // openSession makes a new session: attached, listening, open.
 func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	if c.ns == nil {
@@ -161,7 +157,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	start := c.now()
 	// Before the first request, so that no message about it is missed. Both calls may have to make a
 	// connection, and there is nothing yet that a late answer could harm.
-	call, cancel := context.WithTimeout(ctx, openCalls*c.opts.CallTimeout)
+	call, cancel := context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
 	stop, err := c.ns.Listen(call, s.ID, func(m fallback.Message) { c.handle(s, m) })
 	cancel()
 	c.called(OpListen, start, err)
@@ -169,7 +165,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	sent := c.now()
-	call, cancel = context.WithTimeout(ctx, openCalls*c.opts.CallTimeout)
+	call, cancel = context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
 	r, err := c.ns.Open(call, s.ID, c.registration())
 	cancel()
 	c.called(OpOpen, sent, err)
@@ -273,55 +269,6 @@ func (c *Coordinator) maintain(s *session) error {
 
 var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long, or its clock stepped forward")
 
-// renew keeps the session alive. It returns why it died, or nil when the coordinator stops.
-func (c *Coordinator) renew(ctx context.Context, s *session) error {
-	timer := time.NewTimer(c.opts.RenewEvery)
-	defer timer.Stop()
-	failing := false
-	for {
-		select {
-		case <-timer.C:
-		case <-s.guarded.asked():
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			if c.ctx.Err() != nil {
-				return nil
-			}
-			return context.Cause(ctx)
-		}
-		sent := c.now()
-		if lease.Past(s.Deadline(), sent) {
-			return s.why()
-		}
-		r, err := c.renewOnce(ctx, s, sent)
-		// The old deadline decides whether the answer still counts (rule 3).
-		switch {
-		case guard.Renewal && lease.Past(s.Deadline(), c.now()):
-			return s.why()
-		case err != nil:
-			if !failing && ctx.Err() == nil {
-				c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", s.ID, "error", err, "deadline", s.Deadline())
-			}
-			failing = true
-			timer.Reset(c.opts.RetryEvery)
-			continue
-		case !r.Alive:
-			return errors.New("coord: the arbiter says that the session is dead")
-		}
-		if failing {
-			failing = false
-			c.opts.Logger.Info("holdfast: renewals succeed again", "session", s.ID)
-		}
-		s.leased(sent.Add(c.opts.lease()))
-		s.guarded.recorded(r.Version)
-		s.seen.Store(r.Expiry)
-		c.seen(r)
-		c.clearDoubts()
-		timer.Reset(c.opts.RenewEvery - c.since(sent))
-	}
-}
-
 // seen notices that another server has answered, and Grace. It is called by one goroutine at a time.
 func (c *Coordinator) seen(r fallback.Renewal) {
 	if c.server != "" && r.Server != c.server {
@@ -346,16 +293,6 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 		c.cluster.registered.Store(int64(r.Sessions))
 		c.cluster.graceLeft.Store(int64(r.Grace))
 	}
-}
-
-func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time) (fallback.Renewal, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	defer cancel()
-	reg := c.registration()
-	reg.Seen, reg.Guardians = s.seen.Load(), s.guarded.registers()
-	r, err := c.ns.Renew(ctx, s.ID, reg)
-	c.called(OpRenew, sent, err)
-	return r, err
 }
 
 // soonest is when the first of the holds lapses that watch has not seen, if that is sooner than it looks.

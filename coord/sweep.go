@@ -11,13 +11,14 @@ import (
 // sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace begins when one is. What was
 // answered once is not asked for again.
 type sweep struct {
-	seen      []time.Time // by partition: when the last read was sent that was answered
-	graceEnds []time.Time // the end of the Grace that it was seen in
+	mu        mutex[leafRank] // protects what follows
+	seen      []time.Time     // by partition: when the last read was sent that was answered
+	graceEnds []time.Time     // the end of the Grace that it was seen in
 }
 
 // newSweep returns that of a session that begins. looked: nothing was to be noticed until now.
 func newSweep(partitions int, now time.Time, looked bool) *sweep {
-	x := &sweep{make([]time.Time, partitions), make([]time.Time, partitions)}
+	x := &sweep{seen: make([]time.Time, partitions), graceEnds: make([]time.Time, partitions)}
 	if looked {
 		for i := range x.seen {
 			x.seen[i] = now
@@ -26,14 +27,20 @@ func newSweep(partitions int, now time.Time, looked bool) *sweep {
 	return x
 }
 
-// saw notes an answer. It may be called for different partitions at the same time.
+// saw notes an answer, unless it is one to an earlier call than another one.
 func (x *sweep) saw(p uint32, sent time.Time, grace time.Duration) {
-	x.seen[p], x.graceEnds[p] = sent, sent.Add(grace)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !sent.Before(x.seen[p]) {
+		x.seen[p], x.graceEnds[p] = sent, sent.Add(grace)
+	}
 }
 
 // stale lists the partitions to be looked at: those that were seen last before some Grace began and are not in it as far as is
 // known, or before the arbiter became another server.
 func (x *sweep) stale(now, grace, other time.Time) (list []uint32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for p, seen := range x.seen {
 		if other.After(seen) || grace.After(seen) && now.After(x.graceEnds[p]) {
 			list = append(list, uint32(p))

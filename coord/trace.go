@@ -83,7 +83,7 @@ const (
 	OpLock
 	OpUnlock
 	OpVerify
-	OpReclaim   // Restore, ReclaimOwner
+	OpReclaim   // Restore, ReclaimOwners
 	OpOwnership // Acquire, Demote, DemoteUnserved, Revoke
 	OpLoadResult
 	OpSaveResult

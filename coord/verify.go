@@ -134,14 +134,20 @@ func (c *Coordinator) noteConfirmations() {
 
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.
 func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check) error {
+	return c.answered(ctx, func(ctx context.Context, there func()) error { return c.verifyNow(ctx, x, checks, there) })
+}
+
+// verifyNow calls there when it has an answer.
+func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, checks []check, there func()) error {
 	reads := make([]fallback.Read, len(checks))
 	for i, k := range checks {
 		reads[i] = fallback.Read{Partition: k.p.Number(), Keys: k.Keys, Busy: k.Busy}
 	}
-	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	call, cancel := context.WithTimeout(ctx, c.answers())
 	sent := c.now()
 	states := c.ns.Verify(call, reads)
 	cancel()
+	there()
 	var missing []claims
 	var failed error
 	var doubtful []int

@@ -79,6 +79,12 @@ type Queuer interface {
 	Queues() bool
 }
 
+// A Spreader is a Namespace that reports whether its partitions are on several servers, of which one may be silent
+// while others answer.
+type Spreader interface {
+	Spread() bool
+}
+
 // SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {
@@ -217,8 +223,9 @@ type HoldStore interface {
 	// own. There is one Restored for each Claims, in the same order. Verdicts: Granted, Lost.
 	Restore(ctx context.Context, claims []Claims) []Restored
 
-	// ReclaimOwner restores, in Grace, the record of an owner. Verdicts: Granted, Lost.
-	ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (Verdict, error)
+	// ReclaimOwners restores, in Grace, records of an owner. Each is atomic by itself, and has an error of its own. There
+	// is one Reclaimed for each Ownership, in the same order. Verdicts: Granted, Lost.
+	ReclaimOwners(ctx context.Context, me string, owned []Ownership) []Reclaimed
 
 	// Verify reads records, and rows in them, in one go. Each partition is atomic by itself, and has an error of its own.
 	// There is one State for each Read, in the same order.

@@ -326,9 +326,18 @@ func (n *memory) Restore(ctx context.Context, claims []Claims) []Restored {
 	return answers
 }
 
-func (n *memory) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (v Verdict, err error) {
-	err = n.on(ctx, p, func(m Moment, p *Partition) { v = p.ReclaimOwner(m, me, epoch) })
-	return v, err
+func (n *memory) ReclaimOwners(ctx context.Context, me string, owned []Ownership) []Reclaimed {
+	answers := make([]Reclaimed, len(owned))
+	err := n.do(ctx, func(m Moment) {
+		for i, x := range owned {
+			a := &answers[i]
+			a.Err = n.attempt(m, x.Partition, func(m Moment, p *Partition) { a.Verdict = p.ReclaimOwner(m, me, x.Epoch) })
+		}
+	})
+	if err != nil {
+		return slices.Repeat([]Reclaimed{{Err: err}}, len(owned))
+	}
+	return answers
 }
 
 func (n *memory) Verify(ctx context.Context, reads []Read) []State {

@@ -344,7 +344,7 @@ func (p *Partition) put(key string, row Row) {
 	p.Rows[key] = row
 }
 
-// ReclaimOwner is [HoldStore.ReclaimOwner].
+// ReclaimOwner is [HoldStore.ReclaimOwners] of one partition.
 func (p *Partition) ReclaimOwner(m Moment, me string, epoch uint32) Verdict {
 	p.enter(m)
 	switch {

@@ -26,6 +26,17 @@ type Restored struct {
 	Err      error     // why there are no verdicts
 }
 
+// An Ownership is an epoch at which the caller owns a partition.
+type Ownership struct {
+	Partition, Epoch uint32
+}
+
+// Reclaimed is the answer to one Ownership.
+type Reclaimed struct {
+	Verdict Verdict // Granted, if the record names the caller now, else Lost
+	Err     error   // why there is no verdict
+}
+
 // Restore is [HoldStore.Restore] of one partition.
 func (p *Partition) Restore(m Moment, holds []Claim) []Verdict {
 	p.enter(m)

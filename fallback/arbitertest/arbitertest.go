@@ -261,7 +261,21 @@ func (s *space) restore(p uint32, holds ...fallback.Claim) []fallback.Verdict {
 
 func (s *space) reclaimOwner(me string, epoch uint32) fallback.Verdict {
 	s.t.Helper()
-	return must(s.ReclaimOwner(s.ctx, 0, me, epoch))(s)
+	return s.reclaimOwners(me, fallback.Ownership{Epoch: epoch})[0]
+}
+
+func (s *space) reclaimOwners(me string, owned ...fallback.Ownership) (verdicts []fallback.Verdict) {
+	s.t.Helper()
+	for _, r := range s.ReclaimOwners(s.ctx, me, owned) {
+		if r.Err != nil {
+			s.t.Fatalf("ReclaimOwners of %v: %v", owned, r.Err)
+		}
+		verdicts = append(verdicts, r.Verdict)
+	}
+	if len(verdicts) != len(owned) {
+		s.t.Fatalf("ReclaimOwners of %v: got %v", owned, verdicts)
+	}
+	return verdicts
 }
 
 func (s *space) dead(session string) fallback.Liveness {

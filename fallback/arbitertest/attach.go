@@ -163,9 +163,9 @@ func endedContext(s *space) {
 		"Restore": func() error {
 			return s.Restore(ctx, []fallback.Claims{{Holds: []fallback.Claim{{Key: "k", Row: row}}}})[0].Err
 		},
-		"ReclaimOwner": func() error { _, err := s.ReclaimOwner(ctx, 0, "alice", 1); return err },
-		"Verify":       func() error { _, err := verify(ctx, s, []fallback.Read{{Keys: []string{"k"}}}); return err },
-		"Listen":       func() error { _, err := s.Listen(ctx, "alice", func(fallback.Message) {}); return err },
+		"ReclaimOwners": func() error { return s.ReclaimOwners(ctx, "alice", []fallback.Ownership{{Epoch: 1}})[0].Err },
+		"Verify":        func() error { _, err := verify(ctx, s, []fallback.Read{{Keys: []string{"k"}}}); return err },
+		"Listen":        func() error { _, err := s.Listen(ctx, "alice", func(fallback.Message) {}); return err },
 		"Bury": func() error {
 			b, ok := s.Namespace.(fallback.Burier)
 			if !ok {

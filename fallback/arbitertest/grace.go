@@ -159,7 +159,7 @@ func reclaimLost(s *space, server Server) {
 	inGrace(s, "Load", r.Grace)
 
 	for range 2 {
-		want(s, "ReclaimOwner", must(s.ReclaimOwner(s.ctx, 1, "owner", owned))(s), fallback.Granted)
+		want(s, "ReclaimOwner", s.reclaimOwners("owner", fallback.Ownership{Partition: 1, Epoch: owned})[0], fallback.Granted)
 		want(s, "Adopt", s.restore(1, fallback.Claim{Key: "k", Row: granted, Owned: owned})[0], fallback.Granted)
 		state := must(verify(s.ctx, s, []fallback.Read{{Partition: 1, Keys: []string{"k"}}}))(s)[0]
 		inGrace(s, "Verify", state.Record.Grace)
@@ -171,7 +171,7 @@ func reclaimLost(s *space, server Server) {
 	lower := fallback.Row{Identity: id("carol", 1), Token: granted.Token - 1}
 	want(s, "ReclaimRow below", s.restore(1, fallback.Claim{Key: "k", Row: lower})[0], fallback.Lost)
 	want(s, "Adopt below", s.restore(1, fallback.Claim{Key: "k", Row: lower, Owned: owned})[0], fallback.Lost)
-	want(s, "ReclaimOwner below", must(s.ReclaimOwner(s.ctx, 1, "carol", owned-1))(s), fallback.Lost)
+	want(s, "ReclaimOwner below", s.reclaimOwners("carol", fallback.Ownership{Partition: 1, Epoch: owned - 1})[0], fallback.Lost)
 }
 
 func reclaimOlder(s *space, server Server) {

@@ -407,8 +407,19 @@ func (x *twins) restoreRows(ctx context.Context) (string, error) {
 func (x *twins) reclaimOwner(ctx context.Context) (string, error) {
 	p := x.target().p
 	me, epoch := x.owner(p), x.epoch(p)
-	return both(x, fmt.Sprintf("ReclaimOwner(%d, %s, %d)", p, me, epoch), func(n fallback.Namespace) (fallback.Verdict, error) {
-		return n.ReclaimOwner(ctx, p, me, epoch)
+	owned := []fallback.Ownership{{Partition: p, Epoch: epoch}}
+	if x.next()&1 == 0 {
+		owned = append(owned, fallback.Ownership{Partition: 1 - p, Epoch: x.epoch(1 - p)})
+	}
+	return both(x, fmt.Sprintf("ReclaimOwners(%s, %v)", me, owned), func(n fallback.Namespace) ([]fallback.Verdict, error) {
+		var all []fallback.Verdict
+		for _, r := range n.ReclaimOwners(ctx, me, owned) {
+			if r.Err != nil {
+				return nil, r.Err
+			}
+			all = append(all, r.Verdict)
+		}
+		return all, nil
 	}, identity)
 }
 

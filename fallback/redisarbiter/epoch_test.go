@@ -39,7 +39,7 @@ func everyPartitionOperation(t *testing.T, n fallback.Namespace) map[string]func
 		"Restore": func() error {
 			return n.Restore(ctx, []fallback.Claims{{Holds: []fallback.Claim{{Key: "k", Row: row}}}})[0].Err
 		},
-		"ReclaimOwner": func() error { _, err := n.ReclaimOwner(ctx, 0, "me", 7); return err },
+		"ReclaimOwner": func() error { _, err := redisarbiter.ReclaimOwner(ctx, n, 0, "me", 7); return err },
 		"Revoke":       func() error { return n.Revoke(ctx, 0, 7, "") },
 	}
 }

@@ -47,7 +47,13 @@ func restore(ctx context.Context, n fallback.HoldStore, p uint32, c fallback.Cla
 	return r.Verdicts[0], nil
 }
 
-// Verify is n.Verify for callers that want one error.
+// ReclaimOwner is n.ReclaimOwners of one partition.
+func ReclaimOwner(ctx context.Context, n fallback.HoldStore, p uint32, me string, epoch uint32) (fallback.Verdict, error) {
+	r := n.ReclaimOwners(ctx, me, []fallback.Ownership{{Partition: p, Epoch: epoch}})[0]
+	return r.Verdict, r.Err
+}
+
+// Verify is n.Verify of callers that want one error.
 func Verify(ctx context.Context, n fallback.Namespace, reads []fallback.Read) ([]fallback.State, error) {
 	states := n.Verify(ctx, reads)
 	for _, s := range states {

@@ -88,7 +88,7 @@ func TestServerAtMaxmemory(t *testing.T) {
 			return wrong(err, v == fallback.Granted)
 		},
 		"ReclaimOwner": func() error {
-			v, err := n.ReclaimOwner(t.Context(), 1, "alice", epoch)
+			v, err := redisarbiter.ReclaimOwner(t.Context(), n, 1, "alice", epoch)
 			return wrong(err, v == fallback.Granted)
 		},
 		"Revoke": func() error { return n.Revoke(t.Context(), 1, epoch, "") },
@@ -354,7 +354,7 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 		return wrong(err, v == fallback.Granted && row(1, "adopted") == adopted)
 	})
 	lost("ReclaimOwner", func() error {
-		v, err := n.ReclaimOwner(t.Context(), 1, "alice", record(1).Epoch)
+		v, err := redisarbiter.ReclaimOwner(t.Context(), n, 1, "alice", record(1).Epoch)
 		return wrong(err, v == fallback.Granted)
 	})
 	lost("Revoke", func() error {

@@ -122,7 +122,7 @@ func FuzzAnswers(f *testing.F) {
 		verdict("Demote", d.Verdict, err)
 		v, err := redisarbiter.Adopt(ctx, n, 0, "k", fallback.Row{Identity: id("a", 1), Token: 1})
 		verdict("Adopt", v, err)
-		v, err = n.ReclaimOwner(ctx, 0, "a", 1)
+		v, err = redisarbiter.ReclaimOwner(ctx, n, 0, "a", 1)
 		verdict("ReclaimOwner", v, err)
 		v, err = results.SaveResult(ctx, 0, "k", []byte("v"), 1, time.Second)
 		verdict("SaveResult", v, err)

@@ -290,7 +290,7 @@ func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 			t.Errorf("ReclaimRow of %q for %v: got %v, %v, want %v", tt.key, tt.row.Identity, v, err, tt.want)
 		}
 	}
-	if v, err := n.ReclaimOwner(t.Context(), 1, "late", owned.Record.Epoch); err != nil || v != fallback.Granted {
+	if v, err := redisarbiter.ReclaimOwner(t.Context(), n, 1, "late", owned.Record.Epoch); err != nil || v != fallback.Granted {
 		t.Errorf("ReclaimOwner: got %v, %v, want granted", v, err)
 	}
 	for _, session := range []string{"early", "late"} {

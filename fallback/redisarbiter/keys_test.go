@@ -275,7 +275,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			return err
 		}},
 		{"Revoke", 8, nil, func() error { return n.Revoke(t.Context(), 0, epoch, "bob") }},
-		{"ReclaimOwner", 6, nil, func() error { _, err := n.ReclaimOwner(t.Context(), 0, "alice", epoch); return err }},
+		{"ReclaimOwner", 6, nil, func() error { _, err := redisarbiter.ReclaimOwner(t.Context(), n, 0, "alice", epoch); return err }},
 		{"ReclaimRow", 6, nil, func() error { _, err := redisarbiter.ReclaimRow(t.Context(), n, 0, "adopted", row); return err }},
 		{"DemoteUnserved", 7, func() {
 			for range 2 {

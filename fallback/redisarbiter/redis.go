@@ -184,6 +184,12 @@ func (n *redisSpace) Prompt() bool { return honoursDeadline(n.conns.locks) }
 // Queues implements [Queuer].
 func (n *redisSpace) Queues() bool { return true }
 
+// Spread implements [Spreader].
+func (n *redisSpace) Spread() bool {
+	_, ok := n.conns.work.(*redis.ClusterClient)
+	return ok
+}
+
 // Close does not wait for calls that were given up but that the client has not given up yet: they end with its own
 // timeouts, or when it is closed.
 func (n *redisSpace) Close() error {
@@ -364,17 +370,4 @@ func (n *redisSpace) Unlock(ctx context.Context, releases []fallback.Release) []
 		}
 	}
 	return errs
-}
-
-func (n *redisSpace) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Verdict, error) {
-	return n.verdict(ctx, scriptOwner, p, "", me, epoch)
-}
-
-func (n *redisSpace) verdict(ctx context.Context, s script, p uint32, args ...any) (fallback.Verdict, error) {
-	v, err := n.run(ctx, s, []string{n.part(p)}, args...)
-	if err != nil {
-		return 0, err
-	}
-	r := reader{v: list(v)}
-	return r.verdict(), r.err
 }

@@ -38,6 +38,22 @@ func (n *redisSpace) Restore(ctx context.Context, claims []fallback.Claims) []fa
 	return answers
 }
 
+// ReclaimOwners implements [HoldStore].
+func (n *redisSpace) ReclaimOwners(ctx context.Context, me string, owned []fallback.Ownership) []fallback.Reclaimed {
+	batch := make([]call, len(owned))
+	for i, x := range owned {
+		batch[i] = call{scriptOwner, []string{n.part(x.Partition)}, []any{"", me, x.Epoch}}
+	}
+	answers := make([]fallback.Reclaimed, len(owned))
+	for i, o := range n.runAll(ctx, batch) {
+		if answers[i].Err = o.err; o.err == nil {
+			r := reader{v: list(o.v)}
+			answers[i] = fallback.Reclaimed{Verdict: r.verdict(), Err: r.err}
+		}
+	}
+	return answers
+}
+
 // verdicts reads the answer of restore.lua about n holds.
 func (o outcome) verdicts(n int) ([]fallback.Verdict, error) {
 	if o.err != nil {

@@ -122,7 +122,7 @@ func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx 
 	switch {
 	case p.own == nil || p.own.epoch != own.Epoch:
 	case granted:
-		p.own.confirmed = sent
+		p.own.confirmed = Later(p.own.confirmed, sent)
 	default:
 		p.letGo(now, fx)
 	}
@@ -138,7 +138,7 @@ func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict
 			fx.Releases = append(fx.Releases, p.release(h.Key, h.Row.Identity))
 		case k == nil || k.hold.source == SourceHome:
 		case there:
-			k.hold.confirmed = sent
+			k.hold.confirmed = Later(k.hold.confirmed, sent)
 			p.oldest = Earlier(p.oldest, sent)
 		case k.hold.epoch != h.Owned: // its owner has answered for it since
 		default:

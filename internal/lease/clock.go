@@ -28,6 +28,14 @@ func Past(deadline, now time.Time) bool {
 	return !now.Before(deadline) || now.UnixNano() >= deadline.UnixNano()
 }
 
+// Later returns the later of two moments.
+func Later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // Earlier returns the earlier one of two times, of which the zero time is none.
 func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {

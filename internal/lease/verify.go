@@ -69,7 +69,7 @@ func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *
 	if x.Own.Epoch > 0 && p.own != nil && p.own.epoch == x.Own.Epoch {
 		switch r := s.Record; {
 		case r.Owner == x.Own.Session.ID && r.Epoch == x.Own.Epoch:
-			p.own.confirmed = sent
+			p.own.confirmed = Later(p.own.confirmed, sent)
 			if r.Revoked {
 				revoked = r.Epoch
 			}
@@ -84,7 +84,7 @@ func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *
 		switch {
 		case k == nil || k.hold.confirmed.IsZero(): // given back meanwhile, or it rests on its owner
 		case s.Rows[i] == x.Rows[i]:
-			k.hold.confirmed = sent
+			k.hold.confirmed = Later(k.hold.confirmed, sent)
 			if i < x.Busy && s.Wanted[i] && k.q.Recall(now) == handoff.GiveBack {
 				p.giveBack(k, now, fx)
 			}

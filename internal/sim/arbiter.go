@@ -399,16 +399,21 @@ func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) u
 	return answers
 }
 
+// Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
+func (n *space) Spread() bool { return n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0 }
+
 func (n *space) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
 	return each(n.c, ctx, claims, func(c fallback.Claims) uint32 { return c.Partition },
 		func(err error) fallback.Restored { return fallback.Restored{Err: err} },
 		func(ctx context.Context, c []fallback.Claims) []fallback.Restored { return n.at().Restore(ctx, c) })
 }
 
-func (n *space) ReclaimOwner(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Verdict, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Verdict, error) {
-		return n.at().ReclaimOwner(ctx, p, me, epoch)
-	})
+func (n *space) ReclaimOwners(ctx context.Context, me string, owned []fallback.Ownership) []fallback.Reclaimed {
+	return each(n.c, ctx, owned, func(x fallback.Ownership) uint32 { return x.Partition },
+		func(err error) fallback.Reclaimed { return fallback.Reclaimed{Err: err} },
+		func(ctx context.Context, x []fallback.Ownership) []fallback.Reclaimed {
+			return n.at().ReclaimOwners(ctx, me, x)
+		})
 }
 
 func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State {

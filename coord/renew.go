@@ -1,0 +1,116 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// renewal is what came of a call of Renew.
+type renewal struct {
+	fallback.Renewal
+	sent time.Time
+	err  error
+}
+
+// renew keeps the session alive. It returns why it died, or nil when the coordinator stops. A call that is not answered
+// within CallTimeout is made again, beside it: the answer to either counts.
+func (c *Coordinator) renew(ctx context.Context, s *session) error {
+	answers, over := make(chan renewal), make(chan struct{})
+	defer close(over)
+	timer := time.NewTimer(c.opts.RenewEvery)
+	defer timer.Stop()
+	waiting := false              // for the answer to the call that was made last
+	var last, confirmed time.Time // when that was sent, and the one that was answered
+	x := trouble{c: c, s: s}
+	for {
+		select {
+		case <-timer.C:
+			if waiting {
+				waiting = false
+				c.goOn()
+				x.fails(ctx, errNoAnswer)
+				timer.Reset(c.opts.RetryEvery)
+				continue
+			}
+		case <-s.guarded.asked():
+		case r := <-answers:
+			// The old deadline decides whether the answer still counts (rule 3).
+			switch {
+			case guard.Renewal && lease.Past(s.Deadline(), c.now()):
+				return s.why()
+			case r.err != nil:
+				if waiting && r.sent.Equal(last) {
+					waiting = false
+					x.fails(ctx, r.err)
+					timer.Reset(c.opts.RetryEvery)
+				}
+				continue
+			case r.sent.Before(confirmed):
+				continue
+			case !r.Alive:
+				return errors.New("coord: the arbiter says that the session is dead")
+			}
+			x.succeeds()
+			waiting, confirmed = false, r.sent
+			s.leased(r.sent.Add(c.opts.lease()))
+			s.guarded.recorded(r.Version)
+			s.seen.Store(r.Expiry)
+			c.seen(r.Renewal)
+			c.clearDoubts()
+			timer.Reset(c.opts.RenewEvery - c.since(r.sent))
+			continue
+		case <-ctx.Done():
+			if c.ctx.Err() != nil {
+				return nil
+			}
+			return context.Cause(ctx)
+		}
+		sent := c.now()
+		if lease.Past(s.Deadline(), sent) {
+			return s.why()
+		}
+		waiting, last = true, sent
+		timer.Reset(c.opts.CallTimeout)
+		c.pool.Go(func() { c.renewOnce(ctx, s, sent, answers, over) })
+	}
+}
+
+// renewOnce makes a call of Renew.
+func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time, to chan<- renewal, over <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
+	defer cancel()
+	reg := c.registration()
+	reg.Seen, reg.Guardians = s.seen.Load(), s.guarded.registers()
+	r, err := c.ns.Renew(ctx, s.ID, reg)
+	c.called(OpRenew, sent, err)
+	select {
+	case to <- renewal{r, sent, err}:
+	case <-over:
+	}
+}
+
+// trouble tells of renewals that fail, once.
+type trouble struct {
+	c       *Coordinator
+	s       *session
+	failing bool
+}
+
+func (x *trouble) fails(ctx context.Context, err error) {
+	if !x.failing && ctx.Err() == nil {
+		x.c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", x.s.ID, "error", err, "deadline", x.s.Deadline())
+	}
+	x.failing = true
+}
+
+func (x *trouble) succeeds() {
+	if x.failing {
+		x.failing = false
+		x.c.opts.Logger.Info("holdfast: renewals succeed again", "session", x.s.ID)
+	}
+}
