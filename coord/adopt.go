@@ -22,11 +22,12 @@ func (h *health) note(took time.Duration, answered bool) (again bool) {
 	return again
 }
 
-// perRow is how much of an arbiter's time a row is reckoned to cost, with several nodes that adopt at the same moment.
+// perRow is how much of an arbiter's time a row is reckoned to cost, with several nodes that adopt
+// at the same moment.
 const perRow = 8 * time.Microsecond
 
-// adoptionOf returns that of a node with so many holds that rest on owners. Adopting them takes two calls, as long as
-// calls take now, and one of them may fail.
+// adoptionOf returns that of a node with so many holds that rest on owners. Adopting them takes two
+// calls, as long as calls take now, and one of them may fail.
 func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Adoption {
 	most, last := o.RenewEvery+2*o.CallTimeout, o.RetryEvery+o.CallTimeout
 	if o.takeover() > 0 { // owners announce no more than Valid
@@ -60,8 +61,9 @@ func (x *cluster) adoptNow() {
 	}
 }
 
-// keepAdopting gets rows for holds that their owners do not answer for any longer, until the coordinator stops. It waits
-// for a moment before it looks: a partition that is frozen is not the only one, and its owner is about to write the rows.
+// keepAdopting gets rows for holds that their owners do not answer for any longer, until the
+// coordinator stops. It waits for a moment before it looks: a partition that is frozen is not the
+// only one, and its owner is about to write the rows.
 func (x *cluster) keepAdopting() {
 	o := &x.c.opts
 	moment := min(o.RetryEvery, o.Cluster.Keepalive) / 4

@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// demote gives the partition back, and does not acquire it again for some time. Holds in force stay in force (rule 5). It
-// blocks until the arbiter has answered, the ownership has lapsed, or ctx has ended.
+// demote gives the partition back, and does not acquire it again for some time. Holds in force stay
+// in force (rule 5). It blocks until the arbiter has answered, the ownership has lapsed, or ctx has
+// ended.
 func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	var a after
 	now := p.lock()
@@ -21,8 +22,8 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	}
 }
 
-// demoteFrozen makes a frozen partition Shared, with the rows of its holds. It tries until the arbiter has answered, ctx has
-// ended, or more reports false.
+// demoteFrozen makes a frozen partition Shared, with the rows of its holds. It tries until the
+// arbiter has answered, ctx has ended, or more reports false.
 func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func() bool) {
 	c := p.c
 	demoted, stale := false, false
@@ -53,8 +54,9 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 	c.cluster.yours(p.Number())
 }
 
-// demoting returns how long Demote with so many rows may take: one more CallTimeout for each 1,000 of
-// them, up to four in all. To encode and send them takes a busy machine longer than the arbiter needs.
+// demoting returns how long Demote with so many rows may take: one more CallTimeout for each 1,000
+// of them, up to four in all. To encode and send them takes a busy machine longer than the arbiter
+// needs.
 func (o *Options) demoting(rows int) time.Duration {
 	return o.CallTimeout * time.Duration(min(1+rows/1000, 4))
 }

@@ -16,9 +16,10 @@ var errCut = errors.New("the network is cut")
 type faulty struct {
 	fallback.Arbiter
 
-	mu   sync.Mutex // protects what follows
-	rule func(op string) fault
-	down func(partition uint32, op string) bool // the server that has the partition does not answer
+	mu      sync.Mutex // protects what follows
+	rule    func(op string) fault
+	down    func(partition uint32, op string) bool // the server that has the partition does not answer
+	several bool                                   // servers: one of them was stopped
 }
 
 // fault is what happens to a call.
@@ -55,7 +56,7 @@ func (f *faulty) cut(ops ...string) {
 func (f *faulty) stop(down func(partition uint32, op string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.down = down
+	f.down, f.several = down, f.several || down != nil
 }
 
 func (f *faulty) mend() { f.set(nil) }
@@ -169,7 +170,14 @@ func (n *faultySpace) Demote(ctx context.Context, p uint32, me string, epoch uin
 	})
 }
 
-// Restore is for one partition, as coord's calls are: "adopt" or, if the first hold rests on its row, "reclaim".
+// Spread implements [fallback.Spreader]: there are several servers if one of them may be stopped.
+func (n *faultySpace) Spread() bool {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	return n.f.several
+}
+
+// Restore is for one partition, as coord's calls are if there are several servers: "adopt" or, if the first hold rests on its row, "reclaim".
 func (n *faultySpace) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
 	op := "adopt"
 	if claims[0].Holds[0].Owned == 0 {

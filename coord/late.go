@@ -7,13 +7,14 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// lateCalls is for how many times CallTimeout the answer to a call counts, where a late one does: its caller goes on after
-// one of them, and makes the call again beside it. On a machine that is too busy each call may take longer than that. If
-// the answers were thrown away, each call would be made again for nothing.
+// lateCalls is for how many times CallTimeout the answer to a call counts, where a late one does:
+// its caller goes on after one of them, and makes the call again beside it. On a machine that is
+// too busy each call may take longer than that. If the answers were thrown away, each call would be
+// made again for nothing.
 const lateCalls = 4
 
-// spreads reports whether the partitions are on several servers. A call about some of them ends when the last server has
-// answered, so late answers do not count there.
+// spreads reports whether the partitions are on several servers. A call about some of them ends
+// when the last server has answered, so late answers do not count there.
 func (c *Coordinator) spreads() bool {
 	s, ok := c.ns.(fallback.Spreader)
 	return ok && s.Spread()
@@ -30,8 +31,8 @@ func (c *Coordinator) answers() time.Duration {
 // goOn is called when a caller goes on although a call of the arbiter is not answered.
 func (c *Coordinator) goOn() { c.health.note(c.opts.CallTimeout, false) }
 
-// answered makes a call in another goroutine, and waits for CallTimeout at most until f says that the answer is there; then
-// it waits for the rest of f.
+// answered makes a call in another goroutine, and waits for CallTimeout at most until f says that
+// the answer is there; then it waits for the rest of f.
 func (c *Coordinator) answered(ctx context.Context, f func(ctx context.Context, there func()) error) error {
 	there, done := make(chan struct{}, 1), make(chan error, 1)
 	c.pool.Go(func() {

@@ -42,7 +42,10 @@ type Options struct {
 	// RenewEvery + 3 RetryEvery must be less than SessionTTL - Margin.
 	RetryEvery time.Duration
 
-	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL.
+	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL. What
+	// keeps this process's locks alive, such as a renewal, is asked for again after that, and the answer
+	// to the first call counts for three times as long: on a busy machine it may still come. Not so if
+	// the partitions are on several servers (Redis Cluster).
 	CallTimeout time.Duration
 
 	// Margin (M) is how much earlier than the arbiter a process considers its locks expired. It must cover what the

@@ -18,8 +18,9 @@ type claims struct {
 // claimsPerCall is how many holds one call claims at most: several steps of [fallback.MaxClaims].
 const claimsPerCall = 4 * fallback.MaxClaims
 
-// inCalls splits claims, of which those of owners are one session's, into those that one call makes. Owners come first, as the holds of other nodes rest on them. Each
-// partition's first call comes before any second one, so that a partition with many holds does not hold up the others.
+// inCalls splits claims, of which those of owners are one session's, into those that one call
+// makes. Owners come first, as the holds of other nodes rest on them. Each partition's first call
+// comes before any second one, so that a partition with many holds does not hold up the others.
 func inCalls(all []claims, spread bool) (calls [][]claims) {
 	partitions, holds := readsPerCall, claimsPerCall
 	if spread { // each partition by itself: a server that is silent holds up no other
@@ -59,8 +60,9 @@ func inCalls(all []claims, spread bool) (calls [][]claims) {
 // reclaimers is how many calls that reclaim something are in flight at the same time, at most.
 const reclaimers = 16
 
-// window is how many calls may be in flight. It opens as answers come, and is shut when there is none: the calls that
-// are in flight while the arbiter is away are executed when it is back, and are in the way of renewals then.
+// window is how many calls may be in flight. It opens as answers come, and is shut when there is
+// none: the calls that are in flight while the arbiter is away are executed when it is back, and
+// are in the way of renewals then.
 type window struct {
 	size      int
 	succeeded bool
@@ -104,9 +106,10 @@ const (
 	callHasEnded
 )
 
-// reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call that takes long
-// makes room for another one, as [patience] says, and a partition that does not answer is left alone: a server of
-// several that is down does not hold up what others are to be told in time.
+// reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call
+// that takes long makes room for another one, as [patience] says, and a partition that does not
+// answer is left alone: a server of several that is down does not hold up what others are to be
+// told in time.
 func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {

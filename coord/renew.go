@@ -17,8 +17,8 @@ type renewal struct {
 	err  error
 }
 
-// renew keeps the session alive. It returns why it died, or nil when the coordinator stops. A call that is not answered
-// within CallTimeout is made again, beside it: the answer to either counts.
+// renew keeps the session alive. It returns why it died, or nil when the coordinator stops. A call
+// that is not answered within CallTimeout is made again, beside it: the answer to either counts.
 func (c *Coordinator) renew(ctx context.Context, s *session) error {
 	answers, over := make(chan renewal), make(chan struct{})
 	defer close(over)

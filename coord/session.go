@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// session is one life of this process at the arbiter. When it has died a new one begins: nothing is carried over, and
-// local death is for ever (rule 3).
+// session is one life of this process at the arbiter. When it has died a new one begins: nothing is
+// carried over, and local death is for ever (rule 3).
 type session struct {
 	*lease.Session
 	seen  atomic.Int64  // Expiry of the last Renewal
@@ -77,8 +77,8 @@ func (x *sessions) live(done <-chan struct{}) *session {
 	}
 }
 
-// sweep makes verify look at every partition, if it has not since Grace began somewhere. Grace begins when a partition is
-// looked at; so it begins everywhere at about the same time.
+// sweep makes verify look at every partition, if it has not since Grace began somewhere. Grace
+// begins when a partition is looked at; so it begins everywhere at about the same time.
 func (x *sessions) sweep(began time.Time) {
 	x.mu.Lock()
 	if began.After(x.grace) {
@@ -99,7 +99,8 @@ func (x *sessions) replaced(now time.Time) {
 	x.sweep(now)
 }
 
-// graces returns when the latest Grace began that was seen, and when the arbiter became another server.
+// graces returns when the latest Grace began that was seen, and when the arbiter became another
+// server.
 func (x *sessions) graces() (grace, other time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -113,8 +114,8 @@ func (x *sessions) sweepSince(t time.Time) bool {
 	return x.grace.After(t)
 }
 
-// graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when the call that was sent
-// then was executed.
+// graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when
+// the call that was sent then was executed.
 func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 	return sent.Add(left - c.graceTime())
 }
@@ -155,8 +156,8 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s := &session{Session: lease.NewSession(rand.Text(), time.Time{}), ended: make(chan struct{})}
 	s.guarded = c.newGuarded(s)
 	start := c.now()
-	// Before the first request, so that no message about it is missed. Both calls may have to make a
-	// connection, and there is nothing yet that a late answer could harm.
+	// Before the first request, so that no message about it is missed. Both calls may have to make
+	// a connection, and there is nothing yet that a late answer could harm.
 	call, cancel := context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
 	stop, err := c.ns.Listen(call, s.ID, func(m fallback.Message) { c.handle(s, m) })
 	cancel()
@@ -202,7 +203,8 @@ func (c *Coordinator) closeSession(s *session) error {
 	return err
 }
 
-// keepSessions keeps a session alive, and makes a new one when it has died, until the coordinator stops.
+// keepSessions keeps a session alive, and makes a new one when it has died, until the coordinator
+// stops.
 func (c *Coordinator) keepSessions(s *session) {
 	for warned := false; ; {
 		if s == nil {
@@ -234,8 +236,8 @@ func (c *Coordinator) keepSessions(s *session) {
 	}
 }
 
-// maintain renews and verifies until the session has died or the coordinator stops. When it returns with an error,
-// every hold of the session has been lost.
+// maintain renews and verifies until the session has died or the coordinator stops. When it returns
+// with an error, every hold of the session has been lost.
 func (c *Coordinator) maintain(s *session) error {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
@@ -269,7 +271,8 @@ func (c *Coordinator) maintain(s *session) error {
 
 var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long, or its clock stepped forward")
 
-// seen notices that another server has answered, and Grace. It is called by one goroutine at a time.
+// seen notices that another server has answered, and Grace. It is called by one goroutine at a
+// time.
 func (c *Coordinator) seen(r fallback.Renewal) {
 	if c.server != "" && r.Server != c.server {
 		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", c.server, "is", r.Server)
@@ -295,7 +298,8 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 	}
 }
 
-// soonest is when the first of the holds lapses that watch has not seen, if that is sooner than it looks.
+// soonest is when the first of the holds lapses that watch has not seen, if that is sooner than it
+// looks.
 type soonest struct {
 	signal chan struct{} // capacity 1: there is one
 
@@ -323,7 +327,8 @@ func (x *soonest) take() (at time.Time) {
 	return at
 }
 
-// watch takes away what has lapsed, at the moment when it does: one timer for the session and all holds.
+// watch takes away what has lapsed, at the moment when it does: one timer for the session and all
+// holds.
 func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelCauseFunc) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace begins when one is. What was
-// answered once is not asked for again.
+// sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace
+// begins when one is. What was answered once is not asked for again.
 type sweep struct {
 	mu        mutex[leafRank] // protects what follows
 	seen      []time.Time     // by partition: when the last read was sent that was answered
@@ -36,8 +36,8 @@ func (x *sweep) saw(p uint32, sent time.Time, grace time.Duration) {
 	}
 }
 
-// stale lists the partitions to be looked at: those that were seen last before some Grace began and are not in it as far as is
-// known, or before the arbiter became another server.
+// stale lists the partitions to be looked at: those that were seen last before some Grace began and
+// are not in it as far as is known, or before the arbiter became another server.
 func (x *sweep) stale(now, grace, other time.Time) (list []uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -49,8 +49,8 @@ func (x *sweep) stale(now, grace, other time.Time) (list []uint32) {
 	return list
 }
 
-// lookAt chooses from a list what to look at now: all that is this node's to look at, and so many of the others, which other
-// nodes look at.
+// lookAt chooses from a list what to look at now: all that is this node's to look at, and so many
+// of the others, which other nodes look at.
 func lookAt(list []uint32, mine func(uint32) bool, others int) (now []uint32) {
 	var rest []uint32
 	for _, p := range list {

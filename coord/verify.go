@@ -24,7 +24,8 @@ func (p *partition) check(s *session) check {
 	return check{p, p.Check(s.Session, now)}
 }
 
-// compare confirms the holds that the arbiter knows, as of the moment when it was asked. It returns what is to be reclaimed.
+// compare confirms the holds that the arbiter knows, as of the moment when it was asked. It returns
+// what is to be reclaimed.
 func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
 	var a after
 	now := p.lock()
@@ -80,8 +81,8 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 	}
 }
 
-// readsPerCall bounds one call, so that it ends in time and others come in between; verifyCalls is how many are under way
-// at the same time, without those that a server holds up.
+// readsPerCall bounds one call, so that it ends in time and others come in between; verifyCalls is
+// how many are under way at the same time, without those that a server holds up.
 const readsPerCall, verifyCalls = 256, 8
 
 // verifyOnce looks at what the session has, if held, and at the partitions listed.
@@ -132,7 +133,8 @@ func (c *Coordinator) noteConfirmations() {
 	c.confirmations.end(oldest)
 }
 
-// verifyThese verifies holds in some partitions. What one server does not answer does not spoil what others do.
+// verifyThese verifies holds in some partitions. What one server does not answer does not spoil
+// what others do.
 func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check) error {
 	return c.answered(ctx, func(ctx context.Context, there func()) error { return c.verifyNow(ctx, x, checks, there) })
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that has been away is not to be
-// met by everything that could be asked of it: by then most owners have renewed their announcements.
+// Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that
+// has been away is not to be met by everything that could be asked of it: by then most owners have
+// renewed their announcements.
 type Adoption struct {
 	Silent bool          // the arbiter does not answer
 	Lead   time.Duration // how long before its deadline a hold is adopted while its owner is there
@@ -17,7 +18,8 @@ type Adoption struct {
 	Back   time.Duration // how much longer than Lead an owner must answer for a hold to be given back to it
 }
 
-// Due reports whether a hold is to be adopted if its owner answers for it for so long. gone: not for any longer.
+// Due reports whether a hold is to be adopted if its owner answers for it for so long. gone: not
+// for any longer.
 func (x Adoption) Due(gone bool, left time.Duration) bool {
 	if x.Silent {
 		return left < x.Last
@@ -33,21 +35,26 @@ func (x Adoption) At() time.Duration {
 	return x.Lead
 }
 
-// Rests reports whether the row of a hold need not be looked after, because its owner answers for it.
+// Rests reports whether the row of a hold need not be looked after, because its owner answers for
+// it.
 func (x Adoption) Rests(gone bool, left time.Duration) bool { return !gone && left > x.Lead+x.Back }
 
-// Claims is what the arbiter may not know of a partition: its owner, after a failover; and holds without a row, or with rows that
-// the server has lost.
+// Claims is what the arbiter may not know of a partition: its owner, after a failover; and holds
+// without a row, or with rows that the server has lost.
 type Claims struct {
 	Own   Tenure // zero: not this node
 	Holds []fallback.Claim
 }
 
-// Orphans lists the holds that need a row now. It counts those that have none, and returns when the next one may need one.
+// Orphans lists the holds that need a row now. It counts those that have none, and returns when the
+// next one may need one.
 func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Claim, resting int, next time.Duration) {
 	next = p.cfg.RenewEvery
 	if p.remote == 0 || p.phase == Demoting {
 		return nil, p.remote, next
+	}
+	if until, ok := p.until(now); ok && !when.Due(false, until.Sub(now)) {
+		return nil, p.remote, min(next, until.Sub(now)-when.At())
 	}
 	for key, k := range p.keys {
 		h := &k.hold
@@ -57,6 +64,7 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 		gone, left := h.ownerGone(), h.announcedUntil().Sub(now)
 		if when.Due(gone, left) {
 			if gone {
+				p.common.known = false
 				h.freeze()
 			}
 			holds = append(holds, h.asClaim(key))
@@ -67,8 +75,8 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 	return holds, p.remote, next
 }
 
-// settleDown makes a hold that has a row rest on its owner again, if that answers for it for long enough (rule 17). It
-// reports whether it does.
+// settleDown makes a hold that has a row rest on its owner again, if that answers for it for long
+// enough (rule 17). It reports whether it does.
 func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
 	if !h.remote() || !when.Rests(h.ownerGone(), h.announcedUntil().Sub(now)) {
 		return false
@@ -98,8 +106,8 @@ func (p *Partition) offer(x Check, r fallback.Record) {
 	}
 }
 
-// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on that, and its row, which
-// stays, is looked after no more.
+// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on
+// that, and its row, which stays, is looked after no more.
 func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
 	s := p.cfg.View.Session()
 	if h.source == SourceOwn || h.source == SourceHome || p.own != nil || h.session != s || epoch < h.epoch || Past(deadline, now) {
@@ -113,11 +121,13 @@ func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, p
 		p.remote++
 	}
 	step(&h.source, SourceOwner, nextSources[:])
+	p.common.known = false
 	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
 	h.confirmed, h.rowed = time.Time{}, true
 }
 
-// Reclaimed: the arbiter, asked at the time sent, has given the record back to the owner of a tenure, or not.
+// Reclaimed: the arbiter, asked at the time sent, has given the record back to the owner of a
+// tenure, or not.
 func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx *Effects) {
 	switch {
 	case p.own == nil || p.own.epoch != own.Epoch:
@@ -147,7 +157,8 @@ func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict
 	}
 }
 
-// NotRestored notes that a call was not answered: holds may get their rows yet, also when they have been given back.
+// NotRestored notes that a call was not answered: holds may get their rows yet, also when they have
+// been given back.
 func (p *Partition) NotRestored(holds []fallback.Claim, now time.Time, fx *Effects) {
 	for _, h := range holds {
 		if k := p.holding(h.Key, h.Row); k != nil {

@@ -113,6 +113,7 @@ func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
 	step(&h.source, SourceFrozen, nextSources[:])
 	h.epoch, h.announced = epoch, until
 	p.remote++
+	p.common.known = false
 }
 
 // asClaim returns the claim by which the arbiter is asked for the row of the hold.

@@ -108,6 +108,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	k.hold, p.brought = h, h.row.Token+fallback.Token(f.Count-1)
 	p.holds++
 	p.remote++
+	p.common.known = false
 	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
 		fx.Sooner = Earlier(fx.Sooner, until.Slot)
 	}
@@ -216,6 +217,7 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 
 // Frozen: the owner extends the deadlines of an epoch no more (rule 5).
 func (p *Partition) Frozen(l Link, epoch uint32) {
+	p.common.known = false
 	for _, k := range p.keys {
 		if k.q.State() != handoff.Idle && k.hold.from == l && k.hold.epoch == epoch {
 			k.hold.freeze()

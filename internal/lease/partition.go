@@ -23,7 +23,8 @@ type Partition struct {
 
 	holds   int            // keys that have a hold
 	remote  int            // keys with a hold that may have no row
-	oldest  time.Time      // no row was confirmed before
+	common  common         // that all the remote ones rest on
+	oldest  time.Time      // no row was confirmed before; zero: none is
 	seen    fallback.Token // the highest that the arbiter has told of; never lower
 	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
 
@@ -176,12 +177,17 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	if p.holds == 0 {
 		return next
 	}
-	if p.remote > 0 { // each has a deadline of its own
+	if until, ok := p.until(now); p.remote > 0 && ok {
+		next = Earlier(next, until)
+	} else if p.remote > 0 { // each has a deadline of its own
+		c := common{known: true}
 		for _, k := range p.keys {
 			if k.hold.remote() && p.InForce(k, now, fx) {
 				next = Earlier(next, p.deadlines(&k.hold).Slot)
+				c.add(&k.hold)
 			}
 		}
+		p.common = c
 	}
 	return p.lapsedRows(next, now, fx)
 }

@@ -23,8 +23,8 @@ func (p *Partition) Check(s *Session, now time.Time) Check {
 	if p.own != nil && p.own.session == s {
 		x.Own = Tenure{s, p.own.epoch}
 	}
-	if p.holds == 0 {
-		return x
+	if p.holds == 0 || p.oldest.IsZero() {
+		return x // no hold rests on a row
 	}
 	when := p.cfg.View.Adoption()
 	for key, k := range p.keys {

@@ -1,0 +1,97 @@
+package coord_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// On a machine that is too busy each answer takes longer than CallTimeout, 1 s. It counts all the
+// same: no session and no lock is lost, also while an empty server takes the place of the one that
+// had the rows.
+func TestLate_AnswersCount(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		c := start(t, net, nil)
+		held := make(map[string]coord.Lock)
+		for i := range 300 {
+			key := fmt.Sprint("key ", i)
+			held[key] = lock(t, c, key)
+		}
+		net.set(func(op string) fault {
+			switch op {
+			case "renew", "verify", "adopt", "reclaim":
+				return fault{request: 900 * time.Millisecond, answer: 900 * time.Millisecond}
+			}
+			return fault{}
+		})
+		time.Sleep(30 * time.Second)
+		a.Restore(nil)
+		time.Sleep(30 * time.Second)
+		for key, l := range held {
+			if err := context.Cause(l.Context()); err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+			unlock(t, l)
+		}
+		if n := c.Stats().Sessions; n != 1 {
+			t.Errorf("%d sessions", n)
+		}
+		net.mend()
+		time.Sleep(5 * time.Second) // for the calls that are under way
+	})
+}
+
+// ownersCalls counts calls that reclaim ownerships.
+type ownersCalls struct {
+	fallback.Arbiter
+	calls, partitions atomic.Int64
+}
+
+type ownersCallsSpace struct {
+	fallback.Namespace
+	n *ownersCalls
+}
+
+func (n *ownersCalls) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	ns, err := n.Arbiter.Attach(ctx, s)
+	return &ownersCallsSpace{ns, n}, err
+}
+
+func (n *ownersCallsSpace) ReclaimOwners(ctx context.Context, me string, owned []fallback.Ownership) []fallback.Reclaimed {
+	n.n.calls.Add(1)
+	n.n.partitions.Add(int64(len(owned)))
+	return n.Namespace.ReclaimOwners(ctx, me, owned)
+}
+
+// An owner of many partitions reclaims them in a few calls, not by one for each.
+func TestReclaim_OneCallForManyPartitions(t *testing.T) {
+	const partitions = 509
+	a := fallback.NewMemory()
+	net := &ownersCalls{Arbiter: a}
+	o := quick()
+	o.Partitions = partitions
+	c, err := coord.New(t.Context(), net, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Close(over) // in Grace nothing can be given back
+	})
+	settle(t, partitions, c)
+	a.Restore(nil)
+	eventually(t, "all partitions are reclaimed", func() bool { return net.partitions.Load() >= partitions })
+	if n := net.calls.Load(); n > 4*(partitions+255)/256 { // some may have been asked for twice
+		t.Errorf("%d calls for %d partitions", n, partitions)
+	}
+	if n := c.Stats().Owned; n != partitions {
+		t.Errorf("it owns %d of %d partitions", n, partitions)
+	}
+}
