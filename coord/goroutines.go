@@ -2,7 +2,7 @@ package coord
 
 // The goroutines of this package. Each row is a place that starts some, and a test compares the rows
 // with the source. Close waits for all of them. A session's loops are awaited by maintain, and those
-// that reclaim by reclaim.
+// that reclaim in time by reclaim.
 //
 //	| function                  | means     | goroutine                       | ends when             |
 //	| ------------------------- | --------- | ------------------------------- | --------------------- |

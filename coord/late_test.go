@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // On a machine that is too busy each answer takes longer than CallTimeout, 1 s. It counts all the
@@ -87,7 +88,7 @@ func TestReclaim_OneCallForManyPartitions(t *testing.T) {
 	})
 	settle(t, partitions, c)
 	a.Restore(nil)
-	eventually(t, "all partitions are reclaimed", func() bool { return net.partitions.Load() >= partitions })
+	await.Until(t, "all partitions are reclaimed", func() bool { return net.partitions.Load() >= partitions })
 	if n := net.calls.Load(); n > 4*(partitions+255)/256 { // some may have been asked for twice
 		t.Errorf("%d calls for %d partitions", n, partitions)
 	}
