@@ -12,7 +12,7 @@ import (
 )
 
 func TestAdoption(t *testing.T) {
-	o := (&Options{Cluster: &Cluster{Membership: gossip.Start}}).filled()
+	o := (&Options{Cluster: &Cluster{Membership: gossip.Start, Takeover: -1}}).filled()
 	for _, tt := range []struct {
 		name   string
 		took   time.Duration
@@ -39,6 +39,26 @@ func TestAdoption(t *testing.T) {
 				t.Errorf("%+v: due %t, rests %t; want %t, %t", x, due, rests, tt.due, tt.rests)
 			}
 		})
+	}
+}
+
+// Where owners announce less, holds are adopted later, and given back for less.
+func TestAdoption_WithTakeover(t *testing.T) {
+	o := (&Options{Cluster: &Cluster{Membership: gossip.Start, Takeover: 3 * time.Second}}).filled()
+	valid := o.promises().Valid()
+	for name, x := range map[string]lease.Adoption{
+		"all is well":     adoptionOf(&o, time.Millisecond, false, 100),
+		"calls take long": adoptionOf(&o, 5*time.Second, false, 1<<30),
+	} {
+		if left := valid - o.pingEvery(); x.Due(false, left) || !x.Rests(false, left) {
+			t.Errorf("%s, an owner that answers for another %v: %+v", name, left, x)
+		}
+		if !x.Due(false, 400*time.Millisecond) {
+			t.Errorf("%s: a hold is not adopted 400 ms before its deadline: %+v", name, x)
+		}
+	}
+	if x := adoptionOf(&o, time.Second, true, 100); x.Due(true, valid-o.pingEvery()) || !x.Due(true, time.Second) {
+		t.Errorf("an arbiter that is away: %+v", x)
 	}
 }
 

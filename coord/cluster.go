@@ -158,6 +158,9 @@ func (o *Cluster) filled(ttl time.Duration) *Cluster {
 	return &f
 }
 
+// minTakeover is the shortest Takeover.
+const minTakeover = 100 * time.Millisecond
+
 func (o *Cluster) validate(all *Options) error {
 	if o == nil {
 		return nil
@@ -175,7 +178,7 @@ func (o *Cluster) validate(all *Options) error {
 	if o.Keepalive < 10*time.Millisecond {
 		return fmt.Errorf("coord: Options.Cluster.Keepalive is %v, must be at least 10ms", o.Keepalive)
 	}
-	if o.Takeover > 0 && (o.Takeover < 100*time.Millisecond || o.Takeover >= all.SessionTTL) {
+	if o.Takeover > 0 && (o.Takeover < minTakeover || o.Takeover >= all.SessionTTL) {
 		return fmt.Errorf("coord: Options.Cluster.Takeover is %v, must be at least 100ms and less than SessionTTL %v, or negative for none",
 			o.Takeover, all.SessionTTL)
 	}

@@ -2,7 +2,9 @@ package guardians_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guardians"
 )
@@ -106,4 +108,30 @@ func TestGuardian_ThatStoodStillWaits(t *testing.T) {
 	want(t, "votes", len(g.Look(32*s)), 0)
 	want(t, "votes", len(g.Look(33*s)), 1)
 	want(t, "votes", len(g.Look(35*s)), 1)
+}
+
+// A vote that is lost with its stream is sent again: until the session is forgotten, or tells of a later set.
+func TestGuardian_VotesStand(t *testing.T) {
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 301 * time.Millisecond}
+	g := guardians.NewGuardian("g", times)
+	first, second := guardians.Set{Version: 1, Members: []string{"g", "h"}}, guardians.Set{Version: 2, Members: []string{"g", "h"}}
+	g.Pinged("x", guardians.Ping{Seq: 1, Sets: []guardians.Set{first}}, 0)
+	if votes := g.Standing(); len(votes) != 0 {
+		t.Errorf("before its promise has passed: %v", votes)
+	}
+	voted := g.Look(3 * time.Second)
+	if votes := g.Standing(); len(voted) != 1 || !reflect.DeepEqual(votes, voted) {
+		t.Errorf("it has voted %v, and stands by %v", voted, votes)
+	}
+	g.Pinged("x", guardians.Ping{Seq: 2, Sets: []guardians.Set{first, second}}, 3*time.Second)
+	if votes := g.Standing(); len(votes) != 0 {
+		t.Errorf("the session lives, with a later set: %v", votes)
+	}
+	voted = g.Look(6 * time.Second)
+	if votes := g.Standing(); len(voted) != 1 || voted[0].Set.Version != 2 || !reflect.DeepEqual(votes, voted) {
+		t.Errorf("it has voted %v, and stands by %v", voted, votes)
+	}
+	if g.Forget("x"); len(g.Standing()) != 0 {
+		t.Error("a vote against a session that is forgotten")
+	}
 }

@@ -262,3 +262,22 @@ func TestChoose(t *testing.T) {
 		}
 	}
 }
+
+// What was relied on without promises has to be covered before a set is asked for.
+func TestWard_AsksWhenWhatWasReliedOnIsCovered(t *testing.T) {
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 301 * time.Millisecond}
+	w := guardians.NewWard(times)
+	w.Relied(9 * time.Second)
+	w.Propose([]string{"g"})
+	for now := time.Duration(0); now < 12*time.Second; now += 500 * time.Millisecond {
+		p := w.Ping("g", now)
+		w.Promised("g", guardians.Pong{Seq: p.Seq}, now)
+		covered := now+times.Valid() >= 9*time.Second
+		if asks := w.Ask(now); asks != covered {
+			t.Fatalf("at %v: asks %v, its promises cover it %v", now, asks, covered)
+		} else if asks {
+			return
+		}
+	}
+	t.Error("it never asks")
+}

@@ -46,7 +46,7 @@ func Random(seed uint64) Config {
 		Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8), Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond,
 		Ping: []time.Duration{0, 1600, 1600}[r.IntN(3)] * time.Millisecond, Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
 		History:  seed%historyEvery == 0,
-		Takeover: []time.Duration{0, 3 * time.Second, 3 * time.Second}[r.IntN(3)],
+		Takeover: []time.Duration{0, 0, 3 * time.Second}[r.IntN(3)],
 	}
 }
 
