@@ -1,0 +1,99 @@
+package clientgo_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/clientgo"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func join(t *testing.T, c *coord.Coordinator, name, id string) *election.Election {
+	t.Helper()
+	e, err := election.New(c, name, &election.Options{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestRun(t *testing.T) {
+	adaptertest.Run(t, adaptertest.Fixture{
+		Silent: true,
+		Section: func(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			stopped := false
+			err := clientgo.Run(ctx, join(t, c, key, ""), clientgo.LeaderCallbacks{
+				OnStartedLeading: func(ctx context.Context) { defer stop(); _ = section(ctx) },
+				OnStoppedLeading: func() { stopped = true },
+			})
+			if !stopped {
+				t.Error("OnStoppedLeading was not called")
+			}
+			return err
+		},
+	})
+}
+
+// What client-go has not: the token, observers that are told at once, errors instead of a panic.
+func TestRun_Term(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	ctx, stop := context.WithCancel(t.Context())
+	leader, leads := make(chan string, 1), make(chan *election.Term, 1)
+	done := make(chan error)
+	go func() {
+		done <- clientgo.Run(ctx, join(t, c, "x", "a"), clientgo.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { leads <- clientgo.Term(ctx) },
+			OnStoppedLeading: func() {},
+			OnNewLeader:      func(id string) { leader <- id },
+		})
+	}()
+	term := <-leads
+	if term == nil || term.Fence() == 0 || <-leader != "a" {
+		t.Error("no token, or another leader")
+	}
+	if term.Context().Err() != nil {
+		t.Error("the leadership has ended with OnStartedLeading")
+	}
+	stop()
+	if err := <-done; err != nil || term.Context().Err() == nil {
+		t.Errorf("Run: %v", err)
+	}
+	if clientgo.Term(ctx) != nil {
+		t.Error("a term without an election")
+	}
+	if err := clientgo.Run(ctx, nil, clientgo.LeaderCallbacks{}); err == nil {
+		t.Error("nil was accepted")
+	}
+}
+
+func ExampleRunOrDie() {
+	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	e, err := election.New(locks, "controller", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background()) // in a service: signal.NotifyContext
+	clientgo.RunOrDie(ctx, e, clientgo.LeaderCallbacks{
+		OnStartedLeading: func(context.Context) { fmt.Println("leads"); stop() },
+		OnStoppedLeading: func() { fmt.Println("has stopped") },
+	})
+	fmt.Println(locks.Close(context.Background()))
+	// Output:
+	// leads
+	// has stopped
+	// <nil>
+}
