@@ -31,10 +31,11 @@ type process struct {
 
 const startTime = 20 * time.Second // to start the processes, and for them to find each other
 
-// startFleet starts the processes, and waits until they serve and, in a cluster, have shared out the keys. lost is called with
-// the reason if one ends before stop is called.
+// startFleet starts the processes, and waits until they serve and, in a cluster, have shared out
+// the keys. lost is called with the reason if one ends before stop is called.
 func startFleet(ctx context.Context, common order, stderr io.Writer, lost context.CancelCauseFunc) (_ *fleet, err error) {
-	// Not ctx's child: what ends the run does not end the processes before the requests that are in flight have been cancelled.
+	// Not ctx's child: what ends the run does not end the processes before the requests that are in
+	// flight have been cancelled.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	f := &fleet{client: &http.Client{Transport: &http.Transport{}, Timeout: startTime}}
 	f.stop = func() error {
@@ -86,7 +87,8 @@ func startFleet(ctx context.Context, common order, stderr io.Writer, lost contex
 	return f, nil
 }
 
-// startProcess starts a worker. When ctx ends, the worker's stdin does, which makes it end by itself; if it does not, it is killed.
+// startProcess starts a worker. When ctx ends, the worker's stdin does, which makes it end by
+// itself; if it does not, it is killed.
 func startProcess(ctx context.Context, o order, stderr io.Writer) (*process, error) {
 	w, err := reexec.Start(ctx, orderEnv, o, stderr, 2*closeTime+time.Second)
 	if err != nil {

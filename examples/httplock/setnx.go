@@ -12,9 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnx is the lock that most services write first: each request says SET key token NX PX ttl, again and again until that succeeds,
-// and deletes the key by a script if its token is still there. There is no queue and no fencing token, and nothing renews it: a
-// handler that is slower than the ttl shares the order unawares.
+// setnx is the lock that most services write first: each request says SET key token NX PX ttl,
+// again and again until that succeeds, and deletes the key by a script if its token is still there.
+// There is no queue and no fencing token, and nothing renews it: a handler that is slower than the
+// ttl shares the order unawares.
 type setnx struct {
 	client redis.UniversalClient
 	prefix string
@@ -39,7 +40,8 @@ func (s *setnx) around(next http.Handler) http.Handler {
 		key, token := s.prefix+":"+r.PathValue("id"), rand.Text()
 		err := s.lock(r.Context(), key, token)
 		if !errors.Is(err, errTaken) {
-			// Also after an error, which may hide that the lock was granted; and also if the client has gone meanwhile.
+			// Also after an error, which may hide that the lock was granted; and also if the client has gone
+			// meanwhile.
 			defer s.unlock(context.WithoutCancel(r.Context()), key, token)
 		}
 		switch {
@@ -72,7 +74,8 @@ func (s *setnx) lock(ctx context.Context, key, token string) error {
 	}
 }
 
-// unlock has no caller to tell of an error. If the lock stays, it expires; if it has expired, the referee sees what came of that.
+// unlock has no caller to tell of an error. If the lock stays, it expires; if it has expired, the
+// referee sees what came of that.
 func (s *setnx) unlock(ctx context.Context, key, token string) {
 	_ = setnxRelease.Run(ctx, s.client, []string{key}, token).Err()
 }

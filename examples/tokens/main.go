@@ -1,21 +1,24 @@
-// Tokens is what happens to OAuth 2.0 tokens when several processes share them, and the provider rotates
-// refresh tokens: used twice, one is taken for stolen, and everything since the login is revoked.
+// Tokens is what happens to OAuth 2.0 tokens when several processes share them, and the provider
+// rotates refresh tokens: used twice, one is taken for stolen, and everything since the login is
+// revoked.
 //
 //	go run ./examples/tokens
 //	go run ./examples/tokens -chaos
 //	go run ./examples/tokens -chaos -grace
 //
-// It needs no server: a provider (provider.go) and a Redis-protocol server run inside the parent process. On each rung worker
-// processes use the access tokens of some accounts, which live for a second only, until they have been refreshed as
-// often as wanted. On the first rung the tokens are in Redis, and each process refreshes what it finds expired, by
-// golang.org/x/oauth2. On the second one Holdfast keeps them (openHoldfast in rung.go).
+// It needs no server: a provider (provider.go) and a Redis-protocol server run inside the parent
+// process. On each rung worker processes use the access tokens of some accounts, which live for a
+// second only, until they have been refreshed as often as wanted. On the first rung the tokens are
+// in Redis, and each process refreshes what it finds expired, by golang.org/x/oauth2. On the second
+// one Holdfast keeps them (openHoldfast in rung.go).
 //
-// With -chaos the process that asks the provider is killed some times, when the provider has committed and not yet answered.
-// With Holdfast the account is then in doubt: the user has to log in again, here the parent. With -grace the provider forgives one
-// repetition, and Holdfast makes it.
+// With -chaos the process that asks the provider is killed some times, when the provider has
+// committed and not yet answered. With Holdfast the account is then in doubt: the user has to log
+// in again, here the parent. With -grace the provider forgives one repetition, and Holdfast makes
+// it.
 //
-// Exit status: 0 if with Holdfast no login was revoked, no token refreshed twice, and every doubt dealt with; 1 if not or
-// if something failed, 2 for a bad command line.
+// Exit status: 0 if with Holdfast no login was revoked, no token refreshed twice, and every doubt
+// dealt with; 1 if not or if something failed, 2 for a bad command line.
 package main
 
 import (
@@ -95,8 +98,8 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 	return o, nil
 }
 
-// run is the parent process. It returns the exit status. Its workers write to stderr as well, so stderr must allow
-// concurrent writes.
+// run is the parent process. It returns the exit status. Its workers write to stderr as well, so
+// stderr must allow concurrent writes.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseFlags(args, stdout)
 	switch {

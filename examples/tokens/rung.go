@@ -77,8 +77,9 @@ func (h holdfast) Close() {
 	_ = h.locks.Close(ctx)
 }
 
-// plain does what many programs do: the tokens are in Redis, and a process that finds one expired refreshes it. In a process a
-// ReuseTokenSource of golang.org/x/oauth2 makes sure that this is one goroutine. Between processes nothing does.
+// plain does what many programs do: the tokens are in Redis, and a process that finds one expired
+// refreshes it. In a process a ReuseTokenSource of golang.org/x/oauth2 makes sure that this is one
+// goroutine. Between processes nothing does.
 type plain struct {
 	conf      *oauth2.Config
 	client    *redis.Client

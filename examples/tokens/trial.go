@@ -61,8 +61,8 @@ type process struct {
 	done   bool          // its result is there
 }
 
-// A report is a worker's message, or, with ended, the end of its process, or, with started, that another is there in a killed
-// one's place, or none.
+// A report is a worker's message, or, with ended, the end of its process, or, with started, that
+// another is there in a killed one's place, or none.
 type report struct {
 	process *process
 	message
@@ -215,8 +215,8 @@ func (r *result) add(other result) {
 	}
 }
 
-// start starts a worker. Its messages go to t.reports. When ctx ends, the worker's stdin does, which makes it end by
-// itself; if it does not, it is killed.
+// start starts a worker. Its messages go to t.reports. When ctx ends, the worker's stdin does,
+// which makes it end by itself; if it does not, it is killed.
 func (t *trial) start(ctx context.Context, number int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,7 +256,8 @@ func (t *trial) launch(ctx context.Context, number int) (*process, error) {
 	return w, nil
 }
 
-// begin lets workers begin: all of them, or one that came later. One that was ready only after stop ends without a result.
+// begin lets workers begin: all of them, or one that came later. One that was ready only after stop
+// ends without a result.
 func (t *trial) begin(one *process, all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
