@@ -110,6 +110,7 @@ DURATION ?= 4m
 chaos: redis network
 	@for t in single sentinel cluster; do \
 	  go run ./internal/chaos -topology $$t -duration $(DURATION) -seed $(SEED) -svg chaos-$$t.svg -json chaos-$$t.json || exit 1; done
+	go test -count=1 -v -run Apart ./internal/chaos -chaos.full
 
 # The same for long, without ending a node: nothing may grow.
 SOAK ?= 1h

@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ func (e *UnreachableError) Unwrap() error { return e.Cause }
 // know them, or by a stream.
 func (x *cluster) unreachable() (all []*UnreachableError) {
 	for _, f := range x.ring.Failing() {
-		if f.Discovered { // a seed may be of another time
+		if f.Discovered || errors.Is(f.Err, ring.ErrOtherKeys) { // a seed that does not answer may be of another time
 			all = append(all, &UnreachableError{Addr: f.Addr, Port: "Gossip", For: time.Since(f.Since), Cause: f.Err})
 		}
 	}

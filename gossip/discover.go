@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -167,5 +168,9 @@ func (r *Ring) join(addr string) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(strings.TrimPrefix(err.Error(), "failed to join "+addr+": "))
+	text := strings.TrimPrefix(err.Error(), "failed to join "+addr+": ")
+	if strings.Contains(text, errKey.Error()) { // memberlist wraps no errors
+		return fmt.Errorf("gossip: %w", ring.ErrOtherKeys)
+	}
+	return errors.New(text)
 }

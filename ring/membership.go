@@ -9,6 +9,10 @@ import (
 // ErrClosed is returned by the methods of a [Membership] that has ended.
 var ErrClosed = errors.New("ring: closed")
 
+// ErrOtherKeys is the error of a [Failure] where a node answers under keys that this node does not
+// have.
+var ErrOtherKeys = errors.New("it has other keys: it uses another arbiter, such as another Redis server, or other GossipKeys")
+
 // A Membership is this node's place among the nodes of a namespace: it tells them of this node, and
 // this node of them. The methods are safe for concurrent use, and only Leave blocks. What it says
 // is a hint, never trusted for safety.

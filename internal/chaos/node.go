@@ -39,6 +39,7 @@ type job struct {
 	Topology string
 	Servers  []string // with Sentinel, the sentinels
 	Replicas int      // see redisarbiter.Options
+	Seeds    []string // see coord.Cluster
 
 	Times times
 	Keys  []string // that everybody locks and unlocks all the time
@@ -81,7 +82,7 @@ func (j *job) options() *coord.Options {
 		SessionTTL: j.Times.TTL, RenewEvery: j.Times.renewEvery(), Margin: j.Times.margin(), Grace: j.Times.Grace,
 		CallTimeout: j.Times.CallTimeout,
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: j.IP + ":7946", Peer: j.IP + ":7947", Keepalive: j.Times.Keepalive,
-			Debounce: j.Times.Debounce},
+			Debounce: j.Times.Debounce, Seeds: j.Seeds},
 		StartUnavailable: true,
 		Logger:           slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}

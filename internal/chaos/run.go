@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,8 @@ type config struct {
 	Only     []string // faults; empty: all
 	Soak     bool     // only faults that end no node, and what they need has to stay as it is
 	Pause    span     // between two rounds
+	Others   []string // further hosts
+	Seeds    []string // of all nodes: hosts' names
 	Kept     bool     // the key lasting is held by the first node until it loses it, then by the next one
 	Dir      string   // for events, logs and the servers' data; empty: a temporary one, which is removed if all was well
 	Quiet    bool
@@ -146,7 +149,7 @@ func keyNames(prefix string, n int) []string {
 func (r *running) setUp(ctx context.Context) error {
 	nodes := keyNames("n", r.cfg.Nodes)
 	var err error
-	if r.net, err = newNetwork(append(nodes, serverNames[r.cfg.Topology]...)...); err != nil {
+	if r.net, err = newNetwork(slices.Concat(nodes, serverNames[r.cfg.Topology], r.cfg.Others)...); err != nil {
 		return err
 	}
 	setting, cancel := context.WithTimeout(ctx, time.Minute)
@@ -154,29 +157,14 @@ func (r *running) setUp(ctx context.Context) error {
 	if r.servers, err = startServers(setting, r.net, r.cfg.Topology, r.dir, r.cfg.Defaults); err != nil {
 		return err
 	}
-	socket := filepath.Join(r.dir, "resource")
-	if r.resource, err = launch(nil, resourceVariable, socket, filepath.Join(r.dir, "resource.log")); err != nil {
-		return err
-	}
-	if err := await(setting, "the resource", func() (err error) { r.asks, err = openResource(socket); return err }); err != nil {
+	if err := r.openResource(setting); err != nil {
 		return err
 	}
 	for _, name := range nodes {
-		h := r.net.host(name)
-		s := &seat{host: h, dir: r.dir, job: job{
-			Node: name, IP: h.ip, Events: filepath.Join(r.dir, name+".events"), Resource: socket, Mutant: r.cfg.Mutant, Cold: true,
-			Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas, Times: r.cfg.Times,
-			Keys: keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest,
-		}}
-		if r.cfg.Kept {
-			s.job.Keep = []string{"lasting"}
-		}
-		r.seats = append(r.seats, s)
-		if err := s.start(); err != nil {
+		if err := r.addSeat(name); err != nil {
 			return err
 		}
-		s.job.Cold = false // from now on
-		if r.cfg.Kept && len(r.seats) == 1 {
+		if s := r.seats[0]; r.cfg.Kept && len(r.seats) == 1 {
 			err := await(setting, "the first node", func() error {
 				a, err := r.asks.ask(request{Op: "sum"})
 				if err == nil && a.Tally.Last["lasting"][name] == 0 {
@@ -196,6 +184,37 @@ func (r *running) setUp(ctx context.Context) error {
 	r.begun = now()
 	r.tell("%d nodes, %s, T = %v, seed %d: everybody works", r.cfg.Nodes, r.cfg.Topology, r.cfg.Times.TTL, r.cfg.Seed)
 	return nil
+}
+
+// openResource starts what the locks protect.
+func (r *running) openResource(ctx context.Context) error {
+	socket := filepath.Join(r.dir, "resource")
+	var err error
+	if r.resource, err = launch(nil, resourceVariable, socket, filepath.Join(r.dir, "resource.log")); err != nil {
+		return err
+	}
+	return await(ctx, "the resource", func() (err error) { r.asks, err = openResource(socket); return err })
+}
+
+// addSeat starts a node on a host.
+func (r *running) addSeat(name string) error {
+	h := r.net.host(name)
+	s := &seat{host: h, dir: r.dir, job: job{
+		Node: name, IP: h.ip, Events: filepath.Join(r.dir, name+".events"), Resource: filepath.Join(r.dir, "resource"),
+		Mutant: r.cfg.Mutant, Cold: true, Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas,
+		Times: r.cfg.Times,
+		Keys:  keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest,
+	}}
+	if r.cfg.Kept {
+		s.job.Keep = []string{"lasting"}
+	}
+	for _, seed := range r.cfg.Seeds {
+		s.job.Seeds = append(s.job.Seeds, r.net.host(seed).ip+":7946")
+	}
+	r.seats = append(r.seats, s)
+	err := s.start()
+	s.job.Cold = false // from now on
+	return err
 }
 
 // rage is storms and recoveries until the time is over. What it returns are violations.
