@@ -8,7 +8,7 @@ VULNDB := https://vuln.go.dev
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 go run -exec 'env CGO_ENABLED=1 GOFLAGS=-race' $(LINTER)
 
-.PHONY: core lua-mutants test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
+.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -125,6 +125,11 @@ holds: redis
 # README's program on several hosts, which are network namespaces: every case. Needs root on Linux.
 lab: redis network
 	go test -count=1 -timeout 20m -v ./internal/lab -lab.full
+
+# Nodes of an older commit beside those of this one, under load: a rolling upgrade.
+OLDER ?= HEAD~1
+rolling: redis
+	go test -count=1 -v ./internal/rolling -rolling.older $$(git rev-parse $(OLDER))
 
 # A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
 release:
