@@ -117,7 +117,10 @@ func (t *trial) begin() error {
 	t.say("%d nodes hold %d locks in %d partitions of %d nodes; they took %.1f s\n\n", holders, t.Holds, t.Partitions, t.Nodes, time.Since(start).Seconds())
 	t.say("| event | over after | lost | reclaims and adoptions | reads | failed calls | sessions lost | Redis core meanwhile | Redis core per R at rest |\n")
 	t.say("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
-	return t.row("none", time.Now(), 0, t.count(), t.count())
+	after := t.count()
+	before := after
+	before.held, before.lost = t.Holds, nil // those that were lost while others were taken count, too
+	return t.row("none", time.Now(), 0, before, after)
 }
 
 func (t *trial) say(format string, args ...any) { fmt.Fprintf(t.out, format, args...) }

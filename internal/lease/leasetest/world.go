@@ -205,6 +205,7 @@ type end struct {
 	until    time.Time // announced by the last pong
 	pongs    uint64
 	used     int // keys that the other node has or waits for
+	asked    int // how often for the announced deadline
 }
 
 func (e *end) Node() string    { return e.to.Name }
@@ -221,6 +222,7 @@ func (e *end) Offer(deadline time.Time) (ping, left uint32) {
 }
 
 func (e *end) Announced(first time.Time, pongs uint64) time.Time {
+	e.asked++
 	if e.pongs > pongs && e.until.After(first) {
 		return e.until
 	}
