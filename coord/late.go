@@ -16,7 +16,11 @@ const lateCalls = 4
 // spreads reports whether the partitions are on several servers. A call about some of them ends
 // when the last server has answered, so late answers do not count there.
 func (c *Coordinator) spreads() bool {
-	s, ok := c.ns.(fallback.Spreader)
+	ns := c.namespace.Load()
+	if ns == nil {
+		return false // nothing is called before there is one
+	}
+	s, ok := (*ns).(fallback.Spreader)
 	return ok && s.Spread()
 }
 
