@@ -18,6 +18,7 @@ type savedRun struct {
 	Keys    int          `json:"keys"`
 	Think   span         `json:"think"`
 	Ping    span         `json:"ping"`
+	Guarded span         `json:"takeover,omitzero"`
 	Length  int          `json:"length"`
 	Drift   float64      `json:"drift"`
 	History bool         `json:"history"`
@@ -55,7 +56,7 @@ func (cfg Config) save(failed string) []byte {
 	}
 	r := savedRun{
 		Failed: failed, Seed: cfg.Seed, TTL: span(cfg.TTL), Nodes: cfg.Nodes, Clients: cfg.Clients, Keys: cfg.Keys, Think: span(cfg.Think),
-		Ping: span(cfg.Ping), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Plan: []savedFault{},
+		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Plan: []savedFault{},
 	}
 	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -88,6 +89,7 @@ func (cfg Config) save(failed string) []byte {
 const (
 	maxNodes, maxClients, maxKeys, maxLength = 32, 256, 256, 10_000
 	minTTL, maxTTL                           = time.Second, time.Hour
+	minTakeover, maxTakeover                 = time.Second, 8 * time.Second
 	minPing, maxPing                         = 100 * time.Millisecond, 1700 * time.Millisecond // what a coordinator accepts, if T were 10 s
 	longest                                  = 10_000 * time.Hour
 )
@@ -102,7 +104,7 @@ func load(text []byte) (cfg Config, err error) {
 	}
 	cfg = Config{
 		Seed: r.Seed, TTL: time.Duration(r.TTL), Nodes: r.Nodes, Clients: r.Clients, Keys: r.Keys, Think: time.Duration(r.Think),
-		Ping: time.Duration(r.Ping), Length: r.Length, Drift: r.Drift, History: r.History, Plan: []Fault{},
+		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Plan: []Fault{},
 	}
 	within := func(n, least, most int) bool { return least <= n && n <= most }
 	switch {
@@ -110,6 +112,8 @@ func load(text []byte) (cfg Config, err error) {
 		return cfg, fmt.Errorf("sim: a plan for %d nodes, %d clients, %d keys, length %d", cfg.Nodes, cfg.Clients, cfg.Keys, cfg.Length)
 	case cfg.Ping != 0 && (cfg.Ping < minPing || cfg.Ping > maxPing):
 		return cfg, fmt.Errorf("sim: a plan with ping %v", cfg.Ping)
+	case cfg.Takeover != 0 && (cfg.Takeover < minTakeover || cfg.Takeover > maxTakeover):
+		return cfg, fmt.Errorf("sim: a plan with takeover %v", cfg.Takeover)
 	case cfg.TTL < minTTL || cfg.TTL > maxTTL || cfg.Think < time.Millisecond || cfg.Think > longest || !(cfg.Drift >= 0 && cfg.Drift <= maxDrift):
 		return cfg, fmt.Errorf("sim: a plan with ttl %v, think %v, drift %v", cfg.TTL, cfg.Think, cfg.Drift)
 	}
