@@ -4,9 +4,12 @@ MODULES := . examples/inventory tokens examples/httplock internal/sim bench fenc
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
-# What is linted is compiled as for the tests: with the race detector. The linter itself is not.
+# To compile is half of the work of "make test" on a new machine. So all is compiled with the race detector, also for the linter, and
+# little without it and without cgo; nothing has DWARF; and compilers collect their garbage seldom: a third less.
+PLAIN := -gcflags=all=-dwarf=false -ldflags=-w
+RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-LINT := CGO_ENABLED=0 go run -exec 'env CGO_ENABLED=1 GOFLAGS=-race' $(LINTER)
+LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
 .PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
@@ -16,7 +19,8 @@ test: redis databases network clients
 	@$(MAKE) --no-print-directory -j 2 checks tests
 
 # Packages peer and model without the race detector: the former reads and writes in another way, and the latter explores nothing with
-# it. To compile is half of the work on a new machine: all is compiled with the race detector, and little also without it and cgo.
+# it.
+checks: export GOFLAGS := $(PLAIN)
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@nice $(MAKE) --no-print-directory -j 1 lint
@@ -26,9 +30,10 @@ checks:
 
 # Each line of output is one package's. golangci-lint vets.
 SIDES ?= 2
+tests: export GOFLAGS := $(RACE)
 tests:
-	@printf '%s\n' $(MODULES) | GOFLAGS=-race xargs -P $(SIDES) -I DIR sh -c 'cd DIR && go test -vet=off -timeout 10m ./...'
-	@for m in $(ADAPTERS); do (cd $$m && export GOFLAGS=-race && go vet ./... && go test -vet=off -run '^Example' ./...) || exit 1; done
+	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && GOGC=400 go list -export -test ./... >/dev/null && go test -vet=off -timeout 10m ./...'
+	@for m in $(ADAPTERS); do (cd $$m && GOGC=400 go vet ./... && go test -vet=off -run '^Example' ./...) || exit 1; done
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators, with a crash in the middle.
 adapters: redis databases
@@ -47,7 +52,7 @@ short:
 # All modules at once, in the workspace: what they share is checked once. Each has to find its packages without the workspace, too.
 lint:
 	@$(LINT) run --allow-parallel-runners $(MODULES:%=./%/...)
-	@CGO_ENABLED=0 go run $(LINTER) run --allow-parallel-runners ./peer
+	@CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run $(LINTER) run --allow-parallel-runners ./peer
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go list -deps -test ./... >/dev/null) || exit 1; done
 
 # Known vulnerabilities in code that is called. It fails if there are any, and says so where the database cannot be had.
