@@ -47,15 +47,14 @@ func (v *lockValues) Value(key any) any {
 	return v.ctx.Value(key)
 }
 
-// section is the context that Do gives to its function: it ends with the caller's context and with the lock. That of a lock ends
-// with the lock alone. The context that can end is made when Done or Err is first called: it costs several times as much as the lock.
+// section is the context that Do gives to its function. It ends with the caller's context and with the lock. The context
+// that can end is made when Done or Err is first called: it costs several times as much as the lock.
 type section struct {
 	values lockValues // the caller's values, and the lock
 	mu     sync.Mutex // protects what follows; locked before the partition's
 	live   context.Context
 	stop   func() bool // stops following the caller's context
 	over   bool        // Do has returned
-	alone  bool        // it does not end with the caller's context; not changed
 }
 
 func (s *section) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -87,7 +86,7 @@ func (s *section) ask() context.Context {
 	s.live = ctx
 	outer := s.values.ctx
 	switch {
-	case s.alone || outer.Done() == nil || s.over:
+	case outer.Done() == nil || s.over:
 	case outer.Err() != nil:
 		cancel(context.Cause(outer))
 		return ctx

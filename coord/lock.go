@@ -389,8 +389,7 @@ func (l Lock) holds() bool {
 
 // Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
 // [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
-// was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for, and what
-// ends it when that is asked for.
+// was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for.
 func (l Lock) Context() context.Context {
 	if l.t == nil {
 		return over(context.Background(), ErrUnlocked)
@@ -407,8 +406,10 @@ func (l Lock) Context() context.Context {
 	case state == lease.TurnLost:
 		ctx = over(l.ctx, lossOf(t.Lost()))
 	default:
-		ctx = &section{values: lockValues(l), alone: true}
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause((*lockValues)(&l))
 		t.Context = ctx
+		t.OnEnd(cancel)
 	}
 	p.unlock(&a)
 	a.do(p.c)

@@ -120,16 +120,6 @@ var paths = []path{
 			}
 		}
 	}},
-	{name: "coord/own/context", calls: 16, setup: func(t testing.TB) func() {
-		c, ctx := nodes(t, 1, nil)[0], t.Context()
-		return func() {
-			l, err := c.Lock(ctx, "order-4711")
-			if err != nil || l.Context() == nil {
-				t.Error(err)
-			}
-			unlock(t)(l, err)
-		}
-	}},
 	{name: "coord/own/handover", turns: contenders, calls: 1, setup: func(t testing.TB) func() {
 		return contended(t, nodes(t, 1, nil)[0], "order-4711")
 	}},

@@ -127,9 +127,6 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 	if !k.shelved {
 		p.shelve(k)
 	}
-	if t.Context != nil {
-		t.Context = nil
-	}
 	t.fence = 0
 	p.turns--
 	return true
@@ -148,9 +145,6 @@ func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
 	w := k.q.Pass(next)
 	p.grants[PathOwn]++
 	t.fence, t.began, k.used, k.moved = next, Unmeasured, true, 0
-	if t.Context != nil {
-		t.Context = nil
-	}
 	s := w.Value
 	s.Turn, s.Valid, s.Path, s.QuickUntil = t, Deadlines{o.goodUntil, o.goodUntil}, PathOwn, o.quickUntil
 	return w
