@@ -79,16 +79,19 @@ func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, checks []check,
 	spread(c, &work, which, reclaimers, func(i int) {
 		k, s := checks[i], states[i]
 		r, err := c.contradict(ctx, k.p, k.Known)
-		mu.Lock()
-		defer mu.Unlock()
 		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
 			failed = err
 			return
 		}
 		if s.Record = r; !k.Rest {
 			x.saw(k.p.Number(), sent, r.Grace)
 		}
-		missing = append(missing, k.p.compare(k, s, sent))
+		m := k.p.compare(k, s, sent)
+		mu.Lock()
+		defer mu.Unlock()
+		missing = append(missing, m)
 	})
 	work.Wait()
 	return missing, failed
