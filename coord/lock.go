@@ -71,22 +71,16 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	k := p.Find(key)
-	if p.Rests(k) { // as a rule, at an owner
+	if rests := p.Rests(k); rests || k == nil && p.Vacant() { // as a rule, at an owner
 		at := c.moment()
 		if p.Quick(at) || p.good(&at) {
-			t, fence := p.Again(k, at)
-			p.mu.Unlock()
-			l := Lock{p, t, fence, key, ctx}
-			if p.traced {
-				c.noteGranted(p, l, PathOwn, 0)
+			var t *lease.Turn
+			var fence uint64
+			if rests {
+				t, fence = p.Again(k, at)
+			} else {
+				t, fence = p.Fresh(key, at)
 			}
-			return l, nil
-		}
-	}
-	if k == nil && p.Vacant() {
-		at := c.moment()
-		if p.Quick(at) || p.good(&at) {
-			t, fence := p.Fresh(key, at)
 			p.mu.Unlock()
 			l := Lock{p, t, fence, key, ctx}
 			if p.traced {
