@@ -20,12 +20,12 @@ func TestSession_ClockStepFreesTheShare(t *testing.T) {
 	a := fallback.NewMemory()
 	o := func() *coord.Options {
 		o := quick()
-		o.SessionTTL, o.Grace = 8*time.Second, 10*time.Second
+		o.SessionTTL, o.Grace = 24*time.Second, 30*time.Second
 		return o
 	}
 	stepped, other, third := join(t, a, o()), join(t, a, o()), join(t, a, o())
 	settle(t, 61, stepped, other, third)
-	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 10 * time.Second})
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
