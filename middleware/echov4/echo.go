@@ -49,6 +49,16 @@ func Use(mw func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	}
 }
 
+// From returns Echo's context of a request that a middleware in [Use] has got. A KeyFunc or a scope
+// finds there what authentication keeps. ok is false outside of Use.
+func From(r *http.Request) (c echo.Context, ok bool) {
+	x, ok := r.Context().Value(callKey{}).(*call)
+	if !ok {
+		return nil, false
+	}
+	return x.c, true
+}
+
 // run calls the handler, with what the middleware has put in the place of the response and the request.
 func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 	c := x.c

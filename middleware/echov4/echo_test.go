@@ -1,9 +1,11 @@
 package holdecho_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -11,6 +13,9 @@ import (
 	echomw "github.com/labstack/echo/v4/middleware"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/middleware"
 	holdecho "github.com/holdfast-go/holdfast/middleware/echov4"
 	"github.com/holdfast-go/holdfast/middleware/internal/echotest"
 	"github.com/holdfast-go/holdfast/middleware/routertest"
@@ -39,17 +44,7 @@ func mount(where routertest.Where, h echo.HandlerFunc, mw ...routertest.Middlewa
 	for _, m := range mw {
 		all = append(all, holdecho.Use(m))
 	}
-	methods := []string{http.MethodGet, http.MethodPost}
-	switch where {
-	case routertest.Route:
-		e.Match(methods, "/orders/:id", h, all...)
-	case routertest.Group:
-		e.Group("/orders", all...).Match(methods, "/:id", h)
-	case routertest.All:
-		e.Use(all...)
-		e.Match(methods, "/orders/:id", h)
-	}
-	return e
+	return echotest.Mount(e, where, h, all...)
 }
 
 func TestUse(t *testing.T) {
@@ -81,18 +76,7 @@ func TestUse(t *testing.T) {
 			return nil
 		}
 	}
-	suite.Bypasses = map[string]func(echo.HandlerFunc, routertest.Middleware) http.Handler{
-		"echo.WrapMiddleware": func(h echo.HandlerFunc, mw routertest.Middleware) http.Handler {
-			e := newEcho()
-			e.POST("/orders/:id", h, echo.WrapMiddleware(mw))
-			return e
-		},
-		"around the Echo": func(h echo.HandlerFunc, mw routertest.Middleware) http.Handler {
-			e := newEcho()
-			e.POST("/orders/:id", h)
-			return mw(e)
-		},
-	}
+	suite.Bypasses = echotest.Bypasses(newEcho, echo.WrapMiddleware)
 	routertest.Run(t, suite)
 }
 
@@ -112,4 +96,28 @@ func TestUse_ErrorsAreReturned(t *testing.T) {
 		defer func() { logged = nil }()
 		return logged
 	})
+}
+
+// A scope has what authentication keeps in Echo's context.
+func TestFrom(t *testing.T) {
+	if c, ok := holdecho.From(httptest.NewRequest(http.MethodGet, "/", nil)); ok || c != nil {
+		t.Error("there is a context without Use")
+	}
+	locks, err := coord.New(t.Context(), fallback.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	user := func(r *http.Request) (string, error) {
+		c, _ := holdecho.From(r)
+		return fmt.Sprint(c.Get("user")), nil
+	}
+	e := newEcho()
+	e.Use(echomw.BasicAuth(func(name, _ string, c echo.Context) (bool, error) {
+		c.Set("user", name)
+		return true, nil
+	}))
+	e.POST("/", func(c echo.Context) error { return c.String(http.StatusOK, fmt.Sprint(c.Get("user"))) },
+		holdecho.Use(middleware.Idempotent(locks, middleware.NewMemoryStore(nil), user, nil)))
+	echotest.Users(t, e)
 }

@@ -48,6 +48,16 @@ func Use(mw func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
+// From returns Gin's context of a request that a middleware in [Use] has got. A KeyFunc or a scope
+// finds there what authentication keeps. ok is false outside of Use.
+func From(r *http.Request) (c *gin.Context, ok bool) {
+	x, ok := r.Context().Value(callKey{}).(*call)
+	if !ok {
+		return nil, false
+	}
+	return x.c, true
+}
+
 // run calls the handlers, with what the middleware has put in the place of the writer and the request.
 func (x *call) run(w http.ResponseWriter, r *http.Request) {
 	c := x.c

@@ -235,3 +235,29 @@ func TestUse_Stream(t *testing.T) {
 		t.Error("the stream goes on")
 	}
 }
+
+// A scope has what authentication keeps in Gin's context.
+func TestFrom(t *testing.T) {
+	if c, ok := holdgin.From(httptest.NewRequest(http.MethodGet, "/", nil)); ok || c != nil {
+		t.Error("there is a context without Use")
+	}
+	user := func(r *http.Request) (string, error) {
+		c, _ := holdgin.From(r)
+		return c.GetString(gin.AuthUserKey), nil
+	}
+	e := gin.New()
+	e.Use(gin.BasicAuth(gin.Accounts{"adam": "1", "eve": "2"}))
+	e.POST("/", holdgin.Use(middleware.Idempotent(locks(t), middleware.NewMemoryStore(nil), user, nil)),
+		func(c *gin.Context) { c.String(http.StatusOK, c.GetString(gin.AuthUserKey)) })
+	for i := range 2 {
+		for name, password := range map[string]string{"adam": "1", "eve": "2"} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			r.SetBasicAuth(name, password)
+			e.ServeHTTP(w, r)
+			if replayed := w.Header().Get(middleware.ReplayedHeader) != ""; w.Body.String() != name || replayed != (i == 1) {
+				t.Errorf("%s, %d: %d %s, replayed %v", name, i, w.Code, w.Body, replayed)
+			}
+		}
+	}
+}

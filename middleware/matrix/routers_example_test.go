@@ -121,9 +121,14 @@ func Example_gin() {
 	locks := newLocks()
 	defer locks.Close(context.Background())
 	store := middleware.NewMemoryStore(nil)
+	authenticate := func(c *gin.Context) { c.Set("user", "adam") }
 
 	byOrder := middleware.Key("order", middleware.PathValue("id"))
-	idempotent := holdgin.Use(middleware.Idempotent(locks, store, middleware.Unscoped, nil))
+	user := func(r *http.Request) (string, error) { // whose idempotency key it is
+		c, _ := holdgin.From(r)
+		return c.GetString("user"), nil // as authentication has Set it
+	}
+	idempotent := holdgin.Use(middleware.Idempotent(locks, store, user, nil))
 	serialize := holdgin.Use(middleware.Serialize(locks, byOrder, nil))
 	writeErrors := func(c *gin.Context) {
 		c.Next()
@@ -133,7 +138,7 @@ func Example_gin() {
 	}
 
 	r := gin.New()
-	r.Use(gin.Recovery()) // around everything
+	r.Use(gin.Recovery(), authenticate) // around everything
 	r.POST("/orders/:id/payment", idempotent, serialize, writeErrors, func(c *gin.Context) {
 		l, _ := middleware.Lock(c.Request.Context())
 		c.Error(fmt.Errorf("no money for %s", l.Key())) // writeErrors follows idempotent, so the answer is replayed

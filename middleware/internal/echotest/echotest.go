@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/middleware"
 	"github.com/holdfast-go/holdfast/middleware/routertest"
 )
 
@@ -80,6 +81,23 @@ func Errors(t *testing.T, h http.Handler, logged func() []error) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 		if errs := logged(); w.Code != status || len(errs) != 1 || errors.Is(errs[0], ErrSold) != (target == "/") {
 			t.Errorf("%s: %d %s, %v", target, w.Code, w.Body, errs)
+		}
+	}
+}
+
+// Users checks a service with Idempotent, whose scope is the user that authentication keeps in
+// Echo's context. Its handler at "/" answers with the user.
+func Users(t *testing.T, h http.Handler) {
+	t.Helper()
+	for i := range 2 {
+		for _, user := range []string{"adam", "eve"} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			r.SetBasicAuth(user, "")
+			h.ServeHTTP(w, r)
+			if replayed := w.Header().Get(middleware.ReplayedHeader) != ""; w.Body.String() != user || replayed != (i == 1) {
+				t.Errorf("%s, %d: %d %s, replayed %v", user, i, w.Code, w.Body, replayed)
+			}
 		}
 	}
 }
