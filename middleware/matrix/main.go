@@ -1,5 +1,7 @@
-// Command matrix sends requests of all kinds through each middleware, mounted in each router, by each protocol, to a node that owns
-// the request's key and to one that does not, and compares what their clients see with what they see without the middleware.
+// Command matrix sends requests of all kinds through each middleware, mounted in each router, by
+// each protocol, to a node that owns the request's key and to one that does not. It compares the
+// answers with those without the middleware: version, status, headers, body, trailers, errors, runs
+// of the handler. In the end the key's lock has to be free, on both nodes.
 //
 //	go run ./middleware/matrix
 package main

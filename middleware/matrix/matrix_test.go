@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1")) // keeps the time, for ever
 }
 
-// kinds are what clients and handlers do with each other, each with the scene that the short form has of it.
+// kinds are ways of clients and handlers with each other; each has a scene in the short form.
 var kinds = map[string]string{
 	"plain": "plain-POST", "streamed": "streamed", "SSE": "SSE", "WebSocket": "WebSocket", "gRPC unary": "gRPC-unary",
 	"gRPC stream": "gRPC-stream-head-first", "upload": "upload-with-100-continue", "early answer": "early-answer", "trailers": "trailers",

@@ -102,7 +102,7 @@ type pair struct {
 func newPair(k *cluster, router, proto string, trials *trials) *pair {
 	p := &pair{k: k, router: router, proto: proto, hop: middleware.NewTransport()}
 	for i, c := range k.nodes {
-		s := httptest.NewUnstartedServer(routers[router](stacks(c, p), func(w http.ResponseWriter, r *http.Request) { trials.serve(i, w, r) }))
+		s := httptest.NewUnstartedServer(routers[router](stacks(c, p, trials), func(w http.ResponseWriter, r *http.Request) { trials.serve(i, w, r) }))
 		s.Config.ErrorLog = log.New(&p.logs, "", 0)
 		s.Config.Protocols = new(http.Protocols)
 		s.Config.Protocols.SetHTTP1(true)
@@ -178,7 +178,7 @@ func (l *logs) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// misuse returns what was logged of handlers that use net/http wrongly.
+// misuse returns what was logged since the last call of handlers that use net/http wrongly.
 func (l *logs) misuse() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,5 +189,6 @@ func (l *logs) misuse() []string {
 			found = append(found, strings.TrimSpace(line))
 		}
 	}
+	l.lines = nil
 	return found
 }

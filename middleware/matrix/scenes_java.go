@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/holdfast-go/holdfast/middleware"
 )
@@ -33,10 +32,9 @@ var javaScenes = []scene{
 	{name: "Java 304", tool: "java", keyed: true, handler: content, client: func(x *trial, got *seen) {
 		java(x, got, 1, http.MethodGet, "none", 0, `If-None-Match: "tag"`)
 	}},
-	{name: "Java GET concurrently", tool: "java", handler: func(x *trial, w http.ResponseWriter, r *http.Request) {
-		time.Sleep(5 * time.Millisecond) // long enough for another request to join
-		alone(x, w, r)
-	}, client: func(x *trial, got *seen) { java(x, got, atOnce, http.MethodGet, "none", 0) }},
+	{name: "Java GET concurrently", tool: "java", handler: joined, client: func(x *trial, got *seen) {
+		java(x, got, atOnce, http.MethodGet, "none", 0)
+	}},
 	{name: "Java concurrently", tool: "java", handler: alone, client: func(x *trial, got *seen) {
 		java(x, got, atOnce, http.MethodPost, "known", 100)
 		if x.crowded.Load() && serializes(x.stack) {

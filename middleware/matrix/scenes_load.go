@@ -18,19 +18,28 @@ import (
 const loadRequests, loadConnections, loadStreams = 200, 4, 8
 
 var loadScenes = []scene{
-	{name: "h2load GET", tool: "h2load", handler: alone, client: func(x *trial, got *seen) { load(x, got) }},
+	{name: "h2load GET", tool: "h2load", handler: joined, client: func(x *trial, got *seen) { load(x, got) }},
 	{name: "h2load POST", tool: "h2load", handler: alone, client: func(x *trial, got *seen) { loadBody(x, got) }},
 	{name: "h2load POST with one idempotency key", tool: "h2load", handler: alone, client: func(x *trial, got *seen) {
 		loadBody(x, got, "-H", "Idempotency-Key: k"+x.id)
 	}},
 }
 
+// joined is alone, and lets another request join where the stack lets reads share a run.
+func joined(x *trial, w http.ResponseWriter, r *http.Request) {
+	if joins(x.stack) {
+		select {
+		case <-x.met:
+		case <-time.After(patience):
+		}
+	}
+	alone(x, w, r)
+}
+
 // alone notes if it runs twice at a time though its stack serializes.
 func alone(x *trial, w http.ResponseWriter, r *http.Request) {
-	if x.inside.Add(1) > 1 {
-		x.crowded.Store(true)
-	}
-	defer x.inside.Add(-1)
+	x.enter()
+	defer x.leave()
 	n, err := io.Copy(io.Discard, r.Body)
 	time.Sleep(100 * time.Microsecond)
 	fmt.Fprintln(w, r.Method, n, err)

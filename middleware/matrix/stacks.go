@@ -20,11 +20,11 @@ var byOrder = middleware.Key("order", middleware.Header("Order"))
 
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost}
 
-func stacks(c *coord.Coordinator, p *pair) []stack {
+func stacks(c *coord.Coordinator, p *pair, ts *trials) []stack {
 	// With read-ahead, handlers that talk both ways run after 2 s.
 	serialize := middleware.Serialize(c, byOrder, &middleware.SerializeOptions{Methods: methods, ReadAhead: -1})
 	route := middleware.Route(c, byOrder, &middleware.RouteOptions{Transport: p.hop, URL: p.url})
-	coalesce := middleware.Coalesce(nil, byOrder, nil)
+	coalesce := ts.joining(middleware.Coalesce(nil, byOrder, nil))
 	idempotent := middleware.Idempotent(c, middleware.NewMemoryStore(nil), middleware.Unscoped, &middleware.IdempotentOptions{
 		Methods: methods, MaxRequest: 8 << 20,
 	})
