@@ -11,10 +11,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
+// mainEnv makes the tests' binary be the example.
+const mainEnv = "HOLDFAST_HTTPLOCK_MAIN"
+
 func TestMain(m *testing.M) {
 	// A fleet that a test starts in this process is this binary again.
 	if order := os.Getenv(orderEnv); order != "" {
 		os.Exit(workerMain(order))
+	}
+	if os.Getenv(mainEnv) != "" {
+		main()
 	}
 	leak.Main(m)
 }
@@ -126,6 +132,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestNoRedis(t *testing.T) {
+	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	// Port 1 of the loopback interface: nothing listens there.
 	if code := run(t.Context(), []string{"-redis", "127.0.0.1:1"}, &stdout, &stderr); code != 1 {

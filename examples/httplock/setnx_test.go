@@ -113,6 +113,7 @@ func TestSetnxUnlocksWhenTheHandlerPanics(t *testing.T) {
 }
 
 func TestSetnxWithoutRedis(t *testing.T) {
+	t.Parallel()
 	h, server := lockedBySetnx(t, 0, func(http.ResponseWriter, *http.Request) { t.Error("let in") })
 	server.Close()
 	if w := send(h, t.Context(), "/orders/7"); w.Code != http.StatusServiceUnavailable || !strings.HasPrefix(w.Body.String(), "lock: ") {

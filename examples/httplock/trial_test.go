@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // climbAll runs the example in this process; its workers are this test binary, with its race detector.
@@ -73,9 +74,14 @@ func checkRow(t *testing.T, stdout string, r rung) {
 }
 
 func TestAllRungs(t *testing.T) {
-	code, stdout, stderr := climbAll(t, t.Context(), "-duration 1200ms -processes 3 -clients 24 -resources 2")
-	if code != 0 || stderr != "" {
-		t.Errorf("exit status %d, stderr %q", code, stderr)
+	var out, errs lockedBuffer
+	cmd := program(t, t.Context(), "-duration", "1200ms")
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	stdout := out.String()
+	t.Logf("stdout:\n%s", stdout)
+	if err != nil || errs.String() != "" {
+		t.Errorf("%v, stderr %q", err, errs.String())
 	}
 	for i, r := range rungs {
 		if r.hidden {
@@ -112,6 +118,7 @@ func TestLeakyLockFails(t *testing.T) {
 
 // A rung that is to have tokens and sends none.
 func TestMissingTokensFail(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := climbAll(t, t.Context(), "-rungs tokenless -duration 200ms -processes 1 -clients 2 -resources 1")
 	if code != 1 || !regexp.MustCompile(`[1-9]\d* fencing tokens were not above`).MatchString(stderr) ||
 		!strings.Contains(stderr, "no request was answered with success; one failed with: 502 Bad Gateway") {
@@ -177,6 +184,7 @@ func TestRouteServesAtTheOwner(t *testing.T) {
 }
 
 func TestProcessThatEnds(t *testing.T) {
+	t.Parallel()
 	lost := make(chan error, 3)
 	f, _ := newFleet(t, "none", func(err error) { lost <- err })
 	if err := f.processes[1].cmd.Process.Kill(); err != nil {
@@ -202,6 +210,7 @@ func TestProcessThatDoesNotStart(t *testing.T) {
 }
 
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	for _, after := range []time.Duration{50 * time.Millisecond, 1500 * time.Millisecond} { // while processes start, and later
 		ctx, cancel := context.WithCancelCause(t.Context())
 		timer := time.AfterFunc(after, func() { cancel(errors.New("interrupted by the test")) })
@@ -213,42 +222,28 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// build builds the example as a user would.
-func build(t *testing.T) string {
+// program is the example as a user starts it: this binary, by its main.
+func program(t *testing.T, ctx context.Context, args ...string) *exec.Cmd {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("builds and runs the whole example")
-	}
-	binary := filepath.Join(t.TempDir(), "httplock.exe") // the suffix, which Windows needs, does no harm
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return binary
-}
-
-func TestExample(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), build(t), "-duration", "500ms")
-	out, err := cmd.CombinedOutput()
-	t.Logf("\n%s", out)
+	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rungs {
-		if !r.hidden {
-			checkRow(t, string(out), r)
-		}
-	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), mainEnv+"=1")
+	return cmd
 }
 
 // No worker outlives the parent, however it ends: they inherit its stderr, so reading that to its
 // end, as Wait does, takes until the last of them is gone.
 func TestWorkersEndWithTheParent(t *testing.T) {
-	binary := build(t)
+	takes.Seconds(t)
+	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
 			var stdout, stderr lockedBuffer
-			cmd := exec.Command(binary, "-rungs", "setnx", "-duration", "10m", "-clients", "8")
+			cmd := program(t, context.Background(), "-rungs", "setnx", "-duration", "10m", "-clients", "8")
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
