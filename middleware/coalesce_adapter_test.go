@@ -2,8 +2,11 @@ package middleware_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -77,4 +80,33 @@ func TestCoalesce_ServersApart(t *testing.T) {
 	once()
 	from(t, a, "an answer").is(t, http.StatusOK, "admin")
 	from(t, b, "an answer").is(t, http.StatusOK, "public")
+}
+
+// Two clients that show different certificates do not share runs, nor does one that shows none.
+func TestCoalesce_CertificatesApart(t *testing.T) {
+	certificates := []string{"", "adam's", "eve's"}
+	release, entered := make(chan struct{}), make(chan string, len(certificates))
+	h := middleware.Coalesce(nil, nil, nil)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for _, c := range r.TLS.PeerCertificates {
+			entered <- string(c.Raw)
+		}
+		if len(r.TLS.PeerCertificates) == 0 {
+			entered <- ""
+		}
+		<-release
+	}))
+	var all sync.WaitGroup
+	for _, c := range certificates {
+		r := httptest.NewRequest(http.MethodGet, "/me", nil)
+		r.TLS = &tls.ConnectionState{}
+		if c != "" {
+			r.TLS.PeerCertificates = []*x509.Certificate{{Raw: []byte(c)}}
+		}
+		all.Go(func() { h.ServeHTTP(httptest.NewRecorder(), r) })
+		if got := from(t, entered, "a run for the certificate "+c); got != c {
+			t.Errorf("%q got the run of %q", c, got)
+		}
+	}
+	close(release)
+	all.Wait()
 }
