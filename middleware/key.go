@@ -99,7 +99,7 @@ func JoinKey(prefix string, values ...string) string {
 var escaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 func escape(b *strings.Builder, s string) {
-	if strings.ContainsAny(s, "%/") {
+	if strings.IndexByte(s, '%') >= 0 || strings.IndexByte(s, '/') >= 0 {
 		s = escaper.Replace(s)
 	}
 	b.WriteString(s)
@@ -179,6 +179,7 @@ func single(place string, values []string) (string, error) {
 // checked returns a value that may be a key.
 func checked(place, v string) (string, error) {
 	switch {
+	case printable(v) && len(v) <= coord.MaxKey: // almost all
 	case v == "":
 		return "", &KeyError{place, "is empty"}
 	case len(v) > coord.MaxKey:
@@ -189,6 +190,16 @@ func checked(place, v string) (string, error) {
 		return "", &KeyError{place, "has control characters"}
 	}
 	return v, nil
+}
+
+// printable reports whether v is a text of printable ASCII.
+func printable(v string) bool {
+	for i := range len(v) {
+		if v[i] < ' ' || v[i] > '~' {
+			return false
+		}
+	}
+	return v != ""
 }
 
 // of returns the key of a request.
