@@ -145,4 +145,8 @@ func (x *cluster) protection() string {
 func (x *cluster) logAddresses(a addresses) {
 	x.c.opts.Logger.Info("holdfast: listening to other nodes", "gossip", x.ring.Bound(), "peer", x.net.Addr(),
 		"gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told, "protection", x.protection(), "because", a.reason)
+	if (x.secrets.used == nil) != (x.identity == nil) {
+		x.c.opts.Logger.Warn("holdfast: only one of GossipKeys and PeerTLS is set: what the arbiter keeps protects the other side",
+			"protection", x.protection())
+	}
 }

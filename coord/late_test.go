@@ -3,7 +3,6 @@ package coord_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,33 +47,11 @@ func TestLate_AnswersCount(t *testing.T) {
 	})
 }
 
-// ownersCalls counts calls that reclaim ownerships.
-type ownersCalls struct {
-	fallback.Arbiter
-	calls, partitions atomic.Int64
-}
-
-type ownersCallsSpace struct {
-	fallback.Namespace
-	n *ownersCalls
-}
-
-func (n *ownersCalls) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
-	ns, err := n.Arbiter.Attach(ctx, s)
-	return &ownersCallsSpace{ns, n}, err
-}
-
-func (n *ownersCallsSpace) ReclaimOwners(ctx context.Context, me string, owned []fallback.Ownership) []fallback.Reclaimed {
-	n.n.calls.Add(1)
-	n.n.partitions.Add(int64(len(owned)))
-	return n.Namespace.ReclaimOwners(ctx, me, owned)
-}
-
 // An owner of many partitions reclaims them in a few calls, not by one for each.
 func TestReclaim_OneCallForManyPartitions(t *testing.T) {
 	const partitions = 509
 	a := fallback.NewMemory()
-	net := &ownersCalls{Arbiter: a}
+	net := &rowCount{Arbiter: a}
 	o := quick()
 	o.Partitions = partitions
 	c, err := coord.New(t.Context(), net, o)
@@ -89,7 +66,7 @@ func TestReclaim_OneCallForManyPartitions(t *testing.T) {
 	settle(t, partitions, c)
 	a.Restore(nil)
 	await.Until(t, "all partitions are reclaimed", func() bool { return net.partitions.Load() >= partitions })
-	if n := net.calls.Load(); n > 4*(partitions+255)/256 { // some may have been asked for twice
+	if n := net.reclaimed.Load(); n > 4*(partitions+255)/256 { // some may have been asked for twice
 		t.Errorf("%d calls for %d partitions", n, partitions)
 	}
 	if n := c.Stats().Owned; n != partitions {

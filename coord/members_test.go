@@ -177,6 +177,46 @@ func TestAMemberSpeaksForItselfOnly(t *testing.T) {
 	}
 }
 
+// A member cannot end another node's hold, though it knows the session and guesses the number of the request: neither by Deny, nor
+// by Release, nor by a statement of what it holds.
+func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
+	m := fallback.NewMemory()
+	a, b := enter(t, m, small()), enter(t, m, small())
+	if err := a.Settled(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	l := lockOf(t, a, b, "held")
+	hold, _ := holderOf(a, l.Key())
+	id := newIdentity(t)
+	register(t, a, "mine", card{Node: "member", Key: id.Fingerprint()})
+	x := intrude(t, a, "member", id)
+	s := <-x.ups
+	p := a.partitionOf(l.Key())
+	about := func(kind peer.Kind, request uint64) *peer.Frame {
+		return &peer.Frame{Kind: kind, Partition: p.Number(), Key: []byte(l.Key()), Session: []byte(hold.Session), Request: request}
+	}
+	var frames []*peer.Frame
+	for request := hold.Request - 1; request <= hold.Request+1; request++ {
+		frames = append(frames, about(peer.Deny, request), about(peer.Release, request), about(peer.Cancel, request), about(peer.Resume, request))
+	}
+	frames = append(frames, &peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine")}, &peer.Frame{Kind: peer.Resume, Flags: flagEnd})
+	frames = append(frames, frames...) // the second statement of the session ends the stream
+	for _, f := range frames {
+		_ = s.Send(f)
+	}
+	select {
+	case <-x.downs:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the stream is up still: not all has been read")
+	}
+	if !refusedAt(t, a, l)() {
+		t.Error("the key is free")
+	}
+	if now, _ := holderOf(a, l.Key()); now != hold {
+		t.Errorf("the holder is %+v, was %+v", now, hold)
+	}
+}
+
 // A member that says what no node says is cut off: a block of tokens that is not of its epoch, that is empty or that
 // wraps, and the same statement twice.
 func TestAMemberThatIsHostileIsCutOff(t *testing.T) {

@@ -73,5 +73,9 @@ func TestLog_WhatProtectsTheCluster(t *testing.T) {
 		if len(got) != 1 || got[0].level != slog.LevelInfo || got[0].attrs["protection"].String() != want {
 			t.Errorf("got %v, want one record with %q", got, want)
 		}
+		half := h.about("holdfast: only one of GossipKeys and PeerTLS is set: what the arbiter keeps protects the other side")
+		if one := (o.Cluster.GossipKeys == nil) != (o.Cluster.PeerTLS == nil); len(half) > 0 != one || one && half[0].level != slog.LevelWarn {
+			t.Errorf("%s: %v, one side is set: %t", want, half, one)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package coord
 
 import (
 	"bytes"
+	"crypto/tls"
+	"net"
 	"testing"
 	"time"
 
@@ -9,6 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
+	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // secretsOf makes secrets of these ages, newest first.
@@ -75,4 +79,83 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	})
 	c := enter(t, arbiter, o())
 	await.Until(t, "a new node gets its share", func() bool { return c.Stats().Owned > 0 && len(a.Nodes()) == 3 })
+}
+
+// A process that can gossip, as it has a copy of the secret or the keys, says under a member's name that the member is elsewhere.
+// The node is dialled, and requests are sent, where the arbiter says that it is.
+func TestAddressesComeFromTheArbiter(t *testing.T) {
+	o := small()
+	o.Cluster.GossipKeys = [][]byte{[]byte("16 bytes of keys")}
+	c := enter(t, fallback.NewMemory(), o)
+	listen := func() (addr string, dialled chan struct{}) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		dialled = make(chan struct{}, 1)
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				_ = conn.Close()
+				dialled <- struct{}{}
+			}
+		}()
+		return l.Addr().String(), dialled
+	}
+	right, dialled := listen()
+	wrong, elsewhere := listen()
+	victim := card{Node: "victim", Peer: right, Service: "http://right", Key: newIdentity(t).Fingerprint()}
+	register(t, c, "its-session", victim)
+	liar, err := gossip.Start(ring.Options{
+		Name: victim.Node, Session: "its-session", Peer: wrong, Partitions: 61, Label: c.opts.Namespace, Bind: "127.0.0.1:0",
+		Keys: o.Cluster.GossipKeys, Seeds: []string{c.cluster.ring.Gossip()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = liar.(*gossip.Ring).Close() }()
+	if err := liar.SetState(ring.Active); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the arbiter's address is dialled", func() bool { return len(dialled) > 0 })
+	for _, n := range c.Nodes() {
+		if n.ID == victim.Node && (n.Peer != right || n.Service != victim.Service) {
+			t.Errorf("%+v", n)
+		}
+	}
+	if len(elsewhere) > 0 {
+		t.Error("the address of the gossip is dialled")
+	}
+}
+
+// keyed is a membership with keys.
+type keyed struct{ ring.Membership }
+
+func (keyed) Keys() [][]byte { return [][]byte{{1}} }
+
+// What the log says of the streams is what the transport does, not what the options ask for.
+func TestProtectionOfStreams(t *testing.T) {
+	identity := newIdentity(t)
+	verify := func(string, *tls.ConnectionState) error { return nil }
+	for name, test := range map[string]struct {
+		o        peer.Options
+		identity *peer.Identity
+		want     string
+	}{
+		"no TLS":         {peer.Options{}, nil, "STREAMS OPEN TO ALL"},
+		"no look at it":  {peer.Options{TLS: identity.TLS()}, identity, "STREAMS OPEN TO ALL"},
+		"keys":           {peer.Options{TLS: identity.TLS(), Verify: verify}, identity, "streams by keys that the arbiter lists"},
+		"an authority's": {peer.Options{TLS: identity.TLS(), Verify: verify}, nil, "streams by PeerTLS, of nodes that the arbiter lists"},
+	} {
+		test.o.Node, test.o.Handler = "a", &outsider{}
+		tr, err := peer.Start(test.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &cluster{ring: keyed{}, net: tr, identity: test.identity}
+		if got, want := x.protection(), "gossip by GossipKeys, "+test.want; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		_ = tr.Close()
+	}
 }

@@ -13,10 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// rowCount counts the rows that a node reads, and those that it asks to be written.
+// rowCount counts the rows that a node reads, and those that it asks to be written; and the partitions that it reclaims,
+// with the calls for them.
 type rowCount struct {
 	fallback.Arbiter
-	read, restored atomic.Int64
+	read, restored        atomic.Int64
+	partitions, reclaimed atomic.Int64
 }
 
 type rowCountSpace struct {
@@ -41,6 +43,12 @@ func (n *rowCountSpace) Restore(ctx context.Context, claims []fallback.Claims) [
 		n.n.restored.Add(int64(len(c.Holds)))
 	}
 	return n.Namespace.Restore(ctx, claims)
+}
+
+func (n *rowCountSpace) ReclaimOwners(ctx context.Context, me string, owned []fallback.Ownership) []fallback.Reclaimed {
+	n.n.reclaimed.Add(1)
+	n.n.partitions.Add(int64(len(owned)))
+	return n.Namespace.ReclaimOwners(ctx, me, owned)
 }
 
 // holdMany locks many keys, most of which other nodes own.

@@ -7,6 +7,7 @@ import (
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -51,6 +52,40 @@ func TestSilentStreamsAtATime(t *testing.T) {
 	case <-ended:
 		t.Errorf("fewer than 16 streams are kept")
 	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// Of members that Options.Known does not confirm, as a process with a copy of the secret can name any
+// number of them, a node keeps 64. One that it confirms gets in beside them.
+func TestUnlistedMembersAtATime(t *testing.T) {
+	said := make(lines, 1000)
+	opts := options("a")
+	opts.Logger = slog.New(slog.NewTextHandler(said, nil))
+	opts.Known = func(name string) bool { return name == "listed" }
+	a := begin(t, opts, hooks{tune: func(c *memberlist.Config) { c.ProbeInterval, c.PushPullInterval = time.Hour, 0 }}) // none is missed
+	u, err := net.Dial("udp", a.Gossip())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	tell := func(name string) {
+		_, _ = u.Write(packetOf(t, opts.Label, nil, alive(name, here, 7, 1, 5, 2, 0, 0, 0)))
+	}
+	late := time.After(patience)
+	for n, full := 0, false; !full; n++ {
+		tell(fmt.Sprint("x", n))
+		select {
+		case line := <-said:
+			full = strings.Contains(line, "the arbiter has not listed 64 members")
+		case <-time.After(time.Millisecond):
+		case <-late:
+			t.Fatalf("%d members of %d are taken in", len(a.Members())-1, n)
+		}
+	}
+	tell("listed")
+	await(t, a, "the node that is confirmed", sees("listed"))
+	if n := len(a.Members()); n != 1+64+1 {
+		t.Errorf("%d members, want itself, 64, and one that is confirmed", n)
 	}
 }
 

@@ -41,13 +41,42 @@ type roster struct {
 	partitions int
 	wake       chan struct{} // capacity 1
 
-	mu    sync.Mutex
-	nodes map[string]ring.Node // guarded by mu
-	left  map[string]bool      // guarded by mu: nodes that left, and said so, since takeLeft
+	known func(name string) bool // Options.Known
+
+	mu       sync.Mutex
+	nodes    map[string]ring.Node // guarded by mu
+	left     map[string]bool      // guarded by mu: nodes that left, and said so, since takeLeft
+	unlisted map[string]bool      // guarded by mu: members that known has not confirmed
 }
 
-func newRoster(partitions int) *roster {
-	return &roster{partitions: partitions, wake: make(chan struct{}, 1), nodes: make(map[string]ring.Node), left: make(map[string]bool)}
+func newRoster(s *settings) *roster {
+	r := &roster{partitions: s.Partitions, known: s.Known, wake: make(chan struct{}, 1), nodes: make(map[string]ring.Node)}
+	r.left, r.unlisted = make(map[string]bool), make(map[string]bool)
+	return r
+}
+
+// maxUnlisted is how many members there may be that Options.Known does not confirm. They may be new;
+// a process with a copy of the arbiter's data can name any number of them.
+const maxUnlisted = 64
+
+// admit reports whether a node may be a member. It asks known of new nodes only.
+func (r *roster) admit(name string) bool {
+	if r.known == nil {
+		return true
+	}
+	r.mu.Lock()
+	_, member := r.nodes[name]
+	r.mu.Unlock()
+	if member || r.known(name) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.unlisted) >= maxUnlisted {
+		return r.unlisted[name]
+	}
+	r.unlisted[name] = true
+	return true
 }
 
 func (r *roster) NotifyJoin(n *memberlist.Node)   { r.set(n) }
@@ -59,6 +88,7 @@ func (r *roster) NotifyLeave(n *memberlist.Node) {
 		r.left[n.Name] = true
 	}
 	delete(r.nodes, n.Name)
+	delete(r.unlisted, n.Name)
 	r.mu.Unlock()
 	r.poke()
 }
@@ -115,11 +145,26 @@ func (r *roster) has(addr string) bool {
 	return false
 }
 
+// recount replaces what admit has counted by what is so now.
+func (r *roster) recount(live []ring.Node) {
+	unlisted := make(map[string]bool)
+	for _, n := range live {
+		if n.Unlisted {
+			unlisted[n.Name] = true
+		}
+	}
+	r.mu.Lock()
+	r.unlisted = unlisted
+	r.mu.Unlock()
+}
+
 // admission is the memberlist delegate that decides which nodes are members. memberlist takes an
 // empty message for a node that has no name, no address and no version, which it could neither
 // reach nor declare dead, and no other node could join: none speaks that version.
 type admission struct {
 	protocol uint8 // memberlist's, that this node speaks
+	self     string
+	roster   *roster
 }
 
 func (a admission) NotifyAlive(n *memberlist.Node) error {
@@ -134,6 +179,8 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 		return fmt.Errorf("it speaks version %d, and understands %d to %d", n.PCur, n.PMin, n.PMax)
 	case n.DMin != 0 || n.DCur != 0: // nodes say nothing of their own to each other in this way
 		return fmt.Errorf("it speaks version %d of another protocol", n.DCur)
+	case n.Name != a.self && !a.roster.admit(n.Name):
+		return fmt.Errorf("the arbiter has not listed %d members, and does not list it", maxUnlisted)
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func (r *Ring) startMemberlist(h hooks) error {
 	}
 	c := config()
 	c.Name, c.Label, c.Logger, c.Transport = r.opts.Name, r.opts.Label, logger, t
-	c.Delegate, c.Events, c.Alive = &r.self, r.roster, admission{c.ProtocolVersion}
+	c.Delegate, c.Events, c.Alive = &r.self, r.roster, admission{c.ProtocolVersion, c.Name, r.roster}
 	c.BindAddr, c.BindPort = r.opts.bind.Addr().String(), t.GetAutoBindPort()
 	c.AdvertiseAddr, c.AdvertisePort = r.opts.advertise.Addr().String(), int(r.opts.advertise.Port())
 	if c.AdvertisePort == 0 {
@@ -161,7 +161,7 @@ func newRing(opts ring.Options) (*Ring, error) {
 		return nil, err
 	}
 	r := &Ring{
-		opts: s, views: views, find: lookupHost, log: newLogWriter(s.Logger), roster: newRoster(s.Partitions),
+		opts: s, views: views, find: lookupHost, log: newLogWriter(s.Logger), roster: newRoster(&s),
 		done: make(chan struct{}), sooner: make(chan struct{}, 1),
 	}
 	r.self.meta = metadata{
@@ -313,6 +313,7 @@ func (r *Ring) step(d *debounce, now time.Time) {
 		for i := range live {
 			live[i].Unlisted = live[i].Name != r.opts.Name && !known(live[i].Name)
 		}
+		r.roster.recount(live)
 	}
 	d.observe(now, ring.Placeable(live))
 	old := r.View()

@@ -97,23 +97,25 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 	agree(t, append(rings, late)...)
 }
 
+// alive is memberlist's message of a node that is alive: a type, and a msgpack map.
+func alive(name string, addr []byte, port byte, versions ...byte) []byte {
+	b := []byte{aliveMsg, 0x85}
+	field := func(name string, value ...byte) {
+		b = append(append(append(b, 0xa0|byte(len(name))), name...), value...)
+	}
+	blob := func(v []byte) []byte { return append([]byte{0xc4, byte(len(v))}, v...) }
+	field("Node", append([]byte{0xa0 | byte(len(name))}, name...)...)
+	field("Addr", blob(addr)...)
+	field("Port", port)
+	field("Incarnation", 1)
+	field("Vsn", blob(versions)...)
+	return b
+}
+
+var here = []byte{127, 0, 0, 1}
+
 // One message of a stranger must not keep others out.
 func TestWhatIsNoNodeIsNoMember(t *testing.T) {
-	// memberlist's message type for a node that is alive, and a msgpack map.
-	alive := func(name string, addr []byte, port byte, versions ...byte) []byte {
-		b := []byte{4, 0x85}
-		field := func(name string, value ...byte) {
-			b = append(append(append(b, 0xa0|byte(len(name))), name...), value...)
-		}
-		blob := func(v []byte) []byte { return append([]byte{0xc4, byte(len(v))}, v...) }
-		field("Node", append([]byte{0xa0 | byte(len(name))}, name...)...)
-		field("Addr", blob(addr)...)
-		field("Port", port)
-		field("Incarnation", 1)
-		field("Vsn", blob(versions)...)
-		return b
-	}
-	here := []byte{127, 0, 0, 1}
 	for name, message := range map[string][]byte{
 		"nothing":                    {4, 0x80},
 		"a number":                   {4, 0x91, 7},

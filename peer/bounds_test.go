@@ -191,7 +191,55 @@ func TestRefusalsSayNothingBeforeProof(t *testing.T) {
 	}
 }
 
-// saysNothing checks the answer to a dialler that has proved nothing.
+// A stranger that listens at a member's address learns as little: the dialler names no node and no
+// namespace before the listener has proved the key of the node that was dialled.
+func TestADiallerSaysNothingBeforeProof(t *testing.T) {
+	own, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan string, 64)
+	verify := func(node string, _ *tls.ConnectionState) error {
+		asked <- node
+		return errors.New("it has another key than the node of that name")
+	}
+	a := start(t, Options{
+		Node: "secret-node", Namespace: "secret-space", Version: 7, TLS: own.TLS(), Verify: verify, Retry: time.Minute,
+	})
+	a.SetPeers(map[string]string{"secret-peer": l.Addr().String()})
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_, server := configs(theirs.TLS())
+	server.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		if h.ServerName != "" {
+			t.Errorf("TLS names %q", h.ServerName)
+		}
+		return nil, nil
+	}
+	c := tls.Server(conn, server)
+	saysNothing(t, "a stranger that listens", c)
+	if cert := c.ConnectionState().PeerCertificates[0]; cert.Subject.String()+cert.Issuer.String() != "" || cert.DNSNames != nil {
+		t.Errorf("the certificate names %v, %v", cert.Subject, cert.DNSNames)
+	}
+	if node := <-asked; node != "secret-peer" {
+		t.Errorf("the key of %q is asked for", node)
+	}
+}
+
+// saysNothing checks what a stranger is told that has proved nothing.
 func saysNothing(t *testing.T, name string, c net.Conn) {
 	t.Helper()
 	want := appendMessage(append([]byte(magic), 0, 0), msgRefuse, append([]byte{codeStranger}, "not a member"...))

@@ -21,8 +21,9 @@ import (
 //
 // Either side may send a refusal instead of any message. The decider is the node with the
 // smaller name, whether it dialled or listened. TLS proves that each side has the key of its
-// certificate; Options.Verify decides whether that key belongs to the name in the hello. Before
-// that, all refusals are the same, and name no protocol version.
+// certificate. Options.Verify decides whether that key belongs to the name: to the one that was
+// dialled, before the dialler's hello, or to the one in the hello of the dialler. Before that, a
+// side names nothing: all refusals are the same, without a protocol version.
 
 // conversation is one handshake.
 type conversation struct {
@@ -167,6 +168,9 @@ func (c *conversation) talk() (s, prev *Stream, err error) {
 func (c *conversation) hellos() error {
 	first := appendMessage(preamble(), msgHello, c.mine.encode())
 	if c.dial {
+		if err := c.verify(c.mine.to); err != nil {
+			return err
+		}
 		c.spoken = true
 		if _, err := c.conn.Write(first); err != nil {
 			return err
@@ -185,7 +189,7 @@ func (c *conversation) hellos() error {
 	if err := c.peer.decode(theirs); err != nil {
 		return err
 	}
-	if err := c.verify(); err != nil {
+	if err := c.verify(c.peer.node); err != nil {
 		return err
 	}
 	if err := c.check(); err != nil || c.dial {
@@ -196,14 +200,15 @@ func (c *conversation) hellos() error {
 	return err
 }
 
-// verify asks Options.Verify about the name that the peer claims.
-func (c *conversation) verify() error {
+// verify asks Options.Verify about the node: the one that was dialled, or the one that the peer's
+// hello names.
+func (c *conversation) verify(node string) error {
 	tc, ok := c.conn.(*tls.Conn)
-	if !ok || c.t.opts.Verify == nil {
-		return nil
+	if !ok || c.t.opts.Verify == nil || c.dial && c.proven {
+		return nil // check compares the dialled node's hello
 	}
 	state := tc.ConnectionState()
-	if err := c.t.opts.Verify(c.peer.node, &state); err != nil {
+	if err := c.t.opts.Verify(node, &state); err != nil {
 		return &refusal{code: codeStranger, text: stranger, cause: err}
 	}
 	c.proven = true

@@ -34,13 +34,15 @@ type Options struct {
 	Peer string
 
 	// Known reports whether a node may be placed. The ring shows a node that is not known as
-	// Unlisted. Known is called by one goroutine of the ring whenever the membership changes, and
-	// after [Ring.Recheck]; it must not block. This node is always known. Nil: every node is.
+	// Unlisted, and keeps 64 of them at most. Known is called whenever the membership changes, after
+	// Recheck, and from several goroutines when a new node is heard of; it must not
+	// block. This node is always known. Nil: every node is.
 	Known func(name string) bool
 
 	// Gone reports whether a node is known to own nothing any more, because its session has ended. Such a node, and one that
-	// leaves, is not placed from that moment on, without Debounce: its partitions are free. It is called as Known is. Nil: a
-	// node that is silent is placed until the membership has been unchanged for Debounce.
+	// leaves, is not placed from that moment on, without Debounce: its partitions are free. It is called
+	// whenever the membership changes, and must not block. Nil: a node that is silent is placed until
+	// the membership has been unchanged for Debounce.
 	Gone func(name string) bool
 
 	// Session is the session ID at first: at most 128 printable ASCII characters, may be empty; see [Ring.SetSession].

@@ -12,26 +12,38 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// otherArbiter: two nodes of another arbiter reach the nodes of this one, and their gossip. It is a server that was started from a copy of this
-// one's data, or a new one; or this one's nodes are replaced, one after the other, by nodes of a copy. No key has two holders among the nodes
+// twoArbiters is how nodes of two arbiters come to hear of each other.
+type twoArbiters struct {
+	seeds  bool // the nodes of the second one have those of the first one as Seeds
+	copied bool // its server was started from a copy of the first one's data
+	moves  bool // its nodes take the places of the first one's, one after the other: the address in the program changed
+}
+
+// config: two nodes of another arbiter reach the nodes of this one, and their gossip. No key has two holders among the nodes
 // of one arbiter, and each cluster comes to rest without the other's nodes.
-func otherArbiter(i int) Config {
+func (kind twoArbiters) config(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 3, Clients: 4, Keys: 4, script: func(w *world) {
 		time.Sleep(15 * time.Second)
 		other := fallback.NewMemory()
 		if n, err := other.Attach(context.Background(), w.s.settings()); err != nil {
 			w.h.say("%v", err)
 			return
-		} else if i%3 > 0 {
+		} else if kind.copied {
 			other.Restore(w.s.Snapshot())
 			defer n.Close()
 		}
+		var seeds []string
+		for _, n := range w.nodes {
+			if kind.seeds {
+				seeds = append(seeds, n.now.h.addr)
+			}
+		}
 		var strangers []*stranger
 		for number := range 2 {
-			if i%3 == 2 {
+			if kind.moves {
 				w.nodes[number].leave()()
 			}
-			strangers = append(strangers, w.stranger(other, number))
+			strangers = append(strangers, w.stranger(other, number, seeds))
 			time.Sleep(10 * time.Second)
 		}
 		time.Sleep(40 * time.Second)
@@ -56,10 +68,10 @@ type stranger struct {
 	done chan struct{}
 }
 
-func (w *world) stranger(arbiter fallback.Arbiter, number int) *stranger {
+func (w *world) stranger(arbiter fallback.Arbiter, number int, seeds []string) *stranger {
 	x := &stranger{w: w, h: w.net.newHost(), done: make(chan struct{})}
 	x.h.clock = newClock(1, w.cfg.Seed, uint64(number)<<32|1<<31)
-	cluster := &coord.Cluster{Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(x.h, o) }}
+	cluster := &coord.Cluster{Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(x.h, o) }, Seeds: seeds}
 	wire.Use(cluster, x.h)
 	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, Name: "stranger"}
 	var err error
@@ -84,17 +96,24 @@ func (w *world) stranger(arbiter fallback.Arbiter, number int) *stranger {
 	return x
 }
 
-// leave ends the process. It must have seen no node but those of its own arbiter as members.
+// leave ends the process. It must have heard of nodes of the other arbiter, and have none of them as a member.
 func (x *stranger) leave() {
 	defer x.h.bury()
 	defer x.h.die()
 	if x.c == nil {
 		return
 	}
+	heard := 0
 	for _, n := range x.c.Nodes() {
+		if n.State == "unlisted" {
+			heard++
+		}
 		if n.Name != "stranger" && (n.Linked || n.State == "active") {
 			x.w.h.say("a stranger has a member of another arbiter: %s", fmt.Sprintf("%+v", n))
 		}
+	}
+	if heard == 0 {
+		x.w.h.say("a stranger has not heard of the other arbiter's nodes: nothing is tried")
 	}
 	x.stop()
 	<-x.done

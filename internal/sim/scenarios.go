@@ -31,7 +31,10 @@ var scenarios = []scenario{
 	{"a row that a failover lost was not released", 3, rowsLost},
 	{"older data under the same identity give out no token again", 4, olderData},
 	{"a session is not dead by older data", 4, olderSessions},
-	{"nodes of another arbiter stay apart", 6, otherArbiter},
+	{"two arbiters: two new servers, and common Seeds", 2, twoArbiters{seeds: true}.config},
+	{"two arbiters: a copy of the data", 2, twoArbiters{copied: true}.config},
+	{"two arbiters: an address that changes in a rolling restart", 2, twoArbiters{seeds: true, moves: true}.config},
+	{"two arbiters: the same, and the data were copied", 2, twoArbiters{copied: true, moves: true}.config},
 	{"a killed node's keys are locked again soon", 10, killed},
 }
 
