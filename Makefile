@@ -11,7 +11,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
+.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts migration budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -135,6 +135,10 @@ lab: redis network
 OLDER ?= HEAD~1
 rolling: redis
 	go test -count=1 -v ./internal/rolling -rolling.older $$(git rev-parse $(OLDER))
+
+# A rolling change from each old library to Holdfast and back, in processes of the operating system: see docs/migration.md.
+migration: redis
+	cd migrate && go test -count=1 -timeout 30m -v -run Processes . -migrate.full
 
 # A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
 release:

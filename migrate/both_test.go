@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/bsm/redislock"
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
-	"github.com/redis/rueidis"
-	"github.com/redis/rueidis/rueidislock"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -22,15 +19,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/migrate"
-	redislockshim "github.com/holdfast-go/holdfast/migrate/redislock"
-	redsyncshim "github.com/holdfast-go/holdfast/migrate/redsync"
-	rueidislockshim "github.com/holdfast-go/holdfast/migrate/rueidislock"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
-
-// locker runs a section under the lock of a key, as a process of one kind does.
-type locker func(ctx context.Context, key string, section func()) error
+func TestMain(m *testing.M) {
+	if text := os.Getenv(workerEnv); text != "" {
+		if err := work(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	leak.Main(m)
+}
 
 // world is a server, and a store that sees overlaps.
 type world struct {
@@ -41,148 +41,16 @@ type world struct {
 	overlaps atomic.Int32
 }
 
-// An old library, and the shim with its names.
-type library struct {
-	opts *migrate.Options // of the Both
-	old  func(t *testing.T, s *redistest.Server) locker
-	shim func(c *coord.Coordinator, b *migrate.Both) locker // over b if it is not nil
-}
-
-var libraries = map[string]library{
-	"redislock": {
-		opts: &migrate.Options{Retry: 2 * time.Millisecond},
-		old: func(t *testing.T, s *redistest.Server) locker {
-			c := redislock.New(s.Client(t))
-			return func(ctx context.Context, key string, section func()) error {
-				l, err := c.Obtain(ctx, key, 10*time.Second, &redislock.Options{RetryStrategy: redislock.LinearBackoff(2 * time.Millisecond)})
-				if err != nil {
-					return err
-				}
-				section()
-				return l.Release(context.WithoutCancel(ctx))
-			}
-		},
-		shim: func(c *coord.Coordinator, b *migrate.Both) locker {
-			client := redislockshim.New(c)
-			if b != nil {
-				client = redislockshim.NewBoth(b)
-			}
-			return func(ctx context.Context, key string, section func()) error {
-				l, err := client.Obtain(ctx, key, 10*time.Second, &redislockshim.Options{RetryStrategy: redislockshim.LinearBackoff(2 * time.Millisecond)})
-				if err != nil {
-					return err
-				}
-				section()
-				return l.Release(ctx)
-			}
-		},
-	},
-	"redsync": {
-		opts: &migrate.Options{Retry: 2 * time.Millisecond},
-		old: func(t *testing.T, s *redistest.Server) locker {
-			c := redsync.New(goredis.NewPool(s.Client(t)))
-			return func(ctx context.Context, key string, section func()) error {
-				return mutex(ctx, c.NewMutex(key, redsync.WithExpiry(10*time.Second), redsync.WithTries(100000), redsync.WithRetryDelay(2*time.Millisecond)), section)
-			}
-		},
-		shim: func(c *coord.Coordinator, b *migrate.Both) locker {
-			rs := redsyncshim.New(c)
-			if b != nil {
-				rs = redsyncshim.NewBoth(b)
-			}
-			return func(ctx context.Context, key string, section func()) error {
-				return mutex(ctx, rs.NewMutex(key, redsyncshim.WithTries(100000), redsyncshim.WithRetryDelay(2*time.Millisecond)), section)
-			}
-		},
-	},
-	"rueidislock": {
-		opts: &migrate.Options{Retry: 2 * time.Millisecond, OldKeys: migrate.RueidislockKeys("", 0)},
-		old: func(t *testing.T, s *redistest.Server) locker {
-			l, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: rueidis.ClientOption{InitAddress: []string{s.Addr}}, TryNextAfter: 5 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(l.Close)
-			return func(ctx context.Context, key string, section func()) error { return with(ctx, l, key, section) }
-		},
-		shim: func(c *coord.Coordinator, b *migrate.Both) locker {
-			return func(ctx context.Context, key string, section func()) error {
-				l, err := rueidislockshim.NewLocker(c)
-				if b != nil {
-					l, err = rueidislockshim.NewBoth(b)
-				}
-				if err != nil {
-					return err
-				}
-				return with(ctx, l, key, section)
-			}
-		},
-	},
-}
-
-// mutex runs a section under a mutex of redsync.
-func mutex(ctx context.Context, m interface {
-	LockContext(ctx context.Context) error
-	UnlockContext(ctx context.Context) (bool, error)
-}, section func()) error {
-	if err := m.LockContext(ctx); err != nil {
-		return err
-	}
-	section()
-	_, err := m.UnlockContext(context.WithoutCancel(ctx))
-	return err
-}
-
-// with runs a section under a lock of rueidislock. The end of ctx ends the wait only.
-func with(ctx context.Context, l rueidislockshim.Locker, key string, section func()) error {
-	held, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	waits := context.AfterFunc(ctx, end)
-	_, unlock, err := l.WithContext(held, key)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if waits() {
-		section()
-	}
-	return nil
-}
-
-// kind returns how a process of the kind locks.
-func (w *world) kind(x library, kind string) locker {
-	var both *migrate.Both
-	var c *coord.Coordinator
-	if kind != "old" {
-		c = w.start()
-	}
-	if strings.HasSuffix(kind, "both") {
-		var err error
-		if both, err = migrate.New(c, w.server.Client(w.t), x.opts); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	switch kind {
-	case "old":
-		return x.old(w.t, w.server)
-	case "both":
-		return func(ctx context.Context, key string, section func()) error {
-			return both.Do(ctx, key, func(context.Context, *migrate.Lock) error { section(); return nil })
-		}
-	case "new":
-		return func(ctx context.Context, key string, section func()) error {
-			return c.Do(ctx, key, func(context.Context, coord.Lock) error { section(); return nil })
-		}
-	}
-	return x.shim(c, both)
-}
-
-func (w *world) start() *coord.Coordinator { return start(w.t, w.memory) }
-
 func start(t *testing.T, a fallback.Arbiter) *coord.Coordinator { return coordtest.Start(t, a, nil) }
 
 // process locks again and again until stop, which returns how often.
-func (w *world) process(lock locker) (stop func() int) {
+func (w *world) process(x library, kind string) (stop func() int) {
+	w.t.Helper()
+	lock, end, err := x.open(context.WithoutCancel(w.t.Context()), kind, w.server.Addr, func(*redis.Client) fallback.Arbiter { return w.memory })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(end)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan int)
 	go func() {
@@ -209,14 +77,14 @@ func (w *world) process(lock locker) (stop func() int) {
 func (w *world) roll(x library, kinds ...string) {
 	var stops []func() int
 	for range 3 {
-		stops = append(stops, w.process(w.kind(x, kinds[0])))
+		stops = append(stops, w.process(x, kinds[0]))
 	}
 	for i, kind := range kinds {
 		for j := range stops {
 			time.Sleep(60 * time.Millisecond)
 			if i > 0 {
 				stops[j]()
-				stops[j] = w.process(w.kind(x, kind))
+				stops[j] = w.process(x, kind)
 			}
 		}
 	}
