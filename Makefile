@@ -2,6 +2,8 @@
 MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
+# Beside client-go's election. To compile that takes minutes: it is not in go.work, and make test leaves it out.
+ELECTIONS := bench/elections
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 # To compile is half of the work of "make test" on a new machine. So all is compiled with the race detector, also for the linter, and
@@ -11,7 +13,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts migration budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk
+.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk etcd
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -35,9 +37,12 @@ tests:
 	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && GOGC=400 go list -export -test ./... >/dev/null && go test -vet=off -timeout 10m ./...'
 	@for m in $(ADAPTERS); do (cd $$m && GOGC=400 go vet ./... && go test -vet=off -run '^Example' ./...) || exit 1; done
 
-# The adapters with the libraries that they are for, each in two processes' worth of coordinators, with a crash in the middle.
-adapters: redis databases
-	@for m in $(ADAPTERS); do (cd $$m && go vet ./... && GOWORK=off $(LINT) run ./... && go test -race -timeout 10m ./...) || exit 1; done
+# The adapters with the libraries that they are for, each in two processes' worth of coordinators and in two processes, with a crash in the
+# middle; and client-go's election beside ours.
+adapters: export GOWORK := off
+adapters: export GOFLAGS := $(RACE)
+adapters: redis databases etcd
+	@for m in $(ADAPTERS) $(ELECTIONS); do (cd $$m && $(LINT) run ./... && go test -timeout 10m ./...) || exit 1; done
 
 # Tests of the lock's decisions (internal/lease) reach at least 95 of 100 statements. For a search that goes a step further, which takes
 # six times as long: go test ./internal/lease/leasetest -run Search -lease.deeper 1.
@@ -136,6 +141,11 @@ OLDER ?= HEAD~1
 rolling: redis
 	go test -count=1 -v ./internal/rolling -rolling.older $$(git rev-parse $(OLDER))
 
+# How long a hand-over of leadership takes, beside client-go's and etcd's elections: see docs/election.md.
+TURNS ?= 100
+elections: redis etcd
+	cd $(ELECTIONS) && GOWORK=off go run . -turns $(TURNS)
+
 # A rolling change from each old library to Holdfast and back, in processes of the operating system: see docs/migration.md.
 migration: redis
 	cd migrate && go test -count=1 -timeout 30m -v -run Processes . -migrate.full
@@ -167,6 +177,11 @@ databases:
 	      echo "without $$missing some tests are skipped" >&2; \
 	  fi; \
 	fi
+
+# An etcd, for its election and for client-go's. Without it the test is skipped.
+etcd:
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v etcd >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq etcd-server >/dev/null || echo "without etcd elections are not compared" >&2; fi
 
 # What makes hosts of network namespaces, where there is root. Without it the tests that need them are skipped.
 network:
