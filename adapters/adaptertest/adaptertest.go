@@ -88,6 +88,15 @@ func Start(t *testing.T, a fallback.Arbiter, opts *coord.Options) *coord.Coordin
 	return coordtest.Start(t, a, opts)
 }
 
+// Locks returns a coordinator over an arbiter in memory, for an example, which closes it.
+func Locks() *coord.Coordinator {
+	c, err := coord.New(context.Background(), fallback.NewMemory(), nil)
+	if err != nil {
+		panic(err) // the defaults are valid
+	}
+	return c
+}
+
 func exclude(t *testing.T, f Fixture, w *world) {
 	const each = 5
 	var inside, runs atomic.Int32

@@ -13,6 +13,7 @@ import (
 	lib "github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/asynq"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -81,7 +82,7 @@ func (s *servers) queue(c *coord.Coordinator) string {
 	return q
 }
 
-func (s *servers) section(c *coord.Coordinator, key string, section func(context.Context) error) error {
+func (s *servers) section(_ *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
 	q, payload, done := s.queue(c), key+" "+rand.Text(), make(chan error, 1)
 	s.mu.Lock()
 	s.tasks[payload], s.errs[payload] = section, done
@@ -94,12 +95,12 @@ func (s *servers) section(c *coord.Coordinator, key string, section func(context
 
 func TestSerialize(t *testing.T) {
 	s := newServers(t)
-	adaptertest.Run(t, adaptertest.Fixture{
-		RealTime: true,
-		Section: func(_ *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
-			return s.section(c, key, section)
-		},
-	})
+	adaptertest.Run(t, adaptertest.Fixture{RealTime: true, Section: s.section})
+}
+
+func TestSerialize_Processes(t *testing.T) {
+	s := newServers(t)
+	processtest.Run(t, s.section)
 }
 
 func TestSerialize_Waits(t *testing.T) {
@@ -134,12 +135,7 @@ func TestSerialize_Waits(t *testing.T) {
 }
 
 func ExampleSerialize() {
-	ctx := context.Background()
-	locks, err := coord.New(ctx, fallback.NewMemory(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, locks := context.Background(), adaptertest.Locks()
 	serialize, err := asynq.Serialize(locks, func(_ context.Context, t *lib.Task) string { return "order/" + string(t.Payload()) }, nil)
 	if err != nil {
 		fmt.Println(err)

@@ -16,6 +16,7 @@ import (
 	lib "github.com/caddyserver/certmagic"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/certmagic"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -60,14 +61,15 @@ func obtain(ctx context.Context, dir string, c *coord.Coordinator, host string, 
 	return config.ObtainCertSync(ctx, host)
 }
 
-func TestStorage(t *testing.T) {
-	adaptertest.Run(t, adaptertest.Fixture{
-		Untold: true,
-		Section: func(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
-			return obtain(t.Context(), t.TempDir(), c, key+".example.com", section)
-		},
-	})
+func section(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
+	return obtain(t.Context(), t.TempDir(), c, key+".example.com", section)
 }
+
+func TestStorage(t *testing.T) {
+	adaptertest.Run(t, adaptertest.Fixture{Untold: true, Section: section})
+}
+
+func TestStorage_Processes(t *testing.T) { processtest.Run(t, section) }
 
 func TestTryLock(t *testing.T) {
 	m := fallback.NewMemory()

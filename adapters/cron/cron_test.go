@@ -10,6 +10,7 @@ import (
 	robfig "github.com/robfig/cron/v3"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/cron"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -19,46 +20,67 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
+// A starter is what adaptertest.Slots.Run is.
+type starter func(t *testing.T, c *coord.Coordinator, job func(context.Context)) (stop func())
+
+// parser takes lines with seconds.
+var parser = robfig.NewParser(robfig.Second | robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow)
+
+// The period of tests that take time, and the lines for both.
+const (
+	short      = 2 * time.Second
+	shortLine  = "*/2 * * * * *"
+	minuteLine = "0 * * * * *"
+)
+
+func once(line string, opts *cron.Options) starter {
+	return func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+		once, err := cron.Once(t.Context(), c, "report", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := robfig.New(robfig.WithChain(once), robfig.WithParser(parser))
+		if _, err := s.AddJob(line, cron.Func(func(ctx context.Context, _ coord.Fence) { job(ctx) })); err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		return func() { <-s.Stop().Done() }
+	}
+}
+
 func TestOnce(t *testing.T) {
-	adaptertest.RunSlots(t, adaptertest.Slots{
-		Period: time.Minute,
-		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
-			once, err := cron.Once(t.Context(), c, "report", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := robfig.New(robfig.WithChain(once))
-			if _, err := s.AddJob("* * * * *", cron.Func(func(ctx context.Context, _ coord.Fence) { job(ctx) })); err != nil {
-				t.Fatal(err)
-			}
-			s.Start()
-			return func() { <-s.Stop().Done() }
-		},
-	})
+	adaptertest.RunSlots(t, adaptertest.Slots{Period: time.Minute, Run: once(minuteLine, nil)})
+}
+
+func TestOnce_Processes(t *testing.T) {
+	processtest.RunSlots(t, short, once(shortLine, &cron.Options{Keep: short / 2}))
 }
 
 // What cron's parser makes of a line is a schedule of package periodic.
 func TestSchedule(t *testing.T) {
-	adaptertest.RunSlots(t, adaptertest.Slots{
-		Period: time.Minute,
-		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
-			schedule, err := robfig.ParseStandard("* * * * *")
-			if err != nil {
-				t.Fatal(err)
+	adaptertest.RunSlots(t, adaptertest.Slots{Period: time.Minute, Run: scheduled(minuteLine)})
+}
+
+func TestSchedule_Processes(t *testing.T) { processtest.RunSlots(t, short, scheduled(shortLine)) }
+
+func scheduled(line string) starter {
+	return func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+		schedule, err := parser.Parse(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- periodic.Run(ctx, c, "report", schedule, nil, func(ctx context.Context, _ periodic.Tick) error { job(ctx); return nil })
+		}()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() {
-				done <- periodic.Run(ctx, c, "report", schedule, nil, func(ctx context.Context, _ periodic.Tick) error { job(ctx); return nil })
-			}()
-			return func() {
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
-			}
-		},
-	})
+		}
+	}
 }
 
 func TestOnce_Refuses(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	lib "github.com/go-co-op/gocron/v2"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/gocron"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
@@ -20,13 +21,13 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// schedule starts a scheduler with a job that is due each minute.
-func schedule(t *testing.T, job func(context.Context), opts ...lib.SchedulerOption) (stop func()) {
+// schedule starts a scheduler with a job that is due each period.
+func schedule(t *testing.T, period time.Duration, job func(context.Context), opts ...lib.SchedulerOption) (stop func()) {
 	s, err := lib.NewScheduler(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.NewJob(lib.DurationJob(time.Minute), lib.NewTask(job), lib.WithName("report")); err != nil {
+	if _, err := s.NewJob(lib.DurationJob(period), lib.NewTask(job), lib.WithName("report")); err != nil {
 		t.Fatal(err)
 	}
 	s.Start()
@@ -37,36 +38,47 @@ func schedule(t *testing.T, job func(context.Context), opts ...lib.SchedulerOpti
 	}
 }
 
+// A starter is what adaptertest.Slots.Run is.
+type starter func(t *testing.T, c *coord.Coordinator, job func(context.Context)) (stop func())
+
+func locked(period time.Duration) starter {
+	return func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+		l, err := gocron.NewLocker(c, period/2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return schedule(t, period, job, lib.WithDistributedLocker(l), lib.WithStopTimeout(time.Minute))
+	}
+}
+
+func elected(period time.Duration) starter {
+	return func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
+		e, err := election.New(c, "scheduler", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := gocron.NewElector(e)
+		stop := schedule(t, period, job, lib.WithDistributedElector(x), lib.WithStopTimeout(time.Minute))
+		return func() {
+			stop()
+			x.Close()
+		}
+	}
+}
+
 func TestLocker(t *testing.T) {
-	adaptertest.RunSlots(t, adaptertest.Slots{
-		Period: time.Minute,
-		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
-			l, err := gocron.NewLocker(c, 30*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return schedule(t, job, lib.WithDistributedLocker(l), lib.WithStopTimeout(time.Minute))
-		},
-	})
+	adaptertest.RunSlots(t, adaptertest.Slots{Period: time.Minute, Run: locked(time.Minute)})
 }
 
 func TestElector(t *testing.T) {
-	adaptertest.RunSlots(t, adaptertest.Slots{
-		Period: time.Minute,
-		Run: func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
-			e, err := election.New(c, "scheduler", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x := gocron.NewElector(e)
-			stop := schedule(t, job, lib.WithDistributedElector(x), lib.WithStopTimeout(time.Minute))
-			return func() {
-				stop()
-				x.Close()
-			}
-		},
-	})
+	adaptertest.RunSlots(t, adaptertest.Slots{Period: time.Minute, Run: elected(time.Minute)})
 }
+
+// short is the period of tests that take time.
+const short = 2 * time.Second
+
+func TestLocker_Processes(t *testing.T)  { processtest.RunSlots(t, short, locked(short)) }
+func TestElector_Processes(t *testing.T) { processtest.RunSlots(t, short, elected(short)) }
 
 func TestNewLocker_Refuses(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)

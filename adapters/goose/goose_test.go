@@ -12,6 +12,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/goose"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -37,19 +38,19 @@ func migrate(ctx context.Context, l *goose.Locker, migration func(context.Contex
 	return err
 }
 
-func TestLocker(t *testing.T) {
-	adaptertest.Run(t, adaptertest.Fixture{
-		Untold:   true,
-		RealTime: true,
-		Section: func(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
-			l, err := goose.NewLocker(c, key)
-			if err != nil {
-				return err
-			}
-			return migrate(t.Context(), l, section)
-		},
-	})
+func section(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
+	l, err := goose.NewLocker(c, key)
+	if err != nil {
+		return err
+	}
+	return migrate(t.Context(), l, section)
 }
+
+func TestLocker(t *testing.T) {
+	adaptertest.Run(t, adaptertest.Fixture{Untold: true, RealTime: true, Section: section})
+}
+
+func TestLocker_Processes(t *testing.T) { processtest.Run(t, section) }
 
 func TestNewLocker_Refuses(t *testing.T) {
 	if _, err := goose.NewLocker(nil, "k"); err == nil {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/migrate"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -68,22 +69,26 @@ func up(c *coord.Coordinator, key string, run func() error) error {
 	return m.Up()
 }
 
+func section(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
+	done := false
+	return up(c, key, func() error {
+		if done {
+			return nil // it is the second migration
+		}
+		done = true
+		return section(t.Context())
+	})
+}
+
 func TestDriver(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Fixture{
 		Untold:   true,
 		RealTime: true, // those goroutines would keep a bubble from ending
-		Section: func(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
-			done := false
-			return up(c, key, func() error {
-				if done {
-					return nil // it is the second migration
-				}
-				done = true
-				return section(t.Context())
-			})
-		},
+		Section:  section,
 	})
 }
+
+func TestDriver_Processes(t *testing.T) { processtest.Run(t, section) }
 
 // After a loss no further migration runs.
 func TestDriver_Lost(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/river"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -159,11 +160,15 @@ func (x *clients) section(t *testing.T, c *coord.Coordinator, key string, sectio
 	return <-done
 }
 
-func TestSerialize(t *testing.T) {
-	pool := startPostgres(t)
-	x := &clients{pool: pool, clients: map[*coord.Coordinator]*lib.Client[pgx.Tx]{}, sections: map[string]func(context.Context) error{}, errs: map[string]chan error{}}
-	adaptertest.Run(t, adaptertest.Fixture{RealTime: true, Section: x.section})
+func newClients(t *testing.T) *clients {
+	return &clients{pool: startPostgres(t), clients: map[*coord.Coordinator]*lib.Client[pgx.Tx]{}, sections: map[string]func(context.Context) error{}, errs: map[string]chan error{}}
 }
+
+func TestSerialize(t *testing.T) {
+	adaptertest.Run(t, adaptertest.Fixture{RealTime: true, Section: newClients(t).section})
+}
+
+func TestSerialize_Processes(t *testing.T) { processtest.Run(t, newClients(t).section) }
 
 // A job whose turn does not come is snoozed, and as many run at a time as may.
 func TestSerialize_AtMost(t *testing.T) {
@@ -203,12 +208,7 @@ func TestSerialize_AtMost(t *testing.T) {
 }
 
 func ExampleSerialize() {
-	ctx := context.Background()
-	locks, err := coord.New(ctx, fallback.NewMemory(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, locks := context.Background(), adaptertest.Locks()
 	serialize, err := river.Serialize(locks, func(job *rivertype.JobRow) string { return "job/" + job.Kind }, nil)
 	if err != nil {
 		fmt.Println(err)

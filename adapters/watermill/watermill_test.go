@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
+	"github.com/holdfast-go/holdfast/adapters/adaptertest/processtest"
 	"github.com/holdfast-go/holdfast/adapters/watermill"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -47,17 +48,17 @@ func consume(ctx context.Context, mw message.HandlerMiddleware, handle func(*mes
 	return errors.Join(err, r.Close(), <-done)
 }
 
-func TestSerialize(t *testing.T) {
-	adaptertest.Run(t, adaptertest.Fixture{
-		Section: func(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
-			mw, err := watermill.Serialize(c, func(*message.Message) string { return key })
-			if err != nil {
-				return err
-			}
-			return consume(t.Context(), mw, func(m *message.Message) error { return section(m.Context()) })
-		},
-	})
+func section(t *testing.T, c *coord.Coordinator, key string, section func(context.Context) error) error {
+	mw, err := watermill.Serialize(c, func(*message.Message) string { return key })
+	if err != nil {
+		return err
+	}
+	return consume(t.Context(), mw, func(m *message.Message) error { return section(m.Context()) })
 }
+
+func TestSerialize(t *testing.T) { adaptertest.Run(t, adaptertest.Fixture{Section: section}) }
+
+func TestSerialize_Processes(t *testing.T) { processtest.Run(t, section) }
 
 func TestSerialize_WithoutAKey(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)

@@ -18,9 +18,9 @@ type Worker struct {
 	Out io.Reader      // its stdout
 }
 
-// Start starts a worker with the order, as JSON, in the variable. When ctx ends, the worker's stdin does,
-// which makes it end by itself; if it has not after grace, it is killed.
-func Start(ctx context.Context, variable string, order any, stderr io.Writer, grace time.Duration) (*Worker, error) {
+// Start starts a worker with the arguments, and the order, as JSON, in the variable. When ctx ends, the worker's stdin
+// does, which makes it end by itself; if it has not after grace, it is killed.
+func Start(ctx context.Context, variable string, order any, stderr io.Writer, grace time.Duration, args ...string) (*Worker, error) {
 	text, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func Start(ctx context.Context, variable string, order any, stderr io.Writer, gr
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{Cmd: exec.CommandContext(ctx, program)}
+	w := &Worker{Cmd: exec.CommandContext(ctx, program, args...)}
 	w.Cmd.Env = append(os.Environ(), variable+"="+string(text))
 	w.Cmd.Stderr = stderr
 	if w.In, err = w.Cmd.StdinPipe(); err != nil {
