@@ -139,17 +139,17 @@ func (w *watch) await(what string, ok func() bool) {
 	for !ok() {
 		e := <-w.events // a process that hangs is ended by the test's timeout
 		var at int64
-		switch {
-		case e.text == "":
+		switch e.text {
+		case "":
 			e.by.ended = true
 			if !ok() {
 				w.t.Fatalf("a process has ended before: %s", what)
 			}
-		case e.text == overlap:
+		case overlap:
 			w.t.Error("two processes were inside at the same time")
-		case e.text == ready:
+		case ready:
 			e.by.ready = true
-		case e.text == holds:
+		case holds:
 			e.by.holds = true
 		default:
 			if _, err := fmt.Sscan(e.text, &at); err != nil {
