@@ -37,7 +37,7 @@ func TestScript(t *testing.T) {
 	for _, step := range []struct {
 		token coord.Fence
 		stale bool
-	}{{base + 1, false}, {base + 1, false}, {base, true}, {base + 2, false}, {base + 1, true}, {9, true}, {1<<63 - 1, false}, {base + 9, true}} {
+	}{{9, false}, {10, false}, {9, true}, {base + 1, false}, {base + 1, false}, {base, true}, {base + 2, false}, {base + 1, true}, {9, true}, {1<<63 - 1, false}, {base + 9, true}} {
 		n, err := s.Run(t.Context(), c, "{k}:fence", step.token, []string{"{k}"}, 1, 2).Int()
 		var stale *fence.StaleError
 		switch {
