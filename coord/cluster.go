@@ -78,8 +78,8 @@ type Cluster struct {
 	// Takeover is how long a node may be silent before other nodes, its guardians, have the arbiter count it dead: the keys of a
 	// process that was killed can be locked again about as long after (docs/takeover.md). The price: a process that stands still
 	// for nine tenths of it loses its locks, where it is SessionTTL - Margin otherwise. All nodes must have the same one; those
-	// with another one do not guard each other, and end with SessionTTL. Less than SessionTTL, at least 100 ms. 0, and negative:
-	// off, a dead process is missed after SessionTTL.
+	// with another one do not guard each other, and end with SessionTTL. Less than SessionTTL, at least 100 ms. Default 3 s, and
+	// off where SessionTTL is no longer than that. Negative: off, a dead process is missed after SessionTTL.
 	Takeover time.Duration
 
 	// Debounce (D) is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
@@ -152,6 +152,7 @@ func (o *Cluster) filled(ttl time.Duration) *Cluster {
 	f := *o
 	setDefault(&f.Keepalive, ttl/10)
 	setDefault(&f.MaxPerNode, 1<<20)
+	setDefault(&f.Takeover, usualTakeover(ttl))
 	setDefault(&f.Debounce, 2*time.Second)
 	setDefault(&f.MaxDebounce, max(10*time.Second, f.Debounce))
 	return &f
@@ -159,6 +160,15 @@ func (o *Cluster) filled(ttl time.Duration) *Cluster {
 
 // minTakeover is the shortest Takeover.
 const minTakeover = 100 * time.Millisecond
+
+// usualTakeover returns the default of Takeover. It is no part of SessionTTL: how long a process
+// stands still depends on its machine. So where SessionTTL is that short there is none.
+func usualTakeover(ttl time.Duration) time.Duration {
+	if d := 3 * time.Second; d < ttl {
+		return d
+	}
+	return -1
+}
 
 func (o *Cluster) validate(all *Options) error {
 	if o == nil {
@@ -269,14 +279,6 @@ func (o *Cluster) named(err error) error {
 		return fmt.Errorf("coord: Options.%s %w", name, err)
 	}
 	return fmt.Errorf("coord: New: %w", err)
-}
-
-// processName returns the process's name in a node's name.
-func processName(node string) string {
-	if i := strings.LastIndexByte(node, '/'); i >= 0 {
-		return node[:i]
-	}
-	return node
 }
 
 // longNamespace is the length of the longest namespace that nodes tell each other in full.
@@ -422,7 +424,7 @@ func (c *Coordinator) Nodes() []NodeInfo {
 
 func (x *cluster) info(n *ring.Node) NodeInfo {
 	i := NodeInfo{
-		Name: processName(n.Name), ID: n.Name, Session: n.Session, Peer: n.Peer, State: strings.ToLower(n.State.String()),
+		Name: ring.Process(n.Name), ID: n.Name, Session: n.Session, Peer: n.Peer, State: strings.ToLower(n.State.String()),
 		Self: n.Name == x.name, Linked: x.net.Stream(n.Name) != nil,
 	}
 	if n.Unlisted {

@@ -152,6 +152,13 @@ func (n *faultySpace) CloseSession(ctx context.Context, id string) error {
 	return n.f.call(ctx, "close", func() error { return n.Namespace.CloseSession(context.WithoutCancel(ctx), id) })
 }
 
+// Bury implements [fallback.Burier], as the arbiters do that it stands for.
+func (n *faultySpace) Bury(ctx context.Context, id string, version uint32, voters []string) (fallback.Burial, error) {
+	return through(n, ctx, "bury", func(ctx context.Context) (fallback.Burial, error) {
+		return n.Namespace.(fallback.Burier).Bury(ctx, id, version, voters)
+	})
+}
+
 func (n *faultySpace) List(ctx context.Context) (map[string]string, error) {
 	return through(n, ctx, "list", func(ctx context.Context) (map[string]string, error) { return n.Namespace.List(ctx) })
 }

@@ -18,8 +18,10 @@ type Options struct {
 	// processes that are to exclude each other use the same namespace, with the same Partitions.
 	Namespace string
 
-	// Name names this process in logs, at the arbiter, and in [NodeInfo]. It need not be unique: NodeInfo.ID is. At most 100
-	// printable ASCII characters, without spaces. Default: the host's name, which in Kubernetes is the pod's.
+	// Name names this process in logs, at the arbiter, and in [NodeInfo]. It need not be unique: NodeInfo.ID is. In a cluster a
+	// process that starts again gets back the share of the keys that it had, if its Name is as before and no other process has
+	// it. At most 100 printable ASCII characters, without spaces. Default: the host's name, which in Kubernetes is the pod's, and
+	// stays the same for a replica of a StatefulSet.
 	Name string
 
 	// Partitions is the number of shares that the keys are divided into, fixed when the namespace is first used: with another

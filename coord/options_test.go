@@ -60,7 +60,7 @@ func options() map[string]option {
 		"Cluster.Service":         {"", []any{"a b", strings.Repeat("x", 1000)}, []any{"http://10.0.0.1"}},
 		"Cluster.Keepalive":       {time.Second, append([]any{time.Minute}, times...), []any{100 * time.Millisecond}},
 		"Cluster.MaxPerNode":      {1 << 20, nil, []any{-1, 1}},
-		"Cluster.Takeover":        {time.Duration(0), []any{time.Millisecond, 10 * time.Second}, []any{-time.Second, 100 * time.Millisecond}},
+		"Cluster.Takeover":        {3 * time.Second, []any{time.Millisecond, 10 * time.Second}, []any{-time.Second, 100 * time.Millisecond}},
 		"Cluster.Debounce":        {2 * time.Second, []any{-time.Second}, []any{time.Millisecond}},
 		"Cluster.MaxDebounce":     {10 * time.Second, []any{-time.Second, time.Second}, []any{time.Minute}},
 	}

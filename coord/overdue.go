@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // watchOverdue looks at what this process waits for and holds, and logs each long wait and each long hold once.
@@ -46,7 +47,7 @@ func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
 		}
 		c.opts.Logger.Warn("holdfast: callers have waited for long", "key", show(x.Key), "waiting", x.Waiting,
 			"since", c.began.Add(x.Since), "waited", (now - x.Since).Round(time.Millisecond), "reason", orLocked(x.Reason),
-			"holder", holder, "held", x.Held.Round(time.Millisecond), "owner", processName(x.Owner), "caller", placeIn(x.Tag, 0), "holder_caller", placeIn(x.HeldTag, x.Fence))
+			"holder", holder, "held", x.Held.Round(time.Millisecond), "owner", ring.Process(x.Owner), "caller", placeIn(x.Tag, 0), "holder_caller", placeIn(x.HeldTag, x.Fence))
 	}
 	if more := len(waits) - detailed; more > 0 {
 		c.opts.Logger.Warn("holdfast: callers have waited for long for more keys", "count", more)

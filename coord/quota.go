@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // quota is how much of Cluster.MaxPerNode the node at the other end of a link uses.
@@ -50,5 +52,5 @@ func (x *cluster) settleQuotas(u usage, now time.Time) {
 // told at once: waiting would not help.
 func errFull(node string) error {
 	return fmt.Errorf("%w: this process holds or waits for as many keys of node %s as Options.Cluster.MaxPerNode "+
-		"says there: raise it, or wait for fewer keys at a time", ErrUnavailable, processName(node))
+		"says there: raise it, or wait for fewer keys at a time", ErrUnavailable, ring.Process(node))
 }

@@ -3,6 +3,8 @@ package gossip
 import (
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // A debounce decides when a membership counts. It is told of every membership, with the time, and
@@ -65,17 +67,37 @@ func (d *debounce) due() (time.Time, bool) {
 }
 
 // drop takes members out of the settled membership that are known to be gone, and returns it: what
-// they should have is free, so there is nothing to wait for. Only what others would have to give
+// they should have is free, so there is nothing to wait for. If the process of such a member has
+// started again under its name, it takes that place at once. Only what others would have to give
 // away waits until nothing changes. It reports false if there is none.
 func (d *debounce) drop(gone func(name string) bool) ([]string, bool) {
 	if !d.settled || !slices.ContainsFunc(d.value, gone) {
 		return nil, false
 	}
-	d.value = slices.DeleteFunc(slices.Clone(d.value), gone)
+	value := make([]string, 0, len(d.value))
+	for _, name := range d.value {
+		if !gone(name) {
+			value = append(value, name)
+		} else if again := d.again(name); again != "" && !slices.Contains(value, again) {
+			value = append(value, again)
+		}
+	}
+	slices.Sort(value)
+	d.value = value
 	if slices.Equal(d.seen, d.value) {
 		d.pending = false
 	}
 	return d.value, true
+}
+
+// again returns the node that a process is since it has started again, "" if there is none.
+func (d *debounce) again(name string) string {
+	for _, other := range d.seen {
+		if other != name && ring.Process(other) == ring.Process(name) && !slices.Contains(d.value, other) {
+			return other
+		}
+	}
+	return ""
 }
 
 // settle returns the membership that counts from now on, if it is time.

@@ -13,7 +13,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/buraksezer/consistent"
 	"github.com/cespare/xxhash/v2"
@@ -24,7 +26,7 @@ import (
 const (
 	// Algorithm is the version of the placement. It covers this package and the libraries that it rests on: golden
 	// vectors in testdata fix it. Nodes with another version are Incompatible.
-	Algorithm = 1
+	Algorithm = 2
 
 	load        = 1.25 // no node owns more than ceil(partitions / members * load)
 	replication = 100  // points of a member on the circle
@@ -41,6 +43,9 @@ type Placement struct {
 // Place computes the owners of the partitions 0 to partitions-1 among members: consistent hashing with bounded loads
 // (Mirrokni, Thorup, Zadimoghaddam, 2016), as github.com/buraksezer/consistent does it. The order of members does not
 // matter. Without members no partition has an owner.
+//
+// A member's place on the circle is that of its process's name (see [Process]), if no other member has it: a process that
+// starts again under its name has the partitions that it had.
 func Place(members []string, partitions int) (*Placement, error) {
 	if partitions < 1 || partitions > 1<<16 {
 		return nil, fmt.Errorf("ring: %d partitions, must be 1 to 65,536", partitions)
@@ -56,11 +61,10 @@ func Place(members []string, partitions int) (*Placement, error) {
 	if len(sorted) == 0 {
 		return p, nil
 	}
-	index := make(map[string]uint16, len(sorted))
-	nodes := make([]consistent.Member, len(sorted))
-	for i, name := range sorted {
-		index[name] = uint16(i)
-		nodes[i] = member(name)
+	index := slots(sorted)
+	nodes := make([]consistent.Member, 0, len(sorted))
+	for _, slot := range slices.Sorted(maps.Keys(index)) {
+		nodes = append(nodes, member(slot))
 	}
 	// All at once and in order: where two points of the circle coincide the last one wins, so that adding members
 	// one by one could end differently on two nodes.
@@ -72,6 +76,32 @@ func Place(members []string, partitions int) (*Placement, error) {
 		p.owners[i] = index[circle.GetPartitionOwner(i).String()]
 	}
 	return p, nil
+}
+
+// slots returns the index of each member by its place on the circle: its process's name and the slash, or its own name where
+// several members have that process's name.
+func slots(sorted []string) map[string]uint16 {
+	index, same := make(map[string]uint16, len(sorted)), make(map[string]int)
+	for _, name := range sorted {
+		same[Process(name)]++
+	}
+	for i, name := range sorted {
+		slot := name
+		if p := Process(name); same[p] == 1 {
+			slot = name[:min(len(p)+1, len(name))]
+		}
+		index[slot] = uint16(i)
+	}
+	return index
+}
+
+// Process returns the name of a node's process: that of the node without its last slash and what follows it, which differs
+// from start to start.
+func Process(node string) string {
+	if i := strings.LastIndexByte(node, '/'); i >= 0 {
+		return node[:i]
+	}
+	return node
 }
 
 // Owner returns the member that should own the partition; false if there is none.

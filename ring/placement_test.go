@@ -43,6 +43,13 @@ func TestGoldenVectors(t *testing.T) {
 			fmt.Fprintln(&b)
 		}
 	}
+	p := place(t, []string{"shop/c", "shop/a", "shop/b", "a/b/x", "depot/y"}, 271)
+	fmt.Fprintf(&b, "processes of the same name, fingerprint %016x:", p.Fingerprint())
+	for i := range uint32(40) {
+		owner, _ := p.Owner(i)
+		fmt.Fprint(&b, " ", owner)
+	}
+	fmt.Fprintln(&b)
 	const file = "testdata/placement.txt"
 	if *update {
 		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
@@ -111,6 +118,33 @@ func TestAMemberThatComesMovesLittle(t *testing.T) {
 	// A ninth has to move. Bounded loads push some more around.
 	if moved > 1021/4 {
 		t.Errorf("%d of 1021 partitions moved", moved)
+	}
+}
+
+// A process that starts again under its name, as the replicas of a StatefulSet do, gets back what it had, and nothing else moves.
+func TestPlace_AProcessComesBackToItsPlace(t *testing.T) {
+	before := place(t, []string{"shop-0/QX", "shop-1/AB", "shop-2/MM"}, 271)
+	after := place(t, []string{"shop-0/QX", "shop-1/ZZ", "shop-2/MM"}, 271)
+	if before.Fingerprint() == after.Fingerprint() {
+		t.Error("other members have the same fingerprint")
+	}
+	for i := range uint32(271) {
+		was, _ := before.Owner(i)
+		if is, _ := after.Owner(i); is != strings.Replace(was, "/AB", "/ZZ", 1) {
+			t.Fatalf("partition %d has moved from %s to %s", i, was, is)
+		}
+	}
+	// Where processes have the same name, one that comes moves as little as any.
+	few, more := place(t, []string{"shop/a", "shop/b", "shop/c"}, 271), place(t, []string{"shop/0", "shop/a", "shop/b", "shop/c"}, 271)
+	moved := 0
+	for i := range uint32(271) {
+		was, _ := few.Owner(i)
+		if is, _ := more.Owner(i); is != was {
+			moved++
+		}
+	}
+	if moved == 0 || moved > 271*2/5 {
+		t.Errorf("%d of 271 partitions have moved to a fourth process of the same name", moved)
 	}
 }
 

@@ -57,6 +57,7 @@ func command() error {
 	flag.StringVar(&cfg.Mutant, "mutant", "", "guards to take out, with commas between them, in a build with -tags mutants")
 	flag.StringVar(&cfg.Dir, "dir", "", "where to keep what the nodes write down; by default it is removed if there is no violation")
 	ttl := flag.Duration("ttl", 3*time.Second, "T; the other times are made from it")
+	takeover := flag.Duration("takeover", 0, "Cluster.Takeover; 0: its default, negative: off")
 	pause := flag.Duration("pause", 2*time.Second, "the longest time between two rounds")
 	only := flag.String("only", "", "names of faults, with commas between them (and without those in the names); empty: all")
 	flag.BoolVar(&cfg.Soak, "soak", false, "only faults that end no node's process: memory, goroutines and Redis have to stay as they are")
@@ -75,7 +76,7 @@ func command() error {
 		return fmt.Errorf("chaos: -topology %s is none of single, sentinel, cluster", cfg.Topology)
 	}
 	cfg.Times, cfg.Pause = defaults(*ttl), span{200 * time.Millisecond, *pause}
-	cfg.Rest.From = cfg.Rest.To / 3
+	cfg.Times.Takeover, cfg.Rest.From = *takeover, cfg.Rest.To/3
 	if *only != "" {
 		for name := range strings.SplitSeq(*only, ",") {
 			i := slices.IndexFunc(faults, func(f fault) bool { return strings.ReplaceAll(f.name, ",", "") == strings.TrimSpace(name) })

@@ -50,7 +50,7 @@ type job struct {
 
 // times are the library's, by the names of coord.Options.
 type times struct {
-	TTL, Grace, Keepalive, Debounce, CallTimeout time.Duration
+	TTL, Grace, Keepalive, Debounce, CallTimeout, Takeover time.Duration
 }
 
 func (t times) renewEvery() time.Duration { return t.TTL / 4 }
@@ -82,7 +82,7 @@ func (j *job) options() *coord.Options {
 		SessionTTL: j.Times.TTL, RenewEvery: j.Times.renewEvery(), Margin: j.Times.margin(), Grace: j.Times.Grace,
 		CallTimeout: j.Times.CallTimeout,
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: j.IP + ":7946", Peer: j.IP + ":7947", Keepalive: j.Times.Keepalive,
-			Debounce: j.Times.Debounce, Seeds: j.Seeds},
+			Debounce: j.Times.Debounce, Takeover: j.Times.Takeover, Seeds: j.Seeds},
 		StartUnavailable: true,
 		Logger:           slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}

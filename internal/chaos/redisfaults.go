@@ -41,22 +41,19 @@ var serverFaults = []fault{
 	}},
 }
 
-// primary chooses a server that is one.
+// primary chooses a server that is one. On a busy machine an answer may be late, so it asks for a while.
 func (s *storm) primary(ctx context.Context) (*dataServer, error) {
-	if s.r.servers.topology == "sentinel" {
-		if m := s.r.servers.master(ctx); m != nil {
-			return m, nil
-		}
-		return nil, errors.New("no sentinel knows a primary")
-	}
+	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	var all []*dataServer
-	for _, d := range s.r.servers.data {
-		if d.isPrimary(ctx) {
-			all = append(all, d)
+	err := await(asking, "a server that is primary", func() error {
+		if all = s.r.servers.primaries(asking); len(all) == 0 {
+			return errors.New("no primary")
 		}
-	}
-	if len(all) == 0 {
-		return nil, errors.New("no primary")
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all[s.intN(len(all))], nil
 }

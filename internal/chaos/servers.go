@@ -190,6 +190,22 @@ func (d *dataServer) isPrimary(ctx context.Context) bool {
 	return err == nil && strings.Contains(info, "role:master")
 }
 
+// primaries returns the servers that clients are sent to.
+func (s *servers) primaries(ctx context.Context) (all []*dataServer) {
+	if s.topology == "sentinel" {
+		if m := s.master(ctx); m != nil {
+			all = append(all, m)
+		}
+		return all
+	}
+	for _, d := range s.data {
+		if d.isPrimary(ctx) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
 // linked reports whether the server is a replica with a link to its primary that is up.
 func (d *dataServer) linked(ctx context.Context) bool {
 	var info string

@@ -25,16 +25,21 @@ func main() {
 	flag.IntVar(&s.Partitions, "partitions", 1021, "Options.Partitions")
 	flag.DurationVar(&s.TTL, "ttl", 10*time.Second, "Options.SessionTTL")
 	flag.BoolVar(&s.Log, "log", false, "what the nodes log, on standard error")
-	flag.DurationVar(&s.Takeover, "takeover", -1, "Cluster.Takeover; negative: off")
+	flag.DurationVar(&s.Takeover, "takeover", 0, "Cluster.Takeover; 0: its default, negative: off")
 	kills := flag.Int("kills", 0, "kill so many nodes under load, one after the other, and tell how the others fared; 0: show events")
 	sizes := flag.String("kill-nodes", "2,3,5,8", "in clusters of so many `processes`")
 	suspend := flag.Duration("suspend", 0, "SIGSTOP for so long, in the place of SIGKILL")
+	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
+	flag.Float64Var(&s.Cores, "cores", 0, "what each node gets of a core, by a control group; 0: no limit")
 	only := flag.String("only", "", "of "+eventNames()+": these `events`, separated by commas; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	var lost uint64
 	var err error
-	if *kills > 0 {
+	good := true
+	if *roll {
+		good, err = rolling{setup: s, Workers: 16, Pause: time.Second}.run(ctx, os.Stdout)
+	} else if *kills > 0 {
 		if s.Holds > 100_000 {
 			s.Holds = 1000
 		}
@@ -47,7 +52,7 @@ func main() {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "holds:", err)
 		os.Exit(2)
-	case lost > 0:
+	case lost > 0 || !good:
 		os.Exit(1)
 	}
 }

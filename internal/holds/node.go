@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 )
@@ -34,16 +35,19 @@ type nodeConfig struct {
 	TTL        time.Duration
 	Takeover   time.Duration // Cluster.Takeover
 	Log        bool
+	Observed   bool    // notes when it has partitions
+	Cores      float64 // of a control group; 0: no limit
 }
 
 // order is what a node is told by a line on its standard input. It answers each by a line on its standard output.
 type order struct {
-	Do       string // take, state, settle, try, unlock, leave; of kills: work, worst, owned, probe, guarded
+	Do       string // take, state, settle, try, unlock, leave; of kills: work, worst, owned, probe, guarded; of restarts: passage
 	From, To int    // take, try: numbers of keys
 	Step     int    // try: every so many
 	Nodes    int    // settle, guarded; work: workers
 	Name     string // owned: of a node
 	Keys     []int  // probe
+	Leave    bool   // passage: before
 }
 
 // report is a node's answer.
@@ -60,6 +64,10 @@ type report struct {
 	Waits    []float64 // probe: in milliseconds, as Wait and Pause
 	Wait     float64   // worst: the longest of a worker
 	Pause    float64   // worst: the longest time in which no worker got a lock
+
+	Granted map[string]uint64 // passage, as what follows: since the last time
+	Errors  uint64            // of workers
+	Tenures []tenure
 }
 
 type node struct {
@@ -67,6 +75,8 @@ type node struct {
 	cfg   nodeConfig
 	locks []coord.Lock
 	load  load
+	seen  *observed
+	told  map[string]uint64 // Granted, in all
 }
 
 func keyOf(i int) string { return fmt.Sprint("hold/", i) }
@@ -97,11 +107,17 @@ func runNode(text string) error {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
 	}
 	ctx := context.Background()
-	c, err := coord.New(ctx, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), o)
+	n := &node{cfg: cfg}
+	var arbiter fallback.Arbiter = redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
+	if cfg.Observed {
+		n.seen = &observed{Arbiter: arbiter}
+		arbiter = n.seen
+	}
+	c, err := coord.New(ctx, arbiter, o)
 	if err != nil {
 		return err
 	}
-	n := &node{c: c, cfg: cfg}
+	n.c = c
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
 		var x order
@@ -113,7 +129,7 @@ func runNode(text string) error {
 		if err := out.Encode(n.follow(ctx, x)); err != nil {
 			return err
 		}
-		if x.Do == "leave" {
+		if x.Do == "leave" || x.Leave {
 			return nil
 		}
 	}
@@ -146,11 +162,14 @@ func (n *node) follow(ctx context.Context, x order) (r report) {
 	case "probe":
 		r.Waits, err = n.probe(ctx, x.Keys)
 	case "guarded":
-		err = n.guarded(ctx, x.Nodes, n.cfg.Takeover > 0)
+		err = n.guarded(ctx, x.Nodes, n.cfg.Takeover > 0 || n.cfg.Takeover == 0 && n.cfg.TTL > 3*time.Second)
 	case "leave":
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		err = n.c.Close(ctx)
-		cancel()
+		err = n.leave(ctx)
+	case "passage":
+		if x.Leave {
+			err = n.leave(ctx)
+		}
+		n.passage(&r)
 	}
 	if err != nil {
 		r.Err = err.Error()
@@ -159,6 +178,25 @@ func (n *node) follow(ctx context.Context, x order) (r report) {
 	r.Held, r.Owned, r.Sessions = s.Locked, s.Owned, s.Sessions
 	r.Lost, r.Calls, r.Failed = named(s.Lost), named(s.Calls), named(s.Failed)
 	return r
+}
+
+func (n *node) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return n.c.Close(ctx)
+}
+
+// passage tells what was granted, and what partitions this node had, since the last time.
+func (n *node) passage(r *report) {
+	all := named(n.c.Stats().Granted)
+	r.Granted = make(map[string]uint64)
+	for path, g := range all {
+		r.Granted[path] = g - n.told[path]
+	}
+	n.told = all
+	r.Errors = n.load.failed.Swap(0)
+	r.Wait, r.Pause = n.load.worst()
+	r.Tenures = n.seen.take()
 }
 
 func named[K interface {

@@ -22,6 +22,7 @@ type process struct {
 	orders   *json.Encoder
 	reports  *json.Decoder
 	from, to int // keys that it holds
+	unlimit  func()
 }
 
 func launch(cfg nodeConfig) (*process, error) {
@@ -29,7 +30,18 @@ func launch(cfg nodeConfig) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &process{name: cfg.Name, cmd: w.Cmd, in: w.In, orders: json.NewEncoder(w.In), reports: json.NewDecoder(w.Out)}, nil
+	p := &process{
+		name: cfg.Name, cmd: w.Cmd, in: w.In, orders: json.NewEncoder(w.In), reports: json.NewDecoder(w.Out), unlimit: func() {},
+	}
+	if cfg.Cores > 0 {
+		remove, err := limit(w.Cmd.Process.Pid, cfg.Cores)
+		if err != nil {
+			p.end(true)
+			return nil, err
+		}
+		p.unlimit = remove
+	}
+	return p, nil
 }
 
 // tell gives an order, and waits until it was followed.
@@ -53,4 +65,5 @@ func (p *process) end(kill bool) {
 	}
 	_ = p.in.Close()
 	_ = p.cmd.Wait()
+	p.unlimit()
 }

@@ -20,6 +20,7 @@ type setup struct {
 	Holds, Nodes, Partitions int
 	TTL                      time.Duration
 	Takeover                 time.Duration
+	Cores                    float64
 	Log                      bool
 }
 
@@ -96,6 +97,7 @@ func (t *trial) begin() error {
 	for i := range t.Nodes {
 		n, err := launch(nodeConfig{
 			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: t.Takeover, Log: t.Log,
+			Cores: t.Cores,
 		})
 		if err != nil {
 			return err

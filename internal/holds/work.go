@@ -4,10 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 // load is what the workers of a node have seen since it was last asked for.
@@ -17,6 +21,8 @@ type load struct {
 	begun map[int]time.Time
 	last  time.Time     // when a worker got a lock
 	pause time.Duration // the longest time without
+
+	failed atomic.Uint64 // locks, other than for the end of the node
 }
 
 func workKey(i int) string { return fmt.Sprint("work/", i) }
@@ -31,6 +37,12 @@ func (n *node) work(ctx context.Context, keys, workers int) {
 				l.begin(w)
 				lock, err := n.c.Lock(ctx, workKey(rand.IntN(keys)))
 				l.end(w)
+				switch {
+				case errors.Is(err, coord.ErrClosed):
+					return
+				case err != nil:
+					l.failed.Add(1)
+				}
 				time.Sleep(time.Millisecond)
 				if err == nil {
 					_ = lock.Unlock()

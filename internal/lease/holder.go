@@ -230,10 +230,11 @@ func (p *Partition) handBack(k *Key) {
 	l := k.hold.from
 	switch {
 	case k.hold.source != SourceOwner: // there is a row, and the present owner of the partition has read it
-		if l != nil && !l.Down() { // or the last owner is about to write it
-			p.send(l, peer.Release, k.name, k.hold.row.Identity)
-		}
+		last := l
 		l = p.cfg.View.Route(p.number).Link
+		if last != nil && last != l && !last.Down() { // or the last owner is about to write it
+			p.send(last, peer.Release, k.name, k.hold.row.Identity)
+		}
 	case l.Down():
 		l = p.cfg.View.LinkNode(l.Node())
 	}

@@ -238,7 +238,10 @@ func (n *node) start() *start {
 		Takeover: takeover(w.t(w.cfg.Takeover)),
 	}
 	wire.Use(cluster, s.h)
-	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, StartUnavailable: true}
+	opts := &coord.Options{
+		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster,
+		StartUnavailable: true,
+	}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
 	}

@@ -1,0 +1,170 @@
+//go:build unix
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// rolling is a measurement of a rolling restart: under load each node in turn leaves, and starts again under its name.
+type rolling struct {
+	setup
+	Workers int           // of each node
+	Pause   time.Duration // between two of them
+}
+
+// goals of a rolling restart.
+const (
+	goalShare = 0.01 // of all locks, at Redis
+	goalGap   = 50 * time.Millisecond
+	goalWait  = 100 * time.Millisecond
+)
+
+// passage is what a rolling restart has shown.
+type passage struct {
+	granted map[string]uint64
+	failed  uint64
+	wait    time.Duration
+	lost    uint64
+	tenures []tenure
+}
+
+func (p *passage) add(r report) {
+	for path, n := range r.Granted {
+		p.granted[path] += n
+	}
+	p.failed += r.Errors
+	p.wait = max(p.wait, time.Duration(r.Wait*float64(time.Millisecond)))
+	p.lost += sum(r.Lost)
+	p.tenures = append(p.tenures, r.Tenures...)
+}
+
+// gaps returns for how long partitions had no owner, each time, sorted.
+func (p *passage) gaps() (gaps []time.Duration) {
+	slices.SortFunc(p.tenures, func(a, b tenure) int { return cmp.Compare(a.At, b.At) })
+	given := make(map[uint32]int64)
+	for _, t := range p.tenures {
+		since, free := given[t.Partition]
+		switch {
+		case !t.Taken && !free:
+			given[t.Partition] = t.At
+		case t.Taken && free:
+			gaps = append(gaps, time.Duration(t.At-since))
+			delete(given, t.Partition)
+		}
+	}
+	slices.Sort(gaps)
+	return gaps
+}
+
+// run restarts each node in turn. It reports whether all goals were reached.
+func (s rolling) run(ctx context.Context, out io.Writer) (good bool, err error) {
+	dir, err := os.MkdirTemp("", "holds")
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	t := &trial{setup: s.setup, ctx: ctx, out: out}
+	t.servers, err = newServers(ctx, dir)
+	defer t.servers.end()
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		for _, n := range t.nodes {
+			n.end(true)
+		}
+	}()
+	for i := range s.Nodes {
+		if err := t.addRolling(i, s); err != nil {
+			return false, err
+		}
+	}
+	if err := t.all(order{Do: "guarded", Nodes: s.Nodes}); err != nil {
+		return false, err
+	}
+	for _, n := range t.nodes { // from now on
+		if _, err := n.tell(order{Do: "passage"}); err != nil {
+			return false, err
+		}
+	}
+	p := passage{granted: make(map[string]uint64)}
+	begin := time.Now()
+	for i := range s.Nodes {
+		if err := t.restart(i, s, &p); err != nil {
+			return false, err
+		}
+	}
+	took := time.Since(begin)
+	for _, n := range t.nodes {
+		r, err := n.tell(order{Do: "passage"})
+		if err != nil {
+			return false, err
+		}
+		p.add(r)
+	}
+	return t.tellPassage(&p, took), nil
+}
+
+// addRolling starts a node in the place of number i, with its load.
+func (t *trial) addRolling(i int, s rolling) error {
+	n, err := launch(nodeConfig{
+		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: t.Takeover, Log: t.Log,
+		Observed: true,
+	})
+	if err != nil {
+		return err
+	}
+	if i < len(t.nodes) {
+		t.nodes[i] = n
+	} else {
+		t.nodes = append(t.nodes, n)
+	}
+	_, err = n.tell(order{Do: "work", To: workKeys, Nodes: s.Workers})
+	return err
+}
+
+// restart lets a node leave, and starts it again once it has gone.
+func (t *trial) restart(i int, s rolling, p *passage) error {
+	old := t.nodes[i]
+	r, err := old.tell(order{Do: "passage", Leave: true})
+	if err != nil {
+		return err
+	}
+	p.add(r)
+	old.end(false)
+	if err := t.addRolling(i, s); err != nil {
+		return err
+	}
+	if err := t.settle(); err != nil {
+		return err
+	}
+	return t.sleep(s.Pause)
+}
+
+// tellPassage writes the row of a table, and reports whether all goals were reached.
+func (t *trial) tellPassage(p *passage, took time.Duration) bool {
+	gaps := p.gaps()
+	late := 0
+	for _, g := range gaps {
+		if g > goalGap {
+			late++
+		}
+	}
+	var all uint64
+	for _, n := range p.granted {
+		all += n
+	}
+	share := float64(p.granted["arbiter"]) / float64(max(all, 1))
+	t.say("| nodes | took | locks | failed | lost | of them at Redis | partitions given | without an owner: p50 | p99 | longest | longer than %v | longest wait |\n", goalGap)
+	t.say("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	t.say("| %d | %.0f s | %d | %d | %d | %.2f %% | %d | %.0f ms | %.0f ms | %.0f ms | %d | %.0f ms |\n", t.Nodes, took.Seconds(), all, p.failed, p.lost,
+		100*share, len(gaps), ms(at(gaps, 50)), ms(at(gaps, 99)), ms(at(gaps, 100)), late, ms(p.wait))
+	return p.failed+p.lost == 0 && share < goalShare && late == 0 && p.wait < goalWait
+}
