@@ -22,8 +22,9 @@ func (x *cluster) yours(p uint32) {
 	}
 }
 
-// balancers is how many partitions are taken or given back at the same time.
-const balancers = 16
+// balancers is how many partitions are taken at the same time. Fewer are given back, as each has no owner until its next one has
+// made two calls more: leavers by a node that leaves, and givers by all nodes together to one that comes.
+const balancers, leavers, givers = 16, 4, 8
 
 // balance brings what this node owns to what it should own, whenever something has changed, until the coordinator stops.
 func (x *cluster) balance() {
@@ -102,7 +103,7 @@ func (x *cluster) balanceOnce() (left bool) {
 		return false
 	}
 	duties := x.duties()
-	x.each(duties[lease.DutyLook], func(p *partition) {
+	x.each(duties[lease.DutyLook], balancers, func(p *partition) {
 		if s := c.sessions.current(); s != nil {
 			p.look(s)
 		}
@@ -110,8 +111,8 @@ func (x *cluster) balanceOnce() (left bool) {
 		p.EndLook()
 		p.mu.Unlock()
 	})
-	x.each(duties[lease.DutyGive], func(p *partition) { p.demote(c.ctx, 0) })
-	x.each(x.takeable(duties[lease.DutyTake]), func(p *partition) {
+	x.each(duties[lease.DutyGive], max(1, givers/max(1, len(x.ring.View().Live()))), func(p *partition) { p.demote(c.ctx, 0) })
+	x.each(x.takeable(duties[lease.DutyTake]), balancers, func(p *partition) {
 		p.mu.Lock()
 		begun := p.BeginAcquire()
 		p.mu.Unlock()
@@ -194,8 +195,8 @@ func (x *cluster) takeable(list []*partition) []*partition {
 }
 
 // each does not wait for calls that do not come to an end.
-func (x *cluster) each(list []*partition, f func(*partition)) {
-	spread(x.c, &x.c.work, list, balancers, f)
+func (x *cluster) each(list []*partition, n int, f func(*partition)) {
+	spread(x.c, &x.c.work, list, n, f)
 }
 
 // unplaced waits until this node's own ring is without it, so that each partition that is given back can be offered to the node that
@@ -237,7 +238,7 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
 	in, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*x.c.opts.CallTimeout, cancel) })()
-	x.each(mine, func(p *partition) {
+	x.each(mine, leavers, func(p *partition) {
 		if in.Err() == nil {
 			p.demote(ctx, 0)
 		}

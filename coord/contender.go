@@ -22,6 +22,7 @@ type acquisition struct {
 	evict fallback.Identity // the hold of a session that was seen dead
 
 	doubted fallback.Identity // the last request that is in c.doubts
+	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
 }
 
 // errNoAnswer is the trouble of a contender at first.
@@ -232,14 +233,14 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 			a.evict = ans.Holder.Identity
 			return 0
 		}
-		return a.settle(nil, false, min(again, jitter(a.p.patience())))
+		return a.settle(nil, false, min(again, jitter(a.patience())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, a waiter has to look.
 		if _, dead := a.p.c.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.releases.add(a.p.release(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
-		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.p.patience())))
+		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.patience())))
 	case ans.Verdict == fallback.InGrace:
 		err := fmt.Errorf("%w: the arbiter failed over or lost its data, nothing is granted for %v (Options.Grace)",
 			ErrUnavailable, ans.Record.Grace)
@@ -264,14 +265,16 @@ func (a *acquisition) heldBy(session string) {
 }
 
 // patience is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is
-// about to be owned, and contenders that wait at the arbiter are not told.
-func (p *partition) patience() time.Duration {
-	o := &p.c.opts
+// about to be owned, and contenders that wait at the arbiter are not told. As a rule that takes milliseconds, so the first waits
+// are short, and each is a little longer.
+func (a *acquisition) patience() time.Duration {
+	p, o := a.p, &a.p.c.opts
 	p.mu.Lock()
 	p.AwaitRoute() // before the look: see rerouted
 	p.mu.Unlock()
 	if p.c.cluster.route(p.Number()).known() {
-		return o.RetryEvery / 2
+		a.looks++
+		return min(lease.FirstPause*time.Duration(a.looks), o.RetryEvery/2)
 	}
 	return o.RenewEvery
 }
@@ -285,10 +288,10 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	p.AwaitStream(a.Contender, r) // before the look: see reached
 	p.mu.Unlock()
 	if l := x.linkTo(r.Owner); l != nil {
-		return a.elsewhere(func(now time.Time, fx *lease.Effects) bool { return p.Redirect(a.Contender, l, now, fx) })
+		return a.goTo(l)
 	}
 	if s := p.c.sessions.current(); s != nil && s.ID == r.Owner {
-		return a.elsewhere(func(now time.Time, fx *lease.Effects) bool { return p.Home(a.Contender, now, fx) })
+		return a.goHome()
 	}
 	_, dead := p.c.liveness.ask(a, p.c, r.Owner)
 	if dead {
@@ -300,7 +303,7 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	case dead && to.mine:
 		p.take()
 	case dead && to.link != nil: // the next owner, which takes it
-		return a.elsewhere(func(now time.Time, fx *lease.Effects) bool { return p.Redirect(a.Contender, to.link, now, fx) })
+		return a.goTo(to.link)
 	case dead && x.outdated(p.Number()):
 	case dead, x.unreached.long(r.Owner, p.c.now(), o):
 		p.makeShared(a, r)
@@ -309,11 +312,24 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	return a.settle(err, false, jitter(o.RetryEvery))
 }
 
-// elsewhere lets the request go elsewhere, and returns -1 if it did, and otherwise after what time to ask again.
-func (a *acquisition) elsewhere(f func(now time.Time, fx *lease.Effects) bool) time.Duration {
+// goTo sends the request to an owner, and returns -1 if it did, and otherwise after what time to ask the arbiter again.
+func (a *acquisition) goTo(owner *link) time.Duration {
 	var after after
 	now := a.p.lock()
-	done := f(now, &after.Effects)
+	pause, done := a.p.Redirect(a.Contender, owner, now, &after.Effects)
+	a.p.unlock(&after)
+	after.do(a.p.c)
+	if done {
+		return -1
+	}
+	return jitter(pause)
+}
+
+// goHome is goTo where the arbiter has named this node.
+func (a *acquisition) goHome() time.Duration {
+	var after after
+	now := a.p.lock()
+	done := a.p.Home(a.Contender, now, &after.Effects)
 	a.p.unlock(&after)
 	after.do(a.p.c)
 	if done {

@@ -29,6 +29,7 @@ func main() {
 	kills := flag.Int("kills", 0, "kill so many nodes under load, one after the other, and tell how the others fared; 0: show events")
 	sizes := flag.String("kill-nodes", "2,3,5,8", "in clusters of so many `processes`")
 	suspend := flag.Duration("suspend", 0, "SIGSTOP for so long, in the place of SIGKILL")
+	workers := flag.Int("workers", 16, "goroutines of each process that lock, with -kills and -rolling")
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
 	flag.Float64Var(&s.Cores, "cores", 0, "what each node gets of a core, by a control group; 0: no limit")
 	only := flag.String("only", "", "of "+eventNames()+": these `events`, separated by commas; default: all")
@@ -38,12 +39,12 @@ func main() {
 	var err error
 	good := true
 	if *roll {
-		good, err = rolling{setup: s, Workers: 16, Pause: time.Second}.run(ctx, os.Stdout)
+		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second}.run(ctx, os.Stdout)
 	} else if *kills > 0 {
 		if s.Holds > 100_000 {
 			s.Holds = 1000
 		}
-		err = killing{setup: s, Kills: *kills, Suspend: *suspend, Workers: 16, Gap: s.TTL}.run(ctx, os.Stdout, *sizes)
+		err = killing{setup: s, Kills: *kills, Suspend: *suspend, Workers: *workers, Gap: s.TTL}.run(ctx, os.Stdout, *sizes)
 	} else {
 		lost, err = s.run(ctx, os.Stdout, *only)
 	}

@@ -41,6 +41,12 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 		return // Serve has ended it
 	}
 	step(&p.phase, Unowned, nextPhases[:])
+	if p.offered {
+		p.offered, p.notBefore = false, time.Time{}
+		if p.take(now) {
+			return
+		}
+	}
 	p.notBefore = now.Add(p.cfg.RetryEvery)
 	p.acquired(now, fx)
 }
@@ -72,7 +78,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 		}
 		return false
 	}
-	p.own, p.unreachableSince = o, time.Time{}
+	p.own, p.unreachableSince, p.offered = o, time.Time{}, false
 	step(&p.naming, NamedElsewhere, nextNamings[:])
 	p.sawEpoch(got.Record)
 	for key, k := range p.keys {

@@ -23,6 +23,7 @@ type Contender struct {
 	trouble error             // why it takes so long; nil: another process has the key
 	holder  string            // the session that has the key, as the arbiter has said last
 	owner   string            // the session that owns the partition, if there was no stream to it
+	paused  bool              // an owner needs time: see Redirect
 }
 
 func (x *Contender) over() bool { return x.key.contender != x }
@@ -159,24 +160,28 @@ func (p *Partition) Reached(session string, fx *Effects) {
 }
 
 // Redirect goes to the owner that the arbiter has named. It reports true if the contender is over, and false if the owner needs
-// time: it has said before that it does not own the partition.
-func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) bool {
+// time, as several have said that they do not own the partition: it is about to change hands. Then pause is for how long to wait.
+// It is short at first, since a partition that is given away has its next owner within milliseconds.
+func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (pause time.Duration, over bool) {
 	k := x.key
 	x.owner = ""
 	if x.over() {
-		return true
+		return 0, true
 	}
-	if k.moved > 1 {
-		k.moved = 0
-		return false
+	if k.moved > 1 && !x.paused {
+		x.paused = true
+		return min(FirstPause*time.Duration(k.moved-1), p.cfg.RetryEvery/2), false
 	}
 	p.endContender(k)
 	x.id = fallback.Identity{} // it is not queued
 	if !p.ask(k, l) {
 		p.want(k, now, fx, true)
 	}
-	return true
+	return 0, true
 }
+
+// FirstPause is how long a contender waits at first for a partition that changes hands; each time by so much longer.
+const FirstPause = 4 * time.Millisecond
 
 // Home is Redirect where the arbiter has named this node. It reports false if the node is to acquire the partition first.
 func (p *Partition) Home(x *Contender, now time.Time, fx *Effects) bool {

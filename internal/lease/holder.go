@@ -204,6 +204,7 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 		to := p.cfg.View.Route(p.number)
 		if p.own == nil && (to.Mine || f.Flags == FlagLeft && to.Link == l) {
 			p.notBefore = time.Time{}
+			p.offered = p.phase == Acquiring // perhaps it was not free yet when it was asked for
 			p.take(now)
 		}
 		return

@@ -42,6 +42,7 @@ type Partition struct {
 	checking  Checking
 	lookedAt  time.Time // when CheckingRecord began last
 
+	offered    bool                        // while Acquiring, the last owner has said that the partition is free now
 	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
 	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
 	exported   map[string]fallback.Row     // that Demote writes; not to be changed

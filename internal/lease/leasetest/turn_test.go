@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 func stateOf(n *Node, x turn) (s lease.TurnState) {
@@ -135,7 +136,7 @@ func TestContender_OneThatIsOverAsksNothing(t *testing.T) {
 		if _, _, _, ok := n.P.Begin(x, n.session, fx); ok || n.P.Waits(x) || n.P.Settle(x, nil, true, fx) {
 			t.Error("it goes on")
 		}
-		if !n.P.Redirect(x, n.ends["b"], now, fx) || !n.P.Home(x, now, fx) || !n.P.Install(x, n.session, 7, false, now, now, fx) {
+		if _, over := n.P.Redirect(x, n.ends["b"], now, fx); !over || !n.P.Home(x, now, fx) || !n.P.Install(x, n.session, 7, false, now, now, fx) {
 			t.Error("it is not told that it is over")
 		}
 	})
@@ -177,7 +178,7 @@ func TestContender_ItsOwnerIsCutOffWhenItIsRedirected(t *testing.T) {
 	l := n.ends["b"]
 	do(t, w, "cut a b")
 	n.event(func(now time.Time, fx *lease.Effects) {
-		if !n.P.Redirect(x, l, now, fx) {
+		if _, over := n.P.Redirect(x, l, now, fx); !over {
 			t.Error("it goes on")
 		}
 	})
@@ -192,5 +193,24 @@ func TestHeard_OfAnOwnershipThatIsOver(t *testing.T) {
 	var fx lease.Effects
 	if n.P.Heard([]lease.Rumor{{}}, fallback.State{Record: fallback.Record{Owner: "b", Epoch: 103, Revoked: true}}, w.now, &fx) != 0 {
 		t.Error("another node's record counts")
+	}
+}
+
+// A node asks for a partition before the last owner has given it back, and is offered it while the answer is on its way: it asks
+// again at once.
+func TestEndAcquire_OfferedMeanwhile(t *testing.T) {
+	for _, offered := range []bool{false, true} {
+		w := after(t, "a b", "a acquire\n owner b")
+		n := w.node("b")
+		n.event(func(now time.Time, fx *lease.Effects) {
+			n.P.BeginAcquire()
+			if offered {
+				n.P.Moved(n.ends["a"], &peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours}, now, fx)
+			}
+			n.P.EndAcquire(now, fx)
+		})
+		if again := n.P.Phase() == lease.Acquiring; again != offered {
+			t.Errorf("offered %v: it asks again: %v", offered, again)
+		}
 	}
 }
