@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // A member that is gone is out of the membership at once, whatever else changes; the rest waits as ever.
@@ -57,5 +59,39 @@ func TestDebounce_AProcessThatStartsAgainTakesItsPlace(t *testing.T) {
 	}
 	if at, ok := d.due(); !ok || !at.Equal(now.Add(2*time.Second)) {
 		t.Errorf("the new member is due at %v, %v", at, ok)
+	}
+}
+
+// A process that is killed and starts again at its address is placed at once, though gossip has not missed the former one yet. At
+// another address it waits for Debounce, as both may be there.
+func TestStep_AProcessStartsAgainAtItsAddress(t *testing.T) {
+	for peer, want := range map[string][]string{"10.0.0.2:1": {"shop-0/A", "shop-1/Z"}, "10.0.0.9:1": {"shop-0/A", "shop-1/B"}} {
+		o := options("x")
+		o.Name = "shop-0/A"
+		r, err := newRing(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := func(name, peer string) {
+			r.roster.nodes[name] = ring.Node{Name: name, Peer: peer, Gossip: peer, State: ring.Active}
+		}
+		there("shop-0/A", "10.0.0.1:1")
+		there("shop-1/B", "10.0.0.2:1")
+		begin := time.Now()
+		d := newDebounce(o.Debounce, o.MaxDebounce, begin)
+		r.searched.Store(true)
+		r.step(d, begin)
+		now := begin.Add(o.Debounce)
+		r.step(d, now)
+		there("shop-1/Z", peer)
+		r.step(d, now)
+		if got := r.View().Placement().Members(); !slices.Equal(got, want) {
+			t.Errorf("a process at %s has started again: placed are %v, want %v", peer, got, want)
+		}
+		r.step(d, now.Add(o.Debounce))
+		if got := r.View().Placement().Members(); len(got) != 2 && peer == "10.0.0.2:1" {
+			t.Errorf("later %v are placed", got)
+		}
+		r.cancel()
 	}
 }

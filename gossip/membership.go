@@ -16,6 +16,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,9 +49,10 @@ type Ring struct {
 
 	views    *ring.Views
 	failing  failures
-	searched atomic.Bool   // the first search for others is over
-	sooner   chan struct{} // capacity 1: search now
-	partial  bool          // the last search did not know all addresses; only for the goroutine that searches
+	searched atomic.Bool     // the first search for others is over
+	sooner   chan struct{}   // capacity 1: search now
+	former   map[string]bool // nodes whose processes have started again; only for the goroutine that makes Views
+	partial  bool            // the last search did not know all addresses; only for the goroutine that searches
 
 	announcing sync.Mutex // one UpdateNode at a time, or an older state could get the higher number
 
@@ -162,7 +164,7 @@ func newRing(opts ring.Options) (*Ring, error) {
 	}
 	r := &Ring{
 		opts: s, views: views, find: lookupHost, log: newLogWriter(s.Logger), roster: newRoster(&s),
-		done: make(chan struct{}), sooner: make(chan struct{}, 1),
+		done: make(chan struct{}), sooner: make(chan struct{}, 1), former: make(map[string]bool),
 	}
 	r.self.meta = metadata{
 		algorithm: ring.Algorithm, partitions: uint32(s.Partitions), session: s.Session, peer: s.Peer,
@@ -315,11 +317,18 @@ func (r *Ring) step(d *debounce, now time.Time) {
 		}
 		r.roster.recount(live)
 	}
-	d.observe(now, ring.Placeable(live))
+	d.observe(now, slices.DeleteFunc(ring.Placeable(live), func(name string) bool { return r.former[name] }))
 	old := r.View()
 	p, at := old.Placement(), old.Settled()
 	members, changed := d.settle(now)
-	if fewer, ok := d.drop(r.gone(live, r.roster.takeLeft())); ok {
+	gone := r.gone(live, r.roster.takeLeft())
+	maps.DeleteFunc(r.former, func(name string, _ bool) bool { _, ok := find(live, name); return !ok })
+	for _, name := range d.value {
+		if r.startedAgain(d, live, name) {
+			r.former[name] = true
+		}
+	}
+	if fewer, ok := d.drop(func(name string) bool { return gone(name) || r.former[name] }); ok {
 		members, changed = fewer, true
 	}
 	if changed {
@@ -340,9 +349,29 @@ func (r *Ring) gone(live []ring.Node, left map[string]bool) func(name string) bo
 		if left[name] || r.opts.Gone != nil && name != r.opts.Name && r.opts.Gone(name) {
 			return true
 		}
-		i, ok := slices.BinarySearchFunc(live, name, func(n ring.Node, name string) int { return strings.Compare(n.Name, name) })
-		return ok && live[i].State == ring.Leaving
+		n, ok := find(live, name)
+		return ok && n.State == ring.Leaving
 	}
+}
+
+// find returns the node with a name. live is sorted by name.
+func find(live []ring.Node, name string) (n ring.Node, ok bool) {
+	i, ok := slices.BinarySearchFunc(live, name, func(n ring.Node, name string) int { return strings.Compare(n.Name, name) })
+	if ok {
+		n = live[i]
+	}
+	return n, ok
+}
+
+// startedAgain reports whether a node that is placed was that of a process which has started again since, at the same address
+// and under its name: gossip has not missed the former one yet.
+func (r *Ring) startedAgain(d *debounce, live []ring.Node, name string) bool {
+	former, ok := find(live, name)
+	if !ok || name == r.opts.Name || former.Peer == "" {
+		return false
+	}
+	n, ok := find(live, d.again(name))
+	return ok && n.Peer == former.Peer
 }
 
 // repeat gossips it again.

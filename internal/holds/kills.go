@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ type killing struct {
 	setup
 	Kills   int
 	Suspend time.Duration // SIGSTOP for so long, in the place of SIGKILL; 0: not
+	Again   bool          // the dead node's process starts again at once, at its address
 	Workers int           // of each node
 	Gap     time.Duration // how long after the signal nodes are asked what they saw
 }
@@ -33,12 +35,14 @@ type outcome struct {
 	pause  time.Duration   // the longest time in which no worker of a node got a lock
 	lost   uint64          // locks of others
 	held   int
+
+	granted map[string]uint64 // to workers of the others, by path
 }
 
 // run measures clusters of each of the sizes.
 func (s killing) run(ctx context.Context, out io.Writer, sizes string) error {
-	fmt.Fprintf(out, "| nodes | signals | key locked again: p50 | p99 | longest | longest wait of a worker | longest pause of a node | lost by others |\n")
-	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Fprintf(out, "| nodes | signals | key locked again: p50 | p99 | longest | longest wait of a worker | longest pause of a node | lost by others | locks at Redis |\n")
+	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for size := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(size)
 		if err != nil || n < 2 {
@@ -50,8 +54,8 @@ func (s killing) run(ctx context.Context, out io.Writer, sizes string) error {
 			return fmt.Errorf("%d nodes: %w", n, err)
 		}
 		slices.Sort(o.locked)
-		fmt.Fprintf(out, "| %d | %d | %.2f s | %.2f s | %.2f s | %.2f s | %.2f s | %d of %d |\n", n, len(o.worst), at(o.locked, 50).Seconds(),
-			at(o.locked, 99).Seconds(), at(o.locked, 100).Seconds(), o.wait.Seconds(), o.pause.Seconds(), o.lost, o.held)
+		fmt.Fprintf(out, "| %d | %d | %.2f s | %.2f s | %.2f s | %.2f s | %.2f s | %d of %d | %.2f %% |\n", n, len(o.worst), at(o.locked, 50).Seconds(),
+			at(o.locked, 99).Seconds(), at(o.locked, 100).Seconds(), o.wait.Seconds(), o.pause.Seconds(), o.lost, o.held, 100*share(o.granted))
 	}
 	return nil
 }
@@ -65,6 +69,7 @@ func at(sorted []time.Duration, percent int) time.Duration {
 }
 
 func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err error) {
+	o.granted = make(map[string]uint64)
 	dir, err := os.MkdirTemp("", "holds")
 	if err != nil {
 		return o, err
@@ -99,9 +104,16 @@ func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err err
 
 // add starts a node in the place of number i, with its load.
 func (t *trial) add(i int, s killing) error {
-	n, err := launch(nodeConfig{
+	cfg := nodeConfig{
 		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: s.Takeover, Log: t.Log,
-	})
+	}
+	if s.Again {
+		if i == len(t.nodes) {
+			t.addrs = append(t.addrs, [2]string{freeAddr(), freeAddr()})
+		}
+		cfg.Gossip, cfg.Peer = t.addrs[i][0], t.addrs[i][1]
+	}
+	n, err := launch(cfg)
 	if err != nil {
 		return err
 	}
@@ -117,6 +129,16 @@ func (t *trial) add(i int, s killing) error {
 	return err
 }
 
+// freeAddr returns an address that no process listens on.
+func freeAddr() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 // Keys of the load, and how many of the dead node's are asked for.
 const workKeys, probeKeys = 2000, 100
 
@@ -130,7 +152,7 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		return err
 	}
 	for _, n := range others {
-		if _, err := n.tell(order{Do: "worst"}); err != nil { // from now on
+		if _, err := n.tell(order{Do: "passage"}); err != nil { // from now on
 			return err
 		}
 	}
@@ -147,6 +169,11 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		return err
 	}
 	late := time.Since(begin)
+	again := make(chan error, 1)
+	if s.Again {
+		victim.end(true)
+		go func() { again <- t.add(slices.Index(t.nodes, victim), s) }()
+	}
 	got, err := probe.tell(order{Do: "probe", Keys: r.Keys})
 	if err != nil {
 		return err
@@ -159,9 +186,12 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		return err
 	}
 	for _, n := range others {
-		w, err := n.tell(order{Do: "worst"})
+		w, err := n.tell(order{Do: "passage"})
 		if err != nil {
 			return err
+		}
+		for path, g := range w.Granted {
+			o.granted[path] += g
 		}
 		o.wait = max(o.wait, time.Duration(w.Wait*float64(time.Millisecond)))
 		o.pause = max(o.pause, time.Duration(w.Pause*float64(time.Millisecond)))
@@ -172,6 +202,9 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	}
 	o.lost += sum(after.lost) - sum(before.lost)
 	o.held += len(others) * (s.Holds / s.Nodes)
+	if s.Again {
+		return <-again
+	}
 	if s.Suspend > 0 {
 		if err := t.sleep(max(s.Suspend-time.Since(begin), 0)); err != nil {
 			return err

@@ -29,6 +29,7 @@ func main() {
 	kills := flag.Int("kills", 0, "kill so many nodes under load, one after the other, and tell how the others fared; 0: show events")
 	sizes := flag.String("kill-nodes", "2,3,5,8", "in clusters of so many `processes`")
 	suspend := flag.Duration("suspend", 0, "SIGSTOP for so long, in the place of SIGKILL")
+	again := flag.Bool("again", false, "with -kills: the process starts again at once, at its address and under its name")
 	workers := flag.Int("workers", 16, "goroutines of each process that lock, with -kills and -rolling")
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
 	flag.Float64Var(&s.Cores, "cores", 0, "what each node gets of a core, by a control group; 0: no limit")
@@ -44,7 +45,7 @@ func main() {
 		if s.Holds > 100_000 {
 			s.Holds = 1000
 		}
-		err = killing{setup: s, Kills: *kills, Suspend: *suspend, Workers: *workers, Gap: s.TTL}.run(ctx, os.Stdout, *sizes)
+		err = killing{setup: s, Kills: *kills, Suspend: *suspend, Again: *again, Workers: *workers, Gap: s.TTL}.run(ctx, os.Stdout, *sizes)
 	} else {
 		lost, err = s.run(ctx, os.Stdout, *only)
 	}

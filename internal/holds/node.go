@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,8 @@ type nodeConfig struct {
 	TTL        time.Duration
 	Takeover   time.Duration // Cluster.Takeover
 	Log        bool
+	Gossip     string  // Cluster.Gossip; empty: any port of 127.0.0.1
+	Peer       string  // Cluster.Peer
 	Observed   bool    // notes when it has partitions
 	Cores      float64 // of a control group; 0: no limit
 }
@@ -101,7 +104,7 @@ func runNode(text string) error {
 	defer client.Close()
 	o := &coord.Options{
 		Namespace: "holds", Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL,
-		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Takeover: cfg.Takeover},
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: cmp.Or(cfg.Gossip, "127.0.0.1:0"), Peer: cfg.Peer, Takeover: cfg.Takeover},
 	}
 	if cfg.Log {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
@@ -196,7 +199,9 @@ func (n *node) passage(r *report) {
 	n.told = all
 	r.Errors = n.load.failed.Swap(0)
 	r.Wait, r.Pause = n.load.worst()
-	r.Tenures = n.seen.take()
+	if n.seen != nil {
+		r.Tenures = n.seen.take()
+	}
 }
 
 func named[K interface {

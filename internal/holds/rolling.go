@@ -157,14 +157,15 @@ func (t *trial) tellPassage(p *passage, took time.Duration) bool {
 			late++
 		}
 	}
-	var all uint64
-	for _, n := range p.granted {
-		all += n
-	}
-	share := float64(p.granted["arbiter"]) / float64(max(all, 1))
+	all, part := sum(p.granted), share(p.granted)
 	t.say("| nodes | took | locks | failed | lost | of them at Redis | partitions given | without an owner: p50 | p99 | longest | longer than %v | longest wait |\n", goalGap)
 	t.say("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	t.say("| %d | %.0f s | %d | %d | %d | %.2f %% | %d | %.0f ms | %.0f ms | %.0f ms | %d | %.0f ms |\n", t.Nodes, took.Seconds(), all, p.failed, p.lost,
-		100*share, len(gaps), ms(at(gaps, 50)), ms(at(gaps, 99)), ms(at(gaps, 100)), late, ms(p.wait))
-	return p.failed+p.lost == 0 && share < goalShare && late == 0 && p.wait < goalWait
+		100*part, len(gaps), ms(at(gaps, 50)), ms(at(gaps, 99)), ms(at(gaps, 100)), late, ms(p.wait))
+	return p.failed+p.lost == 0 && part < goalShare && late == 0 && p.wait < goalWait
+}
+
+// share returns the part of locks that were granted at Redis.
+func share(granted map[string]uint64) float64 {
+	return float64(granted["arbiter"]) / float64(max(sum(granted), 1))
 }

@@ -30,8 +30,9 @@ type trial struct {
 	ctx     context.Context
 	out     io.Writer
 	servers *servers
-	nodes   []*process // that live
-	lost    uint64     // as far as counted
+	nodes   []*process  // that live
+	lost    uint64      // as far as counted
+	addrs   [][2]string // of nodes that start again at theirs: gossip, peers
 }
 
 // event is something that happens to the nodes or to Redis.
