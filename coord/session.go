@@ -298,15 +298,16 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 	}
 }
 
-// soonest is when the first of the holds lapses that watch has not seen, if that is sooner than it
-// looks.
+// soonest is when watch looks next. A hold that lapses before that says so, and no other: an owner answers for little longer than
+// RenewEvery at a time, so nearly each grant of another node would wake watch.
 type soonest struct {
-	signal chan struct{} // capacity 1: there is one
+	signal chan struct{} // capacity 1: at is earlier than watch knows
 
 	mu mutex[leafRank] // protects at
-	at time.Time       // zero: there is none
+	at time.Time       // zero: watch is looking, and does not know yet
 }
 
+// add notes that a hold lapses at a time.
 func (x *soonest) add(at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -320,11 +321,21 @@ func (x *soonest) add(at time.Time) {
 	}
 }
 
-func (x *soonest) take() (at time.Time) {
+// looks is called before watch looks at the holds.
+func (x *soonest) looks() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	at, x.at = x.at, time.Time{}
-	return at
+	x.at = time.Time{}
+}
+
+// next is called when watch is to look at a time. It returns that, or when a hold lapses that was added meanwhile.
+func (x *soonest) next(at time.Time) time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.at.IsZero() || at.Before(x.at) {
+		x.at = at
+	}
+	return x.at
 }
 
 // watch takes away what has lapsed, at the moment when it does: one timer for the session and all
@@ -336,10 +347,8 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 		select {
 		case <-timer.C:
 		case <-c.sooner.signal:
-			if at := c.sooner.take(); at.Before(next) {
-				next = at
-				timer.Reset(max(c.left(next), time.Millisecond))
-			}
+			next = c.sooner.next(next)
+			timer.Reset(max(c.left(next), time.Millisecond))
 			continue
 		case <-ctx.Done():
 			return
@@ -354,6 +363,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 		if d := s.Deadline(); d.Before(next) {
 			next = d
 		}
+		c.sooner.looks()
 		var a after
 		for i := range c.parts {
 			if d := c.parts[i].lapsed(&a); !d.IsZero() && d.Before(next) {
@@ -361,6 +371,7 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 			}
 		}
 		a.do(c)
+		next = c.sooner.next(next)
 		timer.Reset(max(c.left(next), time.Millisecond))
 	}
 }

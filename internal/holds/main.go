@@ -39,14 +39,16 @@ func main() {
 	var lost uint64
 	var err error
 	good := true
-	if *roll {
+	switch {
+	case *roll:
 		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second}.run(ctx, os.Stdout)
-	} else if *kills > 0 {
+	case *kills > 0:
 		if s.Holds > 100_000 {
 			s.Holds = 1000
 		}
-		err = killing{setup: s, Kills: *kills, Suspend: *suspend, Again: *again, Workers: *workers, Gap: s.TTL}.run(ctx, os.Stdout, *sizes)
-	} else {
+		k := killing{setup: s, Kills: *kills, Suspend: *suspend, Again: *again, Workers: *workers, Gap: s.TTL}
+		err = k.run(ctx, os.Stdout, *sizes)
+	default:
 		lost, err = s.run(ctx, os.Stdout, *only)
 	}
 	stop()
