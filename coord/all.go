@@ -1,0 +1,184 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/held"
+)
+
+// Locks are the locks of several keys, which [Coordinator.LockAll] granted together. Copies are the
+// same locks. Their methods are safe for concurrent use.
+type Locks []Lock
+
+// Of returns the lock of a key; the zero Lock, which is not in force, if the key was not asked for.
+func (s Locks) Of(key string) Lock {
+	for _, l := range s {
+		if l.key == key {
+			return l
+		}
+	}
+	return Lock{}
+}
+
+// Unlock unlocks all of them, also if some were lost or unlocked before. The error joins those of
+// [Lock.Unlock]. It does not block on the network.
+func (s Locks) Unlock() error {
+	var errs []error
+	for _, l := range slices.Backward(s) {
+		errs = append(errs, l.Unlock())
+	}
+	return errors.Join(errs...)
+}
+
+// LockAll waits for all of the keys until ctx ends, and returns with all of them locked. With an error
+// none is. A key that is given twice is locked once; of no keys there is nothing to wait for.
+//
+// Two callers that each lock several keys by one call of LockAll, TryLockAll or DoAll never wait for
+// each other in a circle, in whatever order they give them: a caller that waits for a key holds only
+// keys that come earlier in an order that is the same in all processes (partition, then key). So a
+// caller must not call LockAll while it holds another lock that others lock in the same way.
+//
+// Keys that are free cost what the slowest of them costs: those of other nodes, or of the arbiter, are
+// asked for at the same time. Each that is not free is waited for in turn.
+//
+// Errors are those of [Coordinator.Lock]; a [*WaitError] names the key.
+func (c *Coordinator) LockAll(ctx context.Context, keys ...string) (Locks, error) {
+	return c.lockAll(ctx, keys, false)
+}
+
+// TryLockAll is LockAll for callers that do not want to wait for others: if one of the keys is not free
+// it returns an error at once, as [Coordinator.TryLock] does, and leaves none locked.
+func (c *Coordinator) TryLockAll(ctx context.Context, keys ...string) (Locks, error) {
+	return c.lockAll(ctx, keys, true)
+}
+
+// DoAll calls fn with all of the keys locked, as by LockAll, and unlocks them when fn returns, panics or
+// calls runtime.Goexit. fn's context has the values of ctx and ends with it, and also when one of the
+// locks is lost or unlocked, with that as its cause; fn has to heed it. It carries the locks: see [ErrHeld].
+//
+// DoAll returns the error of LockAll or of fn. If a lock was lost before fn ended, the error Is [ErrLost]
+// as well, even if fn returned nil.
+func (c *Coordinator) DoAll(ctx context.Context, keys []string, fn func(ctx context.Context, locks Locks) error) (err error) {
+	locks, err := c.LockAll(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancelCause(heldLocks{ctx, locks})
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	for _, l := range locks {
+		l.endsWith(cancel)
+	}
+	defer func() {
+		stop()
+		unlocked := locks.Unlock()
+		cancel(ErrUnlocked) // of no locks
+		if errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {
+			err = errors.Join(err, unlocked)
+		}
+	}()
+	return fn(inner, locks)
+}
+
+// eagerRounds is how often LockAll asks for all the keys that it lacks at the same time. After that it
+// waits for one after the other: among busy keys another round would be in vain.
+const eagerRounds = 3
+
+func (c *Coordinator) lockAll(ctx context.Context, keys []string, try bool) (Locks, error) {
+	order, err := c.inOrder(keys)
+	if err != nil {
+		return nil, err
+	}
+	locks, n := make(Locks, len(order)), 0 // the first n are granted
+	whole := false
+	defer func() {
+		if !whole { // or a function of Options.Trace has panicked
+			_ = locks[:n].Unlock()
+		}
+	}()
+	for round := 0; n < len(order); round++ {
+		if try || round < eagerRounds {
+			granted, err := c.tryEach(ctx, order[n:], locks[n:])
+			n += granted
+			if n == len(order) {
+				break
+			}
+			if try {
+				return nil, err
+			}
+		}
+		if locks[n], err = c.Lock(ctx, order[n]); err != nil {
+			return nil, err
+		}
+		n++
+	}
+	whole = true
+	return locks, nil
+}
+
+// inOrder returns the keys, each once, in the order in which every process waits for them.
+func (c *Coordinator) inOrder(keys []string) ([]string, error) {
+	for _, key := range keys {
+		if err := checkKey(key); err != nil {
+			return nil, err
+		}
+	}
+	order := slices.Clone(keys)
+	slices.SortFunc(order, func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.partitionOf(a).Number(), c.partitionOf(b).Number()), cmp.Compare(a, b))
+	})
+	return slices.Compact(order), nil
+}
+
+// tryEach locks keys without waiting for others, and returns how many of the first ones it got, with the
+// error of the one after these. It keeps none of the rest: a caller that waits for a key must not hold a
+// later one.
+func (c *Coordinator) tryEach(ctx context.Context, keys []string, locks Locks) (int, error) {
+	errs := make([]error, len(keys))
+	var work sync.WaitGroup
+	for i, key := range keys {
+		if n, _ := c.Owner(key); n.Self || len(keys) == 1 {
+			locks[i], errs[i] = c.TryLock(ctx, key)
+			continue
+		}
+		work.Add(1)
+		c.pool.Go(func() {
+			defer work.Done()
+			locks[i], errs[i] = c.TryLock(ctx, key)
+		})
+	}
+	work.Wait()
+	n := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if n < 0 {
+		return len(keys), nil
+	}
+	for i := n; i < len(keys); i++ {
+		if errs[i] == nil {
+			locks[i].pass()
+			locks[i] = Lock{}
+		}
+	}
+	return n, errs[n]
+}
+
+// heldLocks is the parent of DoAll's context: the caller's values, and the locks.
+type heldLocks struct {
+	ctx   context.Context
+	locks Locks
+}
+
+func (heldLocks) Deadline() (time.Time, bool)     { return time.Time{}, false }
+func (heldLocks) Done() <-chan struct{}           { return nil }
+func (heldLocks) Err() error                      { return nil }
+func (h heldLocks) Held() (Lock, context.Context) { return h.locks[0], heldLocks{h.ctx, h.locks[1:]} }
+
+func (h heldLocks) Value(key any) any {
+	if key == (held.Key{}) && len(h.locks) > 0 {
+		return h
+	}
+	return h.ctx.Value(key)
+}

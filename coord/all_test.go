@@ -1,0 +1,212 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// free checks that no key is locked.
+func free(t *testing.T, c *coord.Coordinator, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		l, err := c.TryLock(t.Context(), key)
+		if err != nil {
+			t.Errorf("%s: %v", key, err)
+			continue
+		}
+		unlock(t, l)
+	}
+}
+
+func TestLockAll_EachKeyOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		locks, err := c.LockAll(t.Context(), "b", "a", "b", "c")
+		if err != nil || len(locks) != 3 {
+			t.Fatal(locks, err)
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			if locks.Of(key).Fence() == 0 {
+				t.Errorf("no token for %s", key)
+			}
+			if _, err := c.TryLock(t.Context(), key); !errors.Is(err, coord.ErrLocked) {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+		if locks.Of("d") != (coord.Lock{}) {
+			t.Error("a lock of a key that was not asked for")
+		}
+		if err := locks.Unlock(); err != nil {
+			t.Error(err)
+		}
+		if err := locks.Unlock(); !errors.Is(err, coord.ErrUnlocked) {
+			t.Error(err)
+		}
+		free(t, c, "a", "b", "c")
+		if none, err := c.LockAll(t.Context()); err != nil || len(none) != 0 {
+			t.Error(none, err)
+		}
+		if _, err := c.LockAll(t.Context(), "a", ""); !errors.Is(err, coord.ErrInvalidKey) {
+			t.Error(err)
+		}
+		free(t, c, "a")
+	})
+}
+
+// What is not obtained whole is not kept in part, however the wait ends.
+func TestLockAll_AllOrNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		keys := []string{"a", "b", "c", "d", "e"}
+		for _, busy := range keys {
+			l := lock(t, c, busy)
+			rest := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == busy })
+			_, err := c.TryLockAll(t.Context(), keys...)
+			if w, ok := errors.AsType[*coord.WaitError](err); !ok || w.Key != busy || !errors.Is(err, coord.ErrLocked) {
+				t.Errorf("%s is locked: %v", busy, err)
+			}
+			free(t, c, rest...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := c.LockAll(ctx, keys...); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, coord.ErrLocked) {
+				t.Error(err)
+			}
+			cancel()
+			free(t, c, rest...)
+			unlock(t, l)
+		}
+		free(t, c, keys...)
+	})
+}
+
+// A caller that waits for a key holds none that come later: so callers do not wait for each other in a
+// circle, in one process and in several.
+func TestLockAll_NoCircle(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var nodes []*coord.Coordinator
+		for range 3 {
+			nodes = append(nodes, start(t, a, nil))
+		}
+		var keys []string
+		var holders [7]atomic.Int32
+		for i := range holders {
+			keys = append(keys, fmt.Sprint(i))
+		}
+		var work sync.WaitGroup
+		for g := range 12 {
+			r := rand.New(rand.NewPCG(1, uint64(g)))
+			work.Go(func() {
+				for range 30 {
+					some := slices.Clone(keys)
+					r.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+					some = some[:1+r.IntN(4)]
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // a circle would last
+					defer cancel()
+					err := nodes[g%3].DoAll(ctx, some, func(ctx context.Context, locks coord.Locks) error {
+						for _, l := range locks {
+							if holders[l.Key()[0]-'0'].Add(1) != 1 {
+								t.Errorf("%s has two holders (I1)", l.Key())
+							}
+						}
+						time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
+						for _, l := range locks {
+							holders[l.Key()[0]-'0'].Add(-1)
+						}
+						return ctx.Err()
+					})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		work.Wait()
+		if err := nodes[0].DoAll(t.Context(), keys, func(context.Context, coord.Locks) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Free keys of other nodes, or of the arbiter, cost one round trip together.
+func TestLockAll_FreeKeysAreAskedForTogether(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		const trip = 20 * time.Millisecond
+		f := &faulty{Arbiter: a}
+		c := start(t, f, nil)
+		f.set(func(string) fault { return fault{request: trip} })
+		var keys []string
+		for i := range 100 {
+			keys = append(keys, fmt.Sprint("key ", i))
+		}
+		began := time.Now()
+		locks, err := c.LockAll(t.Context(), keys...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took >= 10*trip {
+			t.Errorf("100 keys took %v, a call takes %v", took, trip)
+		}
+		if err := locks.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// DoAll's context carries all of the locks, and ends with the first that is over.
+func TestDoAll_Context(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		f := &faulty{Arbiter: a}
+		c := start(t, f, nil)
+		type mark struct{}
+		outer, cancel := context.WithCancelCause(context.WithValue(t.Context(), mark{}, "value"))
+		var inner context.Context
+		err := c.DoAll(outer, []string{"x", "k", "y"}, func(ctx context.Context, locks coord.Locks) error {
+			inner = ctx
+			if ctx.Value(mark{}) != "value" {
+				t.Error("the caller's values are missing")
+			}
+			for _, key := range []string{"x", "k", "y"} {
+				if _, err := c.Lock(ctx, key); !errors.Is(err, coord.ErrHeld) {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+			if err := c.DoAll(ctx, []string{"a", "y"}, nil); !errors.Is(err, coord.ErrHeld) {
+				t.Error(err)
+			}
+			return c.Do(ctx, "z", func(ctx context.Context, _ coord.Lock) error { every(t, ctx, c); return ctx.Err() })
+		})
+		if err != nil || context.Cause(inner) != coord.ErrUnlocked {
+			t.Error(err, context.Cause(inner))
+		}
+		free(t, c, "a", "x", "k", "y", "z")
+
+		why := errors.New("why")
+		err = c.DoAll(outer, []string{"x", "k"}, func(ctx context.Context, _ coord.Locks) error {
+			cancel(why)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, why) {
+			t.Error(err)
+		}
+		err = c.DoAll(t.Context(), []string{"x", "k"}, func(ctx context.Context, _ coord.Locks) error {
+			f.set(func(string) fault { return fault{lost: true} })
+			<-ctx.Done()
+			f.set(nil)
+			return nil
+		})
+		if _, ok := errors.AsType[*coord.LossError](err); !ok || !errors.Is(err, coord.ErrLost) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,96 @@
+package coord
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast/internal/held"
+)
+
+// DoNested is Do for functions that may be called with the key locked already, or not. If ctx carries a
+// lock of the key that is in force, see [ErrHeld], fn runs under that lock; otherwise DoNested is
+// [Coordinator.Do]. Goroutines that share a context exclude each other in DoNested: it waits its turn
+// until ctx ends. Within fn, calls have to use fn's context: with the outer one they wait for fn.
+//
+// An outer lock stays locked when fn has returned. If it ended before, the error Is [ErrLost] or
+// [ErrUnlocked] as well, even if fn returned nil.
+func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx context.Context, l Lock) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return ended(ctx)
+	}
+	l, turns := c.enclosing(ctx, key)
+	if turns == nil {
+		return c.Do(ctx, key, fn)
+	}
+	select {
+	case turns <- struct{}{}:
+	case <-ctx.Done():
+		return &WaitError{Key: key, Reason: ErrHeld, Ended: ended(ctx)}
+	}
+	defer func() { <-turns }()
+	err = fn(&nestedContext{ctx, l, make(chan struct{}, 1)}, l)
+	if l.holds() {
+		return err
+	}
+	return errors.Join(err, context.Cause(l.Context()))
+}
+
+// enclosing returns the innermost lock of the key that ctx carries, if it is in force, and what those that
+// nest in it take turns by: a channel of capacity 1. It is nil if there is no such lock.
+func (c *Coordinator) enclosing(ctx context.Context, key string) (Lock, chan struct{}) {
+	for {
+		h, ok := ctx.Value(held.Key{}).(holder)
+		if !ok {
+			return Lock{}, nil
+		}
+		l, outer := h.Held()
+		if l.key == key && l.t != nil && l.p.c == c {
+			n, ok := h.(*nestedContext)
+			if !ok {
+				return l, l.turns()
+			}
+			if l.holds() {
+				return l, n.turns
+			}
+		}
+		ctx = outer
+	}
+}
+
+// nesting is the context of a lock that others nest in.
+type nesting struct {
+	context.Context
+	turns chan struct{} // capacity 1
+}
+
+// turns returns what the functions take turns by that nest in the lock itself, nil if it is not in force.
+func (l Lock) turns() chan struct{} {
+	ctx := l.Context() // which the turn keeps as long as it runs
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	if ctx.Err() != nil || l.t.Context != ctx {
+		return nil
+	}
+	n, ok := ctx.(*nesting)
+	if !ok {
+		n = &nesting{ctx, make(chan struct{}, 1)}
+		l.t.Context = n
+	}
+	return n.turns
+}
+
+// nestedContext is the context that DoNested gives to a function under a lock that its caller holds.
+type nestedContext struct {
+	context.Context
+	l     Lock
+	turns chan struct{} // capacity 1
+}
+
+func (n *nestedContext) Held() (Lock, context.Context) { return n.l, n.Context }
+
+func (n *nestedContext) Value(key any) any {
+	if key == (held.Key{}) {
+		return n
+	}
+	return n.Context.Value(key)
+}
