@@ -29,6 +29,7 @@ import (
 type (
 	Coordinator  = coord.Coordinator
 	Lock         = coord.Lock
+	Locks        = coord.Locks
 	Fence        = coord.Fence
 	NodeInfo     = coord.NodeInfo
 	RedisOptions = redisarbiter.Options

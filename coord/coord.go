@@ -53,6 +53,7 @@ type Coordinator struct {
 	stats         counters
 	sessions      sessions
 	releases      releaser
+	disclaimed    disclaimed
 	doubts        doubts
 	health        health
 	lingers       lingerer

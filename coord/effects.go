@@ -53,6 +53,9 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 	if len(o.Rumors)+len(o.Again) > 0 {
 		p.rumored(o.Rumors, o.Again)
 	}
+	if len(o.Disclaimed) > 0 {
+		p.c.disclaimed.add(p.c, o.Disclaimed)
+	}
 }
 
 // send puts a frame on a stream, which do writes.

@@ -78,6 +78,43 @@ func ExampleCoordinator_TryLock() {
 	// <nil> coord: already unlocked
 }
 
+// Several keys at once, in any order: no two callers wait for each other.
+func ExampleCoordinator_DoAll() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	keys := []string{"seat/17B", "seat/17A", "seat/17B"}
+	err := c.DoAll(context.Background(), keys, func(ctx context.Context, locks coord.Locks) error {
+		fmt.Println(len(locks), locks.Of("seat/17A").Fence() > 0, ctx.Err())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 2 true <nil>
+	// <nil>
+}
+
+// A function that locks what its caller may have locked already.
+func ExampleCoordinator_DoNested() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	reserve := func(ctx context.Context) error {
+		return c.DoNested(ctx, "order/8123", func(context.Context, coord.Lock) error {
+			fmt.Println("reserved")
+			return nil
+		})
+	}
+	fmt.Println(reserve(context.Background()))
+	err := c.Do(context.Background(), "order/8123", func(ctx context.Context, _ coord.Lock) error { return reserve(ctx) })
+	fmt.Println(err)
+	// Output:
+	// reserved
+	// <nil>
+	// reserved
+	// <nil>
+}
+
 // A lock that is lost ends its context, with the reason as the cause.
 func ExampleLock_Context() {
 	c := newCoordinator()

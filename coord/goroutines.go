@@ -19,6 +19,7 @@ package coord
 //	| Coordinator.startReclaim  | AfterFunc | goes on without a late answer   | at once               |
 //	| Coordinator.answered      | pool.Go   | a call that may be late         | answered or given up  |
 //	| Coordinator.renew         | pool.Go   | a renewal, which may be late    | answered or given up  |
+//	| Coordinator.tryEach       | pool.Go   | one of several TryLocks         | it returns            |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.sendReleases  | work.Go   | sends beside a slow sender      | the coordinator stops |
 //	| shares.init               | work.Go   | a flight of Share               | its function returns  |
@@ -27,6 +28,7 @@ package coord
 //	| cluster.giveBackAll       | AfterFunc | notices the end of a context    | at once               |
 //	| cluster.giveBackAll       | AfterFunc | ends the calls of a late Close  | at once               |
 //	| section.ask               | AfterFunc | ends the context of Do          | at once               |
+//	| Coordinator.DoAll         | AfterFunc | ends the context of DoAll       | at once               |
 //	| until                     | AfterFunc | ends a context with another one | at once               |
 //
 // Calls of the arbiter in the background:
@@ -35,6 +37,7 @@ package coord
 //	| ------------------------- | ---------- | ----------------------------------------------- |
 //	| Coordinator.advise        | background | asks for advice on the arbiter's settings       |
 //	| Coordinator.clean         | background | removes rows that crashed processes left        |
+//	| disclaimed.add            | background | removes rows of sessions that have just ended   |
 //	| guarded.once              | background | has a session buried                            |
 //	| Coordinator.demoteStepped | background | demotes for a session that a clock's step ended |
 //	| liveness.ask              | background | asks whether a session is dead                  |

@@ -25,8 +25,8 @@ type Lock struct {
 // Lock waits for the key until ctx ends, and returns with the lock granted. Two goroutines of one process exclude each
 // other as those of two processes do; callers of one process are served in order of arrival. A lock is not reentrant: with the
 // context of a lock of the same key ([Lock.Context], or what Do gives to its function) Lock returns [ErrHeld] at once. So a
-// goroutine that is to wait for the lock's end needs another context. Two keys that two callers lock in two orders are not
-// noticed: lock several keys in one order everywhere.
+// goroutine that is to wait for the lock's end needs another context. Two callers that lock two keys in two orders wait for
+// each other: lock several keys by [Coordinator.LockAll].
 //
 // ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
 // [Lock.Context].

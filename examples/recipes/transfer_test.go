@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -13,17 +12,13 @@ import (
 
 var errFunds = errors.New("the account has not enough")
 
-// A transfer between accounts: two locks, always in the order of their keys, so that no two transfers wait for each
-// other. Where both accounts are in one SQL database, its transaction locks both rows, and no lock is needed; this
+// A transfer between accounts: DoAll locks both, and no two transfers wait for each other. Where both accounts are in one SQL database, its transaction locks both rows, and no lock is needed; this
 // is for accounts in two systems. Their calls get the tokens: docs/fencing.md.
 func transfer(ctx context.Context, locks *coord.Coordinator, from, to string, move func(ctx context.Context, tokens map[string]coord.Fence) error) error {
-	keys := []string{from, to}
-	slices.Sort(keys)
-	return locks.Do(ctx, "account/"+keys[0], func(ctx context.Context, first coord.Lock) error {
-		return locks.Do(ctx, "account/"+keys[1], func(ctx context.Context, second coord.Lock) error {
-			// ctx ends if either lock is lost.
-			return move(ctx, map[string]coord.Fence{keys[0]: first.Fence(), keys[1]: second.Fence()})
-		})
+	keys := []string{"account/" + from, "account/" + to}
+	return locks.DoAll(ctx, keys, func(ctx context.Context, both coord.Locks) error {
+		// ctx ends if either lock is lost.
+		return move(ctx, map[string]coord.Fence{from: both.Of(keys[0]).Fence(), to: both.Of(keys[1]).Fence()})
 	})
 }
 

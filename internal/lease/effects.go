@@ -18,8 +18,10 @@ type Ordered struct {
 	Linger  *Key    // has begun to linger
 	Rumors  []Rumor // to be looked up
 	Again   []Rumor // to be heard again
-	Rare    bool    // there is one of the above
-	Frames  []Sent
+	// Rows that this node has written and that are to be removed if their sessions are dead.
+	Disclaimed []fallback.Release
+	Rare       bool // there is one of the above
+	Frames     []Sent
 }
 
 // Pending returns the ordered effects of what has happened, nil if there are none. They are to be carried out, and then Done.

@@ -53,7 +53,15 @@ func (p *Partition) Summoned(epoch uint32, fx *Effects) {
 // has answered for it: then the holder does not look after its row, and a failover may have lost it (rule 17).
 func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Effects) (revoked uint32) {
 	o, row := p.own, 0
-	if o == nil || s.Record.Owner != o.session.ID || s.Record.Epoch != o.epoch || s.Record.Grace > 0 {
+	if o == nil { // the partition was given back meanwhile
+		for _, r := range list {
+			if r.Key != "" {
+				p.Freed(r.Key, r.ID, now, fx)
+			}
+		}
+		return 0
+	}
+	if s.Record.Owner != o.session.ID || s.Record.Epoch != o.epoch || s.Record.Grace > 0 {
 		return 0
 	}
 	for _, r := range list {
@@ -95,12 +103,19 @@ func (p *Partition) askHolder(k *Key, now time.Time) {
 	}
 }
 
-// disclaim makes the node of a hold's session remove the row that this node has written, if it has not got the hold.
+// disclaim makes the node of a hold's session remove the row that this node has written, if it has not got the hold. If this
+// node leaves, it looks itself whether that session is over: there may be no node that does it later.
 func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	if !guard.Hearsay {
 		fx.Releases = append(fx.Releases, p.release(key, id))
-	} else if l := p.cfg.View.LinkTo(id.Session); l != nil {
+		return
+	}
+	if l := p.cfg.View.LinkTo(id.Session); l != nil {
 		p.send(l, peer.Ask, key, id)
+	}
+	if p.ending == Leaving {
+		out := p.order()
+		out.Disclaimed = append(out.Disclaimed, p.release(key, id))
 	}
 }
 

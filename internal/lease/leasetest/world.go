@@ -306,6 +306,9 @@ func (n *Node) ordered(o *lease.Ordered) {
 	}
 	n.rumors = append(n.rumors, o.Rumors...)
 	n.again = append(n.again, o.Again...)
+	for _, r := range o.Disclaimed {
+		n.w.say("%s is to remove the row of %s of %s if that session is dead", n.Name, r.Key, identity(r.Identity))
+	}
 	for i := range o.Frames {
 		n.put(&o.Frames[i])
 	}
