@@ -133,9 +133,7 @@ func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
 	g := k.others
 	switch {
 	case k.q.State() != handoff.Idle:
-		if k.q.Recall(now) == handoff.GiveBack {
-			p.giveBack(k, now, fx)
-		}
+		p.recallHere(k, now, fx)
 	case g.holder != fallback.Identity{} && g.recalled.IsZero():
 		g.recalled = now
 		if g.link == nil {

@@ -151,9 +151,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 	k := p.keys[string(f.Key)]
 	switch {
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Request == f.Request && k.hold.source != SourceOwn:
-		if k.q.Recall(now) == handoff.GiveBack {
-			p.giveBack(k, now, fx)
-		}
+		p.recallHere(k, now, fx)
 	case k != nil && k.request.link != nil && k.request.id.Request == f.Request:
 		// about to be had
 	case k != nil && k.contender != nil && k.contender.id.Request == f.Request:

@@ -23,7 +23,8 @@ type Key struct {
 	request   request    // at the owner of the partition
 	moved     int        // consecutive nodes that were asked and did not own the partition
 
-	others *grants // an owner's, of other nodes; nil: there is nothing to know
+	others *grants       // an owner's, of other nodes; nil: there is nothing to know
+	wanted chan struct{} // see Wanted; nil: the turn that runs has not asked
 
 	linger   Moment // when it began to linger, or a little later
 	since    Moment // when the turn with the token turn.seen began, or was first looked at; Told once it was reported
@@ -74,7 +75,10 @@ func waits(w *Waiter) bool { return !w.Value.Try }
 func tries(w *Waiter) bool { return w.Value.Try }
 
 // Join queues a caller.
-func (k *Key) Join(w *Waiter) { k.q.Join(w) }
+func (k *Key) Join(w *Waiter) {
+	k.q.Join(w)
+	k.want()
+}
 
 // Busy reports whether a turn runs that a further caller has to wait for, if the partition is open. own tells whether the key
 // is this node's own.
@@ -247,6 +251,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	t := k.turn
 	fx.End = t.end
 	t.fence, t.Context, t.end = 0, nil, nil
+	k.unwant()
 	p.turns--
 	limits := p.cfg.Handoff
 	if p.ending != Open {
@@ -339,6 +344,7 @@ func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
 			out.Losses = append(out.Losses, loss)
 		}
 		k.turn = &Turn{key: k} // the lost one belongs to its lock
+		k.unwant()
 		p.turns--
 	}
 	k.q.Drop()
@@ -412,9 +418,7 @@ func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *E
 	k := p.keys[key]
 	switch {
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id:
-		if k.q.Recall(now) == handoff.GiveBack {
-			p.giveBack(k, now, fx)
-		}
+		p.recallHere(k, now, fx)
 	case k != nil && k.contender != nil && k.contender.id == id:
 		k.contender.asked = true
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id == id: // the owner's grant is on its way, and the row came first

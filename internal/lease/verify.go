@@ -85,8 +85,8 @@ func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *
 		case k == nil || k.hold.confirmed.IsZero(): // given back meanwhile, or it rests on its owner
 		case s.Rows[i] == x.Rows[i]:
 			k.hold.confirmed = Later(k.hold.confirmed, sent)
-			if i < x.Busy && s.Wanted[i] && k.q.Recall(now) == handoff.GiveBack {
-				p.giveBack(k, now, fx)
+			if i < x.Busy && s.Wanted[i] {
+				p.recallHere(k, now, fx)
 			}
 		case s.Record.Grace > 0:
 			missing.Holds = append(missing.Holds, k.hold.asClaim(key))
