@@ -264,6 +264,7 @@ func (c *Coordinator) lastCalls() error {
 				err = fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
 			}
 		}
+		c.releaseDisclaimed(s)
 		c.sessions.set(nil)
 		if f := c.opts.Trace.Session; f != nil {
 			f(SessionInfo{ID: s.ID, Ended: true})

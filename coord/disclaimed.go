@@ -2,66 +2,73 @@ package coord
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// disclaimed are rows that this node, which leaves, has written with the partitions that it gave back, though their
+// disclaimed are rows that this node, which leaves, may have written again with the partitions that it gave back: their
 // holds had been given back before. As a rule their nodes remove them when they are asked. A node that leaves at the same
-// time may be gone already: this one removes its rows once its session is over.
+// time may be gone already: this one removes its rows when its session is over.
 type disclaimed struct {
-	mu   mutex[leafRank] // protects what follows
+	mu   mutex[leafRank] // protects rows
 	rows []fallback.Release
-	busy bool // a goroutine looks after them
 }
 
-func (d *disclaimed) add(c *Coordinator, rows []fallback.Release) {
-	d.mu.Lock()
-	d.rows = append(d.rows, rows...)
-	begin := !d.busy
-	d.busy = true
-	d.mu.Unlock()
-	if begin {
-		c.background(func() { d.remove(c) })
-	}
-}
-
-// take returns the rows, and reports whether there are any. If there are none the goroutine ends.
-func (d *disclaimed) take() (rows []fallback.Release, ok bool) {
+func (d *disclaimed) add(rows ...fallback.Release) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rows, d.rows = d.rows, nil
-	d.busy = len(rows) > 0
-	return rows, d.busy
+	d.rows = append(d.rows, rows...)
 }
 
-// remove releases the rows of sessions that are over, for two CallTimeouts at most. Close waits for it.
-func (d *disclaimed) remove(c *Coordinator) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 2*c.opts.CallTimeout)
-	defer cancel()
-	for rows, ok := d.take(); ok; rows, ok = d.take() {
-		dead := make(map[string]bool)
-		var left []fallback.Release
-		for _, r := range rows {
-			gone, known := dead[r.Session]
-			if !known {
-				gone = c.isDead(ctx, r.Session)
-				dead[r.Session] = gone
-			}
-			if gone {
-				c.releases.add(r)
-			} else {
-				left = append(left, r)
+func (d *disclaimed) take() []fallback.Release {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rows := d.rows
+	d.rows = nil
+	return rows
+}
+
+// releaseDisclaimed releases the rows whose sessions are over, and waits for that for two CallTimeouts at most. It is for
+// a coordinator whose goroutines, and whose own session, have ended: others may wait for that in the same way.
+func (c *Coordinator) releaseDisclaimed(own *session) {
+	if c.cluster != nil {
+		for p, list := range c.cluster.hearsay.take() { // what was not looked up in time
+			for _, r := range list {
+				if r.Key != "" {
+					c.disclaimed.add(p.release(r.Key, r.ID))
+				}
 			}
 		}
+	}
+	left := c.disclaimed.take()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*c.opts.CallTimeout)
+	defer cancel()
+	for {
+		var gone []fallback.Release
+		dead := map[string]bool{own.ID: true}
+		left = slices.DeleteFunc(left, func(r fallback.Release) bool {
+			over, known := dead[r.Session]
+			if !known {
+				over = c.isDead(ctx, r.Session)
+				dead[r.Session] = over
+			}
+			if over {
+				gone = append(gone, r)
+			}
+			return over
+		})
+		for batch := range slices.Chunk(gone, maxBatch) {
+			_, _ = c.sendBatch(ctx, batch) // what is left of a dead session is in no caller's way for long
+		}
 		if len(left) == 0 {
-			continue
+			return
 		}
 		select {
 		case <-time.After(c.opts.RetryEvery / 8):
-			d.add(c, left)
 		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -54,7 +54,7 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 		p.rumored(o.Rumors, o.Again)
 	}
 	if len(o.Disclaimed) > 0 {
-		p.c.disclaimed.add(p.c, o.Disclaimed)
+		p.c.disclaimed.add(o.Disclaimed...)
 	}
 }
 

@@ -37,7 +37,6 @@ package coord
 //	| ------------------------- | ---------- | ----------------------------------------------- |
 //	| Coordinator.advise        | background | asks for advice on the arbiter's settings       |
 //	| Coordinator.clean         | background | removes rows that crashed processes left        |
-//	| disclaimed.add            | background | removes rows of sessions that have just ended   |
 //	| guarded.once              | background | has a session buried                            |
 //	| Coordinator.demoteStepped | background | demotes for a session that a clock's step ended |
 //	| liveness.ask              | background | asks whether a session is dead                  |

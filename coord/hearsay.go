@@ -117,6 +117,9 @@ func (x *cluster) check(lists [][]rumor) {
 		if s.Err != nil {
 			failed = s.Err
 			bad++
+			if c.ctx.Err() != nil { // Close looks after them
+				c.cluster.hearsay.add(lists[i]...)
+			}
 			continue
 		}
 		lists[i][0].p.checked(lists[i], s, &a)
