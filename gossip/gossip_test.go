@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -127,7 +128,7 @@ func TestSilentStreamsEndWithTheRing(t *testing.T) {
 }
 
 func TestNoMoreStreamsThanAllowed(t *testing.T) {
-	tr := &transport{conns: map[*stream]struct{}{}}
+	tr := &transport{conns: map[*stream]struct{}{}, from: map[netip.Addr]int{}}
 	var last net.Conn
 	for range maxStreams {
 		c, _ := net.Pipe()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/holdfast-go/holdfast/internal/hostaddr"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -34,12 +35,14 @@ type transport struct {
 	mu      sync.Mutex
 	conns   map[*stream]struct{} // open ones; guarded by mu
 	inbound int                  // how many of them others have opened; guarded by mu
+	from    map[netip.Addr]int   // the same by address; guarded by mu
 	closed  bool                 // guarded by mu
 }
 
-// maxStreams limits the streams that others have opened. Each is closed after some seconds; a node that
-// is refused tries again.
-const maxStreams = 16
+// maxStreams limits the streams that others have opened, maxFrom those of one address: a host that
+// opens more must not keep nodes out, which would believe to be alone. Each is closed after some
+// seconds; a node that is refused tries again.
+const maxStreams, maxFrom = 16, 8
 
 var errTransport = errors.New("gossip: the gossip has ended, or has too many streams open")
 
@@ -63,6 +66,7 @@ func listen(at netip.AddrPort, s screen, logger *log.Logger, cut func(string) bo
 		t := &transport{
 			NetTransport: inner, screen: s, logger: logger, cut: cut,
 			streams: make(chan net.Conn), packets: make(chan *memberlist.Packet), conns: make(map[*stream]struct{}),
+			from: make(map[netip.Addr]int),
 		}
 		t.ctx, t.cancel = context.WithCancel(context.Background())
 		t.wg.Go(t.accept)
@@ -161,14 +165,15 @@ func (t *transport) Shutdown() error {
 func (t *transport) own(conn net.Conn, inbound bool) (net.Conn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || inbound && t.inbound >= maxStreams {
+	s := &stream{Conn: conn, t: t, inbound: inbound, from: hostaddr.Source(conn.RemoteAddr())}
+	if t.closed || inbound && (t.inbound >= maxStreams || s.from.IsValid() && t.from[s.from] >= maxFrom) {
 		_ = conn.Close()
 		return nil, errTransport
 	}
-	s := &stream{Conn: conn, t: t, inbound: inbound}
 	t.conns[s] = struct{}{}
 	if inbound {
 		t.inbound++
+		t.from[s.from]++
 	}
 	return s, nil
 }
@@ -178,8 +183,9 @@ type stream struct {
 	net.Conn
 	t       *transport
 	inbound bool
-	message io.Reader // the message that has come; nil: none yet
-	refused error     // by the screen
+	from    netip.Addr // as of hostaddr.Source
+	message io.Reader  // the message that has come; nil: none yet
+	refused error      // by the screen
 }
 
 // Read reads what the screen lets through.
@@ -197,6 +203,9 @@ func (s *stream) Close() error {
 	s.t.mu.Lock()
 	if _, open := s.t.conns[s]; open && s.inbound {
 		s.t.inbound--
+		if s.t.from[s.from]--; s.t.from[s.from] == 0 {
+			delete(s.t.from, s.from)
+		}
 	}
 	delete(s.t.conns, s)
 	s.t.mu.Unlock()

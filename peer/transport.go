@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/hostaddr"
 )
 
 // Transport keeps one stream with each of the other nodes. Its methods are safe for
@@ -126,7 +128,7 @@ func (t *Transport) accept() {
 			t.sleep(50*time.Millisecond, nil) // no descriptors left, mostly
 			continue
 		}
-		from := source(c)
+		from := hostaddr.Source(c.RemoteAddr())
 		if !t.admit(from) {
 			c.Close()
 			t.log.warn("busy "+from.String(), "holdfast: too many connections at once from one address that have not authenticated",
@@ -155,21 +157,6 @@ func (t *Transport) welcome(c net.Conn, from netip.Addr) {
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
 		t.log.warn(host+" "+logKey(err), "holdfast: a connection of another node is refused", "from", c.RemoteAddr().String(), "error", err)
 	}
-}
-
-// source returns the address that c comes from: of IPv6 the network, as a host has many
-// addresses there. It is zero for a connection of a simulation.
-func source(c net.Conn) netip.Addr {
-	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	addr := tcp.AddrPort().Addr().Unmap()
-	if addr.Is6() {
-		net64, _ := addr.WithZone("").Prefix(64) // of an IPv6 address it cannot fail
-		return net64.Addr()
-	}
-	return addr
 }
 
 // admit notes an inbound connection, and reports whether its address may have one more.
