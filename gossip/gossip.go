@@ -47,6 +47,7 @@ type roster struct {
 	nodes    map[string]ring.Node // guarded by mu
 	left     map[string]bool      // guarded by mu: nodes that left, and said so, since takeLeft
 	unlisted map[string]bool      // guarded by mu: members that known has not confirmed
+	admitted string               // guarded by mu: the last of them, which may not be in nodes yet
 }
 
 func newRoster(s *settings) *roster {
@@ -75,7 +76,7 @@ func (r *roster) admit(name string) bool {
 	if len(r.unlisted) >= maxUnlisted {
 		return r.unlisted[name]
 	}
-	r.unlisted[name] = true
+	r.unlisted[name], r.admitted = true, name
 	return true
 }
 
@@ -101,6 +102,9 @@ func (r *roster) set(n *memberlist.Node) {
 	node := describe(n.Name, gossip, n.Meta, r.partitions)
 	r.mu.Lock()
 	r.nodes[node.Name] = node
+	if node.Name == r.admitted { // recount may have forgotten it
+		r.unlisted[node.Name], r.admitted = true, ""
+	}
 	r.mu.Unlock()
 	r.poke()
 }
@@ -145,17 +149,23 @@ func (r *roster) has(addr string) bool {
 	return false
 }
 
-// recount replaces what admit has counted by what is so now.
+// recount corrects what admit has counted, by nodes of a moment ago.
 func (r *roster) recount(live []ring.Node) {
-	unlisted := make(map[string]bool)
+	unlisted, seen := make(map[string]bool), make(map[string]bool, len(live))
 	for _, n := range live {
+		seen[n.Name] = true
 		if n.Unlisted {
 			unlisted[n.Name] = true
 		}
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.unlisted {
+		if _, member := r.nodes[name]; member && !seen[name] {
+			unlisted[name] = true // it has come since
+		}
+	}
 	r.unlisted = unlisted
-	r.mu.Unlock()
 }
 
 // admission is the memberlist delegate that decides which nodes are members. memberlist takes an

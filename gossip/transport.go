@@ -42,7 +42,7 @@ type transport struct {
 // maxStreams limits the streams that others have opened, maxFrom those of one address: a host that
 // opens more must not keep nodes out, which would believe to be alone. Each is closed after some
 // seconds; a node that is refused tries again.
-const maxStreams, maxFrom = 16, 8
+const maxStreams, maxFrom = 16, 12
 
 var errTransport = errors.New("gossip: the gossip has ended, or has too many streams open")
 
