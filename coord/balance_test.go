@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -162,4 +164,39 @@ func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 		return
 	}
 	t.Fatal("the node owns none of the keys")
+}
+
+// An owner that does not answer is asked once to give a partition back, and not for as long as callers wait: it may be dead.
+func TestRevoke_OncePerEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := fallback.NewMemory()
+		ns := attach(t, a)
+		if _, err := ns.Open(t.Context(), "owner", fallback.Registration{TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		var asked atomic.Int32
+		stop := must(ns.Listen(t.Context(), "owner", func(m fallback.Message) {
+			if m.Kind == fallback.Revoked {
+				asked.Add(1)
+			}
+		}))
+		defer stop()
+		p := uint32(xxhash.Sum64String("key") % 61)
+		r := must(ns.Load(t.Context(), p))
+		if got := must(ns.Acquire(t.Context(), p, "owner", fallback.Expect{Epoch: r.Epoch})); got.Verdict != fallback.Granted {
+			t.Fatal(got)
+		}
+		c := must(coord.New(t.Context(), a, &coord.Options{Partitions: 61, SessionTTL: 3 * time.Second, Grace: 4 * time.Second}))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if l, err := c.Lock(ctx, "key"); err == nil {
+			t.Errorf("granted: %v", l.Fence())
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("the owner was asked %d times", n)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

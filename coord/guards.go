@@ -52,13 +52,13 @@ func (g *guarded) wake() {
 // pings may have come that it has not read.
 func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	x := g.c.cluster
-	live := x.answering(now, g.times.Promise/2)
+	live := x.answering(now, g.times.Promise/3) // a promise lasts for as long again, to change the set in
 	var out outbox
 	g.mu.Lock()
 	g.publish(now)
 	at := g.instant(now)
 	again := g.due(now)
-	if g.change(live, at) || again {
+	if g.change(live, now, at) || again {
 		for _, session := range g.ward.Guardians() {
 			g.ping(session, at, &out)
 		}
@@ -90,7 +90,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 
 // change looks after the set of guardians. live are the sessions that have answered lately. It reports whether there is another
 // one to be asked for promises. g.mu is held.
-func (g *guarded) change(live []string, at guardians.Instant) (proposed bool) {
+func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
 	switch {
 	case g.leaving:
@@ -109,6 +109,10 @@ func (g *guarded) change(live []string, at guardians.Instant) (proposed bool) {
 		return v >= present.Version
 	})
 	slices.Sort(want)
+	if g.deaf(len(want) == 0 && len(present.Members) > 0, now) {
+		g.renewNow()
+		return false
+	}
 	if !voted && slices.Equal(want, slices.Sorted(slices.Values(present.Members))) {
 		return false
 	}
@@ -116,6 +120,19 @@ func (g *guarded) change(live []string, at guardians.Instant) (proposed bool) {
 		g.renewNow()
 	}
 	return proposed
+}
+
+// deaf reports whether this node has heard nothing of the arbiter since it hears no node that could guard it. Its requests may
+// be executed all the same: a session that gave its guardians up then would be buried by none, and yet end for want of an
+// answer. g.mu is held.
+func (g *guarded) deaf(silent bool, now time.Time) bool {
+	switch {
+	case !silent:
+		g.silent = time.Time{}
+	case g.silent.IsZero():
+		g.silent = now
+	}
+	return silent && !g.renewed.After(g.silent)
 }
 
 func (g *guarded) renewNow() {

@@ -165,7 +165,7 @@ func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	})
 }
 
-// freeOwned asks the owner to demote, or buries it if it is dead.
+// freeOwned asks the owner to demote, once, or buries it if it is dead. An owner that lives finds in the record that it was asked.
 func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
@@ -177,6 +177,8 @@ func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bo
 			return
 		}
 		_, err = c.ns.DemoteUnserved(ctx, p, s.ID, r.Epoch)
+	case !dead && r.Revoked:
+		return
 	case !dead:
 		err = c.ns.Revoke(ctx, p, r.Epoch, s.ID)
 	default:

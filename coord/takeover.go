@@ -32,6 +32,8 @@ type guarded struct {
 	at      guardians.Instant // the ward's clock: see instant
 	read    time.Time         // when it was read
 	burying map[string]bool   // sessions of which a call of Bury is under way
+	silent  time.Time         // since then no session has answered that could guard this one; zero: one has
+	renewed time.Time         // the sending of the last renewal that was answered
 }
 
 var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
@@ -91,9 +93,10 @@ func (g *guarded) publish(now time.Time) {
 		return
 	}
 	left := min(g.lease.Sub(now), g.lease.Round(0).Sub(now.Round(0)))
-	if g.alone() || !guard.Promised {
+	switch {
+	case g.alone():
 		g.ward.Relied(at + left)
-	} else {
+	case guard.Promised:
 		left = g.ward.Announce(at+left, at)
 	}
 	if d := now.Add(left); d.After(g.s.Deadline()) {
@@ -132,13 +135,17 @@ func (g *guarded) registers() fallback.Guardians {
 	return fallback.Guardians{Version: names.Version, Set: names.Members}
 }
 
-// recorded takes the version that an answer to a renewal tells, in time.
-func (g *guarded) recorded(version uint32) {
+// recorded takes the version that an answer tells, in time, to a renewal that was sent then.
+func (g *guarded) recorded(version uint32, sent time.Time) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	now := g.c.now()
+	g.renewed = sent
+	if !g.silent.IsZero() {
+		g.wake()
+	}
 	var out outbox
 	at := g.instant(now)
 	before, _, _ := g.ward.Sets()

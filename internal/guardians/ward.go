@@ -197,7 +197,7 @@ func (w *Ward) Ask(now Instant) bool {
 	if w.phase != Collecting || !w.Alive(now) {
 		return false
 	}
-	if c := w.covered(w.next); guard.Covered && (c <= now || c < w.announced) {
+	if c := w.covered(w.next); c <= now || c < w.announced && guard.Covered {
 		return false
 	}
 	w.phase = Asked

@@ -36,6 +36,8 @@ var scenarios = []scenario{
 	{"two arbiters: an address that changes in a rolling restart", 2, twoArbiters{seeds: true, moves: true}.config},
 	{"two arbiters: the same, and the data were copied", 2, twoArbiters{copied: true, moves: true}.config},
 	{"a killed node's keys are locked again soon", 10, killed},
+	{"a deaf node's keys are locked again soon", 3, deafened},
+	{"a node that is cut off ends before it is buried", 3, cutOff},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a

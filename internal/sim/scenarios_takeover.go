@@ -16,9 +16,40 @@ const (
 	takeoverSlack = 500 * time.Millisecond
 )
 
-// killed: nodes die, and the others' callers want every key of theirs at that moment. The clocks are at both ends of their range.
+// killed: nodes die, and the others' callers want every key of theirs at that moment.
 func killed(i int) Config {
 	nodes, die := []int{2, 3, 5, 8, 5}[i%5], []int{1, 1, 1, 1, 2}[i%5]
+	return takenOver(i, nodes, die, "were killed", takeoverD+takeoverSlack, func(_ *world, n *node) { n.crash() })
+}
+
+// deafened: what a node sends arrives, and nothing arrives at it. Its guardians get pings until it ends, as it hears no promises.
+func deafened(i int) Config {
+	return takenOver(i, []int{2, 3, 5}[i%3], 1, "heard nothing", 2*takeoverD+takeoverSlack, func(w *world, n *node) {
+		n.now.client.set(func(x *weather) { x.unheard, x.unmessage = 1, 1 })
+		for _, other := range w.nodes {
+			if other != n {
+				w.net.setCut(other.now.h, n.now.h, true)
+			}
+		}
+	})
+}
+
+// cutOff: nothing comes from a node, and nothing arrives at it. It has ended by its own clock when it is buried (G3).
+func cutOff(i int) Config {
+	return takenOver(i, []int{2, 3, 5}[i%3], 1, "were cut off", takeoverD+takeoverSlack, func(w *world, n *node) {
+		n.now.client.set(func(x *weather) { x.away = true })
+		for _, other := range w.nodes {
+			if other != n {
+				w.net.setCut(other.now.h, n.now.h, true)
+				w.net.setCut(n.now.h, other.now.h, true)
+			}
+		}
+	})
+}
+
+// takenOver: the first nodes are done something to, and the others' callers want every key at that moment. The clocks are at both
+// ends of their range.
+func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*world, *node)) Config {
 	var rates []float64
 	for n := range nodes {
 		rates = append(rates, []float64{1 - maxDrift, 1, 1 + maxDrift}[(n+i)%3])
@@ -33,7 +64,7 @@ func killed(i int) Config {
 			}
 		}
 		for _, n := range w.nodes[:die] {
-			n.crash()
+			do(w, n)
 		}
 		begin := time.Now()
 		took := make(chan time.Duration)
@@ -56,9 +87,15 @@ func killed(i int) Config {
 		for range (nodes - die) * len(keys) {
 			longest = max(longest, <-took)
 		}
-		w.say(fmt.Sprintf("%d of %d nodes were killed: the longest wait was %v", die, nodes, longest))
-		if limit := takeoverD + takeoverSlack; longest > limit {
-			w.h.say("%d of %d nodes were killed: the longest wait was %v, not %v", die, nodes, longest, limit)
+		w.say(fmt.Sprintf("%d of %d nodes %s: the longest wait was %v", die, nodes, what, longest))
+		if longest > limit {
+			w.h.say("%d of %d nodes %s: the longest wait was %v, not %v", die, nodes, what, longest, limit)
+		}
+		w.net.heal()
+		for _, n := range w.nodes[:die] {
+			if n.now != nil {
+				n.now.client.set(func(x *weather) { x.unheard, x.unmessage, x.away = 0, 0, false })
+			}
 		}
 	}}
 }
