@@ -28,6 +28,24 @@ func (l *losing) Do(ctx context.Context, key string, fn func(context.Context, co
 	return err
 }
 
+// overtaken is a Locker whose first lock was lost, and had by another holder, before the function begins.
+type overtaken struct {
+	*coord.Coordinator
+	by    func(ctx context.Context, first coord.Lock) error
+	calls int
+}
+
+func (o *overtaken) Do(ctx context.Context, key string, fn func(context.Context, coord.Lock) error) error {
+	return o.Coordinator.Do(ctx, key, func(ctx context.Context, l coord.Lock) error {
+		if o.calls++; o.calls == 1 {
+			if err := o.by(ctx, l); err != nil {
+				return err
+			}
+		}
+		return fn(ctx, l)
+	})
+}
+
 func fresh(t *testing.T, d *database) (fence.Table, func() int64) {
 	d.counters()
 	d.mustExec(`INSERT INTO counters (name, n) VALUES ('a', 0)`)
@@ -41,6 +59,19 @@ func TestDoTx_LostAfterCommit(t *testing.T) {
 	locks := &losing{Coordinator: d.locks, times: 1}
 	err := table.DoTx(t.Context(), locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error { return d.increase(ctx, tx) })
 	if err != nil || count() != 1 || locks.calls != 1 {
+		t.Errorf("%v, counted %d, locked %d times", err, count(), locks.calls)
+	}
+}
+
+// A stale token is refused, and the transaction done under another lock.
+func TestDoTx_Stale(t *testing.T) {
+	d := open(t, sqliteKind)
+	table, count := fresh(t, d)
+	locks := &overtaken{Coordinator: d.locks, by: func(ctx context.Context, first coord.Lock) error {
+		return table.Put(ctx, d.db, "a", first.Fence()+1)
+	}}
+	err := table.DoTx(t.Context(), locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error { return d.increase(ctx, tx) })
+	if err != nil || count() != 1 || locks.calls != 2 {
 		t.Errorf("%v, counted %d, locked %d times", err, count(), locks.calls)
 	}
 }

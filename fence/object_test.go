@@ -2,8 +2,14 @@ package fence_test
 
 import (
 	"context"
+	"crypto/md5"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -48,31 +54,102 @@ func (b *bucket) Put(_ context.Context, name string, data []byte, token coord.Fe
 	return nil
 }
 
+// serve makes a store of HTTP of the bucket: its ETag is a hash of the content, as that of S3.
+func (b *bucket) serve(t *testing.T) fence.Bucket {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.URL.Path
+		if r.Method == http.MethodGet {
+			content, _, version, _ := b.Get(r.Context(), name)
+			if version == "" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("ETag", etag(content))
+			w.Write(content)
+			return
+		}
+		content, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if b.before != nil {
+			b.before()
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		is := b.objects[name]
+		if match := r.Header.Get("If-Match"); match != "" && match != etag(is.data) || is.version != 0 && r.Header.Get("If-None-Match") == "*" {
+			w.WriteHeader(http.StatusPreconditionFailed)
+			return
+		}
+		b.objects[name] = object{data: content, version: is.version + 1}
+	}))
+	t.Cleanup(server.Close)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	return fence.Bucket{URL: server.URL + "/", Client: client}
+}
+
+func etag(content []byte) string { return fmt.Sprintf(`"%x"`, md5.Sum(content)) }
+
 // A holder that stops before its write is refused, or seen by the next one.
 func TestUpdate(t *testing.T) {
 	increase := func(old []byte) ([]byte, error) {
 		n, _ := strconv.Atoi(string(old))
 		return []byte(strconv.Itoa(n + 1)), nil
 	}
-	for name, first := range map[string]coord.Fence{"late": 1, "next": 2} {
-		b := &bucket{objects: make(map[string]object)}
-		second := 3 - first
-		stopped := false
-		b.before = func() {
-			if !stopped {
-				stopped = true
-				if err := fence.Update(t.Context(), b, "n", second, increase); err != nil {
-					t.Errorf("%s: the other one: %v", name, err)
+	for kind, open := range map[string]func(b *bucket) fence.Objects{
+		"Objects": func(b *bucket) fence.Objects { return b },
+		"Bucket":  func(b *bucket) fence.Objects { return b.serve(t) },
+	} {
+		for name, first := range map[string]coord.Fence{"late": 1, "next": 2} {
+			b := &bucket{objects: make(map[string]object)}
+			store := open(b)
+			second := 3 - first
+			stopped := false
+			b.before = func() {
+				if !stopped {
+					stopped = true
+					if err := fence.Update(t.Context(), store, "n", second, increase); err != nil {
+						t.Errorf("%s, %s: the other one: %v", kind, name, err)
+					}
 				}
 			}
+			err := fence.Update(t.Context(), store, "n", first, increase)
+			want, left := "2", error(nil)
+			if first < second {
+				want, left = "1", fence.ErrStale
+			}
+			got, token, _, failed := store.Get(t.Context(), "n")
+			if !errors.Is(err, left) || string(got) != want || token != 2 || failed != nil {
+				t.Errorf("%s, %s: %v, the object is %s, not %s, with token %d, %v", kind, name, err, got, want, token, failed)
+			}
 		}
-		err := fence.Update(t.Context(), b, "n", first, increase)
-		want, left := "2", error(nil)
-		if first < second {
-			want, left = "1", fence.ErrStale
-		}
-		if got := string(b.objects["n"].data); !errors.Is(err, left) || got != want {
-			t.Errorf("%s: %v, the object is %s, not %s", name, err, got, want)
+	}
+}
+
+// Two holders that write the same content are told apart: the ETag has the token in it.
+func TestBucket_TheSameContent(t *testing.T) {
+	b := &bucket{objects: make(map[string]object)}
+	store := b.serve(t)
+	same := func([]byte) ([]byte, error) { return []byte("same"), nil }
+	if err := fence.Update(t.Context(), store, "n", 1, same); err != nil {
+		t.Fatal(err)
+	}
+	_, _, first, err := store.Get(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fence.Update(t.Context(), store, "n", 2, same); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Put(t.Context(), "n", []byte("late"), 1, first); !errors.Is(err, fence.ErrChanged) {
+		t.Errorf("the late write: %v", err)
+	}
+	b.objects["/n"] = object{data: []byte("of another program"), version: 9}
+	for want, b := range map[string]fence.Bucket{"token": store, "URL": {}} {
+		if _, _, _, err := b.Get(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }

@@ -1,0 +1,92 @@
+package fence
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// A Bucket is [Objects] over HTTP: a store with ETags that heeds If-Match and If-None-Match in PUT, as S3 does. An object
+// begins with its token, in a line of its own: so an ETag that is a hash of the content differs for each holder. Programs
+// that read objects by themselves skip that line. Its methods are safe for concurrent use.
+type Bucket struct {
+	// URL is what the names of objects are appended to, such as "https://bucket.s3.eu-west-1.amazonaws.com/". It must be
+	// set. Names are taken as they are: their special characters are escaped as in a URL.
+	URL string
+
+	// Client sends the requests. Its Transport signs them, if the store wants that. Nil: [http.DefaultClient].
+	Client *http.Client
+}
+
+var _ Objects = Bucket{}
+
+// Get implements [Objects].
+func (b Bucket) Get(ctx context.Context, name string) (data []byte, token coord.Fence, version string, err error) {
+	resp, err := b.send(ctx, http.MethodGet, name, nil, "", "")
+	if err != nil {
+		return nil, 0, "", err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		return nil, 0, "", nil
+	case http.StatusOK:
+	default:
+		return nil, 0, "", fmt.Errorf("fence: object %q: %s", name, resp.Status)
+	}
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, 0, "", fmt.Errorf("fence: object %q: %w", name, err)
+	}
+	if version = resp.Header.Get("ETag"); version == "" || strings.HasPrefix(version, "W/") {
+		return nil, 0, "", fmt.Errorf("fence: object %q has the ETag %q: the store must have strong ones", name, version)
+	}
+	line, data, ok := bytes.Cut(content, []byte("\n"))
+	if !ok || token.UnmarshalText(line) != nil {
+		return nil, 0, "", fmt.Errorf("fence: object %q does not begin with a token: it was not written by Update", name)
+	}
+	return data, token, version, nil
+}
+
+// Put implements [Objects].
+func (b Bucket) Put(ctx context.Context, name string, data []byte, token coord.Fence, version string) error {
+	header, value := "If-Match", version
+	if version == "" {
+		header, value = "If-None-Match", "*"
+	}
+	resp, err := b.send(ctx, http.MethodPut, name, append([]byte(token.String()+"\n"), data...), header, value)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
+		return nil
+	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound: // S3: 409 beside another PUT, 404 after a deletion
+		return ErrChanged
+	}
+	return fmt.Errorf("fence: object %q: %s", name, resp.Status)
+}
+
+func (b Bucket) send(ctx context.Context, method, name string, body []byte, header, value string) (*http.Response, error) {
+	if b.URL == "" {
+		return nil, fmt.Errorf("fence: Bucket.URL is empty: set the URL that the names of objects are appended to")
+	}
+	r, err := http.NewRequestWithContext(ctx, method, b.URL+name, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("fence: Bucket: %w", err)
+	}
+	if header != "" {
+		r.Header.Set(header, value)
+	}
+	client := b.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	return client.Do(r)
+}
