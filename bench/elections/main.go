@@ -43,11 +43,14 @@ var sides = []struct {
 type teller struct{ waits, leads, told func() }
 
 func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
 	if text := os.Getenv(candidateEnv); text != "" {
-		if err := candidate(text); err != nil {
-			log.Fatal(err)
-		}
-		return
+		return candidate(text)
 	}
 	turns := flag.Int("turns", 100, "how many hand-overs of each")
 	only := flag.String("only", "", "the sides with this in their name")
@@ -55,9 +58,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := compare(ctx, *only, *turns, *pause); err != nil {
-		log.Fatal(err)
-	}
+	return compare(ctx, *only, *turns, *pause)
 }
 
 // candidate campaigns until SIGTERM, or until its parent is gone. It says on stdout what it has come to.
@@ -84,7 +85,7 @@ func compare(ctx context.Context, only string, turns int, pause time.Duration) (
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	redis, err := redistest.New(dir)
 	if err != nil {
 		return err
