@@ -28,16 +28,19 @@ func (l *losing) Do(ctx context.Context, key string, fn func(context.Context, co
 	return err
 }
 
-// overtaken is a Locker whose first lock was lost, and had by another holder, before the function begins.
+// overtaken is a Locker whose first lock another holder has had before the function begins, or that a test loses.
 type overtaken struct {
 	*coord.Coordinator
-	by    func(ctx context.Context, first coord.Lock) error
+	by    func(ctx context.Context, first coord.Lock) error // may be nil
+	lose  context.CancelCauseFunc                           // ends the context of the lock that is held
 	calls int
 }
 
 func (o *overtaken) Do(ctx context.Context, key string, fn func(context.Context, coord.Lock) error) error {
 	return o.Coordinator.Do(ctx, key, func(ctx context.Context, l coord.Lock) error {
-		if o.calls++; o.calls == 1 {
+		ctx, o.lose = context.WithCancelCause(ctx)
+		defer o.lose(nil)
+		if o.calls++; o.calls == 1 && o.by != nil {
 			if err := o.by(ctx, l); err != nil {
 				return err
 			}
@@ -71,6 +74,23 @@ func TestDoTx_Stale(t *testing.T) {
 		return table.Put(ctx, d.db, "a", first.Fence()+1)
 	}}
 	err := table.DoTx(t.Context(), locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error { return d.increase(ctx, tx) })
+	if err != nil || count() != 1 || locks.calls != 2 {
+		t.Errorf("%v, counted %d, locked %d times", err, count(), locks.calls)
+	}
+}
+
+// A lock that is lost after the last statement: there is no commit whose outcome would be unknown.
+func TestDoTx_LostWithoutAnError(t *testing.T) {
+	d := open(t, sqliteKind)
+	table, count := fresh(t, d)
+	locks := &overtaken{Coordinator: d.locks}
+	err := table.DoTx(t.Context(), locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error {
+		err := d.increase(ctx, tx)
+		if locks.calls == 1 {
+			locks.lose(&coord.LossError{Key: "a", Cause: coord.SessionExpired})
+		}
+		return err
+	})
 	if err != nil || count() != 1 || locks.calls != 2 {
 		t.Errorf("%v, counted %d, locked %d times", err, count(), locks.calls)
 	}
