@@ -132,7 +132,7 @@ func (g *guarded) deaf(silent bool, now time.Time) bool {
 	case g.silent.IsZero():
 		g.silent = now
 	}
-	return silent && !g.renewed.After(g.silent)
+	return silent && g.renewed.Before(g.silent)
 }
 
 func (g *guarded) renewNow() {

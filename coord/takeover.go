@@ -142,10 +142,10 @@ func (g *guarded) recorded(version uint32, sent time.Time) {
 	}
 	g.mu.Lock()
 	now := g.c.now()
-	g.renewed = sent
-	if !g.silent.IsZero() {
-		g.wake()
+	if !g.silent.IsZero() && g.renewed.Before(g.silent) && !sent.Before(g.silent) {
+		g.wake() // this node is not deaf
 	}
+	g.renewed = sent
 	var out outbox
 	at := g.instant(now)
 	before, _, _ := g.ward.Sets()
