@@ -61,9 +61,10 @@ const (
 	LeaseExpired                        // the key's slot at the arbiter could not be verified in time
 	Superseded                          // the arbiter knows nothing of the lock any more, or gave the key to another
 	CoordClosed                         // Close was called, and its ctx ended before the lock was unlocked
+	TimeOver                            // the time that LockFor was given is over
 )
 
-var lossCauses = [...]string{"", "session expired", "lease expired", "superseded", "coordinator closed"}
+var lossCauses = [...]string{"", "session expired", "lease expired", "superseded", "coordinator closed", "time over"}
 
 // String returns the cause in words, such as "session expired".
 func (c LossCause) String() string {

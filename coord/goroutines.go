@@ -29,6 +29,7 @@ package coord
 //	| cluster.giveBackAll       | AfterFunc | ends the calls of a late Close  | at once               |
 //	| section.ask               | AfterFunc | ends the context of Do          | at once               |
 //	| Coordinator.DoAll         | AfterFunc | ends the context of DoAll       | at once               |
+//	| Coordinator.LockFor       | AfterFunc | ends a lock whose time is over  | at once               |
 //	| until                     | AfterFunc | ends a context with another one | at once               |
 //
 // Calls of the arbiter in the background:

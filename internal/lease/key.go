@@ -351,6 +351,16 @@ func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
 	p.giveBack(k, now, fx)
 }
 
+// TakeAway takes a turn that runs away from its caller. It reports false if it is over.
+func (p *Partition) TakeAway(t *Turn, fence uint64, cause Cause, now time.Time, fx *Effects) bool {
+	k := t.Key(fence)
+	if k == nil || t.lost != nil {
+		return false
+	}
+	p.lose(k, cause, now, fx)
+	return true
+}
+
 // fail sends waiters away with a reason, nil for a key that is locked: those that which chooses, all if it is nil.
 func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, fx *Effects) {
 	k.q.Drain(which, func(w *Waiter) {

@@ -21,4 +21,5 @@ const (
 	LeaseExpired
 	Superseded
 	CoordClosed
+	TimeOver
 )
