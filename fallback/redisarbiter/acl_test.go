@@ -114,6 +114,15 @@ func everything(t *testing.T, client func() redis.UniversalClient, servers ...*r
 	t.Run("suite", func(t *testing.T) {
 		arbitertest.Run(t, arbitertest.Fixture{New: func(*testing.T) fallback.Arbiter { return redisarbiter.New(client(), cold) }})
 	})
+	t.Run("rows", func(t *testing.T) { // which coordinators look at in the background only, after some RenewEvery
+		settings := plain
+		settings.Namespace = arbitertest.NamespacePrefix + "rows"
+		n := attachTo(t, client(), cold, settings)
+		use(t, n)
+		if _, err := n.(fallback.Lister).Rows(t.Context(), []uint32{0, 1}); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("nodes", func(t *testing.T) {
 		arbiter := redisarbiter.New(client(), cold)
 		var nodes []*coord.Coordinator
