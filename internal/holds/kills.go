@@ -21,6 +21,7 @@ import (
 type killing struct {
 	setup
 	Kills   int
+	Die     int           // so many nodes at once
 	Suspend time.Duration // SIGSTOP for so long, in the place of SIGKILL; 0: not
 	Again   bool          // the dead node's process starts again at once, at its address
 	Workers int           // of each node
@@ -45,8 +46,8 @@ func (s killing) run(ctx context.Context, out io.Writer, sizes string) error {
 	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for size := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(size)
-		if err != nil || n < 2 {
-			return fmt.Errorf("-kill-nodes has %q, must have numbers of 2 or more", size)
+		if err != nil || n <= s.Die {
+			return fmt.Errorf("-kill-nodes has %q, must have numbers of more than -die, which is %d", size, s.Die)
 		}
 		s.Nodes = n
 		o, err := s.cluster(ctx, out)
@@ -105,7 +106,7 @@ func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err err
 // add starts a node in the place of number i, with its load.
 func (t *trial) add(i int, s killing) error {
 	cfg := nodeConfig{
-		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: s.Takeover, Log: t.Log,
+		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: s.Takeover, Log: t.Log,
 	}
 	if s.Again {
 		if i == len(t.nodes) {
@@ -142,14 +143,21 @@ func freeAddr() string {
 // Keys of the load, and how many of the dead node's are asked for.
 const workKeys, probeKeys = 2000, 100
 
-// kill lets the node before the i-th die, and looks how the others fare.
+// kill lets nodes die, from the i-th on, and looks how the others fare.
 func (t *trial) kill(i int, s killing, o *outcome) error {
-	victim := t.nodes[i%len(t.nodes)]
-	others := slices.DeleteFunc(slices.Clone(t.nodes), func(n *process) bool { return n == victim })
+	var victims []*process
+	for j := range s.Die {
+		victims = append(victims, t.nodes[(i+j)%len(t.nodes)])
+	}
+	others := slices.DeleteFunc(slices.Clone(t.nodes), func(n *process) bool { return slices.Contains(victims, n) })
 	probe := others[0]
-	r, err := probe.tell(order{Do: "owned", Name: victim.name, To: probeKeys})
-	if err != nil {
-		return err
+	var keys []int
+	for _, n := range victims {
+		r, err := probe.tell(order{Do: "owned", Name: n.name, To: probeKeys / s.Die})
+		if err != nil {
+			return err
+		}
+		keys = append(keys, r.Keys...)
 	}
 	for _, n := range others {
 		if _, err := n.tell(order{Do: "passage"}); err != nil { // from now on
@@ -165,16 +173,17 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		signal = syscall.SIGSTOP
 	}
 	begin := time.Now()
-	if err := victim.cmd.Process.Signal(signal); err != nil {
-		return err
+	for _, n := range victims {
+		if err := n.cmd.Process.Signal(signal); err != nil {
+			return err
+		}
 	}
 	late := time.Since(begin)
 	again := make(chan error, 1)
 	if s.Again {
-		victim.end(true)
-		go func() { again <- t.add(slices.Index(t.nodes, victim), s) }()
+		go func() { again <- t.replace(victims, s) }()
 	}
-	got, err := probe.tell(order{Do: "probe", Keys: r.Keys})
+	got, err := probe.tell(order{Do: "probe", Keys: keys})
 	if err != nil {
 		return err
 	}
@@ -209,10 +218,22 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		if err := t.sleep(max(s.Suspend-time.Since(begin), 0)); err != nil {
 			return err
 		}
-		_ = victim.cmd.Process.Signal(syscall.SIGCONT)
+		for _, n := range victims {
+			_ = n.cmd.Process.Signal(syscall.SIGCONT)
+		}
 	}
-	victim.end(true) // what it holds is lost, and is taken by the next one
-	return t.add(slices.Index(t.nodes, victim), s)
+	return t.replace(victims, s) // what they hold is lost, and is taken by the next ones
+}
+
+// replace ends nodes, and starts others in their places.
+func (t *trial) replace(victims []*process, s killing) error {
+	for _, n := range victims {
+		n.end(true)
+		if err := t.add(slices.Index(t.nodes, n), s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // counted is what some nodes say together.

@@ -24,11 +24,14 @@ func main() {
 	flag.IntVar(&s.Nodes, "nodes", 8, "`processes`; two of them hold nothing and go")
 	flag.IntVar(&s.Partitions, "partitions", 1021, "Options.Partitions")
 	flag.DurationVar(&s.TTL, "ttl", 10*time.Second, "Options.SessionTTL")
+	flag.DurationVar(&s.Renew, "renew", 0, "Options.RenewEvery; 0: its default")
 	flag.BoolVar(&s.Log, "log", false, "what the nodes log, on standard error")
 	flag.DurationVar(&s.Takeover, "takeover", 0, "Cluster.Takeover; 0: its default, negative: off")
 	kills := flag.Int("kills", 0, "kill so many nodes under load, one after the other, and tell how the others fared; 0: show events")
 	sizes := flag.String("kill-nodes", "2,3,5,8", "in clusters of so many `processes`")
 	suspend := flag.Duration("suspend", 0, "SIGSTOP for so long, in the place of SIGKILL")
+	die := flag.Int("die", 1, "with -kills: so many processes at once")
+	away := flag.Duration("away", 0, "stop Redis for so long under load, and tell how the nodes fared")
 	again := flag.Bool("again", false, "with -kills: the process starts again at once, at its address and under its name")
 	workers := flag.Int("workers", 16, "goroutines of each process that lock, with -kills and -rolling")
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
@@ -40,13 +43,13 @@ func main() {
 	var err error
 	good := true
 	switch {
-	case *roll:
-		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second}.run(ctx, os.Stdout)
+	case *roll || *away > 0:
+		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second, Away: *away}.run(ctx, os.Stdout)
 	case *kills > 0:
 		if s.Holds > 100_000 {
 			s.Holds = 1000
 		}
-		k := killing{setup: s, Kills: *kills, Suspend: *suspend, Again: *again, Workers: *workers, Gap: s.TTL}
+		k := killing{setup: s, Kills: *kills, Die: max(*die, 1), Suspend: *suspend, Again: *again, Workers: *workers, Gap: s.TTL}
 		err = k.run(ctx, os.Stdout, *sizes)
 	default:
 		lost, err = s.run(ctx, os.Stdout, *only)

@@ -34,6 +34,7 @@ type nodeConfig struct {
 	Redis      string // file with the address of the present primary
 	Partitions int
 	TTL        time.Duration
+	Renew      time.Duration // Options.RenewEvery
 	Takeover   time.Duration // Cluster.Takeover
 	Log        bool
 	Gossip     string  // Cluster.Gossip; empty: any port of 127.0.0.1
@@ -103,7 +104,7 @@ func runNode(text string) error {
 	})
 	defer client.Close()
 	o := &coord.Options{
-		Namespace: "holds", Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL,
+		Namespace: "holds", Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL, RenewEvery: cfg.Renew,
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: cmp.Or(cfg.Gossip, "127.0.0.1:0"), Peer: cfg.Peer, Takeover: cfg.Takeover},
 	}
 	if cfg.Log {

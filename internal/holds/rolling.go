@@ -12,11 +12,13 @@ import (
 	"time"
 )
 
-// rolling is a measurement of a rolling restart: under load each node in turn leaves, and starts again under its name.
+// rolling is a measurement of a rolling restart: under load each node in turn leaves, and starts again under its name. Or of an
+// outage of Redis under the same load.
 type rolling struct {
 	setup
 	Workers int           // of each node
 	Pause   time.Duration // between two of them
+	Away    time.Duration // Redis is stopped for so long, in the place of restarts; 0: not
 }
 
 // goals of a rolling restart.
@@ -96,10 +98,14 @@ func (s rolling) run(ctx context.Context, out io.Writer) (good bool, err error) 
 	}
 	p := passage{granted: make(map[string]uint64)}
 	begin := time.Now()
-	for i := range s.Nodes {
-		if err := t.restart(i, s, &p); err != nil {
-			return false, err
-		}
+	if s.Away > 0 {
+		err = t.stopFor(s.Away)
+	}
+	for i := 0; s.Away == 0 && i < s.Nodes && err == nil; i++ {
+		err = t.restart(i, s, &p)
+	}
+	if err != nil {
+		return false, err
 	}
 	took := time.Since(begin)
 	for _, n := range t.nodes {
@@ -115,7 +121,7 @@ func (s rolling) run(ctx context.Context, out io.Writer) (good bool, err error) 
 // addRolling starts a node in the place of number i, with its load.
 func (t *trial) addRolling(i int, s rolling) error {
 	n, err := launch(nodeConfig{
-		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: t.Takeover, Log: t.Log,
+		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
 		Observed: true,
 	})
 	if err != nil {

@@ -20,6 +20,7 @@ type setup struct {
 	Holds, Nodes, Partitions int
 	TTL                      time.Duration
 	Takeover                 time.Duration
+	Renew                    time.Duration // Options.RenewEvery; 0: its default
 	Cores                    float64
 	Log                      bool
 }
@@ -97,7 +98,7 @@ func (t *trial) begin() error {
 	holders := t.Nodes - 2
 	for i := range t.Nodes {
 		n, err := launch(nodeConfig{
-			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Takeover: t.Takeover, Log: t.Log,
+			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
 			Cores: t.Cores,
 		})
 		if err != nil {
@@ -260,11 +261,14 @@ func (t *trial) sleep(d time.Duration) error {
 	}
 }
 
-func (t *trial) stop() error {
+func (t *trial) stop() error { return t.stopFor(t.TTL / 2) }
+
+// stopFor stops Redis for a time.
+func (t *trial) stopFor(d time.Duration) error {
 	if err := t.servers.primary.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	err := t.sleep(t.TTL / 2)
+	err := t.sleep(d)
 	return errors.Join(err, t.servers.primary.Signal(syscall.SIGCONT))
 }
 
