@@ -38,6 +38,7 @@ var scenarios = []scenario{
 	{"a killed node's keys are locked again soon", 10, killed},
 	{"a deaf node's keys are locked again soon", 3, deafened},
 	{"a node that is cut off ends before it is buried", 3, cutOff},
+	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a

@@ -99,3 +99,21 @@ func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*wor
 		}
 	}}
 }
+
+// firstGuardian: a node that was alone goes by its lease. When another one has come, that is not its guardian before what the first
+// node relies on has passed (G7): then the first one is cut off, and still goes by its lease.
+func firstGuardian(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1}, script: func(w *world) {
+		first, second := w.nodes[0], w.nodes[1]
+		second.crash()
+		time.Sleep(25 * time.Second) // its session is dead
+		second.start()
+		time.Sleep(4 * time.Second)
+		first.now.client.set(func(x *weather) { x.away = true })
+		w.net.setCut(first.now.h, second.now.h, true)
+		w.net.setCut(second.now.h, first.now.h, true)
+		time.Sleep(20 * time.Second)
+		first.now.client.set(func(x *weather) { x.away = false })
+		w.net.heal()
+	}}
+}
