@@ -162,7 +162,7 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	}
 	if err == nil && heldBy(r.Context(), s.c, key) == nil {
 		node, base := s.owner(key)
-		if base != nil && !s.checked.Swap(true) {
+		if base != nil && !s.checked.Load() && !s.checked.Swap(true) {
 			s.checkIdle(r)
 		}
 		if base != nil && s.forward(w, out, node, base) {
