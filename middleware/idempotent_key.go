@@ -87,6 +87,9 @@ func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
 // identify returns the name of the request's record: one of the key within its scope.
 func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byte, err error) {
 	scope, err := m.scope.of(r)
+	if e, ok := errors.AsType[*KeyError](err); ok && e.Place == "" {
+		err = &KeyError{"the scope of the idempotency key", e.Reason}
+	}
 	if err != nil {
 		return id, err
 	}

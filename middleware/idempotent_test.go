@@ -175,6 +175,7 @@ func TestIdempotent_SameRequestWithinTheScope(t *testing.T) {
 	}
 	post(0, "adam.1").is(t, http.StatusOK, "2")
 	exchange(t.Context(), s.servers[0], "POST", "/pay", "1 EUR", "Idempotency-Key", "k").is(t, http.StatusBadRequest, middleware.TypeKey)
+	exchange(t.Context(), s.servers[0], "POST", "/pay", "1 EUR", "Idempotency-Key", "k").is(t, http.StatusBadRequest, "the scope of the idempotency key is empty")
 	if s.runs.Load() != 2 {
 		t.Errorf("%d runs", s.runs.Load())
 	}
