@@ -13,7 +13,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http chaos soak holds lab redis databases network clients jdk etcd
+.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -114,6 +114,10 @@ model:
 # Requests of all kinds through each middleware, in each router, by each protocol, from Go's clients, curl, h2load and Java's.
 http: clients jdk
 	go run ./middleware/matrix
+
+# Each guard of the middlewares taken out: one of the tests that it is for has to fail.
+http-guards: redis
+	cd middleware && go test -count=1 -v -timeout 0 -run TestGuards . -guards
 
 # Real processes in network namespaces, with real Redis servers, under kills, stops and cuts: see docs/chaos.md. Needs root on Linux.
 DURATION ?= 4m

@@ -105,7 +105,8 @@ func TestCoalesce_HandlerThatWritesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			entered, release := make(chan struct{}, 10), make(chan struct{})
 			once := sync.OnceFunc(func() { close(release) })
-			h := adapt(middleware.Coalesce(nil, nil, nil), func() { entered <- struct{}{}; <-release })
+			var logged lockedBuffer
+			h := adapt(middleware.Coalesce(nil, nil, &middleware.CoalesceOptions{Logger: slog.New(slog.NewTextHandler(&logged, nil))}), func() { entered <- struct{}{}; <-release })
 			joined := make(chan struct{}, 10)
 			s := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				var once sync.Once
@@ -121,6 +122,9 @@ func TestCoalesce_HandlerThatWritesNothing(t *testing.T) {
 			once()
 			for range 3 {
 				from(t, replies, "an answer").is(t, http.StatusTeapot, "the error")
+			}
+			if n := strings.Count(logged.String(), "level=WARN"); n != 1 {
+				t.Errorf("%d warnings: %s", n, logged.String())
 			}
 		})
 	}
