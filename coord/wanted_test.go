@@ -41,8 +41,10 @@ func TestWanted(t *testing.T) {
 					next <- l
 				}()
 				time.Sleep(time.Second)
-				if !isWanted(l) || !isWanted(l) {
-					t.Errorf("%s: a caller waits, and the holder is not told", name)
+				for range 2 {
+					if !isWanted(l) {
+						t.Errorf("%s: a caller waits, and the holder is not told", name)
+					}
 				}
 				unlock(t, l)
 				l2 := <-next
@@ -69,7 +71,7 @@ func TestWanted(t *testing.T) {
 	})
 }
 
-// The same where an owner knows who waits: holders at the owner and at another node.
+// The same where an owner knows which callers wait: holders at the owner and at another node.
 func TestWanted_InACluster(t *testing.T) {
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())

@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A Bucket is [Objects] over HTTP: a store with ETags that heeds If-Match and If-None-Match in PUT, as S3 does. An object
-// begins with its token, in a line of its own: so an ETag that is a hash of the content differs for each holder. Programs
+// A Bucket is [Objects] over HTTP: a store with ETags that heeds If-Match and If-None-Match in PUT,
+// as S3 does. An object begins with its token, in a line of its own: so an ETag that is a hash of the
+// content differs for each holder. Programs
 // that read objects by themselves skip that line. Its methods are safe for concurrent use.
 type Bucket struct {
 	// URL is what the names of objects are appended to, such as "https://bucket.s3.eu-west-1.amazonaws.com/". It must be

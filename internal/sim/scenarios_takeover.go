@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Takeover of the scenarios, and how much more than it a dead node's keys may take: clocks differ by a tenth, and the guardians look,
-// vote, and ask.
+// Takeover of the scenarios, and how much more than it a dead node's keys may take: clocks differ
+// by a tenth, and the guardians look, vote, and ask.
 const (
 	takeoverD     = 3 * time.Second
 	takeoverSlack = 500 * time.Millisecond
@@ -22,7 +22,8 @@ func killed(i int) Config {
 	return takenOver(i, nodes, die, "were killed", takeoverD+takeoverSlack, func(_ *world, n *node) { n.crash() })
 }
 
-// deafened: what a node sends arrives, and nothing arrives at it. Its guardians get pings until it ends, as it hears no promises.
+// deafened: what a node sends arrives, and nothing arrives at it. Its guardians get pings until it
+// ends, as it hears no promises.
 func deafened(i int) Config {
 	return takenOver(i, []int{2, 3, 5}[i%3], 1, "heard nothing", 2*takeoverD+takeoverSlack, func(w *world, n *node) {
 		n.now.client.set(func(x *weather) { x.unheard, x.unmessage = 1, 1 })
@@ -34,7 +35,8 @@ func deafened(i int) Config {
 	})
 }
 
-// cutOff: nothing comes from a node, and nothing arrives at it. It has ended by its own clock when it is buried (G3).
+// cutOff: nothing comes from a node, and nothing arrives at it. It has ended by its own clock when
+// it is buried (G3).
 func cutOff(i int) Config {
 	return takenOver(i, []int{2, 3, 5}[i%3], 1, "were cut off", takeoverD+takeoverSlack, func(w *world, n *node) {
 		n.now.client.set(func(x *weather) { x.away = true })
@@ -47,8 +49,8 @@ func cutOff(i int) Config {
 	})
 }
 
-// takenOver: the first nodes are done something to, and the others' callers want every key at that moment. The clocks are at both
-// ends of their range.
+// takenOver: something is done to the first nodes, and the others' callers want every key at that
+// moment. The clocks are at both ends of their range.
 func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*world, *node)) Config {
 	var rates []float64
 	for n := range nodes {
@@ -100,8 +102,9 @@ func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*wor
 	}}
 }
 
-// firstGuardian: a node that was alone goes by its lease. When another one has come, that is not its guardian before what the first
-// node relies on has passed (G7): then the first one is cut off, and still goes by its lease.
+// firstGuardian: a node that was alone goes by its lease. When another one has come, that is not its
+// guardian before what the first node relies on has passed (G7): then the first one is cut off, and
+// still goes by its lease.
 func firstGuardian(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1}, script: func(w *world) {
 		first, second := w.nodes[0], w.nodes[1]
