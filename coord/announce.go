@@ -40,7 +40,7 @@ func (x *confirmations) end(oldest time.Time) {
 // announced is the most that a node announces from when it was asked (G4).
 func (x *cluster) announced() time.Duration { return time.Duration(x.announces.Load()) }
 
-// unlimited is for nodes whose sessions have no guardians.
+// unlimited is for nodes that have sessions without guardians.
 const unlimited = time.Duration(1<<63 - 1)
 
 // pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.

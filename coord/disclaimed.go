@@ -30,8 +30,8 @@ func (d *disclaimed) take() []fallback.Release {
 	return rows
 }
 
-// releaseDisclaimed releases the rows whose sessions are over, and waits for that for two CallTimeouts at most. It is for
-// a coordinator whose goroutines, and whose own session, have ended: others may wait for that in the same way.
+// releaseDisclaimed releases the rows of sessions that are over, and waits for that for two CallTimeouts at most. It is for
+// a coordinator after the end of its goroutines and its own session: others may wait for that in the same way.
 func (c *Coordinator) releaseDisclaimed(own *session) {
 	if c.cluster != nil {
 		for p, list := range c.cluster.hearsay.take() { // what was not looked up in time

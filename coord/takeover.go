@@ -163,7 +163,7 @@ func (g *guarded) recorded(version uint32, sent time.Time) {
 	}
 }
 
-// why returns why a session has ended whose deadline has passed.
+// why returns why the session has ended. Its deadline has passed.
 func (s *session) why() error {
 	g := s.guarded
 	if g == nil {
