@@ -165,7 +165,7 @@ func change(t *testing.T, library string, kinds ...string) (all report, lost int
 	}
 	between := int64(50) // sections, before the next process is replaced
 	if *full {
-		between = 2000
+		between = 300
 	}
 	var processes []*process
 	for i, kind := range kinds {

@@ -47,7 +47,7 @@ var variants = []variant{
 				return err
 			}
 			if err := w.write(ctx, w.db, n+1); err != nil {
-				return err
+				return unknown(err)
 			}
 			return errDone
 		})
@@ -64,7 +64,7 @@ var variants = []variant{
 			}
 			r, err := w.db.ExecContext(ctx, w.sql.writeFenced, args...)
 			if err != nil {
-				return err
+				return unknown(err)
 			}
 			if changed, err := r.RowsAffected(); err != nil || changed == 0 {
 				return cmp.Or(err, fence.ErrStale)

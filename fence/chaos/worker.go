@@ -155,5 +155,8 @@ func (w *worker) commit(tx *sql.Tx) error {
 	case errors.Is(err, sql.ErrTxDone): // rolled back when the context ended
 		return err
 	}
-	return fmt.Errorf("%w: %w", fence.ErrUnknown, err)
+	return unknown(err)
 }
+
+// unknown is the error of a write whose answer is missing: the context may have ended after the server had executed it.
+func unknown(err error) error { return fmt.Errorf("%w: %w", fence.ErrUnknown, err) }
