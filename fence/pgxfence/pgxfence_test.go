@@ -88,6 +88,20 @@ func TestDoTx(t *testing.T) {
 	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return table.Check(ctx, tx, "sku/7", 1) }); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("an old token in a transaction: %v", err)
 	}
+	never := func(context.Context, pgx.Tx) error { t.Error("it is called with a stale token"); return nil }
+	for _, err := range []error{
+		table.Put(ctx, pool, "sku/7", 1<<63-1), column.Put(ctx, pool, 7, 1<<63-1), // of a later holder
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.DoTx(ctx, locks, pool, "sku/7", never); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("DoTx of a table: %v", err)
+	}
+	if err := column.DoTx(ctx, locks, pool, "sku/7", 7, never); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("DoTx of a column: %v", err)
+	}
 }
 
 // A transaction that PostgreSQL could not serialize is begun again; one whose connection ends while it
