@@ -155,10 +155,17 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 		defer cancel()
 	}
 	var err error
-	for range 3 {
+	for tries := 0; tries < 3; tries++ {
 		s, e := c.openSession(ctx)
 		if e == nil {
 			return s, nil
+		}
+		if errors.Is(e, fallback.ErrWait) && ctx.Err() == nil { // in vain until others have renewed
+			tries = 0
+			select {
+			case <-time.After(longerGrace):
+			case <-ctx.Done():
+			}
 		}
 		if err == nil || ctx.Err() == nil { // else the last one says only that there was no time left
 			err = e
@@ -172,6 +179,10 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 	}
 	return nil, fmt.Errorf("coord: New: %w: %w", ErrUnavailable, err)
 }
+
+// longerGrace is how long to wait for others that take over a longer Grace, before they are looked at again. The arbiter's
+// replicas know by then what is asked for.
+const longerGrace = time.Second
 
 // Close gives everything back. From now on Lock and TryLock return ErrClosed, also to those that wait. Close waits
 // until ctx ends for the locks in use to be unlocked; those that are not are lost then, with the cause CoordClosed. It

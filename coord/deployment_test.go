@@ -3,7 +3,6 @@ package coord_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,20 +48,82 @@ func TestNew_SessionTTLChangesWhileOthersRun(t *testing.T) {
 	})
 }
 
-func TestNew_ASessionTTLTooLongForTheNamespace(t *testing.T) {
+// A rolling deployment to a longer SessionTTL, and back: the processes that run take the longer Grace over before the first lock
+// is granted that needs it, and go back when none needs it.
+func TestNew_ALongerSessionTTLAndBack(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		start(t, a, nil)
-		_, err := coord.New(t.Context(), a, &coord.Options{SessionTTL: 12 * time.Second})
-		if !errors.Is(err, fallback.ErrMismatch) {
+		long := &coord.Options{SessionTTL: 25 * time.Second}
+		old := start(t, a, nil)
+		unlock(t, lock(t, old, "k"))
+		cut := &faulty{Arbiter: a}
+		begin := time.Now()
+		young := start(t, cut, long)
+		if waited := time.Since(begin); waited < 2*time.Second || waited > 8*time.Second {
+			t.Errorf("the first process with a longer SessionTTL started after %v, and others renew every 2.5 s", waited)
+		}
+		begin = time.Now()
+		start(t, a, long)
+		if waited := time.Since(begin); waited > time.Second {
+			t.Errorf("the second one started after %v", waited)
+		}
+		l := lock(t, young, "k")
+		held := l.Context()
+		cut.set(func(string) fault { return fault{lost: true} })
+		time.Sleep(time.Millisecond)
+		a.Restore(nil) // the new server knows nothing of l
+		failover := time.Now()
+		got := lock(t, old, "k")
+		if held.Err() == nil {
+			t.Error("two holders (I1)")
+		}
+		if waited := time.Since(failover); waited < 30*time.Second || waited > 31*time.Second {
+			t.Errorf("it was granted after %v, and the longest Grace is 30 s", waited)
+		}
+		unlock(t, got)
+	})
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		young := start(t, a, &coord.Options{SessionTTL: 25 * time.Second})
+		old := start(t, a, nil)
+		if err := young.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range []string{"Grace 12s", "13.2s", "set a shorter SessionTTL", "docs/operations.md"} {
-			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%v: it lacks %q", err, text)
-			}
+		time.Sleep(10 * time.Second) // some renewals
+		a.Restore(nil)
+		failover := time.Now()
+		unlock(t, lock(t, old, "k"))
+		if waited := time.Since(failover); waited < 12*time.Second || waited > 13*time.Second {
+			t.Errorf("it was granted after %v, and the longest Grace is 12 s", waited)
 		}
-		longer := start(t, a, &coord.Options{SessionTTL: 10 * time.Second, Margin: 500 * time.Millisecond, Grace: time.Minute})
-		unlock(t, lock(t, longer, "k"))
+	})
+}
+
+// A process that has lost its session may go by a Grace that is too short by now: it sends nothing until it has another one.
+func TestUnlock_IsNotSentWithoutASession(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		cut := &faulty{Arbiter: a}
+		c := start(t, cut, nil)
+		l := lock(t, c, "k")
+		var releases, sessions atomic.Int64
+		cut.set(func(op string) fault {
+			switch op {
+			case "unlock":
+				if sessions.Load() == 0 {
+					releases.Add(1)
+				}
+			case "renew", "open":
+				return fault{lost: true}
+			}
+			return fault{}
+		})
+		<-l.Context().Done()
+		_ = l.Unlock()
+		time.Sleep(20 * time.Second)
+		if n := releases.Load(); n > 0 {
+			t.Errorf("%d releases while there was no session", n)
+		}
+		sessions.Add(1)
+		cut.set(nil)
+		unlock(t, lock(t, c, "k"))
 	})
 }
 

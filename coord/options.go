@@ -33,7 +33,7 @@ type Options struct {
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
 	// process holds is free after that. Default 10 s; at least 2 s is sensible. A process that is stopped for longer, or cut off from the arbiter,
 	// loses its locks. At least 1 ms, like the five times below. Processes of a namespace may have different ones: change it by a
-	// rolling deployment, as long as SessionTTL + Margin is less than the namespace's Grace.
+	// rolling deployment; docs/operations.md says what happens meanwhile.
 	SessionTTL time.Duration
 
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal, one read per
@@ -57,9 +57,9 @@ type Options struct {
 
 	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data, while holders of
 	// locks reclaim them. It must be more than SessionTTL + Margin, of every process in the namespace, plus the time for
-	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s. It is fixed when the namespace is
-	// first used: other processes go by that one, and New fails with [fallback.ErrMismatch] if it is too short for them.
-	// docs/operations.md says how to change it.
+	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s. Processes of a namespace may
+	// have different ones: all use the longest that one of them needs. New waits until the others use this one. Change it by a
+	// rolling deployment: docs/operations.md.
 	Grace time.Duration
 
 	// Handoff is for how long a process may keep a key that it is using.

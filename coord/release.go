@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -154,8 +155,14 @@ func (c *Coordinator) sendAll(ctx context.Context, list []fallback.Release) (lef
 	return left, err
 }
 
+// errSilent: a process without a session may go by a Grace that is too short by now, so its calls wait.
+var errSilent = fmt.Errorf("%w: the session has ended, and there is no other one", ErrUnavailable)
+
 // sendBatch returns those that are not known to be done.
 func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release) (left []fallback.Release, err error) {
+	if s := c.sessions.current(); s == nil || lease.Past(s.Deadline(), c.now()) {
+		return batch, errSilent
+	}
 	// A batch under way is not given up because the coordinator stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
 	defer cancel()

@@ -211,16 +211,22 @@ func (c *Coordinator) keepSessions(s *session) {
 			var err error
 			if s, err = c.openSession(c.ctx); err != nil {
 				c.sessions.why.Store(&err)
+				again := jitter(c.opts.RetryEvery)
+				if errors.Is(err, fallback.ErrWait) {
+					again = longerGrace
+				}
 				if !warned && c.ctx.Err() == nil {
 					warned = true
 					if errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused) { // trying again does not help
 						c.opts.Logger.Error("holdfast: no session: a setting is wrong", "error", err)
+					} else if errors.Is(err, fallback.ErrWait) {
+						c.opts.Logger.Info("holdfast: no session yet: other processes take over a longer Grace first", "error", err)
 					} else {
 						c.opts.Logger.Warn("holdfast: no session: the arbiter cannot be reached", "error", err)
 					}
 				}
 				select {
-				case <-time.After(jitter(c.opts.RetryEvery)):
+				case <-time.After(again):
 					continue
 				case <-c.ctx.Done():
 					return

@@ -24,8 +24,9 @@ type Settings struct {
 	Partitions int           // number of partitions, 1 to 65,536
 	Grace      time.Duration // Q, for how long nothing is taken after a failover
 
-	// Lease is how long after a renewal this process may rely on its session: T + M. If the namespace was formatted with
-	// another Grace that is longer than Lease, Attach goes by that one: see [Namespace.Grace]. 0: Grace has to be the same.
+	// Lease is how long after a renewal this process may rely on its session: T + M. 0: Grace has to be the same for all
+	// processes. Else each has its own, which is longer than Lease, and all use the longest that a session needs: see
+	// [Namespace.Grace].
 	Lease time.Duration
 }
 
@@ -60,7 +61,8 @@ type Namespace interface {
 	// is believed.
 	Guarded() bool
 
-	// Grace is the namespace's Q: that of the process that formatted it.
+	// Grace is the Q that this process uses now: the longest that a session of the namespace needs, or a longer one. It
+	// changes with Open and Renew.
 	Grace() time.Duration
 
 	// Close ends what Attach started. It does not close the client that the caller brought, and it gives nothing back.
@@ -88,7 +90,8 @@ type Spreader interface {
 // SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {
-	// Open creates the session, or renews it if it exists. The answer is as Renew's.
+	// Open creates the session, or renews it if it exists. The answer is as Renew's. Errors: [ErrWait] if other sessions
+	// use a shorter Grace than this one needs.
 	Open(ctx context.Context, session string, r Registration) (Renewal, error)
 
 	// Renew extends the session if it exists and has not expired; in Grace it recreates it. Not Alive means that it
@@ -143,6 +146,8 @@ type Renewal struct {
 	Secrets Secrets // of the namespace, if Alive
 
 	Version uint32 // if Alive: the recorded version of the session's Guardians, 0 if it has none
+
+	Length int64 // the namespace's Grace in milliseconds, which all processes are to use. Namespaces heed it by themselves
 
 	// Expiry is when the session expires, if Alive, by the arbiter's clock. It is for Registration.Seen and Stamp only.
 	Expiry int64

@@ -97,7 +97,7 @@ func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Bu
 		}
 	}
 	if _, enough := guardians.Quorum(len(g.Set)); g.Version == version && votes >= enough || !guard.Votes {
-		s.put(id, Member{Expiry: m.Now})
+		s.put(id, Member{Expiry: m.Now, Terms: s.Members[id].Terms})
 		return Burial{Dead: true}
 	}
 	return b

@@ -12,23 +12,30 @@ func (s Settings) Mark(guarded bool) string {
 	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
 }
 
-// formatted returns the settings that a namespace is formatted with.
-func (s Settings) formatted() Settings {
-	s.Lease = 0
-	return s
+// mark is Mark with another Grace.
+func (s Settings) mark(grace time.Duration) string {
+	s.Grace = grace
+	return s.Mark(true)
 }
 
-// Adopt returns the settings that are in force in a namespace with that mark: its Grace is the one that counts, for all its
-// processes, and each checks that the own Lease is shorter.
+// Adopt returns the settings that are in force at first in a namespace with that mark: all its processes use the
+// longest Grace that one needs.
 func (s Settings) Adopt(mark string, guarded bool) (Settings, error) {
-	there := s
-	if grace, err := time.ParseDuration(markFields(mark)["grace"]); err == nil && s.Lease > 0 && grace > s.Lease {
-		there.Grace = grace
-	}
-	if there.Mark(guarded) != mark {
+	theirs, ours := markFields(mark), markFields(s.Mark(guarded))
+	grace, err := time.ParseDuration(theirs["grace"])
+	if err != nil {
 		return s, s.Mismatch(mark, guarded)
 	}
-	return there, nil
+	for _, name := range []string{"", "hash", "partitions", "guarded"} {
+		if theirs[name] != ours[name] {
+			return s, s.Mismatch(mark, guarded)
+		}
+	}
+	if s.Lease == 0 && grace != s.Grace {
+		return s, s.Mismatch(mark, guarded)
+	}
+	s.Grace = max(s.Grace, grace)
+	return s, nil
 }
 
 // markFields takes a mark apart. The version has no name.
@@ -56,12 +63,7 @@ func (s Settings) Mismatch(mark string, guarded bool) error {
 	add("", "it has format %q, this version of Holdfast %q: use a version that knows it, or another Namespace")
 	add("hash", "it has hash %q, this version of Holdfast %q: use a version that knows it, or another Namespace")
 	add("partitions", "it has Partitions %s, this process %s: set Partitions to the former; to change them, see docs/operations.md")
-	switch {
-	case theirs["grace"] == ours["grace"]:
-	case s.Lease > 0:
-		what = append(what, fmt.Sprintf("it has Grace %s, which must be more than SessionTTL + Margin of this process, %v: "+
-			"set a shorter SessionTTL; to change Grace (%s here), see docs/operations.md", theirs["grace"], s.Lease, ours["grace"]))
-	default:
+	if s.Lease == 0 {
 		add("grace", "it has Grace %s, this process %s: set Grace to the former; to change it, see docs/operations.md")
 	}
 	add("guarded", "it has guarded=%s, this process guarded=%s: permit INFO to all users of the namespace, or to none")

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -118,26 +119,33 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	defer a.mu.Unlock()
 	sp := a.spaces[s.Namespace]
 	if sp == nil {
-		sp = &memorySpace{settings: s.formatted(), parts: make([]Partition, s.Partitions)}
+		sp = &memorySpace{settings: s, parts: make([]Partition, s.Partitions)}
 		a.spaces[s.Namespace] = sp
-		sp.format(a.moment(s), 0)
+		sp.format(a.moment(s.Grace), 0, s.Mark(true))
 	}
-	s, err := s.Adopt(sp.settings.Mark(true), true)
+	mark := sp.sessions.Format
+	if mark == "" { // lost since
+		mark = sp.settings.Mark(true)
+	}
+	needs := s.Grace
+	s, err := s.Adopt(mark, true)
 	if err != nil {
 		return nil, err
 	}
-	n := &memory{arbiter: a, space: sp, settings: s}
-	if sp.sessions.Format == "" { // lost since
-		sp.format(a.moment(s), s.Grace.Milliseconds())
+	uses := s.Grace.Milliseconds()
+	n := &memory{arbiter: a, space: sp, settings: s, agreement: Agreement{Needs: needs.Milliseconds(), Uses: uses, Plans: uses}}
+	n.length.Store(uses)
+	if sp.sessions.Format == "" {
+		sp.format(n.moment(), s.Grace.Milliseconds(), s.Mark(true))
 	}
 	return n, nil
 }
 
-func (s *memorySpace) format(m Moment, grace int64) {
+func (s *memorySpace) format(m Moment, grace int64, mark string) {
 	for i := range s.parts {
 		s.parts[i].Format(m, grace)
 	}
-	s.sessions.Mark(m, s.settings.Mark(true), grace)
+	s.sessions.Mark(m, mark, grace)
 	if s.secrets == "" {
 		s.secrets = NewSecrets()
 	}
@@ -146,8 +154,8 @@ func (s *memorySpace) format(m Moment, grace int64) {
 
 func memoryName(server int) string { return "memory-" + strconv.Itoa(server) }
 
-func (a *Memory) moment(s Settings) Moment {
-	return Moment{Now: time.Now().UnixMilli(), Server: a.name, Process: a.name, Grace: s.Grace.Milliseconds()}
+func (a *Memory) moment(grace time.Duration) Moment {
+	return Moment{Now: time.Now().UnixMilli(), Server: a.name, Process: a.name, Grace: grace.Milliseconds()}
 }
 
 // check refuses settings that no arbiter can serve.
@@ -170,6 +178,21 @@ type memory struct {
 	arbiter  *Memory
 	space    *memorySpace
 	settings Settings
+	length   atomic.Int64 // the Grace that this process uses: agreement.Uses
+
+	agreement Agreement // protected by the arbiter's mutex
+}
+
+func (n *memory) moment() Moment { return n.arbiter.moment(n.Grace()) }
+
+// agree heeds what the table of sessions has told. A call is one step, so none is on its way.
+func (n *memory) agree(r Renewal, stated Terms) {
+	if n.settings.Lease > 0 {
+		if use := n.agreement.Told(r, stated, true); use != n.agreement.Uses {
+			n.agreement.Use(use)
+		}
+	}
+	n.length.Store(n.agreement.Uses)
 }
 
 // do runs a transition.
@@ -179,7 +202,7 @@ func (n *memory) do(ctx context.Context, f func(m Moment)) error {
 	}
 	n.arbiter.mu.Lock()
 	defer n.arbiter.mu.Unlock()
-	f(n.arbiter.moment(n.settings))
+	f(n.moment())
 	return nil
 }
 
@@ -202,7 +225,7 @@ func (n *memory) attempt(m Moment, p uint32, f func(m Moment, p *Partition)) err
 func (n *memory) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) error {
 	return n.do(ctx, func(m Moment) {
 		if n.space.sessions.Format == "" {
-			n.space.format(m, m.Grace)
+			n.space.format(m, m.Grace, n.settings.mark(n.Grace()))
 		}
 		f(m, &n.space.sessions)
 	})
@@ -211,7 +234,7 @@ func (n *memory) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) 
 func (n *memory) Guarded() bool { return true }
 
 // Grace implements [Namespace].
-func (n *memory) Grace() time.Duration { return n.settings.Grace }
+func (n *memory) Grace() time.Duration { return time.Duration(n.length.Load()) * time.Millisecond }
 
 // Prompt implements [Prompter].
 func (n *memory) Prompt() bool { return true }
@@ -222,11 +245,17 @@ func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal
 	if err := r.Guardians.Check(); err != nil {
 		return Renewal{}, err
 	}
+	wait := false
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
-		if a, _ = s.Open(m, id, r.TTL.Milliseconds(), r.Info); a.Alive {
+		t := n.agreement.Terms()
+		a, wait, _ = s.OpenWith(m, id, r.TTL.Milliseconds(), r.Info, t)
+		if n.agree(a, t); a.Alive {
 			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
 		}
 	})
+	if err == nil && wait {
+		return Renewal{}, ErrWait
+	}
 	return a, err
 }
 
@@ -236,7 +265,9 @@ func (n *memory) Renew(ctx context.Context, id string, r Registration) (a Renewa
 	}
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
 		s.Witness(m, Stamp{id, r.Seen})
-		if a, _ = s.Renew(m, id, r.TTL.Milliseconds(), r.Info); a.Alive {
+		t := n.agreement.Terms()
+		a, _ = s.RenewWith(m, id, r.TTL.Milliseconds(), r.Info, t)
+		if n.agree(a, t); a.Alive {
 			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
 		}
 	})

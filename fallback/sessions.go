@@ -27,6 +27,7 @@ type Member struct {
 	Info   string // what the session publishes
 
 	Guardians Guardians
+	Terms     Terms
 }
 
 // enter is as [Partition.enter]. It reports false if the table is lost.
@@ -34,6 +35,7 @@ func (s *Sessions) enter(m Moment) bool {
 	if s.Format == "" {
 		return false
 	}
+	m.Grace = s.length(m)
 	if !guard.Grace {
 		m.Grace = 0
 	}
@@ -55,6 +57,9 @@ func (s *Sessions) enter(m Moment) bool {
 	}
 	return true
 }
+
+// length is for how long the table is in Grace, whatever the caller uses.
+func (s *Sessions) length(m Moment) int64 { return max(m.Grace, s.Grace()) }
 
 func (s *Sessions) grace(m Moment) time.Duration {
 	if s.GraceEnd == 0 {
@@ -102,7 +107,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 	x, exists := s.Members[id]
 	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0 && (!exists || x.TTL > 0)
 	if alive {
-		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Guardians: x.Guardians})
+		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Guardians: x.Guardians, Terms: x.Terms})
 	}
 	r = Renewal{Alive: alive, Server: s.Name, Grace: s.grace(m)}
 	if alive {
@@ -127,7 +132,7 @@ func (s *Sessions) Witness(m Moment, by Stamp) {
 	}
 	x, exists := s.Members[by.Session]
 	if !exists || by.Seen <= m.Now+x.TTL && 2*x.Expiry+x.TTL < 2*by.Seen {
-		s.GraceEnd = m.Now + m.Grace
+		s.GraceEnd = m.Now + s.length(m)
 	}
 }
 
@@ -149,7 +154,7 @@ func (s *Sessions) Dead(m Moment, id string) Liveness {
 // sweep removes those that have expired. In Grace none has.
 func (s *Sessions) sweep(m Moment) {
 	maps.DeleteFunc(s.Members, func(_ string, x Member) bool {
-		return x.Expiry <= m.Now && (x.TTL > 0 || x.Expiry+m.Grace <= m.Now)
+		return x.Expiry <= m.Now && (x.TTL > 0 || x.Expiry+s.length(m) <= m.Now)
 	})
 }
 
@@ -163,7 +168,7 @@ func (s *Sessions) List(m Moment) map[string]string {
 		s.sweep(m)
 	}
 	for id, x := range s.Members {
-		if x.TTL > 0 && (s.GraceEnd == 0 || x.Expiry > s.GraceEnd-2*m.Grace) {
+		if x.TTL > 0 && (s.GraceEnd == 0 || x.Expiry > s.GraceEnd-2*s.length(m)) {
 			all[id] = x.Info
 		}
 	}
@@ -172,8 +177,15 @@ func (s *Sessions) List(m Moment) map[string]string {
 
 // CloseSession is [SessionStore.CloseSession].
 func (s *Sessions) CloseSession(m Moment, id string) {
-	s.enter(m)
+	if !s.enter(m) {
+		return
+	}
 	delete(s.Members, id)
+	if s.GraceEnd == 0 {
+		s.sweep(m)
+	}
+	_, most := s.survey()
+	s.lower(most)
 }
 
 // Clone returns a copy that shares nothing.

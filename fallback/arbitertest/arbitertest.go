@@ -76,6 +76,7 @@ func Run(t *testing.T, f Fixture) {
 	}{
 		{"Attach", attachTests},
 		{"Sessions", sessionTests},
+		{"Length of Grace", lengthTests},
 		{"Burials", burialTests},
 		{"Holds", holdTests},
 		{"Waiting", waitingTests},

@@ -64,22 +64,6 @@ func mismatches(s *space) {
 			s.t.Errorf("Attach with other %s: %q does not name %s and %s", tt.description, text, tt.was, tt.is)
 		}
 	}
-	// A Grace that is longer than a process's leases will do; one that is not will not.
-	for _, grace := range []time.Duration{s.settings.Grace / 2, s.settings.Grace * 2} {
-		other := s.settings
-		other.Grace, other.Lease = grace, s.settings.Grace-time.Millisecond
-		n, err := s.arbiter.Attach(s.ctx, other)
-		if err != nil || n.Grace() != s.settings.Grace {
-			s.t.Fatalf("Attach with Grace %v and a shorter Lease: got %v, %v, want the Grace %v", grace, n, err, s.settings.Grace)
-		}
-		if err := n.Close(); err != nil {
-			s.t.Error(err)
-		}
-		other.Lease = s.settings.Grace
-		if n, err := s.arbiter.Attach(s.ctx, other); !errors.Is(err, fallback.ErrMismatch) || n != nil || !strings.Contains(err.Error(), "SessionTTL") {
-			s.t.Errorf("Attach with Grace %v and a Lease as long as the namespace's: got %v, %v, want ErrMismatch", grace, n, err)
-		}
-	}
 	s.attach() // the right settings are still right
 }
 

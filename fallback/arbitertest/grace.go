@@ -7,6 +7,7 @@ import (
 )
 
 var graceTests = []graceTest{
+	{"no session is opened that needs a longer Grace, while sessions may be missing", time.Hour, longerInGrace},
 	{"in Grace nothing is taken", time.Hour, nothingTaken},
 	{"in Grace what the server still has stays as it is", time.Hour, staysAsItIs},
 	{"in Grace a hold can be released", time.Hour, releasedInGrace},

@@ -369,13 +369,15 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 	}
 	var told, heard []string
 	now := time.Now().UnixMilli()
-	add := func(to []string, session string, expiry, ttl int64, guardians, addr string) []string {
+	add := func(to []string, session string, expiry, ttl int64, terms, guardians, addr string) []string {
 		expiry = min(expiry, now+ttl) // Redis does so when it looks at the entry
-		return append(to, fmt.Sprintf("%s at %s, expired %t, guardians %q", session, addr, expiry <= now, guardians))
+		return append(to, fmt.Sprintf("%s at %s, expired %t, terms %q, guardians %q", session, addr, expiry <= now, terms, guardians))
 	}
+	mark := x.client.HGet(ctx, sessionsKey, "f").Val()
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		told, heard = append(told, s.Format), append(heard, mark)
 		for session, m := range s.Members {
-			told = add(told, session, m.Expiry, m.TTL, m.Guardians.Encode(), m.Info)
+			told = add(told, session, m.Expiry, m.TTL, m.Terms.Encode(), m.Guardians.Encode(), m.Info)
 		}
 	})
 	for field, text := range x.client.HGetAll(ctx, sessionsKey).Val() {
@@ -386,11 +388,15 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 				return "", fmt.Errorf("session %s: %q", session, text)
 			}
 			life, guardians, _ := strings.Cut(f[1], ":")
+			life, terms, ok := strings.Cut(life, ";")
+			if ok {
+				terms = ";" + terms
+			}
 			ttl, err := strconv.ParseInt(life, 10, 64)
 			if err != nil {
 				return "", fmt.Errorf("session %s: %q", session, text)
 			}
-			heard = add(heard, session, expiry, ttl, guardians, f[2])
+			heard = add(heard, session, expiry, ttl, terms, guardians, f[2])
 		}
 	}
 	slices.Sort(told)

@@ -33,6 +33,7 @@ type twins struct {
 
 	store  *fallback.Memory
 	memory fallback.Namespace
+	long   struct{ redis, memory fallback.Namespace } // of a process that needs a longer Grace
 	taps   map[string]func() []fallback.Message
 
 	stream
@@ -43,13 +44,14 @@ type twins struct {
 var (
 	diffSessions = []string{"a", "b", "c"}
 	diffKeys     = []string{"k", "l \x00{}"}
-	diffSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: time.Hour}
+	diffSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: time.Hour, Lease: time.Minute}
+	longSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: 90 * time.Minute, Lease: time.Minute}
 )
 
 func newTwins(t testing.TB) *twins {
 	s := redistest.Start(t)
 	x := &twins{client: s.Client(t)}
-	x.redis = attachTo(t, x.client, cold, diffSettings)
+	x.redis, x.long.redis = attachTo(t, x.client, cold, diffSettings), attachTo(t, x.client, cold, longSettings)
 	x.heard = x.client.PSubscribe(t.Context(), "{ns:c}:*")
 	t.Cleanup(func() { _ = x.heard.Close() })
 	if _, err := x.heard.Receive(t.Context()); err != nil {
@@ -87,11 +89,14 @@ func (x *twins) run(data []byte) (difference string, err error) {
 	if err := x.client.FlushAll(ctx).Err(); err != nil {
 		return "", err
 	}
-	if err := redisarbiter.Reformat(ctx, x.redis); err != nil {
+	if err := errors.Join(redisarbiter.Reformat(ctx, x.redis), redisarbiter.ResetGrace(ctx, x.long.redis)); err != nil {
 		return "", err
 	}
 	x.store = fallback.NewMemory()
 	if x.memory, err = x.store.Attach(ctx, diffSettings); err != nil {
+		return "", err
+	}
+	if x.long.memory, err = x.store.Attach(ctx, longSettings); err != nil {
 		return "", err
 	}
 	x.taps = make(map[string]func() []fallback.Message)
@@ -123,7 +128,7 @@ var deck = func() (all []move) {
 	}{
 		{10, (*twins).lock}, {6, (*twins).unlock}, {5, (*twins).acquire}, {4, (*twins).demote}, {2, (*twins).demoteUnserved},
 		{1, (*twins).revoke}, {2, (*twins).witness}, {8, (*twins).restoreRows}, {4, (*twins).reclaimOwner}, {1, (*twins).load}, {2, (*twins).verify},
-		{1, (*twins).open}, {1, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {2, (*twins).bury}, {1, (*twins).closeSession}, {1, (*twins).rotate},
+		{3, (*twins).open}, {2, (*twins).renew}, {1, (*twins).list}, {2, (*twins).dead}, {2, (*twins).bury}, {1, (*twins).closeSession}, {1, (*twins).rotate},
 		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
 		{1, (*twins).changeSessionsServer}, {1, (*twins).renameSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
@@ -212,6 +217,15 @@ func (x *twins) row(at target) fallback.Row {
 		present = made
 	}
 	return choose(&x.stream, made, made, made, present, above, same)
+}
+
+// as makes the process of a session make the calls, until the function that it returns is called.
+func (x *twins) as(session string) (undo func()) {
+	redis, memory := x.redis, x.memory
+	if session == "c" {
+		x.redis, x.memory = x.long.redis, x.long.memory
+	}
+	return func() { x.redis, x.memory = redis, memory }
 }
 
 // both runs an operation on both and compares the answers.
@@ -377,8 +391,13 @@ func (x *twins) verify(ctx context.Context) (string, error) {
 func (x *twins) open(ctx context.Context) (string, error) {
 	session := x.target().Session
 	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians()}
+	defer x.as(session)()
 	return both(x, fmt.Sprintf("Open(%s, %v)", session, r.Guardians), func(n fallback.Namespace) (fallback.Renewal, error) {
-		return n.Open(ctx, session, r)
+		a, err := n.Open(ctx, session, r)
+		if errors.Is(err, fallback.ErrWait) {
+			return fallback.Renewal{Sessions: -1, Length: n.Grace().Milliseconds()}, nil
+		}
+		return a, err
 	}, plainRenewal)
 }
 
@@ -392,6 +411,7 @@ func (x *twins) renew(ctx context.Context) (string, error) {
 
 func (x *twins) renewed(ctx context.Context, session string) (string, error) {
 	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians(), Seen: x.stamp()}
+	defer x.as(session)()
 	return both(x, fmt.Sprintf("Renew(%s, %v, %d)", session, r.Guardians, r.Seen), func(n fallback.Namespace) (fallback.Renewal, error) {
 		return n.Renew(ctx, session, r)
 	}, plainRenewal)
@@ -453,6 +473,7 @@ func (x *twins) rotate(ctx context.Context) (string, error) {
 
 func (x *twins) closeSession(ctx context.Context) (string, error) {
 	session := x.target().Session
+	defer x.as(session)()
 	return both(x, "CloseSession("+session+")", func(n fallback.Namespace) (struct{}, error) {
 		return done(n.CloseSession(ctx, session))
 	}, identity)

@@ -26,7 +26,24 @@ var EpochZero = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 // Reformat formats a namespace on a Redis that was flushed, as Attach does with ColdStart.
 func Reformat(ctx context.Context, n fallback.Namespace) error {
 	n.(*redisSpace).secrets.Store(nil)
+	if err := ResetGrace(ctx, n); err != nil {
+		return err
+	}
 	return n.(*redisSpace).formatAs(ctx, "cold")
+}
+
+// ResetGrace makes a process use the Grace that it needs.
+func ResetGrace(ctx context.Context, n fallback.Namespace) error {
+	x := n.(*redisSpace)
+	x.lengths.before = nil
+	needs := time.Duration(x.lengths.agreement.Needs) * time.Millisecond
+	if x.Grace() == needs {
+		x.lengths.agreement.Use(needs.Milliseconds())
+		return nil
+	}
+	s, err := x.loaded(ctx, needs)
+	x.lengths.use(s)
+	return err
 }
 
 // Adopt is n.Restore of one hold, granted at its token's epoch.

@@ -140,6 +140,10 @@ func differs(t *testing.T) string {
 		return err.Error()
 	}
 	defer x.redis.Close()
+	if x.long.redis, err = redisarbiter.New(x.client, cold).Attach(ctx, longSettings); err != nil {
+		return err.Error()
+	}
+	defer x.long.redis.Close()
 	x.heard = x.client.PSubscribe(ctx, "{ns:c}:*")
 	defer x.heard.Close()
 	if _, err := x.heard.Receive(ctx); err != nil {

@@ -78,7 +78,7 @@ func (a *Arbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Nam
 	if a.opts.ReplicaTimeout < 0 {
 		return nil, fmt.Errorf("%w: Options.ReplicaTimeout is %v, must be more than 0, or 0 for 500 ms", fallback.ErrRefused, a.opts.ReplicaTimeout)
 	}
-	n := &redisSpace{opts: a.opts, settings: s}
+	n := &redisSpace{opts: a.opts, settings: s, lengths: lengths{agreement: fallback.Agreement{Needs: s.Grace.Milliseconds()}}}
 	if err := n.begin(ctx, a.client); err != nil {
 		_ = n.Close()
 		if errors.Is(err, errDenied) { // at work it is an outage
@@ -111,18 +111,24 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 			return err
 		}
 		look.mark = nil // there may be another one by then
-		n.scripts = newScripts(n.guarded, n.settings)
-		n.scripts.digest, err = outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) {
-			return loadAll(ctx, w, n.scripts)
-		})
+		x, err := n.loaded(ctx, n.settings.Grace)
 		if err != nil {
-			return refused(err)
+			return err
 		}
+		n.lengths.use(x)
 		if err = n.format(ctx); !errors.Is(err, fallback.ErrMismatch) {
 			break
 		} // another process was faster, with other settings: they may do
 	}
 	return err
+}
+
+// loaded returns the scripts with a Grace in them, which the servers know.
+func (n *redisSpace) loaded(ctx context.Context, grace time.Duration) (*scripts, error) {
+	x := newScripts(n.guarded, grace)
+	digest, err := outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) { return loadAll(ctx, n.conns.work, x) })
+	x.digest = digest
+	return x, refused(err)
 }
 
 // adoptMark goes by the Grace of the namespace, if it is formatted. The scripts have it in them, so none can be asked.
@@ -151,9 +157,9 @@ type redisSpace struct {
 	bar      bar
 	opts     Options
 	settings fallback.Settings
+	lengths  lengths
 	guarded  bool
 	kind     kind
-	scripts  *scripts               // immutable
 	calls    workers.Pool           // for calls, which may outlive their context
 	secrets  atomic.Pointer[string] // as the server has told them last: they outlive the loss of its data
 }
@@ -176,7 +182,7 @@ func (n *redisSpace) queue(p uint32, k string) string { return n.part(p) + ":w:"
 func (n *redisSpace) Guarded() bool { return n.guarded }
 
 // Grace implements [Namespace].
-func (n *redisSpace) Grace() time.Duration { return n.settings.Grace }
+func (n *redisSpace) Grace() time.Duration { return n.lengths.now.Load().grace }
 
 // Prompt implements [Prompter]: it is for the client to say, by its option ContextTimeoutEnabled.
 func (n *redisSpace) Prompt() bool { return honoursDeadline(n.conns.locks) }
@@ -211,7 +217,9 @@ func (n *redisSpace) format(ctx context.Context) error {
 // formatAs formats the namespace in a mode of fresh.lua. The mark is written last: without it, the next process starts
 // over, and what exists stays as it is.
 func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
-	mark := n.settings.Mark(n.guarded)
+	settings := n.settings
+	settings.Grace = n.Grace()
+	mark := settings.Mark(n.guarded)
 	theirs, kept, err := n.markAndSecret(ctx, mode, "")
 	if err != nil {
 		return err
@@ -237,8 +245,8 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 			return err
 		}
 	}
-	if theirs != mark {
-		return n.settings.Mismatch(theirs, n.guarded)
+	if _, err := settings.Adopt(theirs, n.guarded); err != nil {
+		return err
 	}
 	n.keep(kept)
 	return nil

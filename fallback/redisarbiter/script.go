@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,16 +81,18 @@ var sources = [scriptCount][]string{
 type scripts struct {
 	source [scriptCount]string
 	digest [scriptCount]string
+	grace  time.Duration // that is in them
+	calls  atomic.Int64  // that use them and are on their way
 }
 
 // newScripts puts the scripts together. What is the same in every call is a constant in the text, which costs a call nothing,
 // unless it is a namespace's own: namespaces with the same Grace share their scripts, of which a server keeps each text for good.
-func newScripts(guarded bool, s fallback.Settings) *scripts {
+func newScripts(guarded bool, grace time.Duration) *scripts {
 	// Live waiters ask again well within Q; a queue that is older than that has no waiter behind it.
-	life := 2*s.Grace.Milliseconds() + 60_000
+	life := 2*grace.Milliseconds() + 60_000
 	constants := fmt.Sprintf("local GUARDED, Q, PROMISE, LIFE = %t, %d, %d, %d\n",
-		guarded, s.Grace.Milliseconds(), fallback.PromiseFor.Milliseconds(), life)
-	x := new(scripts)
+		guarded, grace.Milliseconds(), fallback.PromiseFor.Milliseconds(), life)
+	x := &scripts{grace: grace}
 	for i, names := range sources {
 		x.source[i] = constants
 		for _, name := range names {
@@ -139,10 +142,12 @@ func (n *redisSpace) run(ctx context.Context, s script, keys []string, args ...a
 
 // one executes a script by its digest, or sends its text to a server that does not know it.
 func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
+	x := n.lengths.begin()
+	defer x.calls.Add(-1)
 	client := n.conns.of(c.script)
-	v, err := client.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...).Result()
+	v, err := client.EvalSha(ctx, x.digest[c.script], c.keys, c.args...).Result()
 	if isNoScript(err) {
-		v, err = client.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...).Result()
+		v, err = client.Eval(ctx, x.source[c.script], c.keys, c.args...).Result()
 	}
 	return v, err
 }
@@ -213,8 +218,10 @@ func (n *redisSpace) attempt(ctx context.Context, batch []call) []outcome {
 		v, err := n.one(ctx, batch[0])
 		return []outcome{{v, err}}
 	}
+	x := n.lengths.begin()
+	defer x.calls.Add(-1)
 	all := make([]outcome, len(batch))
-	n.pipeline(ctx, batch, all, func(int) bool { return true }, [scriptCount]bool{})
+	n.pipeline(ctx, x, batch, all, func(int) bool { return true }, [scriptCount]bool{})
 	var unknown [scriptCount]bool
 	again := make([]bool, len(batch))
 	for i, o := range all {
@@ -223,13 +230,13 @@ func (n *redisSpace) attempt(ctx context.Context, batch []call) []outcome {
 		}
 	}
 	if slices.Contains(again, true) {
-		n.pipeline(ctx, batch, all, func(i int) bool { return again[i] }, unknown)
+		n.pipeline(ctx, x, batch, all, func(i int) bool { return again[i] }, unknown)
 	}
 	return all
 }
 
 // pipeline executes those that which chooses. The first call of each script in text sends its text.
-func (n *redisSpace) pipeline(ctx context.Context, batch []call, to []outcome, which func(int) bool, text [scriptCount]bool) {
+func (n *redisSpace) pipeline(ctx context.Context, x *scripts, batch []call, to []outcome, which func(int) bool, text [scriptCount]bool) {
 	pipe := n.conns.of(batch[0].script).Pipeline() // as for all the others
 	cmds := make([]*redis.Cmd, len(batch))
 	for i, c := range batch {
@@ -237,9 +244,9 @@ func (n *redisSpace) pipeline(ctx context.Context, batch []call, to []outcome, w
 		case !which(i):
 		case text[c.script]:
 			text[c.script] = false
-			cmds[i] = pipe.Eval(ctx, n.scripts.source[c.script], c.keys, c.args...)
+			cmds[i] = pipe.Eval(ctx, x.source[c.script], c.keys, c.args...)
 		default:
-			cmds[i] = pipe.EvalSha(ctx, n.scripts.digest[c.script], c.keys, c.args...)
+			cmds[i] = pipe.EvalSha(ctx, x.digest[c.script], c.keys, c.args...)
 		}
 	}
 	_, err := pipe.Exec(ctx)
@@ -263,9 +270,11 @@ func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args 
 		return n.run(ctx, s, keys, args...)
 	}
 	v, err := paced(ctx, n, s, func(ctx context.Context) (any, error) {
-		v, err := n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.EvalSha, n.scripts.digest[s])
+		x := n.lengths.begin()
+		defer x.calls.Add(-1)
+		v, err := n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.EvalSha, x.digest[s])
 		if isNoScript(err) {
-			v, err = n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.Eval, n.scripts.source[s])
+			v, err = n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.Eval, x.source[s])
 		}
 		return v, err
 	})

@@ -19,9 +19,11 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 	if err := reg.Guardians.Check(); err != nil {
 		return fallback.Renewal{}, err
 	}
-	for range 2 {
+	for lost := false; ; {
 		primary := n.conns.chase.begin(ctx, &n.calls)
-		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), reg.Seen)
+		t, done := n.lengths.state()
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), reg.Seen, t.Uses, t.Needs)
+		alone := done()
 		if deposed := primary(); err == nil {
 			err = deposed
 		}
@@ -31,12 +33,16 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 		r := reader{v: list(v)}
 		if r.str(0) == "lost" {
 			// This process knows that the namespace was formatted: its server restarted empty.
+			if lost {
+				return fallback.Renewal{}, errLostTwice
+			}
+			lost = true
 			if err := n.formatAs(ctx, "full"); err != nil {
 				return fallback.Renewal{}, err
 			}
 			continue
 		}
-		a := fallback.Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3)), Version: uint32(r.num(6))}
+		a := fallback.Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3)), Version: uint32(r.num(6)), Length: r.num(7)}
 		if n.guarded {
 			a.Server = r.str(1)
 		}
@@ -49,9 +55,14 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 				return fallback.Renewal{}, err
 			}
 		}
+		if r.err == nil {
+			n.agree(ctx, a, t, alone)
+		}
+		if r.str(0) == "wait" {
+			return fallback.Renewal{}, fallback.ErrWait
+		}
 		return a, r.err
 	}
-	return fallback.Renewal{}, errLostTwice
 }
 
 var errLostTwice = errors.New("fallback: the table of sessions was lost twice")

@@ -8,7 +8,7 @@ end
 if grace > 0 then
   return {'in grace', left(), 0}
 end
-local expiry, _, _, guardians = member(ARGV[1])
+local expiry, _, _, guardians, terms = member(ARGV[1])
 if not expiry or now >= expiry then
   return {'dead', 0, 0}
 end
@@ -21,7 +21,7 @@ for id in string.gmatch(set or '', '[^,]+') do
   end
 end
 if version == ARGV[2] and votes >= math.floor(count / 2) + 1 then
-  redis.call('HSET', tab, 's:' .. ARGV[1], int(now) .. ' 0 ') -- so that the session, if it lives, is not taken for lost data
+  redis.call('HSET', tab, 's:' .. ARGV[1], int(now) .. ' 0' .. terms .. ' ') -- so that the session, if it lives, is not taken for lost data
   return {'dead', 0, 0}
 end
 return {'alive', expiry - now, tonumber(version or 0)}

@@ -1,32 +1,35 @@
 -- Open, and Renew: creates a session, extends it, or says that it is dead.
 -- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] what the session publishes,
 -- [5] its guardians: their version, and each after a comma; or ''. Those of a later version stay.
--- [6] when it expires, as it was told.
--- Answer: 'alive', 'dead' or 'lost' (the table), identity of the server, ms left of Grace, number of sessions,
--- secrets, what time it is (ms), and the recorded version of its guardians, 0: it has none.
+-- [6] when it expires, as it was told. [7] the Grace that it uses, and [8] the one that it needs (ms).
+-- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith) or 'lost' (the table), identity of the server, ms left of Grace, number of
+-- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, and the mark's Grace (ms).
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
-  return {'lost', server, 0, 0, '', 0, 0}
+  return {'lost', server, 0, 0, '', 0, 0, 0}
 end
 if ARGV[3] == 'renew' then
   witness(ARGV[1], ARGV[6])
 end
 local expiry, ttl, _, guardians = member(ARGV[1])
 local alive = (grace > 0 and ttl ~= 0) or (expiry and now < expiry)
+local uses, needs = tonumber(ARGV[7]), tonumber(ARGV[8])
+local raise = needs > length(' grace=')
 if ARGV[3] == 'open' and not expiry then
   alive = true
-  if grace == 0 then
-    local all = redis.call('HGETALL', tab)
-    for i = 1, #all, 2 do
-      local id = string.match(all[i], '^s:(.*)$')
-      if id and over(member(id)) then
-        redis.call('HDEL', tab, all[i])
-      end
-    end
+  local least, most = survey()
+  if raise and grace == 0 then
+    setlength(needs)
   end
+  if raise or uses < length(' grace=') or least < needs then
+    return {'wait', named(), left(), 0, '', 0, 0, length(' grace=')}
+  end
+  lower(math.max(most, needs))
+elseif alive and raise then
+  setlength(needs)
 end
 if not alive then
-  return {'dead', named(), left(), 0, '', 0, 0}
+  return {'dead', named(), left(), 0, '', 0, 0, length(' grace=')}
 end
 local version = 0
 if ARGV[5] ~= '' or expiry and guardians ~= '' then
@@ -36,9 +39,9 @@ if ARGV[5] ~= '' or expiry and guardians ~= '' then
     version, guardians = new, ':' .. ARGV[5]
   end
 end
-redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. (guardians or '') .. ' ' .. ARGV[4])
+redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ';' .. ARGV[7] .. ';' .. ARGV[8] .. (guardians or '') .. ' ' .. ARGV[4])
 local fields = 4 -- that are not sessions
 if f[5] then
   fields = 5
 end
-return {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version}
+return {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace=')}

@@ -1,9 +1,10 @@
 -- What every operation on the sessions begins with: the state of the table, and Sessions.enter.
 -- KEYS[1] the hash of the sessions.
--- Fields: f format mark, i name of the server, u its process (process.lua) and its name when the last Grace began, g end of
+-- Fields: f format mark, with the Grace that all sessions that are opened use (length.go), i name of the server, u its process (process.lua) and its name when the last Grace began, g end of
 -- Grace (ms), k the secrets (secret.go), and 's:' .. session for each entry: expiry (ms),
--- time to live (ms), what it publishes, with blanks between. A session that has guardians has them after the time to
--- live, without a blank: a colon, their version, and each after a comma (guardians.go).
+-- time to live (ms), what it publishes, with blanks between. After the time to live, without a blank: its terms, two numbers
+-- with a semicolon before each (length.go), and if the session has guardians, a colon, their version, and each after a comma
+-- (guardians.go).
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -12,6 +13,27 @@ local grace = tonumber(f[3] or 0)
 
 local function int(n)
   return string.format('%.0f', n)
+end
+
+-- A Grace in the mark, in ms: the one in force (field ' grace='), or the one that it was formatted with (' was='), 0: none.
+local units = {h = 3600000, m = 60000, s = 1000, ms = 1}
+local function length(field)
+  local total = 0
+  for n, unit in string.gmatch(string.match(f[1] or '', field .. '(%S+)') or '', '([%d%.]+)(%a+)') do
+    total = total + tonumber(n) * units[unit]
+  end
+  return math.floor(total + 0.5)
+end
+Q = math.max(Q, length(' grace='))
+
+-- Sessions.setGrace.
+local function setlength(ms)
+  local was = ''
+  if length(' was=') == 0 then
+    was = ' was=' .. int(length(' grace=')) .. 'ms'
+  end
+  f[1] = string.gsub(f[1], ' grace=%S+', ' grace=' .. int(ms) .. 'ms') .. was
+  redis.call('HSET', tab, 'f', f[1])
 end
 
 -- false: the table is lost.
@@ -50,19 +72,19 @@ local function left()
   return 0
 end
 
--- A session's expiry, time to live, what it publishes, and its guardians with their colon or ''; or nil.
+-- A session's expiry, time to live, what it publishes, its guardians with their colon or '', and its terms or ''; or nil.
 local function member(id)
   local x = redis.call('HGET', tab, 's:' .. id)
   if not x then
     return nil
   end
-  local expiry, ttl, guardians, info = string.match(x, '^(%d+) (%d+)(%S*) (.*)$')
+  local expiry, ttl, terms, guardians, info = string.match(x, '^(%d+) (%d+)([;%d]*)(%S*) (.*)$')
   expiry, ttl = tonumber(expiry), tonumber(ttl)
   if expiry > now + ttl then -- the clock stepped back
     expiry = now + ttl
-    redis.call('HSET', tab, 's:' .. id, int(expiry) .. ' ' .. int(ttl) .. guardians .. ' ' .. info)
+    redis.call('HSET', tab, 's:' .. id, int(expiry) .. ' ' .. int(ttl) .. terms .. guardians .. ' ' .. info)
   end
-  return expiry, ttl, info, guardians
+  return expiry, ttl, info, guardians, terms
 end
 
 -- Whether an entry may be swept: it has expired, and if it is of a session that was buried (time to live 0), Q ago.
@@ -80,5 +102,34 @@ local function witness(id, seen)
   if not expiry or (seen <= now + ttl and 2 * expiry + ttl < 2 * seen) then
     grace = now + Q
     redis.call('HSET', tab, 'g', int(grace))
+  end
+end
+
+-- Removes the entries that may be swept, outside Grace. Sessions.survey of the others.
+local function survey()
+  local least, most, all = math.huge, 0, redis.call('HGETALL', tab)
+  local base = length(' was=')
+  if base == 0 then
+    base = length(' grace=')
+  end
+  for i = 1, #all, 2 do
+    local id = string.match(all[i], '^s:(.*)$')
+    if id then
+      local expiry, ttl, _, _, terms = member(id)
+      if grace == 0 and over(expiry, ttl) then
+        redis.call('HDEL', tab, all[i])
+      else
+        local uses, needs = string.match(terms, '^;(%d+);(%d+)$')
+        least, most = math.min(least, tonumber(uses or base)), math.max(most, tonumber(needs or base))
+      end
+    end
+  end
+  return least, most
+end
+
+-- Sessions.lower.
+local function lower(needs)
+  if grace == 0 and needs > 0 and needs < length(' grace=') then
+    setlength(needs)
   end
 end

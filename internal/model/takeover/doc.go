@@ -3,6 +3,7 @@
 //   - guardians.go: promises, votes and burials, with clocks that run at different rates, changes of the set of guardians,
 //     failovers of the arbiter, guardians that restart.
 //   - grace.go: an early end of Grace.
+//   - length.go: a Grace whose length changes while processes run.
 //   - consent.go: a store that is deposed and goes on acknowledging.
 //
 // Each guard of the rules can be taken away. Then a shortest story says what goes wrong. README.md has bounds and results.

@@ -1,0 +1,163 @@
+package fallback
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ErrWait: the session was not opened, because it needs a longer Grace than others use. They take it over with their
+// next renewals. To be tried again, after a second: by then a server's replicas know of it.
+var ErrWait = fmt.Errorf("fallback: sessions of the namespace use a shorter Grace than this process needs, and take the longer one over " +
+	"with their next renewals: the session is opened then")
+
+// Terms is what a session states about the length of Grace, in milliseconds. The zero Terms is that of a session of an
+// earlier version: it uses what the namespace was formatted with.
+type Terms struct {
+	Uses  int64 // the calls of its process go by a Grace that is not shorter
+	Needs int64 // its leases end within a Grace of this length
+}
+
+// An Agreement is a process's part in a change of Grace, in milliseconds. A longer Grace is used first, and stated by the next
+// renewal; a shorter one is stated first.
+type Agreement struct {
+	Needs int64 // the Grace that the process asks for
+	Uses  int64 // what its calls go by
+	Plans int64 // what its renewals state, if that is less
+}
+
+// Terms returns what a renewal states, if no call with less is on its way.
+func (a *Agreement) Terms() Terms { return Terms{min(a.Uses, a.Plans), a.Needs} }
+
+// Told heeds the answer to a renewal that stated terms, and returns what calls are to use from now on. alone says that
+// no other renewal, which may state more, is on its way.
+func (a *Agreement) Told(r Renewal, stated Terms, alone bool) (use int64) {
+	told := max(a.Needs, r.Length)
+	switch {
+	case r.Length == 0 || told < a.Uses && (r.Grace != 0 || !r.Alive):
+	case told > a.Uses:
+		return told
+	default:
+		a.Plans = told
+		if stated.Uses == told && alone {
+			return told
+		}
+	}
+	return a.Uses
+}
+
+// Use makes calls use a Grace from now on.
+func (a *Agreement) Use(ms int64) { a.Uses, a.Plans = ms, ms }
+
+// Encode returns what arbiters keep: each number after a semicolon. None are "".
+func (t Terms) Encode() string {
+	if t == (Terms{}) {
+		return ""
+	}
+	return fmt.Sprintf(";%d;%d", t.Uses, t.Needs)
+}
+
+// Grace is the one of the mark, which all sessions that are opened use, in milliseconds; 0 without a mark.
+func (s *Sessions) Grace() int64 { return markGrace(s.Format, " grace=") }
+
+// formattedWith is the Grace that sessions of earlier versions use.
+func (s *Sessions) formattedWith() int64 {
+	if was := markGrace(s.Format, " was="); was > 0 {
+		return was
+	}
+	return s.Grace()
+}
+
+func markGrace(mark, field string) int64 {
+	_, rest, ok := strings.Cut(mark, field)
+	if !ok {
+		return 0
+	}
+	text, _, _ := strings.Cut(rest, " ")
+	d, _ := time.ParseDuration(text) // 0 if it is none
+	return d.Milliseconds()
+}
+
+// setGrace changes the mark's Grace. The mark keeps the one that the namespace was formatted with.
+func (s *Sessions) setGrace(ms int64) {
+	f := strings.Fields(s.Format)
+	was := fmt.Sprintf("was=%dms", s.formattedWith())
+	for i := range f {
+		if strings.HasPrefix(f[i], "grace=") {
+			f[i] = fmt.Sprintf("grace=%dms", ms)
+		}
+	}
+	if !strings.HasPrefix(f[len(f)-1], "was=") {
+		f = append(f, was)
+	}
+	s.Format = strings.Join(f, " ")
+}
+
+// OpenWith is [SessionStore.Open] by a session that states terms. wait says that it was not opened: see ErrWait. Such a call
+// raises the mark's Grace; a later one opens the session, when no other session uses a shorter Grace than it needs.
+// In the table's Grace sessions may be missing that use less, so no session is opened that needs more than the mark.
+func (s *Sessions) OpenWith(m Moment, id string, ttl int64, info string, t Terms) (r Renewal, wait, ok bool) {
+	if !s.enter(m) {
+		return Renewal{}, false, false
+	}
+	if _, exists := s.Members[id]; exists {
+		r, ok = s.RenewWith(m, id, ttl, info, t)
+		return r, false, ok
+	}
+	if s.GraceEnd == 0 {
+		s.sweep(m)
+	}
+	least, most := s.survey()
+	raise := t.Needs > s.Grace()
+	if raise && s.GraceEnd == 0 {
+		s.setGrace(t.Needs)
+	}
+	if raise || t.Uses < s.Grace() || least < t.Needs {
+		return Renewal{Server: s.Name, Grace: s.grace(m), Length: s.Grace()}, true, true
+	}
+	s.lower(max(most, t.Needs))
+	r, ok = s.Open(m, id, ttl, info)
+	s.state(id, t)
+	r.Length = s.Grace()
+	return r, false, ok
+}
+
+// RenewWith is [SessionStore.Renew] by a session that states terms.
+func (s *Sessions) RenewWith(m Moment, id string, ttl int64, info string, t Terms) (r Renewal, ok bool) {
+	r, ok = s.Renew(m, id, ttl, info)
+	if r.Alive {
+		s.state(id, t)
+		if t.Needs > s.Grace() {
+			s.setGrace(t.Needs)
+		}
+	}
+	r.Length = s.Grace()
+	return r, ok
+}
+
+func (s *Sessions) state(id string, t Terms) {
+	x := s.Members[id]
+	x.Terms = t
+	s.Members[id] = x
+}
+
+// survey returns the shortest Grace that a session uses, and the longest that one needs; without sessions, the longest
+// there is, and 0.
+func (s *Sessions) survey() (least, most int64) {
+	least = maxAge
+	for _, x := range s.Members {
+		t := x.Terms
+		if t == (Terms{}) {
+			t = Terms{s.formattedWith(), s.formattedWith()}
+		}
+		least, most = min(least, t.Uses), max(most, t.Needs)
+	}
+	return least, most
+}
+
+// lower makes the mark's Grace the longest that a session needs. In the table's Grace it may not know all of them.
+func (s *Sessions) lower(needs int64) {
+	if s.GraceEnd == 0 && needs > 0 && needs < s.Grace() {
+		s.setGrace(needs)
+	}
+}
