@@ -259,7 +259,10 @@ func (c *Coordinator) lastCalls() error {
 	for _, d := range c.doubts.all() {
 		c.releases.add(d.p.release(d.key, d.id))
 	}
-	err := c.flushReleases()
+	var err error
+	if c.sessions.current() != nil { // else what is left has ended with its session
+		err = c.flushReleases()
+	}
 	if err != nil {
 		err = fmt.Errorf("not all locks could be given back: %w: %w", ErrUnavailable, err)
 	}

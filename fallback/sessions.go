@@ -177,15 +177,8 @@ func (s *Sessions) List(m Moment) map[string]string {
 
 // CloseSession is [SessionStore.CloseSession].
 func (s *Sessions) CloseSession(m Moment, id string) {
-	if !s.enter(m) {
-		return
-	}
+	s.enter(m)
 	delete(s.Members, id)
-	if s.GraceEnd == 0 {
-		s.sweep(m)
-	}
-	_, most := s.survey()
-	s.lower(most)
 }
 
 // Clone returns a copy that shares nothing.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,6 +220,22 @@ func (x *twins) stepBackSessions(ctx context.Context) (string, error) {
 	return x.setSessionsGrace(ctx, end)
 }
 
+// raised is when the mark's Grace was raised.
+var raised = regexp.MustCompile(` raised=[1-9]\d+$`)
+
+// raiseLapses makes it long ago.
+func (x *twins) raiseLapses(ctx context.Context) (string, error) {
+	x.log = append(x.log, "raise lapses(sessions)")
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		s.Format = raised.ReplaceAllString(s.Format, " raised=1")
+	})
+	mark := x.client.HGet(ctx, sessionsKey, "f").Val()
+	if mark == "" {
+		return "", nil // lost
+	}
+	return "", x.client.HSet(ctx, sessionsKey, "f", raised.ReplaceAllString(mark, " raised=1")).Err()
+}
+
 // setSessionsGrace moves the end of Grace, after both have looked at the server.
 func (x *twins) setSessionsGrace(ctx context.Context, end int64) (string, error) {
 	if d, err := x.dead(ctx); d != "" || err != nil {
@@ -373,9 +390,9 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 		expiry = min(expiry, now+ttl) // Redis does so when it looks at the entry
 		return append(to, fmt.Sprintf("%s at %s, expired %t, terms %q, guardians %q", session, addr, expiry <= now, terms, guardians))
 	}
-	mark := x.client.HGet(ctx, sessionsKey, "f").Val()
+	mark := raised.ReplaceAllString(x.client.HGet(ctx, sessionsKey, "f").Val(), " raised=some")
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
-		told, heard = append(told, s.Format), append(heard, mark)
+		told, heard = append(told, raised.ReplaceAllString(s.Format, " raised=some")), append(heard, mark)
 		for session, m := range s.Members {
 			told = add(told, session, m.Expiry, m.TTL, m.Terms.Encode(), m.Guardians.Encode(), m.Info)
 		}

@@ -132,7 +132,7 @@ var deck = func() (all []move) {
 		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
 		{1, (*twins).changeSessionsServer}, {1, (*twins).renameSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
-		{1, (*twins).stepBackSessions},
+		{1, (*twins).stepBackSessions}, {2, (*twins).raiseLapses},
 	} {
 		for range m.weight {
 			all = append(all, m.move)
@@ -219,10 +219,13 @@ func (x *twins) row(at target) fallback.Row {
 	return choose(&x.stream, made, made, made, present, above, same)
 }
 
-// as makes the process of a session make the calls, until the function that it returns is called.
+// as makes the process of a session make the calls, until the function that it returns is called. A lost table is for the
+// first process: the other one may not know the secrets.
 func (x *twins) as(session string) (undo func()) {
 	redis, memory := x.redis, x.memory
-	if session == "c" {
+	lost := false
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) { lost = s.Format == "" })
+	if session == "c" && !lost {
 		x.redis, x.memory = x.long.redis, x.long.memory
 	}
 	return func() { x.redis, x.memory = redis, memory }

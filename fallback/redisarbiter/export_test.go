@@ -35,6 +35,7 @@ func Reformat(ctx context.Context, n fallback.Namespace) error {
 // ResetGrace makes a process use the Grace that it needs.
 func ResetGrace(ctx context.Context, n fallback.Namespace) error {
 	x := n.(*redisSpace)
+	x.secrets.Store(nil)
 	x.lengths.before = nil
 	needs := time.Duration(x.lengths.agreement.Needs) * time.Millisecond
 	if x.Grace() == needs {

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// lengths is this process's part in a change of Grace. The rules are those of fallback/length.go, and are explored in
-// internal/model/takeover.
+// lengths is this process's part in a change of Grace. The rules are those of fallback/length.go,
+// and are explored in internal/model/takeover.
 type lengths struct {
 	now atomic.Pointer[scripts] // that calls use
 
@@ -43,7 +43,8 @@ func (l *lengths) use(x *scripts) {
 	l.agreement.Use(x.grace.Milliseconds())
 }
 
-// state returns what a renewal states. done is to be called when it has ended, and reports whether it was alone.
+// state returns what a renewal states. done is to be called when it has ended, and reports whether
+// it was alone.
 func (l *lengths) state() (t fallback.Terms, done func() (alone bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,8 +62,8 @@ func (l *lengths) state() (t fallback.Terms, done func() (alone bool)) {
 	}
 }
 
-// agree heeds the Grace that the table has told a session. If the servers cannot be told of the scripts for it, the next
-// renewal finds the same.
+// agree heeds the Grace that the table has told a session. If the servers cannot be told of the
+// scripts for it, the next renewal finds the same.
 func (n *redisSpace) agree(ctx context.Context, r fallback.Renewal, stated fallback.Terms, alone bool) {
 	if n.settings.Lease == 0 {
 		return

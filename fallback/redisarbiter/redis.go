@@ -111,9 +111,9 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 			return err
 		}
 		look.mark = nil // there may be another one by then
-		x, err := n.loaded(ctx, n.settings.Grace)
-		if err != nil {
-			return err
+		x, failed := n.loaded(ctx, n.settings.Grace)
+		if failed != nil {
+			return failed
 		}
 		n.lengths.use(x)
 		if err = n.format(ctx); !errors.Is(err, fallback.ErrMismatch) {

@@ -5,12 +5,13 @@ package prose
 import (
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
 // Width is the number of columns that a comment's line has at most, a tab being one.
@@ -32,21 +33,28 @@ func (s Style) Percent() int { return ceil(100*s.Long, s.Lines) }
 
 func ceil(a, b int) int { return (a + max(b, 1) - 1) / max(b, 1) }
 
-var (
-	word    = regexp.MustCompile(`[\pL\pN]+(?:'\pL+)?`)
-	unnamed = regexp.MustCompile(`(?i)\b(?:who|whoever|whom|whose|nobody|somebody)\b`)
-)
+// unnamed are words that stand in the place of an actor's name.
+var unnamed = map[string]bool{"who": true, "whoever": true, "whom": true, "whose": true, "nobody": true, "somebody": true}
+
+// count returns how many words a text has, and how many of them are unnamed.
+func count(text string) (words, without int) {
+	for w := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '\'' }) {
+		if w = strings.Trim(w, "'"); w == "" {
+			continue
+		}
+		words++
+		if w, _, _ = strings.Cut(w, "'"); unnamed[strings.ToLower(w)] {
+			without++
+		}
+	}
+	return words, without
+}
 
 // Packages returns the style of each directory with Go code below root, tests left out.
 func Packages(root string) (map[string]Style, error) {
 	all := make(map[string]Style)
-	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && file != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
+	err := repo.GoFiles(root, func(file string) error {
+		if strings.HasSuffix(file, "_test.go") {
 			return nil
 		}
 		dir, err := filepath.Rel(root, filepath.Dir(file))
@@ -82,7 +90,8 @@ func Documents(root string) (map[string]Style, error) {
 			if err != nil {
 				return nil, err
 			}
-			all[filepath.ToSlash(name)] = Style{Words: len(word.FindAll(text, -1)), Unnamed: len(unnamed.FindAll(text, -1))}
+			words, without := count(string(text))
+			all[filepath.ToSlash(name)] = Style{Words: words, Unnamed: without}
 		}
 	}
 	return all, nil
@@ -100,8 +109,8 @@ func add(s Style, file string) (Style, error) {
 			if strings.HasPrefix(c.Text, "//go:") {
 				continue
 			}
-			s.Words += len(word.FindAllString(c.Text, -1))
-			s.Unnamed += len(unnamed.FindAllString(c.Text, -1))
+			words, without := count(c.Text)
+			s.Words, s.Unnamed = s.Words+words, s.Unnamed+without
 			at := fset.Position(c.Pos()).Column - 1
 			for line := range strings.SplitSeq(c.Text, "\n") {
 				s.Lines++

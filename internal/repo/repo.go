@@ -3,8 +3,10 @@ package repo
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Root returns the root of the repository that the working directory is in.
@@ -23,4 +25,19 @@ func Root() (string, error) {
 		}
 		dir = up
 	}
+}
+
+// GoFiles calls f with each Go file below root, those in testdata and in hidden directories left out. It ends with the first error.
+func GoFiles(root string, f func(file string) error) error {
+	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(file, ".go"):
+			return nil
+		}
+		return f(file)
+	})
 }

@@ -38,14 +38,19 @@ func newServer(rng *rand.Rand, grace time.Duration) *server {
 	s := &server{Memory: fallback.NewMemory(), rng: rng, grace: grace}
 	s.failover(nil, false)
 	var err error
-	if s.look, err = s.Attach(context.Background(), s.settings()); err != nil {
+	if _, err = s.Attach(context.Background(), s.settings()); err == nil {
+		longest := s.settings() // that a process uses: see world.ttl
+		longest.Grace = grace * 11 / 10
+		s.look, err = s.Attach(context.Background(), longest)
+	}
+	if err != nil {
 		panic(err)
 	}
 	return s
 }
 
 func (s *server) settings() fallback.Settings {
-	return fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: s.grace}
+	return fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: s.grace, Lease: time.Millisecond}
 }
 
 // failover makes the arbiter another server, with the state of the snapshot, or with nothing for a nil one. If deposed,
@@ -248,7 +253,9 @@ func (n *space) at() fallback.Namespace {
 	if !n.deposed() {
 		return n.Namespace
 	}
-	old, err := n.c.s.deposed.Attach(context.Background(), n.c.s.settings())
+	settings := n.c.s.settings()
+	settings.Grace = n.Namespace.Grace() // as the process uses it
+	old, err := n.c.s.deposed.Attach(context.Background(), settings)
 	if err != nil {
 		panic(err)
 	}

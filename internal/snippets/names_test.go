@@ -4,13 +4,14 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
 var (
@@ -26,15 +27,7 @@ var (
 func declared(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
-	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && file != dir && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(file, ".go"):
-			return nil
-		}
+	err := repo.GoFiles(dir, func(file string) error {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return err

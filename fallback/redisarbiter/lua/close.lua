@@ -1,8 +1,4 @@
 -- CloseSession: deletes a session. KEYS: sessions. ARGV: [1] session. Answer: 1.
-local there = enter()
+enter()
 redis.call('HDEL', tab, 's:' .. ARGV[1])
-if there then
-  local _, most = survey()
-  lower(most)
-end
 return 1

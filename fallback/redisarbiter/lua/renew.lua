@@ -14,19 +14,19 @@ end
 local expiry, ttl, _, guardians = member(ARGV[1])
 local alive = (grace > 0 and ttl ~= 0) or (expiry and now < expiry)
 local uses, needs = tonumber(ARGV[7]), tonumber(ARGV[8])
-local raise = needs > length(' grace=')
+local mark = length(' grace=')
 if ARGV[3] == 'open' and not expiry then
   alive = true
   local least, most = survey()
-  if raise and grace == 0 then
-    setlength(needs)
-  end
-  if raise or uses < length(' grace=') or least < needs then
+  if needs > mark or uses < mark or least < needs then
+    if grace == 0 and needs >= mark then
+      setlength(needs, now)
+    end
     return {'wait', named(), left(), 0, '', 0, 0, length(' grace=')}
   end
   lower(math.max(most, needs))
-elseif alive and raise then
-  setlength(needs)
+elseif alive and needs > mark then
+  setlength(needs, now)
 end
 if not alive then
   return {'dead', named(), left(), 0, '', 0, 0, length(' grace=')}
@@ -40,6 +40,10 @@ if ARGV[5] ~= '' or expiry and guardians ~= '' then
   end
 end
 redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ';' .. ARGV[7] .. ';' .. ARGV[8] .. (guardians or '') .. ' ' .. ARGV[4])
+if needs < length(' grace=') and grace == 0 then
+  local _, most = survey()
+  lower(most)
+end
 local fields = 4 -- that are not sessions
 if f[5] then
   fields = 5

@@ -27,12 +27,13 @@ end
 Q = math.max(Q, length(' grace='))
 
 -- Sessions.setGrace.
-local function setlength(ms)
-  local was = ''
-  if length(' was=') == 0 then
-    was = ' was=' .. int(length(' grace=')) .. 'ms'
+local function setlength(ms, raised)
+  local was = length(' was=')
+  if was == 0 then
+    was = length(' grace=')
   end
-  f[1] = string.gsub(f[1], ' grace=%S+', ' grace=' .. int(ms) .. 'ms') .. was
+  local mark = string.gsub(string.gsub(f[1], ' was=.*$', ''), ' grace=%S+', ' grace=' .. int(ms) .. 'ms')
+  f[1] = mark .. ' was=' .. int(was) .. 'ms raised=' .. int(raised)
   redis.call('HSET', tab, 'f', f[1])
 end
 
@@ -129,7 +130,8 @@ end
 
 -- Sessions.lower.
 local function lower(needs)
-  if grace == 0 and needs > 0 and needs < length(' grace=') then
-    setlength(needs)
+  local q = length(' grace=')
+  if grace == 0 and needs > 0 and needs < q and now >= tonumber(string.match(f[1], ' raised=(%d+)') or 0) + q then
+    setlength(needs, 0)
   end
 end

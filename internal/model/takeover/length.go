@@ -7,17 +7,28 @@ type LengthGuard uint16
 
 // Guards of a change of Grace's length (docs/operations.md).
 const (
-	OpensLater       LengthGuard = 1 << iota // no session is opened that needs a longer Grace than another one states
-	DrainsFirst                              // a longer Grace is stated when no call with the shorter one is on its way
-	StatesFirst                              // a shorter one is used when it has been stated
-	OneAtATime                               // and when no renewal that states the longer one is on its way
-	RefusesBehind                            // no session is opened that uses a shorter Grace than the mark
-	KeptWhileNeeded                          // the mark goes down only if no session needs more
-	DownOutsideGrace                         // neither the mark nor a process goes down in the table's Grace
-	NewOutsideGrace                          // in the table's Grace no session is opened that needs more than the mark
-	SilentWithout                            // a process makes no calls when its session may have ended
-	TableByMark                              // the table's Grace is not shorter than the mark says, whatever the caller uses
-	RaisedFirst                              // the mark goes up by one call, and the session is opened by a later one
+	// OpensLater: no session is opened that needs a longer Grace than another one states.
+	OpensLater LengthGuard = 1 << iota
+	// DrainsFirst: a longer Grace is stated when no call with the shorter one is on its way.
+	DrainsFirst
+	// StatesFirst: a shorter one is used when it has been stated.
+	StatesFirst
+	// OneAtATime: and when no renewal that states the longer one is on its way.
+	OneAtATime
+	// RefusesBehind: no session is opened that uses a shorter Grace than the mark.
+	RefusesBehind
+	// KeptWhileNeeded: the mark goes down only if no session needs more.
+	KeptWhileNeeded
+	// DownOutsideGrace: neither the mark nor a process goes down in the table's Grace.
+	DownOutsideGrace
+	// NewOutsideGrace: in the table's Grace no session is opened that needs more than the mark.
+	NewOutsideGrace
+	// SilentWithout: a process makes no calls when its session may have ended.
+	SilentWithout
+	// TableByMark: the table's Grace is not shorter than the mark says, whatever the caller uses.
+	TableByMark
+	// RaisedFirst: the mark goes up by one call, and the session is opened by a later one.
+	RaisedFirst
 )
 
 var lengthGuardNames = []string{
@@ -26,17 +37,19 @@ var lengthGuardNames = []string{
 
 func (g LengthGuard) String() string { return lengthGuardNames[bits.TrailingZeros16(uint16(g))] }
 
-// LengthOfGrace is the model of a namespace whose Grace changes: process P is content with a short Grace, session S needs a long
-// one. There are the table of sessions, and one partition, in which S has a hold. A failover loses the row of the hold, and
-// the changes of the table since the replica was last in step. Failover 1 is of the partition's server alone.
+// LengthOfGrace is the model of a namespace whose Grace changes: process P is content with a short
+// Grace, session S needs a long one. There are the table of sessions, and one partition, in which S
+// has a hold. A failover loses the row of the hold, and the changes of the table since the replica
+// was last in step. Failover 1 is of the partition's server alone.
 //
-// A call of a partition takes a tick at most, and a renewal as long. A replica has each change of the mark downwards, and each
-// one upwards before the session that needs it is opened: it lags by less than that session waits.
+// A call of a partition takes a tick at most, and a renewal as long. A replica has each change of
+// the mark downwards, and each one upwards before the session that needs it is opened: it lags by
+// less than that session waits.
 type LengthOfGrace struct {
 	T         [2]int8 // of P's session and S's
 	Q         [2]int8 // the short and the long Grace
 	Failovers uint8
-	Apart     bool // the sessions and the partition are on servers of their own, as often in a Redis Cluster
+	Apart     bool // the sessions are on a server of their own, as often in a Redis Cluster
 	Slow      bool // renewals of P may be slow, and come after later ones
 	Without   LengthGuard
 	Limit     int

@@ -17,7 +17,8 @@ func (m *LengthOfGrace) slow() *LengthOfGrace {
 	return m
 }
 
-// TestLengthOfGrace_IsSafe: a hold of a session that needs a longer Grace than others outlasts no Grace.
+// TestLengthOfGrace_IsSafe: a hold of a session that needs a longer Grace than others outlasts no
+// Grace.
 func TestLengthOfGrace_IsSafe(t *testing.T) {
 	t.Parallel()
 	holds(t, length(1).Explore(), true)
@@ -32,7 +33,8 @@ func TestLengthOfGrace_IsSafeWithinWiderBounds(t *testing.T) {
 	}
 }
 
-// TestLengthOfGrace_EachGuardPrevents takes each guard away, and expects that the key of a holder is free.
+// TestLengthOfGrace_EachGuardPrevents takes each guard away, and expects that the key of a holder
+// is free.
 func TestLengthOfGrace_EachGuardPrevents(t *testing.T) {
 	for _, tt := range []struct {
 		off   LengthGuard
