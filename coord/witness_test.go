@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -94,28 +96,53 @@ func TestOlderDataAreNoticedByAHolder(t *testing.T) {
 	})
 }
 
+// What an operator, or the host, may do to a server that goes on running. A snapshot of the machine is like DEBUG RELOAD NOSAVE: the
+// same process has the data of before.
 func TestBackupRestoredIntoARunningRedisIsRefused(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
-	s := redistest.Start(t)
-	client := s.Client(t)
-	c := start(t, overRedis(t, s), &coord.Options{Partitions: 2, Handoff: coord.Handoff{Linger: -1},
-		SessionTTL: 2 * time.Second, Grace: 3 * time.Second})
-	turns(t, c, 4)
-	backup := make(map[string]string)
-	for _, key := range must(client.Keys(t.Context(), "*}").Result()) {
-		backup[key] = must(client.Dump(t.Context(), key).Result())
-	}
-	before := turns(t, c, 4)
-	for key, data := range backup {
-		if err := client.RestoreReplace(t.Context(), key, 0, data).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	begin := time.Now()
-	wantHigher(t, before, turns(t, c, 4))
-	if d := time.Since(begin); d < time.Second {
-		t.Errorf("it took %v: there was no Grace", d)
+	for name, backup := range map[string]func(t *testing.T, c *redis.Client) (restore func() error){
+		"RESTORE": func(t *testing.T, c *redis.Client) func() error {
+			data := make(map[string]string)
+			for _, key := range must(c.Keys(t.Context(), "*}").Result()) {
+				data[key] = must(c.Dump(t.Context(), key).Result())
+			}
+			return func() (err error) {
+				for key, text := range data {
+					err = errors.Join(err, c.RestoreReplace(t.Context(), key, 0, text).Err())
+				}
+				return err
+			}
+		},
+		"DEBUG RELOAD NOSAVE": func(t *testing.T, c *redis.Client) func() error {
+			if err := c.Save(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			return func() error { return c.Do(t.Context(), "DEBUG", "RELOAD", "NOSAVE").Err() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, "--enable-debug-command", "yes")
+			client := s.Client(t)
+			c := start(t, overRedis(t, s), &coord.Options{Partitions: 2, Handoff: coord.Handoff{Linger: -1},
+				SessionTTL: 2 * time.Second, Grace: 3 * time.Second})
+			turns(t, c, 4)
+			identity := must(client.InfoMap(t.Context(), "replication").Result())["Replication"]["master_replid"]
+			restore := backup(t, client)
+			before := turns(t, c, 4)
+			if err := restore(); err != nil {
+				t.Fatal(err)
+			}
+			if now := must(client.InfoMap(t.Context(), "replication").Result())["Replication"]["master_replid"]; now != identity || now == "" {
+				t.Fatalf("the server was %q and is %q: it tells by itself that it is another one", identity, now)
+			}
+			begin := time.Now()
+			wantHigher(t, before, turns(t, c, 4))
+			if d := time.Since(begin); d < time.Second {
+				t.Errorf("it took %v: there was no Grace", d)
+			}
+		})
 	}
 }
 

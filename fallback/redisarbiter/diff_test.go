@@ -132,7 +132,7 @@ var deck = func() (all []move) {
 		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
 		{1, (*twins).changeSessionsServer}, {1, (*twins).renameSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
-		{1, (*twins).stepBackSessions}, {2, (*twins).raiseLapses},
+		{1, (*twins).stepBackSessions}, {2, (*twins).raiseLapses}, {1, (*twins).deploy},
 	} {
 		for range m.weight {
 			all = append(all, m.move)
@@ -392,7 +392,29 @@ func (x *twins) verify(ctx context.Context) (string, error) {
 }
 
 func (x *twins) open(ctx context.Context) (string, error) {
-	session := x.target().Session
+	return x.opened(ctx, x.target().Session)
+}
+
+// deploy changes Grace for session c, and back; often not to the end.
+func (x *twins) deploy(ctx context.Context) (string, error) {
+	renew := func(x *twins, ctx context.Context) (string, error) { return x.renewed(ctx, "a") }
+	open := func(session string) move {
+		return func(x *twins, ctx context.Context) (string, error) { return x.opened(ctx, session) }
+	}
+	steps := []move{(*twins).endSessionsGrace, open("a"), open("c"), open("c"), renew, open("c"), renew, open("c"), open("b"), (*twins).closeSession,
+		renew, (*twins).raiseLapses, renew, renew, open("b")}
+	for _, step := range steps {
+		if x.next()%16 == 0 {
+			break
+		}
+		if d, err := step(x, ctx); d != "" || err != nil {
+			return d, err
+		}
+	}
+	return "", nil
+}
+
+func (x *twins) opened(ctx context.Context, session string) (string, error) {
 	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians()}
 	defer x.as(session)()
 	return both(x, fmt.Sprintf("Open(%s, %v)", session, r.Guardians), func(n fallback.Namespace) (fallback.Renewal, error) {
