@@ -78,7 +78,8 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	}
 }
 
-// rewind gives the arbiter older data, as RESTORE of a backup does: nothing tells that but the data themselves.
+// rewind gives the arbiter older data, as RESTORE of a backup does: nothing tells that but the data
+// themselves.
 func (s *server) rewind(to *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()

@@ -39,8 +39,9 @@ type Config struct {
 // Random returns what a run with that seed is like by default.
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 3))
-	// What costs most is the number of nodes, each of which talks to each other one, and how often they do. So there are more of the
-	// small clusters, where most things that can go wrong do, and more that ask each other no more often than they must.
+	// What costs most is the number of nodes, each of which talks to each other one, and how often
+	// they do. So there are more of the small clusters, where most things that can go wrong do, and
+	// more that ask each other no more often than they must.
 	return Config{
 		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100, 100}[r.IntN(6)] * time.Second, Nodes: []int{2, 2, 3, 3, 4}[r.IntN(5)],
 		Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8), Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond,
@@ -263,8 +264,8 @@ func (n *node) start() *start {
 	return s
 }
 
-// ttl is the SessionTTL of a process. In one world of four a rolling deployment is under way: every other process has a
-// longer one, and with it leases that the others' Grace would not outlast.
+// ttl is the SessionTTL of a process. In one world of four a rolling deployment is under way: every
+// other process has a longer one, and with it leases that the others' Grace would not outlast.
 func (w *world) ttl(n *node, s *start) time.Duration {
 	if w.cfg.script == nil && w.cfg.Seed%4 == 1 && (n.number+s.number)%2 == 1 {
 		return w.cfg.TTL * 11 / 10
