@@ -62,6 +62,7 @@ func intrude(t *testing.T, c *Coordinator, node string, identity *peer.Identity)
 	x := &outsider{make(chan *peer.Stream, 64), make(chan error, 64), make(chan peer.Kind, 64)}
 	o := peer.Options{
 		Node: node, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Handler: x, Retry: 2 * time.Millisecond,
+		Keepalive: c.opts.Cluster.Keepalive, // or the stream ends in any case
 	}
 	if identity != nil {
 		o.TLS = identity.TLS()
@@ -217,8 +218,8 @@ func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
 	}
 }
 
-// A member that says what no node says is cut off: a block of tokens that is not of its epoch, that is empty or that
-// wraps, and the same statement twice.
+// A member that says what no node says is cut off: a block of tokens that is not of its epoch or that wraps, an answer
+// for a hold of a later epoch, and the same statement twice.
 func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	id := newIdentity(t)
@@ -232,7 +233,7 @@ func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	begin := peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine")}
 	for name, frames := range map[string][]peer.Frame{
 		"another epoch":  grant(7, fallback.MakeToken(8, 1), 1),
-		"no tokens":      grant(7, fallback.MakeToken(7, 1), 0),
+		"later hold":     grant(7, fallback.MakeToken(8, 1), 0), // no tokens: an answer for a hold
 		"tokens wrap":    grant(7, fallback.MakeToken(7, 1<<32-1), 2),
 		"stated again":   {begin, {Kind: peer.Resume, Flags: flagEnd}, begin},
 		"far epoch":      grant(1<<32-1, fallback.MakeToken(1<<32-1, 1), 1),
