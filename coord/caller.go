@@ -11,6 +11,7 @@ import (
 type caller struct {
 	fence uint64 // of the lock; 0 while the caller waits
 	stack [16]uintptr
+	label string // of WithLabel
 }
 
 // calledFrom returns the place of the call of this package that is under way.

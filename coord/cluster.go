@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,6 +129,7 @@ type cluster struct {
 	announces atomic.Int64 // a time.Duration: see announced
 	unreached unreached
 	hearsay   hearsay
+	questions chan asked // of other nodes, for keepAnswering
 
 	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
@@ -204,6 +206,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	x := &cluster{c: c, name: c.opts.Name + "/" + rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
 	x.members = newMembers(x)
 	x.hearsay.init()
+	x.questions = make(chan asked, maxQuestions)
 	x.announces.Store(int64(unlimited))
 	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var at addresses
@@ -294,8 +297,9 @@ func short(namespace string) string {
 
 // registration is what the arbiter keeps of a session.
 func (c *Coordinator) registration() fallback.Registration {
-	k := card{Name: c.opts.Name}
+	k := card{Name: c.opts.Name, Host: hostName(), PID: os.Getpid()}
 	if x := c.cluster; x != nil {
+		k.Answers = true
 		k.Node, k.Gossip, k.Peer, k.Service = x.name, x.ring.Gossip(), x.told, c.opts.Cluster.Service
 		if x.identity != nil {
 			k.Key = x.identity.Fingerprint()

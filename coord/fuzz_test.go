@@ -36,6 +36,8 @@ func (x *hostile) Down(*peer.Stream, error) {}
 // frames makes frames of bytes: six each. They are as a node would send them in some situation, mostly not in this one.
 func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 	keys := []string{"k", "l", "", "k\x00", strings.Repeat("k", MaxKey)}
+	texts := []string{"", `{"about":"keys","keys":["aw==",""]}`, `{"about":"top","most":9,"by":1}`, `{"about":"held","most":1}`, `{"about":`, "{}",
+		strings.Repeat("[", MaxKey)}
 	sessions := []string{"stranger", c.sessions.current().ID, "other", "", "a b", "a\n", "\xff", strings.Repeat("s", peer.MaxSession)}
 	for ; len(b) >= 6; b = b[6:] {
 		key := keys[int(b[1])%len(keys)]
@@ -43,6 +45,9 @@ func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 		f := peer.Frame{
 			Kind: peer.Kind(1 + b[0]%12), Flags: b[0] >> 4 & 3, Key: []byte(key), Partition: p.Number(),
 			Session: []byte(sessions[int(b[2])%len(sessions)]), Request: uint64(b[3] & 7), Ping: uint32(b[5] & 3), Left: uint32(b[5]) << 8,
+		}
+		if b[0] >= 0xe0 {
+			f.Kind, f.Key = peer.Query+peer.Kind(b[0]&1), []byte(texts[int(b[1])%len(texts)])
 		}
 		if b[1]>>4 == 15 { // of another partition
 			f.Partition += uint32(b[4])
@@ -102,6 +107,8 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte{0, 0, 0, 1, 1, 1, kind | 16, 0, 0, 1, 1, 1, kind, 0, 4, 1, 1, 1, 3, 0, 0, 1, 1, 1})
 		f.Add([]byte{8 | 16, 2, 4, 0, 0, 0, kind, 1, 4, 65, 2, 1, kind, 240, 5, 2, 1, 1})
 	}
+	f.Add([]byte{0xe0, 1, 0, 1, 0, 0, 0xe0, 2, 0, 2, 0, 0, 0xe0, 3, 0, 3, 0, 0, 0xe1, 1, 0, 1, 0, 0, 0xf0, 4, 0, 4, 0, 0, 0xe0, 2, 0, 4, 0, 0})
+	f.Add([]byte{0xe0, 4, 0, 1, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		late := time.After(8 * time.Second) // a fuzz test's process dies after 10 s
 		for s == nil || s.Send(&peer.Frame{Kind: peer.Ping, Ping: 1}) != nil {

@@ -1,8 +1,8 @@
 package coord
 
 // The goroutines of this package. Each row is a place that starts some, and a test compares the rows
-// with the source. Close waits for all of them. A session's loops are awaited by maintain, and those
-// that reclaim in time by reclaim.
+// with the source. Close waits for all of them. A session's loops are awaited by maintain, those that
+// reclaim in time by reclaim, and questions to other nodes by their callers.
 //
 //	| function                  | means     | goroutine                       | ends when             |
 //	| ------------------------- | --------- | ------------------------------- | --------------------- |
@@ -27,6 +27,8 @@ package coord
 //	| crash                     | go        | ends the process with a panic   | at once               |
 //	| cluster.giveBackAll       | AfterFunc | notices the end of a context    | at once               |
 //	| cluster.giveBackAll       | AfterFunc | ends the calls of a late Close  | at once               |
+//	| inspection.tell           | work.Go   | a question to another node      | answered or given up  |
+//	| Coordinator.askAll        | work.Go   | a question to another node      | answered or given up  |
 //	| section.ask               | AfterFunc | ends the context of Do          | at once               |
 //	| Coordinator.DoAll         | AfterFunc | ends the context of DoAll       | at once               |
 //	| Coordinator.LockFor       | AfterFunc | ends a lock whose time is over  | at once               |
@@ -58,7 +60,7 @@ func (c *Coordinator) startServices(first *session) {
 		c.keepReporting,
 	}
 	if x := c.cluster; x != nil {
-		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting)
+		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting, x.keepAnswering)
 	}
 	for _, f := range services {
 		c.work.Go(f)

@@ -68,6 +68,11 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 	if ctx.Err() != nil {
 		return Lock{}, ended(ctx)
 	}
+	if labelled.Load() {
+		if label := labelOf(ctx); label != "" {
+			return c.lockLabelled(ctx, key, try, label)
+		}
+	}
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	k := p.Find(key)
@@ -98,7 +103,7 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 			return l, nil
 		}
 	}
-	return c.enter(ctx, p, k, key, try)
+	return c.enter(&attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured}, k)
 }
 
 // good reads both clocks, and reports whether this node, an owner, may grant the partition's keys.
@@ -108,20 +113,19 @@ func (p *partition) good(at *lease.Moment) bool {
 	return p.Good(now)
 }
 
-// enter is lock in all other cases. k is the key, if it is in use. p.mu is held, and free afterwards.
-func (c *Coordinator) enter(ctx context.Context, p *partition, k *lease.Key, key string, try bool) (Lock, error) {
-	x := attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured}
-	if busy, own := p.Busy(k); busy && !try {
+// enter is lock in all other cases. k is the key, if it is in use. The partition's mutex is held, and free afterwards.
+func (c *Coordinator) enter(x *attempt, k *lease.Key) (Lock, error) {
+	if busy, own := x.p.Busy(k); busy && !x.try {
 		if l, err := x.queue(k, own); l.t != nil || err != nil {
 			return l, err
 		}
-		k = p.lookUp(key)
+		k = x.p.lookUp(x.key)
 	}
 	for {
 		if l, err := x.once(k); l.t != nil || err != nil {
 			return l, err
 		}
-		k = p.lookUp(key)
+		k = x.p.lookUp(x.key)
 	}
 }
 
@@ -134,6 +138,7 @@ type attempt struct {
 	key   string
 	try   bool
 	start lease.Moment // when it began; lease.Unmeasured if no clock was read
+	label string       // of WithLabel
 }
 
 // queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
@@ -247,8 +252,14 @@ func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
 func (x *attempt) join(k *lease.Key) *lease.Waiter {
 	w := x.c.waiters.Get().(*lease.Waiter)
 	w.Value.Try = x.try
+	if x.start != lease.Unmeasured {
+		w.Value.Began(x.start)
+	}
 	if x.p.traced && x.c.opts.LogCallers {
 		w.Value.Tag = calledFrom(0)
+	}
+	if x.label != "" {
+		w.Value.Tag = withLabel(w.Value.Tag, 0, x.label)
 	}
 	k.Join(w)
 	return w

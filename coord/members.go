@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
@@ -25,12 +26,17 @@ type card struct {
 	// Takeover is Cluster.Takeover, 0 if the node is no guardian. Promises are for as long, so only nodes with the same
 	// one guard each other.
 	Takeover time.Duration
+
+	Host    string // name of the host
+	PID     int    // of the process
+	Answers bool   // the node answers questions: see question
 }
 
 func (c card) encode() string {
-	v := make(url.Values, 7)
+	v := make(url.Values, 10)
 	for name, value := range map[string]string{
 		"name": c.Name, "n": c.Node, "g": c.Gossip, "p": c.Peer, "s": c.Service, "k": c.Key, "d": c.takeover(),
+		"h": c.Host, "pid": c.pid(), "q": c.answers(),
 	} {
 		if value != "" {
 			v.Set(name, value)
@@ -49,7 +55,24 @@ func decodeCard(text string) card {
 	if d, err := time.ParseDuration(v.Get("d")); err == nil {
 		k.Takeover = d
 	}
+	k.Host, k.Answers = v.Get("h"), v.Get("q") != ""
+	k.PID, _ = strconv.Atoi(v.Get("pid"))
 	return k
+}
+
+// pid and answers are what encode writes of PID and Answers.
+func (c card) pid() string {
+	if c.PID == 0 {
+		return ""
+	}
+	return strconv.Itoa(c.PID)
+}
+
+func (c card) answers() string {
+	if !c.Answers {
+		return ""
+	}
+	return "1"
 }
 
 // takeover is what encode writes of Takeover.

@@ -29,6 +29,7 @@ type link struct {
 	// session is the other node's; nil until the node has stated one. Written with mu held.
 	session atomic.Pointer[string]
 	quota
+	asks asks
 
 	mu      mutex[linkRank] // protects what follows
 	stated  bool            // the other node has begun the statement of that session's holds: there is one for each session
@@ -101,6 +102,7 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	l.mu.Lock()
 	l.part()
 	l.mu.Unlock()
+	l.unanswered()
 	session := l.Session()
 	if x.links.CompareAndDelete(session, l) {
 		x.unreached.lost(session, x.c.now())
@@ -135,6 +137,12 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		return
 	case peer.Guard:
 		x.guarding(l, f)
+		return
+	case peer.Query:
+		l.queried(f)
+		return
+	case peer.Answer:
+		l.replied(f)
 		return
 	case peer.Moved:
 		if f.Flags == lease.FlagLeft && x.members.leaves(s.Node()) {

@@ -91,6 +91,9 @@ func (q *Queue[T]) State() State { return q.state }
 // Waiting returns the number of waiters that have no turn yet.
 func (q *Queue[T]) Waiting() int { return q.waiting }
 
+// Turns returns the number of turns that began under the hold, or since it was recalled.
+func (q *Queue[T]) Turns() int { return q.turns }
+
 // Recalled tells whether another process has asked for the key under this hold.
 func (q *Queue[T]) Recalled() bool { return !q.recalled.IsZero() }
 

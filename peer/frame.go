@@ -21,6 +21,8 @@ const (
 	Ask                     // do you have this hold?
 	Deny                    // no
 	Guard                   // a ping, promise or vote of takeover by guardians; only to nodes that take part
+	Query                   // a part of a question about keys; only to nodes that answer questions
+	Answer                  // a part of the answer
 
 	kinds // their number and one
 )
@@ -28,6 +30,7 @@ const (
 var kindNames = [kinds]string{
 	Request: "Request", Grant: "Grant", Recall: "Recall", Release: "Release", Cancel: "Cancel", Moved: "Moved",
 	Ping: "Ping", Pong: "Pong", Resume: "Resume", Frozen: "Frozen", Ask: "Ask", Deny: "Deny", Guard: "Guard",
+	Query: "Query", Answer: "Answer",
 }
 
 // String returns the kind's name, or Kind(n) for one that does not exist.

@@ -24,6 +24,7 @@ var waitingTests = []test{
 	{"an eviction does not overtake the queue", evictionQueues},
 	{"waiters outlive an ownership", acrossOwnership},
 	{"the holder is asked", asked},
+	{"the queue is listed in the order of arrival", queueListed},
 	{"messages come until stop, to their session only", listening},
 	{"what is announced comes to all sessions", announced},
 	{"a crowd has one holder per key at a time, and all get their turns", crowd},
@@ -103,6 +104,26 @@ func firstComeFirstServed(s *space) {
 		want(s, "verdict", a.Verdict, fallback.Granted)
 		want(s, "contended", a.Contended, i < n-1)
 	}
+}
+
+func queueListed(s *space) {
+	lister, ok := s.Namespace.(fallback.WaiterLister)
+	if !ok {
+		s.t.Skip("it is no fallback.WaiterLister")
+	}
+	s.take(id("alice", 1), "k")
+	var queue []fallback.Identity
+	for i, name := range []string{"h", "b", "z", "10", "9"} {
+		queue = append(queue, id(name, uint64(i+1)))
+		s.wait(queue[i], "k")
+	}
+	want(s, "waiters", must(lister.Waiters(s.ctx, 0, "k", 10))(s), queue)
+	want(s, "first waiters", must(lister.Waiters(s.ctx, 0, "k", 2))(s), queue[:2])
+	want(s, "no waiters", len(must(lister.Waiters(s.ctx, 0, "k", 0))(s)), 0)
+	want(s, "waiters of another key", len(must(lister.Waiters(s.ctx, 0, "l", 10))(s)), 0)
+	s.unlock(id("alice", 1), "k") // the first is woken, and stays
+	s.unlock(queue[1], "k")       // the second gives up
+	want(s, "waiters", must(lister.Waiters(s.ctx, 0, "k", 10))(s), append(queue[:1:1], queue[2:]...))
 }
 
 func keepsPlace(s *space) {

@@ -10,9 +10,6 @@ type Moment = time.Duration
 // Unmeasured is no moment.
 const Unmeasured Moment = -1
 
-// Told marks what a record has been written of: no moment is as late.
-const Told Moment = 1<<63 - 1
-
 // WallEvery is for how long, of the time that the process runs, the wall clock is not read again.
 const WallEvery = time.Millisecond
 

@@ -33,6 +33,7 @@ type grants struct {
 	vouched  bool   // this node answers for it, though it is imported (rule 17)
 	recalled time.Time
 	asked    time.Time  // whether the holder has the hold
+	granted  Moment     // when this node gave it the key
 	alone    time.Time  // since then there has been no stream to it
 	queue    []claimant // nodes that wait, in order of arrival, each once
 }
@@ -119,7 +120,7 @@ func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	}
 	g := k.others
 	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}
-	g.token = p.token(delegated)
+	g.token, g.granted = p.token(delegated), p.cfg.At(now)
 	f := p.send(c.link, peer.Grant, k.name, c.id)
 	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
 	if len(g.queue) > 0 || k.q.Waiting() > 0 {

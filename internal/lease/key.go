@@ -27,7 +27,8 @@ type Key struct {
 	wanted chan struct{} // see Wanted; nil: the turn that runs has not asked
 
 	linger   Moment // when it began to linger, or a little later
-	since    Moment // when the turn with the token turn.seen began, or was first looked at; Told once it was reported
+	since    Moment // when the turn with the token turn.seen began, or was first looked at
+	told     bool   // a record was written of that turn
 	used     bool   // a turn has begun since the hold was last verified
 	listed   bool   // in the shell's list of lingering keys
 	shelved  bool   // on the partition's shelf
@@ -57,7 +58,8 @@ type Seat struct {
 	Refused    bool   // the caller is sent away, for the reason
 	Reason     error  // why the key is not to be had; nil: it is locked
 	Try        bool   // the caller does not wait for other callers or nodes
-	since      Moment // when the wait was first looked at; 0: not yet; Told once it was reported
+	told       bool   // a record was written of the wait
+	since      Moment // when the wait began, or was first looked at; 0: not yet
 
 	// The shell's.
 	Ready chan struct{} // capacity 1: gets one value when the caller has the turn, or is refused
@@ -65,7 +67,12 @@ type Seat struct {
 }
 
 // Reset makes a seat ready for another wait.
-func (s *Seat) Reset() { s.Reason, s.Refused, s.Turn, s.since, s.Tag = nil, false, nil, 0, nil }
+func (s *Seat) Reset() {
+	s.Reason, s.Refused, s.Turn, s.since, s.told, s.Tag = nil, false, nil, 0, false, nil
+}
+
+// Began notes when the wait began.
+func (s *Seat) Began(at Moment) { s.since = max(at, 1) }
 
 // Waiter is a caller in the queue of a key.
 type Waiter = handoff.Waiter[*Seat]

@@ -119,6 +119,9 @@ func (p *Partition) Tag(k *Key, tag any) {
 	p.tags[k] = tag
 }
 
+// TagOf returns the value that Tag has put on a key, nil if there is none.
+func (p *Partition) TagOf(k *Key) any { return p.tags[k] }
+
 // Close refuses new locks, sends the waiters away with a reason, and gives back what lingers.
 func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
 	step(&p.ending, Closed, nextEndings[:])

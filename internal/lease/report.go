@@ -52,14 +52,14 @@ func (p *Partition) Overdue(now Moment, wait, hold time.Duration, f func(Overdue
 	for _, k := range p.keys {
 		if t := k.turn; k.q.State() == handoff.Turn {
 			if t.seen != t.fence {
-				t.seen, k.since = t.fence, now
+				t.seen, k.since, k.told = t.fence, now, false
 				if t.began != Unmeasured {
 					k.since = t.began
 				}
 			}
-			if hold > 0 && k.since != Told && now-k.since >= hold {
+			if hold > 0 && !k.told && now-k.since >= hold {
 				f(Overdue{Key: k.name, Since: k.since, Fence: t.fence, Tag: p.tags[k]})
-				k.since = Told
+				k.told = true
 			}
 		}
 		if wait > 0 && k.q.Waiting() > 0 {
@@ -77,22 +77,19 @@ func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration) Overdue {
 		switch s := w.Value; {
 		case s.since == 0:
 			s.since = now
-		case s.since != Told && now-s.since >= wait:
+		case !s.told && now-s.since >= wait:
 			if x.Waiting == 0 {
 				x.Since, x.Tag = s.since, s.Tag
 			}
 			x.Waiting++
-			s.since = Told
+			s.told = true
 		}
 		return false
 	})
 	switch {
 	case x.Waiting == 0:
 	case k.q.State() == handoff.Turn:
-		x.Here, x.HeldTag, x.Fence = true, p.tags[k], k.turn.fence
-		if k.since != Told {
-			x.Held = now - k.since
-		}
+		x.Here, x.HeldTag, x.Fence, x.Held = true, p.tags[k], k.turn.fence, now-k.since
 	case k.others != nil:
 		x.Session = k.others.holder.Session
 	case k.request.link != nil:

@@ -1,0 +1,209 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// Bounds of an answer.
+const (
+	mostKeys    = 1000 // of Held and Top
+	mostWaiters = 64   // of each key, callers of one process and nodes
+)
+
+// walkAtOnce is how many keys of a partition are looked at without freeing its mutex: some 10 µs.
+const walkAtOnce = 128
+
+// By is the order of [Coordinator.Top].
+type By uint8
+
+// Orders of keys.
+const (
+	LongestHeld   By = iota + 1 // the lock that has been held for longest comes first
+	LongestWait                 // the caller that has waited for longest
+	MostWaitedFor               // callers that wait
+	MostTaken                   // locks that were taken under the holder's present hold: in one process, without another in between
+)
+
+var orders = [...]string{"", "held", "wait", "waiters", "taken"}
+
+// String returns a short name: held, wait, waiters or taken.
+func (b By) String() string {
+	if b > 0 && int(b) < len(orders) {
+		return orders[b]
+	}
+	return "By(" + strconv.Itoa(int(b)) + ")"
+}
+
+// ParseBy is the inverse of String.
+func ParseBy(name string) (b By, ok bool) {
+	i := slices.Index(orders[1:], name)
+	return By(i + 1), i >= 0
+}
+
+// weight returns the number by which a key is compared, 0 if it is not to be among the first.
+func (b By) weight(g *lease.Glance) int64 {
+	switch {
+	case b == LongestHeld:
+		return int64(max(g.Held, g.Given)) // the holder may not answer
+	case b == LongestWait:
+		return int64(g.Waited)
+	case b == MostWaitedFor:
+		return int64(g.Waiting)
+	case b == MostTaken && g.Locked:
+		return int64(g.Turns)
+	}
+	return 0
+}
+
+// process describes this process.
+func (c *Coordinator) process() Process {
+	p := Process{Name: c.opts.Name, Session: c.sessions.id(), Host: hostName(), PID: os.Getpid()}
+	if c.cluster != nil {
+		p.ID = c.cluster.name
+	}
+	return p
+}
+
+// answer answers a question about this node. It takes long where there are many keys, and ends early with ctx.
+func (c *Coordinator) answer(ctx context.Context, q question) reply {
+	a := reply{Process: c.process()}
+	most := max(0, min(q.Most, mostKeys))
+	switch q.About {
+	case "keys":
+		for _, key := range q.Keys {
+			if checkKey(string(key)) != nil {
+				a.Error = "a key is not valid"
+				return a
+			}
+			a.Keys = append(a.Keys, c.partOf(string(key)))
+		}
+	case "held":
+		a.Keys, a.More = c.heldHere(ctx, most)
+	case "top":
+		if q.By == 0 || int(q.By) >= len(orders) {
+			a.Error = "this version does not know that order"
+			return a
+		}
+		a.Keys = c.topHere(ctx, most, q.By)
+	default:
+		a.Error = "this version does not know that question"
+	}
+	return a
+}
+
+// partOf returns what this node knows of a key.
+func (c *Coordinator) partOf(key string) keyPart {
+	p := c.partitionOf(key)
+	now := c.moment()
+	p.mu.Lock()
+	s := p.StatusOf(key, now, mostWaiters)
+	p.mu.Unlock()
+	k := keyPart{
+		Key: []byte(key), Epoch: s.Epoch, Locked: s.Locked, Kept: s.Kept, Fence: Fence(s.Fence), Held: s.Held, Turns: s.Turns,
+		Waiting: s.Waiting, Waited: s.Waited,
+	}
+	if s.Locked {
+		k.Label = labelIn(s.Tag, s.Fence)
+	}
+	for _, w := range s.Waits {
+		if label := labelIn(w.Tag, 0); label != "" {
+			k.Labels = append(k.Labels, label)
+		}
+	}
+	if g := s.Other; g.Session != "" {
+		k.Given = &givenPart{Session: g.Session, Node: g.Node, Token: Fence(g.Token), Held: s.Given}
+	}
+	for _, id := range s.Queue {
+		k.Queue = append(k.Queue, id.Session)
+	}
+	return k
+}
+
+// survey calls f with each key of this process that is held or waited for, until it has seen all or ctx ends. f is called with a
+// partition's mutex held, which is free after each walkAtOnce keys.
+func (c *Coordinator) survey(ctx context.Context, f func(*lease.Glance)) {
+	now := c.moment()
+	for i := range c.parts {
+		if ctx.Err() != nil {
+			return
+		}
+		p := &c.parts[i]
+		n := 0
+		p.mu.Lock()
+		p.Survey(now, func(g lease.Glance) {
+			f(&g)
+			if n++; n%walkAtOnce == 0 {
+				p.mu.Unlock()
+				runtime.Gosched() // a caller that waits for the mutex comes first
+				p.mu.Lock()
+			}
+		})
+		p.mu.Unlock()
+	}
+}
+
+// weighed is a key with its place in an order.
+type weighed struct {
+	name   string
+	weight int64
+}
+
+func heaviest(a, b weighed) int {
+	return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.name, b.name))
+}
+
+// topHere returns the first keys of this process in an order.
+func (c *Coordinator) topHere(ctx context.Context, most int, by By) []keyPart {
+	if most == 0 {
+		return nil
+	}
+	var first []weighed // sorted from time to time
+	var least int64     // what is lighter is not among the first
+	trim := func() {
+		slices.SortFunc(first, heaviest)
+		if len(first) >= most {
+			first = first[:most]
+			least = first[most-1].weight
+		}
+	}
+	c.survey(ctx, func(g *lease.Glance) {
+		if w := by.weight(g); w > least {
+			if first = append(first, weighed{g.Name, w}); len(first) >= 2*most {
+				trim()
+			}
+		}
+	})
+	trim()
+	keys := make([]keyPart, len(first))
+	for i, x := range first {
+		keys[i] = c.partOf(x.name)
+	}
+	return keys
+}
+
+// heldHere returns the keys that callers of this process have locked, sorted, and how many were left out.
+func (c *Coordinator) heldHere(ctx context.Context, most int) (keys []keyPart, more int) {
+	var names []string
+	c.survey(ctx, func(g *lease.Glance) {
+		if !g.Locked {
+			return
+		}
+		if len(names) < most {
+			names = append(names, g.Name)
+		} else {
+			more++
+		}
+	})
+	slices.Sort(names)
+	for _, name := range names {
+		keys = append(keys, c.partOf(name))
+	}
+	return keys, more
+}

@@ -1,0 +1,208 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A KeySummary is what Held and Top tell of a key.
+type KeySummary struct {
+	Key     string    `json:"key"`
+	Holder  *Process  `json:"holder,omitempty"`  // nil: none of the processes that were asked has locked it
+	Fence   Fence     `json:"fence,omitempty"`   // of the lock; of a holder that does not answer, the first of its hold
+	Since   time.Time `json:"since,omitzero"`    // when that began, by this process's clock; zero: not known, or not yet
+	Turns   int       `json:"turns,omitempty"`   // as KeyHolder.Turns
+	Label   string    `json:"label,omitempty"`   // of WithLabel
+	Waiters int       `json:"waiters,omitempty"` // callers; of Held, those of the holder's process
+	Waiting time.Time `json:"waiting,omitzero"`  // since when the first of the waiters waits
+
+	given bool // it is the owner that tells of the holder
+}
+
+// A KeyList is the answer of Held and Top.
+type KeyList struct {
+	Keys       []KeySummary `json:"keys"`
+	More       int          `json:"more,omitempty"` // of Held: keys that were left out
+	Unanswered []Unanswered `json:"unanswered,omitempty"`
+}
+
+// Held lists the keys that callers of a process have locked, sorted, 1000 at most. node is the NodeInfo.ID or Name of a node of the
+// cluster, which is asked; "" is this process. Errors: a node that is not there, or does not answer within
+// Options.CallTimeout.
+func (c *Coordinator) Held(ctx context.Context, node string) (KeyList, error) {
+	q := question{About: "held", Most: mostKeys}
+	a := reply{}
+	if node == "" || node == c.opts.Name || c.cluster != nil && node == c.cluster.name {
+		a = c.answer(ctx, q)
+	} else {
+		l, err := c.cluster.linkNamed(node)
+		if err == nil {
+			a, err = c.askLink(ctx, l, q)
+		}
+		if err != nil {
+			return KeyList{}, fmt.Errorf("coord: Held: node %s: %w", show(node), err)
+		}
+	}
+	list := KeyList{More: a.More}
+	for i := range a.Keys {
+		list.Keys = append(list.Keys, c.summary(&a.Process, &a.Keys[i]))
+	}
+	return list, nil
+}
+
+// linkNamed returns the stream to a node by its ID, or by its name if no other has the same one.
+func (x *cluster) linkNamed(node string) (*link, error) {
+	if x == nil {
+		return nil, errNoCluster
+	}
+	var found *link
+	for _, l := range x.all() {
+		switch {
+		case l.Node() == node:
+			return l, nil
+		case processName(l.Node()) != node:
+		case found != nil:
+			return nil, errTwoNodes
+		default:
+			found = l
+		}
+	}
+	if found == nil {
+		return nil, errNoNode
+	}
+	return found, nil
+}
+
+// Top lists the first n keys in an order, over all nodes of the cluster; n is at most 1000. Without a cluster it is about this
+// process. It asks each node for its own first n, and then all nodes about these keys, as far as they fit into a question. So
+// keys whose waiters are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout are
+// listed. Of what they hold the owners' part is told.
+func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
+	if by == 0 || int(by) >= len(orders) {
+		return KeyList{}, fmt.Errorf("coord: Top: there is no order %v", by)
+	}
+	n = max(0, min(n, mostKeys))
+	var links []*link
+	if c.cluster != nil {
+		links = c.cluster.all()
+	}
+	all, missed := c.askAll(ctx, links, question{About: "top", Most: n, By: by})
+	list := KeyList{Unanswered: missed}
+	list.merge(c, all, by)
+	q, size := question{About: "keys"}, 0
+	for _, k := range list.Keys {
+		if size += 2*len(k.Key) + 16; size > maxText {
+			break
+		}
+		q.Keys = append(q.Keys, []byte(k.Key))
+	}
+	rest := list.Keys[len(q.Keys):]
+	links = slices.DeleteFunc(links, func(l *link) bool {
+		return slices.ContainsFunc(missed, func(u Unanswered) bool { return u.ID == l.Node() })
+	})
+	all, missed = c.askAll(ctx, links, q)
+	list = KeyList{Unanswered: append(list.Unanswered, missed...)}
+	list.merge(c, all, by)
+	list.Keys = append(list.Keys, rest...)
+	list.Keys = list.Keys[:min(n, len(list.Keys))]
+	return list, nil
+}
+
+// askAll asks nodes and this process at the same time.
+func (c *Coordinator) askAll(ctx context.Context, links []*link, q question) (all []reply, missed []Unanswered) {
+	answers, errs := make([]reply, len(links)), make([]error, len(links))
+	var work sync.WaitGroup
+	for i, l := range links {
+		work.Go(func() { answers[i], errs[i] = c.askLink(ctx, l, q) })
+	}
+	all = append(all, c.answer(ctx, q))
+	work.Wait()
+	for i, l := range links {
+		if errs[i] == nil {
+			all = append(all, answers[i])
+			continue
+		}
+		k, _ := c.cluster.members.card(l.Node())
+		p := Process{Name: processName(l.Node()), ID: l.Node(), Session: l.Session(), Host: k.Host, PID: k.PID}
+		missed = append(missed, Unanswered{p, errs[i].Error()})
+	}
+	return all, missed
+}
+
+// merge puts together what several processes tell, in order.
+func (l *KeyList) merge(c *Coordinator, all []reply, by By) {
+	merged := make(map[string]*KeySummary)
+	for i := range all {
+		for j := range all[i].Keys {
+			s := c.summary(&all[i].Process, &all[i].Keys[j])
+			if old := merged[s.Key]; old != nil {
+				old.add(&s)
+			} else {
+				merged[s.Key] = &s
+			}
+		}
+	}
+	for _, s := range merged {
+		if s.Holder != nil || s.Waiters > 0 {
+			l.Keys = append(l.Keys, *s)
+		}
+	}
+	slices.SortFunc(l.Keys, by.compare)
+}
+
+// summary turns what a process tells of a key into what this one tells.
+func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
+	s := KeySummary{Key: string(k.Key), Waiters: k.Waiting, Waiting: c.ago(k.Waited)}
+	switch g := k.Given; {
+	case k.Locked:
+		s.Holder, s.Fence, s.Since, s.Turns, s.Label = p, k.Fence, c.ago(k.Held), k.Turns, k.Label
+	case g != nil:
+		s.given = true
+		s.Holder = &Process{Name: processName(g.Node), ID: g.Node, Session: g.Session}
+		s.Fence, s.Since = g.Token, c.ago(g.Held)
+	}
+	return s
+}
+
+// add adds what another process tells.
+func (s *KeySummary) add(o *KeySummary) {
+	s.Waiters += o.Waiters
+	if s.Waiting.IsZero() || !o.Waiting.IsZero() && o.Waiting.Before(s.Waiting) {
+		s.Waiting = o.Waiting
+	}
+	// The holder knows more than the owner. Of two holders the key was handed over meanwhile.
+	if o.Holder != nil && (s.Holder == nil || s.given && !o.given || s.given == o.given && o.Fence > s.Fence) {
+		s.Holder, s.Fence, s.Since, s.Turns, s.Label, s.given = o.Holder, o.Fence, o.Since, o.Turns, o.Label, o.given
+	}
+}
+
+// compare orders keys: negative if a comes first.
+func (b By) compare(x, y KeySummary) int {
+	n := 0
+	switch b {
+	case LongestHeld:
+		n = earlierFirst(x.Since, y.Since)
+	case LongestWait:
+		n = earlierFirst(x.Waiting, y.Waiting)
+	case MostWaitedFor:
+		n = cmp.Compare(y.Waiters, x.Waiters)
+	case MostTaken:
+		n = cmp.Compare(y.Turns, x.Turns)
+	}
+	return cmp.Or(n, cmp.Compare(x.Key, y.Key))
+}
+
+// earlierFirst compares times, of which the zero time is the last one.
+func earlierFirst(a, b time.Time) int {
+	switch {
+	case a.IsZero() == b.IsZero():
+		return a.Compare(b)
+	case a.IsZero():
+		return 1
+	}
+	return -1
+}

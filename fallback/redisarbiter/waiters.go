@@ -1,0 +1,29 @@
+package redisarbiter
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Waiters implements [fallback.WaiterLister]. It reads without a script, so it begins and ends no Grace.
+func (n *redisSpace) Waiters(ctx context.Context, partition uint32, key string, most int) ([]fallback.Identity, error) {
+	return outlive(ctx, &n.calls, func(ctx context.Context) ([]fallback.Identity, error) {
+		if most < 1 {
+			return nil, nil
+		}
+		members, err := n.conns.work.ZRange(ctx, n.queue(partition, key), 0, int64(most)-1).Result()
+		if err != nil {
+			return nil, refused(err)
+		}
+		all := make([]fallback.Identity, len(members))
+		for i, m := range members {
+			row, err := fallback.DecodeRow(m + " 0 0")
+			if err != nil {
+				return nil, err
+			}
+			all[i] = row.Identity
+		}
+		return all, nil
+	})
+}

@@ -1,0 +1,135 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// A Glance is the part of a key's state by which keys are compared.
+type Glance struct {
+	Name    string
+	Locked  bool          // a caller of this process has the lock
+	Kept    bool          // this process has a hold, and no caller has the lock
+	Held    time.Duration // since the turn began, if that is known
+	Waiting int           // callers of this process
+	Waited  time.Duration // by the first of them
+	Turns   int           // that began under the hold
+	Given   time.Duration // since this node, the owner, gave the key to another node; 0: it did not, or has it back
+}
+
+// Survey calls f with each key of this node. It changes nothing. Between two calls f may free the partition's mutex and lock it
+// again, so that a walk over many keys holds up no caller. Keys that come or go meanwhile may be left out.
+func (p *Partition) Survey(now Moment, f func(Glance)) {
+	for name, k := range p.keys {
+		f(p.glance(name, k, now))
+	}
+}
+
+func (p *Partition) glance(name string, k *Key, now Moment) Glance {
+	g := Glance{Name: name, Waiting: k.q.Waiting(), Turns: k.q.Turns()}
+	switch k.q.State() {
+	case handoff.Turn:
+		g.Locked, g.Held = true, k.held(now)
+	case handoff.Lingering:
+		g.Kept = true
+	}
+	if o := k.others; o != nil && o.holder != (fallback.Identity{}) && !o.imported {
+		g.Given = max(now-o.granted, 1)
+	}
+	if g.Waiting > 0 {
+		k.q.Any(func(w *Waiter) bool {
+			g.Waited = w.Value.waited(now)
+			return true
+		})
+	}
+	return g
+}
+
+// held returns for how long the turn has run that runs, 0 if that is not known.
+func (k *Key) held(now Moment) time.Duration {
+	switch t := k.turn; {
+	case t.began != Unmeasured:
+		return max(now-t.began, 1)
+	case t.seen == t.fence:
+		return max(now-k.since, 1)
+	}
+	return 0
+}
+
+// waited returns for how long the caller has waited, 0 if that is not known.
+func (s *Seat) waited(now Moment) time.Duration {
+	if s.since == 0 {
+		return 0
+	}
+	return max(now-s.since, 1)
+}
+
+// A KeyStatus is what this node knows of a key.
+type KeyStatus struct {
+	Glance
+	Epoch uint32              // at which this node serves the partition, 0 if it does not
+	Hold  fallback.Identity   // of this process's hold; zero if there is none or this node is its owner
+	Fence uint64              // of the turn that runs
+	Tag   any                 // of the key
+	Waits []WaitStatus        // the first callers that wait
+	Other HolderStatus        // of another node's hold, if this node is the owner
+	Queue []fallback.Identity // of the owner: nodes that wait, in order; zero for this node
+}
+
+// A WaitStatus is a caller of this process that waits.
+type WaitStatus struct {
+	Waited time.Duration
+	Tag    any // of its seat
+}
+
+// A HolderStatus is another node's hold as its owner knows it.
+type HolderStatus struct {
+	fallback.Identity
+	Node  string         // that has it, "" if this node did not grant it
+	Token fallback.Token // the first of the hold
+}
+
+// StatusOf returns what this node knows of a key, with at most so many waiters of either kind. It changes nothing.
+func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
+	s := KeyStatus{Glance: Glance{Name: name}}
+	if p.own != nil {
+		s.Epoch = p.own.epoch
+	}
+	k := p.keys[name]
+	if k == nil {
+		return s
+	}
+	s.Glance = p.glance(name, k, now)
+	if k.q.State() != handoff.Idle {
+		s.Hold, s.Tag = k.hold.row.Identity, p.tags[k]
+	}
+	if s.Locked {
+		s.Fence = k.turn.fence
+	}
+	k.q.Any(func(w *Waiter) bool {
+		if len(s.Waits) == most {
+			return true
+		}
+		s.Waits = append(s.Waits, WaitStatus{w.Value.waited(now), w.Value.Tag})
+		return false
+	})
+	if g := k.others; g != nil {
+		s.grants(g, most)
+	}
+	return s
+}
+
+// grants adds what the owner knows of other nodes.
+func (s *KeyStatus) grants(g *grants, most int) {
+	if g.holder != (fallback.Identity{}) {
+		s.Other = HolderStatus{Identity: g.holder, Token: g.token}
+		if !g.imported {
+			s.Other.Node = g.node
+		}
+	}
+	for _, c := range g.queue[:min(len(g.queue), most)] {
+		s.Queue = append(s.Queue, c.id)
+	}
+}
