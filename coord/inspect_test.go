@@ -83,6 +83,10 @@ func TestInspect_EachNodeTellsHolderAndWaiters(t *testing.T) {
 	defer func() { unlock(t, l) }()
 	waitFor(t, coord.WithLabel(t.Context(), "refund 7"), clara, key, 2)
 	waitFor(t, t.Context(), berta, key, 1)
+	await.Until(t, "the owner has heard of it", func() bool {
+		info, err := anna.Inspect(t.Context(), key)
+		return err == nil && len(info.Waiters) == 2
+	})
 	waitFor(t, coord.WithLabel(t.Context(), "report"), anna, key, 3)
 	host, err := os.Hostname()
 	if err != nil {
