@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // A KeySummary is what Held and Top tell of a key.
@@ -64,7 +66,7 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 		switch {
 		case l.Node() == node:
 			return l, nil
-		case processName(l.Node()) != node:
+		case ring.Process(l.Node()) != node:
 		case found != nil:
 			return nil, errTwoNodes
 		default:
@@ -127,7 +129,7 @@ func (c *Coordinator) askAll(ctx context.Context, links []*link, q question) (al
 			continue
 		}
 		k, _ := c.cluster.members.card(l.Node())
-		p := Process{Name: processName(l.Node()), ID: l.Node(), Session: l.Session(), Host: k.Host, PID: k.PID}
+		p := Process{Name: ring.Process(l.Node()), ID: l.Node(), Session: l.Session(), Host: k.Host, PID: k.PID}
 		missed = append(missed, Unanswered{p, errs[i].Error()})
 	}
 	return all, missed
@@ -162,7 +164,7 @@ func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
 		s.Holder, s.Fence, s.Since, s.Turns, s.Label = p, k.Fence, c.ago(k.Held), k.Turns, k.Label
 	case g != nil:
 		s.given = true
-		s.Holder = &Process{Name: processName(g.Node), ID: g.Node, Session: g.Session}
+		s.Holder = &Process{Name: ring.Process(g.Node), ID: g.Node, Session: g.Session}
 		s.Fence, s.Since = g.Token, c.ago(g.Held)
 	}
 	return s
