@@ -92,6 +92,13 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 			return a
 		}
 		a.Keys = c.topHere(ctx, most, q.By)
+	case "break":
+		switch {
+		case c.opts.Unbreakable:
+			a.Error = "Options.Unbreakable is set there"
+		case len(q.Keys) == 1 && checkKey(string(q.Keys[0])) == nil:
+			a.Broken = c.breakHere(string(q.Keys[0]), q.Fence, q.Why[:min(len(q.Why), maxReason+maxProcessName+3)])
+		}
 	default:
 		a.Error = "this version does not know that question"
 	}

@@ -39,6 +39,16 @@ var (
 	ErrUnlocked = errors.New("coord: already unlocked")
 )
 
+// Errors of Break.
+var (
+	// ErrNotHeld: no caller has the lock with that token, any more or at all.
+	ErrNotHeld = errors.New("coord: no caller has the lock with that token")
+
+	// ErrNotBroken: the process that has the lock does not permit it (Options.Unbreakable), is of an older version, or
+	// could not be asked.
+	ErrNotBroken = errors.New("coord: the lock was not broken")
+)
+
 // Errors of Share, besides those of Do.
 var (
 	// ErrNotShared: fn has returned a value, which is valid and returned beside the error, but others
@@ -62,9 +72,10 @@ const (
 	Superseded                          // the arbiter knows nothing of the lock any more, or gave the key to another
 	CoordClosed                         // Close was called, and its ctx ended before the lock was unlocked
 	TimeOver                            // the time that LockFor was given is over
+	Broken                              // Break was called
 )
 
-var lossCauses = [...]string{"", "session expired", "lease expired", "superseded", "coordinator closed", "time over"}
+var lossCauses = [...]string{"", "session expired", "lease expired", "superseded", "coordinator closed", "time over", "broken"}
 
 // String returns the cause in words, such as "session expired".
 func (c LossCause) String() string {
@@ -80,11 +91,18 @@ type LossError struct {
 	Key   string
 	Fence Fence // of the lock that was lost
 	Cause LossCause
+
+	// Reason is that of Break, and the name of the process in which it was called. Empty with other causes.
+	Reason string
 }
 
 // Error returns key, token and cause, for logs.
 func (e *LossError) Error() string {
-	return fmt.Sprintf("coord: lock %s lost (token %d): %v", show(e.Key), e.Fence, e.Cause)
+	text := fmt.Sprintf("coord: lock %s lost (token %d): %v", show(e.Key), e.Fence, e.Cause)
+	if e.Reason != "" {
+		text += ": " + show(e.Reason)
+	}
+	return text
 }
 
 // Is makes errors.Is(e, ErrLost) true, and for CoordClosed errors.Is(e, ErrClosed) as well.

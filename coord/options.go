@@ -84,6 +84,10 @@ type Options struct {
 	// several times as much then. Default: no.
 	LogCallers bool
 
+	// Unbreakable makes this process refuse [Coordinator.Break] of locks of its own. Default: any process of the namespace
+	// may break them.
+	Unbreakable bool
+
 	// Logger gets the records that docs/logs.md lists: what an operator may want to know of, such as a session or lock lost, or
 	// the arbiter unreachable. All have the attribute process, which is Name. Nil: silent. A
 	// client library has a logger of its own: see docs/redis.md for that of go-redis.

@@ -46,6 +46,7 @@ func options() map[string]option {
 		"LongWait":         {10 * time.Second, nil, []any{-time.Second, time.Nanosecond}},
 		"LongHold":         {time.Minute, nil, []any{-time.Second, time.Nanosecond}},
 		"LogCallers":       {false, nil, []any{true}},
+		"Unbreakable":      {false, nil, []any{true}},
 		"Logger":           {nil, nil, []any{slog.New(slog.DiscardHandler)}},
 		"Trace":            {&coord.Trace{}, nil, nil},
 

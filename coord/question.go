@@ -27,17 +27,20 @@ const (
 
 // A question is what a node asks.
 type question struct {
-	About string   `json:"about"` // keys, held or top
+	About string   `json:"about"` // keys, held, top or break
 	Keys  [][]byte `json:"keys,omitempty"`
-	Most  int      `json:"most,omitempty"` // of held and top
-	By    By       `json:"by,omitempty"`   // of top
+	Most  int      `json:"most,omitempty"`  // of held and top
+	By    By       `json:"by,omitempty"`    // of top
+	Fence Fence    `json:"fence,omitempty"` // of break, and Keys[0]
+	Why   string   `json:"why,omitempty"`   // of break
 }
 
 // A reply is what a node knows of keys.
 type reply struct {
 	Process Process   `json:"process"`
 	Keys    []keyPart `json:"keys,omitempty"`
-	More    int       `json:"more,omitempty"` // keys that were left out
+	More    int       `json:"more,omitempty"`   // keys that were left out
+	Broken  bool      `json:"broken,omitempty"` // the lock
 	Error   string    `json:"error,omitempty"`
 }
 

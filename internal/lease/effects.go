@@ -103,6 +103,7 @@ type Loss struct {
 	Key   string
 	Fence uint64
 	Cause Cause
+	Why   string            // of Break
 	End   func(cause error) // ends the contexts of the turn; nil if there is none
 }
 

@@ -341,9 +341,24 @@ func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
 
 // lose takes the hold away from the callers. The row may still be at the arbiter: it is released.
 func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
+	p.loseFor(k, cause, "", now, fx)
+}
+
+// Break takes the hold of a key away from the caller that has the lock with a token, which is told why. It reports false if
+// no caller has that lock. The hold is given back as if it had been unlocked: the loss is an ordered effect, and comes first.
+func (p *Partition) Break(key string, fence uint64, why string, now time.Time, fx *Effects) bool {
+	k := p.keys[key]
+	if k == nil || k.q.State() != handoff.Turn || k.turn.fence != fence || !p.InForce(k, now, fx) {
+		return false
+	}
+	p.loseFor(k, Broken, why, now, fx)
+	return true
+}
+
+func (p *Partition) loseFor(k *Key, cause Cause, why string, now time.Time, fx *Effects) {
 	if k.q.State() == handoff.Turn {
 		t := k.turn
-		loss := Loss{Key: k.name, Fence: t.fence, Cause: cause, End: t.end}
+		loss := Loss{Key: k.name, Fence: t.fence, Cause: cause, Why: why, End: t.end}
 		t.lost = &loss
 		fx.Losses = append(fx.Losses, loss)
 		if loss.End != nil {

@@ -22,4 +22,5 @@ const (
 	Superseded
 	CoordClosed
 	TimeOver
+	Broken
 )
