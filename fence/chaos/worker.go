@@ -142,8 +142,8 @@ func (w *worker) loop(ctx context.Context, v variant) error {
 	return nil
 }
 
-// errDone is how a section tells through Do that its write was acknowledged: Do may report that the lock
-// was lost after that.
+// errDone is how a section tells through Do that its write was acknowledged: Do may report that the
+// lock was lost after that.
 var errDone = errors.New("committed")
 
 // commit commits, and returns errDone.
@@ -158,5 +158,6 @@ func (w *worker) commit(tx *sql.Tx) error {
 	return unknown(err)
 }
 
-// unknown is the error of a write whose answer is missing: the context may have ended after the server had executed it.
+// unknown is the error of a write without an answer: the context may have ended after the server had
+// executed it.
 func unknown(err error) error { return fmt.Errorf("%w: %w", fence.ErrUnknown, err) }
