@@ -42,9 +42,7 @@ func ResetGrace(ctx context.Context, n fallback.Namespace) error {
 		x.lengths.agreement.Use(needs.Milliseconds())
 		return nil
 	}
-	s, err := x.loaded(ctx, needs)
-	x.lengths.use(s)
-	return err
+	return x.switchTo(ctx, needs)
 }
 
 // Adopt is n.Restore of one hold, granted at its token's epoch.

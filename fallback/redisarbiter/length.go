@@ -19,6 +19,7 @@ type lengths struct {
 	agreement fallback.Agreement
 	before    []*scripts // that were used before now's, while calls use them
 	renewals  int        // on their way
+	all       []*scripts // that the servers have been told of, one for each Grace
 }
 
 // begin returns the scripts that a call uses. The caller counts calls down at its end.
@@ -39,6 +40,9 @@ func (l *lengths) use(x *scripts) {
 	defer l.mu.Unlock()
 	if was := l.now.Swap(x); was != nil {
 		l.before = append(l.before, was)
+	}
+	if !slices.Contains(l.all, x) {
+		l.all = append(l.all, x)
 	}
 	l.agreement.Use(x.grace.Milliseconds())
 }
@@ -75,7 +79,24 @@ func (n *redisSpace) agree(ctx context.Context, r fallback.Renewal, stated fallb
 	if use == was {
 		return
 	}
-	if x, err := n.loaded(ctx, time.Duration(use)*time.Millisecond); err == nil {
-		n.lengths.use(x)
+	_ = n.switchTo(ctx, time.Duration(use)*time.Millisecond)
+}
+
+// switchTo makes calls go by another Grace. Servers that have forgotten its scripts are told by the calls.
+func (n *redisSpace) switchTo(ctx context.Context, grace time.Duration) error {
+	n.lengths.mu.Lock()
+	at := slices.IndexFunc(n.lengths.all, func(x *scripts) bool { return x.grace == grace })
+	var x *scripts
+	if at >= 0 {
+		x = n.lengths.all[at]
 	}
+	n.lengths.mu.Unlock()
+	if x == nil {
+		var err error
+		if x, err = n.loaded(ctx, grace); err != nil {
+			return err
+		}
+	}
+	n.lengths.use(x)
+	return nil
 }
