@@ -294,7 +294,7 @@ var guards = []guard{
 	},
 	{
 		what: "a repeated unary call is replayed", file: "grpc/idempotent.go", dir: "grpc",
-		old: "return append(once.Encode(state, x.print), payload...)", new: "return append(once.Encode(once.Failed, x.print), payload[:0]...)", tests: "TestIdempotent",
+		old: "return append(once.Encode(state, x.print), payload...)", new: "_ = state\n\treturn append(once.Encode(once.Failed, x.print), payload[:0]...)", tests: "TestIdempotent",
 	},
 	{
 		what: "a repeated stream is replayed", file: "grpc/idempotent_stream.go", dir: "grpc",
