@@ -212,7 +212,6 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 		"replica":         {redis.Options{Addr: replica.Addr}, coord.Options{}, coord.ErrUnavailable, "read-only replica"},
 		"eviction":        {redis.Options{Addr: evicting.Addr}, coord.Options{}, fallback.ErrRefused, "maxmemory-policy"},
 		"partitions":      {redis.Options{Addr: primary.Addr}, coord.Options{Partitions: 64}, fallback.ErrMismatch, "Partitions 1021, this process 64: set Partitions"},
-		"grace":           {redis.Options{Addr: primary.Addr}, coord.Options{SessionTTL: 20 * time.Second}, fallback.ErrMismatch, "set a shorter SessionTTL"},
 		"renewal":         {redis.Options{Addr: primary.Addr}, coord.Options{RenewEvery: 8 * time.Second}, nil, "Options.RenewEvery"},
 		"short grace":     {redis.Options{Addr: primary.Addr}, coord.Options{SessionTTL: time.Minute, Grace: time.Minute}, nil, "Options.Grace"},
 		"negative":        {redis.Options{Addr: primary.Addr}, coord.Options{Margin: -1}, nil, "Options.Margin"},

@@ -217,13 +217,7 @@ func (c *Coordinator) keepSessions(s *session) {
 				}
 				if !warned && c.ctx.Err() == nil {
 					warned = true
-					if errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused) { // trying again does not help
-						c.opts.Logger.Error("holdfast: no session: a setting is wrong", "error", err)
-					} else if errors.Is(err, fallback.ErrWait) {
-						c.opts.Logger.Info("holdfast: no session yet: other processes take over a longer Grace first", "error", err)
-					} else {
-						c.opts.Logger.Warn("holdfast: no session: the arbiter cannot be reached", "error", err)
-					}
+					c.sayWhyNoSession(err)
 				}
 				select {
 				case <-time.After(again):
@@ -239,6 +233,17 @@ func (c *Coordinator) keepSessions(s *session) {
 			return // stopped: Close takes it from here
 		}
 		s = nil
+	}
+}
+
+func (c *Coordinator) sayWhyNoSession(err error) {
+	switch {
+	case errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused): // trying again does not help
+		c.opts.Logger.Error("holdfast: no session: a setting is wrong", "error", err)
+	case errors.Is(err, fallback.ErrWait):
+		c.opts.Logger.Info("holdfast: no session yet: other processes take over a longer Grace first", "error", err)
+	default:
+		c.opts.Logger.Warn("holdfast: no session: the arbiter cannot be reached", "error", err)
 	}
 }
 
