@@ -87,11 +87,12 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-func serve(t *testing.T, l net.Listener, s *service, opts ...grpc.ServerOption) {
+func serve(t *testing.T, l net.Listener, s *service, opts ...grpc.ServerOption) *grpc.Server {
 	server := grpc.NewServer(opts...)
 	server.RegisterService(&desc, s)
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
+	return server
 }
 
 func dial(t *testing.T, l net.Listener, opts ...grpc.DialOption) *grpc.ClientConn {
