@@ -57,7 +57,7 @@ func TestOneRefreshPerExpiryInTheCluster(t *testing.T) {
 							w.Errorf("got %+v, %v", got, err)
 							return
 						}
-						time.Sleep(time.Second)
+						time.Sleep(3 * time.Second)
 					}
 				})
 			}

@@ -2,4 +2,5 @@
 
 package virtual
 
-const race = true
+// Race tells whether the race detector is on.
+const Race = true

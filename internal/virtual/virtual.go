@@ -15,7 +15,7 @@ var turn sync.Mutex // protects the number of processors
 // process dies somewhere in ThreadSanitizer. Races are found on one processor too: the detector looks at the order of events.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	if race {
+	if Race {
 		turn.Lock()
 		defer turn.Unlock()
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
