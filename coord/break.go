@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // maxReason is the length of the longest reason of Break, in bytes.
@@ -54,7 +56,7 @@ func (c *Coordinator) breakHere(key string, fence Fence, why string) bool {
 	var a after
 	p := c.partitionOf(key)
 	now := p.lock()
-	broken := p.Break(key, uint64(fence), why, now, &a.Effects)
+	broken := p.Break(key, uint64(fence), lease.Broken, why, now, &a.Effects)
 	p.unlock(&a)
 	a.do(c)
 	if broken {

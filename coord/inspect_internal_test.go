@@ -131,6 +131,12 @@ func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 	}
 	// It takes a key. What the owner knows of that is told.
 	p := c.partitionOf("k")
+	await.Until(t, "the node serves the partition", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		epoch, _ := p.Serving()
+		return epoch > 0
+	})
 	for _, f := range []peer.Frame{
 		{Kind: peer.Resume, Flags: flagEnd}, {Kind: peer.Ping, Ping: 1},
 		{Kind: peer.Request, Session: []byte("old"), Request: 1, Partition: p.Number(), Key: []byte("k")},

@@ -29,7 +29,7 @@ func (c *Coordinator) LockFor(ctx context.Context, key string, d time.Duration) 
 func (l Lock) takeAway(cause lease.Cause) {
 	var a after
 	now := l.p.lock()
-	l.p.TakeAway(l.t, l.fence, cause, now, &a.Effects)
+	l.p.Break(l.key, l.fence, cause, "", now, &a.Effects)
 	l.p.unlock(&a)
 	a.do(l.p.c)
 }

@@ -283,22 +283,28 @@ func TestMessagesThatGetLostOnlyDelay(t *testing.T) {
 	})
 }
 
+// executedLate makes a request of here's that is executed long after its caller gave up, and after it was withdrawn.
+func executedLate(t *testing.T, a *fallback.Memory) (net *faulty, here, there *coord.Coordinator) {
+	t.Helper()
+	net = &faulty{Arbiter: a}
+	here, there = start(t, net, nil), start(t, a, nil)
+	net.set(func(op string) fault {
+		if op == "lock" {
+			return fault{request: 5 * time.Second}
+		}
+		return fault{}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := here.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	return net, here, there
+}
+
 func TestAnOrphanedRowIsRemovedWhenSomebodyAsks(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		net := &faulty{Arbiter: a}
-		here, there := start(t, net, nil), start(t, a, nil)
-		// The request is executed long after its caller gave up, and after it was withdrawn.
-		net.set(func(op string) fault {
-			if op == "lock" {
-				return fault{request: 5 * time.Second}
-			}
-			return fault{}
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if _, err := here.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
+		_, _, there := executedLate(t, a)
 		time.Sleep(6 * time.Second)
 		if _, err := there.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
 			t.Fatalf("no orphan was made: %v", err)

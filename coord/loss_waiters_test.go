@@ -213,19 +213,7 @@ func TestAPanicInTraceLeavesTheKeyFree(t *testing.T) {
 
 func TestARequestThatIsExecutedLateLeavesNoRowBehind(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		net := &faulty{Arbiter: a}
-		here, there := start(t, net, nil), start(t, a, nil)
-		net.set(func(op string) fault {
-			if op == "lock" {
-				return fault{request: 5 * time.Second}
-			}
-			return fault{}
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if _, err := here.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
+		net, here, there := executedLate(t, a)
 		time.Sleep(14 * time.Second) // no caller asks for the key
 		l, err := there.TryLock(t.Context(), "k")
 		if err != nil {

@@ -344,14 +344,14 @@ func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
 	p.loseFor(k, cause, "", now, fx)
 }
 
-// Break takes the hold of a key away from the caller that has the lock with a token, which is told why. It reports false if
+// Break takes the hold of a key away from the caller that has the lock with a token, for a cause, and why. It reports false if
 // no caller has that lock. The hold is given back as if it had been unlocked: the loss is an ordered effect, and comes first.
-func (p *Partition) Break(key string, fence uint64, why string, now time.Time, fx *Effects) bool {
+func (p *Partition) Break(key string, fence uint64, cause Cause, why string, now time.Time, fx *Effects) bool {
 	k := p.keys[key]
 	if k == nil || k.q.State() != handoff.Turn || k.turn.fence != fence || !p.InForce(k, now, fx) {
 		return false
 	}
-	p.loseFor(k, Broken, why, now, fx)
+	p.loseFor(k, cause, why, now, fx)
 	return true
 }
 
@@ -371,16 +371,6 @@ func (p *Partition) loseFor(k *Key, cause Cause, why string, now time.Time, fx *
 	}
 	k.q.Drop()
 	p.giveBack(k, now, fx)
-}
-
-// TakeAway takes a turn that runs away from its caller. It reports false if it is over.
-func (p *Partition) TakeAway(t *Turn, fence uint64, cause Cause, now time.Time, fx *Effects) bool {
-	k := t.Key(fence)
-	if k == nil || t.lost != nil {
-		return false
-	}
-	p.lose(k, cause, now, fx)
-	return true
 }
 
 // fail sends waiters away with a reason, nil for a key that is locked: those that which chooses, all if it is nil.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 //go:embed java/Client.java
@@ -27,7 +28,9 @@ type jvm struct {
 	out *bufio.Reader
 }
 
-// send has HttpClient send n requests at once, and returns their responses.
+// send has HttpClient send n requests at once, and returns their responses. A client that does not answer is ended, and the next
+// request starts another one: after "Expect: 100-continue" HttpClient may wait for ever, whatever its limit (JDK-8286171 and
+// JDK-8324209, which JDK 17.0.15 has).
 func (j *jvm) send(n int, fields ...string) ([]*seen, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -40,10 +43,13 @@ func (j *jvm) send(n int, fields ...string) ([]*seen, error) {
 		return nil, err
 	}
 	all := make([]*seen, n)
+	process := j.cmd.Process
+	limit := time.AfterFunc(4*patience, func() { _ = process.Kill() })
+	defer limit.Stop()
 	for i := range all {
 		line, err := j.out.ReadString('\n')
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("HttpClient has not answered within %v: %w", 4*patience, errors.Join(err, j.end()))
 		}
 		if all[i], err = parseJava(strings.TrimSpace(line)); err != nil {
 			return nil, err
@@ -86,6 +92,10 @@ func (j *jvm) start() error {
 func (j *jvm) close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	return j.end()
+}
+
+func (j *jvm) end() error {
 	var err error
 	if j.cmd != nil {
 		j.in.Close() // HttpClient has threads, but only daemons
@@ -94,6 +104,7 @@ func (j *jvm) close() error {
 	if j.dir != "" {
 		err = errors.Join(err, os.RemoveAll(j.dir))
 	}
+	j.cmd, j.dir = nil, ""
 	return err
 }
 
