@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
 	"testing"
@@ -48,12 +46,8 @@ func work(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := reexec.Told()
 	defer stop()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		stop()
-	}()
 	lock, end, err := libraries[o.Library].open(context.WithoutCancel(ctx), o.Kind, o.Addr, func(client *redis.Client) fallback.Arbiter {
 		return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	})

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,22 +70,11 @@ func at(sorted []time.Duration, percent int) time.Duration {
 
 func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err error) {
 	o.granted = make(map[string]uint64)
-	dir, err := os.MkdirTemp("", "holds")
+	t, end, err := newTrial(ctx, out, s.setup)
+	defer end()
 	if err != nil {
 		return o, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	t := &trial{setup: s.setup, ctx: ctx, out: out}
-	t.servers, err = newServers(ctx, dir)
-	defer t.servers.end()
-	if err != nil {
-		return o, err
-	}
-	defer func() {
-		for _, n := range t.nodes {
-			n.end(true)
-		}
-	}()
 	for i := range s.Nodes {
 		if err := t.add(i, s); err != nil {
 			return o, err

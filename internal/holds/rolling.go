@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 )
@@ -67,22 +66,11 @@ func (p *passage) gaps() (gaps []time.Duration) {
 
 // run restarts each node in turn. It reports whether all goals were reached.
 func (s rolling) run(ctx context.Context, out io.Writer) (good bool, err error) {
-	dir, err := os.MkdirTemp("", "holds")
+	t, end, err := newTrial(ctx, out, s.setup)
+	defer end()
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	t := &trial{setup: s.setup, ctx: ctx, out: out}
-	t.servers, err = newServers(ctx, dir)
-	defer t.servers.end()
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		for _, n := range t.nodes {
-			n.end(true)
-		}
-	}()
 	for i := range s.Nodes {
 		if err := t.addRolling(i, s); err != nil {
 			return false, err

@@ -36,6 +36,23 @@ type trial struct {
 	addrs   [][2]string // of nodes that start again at theirs: gossip, peers
 }
 
+// newTrial starts the servers. end, which is to be called with an error as well, ends them and the nodes.
+func newTrial(ctx context.Context, out io.Writer, s setup) (t *trial, end func(), err error) {
+	dir, err := os.MkdirTemp("", "holds")
+	if err != nil {
+		return nil, func() {}, err
+	}
+	t = &trial{setup: s, ctx: ctx, out: out}
+	t.servers, err = newServers(ctx, dir)
+	return t, func() {
+		for _, n := range t.nodes {
+			n.end(true)
+		}
+		t.servers.end()
+		_ = os.RemoveAll(dir)
+	}, err
+}
+
 // event is something that happens to the nodes or to Redis.
 type event struct {
 	name, what string
@@ -63,22 +80,11 @@ func (s setup) run(ctx context.Context, out io.Writer, only string) (lost uint64
 	if s.Nodes < 4 {
 		return 0, errors.New("-nodes must be at least 4: two of them go")
 	}
-	dir, err := os.MkdirTemp("", "holds")
+	t, end, err := newTrial(ctx, out, s)
+	defer end()
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	t := &trial{setup: s, ctx: ctx, out: out}
-	t.servers, err = newServers(ctx, dir)
-	defer t.servers.end()
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		for _, n := range t.nodes {
-			n.end(true)
-		}
-	}()
 	if err := t.begin(); err != nil {
 		return 0, err
 	}

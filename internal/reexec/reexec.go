@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
@@ -40,4 +42,14 @@ func Start(ctx context.Context, variable string, order any, stderr io.Writer, gr
 	}
 	w.Cmd.Cancel, w.Cmd.WaitDelay = w.In.Close, grace
 	return w, w.Cmd.Start()
+}
+
+// Told returns the context of a worker, which ends by SIGTERM, or when its parent is gone.
+func Told() (ctx context.Context, stop func()) {
+	ctx, stop = signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	return ctx, stop
 }
