@@ -1,8 +1,8 @@
 // Package middleware puts the locks of a [coord.Coordinator] around handlers of net/http: [Route] sends each request to the process
 // where its lock is a local one, [Coalesce] lets reads that ask for the same share one run of the handler, [Idempotent] executes a
-// request once however often it is sent, and [Serialize] runs those that are about the same thing one after another. Each can be
-// used alone. Together they are stacked in this order, with what authenticates and limits bodies around them all (docs/http.md has
-// the place of other middlewares):
+// request once however often it is sent, and [Serialize] runs those that are about the same thing one after another
+// ([SerializeAll]: the same things). Each can be used alone. Together they are stacked in this order, with what authenticates and
+// limits bodies around them all (docs/http.md has the place of other middlewares):
 //
 //	h = authenticate(route(coalesce(idempotent(serialize(h)))))
 //

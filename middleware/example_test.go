@@ -57,6 +57,26 @@ func ExampleSerialize() {
 	// 200 paid 42 with the lock of order/42
 }
 
+// Transfers of the same accounts run one after another, in whichever direction.
+func ExampleSerializeAll() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	transfer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, l := range middleware.Locks(r.Context()) {
+			fmt.Fprintln(w, "locked", l.Key())
+		}
+	})
+	accounts := middleware.Keys(middleware.Key("account", middleware.Query("from")), middleware.Key("account", middleware.Query("to")))
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /transfers", middleware.SerializeAll(c, accounts, nil)(transfer))
+	send(mux, "POST", "/transfers?from=7&to=3")
+	// Output:
+	// 200 locked account/7
+	// locked account/3
+}
+
 // A request that does not get its turn in time is told so.
 func ExampleSerializeOptions() {
 	c := newCoordinator()

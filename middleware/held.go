@@ -158,6 +158,17 @@ func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	return h.lock, true
 }
 
+// Locks returns all the locks that [Serialize], [SerializeAll] and [Idempotent] hold for the request that ctx belongs to, the innermost
+// first; those of one SerializeAll are in the order of its keys.
+func Locks(ctx context.Context) coord.Locks {
+	var all coord.Locks
+	for h, _ := ctx.Value(heldKey{}).(*held); h != nil; h, _ = h.Context.Value(heldKey{}).(*held) {
+		h.check()
+		all = append(all, h.lock)
+	}
+	return all
+}
+
 // heldBy returns the lock of c's key that is in force for the request, nil if there is none.
 func heldBy(ctx context.Context, c *coord.Coordinator, key string) *held {
 	h, _ := ctx.Value(heldKey{}).(*held)

@@ -31,8 +31,8 @@ type hop struct {
 	got  atomic.Bool // there was a connection, so something may have been sent
 	err  error       // of the forwarding; nil if there was a response
 
-	trace  httptrace.ClientTrace // sets got
-	values [3]string             // of the headers that Route adds
+	trace  *httptrace.ClientTrace // the caller's; nil: none
+	values [3]string              // of the headers that Route adds
 }
 
 type hopKey struct{}
@@ -48,12 +48,11 @@ func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
 
 // forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
 func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
-	h := &hop{Context: r.Context(), base: base, mark: s.marks.of(n.ID), w: w}
+	h := &hop{Context: r.Context(), base: base, mark: s.marks.of(n.ID), w: w, trace: httptrace.ContextClientTrace(r.Context())}
 	if header := w.Header(); len(header) > 0 {
 		h.had = header.Clone()
 	}
-	h.trace.GotConn = func(httptrace.GotConnInfo) { h.got.Store(true) }
-	out := r.WithContext(httptrace.WithClientTrace(h, &h.trace))
+	out := r.WithContext(h)
 	if r.Body != nil && r.Body != http.NoBody {
 		h.body = &guard{body: r.Body, breaks: r.ProtoMajor >= 2}
 		out.Body = h.body
@@ -91,6 +90,26 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 	return true
 }
 
+// RoundTrip is the transport of the ReverseProxy. It lets the hop know of a connection by the trace that ReverseProxy has just made for
+// this request: to put another one beside it would cost more than the rest of Route.
+func (s *router) RoundTrip(r *http.Request) (*http.Response, error) {
+	h := hopOf(r.Context())
+	h.sent = true
+	trace := httptrace.ContextClientTrace(r.Context())
+	if trace == nil || trace == h.trace {
+		trace = &httptrace.ClientTrace{}
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
+	}
+	gotConn := trace.GotConn
+	trace.GotConn = func(info httptrace.GotConnInfo) {
+		h.got.Store(true)
+		if gotConn != nil {
+			gotConn(info)
+		}
+	}
+	return s.opts.Transport.RoundTrip(r)
+}
+
 func isDial(err error) bool {
 	e, ok := errors.AsType[*net.OpError](err)
 	return ok && e.Op == "dial"
@@ -99,7 +118,6 @@ func isDial(err error) bool {
 // rewrite makes the owner's request as much like this one as can be.
 func rewrite(p *httputil.ProxyRequest) {
 	h := hopOf(p.In.Context())
-	h.sent = true
 	base := h.base
 	// As the client sent it: what was outside of Route will change it again. ReverseProxy has dropped parameters from the query
 	// that cannot be parsed, for backends that are of another opinion; this one is not.

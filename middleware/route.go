@@ -139,7 +139,7 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 		s.traced = true
 	}
 	s.proxy = httputil.ReverseProxy{
-		Rewrite: rewrite, ModifyResponse: respond, Transport: s.opts.Transport, FlushInterval: -1, BufferPool: &buffers{},
+		Rewrite: rewrite, ModifyResponse: respond, Transport: s, FlushInterval: -1, BufferPool: &buffers{},
 		ErrorLog:     slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) { hopOf(r.Context()).err = err },
 	}

@@ -130,7 +130,7 @@ type serializer struct {
 //
 // Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by the lock of the outer one. With
 // different keys each takes its lock, and all handlers must nest them in the same order, or two requests may wait for
-// each other until their limit. Put [Route] outside, and what authenticates or limits the body's size or time outside
+// each other until their limit: for a request about several keys use [SerializeAll]. Put [Route] outside, and what authenticates or limits the body's size or time outside
 // of both: a client that sends slowly what is not read ahead keeps the lock, for SerializeOptions.BodyTimeout at most.
 //
 // It panics if c or key is nil or the options make no sense.
@@ -138,15 +138,21 @@ func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(h
 	if c == nil || key == nil {
 		panic("middleware: Serialize needs a coordinator and a KeyFunc")
 	}
-	s := &serializer{c: c, key: key, opts: opts.filled()}
-	if err := s.opts.validate(); err != nil {
-		panic(err.Error())
-	}
-	s.refusals = newRefusals(s.opts.Problem, s.opts.Logger, s.opts.RetryAfter)
+	s := newSerializer(c, opts)
+	s.key = key
 	return func(next http.Handler) http.Handler {
 		next = keepLocked("Serialize", next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(next, w, r) })
 	}
+}
+
+func newSerializer(c *coord.Coordinator, opts *SerializeOptions) *serializer {
+	s := &serializer{c: c, opts: opts.filled()}
+	if err := s.opts.validate(); err != nil {
+		panic(err.Error())
+	}
+	s.refusals = newRefusals(s.opts.Problem, s.opts.Logger, s.opts.RetryAfter)
+	return s
 }
 
 func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -174,10 +180,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		defer a.hangUp(w)
 	}
 	if !s.queue.Enter(key, s.opts.MaxWaiters) {
-		s.refuse(w, r, Problem{
-			Type: TypeTooMany, Title: "Too many requests for the same resource", Status: http.StatusTooManyRequests,
-			RetryAfter: s.retryAfter,
-		})
+		s.crowded(w, r)
 		return
 	}
 	h := &held{Context: r.Context(), c: s.c, holder: s}
@@ -201,17 +204,19 @@ func (s *serializer) lock(h *held, key string) (err error) {
 	return err
 }
 
-// run calls the handler with the lock held. came is the request as the server knows it.
-func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http.Request, h *held) {
-	inner := r.WithContext(h)
+// run calls the handler with its locks held, the innermost first. came is the request as the server knows it.
+func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http.Request, locks ...*held) {
+	inner := r.WithContext(locks[0])
 	defer func() {
 		keepForm(came, inner)
-		if h.end() {
-			s.logger.Warn("holdfast: a handler runs on after its answer; its lock is held until it ends", "key", h.lock.Key(), "pattern", r.Pattern)
+		for _, h := range locks {
+			if h.end() {
+				s.logger.Warn("holdfast: a handler runs on after its answer; its lock is held until it ends", "key", h.lock.Key(), "pattern", r.Pattern)
+			}
 		}
 	}()
-	s.limitBody(w, inner, h)
-	s.announce(w, h.lock)
+	s.limitBody(w, inner, locks[0])
+	s.announce(w, locks[0].lock)
 	next.ServeHTTP(w, inner)
 }
 
@@ -273,6 +278,13 @@ func (s *serializer) announce(w http.ResponseWriter, l coord.Lock) {
 	if s.opts.FenceHeader != "" {
 		w.Header().Set(s.opts.FenceHeader, l.Fence().String())
 	}
+}
+
+// crowded answers a request that finds too many others waiting.
+func (s *serializer) crowded(w http.ResponseWriter, r *http.Request) {
+	s.refuse(w, r, Problem{
+		Type: TypeTooMany, Title: "Too many requests for the same resource", Status: http.StatusTooManyRequests, RetryAfter: s.retryAfter,
+	})
 }
 
 // failed answers a request that did not get its lock.
