@@ -87,6 +87,12 @@ type Spreader interface {
 	Spread() bool
 }
 
+// A Mute is a Namespace that reports whether it delivers no messages at all, because its store has none: callers that wait ask
+// again by their timers. Listen calls handle once then, with a [Gap].
+type Mute interface {
+	Mute() bool
+}
+
 // SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {

@@ -7,7 +7,8 @@
 // methods that know neither a clock nor I/O, and every arbiter is a way to run those methods atomically:
 //
 //   - [NewMemory] runs them under a mutex, for tests, demos and programs of one process;
-//   - package redisarbiter runs them as Lua scripts, one per operation and slot.
+//   - package redisarbiter runs them as Lua scripts, one per operation and slot;
+//   - [NewRecords] runs them in the process that calls, over any store that compares and swaps small records.
 //
 // [github.com/holdfast-go/holdfast/fallback/arbitertest] checks that an arbiter does what this package says.
 //

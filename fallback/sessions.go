@@ -151,6 +151,17 @@ func (s *Sessions) Dead(m Moment, id string) Liveness {
 	return Liveness{Left: time.Duration(x.Expiry-m.Now) * time.Millisecond}
 }
 
+// Declare is Dead for an arbiter that reads its clock some time before it writes: a renewal may have read the table before the
+// session expired, and be written after this answer. So a session that is said to be dead is removed. Then that renewal finds
+// another table, and a session that is dead for ever.
+func (s *Sessions) Declare(m Moment, id string) Liveness {
+	l := s.Dead(m, id)
+	if l.Dead && s.Members[id].TTL > 0 { // one that was buried stays for Grace
+		delete(s.Members, id)
+	}
+	return l
+}
+
 // sweep removes those that have expired. In Grace none has.
 func (s *Sessions) sweep(m Moment) {
 	maps.DeleteFunc(s.Members, func(_ string, x Member) bool {

@@ -39,8 +39,12 @@ type inbox struct {
 	fences  uint64
 }
 
+// listen skips the test if the namespace is mute.
 func (s *space) listen(session string) *inbox {
 	s.t.Helper()
+	if m, ok := s.Namespace.(fallback.Mute); ok && m.Mute() {
+		s.t.Skip("the namespace is mute")
+	}
 	in := &inbox{s: s, session: session, ch: make(chan fallback.Message, 1024)}
 	in.stop = must(s.Listen(s.ctx, session, func(m fallback.Message) { in.ch <- m }))(s)
 	s.t.Cleanup(in.stop)

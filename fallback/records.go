@@ -1,0 +1,228 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Records is a store of small records that can be compared and swapped, such as a table of a database.
+// [NewRecords] makes an arbiter of it: the transitions of [Partition] and [Sessions] run in the process that
+// calls, and take effect if the record has not changed meanwhile.
+//
+// A namespace has one record for the table of sessions, and one for each partition. A key has up to 140
+// characters, none of them a blank, a brace or a control character. No record is deleted.
+//
+// All methods are safe for concurrent use. Each blocks until ctx ends at most.
+type Records interface {
+	// Open makes the store ready, and is called by each Attach: it checks settings, and creates what is
+	// missing. Errors are those of [Arbiter.Attach].
+	Open(ctx context.Context) error
+
+	// Load reads the records of some keys. What it returns is there at one moment during the call, and
+	// has every Swap that was acknowledged before the call. Values are in the order of the keys.
+	Load(ctx context.Context, keys []string) (Look, error)
+
+	// Swap writes records, each if it still has the version that the change names, and if the store is the
+	// server that Load named. done tells which were written, in the order of the changes; they are of
+	// different keys. Each change is atomic by itself. With an error it is unknown which were written,
+	// except for [ErrRefused] and [ErrNotSent]: none.
+	Swap(ctx context.Context, server string, changes []Change) (done []bool, err error)
+
+	// Close ends what one Open began. A Swap that was given up may still be executed.
+	Close() error
+}
+
+// A Look is what [Records.Load] returns.
+type Look struct {
+	// Now is the store's clock, in Unix milliseconds. It was read during the call.
+	Now int64
+
+	// Server names the server that answered. It stays while no acknowledged change can have been lost, also over
+	// a restart. It is another one after a failover that may have lost some. Never empty.
+	Server string
+
+	// Kept is for how long the store has surely lost nothing, up to now. A namespace that is missing is new if
+	// that is as long as Grace. Else it is in Grace at first, for the difference.
+	Kept time.Duration
+
+	Values []Versioned // in the order of the keys
+}
+
+// Versioned is a record as [Records.Load] found it.
+type Versioned struct {
+	Version string // empty: there is no record. No two values of a record, ever, have the same version
+	Value   []byte
+}
+
+// A Change is what [Records.Swap] is to write.
+type Change struct {
+	Key     string
+	Version string // that the record must have; empty: there must be none
+	Value   []byte
+}
+
+// A Messenger is a Records that delivers messages between processes. It is optional: without one, each waiter
+// asks again by its timer.
+type Messenger interface {
+	// Send sends messages, and may lose any.
+	Send(ctx context.Context, all []Mail) error
+
+	// Receive hands the texts that are sent to the channels to handle, one at a time and in order, from a
+	// goroutine of its own, until stop is called. It calls lost where texts may be missing. It
+	// returns once it is in force. stop waits for a running handle, and may be called more than once.
+	Receive(ctx context.Context, channels []string, handle func(text string), lost func()) (stop func(), err error)
+}
+
+// Mail is a text for a channel.
+type Mail struct {
+	Channel string // as a key of Records
+	Text    string // printable ASCII
+}
+
+// RecordsOptions are the options of [NewRecords]. The zero value is valid, and so is a nil pointer.
+type RecordsOptions struct {
+	// ColdStart says that a store without the namespace is new, rather than one that lost it, whatever
+	// [Look.Kept] is. For tests, demos and development.
+	ColdStart bool
+}
+
+// NewRecords returns an arbiter on a store. opts may be nil.
+//
+// An operation is one Load, and one Swap if it changes anything; both again if another process was
+// faster. Its namespaces are Guarded. They are a [Lister], a [WaiterLister] and a [Burier], and with
+// a [Messenger] an [Announcer]. They are no [ResultStore].
+func NewRecords(store Records, opts *RecordsOptions) Arbiter {
+	a := &recordsArbiter{store: store}
+	if opts != nil {
+		a.opts = *opts
+	}
+	return a
+}
+
+type recordsArbiter struct {
+	store Records
+	opts  RecordsOptions
+}
+
+// Attach implements [Arbiter].
+func (a *recordsArbiter) Attach(ctx context.Context, s Settings) (Namespace, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := a.store.Open(ctx); err != nil {
+		return nil, err
+	}
+	n := &recordsSpace{store: a.store, settings: s}
+	n.lengths.agreement.Needs = s.Grace.Milliseconds()
+	if err := n.begin(ctx, a.opts.ColdStart); err != nil {
+		return nil, errors.Join(err, a.store.Close())
+	}
+	if m, ok := a.store.(Messenger); ok {
+		n.messenger = m
+		return &talkingSpace{n}, nil
+	}
+	return n, nil
+}
+
+// formatting tells for how long a namespace is in Grace that has no format mark.
+type formatting int
+
+const (
+	look formatting = iota // unless nothing was lost for so long
+	cold                   // it is new
+	full                   // it was formatted: the store has lost it
+)
+
+// begin goes by the format mark, which it makes if there is none.
+func (n *recordsSpace) begin(ctx context.Context, coldStart bool) error {
+	how := look
+	if coldStart {
+		how = cold
+	}
+	for {
+		at, err := n.store.Load(ctx, []string{n.tableKey()})
+		if err != nil {
+			return err
+		}
+		if err := compareClocks(time.UnixMilli(at.Now), time.Now()); err != nil {
+			return err
+		}
+		table, err := decodeSessions(at.Values[0].Value)
+		if err != nil {
+			return err
+		}
+		if table.Format != "" {
+			s, err := n.settings.Adopt(table.Format, true)
+			n.settings = s
+			n.lengths.use(s.Grace.Milliseconds())
+			return err
+		}
+		n.lengths.use(n.settings.Grace.Milliseconds())
+		if err := n.format(ctx, how); err != nil {
+			return err
+		}
+	}
+}
+
+// compareClocks refuses a server with a clock far ahead of this process's. A new namespace has no epoch yet that would tell.
+func compareClocks(theirs, ours time.Time) error {
+	if theirs.After(ours.AddDate(1, 0, 0)) {
+		return fmt.Errorf("%w: the server's clock is more than a year ahead of this process's: it says %s, this one %s: set the wrong one",
+			ErrRefused, theirs.UTC().Format(time.DateOnly), ours.UTC().Format(time.DateOnly))
+	}
+	return nil
+}
+
+// format makes the records of all partitions, and then the table with the mark. If the mark is missing, the next process
+// starts over, and what exists stays as it is.
+func (n *recordsSpace) format(ctx context.Context, how formatting) error {
+	left := make([]uint32, n.settings.Partitions)
+	for i := range left {
+		left[i] = uint32(i)
+	}
+	length := func(m Moment, kept time.Duration) int64 {
+		switch how {
+		case cold:
+			return 0
+		case full:
+			return m.Grace
+		default:
+			return max(0, m.Grace-kept.Milliseconds())
+		}
+	}
+	const chunk = 256
+	for len(left) > 0 {
+		part := left[:min(chunk, len(left))]
+		left = left[len(part):]
+		used := make([]bool, len(part))
+		errs := n.onAll(ctx, part, func(i int, m moment, p *Partition, _ Sender) {
+			if p.Server == "" {
+				p.Format(m.Moment, length(m.Moment, m.kept))
+			} else {
+				used[i] = p.Owner != "" || len(p.Rows) > 0
+			}
+		})
+		for i := range part {
+			if errs[i] != nil {
+				return errs[i]
+			}
+			if used[i] {
+				// The namespace is not new, only its table of sessions is missing: processes may be at work.
+				how = full
+			}
+		}
+	}
+	secrets := NewSecrets()
+	if known := n.secrets.Load(); known != nil {
+		secrets = *known
+	}
+	return n.onTable(ctx, func(m moment, s *Sessions) {
+		s.Mark(m.Moment, n.settings.mark(time.Duration(m.Grace)*time.Millisecond), length(m.Moment, m.kept))
+		s.FirstSecret(m.Moment, secrets)
+	})
+}

@@ -1,0 +1,331 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/virtual"
+)
+
+func TestRecordsConform(t *testing.T) {
+	t.Parallel()
+	shared := newTalkingLedger()
+	arbitertest.Run(t, arbitertest.Fixture{
+		New: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(shared, nil) },
+		NewServer: func(*testing.T) arbitertest.Server {
+			l := newTalkingLedger()
+			var saved map[string]fallback.Versioned
+			return arbitertest.Server{
+				Arbiter: fallback.NewRecords(l, nil),
+				Save:    func() { saved = l.snapshot() },
+				Crash:   func() { l.restore(saved) },
+			}
+		},
+	})
+}
+
+func TestRecordsConform_WithoutMessages(t *testing.T) {
+	t.Parallel()
+	shared := newLedger()
+	arbitertest.Run(t, arbitertest.Fixture{New: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(shared, nil) }})
+}
+
+// attachRecords attaches to the namespace "ns" of a ledger.
+func attachRecords(t *testing.T, l *ledger, opts *fallback.RecordsOptions) fallback.Namespace {
+	t.Helper()
+	s := plain
+	s.Grace = quiet
+	n, err := fallback.NewRecords(l, opts).Attach(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A race is two calls on records and an event, in an order. Its letters: a and b let a call go on to its next step, e is
+// the event.
+type race struct {
+	*ledger
+	turn map[string]chan struct{} // by call
+}
+
+type caller struct{}
+
+func newRace() *race {
+	r := &race{newLedger(), map[string]chan struct{}{}}
+	r.before = func(ctx context.Context) {
+		if name, ok := ctx.Value(caller{}).(string); ok {
+			<-r.turn[name]
+		}
+	}
+	return r
+}
+
+// run runs the calls in an order, and then to their ends.
+func (r *race) run(ctx context.Context, order string, a, b func(context.Context), event func()) {
+	r.turn["a"], r.turn["b"] = make(chan struct{}, 100), make(chan struct{}, 100)
+	var calls sync.WaitGroup
+	calls.Go(func() { a(context.WithValue(ctx, caller{}, "a")) })
+	calls.Go(func() { b(context.WithValue(ctx, caller{}, "b")) })
+	for _, x := range order {
+		synctest.Wait()
+		if x == 'e' {
+			event()
+		} else {
+			r.turn[string(x)] <- struct{}{}
+		}
+	}
+	for _, turn := range r.turn {
+		close(turn)
+	}
+	calls.Wait()
+}
+
+// orders returns all orders of up to n steps with one event.
+func orders(n int) (all []string) {
+	for _, x := range strings.Split("aaaa aaab aaba aabb abaa abab abba abbb baaa baab baba babb bbaa bbab bbba bbbb", " ") {
+		for at := range n + 1 {
+			all = append(all, x[:at]+"e"+x[at:])
+		}
+	}
+	return all
+}
+
+// I3: a session that is said to be dead is not alive afterwards, and the other way round, whatever comes between
+// Load and Swap.
+func TestRecords_NoSessionIsDeadAndAlive(t *testing.T) {
+	for _, order := range orders(4) {
+		virtual.Test(t, func(t *testing.T) {
+			r := newRace()
+			n := attachRecords(t, r.ledger, nil)
+			if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: 5 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			var renewal fallback.Renewal
+			var liveness fallback.Liveness
+			var errs [2]error
+			r.run(t.Context(), order, func(ctx context.Context) {
+				renewal, errs[0] = n.Renew(ctx, "alice", fallback.Registration{TTL: time.Hour})
+			}, func(ctx context.Context) {
+				liveness, errs[1] = n.Dead(ctx, "alice", fallback.Stamp{})
+			}, func() { time.Sleep(5 * time.Second) })
+			if err := errors.Join(errs[:]...); err != nil {
+				t.Fatal(err)
+			}
+			if renewal.Alive && liveness.Dead {
+				t.Errorf("order %s: alive by Renew, dead by Dead", order)
+			}
+		})
+	}
+}
+
+// raceOfLocks counts the orders in which two callers get a key, while the store fails over to data of before.
+func raceOfLocks(t *testing.T, naive bool) (both []string) {
+	for _, order := range orders(4) {
+		virtual.Test(t, func(t *testing.T) {
+			r := newRace()
+			r.naive = naive
+			n := attachRecords(t, r.ledger, nil)
+			saved := r.snapshot()
+			var answers [2]fallback.LockAnswer
+			var errs [2]error
+			call := func(i int, me fallback.Identity) func(context.Context) {
+				return func(ctx context.Context) {
+					answers[i], errs[i] = n.Lock(ctx, fallback.LockRequest{Key: "k", Me: me, Block: 1})
+				}
+			}
+			r.run(t.Context(), order, call(0, id("alice", 1)), call(1, id("bob", 1)), func() { r.restore(saved) })
+			if err := errors.Join(errs[:]...); err != nil {
+				t.Fatal(err)
+			}
+			if answers[0].Verdict == fallback.Granted && answers[1].Verdict == fallback.Granted {
+				both = append(both, order)
+			}
+		})
+	}
+	return both
+}
+
+// I1, I7: what was read from one server is not written to another one.
+func TestRecords_NoTwoHoldersOverAFailover(t *testing.T) {
+	if both := raceOfLocks(t, false); len(both) > 0 {
+		t.Errorf("two holders in the orders %v", both)
+	}
+	if both := raceOfLocks(t, true); len(both) == 0 {
+		t.Error("a store whose Swap does not look at the server's name does no harm: this test looks at the wrong orders")
+	}
+}
+
+// left returns what is left of Grace in partition 0, and in the table of sessions.
+func left(t *testing.T, n fallback.Namespace) [2]time.Duration {
+	t.Helper()
+	r, err := n.Load(t.Context(), 0)
+	l, err2 := n.Dead(t.Context(), "nobody", fallback.Stamp{})
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	return [2]time.Duration{r.Grace, l.Grace}
+}
+
+func TestRecords_AMissingNamespaceIsNewIfNothingWasLost(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			kept  time.Duration
+			cold  bool
+			grace time.Duration
+		}{
+			{0, false, quiet},
+			{quiet / 3, false, quiet - quiet/3},
+			{quiet, false, 0},
+			{time.Hour, false, 0},
+			{0, true, 0},
+		} {
+			l := newLedger()
+			l.kept = tt.kept
+			n := attachRecords(t, l, &fallback.RecordsOptions{ColdStart: tt.cold})
+			if got := left(t, n); got != [2]time.Duration{tt.grace, tt.grace} {
+				t.Errorf("kept for %v, cold %t: Grace %v, want %v", tt.kept, tt.cold, got, tt.grace)
+			}
+		}
+	})
+}
+
+// Without the table, the rows that are there tell that processes may be at work.
+func TestRecords_ALostTableIsInGrace(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		l := newLedger()
+		n := attachRecords(t, l, nil)
+		before := l.snapshot()
+		lock(t, n, 1, "k", id("alice", 1))
+		delete(l.records, "ns/s")
+		other := attachRecords(t, l, &fallback.RecordsOptions{ColdStart: true})
+		if got := left(t, other); got != [2]time.Duration{0, quiet} {
+			t.Errorf("with a row: Grace %v", got)
+		}
+		time.Sleep(quiet)
+		l.rewind(before)
+		delete(l.records, "ns/s")
+		// This process knows that there was one.
+		if got := left(t, n); got != [2]time.Duration{0, quiet} {
+			t.Errorf("for a process that has seen it: Grace %v", got)
+		}
+		l.rewind(before)
+		delete(l.records, "ns/p0")
+		if got := left(t, n); got[0] != quiet {
+			t.Errorf("a partition that is missing: Grace %v", got)
+		}
+	})
+}
+
+// Another process may be faster each time; then the call ends with its context.
+func TestRecords_ACallEndsWithItsContext(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		l := newLedger()
+		n := attachRecords(t, l, nil)
+		steps := 0
+		l.before = func(context.Context) {
+			if steps++; steps%2 == 0 { // before Swap
+				v := l.records["ns/p0"]
+				v.Version += "'"
+				l.records["ns/p0"] = v
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := n.Lock(ctx, fallback.LockRequest{Key: "k", Me: id("alice", 1), Block: 1})
+		if !errors.Is(err, context.DeadlineExceeded) || steps < 10 {
+			t.Errorf("%d steps: %v", steps, err)
+		}
+	})
+}
+
+func TestRecords_AClockFarAheadIsRefused(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		l := newLedger()
+		l.ahead = 400 * 24 * time.Hour
+		_, err := fallback.NewRecords(l, nil).Attach(t.Context(), plain)
+		if !errors.Is(err, fallback.ErrRefused) || l.opened != 0 {
+			t.Errorf("%v; open: %d", err, l.opened)
+		}
+	})
+}
+
+// A session's Grace takes effect for others once no call with a shorter one is on its way, those that were given up
+// among them.
+func TestRecords_ACallThatWasGivenUpIsOnItsWay(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		l := newLedger()
+		attach := func(grace time.Duration) fallback.Namespace {
+			n, err := fallback.NewRecords(l, nil).Attach(t.Context(), fallback.Settings{Namespace: "ns", Partitions: 1, Grace: grace, Lease: grace - 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		reg := fallback.Registration{TTL: time.Hour}
+		short, long := attach(quiet), attach(2*quiet)
+		renew := func() {
+			if _, err := short.Renew(t.Context(), "short", reg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		opens := func() bool {
+			_, err := long.Open(t.Context(), "long", reg)
+			if err != nil && !errors.Is(err, fallback.ErrWait) {
+				t.Fatal(err)
+			}
+			return err == nil
+		}
+		if _, err := short.Open(t.Context(), "short", reg); err != nil {
+			t.Fatal(err)
+		}
+		l.fail = errors.New("connection lost")
+		if _, err := short.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: id("short", 1), Block: 1}); !errors.Is(err, l.fail) {
+			t.Fatal(err)
+		}
+		l.fail = nil
+		opens()
+		for range 3 {
+			renew()
+			if opens() {
+				t.Fatal("a session that needs a longer Grace was opened while a call with a shorter one may be executed")
+			}
+		}
+		time.Sleep(time.Minute + time.Second)
+		opens() // by now what the first call had asked for is forgotten
+		renew()
+		renew()
+		if !opens() {
+			t.Error("the session is not opened")
+		}
+	})
+}
+
+func BenchmarkRecords_Verify(b *testing.B) {
+	l := newLedger()
+	n, err := fallback.NewRecords(l, nil).Attach(b.Context(), fallback.Settings{Namespace: "ns", Partitions: 1021, Grace: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	reads := make([]fallback.Read, 1021)
+	for i := range reads {
+		reads[i].Partition = uint32(i)
+		for k := range 3 {
+			_, err := n.Lock(b.Context(), fallback.LockRequest{Partition: uint32(i), Key: fmt.Sprint("key ", k), Me: id("alice", uint64(k)), Block: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for b.Loop() {
+		n.Verify(b.Context(), reads)
+	}
+}

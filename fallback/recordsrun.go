@@ -1,0 +1,280 @@
+package fallback
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// recordsSpace is a namespace on a store of records, as one process sees it.
+type recordsSpace struct {
+	store     Records
+	messenger Messenger // nil: there is none
+	settings  Settings
+	lengths   recordsLengths
+	closed    sync.Once
+	secrets   atomic.Pointer[string] // as the table has told them last: they outlive its loss
+}
+
+func (n *recordsSpace) tableKey() string { return n.settings.Namespace + "/s" }
+
+func (n *recordsSpace) partKey(p uint32) string {
+	return n.settings.Namespace + "/p" + strconv.FormatUint(uint64(p), 10)
+}
+
+// moment is a Moment, and for how long the store has lost nothing.
+type moment struct {
+	Moment
+	kept time.Duration
+}
+
+// An attempt is one record in an operation. It may run more than once, and its last run counts.
+type attempt struct {
+	key string
+
+	// step runs the transition. It returns the record's new value.
+	step func(m moment, value []byte, send Sender) ([]byte, error)
+}
+
+// run runs attempts, each atomically. Errors are in their order.
+//
+// A transition counts as executed at the moment of Load. Its answer is right even if it comes later: the record
+// is the same until Swap, so no other transition came between. An answer that rests on a record which is not swapped tells how it
+// was at the moment of Load.
+func (n *recordsSpace) run(ctx context.Context, all []attempt) []error {
+	errs := make([]error, len(all))
+	left := make([]int, len(all))
+	for i := range all {
+		left[i] = i
+	}
+	for try := 0; len(left) > 0; try++ {
+		err := ctx.Err()
+		if err == nil && try > 0 {
+			err = pause(ctx, try)
+		}
+		var again []int
+		if err == nil {
+			again, err = n.round(ctx, all, left, errs)
+		}
+		if err != nil {
+			for _, i := range left {
+				errs[i] = err
+			}
+			return errs
+		}
+		left = again
+	}
+	return errs
+}
+
+// round tries attempts once, and returns those in which another process was faster.
+func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, errs []error) (again []int, err error) {
+	grace, done := n.lengths.begin()
+	sure := true
+	defer func() { done(sure) }()
+	keys := make([]string, len(left))
+	for i, at := range left {
+		keys[i] = all[at].key
+	}
+	look, err := n.store.Load(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	m := moment{Moment{Now: look.Now, Server: look.Server, Grace: grace}, look.Kept}
+	var mail []Mail
+	var changes []Change
+	var changed []int // of changes: which attempt each is of
+	letters := make([][]Mail, len(left))
+	for i, at := range left {
+		was := look.Values[i]
+		send := func(session string, msg Message) {
+			letters[i] = append(letters[i], Mail{n.channel(session), encodeMessage(msg)})
+		}
+		value, err := all[at].step(m, was.Value, send)
+		switch {
+		case err != nil:
+			errs[at] = err
+		case string(value) == string(was.Value):
+			mail = append(mail, letters[i]...)
+		default:
+			changes, changed = append(changes, Change{keys[i], was.Version, value}), append(changed, i)
+		}
+	}
+	if len(changes) > 0 {
+		swapped, err := n.store.Swap(ctx, look.Server, changes)
+		if err != nil {
+			sure = notExecuted(err)
+			return nil, err
+		}
+		for c, i := range changed {
+			if swapped[c] {
+				mail = append(mail, letters[i]...)
+			} else {
+				again = append(again, left[i])
+			}
+		}
+	}
+	n.post(ctx, mail)
+	return again, nil
+}
+
+// pause waits for a moment, longer from try to try: those who were faster may be many.
+func pause(ctx context.Context, try int) error {
+	t := time.NewTimer(rand.N(time.Millisecond << min(try, 6)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// onAll runs a transition on each of some partitions, which are different ones.
+func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, m moment, p *Partition, send Sender)) []error {
+	all := make([]attempt, len(parts))
+	for i, number := range parts {
+		all[i] = attempt{n.partKey(number), func(m moment, value []byte, send Sender) ([]byte, error) {
+			p, err := decodePartition(value)
+			if err == nil {
+				err = p.Refuses(m.Moment)
+			}
+			if err != nil {
+				return nil, err
+			}
+			f(i, m, p, send)
+			return encodePartition(p), nil
+		}}
+	}
+	return n.run(ctx, all)
+}
+
+// on runs a transition on one partition.
+func (n *recordsSpace) on(ctx context.Context, p uint32, f func(m Moment, p *Partition, send Sender)) error {
+	return n.onAll(ctx, []uint32{p}, func(_ int, m moment, p *Partition, send Sender) { f(m.Moment, p, send) })[0]
+}
+
+// onTable runs a transition on the table of sessions.
+func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions)) error {
+	return n.run(ctx, []attempt{{n.tableKey(), func(m moment, value []byte, _ Sender) ([]byte, error) {
+		s, err := decodeSessions(value)
+		if err != nil {
+			return nil, err
+		}
+		f(m, s)
+		if s.Secrets != "" {
+			n.secrets.Store(&s.Secrets)
+		}
+		return encodeSessions(s), nil
+	}}})[0]
+}
+
+// onSessions is onTable of a table that it formats anew if it was lost.
+func (n *recordsSpace) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) error {
+	for {
+		lost := false
+		err := n.onTable(ctx, func(m moment, s *Sessions) {
+			if lost = s.Format == ""; !lost {
+				f(m.Moment, s)
+			}
+		})
+		if err != nil || !lost {
+			return err
+		}
+		// This process knows that the namespace was formatted.
+		if err := n.format(ctx, full); err != nil {
+			return err
+		}
+	}
+}
+
+// byPartition groups things by their partition. It returns the partitions, and the indices for each.
+func byPartition[T any](all []T, partition func(T) uint32) (parts []uint32, of [][]int) {
+	at := make(map[uint32]int)
+	for i, x := range all {
+		p := partition(x)
+		k, ok := at[p]
+		if !ok {
+			k = len(parts)
+			at[p], parts, of = k, append(parts, p), append(of, nil)
+		}
+		of[k] = append(of[k], i)
+	}
+	return parts, of
+}
+
+// recordsLengths is this process's part in a change of Grace. The rules are those of length.go.
+type recordsLengths struct {
+	now atomic.Int64 // the agreement's Uses
+
+	mu        sync.Mutex // protects what follows, and changes of now
+	agreement Agreement
+	calls     map[int64]int       // on their way, by the Grace that they go by
+	late      map[int64]time.Time // until then calls may be executed that were given up, by their Grace
+	renewals  int                 // on their way
+}
+
+// lateFor is for how long a call that was given up counts as on its way.
+const lateFor = time.Minute
+
+func (l *recordsLengths) use(ms int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.agreement.Use(ms)
+	l.now.Store(ms)
+}
+
+// begin returns the Grace that a call goes by. The caller reports at its end whether it is sure that nothing of it is on its
+// way any more.
+func (l *recordsLengths) begin() (grace int64, done func(sure bool)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	grace = l.agreement.Uses
+	if l.calls == nil {
+		l.calls, l.late = make(map[int64]int), make(map[int64]time.Time)
+	}
+	l.calls[grace]++
+	return grace, func(sure bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.calls[grace]--; l.calls[grace] == 0 {
+			delete(l.calls, grace)
+		}
+		if !sure {
+			l.late[grace] = time.Now().Add(lateFor)
+		}
+	}
+}
+
+// state returns what a renewal states. told is to be called with its answer, or with the zero Renewal when it has failed.
+func (l *recordsLengths) state(own bool) (t Terms, told func(Renewal)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t = l.agreement.Terms()
+	for grace := range l.calls {
+		t.Uses = min(t.Uses, grace)
+	}
+	for grace, end := range l.late {
+		if time.Now().After(end) {
+			delete(l.late, grace)
+			continue
+		}
+		t.Uses = min(t.Uses, grace)
+	}
+	l.renewals++
+	return t, func(r Renewal) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.renewals--
+		if !own {
+			return
+		}
+		if use := l.agreement.Told(r, t, l.renewals == 0); use != l.agreement.Uses {
+			l.agreement.Use(use)
+			l.now.Store(use)
+		}
+	}
+}

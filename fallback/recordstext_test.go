@@ -1,0 +1,115 @@
+package fallback
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+)
+
+// fill sets every field, so that a text which leaves one out is noticed.
+func fill(v reflect.Value, n *int) {
+	*n++
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(fmt.Sprintf("\x00\xff\u00e9<&\"\\ %d", *n))
+	case reflect.Uint32, reflect.Uint64, reflect.Uint8, reflect.Uint, reflect.Uint16:
+		v.SetUint(uint64(*n))
+	case reflect.Int64, reflect.Int, reflect.Int32:
+		v.SetInt(int64(*n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range 2 {
+			fill(v.Index(i), n)
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for range 2 {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			fill(key, n)
+			fill(value, n)
+			v.SetMapIndex(key, value)
+		}
+	default:
+		panic("a field of a kind that this test does not know: " + v.Kind().String())
+	}
+}
+
+func filled[T any]() *T {
+	x, n := new(T), 0
+	fill(reflect.ValueOf(x).Elem(), &n)
+	return x
+}
+
+func checkText[T any](t *testing.T, encode func(*T) []byte, decode func([]byte) (*T, error)) {
+	t.Helper()
+	x := filled[T]()
+	text := encode(x)
+	for _, b := range text {
+		if b < ' ' || b > '~' {
+			t.Fatalf("%q is not printable ASCII", text)
+		}
+	}
+	y, err := decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(x, y) {
+		t.Errorf("it does not keep all fields (see recordstext.go): %+v became %+v", x, y)
+	}
+	if again := encode(y); string(again) != string(text) {
+		t.Errorf("it is not the same text twice: %s, %s", text, again)
+	}
+	zero, err := decode(encode(new(T)))
+	if err != nil || !reflect.DeepEqual(zero, new(T)) {
+		t.Errorf("the lost one became %+v, %v", zero, err)
+	}
+	if _, err := decode([]byte(`{"epoch": "x"`)); err == nil {
+		t.Error("a malformed text was decoded")
+	}
+}
+
+func TestRecordsText_KeepsAllFields(t *testing.T) {
+	t.Run("partition", func(t *testing.T) { checkText(t, encodePartition, decodePartition) })
+	t.Run("sessions", func(t *testing.T) { checkText(t, encodeSessions, decodeSessions) })
+}
+
+func TestRecordsText_Messages(t *testing.T) {
+	for _, kind := range []MessageKind{Wake, Ask, Revoked, Freed, Changed} {
+		m := *filled[Message]()
+		m.Kind = kind
+		if got, ok := decodeMessage(encodeMessage(m)); !ok || got != m {
+			t.Errorf("%+v became %+v, %t", m, got, ok)
+		}
+	}
+	for _, text := range []string{"", "{}", "x", `{"kind":"g"}`, `{"kind":"ww"}`, `{"kind":"w","request":-1}`} {
+		if m, ok := decodeMessage(text); ok {
+			t.Errorf("%q became %+v", text, m)
+		}
+	}
+}
+
+func FuzzRecordsText(f *testing.F) {
+	f.Add(encodePartition(filled[Partition]()))
+	f.Add(encodeSessions(filled[Sessions]()))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if p, err := decodePartition(text); err == nil {
+			again, err := decodePartition(encodePartition(p))
+			if err != nil || string(encodePartition(again)) != string(encodePartition(p)) {
+				t.Errorf("%q: %+v, %v", text, again, err)
+			}
+		}
+		if s, err := decodeSessions(text); err == nil {
+			again, err := decodeSessions(encodeSessions(s))
+			if err != nil || string(encodeSessions(again)) != string(encodeSessions(s)) {
+				t.Errorf("%q: %+v, %v", text, again, err)
+			}
+		}
+		decodeMessage(string(text))
+	})
+}
