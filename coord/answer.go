@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -17,8 +17,12 @@ const (
 	mostWaiters = 64   // of each key, callers of one process and nodes
 )
 
-// walkAtOnce is how many keys of a partition are looked at without freeing its mutex: some 10 µs.
-const walkAtOnce = 128
+// walkAtOnce is how many keys of a partition are looked at without freeing its mutex: some 10 µs. Then the walk rests: a goroutine
+// that only frees a mutex has it back before one that waits for it has woken up, for a millisecond on end.
+const (
+	walkAtOnce = 128
+	walkRest   = 10 * time.Microsecond
+)
 
 // By is the order of [Coordinator.Top].
 type By uint8
@@ -92,6 +96,18 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 			return a
 		}
 		a.Keys = c.topHere(ctx, most, q.By)
+	case "node":
+		r := c.report()
+		a.Node = &r
+	case "drain":
+		switch {
+		case c.opts.Unbreakable:
+			a.Error = "Options.Unbreakable is set there"
+		default:
+			if err := c.beginDrain(q.Why[:min(len(q.Why), maxReason+maxProcessName+3)]); err != nil {
+				a.Error = err.Error()
+			}
+		}
 	case "break":
 		switch {
 		case c.opts.Unbreakable:
@@ -133,26 +149,33 @@ func (c *Coordinator) partOf(key string) keyPart {
 	return k
 }
 
-// survey calls f with each key of this process that is held or waited for, until it has seen all or ctx ends. f is called with a
-// partition's mutex held, which is free after each walkAtOnce keys.
+// survey calls f with each key of this process that is held or waited for, until it has seen all or ctx ends. f is called without a
+// mutex.
 func (c *Coordinator) survey(ctx context.Context, f func(*lease.Glance)) {
 	now := c.moment()
+	seen := make([]lease.Glance, 0, walkAtOnce)
+	tell := func() {
+		for i := range seen {
+			f(&seen[i])
+		}
+		seen = seen[:0]
+	}
 	for i := range c.parts {
 		if ctx.Err() != nil {
 			return
 		}
 		p := &c.parts[i]
-		n := 0
 		p.mu.Lock()
 		p.Survey(now, func(g lease.Glance) {
-			f(&g)
-			if n++; n%walkAtOnce == 0 {
+			if seen = append(seen, g); len(seen) == walkAtOnce {
 				p.mu.Unlock()
-				runtime.Gosched() // a caller that waits for the mutex comes first
+				tell()
+				time.Sleep(walkRest)
 				p.mu.Lock()
 			}
 		})
 		p.mu.Unlock()
+		tell()
 	}
 }
 

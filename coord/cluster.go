@@ -92,19 +92,19 @@ type Cluster struct {
 
 // NodeInfo describes a node of the cluster, as gossip says.
 type NodeInfo struct {
-	Name    string // of the process: Options.Name; two processes may have the same
-	ID      string // of this start of the process, unique: the name, a slash and a random text
-	Session string
-	Peer    string // address of its peer port
-	Service string // what it says in Cluster.Service
-	State   string // joining, active, leaving, or unlisted: it gossips, and the arbiter does not know its session
-	Self    bool
-	Linked  bool // there is a stream to it
+	Name    string `json:"name"` // of the process: Options.Name; two processes may have the same
+	ID      string `json:"id"`   // of this start of the process, unique: the name, a slash and a random text
+	Session string `json:"session,omitempty"`
+	Peer    string `json:"peer,omitempty"`    // address of its peer port
+	Service string `json:"service,omitempty"` // what it says in Cluster.Service
+	State   string `json:"state"`             // joining, active, leaving, or unlisted: it gossips, and the arbiter does not know its session. To an observer: listed
+	Self    bool   `json:"self,omitempty"`
+	Linked  bool   `json:"linked,omitempty"` // there is a stream to it
 
 	// With Takeover, of Nodes only. A node is dead when enough of its guardians' promises have passed.
-	Guardian bool          // it guards this node
-	Promise  time.Duration // for how long its promise to this node counts
-	Ward     time.Duration // for how long this node's promise to it lasts; 0: this node does not guard it
+	Guardian bool          `json:"guardian,omitempty"` // it guards this node
+	Promise  time.Duration `json:"promise,omitempty"`  // for how long its promise to this node counts
+	Ward     time.Duration `json:"ward,omitempty"`     // for how long this node's promise to it lasts; 0: this node does not guard it
 }
 
 // cluster is what a coordinator has of it.
@@ -129,16 +129,20 @@ type cluster struct {
 	announces atomic.Int64 // a time.Duration: see announced
 	unreached unreached
 	hearsay   hearsay
-	questions chan asked // of other nodes, for keepAnswering
+	questions chan asked    // of other nodes, for keepAnswering
+	looks     chan struct{} // capacity 1: held by the one handshake of an observer that asks the arbiter
+	observing *observing    // nil: this is a node
+	draining  atomic.Bool   // this node gives its partitions away, and takes none
 
 	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	resting    atomic.Int64 // holds without a row, when they were last looked at
 	addrs      []string     // that discover found last; only of the ring's goroutine
 
-	mu mutex[clusterRank] // protects what follows
-	up map[*link]bool     // all streams that are up
-	id string             // the session that was last introduced on all of them
+	mu      mutex[clusterRank]  // protects what follows
+	up      map[*link]bool      // all streams that are up, but for those of observers
+	watched map[*link]time.Time // streams of observers, and since when they are up
+	id      string              // the session that was last introduced on all of them
 }
 
 // maxService is the length of the longest Cluster.Service, in bytes.
@@ -207,6 +211,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	x.members = newMembers(x)
 	x.hearsay.init()
 	x.questions = make(chan asked, maxQuestions)
+	x.looks = make(chan struct{}, 1)
 	x.announces.Store(int64(unlimited))
 	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var at addresses
@@ -299,7 +304,7 @@ func short(namespace string) string {
 func (c *Coordinator) registration() fallback.Registration {
 	k := card{Name: c.opts.Name, Host: hostName(), PID: os.Getpid()}
 	if x := c.cluster; x != nil {
-		k.Answers = true
+		k.Answers, k.Keepalive = true, c.opts.Cluster.Keepalive
 		k.Node, k.Gossip, k.Peer, k.Service = x.name, x.ring.Gossip(), x.told, c.opts.Cluster.Service
 		if x.identity != nil {
 			k.Key = x.identity.Fingerprint()
@@ -361,8 +366,11 @@ func (x *cluster) unlisted() bool {
 // session tells the others of this node's session, "" if it has none.
 func (x *cluster) session(id string) {
 	state := ring.Active
-	if id == "" {
+	switch {
+	case id == "":
 		state = ring.Joining
+	case x.draining.Load():
+		state = ring.Leaving
 	}
 	if !x.leaving.Load() {
 		_ = x.ring.SetSession(id)
@@ -433,6 +441,8 @@ func (x *cluster) info(n *ring.Node) NodeInfo {
 	}
 	if n.Unlisted {
 		i.State = "unlisted"
+	} else if x.observing != nil {
+		i.State = "listed"
 	}
 	if k, ok := x.members.card(n.Name); ok {
 		i.Peer, i.Service = k.Peer, k.Service

@@ -85,7 +85,7 @@ type Coordinator struct {
 // has no deadline and the server does not answer, New gives up after 10 s, or after five times Options.CallTimeout if
 // that is longer. ctx limits only the start: the coordinator lives until [Coordinator.Close]. opts may be nil.
 //
-// With Options.StartUnavailable, New returns at once and attaches in the background.
+// With Options.StartUnavailable, New returns at once and attaches in the background. With Options.Observe it opens no session.
 //
 // Errors: of the options, which name the field; [fallback.ErrRefused] and [fallback.ErrMismatch], which name the
 // setting; [ErrUnavailable] if the arbiter cannot be reached, with the cause of ctx if ctx ended.
@@ -116,6 +116,9 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	c.lingers.init()
 	c.reports.init()
 	c.limited = logs.Limit(o.Logger)
+	if o.Observe {
+		return newObserver(ctx, c)
+	}
 	cfg := c.lease()
 	for i := range c.parts {
 		c.parts[i].init(c, cfg, uint32(i))
@@ -194,6 +197,10 @@ const longerGrace = time.Second
 func (c *Coordinator) Close(ctx context.Context) error {
 	c.closeOnce.Do(func() {
 		defer close(c.closed)
+		if c.opts.Observe {
+			c.closeErr = c.closeObserver()
+			return
+		}
 		c.closeErr = c.close(ctx)
 	})
 	<-c.closed
@@ -231,6 +238,14 @@ func (c *Coordinator) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// over returns why no locks are granted any more.
+func (c *Coordinator) over() error {
+	if c.opts.Observe {
+		return ErrObserver
+	}
+	return ErrClosed
 }
 
 // canceled is a context that has ended.

@@ -7,6 +7,9 @@ package coord
 //	| function                  | means     | goroutine                       | ends when             |
 //	| ------------------------- | --------- | ------------------------------- | --------------------- |
 //	| Coordinator.startServices | work.Go   | a service: see there            | the coordinator stops |
+//	| newObserver               | work.Go   | streams as the arbiter's list is | the coordinator stops |
+//	| newObserver               | work.Go   | asks for the list                | the coordinator stops |
+//	| newObserver               | work.Go   | keeps list and key fresh         | the coordinator stops |
 //	| Coordinator.maintain      | loops.Go  | verifies what a session has     | the session is over   |
 //	| Coordinator.maintain      | loops.Go  | ends what lapses by the clock   | the session is over   |
 //	| Coordinator.maintain      | loops.Go  | pings guardians, and votes      | the session is over   |

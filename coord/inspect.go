@@ -157,19 +157,19 @@ func (x *inspection) process(session string) Process {
 	if !ok {
 		k = x.listed()[session]
 	}
-	return Process{Name: k.Name, ID: k.Node, Session: session, Host: k.Host, PID: k.PID}
+	return k.process(session)
 }
 
 // list returns what the arbiter lists, nothing if it does not answer.
 func (c *Coordinator) list(ctx context.Context) map[string]card {
-	ns := c.namespace.Load()
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	ns := c.space(ctx)
 	if ns == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	defer cancel()
 	sent := c.now()
-	all, err := (*ns).List(ctx)
+	all, err := ns.List(ctx)
 	c.called(OpList, sent, err)
 	cards := make(map[string]card, len(all))
 	for session, text := range all {
@@ -180,14 +180,14 @@ func (c *Coordinator) list(ctx context.Context) map[string]card {
 
 // arbiter reads the record, and the row of the key.
 func (x *inspection) arbiter(ctx context.Context) (fallback.State, error) {
-	ns := x.c.namespace.Load()
+	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	defer cancel()
+	ns := x.c.space(ctx)
 	if ns == nil {
 		return fallback.State{}, fmt.Errorf("%w: no session yet", ErrUnavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
-	defer cancel()
 	sent := x.c.now()
-	s := (*ns).Verify(ctx, []fallback.Read{{Partition: x.info.Partition, Keys: []string{x.info.Key}}})[0]
+	s := ns.Verify(ctx, []fallback.Read{{Partition: x.info.Partition, Keys: []string{x.info.Key}}})[0]
 	x.c.called(OpVerify, sent, s.Err)
 	if s.Err != nil {
 		return s, fmt.Errorf("%w: %w", ErrUnavailable, s.Err)

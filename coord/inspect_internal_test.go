@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,22 +68,27 @@ func TestSurvey_CallersDoNotWaitForItsEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkSurvey reports for how long a walk over a partition with a million keys keeps the mutex at a time: as a rule, in one of
-// a thousand cases, and at most. The last one has what the machine does beside it.
+// BenchmarkSurvey reports for how long a caller waits for a partition with a million keys while a walk goes over them: as a rule, in
+// one of a thousand cases, and at most. The last one has what the machine does beside it.
 func BenchmarkSurvey(b *testing.B) {
-	c, _ := manyKeys(b, 1_000_000)
+	c, p := manyKeys(b, 1_000_000)
 	var all []time.Duration
 	for b.Loop() {
-		var start time.Time
-		n := 0
-		c.survey(b.Context(), func(*lease.Glance) {
-			if n%walkAtOnce == 0 {
-				start = time.Now()
-			}
-			if n++; n%walkAtOnce == 0 {
+		ctx, stop := context.WithCancel(b.Context())
+		var work sync.WaitGroup
+		work.Go(func() {
+			for ctx.Err() == nil {
+				start := time.Now()
+				p.mu.Lock()
+				_ = p.Phase()
+				p.mu.Unlock()
 				all = append(all, time.Since(start))
+				time.Sleep(100 * time.Microsecond)
 			}
 		})
+		c.survey(b.Context(), func(*lease.Glance) {})
+		stop()
+		work.Wait()
 	}
 	slices.Sort(all)
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50")

@@ -167,7 +167,7 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 	}
 	if p.Ending() != lease.Open {
 		p.mu.Unlock()
-		return Lock{}, &WaitError{Key: x.key, Reason: ErrClosed}
+		return Lock{}, &WaitError{Key: x.key, Reason: c.over()}
 	}
 	k = p.Live(k, x.key, now, &a.Effects)
 	if t, fence, path := p.Enter(k, begin); t != nil { // it began to linger since it was looked up

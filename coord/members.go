@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,13 +32,15 @@ type card struct {
 	Host    string // name of the host
 	PID     int    // of the process
 	Answers bool   // the node answers questions: see question
+
+	Keepalive time.Duration // Cluster.Keepalive, for observers
 }
 
 func (c card) encode() string {
-	v := make(url.Values, 10)
+	v := make(url.Values, 11)
 	for name, value := range map[string]string{
-		"name": c.Name, "n": c.Node, "g": c.Gossip, "p": c.Peer, "s": c.Service, "k": c.Key, "d": c.takeover(),
-		"h": c.Host, "pid": c.pid(), "q": c.answers(),
+		"name": c.Name, "n": c.Node, "g": c.Gossip, "p": c.Peer, "s": c.Service, "k": c.Key, "d": lasting(c.Takeover),
+		"h": c.Host, "pid": c.pid(), "q": c.answers(), "ka": lasting(c.Keepalive),
 	} {
 		if value != "" {
 			v.Set(name, value)
@@ -54,6 +58,9 @@ func decodeCard(text string) card {
 	k := card{Name: v.Get("name"), Node: v.Get("n"), Gossip: v.Get("g"), Peer: v.Get("p"), Service: v.Get("s"), Key: v.Get("k")}
 	if d, err := time.ParseDuration(v.Get("d")); err == nil {
 		k.Takeover = d
+	}
+	if d, err := time.ParseDuration(v.Get("ka")); err == nil {
+		k.Keepalive = d
 	}
 	k.Host, k.Answers = v.Get("h"), v.Get("q") != ""
 	k.PID, _ = strconv.Atoi(v.Get("pid"))
@@ -75,12 +82,12 @@ func (c card) answers() string {
 	return "1"
 }
 
-// takeover is what encode writes of Takeover.
-func (c card) takeover() string {
-	if c.Takeover == 0 {
+// lasting is what encode writes of a duration.
+func lasting(d time.Duration) string {
+	if d == 0 {
 		return ""
 	}
-	return c.Takeover.String()
+	return d.String()
 }
 
 // members is what the arbiter says of the cluster's nodes. Only they are dialled, get partitions,
@@ -263,6 +270,28 @@ func (m *members) nodeOf(session string) string {
 	return ""
 }
 
+// sessionsOf returns the sessions of a node, the one that was listed last at the end.
+func (m *members) sessionsOf(node string) (sessions []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes[node]; n != nil {
+		sessions = slices.Collect(maps.Keys(n.sessions))
+		slices.SortFunc(sessions, func(a, b string) int { return n.sessions[a].Compare(n.sessions[b]) })
+	}
+	return sessions
+}
+
+// listed returns all nodes, by name.
+func (m *members) listed() map[string]card {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[string]card, len(m.nodes))
+	for name, n := range m.nodes {
+		all[name] = n.card
+	}
+	return all
+}
+
 // lists reports whether the arbiter has listed a session of a node.
 func (m *members) lists(session string) bool { return m.nodeOf(session) != "" }
 
@@ -306,6 +335,9 @@ var errUnlisted = errors.New("the arbiter lists no session of it: it may have ju
 // verify reports, as an error, that the other side of a connection is not the node that it says it
 // is. If that cannot be told from what is known it waits for one answer of the arbiter's.
 func (m *members) verify(node string, state *tls.ConnectionState) error {
+	if isObserver(node) {
+		return m.x.verifyObserver(node, state)
+	}
 	ctx, cancel := context.WithTimeout(m.x.c.ctx, time.Second)
 	defer cancel()
 	m.mu.Lock()

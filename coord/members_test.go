@@ -16,7 +16,7 @@ import (
 )
 
 func TestCard(t *testing.T) {
-	full := card{Name: "a b&", Node: "N", Gossip: "[fd00::1]:7946", Peer: "10.0.0.1:1&p=2", Service: "http://x/?a=b&c=%20", Key: "k-_"}
+	full := card{Name: "a b&", Node: "N", Gossip: "[fd00::1]:7946", Peer: "10.0.0.1:1&p=2", Service: "http://x/?a=b&c=%20", Key: "k-_", Keepalive: 1500 * time.Millisecond}
 	for _, c := range []card{{}, {Gossip: "10.0.0.1:7946"}, full} {
 		if got := decodeCard(c.encode()); got != c {
 			t.Errorf("%+v became %+v", c, got)

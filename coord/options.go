@@ -84,9 +84,17 @@ type Options struct {
 	// several times as much then. Default: no.
 	LogCallers bool
 
-	// Unbreakable makes this process refuse [Coordinator.Break] of locks of its own. Default: any process of the namespace
-	// may break them.
+	// Unbreakable makes this process refuse [Coordinator.Break] of locks of its own, and [Coordinator.DrainNode]. Default: any
+	// process of the namespace may do both.
 	Unbreakable bool
+
+	// Observe makes a coordinator that only looks: for commands, pages and exporters. It takes no locks ([ErrObserver]), has no session,
+	// is no node of the cluster, and listens on no port. Inspect, Held, Top, Nodes, Processes, Partitions, Report, Break and
+	// DrainNode work. It needs an arbiter that keeps results, and to write there: it publishes a key for some seconds, by which
+	// nodes tell it from strangers. Partitions and Grace are the namespace's own where the arbiter is a [fallback.Describer]; the namespace has to
+	// exist then. Of Cluster only PeerTLS counts, which may be nil. New waits for the streams to the nodes for a CallTimeout at
+	// most. A node answers 16 observers at a time. Default: no.
+	Observe bool
 
 	// Logger gets the records that docs/logs.md lists: what an operator may want to know of, such as a session or lock lost, or
 	// the arbiter unreachable. All have the attribute process, which is Name. Nil: silent. A
@@ -137,6 +145,9 @@ func (o *Options) filled() Options {
 	setDefault(&f.Name, hostName())
 	setDefault(&f.LongWait, 10*time.Second)
 	setDefault(&f.LongHold, time.Minute)
+	if f.Observe && f.Cluster == nil {
+		f.Cluster = new(Cluster)
+	}
 	f.Cluster = f.Cluster.filled(f.SessionTTL)
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
@@ -206,8 +217,10 @@ func (o *Options) validate() error {
 		return fmt.Errorf("coord: Options.CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"a call that takes longer cannot be tried again in time", o.CallTimeout, o.SessionTTL, o.Margin, o.RenewEvery)
 	}
-	if err := o.Cluster.validate(o); err != nil {
-		return err
+	if !o.Observe {
+		if err := o.Cluster.validate(o); err != nil {
+			return err
+		}
 	}
 	if o.Grace < 2*time.Second {
 		return fmt.Errorf("coord: Options.Grace is %v, must be at least 2s: tokens rise over lost data because epochs count seconds", o.Grace)

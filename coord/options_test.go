@@ -47,6 +47,7 @@ func options() map[string]option {
 		"LongHold":         {time.Minute, nil, []any{-time.Second, time.Nanosecond}},
 		"LogCallers":       {false, nil, []any{true}},
 		"Unbreakable":      {false, nil, []any{true}},
+		"Observe":          {false, nil, nil}, // see TestObserve
 		"Logger":           {nil, nil, []any{slog.New(slog.DiscardHandler)}},
 		"Trace":            {&coord.Trace{}, nil, nil},
 

@@ -29,7 +29,8 @@ type link struct {
 	// session is the other node's; nil until the node has stated one. Written with mu held.
 	session atomic.Pointer[string]
 	quota
-	asks asks
+	asks     asks
+	observer bool // the other side only asks questions
 
 	mu      mutex[linkRank] // protects what follows
 	stated  bool            // the other node has begun the statement of that session's holds: there is one for each session
@@ -56,9 +57,17 @@ func (x *cluster) Up(s *peer.Stream) {
 	case <-x.ready:
 	case <-x.c.ctx.Done():
 	}
+	if isObserver(s.Node()) {
+		x.watchedBy(s)
+		return
+	}
 	l := &link{x: x, s: s}
 	l.said.Store(&answer{})
 	s.Data = l
+	if x.observing != nil {
+		x.observes(l)
+		return
+	}
 	x.mu.Lock()
 	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(x.id)})
 	for i := range x.c.parts {
@@ -99,6 +108,10 @@ func (l *link) pingNow() {
 func (x *cluster) Down(s *peer.Stream, err error) {
 	l := s.Data.(*link)
 	l.down.Store(true)
+	if l.observer || x.observing != nil {
+		x.endsWatch(l)
+		return
+	}
 	l.mu.Lock()
 	l.part()
 	l.mu.Unlock()
@@ -126,6 +139,10 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	l := s.Data.(*link)
 	if x.c.ctx.Err() != nil {
+		return
+	}
+	if l.observer && f.Kind != peer.Query || x.observing != nil && f.Kind != peer.Answer {
+		s.Close(peer.ErrProtocol)
 		return
 	}
 	switch f.Kind {
@@ -398,6 +415,7 @@ func (x *cluster) keepPinging() {
 			return
 		}
 		x.pingAll()
+		x.endWatches()
 		x.adoptNow() // of an owner that answers, but for less and less
 		told = x.tellUnreachable(told)
 	}
@@ -406,6 +424,9 @@ func (x *cluster) keepPinging() {
 var errNotIts = errors.New("coord: the node speaks for a session that the arbiter does not list as its own")
 
 func (x *cluster) pingAll() {
+	if x.observing != nil {
+		return
+	}
 	for _, l := range x.all() {
 		l.ping()
 		l.s.Flush()

@@ -27,21 +27,22 @@ const (
 
 // A question is what a node asks.
 type question struct {
-	About string   `json:"about"` // keys, held, top or break
+	About string   `json:"about"` // keys, held, top, node, break or drain
 	Keys  [][]byte `json:"keys,omitempty"`
 	Most  int      `json:"most,omitempty"`  // of held and top
 	By    By       `json:"by,omitempty"`    // of top
 	Fence Fence    `json:"fence,omitempty"` // of break, and Keys[0]
-	Why   string   `json:"why,omitempty"`   // of break
+	Why   string   `json:"why,omitempty"`   // of break and drain
 }
 
 // A reply is what a node knows of keys.
 type reply struct {
-	Process Process   `json:"process"`
-	Keys    []keyPart `json:"keys,omitempty"`
-	More    int       `json:"more,omitempty"`   // keys that were left out
-	Broken  bool      `json:"broken,omitempty"` // the lock
-	Error   string    `json:"error,omitempty"`
+	Process Process     `json:"process"`
+	Keys    []keyPart   `json:"keys,omitempty"`
+	More    int         `json:"more,omitempty"`   // keys that were left out
+	Broken  bool        `json:"broken,omitempty"` // the lock
+	Node    *NodeReport `json:"node,omitempty"`
+	Error   string      `json:"error,omitempty"`
 }
 
 // A keyPart is what one node knows of a key. Times are told as durations, since clocks differ.

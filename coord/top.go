@@ -37,17 +37,9 @@ type KeyList struct {
 // Options.CallTimeout.
 func (c *Coordinator) Held(ctx context.Context, node string) (KeyList, error) {
 	q := question{About: "held", Most: mostKeys}
-	a := reply{}
-	if node == "" || node == c.opts.Name || c.cluster != nil && node == c.cluster.name {
-		a = c.answer(ctx, q)
-	} else {
-		l, err := c.cluster.linkNamed(node)
-		if err == nil {
-			a, err = c.askLink(ctx, l, q)
-		}
-		if err != nil {
-			return KeyList{}, fmt.Errorf("coord: Held: node %s: %w", show(node), err)
-		}
+	a, err := c.askNode(ctx, node, q)
+	if err != nil {
+		return KeyList{}, fmt.Errorf("coord: Held: node %s: %w", show(node), err)
 	}
 	list := KeyList{More: a.More}
 	for i := range a.Keys {

@@ -19,6 +19,29 @@ var attachTests = []test{
 	{"many may attach to a new namespace at once", attachAtOnce},
 	{"a context that has ended ends every operation", endedContext},
 	{"Close gives nothing back", closing},
+	{"Describe tells the settings in force, and makes no namespace", describing},
+}
+
+// describing is skipped for an Arbiter that is no Describer.
+func describing(s *space) {
+	d, ok := s.arbiter.(fallback.Describer)
+	if !ok {
+		s.t.Skip("the arbiter is not a fallback.Describer")
+	}
+	got, err := d.Describe(s.ctx, s.settings.Namespace)
+	if err != nil || got.Namespace != s.settings.Namespace || got.Partitions != s.settings.Partitions || got.Grace != s.settings.Grace || got.Lease != 0 {
+		s.t.Errorf("Describe: %+v, %v, want %+v", got, err, s.settings)
+	}
+	if n, err := s.arbiter.Attach(s.ctx, got); err != nil {
+		s.t.Errorf("Attach with what Describe tells: %v", err)
+	} else if err := n.Close(); err != nil {
+		s.t.Error(err)
+	}
+	for range 2 {
+		if _, err := d.Describe(s.ctx, s.settings.Namespace+"-none"); !errors.Is(err, fallback.ErrNoNamespace) {
+			s.t.Errorf("Describe of no namespace: %v", err)
+		}
+	}
 }
 
 func badSettings(s *space) {

@@ -127,11 +127,18 @@ func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
 	step(&p.ending, Closed, nextEndings[:])
 	for _, k := range p.keys {
 		p.fail(k, nil, reason, fx)
+	}
+	p.GiveKept(now, fx)
+	p.unused = nil
+}
+
+// GiveKept gives back what lingers.
+func (p *Partition) GiveKept(now time.Time, fx *Effects) {
+	for _, k := range p.keys {
 		if k.q.Relax() == handoff.GiveBack {
 			p.giveBack(k, now, fx)
 		}
 	}
-	p.unused = nil
 }
 
 // Leave makes the partition never be acquired again. It reports whether this node serves it.

@@ -1,0 +1,453 @@
+package coord
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// An observer has no session by which nodes could know its key. It publishes the key's fingerprint among the arbiter's results,
+// for a short time, under a name that no result of Share can have. So a node believes it for the reason for which it believes another
+// node: it may write to the arbiter. What reads a copy of the data, or listens on the network, may not.
+//
+// A node takes nothing from an observer but questions: no requests, no statements, no pings.
+const (
+	observerPrefix = "observer " // begins an observer's name. Names of nodes have no blanks
+	fingerprintFor = 30 * time.Second
+	maxObservers   = 16                   // of a node, at a time
+	observerFor    = 5 * time.Minute      // then a node ends the stream, and the observer has to prove itself again
+	observerGap    = 5 * time.Millisecond // between two looks at the arbiter that strangers can cause
+)
+
+// ErrObserver is the reason of Lock, TryLock, Do and Share in a process that only observes.
+var ErrObserver = errors.New("coord: an observer takes no locks: Options.Observe is set")
+
+var (
+	errNotPublished = errors.New("the arbiter has no key of an observer of that name: it uses another server, or stood still")
+	errOtherKey     = errors.New("it has another key than the observer of that name")
+	errObservers    = fmt.Errorf("there are %d observers already", maxObservers)
+	errNoKeep       = errors.New("the arbiter keeps no results, so observers cannot be told from strangers")
+	errAgain        = errors.New("coord: an observer's time is over: it has to prove itself again")
+)
+
+func isObserver(node string) bool { return strings.HasPrefix(node, observerPrefix) }
+
+// observerKey is longer than any key of Share, and so none of them.
+func observerKey(node string) string { return strings.Repeat("\x00", MaxKey) + node }
+
+// newObserver is New with Options.Observe.
+func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.starting())
+		defer cancel()
+	}
+	ns, err := c.attachObserver(ctx)
+	if err != nil {
+		c.stop(ErrClosed)
+		return nil, fmt.Errorf("coord: New: %w", err)
+	}
+	c.ns = ns
+	c.parts = make([]partition, c.opts.Partitions)
+	cfg := c.lease()
+	for i := range c.parts {
+		c.parts[i].init(c, cfg, uint32(i))
+		c.parts[i].close()
+	}
+	if err := c.startObserving(ctx); err != nil {
+		c.stop(ErrClosed)
+		return nil, fmt.Errorf("coord: New: %w", errors.Join(err, ns.Close()))
+	}
+	c.work.Go(c.cluster.follow)
+	c.work.Go(c.cluster.members.keep)
+	c.work.Go(c.cluster.keepObserving)
+	c.cluster.awaitStreams(ctx)
+	return c, nil
+}
+
+// attachObserver attaches to the namespace with the settings that are in force there.
+func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, error) {
+	settings := c.opts.settings()
+	settings.Lease = 0 // the observer needs no Grace of its own
+	if d, ok := c.arbiter.(fallback.Describer); ok {
+		sent := c.now()
+		found, err := d.Describe(ctx, c.opts.Namespace)
+		c.called(OpAttach, sent, err)
+		switch {
+		case errors.Is(err, fallback.ErrNoNamespace), errors.Is(err, fallback.ErrMismatch), errors.Is(err, fallback.ErrRefused):
+			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		settings = found
+	}
+	sent := c.now()
+	ns, err := c.arbiter.Attach(ctx, settings)
+	c.called(OpAttach, sent, err)
+	if err != nil {
+		return nil, err
+	}
+	c.opts.Partitions, c.opts.Grace = settings.Partitions, settings.Grace
+	c.namespace.Store(&ns)
+	return ns, nil
+}
+
+// space returns the namespace for a read that may begin Grace, nil if there is none yet. An observer hears of no longer Grace by
+// renewals, so it looks whether there is one before each such read.
+func (c *Coordinator) space(ctx context.Context) fallback.Namespace {
+	ns := c.namespace.Load()
+	if ns == nil {
+		return nil
+	}
+	d, ok := c.arbiter.(fallback.Describer)
+	if !c.opts.Observe || !ok {
+		return *ns
+	}
+	x := c.cluster.observing
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if found, err := d.Describe(ctx, c.opts.Namespace); err == nil && found.Grace != x.grace && found.Partitions == len(c.parts) {
+		if fresh, err := c.arbiter.Attach(ctx, found); err == nil {
+			x.old = append(x.old, *c.namespace.Load())
+			x.grace = found.Grace
+			c.namespace.Store(&fresh)
+		}
+	}
+	return *c.namespace.Load()
+}
+
+// observing is what an observer has.
+type observing struct {
+	x      *cluster
+	views  *ring.Views
+	key    string
+	card   string
+	up     chan struct{} // capacity 1: a stream is up
+	silent *mute
+
+	mu    sync.Mutex           // protects what follows
+	grace time.Duration        // of the namespace, as it was told last
+	old   []fallback.Namespace // with another Grace, to be closed
+}
+
+// startObserving starts streams, without a port, and publishes the key that they prove.
+func (c *Coordinator) startObserving(ctx context.Context) (err error) {
+	o := c.opts.Cluster
+	x := &cluster{c: c, ready: make(chan struct{}), up: make(map[*link]bool)}
+	x.name = observerPrefix + c.opts.Name[:min(len(c.opts.Name), maxProcessName-len(observerPrefix))] + "/" + rand.Text()
+	x.members = newMembers(x)
+	x.hearsay.init()
+	x.announces.Store(int64(unlimited))
+	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	x.leaving.Store(true)
+	seen := &observing{x: x, key: observerKey(x.name), grace: c.opts.Grace, up: make(chan struct{}, 1), silent: &mute{done: make(chan struct{})}}
+	if seen.views, err = ring.NewViews(c.opts.Partitions); err != nil {
+		return err
+	}
+	x.ring, x.observing = seen, seen
+	c.cluster = x
+	close(x.ready)
+	if _, err := x.members.ask(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	keepalive := time.Duration(0)
+	for _, k := range x.members.listed() {
+		if k.Keepalive > 0 && (keepalive == 0 || k.Keepalive < keepalive) {
+			keepalive = k.Keepalive
+		}
+	}
+	if keepalive < 10*time.Millisecond {
+		keepalive = o.Keepalive
+	}
+	streams := peer.Options{
+		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), TLS: o.PeerTLS, Keepalive: keepalive,
+		Verify: x.members.verify, Handler: x, Logger: c.opts.Logger, Listener: seen.silent,
+	}
+	k := card{Name: c.opts.Name, Node: x.name, Host: hostName(), PID: os.Getpid()}
+	if o.PeerTLS == nil {
+		if x.identity, err = peer.NewIdentity(); err != nil {
+			return err
+		}
+		streams.TLS, k.Key = x.identity.TLS(), x.identity.Fingerprint()
+	}
+	seen.card = k.encode()
+	if err := seen.publish(ctx, fingerprintFor); err != nil {
+		return err
+	}
+	if x.net, err = peer.Start(streams); err != nil {
+		return o.named(err)
+	}
+	seen.show()
+	return nil
+}
+
+// publish makes the arbiter keep the observer's card.
+func (o *observing) publish(ctx context.Context, keep time.Duration) error {
+	c := o.x.c
+	results, ok := (*c.namespace.Load()).(fallback.ResultStore)
+	if !ok {
+		return errNoKeep
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	sent := c.now()
+	_, err := results.SaveResult(ctx, 0, o.key, []byte(o.card), 1, keep)
+	c.called(OpSaveResult, sent, err)
+	if err != nil {
+		return fmt.Errorf("%w: the observer's key could not be published: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// show makes the nodes that are listed known to the streams, and to Nodes.
+func (o *observing) show() {
+	m := o.x.members
+	var live []ring.Node
+	for name, k := range m.listed() {
+		n := ring.Node{Name: name, Peer: k.Peer, Gossip: k.Gossip, State: ring.Active}
+		if sessions := m.sessionsOf(name); len(sessions) > 0 {
+			n.Session = sessions[len(sessions)-1]
+		}
+		live = append(live, n)
+	}
+	slices.SortFunc(live, func(a, b ring.Node) int { return strings.Compare(a.Name, b.Name) })
+	o.views.Publish(live, o.View().Placement(), time.Time{})
+	for _, l := range o.x.all() {
+		l.introduced()
+	}
+}
+
+// introduced notes the sessions of the other node, which tells an observer nothing.
+func (l *link) introduced() {
+	for _, session := range l.x.members.sessionsOf(l.Node()) {
+		l.session.Store(&session)
+		l.x.links.Store(session, l)
+	}
+}
+
+// keepObserving keeps the list of nodes and the published key fresh, until the coordinator stops.
+func (x *cluster) keepObserving() {
+	o, c := x.observing, x.c
+	t := time.NewTicker(c.opts.RenewEvery)
+	defer t.Stop()
+	published := c.now()
+	for {
+		select {
+		case <-t.C:
+		case <-c.ctx.Done():
+			return
+		}
+		_, _ = x.members.ask(c.ctx)
+		o.show()
+		if c.since(published) >= fingerprintFor/3 {
+			if sent := c.now(); o.publish(c.ctx, fingerprintFor) == nil {
+				published = sent
+			}
+		}
+	}
+}
+
+// awaitStreams waits until there is a stream to each node, or an attempt to make one has failed: for one CallTimeout at most.
+func (x *cluster) awaitStreams(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		failing := make(map[string]bool)
+		for _, f := range x.net.Failing() {
+			failing[f.Node] = true
+		}
+		open := 0
+		for name, k := range x.members.listed() {
+			if k.Peer != "" && !failing[name] && x.linkNode(name) == nil {
+				open++
+			}
+		}
+		if open == 0 {
+			return
+		}
+		select {
+		case <-x.observing.up:
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// closeObserver is Close of an observer.
+func (c *Coordinator) closeObserver() error {
+	close(c.closing)
+	c.shares.close()
+	c.stop(ErrClosed)
+	c.shares.work.Wait()
+	c.work.Wait()
+	c.pool.Close()
+	x := c.cluster
+	_ = x.net.Close()
+	_ = x.observing.publish(context.Background(), time.Millisecond) // it would end by itself
+	errs := []error{(*c.namespace.Load()).Close()}
+	if c.ns != *c.namespace.Load() {
+		errs = append(errs, c.ns.Close())
+	}
+	for _, ns := range x.observing.old {
+		if ns != c.ns {
+			errs = append(errs, ns.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// verifyObserver reports, as an error, that the other side of a connection is not the observer that it says it is. Strangers can
+// make it ask the arbiter, so the questions come one after another.
+func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error {
+	ctx, cancel := context.WithTimeout(x.c.ctx, time.Second)
+	defer cancel()
+	refuse := func(err error) error { return fmt.Errorf("coord: %q: %w", node, err) }
+	if x.observers() >= maxObservers {
+		return refuse(errObservers)
+	}
+	ns := x.c.namespace.Load()
+	if ns == nil {
+		return refuse(ErrUnavailable)
+	}
+	results, ok := (*ns).(fallback.ResultStore)
+	if !ok {
+		return refuse(errNoKeep)
+	}
+	select {
+	case x.looks <- struct{}{}:
+	case <-ctx.Done():
+		return refuse(context.Cause(ctx))
+	}
+	sent := x.c.now()
+	r, err := results.LoadResult(ctx, 0, observerKey(node))
+	x.c.called(OpLoadResult, sent, err)
+	select {
+	case <-time.After(observerGap):
+	case <-x.c.ctx.Done():
+	}
+	<-x.looks
+	k := decodeCard(string(r.Value))
+	switch {
+	case err != nil:
+		return refuse(err)
+	case r.Fence == 0 || k.Node != node:
+		return refuse(errNotPublished)
+	case x.identity != nil && k.Key != peer.Fingerprint(state):
+		return refuse(errOtherKey)
+	}
+	return nil
+}
+
+// observers returns how many there are.
+func (x *cluster) observers() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.watched)
+}
+
+// watchedBy takes an observer's stream.
+func (x *cluster) watchedBy(s *peer.Stream) {
+	l := &link{x: x, s: s, observer: true}
+	l.said.Store(&answer{})
+	s.Data = l
+	x.mu.Lock()
+	if x.watched == nil {
+		x.watched = make(map[*link]time.Time)
+	}
+	many := len(x.watched) >= maxObservers
+	x.watched[l] = x.c.now()
+	x.mu.Unlock()
+	if many {
+		s.Close(errObservers)
+		return
+	}
+	x.c.opts.Logger.Info("holdfast: an observer asks this node", "observer", strings.TrimPrefix(s.Node(), observerPrefix))
+}
+
+// observes takes a node's stream, in an observer.
+func (x *cluster) observes(l *link) {
+	l.introduced()
+	x.mu.Lock()
+	x.up[l] = true
+	x.mu.Unlock()
+	select {
+	case x.observing.up <- struct{}{}:
+	default:
+	}
+}
+
+// endsWatch is for the end of a stream of either side of an observer.
+func (x *cluster) endsWatch(l *link) {
+	l.unanswered()
+	if x.observing != nil {
+		for _, session := range x.members.sessionsOf(l.Node()) {
+			x.links.CompareAndDelete(session, l)
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.up, l)
+	delete(x.watched, l)
+}
+
+// endWatches ends streams of observers that have lasted for long.
+func (x *cluster) endWatches() {
+	now := x.c.now()
+	x.mu.Lock()
+	var over []*link
+	for l, since := range x.watched {
+		if now.Sub(since) > observerFor {
+			over = append(over, l)
+		}
+	}
+	x.mu.Unlock()
+	for _, l := range over {
+		l.s.Close(errAgain)
+	}
+}
+
+// The rest is a ring.Membership of the nodes that the arbiter lists, without a placement.
+
+func (o *observing) View() *ring.View            { return o.views.Now() }
+func (o *observing) SetState(ring.State) error   { return nil }
+func (o *observing) SetSession(string) error     { return nil }
+func (o *observing) SetKeys([][]byte) error      { return nil }
+func (o *observing) Recheck()                    {}
+func (o *observing) Search()                     {}
+func (o *observing) Failing() []ring.Failure     { return nil }
+func (o *observing) Gossip() string              { return "" }
+func (o *observing) Bound() string               { return "" }
+func (o *observing) Leave(context.Context) error { return nil }
+
+// mute is a listener that has no port.
+type mute struct {
+	once sync.Once
+	done chan struct{} // closed by Close
+}
+
+func (m *mute) Accept() (net.Conn, error) {
+	<-m.done
+	return nil, net.ErrClosed
+}
+
+func (m *mute) Close() error {
+	m.once.Do(func() { close(m.done) })
+	return nil
+}
+
+func (m *mute) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,215 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// publish makes the arbiter keep an observer's card, as the process does that has the key.
+func publish(t *testing.T, c *Coordinator, node string, k card, keep time.Duration) {
+	t.Helper()
+	if _, err := c.ns.(fallback.ResultStore).SaveResult(t.Context(), 0, observerKey(node), []byte(k.encode()), 1, keep); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A process on the network is no observer unless the arbiter has its key: not with another one's name, not with another node's card,
+// and not once the time is over.
+func TestObserve_AStrangerIsNoObserver(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	known, late := newIdentity(t), newIdentity(t)
+	publish(t, c, "observer op/1", card{Node: "observer op/1", Key: known.Fingerprint()}, time.Hour)
+	publish(t, c, "observer op/2", card{Node: "observer op/1", Key: known.Fingerprint()}, time.Hour)
+	publish(t, c, "observer op/3", card{Node: "observer op/3", Key: late.Fingerprint()}, time.Millisecond)
+	await.Until(t, "the key is gone", func() bool {
+		r, err := c.ns.(fallback.ResultStore).LoadResult(t.Context(), 0, observerKey("observer op/3"))
+		return err == nil && r.Fence == 0
+	})
+	strangers := []*outsider{
+		intrude(t, c, "observer nobody/1", newIdentity(t)), intrude(t, c, "observer op/1", newIdentity(t)), intrude(t, c, "observer op/1", nil),
+		intrude(t, c, "observer op/2", known), intrude(t, c, "observer op/3", late), intrude(t, c, "op/1", known),
+	}
+	friend := intrude(t, c, "observer op/1", known)
+	select {
+	case <-friend.ups:
+	case <-time.After(20 * time.Second):
+		t.Fatal("an observer gets no stream")
+	}
+	// Each has been refused by now, some several times.
+	for i, node := range []string{"observer nobody/1", "observer op/2", "observer op/3"} {
+		if err := c.members().verify(node, nil); !errors.Is(err, errNotPublished) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	for i, x := range strangers {
+		if len(x.ups) > 0 {
+			t.Errorf("stranger %d has got a stream", i)
+		}
+	}
+	if _, err := c.Lock(t.Context(), observerKey("observer op/1")); !errors.Is(err, ErrInvalidKey) {
+		t.Errorf("a key of Share can be that of an observer's card: %v", err)
+	}
+}
+
+// What an observer may not do ends its stream: it states nothing, asks for no key, and answers for none.
+func TestObserve_AnObserverOnlyAsks(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	known := newIdentity(t)
+	publish(t, c, "observer op/1", card{Node: "observer op/1", Key: known.Fingerprint()}, time.Hour)
+	x := intrude(t, c, "observer op/1", known)
+	key := []byte("k")
+	p := c.partitionOf("k").Number()
+	for _, f := range []peer.Frame{
+		{Kind: peer.Resume, Flags: flagBegin, Session: []byte(c.sessions.id())},
+		{Kind: peer.Request, Partition: p, Key: key, Session: []byte("s"), Request: 1},
+		{Kind: peer.Deny, Partition: p, Key: key, Session: []byte(c.sessions.id()), Request: 1},
+		{Kind: peer.Grant, Partition: p, Key: key, Session: []byte("s"), Request: 1, Epoch: 1, Token: 1 << 32, Count: 1},
+		{Kind: peer.Release, Partition: p, Key: key, Session: []byte("s"), Request: 1},
+		{Kind: peer.Moved, Flags: 1, Partition: p},
+		{Kind: peer.Guard},
+		{Kind: peer.Ping, Ping: 1},
+		{Kind: peer.Answer, Request: 1, Key: []byte("{}")},
+	} {
+		s := <-x.ups
+		if err := s.Send(&f); err != nil {
+			t.Fatalf("%v: %v", f.Kind, err)
+		}
+		select {
+		case <-x.downs:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("an observer may send %v", f.Kind)
+		}
+	}
+	s := <-x.ups
+	for len(x.frames) > 0 {
+		if kind := <-x.frames; kind != peer.Answer {
+			t.Errorf("an observer was sent %v", kind)
+		}
+	}
+	if err := s.Send(&peer.Frame{Kind: peer.Query, Request: 1, Key: []byte(`{"about":"node"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case kind := <-x.frames:
+		if kind != peer.Answer {
+			t.Errorf("it is answered by %v", kind)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("an observer gets no answer")
+	}
+	if n := len(c.cluster.all()); n != 0 {
+		t.Errorf("%d observers are among the nodes", n)
+	}
+}
+
+// A node has few observers, and each of them proves itself again after some time.
+func TestObserve_ObserversAreFewAndProveThemselvesAgain(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	x := c.cluster
+	known := newIdentity(t)
+	publish(t, c, "observer op/1", card{Node: "observer op/1", Key: known.Fingerprint()}, time.Hour)
+	o := intrude(t, c, "observer op/1", known)
+	<-o.ups
+	await.Until(t, "it is counted", func() bool { return x.observers() == 1 })
+	x.mu.Lock()
+	for l := range x.watched {
+		x.watched[l] = x.c.now().Add(-observerFor - time.Second)
+	}
+	x.mu.Unlock()
+	select { // of the next round of pings
+	case err := <-o.downs:
+		if err == nil {
+			t.Error("no reason")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("its stream goes on")
+	}
+	<-o.ups // it has proved itself again
+	await.Until(t, "it is counted again", func() bool { return x.observers() == 1 })
+	x.mu.Lock()
+	for range maxObservers - 1 {
+		x.watched[new(link)] = x.c.now()
+	}
+	x.mu.Unlock()
+	if err := x.members.verify("observer op/1", nil); !errors.Is(err, errObservers) {
+		t.Error(err)
+	}
+	x.mu.Lock()
+	for l := range x.watched {
+		if l.s == nil {
+			delete(x.watched, l)
+		}
+	}
+	x.mu.Unlock()
+}
+
+// An observer of another arbiter is told nothing, and tells nothing: not even that it is one.
+func TestObserve_NodesOfAnotherArbiterAreNotBelieved(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	copied := fallback.NewMemory() // with the node's card, and another key in it
+	enter(t, copied, &Options{SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 61})
+	ns, err := copied.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for session, text := range c.list(t.Context()) {
+		if _, err := ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: text.encode()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	op := enter(t, copied, &Options{Name: "op", Observe: true})
+	_, err = op.Report(t.Context(), c.cluster.name)
+	if !errors.Is(err, errNoNode) || c.cluster.observers() != 0 {
+		t.Errorf("an observer of a copy of the data: %v", err)
+	}
+	failing := op.cluster.net.Failing()
+	if len(failing) != 1 || !strings.Contains(failing[0].Err.Error(), "not a member") {
+		t.Errorf("%+v", failing)
+	}
+	for session := range op.list(t.Context()) { // the card now has another key than the process at that address
+		k := card{Node: c.cluster.name, Peer: c.cluster.told, Key: newIdentity(t).Fingerprint(), Answers: true}
+		if _, err := ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: k.encode()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spy := enter(t, copied, &Options{Name: "spy", Observe: true})
+	failing = spy.cluster.net.Failing()
+	if len(failing) != 1 || spy.cluster.linkNode(c.cluster.name) != nil {
+		t.Errorf("an observer believes a node with another key: %+v", failing)
+	}
+}
+
+// The card is gone when the observer closes, and published anew while it lives.
+func TestObserve_TheKeyIsPublishedForAShortTime(t *testing.T) {
+	a := fallback.NewMemory()
+	c := enter(t, a, small())
+	op, err := New(t.Context(), a, &Options{Name: strings.Repeat("n", maxProcessName), Observe: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func() fallback.Result {
+		r, err := c.ns.(fallback.ResultStore).LoadResult(t.Context(), 0, op.cluster.observing.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := load(); decodeCard(string(r.Value)).Key != op.cluster.identity.Fingerprint() {
+		t.Errorf("%+v", r)
+	}
+	if r, err := op.Report(t.Context(), c.cluster.name); err != nil || r.ID != c.cluster.name {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := op.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	await.Until(t, "the key is gone", func() bool { return load().Fence == 0 })
+}
