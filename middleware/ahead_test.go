@@ -83,6 +83,7 @@ func (c *closing) Close() error { c.closed = true; return nil }
 
 // That a client has gone is seen at the owner as well, by way of the node that forwards.
 func TestAForwardedClientThatGoesAwayLeavesTheOwnersQueue(t *testing.T) {
+	t.Parallel()
 	g := newGate()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(middleware.Serialize(x.c, byOrder, nil)(g).ServeHTTP)

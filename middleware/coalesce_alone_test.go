@@ -188,6 +188,7 @@ func TestCoalesceEarlyHints(t *testing.T) {
 // Many users ask for the same at the same time, told apart by a token, a cookie or another header. Each must
 // get what is its own, and some of what is shared by those of the same user has to be shared.
 func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
+	t.Parallel()
 	var runs atomic.Int64
 	h := middleware.Coalesce(nil, nil, nil)(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {

@@ -123,6 +123,7 @@ func whole(res *http.Response, body, sum string) error {
 }
 
 func TestHTTP2Flush(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		flushed, proceed := make(chan error, 1), make(chan struct{})
@@ -160,6 +161,7 @@ func TestHTTP2Flush(t *testing.T) {
 
 // What is not flushed is held back by some: it has its trailers all the same, and for each client that gets it.
 func TestHTTP2Trailers(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		s := open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Trailer", "X-Sum")
@@ -184,6 +186,7 @@ func TestHTTP2Trailers(t *testing.T) {
 // A client that goes away resets its stream, and the connection goes on. Other than with HTTP/1 that is noticed also while the
 // request's body is still on its way.
 func TestHTTP2ResetEndsTheWait(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
 		g := newGate()
@@ -222,6 +225,7 @@ func everywhere(t *testing.T, test func(t *testing.T, open func(http.Handler) st
 	for name, open := range stages {
 		for by, serve := range overHTTP2 {
 			t.Run(name+" over "+by, func(t *testing.T) {
+				t.Parallel()
 				test(t, func(h http.Handler) stage { return open(t, serve, h) })
 			})
 		}

@@ -183,6 +183,7 @@ func TestIdempotent_SameRequestWithinTheScope(t *testing.T) {
 
 // The same key, path and body from many users at once: each gets what is its own, first and repeated.
 func TestIdempotentUserNeverGetsAnothersAnswer(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	byHeader := func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
 	for name, scope := range map[string]middleware.KeyFunc{"Authorization": middleware.Header("Authorization"), "X-User": byHeader} {

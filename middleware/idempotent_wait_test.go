@@ -20,6 +20,7 @@ import (
 
 // A hundred duplicates at once, sent to four servers: one run, and one answer for all.
 func TestIdempotentConcurrentDuplicates(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	redis := redistest.Start(t)
 	for name, store := range map[string]middleware.Store{

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -8,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -19,6 +22,11 @@ import (
 func TestMain(m *testing.M) {
 	if order := os.Getenv(processEnv); order != "" {
 		os.Exit(processMain(order))
+	}
+	// They wait more than they compute, also where there are few cores.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("4")
 	}
 	leak.Main(m)
 }

@@ -88,6 +88,7 @@ func TestIdempotentProcessIsKilled(t *testing.T) {
 
 // Reads that ask for the same share one run of the handler, whichever process they come to.
 func TestCoalesceAcrossProcesses(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	redis := redistest.Start(t)
 	base, all := listener(t)

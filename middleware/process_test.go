@@ -165,7 +165,7 @@ func spawn(t *testing.T, o processOrder) (ready func() *process) {
 		t.Fatal(err)
 	}
 	p := &process{order: o, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), processEnv+"="+string(text))
+	p.cmd.Env = append(os.Environ(), processEnv+"="+string(text), "GORACE=atexit_sleep_ms=0") // else it ends a second later
 	p.cmd.Stderr = os.Stderr
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {

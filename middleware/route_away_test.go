@@ -23,6 +23,7 @@ import (
 )
 
 func TestANodeWithoutAnAddress(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return middleware.Route(x.c, byOrder, &middleware.RouteOptions{Transport: x.tr, URL: func(coord.NodeInfo) (*url.URL, error) {
 			return nil, errors.New("unknown")
@@ -35,6 +36,7 @@ func TestANodeWithoutAnAddress(t *testing.T) {
 }
 
 func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
+	t.Parallel()
 	const avoid = 300 * time.Millisecond
 	nodes := clusterOf(t, 2, serveApart, func(x *node) http.Handler {
 		return middleware.Route(x.c, byOrder, &middleware.RouteOptions{Transport: x.tr, Avoid: avoid})(
@@ -84,6 +86,7 @@ func serveApart(t testing.TB, h http.Handler) *httptest.Server {
 
 // What a client asks for cannot make the others do without the owner.
 func TestAnUpgradeThatCannotBeForwardedIsServedHere(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(x.name) })
 	x, other := nodes[0], nodes[1]
 	order := orderOf(t, x, other)
@@ -99,6 +102,7 @@ func TestAnUpgradeThatCannotBeForwardedIsServedHere(t *testing.T) {
 }
 
 func TestAnOwnerThatBreaksOffIsNotAskedTwice(t *testing.T) {
+	t.Parallel()
 	var served atomic.Int32
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {
@@ -130,6 +134,7 @@ func (t reader) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestABodyIsNeverSentTwice(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	for n, want := range map[int]int{0: 200, 1: 502, 4: 502} {
 		nodes := cluster(t, 2, func(x *node) http.Handler {
@@ -147,6 +152,7 @@ func TestABodyIsNeverSentTwice(t *testing.T) {
 }
 
 func TestATransportThatSaysLittleIsNotTrusted(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return middleware.Route(x.c, byOrder, &middleware.RouteOptions{Transport: reader{-1}})(http.HandlerFunc(x.name))
 	})
@@ -157,6 +163,7 @@ func TestATransportThatSaysLittleIsNotTrusted(t *testing.T) {
 }
 
 func TestANodeThatHasLeftIsNotForwardedTo(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(x.name) })
 	x, other := nodes[0], nodes[1]
 	order := orderOf(t, x, other)
@@ -168,6 +175,7 @@ func TestANodeThatHasLeftIsNotForwardedTo(t *testing.T) {
 
 // A node that leaves is the owner until the others have placed its keys anew; its server may be closing already.
 func TestANodeThatLeavesIsNotForwardedTo(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(x.name) })
 	x, other := nodes[0], nodes[1]
 	order := orderOf(t, x, other)

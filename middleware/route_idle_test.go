@@ -14,6 +14,7 @@ import (
 
 // A server that closes idle connections before the other nodes do makes them lose requests. The log says so, once.
 func TestRoute_IdleTimes(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	for name, x := range map[string]struct {
 		idle, read time.Duration // of the server

@@ -17,6 +17,7 @@ import (
 
 // A client's mistake, and a limit that a request has, are told in the same way at the owner and by way of Route, which logs nothing.
 func TestRoute_LimitsAsAtTheOwner(t *testing.T) {
+	t.Parallel()
 	var logged lockedBuffer
 	logger := slog.New(slog.NewTextHandler(&logged, nil))
 	nodes := cluster(t, 2, func(x *node) http.Handler {

@@ -11,6 +11,7 @@ import (
 
 // A client that says that its request was forwarded is not believed: the request goes to the owner, and no handler sees the header.
 func TestRoute_HopHeaderOfAClient(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s %q", x.URL, r.Header[middleware.HopHeader])
@@ -32,6 +33,7 @@ func TestRoute_HopHeaderOfAClient(t *testing.T) {
 // The value that a node sets is for nodes: it cannot be had from a handler that answers with what it was sent, and it ends the
 // way of a request at any node, also where a Route further in has another key.
 func TestRoute_HopHeaderOfANode(t *testing.T) {
+	t.Parallel()
 	marks := make(chan string, 2)
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		turned := middleware.Route(x.c, middleware.Key("order", middleware.Query("turn")), &middleware.RouteOptions{Transport: x.tr})

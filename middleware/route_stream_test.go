@@ -14,6 +14,7 @@ import (
 )
 
 func TestStreamsBothWays(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
@@ -75,6 +76,7 @@ func talk(t *testing.T, s *httptest.Server, proto, order, at string) {
 
 // Also of a response whose length is known, nothing is kept back.
 func TestTheBeginningOfAResponseIsNotKept(t *testing.T) {
+	t.Parallel()
 	rest := make(chan struct{})
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {
@@ -103,6 +105,7 @@ func TestTheBeginningOfAResponseIsNotKept(t *testing.T) {
 
 // The owner answers before it has got the body, and never reads it.
 func TestAnOwnerThatAnswersEarly(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Late") != "" { // or this server would wait for the body, before it answers
@@ -151,6 +154,7 @@ func TestAnOwnerThatAnswersEarly(t *testing.T) {
 }
 
 func TestUpgrades(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(middleware.Serialize(x.c, byOrder, &middleware.SerializeOptions{Methods: []string{"GET"}})(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
@@ -194,6 +198,7 @@ func TestUpgrades(t *testing.T) {
 }
 
 func TestInformationalResponsesAndExpectContinue(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Link", "</a.css>")
@@ -242,6 +247,7 @@ func TestInformationalResponsesAndExpectContinue(t *testing.T) {
 }
 
 func TestAClientThatGoesAwayEndsTheRequestAtTheOwner(t *testing.T) {
+	t.Parallel()
 	in, ended := make(chan string, 1), make(chan error, 1)
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		return x.routed(func(w http.ResponseWriter, r *http.Request) {

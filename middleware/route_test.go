@@ -20,6 +20,7 @@ import (
 )
 
 func TestRequestsAreServedByTheOwner(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	var mu sync.Mutex
 	var in = map[string]bool{}
@@ -73,6 +74,7 @@ func TestRequestsAreServedByTheOwner(t *testing.T) {
 }
 
 func TestTheOwnerGetsTheRequestAsItCame(t *testing.T) {
+	t.Parallel()
 	got := make(chan *http.Request, 1)
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		h := x.routed(func(w http.ResponseWriter, r *http.Request) { got <- r.Clone(context.Background()) })
@@ -124,6 +126,7 @@ func requestPath(t testing.TB, x *node, path string) *http.Request {
 func (x *node) name(w http.ResponseWriter, r *http.Request) { io.WriteString(w, x.URL) }
 
 func TestWhatIsServedWhereItArrives(t *testing.T) {
+	t.Parallel()
 	var opts middleware.RouteOptions
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		o := opts
@@ -171,6 +174,7 @@ func TestWhatIsServedWhereItArrives(t *testing.T) {
 }
 
 func TestASkippedKeyAndAHeldLockStayHere(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		skip := func(r *http.Request) (string, error) {
 			if r.Header.Get("Skip") != "" {
@@ -206,6 +210,7 @@ func TestWithoutAClusterAllIsServedHere(t *testing.T) {
 }
 
 func TestHeadersThatBothNodesSetAreSentOnce(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		h := x.routed(x.name)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -228,6 +233,7 @@ func TestHeadersThatBothNodesSetAreSentOnce(t *testing.T) {
 
 // Also if the owner says something before its response, even if only that the client may send the body.
 func TestHeadersThatWereSetHereOutlastInformationalResponses(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
 		h := x.routed(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // says 100
@@ -261,6 +267,7 @@ func TestHeadersThatWereSetHereOutlastInformationalResponses(t *testing.T) {
 }
 
 func TestURLsOfNodes(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	for _, x := range []struct {
 		url string

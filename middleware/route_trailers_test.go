@@ -10,6 +10,7 @@ import (
 
 // The trailers of requests and of responses arrive, whichever versions the client, the hop and the owner speak.
 func TestRoute_TrailersOfAllVersions(t *testing.T) {
+	t.Parallel()
 	hops := map[string]func(*http.Protocols){
 		"the client's": nil,
 		"HTTP/1.1":     func(p *http.Protocols) { p.SetHTTP1(true) },

@@ -24,6 +24,7 @@ var ofAccounts = middleware.Keys(middleware.Key("account", middleware.Query("fro
 
 // Transfers between the same accounts, there and back, in the processes of a cluster: one at a time each, and none waits for ever.
 func TestSerializeAll_Transfers(t *testing.T) {
+	t.Parallel()
 	const accounts, rounds = 4, 12
 	var in [accounts]atomic.Int32
 	var last [accounts]atomic.Uint64

@@ -106,6 +106,7 @@ func TestTooManyWaiters(t *testing.T) {
 }
 
 func TestNoLimitOfWaiters(t *testing.T) {
+	t.Parallel()
 	c := start(t, fallback.NewMemory(), nil)
 	g := newGate()
 	s := serve(t, middleware.Serialize(c, byOrder, &middleware.SerializeOptions{MaxWaiters: -1})(g))

@@ -213,9 +213,9 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 	store := middleware.NewMemoryStore(nil)
 	for name, mw := range map[string]func(http.Handler) http.Handler{
 		"Serialize":  middleware.Serialize(c, byOrder, nil),
-		"Idempotent": middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{MaxRequest: 64 << 20}),
+		"Idempotent": middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{MaxRequest: 1 << 20}),
 		"both": func(h http.Handler) http.Handler {
-			return middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{MaxRequest: 64 << 20})(middleware.Serialize(c, byOrder, nil)(h))
+			return middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{MaxRequest: 1 << 20})(middleware.Serialize(c, byOrder, nil)(h))
 		},
 	} {
 		t.Run(name, func(t *testing.T) { testFilesAreRemoved(t, mw) })
@@ -245,7 +245,7 @@ func testFilesAreRemoved(t *testing.T, mw func(http.Handler) http.Handler) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part.Write(make([]byte, 32<<20)) // more than is kept in memory
+	part.Write(make([]byte, 100_000)) // more than is kept in memory
 	m.Close()
 	r := request(t, s, "1")
 	r.Body, r.ContentLength = io.NopCloser(&body), int64(body.Len())

@@ -84,6 +84,7 @@ func TestSerialize_SlowBodyDoesNotKeepTheLock(t *testing.T) {
 
 // The same over HTTP/2, and for a client that does not send the rest before it has got the beginning of the answer.
 func TestSerialize_BodyOverHTTP2(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	c := start(t, fallback.NewMemory(), nil)
 	s := overHTTP2["h2c"](t, middleware.Serialize(c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -146,6 +147,7 @@ func TestSerialize_BodyOverHTTP2(t *testing.T) {
 
 // A handler that ends without the rest of a slow body: nothing reads on, and the client gets the answer.
 func TestSerialize_EarlyAnswer(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	for name, serve := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +176,7 @@ func TestSerialize_EarlyAnswer(t *testing.T) {
 
 // What is more than is read ahead has a deadline: then the lock is free.
 func TestSerialize_BodyTimeout(t *testing.T) {
+	t.Parallel()
 	large := strings.Repeat("x", 100_000)
 	for name, serve := range servers {
 		for _, length := range []int64{-1, 200_000} {
@@ -225,6 +228,7 @@ func TestSerialize_BodyTimeout(t *testing.T) {
 
 // A body that came in time ends the deadline: the handler may take longer than that.
 func TestSerialize_BodyTimeoutEndsWithTheBody(t *testing.T) {
+	t.Parallel()
 	takes.Seconds(t)
 	large := strings.Repeat("x", 1<<20)
 	for name, serve := range servers {

@@ -14,6 +14,7 @@ import (
 
 // Large answers do not fill the server that the locks are on: by default they are not kept, and repeated requests are told.
 func TestIdempotent_LargeAnswersLeaveRoomForLocks(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "50mb", "--maxmemory-policy", "noeviction")
 	c := start(t, redisarbiter.New(server.Client(t), &redisarbiter.Options{ColdStart: true}), nil)
 	runs := 0

@@ -12,6 +12,7 @@ import (
 
 // Records on the locks' server can fill it, and then no lock can be taken. The log says so at the start.
 func TestIdempotent_WarnsOfSharedMemory(t *testing.T) {
+	t.Parallel()
 	limited := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction")
 	apart := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction")
 	evicting := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "volatile-lru")

@@ -17,10 +17,12 @@ import (
 )
 
 func TestMemoryStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(*testing.T) middleware.Store { return middleware.NewMemoryStore(nil) })
 }
 
 func TestRedisStore(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	n := 0
 	storetest.Run(t, func(*testing.T) middleware.Store {
@@ -31,6 +33,7 @@ func TestRedisStore(t *testing.T) {
 
 // What the documents say of ACLs is enough.
 func TestRedisStoreWithAnACL(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	if err := s.Client(t).Do(t.Context(), "ACL", "SETUSER", "shop", "on", ">secret", "~idempotency:*",
 		"+eval", "+get", "+getrange", "+set").Err(); err != nil {
@@ -46,6 +49,7 @@ func TestRedisStoreWithAnACL(t *testing.T) {
 }
 
 func TestRedisStoreOnACluster(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("three servers")
 	}
