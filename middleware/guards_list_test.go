@@ -220,6 +220,10 @@ var guards = []guard{
 		old: "if http.NewResponseController(h.w).EnableFullDuplex() == nil {", new: "if false {", tests: "TestAnOwnerThatAnswersEarly",
 	},
 	{
+		what: "a client is told once to continue", file: "hop.go",
+		old: "if code == http.StatusContinue {", new: "if false {", tests: "TestRoute_SaysContinueOnce",
+	},
+	{
 		what: "an early answer ends the sending over HTTP/2", file: "hop.go",
 		old: "if g.breaks && g.state.Load() == touched {", new: "if false {", tests: "TestRoute_EarlyAnswerOverHTTP2",
 	},
@@ -256,6 +260,20 @@ var guards = []guard{
 	{
 		what: "a WebSocket ends with Shutdown", file: "example_test.go",
 		old: "server.RegisterOnShutdown(end)", new: "_ = end", tests: "Example_shutdown",
+	},
+
+	// Several keys.
+	{
+		what: "all keys of a request are locked", file: "serialize_all.go",
+		old: "\t\tonce = append(once, key)", new: "\t\tonce = append(once[:0], key)", tests: "TestSerializeAll_Locks TestSerializeAll_Transfers",
+	},
+	{
+		what: "a request that is refused is counted nowhere", file: "serialize_all.go",
+		old: "s.leave(keys[:i])", new: "s.leave(keys[:0])", tests: "TestSerializeAll_TooManyWait",
+	},
+	{
+		what: "each lock ends the context", file: "serialize_all.go",
+		old: "locks[i] = &held{Context: ctx,", new: "locks[i] = &held{Context: r.Context(),", tests: "TestSerializeAll_Locks TestSerializeAll_LostLock",
 	},
 
 	// gRPC.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -99,6 +100,14 @@ func (s *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	if trace == nil || trace == h.trace {
 		trace = &httptrace.ClientTrace{}
 		r = r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
+	}
+	if inform := trace.Got1xxResponse; inform != nil && h.body != nil && r.Header["Expect"] != nil {
+		trace.Got1xxResponse = func(code int, header textproto.MIMEHeader) error {
+			if code == http.StatusContinue { // this node's server says it as soon as the body is read; to a second one HttpClient of JDK 17 waits for ever
+				return nil
+			}
+			return inform(code, header)
+		}
 	}
 	gotConn := trace.GotConn
 	trace.GotConn = func(info httptrace.GotConnInfo) {

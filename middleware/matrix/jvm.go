@@ -29,8 +29,8 @@ type jvm struct {
 }
 
 // send has HttpClient send n requests at once, and returns their responses. A client that does not answer is ended, and the next
-// request starts another one: after "Expect: 100-continue" HttpClient may wait for ever, whatever its limit (JDK-8286171 and
-// JDK-8324209, which JDK 17.0.15 has).
+// request starts another one: after "Expect: 100-continue" HttpClient of JDK 17.0.15 waits for ever, whatever its limit, if the
+// answer comes in the place of 100 (JDK-8286171), or if 100 comes twice.
 func (j *jvm) send(n int, fields ...string) ([]*seen, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
