@@ -172,7 +172,7 @@ func (a *ahead) hangUp(w http.ResponseWriter) {
 	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(time.Unix(1, 0)) == nil {
 		<-a.ended
-		_ = rc.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		_ = rc.SetReadDeadline(time.Now().Add(lingering))
 	}
 }
 

@@ -202,6 +202,10 @@ func (h *hop) restore(owners http.Header) {
 	}
 }
 
+// lingering is for how long a client that has not ended its body when it is answered may go on to send. An HTTP/1 connection that is
+// closed before may take the answer with it.
+const lingering = 2 * time.Second
+
 // hangUp makes sure that the transport reads no more of a body that the owner did not want. net/http does not expect it from a handler
 // that has returned, and may wait for ever. What is on its way is let in for a moment, or the client might not see the response.
 func (h *hop) hangUp() {
@@ -211,7 +215,7 @@ func (h *hop) hangUp() {
 	rc := http.NewResponseController(h.w)
 	if rc.SetReadDeadline(time.Unix(1, 0)) == nil { // ends a Read that is under way
 		h.body.end()
-		_ = rc.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		_ = rc.SetReadDeadline(time.Now().Add(lingering))
 	}
 }
 
