@@ -35,20 +35,24 @@ type Partition struct {
 	Owner    string
 	Epoch    uint32
 	Seq      uint32
-	From     uint32 // the epoch that the owner's Acquire expected, to know its retry
-	Revoked  uint32 // the epoch of the owner that was asked to demote
-	Server   string // name of the server that wrote this
-	Process  string // and its process
-	GraceEnd int64  // by the server's clock, Unix milliseconds; 0: not in Grace
-	Rows     map[string]Row
-	Queues   map[string][]Waiter
+	From     uint32              // the epoch that the owner's Acquire expected, to know its retry
+	Revoked  uint32              // the epoch of the owner that was asked to demote
+	Server   string              // name of the server that wrote this
+	Process  string              // and its process
+	GraceEnd int64               // by the server's clock, Unix milliseconds; 0: not in Grace
+	Rows     map[string]Row      // by name, which for most is the key: see Mode
+	Names    map[string][]string // for each key: the modes and holders of the names in Rows that are no keys
+	Queues   map[string][]Waiter // by key
 }
 
 // A Waiter is a request in a key's queue. For waking only, never for safety.
 type Waiter struct {
 	Identity
-	Promised int64 // 0, or: the key is free and kept for this waiter until then
+	Spec     string // mode and holder of the hold that it waits for, "" for an exclusive one
+	Promised int64  // 0, or: the key is free and kept for this waiter until then
 }
+
+func (w Waiter) is(x Waiter) bool { return w.Identity == x.Identity && w.Spec == x.Spec }
 
 // Sender delivers a message to a session, or loses it.
 type Sender func(session string, m Message)
@@ -162,7 +166,7 @@ func (p *Partition) Acquire(m Moment, me string, x Expect) Acquisition {
 func (p *Partition) Demote(m Moment, me string, epoch uint32, holds map[string]Row) Demotion {
 	d := p.demote(m, me, epoch)
 	if d.Verdict == Granted {
-		p.Rows = maps.Clone(holds)
+		p.replace(maps.Clone(holds))
 	}
 	return d
 }
@@ -198,6 +202,8 @@ func (p *Partition) Revoke(m Moment, number, epoch uint32, send Sender) {
 // Lock is [HoldStore.Lock].
 func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	p.enter(m)
+	key, spec := split(r.Key)
+	me := Waiter{Identity: r.Me, Spec: spec}
 	row, held := p.Rows[r.Key]
 	switch {
 	case p.GraceEnd != 0:
@@ -205,49 +211,77 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	case p.Owner != "":
 		return LockAnswer{Verdict: Owned, Record: p.record(m)}
 	case held && row.Identity == r.Me:
-		p.dequeue(r.Key, r.Me)
-		return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: len(p.Queues[r.Key]) > 0}
-	case held && row.Identity != r.Evict:
-		p.enqueue(r)
-		send.to(row.Session, Message{Kind: Ask, Key: r.Key, Request: row.Request})
-		return LockAnswer{Verdict: Held, Record: p.record(m), Holder: row}
+		p.dequeue(key, me)
+		return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: p.contended(key, spec)}
 	}
-	delete(p.Rows, r.Key)
-	if next, ok := p.promise(m, r.Key, r.Me, send); ok && next.Identity != r.Me {
+	way := p.inTheWay(r.Key)
+	for _, name := range way {
+		if p.Rows[name].Identity == r.Evict {
+			p.remove(name)
+			way = p.inTheWay(r.Key)
+			break
+		}
+	}
+	if len(way) > 0 {
+		return p.held(m, r, way, send)
+	}
+	next, ok := p.promise(m, key, me, send)
+	switch {
+	case ok && next.is(me):
+	case ok:
 		p.enqueue(r)
 		left := time.Duration(next.Promised-m.Now) * time.Millisecond
 		return LockAnswer{Verdict: Promised, Record: p.record(m), Holder: Row{Identity: next.Identity}, Retry: left}
+	case len(p.Queues[key]) > 0: // the first waiter does not fit, and this one comes after it
+		return p.held(m, r, p.inTheWay(named(key, p.Queues[key][0].Spec)), send)
 	}
-	p.dequeue(r.Key, r.Me)
+	p.dequeue(key, me)
 	if p.Seq > math.MaxUint32-r.Block {
 		p.advance(m, "")
 	}
-	if p.Rows == nil {
-		p.Rows = make(map[string]Row)
-	}
 	row = Row{Identity: r.Me, Token: MakeToken(p.Epoch, p.Seq+1)}
-	p.Rows[r.Key] = row
+	p.put(r.Key, row)
 	p.Seq += r.Block
-	return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: len(p.Queues[r.Key]) > 0}
+	if spec != "" {
+		p.promise(m, key, Waiter{}, send) // the next one may fit as well
+	}
+	return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: p.contended(key, spec)}
 }
 
-// promise finds the waiter that a free key is for, wakes it unless it is me, and drops those that were woken and did
-// not come.
-func (p *Partition) promise(m Moment, key string, me Identity, send Sender) (Waiter, bool) {
+// held is Lock where holds are in the way.
+func (p *Partition) held(m Moment, r LockRequest, way []string, send Sender) LockAnswer {
+	p.enqueue(r)
+	for _, name := range way {
+		send.to(p.Rows[name].Session, Message{Kind: Ask, Key: name, Request: p.Rows[name].Request})
+	}
+	return LockAnswer{Verdict: Held, Record: p.record(m), Holder: p.Rows[way[0]]}
+}
+
+// contended reports whether a session waits that has to wait for a hold of the mode. Shared ones do not wait for shared ones.
+func (p *Partition) contended(key, spec string) bool {
+	shared := modeOf(spec).Kind == Shared
+	return slices.ContainsFunc(p.Queues[key], func(w Waiter) bool { return !shared || modeOf(w.Spec).Kind != Shared })
+}
+
+// promise finds the waiter that a key is for, wakes it unless it is me, and drops those that were woken and did
+// not come. There is none if the first one does not fit beside the holds that there are.
+func (p *Partition) promise(m Moment, key string, me Waiter, send Sender) (Waiter, bool) {
 	for q := p.Queues[key]; len(q) > 0; q = p.Queues[key] {
 		w := &q[0]
 		w.Promised = min(w.Promised, m.Now+PromiseFor.Milliseconds()) // the clock stepped back
 		switch {
-		case w.Identity == me:
+		case w.is(me):
 			return *w, true
+		case w.Promised != 0 && m.Now >= w.Promised:
+			p.dequeue(key, *w)
+			continue
+		case len(p.inTheWay(named(key, w.Spec))) > 0:
+			return Waiter{}, false
 		case w.Promised == 0:
 			w.Promised = m.Now + PromiseFor.Milliseconds()
-			send.to(w.Session, Message{Kind: Wake, Key: key, Request: w.Request})
-			return *w, true
-		case m.Now < w.Promised:
-			return *w, true
+			send.to(w.Session, Message{Kind: Wake, Key: named(key, w.Spec), Request: w.Request})
 		}
-		p.dequeue(key, w.Identity)
+		return *w, true
 	}
 	return Waiter{}, false
 }
@@ -256,21 +290,22 @@ func (p *Partition) enqueue(r LockRequest) {
 	if !r.Wait {
 		return
 	}
-	q := p.Queues[r.Key]
-	if i := slices.IndexFunc(q, func(w Waiter) bool { return w.Identity == r.Me }); i >= 0 {
+	key, spec := split(r.Key)
+	me, q := Waiter{Identity: r.Me, Spec: spec}, p.Queues[key]
+	if i := slices.IndexFunc(q, me.is); i >= 0 {
 		if q[i].Promised == 0 {
 			return // keeps its place
 		}
-		p.dequeue(r.Key, r.Me)
+		p.dequeue(key, me)
 	}
 	if p.Queues == nil {
 		p.Queues = make(map[string][]Waiter)
 	}
-	p.Queues[r.Key] = append(p.Queues[r.Key], Waiter{Identity: r.Me})
+	p.Queues[key] = append(p.Queues[key], me)
 }
 
-func (p *Partition) dequeue(key string, id Identity) {
-	q := slices.DeleteFunc(p.Queues[key], func(w Waiter) bool { return w.Identity == id })
+func (p *Partition) dequeue(key string, w Waiter) {
+	q := slices.DeleteFunc(p.Queues[key], w.is)
 	if len(q) == 0 {
 		delete(p.Queues, key)
 		return
@@ -279,19 +314,20 @@ func (p *Partition) dequeue(key string, id Identity) {
 }
 
 // Unlock is [HoldStore.Unlock] of one release. It reports whether a row was removed.
-func (p *Partition) Unlock(m Moment, key string, id Identity, send Sender) bool {
+func (p *Partition) Unlock(m Moment, name string, id Identity, send Sender) bool {
 	p.enter(m)
-	row, held := p.Rows[key]
+	row, held := p.Rows[name]
 	removed := held && (row.Identity == id || !guard.Identity)
 	if removed {
-		delete(p.Rows, key)
+		p.remove(name)
 	}
-	p.dequeue(key, id)
+	key, spec := split(name)
+	p.dequeue(key, Waiter{Identity: id, Spec: spec})
 	if removed && p.Owner != "" {
-		send.to(p.Owner, Message{Kind: Freed, Key: key, Session: id.Session, Request: id.Request})
+		send.to(p.Owner, Message{Kind: Freed, Key: name, Session: id.Session, Request: id.Request})
 	}
 	if (removed || !held) && p.GraceEnd == 0 && p.Owner == "" {
-		p.promise(m, key, Identity{}, send)
+		p.promise(m, key, Waiter{}, send)
 	}
 	return removed
 }
@@ -337,13 +373,6 @@ func (p *Partition) reclaim(m Moment, key string, row Row, at uint32) Verdict {
 	return Granted
 }
 
-func (p *Partition) put(key string, row Row) {
-	if p.Rows == nil {
-		p.Rows = make(map[string]Row)
-	}
-	p.Rows[key] = row
-}
-
 // ReclaimOwner is [HoldStore.ReclaimOwners] of one partition.
 func (p *Partition) ReclaimOwner(m Moment, me string, epoch uint32) Verdict {
 	p.enter(m)
@@ -364,7 +393,8 @@ func (p *Partition) Verify(m Moment, r Read) State {
 	for i, k := range r.Keys {
 		s.Rows[i] = p.Rows[k]
 		if i < r.Busy {
-			s.Wanted[i] = len(p.Queues[k]) > 0
+			key, spec := split(k)
+			s.Wanted[i] = p.contended(key, spec)
 		}
 	}
 	return s
@@ -374,6 +404,10 @@ func (p *Partition) Verify(m Moment, r Read) State {
 func (p *Partition) Clone() *Partition {
 	c := *p
 	c.Rows = maps.Clone(p.Rows)
+	c.Names = maps.Clone(p.Names)
+	for k, specs := range p.Names {
+		c.Names[k] = slices.Clone(specs)
+	}
 	c.Queues = make(map[string][]Waiter, len(p.Queues))
 	for k, q := range p.Queues {
 		c.Queues[k] = slices.Clone(q)

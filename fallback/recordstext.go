@@ -50,6 +50,7 @@ type (
 		Process  anyBytes                  `json:"process,omitempty"`
 		GraceEnd int64                     `json:"graceEnd,omitempty"`
 		Rows     map[string]storedRow      `json:"rows,omitempty"`
+		Names    map[string][]anyBytes     `json:"names,omitempty"`
 		Queues   map[string][]storedWaiter `json:"queues,omitempty"`
 	}
 	storedRow struct {
@@ -60,6 +61,7 @@ type (
 	storedWaiter struct {
 		Session  anyBytes `json:"session"`
 		Request  uint64   `json:"request"`
+		Spec     anyBytes `json:"spec,omitempty"`
 		Promised int64    `json:"promised,omitempty"`
 	}
 	storedSessions struct {
@@ -145,8 +147,11 @@ func encodePartition(p *Partition) []byte {
 		Rows: mapped(p.Rows, inJSON, func(r Row) storedRow {
 			return storedRow{anyBytes(r.Session), r.Request, uint64(r.Token)}
 		}),
+		Names: mapped(p.Names, inJSON, func(specs []string) []anyBytes { return listed(specs, toBytes) }),
 		Queues: mapped(p.Queues, inJSON, func(q []Waiter) []storedWaiter {
-			return listed(q, func(w Waiter) storedWaiter { return storedWaiter{anyBytes(w.Session), w.Request, w.Promised} })
+			return listed(q, func(w Waiter) storedWaiter {
+				return storedWaiter{anyBytes(w.Session), w.Request, anyBytes(w.Spec), w.Promised}
+			})
 		}),
 	})
 }
@@ -160,16 +165,21 @@ func decodePartition(text []byte) (*Partition, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("%w: the record of a partition is malformed: %w", ErrRefused, err)
 	}
-	return &Partition{
+	p := &Partition{
 		Owner: string(s.Owner), Epoch: s.Epoch, Seq: s.Seq, From: s.From, Revoked: s.Revoked,
 		Server: string(s.Server), Process: string(s.Process), GraceEnd: s.GraceEnd,
 		Rows: mapped(s.Rows, fromJSON, func(r storedRow) Row {
 			return Row{Identity: Identity{string(r.Session), r.Request}, Token: Token(r.Token)}
 		}),
+		Names: mapped(s.Names, fromJSON, func(specs []anyBytes) []string { return listed(specs, toString) }),
 		Queues: mapped(s.Queues, fromJSON, func(q []storedWaiter) []Waiter {
-			return listed(q, func(w storedWaiter) Waiter { return Waiter{Identity{string(w.Session), w.Request}, w.Promised} })
+			return listed(q, func(w storedWaiter) Waiter {
+				return Waiter{Identity{string(w.Session), w.Request}, string(w.Spec), w.Promised}
+			})
 		}),
-	}, nil
+	}
+	p.enterNames() // also those of rows that a process has written which knows of no names
+	return p, nil
 }
 
 // encodeSessions is as encodePartition.

@@ -118,6 +118,7 @@ func (x *twins) loseOne(ctx context.Context, p uint32) error {
 // lapse lets the promise for a key lapse.
 func (x *twins) lapse(ctx context.Context) (string, error) {
 	at := x.target()
+	at.key, _ = fallback.Split(at.key)
 	x.log = append(x.log, fmt.Sprintf("promise lapses(%d, %q)", at.p, at.key))
 	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) {
 		if q := parts[at.p].Queues[at.key]; len(q) > 0 && q[0].Promised != 0 {
@@ -321,6 +322,7 @@ type image struct {
 	Epoch, Seq, From, Revoked uint32
 	InGrace                   bool
 	Rows                      map[string]fallback.Row
+	Names                     map[string]string
 	Queues                    map[string][]string
 }
 
@@ -342,21 +344,29 @@ func (x *twins) partitions(ctx context.Context) (string, error) {
 
 func (x *twins) memoryImage(p uint32) image {
 	m := x.peek(p)
-	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, m.GraceEnd != 0, maps.Clone(m.Rows), make(map[string][]string)}
+	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, m.GraceEnd != 0, maps.Clone(m.Rows), make(map[string]string), make(map[string][]string)}
 	if i.Rows == nil {
 		i.Rows = make(map[string]fallback.Row)
 	}
+	for key, specs := range m.Names {
+		i.Names[key] = strings.Join(specs, " ")
+	}
 	for key, q := range m.Queues {
 		for _, w := range q {
-			i.Queues[key] = append(i.Queues[key], fmt.Sprintf("%s %d promised %t", w.Session, w.Request, w.Promised != 0))
+			who := strings.TrimSuffix(fmt.Sprintf("%s %d %s", w.Session, w.Request, w.Spec), " ")
+			i.Queues[key] = append(i.Queues[key], fmt.Sprintf("%s promised %t", who, w.Promised != 0))
 		}
 	}
 	return i
 }
 
 func (x *twins) redisImage(ctx context.Context, p uint32) (i image, err error) {
-	i = image{Rows: make(map[string]fallback.Row), Queues: make(map[string][]string)}
+	i = image{Rows: make(map[string]fallback.Row), Names: make(map[string]string), Queues: make(map[string][]string)}
 	for field, text := range x.client.HGetAll(ctx, recordKey(p)).Val() {
+		if key, names := strings.CutPrefix(field, "n:"); names {
+			i.Names[key] = text
+			continue
+		}
 		switch key, isRow := strings.CutPrefix(field, "r:"); {
 		case isRow:
 			if i.Rows[key], err = fallback.DecodeRow(text); err != nil {

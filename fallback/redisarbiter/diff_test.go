@@ -44,6 +44,10 @@ type twins struct {
 var (
 	diffSessions = []string{"a", "b", "c"}
 	diffKeys     = []string{"k", "l \x00{}"}
+	diffNames    = []string{ // of holds: the keys, and holds of other modes
+		"k", "l \x00{}", fallback.SharedName("k", "1"), fallback.SharedName("k", "2"), fallback.PermitsName("k", 1, 3, "1"),
+		fallback.PermitsName("k", 2, 3, "2"), fallback.PermitsName("k", 1, 2, "3"), fallback.SharedName("l \x00{}", "1"), "k\x00later\x00\xff",
+	}
 	diffSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: time.Hour, Lease: time.Minute}
 	longSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: 90 * time.Minute, Lease: time.Minute}
 )
@@ -170,11 +174,15 @@ func (x *twins) target() target {
 	if b>>2&3 == 3 {
 		at.key = diffKeys[1]
 	}
+	if b>>4&1 == 1 { // mostly some that fit
+		at.key = diffNames[int(b>>5)+1]
+	}
 	now := x.peek(at.p)
 	if row, held := now.Rows[at.key]; held && who&3 == 0 {
 		at.Identity = row.Identity
 	}
-	if q := now.Queues[at.key]; len(q) > 0 && who&3 == 1 {
+	key, _ := fallback.Split(at.key)
+	if q := now.Queues[key]; len(q) > 0 && who&3 == 1 {
 		at.Identity = q[0].Identity
 	}
 	return at
@@ -384,7 +392,7 @@ func (x *twins) load(ctx context.Context) (string, error) {
 }
 
 func (x *twins) verify(ctx context.Context) (string, error) {
-	reads := []fallback.Read{{Partition: 0, Keys: diffKeys}, {Partition: 1, Keys: []string{"none", diffKeys[0], diffKeys[1]}}, {Partition: 0}}
+	reads := []fallback.Read{{Partition: 0, Keys: diffNames, Busy: len(diffNames)}, {Partition: 1, Keys: []string{"none", diffKeys[0], diffKeys[1]}}, {Partition: 0}}
 	if x.next()&1 == 0 { // by one script
 		reads = []fallback.Read{{Partition: 1}, {Partition: 0}}
 	}

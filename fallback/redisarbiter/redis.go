@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -174,10 +176,15 @@ func flag(b bool) string {
 func (n *redisSpace) key(suffix string) string {
 	return "{" + n.settings.Namespace + ":" + suffix + "}"
 }
-func (n *redisSpace) sessions() string                { return n.key("s") }
-func (n *redisSpace) channels() string                { return n.key("c") + ":" }
-func (n *redisSpace) part(p uint32) string            { return n.key("p" + strconv.FormatUint(uint64(p), 10)) }
-func (n *redisSpace) queue(p uint32, k string) string { return n.part(p) + ":w:" + k }
+func (n *redisSpace) sessions() string     { return n.key("s") }
+func (n *redisSpace) channels() string     { return n.key("c") + ":" }
+func (n *redisSpace) part(p uint32) string { return n.key("p" + strconv.FormatUint(uint64(p), 10)) }
+
+// queue is that of a hold's key.
+func (n *redisSpace) queue(p uint32, name string) string {
+	key, _ := fallback.Split(name)
+	return n.part(p) + ":w:" + key
+}
 
 func (n *redisSpace) Guarded() bool { return n.guarded }
 
@@ -312,8 +319,8 @@ func (n *redisSpace) Acquire(ctx context.Context, p uint32, me string, x fallbac
 
 func (n *redisSpace) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
 	args := []any{"", me, epoch, "1"}
-	for k, row := range holds {
-		args = append(args, k, row.Encode())
+	for _, name := range slices.Sorted(maps.Keys(holds)) {
+		args = append(args, name, holds[name].Encode())
 	}
 	return n.demote(ctx, p, args)
 }

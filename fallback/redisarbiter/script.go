@@ -53,14 +53,14 @@ const (
 
 // sources names the files that make up each script.
 var sources = [scriptCount][]string{
-	scriptLock:    {"server", "state", "quick", "process", "rules", "channel", "queue", "lock"},
-	scriptUnlock:  {"server", "state", "process", "rules", "channel", "queue", "unlock"},
-	scriptVerify:  {"server", "state", "process", "rules", "verify"},
+	scriptLock:    {"server", "state", "quick", "process", "rules", "mode", "contended", "channel", "queue", "lock"},
+	scriptUnlock:  {"server", "state", "process", "rules", "mode", "channel", "queue", "unlock"},
+	scriptVerify:  {"server", "state", "process", "rules", "mode", "contended", "verify"},
 	scriptAcquire: {"server", "state", "process", "rules", "acquire"},
-	scriptDemote:  {"server", "state", "process", "rules", "demote"},
+	scriptDemote:  {"server", "state", "process", "rules", "mode", "demote"},
 	scriptRevoke:  {"server", "state", "process", "rules", "channel", "revoke"},
 	scriptWitness: {"server", "state", "process", "rules", "witness"},
-	scriptRestore: {"server", "state", "process", "rules", "restore"},
+	scriptRestore: {"server", "state", "process", "rules", "mode", "restore"},
 	scriptOwner:   {"server", "state", "process", "rules", "owner"},
 	scriptFormat:  {"server", "state", "process", "rules", "fresh", "format"},
 	scriptRenew:   {"server", "process", "sessions", "renew"},

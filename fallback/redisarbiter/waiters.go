@@ -2,6 +2,7 @@ package redisarbiter
 
 import (
 	"context"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -18,7 +19,8 @@ func (n *redisSpace) Waiters(ctx context.Context, partition uint32, key string, 
 		}
 		all := make([]fallback.Identity, len(members))
 		for i, m := range members {
-			row, err := fallback.DecodeRow(m + " 0 0")
+			f := strings.SplitN(m, " ", 3) // session, request, and perhaps the mode
+			row, err := fallback.DecodeRow(strings.Join(f[:min(len(f), 2)], " ") + " 0 0")
 			if err != nil {
 				return nil, err
 			}

@@ -21,6 +21,9 @@ const (
 
 var names = [maxNodes + 1]string{"", "1", "2", "3"}
 
+// keys are the names of the key's holds, see rowset.
+var keys = [maxNodes + 1]string{key, fallback.SharedName(key, "1"), fallback.SharedName(key, "2"), fallback.SharedName(key, "3")}
+
 func nodeOf(session string) uint8 {
 	if session == "" {
 		return none
@@ -77,24 +80,43 @@ func ours(r fallback.Row) row {
 	return row{nodeOf(r.Session), uint8(r.Request), makeToken(uint16(r.Token.Epoch()), uint16(r.Token.Seq()))}
 }
 
+// each calls f with each row.
+func (t *rowset) each(f func(name string, r fallback.Row)) {
+	for k := range t {
+		if t[k].who != none {
+			f(keys[k], theirs(t[k]))
+		}
+	}
+}
+
+func rowsOf(rows map[string]fallback.Row) (t rowset) {
+	if len(rows) > 0 {
+		for k := range t {
+			t[k] = ours(rows[keys[k]])
+		}
+	}
+	return t
+}
+
 func (m *Model) fill(r *record, now int64) *fallback.Partition {
 	p := &m.part
 	clear(m.rows)
-	if r.row.who != none {
-		m.rows[key] = theirs(r.row)
-	}
+	r.rows.each(func(name string, r fallback.Row) { m.rows[name] = r })
 	*p = fallback.Partition{
 		Owner: names[r.owner], Epoch: uint32(r.epoch), Seq: uint32(r.seq), From: uint32(r.from),
-		Server: servers[r.server], GraceEnd: until(now, r.grace), Rows: m.rows,
+		Server: servers[r.server], GraceEnd: until(now, r.grace),
 	}
+	p.SetRows(m.rows)
 	return p
 }
 
 func read(p *fallback.Partition, now int64) record {
-	return record{
+	r := record{
 		owner: nodeOf(p.Owner), epoch: uint16(p.Epoch), seq: uint16(p.Seq), from: uint16(p.From),
-		server: serverOf(p.Server), grace: ticksTo(now, p.GraceEnd), row: ours(p.Rows[key]),
+		server: serverOf(p.Server), grace: ticksTo(now, p.GraceEnd),
 	}
+	r.rows = rowsOf(p.Rows)
+	return r
 }
 
 // on runs an operation on the partition. It reports I6 if an epoch is given out that is not above all before, and I7 if something is taken
@@ -158,12 +180,14 @@ func (m *Model) acquire(s *state, i uint8, epoch uint16, dead uint8) (got fallba
 	return got
 }
 
-func (m *Model) demote(s *state, i uint8, epoch uint16, holds row) (d fallback.Demotion) {
+func (m *Model) demote(s *state, i uint8, epoch uint16, holds rowset) (d fallback.Demotion) {
 	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
-		var rows map[string]fallback.Row
-		if holds.who != none {
-			rows = map[string]fallback.Row{key: theirs(holds)}
-		}
+		rows := make(map[string]fallback.Row)
+		holds.each(func(name string, r fallback.Row) {
+			if len(rows) == 0 || m.has(DemoteAll) {
+				rows[name] = r
+			}
+		})
 		if m.has(DemoteReplaces) {
 			d = p.Demote(now, names[i], uint32(epoch), rows)
 		} else {
@@ -185,17 +209,30 @@ func (m *Model) demoteUnserved(s *state, i uint8, epoch uint16) (d fallback.Demo
 }
 
 // lock is Lock for j, that evicts the row there is if its session is dead.
-func (m *Model) lock(s *state, j, req uint8) (a fallback.LockAnswer) {
-	q := fallback.LockRequest{Key: key, Me: identity(j, req), Block: 1}
-	if r := s.p.row; r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, j, r.who)) {
-		q.Evict = identity(r.who, r.req)
+func (m *Model) lock(s *state, j, req uint8, shared bool) (a fallback.LockAnswer) {
+	mine := name(j, shared)
+	q := fallback.LockRequest{Key: keys[mine], Me: identity(j, req), Block: 1}
+	for k, r := range s.p.rows {
+		if inTheWay := uint8(k) == mine || k == 0 || mine == 0; inTheWay && r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, j, r.who)) {
+			q.Evict = identity(r.who, r.req)
+			break
+		}
 	}
 	m.on(s, true, func(now fallback.Moment, p *fallback.Partition) {
 		owner := p.Owner
 		if !m.has(OwnedRefusesLocks) {
 			p.Owner = ""
 		}
+		var hidden rowset // that the guard looks at
+		for k, r := range rowsOf(p.Rows) {
+			if k == 0 && mine != 0 && !m.has(LockLooksExclusive) || k != 0 && mine == 0 && !m.has(LockLooksShared) {
+				hidden[k] = r
+				delete(p.Rows, keys[k])
+			}
+		}
+		p.SetRows(p.Rows)
 		a = p.Lock(now, q, nil)
+		hidden.each(func(name string, r fallback.Row) { p.Rows[name] = r })
 		p.Owner = owner
 	})
 	return a
@@ -208,20 +245,24 @@ func (m *Model) unlock(s *state, j, req uint8) {
 			id = p.Rows[key].Identity
 		}
 		p.Unlock(now, key, id, nil)
+		p.Unlock(now, keys[j], id, nil)
 	})
 }
 
-func (m *Model) adopt(s *state, r row, at uint16) (ok bool) {
+func (m *Model) adopt(s *state, r row, shared bool, at uint16) (ok bool) {
+	key := keys[name(r.who, shared)]
 	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
 		if !m.has(AdoptCompares) && p.GraceEnd == 0 {
 			p.Rows[key] = theirs(r)
+			p.SetRows(p.Rows)
 		}
 		ok = p.Adopt(now, key, theirs(r), uint32(at)) == fallback.Granted
 	})
 	return ok
 }
 
-func (m *Model) reclaimRow(s *state, r row) (ok bool) {
+func (m *Model) reclaimRow(s *state, r row, shared bool) (ok bool) {
+	key := keys[name(r.who, shared)]
 	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
 		before := *p
 		grace := p.GraceEnd
@@ -252,7 +293,7 @@ func (m *Model) reclaimOwner(s *state, i uint8, epoch uint16) (ok bool) {
 // verify is Verify of the partition.
 func (m *Model) verify(s *state) (st fallback.State) {
 	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
-		st = p.Verify(now, fallback.Read{Keys: []string{key}})
+		st = p.Verify(now, fallback.Read{Keys: keys[:m.Nodes+1]})
 	})
 	return st
 }

@@ -21,7 +21,7 @@ func (s *state) reorder() {
 	s.renameRequests()
 	if s.lates > 1 {
 		slices.SortFunc(s.late[:s.lates], func(a, b message) int {
-			return bytes.Compare([]byte{a.kind, a.node, a.age, a.dead, byte(a.epoch), a.row.who, a.row.req, byte(a.row.tok >> 16), byte(a.row.tok)}, []byte{b.kind, b.node, b.age, b.dead, byte(b.epoch), b.row.who, b.row.req, byte(b.row.tok >> 16), byte(b.row.tok)})
+			return bytes.Compare([]byte{a.kind, a.node, a.age, a.dead, byte(a.epoch), a.row.who, a.row.req, byte(a.row.tok >> 16), byte(a.row.tok), name(1, a.shared)}, []byte{b.kind, b.node, b.age, b.dead, byte(b.epoch), b.row.who, b.row.req, byte(b.row.tok >> 16), byte(b.row.tok), name(1, b.shared)})
 		})
 	}
 }
@@ -69,6 +69,16 @@ func (m *Model) forget(s *state) {
 	}
 	if m.rises() && s.nothingBelow(s.maxTok) {
 		s.maxTok = 0
+	}
+	if !m.Shared || m.rises() && s.nothingBelow(s.maxExcl) {
+		s.maxExcl = 0
+	}
+	for i := range s.node {
+		for k := range s.node[i].table {
+			if s.node[i].table[k].who == none {
+				s.node[i].spoke &^= bit(uint8(k))
+			}
+		}
 	}
 	for i := uint8(0); i < s.lates; {
 		if m.spent(s, &s.late[i]) {
@@ -151,8 +161,10 @@ func (s *state) nothingBelow(t token) bool {
 			low = min(low, makeToken(x.epoch, 0))
 		}
 	}
-	if r := s.p.row; s.node[r.who].want != wantNothing && s.node[r.who].wreq == r.req { // it may learn of its row late
-		low = min(low, r.tok)
+	for _, r := range s.p.rows {
+		if r.who != none && s.node[r.who].want != wantNothing && s.node[r.who].wreq == r.req { // it may learn of its row late
+			low = min(low, r.tok)
+		}
 	}
 	return t <= low
 }
@@ -168,8 +180,10 @@ func (s *state) hasLate(j uint8) bool {
 
 func (s *state) inTable(who, req uint8) bool {
 	for i := range s.node {
-		if t := s.node[i].table; s.node[i].own != 0 && t.who == who && t.req == req {
-			return true
+		for _, t := range s.node[i].table {
+			if s.node[i].own != 0 && t.who == who && t.req == req {
+				return true
+			}
 		}
 	}
 	return false
@@ -301,6 +315,7 @@ func (s *state) tokens(f func(*token), epoch func(*uint16), counter func(e, seq 
 		f(&s.late[i].known)
 	}
 	f(&s.maxTok)
+	f(&s.maxExcl)
 	epoch(&s.maxEpoch)
 }
 
@@ -371,6 +386,18 @@ func (s *state) permute(to [maxNodes + 1]uint8) state {
 		return r
 	}
 	n.rows(func(r *row) { of(&r.who) })
+	set := func(t *rowset) {
+		was := *t
+		for i := 1; i <= maxNodes; i++ {
+			t[to[i]] = was[i]
+		}
+	}
+	set(&n.p.rows)
+	set(&n.replica.rows)
+	set(&n.backup.p.rows)
+	for i := range n.late {
+		set(&n.late[i].rows)
+	}
 	of(&n.p.owner)
 	of(&n.replica.owner)
 	of(&n.backup.p.owner)
@@ -386,6 +413,8 @@ func (s *state) permute(to [maxNodes + 1]uint8) state {
 		if x.from >= fromOwner {
 			x.from = fromOwner + to[x.from-fromOwner]
 		}
+		set(&x.table)
+		x.spoke = x.spoke&1 | mask(x.spoke)
 		n.node[i] = x
 	}
 	was := n

@@ -2,17 +2,22 @@ package model
 
 // check looks for what must not be, in a state.
 func (m *Model) check(s *state) {
-	holders := 0
+	holders, exclusive := 0, 0
+	holds := func(x *node) {
+		if holders++; !x.shared {
+			exclusive++
+		}
+	}
 	for j := uint8(1); j <= m.Nodes; j++ {
 		x := &s.node[j]
 		if x.life != alive {
 			if x.section > 0 {
-				holders++
+				holds(x)
 			}
 			continue
 		}
 		if x.holds() && (x.session > 0 || m.has(LocalDeath)) {
-			holders++
+			holds(x)
 			if s.p.server == byThis && s.p.grace == 0 && !s.old() && !s.known(j) {
 				m.violate(I5, "no table and no row has the hold of "+names[j])
 			}
@@ -23,7 +28,7 @@ func (m *Model) check(s *state) {
 			}
 		}
 	}
-	if holders > 1 {
+	if holders > 1 && exclusive > 0 {
 		m.violate(I1, "two nodes hold the key")
 	}
 }
@@ -31,8 +36,8 @@ func (m *Model) check(s *state) {
 // known tells whether the hold of j is where the next grantor will look for it.
 func (s *state) known(j uint8) bool {
 	x := &s.node[j]
-	here := func(r row) bool { return r.who == j && r.req == x.req }
-	if here(s.p.row) {
+	here := func(t rowset) bool { return t[x.name(j)].who == j && t[x.name(j)].req == x.req }
+	if here(s.p.rows) {
 		return true
 	}
 	for i := range s.node {
@@ -44,7 +49,7 @@ func (s *state) known(j uint8) bool {
 		return true // no node takes the partition before the hold has been adopted or has lapsed
 	}
 	for _, m := range s.late[:s.lates] {
-		if m.kind == answer+lateAcquire && here(m.row) {
+		if m.kind == answer+lateAcquire && here(m.rows) {
 			return true
 		}
 	}

@@ -42,6 +42,27 @@ func TestDeep(t *testing.T) {
 	}
 }
 
+// TestDeepShared is TestDeep with nodes that want the key for reading as well.
+func TestDeepShared(t *testing.T) {
+	needsDeep(t)
+	for _, c := range []struct {
+		name string
+		in   bounds
+	}{
+		{"a cut", bounds{faults: 1, cuts: 1}},
+		{"a late message", bounds{faults: 1, delays: 1}},
+		{"a failover that loses", bounds{faults: 1, failovers: 1, lossy: true}},
+		{"a failover of the sessions", bounds{faults: 1, sessions: 1}},
+		{"a fast clock and a crash", bounds{faults: 2, drift: 1, crashes: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := c.in.model()
+			m.Requests, m.Shared, m.Live, m.Limit = 1, true, true, *limit
+			explore(t, m)
+		})
+	}
+}
+
 // TestDeepGuards is for what takes long to go wrong.
 func TestDeepGuards(t *testing.T) {
 	needsDeep(t)

@@ -50,9 +50,11 @@ func (a *action) faults() {
 func (a *action) clockSteps(i uint8) {
 	n := a.begin()
 	x := n.node[i]
-	demote := message{kind: lateDemote, node: i, epoch: x.own, row: x.table}
-	if own := x.table.who == i; own && !a.has(SteppedCallers) || !own && !a.has(SteppedRemote) {
-		demote.row = row{}
+	demote := message{kind: lateDemote, node: i, epoch: x.own, rows: x.table}
+	for k, r := range x.table {
+		if own := r.who == i; own && !a.has(SteppedCallers) || !own && !a.has(SteppedRemote) {
+			demote.rows[k] = row{}
+		}
 	}
 	left := a.ownedUntil(&x)
 	a.die(n, i)

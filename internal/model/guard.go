@@ -53,6 +53,14 @@ const (
 	SeenExpiry        // a session brings the expiry that it was told last: a table with a much earlier one is in Grace
 	BuryWaits         // a session is buried once what it promised and announced has passed (docs/takeover.md)
 
+	// Guards of modes: a hold is granted only if the key's other holds let it in, and all of those are handed on.
+	LockLooksExclusive // the arbiter grants no shared hold beside an exclusive one
+	LockLooksShared    // and no exclusive one beside shared ones
+	GrantLooksExclusive
+	GrantLooksShared // an owner likewise
+	ImportAll        // a new owner respects each of several rows
+	DemoteAll        // each of several holds in an owner's table becomes a row
+
 	// Guards of progress.
 	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13)
 	Unserved  // a record that names a node that does not serve is demoted (rule 6)
@@ -65,6 +73,7 @@ var guardNames = []string{
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
 	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable",
 	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched", "Witness", "WitnessNamed", "WitnessNext", "SeenExpiry", "BuryWaits",
+	"LockLooksExclusive", "LockLooksShared", "GrantLooksExclusive", "GrantLooksShared", "ImportAll", "DemoteAll",
 	"Doubt", "Unserved", "EvictDead",
 }
 

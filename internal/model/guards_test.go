@@ -69,6 +69,33 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestSharedGuards is TestGuards of what lets no writer in beside a reader.
+func TestSharedGuards(t *testing.T) {
+	for _, c := range []struct {
+		off   Guard
+		steps int
+	}{
+		{LockLooksExclusive, 2},
+		{LockLooksShared, 2},
+		{GrantLooksExclusive, 3},
+		{GrantLooksShared, 3},
+		{ImportAll, 5},
+		{DemoteAll, 7},
+	} {
+		t.Run(c.off.String(), func(t *testing.T) {
+			t.Parallel()
+			m := bounds{}.model()
+			m.Without, m.Check, m.Shared = c.off, Harm, true
+			r := m.Explore()
+			t.Logf("%s, after %d states, %v:", r.Broken, r.States, r.Took)
+			tell(t, r)
+			if r.Broken == "" || len(r.Story) != c.steps || strings.HasPrefix(r.Story[len(r.Story)-1], "(") {
+				t.Errorf("%q in %d steps, expected a violation in %d", r.Broken, len(r.Story), c.steps)
+			}
+		})
+	}
+}
+
 // keep compares a story with that of testdata/stories, which leasetest replays. -model.update
 // writes it.
 func keep(t *testing.T, off Guard, r Result) {

@@ -12,14 +12,16 @@ func (a *action) holder(j uint8) {
 	}
 	if !x.holds() && x.own == 0 {
 		if !x.cutP && x.want <= wantArbiter {
-			a.lockAt(j)
+			a.lockAt(j, false)
+			if a.Shared {
+				a.lockAt(j, true)
+			}
 		}
 		for i := uint8(1); i <= a.Nodes; i++ {
 			if a.was.linked(i, j) && a.was.node[i].own != 0 && x.want == wantNothing {
-				n := a.begin()
-				if y := &n.node[j]; a.fresh(n, j) != 0 {
-					y.want, y.wreq = wantOwner+i, a.fresh(n, j)
-					a.done("$a asks owner $b for the key", j, i, 0)
+				a.asks(j, i, false)
+				if a.Shared {
+					a.asks(j, i, true)
 				}
 			}
 		}
@@ -37,31 +39,51 @@ func (a *action) holder(j uint8) {
 	a.asked(j)
 }
 
+func (a *action) asks(j, i uint8, shared bool) {
+	n := a.begin()
+	x := &n.node[j]
+	x.want, x.wreq, x.reads = wantOwner+i, a.fresh(n, j), shared
+	switch {
+	case x.wreq == 0:
+	case shared:
+		a.done("$a asks owner $b for the key, for reading", j, i, 0)
+	default:
+		a.done("$a asks owner $b for the key", j, i, 0)
+	}
+}
+
 // withdraw gives up a request (rule 11).
 func (a *action) withdraw(x *node) {
 	if x.want == wantArbiter {
 		x.relA |= bit(x.wreq)
 	}
-	x.want, x.wreq = wantNothing, 0
+	x.want, x.wreq, x.reads = wantNothing, 0, false
 }
 
 // accept is when a node begins to hold the key.
-func (a *action) accept(n *state, j, from uint8, r row, conf, ann uint8) {
+func (a *action) accept(n *state, j, from uint8, r row, shared bool, conf, ann uint8) {
 	x := &n.node[j]
-	x.from, x.req, x.tok, x.conf, x.ann, x.frozen = from, r.req, r.tok, conf, ann, false
+	x.from, x.req, x.tok, x.shared, x.conf, x.ann, x.frozen = from, r.req, r.tok, shared, conf, ann, false
+	x.reads = false
 	if x.at, x.rowed = 0, false; from >= fromOwner {
 		x.at = r.tok.epoch()
 	}
-	if r.tok <= n.maxTok {
-		a.violate(I2, "token "+r.tok.String()+" is accepted after "+n.maxTok.String())
+	if highest := n.maxTok; !shared && r.tok <= highest {
+		a.violate(I2, "token "+r.tok.String()+" is accepted after "+highest.String())
 	}
-	n.maxTok = max(n.maxTok, r.tok)
+	if shared && r.tok <= n.maxExcl {
+		a.violate(I2, "token "+r.tok.String()+" of a shared hold is accepted after "+n.maxExcl.String()+" of an exclusive one")
+	}
+	if n.maxTok = max(n.maxTok, r.tok); !shared {
+		n.maxExcl = max(n.maxExcl, r.tok)
+	}
 }
 
 // release is when a node has given the key back, or has lost it (rule 9).
 func (a *action) release(n *state, j uint8) {
 	x := &n.node[j]
-	mine := x.own != 0 && x.table.who == j && x.table.req == x.req
+	k := x.name(j)
+	mine := x.own != 0 && x.table[k].who == j && x.table[k].req == x.req
 	if x.from == fromSelf && x.rowed {
 		x.relA |= bit(x.req)
 	}
@@ -72,23 +94,31 @@ func (a *action) release(n *state, j uint8) {
 		x.relO |= bit(x.req)
 	}
 	if mine {
-		x.table = row{}
+		x.table[k] = row{}
 	}
-	x.from, x.req, x.tok, x.conf, x.ann, x.frozen, x.at, x.rowed = fromNobody, 0, 0, 0, 0, false, 0, false
+	x.from, x.req, x.tok, x.conf, x.ann, x.frozen, x.at, x.rowed, x.shared = fromNobody, 0, 0, 0, 0, false, 0, false, false
 }
 
 // lockAt locks at the arbiter.
-func (a *action) lockAt(j uint8) {
+func (a *action) lockAt(j uint8, shared bool) {
 	n := a.begin()
 	x := &n.node[j]
+	reading := ""
+	if shared {
+		reading = " for reading"
+	}
+	if x.want == wantArbiter && x.reads != shared {
+		return
+	}
 	if x.want == wantNothing {
+		x.reads = shared
 		if x.want, x.wreq = wantArbiter, a.fresh(n, j); x.wreq == 0 {
 			return
 		}
 	}
 	asked := *n
 	known := x.seen
-	ans := a.lock(n, j, x.wreq)
+	ans := a.lock(n, j, x.wreq, shared)
 	if a.outdated(ans, known) {
 		a.withdraw(x)
 		refused := *n
@@ -100,17 +130,17 @@ func (a *action) lockAt(j uint8) {
 		r := row{j, x.wreq, makeToken(uint16(ans.Token.Epoch()), uint16(ans.Token.Seq()))}
 		executed := *n
 		x.want, x.wreq = wantNothing, 0
-		a.accept(n, j, fromArbiter, r, a.lease(), 0)
+		a.accept(n, j, fromArbiter, r, shared, a.lease(), 0)
 		a.saw(x, r.tok)
-		a.done("$a locks the key at the arbiter: it HOLDS it with token $t", j, 0, r.tok)
+		a.done("$a locks the key at the arbiter"+reading+": it HOLDS it with token $t", j, 0, r.tok)
 		a.n = executed
-		if a.n.send(message{kind: answer + lateLock, node: j, known: known, row: r}) {
-			a.fault(delay, "$a's lock is executed, with token $t, but the answer is late", j, 0, r.tok)
+		if a.n.send(message{kind: answer + lateLock, node: j, known: known, row: r, shared: shared}) {
+			a.fault(delay, "$a's lock"+reading+" is executed, with token $t, but the answer is late", j, 0, r.tok)
 		}
 	}
 	a.n = asked
-	if a.n.send(message{kind: lateLock, node: j, known: known, row: row{j, x.wreq, 0}}) {
-		a.fault(delay, "$a's lock is late", j, 0, 0)
+	if a.n.send(message{kind: lateLock, node: j, known: known, row: row{j, x.wreq, 0}, shared: shared}) {
+		a.fault(delay, "$a's lock"+reading+" is late", j, 0, 0)
 	}
 }
 
@@ -126,19 +156,19 @@ func (a *action) adopts(j uint8) {
 	}
 	n := a.begin()
 	r := row{j, x.req, x.tok}
-	if ok := a.adopt(n, r, x.at); ok {
+	if ok := a.adopt(n, r, x.shared, x.at); ok {
 		executed := *n
 		n.node[j].conf = a.lease()
 		a.done("$a adopts its hold, token $t", j, 0, x.tok)
 		a.n = executed
-		if a.n.send(message{kind: answer + lateAdopt, node: j, row: r}) {
+		if a.n.send(message{kind: answer + lateAdopt, node: j, row: r, shared: x.shared}) {
 			a.fault(delay, "$a's adopt of token $t is executed, but the answer is late", j, 0, x.tok)
 		}
 	} else {
 		a.release(n, j)
 		a.done("$a cannot adopt token $t, and ends the hold", j, 0, x.tok)
 	}
-	if n = a.begin(); n.send(message{kind: lateAdopt, node: j, row: r, epoch: x.at}) {
+	if n = a.begin(); n.send(message{kind: lateAdopt, node: j, row: r, epoch: x.at, shared: x.shared}) {
 		a.fault(delay, "$a's adopt of token $t is late", j, 0, x.tok)
 	}
 }
@@ -152,7 +182,7 @@ func (a *action) verifyHold(j uint8) {
 	n := a.begin()
 	st := a.verifyKnown(n, j)
 	r := row{j, x.req, x.tok}
-	if ours(st.Rows[0]) == r {
+	if ours(st.Rows[x.name(j)]) == r {
 		if st.Record.Grace > 0 && x.conf < a.lease() {
 			n.node[j].conf = a.lease()
 			a.done("$a sees that its row is still there", j, 0, 0)
@@ -165,11 +195,11 @@ func (a *action) verifyHold(j uint8) {
 		return
 	}
 	looked := *n
-	if a.reclaimRow(n, r) {
+	if a.reclaimRow(n, r, x.shared) {
 		n.node[j].conf = a.lease()
 		a.done("$a reclaims its row, token $t", j, 0, x.tok)
 		a.n = looked
-		if a.n.send(message{kind: lateReclaimRow, node: j, row: r}) {
+		if a.n.send(message{kind: lateReclaimRow, node: j, row: r, shared: x.shared}) {
 			a.fault(delay, "$a's reclaim of token $t is late", j, 0, x.tok)
 		}
 	} else {
@@ -195,11 +225,13 @@ func (a *action) releases(j uint8) {
 		}
 		if x.relO&bit(r) != 0 {
 			for i := uint8(1); i <= a.Nodes; i++ {
-				if t := a.was.node[i].table; t.who == j && t.req == r && (i == j || a.was.linked(i, j)) {
-					n := a.begin()
-					n.node[i].table = row{}
-					n.node[j].relO &^= bit(r)
-					a.done("$a's release reaches owner $b", j, i, 0)
+				for k, t := range a.was.node[i].table {
+					if t.who == j && t.req == r && (i == j || a.was.linked(i, j)) {
+						n := a.begin()
+						n.node[i].table[k] = row{}
+						n.node[j].relO &^= bit(r)
+						a.done("$a's release reaches owner $b", j, i, 0)
+					}
 				}
 			}
 		}
@@ -208,7 +240,12 @@ func (a *action) releases(j uint8) {
 
 // asked: the arbiter asks a row's node, which may not have the hold (rule 13).
 func (a *action) asked(j uint8) {
-	x, r := &a.was.node[j], a.was.p.row
+	a.askedName(j, a.was.p.rows[0])
+	a.askedName(j, a.was.p.rows[j])
+}
+
+func (a *action) askedName(j uint8, r row) {
+	x := &a.was.node[j]
 	switch {
 	case r.who != j || x.cutP || !a.has(Doubt):
 	case x.holds() && x.req == r.req:

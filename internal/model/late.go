@@ -37,20 +37,20 @@ func (a *action) execute(n *state, x *message) (ok bool) {
 	switch x.kind {
 	case lateAcquire:
 		got := a.Model.acquire(n, x.node, x.epoch, x.dead)
-		x.epoch, x.row = uint16(got.Record.Epoch), ours(got.Rows[key])
+		x.epoch, x.rows = uint16(got.Record.Epoch), rowsOf(got.Rows)
 		return got.Verdict == fallback.Granted
 	case lateDemote:
-		return a.demote(n, x.node, x.epoch, x.row).Verdict == fallback.Granted
+		return a.demote(n, x.node, x.epoch, x.rows).Verdict == fallback.Granted
 	case lateUnserved:
 		return a.demoteUnserved(n, x.node, x.epoch).Verdict == fallback.Granted
 	case lateLock:
-		ans := a.lock(n, x.node, x.row.req)
+		ans := a.lock(n, x.node, x.row.req, x.shared)
 		x.row.tok = makeToken(uint16(ans.Token.Epoch()), uint16(ans.Token.Seq()))
 		return ans.Verdict == fallback.Granted
 	case lateAdopt:
-		return a.adopt(n, x.row, x.epoch)
+		return a.adopt(n, x.row, x.shared, x.epoch)
 	case lateReclaimRow:
-		return a.reclaimRow(n, x.row)
+		return a.reclaimRow(n, x.row, x.shared)
 	case lateReclaimOwner:
 		return a.reclaimOwner(n, x.node, x.epoch)
 	default:
@@ -72,14 +72,13 @@ func (a *action) answered(n *state, m message, ok bool) {
 	case lateAcquire:
 		if ok {
 			got := fallback.Acquisition{Record: fallback.Record{Epoch: uint32(m.epoch)}}
-			if m.row.who != none {
-				got.Rows = map[string]fallback.Row{key: theirs(m.row)}
-			}
+			got.Rows = make(map[string]fallback.Row)
+			m.rows.each(func(name string, r fallback.Row) { got.Rows[name] = r })
 			a.serve(n, m.node, got, m.age, m.known)
 		}
 	case lateDemote:
 		if ok {
-			a.demoted(n, m.node, m.row, m.age)
+			a.demoted(n, m.node, m.rows, m.age)
 		}
 	case lateLock:
 		if !ok {
@@ -88,14 +87,14 @@ func (a *action) answered(n *state, m message, ok bool) {
 		if a.Rewinds > 0 && a.has(Witness) && m.row.tok <= m.known {
 			left = 0 // it is of older data, and refused
 		}
-		if x.want == wantArbiter && x.wreq == m.row.req && left > 0 && x.session > 0 && !x.holds() && x.own == 0 {
+		if x.want == wantArbiter && x.wreq == m.row.req && x.reads == m.shared && left > 0 && x.session > 0 && !x.holds() && x.own == 0 {
 			x.want, x.wreq = wantNothing, 0
-			a.accept(n, m.node, fromArbiter, m.row, left, 0)
+			a.accept(n, m.node, fromArbiter, m.row, m.shared, left, 0)
 			a.saw(x, m.row.tok)
 			return
 		}
 		if x.want == wantArbiter && x.wreq == m.row.req { // too late: this request is over
-			x.want, x.wreq = wantNothing, 0
+			x.want, x.wreq, x.reads = wantNothing, 0, false
 		}
 		if !has {
 			x.relA |= bit(m.row.req)

@@ -89,3 +89,25 @@ func TestInvariants(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedInvariants is TestInvariants with nodes that want the key for reading as well. TestDeep has the other faults.
+func TestSharedInvariants(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		in       bounds
+		requests uint8
+	}{
+		{"no faults", bounds{}, 2},
+		{"a crash", bounds{faults: 1, crashes: 1}, 1},
+		{"a node's clock steps", bounds{faults: 1, steps: 1}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := c.in.model()
+			m.Requests, m.Live, m.Shared = c.requests, true, true
+			if r := explore(t, m); !r.Complete || r.States < 1000 {
+				t.Errorf("%d states, complete %t: the model does not do what it should", r.States, r.Complete)
+			}
+		})
+	}
+}

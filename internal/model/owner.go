@@ -75,7 +75,7 @@ func (a *action) acquire(i uint8) {
 	a.serve(n, i, got, 0, known)
 	a.done("$a acquires the partition, at epoch $t", i, 0, makeToken(uint16(got.Record.Epoch), 0))
 	a.n = executed
-	if a.n.send(message{kind: answer + lateAcquire, node: i, known: known, epoch: uint16(got.Record.Epoch), row: ours(got.Rows[key])}) {
+	if a.n.send(message{kind: answer + lateAcquire, node: i, known: known, epoch: uint16(got.Record.Epoch), rows: rowsOf(got.Rows)}) {
 		a.fault(delay, "$a's acquire is executed, at epoch $t, but the answer is late", i, 0, makeToken(uint16(got.Record.Epoch), 0))
 	}
 	a.n = looked
@@ -95,7 +95,8 @@ func (a *action) buried(n *state, i, who uint8, g Guard) bool {
 // serve is what a node does with the answer to acquire, that was sent so many ticks ago, when it had seen a token.
 func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, known token) {
 	x := &n.node[i]
-	epoch, r := uint16(got.Record.Epoch), ours(got.Rows[key])
+	epoch, all := uint16(got.Record.Epoch), rowsOf(got.Rows)
+	r := all[x.name(i)]
 	left := a.since(age)
 	if x.own != 0 || left == 0 || x.session == 0 || epoch <= x.never && a.has(UnservedForswears) {
 		return
@@ -110,14 +111,24 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, k
 	if x.holds() { // it rests on the ownership from now on, and its row is not looked after (rule 17)
 		x.from, x.at, x.conf, x.ann, x.frozen, x.rowed = fromSelf, epoch, 0, 0, false, true
 	}
-	x.own, x.seq, x.slot, x.table, x.spoke, x.quiet = epoch, 0, left, r, false, 0
-	if r.who == i && (!x.holds() || r.req != x.req) {
-		if x.want != wantNothing && x.wreq == r.req { // granted, as the rows say before the answer has come
-			x.want, x.wreq = wantNothing, 0
-			a.accept(n, i, fromArbiter, r, left, 0)
-		} else if a.has(Doubt) {
-			x.relA |= bit(r.req)
-			x.table = row{}
+	x.own, x.seq, x.slot, x.table, x.spoke, x.quiet = epoch, 0, left, all, 0, 0
+	if !a.has(ImportAll) {
+		for k, first := 0, true; k < len(all); k++ {
+			if all[k].who != none && !first {
+				x.table[k] = row{}
+			}
+			first = first && all[k].who == none
+		}
+	}
+	for k, r := range x.table {
+		if r.who == i && (!x.holds() || r.req != x.req) {
+			if x.want != wantNothing && x.wreq == r.req { // granted, as the rows say before the answer has come
+				x.want, x.wreq = wantNothing, 0
+				a.accept(n, i, fromArbiter, r, k != 0, left, 0)
+			} else if a.has(Doubt) {
+				x.relA |= bit(r.req)
+				x.table[k] = row{}
+			}
 		}
 	}
 	a.withdraw(x)
@@ -126,15 +137,40 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, k
 // grants makes what an owner gives.
 func (a *action) grants(i uint8) {
 	x := &a.was.node[i]
-	if x.table.who != none || a.has(ClockAtGrant) && !a.inTime(x) {
+	if a.has(ClockAtGrant) && !a.inTime(x) {
 		return
+	}
+	a.grantsMode(i, false)
+	if a.Shared {
+		a.grantsMode(i, true)
+	}
+}
+
+// beside reports whether an owner grants a hold of a name beside those in its table.
+func (a *action) beside(t rowset, k uint8) bool {
+	for i := range t {
+		if uint8(i) != k && (i == 0 && !a.has(GrantLooksExclusive) || k == 0 && !a.has(GrantLooksShared)) {
+			t[i] = row{}
+		}
+	}
+	return t.beside(k)
+}
+
+func (a *action) grantsMode(i uint8, shared bool) {
+	x := &a.was.node[i]
+	reading := ""
+	if shared {
+		reading = " for reading"
 	}
 	left := a.ownedUntil(x)
 	tok := makeToken(x.own, x.seq+1)
 	for j := uint8(1); j <= a.Nodes; j++ {
-		y := &a.was.node[j]
+		y, k := &a.was.node[j], name(j, shared)
+		if !a.beside(x.table, k) {
+			continue
+		}
 		switch {
-		case j == i && y.want == wantNothing:
+		case j == i && y.want == wantNothing && !y.holds():
 			n := a.begin()
 			req := a.fresh(n, i)
 			if req == 0 {
@@ -142,16 +178,16 @@ func (a *action) grants(i uint8) {
 			}
 			z := &n.node[i]
 			z.seq++
-			z.table, z.spoke = row{i, req, tok}, false
-			a.accept(n, i, fromSelf, z.table, 0, 0)
-			a.done("$a grants itself the key: it HOLDS it with token $t", i, 0, tok)
-		case j != i && y.want == wantOwner+i && a.was.linked(i, j) && (left > 0 || !a.has(ClockAtGrant)):
+			z.table[k], z.spoke = row{i, req, tok}, z.spoke&^bit(k)
+			a.accept(n, i, fromSelf, z.table[k], shared, 0, 0)
+			a.done("$a grants itself the key"+reading+": it HOLDS it with token $t", i, 0, tok)
+		case j != i && y.want == wantOwner+i && y.reads == shared && a.was.linked(i, j) && (left > 0 || !a.has(ClockAtGrant)):
 			n := a.begin()
 			z := &n.node[i]
 			z.seq++
-			z.table, z.spoke = row{j, y.wreq, tok}, false
+			z.table[k], z.spoke = row{j, y.wreq, tok}, z.spoke&^bit(k)
 			if n.push(i, j, frame{kind: frameGrant, req: y.wreq, left: max(left, 1), tok: tok}) {
-				a.done("owner $a grants the key to $b, with token $t; the grant is on its way", i, j, tok)
+				a.done("owner $a grants the key to $b"+reading+", with token $t; the grant is on its way", i, j, tok)
 			}
 		}
 	}
@@ -166,11 +202,14 @@ func (a *action) vouch(i uint8) {
 		if j == i || left == 0 || !a.was.linked(i, j) || !y.holds() || y.from == fromOwner+i && y.at == x.own && !y.frozen {
 			continue
 		}
-		if a.has(VouchesForTable) && (x.table.who != j || x.table.req != y.req) {
+		k := y.name(j)
+		if a.has(VouchesForTable) && (x.table[k].who != j || x.table[k].req != y.req) {
 			continue
 		}
 		n := a.begin()
-		n.node[i].spoke = x.table.tok.epoch() != x.own
+		if n.node[i].spoke &^= bit(k); x.table[k].tok.epoch() != x.own {
+			n.node[i].spoke |= bit(k)
+		}
 		if n.push(i, j, frame{kind: frameVouch, req: y.req, left: left, tok: makeToken(x.own, 0)}) {
 			a.done("owner $a answers for $b's hold at epoch $t; that is on its way", i, j, makeToken(x.own, 0))
 		}
@@ -181,18 +220,23 @@ func (a *action) vouch(i uint8) {
 func (a *action) freeze(n *state, i uint8) bool {
 	x := &n.node[i]
 	left := a.ownedUntil(x)
-	if r := x.table; r.who == i && x.from == fromSelf {
+	if r := x.table[x.name(i)]; r.who == i && x.from == fromSelf {
 		x.from, x.at, x.frozen, x.ann, x.conf = fromOwner+i, x.own, true, left, 0
 		if left == 0 {
 			a.release(n, i)
 		}
-	} else if r.who != none && r.who != i && n.linked(i, r.who) && a.has(FrozenTold) {
-		if !n.push(i, r.who, frame{kind: frameFrozen, tok: makeToken(x.own, 0)}) {
-			return false
+	}
+	told := bit(i)
+	for _, r := range x.table {
+		if r.who != none && told&bit(r.who) == 0 && n.linked(i, r.who) && a.has(FrozenTold) {
+			told |= bit(r.who)
+			if !n.push(i, r.who, frame{kind: frameFrozen, tok: makeToken(x.own, 0)}) {
+				return false
+			}
 		}
 	}
 	x.never, x.quiet = max(x.never, x.own), left
-	x.own, x.seq, x.slot, x.table, x.spoke = 0, 0, 0, row{}, false
+	x.own, x.seq, x.slot, x.table, x.spoke = 0, 0, 0, rowset{}, 0
 	return true
 }
 
@@ -205,8 +249,10 @@ func (a *action) giveBack(i uint8) {
 	if !a.freeze(n, i) {
 		return
 	}
-	if holds.who == i && !n.node[i].holds() && a.has(Doubt) {
-		holds = row{}
+	for k, r := range holds {
+		if r.who == i && !n.node[i].holds() && a.has(Doubt) {
+			holds[k] = row{}
+		}
 	}
 	frozen := *n
 	d := a.demote(n, i, epoch, holds)
@@ -221,24 +267,25 @@ func (a *action) giveBack(i uint8) {
 	if !a.has(StopBeforeDemote) {
 		a.n = *a.was
 	}
-	if a.n.send(message{kind: lateDemote, node: i, epoch: epoch, row: holds}) {
+	if a.n.send(message{kind: lateDemote, node: i, epoch: epoch, rows: holds}) {
 		a.fault(delay, "$a sends demote of epoch $t, which is late", i, 0, e)
 	}
 }
 
 // demoted is what a node does with the answer to demote.
-func (a *action) demoted(n *state, i uint8, holds row, age uint8) {
+func (a *action) demoted(n *state, i uint8, all rowset, age uint8) {
 	x := &n.node[i]
 	if !a.has(StopBeforeDemote) && x.own != 0 {
 		a.freeze(n, i)
 	}
-	if holds.who != i {
-		return
-	}
-	if x.holds() && x.req == holds.req && x.tok == holds.tok {
-		x.conf = max(x.conf, a.since(age))
-	} else if a.has(Doubt) {
-		x.relA |= bit(holds.req)
+	for _, r := range all {
+		switch {
+		case r.who != i:
+		case x.holds() && x.req == r.req && x.tok == r.tok:
+			x.conf = max(x.conf, a.since(age))
+		case a.has(Doubt):
+			x.relA |= bit(r.req)
+		}
 	}
 }
 
@@ -262,36 +309,38 @@ func (a *action) unserved(i uint8) {
 
 // bury ends the hold of a dead session in an owner's table.
 func (a *action) bury(i uint8) {
-	n := a.begin()
-	x := &n.node[i]
-	r := x.table
-	if r.who == none || r.who == i || !a.buried(n, i, r.who, DeadBeforeEvictHold) {
-		return
-	}
-	if r.tok.epoch() != x.own {
-		if x.cutP {
-			return
+	for k, r := range a.was.node[i].table {
+		n := a.begin()
+		x := &n.node[i]
+		if r.who == none || r.who == i || !a.buried(n, i, r.who, DeadBeforeEvictHold) {
+			continue
 		}
-		a.unlock(n, r.who, r.req)
+		if r.tok.epoch() != x.own {
+			if x.cutP {
+				continue
+			}
+			a.unlock(n, r.who, r.req)
+		}
+		x.table[k] = row{}
+		a.done("owner $a frees the key of session $b, that it takes for dead", i, r.who, 0)
 	}
-	x.table = row{}
-	a.done("owner $a frees the key of session $b, that it takes for dead", i, r.who, 0)
 }
 
 // askHolder: an owner asks the holder's node about a hold that is in the way (rule 13).
 func (a *action) askHolder(i uint8) {
-	r := a.was.node[i].table
-	if r.who == none || !a.has(Doubt) || r.who != i && (!a.was.linked(i, r.who) || a.was.streams[i][r.who].n > 0) {
-		return
+	for k, r := range a.was.node[i].table {
+		if r.who == none || !a.has(Doubt) || r.who != i && (!a.was.linked(i, r.who) || a.was.streams[i][r.who].n > 0) {
+			continue
+		}
+		y := &a.was.node[r.who]
+		if y.holds() && y.req == r.req || y.want != wantNothing && y.wreq == r.req {
+			continue
+		}
+		n := a.begin()
+		n.node[i].table[k] = row{}
+		n.node[r.who].relA |= bit(r.req)
+		a.done("owner $a asks $b, which has not got the key: it is free", i, r.who, 0)
 	}
-	y := &a.was.node[r.who]
-	if y.holds() && y.req == r.req || y.want != wantNothing && y.wreq == r.req {
-		return
-	}
-	n := a.begin()
-	n.node[i].table = row{}
-	n.node[r.who].relA |= bit(r.req)
-	a.done("owner $a asks $b, which has not got the key: it is free", i, r.who, 0)
 }
 
 // verifyOwner: an owner looks at its record, after a failover.

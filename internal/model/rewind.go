@@ -168,7 +168,7 @@ func (m *Model) verifyKnown(s *state, i uint8) fallback.State {
 		return st
 	}
 	x := &s.node[i]
-	lacks := x.conf > 0 && ours(st.Rows[0]) != row{i, x.req, x.tok}
+	lacks := x.conf > 0 && ours(st.Rows[x.name(i)]) != row{i, x.req, x.tok}
 	if m.has(Witness) && st.Record.Grace == 0 && (st.Record.Epoch < uint32(x.seen.epoch()) || lacks) {
 		st.Record = m.witness(s, i, Witness)
 	}

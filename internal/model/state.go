@@ -25,6 +25,27 @@ type row struct {
 	tok      token
 }
 
+// rowset has the rows of the key's names: that of an exclusive hold, 0, and for each node that of its shared one.
+type rowset [maxNodes + 1]row
+
+// name is the index of a hold's name.
+func name(who uint8, shared bool) uint8 {
+	if shared {
+		return who
+	}
+	return 0
+}
+
+// beside reports whether the rows let a hold of a name in.
+func (t *rowset) beside(i uint8) bool {
+	for k := range t {
+		if t[k].who != none && (uint8(k) == i || k == 0 || i == 0) {
+			return false
+		}
+	}
+	return true
+}
+
 // The writer of a record.
 const (
 	byThis  = iota // the present server
@@ -36,7 +57,7 @@ const (
 type record struct {
 	owner, server, grace uint8
 	epoch, seq, from     uint16
-	row                  row
+	rows                 rowset
 }
 
 // Lives of a node.
@@ -72,14 +93,16 @@ type node struct {
 	own   uint16 // epoch that is served, 0: none
 	seq   uint16
 	slot  uint8  // ticks left of the ownership
-	table row    // the key's holder
-	spoke bool   // it has answered for that hold, which it imported (rule 17)
+	table rowset // the key's holders
+	spoke uint8  // it has answered for those holds, which it imported, as bits (rule 17)
 	quiet uint8  // ticks until all is past that was announced at the last epoch served
 	never uint16 // epochs up to this one are never served
 
 	// As a holder.
 	want, wreq uint8
+	reads      bool // the request is for a shared hold
 	from       uint8
+	shared     bool // the hold is
 	req        uint8
 	tok        token
 	conf       uint8 // ticks left of the row's confirmation
@@ -101,6 +124,8 @@ func (x *node) grantor() uint16 {
 	}
 	return x.tok.epoch()
 }
+
+func (x *node) name(j uint8) uint8 { return name(j, x.shared) }
 
 func (x *node) holds() bool { return x.from != fromNobody }
 
@@ -143,6 +168,8 @@ type message struct {
 	known           token // what its node had seen when it was sent
 	epoch           uint16
 	row             row
+	shared          bool   // lock, adopt, reclaim: the row is of the shared name
+	rows            rowset // demote: the holds; acquire: the rows of the answer
 }
 
 // Kinds of faults, each with a budget.
@@ -177,6 +204,7 @@ type state struct {
 	lates    uint8
 	late     [maxLate]message
 	maxTok   token  // the highest that was accepted
+	maxExcl  token  // the same of exclusive holds
 	maxEpoch uint16 // the highest that was given out
 	budget   [kinds]uint8
 	faults   uint8 // all kinds together
@@ -227,14 +255,20 @@ func (s *state) take(i uint8) message {
 
 // rows calls f with every row, wherever it is.
 func (s *state) rows(f func(*row)) {
-	f(&s.p.row)
-	f(&s.replica.row)
-	f(&s.backup.p.row)
+	set := func(t *rowset) {
+		for k := range t {
+			f(&t[k])
+		}
+	}
+	set(&s.p.rows)
+	set(&s.replica.rows)
+	set(&s.backup.p.rows)
 	for i := range s.node {
-		f(&s.node[i].table)
+		set(&s.node[i].table)
 	}
 	for i := range s.late {
 		f(&s.late[i].row)
+		set(&s.late[i].rows)
 	}
 }
 
@@ -260,10 +294,19 @@ func (s *state) encode(b []byte, n uint8) []byte {
 		}
 	}
 	r := func(x row) { b = binary.LittleEndian.AppendUint32(append(b, x.who, x.req), uint32(x.tok)) }
+	set := func(t *rowset) {
+		for _, x := range t[:n+1] {
+			if x.who != none {
+				r(x)
+			} else {
+				b = append(b, 0)
+			}
+		}
+	}
 	rec := func(x *record) {
 		b = append(b, x.owner, x.server, x.grace)
 		u16(x.epoch, x.seq, x.from)
-		r(x.row)
+		set(&x.rows)
 	}
 	flag := func(v ...bool) {
 		var x byte
@@ -288,15 +331,16 @@ func (s *state) encode(b []byte, n uint8) []byte {
 	b = append(b, s.sServer, s.sGrace, s.faults, s.lates)
 	b = append(b, s.budget[:]...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.maxTok))
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.maxExcl))
 	for i := uint8(1); i <= n; i++ {
 		x := &s.node[i]
-		flag(x.cutS, x.cutP, x.frozen, x.rowed, x.spoke && x.table.who != none)
+		flag(x.cutS, x.cutP, x.frozen, x.rowed, x.reads, x.shared)
 		b = append(b, x.life, x.session, x.look, x.section, s.expiry[i], s.down[i])
 		u16(x.own, x.seq, x.never, x.at)
-		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO, x.told)
+		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO, x.told, x.spoke)
 		b = binary.LittleEndian.AppendUint32(b, uint32(x.tok))
 		b = binary.LittleEndian.AppendUint32(b, uint32(x.seen))
-		r(x.table)
+		set(&x.table)
 		for j := uint8(1); j <= n; j++ {
 			q := &s.streams[i][j]
 			b = append(b, q.n)
@@ -309,7 +353,9 @@ func (s *state) encode(b []byte, n uint8) []byte {
 		b = append(b, x.kind, x.node, x.age, x.dead)
 		u16(x.epoch)
 		b = binary.LittleEndian.AppendUint32(b, uint32(x.known))
+		flag(x.shared)
 		r(x.row)
+		set(&x.rows)
 	}
 	return b
 }

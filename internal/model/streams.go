@@ -30,12 +30,12 @@ func (a *action) deliver(i, j uint8) {
 			a.done("$a gets a grant again", j, 0, 0)
 		case !x.holds() && x.own == 0 && x.want == wantOwner+i && x.wreq == f.req && f.left > 0 && x.session > 0:
 			x.want, x.wreq = wantNothing, 0
-			a.accept(n, j, fromOwner+i, row{j, f.req, f.tok}, 0, f.left)
+			a.accept(n, j, fromOwner+i, row{j, f.req, f.tok}, x.reads, 0, f.left)
 			a.done("$a gets the grant of owner $b: it HOLDS the key with token $t", j, i, f.tok)
 		default:
 			x.relO |= bit(f.req)
 			if x.want == wantOwner+i && x.wreq == f.req {
-				x.want, x.wreq = wantNothing, 0
+				x.want, x.wreq, x.reads = wantNothing, 0, false
 			}
 			a.done("$a gets the grant of token $t, and does not want it", j, i, f.tok)
 		}
@@ -62,12 +62,13 @@ func (a *action) deliver(i, j uint8) {
 // stated: owner i hears what j holds from it (rule 12).
 func (a *action) stated(n *state, i, j uint8) {
 	x, y := &n.node[i], &n.node[j]
-	r := x.table
-	if x.own == 0 || r.who != j || r.tok.epoch() != x.own && a.has(ImportedStay) {
-		return
-	}
-	if y.from != fromOwner+i || y.req != r.req {
-		x.table = row{}
+	for k, r := range x.table {
+		if x.own == 0 || r.who != j || r.tok.epoch() != x.own && a.has(ImportedStay) {
+			continue
+		}
+		if y.from != fromOwner+i || y.req != r.req {
+			x.table[k] = row{}
+		}
 	}
 }
 
@@ -82,7 +83,7 @@ func (a *action) cutOff(n *state, i, j uint8) {
 			y.frozen = true
 		}
 		if y.want == wantOwner+e[0] && a.has(StreamGenerations) {
-			y.want, y.wreq = wantNothing, 0
+			y.want, y.wreq, y.reads = wantNothing, 0, false
 		}
 	}
 }

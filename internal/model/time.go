@@ -131,7 +131,7 @@ func (a *action) refresh(n *state, i uint8) bool {
 	}
 	if x.conf > 0 {
 		switch {
-		case ours(st.Rows[0]) == row{i, x.req, x.tok}:
+		case ours(st.Rows[x.name(i)]) == row{i, x.req, x.tok}:
 			x.conf = a.lease()
 		case st.Record.Grace == 0:
 			a.release(n, i)
@@ -164,13 +164,13 @@ func (a *action) die(n *state, i uint8) {
 			a.cutOff(n, i, j)
 			y := &n.node[j]
 			if y.want == wantOwner+i {
-				y.want, y.wreq = wantNothing, 0
+				y.want, y.wreq, y.reads = wantNothing, 0, false
 			}
 			n.down[i] &^= bit(j)
 			n.down[j] &^= bit(i)
 		}
 	}
-	n.node[i] = node{life: dead, seen: n.node[i].seen}
+	n.node[i] = node{life: dead, seen: n.node[i].seen, shared: n.node[i].shared && n.node[i].from == fromSelf}
 }
 
 // reopen: a process opens a session. It takes the number of one that nothing names any more.

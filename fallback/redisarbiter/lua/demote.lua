@@ -1,5 +1,5 @@
 -- Demote, and DemoteUnserved: the owner's partition becomes Shared.
--- KEYS: record. ARGV: [1] '', [2] session, [3] epoch, [4] '1' to replace the rows, then key and row, key and row, ...
+-- KEYS: record. ARGV: [1] '', [2] session, [3] epoch, [4] '1' to replace the rows, then name and row, name and row, ...
 -- Answer: verdict, record.
 redis.call('HDEL', rec, '')
 enter()
@@ -15,7 +15,7 @@ if ARGV[4] == '1' then
     rows[i - 4], rows[i - 3] = 'r:' .. ARGV[i], ARGV[i + 1]
   end
   for _, field in ipairs(redis.call('HKEYS', rec)) do
-    if string.sub(field, 1, 2) == 'r:' then
+    if string.match(field, '^[rn]:') then
       old[#old + 1] = field
     end
   end
@@ -24,6 +24,9 @@ if ARGV[4] == '1' then
   end
   for i = 1, #rows, 1000 do
     redis.call('HSET', rec, unpack(rows, i, math.min(i + 999, #rows)))
+  end
+  for i = 5, #ARGV, 2 do
+    enterName(ARGV[i])
   end
 end
 advance('')

@@ -1,42 +1,54 @@
 -- Lock: takes a key for a session.
--- KEYS: record, queue. ARGV: [1] key, [2] session and request, [3] number of tokens, [4] '1' to be queued, [5] session
+-- KEYS: record, queue. ARGV: [1] name of the hold, [2] session and request, [3] number of tokens, [4] '1' to be queued, [5] session
 -- and request of the hold to evict, or ''.
--- Answer: that of quick.lua; or verdict, record, and if granted: epoch and seq of the first token, number of sessions
--- that wait; if held: the row; if promised: for how many ms, and to whom as a row.
+-- Answer: that of quick.lua; or verdict, record, and if granted: epoch and seq of the first token, 1 if a session
+-- waits; if held: the row; if promised: for how many ms, and to whom as a row.
 enter()
-local me = ARGV[2]
+local id = ARGV[2]
+local me = waiter(id)
 if grace > 0 then
   return answer('in grace')
 end
 if owner ~= '' then
   return answer('owned')
 end
-if row then
-  local id, e, s = string.match(row, '^(%S+ %d+) (%d+) (%d+)$')
-  if id == me then
-    redis.call('ZREM', queue, me)
-    return answer('granted', tonumber(e), tonumber(s), redis.call('ZCARD', queue))
-  end
-  if id ~= ARGV[5] then
-    if ARGV[4] == '1' then
-      enqueue(me)
-    end
-    local session, request = string.match(id, '^(%S+) (%d+)$')
-    send(session, 'a' .. request .. ' ' .. key)
-    return answer('held', row)
-  end
-  redis.call('HDEL', rec, 'r:' .. key)
+if row and string.match(row, '^(%S+ %d+) ') == id then
+  redis.call('ZREM', queue, me)
+  local e, s = string.match(row, ' (%d+) (%d+)$')
+  return answer('granted', tonumber(e), tonumber(s), contended(name, queue))
 end
-local next, till = promise(me)
-local waiting = 0
+local way = inTheWay(spec)
+for _, x in ipairs(way) do
+  if string.match(x[2], '^(%S+ %d+) ') == ARGV[5] then
+    removeRow(x[1])
+    way = inTheWay(spec)
+    break
+  end
+end
+local next, till
+if #way == 0 then
+  local behind
+  next, till, behind = promise(me)
+  way = behind or way
+end
+if #way > 0 then
+  if ARGV[4] == '1' then
+    enqueue(me)
+  end
+  for _, x in ipairs(way) do
+    local session, request = string.match(x[2], '^(%S+) (%d+) ')
+    send(session, 'a' .. request .. ' ' .. x[1])
+  end
+  return answer('held', way[1][2])
+end
 if next == me then
   redis.call('ZREM', queue, me)
-  waiting = redis.call('ZCARD', queue)
 elseif next then
   if ARGV[4] == '1' then
     enqueue(me)
   end
-  return answer('promised', till - now, next .. ' 0 0')
+  local session, request = apart(next)
+  return answer('promised', till - now, session .. ' ' .. request .. ' 0 0')
 end
 local block = tonumber(ARGV[3])
 if seq > 4294967295 - block then
@@ -44,5 +56,10 @@ if seq > 4294967295 - block then
 end
 local first = seq + 1
 seq, dirty = seq + block, true
-redis.call('HSET', rec, 'r:' .. key, string.format('%s %.0f %.0f', me, epoch, first))
-return answer('granted', epoch, first, waiting)
+row = string.format('%s %.0f %.0f', id, epoch, first)
+redis.call('HSET', rec, 'r:' .. name, row)
+if spec ~= '' then
+  enterName(name)
+  promise() -- the next one may fit as well
+end
+return answer('granted', epoch, first, contended(name, queue))

@@ -1,6 +1,6 @@
--- The queue of a contended key. KEYS[2] a sorted set of 'session request'. The score is the time of arrival in
--- microseconds or, for the waiter that the free key is promised to, minus the end of the promise in ms: so that one is
--- first. Constants: PROMISE how long a promise holds (ms), LIFE of a queue
+-- The queue of a contended key. KEYS[2] a sorted set of 'session request', and for a hold whose name is no key what that says besides. The
+-- score is the time of arrival in microseconds or, for the waiter that the key is promised to, minus the end of the promise in ms: so that
+-- one is first. Constants: PROMISE how long a promise holds (ms), LIFE of a queue
 -- that nobody asks about any more (ms).
 local queue = KEYS[2]
 
@@ -8,11 +8,24 @@ local function send(session, text)
   redis.call('PUBLISH', channel(session), text)
 end
 
+-- The waiter of an identity for the hold that ARGV[1] names.
+local function waiter(id)
+  if spec == '' then
+    return id
+  end
+  return id .. ' ' .. spec
+end
+
+local function apart(waiter)
+  return string.match(waiter, '^(%S+) (%d+) ?(%S*)$')
+end
+
 local function promised(waiter, till)
   redis.call('ZADD', queue, string.format('%.0f', -till), waiter)
 end
 
--- Finds the waiter that a free key is for, wakes it unless it is me, drops those that were woken and did not come.
+-- Finds the waiter that a key is for, wakes it unless it is me, drops those that were woken and did not come. There is none if the
+-- first one has to wait for holds: these are the third value.
 local function promise(me)
   while true do
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
@@ -24,14 +37,20 @@ local function promise(me)
       till = now + PROMISE
       promised(head[1], till)
     end
-    if head[1] == me or till > now then
-      return head[1], till
+    if head[1] == me then
+      return me, till
     end
-    if till < 0 then
-      till = now + PROMISE
-      promised(head[1], till)
-      local session, request = string.match(head[1], '^(%S+) (%d+)$')
-      send(session, 'w' .. request .. ' ' .. key)
+    if till < 0 or till > now then
+      local session, request, spec = apart(head[1])
+      local way = inTheWay(spec)
+      if #way > 0 then
+        return nil, 0, way
+      end
+      if till < 0 then
+        till = now + PROMISE
+        promised(head[1], till)
+        send(session, 'w' .. request .. ' ' .. named(key, spec))
+      end
       return head[1], till
     end
     redis.call('ZREM', queue, head[1])

@@ -1,18 +1,18 @@
 -- Unlock: removes exactly the row named, in any state, and the waiter of that name; a key that became free wakes one,
 -- and the partition's owner is told.
--- KEYS: record, queue. ARGV: [1] key, [2] session and request. Answer: 1 if a row was removed.
+-- KEYS: record, queue. ARGV: [1] name of the hold, [2] session and request. Answer: 1 if a row was removed.
 redis.call('HDEL', rec, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 enter()
 local me = ARGV[2]
 local removed = 0
 if row and string.match(row, '^(%S+ %d+) ') == me then
-  removed = redis.call('HDEL', rec, 'r:' .. key)
-  row = false
+  removeRow(name)
+  removed = 1
   if owner ~= '' then
-    send(owner, 'f' .. me .. ' ' .. key)
+    send(owner, 'f' .. me .. ' ' .. name)
   end
 end
-redis.call('ZREM', queue, me)
+redis.call('ZREM', queue, waiter(me))
 if not row and grace == 0 and owner == '' then
   promise()
 end

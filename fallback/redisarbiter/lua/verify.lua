@@ -1,5 +1,5 @@
--- Verify, and Load: reads the record and rows, and whether anybody waits for the first of the keys.
--- KEYS: record, and the queues of the first of the keys. ARGV: [1] '', then keys.
+-- Verify, and Load: reads the record and rows, and whether the first of the holds are waited for.
+-- KEYS: record, and the queues of the first of the holds. ARGV: [1] '', then names of holds.
 -- Answer: 'granted', record, rows ('' for none), and for each queue 1 or 0.
 redis.call('HDEL', rec, '')
 enter()
@@ -15,6 +15,6 @@ for first = 2, #ARGV, 1000 do
   end
 end
 for i = 2, #KEYS do
-  a[#a + 1] = redis.call('EXISTS', KEYS[i])
+  a[#a + 1] = contended(ARGV[i], KEYS[i])
 end
 return a

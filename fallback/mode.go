@@ -1,0 +1,203 @@
+package fallback
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Mode is what a hold of a key lets its holder do, and so which other holds of the key it stands beside. The zero Mode is
+// exclusive: it stands beside none.
+type Mode struct {
+	Kind ModeKind
+	N    uint32 // Permits: so many
+	Of   uint32 // Permits: of so many; all holds of the key have the same
+}
+
+// A ModeKind is what a Mode is.
+type ModeKind byte
+
+// The kinds of modes.
+const (
+	Exclusive ModeKind = 0   // stands beside no other hold
+	Shared    ModeKind = 's' // stands beside other Shared ones
+	Permits   ModeKind = 'p' // stands beside other Permits, as long as their sum is at most Of
+	unknown   ModeKind = '?' // of a later version of this package; stands beside none
+)
+
+// The name of a hold says its mode. An exclusive one has the key as its name. Any other has a name of its own, which begins with
+// the key: so two holds of one name exclude each other, as ever, and only what grants a hold looks at the key's other names.
+//
+//	key NUL mode holder NUL 0xff
+//
+// The mode is "s", or "p", n, "/", N and "/". A text of that form must not be used as a key.
+const nameEnd = "\x00\xff"
+
+// NameLen is by how many bytes a name is longer than its key, at most, if the holder has MaxHolder bytes.
+const (
+	MaxHolder = 24
+	NameLen   = 1 + len("p4294967295/4294967295/") + MaxHolder + len(nameEnd)
+)
+
+// IsName reports whether a text is the name of a hold that is not exclusive. It must not be used as a key.
+func IsName(name string) bool {
+	if len(name) == 0 || name[len(name)-1] != 0xff { // as a rule
+		return false
+	}
+	_, spec := split(name)
+	return spec != ""
+}
+
+// SharedName is the name of a shared hold of the key. Each process uses a holder of its own, 1 to MaxHolder letters and digits.
+func SharedName(key, holder string) string { return key + "\x00s" + holder + nameEnd }
+
+// PermitsName is the name of a hold of n permits of the key's N.
+func PermitsName(key string, n, of uint32, holder string) string {
+	return key + "\x00p" + strconv.FormatUint(uint64(n), 10) + "/" + strconv.FormatUint(uint64(of), 10) + "/" + holder + nameEnd
+}
+
+// Split returns the key and the mode that a name says.
+func Split(name string) (key string, m Mode) {
+	key, spec := split(name)
+	return key, modeOf(spec)
+}
+
+// split returns the key, and the rest of the name, "" for the name of an exclusive hold.
+func split(name string) (key, spec string) {
+	inner, ok := strings.CutSuffix(name, nameEnd)
+	i := strings.LastIndexByte(inner, 0)
+	if !ok || i < 0 || i+1 == len(inner) || strings.ContainsFunc(inner[i+1:], notInName) {
+		return name, ""
+	}
+	return inner[:i], inner[i+1:]
+}
+
+func notInName(r rune) bool {
+	return r != '/' && (r < '0' || '9' < r) && (r < 'A' || 'Z' < r) && (r < 'a' || 'z' < r)
+}
+
+func named(key, spec string) string {
+	if spec == "" {
+		return key
+	}
+	return key + "\x00" + spec + nameEnd
+}
+
+func modeOf(spec string) Mode {
+	if spec == "" {
+		return Mode{}
+	}
+	switch ModeKind(spec[0]) {
+	case Shared:
+		return Mode{Kind: Shared}
+	case Permits:
+		f := strings.SplitN(spec[1:], "/", 3)
+		if len(f) < 3 {
+			break
+		}
+		n, err := strconv.ParseUint(f[0], 10, 32)
+		of, err2 := strconv.ParseUint(f[1], 10, 32)
+		if err == nil && err2 == nil && 0 < n && n <= of {
+			return Mode{Permits, uint32(n), uint32(of)}
+		}
+	}
+	return Mode{Kind: unknown}
+}
+
+// Beside reports whether a hold of the mode may be granted beside holds of other names of the key.
+func (m Mode) Beside(others ...Mode) bool {
+	sum := uint64(m.N)
+	for _, o := range others {
+		sum += uint64(o.N)
+		if m.Kind != o.Kind || m.Of != o.Of || m.Kind != Shared && m.Kind != Permits {
+			return false
+		}
+	}
+	return len(others) == 0 || sum <= uint64(m.Of) || m.Kind == Shared
+}
+
+// put writes a row. A name that is no key is entered at its key as well, and stays there as long as it has a row.
+func (p *Partition) put(name string, row Row) {
+	if p.Rows == nil {
+		p.Rows = make(map[string]Row)
+	}
+	p.Rows[name] = row
+	p.enterName(name)
+}
+
+func (p *Partition) enterName(name string) {
+	key, spec := split(name)
+	if spec == "" || slices.Contains(p.Names[key], spec) {
+		return
+	}
+	if p.Names == nil {
+		p.Names = make(map[string][]string)
+	}
+	p.Names[key] = append(p.Names[key], spec)
+}
+
+// remove removes a row.
+func (p *Partition) remove(name string) {
+	delete(p.Rows, name)
+	key, spec := split(name)
+	if spec == "" {
+		return
+	}
+	if p.Names[key] = slices.DeleteFunc(p.Names[key], func(s string) bool { return s == spec }); len(p.Names[key]) == 0 {
+		delete(p.Names, key)
+	}
+	if len(p.Names) == 0 {
+		p.Names = nil
+	}
+}
+
+// replace replaces all rows.
+func (p *Partition) replace(rows map[string]Row) {
+	p.Rows, p.Names = rows, nil
+	p.enterNames()
+}
+
+func (p *Partition) enterNames() {
+	var names []string
+	for name := range p.Rows {
+		if IsName(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		p.enterName(name)
+	}
+}
+
+// inTheWay returns the names of the holds that one of a name must not be granted beside: the one that has that name; and those of
+// the key's other names whose modes do not let it in, in the order in which they came, an exclusive one first.
+func (p *Partition) inTheWay(name string) (names []string) {
+	if _, held := p.Rows[name]; held {
+		names = append(names, name)
+	}
+	key, spec := split(name)
+	if spec == "" && len(p.Names) == 0 {
+		return names // as a rule
+	}
+	mine := modeOf(spec)
+	var others []string
+	var modes []Mode
+	for _, s := range append([]string{""}, p.Names[key]...) {
+		if _, held := p.Rows[named(key, s)]; held && s != spec {
+			others, modes = append(others, named(key, s)), append(modes, modeOf(s))
+		}
+	}
+	if mine.Beside(modes...) {
+		return names
+	}
+	for i, m := range modes {
+		if mine.Kind == Permits || !mine.Beside(m) {
+			names = append(names, others[i])
+		}
+	}
+	return names
+}
+
+// SetRows makes these the rows.
+func (p *Partition) SetRows(rows map[string]Row) { p.replace(rows) }

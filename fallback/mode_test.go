@@ -1,0 +1,91 @@
+package fallback_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+func TestNames(t *testing.T) {
+	for _, key := range []string{"k", "", "\x00", "a\x00sb", "\x00\xff", "k\xff", "鍵"} {
+		for name, want := range map[string]fallback.Mode{
+			fallback.SharedName(key, "h"):        {Kind: fallback.Shared},
+			fallback.PermitsName(key, 2, 7, "h"): {Kind: fallback.Permits, N: 2, Of: 7},
+			fallback.PermitsName(key, math.MaxUint32, math.MaxUint32, strings.Repeat("h", fallback.MaxHolder)): {Kind: fallback.Permits, N: math.MaxUint32, Of: math.MaxUint32},
+		} {
+			k, m := fallback.Split(name)
+			if k != key || m != want || !fallback.IsName(name) || len(name)-len(key) > fallback.NameLen {
+				t.Errorf("%q is of %q, %+v, is name %t", name, k, m, fallback.IsName(name))
+			}
+		}
+		if k, m := fallback.Split(key); k != key || m != (fallback.Mode{}) || fallback.IsName(key) {
+			t.Errorf("%q is of %q, %+v", key, k, m)
+		}
+	}
+}
+
+func TestMode_Beside(t *testing.T) {
+	mode := func(spec string) fallback.Mode {
+		if spec == "" {
+			return fallback.Mode{}
+		}
+		_, m := fallback.Split("k\x00" + spec + "h\x00\xff")
+		return m
+	}
+	for _, c := range []struct {
+		mine   string
+		others []string
+		may    bool
+	}{
+		{"", nil, true}, {"", []string{""}, false}, {"", []string{"s"}, false}, {"s", []string{""}, false},
+		{"s", []string{"s", "s"}, true}, {"s", []string{"s", ""}, false}, {"s", []string{"p1/9/"}, false},
+		{"p1/3/", []string{"p1/3/", "p1/3/"}, true}, {"p1/3/", []string{"p2/3/", "p1/3/"}, false}, {"p2/3/", []string{"p2/3/"}, false},
+		{"p1/3/", []string{"p1/4/"}, false}, {"p3/3/", nil, true}, {"p4294967295/4294967295/", []string{"p4294967295/4294967295/"}, false},
+		{"later", nil, true}, {"later", []string{"later"}, false}, {"later", []string{"s"}, false}, {"s", []string{"later"}, false},
+		{"p0/3/", []string{"p0/3/"}, false}, {"p4/3/", []string{"p4/3/"}, false}, {"px/3/", []string{"px/3/"}, false},
+	} {
+		var others []fallback.Mode
+		for _, o := range c.others {
+			others = append(others, mode(o))
+		}
+		if may := mode(c.mine).Beside(others...); may != c.may {
+			t.Errorf("%q beside %q: %t", c.mine, c.others, may)
+		}
+	}
+}
+
+// TestLock_Modes checks the order in which holds of several modes are granted.
+func TestLock_Modes(t *testing.T) {
+	l := newLab(t)
+	s, p := fallback.SharedName, fallback.PermitsName
+	locked := func(name, session string, want fallback.Verdict) {
+		t.Helper()
+		a := l.Lock(l.now, fallback.LockRequest{Key: name, Me: id(session, 1), Block: 1, Wait: true}, l.send)
+		if a.Verdict != want {
+			t.Errorf("%q for %s: %v, want %v", name, session, a.Verdict, want)
+		}
+	}
+	unlocked := func(name, session string) { l.Unlock(l.now, name, id(session, 1), l.send) }
+	locked(s("k", "a"), "a", fallback.Granted)
+	locked(s("k", "b"), "b", fallback.Granted)
+	locked("k", "writer", fallback.Held)
+	locked(s("k", "c"), "c", fallback.Held) // behind the writer
+	locked(s("k", "d"), "d", fallback.Held)
+	unlocked(s("k", "a"), "a")
+	locked("k", "writer", fallback.Held)
+	unlocked(s("k", "b"), "b")
+	locked(s("k", "c"), "c", fallback.Promised) // to the writer
+	locked("k", "writer", fallback.Granted)
+	unlocked("k", "writer")
+	locked(s("k", "c"), "c", fallback.Granted)
+	locked(s("k", "d"), "d", fallback.Granted) // together
+	locked(p("m", 2, 3, "a"), "a", fallback.Granted)
+	locked(p("m", 2, 3, "b"), "b", fallback.Held)
+	locked(p("m", 1, 3, "c"), "c", fallback.Held) // behind the larger request, which is not starved
+	unlocked(p("m", 2, 3, "a"), "a")
+	locked(p("m", 2, 3, "b"), "b", fallback.Granted)
+	locked(p("m", 1, 3, "c"), "c", fallback.Granted)
+	want(t, "names", l.Names["m"], []string{"p2/3/b", "p1/3/c"})
+}

@@ -1,0 +1,117 @@
+-- Names of holds, and which of them may be held beside each other: mode.go.
+local function named(key, spec)
+  if spec == '' then
+    return key
+  end
+  return key .. '\0' .. spec .. '\0\255'
+end
+
+local function mode(spec)
+  local kind = string.sub(spec, 1, 1)
+  if kind == 'p' then
+    local n, of = string.match(spec, '^p(%d+)/(%d+)/')
+    n, of = tonumber(n), tonumber(of)
+    if n and 0 < n and n <= of and of <= 4294967295 then
+      return kind, n, of
+    end
+  elseif kind == 's' or kind == '' then
+    return kind, 0, 0
+  end
+  return '?', 0, 0
+end
+
+-- Mode.Beside.
+local function beside(spec, others)
+  local kind, sum, of = mode(spec)
+  for _, other in ipairs(others) do
+    local k, n, o = mode(other)
+    sum = sum + n
+    if k ~= kind or o ~= of or (kind ~= 's' and kind ~= 'p') then
+      return false
+    end
+  end
+  return #others == 0 or kind == 's' or sum <= of
+end
+
+-- Enters a name that has a row now at its key.
+local function enterName(entered)
+  local at, what = split(entered)
+  if what == '' then
+    return
+  end
+  local all = redis.call('HGET', rec, 'n:' .. at)
+  for s in string.gmatch(all or '', '%S+') do
+    if s == what then
+      return
+    end
+  end
+  all = all and (all .. ' ' .. what) or what
+  redis.call('HSET', rec, 'n:' .. at, all)
+  if at == key then
+    specs = all
+  end
+end
+
+-- Removes a row of the key that ARGV[1] says.
+local function removeRow(removed)
+  redis.call('HDEL', rec, 'r:' .. removed)
+  if removed == name then
+    row = false
+  end
+  local _, what = split(removed)
+  if what == '' then
+    return
+  end
+  local rest = {}
+  for s in string.gmatch(specs or '', '%S+') do
+    if s ~= what then
+      rest[#rest + 1] = s
+    end
+  end
+  if #rest > 0 then
+    specs = table.concat(rest, ' ')
+    redis.call('HSET', rec, 'n:' .. key, specs)
+  else
+    specs = false
+    redis.call('HDEL', rec, 'n:' .. key)
+  end
+end
+
+-- The row of the name of the key that says this besides.
+local function rowOf(what)
+  if what == spec then
+    return row
+  end
+  return redis.call('HGET', rec, 'r:' .. named(key, what))
+end
+
+-- Partition.inTheWay, of a name of the key that ARGV[1] says: names and rows.
+local function inTheWay(what)
+  local way, names, rows, modes = {}, {}, {}, {}
+  local mine = rowOf(what)
+  if mine then
+    way[1] = {named(key, what), mine}
+  end
+  if what == '' and not specs then
+    return way
+  end
+  local function look(s)
+    local r = s ~= what and rowOf(s)
+    if r then
+      names[#names + 1], rows[#rows + 1], modes[#modes + 1] = named(key, s), r, s
+    end
+  end
+  look('')
+  for s in string.gmatch(specs or '', '%S+') do
+    look(s)
+  end
+  if beside(what, modes) then
+    return way
+  end
+  for i, s in ipairs(modes) do
+    if mode(what) == 'p' or not beside(what, {s}) then
+      way[#way + 1] = {names[i], rows[i]}
+    end
+  end
+  return way
+end
