@@ -329,8 +329,8 @@ func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Wait
 // leaveQueue takes a waiter out of the queue, if it has not got its turn.
 func (p *partition) leaveQueue(k *lease.Key, w *lease.Waiter) bool {
 	var a after
-	p.mu.Lock()
-	left := p.Abandon(k, w, &a.Effects)
+	now := p.lock()
+	left := p.Abandon(k, w, now, &a.Effects)
 	p.unlock(&a)
 	a.do(p.c)
 	return left

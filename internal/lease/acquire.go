@@ -90,6 +90,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 			p.comeHome(&k.hold)
 		}
 	}
+	p.attachAll()
 	for key, row := range got.Rows {
 		if guard.Import {
 			p.imported(key, row, sent, now, fx)
@@ -103,6 +104,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 			p.send(l, peer.Cancel, key, k.request.id)
 			k.request = request{}
 		}
+		p.settle(k)
 		p.tidy(k)
 	}
 	step(&p.phase, Owned, nextPhases[:])
@@ -117,7 +119,11 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 		return // this node's own
 	}
 	if row.Session != s.ID { // another's, or one of an earlier session of this node, which is as dead as any other's
-		k.others = &grants{holder: row.Identity, token: row.Token, imported: true, link: p.cfg.View.LinkTo(row.Session), alone: now}
+		if k.others == nil {
+			k.others = &grants{}
+		}
+		g := k.others
+		g.holder, g.token, g.imported, g.link, g.alone = row.Identity, row.Token, true, p.cfg.View.LinkTo(row.Session), now
 		return
 	}
 	if n := p.grantedByRows(k, row.Identity); n > 0 {
@@ -130,6 +136,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 		}
 	}
 	fx.Releases = append(fx.Releases, p.release(key, row.Identity)) // an orphan
+	p.settle(k)
 	p.tidy(k)
 }
 

@@ -109,7 +109,7 @@ func (p *Partition) Settle(x *Contender, trouble error, all bool, fx *Effects) b
 	if all {
 		which = nil
 	}
-	p.fail(x.key, which, trouble, fx)
+	p.fail(x.key, which, trouble, time.Time{}, fx) // nothing is granted here: the partition is not this node's
 	return !x.over()
 }
 
@@ -118,7 +118,7 @@ func (p *Partition) Settle(x *Contender, trouble error, all bool, fx *Effects) b
 func (p *Partition) Withdraw(x *Contender, reason error, fx *Effects) {
 	p.Disown(x, fx)
 	if !x.over() {
-		p.fail(x.key, nil, reason, fx)
+		p.fail(x.key, nil, reason, time.Time{}, fx)
 	}
 }
 

@@ -36,12 +36,14 @@ type grants struct {
 	granted  Moment     // when this node gave it the key
 	alone    time.Time  // since then there has been no stream to it
 	queue    []claimant // nodes that wait, in order of arrival, each once
+	group    *group     // of the key, if it is wanted in several modes
 }
 
 // claimant is a node that waits for a key. The zero claimant is this node.
 type claimant struct {
-	id   fallback.Identity
-	link Link
+	id    fallback.Identity
+	link  Link
+	order uint64 // of the requests for a group; 0: before there was one
 }
 
 // parked is a request that waits until this node has the partition.
@@ -55,9 +57,11 @@ type parked struct {
 func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
 	if k.others != nil {
 		if !slices.ContainsFunc(k.others.queue, func(c claimant) bool { return c.link == nil }) {
-			k.others.queue = append(k.others.queue, claimant{})
+			k.queue(claimant{})
 		}
-		p.recall(k, now, fx)
+		if k.others.group == nil {
+			p.recall(k, now, fx)
+		}
 	}
 	p.grantNext(k, now, fx)
 }
@@ -69,17 +73,16 @@ func (k *Key) available() bool {
 
 // grantNext gives a key that no node has to the node that has waited longest.
 func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
+	if g := k.group(); g != nil {
+		p.grantGroup(g, now, fx)
+		return
+	}
 	if !k.available() || !p.serves(now) { // if it does not, letGo follows
 		return
 	}
 	for k.others != nil && len(k.others.queue) > 0 {
-		c := k.others.queue[0]
-		k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once
-		if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now) {
+		if p.grantFirst(k, now, fx) {
 			return
-		}
-		if c.link != nil && !c.link.Down() {
-			p.send(c.link, peer.Moved, k.name, c.id)
 		}
 	}
 	if p.grantSelf(k, now, fx) {
@@ -89,9 +92,22 @@ func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 	p.tidy(k)
 }
 
+// grantFirst gives a key that no node has to the first one that waits. It reports false if that one is gone.
+func (p *Partition) grantFirst(k *Key, now time.Time, fx *Effects) bool {
+	c := k.others.queue[0]
+	k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once
+	if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now) {
+		return true
+	}
+	if c.link != nil && !c.link.Down() {
+		p.send(c.link, peer.Moved, k.name, c.id)
+	}
+	return false
+}
+
 // noGrants forgets that other nodes have or want a key: none does.
 func (p *Partition) noGrants(k *Key) {
-	if g := k.others; g != nil {
+	if g := k.others; g != nil && g.group == nil {
 		*g = grants{queue: g.queue[:0]}
 		p.spare, k.others = g, nil
 	}
@@ -161,9 +177,9 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 	case l.Full():
 		p.send(l, peer.Deny, key, id).Flags = FlagFull
 	case p.serves(now):
-		p.request(claimant{id, l}, key, try, now, fx)
+		p.request(claimant{id: id, link: l}, key, try, now, fx)
 	case p.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now):
-		p.parked = append(p.parked, parked{claimant{id, l}, key, try})
+		p.parked = append(p.parked, parked{claimant{id: id, link: l}, key, try})
 		l.Use(1)
 	default:
 		if p.own == nil && p.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)
@@ -184,6 +200,10 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 		p.giveBack(k, now, fx)
 		k = p.Key(key)
 	}
+	if try && k.group() != nil && p.refuses(k, now, fx) {
+		p.send(c.link, peer.Deny, key, c.id).Flags = FlagBusy
+		return
+	}
 	if try && (!k.available() || k.q.Waiting() > 0) {
 		p.send(c.link, peer.Deny, key, c.id).Flags = FlagBusy
 		if k.q.State() == handoff.Idle && k.others != nil {
@@ -192,15 +212,14 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 		return
 	}
 	if k.others == nil {
-		if k.others = p.spare; k.others == nil {
-			k.others = &grants{}
-		}
-		p.spare = nil
+		k.others = p.newGrants()
 	}
 	k.others.queue = slices.DeleteFunc(k.others.queue, func(x claimant) bool { return x.link == c.link }) // each node once
-	k.others.queue = append(k.others.queue, c)
+	k.queue(c)
 	c.link.Use(1)
-	p.recall(k, now, fx)
+	if k.others.group == nil {
+		p.recall(k, now, fx)
+	}
 	if k.known {
 		p.grantNext(k, now, fx)
 	}

@@ -172,7 +172,7 @@ func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time
 	if f.Flags == FlagFull { // the owner lets this node have no more keys: waiting would not help
 		if k := p.requestOf(l, f); k != nil {
 			k.request = request{}
-			p.fail(k, nil, p.cfg.Full(l.Node()), fx)
+			p.fail(k, nil, p.cfg.Full(l.Node()), now, fx)
 			p.tidy(k)
 		}
 		return
@@ -180,7 +180,7 @@ func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time
 	if f.Flags == FlagBusy {
 		if k := p.requestOf(l, f); k != nil {
 			k.request = request{}
-			p.fail(k, tries, nil, fx)
+			p.fail(k, tries, nil, now, fx)
 			p.want(k, now, fx, false)
 			p.tidy(k)
 		}

@@ -131,6 +131,9 @@ func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 // Occupied reports whether a caller that only tries is to be sent away, and the reason. If another node has the key, it is
 // recalled for the next one.
 func (p *Partition) Occupied(k *Key, now time.Time, fx *Effects) (reason error, occupied bool) {
+	if k.group() != nil && k.q.State() == handoff.Idle && k.q.Waiting() == 0 {
+		return nil, p.refuses(k, now, fx)
+	}
 	if k.others != nil && !k.available() {
 		p.recall(k, now, fx)
 	}
@@ -150,12 +153,12 @@ func (k *Key) Idle() bool {
 
 // Abandon takes a waiter out of the queue, and tells it why the key was not to be had. It reports false if the waiter has its
 // turn, or was refused.
-func (p *Partition) Abandon(k *Key, w *Waiter, fx *Effects) bool {
+func (p *Partition) Abandon(k *Key, w *Waiter, now time.Time, fx *Effects) bool {
 	if !k.q.Leave(w) {
 		return false
 	}
 	w.Value.Reason = p.reason(k)
-	p.unwanted(k)
+	p.unwanted(k, now, fx)
 	return true
 }
 
@@ -374,16 +377,16 @@ func (p *Partition) loseFor(k *Key, cause Cause, why string, now time.Time, fx *
 }
 
 // fail sends waiters away with a reason, nil for a key that is locked: those that which chooses, all if it is nil.
-func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, fx *Effects) {
+func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, now time.Time, fx *Effects) {
 	k.q.Drain(which, func(w *Waiter) {
 		w.Value.Refused, w.Value.Reason = true, reason
 		fx.wakeUp(w)
 	})
-	p.unwanted(k)
+	p.unwanted(k, now, fx)
 }
 
 // unwanted ends the request that no caller waits for any more (rule 11).
-func (p *Partition) unwanted(k *Key) {
+func (p *Partition) unwanted(k *Key, now time.Time, fx *Effects) {
 	if k.q.Waiting() > 0 {
 		return
 	}
@@ -398,6 +401,9 @@ func (p *Partition) unwanted(k *Key) {
 		k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == nil })
 		if len(k.others.queue) == 0 && k.others.holder == (fallback.Identity{}) {
 			p.noGrants(k)
+		}
+		if g := k.group(); g != nil { // it may have been in the way of nodes that came later
+			p.grantGroup(g, now, fx)
 		}
 	}
 	p.tidy(k)

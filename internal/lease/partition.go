@@ -69,7 +69,11 @@ func (p *Partition) Key(name string) *Key {
 	if k := p.keys[name]; k != nil {
 		return k
 	}
-	return p.add(name)
+	k := p.add(name)
+	if p.own != nil && fallback.IsName(name) {
+		p.attach(k)
+	}
+	return k
 }
 
 // add returns a new key. There is none with that name.
@@ -126,7 +130,7 @@ func (p *Partition) TagOf(k *Key) any { return p.tags[k] }
 func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
 	step(&p.ending, Closed, nextEndings[:])
 	for _, k := range p.keys {
-		p.fail(k, nil, reason, fx)
+		p.fail(k, nil, reason, now, fx)
 	}
 	p.GiveKept(now, fx)
 	p.unused = nil

@@ -48,6 +48,17 @@ var commands = map[string]func(n *Node, args []string){
 	"fail":    func(n *Node, args []string) { n.fail(args[0], args[1]) },
 }
 
+// shown shows the names of holds that are not exclusive with a colon: "k:sa" is a shared one of the key k, by the holder a.
+var shown = strings.NewReplacer("\x00\xff", "", "\x00", ":")
+
+// nameOf is the inverse of shown.
+func nameOf(word string) string {
+	if key, spec, ok := strings.Cut(word, ":"); ok {
+		return key + "\x00" + spec + "\x00\xff"
+	}
+	return word
+}
+
 // Do executes a command, and returns what came of it.
 //
 //	tick 1s            time goes on
@@ -64,11 +75,15 @@ var commands = map[string]func(n *Node, args []string){
 //	failover           another server goes on with the same record; "failover empty": with none
 //	record             what the arbiter has
 //	a lock k           of a node: see commands
+//	a lock k:sa        the same of a name of the key: "s" and a holder for reading, "p2/3/" and a holder for two permits of three
 //	a acquire          a call of a node, which is executed and answered at once: see operations
 //	a send acquire     its steps, as are execute and answer; "a fail acquire": it is not answered; "a late": it is executed then
 func (w *World) Do(line string) ([]string, error) {
 	w.log = nil
 	words := append(strings.Fields(line), "", "", "", "")
+	for i, word := range words {
+		words[i] = nameOf(word)
+	}
 	switch words[0] {
 	case "tick":
 		d, err := time.ParseDuration(words[1])
@@ -106,6 +121,7 @@ func (w *World) Do(line string) ([]string, error) {
 		w.node(words[1]).offers.Store(n)
 	case "delete":
 		delete(w.record.Rows, words[1])
+		w.record.SetRows(w.record.Rows)
 	case "dead":
 		w.dead[words[1]] = true
 	case "failover":

@@ -15,12 +15,13 @@ import (
 func (n *Node) lock(key string, try bool) {
 	p, now := &n.P, n.w.now
 	k, at := p.Find(key), n.cfg.At(n.w.now)
-	if p.Rests(k) && (p.Quick(at) || p.Good(now)) {
+	exclusive := !fallback.IsName(key)
+	if exclusive && p.Rests(k) && (p.Quick(at) || p.Good(now)) {
 		t, fence := p.Again(k, at)
 		n.has(key, t, fence)
 		return
 	}
-	if k == nil && p.Vacant() && (p.Quick(at) || p.Good(now)) {
+	if exclusive && k == nil && p.Vacant() && (p.Quick(at) || p.Good(now)) {
 		t, fence := p.Fresh(key, at)
 		n.has(key, t, fence)
 		return
@@ -103,8 +104,8 @@ func (n *Node) leave(key string) {
 		return
 	}
 	w := n.waiters[key][0]
-	n.event(func(_ time.Time, fx *lease.Effects) {
-		if n.P.Abandon(n.P.Find(key), w, fx) {
+	n.event(func(now time.Time, fx *lease.Effects) {
+		if n.P.Abandon(n.P.Find(key), w, now, fx) {
 			n.waiters[key] = n.waiters[key][1:]
 		}
 	})

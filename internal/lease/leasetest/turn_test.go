@@ -113,7 +113,7 @@ func TestTurn_AWaiterThatHasItsTurnCannotLeave(t *testing.T) {
 	waiter := n.waiters["k"][0]
 	do(t, w, "a unlock k")
 	var fx lease.Effects
-	if n.P.Abandon(n.P.Find("k"), waiter, &fx) {
+	if n.P.Abandon(n.P.Find("k"), waiter, w.now, &fx) {
 		t.Error("it has left")
 	}
 }

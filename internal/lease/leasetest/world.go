@@ -148,7 +148,7 @@ func (w *World) isDead(session string) bool {
 
 func (w *World) say(format string, args ...any) {
 	if !w.Quiet {
-		w.log = append(w.log, fmt.Sprintf(format, args...))
+		w.log = append(w.log, shown.Replace(fmt.Sprintf(format, args...)))
 	}
 }
 
