@@ -12,5 +12,10 @@
 //
 // DoTx locks, begins, checks, calls the function and commits. Check is its statement alone, for
 // transactions that something else begins. Put is for sections that read outside of the transaction
-// that writes.
+// that writes. Package pgxfence has the same for pgx without database/sql. [Inbox] executes a message
+// once, in the transaction that does its work.
+//
+// Elsewhere: package redisfence wraps scripts of Redis; [Transport] and [Require] take the token
+// through HTTP; [Memory] is for a resource in this process, [UpdateFile] for a file, [Update] for an
+// object of a store with conditional writes, such as a [Bucket]; [Judge] for any other.
 package fence

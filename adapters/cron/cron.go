@@ -46,8 +46,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Once returns a wrapper for the job of that name: in [cron.WithChain], or in a chain for one job. All
-// processes give the job the same name. A job that is not a [Job] is not told of a loss.
+// Once returns a wrapper for the job of that name: cron.NewChain(once).Then(job). All processes give the job the same name, and
+// no other job has it: in [cron.WithChain], where a scheduler has several jobs, all but one of those that are due together
+// would be skipped. A job that is not a [Job] is not told of a loss, nor is one inside of another wrapper: let once be the last
+// of the chain.
 func Once(ctx context.Context, c *coord.Coordinator, name string, opts *Options) (cron.JobWrapper, error) {
 	o := Options{}
 	if opts != nil {

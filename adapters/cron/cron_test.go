@@ -39,8 +39,9 @@ func once(line string, opts *cron.Options) starter {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := robfig.New(robfig.WithChain(once), robfig.WithParser(parser))
-		if _, err := s.AddJob(line, cron.Func(func(ctx context.Context, _ coord.Fence) { job(ctx) })); err != nil {
+		s := robfig.New(robfig.WithParser(parser))
+		told := cron.Func(func(ctx context.Context, _ coord.Fence) { job(ctx) })
+		if _, err := s.AddJob(line, robfig.NewChain(once).Then(told)); err != nil {
 			t.Fatal(err)
 		}
 		s.Start()
@@ -106,8 +107,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	scheduler := robfig.New(robfig.WithChain(once, robfig.Recover(robfig.DefaultLogger)))
-	if _, err := scheduler.AddFunc("0 3 * * *", func() { log.Print("once, in all processes together") }); err != nil {
+	scheduler := robfig.New(robfig.WithChain(robfig.Recover(robfig.DefaultLogger))) // for all jobs
+	job := cron.Func(func(ctx context.Context, fence coord.Fence) { log.Print("once, in all processes together") })
+	if _, err := scheduler.AddJob("0 3 * * *", robfig.NewChain(once).Then(job)); err != nil {
 		log.Fatal(err)
 	}
 	scheduler.Start()

@@ -21,8 +21,8 @@ type Locker struct {
 	c   *coord.Coordinator
 	key string
 
-	mu   sync.Mutex // protects held
-	held coord.Lock
+	mu   sync.Mutex   // protects held
+	held []coord.Lock // of each Lock without its Unlock; only the last one can be in force, the others were lost
 }
 
 var _ lock.Locker = (*Locker)(nil)
@@ -46,7 +46,7 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held = held
+	l.held = append(l.held, held)
 	return nil
 }
 
@@ -54,7 +54,11 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 // Provider.Up: another process may have migrated at the same time.
 func (l *Locker) Unlock(context.Context, *sql.DB) error {
 	l.mu.Lock()
-	held := l.held
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	if len(l.held) == 0 {
+		return coord.ErrUnlocked
+	}
+	held := l.held[0] // A lock that was lost may have another one after it, which this call is not for.
+	l.held = l.held[1:]
 	return held.Unlock()
 }

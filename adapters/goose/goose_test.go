@@ -52,6 +52,40 @@ func TestLocker(t *testing.T) {
 
 func TestLocker_Processes(t *testing.T) { processtest.Run(t, section) }
 
+// goose lets the next Up begin before it calls Unlock. The Unlock of one whose lock was lost frees nothing of the next one's.
+func TestUnlock_AfterALoss(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	l, err := goose.NewLocker(c, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Lock(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	info, err := c.Inspect(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Break(t.Context(), "k", info.Holder.Fence, "the test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Lock(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(t.Context(), nil); !errors.Is(err, coord.ErrLost) {
+		t.Errorf("the first Unlock: %v", err)
+	}
+	if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
+		t.Errorf("after the first Unlock the key is free: %v", err)
+	}
+	if err := l.Unlock(t.Context(), nil); err != nil {
+		t.Errorf("the second Unlock: %v", err)
+	}
+	if err := l.Unlock(t.Context(), nil); !errors.Is(err, coord.ErrUnlocked) {
+		t.Errorf("a third one: %v", err)
+	}
+}
+
 func TestNewLocker_Refuses(t *testing.T) {
 	if _, err := goose.NewLocker(nil, "k"); err == nil {
 		t.Error("a nil coordinator was accepted")

@@ -20,8 +20,8 @@ type Locker struct {
 	c   *coord.Coordinator
 	key string
 
-	mu   sync.Mutex // protects lock
-	lock coord.Lock
+	mu   sync.Mutex   // protects held
+	held []coord.Lock // of each Lock without its Unlock; only the last one can be in force, the others were lost
 }
 
 var _ sync.Locker = (*Locker)(nil)
@@ -40,15 +40,18 @@ func (m *Locker) Lock() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lock = l
+	m.held = append(m.held, l)
 }
 
 // Unlock unlocks the key. It panics if the key is not locked by this Locker, as that of a sync.Mutex
-// does. A lock that was lost is no panic: ask Held before, or the Context.
+// does. A lock that was lost is no panic: ask Held before, or the Context. If another goroutine has locked
+// since, the key is unlocked when both have called Unlock: it is not known which of them calls.
 func (m *Locker) Unlock() {
 	m.mu.Lock()
-	l := m.lock
-	m.lock = coord.Lock{}
+	var l coord.Lock
+	if len(m.held) > 0 {
+		l, m.held = m.held[0], m.held[1:]
+	}
 	m.mu.Unlock()
 	if errors.Is(l.Unlock(), coord.ErrUnlocked) {
 		panic("locker: unlock of an unlocked Locker")
@@ -59,5 +62,8 @@ func (m *Locker) Unlock() {
 func (m *Locker) Held() coord.Lock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lock
+	if len(m.held) == 0 {
+		return coord.Lock{}
+	}
+	return m.held[len(m.held)-1]
 }

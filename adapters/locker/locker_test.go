@@ -43,6 +43,33 @@ func TestUnlock_OfAnUnlockedLocker(t *testing.T) {
 	locker.New(t.Context(), c, "k").Unlock()
 }
 
+// One goroutine's lock is lost, and another one has locked since: the former's Unlock frees nothing.
+func TestUnlock_AfterALoss(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	l := locker.New(t.Context(), c, "k")
+	l.Lock()
+	if err := c.Break(t.Context(), "k", l.Held().Fence(), "the test"); err != nil {
+		t.Fatal(err)
+	}
+	l.Lock()
+	l.Unlock()
+	if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) || l.Held().Context().Err() != nil {
+		t.Errorf("after the first Unlock the key is free: %v", err)
+	}
+	l.Unlock()
+	free, err := c.TryLock(t.Context(), "k")
+	if err != nil {
+		t.Errorf("after both: %v", err)
+	}
+	free.Unlock()
+	defer func() {
+		if recover() == nil {
+			t.Error("a third Unlock does not panic")
+		}
+	}()
+	l.Unlock()
+}
+
 func TestLock_WithoutALock(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	defer func() {

@@ -10,17 +10,17 @@
 //
 //   - The ttl does not limit a lock, which lasts until Release or until it is lost. A lock that is never
 //     released blocks its key as long as its process lives: code that lets locks expire, to limit
-//     a rate for example, needs something else.
+//     a rate for example, needs [coord.Coordinator.LockFor].
 //   - [Lock.TTL] is the whole ttl as long as the lock is in force, and [Lock.Refresh] extends nothing. It
 //     returns ErrNotObtained if the lock is over. Neither asks the arbiter.
 //   - A caller waits in a queue for as long as its retry strategy has pauses, and does not poll. So the lock
 //     may come in the middle of a pause, and NextBackoff is called in another goroutine.
-//   - A crashed process blocks its keys until its session lapses (10 s), and not for the ttl.
+//   - A crashed process blocks its keys until its session lapses (3.1 s in a cluster, 10 s without), and not for the ttl.
 //   - A second Obtain with the same Options.Token does not get the key. Token and metadata are known to
 //     this process only.
 //   - While Redis is away, a caller waits as for a locked key. Its error matches [coord.ErrUnavailable].
 //   - ttl has to be positive.
-//   - ObtainMulti and Lock.Keys do not exist: lock several keys one by one, in one order everywhere.
+//   - ObtainMulti and Lock.Keys do not exist: [coord.Coordinator.LockAll] locks several keys.
 //
 // A [Lock] has a token for the resource as well (Fence), and a context that ends when the lock is lost
 // (Context).

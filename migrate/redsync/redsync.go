@@ -10,13 +10,13 @@
 //
 //   - The expiry does not limit a lock, which lasts until Unlock or until it is lost. A lock that is never
 //     unlocked blocks its key as long as its process lives: code that lets locks expire, to limit
-//     a rate for example, needs something else.
+//     a rate for example, needs [coord.Coordinator.LockFor].
 //   - [Mutex.Extend] extends nothing. It and [Mutex.Valid] say whether the lock is in force, without asking the
 //     arbiter. [Mutex.Until] is always one expiry away as long as the lock is in force, and in the past when
 //     it is over.
 //   - A caller waits in a queue for as long as its tries and their delays would take, and does not poll. So
 //     the lock may come in the middle of a delay, and a DelayFunc is called in another goroutine.
-//   - A crashed process blocks its keys until its session lapses (10 s), and not for the expiry.
+//   - A crashed process blocks its keys until its session lapses (3.1 s in a cluster, 10 s without), and not for the expiry.
 //   - There is one node, with the number 0. An arbiter that cannot be asked is a [*RedisError] that
 //     matches [coord.ErrUnavailable].
 //   - Only the Mutex that was locked can be unlocked: WithValue does not exist. Another one's Unlock

@@ -10,7 +10,7 @@
 //
 //   - The context of a lock has a cause: one that Is [coord.ErrLost] if the lock was lost.
 //   - A lock is renewed with its process's session, and not by itself. A crashed process blocks its keys until
-//     its session lapses (10 s), and not for KeyValidity.
+//     its session lapses (3.1 s in a cluster, 10 s without), and not for KeyValidity.
 //   - A CancelFunc does not wait until the key is free.
 //   - Waiting callers get the key in the order of arrival.
 //   - Close does not end locks, nor the coordinator: close that after the locker. A caller that waits, or comes
