@@ -1,5 +1,5 @@
 # The modules of this repository: those whose tests take longest first.
-MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc
+MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc cmd/holdfast
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 # Beside client-go's election. To compile that takes minutes: it is not in go.work, and make test leaves it out.

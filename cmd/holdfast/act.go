@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+func breakCommand(s *settings) *cobra.Command {
+	var fence uint64
+	var reason string
+	cmd := &cobra.Command{
+		Use: "break KEY --fence TOKEN --reason WHY", Short: "Take a lock away from the caller that has it",
+		Long: "Take a lock away from the caller that has it, and from no other: the token is that of \"holdfast inspect KEY\". The lock's context\n" +
+			"ends before the next caller gets the key. No code is stopped: what does not heed the context goes on, and only the\n" +
+			"resource can refuse its token.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, done, err := s.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if fence == 0 {
+				info, err := c.Inspect(cmd.Context(), args[0])
+				if err == nil {
+					err = s.showKey(&info)
+				}
+				return errors.Join(errors.New("--fence is missing: nothing was done"), err)
+			}
+			if err := c.Break(cmd.Context(), args[0], coord.Fence(fence), reason); err != nil {
+				return err
+			}
+			if s.out.json {
+				return s.out.encode(map[string]any{"key": args[0], "fence": strconv.FormatUint(fence, 10), "broken": true})
+			}
+			s.out.line("broken: key %s, token %d", strconv.Quote(args[0]), fence)
+			return nil
+		},
+	}
+	cmd.Flags().Uint64Var(&fence, "fence", 0, "token of the lock, which inspect tells")
+	cmd.Flags().StringVar(&reason, "reason", "", "for the holder, and the logs")
+	_ = cmd.MarkFlagRequired("reason")
+	return cmd
+}
+
+func drainCommand(s *settings) *cobra.Command {
+	var reason string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use: "drain NODE", Short: "Make a node give its partitions away, and take none",
+		Long: "Make a node give its partitions to others, and take none until it is started anew. It goes on to lock. Locks in use stay\n" +
+			"in force. NODE is a name or an ID of \"holdfast nodes\".",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, done, err := s.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if err := c.DrainNode(cmd.Context(), args[0], reason); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+			defer cancel()
+			for {
+				r, err := c.Report(ctx, args[0])
+				if err != nil && ctx.Err() == nil {
+					return err
+				}
+				if err == nil && r.Owned == 0 {
+					if s.out.json {
+						return s.out.encode(r)
+					}
+					s.out.line("%s owns nothing any more", who(&r.Process))
+					return nil
+				}
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done():
+					return fmt.Errorf("%d partitions are left, and the node goes on to give them away: %w", r.Owned, context.Cause(ctx))
+				}
+			}
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "for the node's log")
+	cmd.Flags().DurationVar(&wait, "wait", time.Minute, "for how long to wait until it owns nothing")
+	return cmd
+}

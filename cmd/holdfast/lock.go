@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/election"
+)
+
+const lockHelp = `
+The command runs without a shell. Its environment has HOLDFAST_KEY and HOLDFAST_FENCE, the token: let what it writes to refuse a lower
+one. Signals go to the command and what it has started. The exit status is the command's, or
+
+    75   the lock was not obtained: --try, or --wait is over
+   124   the lock was lost, and the command was ended: SIGTERM, and SIGKILL after --kill-after
+   125   holdfast itself failed, such as that the arbiter cannot be reached
+   126   the command cannot be run, 127: it is not there
+   128+n a signal n ended the command, or the wait for the lock
+
+A holdfast that is killed takes the command with it (on Linux), and its lock is free when its session has expired. One that is stopped
+(SIGSTOP) cannot end the command: what the command writes to is protected by the token alone.`
+
+func lockCommand(s *settings) *cobra.Command {
+	var try bool
+	var limit time.Duration
+	x := &execution{}
+	cmd := &cobra.Command{
+		Use: "lock KEY [flags] -- COMMAND [ARG...]", Short: "Run a command while having a lock", Long: "Run a command while having a lock.\n" + lockHelp,
+		Args: commandAfterDashes,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return s.withSignals(x, func(ctx context.Context, c *coord.Coordinator) error {
+				return x.lock(ctx, c, args[0], args[1:], try, limit)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&try, "try", false, "do not wait where another process has the lock")
+	cmd.Flags().DurationVar(&limit, "wait", 0, "wait for so long at most; 0: without limit")
+	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 800*time.Millisecond, "SIGKILL so long after SIGTERM where the lock is lost")
+	return cmd
+}
+
+func electCommand(s *settings) *cobra.Command {
+	x := &execution{}
+	var value string
+	cmd := &cobra.Command{
+		Use: "elect NAME [flags] -- COMMAND [ARG...]", Short: "Run a command in the process that is the leader",
+		Long: "Run a command in the process that is the leader of an election. It waits to be elected, and runs the command. When the\n" +
+			"command ends, so does the term. When the term is lost, the command is ended, and it campaigns again.\n" + lockHelp,
+		Args: commandAfterDashes,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return s.withSignals(x, func(ctx context.Context, c *coord.Coordinator) error {
+				return x.elect(ctx, c, args[0], args[1:], value)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&value, "value", "", "what the leader publishes, such as its address")
+	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 800*time.Millisecond, "SIGKILL so long after SIGTERM where the term is lost")
+	return cmd
+}
+
+// commandAfterDashes wants one argument, two dashes, and a command. Without the dashes the command's flags would be this program's.
+func commandAfterDashes(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+		return &statusError{statusFailed, fmt.Errorf("give the command after two dashes: %s", cmd.UseLine())}
+	}
+	return nil
+}
+
+// execution is a command that runs under a lock.
+type execution struct {
+	killAfter time.Duration
+	signals   chan os.Signal // of this process, from its start on
+}
+
+// A signalError is the cause of a wait that a signal has ended.
+type signalError struct{ syscall.Signal }
+
+func (g signalError) Error() string { return "signal: " + g.Signal.String() }
+
+// withSignals calls f with a context that ends by the first signal that would end this process. Once a command runs, signals are
+// its own.
+func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coordinator) error) error {
+	if s.json {
+		return &statusError{statusFailed, errors.New("--json is of no use here: the output is the command's")}
+	}
+	x.signals = make(chan os.Signal, 16)
+	signal.Notify(x.signals, forwarded...)
+	defer signal.Stop(x.signals)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	first := make(chan os.Signal, 1)
+	signal.Notify(first, ending...)
+	defer signal.Stop(first)
+	go func() {
+		select {
+		case got := <-first:
+			cancel(signalError{got.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	start, stop := context.WithTimeout(ctx, s.timeout)
+	c, done, err := s.member(start)
+	stop()
+	if err == nil {
+		defer done()
+		err = f(ctx, c)
+	}
+	if _, ok := errors.AsType[*statusError](err); ok || err == nil {
+		return err
+	}
+	if got, ok := errors.AsType[signalError](err); ok {
+		return &statusError{statusSignal + int(got.Signal), fmt.Errorf("ended by a signal before the command ran: %v", got.Signal)}
+	}
+	if got, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
+		return &statusError{statusSignal + int(got.Signal), fmt.Errorf("ended by a signal before the command ran: %v", got.Signal)}
+	}
+	return &statusError{statusFailed, err}
+}
+
+func (x *execution) lock(ctx context.Context, c *coord.Coordinator, key string, args []string, try bool, limit time.Duration) error {
+	waiting := ctx
+	if limit > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	waiting = coord.WithLabel(waiting, "holdfast lock "+args[0])
+	take := c.Lock
+	if try {
+		take = c.TryLock
+	}
+	l, err := take(waiting, key)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, coord.ErrLocked), err != nil && limit > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, coord.ErrUnavailable):
+		return &statusError{statusNotObtained, err}
+	case err != nil:
+		return err
+	}
+	defer func() { _ = l.Unlock() }()
+	return x.run(l, args)
+}
+
+func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string, args []string, value string) error {
+	e, err := election.New(c, name, &election.Options{ID: c.Namespace() + "/" + defaultName() + fmt.Sprintf("/%d", os.Getpid()), Value: value})
+	if err != nil {
+		return err
+	}
+	for {
+		term, err := e.Campaign(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		err = x.run(term.Lock(), args)
+		if status, ok := errors.AsType[*statusError](err); ok && status.status == statusLost {
+			fmt.Fprintln(os.Stderr, "holdfast:", printable(status.Error()))
+			continue
+		}
+		end, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = term.Resign(end)
+		cancel()
+		return err
+	}
+}
+
+// run runs the command until it has ended. It is ended if the lock is lost.
+func (x *execution) run(l coord.Lock, args []string) error {
+	for more := true; more; { // what came before is not the command's
+		select {
+		case got := <-x.signals:
+			if slices.Contains(ending, got) { // in the moment in which the lock came
+				return signalError{got.(syscall.Signal)}
+			}
+		default:
+			more = false
+		}
+	}
+	p, err := startProcess(args, append(os.Environ(), "HOLDFAST_KEY="+l.Key(), "HOLDFAST_FENCE="+l.Fence().String()))
+	if err != nil {
+		return err
+	}
+	lost := l.Context().Done()
+	var kill <-chan time.Time
+	for {
+		select {
+		case got := <-x.signals:
+			p.signal(got.(syscall.Signal))
+		case <-lost:
+			lost = nil
+			fmt.Fprintln(os.Stderr, "holdfast: ending the command:", printable(context.Cause(l.Context()).Error()))
+			p.signal(syscall.SIGTERM)
+			p.signal(syscall.SIGCONT) // a stopped one would not notice
+			kill = time.After(x.killAfter)
+		case <-kill:
+			p.signal(syscall.SIGKILL)
+		case status := <-p.done:
+			if lost == nil {
+				p.signal(syscall.SIGKILL) // what it has started and left behind
+				return &statusError{statusLost, fmt.Errorf("the lock was lost, and the command ended: %w", context.Cause(l.Context()))}
+			}
+			if status == 0 {
+				return nil
+			}
+			return &statusError{status, nil}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/await"
+)
+
+// What a command sees and how it ends. The numbers are those of consul's issues about "consul lock".
+func TestLock_TheCommandAndItsEnd(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	for _, c := range []struct {
+		name   string
+		args   []string
+		in     string
+		status int
+		out    string
+		err    string
+	}{
+		{"its status is kept (947)", []string{"lock", "k", "--", "sh", "-c", "exit 7"}, "", 7, "", ""},
+		{"success", []string{"lock", "k", "--", "true"}, "", 0, "", ""},
+		{"a signal ends it", []string{"lock", "k", "--", "sh", "-c", "kill -9 $$"}, "", 128 + 9, "", ""},
+		{"its arguments are its own (776, 1063)", []string{"lock", "k", "--", "printf", "%s,", "-v", "--try", "--json", "a b"}, "", 0, "-v,--try,--json,a b,", ""},
+		{"flags come before the dashes", []string{"lock", "k", "--wait", "5s", "--", "printf", "%s", "--json"}, "", 0, "--json", ""},
+		{"without the dashes", []string{"lock", "k", "printf", "x"}, "", 125, "", "two dashes"},
+		{"its input", []string{"lock", "k", "--", "cat"}, "hello", 0, "hello", ""},
+		{"its environment", []string{"lock", "a key", "--", "sh", "-c", `echo "$HOLDFAST_KEY"`}, "", 0, "a key\n", ""},
+		{"there is no such command", []string{"lock", "k", "--", "/no/such/command"}, "", 127, "", "/no/such/command"},
+		{"nor in the path", []string{"lock", "k", "--", "no-such-command"}, "", 127, "", "no-such-command"},
+		{"it cannot be run", []string{"lock", "k", "--", "/"}, "", 126, "", "is a directory"},
+		{"no command", []string{"lock", "k", "--"}, "", 125, "", "two dashes"},
+		{"no URL", []string{"lock", "--url", "http://x", "k", "--", "true"}, "", 125, "", "redis+cluster://"},
+		{"a secret stays one", []string{"lock", "--timeout", "300ms", "--url", "redis://:secret@127.0.0.1:1", "k", "--", "true"}, "", 125, "", "127.0.0.1:1"},
+		{"elected", []string{"elect", "e", "--", "sh", "-c", "echo $HOLDFAST_KEY; exit 3"}, "", 3, "election/e\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := &namespace{t: t, server: n.server, client: n.client}
+			x := n.start(c.args...)
+			if _, err := x.in.Write([]byte(c.in)); err != nil {
+				t.Log(err)
+			}
+			_ = x.in.Close()
+			if out := x.want(c.status); out != c.out || !strings.Contains(x.err.String(), c.err) || strings.Contains(x.err.String(), "secret") {
+				t.Errorf("output %q, want %q; errors %q, want %q", out, c.out, x.err.String(), c.err)
+			}
+		})
+	}
+}
+
+// Of commands that want a key one runs at a time, with rising tokens. --try and --wait do not wait for ever.
+func TestLock_OneAtATime(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	first := n.start("lock", "k", "--", "sh", "-c", "echo $HOLDFAST_FENCE; cat >/dev/null")
+	first.says("")
+	second := n.start("lock", "k", "--", "sh", "-c", "echo $HOLDFAST_FENCE")
+	n.start("lock", "--try", "k", "--", "echo", "no").want(statusNotObtained)
+	if out := n.start("lock", "--wait", "300ms", "k", "--", "echo", "no").want(statusNotObtained); out != "" {
+		t.Errorf("it ran: %q", out)
+	}
+	_ = first.in.Close()
+	first.want(0)
+	if fence, err := strconv.ParseUint(strings.TrimSpace(second.want(0)), 10, 64); err != nil || fence == 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+// A signal ends the wait for a lock, and the command never runs (800, 4439). The signals that a shell's user sends go to the command and to
+// what it has started (797, 1210, 2489, 3754, 4643).
+func TestLock_Signals(t *testing.T) {
+	n := newNamespace(t)
+	app := n.open(&coord.Options{Name: "app"})
+	l, err := app.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		waits := n.start("lock", "k", "--", "echo", "it runs")
+		await.Until(t, "it waits", func() bool {
+			info, err := app.Inspect(t.Context(), "k")
+			return err == nil && len(info.Waiters) > 0
+		})
+		if err := waits.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		if out := waits.want(128 + int(s)); out != "" {
+			t.Errorf("%v: the command ran: %q", s, out)
+		}
+		await.Until(t, "it waits no more", func() bool {
+			info, err := app.Inspect(t.Context(), "k")
+			return err == nil && len(info.Waiters) == 0
+		})
+
+		name := strings.TrimPrefix(map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP",
+			syscall.SIGQUIT: "SIGQUIT"}[s], "SIG")
+		runs := n.start("lock", "other", "--", "sh", "-c", fmt.Sprintf("trap 'echo got %s; exit 9' %s; echo ready; while :; do sleep 1; done", name, name))
+		runs.says("ready")
+		if err := runs.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		runs.says("got " + name)
+		runs.want(9) // the output ends with the last of the group
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lock that is lost ends the command and what it has started (2022, 9788), also one that is stopped or heeds no SIGTERM.
+func TestLock_ALostLockEndsTheCommand(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	for name, script := range map[string]string{
+		"with a child": "sleep 100 & echo ready; wait", "deaf": "trap '' TERM; sleep 100 & echo ready; while :; do wait; done", "stopped": "echo ready; kill -STOP $$",
+	} {
+		x := n.start("lock", name, "--", "sh", "-c", script)
+		x.says("ready")
+		// Its rows are removed, as when data are lost: the lock is superseded.
+		keys, err := n.client.Keys(t.Context(), "{holdfast:p*}").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if err := n.client.HDel(t.Context(), key, "r:"+name).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.want(statusLost)
+		if !strings.Contains(x.err.String(), "lost") {
+			t.Errorf("%s: %s", name, x.err.String())
+		}
+	}
+}
+
+// When the arbiter is away for long, the command is ended before another one can run.
+func TestLock_TheArbiterGoes(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	x := n.start("lock", "k", "--", "sh", "-c", "echo ready; sleep 100")
+	x.says("ready")
+	n.server.Kill()
+	x.want(statusLost)
+}
+
+// A holdfast that is killed takes its command with it. Its lock is free when its session has expired, and not before.
+func TestLock_KilledWithItsCommand(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	x := n.start("lock", "k", "--", "sh", "-c", "echo ready; exec sleep 100")
+	x.says("ready")
+	if err := x.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	x.want(-1) // the output has ended, so the command has
+	if out := n.start("lock", "--wait", "20s", "k", "--", "echo", "free").want(0); out != "free\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// A holdfast that stands still has its lock taken. When it goes on, it ends the command at once.
+func TestLock_Stopped(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	x := n.start("lock", "k", "--", "sh", "-c", "echo $HOLDFAST_FENCE >&2; echo ready; sleep 100")
+	x.says("ready")
+	if err := x.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	later := strings.TrimSpace(n.start("lock", "--wait", "20s", "k", "--", "sh", "-c", "echo $HOLDFAST_FENCE").want(0))
+	if err := x.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	x.want(statusLost)
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	earlier, _, _ := strings.Cut(x.err.String(), "\n")
+	a, err := strconv.ParseUint(earlier, 10, 64)
+	b, other := strconv.ParseUint(later, 10, 64)
+	if err != nil || other != nil || a >= b {
+		t.Errorf("tokens %q and %q", earlier, later)
+	}
+}
+
+// A leader that ends hands over, and one that has lost its term campaigns again.
+func TestElect_HandsOver(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	first := n.start("elect", "e", "--", "sh", "-c", "echo leads; cat >/dev/null")
+	first.says("leads")
+	second := n.start("elect", "e", "--", "sh", "-c", "echo leads; sleep 100")
+	_ = first.in.Close()
+	first.want(0)
+	second.says("leads")
+	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	second.want(128 + int(syscall.SIGTERM))
+}

@@ -1,0 +1,415 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+func topCommand(s *settings) *cobra.Command {
+	var n int
+	var by string
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use: "top", Short: "The keys that are held or waited for most, of all nodes", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			order, ok := coord.ParseBy(by)
+			if !ok {
+				return fmt.Errorf("--by %q is none of held, wait, waiters, taken", by)
+			}
+			c, done, err := s.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			for {
+				list, err := c.Top(cmd.Context(), n, order)
+				if err != nil {
+					return err
+				}
+				if err := s.showKeys(&list); err != nil || every == 0 {
+					return err
+				}
+				select {
+				case <-time.After(every):
+				case <-cmd.Context().Done():
+					return nil
+				}
+				s.out.line("")
+			}
+		},
+	}
+	cmd.Flags().IntVarP(&n, "number", "n", 20, "how many")
+	cmd.Flags().StringVar(&by, "by", "held", "order: held or wait (longest), waiters (most), taken (most locks in one process)")
+	cmd.Flags().DurationVar(&every, "every", 0, "again after so long, until interrupted")
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"held", "wait", "waiters", "taken"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// showKeys prints a list of keys.
+func (s *settings) showKeys(list *coord.KeyList) error {
+	if s.out.json {
+		if list.Keys == nil {
+			list.Keys = []coord.KeySummary{}
+		}
+		return s.out.encode(list)
+	}
+	rows := [][]string{{"KEY", "HELD", "HOLDER", "HOST:PID", "TOKEN", "TURNS", "LABEL", "WAITERS", "LONGEST WAIT"}}
+	for _, k := range list.Keys {
+		rows = append(rows, []string{
+			k.Key, since(k.Since), who(k.Holder), where(k.Holder), token(k.Fence), number(k.Turns), k.Label, number(k.Waiters), since(k.Waiting),
+		})
+	}
+	err := s.out.table(rows)
+	if list.More > 0 {
+		s.out.line("and %d more", list.More)
+	}
+	s.showUnanswered(list.Unanswered)
+	return err
+}
+
+func (s *settings) showUnanswered(all []coord.Unanswered) {
+	for _, u := range all {
+		s.out.line("NOT ASKED: %s (%s): %s", who(&u.Process), where(&u.Process), u.Reason)
+	}
+}
+
+func inspectCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect KEY", Short: "Which process has a key, since when, and which wait for it", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, done, err := s.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			info, err := c.Inspect(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return s.showKey(&info)
+		},
+	}
+}
+
+func (s *settings) showKey(info *coord.KeyInfo) error {
+	if s.out.json {
+		return s.out.encode(info)
+	}
+	owner := "the arbiter"
+	if info.Owner != nil {
+		owner = "node " + who(info.Owner) + " (" + where(info.Owner) + ")"
+	}
+	s.out.line("key %s of partition %d, granted by %s in epoch %d", strconv.Quote(info.Key), info.Partition, owner, info.Epoch)
+	h := info.Holder
+	switch {
+	case h == nil:
+		s.out.line("free")
+	case !h.Locked && h.Since.IsZero() && !slices.ContainsFunc(info.Unanswered, func(u coord.Unanswered) bool { return u.Session == h.Session }) && h.Fence == 0:
+		s.out.line("free: kept by %s (%s) for its next caller", who(&h.Process), where(&h.Process))
+	default:
+		text := fmt.Sprintf("held by %s (%s), token %s", who(&h.Process), where(&h.Process), token(h.Fence))
+		if !h.Since.IsZero() {
+			text += fmt.Sprintf(", for %s, since %s", since(h.Since), h.Since.Local().Format(time.DateTime))
+		}
+		if h.Turns > 1 {
+			text += fmt.Sprintf(", %d turns", h.Turns)
+		}
+		if h.Label != "" {
+			text += fmt.Sprintf(", label %q", h.Label)
+		}
+		s.out.line("%s", text)
+	}
+	if len(info.Waiters) > 0 {
+		rows := [][]string{{"WAITS", "HOST:PID", "CALLERS", "LONGEST", "LABELS"}}
+		for _, w := range info.Waiters {
+			rows = append(rows, []string{who(&w.Process), where(&w.Process), number(w.Callers), since(w.Since), strings.Join(w.Labels, ", ")})
+		}
+		if err := s.out.table(rows); err != nil {
+			return err
+		}
+	}
+	s.showUnanswered(info.Unanswered)
+	if h != nil && h.Locked {
+		s.out.line("to free it: holdfast break %s --fence %s --reason WHY", strconv.Quote(info.Key), token(h.Fence))
+	}
+	return nil
+}
+
+func locksCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "locks [NODE]", Short: "The locks that callers have, of all nodes or of one", Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: s.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, done, err := s.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			nodes := args
+			if len(args) == 0 {
+				for _, n := range c.Nodes() {
+					nodes = append(nodes, n.ID)
+				}
+			}
+			var all coord.KeyList
+			for _, node := range nodes {
+				list, err := c.Held(cmd.Context(), node)
+				if err != nil {
+					if len(args) > 0 {
+						return err
+					}
+					all.Unanswered = append(all.Unanswered, coord.Unanswered{Process: coord.Process{ID: node}, Reason: err.Error()})
+					continue
+				}
+				all.Keys, all.More = append(all.Keys, list.Keys...), all.More+list.More
+			}
+			return s.showKeys(&all)
+		},
+	}
+}
+
+// nodeView is a node as the arbiter lists it, and as it tells of itself.
+type nodeView struct {
+	coord.NodeInfo
+	Report *coord.NodeReport `json:"report,omitempty"`
+	Error  string            `json:"error,omitempty"` // why there is none
+}
+
+// nodes asks all nodes.
+func nodes(ctx context.Context, c *coord.Coordinator) []nodeView {
+	listed := c.Nodes()
+	all := make([]nodeView, len(listed))
+	var work sync.WaitGroup
+	for i, n := range listed {
+		all[i].NodeInfo = n
+		work.Go(func() {
+			r, err := c.Report(ctx, n.ID)
+			if err != nil {
+				all[i].Error = cause(err).Error()
+				return
+			}
+			all[i].Report = &r
+		})
+	}
+	work.Wait()
+	return all
+}
+
+// cause takes off what says which call failed.
+func cause(err error) error {
+	for err != nil {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+	return err
+}
+
+// others returns the processes with a session that are no nodes.
+func others(all []coord.Process) (rest []coord.Process) {
+	for _, p := range all {
+		if p.ID == "" {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
+func nodesCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "nodes", Short: "The processes of the namespace, and what they do", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, done, err := s.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			all := nodes(cmd.Context(), c)
+			processes, err := c.Processes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rest := others(processes)
+			if s.out.json {
+				return s.out.encode(struct {
+					Nodes  []nodeView      `json:"nodes"`
+					Others []coord.Process `json:"others,omitempty"` // that lock at the arbiter
+				}{all, rest})
+			}
+			rows := [][]string{{"NODE", "HOST:PID", "STATE", "UP", "OWNS", "LOCKED", "WAITING", "LOST", "SESSIONS", "VERSION", "TROUBLE"}}
+			for _, n := range all {
+				r := n.Report
+				if r == nil {
+					rows = append(rows, []string{n.Name, n.Peer, n.State, "", "", "", "", "", "", "", n.Error})
+					continue
+				}
+				trouble := r.Missing
+				if len(r.Troubles) > 0 {
+					trouble = r.Troubles[0]
+				}
+				lost := uint64(0)
+				for _, k := range r.Lost {
+					lost += k
+				}
+				rows = append(rows, []string{
+					r.Name, where(&r.Process), r.State, lasting(r.Up), strconv.Itoa(r.Owned), strconv.Itoa(r.Locked), strconv.Itoa(r.Waiting),
+					strconv.FormatUint(lost, 10), strconv.Itoa(r.Sessions), r.Version, trouble,
+				})
+			}
+			for _, p := range rest {
+				rows = append(rows, []string{who(&p), where(&p), "no node", "", "", "", "", "", "", "", ""})
+			}
+			return s.out.table(rows)
+		},
+	}
+}
+
+func partitionsCommand(s *settings) *cobra.Command {
+	var each bool
+	cmd := &cobra.Command{
+		Use: "partitions", Short: "Which node owns how many partitions, or each of them", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, done, err := s.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			all, err := c.Partitions(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if s.out.json {
+				return s.out.encode(all)
+			}
+			if each {
+				rows := [][]string{{"PARTITION", "OWNER", "HOST:PID", "EPOCH", "REVOKED", "GRACE", "ERROR"}}
+				for _, p := range all {
+					rows = append(rows, []string{
+						strconv.Itoa(int(p.Number)), who(p.Owner), where(p.Owner), strconv.Itoa(int(p.Epoch)), yes(p.Revoked), wait(p.Grace), p.Error,
+					})
+				}
+				return s.out.table(rows)
+			}
+			return s.showShares(all)
+		},
+	}
+	cmd.Flags().BoolVarP(&each, "all", "a", false, "each partition")
+	return cmd
+}
+
+func (s *settings) showShares(all []coord.PartitionInfo) error {
+	count, host, in := make(map[string]int), make(map[string]string), 0
+	for _, p := range all {
+		name := "(the arbiter)"
+		switch {
+		case p.Error != "":
+			name = "(not known)"
+		case p.Owner != nil && p.Owner.Name == "":
+			name = "session " + p.Owner.Session + ", which is not listed"
+		case p.Owner != nil:
+			name = p.Owner.ID
+			host[name] = where(p.Owner)
+		}
+		if count[name]++; p.Grace > 0 {
+			in++
+		}
+	}
+	var names []string
+	for name := range count {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	rows := [][]string{{"OWNER", "HOST:PID", "PARTITIONS", "SHARE"}}
+	for _, name := range names {
+		rows = append(rows, []string{name, host[name], strconv.Itoa(count[name]), fmt.Sprintf("%.1f%%", 100*float64(count[name])/float64(len(all)))})
+	}
+	err := s.out.table(rows)
+	if in > 0 {
+		s.out.line("%d partitions are in Grace: the arbiter grants nothing new of them, owners do", in)
+	}
+	return err
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}
+
+func wait(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return lasting(d)
+}
+
+func keyCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "key KEY", Short: "A key's partition, and its keys at Redis", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := s.arbiter()
+			if err != nil {
+				return err
+			}
+			defer a.client.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+			defer cancel()
+			found, err := a.Describe(ctx, s.namespace)
+			if err != nil {
+				return s.explain(err)
+			}
+			p := xxhash.Sum64String(args[0]) % uint64(found.Partitions)
+			part := fmt.Sprintf("{%s:p%d}", s.namespace, p)
+			v := struct {
+				Key       string `json:"key"`
+				Partition uint64 `json:"partition"`
+				Record    string `json:"record"`
+				Field     string `json:"field"`
+				Queue     string `json:"queue"`
+				Result    string `json:"result"`
+			}{args[0], p, part, "r:" + args[0], part + ":w:" + args[0], part + ":v:" + args[0]}
+			if s.out.json {
+				return s.out.encode(v)
+			}
+			return s.out.table([][]string{
+				{"partition", strconv.FormatUint(p, 10), fmt.Sprintf("of %d", found.Partitions)},
+				{"its row, if the arbiter grants it", v.Record, "HGET field " + v.Field},
+				{"callers that wait at the arbiter", v.Queue, ""},
+				{"result of coord.Share", v.Result, ""},
+			})
+		},
+	}
+}
+
+// completeNodes completes names of nodes.
+func (s *settings) completeNodes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	c, done, err := s.observe(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer done()
+	var names []string
+	for _, n := range c.Nodes() {
+		names = append(names, n.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
+)
+
+// keyOf returns a key of a node's own.
+func keyOf(t *testing.T, c *coord.Coordinator) string {
+	t.Helper()
+	for i := range 1000 {
+		key := fmt.Sprint("order-", i)
+		if n, ok := c.Owner(key); ok && n.Self {
+			return key
+		}
+	}
+	t.Fatal("it owns none")
+	return ""
+}
+
+// An operator finds the stuck lock, frees it, and takes a node out of service.
+func TestCommands_AtThreeInTheMorning(t *testing.T) {
+	n := newNamespace(t)
+	anna, berta := n.node("anna"), n.node("berta")
+	settled(t, anna, berta)
+	key := keyOf(t, anna)
+	l, err := berta.Lock(coord.WithLabel(t.Context(), "\x1b[31mcheckout"), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := make(chan error, 1)
+	go func() {
+		l, err := anna.Lock(t.Context(), key)
+		if err == nil {
+			err = l.Unlock()
+		}
+		next <- err
+	}()
+	await.Until(t, "a caller waits", func() bool { return anna.Stats().Waiting == 1 })
+
+	top := decode[coord.KeyList](n, "top")
+	if len(top.Keys) != 1 || top.Keys[0].Key != key || top.Keys[0].Holder.Name != "berta" || top.Keys[0].Waiters != 1 {
+		t.Errorf("top: %+v", top)
+	}
+	locks := decode[coord.KeyList](n, "locks")
+	if len(locks.Keys) != 1 || locks.Keys[0].Fence != l.Fence() {
+		t.Errorf("locks: %+v", locks)
+	}
+	if locks = decode[coord.KeyList](n, "locks", "anna"); len(locks.Keys) != 0 {
+		t.Errorf("locks of anna: %+v", locks)
+	}
+	info := decode[coord.KeyInfo](n, "inspect", key)
+	if info.Holder == nil || info.Holder.Fence != l.Fence() || info.Owner.Name != "anna" || len(info.Waiters) != 1 {
+		t.Errorf("inspect: %+v", info)
+	}
+	where := decode[struct {
+		Partition uint32
+		Record    string
+	}](n, "key", key)
+	if where.Partition != info.Partition || where.Record != fmt.Sprintf("{holdfast:p%d}", info.Partition) {
+		t.Errorf("key: %+v", where)
+	}
+	all := decode[struct{ Nodes []nodeView }](n, "nodes")
+	if len(all.Nodes) != 2 || all.Nodes[0].Report == nil || all.Nodes[0].Report.Owned+all.Nodes[1].Report.Owned != 31 {
+		t.Errorf("nodes: %+v", all)
+	}
+	if parts := decode[[]coord.PartitionInfo](n, "partitions"); len(parts) != 31 || parts[0].Owner == nil {
+		t.Errorf("partitions: %+v", parts)
+	}
+
+	// What people read has no escape sequences of others in it.
+	for _, args := range [][]string{{"top"}, {"locks"}, {"inspect", key}, {"nodes"}, {"partitions"}, {"partitions", "--all"}, {"key", key}} {
+		out := n.start(args...).want(0)
+		if strings.Contains(out, "\x1b") || len(strings.Split(out, "\n")) < 3 {
+			t.Errorf("%v: %q", args, out)
+		}
+	}
+	out := n.start("inspect", key).want(0)
+	freeing := fmt.Sprintf("holdfast break %q --fence %v --reason WHY", key, l.Fence())
+	if !strings.Contains(out, freeing) {
+		t.Errorf("inspect does not say how to free it: %s", out)
+	}
+
+	if out := n.start("break", key, "--reason", "x").want(1); !strings.Contains(out, freeing) || l.Context().Err() != nil {
+		t.Errorf("break without a token: %s", out)
+	}
+	n.start("break", key, "--fence", "1", "--reason", "x").want(1)
+	n.start("break", key, "--fence", l.Fence().String()).want(1) // without a reason
+	n.start("break", key, "--fence", l.Fence().String(), "--reason", "ticket 8123").want(0)
+	if err := l.Unlock(); err == nil || !strings.Contains(err.Error(), "ticket 8123 (op)") {
+		t.Errorf("its holder was told %v", err)
+	}
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+	n.start("drain", "nobody").want(1)
+	r := decode[coord.NodeReport](n, "drain", "anna", "--reason", "maintenance")
+	if r.Owned != 0 || anna.Stats().Owned != 0 {
+		t.Errorf("drain: %+v", r)
+	}
+	if out := n.start("doctor").want(0); !strings.Contains(out, "Drain was called") {
+		t.Errorf("doctor: %s", out)
+	}
+	if out := n.start("__complete", "drain", "").want(0); !strings.Contains(out, "anna\nberta\n") {
+		t.Errorf("completion: %s", out)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out := n.start("completion", shell).want(0); len(out) < 1000 {
+			t.Errorf("%s: %q", shell, out)
+		}
+	}
+}
+
+// diagnosis runs doctor, and checks its status and that a finding of that level says so and tells what to do.
+func (n *namespace) diagnosis(status int, level, what, text, do string, args ...string) {
+	n.t.Helper()
+	x := n.start(append([]string{"doctor"}, args...)...)
+	out := x.want(status)
+	lines := strings.Split(out, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, strings.ToUpper(level)) && strings.Contains(line, what+": ") && strings.Contains(line, text) &&
+			(do == "" || strings.Contains(lines[i+1], do)) {
+			return
+		}
+	}
+	n.t.Errorf("no finding %q %q with %q and %q in\n%s%s", level, what, text, do, out, x.err.String())
+}
+
+// Each cause is named, with what to do.
+func TestDoctor(t *testing.T) {
+	n := newNamespace(t)
+	n.diagnosis(1, "fail", "namespace", "there is no namespace", "--namespace")
+	n.diagnosis(1, "fail", "arbiter", "does not answer", "check --url", "--timeout", "500ms", "--url", "redis://:hidden@127.0.0.1:1")
+	anna := n.node("anna")
+	settled(t, anna)
+	for _, what := range []string{"arbiter", "namespace", "settings", "permissions", "clock", "memory", "server", "partitions", "node anna", "locks"} {
+		n.diagnosis(0, "ok", what, "", "")
+	}
+	if all := decode[[]finding](n, "doctor"); len(all) < 8 {
+		t.Errorf("%+v", all)
+	}
+	set := func(name, value string) {
+		t.Helper()
+		if err := n.client.ConfigSet(t.Context(), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("maxmemory-policy", "allkeys-lru")
+	set("maxmemory", "100mb")
+	n.diagnosis(1, "fail", "settings", "allkeys-lru", "do what the error says")
+	set("maxmemory-policy", "noeviction")
+	set("maxmemory", "1mb")
+	n.diagnosis(1, "fail", "memory", "noeviction", "raise maxmemory")
+	set("maxmemory", "0")
+	for user, rules := range map[string][]any{
+		"stranger": {"on", ">p", "+@all", "~other*", "&*"}, "deaf": {"on", ">p", "+@all", "~*", "resetchannels"},
+		"reader": {"on", ">p", "~*", "&*", "+@read", "+@connection", "+info", "+time"},
+	} {
+		args := append([]any{"acl", "setuser", user}, rules...)
+		if err := n.client.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	url := func(user string) []string { return []string{"--url", "redis://" + user + ":p@" + n.server.Addr} }
+	n.diagnosis(1, "fail", "arbiter", "WRONGPASS", "user and password", "--url", "redis://deaf:wrong@"+n.server.Addr)
+	n.diagnosis(1, "fail", "namespace", "", "", url("stranger")...)
+	n.diagnosis(1, "fail", "messages", "", "SUBSCRIBE", url("deaf")...)
+	n.diagnosis(1, "fail", "settings", "", "", url("reader")...)
+	n.open(&coord.Options{Name: "loner"})
+	n.diagnosis(0, "warn", "processes", "such as loner", "set Cluster in all")
+}
+
+// A node whose process stands still, and one whose port does not answer, are told apart.
+func TestDoctor_ANodeThatDoesNotAnswer(t *testing.T) {
+	n := newNamespace(t)
+	anna := n.node("anna")
+	settled(t, anna)
+	// A session that a process has left behind, with the address of a port that takes connections, and of one that does not.
+	a := &settings{url: "redis://" + n.server.Addr, namespace: "holdfast"}
+	arb, err := a.arbiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arb.client.Close()
+	found, err := arb.Describe(t.Context(), "holdfast")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := arb.Attach(t.Context(), found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	for name, addr := range map[string]string{"frozen": n.server.Addr, "gone": "127.0.0.1:1"} {
+		info := fmt.Sprintf("name=%s&n=%s/1&p=%s&k=key&q=1&h=pluto&pid=7", name, name, addr)
+		if _, err := ns.Open(t.Context(), name, fallback.Registration{TTL: time.Minute, Info: info}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.diagnosis(1, "fail", "node frozen", "does not answer", "its port is open")
+	n.diagnosis(1, "fail", "node gone", "does not answer", "127.0.0.1:1 is not reachable")
+	_ = n.start("nodes").want(0)
+}
+
+func TestDial(t *testing.T) {
+	for text, good := range map[string]bool{
+		"redis://h": true, "rediss://u:p@h:1/2": true, "unix:///run/redis.sock": true, "redis+cluster://a:1?addr=b:2": true,
+		"redis+sentinel://h:26379?master_name=m": true, "redis+sentinel://h:26379/?master_name=m&addr=i:26379": true,
+		"http://h": false, "redis+other://h": false, "\x00": false, "": false, "h:6379": false,
+	} {
+		c, err := dial(text)
+		if (err == nil) != good {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err == nil {
+			_ = c.Close()
+		}
+	}
+	c, err := dial("redis+cluster://a:1?addr=b:2")
+	if x, ok := c.(*redis.ClusterClient); err != nil || !ok || len(x.Options().Addrs) != 2 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for in, out := range map[string]string{"sku/1 ä": "sku/1 ä", "a\x1b[2J": `"a\x1b[2J"`, "a\nb": `"a\nb"`, "\xff": `"\xff"`, "\u202e": `"\u202e"`} {
+		if got := printable(in); got != out {
+			t.Errorf("%q: %s, want %s", in, got, out)
+		}
+	}
+}
