@@ -44,6 +44,8 @@ func (g Guard) String() string { return guardNames[bits.TrailingZeros32(uint32(g
 const (
 	maxG = 4 // guardians a to d; bit j of a set
 	maxV = 3 // versions 0 to 2 of the set
+
+	maxRenewals = 2
 )
 
 // Guardians is the model of one session X, its guardians, a holder Y to which X announces deadlines, and the arbiter.
@@ -61,6 +63,7 @@ type Guardians struct {
 	Wander     bool
 	Failovers  uint8
 	Restarts   uint8
+	Beside     bool // X sends a second renewal while one is on its way, as after CallTimeout
 	Without    Guard
 	Limit      int
 }
@@ -90,12 +93,7 @@ type guardState struct {
 	prom       [maxG]int8 // promises
 	promVoted  [maxG]int8 // and what their guardians had voted for by then
 	ann        int8       // the last deadline announced
-	set        bool       // a renewal is on its way
-	setVer     int8       // which names this version
-	setLeft    int8       // and is worth so much of a lease
-	rep        bool       // its answer
-	repVer     int8
-	repLeft    int8
+	renewals   [maxRenewals]inFlight
 	ackLeft    [maxG]int8 // answers to pings, on their way: what they will be worth
 	ackVoted   [maxG]int8
 
@@ -108,6 +106,13 @@ type guardState struct {
 
 	// Y.
 	y, answer int8 // its deadline; an answer on its way, only without AnswerFromSend
+}
+
+// inFlight is a renewal that is on its way, or its answer.
+type inFlight struct {
+	sent, answered bool
+	ver            int8 // the version that it names, or that the answer names
+	left           int8 // what it is worth of a lease
 }
 
 // Kinds of events.
@@ -274,8 +279,9 @@ func (m *Guardians) tick(s guardState, rates uint8) guardState {
 	pass(&s.y, y)
 	pass(&s.lease, x)
 	pass(&s.ann, x)
-	pass(&s.setLeft, x)
-	pass(&s.repLeft, x)
+	for i := range s.renewals {
+		pass(&s.renewals[i].left, x)
+	}
 	for j := range maxG {
 		pass(&s.prom[j], x)
 		if m.has(PromiseFromSend) {
@@ -292,17 +298,29 @@ func (m *Guardians) tick(s guardState, rates uint8) guardState {
 	return s
 }
 
+// before orders renewals, so that those that differ in order only are one state.
+func (r inFlight) before(x inFlight) bool {
+	key := func(r inFlight) int {
+		k := int(r.ver)<<8 | int(r.left)
+		if r.sent {
+			k |= 1 << 20
+		}
+		if r.answered {
+			k |= 1 << 21
+		}
+		return k
+	}
+	return key(r) < key(x)
+}
+
 // tidy drops what has no effect any more.
 func (m *Guardians) tidy(s *guardState) {
 	if s.gone {
-		s.lease, s.ann, s.set, s.setVer, s.setLeft, s.rep, s.repVer, s.repLeft, s.conf, s.pend = 0, 0, false, 0, 0, false, 0, 0, 0, 0
+		s.lease, s.ann, s.renewals, s.conf, s.pend = 0, 0, [maxRenewals]inFlight{}, 0, 0
 		s.prom, s.ackLeft, s.answer = [maxG]int8{}, [maxG]int8{}, 0
 	}
-	if !s.set {
-		s.setVer, s.setLeft = 0, 0
-	}
-	if !s.rep {
-		s.repVer, s.repLeft = 0, 0
+	if r := &s.renewals; r[0].before(r[1]) { // which is which has no effect
+		r[0], r[1] = r[1], r[0]
 	}
 	for j := range maxG {
 		if s.prom[j] == 0 {

@@ -53,18 +53,21 @@ func (m *Guardians) arbiter(was *guardState, add adder) {
 			add(gLateArrives, 0, int8(v), s)
 		}
 	}
-	if was.set {
+	for i, r := range was.renewals {
+		if !r.sent {
+			continue
+		}
 		s := *was
-		s.set = false
-		if m.record(&s, was.setVer) {
-			s.rep, s.repVer, s.repLeft = true, s.ver, s.setLeft
+		s.renewals[i] = inFlight{}
+		if m.record(&s, r.ver) {
+			s.renewals[i] = inFlight{answered: true, ver: s.ver, left: r.left}
 			add(gSetArrives, 0, s.ver, s)
-			s.rep = false
+			s.renewals[i] = inFlight{}
 		}
 		add(gSetReplyLost, 0, 0, s)
 		s = *was
-		s.set = false
-		s.late |= 1 << was.setVer
+		s.renewals[i] = inFlight{}
+		s.late |= 1 << r.ver
 		add(gSetLost, 0, 0, s)
 	}
 	if was.ver < 0 && was.grace == 0 && !was.taken {

@@ -46,19 +46,21 @@ func (m *Guardians) session(was *guardState, add adder) {
 		add(gAsk, 0, cand, s)
 	}
 	names := m.renewalNames(was)
-	if !was.set && !was.rep && (was.lease < m.T || was.pend != was.conf) {
-		s = *was
-		s.set, s.setVer, s.setLeft = true, names, m.T
-		add(gSend, 0, names, s)
-	}
-	if was.rep {
-		s = *was
-		s.rep = false
-		if s.repVer >= s.pend {
-			s.conf = s.pend
+	for i, r := range was.renewals {
+		if r == (inFlight{}) && (i == 0 || m.Beside) && (was.lease < m.T || was.pend != was.conf) {
+			s = *was
+			s.renewals[i] = inFlight{sent: true, ver: names, left: m.T}
+			add(gSend, 0, names, s)
 		}
-		s.lease = max(s.lease, s.repLeft)
-		add(gReply, 0, was.repVer, s)
+		if r.answered {
+			s = *was
+			s.renewals[i] = inFlight{}
+			if r.ver >= s.pend {
+				s.conf = s.pend
+			}
+			s.lease = max(s.lease, r.left)
+			add(gReply, 0, r.ver, s)
+		}
 	}
 	if was.lease < m.T || was.pend != was.conf { // there and back at once
 		s = *was

@@ -35,6 +35,11 @@ func (m *Guardians) with(failovers, restarts uint8, rates []uint8) *Guardians {
 	return m
 }
 
+func (m *Guardians) beside() *Guardians {
+	m.Beside = true
+	return m
+}
+
 func (m *Guardians) wander() *Guardians {
 	m.Wander = true
 	return m
@@ -52,6 +57,8 @@ func TestGuardians_BuriedIsNotValid(t *testing.T) {
 		{"one, two", bounds(a, a|b).with(0, 0, worst)},
 		{"none, one; a failover", bounds(0, a).with(1, 0, worst)},
 		{"two of three; a restart", bounds(a|b|c).with(0, 1, worst)},
+		{"one; two renewals at a time", bounds(a).beside()},
+		{"one, none; two renewals at a time", bounds(a, 0).with(0, 0, worst).beside()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -75,6 +82,7 @@ func TestGuardians_Deep(t *testing.T) {
 		{"one; clocks that differ by a tenth", tenth(a)},
 		{"one, another; clocks that differ by a tenth", tenth(a, b).with(0, 0, worst)},
 		{"one; clocks that change", fine(a).wander()},
+		{"one, another; two renewals at a time, a failover", bounds(a, b).with(1, 0, worst).beside()},
 		{"three, another three; a restart", bounds(a|b|c, b|c|d).with(0, 1, worst)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
