@@ -60,7 +60,7 @@ func (c *Coordinator) releaseDisclaimed(own *session) {
 			return over
 		})
 		for batch := range slices.Chunk(gone, maxBatch) {
-			_, _ = c.sendBatch(ctx, batch) // what is left of a dead session is in no caller's way for long
+			_, _ = c.sendBatch(ctx, batch, c.opts.CallTimeout) // what is left of a dead session is in no caller's way for long
 		}
 		if len(left) == 0 {
 			return

@@ -24,7 +24,7 @@ package coord
 //	| Coordinator.renew         | pool.Go   | a renewal, which may be late    | answered or given up  |
 //	| Coordinator.tryEach       | pool.Go   | one of several TryLocks         | it returns            |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
-//	| Coordinator.sendReleases  | work.Go   | sends beside a slow sender      | the coordinator stops |
+//	| Coordinator.relieve       | work.Go   | sends beside a slow sender      | the coordinator stops |
 //	| shares.init               | work.Go   | a flight of Share               | its function returns  |
 //	| shares.init               | work.Go   | a flight that refreshes early   | its function returns  |
 //	| crash                     | go        | ends the process with a panic   | at once               |

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -17,6 +18,7 @@ type releaser struct {
 	failed  []fallback.Release
 	signal  chan struct{} // capacity 1: pending is not empty
 	resend  chan struct{} // capacity 1: failed is not empty
+	senders atomic.Int32  // that have been relieved, and whose batches are under way
 }
 
 // maxBatch bounds one call. It keeps the arbiter free for others in between.
@@ -73,25 +75,29 @@ func (r *releaser) next() []fallback.Release {
 	return batch
 }
 
-// sendReleases runs until the coordinator stops. A batch that one of several servers does not answer takes its time: then another
-// goroutine goes on, and this one ends with it.
+// maxSenders bounds how many batches of releases are under way at a time: of one server, and of several. More of them would not
+// make a busy server faster. They would queue there ahead of renewals, and sessions would end.
+const (
+	maxSenders       = 4
+	maxSendersSpread = 16
+)
+
+// sendReleases runs until the coordinator stops. A batch that is not answered soon, as by one of several servers, takes its time:
+// then another goroutine goes on, and this one ends with it.
 func (c *Coordinator) sendReleases() {
-	relieved := make(chan struct{})
-	relief := time.AfterFunc(time.Hour, func() {
-		c.work.Go(c.sendReleases)
-		close(relieved)
-	})
+	relieved := make(chan bool)
+	relief := time.AfterFunc(time.Hour, func() { relieved <- c.relieve() })
 	defer relief.Stop()
 	relief.Stop()
 	for {
 		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
 			relief.Reset(c.opts.RetryEvery / 16)
-			left, _ := c.sendBatch(c.ctx, batch)
+			left, _ := c.sendBatch(c.ctx, batch, c.answers())
 			if len(left) > 0 {
 				c.releases.again(left)
 			}
-			if !relief.Stop() {
-				<-relieved // or there may be no release left, for a moment, that Close waits for
+			if !relief.Stop() && <-relieved { // or there may be no release left, for a moment, that Close waits for
+				c.releases.senders.Add(-1)
 				return
 			}
 			if c.ctx.Err() != nil {
@@ -104,6 +110,21 @@ func (c *Coordinator) sendReleases() {
 		case <-c.releases.signal:
 		}
 	}
+}
+
+// relieve lets another goroutine send releases, beside those whose batches are under way. It reports false if there are as many
+// of those as there may be.
+func (c *Coordinator) relieve() bool {
+	most := int32(maxSenders)
+	if c.spreads() {
+		most = maxSendersSpread
+	}
+	if c.releases.senders.Add(1) >= most {
+		c.releases.senders.Add(-1)
+		return false
+	}
+	c.work.Go(c.sendReleases)
+	return true
 }
 
 // resendReleases sends those again that failed, until the coordinator stops: apart from the others, which need not wait
@@ -142,7 +163,7 @@ func (c *Coordinator) sendAll(ctx context.Context, list []fallback.Release) (lef
 		if len(batch) < maxBatch && i < len(list)-1 || len(batch) == 0 {
 			continue
 		}
-		failed, e := c.sendBatch(ctx, batch)
+		failed, e := c.sendBatch(ctx, batch, c.opts.CallTimeout)
 		if e != nil {
 			err = e
 		}
@@ -158,13 +179,13 @@ func (c *Coordinator) sendAll(ctx context.Context, list []fallback.Release) (lef
 // errSilent: a process without a session may go by a Grace that is too short by now, so its calls wait.
 var errSilent = fmt.Errorf("%w: the session has ended, and there is no other one", ErrUnavailable)
 
-// sendBatch returns those that are not known to be done.
-func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release) (left []fallback.Release, err error) {
+// sendBatch waits for the answer until timeout. It returns those that are not known to be done.
+func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release, timeout time.Duration) (left []fallback.Release, err error) {
 	if s := c.sessions.current(); s == nil || lease.Past(s.Deadline(), c.now()) {
 		return batch, errSilent
 	}
 	// A batch under way is not given up because the coordinator stops.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	start := c.now()
 	for i, e := range c.ns.Unlock(ctx, batch) {

@@ -157,12 +157,12 @@ type count struct {
 	lost     map[string]uint64
 	sessions uint64
 	calls    map[string]uint64
-	failed   uint64
+	failed   map[string]uint64
 	err      error
 }
 
 func (t *trial) count() count {
-	c := count{lost: make(map[string]uint64), calls: make(map[string]uint64)}
+	c := count{lost: make(map[string]uint64), calls: make(map[string]uint64), failed: make(map[string]uint64)}
 	for _, n := range t.nodes {
 		if n.to == 0 { // it may go, and what it has counted with it
 			continue
@@ -180,8 +180,8 @@ func (t *trial) count() count {
 		for k, v := range r.Calls {
 			c.calls[k] += v
 		}
-		for _, v := range r.Failed {
-			c.failed += v
+		for k, v := range r.Failed {
+			c.failed[k] += v
 		}
 	}
 	return c
@@ -192,6 +192,20 @@ func sum(m map[string]uint64) (n uint64) {
 		n += v
 	}
 	return n
+}
+
+// kinds lists what has become more, and by how much.
+func kinds(before, after map[string]uint64) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(after)) {
+		if n := after[k] - before[k]; n > 0 {
+			list = append(list, fmt.Sprintf("%s %d", k, n))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
 }
 
 // show lets an event happen, waits until all is well again, and for as long after that as something might still lapse.
@@ -252,8 +266,9 @@ func (t *trial) rowAfter(what string, took, used time.Duration, before, after co
 	}
 	lost := uint64(max(before.held-last.held, int(sum(last.lost)-sum(before.lost))))
 	t.lost += lost
-	t.say("| %s | %.1f s | %d of %d %v | %d | %d | %d | %d | %.2f s | %.0f ms |\n", what, took.Seconds(), lost, before.held, last.lost,
-		after.calls["reclaim"]-before.calls["reclaim"], after.calls["verify"]-before.calls["verify"], after.failed-before.failed,
+	t.say("| %s | %.1f s | %d of %d%s | %d | %d | %s | %d | %.2f s | %.0f ms |\n", what, took.Seconds(), lost, before.held, kinds(before.lost, last.lost),
+		after.calls["reclaim"]-before.calls["reclaim"], after.calls["verify"]-before.calls["verify"],
+		fmt.Sprint(sum(after.failed)-sum(before.failed))+kinds(before.failed, after.failed),
 		last.sessions-before.sessions, used.Seconds(), float64((rest-start).Milliseconds())/periods)
 	return nil
 }
