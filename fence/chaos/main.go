@@ -1,6 +1,7 @@
 // Command chaos stops lock holders by SIGSTOP, between any two statements of their transactions, and
 // counts the updates that are lost: with the token checked in several ways, and without. Processes,
-// redis-server and the databases are real.
+// redis-server and the databases are real. The counter is in a database, in Redis or in a file; the
+// latter two run with SQLite.
 //
 //	go run ./chaos                               # all databases that are installed, 20 s for each variant
 //	go run ./chaos -db mariadb -duration 2m -json run.json
@@ -102,10 +103,10 @@ func chaos(ctx context.Context, args []string, out io.Writer) error {
 
 func print(out io.Writer, results []result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(w, "| database\t| variant\t| updates acknowledged\t| stops\t| refused as stale\t| outcome unknown\t| lost updates\t|")
+	fmt.Fprintln(w, "| resource\t| variant\t| updates acknowledged\t| stops\t| refused as stale\t| outcome unknown\t| lost updates\t|")
 	fmt.Fprintln(w, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t|")
 	for _, r := range results {
-		fmt.Fprintf(w, "| %s\t| %s\t| %d\t| %d\t| %d\t| %d\t| %d\t|\n", r.Database, r.Variant, r.Done, r.Stops, r.Stale, r.Unknown, r.Lost)
+		fmt.Fprintf(w, "| %s\t| %s\t| %d\t| %d\t| %d\t| %d\t| %d\t|\n", r.Resource, r.Variant, r.Done, r.Stops, r.Stale, r.Unknown, r.Lost)
 	}
 	return w.Flush()
 }
@@ -116,14 +117,14 @@ func judge(results []result) error {
 	for _, r := range results {
 		switch {
 		case r.Lost > 0 && r.Guarded:
-			wrong = append(wrong, fmt.Errorf("%s, %s: %d updates were lost", r.Database, r.Variant, r.Lost))
+			wrong = append(wrong, fmt.Errorf("%s, %s: %d updates were lost", r.Resource, r.Variant, r.Lost))
 		case r.Lost < 0:
-			wrong = append(wrong, fmt.Errorf("%s, %s: %d updates were not acknowledged, though %d outcomes were unknown", r.Database, r.Variant, -r.Lost, r.Unknown))
+			wrong = append(wrong, fmt.Errorf("%s, %s: %d updates were not acknowledged, though %d outcomes were unknown", r.Resource, r.Variant, -r.Lost, r.Unknown))
 		case r.Done == 0 || r.Stops == 0:
-			wrong = append(wrong, fmt.Errorf("%s, %s: %d updates, %d stops", r.Database, r.Variant, r.Done, r.Stops))
+			wrong = append(wrong, fmt.Errorf("%s, %s: %d updates, %d stops", r.Resource, r.Variant, r.Done, r.Stops))
 		}
 		for text, n := range r.Errors {
-			wrong = append(wrong, fmt.Errorf("%s, %s: %d times %s", r.Database, r.Variant, n, text))
+			wrong = append(wrong, fmt.Errorf("%s, %s: %d times %s", r.Resource, r.Variant, n, text))
 		}
 	}
 	return errors.Join(wrong...)

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -22,7 +24,7 @@ import (
 
 // A result is a run of a variant.
 type result struct {
-	Database dbtest.Kind
+	Resource string // the database, or what has the counter
 	Variant  string
 	Guarded  bool
 	Stops    int64
@@ -48,11 +50,13 @@ func runAll(ctx context.Context, kind dbtest.Kind, names []string, workers int, 
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	for i, v := range variants {
-		if len(names) > 0 && !slices.Contains(names, v.name) {
+		elsewhere := v.resource != "" && kind != dbtest.SQLite
+		if len(names) > 0 && !slices.Contains(names, v.name) || elsewhere {
 			continue
 		}
 		r, err := run(ctx, db, v, workers, order{
-			Kind: kind, DSN: db.DSN, Redis: server.Addr, Run: fmt.Sprintf("chaos%d", i), Variant: v.name, Duration: duration,
+			Kind: kind, DSN: db.DSN, Redis: server.Addr, Run: fmt.Sprintf("chaos%d", i), Variant: i, Duration: duration,
+			File: filepath.Join(dir, fmt.Sprint("counter", i)),
 		})
 		if err != nil {
 			return rs, fmt.Errorf("%s, %s: %w", kind, v.name, err)
@@ -63,7 +67,7 @@ func runAll(ctx context.Context, kind dbtest.Kind, names []string, workers int, 
 }
 
 func run(ctx context.Context, d *dbtest.Database, v variant, workers int, o order) (result, error) {
-	r := result{Database: o.Kind, Variant: v.name, Guarded: v.guarded}
+	r := result{Resource: cmp.Or(v.resource, string(o.Kind)), Variant: v.name, Guarded: v.guarded}
 	db, err := d.Open(nil)
 	if err != nil {
 		return r, err
@@ -105,7 +109,12 @@ func run(ctx context.Context, d *dbtest.Database, v variant, workers int, o orde
 	}
 	r.Stops = stops.Load()
 	var n int64
-	if err := db.QueryRowContext(ctx, `SELECT n FROM counters`).Scan(&n); err != nil {
+	if v.count != nil {
+		n, err = v.count(ctx, o)
+	} else {
+		err = db.QueryRowContext(ctx, `SELECT n FROM counters`).Scan(&n)
+	}
+	if err != nil {
 		return r, err
 	}
 	r.Lost = r.Done - n

@@ -36,7 +36,8 @@ type order struct {
 	DSN      string
 	Redis    string
 	Run      string // the namespace
-	Variant  string
+	Variant  int    // of variants
+	File     string // of variants without a database
 	Duration time.Duration
 	Rate     float64 // share of the statements before which the worker stops
 }
@@ -54,6 +55,7 @@ type worker struct {
 	order
 	sql    statements
 	db     *sql.DB
+	redis  *redis.Client
 	locks  *coord.Coordinator
 	table  fence.Table
 	column fence.Column
@@ -81,6 +83,7 @@ func work(text string) int {
 func (w *worker) run(ctx context.Context) error {
 	client := redis.NewClient(&redis.Options{Addr: w.Redis, ContextTimeoutEnabled: true})
 	defer client.Close()
+	w.redis = client
 	var err error
 	start, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -99,12 +102,7 @@ func (w *worker) run(ctx context.Context) error {
 	w.first.Store(1 + rand.Int64N(5))
 	w.table = fence.Table{Dialect: w.sql.dialect}
 	w.column = fence.Column{Dialect: w.sql.dialect, Table: "counters", Key: "name"}
-	for _, v := range variants {
-		if v.name == w.Variant {
-			return w.loop(ctx, v)
-		}
-	}
-	return fmt.Errorf("no variant %q", w.Variant)
+	return w.loop(ctx, variants[w.Variant])
 }
 
 // gate stops this process before some of the statements, until the parent has it go on. One of the
