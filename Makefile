@@ -2,6 +2,8 @@
 MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc cmd/holdfast
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
+# Arbiters on other stores: make arbiters checks them, and make test runs what takes seconds.
+ARBITERS := fallback/postgres
 # Beside client-go's election. To compile that takes minutes: it is not in go.work, and make test leaves it out.
 ELECTIONS := bench/elections
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -13,7 +15,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd
+.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -37,6 +39,14 @@ tests: export GOFLAGS := $(RACE)
 tests:
 	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && GOGC=400 go list -export -test ./... >/dev/null && go test -vet=off -timeout 10m ./...'
 	@for m in $(ADAPTERS); do (cd $$m && GOGC=400 go vet ./... && go test -vet=off -run '^Example' ./...) || exit 1; done
+	@for m in $(ARBITERS); do (cd $$m && GOGC=400 go test -vet=off -short -timeout 10m ./...) || exit 1; done
+
+# Each arbiter on its store: kills, restarts, restores, promotions, and what it costs at rest.
+arbiters: export GOFLAGS := $(RACE)
+arbiters: databases
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v pgbouncer >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null || echo "without pgbouncer one test is skipped" >&2; fi
+	@for m in $(ARBITERS); do (cd $$m && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators and in two processes, with a crash in the
 # middle; and client-go's election beside ours.
@@ -57,9 +67,9 @@ short:
 
 # All modules at once, in the workspace: what they share is checked once. Each has to find its packages without the workspace, too.
 lint:
-	@$(LINT) run --allow-parallel-runners $(MODULES:%=./%/...)
+	@$(LINT) run --allow-parallel-runners $(MODULES:%=./%/...) $(ARBITERS:%=./%/...)
 	@CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run $(LINTER) run --allow-parallel-runners ./peer
-	@for m in $(MODULES); do (cd $$m && GOWORK=off go list -deps -test ./... >/dev/null) || exit 1; done
+	@for m in $(MODULES) $(ARBITERS); do (cd $$m && GOWORK=off go list -deps -test ./... >/dev/null) || exit 1; done
 
 # Known vulnerabilities in code that is called. It fails if there are any, and says so where the database cannot be had.
 vulns:

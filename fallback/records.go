@@ -14,7 +14,8 @@ import (
 // A namespace has one record for the table of sessions, and one for each partition. A key has up to 140
 // characters, none of them a blank, a brace or a control character. No record is deleted.
 //
-// All methods are safe for concurrent use. Each blocks until ctx ends at most.
+// All methods are safe for concurrent use. Each blocks until ctx ends at most. A store that also has the method of an [Adviser]
+// is asked by its namespaces.
 type Records interface {
 	// Open makes the store ready, and is called by each Attach: it checks settings, and creates what is
 	// missing. Errors are those of [Arbiter.Attach].
@@ -91,8 +92,8 @@ type RecordsOptions struct {
 // NewRecords returns an arbiter on a store. opts may be nil.
 //
 // An operation is one Load, and one Swap if it changes anything; both again if another process was
-// faster. Its namespaces are Guarded. They are a [Lister], a [WaiterLister] and a [Burier], and with
-// a [Messenger] an [Announcer]. They are no [ResultStore].
+// faster. It is a [Describer]. Its namespaces are Guarded. They are a [Lister], a [WaiterLister], a
+// [Burier] and an [Adviser], and with a [Messenger] an [Announcer]. They are no [ResultStore].
 func NewRecords(store Records, opts *RecordsOptions) Arbiter {
 	a := &recordsArbiter{store: store}
 	if opts != nil {
@@ -127,6 +128,27 @@ func (a *recordsArbiter) Attach(ctx context.Context, s Settings) (Namespace, err
 		return &talkingSpace{n}, nil
 	}
 	return n, nil
+}
+
+// Describe implements [Describer].
+func (a *recordsArbiter) Describe(ctx context.Context, namespace string) (s Settings, err error) {
+	if err := a.store.Open(ctx); err != nil {
+		return Settings{}, err
+	}
+	defer func() { err = errors.Join(err, a.store.Close()) }()
+	n := &recordsSpace{store: a.store, settings: Settings{Namespace: namespace}}
+	at, err := n.store.Load(ctx, []string{n.tableKey()})
+	if err != nil {
+		return Settings{}, err
+	}
+	table, err := decodeSessions(at.Values[0].Value)
+	if err != nil {
+		return Settings{}, err
+	}
+	if table.Format == "" {
+		return Settings{}, fmt.Errorf("%w: %q", ErrNoNamespace, namespace)
+	}
+	return ParseMark(namespace, table.Format)
 }
 
 // formatting tells for how long a namespace is in Grace that has no format mark.

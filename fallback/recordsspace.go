@@ -208,6 +208,14 @@ func (n *recordsSpace) Verify(ctx context.Context, reads []Read) []State {
 	return states
 }
 
+// Advise implements [Adviser].
+func (n *recordsSpace) Advise(ctx context.Context) ([]string, error) {
+	if a, ok := n.store.(Adviser); ok {
+		return a.Advise(ctx)
+	}
+	return nil, nil
+}
+
 // Rows implements [Lister].
 func (n *recordsSpace) Rows(ctx context.Context, partitions []uint32) ([]map[string]Row, error) {
 	all := make([]map[string]Row, len(partitions))

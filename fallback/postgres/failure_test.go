@@ -1,0 +1,292 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/postgres"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+var settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
+
+func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
+	t.Helper()
+	n, err := a.Attach(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// again calls f until it has no error: the server may be away.
+func again[T any](t *testing.T, f func() (T, error)) (x T) {
+	t.Helper()
+	await.Until(t, "an answer", func() bool {
+		var err error
+		x, err = f()
+		return err == nil
+	})
+	return x
+}
+
+func lock(t *testing.T, n fallback.Namespace, me fallback.Identity) fallback.LockAnswer {
+	t.Helper()
+	return again(t, func() (fallback.LockAnswer, error) {
+		return n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: me, Block: 1})
+	})
+}
+
+var (
+	alice = fallback.Identity{Session: "alice", Request: 1}
+	bob   = fallback.Identity{Session: "bob", Request: 1}
+)
+
+// kill -9 of the server loses nothing, so there is no Grace.
+func TestPostgres_ARestartHasNoGrace(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, postgres.New(s.config("app"), options()))
+	first := again(t, func() (fallback.Renewal, error) {
+		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+	})
+	held := lock(t, n, alice)
+	for range 2 {
+		s.restart()
+		a := lock(t, n, bob)
+		if want := (fallback.Row{Identity: alice, Token: held.Token}); a.Verdict != fallback.Held || a.Holder != want || a.Record.Grace != 0 {
+			t.Fatalf("Lock after a restart: %+v", a)
+		}
+		r := again(t, func() (fallback.Renewal, error) {
+			return n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour, Seen: first.Expiry})
+		})
+		if !r.Alive || r.Grace != 0 || r.Server != first.Server {
+			t.Fatalf("Renew after a restart: %+v, before it %+v", r, first)
+		}
+	}
+}
+
+// Old files under the server that wrote them tell by themselves of nothing: the process that has seen newer ones does.
+func TestPostgres_ARestoredBackupIsNoticed(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, postgres.New(s.config("app"), options()))
+	s.kill()
+	old := s.newDir()
+	s.run("cp", "-a", s.data, old)
+	s.begin(s.data)
+	opened := again(t, func() (fallback.Renewal, error) {
+		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+	})
+	token := lock(t, n, alice).Token
+	s.kill()
+	s.begin(old)
+	r := again(t, func() (fallback.Record, error) { return n.Witness(t.Context(), 0, token) })
+	l := again(t, func() (fallback.Liveness, error) {
+		return n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
+	})
+	if r.Grace == 0 || l.Grace == 0 || l.Dead {
+		t.Errorf("Grace after a backup was restored: %+v, %+v", r, l)
+	}
+}
+
+func TestPostgres_RefusesServersThatLose(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	refused := func(why string, c *postgres.Options, role string) {
+		t.Helper()
+		n, err := postgres.New(s.config(role), c).Attach(t.Context(), settings)
+		if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("got %v, want a refusal that names %s", err, why)
+		}
+	}
+	if _, err := postgres.New(nil, nil).Attach(t.Context(), settings); !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("without a config: %v", err)
+	}
+	refused("Conns", &postgres.Options{Conns: -1}, "app")
+	refused("privilege", &postgres.Options{Table: "public.locks"}, "app")
+	refused("schema", &postgres.Options{Table: "nowhere.locks"}, "app")
+	refused("does not", options(), "stranger")
+	s.must(`CREATE UNLOGGED TABLE hf.volatile (key text PRIMARY KEY, version bigint, value text)`)
+	refused("unlogged", &postgres.Options{Table: "hf.volatile"}, "admin")
+	s.must(`CREATE TABLE hf.other (key text PRIMARY KEY)`, `GRANT ALL ON hf.other TO app`)
+	refused("columns", &postgres.Options{Table: "hf.other"}, "app")
+	s.must(`ALTER ROLE app SET synchronous_commit = off`)
+	refused("synchronous_commit", options(), "app")
+	s.must(`ALTER ROLE app RESET synchronous_commit`)
+
+	// A role that may only read and write the table, which a migration has made.
+	s.must(postgres.Table("hf.locks"), `CREATE ROLE clerk LOGIN`, `GRANT USAGE ON SCHEMA hf TO clerk`, `GRANT SELECT, INSERT, UPDATE ON hf.locks TO clerk`)
+	n := attach(t, postgres.New(s.config("clerk"), options()))
+	if a := lock(t, n, alice); a.Verdict != fallback.Granted {
+		t.Errorf("Lock by a role that may only read and write: %+v", a)
+	}
+
+	s.end()
+	s.begin(s.data, "fsync=off")
+	refused("fsync", options(), "app")
+}
+
+// A new server's first namespace is new as soon as the server has been up for Q. ColdStart does not wait.
+func TestPostgres_TheFirstStart(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, postgres.New(s.config("app"), &postgres.Options{Table: "hf.locks"}))
+	r := again(t, func() (fallback.Record, error) { return n.Load(t.Context(), 0) })
+	if r.Grace <= time.Hour-time.Minute || r.Grace >= time.Hour {
+		t.Errorf("Grace of a namespace on a server that has just begun: %v", r.Grace)
+	}
+}
+
+// A standby is no primary: a client that is led there waits for better times.
+func TestPostgres_AStandbyIsNotRefusedForGood(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	s.save()
+	s.kill()
+	s.begin(s.saved, "primary_conninfo=")
+	_, err := postgres.New(s.config("app"), options()).Attach(t.Context(), settings)
+	if err == nil || errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "standby") {
+		t.Error(err)
+	}
+}
+
+// Coordinators lock keys while the server is killed, and replaced by a standby that has not all of its commits.
+func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: make arbiters")
+	}
+	s := startServer(t)
+	const keys = 3
+	var holders [keys]atomic.Int32
+	var tokens [keys]atomic.Uint64
+	var locks, lost atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var work sync.WaitGroup
+	for i := range 3 {
+		c, err := coord.New(ctx, postgres.New(s.config("app"), options()), &coord.Options{
+			Namespace: "judged", Partitions: 8, SessionTTL: 3 * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			end, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			_ = c.Close(end) // a hold that was lost is an error there
+		}()
+		for range 4 {
+			work.Go(func() {
+				for ctx.Err() == nil {
+					k := rand.IntN(keys)
+					l, err := c.Lock(ctx, fmt.Sprint("key ", k))
+					if err != nil {
+						time.Sleep(10 * time.Millisecond)
+						continue
+					}
+					if n := holders[k].Add(1); n != 1 && l.Context().Err() == nil {
+						t.Errorf("coordinator %d: %d holders of key %d", i, n, k)
+					}
+					if last := tokens[k].Swap(uint64(l.Fence())); last >= uint64(l.Fence()) {
+						t.Errorf("coordinator %d: token %v of key %d after %v", i, l.Fence(), k, fallback.Token(last))
+					}
+					select {
+					case <-l.Context().Done():
+						lost.Add(1)
+					case <-time.After(rand.N(20 * time.Millisecond)):
+					}
+					holders[k].Add(-1)
+					locks.Add(1)
+					_ = l.Unlock()
+				}
+			})
+		}
+	}
+	advance := func(what string, n int64) {
+		t.Helper()
+		want := locks.Load() + n
+		await.Within(t, time.Minute, what, func() bool { return locks.Load() >= want })
+	}
+	advance("locks at first", 50)
+	for range 4 {
+		s.restart()
+		advance("locks after a kill", 50)
+		s.save()
+		advance("locks that the standby does not have", 50)
+		s.crash()
+		advance("locks after a promotion", 50)
+	}
+	stop()
+	work.Wait()
+	t.Logf("%d locks, %d lost", locks.Load(), lost.Load())
+}
+
+// pgbouncer hands a connection to another client after each transaction.
+func TestPostgres_BehindPgbouncerInTransactionMode(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	const program = "/usr/sbin/pgbouncer"
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("pgbouncer is not installed (apt install pgbouncer)")
+	}
+	dir := filepath.Join(s.dir, "pooler")
+	s.run("mkdir", dir)
+	ini := filepath.Join(dir, "ini")
+	text := fmt.Sprintf("[databases]\npostgres = host=%s user=app\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = %s\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 3\n", s.dir, dir)
+	if err := os.WriteFile(ini, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := s.as(program, "-q", ini)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	config := s.config("app")
+	direct := config.ConnConfig.Copy()
+	config.ConnConfig.Host, config.ConnConfig.Port = dir, 6432
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepared statements need pgbouncer 1.21
+	n := again(t, func() (fallback.Namespace, error) {
+		return postgres.New(config, &postgres.Options{Table: "hf.locks", ColdStart: true}).Attach(t.Context(), settings)
+	})
+	defer n.Close()
+	if a := lock(t, n, alice); a.Verdict != fallback.Granted {
+		t.Errorf("Lock: %+v", a)
+	}
+	if _, err := n.Listen(t.Context(), "alice", func(fallback.Message) {}); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "Listen") {
+		t.Errorf("Listen through the pooler: %v", err)
+	}
+	both := attach(t, postgres.New(config, &postgres.Options{Table: "hf.locks", Listen: direct}))
+	heard := make(chan fallback.Message, 10)
+	stop, err := both.Listen(t.Context(), "alice", func(m fallback.Message) { heard <- m })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	lock(t, n, bob)
+	if m := <-heard; m.Kind != fallback.Ask {
+		t.Errorf("heard %+v", m)
+	}
+}

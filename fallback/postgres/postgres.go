@@ -1,0 +1,291 @@
+// Package postgres is an arbiter on PostgreSQL, 13 or later: locks with the safety of the database that a service has already, at the
+// speed of a local mutex, since a node asks it for one renewal and one read in [coord.Options].RenewEvery.
+//
+//	config, err := pgxpool.ParseConfig(dsn)
+//	...
+//	c, err := coord.New(ctx, postgres.New(config, nil), &coord.Options{Namespace: "orders"})
+//
+// README.md says what it costs, which privileges it needs, and what it survives.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Options are the options of [New]. The zero value is valid, and so is a nil pointer.
+type Options struct {
+	// Table is the table of the records, with a schema before a dot or without. All namespaces may use the same.
+	// Default: holdfast. Attach creates it, where it is missing, as [Table] says; then the role needs the privilege to create
+	// tables in the schema.
+	Table string
+
+	// Conns is how many connections a process has at most for locks, verification and ownership; sessions have two, and messages
+	// one. Default: 4; negative: refused.
+	Conns int
+
+	// Listen tells how to connect for messages (LISTEN). It is needed where New's config leads through a pooler in
+	// transaction mode, such as pgbouncer's, which loses them. Nil: as New's config.
+	Listen *pgx.ConnConfig
+
+	// Mute leaves messages out. A caller that waits for a key of the arbiter asks again every coord.Options.RetryEvery.
+	Mute bool
+
+	// ColdStart says that a server without the namespace is new: see README.md. For tests, demos and development.
+	ColdStart bool
+}
+
+// New returns an arbiter on the server that config leads to, and does no I/O. config is one of [pgxpool.ParseConfig]. The arbiter's
+// connections are its own, so that a service that has used up its pool keeps its locks. opts may be nil.
+//
+// Errors about config and server come from Attach.
+func New(config *pgxpool.Config, opts *Options) fallback.Arbiter {
+	s := new(store)
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Table == "" {
+		s.opts.Table = "holdfast"
+	}
+	if s.opts.Conns == 0 {
+		s.opts.Conns = 4
+	}
+	if config != nil {
+		s.config = config.Copy()
+		if s.opts.Listen == nil {
+			s.opts.Listen = s.config.ConnConfig.Copy()
+		}
+	}
+	s.sql = statementsFor(s.opts.Table)
+	records := &fallback.RecordsOptions{ColdStart: s.opts.ColdStart}
+	if s.opts.Mute {
+		return fallback.NewRecords(s, records)
+	}
+	return fallback.NewRecords(&talker{s}, records)
+}
+
+// store is the table of the records, a [fallback.Records].
+type store struct {
+	config *pgxpool.Config
+	opts   Options
+	sql    statements
+
+	mu     sync.Mutex // protects what follows
+	opened int        // that are not closed
+	pulse  *pgxpool.Pool
+	work   *pgxpool.Pool
+}
+
+// Open implements [fallback.Records].
+func (s *store) Open(ctx context.Context) error {
+	switch {
+	case s.config == nil:
+		return fmt.Errorf("%w: the config is nil: make one with pgxpool.ParseConfig", fallback.ErrRefused)
+	case s.opts.Conns < 0:
+		return fmt.Errorf("%w: Options.Conns is %d, must be more than 0, or 0 for 4", fallback.ErrRefused, s.opts.Conns)
+	}
+	if err := s.connect(); err != nil {
+		return err
+	}
+	if err := s.prepare(ctx); err != nil {
+		return errors.Join(denied(err), s.Close())
+	}
+	return nil
+}
+
+// connect makes the pools for the first Open. They connect when they are used.
+func (s *store) connect() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened == 0 {
+		pulse, err := s.pool(2)
+		if err != nil {
+			return err
+		}
+		work, err := s.pool(int32(s.opts.Conns))
+		if err != nil {
+			pulse.Close()
+			return err
+		}
+		s.pulse, s.work = pulse, work
+	}
+	s.opened++
+	return nil
+}
+
+func (s *store) pool(conns int32) (*pgxpool.Pool, error) {
+	c := s.config.Copy()
+	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 0, 0
+	p, err := pgxpool.NewWithConfig(context.Background(), c)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", fallback.ErrRefused, err)
+	}
+	return p, nil
+}
+
+// Close implements [fallback.Records].
+func (s *store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened--; s.opened == 0 {
+		s.pulse.Close()
+		s.work.Close()
+	}
+	return nil
+}
+
+// how tells whether a statement may be sent again although it may have been executed.
+type how bool
+
+const (
+	reading how = true
+	writing how = false
+)
+
+// do calls f with a connection for a key. Sessions have their own, so that lock calls cannot take those that keep them
+// alive. A connection that the server has ended shows when it is used: then f is called with another one.
+func (s *store) do(ctx context.Context, key string, h how, f func(*pgxpool.Conn) error) (err error) {
+	p := s.work
+	if strings.HasSuffix(key, "/s") {
+		p = s.pulse
+	}
+	for range max(s.opts.Conns, 2) + 1 {
+		if err := ctx.Err(); err != nil {
+			return notSent(err)
+		}
+		c, acquired := p.Acquire(ctx)
+		if acquired != nil {
+			return notSent(acquired)
+		}
+		err = f(c)
+		ended := err != nil && c.Conn().IsClosed()
+		c.Release()
+		if !ended || ctx.Err() != nil || h == writing && !pgconn.SafeToRetry(err) {
+			break
+		}
+	}
+	return failed(err)
+}
+
+func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
+
+// prepare checks the server's settings, and makes the table if it is missing.
+func (s *store) prepare(ctx context.Context) error {
+	return s.do(ctx, "/s", reading, func(c *pgxpool.Conn) error {
+		missing, err := s.check(ctx, c)
+		if err == nil && missing {
+			err = s.create(ctx, c)
+		}
+		return err
+	})
+}
+
+func (s *store) create(ctx context.Context, c *pgxpool.Conn) error {
+	_, err := c.Exec(ctx, Table(s.opts.Table))
+	if code := codeOf(err); code == "23505" || code == "42P07" {
+		return nil // another process was faster
+	}
+	return err
+}
+
+// codeOf returns the SQLSTATE of an error, or "".
+func codeOf(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// check refuses settings with which the server may lose what it acknowledged.
+func (s *store) check(ctx context.Context, c *pgxpool.Conn) (missing bool, err error) {
+	var version int
+	var fsync, commit string
+	var standby bool
+	var persistence *string
+	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('fsync'), current_setting('synchronous_commit'),
+		pg_is_in_recovery(), (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1))`, s.sql.table).
+		Scan(&version, &fsync, &commit, &standby, &persistence)
+	switch {
+	case err != nil:
+		return false, err
+	case standby: // it may have been deposed a moment ago
+		return false, errors.New("postgres: the server is a standby: give the config its primary (target_session_attrs=read-write)")
+	case version < 130000:
+		return false, refusal("the server's version is %d, must be 130000 or later", version)
+	case fsync == "off":
+		return false, refusal("fsync is off, so the server may lose locks when its machine stops: set it to on")
+	case commit == "off":
+		return false, refusal("synchronous_commit is off, so the server acknowledges locks that it may lose: set it to on, for this role at least")
+	case persistence != nil && *persistence != "p":
+		return false, refusal("table %s is unlogged or temporary, so the server loses it when it stops: ALTER TABLE ... SET LOGGED", s.opts.Table)
+	}
+	return persistence == nil, nil
+}
+
+func refusal(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
+}
+
+// Advise tells of settings that make locks less safe than they could be.
+func (s *store) Advise(ctx context.Context) (advice []string, err error) {
+	err = s.do(ctx, "/s", reading, func(c *pgxpool.Conn) error {
+		advice = nil
+		if _, err := s.check(ctx, c); err != nil {
+			return err
+		}
+		var names string
+		var standbys int
+		err := c.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)`).Scan(&names, &standbys)
+		if err == nil && names == "" && standbys > 0 {
+			advice = []string{fmt.Sprintf("%s has standbys, and acknowledges locks that none of them has: while it is cut off and another one is promoted, "+
+				"two processes may hold the same lock: set synchronous_standby_names", c.Conn().Config().Host)}
+		}
+		return err
+	})
+	return advice, err
+}
+
+// refusals are what trying again does not change, by SQLSTATE.
+var refusals = map[string]string{
+	"42501": "the role lacks a privilege (see README.md of fallback/postgres)",
+	"42P01": "the table is gone",
+	"42703": "the table has other columns (see postgres.Table)",
+	"3F000": "the schema does not exist",
+}
+
+// denials are what a process that starts need not try again; later they are an outage.
+var denials = map[string]string{
+	"28P01": "the password is wrong",
+	"28000": "the server does not let the role in",
+	"3D000": "the database does not exist",
+}
+
+func denied(err error) error {
+	if text := denials[codeOf(err)]; text != "" {
+		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+	}
+	return err
+}
+
+// failed tells what an error of a statement says about its execution.
+func failed(err error) error {
+	switch text := refusals[codeOf(err)]; {
+	case err == nil || errors.Is(err, fallback.ErrRefused):
+		return err
+	case text != "":
+		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+	case pgconn.SafeToRetry(err):
+		return notSent(err)
+	default:
+		return err
+	}
+}
