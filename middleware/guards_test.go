@@ -90,7 +90,7 @@ func (g guard) takeOut(t *testing.T, text string) {
 		}
 	}
 	tests := "^(" + strings.Join(strings.Fields(g.tests), "|") + ")$"
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-timeout=3m", "-overlay", overlay, "-run", tests, ".")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-failfast", "-timeout=3m", "-overlay", overlay, "-run", tests, ".")
 	cmd.Dir = g.dir
 	out, err := cmd.CombinedOutput()
 	switch failed := regexp.MustCompile(`--- FAIL: (\S+).*\n(.*)|(panic: .*)`).FindStringSubmatch(string(out)); {
