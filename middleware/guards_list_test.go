@@ -282,6 +282,10 @@ var guards = []guard{
 		old: "l, err := lock(ctx, s.c, key, s.opts.Wait)", new: "l, err := lock(ctx, s.c, key+time.Now().String(), s.opts.Wait)", tests: "TestSerialize_OneAtATime",
 	},
 	{
+		what: "a call goes by its own lock, however far out it was taken", file: "grpc/serialize.go", dir: "grpc",
+		old: "h != nil; h, _ = h.Context.Value(lockKey{}).(*holding) {", new: "h != nil; h = nil {", tests: "TestSerialize_Nested",
+	},
+	{
 		what: "a stream holds the lock", file: "grpc/serialize.go", dir: "grpc",
 		old: "return s.run(ss.Context(), info.FullMethod, nil, func(ctx context.Context) error {\n\t\treturn next(srv, &stream{ss, ctx})\n\t})",
 		new: "return next(srv, ss)", tests: "TestSerialize_Stream",

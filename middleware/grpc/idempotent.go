@@ -233,7 +233,7 @@ func (x *execution) Release() { _ = x.lock.Unlock() } // lost or not, the store 
 
 // Run calls the handler, and returns the record of its answer; nil if that cannot be kept.
 func (x *execution) Run(l coord.Lock) []byte {
-	ctx, end := within(context.WithoutCancel(x.ctx), l)
+	ctx, end := within(context.WithoutCancel(x.ctx), x.m.machine.Locks, l)
 	defer end()
 	x.res, x.err = x.next(ctx)
 	state, payload, err := x.outcome()

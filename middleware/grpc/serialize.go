@@ -37,7 +37,8 @@ type Serializer struct {
 
 // Serialize makes calls with the same key run one after another, in all processes of the coordinator's namespace. The handler's
 // context ends with the call's, and when the lock is lost, with a cause that Is [coord.ErrLost]; [Lock] returns the lock for its token.
-// The lock is held until the handler has returned; a stream holds it for as long as it lasts. It panics if c or key is nil.
+// The lock is held until the handler has returned; a stream holds it for as long as it lasts. A call whose lock an interceptor further
+// out has taken, for the same coordinator, goes by that one. It panics if c or key is nil.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) *Serializer {
 	if c == nil || key == nil {
 		panic("holdgrpc: Serialize needs a coordinator and a KeyFunc")
@@ -85,6 +86,7 @@ func (s *stream) Context() context.Context { return s.ctx }
 // holding is a context that carries a lock.
 type holding struct {
 	context.Context
+	c    *coord.Coordinator
 	lock coord.Lock
 }
 
@@ -109,6 +111,16 @@ func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	return h.lock, true
 }
 
+// holds reports whether the call has c's lock of the key, by an interceptor around this one.
+func holds(ctx context.Context, c *coord.Coordinator, key string) bool {
+	for h, _ := ctx.Value(lockKey{}).(*holding); h != nil; h, _ = h.Context.Value(lockKey{}).(*holding) {
+		if h.c == c && h.lock.Key() == key && h.lock.Context().Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Serializer) run(ctx context.Context, method string, req any, f func(context.Context) error) error {
 	key, ok, err := s.key.of(ctx, method, req)
 	if err != nil {
@@ -117,7 +129,7 @@ func (s *Serializer) run(ctx context.Context, method string, req any, f func(con
 	if !ok {
 		return f(ctx)
 	}
-	if l, ok := Lock(ctx); ok && l.Key() == key { // of another Serialize around this one
+	if holds(ctx, s.c, key) {
 		return f(ctx)
 	}
 	if !s.queue.Enter(key, s.opts.MaxWaiters) {
@@ -133,7 +145,7 @@ func (s *Serializer) run(ctx context.Context, method string, req any, f func(con
 			s.opts.Logger.Warn("holdfast: the lock of a call was lost while its handler ran", "method", method, "key", key, "error", err)
 		}
 	}()
-	ctx, end := within(ctx, l)
+	ctx, end := within(ctx, s.c, l)
 	defer end()
 	return f(ctx)
 }
@@ -148,8 +160,8 @@ func lock(ctx context.Context, c *coord.Coordinator, key string, wait time.Durat
 }
 
 // within returns the handler's context: it ends with the call's, and when the lock is lost.
-func within(ctx context.Context, l coord.Lock) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(&holding{ctx, l})
+func within(ctx context.Context, c *coord.Coordinator, l coord.Lock) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(&holding{ctx, c, l})
 	lost := l.Context()
 	stop := context.AfterFunc(lost, func() { cancel(context.Cause(lost)) })
 	return ctx, func() {

@@ -59,6 +59,21 @@ func TestSerialize_OneAtATime(t *testing.T) {
 	}
 }
 
+// Interceptors of one call: the same key is locked once, however they are nested, and by each coordinator.
+func TestSerialize_Nested(t *testing.T) {
+	c, other := locks(t, fallback.NewMemory(), nil), locks(t, fallback.NewMemory(), nil)
+	named := func(c *coord.Coordinator, key string) grpc.UnaryServerInterceptor {
+		return holdgrpc.Serialize(c, func(context.Context, string, any) (string, error) { return key, nil }, nil).Unary
+	}
+	l := listen(t)
+	serve(t, l, &service{pay: func(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+		return wrapperspb.String(fmt.Sprint(c.Stats().Locked, other.Stats().Locked)), nil
+	}}, grpc.ChainUnaryInterceptor(named(c, "a"), named(other, "a"), named(c, "b"), named(c, "a")))
+	if text, err := call(t.Context(), dial(t, l), ""); text != "2 1" || err != nil {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
 func TestSerialize_Statuses(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	ended, err := coord.New(t.Context(), fallback.NewMemory(), nil)
