@@ -15,7 +15,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd
+.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd page browser
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -165,6 +165,10 @@ elections: redis etcd
 migration: redis
 	cd migrate && go test -count=1 -timeout 30m -v -run Processes . -migrate.full
 
+# The page of package debug in a real browser: its pictures, into docs.
+page: browser
+	go test -count=1 -v -run InABrowser ./debug -debug.screenshots $(abspath docs)
+
 # A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
 release:
 	go run ./internal/release $(if $(DRY),-dry) $(VERSION)
@@ -202,6 +206,10 @@ etcd:
 network:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v ip && command -v iptables; } >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq iproute2 iptables >/dev/null || echo "without iproute2 and iptables some tests are skipped" >&2; fi
+
+browser:
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; fi
 
 # curl and h2load for the matrix of HTTP, which skips a client that is missing.
 clients:

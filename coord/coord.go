@@ -66,6 +66,7 @@ type Coordinator struct {
 	reports  reports
 	news     news
 	expected expected
+	events   *journal
 	limited  *slog.Logger // for records that callers may cause in storms
 
 	requests atomic.Uint64 // numbers of requests
@@ -97,7 +98,10 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	events := new(journal)
+	o.Logger = slog.New(noting{o.Logger.Handler(), events})
 	c := &Coordinator{
+		events:  events,
 		arbiter: arbiter,
 		opts:    o,
 		limits:  o.Handoff.limits(),

@@ -25,21 +25,24 @@ type NodeReport struct {
 	Missing string        `json:"missing,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"` // of the arbiter, that is left
 
-	Owned    int `json:"owned"`    // partitions
-	Locked   int `json:"locked"`   // keys, by callers of the process
-	Kept     int `json:"kept"`     // keys without a caller
-	Waiting  int `json:"waiting"`  // callers
-	Sessions int `json:"sessions"` // begun since New
+	Partitions int `json:"partitions"` // of the namespace
+	Owned      int `json:"owned"`      // partitions
+	Locked     int `json:"locked"`     // keys, by callers of the process
+	Kept       int `json:"kept"`       // keys without a caller
+	Waiting    int `json:"waiting"`    // callers
+	Sessions   int `json:"sessions"`   // begun since New
 
-	Lost   map[string]uint64 `json:"lost,omitempty"`   // locks, by cause
-	Calls  map[string]uint64 `json:"calls,omitempty"`  // of the arbiter, by operation
-	Failed map[string]uint64 `json:"failed,omitempty"` // of these
-	Waits  Durations         `json:"waits"`
-	Holds  Durations         `json:"holds"`
+	Lost    map[string]uint64 `json:"lost,omitempty"`   // locks, by cause
+	Calls   map[string]uint64 `json:"calls,omitempty"`  // of the arbiter, by operation
+	Failed  map[string]uint64 `json:"failed,omitempty"` // of these
+	Waits   Durations         `json:"waits"`
+	Holds   Durations         `json:"holds"`
+	Arbiter Durations         `json:"arbiter"` // calls
 
 	Guardians int        `json:"guardians,omitempty"` // nodes that guard this one
 	Nodes     []NodeInfo `json:"nodes,omitempty"`     // as Nodes, 100 at most
 	Troubles  []string   `json:"troubles,omitempty"`  // members that the node does not reach, 20 at most
+	Events    []Event    `json:"events,omitempty"`    // the last 32 records of its log of level Info and above, the newest first
 }
 
 // Durations summarizes a Histogram.
@@ -92,6 +95,7 @@ func (c *Coordinator) report() NodeReport {
 		Process: c.process(), Version: version(), Up: c.since(c.began), Clock: c.now(), Owned: s.Owned, Locked: s.Locked, Kept: s.Kept,
 		Waiting: s.Waiting, Sessions: int(s.Sessions), Guardians: s.Guardians, Lost: named(s.Lost), Calls: named(s.Calls), Failed: named(s.Failed),
 		Waits: summarize(s.Waits), Holds: summarize(s.Holds),
+		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Events: c.events.last(),
 	}
 	x := c.cluster
 	if x == nil {
@@ -119,6 +123,22 @@ func (c *Coordinator) report() NodeReport {
 		}
 	}
 	return r
+}
+
+// shorter returns a part of the report, nil if there is none.
+func (r *NodeReport) shorter() *NodeReport {
+	s := *r
+	switch {
+	case len(s.Events) > 0:
+		s.Events = s.Events[:len(s.Events)/2]
+	case len(s.Nodes) > 0:
+		s.Nodes = s.Nodes[:len(s.Nodes)/2]
+	case len(s.Troubles) > 0:
+		s.Troubles = nil
+	default:
+		return nil
+	}
+	return &s
 }
 
 // named replaces keys by their names.

@@ -253,7 +253,14 @@ func (a *reply) encode() []byte {
 			return text
 		}
 		if len(a.Keys) == 0 {
-			a.Process = Process{} // of a node that was made to have long names
+			if a.Process == (Process{}) && a.Node == nil {
+				return []byte(`{"error":"the answer is too long"}`)
+			}
+			if a.Node != nil {
+				a.Node = a.Node.shorter()
+			} else {
+				a.Process = Process{} // of a node that was made to have long names
+			}
 			continue
 		}
 		n := len(a.Keys) / 2

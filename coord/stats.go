@@ -18,6 +18,8 @@ type Stats struct {
 	Waits Histogram // how long granted locks were waited for, those that waited
 	Holds Histogram // how long locks were held
 
+	Arbiter Histogram // how long calls of the arbiter took, also those that failed; those of a batch count as one
+
 	Session string // the current session's ID, empty while there is none
 	Locked  int    // keys that callers in this process have locked now
 	Kept    int    // keys kept without being locked (see Handoff.Linger)
@@ -46,6 +48,7 @@ type counters struct {
 	lost     [len(lossCauses)]atomic.Uint64
 	sessions atomic.Uint64
 	buried   atomic.Uint64
+	took     recorder // calls of the arbiter
 }
 
 // Stats returns a snapshot. It takes each partition's mutex for a moment.
@@ -62,6 +65,7 @@ func (c *Coordinator) Stats() Stats {
 		x.waits.addTo(&s.Waits)
 		x.holds.addTo(&s.Holds)
 	}
+	c.stats.took.addTo(&s.Arbiter)
 	for op := range c.stats.calls {
 		nonZero(s.Calls, Op(op), c.stats.calls[op].Load())
 		nonZero(s.Failed, Op(op), c.stats.failed[op].Load())
@@ -98,17 +102,19 @@ func (c *Coordinator) called(op Op, start time.Time, err error) {
 
 // calledMany is called for calls that were sent in one go, of which some have failed.
 func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
+	took := c.since(start)
 	c.stats.calls[op].Add(uint64(n))
+	c.stats.took.record(took)
 	if failed > 0 {
 		c.stats.failed[op].Add(uint64(failed))
 	}
 	if op == OpRenew || op == OpVerify || op == OpReclaim {
-		if c.health.note(c.since(start), failed < n) && c.cluster != nil {
+		if c.health.note(took, failed < n) && c.cluster != nil {
 			c.cluster.pingAll() // the owners' renewals are answered as well
 			c.cluster.adoptNow()
 		}
 	}
 	if f := c.opts.Trace.Call; f != nil {
-		f(CallInfo{Op: op, Duration: c.since(start), Err: err})
+		f(CallInfo{Op: op, Duration: took, Err: err})
 	}
 }

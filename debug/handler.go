@@ -1,0 +1,386 @@
+// Package debug serves a page about the locks of a cluster, for a person at a browser or on a phone, and for curl:
+//
+//	mux.Handle("/debug/locks/", http.StripPrefix("/debug/locks", debug.Handler(locks, nil)))
+//	expvar.Publish("locks", debug.Var(locks))
+//
+// The page shows the nodes and which guards which, the streams between them, the keys that are held and waited for
+// longest, what was lost and why, and what the nodes have logged of late. It needs no script, and loads nothing from elsewhere.
+package debug
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"expvar"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Options are the options of [Handler].
+type Options struct {
+	// Allow reports whether a request may break locks and drain nodes. The handler itself sees to it that such requests come from its own
+	// page. It is called for each request, to show the buttons or not. Nil: none may.
+	Allow func(*http.Request) bool
+
+	// Timeout is for how long nodes may take to answer. Default 2 s.
+	Timeout time.Duration
+}
+
+// Handler returns the page, for a path that ends with a slash, which http.StripPrefix takes off but for that slash. It shows keys,
+// labels and hosts to all that reach it: put it where net/http/pprof would be. locks may be a node of a cluster, a process without
+// one, or an observer. opts may be nil.
+//
+//	GET /            the page; JSON for a client that does not accept text/html, such as curl
+//	GET /json        JSON
+//	GET /keys/KEY    a key; also /keys/?key=KEY, for keys with "//" or "." in their paths
+//	POST /break      form fields key, fence and reason: breaks a lock, if Allow permits
+//	POST /drain      form fields node and reason: drains a node, if Allow permits
+//
+// The nodes are asked once a second at most, however many look.
+func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
+	h := &handler{locks: locks}
+	if opts != nil {
+		h.opts = *opts
+	}
+	if h.opts.Timeout <= 0 {
+		h.opts.Timeout = 2 * time.Second
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", h.overview)
+	mux.HandleFunc("GET /json", h.overview)
+	mux.HandleFunc("GET /keys/{key...}", h.key)
+	mux.HandleFunc("POST /break", h.act(h.breakLock))
+	mux.HandleFunc("POST /drain", h.act(h.drain))
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// Var returns what this process tells of itself, as [coord.Coordinator.Report] does, for expvar.Publish.
+func Var(locks *coord.Coordinator) expvar.Var {
+	return expvar.Func(func() any {
+		r, err := locks.Report(context.Background(), "")
+		if err != nil {
+			return map[string]string{"error": err.Error()}
+		}
+		return r
+	})
+}
+
+type handler struct {
+	locks *coord.Coordinator
+	opts  Options
+
+	mu   sync.Mutex // protects last; held while the nodes are asked
+	last *Overview
+}
+
+// An Overview is what the page shows, and its JSON.
+type Overview struct {
+	Time      time.Time `json:"time"`
+	Namespace string    `json:"namespace"`
+	From      string    `json:"from"` // the process that serves the page
+
+	Nodes      []Node             `json:"nodes"`
+	Partitions int                `json:"partitions"`         // of the namespace
+	Unowned    int                `json:"unowned"`            // of which no node that answers is the owner: their keys are locked at the arbiter
+	Grace      time.Duration      `json:"grace,omitempty"`    // left, in which the arbiter grants nothing new
+	Held       []coord.KeySummary `json:"held,omitempty"`     // for longest
+	Waited     []coord.KeySummary `json:"waited,omitempty"`   // for, longest
+	Taken      []coord.KeySummary `json:"taken,omitempty"`    // most often
+	Events     []Event            `json:"events,omitempty"`   // of all nodes, the newest first
+	Problems   []string           `json:"problems,omitempty"` // in plain words
+}
+
+// A Node is a process, and what it tells of itself.
+type Node struct {
+	coord.NodeInfo
+	Report *coord.NodeReport `json:"report,omitempty"`
+	Error  string            `json:"error,omitempty"` // why there is none
+}
+
+// An Event is a record of a node's log.
+type Event struct {
+	Node string `json:"node"`
+	coord.Event
+}
+
+// How much the page shows.
+const (
+	mostKeys   = 10
+	mostEvents = 40
+	mostNodes  = 100 // that are asked
+)
+
+// look asks the nodes, or returns what they have told within the last second.
+func (h *handler) look(ctx context.Context) *Overview {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last != nil && time.Since(h.last.Time) < time.Second {
+		return h.last
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout) // others get the same answer
+	defer cancel()
+	o := &Overview{Time: time.Now(), Namespace: h.locks.Namespace()}
+	o.ask(ctx, h.locks)
+	o.judge()
+	h.last = o
+	return o
+}
+
+// ask asks all nodes.
+func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator) {
+	listed := locks.Nodes()
+	self, err := locks.Report(ctx, "")
+	if err == nil {
+		o.From, o.Partitions, o.Grace = self.Name, self.Partitions, self.Grace
+	}
+	alone := len(listed) == 0
+	if alone { // without a cluster: this process
+		listed = []coord.NodeInfo{{Name: self.Name, Session: self.Session, Self: true, State: "no node"}}
+	}
+	o.Nodes = make([]Node, min(len(listed), mostNodes))
+	var work sync.WaitGroup
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		n.NodeInfo = listed[i]
+		work.Go(func() {
+			id := n.ID
+			if n.Self {
+				id = ""
+			}
+			r, err := locks.Report(ctx, id)
+			if err != nil {
+				n.Error = err.Error()
+				return
+			}
+			n.Report = &r
+		})
+	}
+	for by, to := range map[coord.By]*[]coord.KeySummary{coord.LongestHeld: &o.Held, coord.LongestWait: &o.Waited, coord.MostTaken: &o.Taken} {
+		work.Go(func() {
+			if list, err := locks.Top(ctx, mostKeys, by); err == nil {
+				*to = list.Keys
+			}
+		})
+	}
+	work.Wait()
+	o.Unowned = o.Partitions
+	for _, n := range o.Nodes {
+		if n.Report == nil {
+			continue
+		}
+		o.Unowned -= n.Report.Owned
+		o.Grace = max(o.Grace, n.Report.Grace)
+		for _, e := range n.Report.Events {
+			o.Events = append(o.Events, Event{n.Name, e})
+		}
+	}
+	slices.SortStableFunc(o.Events, func(a, b Event) int { return b.Time.Compare(a.Time) })
+	o.Events = o.Events[:min(len(o.Events), mostEvents)]
+	if alone {
+		o.Unowned = 0
+	}
+}
+
+// judge says in words what is wrong.
+func (o *Overview) judge() {
+	say := func(parts ...string) { o.Problems = append(o.Problems, strings.Join(parts, "")) }
+	if o.Grace > 0 {
+		say("Grace: the arbiter has failed over or lost data, and grants nothing new for ", lasting(o.Grace), ". Owners go on granting.")
+	}
+	for _, n := range o.Nodes {
+		r := n.Report
+		if r == nil {
+			say("Node ", n.Name, " does not answer: ", n.Error)
+			continue
+		}
+		if r.State == "leaving" {
+			say("Node ", n.Name, " gives its partitions away.")
+		}
+		if r.Missing != "" {
+			say("Node ", n.Name, " has not settled: ", r.Missing)
+		}
+		for _, text := range r.Troubles {
+			say("Node ", n.Name, ": ", text)
+		}
+		if r.Sessions > 1 {
+			say("Node ", n.Name, " has lost its session, and all its locks, ", strconv.Itoa(r.Sessions-1), " times.")
+		}
+	}
+	if o.Unowned > 0 {
+		say(strconv.Itoa(o.Unowned), " partitions have no owner that answers: their keys are locked at the arbiter, or wait.")
+	}
+	for _, k := range o.Waited {
+		if wait := o.Time.Sub(k.Waiting); !k.Waiting.IsZero() && wait > 10*time.Second {
+			say("Callers have waited for key ", strconv.Quote(k.Key), " for ", lasting(wait), ".")
+		}
+	}
+}
+
+func (h *handler) allowed(r *http.Request) bool { return h.opts.Allow != nil && h.opts.Allow(r) }
+
+// page is what a template gets.
+type page struct {
+	*Overview
+	Root    string // of the links
+	Allowed bool
+	Every   int // seconds, 0: not again
+
+	Key  *coord.KeyInfo
+	Asks string // the key that is asked for
+	Err  string
+	Done string
+}
+
+func (h *handler) overview(w http.ResponseWriter, r *http.Request) {
+	o := h.look(r.Context())
+	if r.URL.Path == "/json" || !wantsHTML(r) {
+		reply(w, o)
+		return
+	}
+	every, err := strconv.Atoi(r.URL.Query().Get("every"))
+	if err != nil || every < 0 {
+		every = 0
+	}
+	h.show(w, http.StatusOK, "overview.html", &page{Overview: o, Root: rootOf(r), Allowed: h.allowed(r), Every: every})
+}
+
+func (h *handler) key(w http.ResponseWriter, r *http.Request) {
+	key := r.PathValue("key")
+	if key == "" {
+		key = r.URL.Query().Get("key")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+	defer cancel()
+	info, err := h.locks.Inspect(ctx, key)
+	status := http.StatusOK
+	switch {
+	case errors.Is(err, coord.ErrInvalidKey):
+		status = http.StatusBadRequest
+	case err != nil:
+		status = http.StatusBadGateway
+	}
+	p := &page{Overview: &Overview{Namespace: h.locks.Namespace(), Time: time.Now()}, Root: rootOf(r), Allowed: h.allowed(r), Key: &info, Asks: key}
+	if err != nil {
+		p.Key, p.Err = nil, err.Error()
+	}
+	if !wantsHTML(r) {
+		if err != nil {
+			fail(w, status, p.Err)
+			return
+		}
+		reply(w, info)
+		return
+	}
+	h.show(w, status, "key.html", p)
+}
+
+// act is for requests that change something.
+func (h *handler) act(f func(context.Context, url.Values) (done string, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
+		if !h.allowed(r) {
+			fail(w, http.StatusForbidden, "it is not allowed here: see debug.Options.Allow")
+			return
+		}
+		if err := r.ParseForm(); err != nil {
+			fail(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+		defer cancel()
+		done, err := f(ctx, r.PostForm)
+		status := http.StatusOK
+		p := &page{Overview: &Overview{Namespace: h.locks.Namespace(), Time: time.Now()}, Root: rootOf(r), Asks: r.PostForm.Get("key"), Done: done}
+		if err != nil {
+			status, p.Err = http.StatusConflict, err.Error()
+		}
+		switch {
+		case wantsHTML(r):
+			h.show(w, status, "done.html", p)
+		case err != nil:
+			fail(w, status, p.Err)
+		default:
+			reply(w, map[string]string{"done": done})
+		}
+	}
+}
+
+func (h *handler) breakLock(ctx context.Context, form url.Values) (string, error) {
+	var fence coord.Fence
+	if err := fence.UnmarshalText([]byte(form.Get("fence"))); err != nil {
+		return "", err
+	}
+	if form.Get("reason") == "" {
+		return "", errors.New("a reason is missing: the holder is told it")
+	}
+	err := h.locks.Break(ctx, form.Get("key"), fence, form.Get("reason"))
+	return "The lock was broken.", err
+}
+
+func (h *handler) drain(ctx context.Context, form url.Values) (string, error) {
+	if form.Get("node") == "" {
+		return "", errors.New("a node is missing")
+	}
+	err := h.locks.DrainNode(ctx, form.Get("node"), form.Get("reason"))
+	return "The node gives its partitions away.", err
+}
+
+// wantsHTML reports whether the client is a browser.
+func wantsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+// rootOf returns the way from a page to the root, as the handler does not know its prefix.
+func rootOf(r *http.Request) string {
+	if n := strings.Count(r.URL.EscapedPath(), "/") - 1; n > 0 {
+		return strings.Repeat("../", n)
+	}
+	return "./"
+}
+
+func header(w http.ResponseWriter, kind string) {
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+}
+
+func reply(w http.ResponseWriter, v any) {
+	header(w, "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v)
+}
+
+func fail(w http.ResponseWriter, status int, text string) {
+	header(w, "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
+}
+
+//go:embed page/*.html
+var files embed.FS
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"lasting": lasting, "ago": ago, "keyURL": keyURL, "percent": percent, "streams": streams, "guards": guards, "sum": sum, "list": func(all ...any) []any { return all },
+}).ParseFS(files, "page/*.html"))
+
+func (h *handler) show(w http.ResponseWriter, status int, name string, p *page) {
+	header(w, "text/html; charset=utf-8")
+	var b strings.Builder
+	if err := pages.ExecuteTemplate(&b, name, p); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(b.String()))
+}
