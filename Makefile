@@ -1,5 +1,5 @@
 # The modules of this repository: those whose tests take longest first.
-MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc cmd/holdfast
+MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc cmd/holdfast metrics/prometheus
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 # Arbiters on other stores: make arbiters checks them, and make test runs what takes seconds.
@@ -15,7 +15,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd page browser
+.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd page browser promtool metrics
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -169,6 +169,10 @@ migration: redis
 page: browser
 	go test -count=1 -v -run InABrowser ./debug -debug.screenshots $(abspath docs)
 
+# Metrics and alert rules, with Prometheus's own tool.
+metrics: promtool
+	cd metrics/prometheus && go test -count=1 ./...
+
 # A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
 release:
 	go run ./internal/release $(if $(DRY),-dry) $(VERSION)
@@ -206,6 +210,11 @@ etcd:
 network:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v ip && command -v iptables; } >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq iproute2 iptables >/dev/null || echo "without iproute2 and iptables some tests are skipped" >&2; fi
+
+# promtool, for the alert rules. Without it their test is skipped.
+promtool:
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v promtool >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus >/dev/null || echo "without promtool alert rules are not tested" >&2; fi
 
 browser:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \

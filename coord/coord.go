@@ -47,6 +47,7 @@ type Coordinator struct {
 	pace          atomic.Int64 // how long the last lock call took
 	server        string       // the server that answered the last renewal; of keepSessions only
 	grace         bool         // it was in Grace; of keepSessions only
+	graceEnds     atomic.Int64 // when, as the last renewal says, in nanoseconds since began; 0 outside of Grace
 	advised       advised
 	cleaner       cleaner
 	parts         []partition

@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"iter"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,20 @@ func upper(b int) time.Duration {
 	}
 	return time.Duration(uint64(4+b%4+1)<<(b/4-1)) - 1
 }
+
+// All returns the buckets that have durations: the longest that a bucket takes, and how many it has.
+func (h Histogram) All() iter.Seq2[time.Duration, uint64] {
+	return func(yield func(time.Duration, uint64) bool) {
+		for b, n := range h.counts {
+			if n > 0 && !yield(upper(b), n) {
+				return
+			}
+		}
+	}
+}
+
+// Sum returns the sum of the durations.
+func (h Histogram) Sum() time.Duration { return h.sum }
 
 // Count returns the number of durations.
 func (h Histogram) Count() uint64 { return h.total }

@@ -95,13 +95,12 @@ func (c *Coordinator) report() NodeReport {
 		Process: c.process(), Version: version(), Up: c.since(c.began), Clock: c.now(), Owned: s.Owned, Locked: s.Locked, Kept: s.Kept,
 		Waiting: s.Waiting, Sessions: int(s.Sessions), Guardians: s.Guardians, Lost: named(s.Lost), Calls: named(s.Calls), Failed: named(s.Failed),
 		Waits: summarize(s.Waits), Holds: summarize(s.Holds),
-		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Events: c.events.last(),
+		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Grace: s.Grace, Events: c.events.last(),
 	}
 	x := c.cluster
 	if x == nil {
 		return r
 	}
-	r.Grace = time.Duration(x.graceLeft.Load())
 	r.Nodes = c.Nodes()
 	for _, n := range r.Nodes {
 		if n.Self {

@@ -302,6 +302,11 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 		c.opts.Logger.Info("holdfast: Grace is over")
 	}
 	c.grace, c.server = r.Grace > 0, r.Server
+	if c.grace {
+		c.graceEnds.Store(int64(c.since(c.began) + r.Grace))
+	} else {
+		c.graceEnds.Store(0)
+	}
 	if c.cluster != nil {
 		c.cluster.toldSecrets(r.Secrets)
 		c.cluster.registered.Store(int64(r.Sessions))

@@ -26,6 +26,9 @@ type Stats struct {
 	Waiting int    // callers that wait now
 	Owned   int    // partitions of which this node grants the keys
 
+	// Grace is what is left of the arbiter's, as the last renewal said: the arbiter grants nothing new. 0 outside.
+	Grace time.Duration
+
 	// With Cluster.Takeover.
 	Guardians int           // nodes that guard this one
 	Promised  time.Duration // for how long their promises make the session valid; 0 without guardians
@@ -76,6 +79,9 @@ func (c *Coordinator) Stats() Stats {
 	if x := c.sessions.current(); x != nil {
 		s.Session = x.ID
 		x.guarded.status(&s)
+	}
+	if ends := c.graceEnds.Load(); ends > 0 {
+		s.Grace = max(0, time.Duration(ends)-c.since(c.began))
 	}
 	s.Buried = c.stats.buried.Load()
 	for i := range c.parts {

@@ -1,0 +1,139 @@
+// Package prometheus tells Prometheus what a coordinator does:
+//
+//	prometheus.MustRegister(holdfastprometheus.NewCollector(locks, nil))
+//
+// docs/metrics.md lists the metrics, and alerts.yml and dashboard.json beside this file use them.
+package prometheus
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Options are the options of [NewCollector].
+type Options struct {
+	// Labels are added to each metric, such as the namespace where a process has several. Default: none. Never make a key a
+	// label: there are too many.
+	Labels prometheus.Labels
+}
+
+// NewCollector returns a collector of a coordinator's metrics. It costs locks nothing: each scrape takes a snapshot
+// ([coord.Coordinator.Stats]), for which each partition's mutex is taken for a moment. opts may be nil.
+func NewCollector(locks *coord.Coordinator, opts *Options) prometheus.Collector {
+	var labels prometheus.Labels
+	if opts != nil {
+		labels = opts.Labels
+	}
+	c := &collector{locks: locks}
+	c.describe(labels)
+	return c
+}
+
+type collector struct {
+	locks *coord.Coordinator
+	all   []*prometheus.Desc
+
+	wait, hold, arbiter                     *prometheus.Desc
+	count, granted, lost, calls, failed     *prometheus.Desc
+	partitions, sessions, grace, up, buried *prometheus.Desc
+	guardians, promised                     *prometheus.Desc
+}
+
+// describe makes the descriptions. Names are those that OpenTelemetry's exporter makes of the names in docs/metrics.md.
+func (c *collector) describe(labels prometheus.Labels) {
+	add := func(to **prometheus.Desc, name, help string, variable ...string) {
+		*to = prometheus.NewDesc("holdfast_"+name, help, variable, labels)
+		c.all = append(c.all, *to)
+	}
+	add(&c.wait, "lock_wait_duration_seconds", "How long granted locks were waited for, those that waited.")
+	add(&c.hold, "lock_hold_duration_seconds", "How long locks were held. Of keys of the node's own it is a sample.")
+	add(&c.arbiter, "arbiter_call_duration_seconds", "How long calls of the arbiter took.")
+	add(&c.count, "lock_count", "Keys that are locked or kept, and callers that wait, now.", "state")
+	add(&c.granted, "lock_granted_total", "Locks granted.", "path")
+	add(&c.lost, "lock_lost_total", "Locks lost while they were held.", "cause")
+	add(&c.calls, "arbiter_call_total", "Calls of the arbiter.", "operation")
+	add(&c.failed, "arbiter_call_failed_total", "Calls of the arbiter that failed.", "operation")
+	add(&c.partitions, "partition_count", "Partitions that this node owns.")
+	add(&c.sessions, "session_total", "Sessions begun. After each but the first all locks were lost.")
+	add(&c.up, "session_count", "1 while the process has a session, and can lock.")
+	add(&c.grace, "grace_remaining_seconds", "For how long the arbiter grants nothing new, 0 as a rule.")
+	add(&c.guardians, "guardian_count", "Nodes that guard this one.")
+	add(&c.promised, "guardian_promise_seconds", "For how long their promises make the session valid.")
+	add(&c.buried, "session_buried_total", "Sessions of other nodes that this one has had buried.")
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range c.all {
+		to <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	s := c.locks.Stats()
+	histogram := func(d *prometheus.Desc, h coord.Histogram) {
+		to <- prometheus.MustNewConstHistogram(d, h.Count(), h.Sum().Seconds(), buckets(h))
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	histogram(c.wait, s.Waits)
+	histogram(c.hold, s.Holds)
+	histogram(c.arbiter, s.Arbiter)
+	gauge(c.count, float64(s.Locked), "held")
+	gauge(c.count, float64(s.Kept), "kept")
+	gauge(c.count, float64(s.Waiting), "waiting")
+	for _, p := range []coord.Path{coord.PathTurn, coord.PathOwn, coord.PathForwarded, coord.PathArbiter} {
+		counter(c.granted, s.Granted[p], p.String())
+	}
+	for cause := coord.SessionExpired; cause <= coord.Broken; cause++ { // those that did not happen as well: rates need a first value
+		counter(c.lost, s.Lost[cause], cause.String())
+	}
+	for op, n := range s.Calls {
+		counter(c.calls, n, op.String())
+		counter(c.failed, s.Failed[op], op.String())
+	}
+	gauge(c.partitions, float64(s.Owned))
+	counter(c.sessions, s.Sessions)
+	up := 0.0
+	if s.Session != "" {
+		up = 1
+	}
+	gauge(c.up, up)
+	gauge(c.grace, s.Grace.Seconds())
+	gauge(c.guardians, float64(s.Guardians))
+	gauge(c.promised, s.Promised.Seconds())
+	counter(c.buried, s.Buried)
+}
+
+// bounds are the upper bounds of the buckets, from a microsecond to half an hour: powers of 4 in nanoseconds, where those of
+// [coord.Histogram] end, too.
+var bounds = func() (all []time.Duration) {
+	for n := 10; n <= 40; n += 2 {
+		all = append(all, 1<<n)
+	}
+	return all
+}()
+
+// buckets returns the cumulative counts.
+func buckets(h coord.Histogram) map[float64]uint64 {
+	all := make(map[float64]uint64, len(bounds))
+	for _, b := range bounds {
+		all[b.Seconds()] = 0
+	}
+	for upper, n := range h.All() {
+		for _, b := range bounds {
+			if upper < b {
+				all[b.Seconds()] += n
+			}
+		}
+	}
+	return all
+}
