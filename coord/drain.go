@@ -13,13 +13,14 @@ import (
 
 var errAlone = errors.New("no other node is there to take the partitions")
 
-// Drain makes this node give its partitions to other nodes, and take none any more, until the coordinator is closed. It returns when
-// the node owns none, or ctx ends, which does not end the draining. Locks in use stay in force, and callers of this process go on to
-// lock, as a process that owns nothing: call it before a node is stopped, and [Coordinator.Close] after it. What the
+// Drain makes this node give its partitions to other nodes, and take none any more, until the
+// coordinator is closed. It returns when the node owns none, or ctx ends, which does not end the
+// draining. Locks in use stay in force, and callers of this process go on to lock, as a process
+// that owns nothing: call it before a node is stopped, and [Coordinator.Close] after it. What the
 // process keeps for its next callers is given back.
 //
-// Without a cluster there is nothing to give. Errors: [ErrClosed]; [ErrObserver]; ctx's, with the number of partitions
-// that are left; that there is no other node, and then nothing is done.
+// Without a cluster there is nothing to give. Errors: [ErrClosed]; [ErrObserver]; ctx's, with the
+// number of partitions that are left; that there is no other node, and then nothing is done.
 func (c *Coordinator) Drain(ctx context.Context) error {
 	if c.opts.Observe {
 		return fmt.Errorf("coord: Drain: %w", ErrObserver)
@@ -49,9 +50,10 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	}
 }
 
-// DrainNode asks a node to do what [Coordinator.Drain] does there, and returns when it has begun. [Coordinator.Report] tells how many
-// partitions are left. node is as in Held; the reason is logged there. Errors: as Held; of the node, such as that Options.Unbreakable is
-// set, or that there is no other node.
+// DrainNode asks a node to do what [Coordinator.Drain] does there, and returns when it has begun.
+// [Coordinator.Report] tells how many partitions are left. node is as in Held; the reason is logged
+// there. Errors: as Held; of the node, such as that Options.Unbreakable is set, or that there is no
+// other node.
 func (c *Coordinator) DrainNode(ctx context.Context, node, reason string) error {
 	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "") + " (" + c.opts.Name + ")"
 	a, err := c.askNode(ctx, node, question{About: "drain", Why: reason})
@@ -64,7 +66,8 @@ func (c *Coordinator) DrainNode(ctx context.Context, node, reason string) error 
 	return nil
 }
 
-// beginDrain lets the others, and this node's own balance, know that this node gives its partitions away.
+// beginDrain lets the others, and this node's own balance, know that this node gives its partitions
+// away.
 func (c *Coordinator) beginDrain(why string) error {
 	x := c.cluster
 	if x == nil {

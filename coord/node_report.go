@@ -63,8 +63,9 @@ const (
 	mostTroubles = 20
 )
 
-// Report asks a process what it is doing. node is the NodeInfo.ID or Name of a node of the cluster; "" is this process. Errors: a
-// node that is not there, that is of an older version, or that does not answer within Options.CallTimeout.
+// Report asks a process what it is doing. node is the NodeInfo.ID or Name of a node of the cluster;
+// "" is this process. Errors: a node that is not there, that is of an older version, or that does
+// not answer within Options.CallTimeout.
 func (c *Coordinator) Report(ctx context.Context, node string) (NodeReport, error) {
 	a, err := c.askNode(ctx, node, question{About: "node"})
 	switch {
@@ -175,8 +176,8 @@ type PartitionInfo struct {
 	Error   string        `json:"error,omitempty"` // why the above is not known
 }
 
-// Partitions lists all partitions as the arbiter has them, in order: one call for each 256, of up to Options.CallTimeout. Errors:
-// [ErrUnavailable] if none can be read.
+// Partitions lists all partitions as the arbiter has them, in order: one call for each 256, of up
+// to Options.CallTimeout. Errors: [ErrUnavailable] if none can be read.
 func (c *Coordinator) Partitions(ctx context.Context) ([]PartitionInfo, error) {
 	processes := make(map[string]Process)
 	for session, k := range c.list(ctx) {
@@ -247,8 +248,8 @@ func (c *card) process(session string) Process {
 	return Process{Name: c.Name, ID: c.Node, Session: session, Host: c.Host, PID: c.PID}
 }
 
-// Processes lists the processes that have a session at the arbiter, sorted by name, nodes of a cluster or not. It is one call of up
-// to Options.CallTimeout. Errors: [ErrUnavailable].
+// Processes lists the processes that have a session at the arbiter, sorted by name, nodes of a
+// cluster or not. It is one call of up to Options.CallTimeout. Errors: [ErrUnavailable].
 func (c *Coordinator) Processes(ctx context.Context) ([]Process, error) {
 	cards := c.list(ctx)
 	if cards == nil {

@@ -18,9 +18,10 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// An observer has no session by which nodes could know its key. It publishes the key's fingerprint among the arbiter's results,
-// for a short time, under a name that no result of Share can have. So a node believes it for the reason for which it believes another
-// node: it may write to the arbiter. What reads a copy of the data, or listens on the network, may not.
+// An observer has no session by which nodes could know its key. It publishes the key's fingerprint
+// among the arbiter's results, for a short time, under a name that no result of Share can have. So
+// a node believes it for the reason for which it believes another node: it may write to the
+// arbiter. What reads a copy of the data, or listens on the network, may not.
 //
 // A node takes nothing from an observer but questions: no requests, no statements, no pings.
 const (
@@ -104,8 +105,9 @@ func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, e
 	return ns, nil
 }
 
-// space returns the namespace for a read that may begin Grace, nil if there is none yet. An observer hears of no longer Grace by
-// renewals, so it looks whether there is one before each such read.
+// space returns the namespace for a read that may begin Grace, nil if there is none yet. An
+// observer hears of no longer Grace by renewals, so it looks whether there is one before each such
+// read.
 func (c *Coordinator) space(ctx context.Context) fallback.Namespace {
 	ns := c.namespace.Load()
 	if ns == nil {
@@ -259,7 +261,8 @@ func (x *cluster) keepObserving() {
 	}
 }
 
-// awaitStreams waits until there is a stream to each node, or an attempt to make one has failed: for one CallTimeout at most.
+// awaitStreams waits until there is a stream to each node, or an attempt to make one has failed:
+// for one CallTimeout at most.
 func (x *cluster) awaitStreams(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
@@ -311,8 +314,8 @@ func (c *Coordinator) closeObserver() error {
 	return errors.Join(errs...)
 }
 
-// verifyObserver reports, as an error, that the other side of a connection is not the observer that it says it is. Strangers can
-// make it ask the arbiter, so the questions come one after another.
+// verifyObserver reports, as an error, that the other side of a connection is not the observer that
+// it says it is. Strangers can make it ask the arbiter, so the questions come one after another.
 func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error {
 	ctx, cancel := context.WithTimeout(x.c.ctx, time.Second)
 	defer cancel()

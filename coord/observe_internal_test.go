@@ -21,8 +21,8 @@ func publish(t *testing.T, c *Coordinator, node string, k card, keep time.Durati
 	}
 }
 
-// A process on the network is no observer unless the arbiter has its key: not with another one's name, not with another node's card,
-// and not once the time is over.
+// A process on the network is no observer unless the arbiter has its key: not with another one's
+// name, not with another node's card, and not once the time is over.
 func TestObserve_AStrangerIsNoObserver(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	known, late := newIdentity(t), newIdentity(t)
@@ -59,7 +59,8 @@ func TestObserve_AStrangerIsNoObserver(t *testing.T) {
 	}
 }
 
-// What an observer may not do ends its stream: it states nothing, asks for no key, and answers for none.
+// What an observer may not do ends its stream: it states nothing, asks for no key, and answers for
+// none.
 func TestObserve_AnObserverOnlyAsks(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	known := newIdentity(t)

@@ -19,7 +19,8 @@ func observer(t *testing.T, a fallback.Arbiter) *coord.Coordinator {
 	return join(t, a, &coord.Options{Name: "op", Observe: true})
 }
 
-// With the default options, an observer finds a namespace with other settings, and sees and does what a node could.
+// With the default options, an observer finds a namespace with other settings, and sees and does
+// what a node could.
 func TestObserve_SeesAllAndIsNoMember(t *testing.T) {
 	a := fallback.NewMemory()
 	var nodes []*coord.Coordinator
