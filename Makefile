@@ -3,7 +3,7 @@ MODULES := . examples/inventory tokens examples/httplock internal/sim bench fenc
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 # Arbiters on other stores: make arbiters checks them, and make test runs what takes seconds.
-ARBITERS := fallback/postgres
+ARBITERS := fallback/postgres fallback/sqlite
 # Beside client-go's election. To compile that takes minutes: it is not in go.work, and make test leaves it out.
 ELECTIONS := bench/elections
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
