@@ -9,14 +9,14 @@ import (
 
 // metadata is what a node tells with every alive message:
 //
-//	1  version of this encoding
+//	1  version of this encoding: rises when an earlier version could not read it
 //	1  state
 //	1  algorithm of the placement
 //	4  partitions, big endian
 //	1  length of the session, then the session
 //	1  length of the peer address, then the address
 //
-// Every field has one encoding only, and nothing may follow. memberlist allows 512 bytes.
+// Every field has one encoding only. A later version may have more after them: that is skipped. memberlist allows 512 bytes.
 type metadata struct {
 	state      ring.State
 	algorithm  uint8
@@ -53,11 +53,8 @@ func decode(b []byte) (metadata, error) {
 	if !ok {
 		return metadata{}, errMetadata
 	}
-	peer, b, ok := text(b, maxPeer)
+	peer, _, ok := text(b, maxPeer)
 	if !ok {
-		return metadata{}, errMetadata
-	}
-	if len(b) > 0 {
 		return metadata{}, errMetadata
 	}
 	m.session, m.peer = session, peer

@@ -28,8 +28,8 @@ func TestMetadata(t *testing.T) {
 				t.Errorf("%+v: the first %d bytes are accepted", m, i)
 			}
 		}
-		if _, err := decode(append(b, 0)); err == nil {
-			t.Error("a longer one is accepted")
+		if got, err := decode(append(b, "of a later version"...)); err != nil || got != m {
+			t.Errorf("%+v, with more after it, became %+v, %v", m, got, err)
 		}
 	}
 	// The encoding is part of the protocol.
@@ -89,10 +89,10 @@ func FuzzMetadata(f *testing.F) {
 			}
 			return
 		}
-		if !bytes.Equal(m.encode(), b) {
+		if !bytes.HasPrefix(b, m.encode()) {
 			t.Errorf("%q has two encodings", b)
 		}
-		if len(b) > memberlist.MetaMaxSize || m.state > ring.Leaving || !printable(m.session+m.peer) {
+		if len(m.encode()) > memberlist.MetaMaxSize || m.state > ring.Leaving || !printable(m.session+m.peer) {
 			t.Errorf("accepted: %+v", m)
 		}
 	})

@@ -37,8 +37,9 @@ type conversation struct {
 	proven bool // the peer has the name that its hello says, or there is no Options.Verify
 	over   bool // what we send from now on would be read as frames
 
-	mine hello
-	peer hello
+	mine   hello
+	peer   hello
+	frames uint16 // of the stream, once the hellos were checked
 
 	buf [maxMessage]byte
 }
@@ -56,7 +57,7 @@ func (t *Transport) greet(sock net.Conn, to string) (s, prev *Stream, err error)
 	}
 	_ = sock.SetDeadline(time.Now().Add(greetingLimit))
 	c := &conversation{t: t, sock: sock, conn: sock, dial: to != "", proven: t.opts.Verify == nil}
-	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version}
+	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version, frames: t.opts.Frames}
 	if err = c.startTLS(); err == nil {
 		s, prev, err = c.talk()
 	}
@@ -140,7 +141,7 @@ func (c *conversation) talk() (s, prev *Stream, err error) {
 		out = appendMessage(out, msgClaim, ours.encode())
 	}
 	if decider {
-		s, prev, err = c.t.decide(c.peer.node, theirs, c.sock, c.safe)
+		s, prev, err = c.t.decide(c.peer.node, theirs, c)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -161,7 +162,7 @@ func (c *conversation) talk() (s, prev *Stream, err error) {
 		return nil, nil, refuse(codeOther, "malformed go")
 	}
 	c.over = true
-	return c.t.follow(c.peer.node, binary.BigEndian.Uint64(body), c.sock, c.safe)
+	return c.t.follow(c.peer.node, binary.BigEndian.Uint64(body), c)
 }
 
 // hellos exchanges and checks the hellos.
@@ -229,6 +230,12 @@ func (c *conversation) check() error {
 		return refuse(codeSettings, "namespaces differ: %q dialled %q", c.dialler().namespace, c.listener().namespace)
 	case peer.version != mine.version:
 		return refuse(codeSettings, "versions differ: %#x dialled %#x (hash, partitions, or ring algorithm)", c.dialler().version, c.listener().version)
+	}
+	var ok bool
+	if c.frames, ok = mine.frames.common(peer.frames); !ok {
+		from, to := c.dialler().frames, c.listener().frames
+		return refuse(codeSettings, "no version of frames in common: one that speaks %d to %d dialled one that speaks %d to %d: upgrade by way of a release between them",
+			from.Oldest, from.Newest, to.Oldest, to.Newest)
 	}
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()

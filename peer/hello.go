@@ -12,17 +12,20 @@ import (
 
 // The handshake's messages: a type, two bytes of length, and a body. Before the first of
 // each side comes the preamble. This form, and that of refusals, must not change with the
-// protocol version, so that nodes of different versions can tell each other.
+// protocol version, so that nodes of different versions can tell each other. That version is
+// of the handshake and of how frames are written. It is not negotiated, and need not be raised
+// for more in a hello, as what follows the known fields is skipped, or for other frames: for
+// those there is Options.Frames.
 const (
 	magic           = "hldfst" // 6 bytes, then 2 of version
-	protocolVersion = 2
+	protocolVersion = 3
 	preambleSize    = len(magic) + 2
 	maxMessage      = 512
 	maxReason       = 200
 )
 
 const (
-	msgHello  byte = iota + 1 // name, namespace, version
+	msgHello  byte = iota + 1 // names, namespace, version, frames; of later versions more
 	msgClaim                  // what a follower knows of the connections of the pair
 	msgGo                     // the decider: this is the stream
 	msgRefuse                 // a code and a text
@@ -92,6 +95,7 @@ type hello struct {
 	to        string // the node that the dialler expects; empty from the listener
 	namespace string
 	version   uint64
+	frames    Versions
 }
 
 func (h *hello) encode() []byte {
@@ -100,7 +104,9 @@ func (h *hello) encode() []byte {
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
-	return binary.BigEndian.AppendUint64(b, h.version)
+	b = binary.BigEndian.AppendUint64(b, h.version)
+	b = binary.BigEndian.AppendUint16(b, h.frames.Oldest)
+	return binary.BigEndian.AppendUint16(b, h.frames.Newest)
 }
 
 func (h *hello) decode(b []byte) error {
@@ -111,10 +117,11 @@ func (h *hello) decode(b []byte) error {
 		*s = string(b[1 : 1+b[0]])
 		b = b[1+b[0]:]
 	}
-	if len(b) != 8 || h.node == "" {
+	if len(b) < 12 || h.node == "" {
 		return refuse(codeOther, "malformed hello")
 	}
 	h.version = binary.BigEndian.Uint64(b)
+	h.frames = Versions{binary.BigEndian.Uint16(b[8:]), binary.BigEndian.Uint16(b[10:])}
 	return nil
 }
 

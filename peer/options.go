@@ -25,6 +25,12 @@ type Options struct {
 	// one is refused.
 	Version uint64
 
+	// Frames are the versions of what frames mean that the package above speaks. A stream uses
+	// the newest one that both nodes speak: see [Stream.Frames]. A peer with which there is none
+	// is refused. So a version can be changed by a rolling deployment, if each release speaks
+	// its own and the one before.
+	Frames Versions
+
 	// Listen is the host and port to listen on. Default: "127.0.0.1:0", any free port, to
 	// be had from this machine only.
 	Listen string
@@ -73,6 +79,15 @@ type Options struct {
 	// possible, each once a minute. Nodes that cannot be reached are told by
 	// [Transport.Failing]. Nil: silent.
 	Logger *slog.Logger
+}
+
+// Versions are those from Oldest to Newest.
+type Versions struct{ Oldest, Newest uint16 }
+
+// common returns the newest version that both have.
+func (v Versions) common(other Versions) (newest uint16, ok bool) {
+	newest = min(v.Newest, other.Newest)
+	return newest, newest >= max(v.Oldest, other.Oldest)
 }
 
 // Handler is what the package above does with streams and frames.
@@ -141,6 +156,8 @@ func (o Options) validate() (Options, error) {
 		return o, wrong("Namespace", "%q: more than %d bytes", o.Namespace, MaxName)
 	case o.Handler == nil:
 		return o, wrong("Handler", "is missing")
+	case o.Frames.Oldest > o.Frames.Newest:
+		return o, wrong("Frames", "are from %d to %d: Oldest must not be above Newest", o.Frames.Oldest, o.Frames.Newest)
 	case o.Keepalive < 10*time.Millisecond:
 		return o, wrong("Keepalive", "is %v, must be at least 10ms", o.Keepalive)
 	case o.Verify != nil && o.TLS == nil:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"maps"
-	"net"
 )
 
 // peer is what the transport knows about one other node. Protected by Transport.mu.
@@ -153,7 +152,7 @@ func (t *Transport) claim(name string) (c claim) {
 
 // decide is the decider's decision about an authenticated connection: a new stream, and the
 // one before it, or a refusal. The stream is the node's from now on and must be run.
-func (t *Transport) decide(name string, c claim, sock net.Conn, safe *records) (s, prev *Stream, err error) {
+func (t *Transport) decide(name string, c claim, by *conversation) (s, prev *Stream, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.may(name); err != nil {
@@ -170,13 +169,13 @@ func (t *Transport) decide(name string, c claim, sock net.Conn, safe *records) (
 		}
 		cur.Close(ErrReplaced)
 	}
-	s, prev = t.register(p, sock, safe)
+	s, prev = t.register(p, by)
 	s.id = s.gen
 	return s, prev, nil
 }
 
 // follow takes up the connection on which the decider said go with this number.
-func (t *Transport) follow(name string, id uint64, sock net.Conn, safe *records) (s, prev *Stream, err error) {
+func (t *Transport) follow(name string, id uint64, by *conversation) (s, prev *Stream, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.may(name); err != nil {
@@ -190,15 +189,16 @@ func (t *Transport) follow(name string, id uint64, sock net.Conn, safe *records)
 	if p.cur != nil {
 		p.cur.Close(ErrReplaced) // so has the decider done
 	}
-	s, prev = t.register(p, sock, safe)
+	s, prev = t.register(p, by)
 	s.id = id
 	return s, prev, nil
 }
 
 // register makes a new stream the node's current one. The caller holds t.mu.
-func (t *Transport) register(p *peer, sock net.Conn, safe *records) (s, prev *Stream) {
+func (t *Transport) register(p *peer, by *conversation) (s, prev *Stream) {
 	t.gen++
-	s, prev = newStream(t, p.name, sock, safe), p.cur
+	s, prev = newStream(t, p.name, by.sock, by.safe), p.cur
+	s.frames = by.frames
 	s.gen = t.gen
 	p.cur = s
 	return s, prev

@@ -15,13 +15,14 @@ type Stream struct {
 	// Data is for the handler, to be set in Up: this package neither reads nor writes it.
 	Data any
 
-	t    *Transport
-	node string
-	gen  uint64        // rises per transport
-	id   uint64        // what the decider of the pair calls this connection
-	sock net.Conn      // the socket
-	safe *records      // nil without TLS
-	done chan struct{} // closed after Down has returned, or instead if Up was never called
+	t      *Transport
+	node   string
+	gen    uint64        // rises per transport
+	id     uint64        // what the decider of the pair calls this connection
+	sock   net.Conn      // the socket
+	frames uint16        // see Frames
+	safe   *records      // nil without TLS
+	done   chan struct{} // closed after Down has returned, or instead if Up was never called
 
 	closed atomic.Bool // err is set; for loops that do not want the mutex
 
@@ -98,6 +99,10 @@ func newStream(t *Transport, node string, sock net.Conn, safe *records) *Stream 
 
 // Node returns the other node's name.
 func (s *Stream) Node() string { return s.node }
+
+// Frames returns the version of what frames mean on this stream: the newest that both nodes
+// speak, by their [Options].Frames.
+func (s *Stream) Frames() uint16 { return s.frames }
 
 // Generation returns a number that is higher for each later stream of the transport.
 func (s *Stream) Generation() uint64 { return s.gen }
