@@ -148,9 +148,9 @@ type cluster struct {
 // maxService is the length of the longest Cluster.Service, in bytes.
 const maxService = 256
 
-// frames are the versions of what frames mean that this package speaks. A release that changes that raises Newest, goes on speaking
+// frameVersions are those of what frames mean that this package speaks. A release that changes that raises Newest, goes on speaking
 // the version before, and asks [peer.Stream.Frames] where they differ.
-var frames = peer.Versions{Oldest: 1, Newest: 1}
+var frameVersions = peer.Versions{Oldest: 1, Newest: 1}
 
 // version is what the nodes of a cluster must agree on besides the namespace.
 func (o *Options) version() uint64 { return 1<<32 | uint64(o.Partitions) }
@@ -224,7 +224,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	}
 	c.cluster = x // before anybody connects
 	streams := peer.Options{
-		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frames, Listen: at.peer, TLS: o.PeerTLS,
+		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, Listen: at.peer, TLS: o.PeerTLS,
 		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,
 	}
 	if h := o.host; h != nil {
