@@ -131,8 +131,23 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
-// busyFor is for how long a statement waits for the writers of other processes.
+// busyFor is for how long a statement waits for the writers of other processes at a time.
 const busyFor = 5 * time.Second
+
+// patiently calls f until no other process is in its way, or ctx ends. Writers do not queue: one may be passed over.
+func patiently(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if e, ok := errors.AsType[*sqlite.Error](err); !ok || e.Code()&0xff != 5 || ctx.Err() != nil { // SQLITE_BUSY
+			return err
+		}
+		select {
+		case <-time.After(mathrand.N(10 * time.Millisecond)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
 
 const schema = `CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, version INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS file (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, created INTEGER NOT NULL)`
@@ -164,22 +179,25 @@ func open(ctx context.Context, path string) (f *file, err error) {
 }
 
 func (f *file) prepare(ctx context.Context, path string) error {
-	var mode string
-	if err := f.write.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
+	var mode, id string
+	err := patiently(ctx, func() error {
+		if err := f.write.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil || mode != "wal" {
+			return err
+		}
+		if _, err := f.write.ExecContext(ctx, schema); err != nil {
+			return err
+		}
+		_, err := f.write.ExecContext(ctx, `INSERT INTO file VALUES (1, ?, ?) ON CONFLICT DO NOTHING`, rand.Text(), time.Now().UnixMilli())
+		if err != nil {
+			return err
+		}
+		return f.read.QueryRowContext(ctx, `SELECT id, created FROM file`).Scan(&id, &f.created)
+	})
+	if err != nil {
 		return explain(err)
 	}
 	if mode != "wal" {
 		return refusal("the file's journal mode is %s, must be wal: its file system may lack shared memory", mode)
-	}
-	if _, err := f.write.ExecContext(ctx, schema); err != nil {
-		return explain(err)
-	}
-	if _, err := f.write.ExecContext(ctx, `INSERT INTO file VALUES (1, ?, ?) ON CONFLICT DO NOTHING`, rand.Text(), time.Now().UnixMilli()); err != nil {
-		return explain(err)
-	}
-	var id string
-	if err := f.read.QueryRowContext(ctx, `SELECT id, created FROM file`).Scan(&id, &f.created); err != nil {
-		return explain(err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -211,25 +229,8 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 		return look, err
 	}
 	defer f.users.Done()
-	args := make([]any, len(keys))
-	for i, k := range keys {
-		args[i] = k
-	}
-	rows, err := f.read.QueryContext(ctx, `SELECT key, version, value FROM records WHERE key IN (?`+strings.Repeat(", ?", len(keys)-1)+`)`, args...)
-	if err != nil {
-		return look, explain(err)
-	}
-	defer rows.Close()
-	found := make(map[string]fallback.Versioned, len(keys))
-	for rows.Next() {
-		var key, value string
-		var version int64
-		if err := rows.Scan(&key, &version, &value); err != nil {
-			return look, err
-		}
-		found[key] = fallback.Versioned{Version: strconv.FormatInt(version, 10), Value: []byte(value)}
-	}
-	if err := rows.Err(); err != nil {
+	var found map[string]fallback.Versioned
+	if err := patiently(ctx, func() (err error) { found, err = f.find(ctx, keys); return err }); err != nil {
 		return look, explain(err)
 	}
 	look.Now, look.Server = time.Now().UnixMilli(), f.server
@@ -241,6 +242,28 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 	return look, nil
 }
 
+func (f *file) find(ctx context.Context, keys []string) (map[string]fallback.Versioned, error) {
+	args := make([]any, len(keys))
+	for i, k := range keys {
+		args[i] = k
+	}
+	rows, err := f.read.QueryContext(ctx, `SELECT key, version, value FROM records WHERE key IN (?`+strings.Repeat(", ?", len(keys)-1)+`)`, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make(map[string]fallback.Versioned, len(keys))
+	for rows.Next() {
+		var key, value string
+		var version int64
+		if err := rows.Scan(&key, &version, &value); err != nil {
+			return nil, err
+		}
+		found[key] = fallback.Versioned{Version: strconv.FormatInt(version, 10), Value: []byte(value)}
+	}
+	return found, rows.Err()
+}
+
 // Swap implements [fallback.Records]. It is one transaction.
 func (s *store) Swap(ctx context.Context, server string, changes []fallback.Change) (done []bool, err error) {
 	f, err := s.use(ctx)
@@ -248,36 +271,44 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		return nil, err
 	}
 	defer f.users.Done()
-	done = make([]bool, len(changes))
 	if f.server != server {
-		return done, nil
+		return make([]bool, len(changes)), nil
 	}
-	tx, err := f.write.BeginTx(ctx, nil)
-	if err != nil {
+	var tx *sql.Tx
+	if err := patiently(ctx, func() (err error) { tx, err = f.write.BeginTx(ctx, nil); return err }); err != nil {
 		return nil, notSent(explain(err))
 	}
 	defer func() { _ = tx.Rollback() }() // without effect after a commit
-	for i, c := range changes {
-		var r sql.Result
-		if c.Version == "" {
-			r, err = tx.ExecContext(ctx, `INSERT INTO records VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, c.Key, mathrand.Int64(), string(c.Value))
-		} else {
-			r, err = tx.ExecContext(ctx, `UPDATE records SET version = ?, value = ? WHERE key = ? AND version = ?`, mathrand.Int64(), string(c.Value), c.Key, c.Version)
-		}
-		if err != nil {
-			return nil, notSent(explain(err))
-		}
-		n, err := r.RowsAffected()
-		if err != nil {
-			return nil, notSent(err)
-		}
-		done[i] = n == 1
+	if done, err = apply(ctx, tx, changes); err != nil {
+		return nil, notSent(explain(err))
 	}
 	if !f.current(s.path) {
 		return make([]bool, len(changes)), nil
 	}
 	if err := tx.Commit(); err != nil {
 		return nil, explain(err)
+	}
+	return done, nil
+}
+
+func apply(ctx context.Context, tx *sql.Tx, changes []fallback.Change) ([]bool, error) {
+	done := make([]bool, len(changes))
+	for i, c := range changes {
+		var r sql.Result
+		var err error
+		if c.Version == "" {
+			r, err = tx.ExecContext(ctx, `INSERT INTO records VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, c.Key, mathrand.Int64(), string(c.Value))
+		} else {
+			r, err = tx.ExecContext(ctx, `UPDATE records SET version = ?, value = ? WHERE key = ? AND version = ?`, mathrand.Int64(), string(c.Value), c.Key, c.Version)
+		}
+		if err != nil {
+			return nil, err
+		}
+		n, err := r.RowsAffected()
+		if err != nil {
+			return nil, err
+		}
+		done[i] = n == 1
 	}
 	return done, nil
 }
