@@ -95,6 +95,7 @@ func (c *Coordinator) lockAll(ctx context.Context, keys []string, try bool) (Loc
 	}
 	locks, n := make(Locks, len(order)), 0 // the first n are granted
 	whole := false
+	var inTheWay *WaitError // of the last try
 	defer func() {
 		if !whole { // or a function of Options.Trace has panicked
 			_ = locks[:n].Unlock()
@@ -110,8 +111,14 @@ func (c *Coordinator) lockAll(ctx context.Context, keys []string, try bool) (Loc
 			if try {
 				return nil, err
 			}
+			if e, ok := errors.AsType[*WaitError](err); ok {
+				inTheWay = e
+			}
 		}
 		if locks[n], err = c.Lock(ctx, order[n]); err != nil {
+			if _, told := errors.AsType[*WaitError](err); !told && ctx.Err() != nil && inTheWay != nil { // the time was up with the try
+				err = &WaitError{Key: inTheWay.Key, Reason: inTheWay.Reason, Ended: ended(ctx)}
+			}
 			return nil, err
 		}
 		n++

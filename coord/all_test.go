@@ -90,6 +90,34 @@ func TestLockAll_AllOrNothing(t *testing.T) {
 
 // A caller that waits for a key holds none that come later: so callers do not wait for each other in a
 // circle, in one process and in several.
+// over is a context whose time is up once it was asked.
+type over struct {
+	context.Context
+	asked atomic.Bool
+}
+
+func (o *over) Err() error {
+	if o.asked.Swap(true) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// A caller whose time is up before it waits is told what it would have waited for.
+func TestLockAll_TimeIsUpWithTheTry(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		l := lock(t, c, "a")
+		_, err := c.LockAll(&over{Context: t.Context()}, "a")
+		e, ok := errors.AsType[*coord.WaitError](err)
+		if !ok || e.Key != "a" || !errors.Is(err, coord.ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		unlock(t, l)
+		free(t, c, "a")
+	})
+}
+
 func TestLockAll_NoCircle(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var nodes []*coord.Coordinator

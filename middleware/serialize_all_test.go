@@ -137,7 +137,7 @@ func TestSerializeAll_Refused(t *testing.T) {
 	}
 	ran := false
 	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })
-	short, none := &middleware.SerializeOptions{Wait: soon}, &middleware.SerializeOptions{Wait: -1}
+	short, none := &middleware.SerializeOptions{Wait: 5 * soon}, &middleware.SerializeOptions{Wait: -1}
 	for _, x := range []struct {
 		name, target string
 		h            http.Handler
@@ -208,7 +208,7 @@ func TestSerializeAll_LostLock(t *testing.T) {
 			if err := c.Break(t.Context(), key, middleware.Locks(r.Context()).Of(key).Fence(), "test"); err != nil {
 				t.Error(err)
 			}
-			<-done
+			from(t, done, "the end of the handler's context")
 			cause = context.Cause(r.Context())
 		})
 		middleware.SerializeAll(c, ofAccounts, nil)(h).ServeHTTP(httptest.NewRecorder(), post("/?from=b&to=a"))
