@@ -29,6 +29,9 @@ import (
 type (
 	Coordinator  = coord.Coordinator
 	Lock         = coord.Lock
+	ReadLock     = coord.ReadLock
+	Semaphore    = coord.Semaphore
+	Permits      = coord.Permits
 	Locks        = coord.Locks
 	Fence        = coord.Fence
 	NodeInfo     = coord.NodeInfo

@@ -18,6 +18,7 @@ package coord
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -66,6 +67,9 @@ type Coordinator struct {
 	shares   shares
 	reports  reports
 	news     news
+	holder   string // by which names of holds differ from those of other processes
+	reads    reads
+	permits  permits
 	expected expected
 	events   *journal
 	limited  *slog.Logger // for records that callers may cause in storms
@@ -110,6 +114,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		closing: make(chan struct{}),
 		closed:  make(chan struct{}),
 		sooner:  soonest{signal: make(chan struct{}, 1)},
+		holder:  rand.Text()[:13],
 	}
 	c.began = c.now()
 	c.pace.Store(slow)

@@ -129,5 +129,5 @@ func (c *Coordinator) tellLosses(losses []lease.Loss) {
 
 // lossOf returns the error that a loss is told by.
 func lossOf(l *lease.Loss) *LossError {
-	return &LossError{Key: l.Key, Fence: Fence(l.Fence), Cause: LossCause(l.Cause), Reason: l.Why}
+	return &LossError{Key: namedKey(l.Key), Fence: Fence(l.Fence), Cause: LossCause(l.Cause), Reason: l.Why}
 }

@@ -22,7 +22,7 @@ var (
 	// and Share return it at once.
 	ErrHeld = errors.New("coord: already held by the caller: its context is that of a lock of this key")
 
-	// ErrInvalidKey: a key must have 1 to 1024 bytes.
+	// ErrInvalidKey: a key must have 1 to 1024 bytes, and must not end with NUL, letters or digits, NUL and 0xff.
 	ErrInvalidKey = errors.New("coord: invalid key")
 
 	// ErrClosed: the coordinator was closed.

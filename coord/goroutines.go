@@ -23,6 +23,8 @@ package coord
 //	| Coordinator.answered      | pool.Go   | a call that may be late         | answered or given up  |
 //	| Coordinator.renew         | pool.Go   | a renewal, which may be late    | answered or given up  |
 //	| Coordinator.tryEach       | pool.Go   | one of several TryLocks         | it returns            |
+//	| Coordinator.fly           | pool.Go   | a lock for callers that read    | it is had, or no more wanted |
+//	| Coordinator.RDo           | AfterFunc | ends the context of RDo         | at once               |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.relieve       | work.Go   | sends beside a slow sender      | the coordinator stops |
 //	| shares.init               | work.Go   | a flight of Share               | its function returns  |

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/held"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -24,7 +25,7 @@ func (c *Coordinator) heldBy(ctx context.Context, key string) bool {
 			return false
 		}
 		l, outer := h.Held()
-		if l.key == key && l.t != nil && l.p.c == c && l.holds() {
+		if l.t != nil && (l.key == key || fallback.IsName(l.key) && namedKey(l.key) == key) && l.p.c == c && l.holds() {
 			return true
 		}
 		ctx = outer

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -58,11 +59,14 @@ func checkKey(key string) error {
 	if len(key) == 0 || len(key) > MaxKey {
 		return fmt.Errorf("%w: it has %d bytes, must have 1 to %d", ErrInvalidKey, len(key), MaxKey)
 	}
+	if fallback.IsName(key) {
+		return fmt.Errorf("%w: a key must not end with NUL, letters or digits, NUL and 0xff", ErrInvalidKey)
+	}
 	return nil
 }
 
 func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, error) {
-	if len(key) == 0 || len(key) > MaxKey {
+	if len(key) == 0 || len(key) > MaxKey || key[len(key)-1] == 0xff && fallback.IsName(key) {
 		return Lock{}, checkKey(key)
 	}
 	if ctx.Err() != nil {
@@ -227,6 +231,10 @@ func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 	if first != nil {
 		first.first(k, w)
 	}
+	if len(w.Value.Ready) == 0 && c.heldBy(x.ctx, x.key) && p.leaveQueue(k, w) { // the caller reads the key
+		c.recycle(w)
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+	}
 	return x.await(k, w)
 }
 
@@ -234,6 +242,9 @@ func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
 	t, at, err := x.p.wait(x.ctx, k, w, x.key)
 	if err != nil {
+		if x.try && errors.Is(err, ErrLocked) && x.c.heldBy(x.ctx, x.key) { // the caller reads the key
+			err = &WaitError{Key: x.key, Reason: ErrHeld}
+		}
 		return Lock{}, err
 	}
 	path, fence := Path(w.Value.Path), w.Fence()
@@ -370,7 +381,7 @@ func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.D
 				l.pass()
 			}
 		}()
-		f(GrantInfo{Key: l.key, Fence: l.Fence(), Path: path, Waited: waited})
+		f(GrantInfo{Key: namedKey(l.key), Fence: l.Fence(), Path: path, Waited: waited})
 		returned = true
 	}
 }
@@ -459,7 +470,7 @@ func (l Lock) Unlock() error {
 	}
 	p.c.stats.stripes[p.Number()%stripes].holds.record(held)
 	if trace := p.c.opts.Trace.Released; trace != nil {
-		trace(ReleaseInfo{Key: l.key, Fence: l.Fence(), Held: held})
+		trace(ReleaseInfo{Key: namedKey(l.key), Fence: l.Fence(), Held: held})
 	}
 	return nil
 }

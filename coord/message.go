@@ -5,12 +5,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 // handle gets the messages for a session, one at a time. They are hints: every client that may publish can have sent
 // them, and any may be missing.
 func (c *Coordinator) handle(s *session, m fallback.Message) {
-	p := c.partitionOf(m.Key)
+	key, _ := fallback.Split(m.Key)
+	p := c.partitionOf(key)
 	switch id := (fallback.Identity{Session: s.ID, Request: m.Request}); m.Kind {
 	case fallback.Wake:
 		p.message(p.Woken, m.Key, id)
@@ -36,7 +38,7 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 
 // message lets a message about a key happen.
 func (p *partition) message(f func(key string, id fallback.Identity, now time.Time, fx *lease.Effects), key string, id fallback.Identity) {
-	if len(key) > MaxKey {
+	if len(key) > peer.MaxKey {
 		return
 	}
 	var a after

@@ -166,7 +166,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 			x.ring.Recheck()
 		}
 	}
-	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > MaxKey || f.Epoch > fallback.MaxEpoch || f.Token > math.MaxInt64-uint64(f.Count) {
+	if int64(f.Partition) >= int64(len(x.c.parts)) || len(f.Key) > peer.MaxKey || f.Epoch > fallback.MaxEpoch || f.Token > math.MaxInt64-uint64(f.Count) {
 		s.Close(peer.ErrProtocol)
 		return
 	}

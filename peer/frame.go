@@ -46,7 +46,7 @@ func (k Kind) valid() bool { return k > 0 && k < kinds }
 // Bounds of a frame, in bytes.
 const (
 	MaxSession = 64   // of Frame.Session
-	MaxKey     = 1024 // of Frame.Key
+	MaxKey     = 1088 // of Frame.Key: the longest key, and what names of holds have besides
 	MaxFrame   = 2048 // of an encoded frame without its length
 )
 

@@ -26,5 +26,6 @@ const (
 	VoteLate  = true // a guardian votes when its promise has passed (G5)
 	Votes     = true // the arbiter buries a session on enough votes for the recorded version (G6)
 	Covered   = true // a next set is asked for when its promises cover what was announced (G7)
+	Modes     = true // a hold is granted beside those only that its mode lets it stand beside (I1)
 	Quantum   = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )

@@ -26,13 +26,14 @@ var (
 	Votes     = true
 	Covered   = true
 	Quantum   = true
+	Modes     = true
 )
 
 // All is the guards by name.
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
-	"Sooner": &Sooner, "Quantum": &Quantum, "Witness": &Witness,
+	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Witness": &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
 }
 

@@ -162,6 +162,14 @@ func (p *Partition) Abandon(k *Key, w *Waiter, now time.Time, fx *Effects) bool 
 	return true
 }
 
+// Reason returns why a key is not to be had; nil: it is locked, or it is not known. k may be nil.
+func (p *Partition) Reason(k *Key) error {
+	if k == nil {
+		return nil
+	}
+	return p.reason(k)
+}
+
 // reason returns why the key is not to be had; nil: it is locked.
 func (p *Partition) reason(k *Key) error {
 	switch {

@@ -32,6 +32,11 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		if rng.IntN(2) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, up(20*time.Second))
 		}
+		if kind := rng.IntN(6); kind < 3 {
+			s.share(ctx, key, kind == 0, rng, up)
+			cancel()
+			continue
+		}
 		var call *history.Call
 		var l coord.Lock
 		var err error
@@ -101,4 +106,69 @@ func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Ho
 	default:
 		w.h.say("%v: Unlock of %q: %v", s, key, err)
 	}
+}
+
+// share reads the key, or uses permits of it.
+func (s *start) share(ctx context.Context, key string, permits bool, rng *rand.Rand, up func(time.Duration) time.Duration) {
+	w := s.n.w
+	u := &use{grant: &grant{by: s, called: time.Now()}}
+	try := rng.IntN(8) == 0
+	var end func() error
+	var err error
+	if permits {
+		u.n = 1 + rng.IntN(semaphore)
+		end, err = s.acquire(ctx, key, u, try)
+	} else {
+		end, err = s.read(ctx, key, u, try)
+	}
+	s.h.clock.wait()
+	if s.dead.Load() || err != nil {
+		return
+	}
+	u.at = time.Now()
+	w.h.shares(key, u)
+	work, heed := w.t(20*time.Millisecond)*time.Duration(rng.IntN(2)), s.ctx
+	switch n := rng.IntN(20); {
+	case w.resting.Load():
+	case n == 0:
+		work = up(40 * time.Second)
+	case n <= 2:
+		work, heed = up(8*time.Second), u.ctx
+	}
+	_ = pause(heed, work)
+	s.h.clock.wait()
+	if s.dead.Load() {
+		return
+	}
+	w.h.releasing(u.grant)
+	err = end()
+	s.h.clock.wait()
+	if err != nil && !errors.Is(err, coord.ErrLost) && !s.dead.Load() {
+		w.h.say("%v: the end of a share of %q: %v", s, key, err)
+	}
+}
+
+func (s *start) acquire(ctx context.Context, key string, u *use, try bool) (end func() error, err error) {
+	sem := s.c.Semaphore(key, semaphore)
+	acquire := sem.Acquire
+	if try {
+		acquire = sem.TryAcquire
+	}
+	p, err := acquire(ctx, u.n)
+	if err == nil {
+		u.ctx = p.Context()
+	}
+	return p.Release, err
+}
+
+func (s *start) read(ctx context.Context, key string, u *use, try bool) (end func() error, err error) {
+	lock := s.c.RLock
+	if try {
+		lock = s.c.TryRLock
+	}
+	l, err := lock(ctx, key)
+	if err == nil {
+		u.ctx, u.token = l.Context(), uint64(l.Fence())
+	}
+	return l.Unlock, err
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,17 @@ type past struct {
 	holder  *grant // the last one
 	token   uint64 // its token
 	written uint64 // the highest token that the resource has seen
+	uses    []*use // of readers, and of those that have permits
+	read    uint64 // the highest token of a reader
+}
+
+// semaphore is how many permits each key has.
+const semaphore = 3
+
+// A use is what a reader has, or a caller with permits.
+type use struct {
+	*grant
+	n int // permits; 0: it is a reader
 }
 
 // grant is a lock as its holder sees it: from Lock's return to the call of Unlock, or until its context has ended.
@@ -75,12 +87,24 @@ func (h *judge) granted(by *start, key string, l coord.Lock, called time.Time) *
 		return g
 	}
 	h.grants++
-	if g.token <= k.token && h.excused(g) {
+	if g.token <= max(k.token, k.read) && h.excused(g) {
 		return g
 	}
 	if o := k.holder; o != nil && !o.released && !o.by.dead.Load() && o.ctx.Err() == nil && !h.excused(o) {
 		h.fail("I1: %s has %q with token %d.%d, and since %v ago %s has it with %d.%d", by, key, g.token>>32, uint32(g.token),
 			time.Since(o.at), o.by, o.token>>32, uint32(o.token))
+		h.bad = append(h.bad, h.state(key)...)
+	}
+	h.inUse(k)
+	for _, u := range k.uses {
+		if u.n == 0 {
+			h.fail("I1: %s has %q with token %d.%d, and since %v ago %s reads it with %d.%d", by, key, g.token>>32, uint32(g.token),
+				time.Since(u.at), u.by, u.token>>32, uint32(u.token))
+			h.bad = append(h.bad, h.state(key)...)
+		}
+	}
+	if g.token <= k.read {
+		h.fail("I2: %s has %q with token %d.%d after a reader's %d.%d", by, key, g.token>>32, uint32(g.token), k.read>>32, uint32(k.read))
 		h.bad = append(h.bad, h.state(key)...)
 	}
 	if g.token <= k.token {
@@ -89,6 +113,47 @@ func (h *judge) granted(by *start, key string, l coord.Lock, called time.Time) *
 	}
 	k.holder, k.token = g, max(k.token, g.token)
 	return g
+}
+
+// inUse forgets the uses of a key that have ended, or cannot know it.
+func (h *judge) inUse(k *past) {
+	k.uses = slices.DeleteFunc(k.uses, func(u *use) bool {
+		return u.released || u.by.dead.Load() || u.ctx.Err() != nil || h.excused(u.grant)
+	})
+}
+
+// shares notes that a key is read, or that permits are had, unless they have been lost since.
+func (h *judge) shares(key string, u *use) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.of(key)
+	if u.ctx.Err() != nil || h.excused(u.grant) {
+		return
+	}
+	h.grants++
+	h.inUse(k)
+	k.uses = append(k.uses, u)
+	if u.n > 0 {
+		sum := 0
+		for _, x := range k.uses {
+			sum += x.n
+		}
+		if sum > semaphore {
+			h.fail("I1: %d permits of %q are in force, %d of them are %s's", sum, key, u.n, u.by)
+			h.bad = append(h.bad, h.state(key)...)
+		}
+		return
+	}
+	if o := k.holder; o != nil && !o.released && !o.by.dead.Load() && o.ctx.Err() == nil && !h.excused(o) {
+		h.fail("I1: %s reads %q with token %d.%d, and since %v ago %s has it with %d.%d", u.by, key, u.token>>32, uint32(u.token),
+			time.Since(o.at), o.by, o.token>>32, uint32(o.token))
+		h.bad = append(h.bad, h.state(key)...)
+	}
+	if u.token <= k.token {
+		h.fail("I2: %s reads %q with token %d.%d after %d.%d", u.by, key, u.token>>32, uint32(u.token), k.token>>32, uint32(k.token))
+		h.bad = append(h.bad, h.state(key)...)
+	}
+	k.read = max(k.read, u.token)
 }
 
 // excused tells whether the holder cannot know that it has lost the lock, because its process stands still or did so a moment
