@@ -2,11 +2,17 @@ module github.com/holdfast-go/holdfast/examples/inventory
 
 go 1.26.0
 
-replace github.com/holdfast-go/holdfast => ../..
+replace (
+	github.com/holdfast-go/holdfast => ../..
+	github.com/holdfast-go/holdfast/fallback/postgres => ../../fallback/postgres
+	github.com/holdfast-go/holdfast/fallback/sqlite => ../../fallback/sqlite
+)
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/holdfast-go/holdfast v0.1.0
+	github.com/holdfast-go/holdfast/fallback/postgres v0.1.0
+	github.com/holdfast-go/holdfast/fallback/sqlite v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.uber.org/goleak v1.3.0

@@ -6,6 +6,8 @@
 //	go run ./examples/inventory -redis localhost:6379 -duration 20s
 //	go run ./examples/inventory -chaos
 //	go run ./examples/inventory -postgres local
+//	go run ./examples/inventory -arbiter postgres
+//	go run ./examples/inventory -arbiter sqlite
 //	go run ./examples/inventory -postgres postgres://user:password@localhost/test
 //
 // It needs no server: a Redis-protocol server and an SQL database run inside the parent process, unless the flags name others.
@@ -28,6 +30,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,6 +51,7 @@ func main() {
 // config is a checked command line.
 type config struct {
 	redis      string        // address of a real server, or empty for the embedded one
+	arbiter    string        // what Holdfast's rungs go by: redis, postgres or sqlite
 	postgres   string        // how to connect to a server, or local, or empty for the embedded database
 	duration   time.Duration // of each rung's sale, unless everything is sold before
 	processes  int
@@ -65,6 +69,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: an embedded one")
 	flags.StringVar(&cfg.postgres, "postgres", "", "`DSN` of a PostgreSQL server, or local to start the machine's own; empty: an embedded database")
+	flags.StringVar(&cfg.arbiter, "arbiter", "redis", "`store` of Holdfast's rungs: redis, postgres (as -postgres, which is local then) or sqlite (a file)")
 	flags.DurationVar(&cfg.duration, "duration", 5*time.Second, "time that each rung sells")
 	flags.IntVar(&cfg.processes, "processes", 4, "worker processes")
 	flags.IntVar(&cfg.goroutines, "goroutines", 16, "selling goroutines in each process")
@@ -89,6 +94,9 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	if cfg.rungs, err = findRungs(*names); err != nil {
 		return config{}, err
 	}
+	if cfg.arbiter == "postgres" && cfg.postgres == "" {
+		cfg.postgres = local
+	}
 	return cfg, cfg.validate()
 }
 
@@ -97,6 +105,9 @@ func (c config) validate() error {
 		if _, port, err := net.SplitHostPort(c.redis); err != nil || port == "" {
 			return fmt.Errorf("-redis %q: want host:port", c.redis)
 		}
+	}
+	if !slices.Contains([]string{"redis", "postgres", "sqlite"}, c.arbiter) {
+		return fmt.Errorf("-arbiter %q: want redis, postgres or sqlite", c.arbiter)
 	}
 	for _, f := range []struct {
 		name     string
@@ -173,8 +184,14 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 		err = errors.Join(err, server.deleteKeys(context.WithoutCancel(ctx), prefix))
 	}()
 
-	fmt.Fprintf(stdout, "%d processes x %d goroutines sell %d articles, %v on each rung; %s, %s\n",
-		cfg.processes, cfg.goroutines, cfg.skus, cfg.duration, server.name, shop.name)
+	dir, err := os.MkdirTemp("", "inventory-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	fmt.Fprintf(stdout, "%d processes x %d goroutines sell %d articles, %v on each rung; %s, %s; the arbiter is on %s\n",
+		cfg.processes, cfg.goroutines, cfg.skus, cfg.duration, server.name, shop.name, cfg.arbiter)
 	var outcomes []outcome
 	for i, r := range cfg.rungs {
 		s := sale{
@@ -183,6 +200,7 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 			namespace: fmt.Sprintf("%s-%d", prefix, i+1),
 			redisAddr: server.addr,
 			place:     shop.place,
+			file:      filepath.Join(dir, "locks"),
 			db:        db,
 			progress:  newProgress(stdout, fmt.Sprintf("[%d/%d] %s", i+1, len(cfg.rungs), r.title), cfg.duration),
 			stderr:    stderr,

@@ -6,10 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	pgarbiter "github.com/holdfast-go/holdfast/fallback/postgres"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/fallback/sqlite"
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
@@ -105,10 +109,39 @@ var rungs = []rung{
 // partitions are fewer than by default, because the embedded server is slow: it takes a millisecond for each.
 const partitions = 127
 
-// newHoldfast is what a program needs to use Holdfast: a Redis client and a namespace.
+// arbiterOf returns the arbiter of -arbiter. The namespace is new in every run, so there is nothing that a store could have lost.
+func arbiterOf(client redis.UniversalClient, o order) (fallback.Arbiter, error) {
+	switch o.Arbiter {
+	case "postgres":
+		config, err := pgxpool.ParseConfig(o.Place.Postgres)
+		if err != nil {
+			return nil, err
+		}
+		return pgarbiter.New(config, &pgarbiter.Options{Table: o.Place.Schema + ".holdfast", Conns: arbiterConns - 3, ColdStart: true}), nil
+	case "sqlite":
+		return sqlite.New(o.File, &sqlite.Options{ColdStart: true}), nil
+	default:
+		return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), nil
+	}
+}
+
+// arbiterConns is how many connections an arbiter on PostgreSQL has in a process.
+const arbiterConns = 5
+
+// arbiterConns is how many of the database's connections the arbiters of all processes take.
+func (o order) arbiterConns() int {
+	if o.Arbiter == "postgres" {
+		return arbiterConns * o.Processes
+	}
+	return 0
+}
+
+// newHoldfast is what a program needs to use Holdfast: an arbiter and a namespace.
 func newHoldfast(client redis.UniversalClient, o order, limits coord.Handoff, cluster *coord.Cluster) (holdfast, error) {
-	// The namespace is new in every run, so there is nothing that an empty server could have lost.
-	arbiter := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
+	arbiter, err := arbiterOf(client, o)
+	if err != nil {
+		return holdfast{}, err
+	}
 	c, err := coord.New(context.Background(), arbiter, &coord.Options{
 		Namespace: o.Namespace, Handoff: limits, Cluster: cluster, Partitions: partitions,
 		SessionTTL: o.sessionTTL(), CallTimeout: o.sessionTTL() / 6,

@@ -19,6 +19,7 @@ type sale struct {
 	namespace string
 	redisAddr string
 	place     place
+	file      string // of an arbiter in a file
 	db        database
 	progress  *progress
 	stderr    io.Writer
@@ -198,6 +199,8 @@ func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- 
 		Redis:      s.redisAddr,
 		Namespace:  s.namespace,
 		Place:      s.place,
+		Arbiter:    s.arbiter,
+		File:       s.file,
 		SKUs:       s.skus,
 		Goroutines: s.goroutines,
 		Duration:   s.duration,

@@ -28,6 +28,8 @@ type order struct {
 	Redis      string        `json:"redis"`
 	Namespace  string        `json:"namespace"`
 	Place      place         `json:"place"`
+	Arbiter    string        `json:"arbiter"`
+	File       string        `json:"file"` // of an arbiter in a file
 	SKUs       int           `json:"skus"`
 	Goroutines int           `json:"goroutines"`
 	Duration   time.Duration `json:"duration"`
@@ -159,7 +161,7 @@ func work(ctx context.Context, o order, started <-chan time.Duration, out io.Wri
 		defer cancel()
 		err = errors.Join(err, locks.Close(ctx))
 	}()
-	db, err := o.Place.open(max(1, min(o.Goroutines, maxConns/o.Processes)))
+	db, err := o.Place.open(max(1, min(o.Goroutines, (maxConns-o.arbiterConns())/o.Processes)))
 	if err != nil {
 		return err
 	}
