@@ -100,7 +100,7 @@ func FuzzFrames(f *testing.F) {
 		}
 	}
 	tr, err := peer.Start(peer.Options{
-		Node: "hostile", Namespace: short(c.opts.Namespace), Version: c.opts.version(), TLS: identity.TLS(), Handler: x, Retry: time.Millisecond,
+		Node: "hostile", Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, TLS: identity.TLS(), Handler: x, Retry: time.Millisecond,
 	})
 	if err != nil {
 		f.Fatal(err)

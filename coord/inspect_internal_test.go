@@ -116,7 +116,7 @@ func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr, err := peer.Start(peer.Options{
-		Node: "old/1", Namespace: short(c.opts.Namespace), Version: c.opts.version(), TLS: identity.TLS(), Handler: x, Retry: time.Millisecond,
+		Node: "old/1", Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, TLS: identity.TLS(), Handler: x, Retry: time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func intrude(t *testing.T, c *Coordinator, node string, identity *peer.Identity)
 	t.Helper()
 	x := &outsider{make(chan *peer.Stream, 64), make(chan error, 64), make(chan peer.Kind, 64)}
 	o := peer.Options{
-		Node: node, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Handler: x, Retry: 2 * time.Millisecond,
+		Node: node, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, Handler: x, Retry: 2 * time.Millisecond,
 		Keepalive: c.opts.Cluster.Keepalive, // or the stream ends in any case
 	}
 	if identity != nil {

@@ -174,7 +174,7 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 		keepalive = o.Keepalive
 	}
 	streams := peer.Options{
-		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), TLS: o.PeerTLS, Keepalive: keepalive,
+		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, TLS: o.PeerTLS, Keepalive: keepalive,
 		Verify: x.members.verify, Handler: x, Logger: c.opts.Logger, Listener: seen.silent,
 	}
 	k := card{Name: c.opts.Name, Node: x.name, Host: hostName(), PID: os.Getpid()}
