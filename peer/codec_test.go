@@ -70,7 +70,7 @@ func TestDecodeStrict(t *testing.T) {
 		"session too long":     "\x01\x01\x00\x41" + long[:65],
 		"session beyond":       "\x01\x01\x00\x03ab",
 		"session empty":        "\x01\x01\x00\x00",
-		"key too long":         "\x01\x02\x00\x81\x08" + long[:1025],
+		"key too long":         "\x01\x02\x00\xc1\x08" + strings.Repeat("k", MaxKey+1),
 		"key of a huge length": "\x01\x02\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
 		"frame too long":       "\x01\x00\x00" + long + long,
 	} {
