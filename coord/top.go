@@ -73,8 +73,8 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 
 // Top lists the first n keys in an order, over all nodes of the cluster; n is at most 1000. Without a cluster it is about this
 // process. It asks each node for its own first n, and then all nodes about these keys, as far as they fit into a question. So
-// keys whose waiters are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout are
-// listed. Of what they hold the owners' part is told.
+// keys whose waiters are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout, and those to
+// which there is no stream, are listed. Of what they hold the owners' part is told.
 func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	if by == 0 || int(by) >= len(orders) {
 		return KeyList{}, fmt.Errorf("coord: Top: there is no order %v", by)
@@ -85,7 +85,7 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 		links = c.cluster.all()
 	}
 	all, missed := c.askAll(ctx, links, question{About: "top", Most: n, By: by})
-	list := KeyList{Unanswered: missed}
+	list := KeyList{Unanswered: append(c.cluster.unlinked(links), missed...)}
 	list.merge(c, all, by)
 	q, size := question{About: "keys"}, 0
 	for _, k := range list.Keys {
@@ -104,6 +104,25 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	list.Keys = append(list.Keys, rest...)
 	list.Keys = list.Keys[:min(n, len(list.Keys))]
 	return list, nil
+}
+
+// unlinked returns the nodes that are there, and to which there is no stream, so that they are not
+// asked.
+func (x *cluster) unlinked(links []*link) (all []Unanswered) {
+	if x == nil {
+		return nil
+	}
+	for _, n := range x.ring.View().Live() {
+		if n.Name == x.name || n.Unlisted || slices.ContainsFunc(links, func(l *link) bool { return l.Node() == n.Name }) {
+			continue
+		}
+		p := Process{Name: ring.Process(n.Name), ID: n.Name, Session: n.Session}
+		if k, ok := x.members.card(n.Name); ok {
+			p = k.process(n.Session)
+		}
+		all = append(all, Unanswered{p, errNoNode.Error()})
+	}
+	return all
 }
 
 // askAll asks nodes and this process at the same time.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -204,4 +205,43 @@ func TestElect_HandsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.want(128 + int(syscall.SIGTERM))
+}
+
+// A command excludes the callers of a cluster, whose nodes own the key's partition, and they it.
+func TestLock_BesideACluster(t *testing.T) {
+	n := newNamespace(t)
+	anna, berta := n.node("anna"), n.node("berta")
+	settled(t, anna, berta)
+	key := keyOf(t, anna)
+	l, err := berta.Lock(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.start("lock", "--wait", "1s", key, "--", "echo", "no").want(statusNotObtained)
+	waits := n.start("lock", key, "--", "sh", "-c", "echo $HOLDFAST_FENCE; cat >/dev/null")
+	await.Until(t, "it waits", func() bool {
+		info, err := anna.Inspect(t.Context(), key)
+		return err == nil && len(info.Waiters) > 0
+	})
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	fence, err := strconv.ParseUint(waits.line(), 10, 64)
+	if err != nil || fence <= uint64(l.Fence()) {
+		t.Errorf("token %d after %v, %v", fence, l.Fence(), err)
+	}
+	for _, c := range []*coord.Coordinator{anna, berta} {
+		if _, err := c.TryLock(t.Context(), key); !errors.Is(err, coord.ErrLocked) && !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("a node got the key as well: %v", err)
+		}
+	}
+	_ = waits.in.Close()
+	waits.want(0)
+	again, err := anna.Lock(t.Context(), key)
+	if err != nil || uint64(again.Fence()) <= fence {
+		t.Fatalf("token %v after %d, %v", again.Fence(), fence, err)
+	}
+	if err := again.Unlock(); err != nil {
+		t.Error(err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -27,6 +28,13 @@ const asCommand = "HOLDFAST_TEST_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:]))
+	}
+	if name := os.Getenv(asNode); name != "" {
+		if err := serveNode(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	redis.SetLogger(quiet{})
 	goleak.VerifyTestMain(m)
@@ -96,6 +104,13 @@ func (n *namespace) start(args ...string) *command {
 	n.t.Helper()
 	x := &command{t: n.t, cmd: exec.Command(os.Args[0], args...)}
 	x.cmd.Env = append(os.Environ(), asCommand+"=1", "HOLDFAST_URL=redis://"+n.server.Addr, "HOLDFAST_NAME=op", "GORACE=exitcode=66")
+	x.launch()
+	return x
+}
+
+// launch starts the process. It is killed when the test ends.
+func (x *command) launch() {
+	x.t.Helper()
 	x.cmd.Stderr = &x.err
 	var err error
 	if x.in, err = x.cmd.StdinPipe(); err == nil {
@@ -109,14 +124,13 @@ func (n *namespace) start(args ...string) *command {
 		}
 	}
 	if err != nil {
-		n.t.Fatal(err)
+		x.t.Fatal(err)
 	}
-	n.t.Cleanup(func() {
+	x.t.Cleanup(func() {
 		_ = x.cmd.Process.Kill()
 		_ = x.cmd.Wait()
 		_ = x.out.Close()
 	})
-	return x
 }
 
 // says waits for a line of the command's output.
@@ -166,4 +180,21 @@ func decode[T any](n *namespace, args ...string) (v T) {
 		n.t.Errorf("%v: %v: %s", args, err, out)
 	}
 	return v
+}
+
+// line returns the next line of the command's output.
+func (x *command) line() string {
+	x.t.Helper()
+	var got []byte
+	b := make([]byte, 1)
+	_ = x.out.(*os.File).SetReadDeadline(time.Now().Add(30 * time.Second))
+	for {
+		if _, err := x.out.Read(b); err != nil {
+			x.t.Fatalf("it says %q, then %v; %s", got, err, x.err.String())
+		}
+		if b[0] == '\n' {
+			return string(got)
+		}
+		got = append(got, b[0])
+	}
 }

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/gossip"
+)
+
+// asNode makes this program a node of the cluster, in a process of its own: its name, at HOLDFAST_URL.
+const asNode = "HOLDFAST_TEST_NODE"
+
+// serveNode is such a node. It locks the key of its name, says so, and ends with its input.
+func serveNode(name string) error {
+	client := redis.NewClient(&redis.Options{Addr: os.Getenv("HOLDFAST_URL"), ContextTimeoutEnabled: true})
+	defer client.Close()
+	redis.SetLogger(quiet{})
+	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
+		Name: name, SessionTTL: 6 * time.Second, Grace: 8 * time.Second, Partitions: 31, Cluster: &coord.Cluster{
+			Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Takeover: 5 * time.Second,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.Settled(ctx, 3); err != nil {
+		return err
+	}
+	if _, err := c.Lock(coord.WithLabel(ctx, "label of "+name), name); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// Real processes: one stands still, and one is killed. The command names each, and tells of the others.
+func TestCommands_NodesThatStandStillOrAreKilled(t *testing.T) {
+	n := newNamespace(t)
+	nodes := make(map[string]*command)
+	for _, name := range []string{"anna", "berta", "clara"} {
+		x := &command{t: t, cmd: exec.Command(os.Args[0])}
+		x.cmd.Env = append(os.Environ(), asNode+"="+name, "HOLDFAST_URL="+n.server.Addr)
+		x.launch()
+		nodes[name] = x
+	}
+	for _, x := range nodes {
+		x.says("ready")
+	}
+	if list := decode[coord.KeyList](n, "locks"); len(list.Keys) != 3 || len(list.Unanswered) > 0 {
+		t.Errorf("%+v", list)
+	}
+	n.diagnosis(0, "ok", "node berta", "", "")
+	if err := nodes["berta"].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	x := n.start("doctor")
+	if out := x.want(1); !strings.Contains(out, "FAIL  node berta") || !strings.Contains(out, "it may stand still") || strings.Contains(out, "FAIL  node anna") {
+		t.Errorf("doctor: %s", out)
+	}
+	top := n.start("top").want(0)
+	for _, part := range []string{"label of anna", "label of clara", "NOT ASKED: berta"} {
+		if !strings.Contains(top, part) {
+			t.Errorf("top lacks %q: %s", part, top)
+		}
+	}
+	if err := nodes["berta"].cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes["clara"].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if out := n.start("doctor").want(1); !strings.Contains(out, "FAIL  node clara") || !strings.Contains(out, "is not reachable") {
+		t.Errorf("doctor: %s", out)
+	}
+}
