@@ -66,7 +66,7 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 		}
 	}
 	if found == nil {
-		return nil, errNoNode
+		return nil, x.noStream(node)
 	}
 	return found, nil
 }
@@ -106,6 +106,16 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	return list, nil
 }
 
+// noStream says that there is no stream to a node, given by its ID or name, and why if that is known.
+func (x *cluster) noStream(node string) error {
+	for _, f := range x.net.Failing() {
+		if f.Node == node || ring.Process(f.Node) == node {
+			return fmt.Errorf("%w: %w", errNoNode, f.Err)
+		}
+	}
+	return errNoNode
+}
+
 // unlinked returns the nodes that are there, and to which there is no stream, so that they are not
 // asked.
 func (x *cluster) unlinked(links []*link) (all []Unanswered) {
@@ -120,7 +130,7 @@ func (x *cluster) unlinked(links []*link) (all []Unanswered) {
 		if k, ok := x.members.card(n.Name); ok {
 			p = k.process(n.Session)
 		}
-		all = append(all, Unanswered{p, errNoNode.Error()})
+		all = append(all, Unanswered{p, x.noStream(n.Name).Error()})
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -196,7 +195,7 @@ func nodes(ctx context.Context, c *coord.Coordinator) []nodeView {
 		work.Go(func() {
 			r, err := c.Report(ctx, n.ID)
 			if err != nil {
-				all[i].Error = cause(err).Error()
+				all[i].Error = err.Error()
 				return
 			}
 			all[i].Report = &r
@@ -204,18 +203,6 @@ func nodes(ctx context.Context, c *coord.Coordinator) []nodeView {
 	}
 	work.Wait()
 	return all
-}
-
-// cause takes off what says which call failed.
-func cause(err error) error {
-	for err != nil {
-		next := errors.Unwrap(err)
-		if next == nil {
-			return err
-		}
-		err = next
-	}
-	return err
 }
 
 // others returns the processes with a session that are no nodes.
