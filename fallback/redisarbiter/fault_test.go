@@ -21,10 +21,16 @@ import (
 // A full server takes nothing new, but lets everybody renew, look, and give back.
 func TestServerAtMaxmemory(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes")
 	c := s.Client(t)
 	n := attach(t, c, cold)
 	open(t, n, "alice")
+	// Each operation is the first to see that the server has another name, and notes that in what it reads.
+	rename := func() {
+		if err := c.Do(t.Context(), "DEBUG", "CHANGE-REPL-ID").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	held := lock(t, n, 0, "held", id("alice", 1))
 	waiting, err := n.Lock(t.Context(), fallback.LockRequest{Key: "held", Me: id("bob", 1), Block: 1, Wait: true})
 	if err != nil || waiting.Verdict != fallback.Held {
@@ -92,18 +98,30 @@ func TestServerAtMaxmemory(t *testing.T) {
 			return wrong(err, v == fallback.Granted)
 		},
 		"Revoke": func() error { return n.Revoke(t.Context(), 1, epoch, "") },
+		"Witness": func() error {
+			_, err := n.Witness(t.Context(), 1, fallback.MakeToken(epoch, 0))
+			return err
+		},
+		"Bury": func() error {
+			b, err := n.(fallback.Burier).Bury(t.Context(), "alice", 7, []string{"bob"})
+			return wrong(err, b.Left > 0)
+		},
 	} {
+		rename()
 		if err := f(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	rename()
 	d, err := n.Demote(t.Context(), 1, "alice", epoch, map[string]fallback.Row{"k": adopted})
 	if err != nil || d.Verdict != fallback.Granted {
 		t.Errorf("Demote: got %+v, %v, want granted", d, err)
 	}
+	rename()
 	if err := errors.Join(n.Unlock(t.Context(), []fallback.Release{{Key: "held", Identity: id("alice", 1)}, {Partition: 1, Key: "k", Identity: adopted.Identity}})...); err != nil {
 		t.Errorf("Unlock: %v", err)
 	}
+	rename()
 	if err := n.CloseSession(t.Context(), "alice"); err != nil {
 		t.Errorf("CloseSession: %v", err)
 	}
