@@ -184,11 +184,15 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 		err = errors.Join(err, server.deleteKeys(context.WithoutCancel(ctx), prefix))
 	}()
 
-	dir, err := os.MkdirTemp("", "inventory-")
-	if err != nil {
-		return nil, err
+	var file string
+	if cfg.arbiter == "sqlite" {
+		dir, err := os.MkdirTemp("", "inventory-")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		file = filepath.Join(dir, "locks")
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	fmt.Fprintf(stdout, "%d processes x %d goroutines sell %d articles, %v on each rung; %s, %s; the arbiter is on %s\n",
 		cfg.processes, cfg.goroutines, cfg.skus, cfg.duration, server.name, shop.name, cfg.arbiter)
@@ -200,7 +204,7 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 			namespace: fmt.Sprintf("%s-%d", prefix, i+1),
 			redisAddr: server.addr,
 			place:     shop.place,
-			file:      filepath.Join(dir, "locks"),
+			file:      file,
 			db:        db,
 			progress:  newProgress(stdout, fmt.Sprintf("[%d/%d] %s", i+1, len(cfg.rungs), r.title), cfg.duration),
 			stderr:    stderr,
