@@ -15,7 +15,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd page browser promtool metrics
+.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd page browser promtool metrics
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -80,11 +80,16 @@ vulns:
 bench: redis
 	go run ./bench
 
-# The README's charts, into docs, from what "go run ./bench -json" has written.
-RUN ?= bench.json
+# README's figures and charts, from what "go run ./bench -json" has written: make figures measures that, in some 12 minutes.
+RUN ?= docs/figures.json,docs/figures-stalls.json
 CHARTS ?= ladder,zipf-rates
 charts:
-	go run ./bench -from $(RUN) -report -svg docs -charts $(CHARTS) >/dev/null
+	go run ./bench -from $(RUN) -report -svg docs -charts $(CHARTS) -readme README.md >/dev/null
+
+figures: redis databases
+	go run ./bench -only hot,cold,held,own,shared,zipf,forward,idle,http -report -json docs/figures.json
+	go run ./bench -quick -only stalls -report -json docs/figures-stalls.json
+	@$(MAKE) --no-print-directory charts
 
 # Allocations and instructions of the hot paths against internal/budget/limits.txt; UPDATE=1 writes that anew.
 budget:

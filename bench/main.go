@@ -8,7 +8,8 @@
 //	go run ./bench -redis localhost:6379 -report
 //	go run ./bench -json run.json -html run.html # the same as data, and as a page with charts
 //	go run ./bench -from run.json -svg charts    # draw again, measure nothing
-//	make charts RUN=run.json CHARTS=ladder,versus # those of the README, into docs
+//	make figures                                # README's figures and charts: measured, and written
+//	make charts                                 # the same from the run in docs/figures.json
 //
 // It starts a redis-server of its own unless it is given one, measures both sides of each comparison in the same run and by
 // turns, and prints a table for each subject, below it all figures of each lock, beside those of the best rival and of the floor, and what must hold:
@@ -152,6 +153,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.StringVar(&cfg.html, "html", "", "write the report, one page that needs nothing else, to this `file`")
 	flags.StringVar(&cfg.svg, "svg", "", "write each chart of the report to this `directory`")
 	flags.StringVar(&cfg.charts, "charts", "", "comma-separated `names` of the charts that -svg writes, as their files; empty: all")
+	flags.StringVar(&cfg.readme, "readme", "", "write the figures of README into this `file`, between the lines that say so")
 	flags.StringVar(&cfg.from, "from", "", "measure nothing; print and write what is in these comma-separated `files`, which -json has written")
 	flags.Usage = func() {}
 

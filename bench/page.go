@@ -19,6 +19,7 @@ type outputs struct {
 	json, html string
 	svg        string // directory
 	charts     string // names of those that are written there; empty: all
+	readme     string // file whose part with figures is written anew
 }
 
 func (o outputs) write(r *record) error {
@@ -31,6 +32,9 @@ func (o outputs) write(r *record) error {
 	}
 	if o.svg != "" {
 		errs = append(errs, writeCharts(o.svg, o.charts, r))
+	}
+	if o.readme != "" {
+		errs = append(errs, writeReadme(o.readme, r))
 	}
 	return errors.Join(errs...)
 }

@@ -25,9 +25,9 @@ func stallResults(s stallSizes, runs []*stallRun) result {
 			"redislock: " + variantHow(stallRival),
 		},
 	}
-	ttl := s.sessionTTL
-	if ttl == 0 {
-		ttl = 10 * time.Second // coord.Options.SessionTTL
+	takeover := 3 * time.Second // the default of coord.Cluster.Takeover
+	if ttl := s.sessionTTL; ttl > 0 && ttl <= takeover {
+		takeover = ttl // which has none
 	}
 	byScenario := make(map[string][]*stallRun)
 	for _, x := range runs {
@@ -49,7 +49,7 @@ func stallResults(s stallSizes, runs []*stallRun) result {
 		case "outage":
 			limit = stallOutage
 		case "killed":
-			limit, text = ttl+stallKilled, text+": the session of the process that was killed, and to take over from it"
+			limit, text = takeover+stallKilled, text+": until the others may take over from the process that was killed, and to do so"
 		}
 		r.claims = append(r.claims,
 			atMost(0, float64(x.failed), x.scenario.name+": locks that failed"),

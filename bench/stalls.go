@@ -35,9 +35,9 @@ type stallSizes struct {
 
 // What must hold.
 const (
-	stallRolling = time.Second     // longest wait while all processes are replaced, less than
-	stallOutage  = time.Second     // longest wait while Redis is down and after: all partitions have owners
-	stallKilled  = 3 * time.Second // longest wait after a process was killed, besides SessionTTL, at most
+	stallRolling = time.Second // longest wait while all processes are replaced, less than
+	stallOutage  = time.Second // longest wait while Redis is down and after: all partitions have owners
+	stallKilled  = time.Second // longest wait after a process was killed, besides Cluster.Takeover, or SessionTTL without, at most
 )
 
 const (
@@ -328,6 +328,10 @@ func (x *stallStage) rolling() error {
 }
 
 func (x *stallStage) killed() error {
+	// A process that was alone at first relies on its lease: until that is over it has no guardians.
+	if err := x.pass(cmp.Or(x.sizes.sessionTTL, 10*time.Second)); err != nil {
+		return err
+	}
 	victim := x.slots[0]
 	x.happens("killed")
 	if err := victim.cmd.Process.Kill(); err != nil {
