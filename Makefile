@@ -31,7 +31,7 @@ checks:
 	@CGO_ENABLED=0 nice go test ./peer ./internal/model
 	@CGO_ENABLED=0 nice go test -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
 	@CGO_ENABLED=0 nice go test -tags simulation -run Scenarios ./internal/sim
-	@nice $(MAKE) --no-print-directory -j 2 vulns core budget sim FOR=0 RUNS=1800
+	@nice $(MAKE) --no-print-directory -j 2 vulns core budget sim FOR=0 RUNS=1000
 
 # Each line of output is one package's. golangci-lint vets.
 SIDES ?= 2

@@ -65,8 +65,8 @@ func commit() string {
 	if err != nil {
 		return ""
 	}
-	changed := ""
-	if exec.Command("git", "diff", "--quiet", "HEAD").Run() != nil {
+	changed := "" // what a run has written into docs is no source
+	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":(exclude,top)docs").Run() != nil {
 		changed = "+"
 	}
 	return strings.TrimSpace(string(hash)) + changed
