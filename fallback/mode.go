@@ -67,8 +67,11 @@ func Split(name string) (key string, m Mode) {
 // split returns the key, and the rest of the name, "" for the name of an exclusive hold.
 func split(name string) (key, spec string) {
 	inner, ok := strings.CutSuffix(name, nameEnd)
+	if !ok { // as a rule
+		return name, ""
+	}
 	i := strings.LastIndexByte(inner, 0)
-	if !ok || i < 0 || i+1 == len(inner) || strings.ContainsFunc(inner[i+1:], notInName) {
+	if i < 0 || i+1 == len(inner) || strings.ContainsFunc(inner[i+1:], notInName) {
 		return name, ""
 	}
 	return inner[:i], inner[i+1:]

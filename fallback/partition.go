@@ -305,6 +305,9 @@ func (p *Partition) enqueue(r LockRequest) {
 }
 
 func (p *Partition) dequeue(key string, w Waiter) {
+	if len(p.Queues) == 0 {
+		return
+	}
 	q := slices.DeleteFunc(p.Queues[key], w.is)
 	if len(q) == 0 {
 		delete(p.Queues, key)
