@@ -352,8 +352,8 @@ func (p *partition) take() {
 func (a *acquisition) settle(trouble error, all bool, pause time.Duration) time.Duration {
 	var after after
 	p := a.p
-	p.lock()
-	left := p.Settle(a.Contender, trouble, all, &after.Effects)
+	now := p.lock()
+	left := p.Settle(a.Contender, trouble, all, now, &after.Effects)
 	p.unlock(&after)
 	after.do(p.c)
 	if !left {
@@ -388,8 +388,8 @@ func (a *acquisition) poke() {
 func (a *acquisition) withdraw() {
 	var after after
 	p := a.p
-	p.lock()
-	p.Withdraw(a.Contender, errGoexit, &after.Effects)
+	now := p.lock()
+	p.Withdraw(a.Contender, errGoexit, now, &after.Effects)
 	p.unlock(&after)
 	after.do(p.c)
 }

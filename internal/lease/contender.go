@@ -100,7 +100,7 @@ func (p *Partition) HeldBy(x *Contender, session string) { x.holder = session }
 
 // Settle notes the trouble (nil: the key is locked) for callers that give up, and sends those away that only try, or all. It
 // reports whether a caller is left.
-func (p *Partition) Settle(x *Contender, trouble error, all bool, fx *Effects) bool {
+func (p *Partition) Settle(x *Contender, trouble error, all bool, now time.Time, fx *Effects) bool {
 	if x.over() {
 		return false
 	}
@@ -109,16 +109,16 @@ func (p *Partition) Settle(x *Contender, trouble error, all bool, fx *Effects) b
 	if all {
 		which = nil
 	}
-	p.fail(x.key, which, trouble, time.Time{}, fx) // nothing is granted here: the partition is not this node's
+	p.fail(x.key, which, trouble, now, fx)
 	return !x.over()
 }
 
 // Withdraw takes the request back if it did not become a hold: out of the queue at the arbiter and, if it was granted when no
 // caller waited any more, the hold as well (rule 11). If the contender is not over, its callers are sent away with a reason.
-func (p *Partition) Withdraw(x *Contender, reason error, fx *Effects) {
+func (p *Partition) Withdraw(x *Contender, reason error, now time.Time, fx *Effects) {
 	p.Disown(x, fx)
 	if !x.over() {
-		p.fail(x.key, nil, reason, time.Time{}, fx)
+		p.fail(x.key, nil, reason, now, fx)
 	}
 }
 

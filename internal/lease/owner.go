@@ -76,7 +76,7 @@ func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
 	return p.begin(k, fence, PathOwn, at), fence
 }
 
-// Fresh is Lock of a key that is not in use, if Vacant and one of Quick and Good have said so.
+// Fresh is Lock of a key, not of a name (see group), that is not in use, if Vacant and one of Quick and Good have said so.
 func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
 	k := p.add(name)
 	fence := uint64(p.token(1))

@@ -136,7 +136,7 @@ func (n *Node) over(c *call) {
 
 // withdraw is the end of a contender, after its last call.
 func (n *Node) withdraw(x *lease.Contender) {
-	n.event(func(_ time.Time, fx *lease.Effects) { n.P.Withdraw(x, errNoAnswer, fx) })
+	n.event(func(now time.Time, fx *lease.Effects) { n.P.Withdraw(x, errNoAnswer, now, fx) })
 }
 
 func (n *Node) hears(format string, args ...any) {

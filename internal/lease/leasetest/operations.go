@@ -49,21 +49,21 @@ func (n *Node) answerContend(c *call, now time.Time, fx *lease.Effects) {
 		} else if r.Owner == n.session.ID {
 			n.P.Home(x, now, fx)
 		} else {
-			n.P.Settle(x, errNoStream, false, fx)
+			n.P.Settle(x, errNoStream, false, now, fx)
 		}
 	case fallback.Held, fallback.Promised:
 		n.P.HeldBy(x, c.answer.Holder.Session)
 		n.P.AwaitRoute()
-		n.P.Settle(x, nil, false, fx)
+		n.P.Settle(x, nil, false, now, fx)
 	default:
-		n.P.Settle(x, errGrace, false, fx)
+		n.P.Settle(x, errGrace, false, now, fx)
 	}
 }
 
 // failContend: the request may be executed yet, or was.
-func (n *Node) failContend(c *call, _ time.Time, fx *lease.Effects) {
+func (n *Node) failContend(c *call, now time.Time, fx *lease.Effects) {
 	n.doubts = append(n.doubts, lease.Doubt{Key: c.key, ID: c.lock.Me, When: c.sent.Add(n.w.Times.TTL)})
-	n.P.Settle(c.contender, errNoAnswer, false, fx)
+	n.P.Settle(c.contender, errNoAnswer, false, now, fx)
 }
 
 // sendAcquire begins to acquire the partition, unless the node has begun to. A record that names the node is looked at instead.

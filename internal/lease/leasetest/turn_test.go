@@ -133,7 +133,7 @@ func TestContender_OneThatIsOverAsksNothing(t *testing.T) {
 	w, n, x := contending(t, "a lock k")
 	do(t, w, "a leave k")
 	n.event(func(now time.Time, fx *lease.Effects) {
-		if _, _, _, ok := n.P.Begin(x, n.session, fx); ok || n.P.Waits(x) || n.P.Settle(x, nil, true, fx) {
+		if _, _, _, ok := n.P.Begin(x, n.session, fx); ok || n.P.Waits(x) || n.P.Settle(x, nil, true, now, fx) {
 			t.Error("it goes on")
 		}
 		if _, over := n.P.Redirect(x, n.ends["b"], now, fx); !over || !n.P.Home(x, now, fx) || !n.P.Install(x, n.session, 7, false, now, now, fx) {
@@ -145,8 +145,8 @@ func TestContender_OneThatIsOverAsksNothing(t *testing.T) {
 func TestContender_AllAreSentAway(t *testing.T) {
 	refused := errors.New("refused")
 	for name, f := range map[string]func(n *Node, x *lease.Contender, fx *lease.Effects){
-		"as the arbiter refuses": func(n *Node, x *lease.Contender, fx *lease.Effects) { n.P.Settle(x, refused, true, fx) },
-		"as it has ended early":  func(n *Node, x *lease.Contender, fx *lease.Effects) { n.P.Withdraw(x, refused, fx) },
+		"as the arbiter refuses": func(n *Node, x *lease.Contender, fx *lease.Effects) { n.P.Settle(x, refused, true, n.w.now, fx) },
+		"as it has ended early":  func(n *Node, x *lease.Contender, fx *lease.Effects) { n.P.Withdraw(x, refused, n.w.now, fx) },
 	} {
 		_, n, x := contending(t, "a lock k\n a lock k")
 		if !n.P.Waits(x) {
