@@ -1,11 +1,15 @@
 # The modules of this repository: those whose tests take longest first.
-MODULES := . examples/inventory tokens examples/httplock internal/sim bench fence examples/tokens internal/history middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc cmd/holdfast metrics/prometheus
+MODULES := . examples/inventory tokens examples/httplock internal/sim internal/drill bench fence examples/tokens internal/history internal/overhead middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc cmd/holdfast metrics/prometheus metrics/otel
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 # Arbiters on other stores: make arbiters checks them, and make test runs what takes seconds.
-ARBITERS := fallback/postgres fallback/sqlite
+ARBITERS := fallback/postgres fallback/mysql fallback/sqlite
+# The same with many requirements: it is not in go.work, and make test leaves it out.
+STORES := fallback/etcd fallback/zookeeper fallback/consul fallback/mongodb
 # Beside client-go's election. To compile that takes minutes: it is not in go.work, and make test leaves it out.
 ELECTIONS := bench/elections
+# The manifests in docs/deploy, decoded by the types of Kubernetes and of Docker Compose: the same.
+MANIFESTS := internal/manifests
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
 # To compile is half of the work of "make test" on a new machine. So all is compiled with the race detector, also for the linter, and
@@ -15,7 +19,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab redis databases network clients jdk etcd page browser promtool metrics
+.PHONY: core counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -28,10 +32,10 @@ checks: export GOFLAGS := $(PLAIN)
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@nice $(MAKE) --no-print-directory -j 1 lint
-	@CGO_ENABLED=0 nice go test ./peer ./internal/model
+	@CGO_ENABLED=0 nice go test ./peer ./internal/model ./internal/model/quorum
 	@CGO_ENABLED=0 nice go test -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
 	@CGO_ENABLED=0 nice go test -tags simulation -run Scenarios ./internal/sim
-	@nice $(MAKE) --no-print-directory -j 2 vulns core budget sim FOR=0 RUNS=1000
+	@nice $(MAKE) --no-print-directory -j 2 vulns core counts sim FOR=0 RUNS=150
 
 # Each line of output is one package's. golangci-lint vets.
 SIDES ?= 2
@@ -43,17 +47,19 @@ tests:
 
 # Each arbiter on its store: kills, restarts, restores, promotions, and what it costs at rest.
 arbiters: export GOFLAGS := $(RACE)
-arbiters: databases
+arbiters: databases etcd zookeeper ferretdb
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v pgbouncer >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null || echo "without pgbouncer one test is skipped" >&2; fi
+	go test -count=1 -timeout 30m -v ./fallback/redisquorum -arbiters.full
 	@for m in $(ARBITERS); do (cd $$m && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
+	@for m in $(STORES); do (cd $$m && export GOWORK=off && $(LINT) run ./... && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators and in two processes, with a crash in the
-# middle; and client-go's election beside ours.
+# middle; client-go's election beside ours; and the manifests of docs/deploy.
 adapters: export GOWORK := off
 adapters: export GOFLAGS := $(RACE)
 adapters: redis databases etcd
-	@for m in $(ADAPTERS) $(ELECTIONS); do (cd $$m && $(LINT) run ./... && go test -timeout 10m ./...) || exit 1; done
+	@for m in $(ADAPTERS) $(ELECTIONS) $(MANIFESTS); do (cd $$m && $(LINT) run ./... && go test -timeout 10m ./...) || exit 1; done
 
 # Tests of the lock's decisions (internal/lease) reach at least 95 of 100 statements. For a search that goes a step further, which takes
 # six times as long: go test ./internal/lease/leasetest -run Search -lease.deeper 1.
@@ -92,7 +98,12 @@ figures: redis databases
 	@$(MAKE) --no-print-directory charts
 
 # Allocations and instructions of the hot paths against internal/budget/limits.txt; UPDATE=1 writes that anew.
-budget:
+# Of these, make test has the counts only.
+budget: counts
+	cd internal/overhead && CGO_ENABLED=0 go test .
+	CGO_ENABLED=0 go test -run AMillionKeys ./coord
+
+counts:
 	CGO_ENABLED=0 go test -timeout 60m ./internal/budget $(if $(UPDATE),-count=1 -run TestBudget -update)
 
 # Every fuzz test, for FUZZTIME each. What they find is kept in testdata/fuzz, and run by make test from then on.
@@ -152,6 +163,11 @@ HOLDS ?= 1000000
 holds: redis
 	go run ./internal/holds -holds $(HOLDS)
 
+# Faults in a cluster of five processes on hosts of their own, each of which has to be named by doctor, top, the page and the alert rules: see
+# docs/runbook.md. Needs root on Linux.
+drill: redis network promtool
+	go run ./internal/drill
+
 # README's program on several hosts, which are network namespaces: every case. Needs root on Linux.
 lab: redis network
 	go test -count=1 -timeout 20m -v ./internal/lab -lab.full
@@ -174,9 +190,14 @@ migration: redis
 page: browser
 	go test -count=1 -v -run InABrowser ./debug -debug.screenshots $(abspath docs)
 
-# Metrics and alert rules, with Prometheus's own tool.
-metrics: promtool
+# Metrics and alert rules with Prometheus's own tool, and they and the dashboard with a real Prometheus that scrapes real processes.
+metrics: promtool redis
 	cd metrics/prometheus && go test -count=1 ./...
+
+# What metrics and spans cost the owner of a key, by turns in one process.
+ROUNDS ?= 20
+overhead:
+	go run ./internal/overhead -rounds $(ROUNDS)
 
 # A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
 release:
@@ -195,7 +216,7 @@ redis:
 	    echo "redis-server is missing. Install it (apt install redis-server, brew install redis) and try again." >&2; exit 1; \
 	  fi; }
 
-# PostgreSQL and MariaDB, for the tests of the fence; without root these tests are skipped where a server is missing.
+# PostgreSQL and MariaDB, for the tests of the fence and of arbiters; without root these tests are skipped where a server is missing.
 databases:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  missing=; ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing=postgresql; \
@@ -209,17 +230,28 @@ databases:
 # An etcd, for its election and for client-go's. Without it the test is skipped.
 etcd:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v etcd >/dev/null; then \
-	  apt-get update -qq && apt-get install -y -qq etcd-server >/dev/null || echo "without etcd elections are not compared" >&2; fi
+	  apt-get update -qq && apt-get install -y -qq etcd-server >/dev/null || echo "without etcd elections and its arbiter are not tested" >&2; fi
+
+# FerretDB, which the arbiter on MongoDB is tested with: to compile it takes minutes. Without it these tests are skipped.
+ferretdb:
+	@cd internal/ferretdb && CGO_ENABLED=0 GOWORK=off GOFLAGS='$(PLAIN)' go build -tags ferretdb_no_postgresql . || \
+	  echo "without FerretDB the arbiter on MongoDB is not tested" >&2
+
+# A ZooKeeper, for its arbiter. Without it the test is skipped.
+zookeeper:
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! { [ -e /usr/share/java/zookeeper.jar ] && command -v java; } >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends libzookeeper-java default-jre-headless >/dev/null || \
+	    echo "without ZooKeeper its arbiter is not tested" >&2; fi
 
 # What makes hosts of network namespaces, where there is root. Without it the tests that need them are skipped.
 network:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v ip && command -v iptables; } >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq iproute2 iptables >/dev/null || echo "without iproute2 and iptables some tests are skipped" >&2; fi
 
-# promtool, for the alert rules. Without it their test is skipped.
+# Prometheus and its promtool, for alert rules and dashboard. Without them their tests are skipped.
 promtool:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v promtool >/dev/null; then \
-	  apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus >/dev/null || echo "without promtool alert rules are not tested" >&2; fi
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus >/dev/null || echo "without prometheus alert rules and dashboard are not tested" >&2; fi
 
 browser:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \

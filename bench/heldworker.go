@@ -104,9 +104,9 @@ func runHeld(ctx context.Context, o order, t heldTask) (_ *heldResult, err error
 		Locks: t.Locks, Partitions: h.parts, LockBytes: int(unsafe.Sizeof(coord.Lock{})),
 		Periods: t.Periods, Period: ttl / 4,
 	}
-	// Connections, scripts and pools are not the locks'. Twice, so that every connection is used for both.
+	// Connections, scripts and pools are not the locks': a connection has 64 to 256 KiB of buffers. Twice, so that each is used for both.
 	for range 2 {
-		if err := h.hold(ctx, "warm", min(t.Locks, 4*heldGoroutines)); err != nil {
+		if err := h.hold(ctx, "warm", min(t.Locks, 200*heldGoroutines)); err != nil {
 			return nil, err
 		}
 		if err := h.unlock(ctx); err != nil {

@@ -54,6 +54,7 @@ type hotWorker struct {
 	closers   []func() error
 	growth    *growthRun
 	load      *stallLoad
+	modes     map[string]*openMode // by way
 }
 
 type openVariant struct {

@@ -92,7 +92,8 @@ func measureIdle(ctx context.Context, b *bench) (_ result, err error) {
 		"of all nodes, by Stats: " + listed(calls),
 	}
 	r.claims = []claim{
-		atMost(idleTrips, sum(rates)/float64(len(rates)), "round trips to Redis per node and period, on average"),
+		// A window of n periods has n or n+1 renewals of a node.
+		atMost(idleTrips, sum(rates)*float64(s.periods)/float64(max(calls["renew"], 1)), "round trips to Redis per renewal, itself and a read, on average"),
 		atMost(idleTrips+1/float64(s.periods), spread.most, "the same of the node with the most, give or take one"),
 		atLeast(partitions, float64(owned), "partitions owned"),
 		atMost(partitions, float64(owned), "the same: none twice"),

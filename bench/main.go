@@ -24,6 +24,7 @@
 //   - shared: many goroutines of several processes want one key, for two round trips to a store (shared.go)
 //   - zipf: the same with 1,000 keys of which some are wanted more (shared.go)
 //   - forward: one process locks what the other one owns (forward.go)
+//   - modes: read locks, beside what they are compared with (modes.go)
 //   - idle: what processes that lock nothing ask of Redis (idle.go)
 //   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (http.go)
 //
@@ -106,6 +107,7 @@ type sizes struct {
 	growth  growthSizes
 	stalls  stallSizes
 	rows    rowsSizes
+	modes   modesSizes
 }
 
 // subject is one of the measurements.
@@ -118,6 +120,7 @@ var subjects = []subject{
 	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
 	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
 	{"http", measureHTTP}, {"latency", measureLatency}, {"rows", measureRows},
+	{"modes", measureModes},
 
 	{"growth", measureGrowth}, {"stalls", measureStalls},
 }

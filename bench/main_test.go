@@ -89,7 +89,8 @@ var tiny = sizes{
 		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
 		sessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
 	},
-	rows: rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
+	rows:  rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
+	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond},
 }
 
 // needRedis skips the test where there is no redis-server, as redistest.Start does.
@@ -128,7 +129,7 @@ func TestFlagDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http latency rows" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
+	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http latency rows modes" || cfg.sizes != fullSizes || !cfg.pin || cfg.report {
 		t.Errorf("%+v", cfg)
 	}
 	// Starting, warming up and locking come on top, and the whole stays below two minutes.

@@ -24,7 +24,8 @@ var fullSizes = sizes{
 		rounds: 3, processes: 4, rate: 500, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
 		calm: 3 * time.Second, every: 4 * time.Second, outage: 5 * time.Second, after: 18 * time.Second,
 	},
-	rows: rowsSizes{processes: 4, goroutines: 16, stock: 3000, rows: 1000, rounds: 4, round: time.Second},
+	rows:  rowsSizes{processes: 4, goroutines: 16, stock: 3000, rows: 1000, rounds: 4, round: time.Second},
+	modes: modesSizes{blocks: 10, block: 200 * time.Millisecond},
 }
 
 var quickSizes = sizes{
@@ -49,5 +50,6 @@ var quickSizes = sizes{
 		rounds: 1, processes: 3, rate: 200, keys: 1000, hold: time.Millisecond, limit: 20 * time.Second,
 		calm: time.Second, every: 2 * time.Second, outage: 5 * time.Second, after: 14 * time.Second,
 	},
-	rows: rowsSizes{processes: 4, goroutines: 16, stock: 500, rows: 1000, rounds: 2, round: 400 * time.Millisecond},
+	rows:  rowsSizes{processes: 4, goroutines: 16, stock: 500, rows: 1000, rounds: 2, round: 400 * time.Millisecond},
+	modes: modesSizes{blocks: 5, block: 100 * time.Millisecond},
 }

@@ -61,6 +61,7 @@ type task struct {
 	Pace    *paceTask    `json:"pace,omitempty"`
 	Stall   *stallTask   `json:"stall,omitempty"`
 	Rows    *rowsTask    `json:"rows,omitempty"`
+	Modes   *modesTask   `json:"modes,omitempty"` // the answer is in Hot
 	Store   bool         `json:"store,omitempty"` // be a store
 }
 
@@ -160,6 +161,8 @@ func work(o order, in io.Reader, out io.Writer) (err error) {
 			a.Stall, failed = h.stall(ctx, o, *t.Stall)
 		case t.Rows != nil:
 			a.Rows, failed = h.rows(ctx, o, *t.Rows)
+		case t.Modes != nil:
+			a.Hot, failed = h.mode(ctx, o, *t.Modes)
 		case t.Store:
 			a.Store, failed = h.serveStore()
 		}

@@ -137,6 +137,8 @@ func (x *cluster) protection() string {
 		streams = "STREAMS OPEN TO ALL"
 	case x.identity == nil:
 		streams = "streams by PeerTLS, of nodes that the arbiter lists"
+	case x.ownStreams():
+		streams = "streams by PeerKeys and by keys that the arbiter lists"
 	}
 	return gossip + ", " + streams
 }
@@ -145,8 +147,11 @@ func (x *cluster) protection() string {
 func (x *cluster) logAddresses(a addresses) {
 	x.c.opts.Logger.Info("holdfast: listening to other nodes", "gossip", x.ring.Bound(), "peer", x.net.Addr(),
 		"gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told, "protection", x.protection(), "because", a.reason)
-	if (x.secrets.used == nil) != (x.identity == nil) {
-		x.c.opts.Logger.Warn("holdfast: only one of GossipKeys and PeerTLS is set: what the arbiter keeps protects the other side",
+	if (x.secrets.used == nil) != x.ownStreams() {
+		x.c.opts.Logger.Warn("holdfast: only gossip or only streams have keys of your own: what the arbiter keeps protects the other side",
 			"protection", x.protection())
 	}
 }
+
+// ownStreams reports whether a stream takes more than the arbiter's word.
+func (x *cluster) ownStreams() bool { return x.identity == nil || len(x.c.opts.Cluster.PeerKeys) > 0 }

@@ -48,13 +48,25 @@ func (s Locks) Unlock() error {
 //
 // Errors are those of [Coordinator.Lock]; a [*WaitError] names the key.
 func (c *Coordinator) LockAll(ctx context.Context, keys ...string) (Locks, error) {
-	return c.lockAll(ctx, keys, false)
+	return writes(c.lockAll(ctx, ForWriting(keys...), false))
 }
 
 // TryLockAll is LockAll for callers that do not want to wait for others: if one of the keys is not free
 // it returns an error at once, as [Coordinator.TryLock] does, and leaves none locked.
 func (c *Coordinator) TryLockAll(ctx context.Context, keys ...string) (Locks, error) {
-	return c.lockAll(ctx, keys, true)
+	return writes(c.lockAll(ctx, ForWriting(keys...), true))
+}
+
+// writes returns the locks of keys that were claimed for writing.
+func writes(all []granted, err error) (Locks, error) {
+	if err != nil {
+		return nil, err
+	}
+	locks := make(Locks, len(all))
+	for i, g := range all {
+		locks[i] = g.l
+	}
+	return locks, nil
 }
 
 // DoAll calls fn with all of the keys locked, as by LockAll, and unlocks them when fn returns, panics or
@@ -64,41 +76,58 @@ func (c *Coordinator) TryLockAll(ctx context.Context, keys ...string) (Locks, er
 // DoAll returns the error of LockAll or of fn. If a lock was lost before fn ended, the error Is [ErrLost]
 // as well, even if fn returned nil.
 func (c *Coordinator) DoAll(ctx context.Context, keys []string, fn func(ctx context.Context, locks Locks) error) (err error) {
-	locks, err := c.LockAll(ctx, keys...)
-	if err != nil {
-		return err
-	}
-	inner, cancel := context.WithCancelCause(heldLocks{ctx, locks})
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	for _, l := range locks {
-		l.endsWith(cancel)
-	}
-	defer func() {
-		stop()
-		unlocked := locks.Unlock()
-		cancel(ErrUnlocked) // of no locks
-		if errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {
-			err = errors.Join(err, unlocked)
-		}
-	}()
-	return fn(inner, locks)
+	return c.DoClaims(ctx, ForWriting(keys...), func(ctx context.Context, s Claimed) error { return fn(ctx, s.Writes) })
 }
 
 // eagerRounds is how often LockAll asks for all the keys that it lacks at the same time. After that it
 // waits for one after the other: among busy keys another round would be in vain.
 const eagerRounds = 3
 
-func (c *Coordinator) lockAll(ctx context.Context, keys []string, try bool) (Locks, error) {
-	order, err := c.inOrder(keys)
+// A granted is a lock of one of several keys: l, or r if the key was claimed for reading.
+type granted struct {
+	l Lock
+	r ReadLock
+}
+
+func (g granted) unlock() error {
+	if g.r.x != nil {
+		return g.r.Unlock()
+	}
+	return g.l.Unlock()
+}
+
+// pass gives it back unused.
+func (g granted) pass() {
+	if g.r.x != nil {
+		_ = g.r.Unlock()
+		return
+	}
+	g.l.pass()
+}
+
+// claim locks a key as it is claimed.
+func (c *Coordinator) claim(ctx context.Context, x Claim, try bool) (g granted, err error) {
+	if x.Read {
+		g.r, err = c.rlock(ctx, x.Key, try)
+	} else {
+		g.l, err = c.lock(ctx, x.Key, try)
+	}
+	return g, err
+}
+
+func (c *Coordinator) lockAll(ctx context.Context, claims []Claim, try bool) ([]granted, error) {
+	order, err := c.inOrder(claims)
 	if err != nil {
 		return nil, err
 	}
-	locks, n := make(Locks, len(order)), 0 // the first n are granted
+	locks, n := make([]granted, len(order)), 0 // the first n are granted
 	whole := false
 	var inTheWay *WaitError // of the last try
 	defer func() {
 		if !whole { // or a function of Options.Trace has panicked
-			_ = locks[:n].Unlock()
+			for _, g := range slices.Backward(locks[:n]) {
+				_ = g.unlock()
+			}
 		}
 	}()
 	for round := 0; n < len(order); round++ {
@@ -115,7 +144,7 @@ func (c *Coordinator) lockAll(ctx context.Context, keys []string, try bool) (Loc
 				inTheWay = e
 			}
 		}
-		if locks[n], err = c.Lock(ctx, order[n]); err != nil {
+		if locks[n], err = c.claim(ctx, order[n], false); err != nil {
 			if _, told := errors.AsType[*WaitError](err); !told && ctx.Err() != nil && inTheWay != nil { // the time was up with the try
 				err = &WaitError{Key: inTheWay.Key, Reason: inTheWay.Reason, Ended: ended(ctx)}
 			}
@@ -127,46 +156,55 @@ func (c *Coordinator) lockAll(ctx context.Context, keys []string, try bool) (Loc
 	return locks, nil
 }
 
-// inOrder returns the keys, each once, in the order in which every process waits for them.
-func (c *Coordinator) inOrder(keys []string) ([]string, error) {
-	for _, key := range keys {
-		if err := checkKey(key); err != nil {
+// inOrder returns the claims, one for each key, in the order in which every process waits for them. A key that is claimed for
+// reading and for writing is claimed for writing.
+func (c *Coordinator) inOrder(claims []Claim) ([]Claim, error) {
+	for _, x := range claims {
+		if err := checkKey(x.Key); err != nil {
 			return nil, err
 		}
 	}
-	order := slices.Clone(keys)
-	slices.SortFunc(order, func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.partitionOf(a).Number(), c.partitionOf(b).Number()), cmp.Compare(a, b))
+	order := slices.Clone(claims)
+	slices.SortStableFunc(order, func(a, b Claim) int {
+		return cmp.Or(cmp.Compare(c.partitionOf(a.Key).Number(), c.partitionOf(b.Key).Number()), cmp.Compare(a.Key, b.Key))
 	})
-	return slices.Compact(order), nil
+	once := order[:0]
+	for _, x := range order {
+		if n := len(once); n > 0 && once[n-1].Key == x.Key {
+			once[n-1].Read = once[n-1].Read && x.Read
+			continue
+		}
+		once = append(once, x)
+	}
+	return once, nil
 }
 
 // tryEach locks keys without waiting for others, and returns how many of the first ones it got, with the
 // error of the one after these. It keeps none of the rest: a caller that waits for a key must not hold a
 // later one.
-func (c *Coordinator) tryEach(ctx context.Context, keys []string, locks Locks) (int, error) {
-	errs := make([]error, len(keys))
+func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []granted) (int, error) {
+	errs := make([]error, len(claims))
 	var work sync.WaitGroup
-	for i, key := range keys {
-		if n, _ := c.Owner(key); n.Self || len(keys) == 1 {
-			locks[i], errs[i] = c.TryLock(ctx, key)
+	for i, x := range claims {
+		if n, _ := c.Owner(x.Key); n.Self || len(claims) == 1 {
+			locks[i], errs[i] = c.claim(ctx, x, true)
 			continue
 		}
 		work.Add(1)
 		c.pool.Go(func() {
 			defer work.Done()
-			locks[i], errs[i] = c.TryLock(ctx, key)
+			locks[i], errs[i] = c.claim(ctx, x, true)
 		})
 	}
 	work.Wait()
 	n := slices.IndexFunc(errs, func(err error) bool { return err != nil })
 	if n < 0 {
-		return len(keys), nil
+		return len(claims), nil
 	}
-	for i := n; i < len(keys); i++ {
+	for i := n; i < len(claims); i++ {
 		if errs[i] == nil {
 			locks[i].pass()
-			locks[i] = Lock{}
+			locks[i] = granted{}
 		}
 	}
 	return n, errs[n]

@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
-	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -15,13 +16,6 @@ import (
 const (
 	mostKeys    = 1000 // of Held and Top
 	mostWaiters = 64   // of each key, callers of one process and nodes
-)
-
-// walkAtOnce is how many keys of a partition are looked at without freeing its mutex: some 10 µs. Then the walk rests: a goroutine
-// that only frees a mutex has it back before one that waits for it has woken up, for a millisecond on end.
-const (
-	walkAtOnce = 128
-	walkRest   = 10 * time.Microsecond
 )
 
 // By is the order of [Coordinator.Top].
@@ -75,27 +69,34 @@ func (c *Coordinator) process() Process {
 	return p
 }
 
-// answer answers a question about this node. It takes long where there are many keys, and ends early with ctx.
+// answer answers a question about this node. Where there are many keys it takes half a CallTimeout at most, so that the answer
+// comes in time, and ends early with ctx.
 func (c *Coordinator) answer(ctx context.Context, q question) reply {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout/2)
+	defer cancel()
 	a := reply{Process: c.process()}
 	most := max(0, min(q.Most, mostKeys))
 	switch q.About {
 	case "keys":
 		for _, key := range q.Keys {
-			if checkKey(string(key)) != nil {
+			if checkName(string(key)) != nil {
 				a.Error = "a key is not valid"
 				return a
 			}
-			a.Keys = append(a.Keys, c.partOf(string(key)))
+			k := c.partOf(string(key))
+			if q.Names {
+				k.Names = c.namesHere(string(key))
+			}
+			a.Keys = append(a.Keys, k)
 		}
 	case "held":
-		a.Keys, a.More = c.heldHere(ctx, most)
+		a.Keys, a.More, a.Left = c.heldHere(ctx, most)
 	case "top":
 		if q.By == 0 || int(q.By) >= len(orders) {
 			a.Error = "this version does not know that order"
 			return a
 		}
-		a.Keys = c.topHere(ctx, most, q.By)
+		a.Keys, a.Left = c.topHere(ctx, most, q.By)
 	case "node":
 		r := c.report()
 		a.Node = &r
@@ -112,7 +113,7 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 		switch {
 		case c.opts.Unbreakable:
 			a.Error = "Options.Unbreakable is set there"
-		case len(q.Keys) == 1 && checkKey(string(q.Keys[0])) == nil:
+		case len(q.Keys) == 1 && checkName(string(q.Keys[0])) == nil:
 			a.Broken = c.breakHere(string(q.Keys[0]), q.Fence, q.Why[:min(len(q.Why), maxReason+maxProcessName+3)])
 		}
 	default:
@@ -121,9 +122,9 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 	return a
 }
 
-// partOf returns what this node knows of a key.
+// partOf returns what this node knows of a key, or of the name of a hold.
 func (c *Coordinator) partOf(key string) keyPart {
-	p := c.partitionOf(key)
+	p := c.partitionNamed(key)
 	now := c.moment()
 	p.mu.Lock()
 	s := p.StatusOf(key, now, mostWaiters)
@@ -146,14 +147,26 @@ func (c *Coordinator) partOf(key string) keyPart {
 	for _, id := range s.Queue {
 		k.Queue = append(k.Queue, id.Session)
 	}
+	if plain, m := fallback.Split(key); m.Reads() && k.Waiting > 0 {
+		n, labels := c.waitToRead(plain)
+		k.Waiting, k.Labels = max(k.Waiting, n), labels
+	}
+	if x, ok := s.Share.(*reading); ok {
+		if k.Readers = x.readers(); k.Readers == 0 {
+			k.Locked, k.Kept = false, true // it lasts from one reader to the next
+		}
+		if k.Reading = x.labels(); len(k.Reading) > 0 {
+			k.Label = k.Reading[0]
+		}
+	}
 	return k
 }
 
-// survey calls f with each key of this process that is held or waited for, until it has seen all or ctx ends. f is called without a
-// mutex.
-func (c *Coordinator) survey(ctx context.Context, f func(*lease.Glance)) {
+// survey calls f with each key of this process that is held or waited for, until it has seen all or ctx ends. It returns how many keys
+// it has not looked at then. f is called without a mutex.
+func (c *Coordinator) survey(ctx context.Context, f func(*lease.Glance)) (left int) {
 	now := c.moment()
-	seen := make([]lease.Glance, 0, walkAtOnce)
+	var seen []lease.Glance
 	tell := func() {
 		for i := range seen {
 			f(&seen[i])
@@ -161,22 +174,29 @@ func (c *Coordinator) survey(ctx context.Context, f func(*lease.Glance)) {
 		seen = seen[:0]
 	}
 	for i := range c.parts {
-		if ctx.Err() != nil {
-			return
-		}
 		p := &c.parts[i]
 		p.mu.Lock()
-		p.Survey(now, func(g lease.Glance) {
-			if seen = append(seen, g); len(seen) == walkAtOnce {
-				p.mu.Unlock()
-				tell()
-				time.Sleep(walkRest)
-				p.mu.Lock()
-			}
-		})
+		before := p.Len()
+		if ctx.Err() != nil {
+			p.mu.Unlock()
+			left += before
+			continue
+		}
+		p.Survey(now, func() bool {
+			before -= len(seen)
+			p.mu.Unlock()
+			tell()
+			runtime.Gosched() // as p.rest
+			p.mu.Lock()
+			return ctx.Err() == nil
+		}, func(g lease.Glance) { seen = append(seen, g) })
+		if before -= len(seen); ctx.Err() != nil {
+			left += max(before, 0)
+		}
 		p.mu.Unlock()
 		tell()
 	}
+	return left
 }
 
 // weighed is a key with its place in an order.
@@ -189,10 +209,10 @@ func heaviest(a, b weighed) int {
 	return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.name, b.name))
 }
 
-// topHere returns the first keys of this process in an order.
-func (c *Coordinator) topHere(ctx context.Context, most int, by By) []keyPart {
+// topHere returns the first keys of this process in an order, and how many keys it has not looked at when ctx ended.
+func (c *Coordinator) topHere(ctx context.Context, most int, by By) (_ []keyPart, left int) {
 	if most == 0 {
-		return nil
+		return nil, 0
 	}
 	var first []weighed // sorted from time to time
 	var least int64     // what is lighter is not among the first
@@ -203,7 +223,7 @@ func (c *Coordinator) topHere(ctx context.Context, most int, by By) []keyPart {
 			least = first[most-1].weight
 		}
 	}
-	c.survey(ctx, func(g *lease.Glance) {
+	left = c.survey(ctx, func(g *lease.Glance) {
 		if w := by.weight(g); w > least {
 			if first = append(first, weighed{g.Name, w}); len(first) >= 2*most {
 				trim()
@@ -215,13 +235,14 @@ func (c *Coordinator) topHere(ctx context.Context, most int, by By) []keyPart {
 	for i, x := range first {
 		keys[i] = c.partOf(x.name)
 	}
-	return keys
+	return keys, left
 }
 
-// heldHere returns the keys that callers of this process have locked, sorted, and how many were left out.
-func (c *Coordinator) heldHere(ctx context.Context, most int) (keys []keyPart, more int) {
+// heldHere returns the keys that callers of this process have locked, sorted, how many were left out, and how many keys it has
+// not looked at when ctx ended.
+func (c *Coordinator) heldHere(ctx context.Context, most int) (keys []keyPart, more, left int) {
 	var names []string
-	c.survey(ctx, func(g *lease.Glance) {
+	left = c.survey(ctx, func(g *lease.Glance) {
 		if !g.Locked {
 			return
 		}
@@ -233,7 +254,9 @@ func (c *Coordinator) heldHere(ctx context.Context, most int) (keys []keyPart, m
 	})
 	slices.Sort(names)
 	for _, name := range names {
-		keys = append(keys, c.partOf(name))
+		if k := c.partOf(name); k.Locked {
+			keys = append(keys, k)
+		}
 	}
-	return keys, more
+	return keys, more, left
 }

@@ -16,6 +16,8 @@ const maxReason = 256
 // caller gets the key. It stops no code: a section that does not heed its context goes on, and only the resource can refuse its
 // token. Both processes log it. Of a reason 256 bytes are told, and the name of this process.
 //
+// Readers of one process have one lock together, with the token that Inspect tells: all of them lose it.
+//
 // Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the holder's process does not permit it or
 // does not answer. Without a cluster only locks of this process can be broken. What helps then is to end that process: its
 // locks are free after its SessionTTL, or Cluster.Takeover.
@@ -24,12 +26,31 @@ func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason
 	if err != nil {
 		return err
 	}
-	h := info.Holder
+	return c.breakLock(ctx, &info, key, token, reason)
+}
+
+// Break is [Coordinator.Break] of permits that a caller has, by the token that Inspect tells.
+func (s *Semaphore) Break(ctx context.Context, token Fence, reason string) error {
+	info, err := s.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return s.c.breakLock(ctx, &info, semaphorePrefix+s.key, token, reason)
+}
+
+// breakLock breaks what has the token.
+func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, token Fence, reason string) (err error) {
+	h, name := info.Holder, key
+	for i := range info.Shared {
+		if x := &info.Shared[i]; x.Fence == token && token > 0 {
+			h, name = x, x.name
+		}
+	}
 	if h == nil {
-		return fmt.Errorf("%w: key %s is free", ErrNotHeld, show(key))
+		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, show(info.Key), token)
 	}
 	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
-	q := question{About: "break", Keys: [][]byte{[]byte(key)}, Fence: token, Why: reason + " (" + c.opts.Name + ")"}
+	q := question{About: "break", Keys: [][]byte{[]byte(name)}, Fence: token, Why: reason + " (" + c.opts.Name + ")"}
 	var a reply
 	if h.Session == c.sessions.id() {
 		if a = c.answer(ctx, q); a.Error != "" {
@@ -44,9 +65,9 @@ func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason
 	case err != nil:
 		return fmt.Errorf("%w: process %s on host %s: %w", ErrNotBroken, show(h.Name), show(h.Host), err)
 	case !a.Broken:
-		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, show(key), token)
+		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, show(info.Key), token)
 	}
-	c.opts.Logger.Warn("holdfast: a lock of a process was broken on request of this one", "key", show(key), "fence", token,
+	c.opts.Logger.Warn("holdfast: a lock of a process was broken on request of this one", "key", show(info.Key), "fence", token,
 		"holder", h.Name, "host", h.Host, "reason", show(reason))
 	return nil
 }
@@ -54,13 +75,13 @@ func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason
 // breakHere takes a lock away from a caller of this process.
 func (c *Coordinator) breakHere(key string, fence Fence, why string) bool {
 	var a after
-	p := c.partitionOf(key)
+	p := c.partitionNamed(key)
 	now := p.lock()
 	broken := p.Break(key, uint64(fence), lease.Broken, why, now, &a.Effects)
 	p.unlock(&a)
 	a.do(c)
 	if broken {
-		c.opts.Logger.Warn("holdfast: a lock of this process was broken", "key", show(key), "fence", fence, "reason", show(why))
+		c.opts.Logger.Warn("holdfast: a lock of this process was broken", "key", show(namedKey(key)), "fence", fence, "reason", show(why))
 	}
 	return broken
 }

@@ -73,6 +73,38 @@ func TestBreak_TheHolderIsToldFirst(t *testing.T) {
 	}
 }
 
+// The process that asks for it says so in its log, and the holder's says that it has lost a lock: each once, with the reason.
+func TestBreak_IsLoggedOnBothSides(t *testing.T) {
+	const here, there = "holdfast: a lock of this process was broken", "holdfast: a lock of a process was broken on request of this one"
+	a := fallback.NewMemory()
+	var nodes []*coord.Coordinator
+	logs := make(map[string]records)
+	for _, name := range []string{"anna", "berta"} {
+		o := quick()
+		logs[name] = newRecords()
+		o.Name, o.Logger = name, slog.New(logs[name])
+		nodes = append(nodes, join(t, a, o))
+	}
+	settle(t, 61, nodes...)
+	key := keyOwnedBy(t, nodes[0])
+	l := lock(t, nodes[1], key)
+	if err := nodes[0].Break(t.Context(), key, l.Fence(), "it is stuck"); err != nil {
+		t.Fatal(err)
+	}
+	broken(t, l, l.Unlock(), "it is stuck (anna)")
+	for name, want := range map[string]string{"anna": there, "berta": here} {
+		for _, text := range []string{here, there} {
+			all := logs[name].about(text)
+			if text != want && len(all) == 0 {
+				continue
+			}
+			if len(all) != 1 || text != want || !strings.Contains(all[0].String(), l.Fence().String()) || !strings.Contains(all[0].String(), "it is stuck") {
+				t.Errorf("%s: %v", name, all)
+			}
+		}
+	}
+}
+
 func TestBreak_WithoutACluster(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		h := newRecords()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -14,46 +15,59 @@ import (
 // number of partitions of one look. With the defaults one process looks at 1,021 partitions in 16 minutes.
 const cleanEvery, cleanPartitions = 12, 32
 
+// cleanQuickly is the number of partitions of one look, at each renewal, after the arbiter has lost data.
+const cleanQuickly = 256
+
 // cleanSessions is the number of sessions that one look asks about, and cleanReleases of rows that one call removes.
 const cleanSessions, cleanReleases = 16, 256
 
 // cleaner removes the rows that crashed processes left. A row in the way of a caller is removed at once,
-// by that caller; this is for keys that have no caller any more.
+// by that caller; this is for keys that have no caller any more. It also removes those of this process that it
+// had removed before, where an arbiter without messages has lost that: no other process can know.
 type cleaner struct {
-	renewals int         // since the last look; used by one goroutine
+	renewals int         // since the last look; used by one goroutine, as is quick
+	quick    int         // partitions that are looked at without a pause
+	lost     time.Time   // when the arbiter has lost data last
 	busy     atomic.Bool // a look is under way
 	next     []uint32    // partitions still to be looked at, in random order; used by one look at a time
 }
 
 // clean begins a look in the background when it is time to. One goroutine calls it at a time.
 func (c *Coordinator) clean() {
-	if c.cleaner.renewals++; c.cleaner.renewals < cleanEvery {
+	x, n := &c.cleaner, cleanPartitions
+	if grace, _ := c.sessions.graces(); grace.After(x.lost) {
+		x.lost, x.quick = grace, 2*len(c.parts) // the rest of a round, and a whole one
+	}
+	if x.renewals++; x.quick > 0 {
+		x.quick -= cleanQuickly
+		n = cleanQuickly
+	} else if x.renewals < cleanEvery {
 		return
 	}
-	c.cleaner.renewals = 0
+	x.renewals = 0
 	ns, ok := c.ns.(fallback.Lister)
 	if !ok {
 		return
 	}
 	c.background(func() {
-		if !c.cleaner.busy.CompareAndSwap(false, true) {
+		if !x.busy.CompareAndSwap(false, true) {
 			return
 		}
-		defer c.cleaner.busy.Store(false)
-		c.cleanOnce(c.ctx, ns)
+		defer x.busy.Store(false)
+		c.cleanOnce(c.ctx, ns, n)
 	})
 }
 
 // cleanOnce asks whether the sessions of rows are dead, as the arbiter says (rule 2), and removes the rows of
 // those that are. An error ends the look: these partitions come again in the next turn.
-func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister) {
+func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most int) {
 	x := &c.cleaner
 	if len(x.next) == 0 {
 		for _, p := range rand.Perm(len(c.parts)) {
 			x.next = append(x.next, uint32(p))
 		}
 	}
-	n := min(cleanPartitions, len(x.next))
+	n := min(most, len(x.next))
 	these := x.next[:n]
 	x.next = x.next[n:]
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
@@ -62,12 +76,17 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister) {
 	if err != nil {
 		return
 	}
-	dead := map[string]bool{c.sessions.id(): false}
+	own := c.sessions.id()
+	dead := make(map[string]bool)
 	for i, p := range these {
 		var left []fallback.Release
 		for key, row := range rows[i] {
+			if row.Session == own {
+				c.parts[p].message(c.parts[p].Unknown, key, row.Identity)
+				continue
+			}
 			gone, known := dead[row.Session]
-			if !known && len(dead) <= cleanSessions {
+			if !known && len(dead) < cleanSessions {
 				gone = c.isDead(ctx, row.Session)
 				dead[row.Session] = gone
 			}

@@ -76,6 +76,62 @@ func TestClean_RowsOfACrashedProcess(t *testing.T) {
 	})
 }
 
+// silentArbiter delivers no messages.
+type silentArbiter struct{ fallback.Arbiter }
+
+type silentSpace struct {
+	fallback.Namespace
+	fallback.Lister
+}
+
+func (a silentArbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Arbiter.Attach(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return silentSpace{n, n.(fallback.Lister)}, nil
+}
+
+func (silentSpace) Mute() bool { return true }
+
+func (silentSpace) Listen(context.Context, string, func(fallback.Message)) (func(), error) {
+	return func() {}, nil
+}
+
+// The arbiter loses that a lock was given back, and tells nobody that another process wants it: the row of a session that lives is in
+// the way, for that process and for others.
+func TestClean_AReleaseThatWasLost(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		bubble(t, func(t *testing.T, a *fallback.Memory) {
+			one, two := start(t, silentArbiter{a}, nil), start(t, silentArbiter{a}, nil)
+			l, r := lock(t, one, "k"), rlock(t, one, "read")
+			kept := lock(t, one, "kept")
+			before := a.Snapshot()
+			unlock(t, l)
+			runlock(t, r)
+			time.Sleep(5 * time.Second)
+			a.Restore(before)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			c := two
+			if own {
+				c = one
+			}
+			for _, key := range []string{"k", "read"} {
+				l, err := c.Lock(ctx, key)
+				if err != nil {
+					t.Fatalf("by the same process: %t: %v", own, err)
+				}
+				unlock(t, l)
+			}
+			if err := kept.Context().Err(); err != nil {
+				t.Error(err)
+			}
+			unlock(t, kept)
+		})
+	}
+}
+
 func TestClean_OverRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -57,6 +57,12 @@ type Cluster struct {
 	// 0: the port that is bound. Default: Peer's host, and for all interfaces the host that others are
 	// told for the gossip; with port 0.
 	PeerAdvertise string
+	// PeerKeys are secrets that a node of this cluster has to prove besides the key that the arbiter lists: what can write to
+	// the arbiter is no node without one of them. A node proves the first one, and accepts each. So they are changed by
+	// deployments, each of which ends before the next one begins: add a key at the end, put it first, take the old one
+	// out. [peer.KeyID] names a key in errors. At least 32 random bytes each ([peer.MinKey]). All nodes or none must set them,
+	// and not PeerTLS. Set GossipKeys as well. Default: none.
+	PeerKeys [][]byte
 	// PeerTLS is the configuration of the streams between nodes, for an authority of your own; [peer.Files] makes one, and
 	// [peer.Options] says what it must have. All nodes or none must set it. Default: each process makes a key at its start,
 	// publishes its fingerprint beside its session at the arbiter, and all streams are authenticated by TLS 1.3 with these keys and encrypted. Either way a
@@ -97,9 +103,13 @@ type NodeInfo struct {
 	Session string `json:"session,omitempty"`
 	Peer    string `json:"peer,omitempty"`    // address of its peer port
 	Service string `json:"service,omitempty"` // what it says in Cluster.Service
-	State   string `json:"state"`             // joining, active, leaving, or unlisted: it gossips, and the arbiter does not know its session. To an observer: listed
+	State   string `json:"state"`             // joining, active, leaving, dead: the arbiter says so, and the gossip will; or unlisted: it gossips, and the arbiter does not know its session. To an observer: listed
 	Self    bool   `json:"self,omitempty"`
 	Linked  bool   `json:"linked,omitempty"` // there is a stream to it
+
+	// Refused says why there is no stream to it although it is reached: this node or that one refuses the other, as a rule
+	// because of a setting such as another key in Cluster.PeerKeys. Of Nodes only; empty: not so.
+	Refused string `json:"refused,omitempty"`
 
 	// With Takeover, of Nodes only. A node is dead when enough of its guardians' promises have passed.
 	Guardian bool          `json:"guardian,omitempty"` // it guards this node
@@ -184,6 +194,9 @@ func (o *Cluster) validate(all *Options) error {
 	if o == nil {
 		return nil
 	}
+	if err := o.checkPeerKeys(); err != nil {
+		return err
+	}
 	if o.Membership == nil {
 		return errors.New("coord: Options.Cluster.Membership is missing: set it to gossip.Start of package github.com/holdfast-go/holdfast/gossip")
 	}
@@ -207,6 +220,9 @@ func (o *Cluster) validate(all *Options) error {
 	}
 	return nil
 }
+
+// validateObserver is validate for an observer, of which the other options do not count.
+func (o *Cluster) validateObserver(*Options) error { return o.checkPeerKeys() }
 
 // startCluster begins to gossip and to listen. The node is Joining until it has a session.
 func (c *Coordinator) startCluster(session string) (err error) {
@@ -235,8 +251,8 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	} else {
 		streams.Verify = x.members.verify
 		if o.PeerTLS == nil {
-			if x.identity, err = peer.NewIdentity(); err != nil {
-				return fmt.Errorf("coord: New: %w", err)
+			if x.identity, err = o.newIdentity(); err != nil {
+				return err
 			}
 			streams.TLS = x.identity.TLS()
 		}
@@ -427,9 +443,12 @@ func (c *Coordinator) Nodes() []NodeInfo {
 		return nil
 	}
 	var all []NodeInfo
-	s := c.sessions.current()
+	s, refused := c.sessions.current(), c.cluster.refused()
 	for _, n := range c.cluster.ring.View().Live() {
 		i := c.cluster.info(&n)
+		if err := refused[n.Name]; err != nil && !i.Linked {
+			i.Refused = err.Error()
+		}
 		if s != nil {
 			s.guarded.guarding(n.Session, &i)
 		}
@@ -443,9 +462,12 @@ func (x *cluster) info(n *ring.Node) NodeInfo {
 		Name: ring.Process(n.Name), ID: n.Name, Session: n.Session, Peer: n.Peer, State: strings.ToLower(n.State.String()),
 		Self: n.Name == x.name, Linked: x.net.Stream(n.Name) != nil,
 	}
-	if n.Unlisted {
+	switch {
+	case n.Unlisted && x.members.died(n.Name):
+		i.State = "dead"
+	case n.Unlisted:
 		i.State = "unlisted"
-	} else if x.observing != nil {
+	case x.observing != nil:
 		i.State = "listed"
 	}
 	if k, ok := x.members.card(n.Name); ok {

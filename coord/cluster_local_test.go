@@ -232,8 +232,8 @@ func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
 	takes.Seconds(t)
 	o := func() *coord.Options {
 		o := quick()
-		o.SessionTTL, o.Grace, o.RetryEvery = 2*time.Minute, 140*time.Second, 200*time.Millisecond // RenewEvery is 30 s
-		o.Cluster.Debounce = 4 * time.Second                                                       // for all to be waiting by then
+		o.SessionTTL, o.RenewEvery, o.Grace, o.RetryEvery = 2*time.Minute, 30*time.Second, 140*time.Second, 200*time.Millisecond
+		o.Cluster.Debounce = 4 * time.Second // for all to be waiting by then
 		return o
 	}
 	a := fallback.NewMemory()

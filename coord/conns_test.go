@@ -200,7 +200,7 @@ func TestAPasswordThatIsRotatedLate(t *testing.T) {
 	set := func(p string) { password.Store(&p) }
 	set("old")
 	client := clientOf(t, &redis.Options{Addr: s.Addr, CredentialsProvider: func() (string, string) { return "", *password.Load() }})
-	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, Grace: 40 * time.Second})
+	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, RenewEvery: 5 * time.Second, Grace: 40 * time.Second})
 	held := lock(t, c, "held")
 
 	admin := clientOf(t, &redis.Options{Addr: s.Addr, Password: "old", PoolSize: 1})

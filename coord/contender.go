@@ -228,10 +228,17 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), false, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
 		a.heldBy(ans.Holder.Session)
+		if ans.Holder.Session == a.p.c.sessions.id() && silent(a.p.c.ns) { // it may have given it back, and the arbiter lost that
+			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity)
+		}
 		again, dead := a.p.c.liveness.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
 			return 0
+		}
+		if ans.Size != 0 {
+			key, m := fallback.Split(a.Name)
+			return a.settle(errSize(key, m.Of, ans.Size), true, 0)
 		}
 		return a.settle(nil, false, min(again, jitter(a.patience())))
 	case ans.Verdict == fallback.Promised:
@@ -255,6 +262,12 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(err, false, jitter(o.RetryEvery))
 	}
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), false, o.RetryEvery)
+}
+
+// silent reports whether an arbiter delivers no messages.
+func silent(ns fallback.Namespace) bool {
+	m, ok := ns.(fallback.Mute)
+	return ok && m.Mute()
 }
 
 // heldBy notes which session has the key.

@@ -48,7 +48,7 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 		p.c.doubts.add(doubt{p, d.Key, d.ID, d.When})
 	}
 	if o.Linger != nil {
-		p.c.lingers.add(lingering{p, o.Linger})
+		p.c.lingers.add(lingering{p: p, key: o.Linger})
 	}
 	if len(o.Rumors)+len(o.Again) > 0 {
 		p.rumored(o.Rumors, o.Again)

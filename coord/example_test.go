@@ -155,7 +155,7 @@ func ExampleCoordinator_Stats() {
 
 func ExampleTrace() {
 	c, err := coord.New(context.Background(), fallback.NewMemory(), &coord.Options{Trace: &coord.Trace{
-		Granted: func(g coord.GrantInfo) { fmt.Println("granted", g.Key, "by", g.Path) },
+		Granted: func(_ context.Context, g coord.GrantInfo) { fmt.Println("granted", g.Key, "by", g.Path) },
 		Lost:    func(l coord.LossError) { fmt.Println("lost", l.Key, "because", l.Cause) },
 	}})
 	if err != nil {
@@ -164,4 +164,95 @@ func ExampleTrace() {
 	defer c.Close(context.Background())
 	_ = c.Do(context.Background(), "k", func(context.Context, coord.Lock) error { return nil })
 	// Output: granted k by arbiter
+}
+
+// Readers of all processes are let in together, and a writer waits for them.
+func ExampleCoordinator_RDo() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	err := c.RDo(context.Background(), "catalogue", func(ctx context.Context, l coord.ReadLock) error {
+		fmt.Println("reading", l.Key())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// reading catalogue
+	// <nil>
+}
+
+// A caller that has written goes on reading, and no other writer comes in between.
+func ExampleLock_Downgrade() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	l, err := c.Lock(context.Background(), "catalogue")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer l.Unlock() // ErrUnlocked if it was made one for reading
+	// write
+	r, err := l.Downgrade(context.Background())
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer r.Unlock()
+	fmt.Println(r.Key(), r.Fence() > l.Fence())
+	// Output: catalogue true
+}
+
+func ExampleCoordinator_Semaphore() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	reports := c.Semaphore("reports", 3) // at most 3 at a time, in all processes
+	err := reports.Do(context.Background(), 1, func(ctx context.Context) error {
+		fmt.Println("computing a report")
+		return nil
+	})
+	fmt.Println(err)
+	_, err = c.Semaphore("reports", 3).TryAcquire(context.Background(), 4)
+	fmt.Println(err)
+	// Output:
+	// computing a report
+	// <nil>
+	// coord: 4 permits of key "reports"; there are 3
+}
+
+// An order reads the prices, and writes the stock of two articles.
+func ExampleCoordinator_DoClaims() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	claims := append(coord.ForWriting("stock/7", "stock/8"), coord.ForReading("prices")...)
+	err := c.DoClaims(context.Background(), claims, func(ctx context.Context, locks coord.Claimed) error {
+		fmt.Println(locks.Of("stock/7").Key(), locks.ReadOf("prices").Key())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// stock/7 prices
+	// <nil>
+}
+
+// A function that reads may be called by one that has the key locked, and by others.
+func ExampleCoordinator_RDoNested() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	total := func(ctx context.Context) error {
+		return c.RDoNested(ctx, "cart/5", func(context.Context, coord.Fence) error {
+			fmt.Println("adding up")
+			return nil
+		})
+	}
+	fmt.Println(total(context.Background()))
+	fmt.Println(c.Do(context.Background(), "cart/5", func(ctx context.Context, _ coord.Lock) error { return total(ctx) }))
+	// Output:
+	// adding up
+	// <nil>
+	// adding up
+	// <nil>
 }

@@ -35,3 +35,9 @@ func earlierByWall(t time.Time, seconds int64) time.Time {
 	*wall -= uint64(seconds) << 30
 	return t
 }
+
+// Seated reports whether the reader has a seat, and so the lock without a mutex.
+func Seated(l ReadLock) bool { return l.turn&seatCounted == 0 }
+
+// SameSeat reports whether two readers have the same seat, or had it.
+func SameSeat(a, b ReadLock) bool { return a.seat == b.seat }

@@ -76,7 +76,7 @@ func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 // FuzzFrames: whatever another node sends, this one goes on, and grants nothing that could not be told the arbiter.
 func FuzzFrames(f *testing.F) {
 	c, err := New(context.Background(), fallback.NewMemory(), &Options{
-		SessionTTL: time.Hour, Grace: 2 * time.Hour, Partitions: 7,
+		SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 7,
 		Cluster: &Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 10 * time.Millisecond, Keepalive: time.Minute},
 	})
 	if err != nil {

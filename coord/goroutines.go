@@ -24,6 +24,7 @@ package coord
 //	| Coordinator.renew         | pool.Go   | a renewal, which may be late    | answered or given up  |
 //	| Coordinator.tryEach       | pool.Go   | one of several TryLocks         | it returns            |
 //	| Coordinator.fly           | pool.Go   | a lock for callers that read    | it is had, or no more wanted |
+//	| reading.vacated           | pool.Go   | tells the trace of a lock's end | at once               |
 //	| Coordinator.RDo           | AfterFunc | ends the context of RDo         | at once               |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.relieve       | work.Go   | sends beside a slow sender      | the coordinator stops |
@@ -33,9 +34,10 @@ package coord
 //	| cluster.giveBackAll       | AfterFunc | notices the end of a context    | at once               |
 //	| cluster.giveBackAll       | AfterFunc | ends the calls of a late Close  | at once               |
 //	| inspection.tell           | work.Go   | a question to another node      | answered or given up  |
+//	| inspection.askNames       | work.Go   | a question to another node      | answered or given up  |
 //	| Coordinator.askAll        | work.Go   | a question to another node      | answered or given up  |
 //	| section.ask               | AfterFunc | ends the context of Do          | at once               |
-//	| Coordinator.DoAll         | AfterFunc | ends the context of DoAll       | at once               |
+//	| Coordinator.DoClaims      | AfterFunc | ends the context of DoClaims    | at once               |
 //	| Coordinator.LockFor       | AfterFunc | ends a lock whose time is over  | at once               |
 //	| until                     | AfterFunc | ends a context with another one | at once               |
 //

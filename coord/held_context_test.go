@@ -62,7 +62,7 @@ func nested(t *testing.T, c *coord.Coordinator) {
 func TestDo_InsideDoOfTheSameKeyIsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		nested(t, start(t, a, nil))
-		nested(t, start(t, a, &coord.Options{Trace: &coord.Trace{Granted: func(coord.GrantInfo) {}}}))
+		nested(t, start(t, a, &coord.Options{Trace: &coord.Trace{Granted: func(context.Context, coord.GrantInfo) {}}}))
 	})
 }
 

@@ -74,6 +74,14 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return 0
 }
 
+func (h *Histogram) add(other *Histogram) {
+	for b, n := range other.counts {
+		h.counts[b] += n
+	}
+	h.total += other.total
+	h.sum += other.sum
+}
+
 // recorder is a histogram that is being written.
 type recorder struct {
 	counts [buckets]atomic.Uint64

@@ -26,7 +26,8 @@ type KeyInfo struct {
 	Owner     *Process `json:"owner,omitempty"` // the node that grants the key; nil: the arbiter does
 	Epoch     uint32   `json:"epoch"`           // of the partition
 
-	Holder  *KeyHolder  `json:"holder,omitempty"` // nil: the key is free
+	Holder  *KeyHolder  `json:"holder,omitempty"` // of the lock; nil: no process has it
+	Shared  []KeyHolder `json:"shared,omitempty"` // processes with readers, or with permits of a semaphore
 	Waiters []KeyWaiter `json:"waiters,omitempty"`
 
 	Unanswered []Unanswered `json:"unanswered,omitempty"` // nodes that know more
@@ -35,6 +36,7 @@ type KeyInfo struct {
 // A KeyHolder is a process that has a key.
 type KeyHolder struct {
 	Process
+	Mode string `json:"mode,omitempty"` // "" for a lock, "read", or such as "2 of 5 permits"
 
 	// Locked reports whether a caller has the lock. Without, the process keeps the key for its next caller and gives it
 	// back when another process asks; or the process could not be asked.
@@ -43,15 +45,26 @@ type KeyHolder struct {
 	Fence Fence     `json:"fence,omitempty"` // token of the lock; if the process could not be asked, the first of its hold
 	Since time.Time `json:"since,omitzero"`  // by this process's clock; zero: not known, or not yet
 	Turns int       `json:"turns,omitempty"` // locks under the present hold, or since another process asked for the key
-	Label string    `json:"label,omitempty"` // of WithLabel
+	Label string    `json:"label,omitempty"` // of WithLabel; with readers, one of Labels
+
+	Readers int      `json:"readers,omitempty"` // callers that read; 0: it keeps the lock for the next one, or could not be asked
+	Labels  []string `json:"labels,omitempty"`  // of readers that have one, sorted
+
+	Permits int `json:"permits,omitempty"` // of a semaphore, which this holder has, or its process keeps
+	Of      int `json:"of,omitempty"`      // and how many the semaphore has
+
+	name string // of the hold
 }
 
 // A KeyWaiter is the callers of one process that wait for a key.
 type KeyWaiter struct {
 	Process
+	Mode    string    `json:"mode,omitempty"`    // as KeyHolder.Mode
 	Callers int       `json:"callers,omitempty"` // 0: the process could not be asked
 	Since   time.Time `json:"since,omitzero"`    // of the first of them
 	Labels  []string  `json:"labels,omitempty"`  // of WithLabel, of those that have one
+	Permits int       `json:"permits,omitempty"` // as KeyHolder.Permits, that they wait for
+	Of      int       `json:"of,omitempty"`      // as KeyHolder.Of
 }
 
 // Unanswered is a process that did not answer.
@@ -63,7 +76,10 @@ type Unanswered struct {
 // Inspect tells which process has a key, since when, and which processes wait for it, in the order in which they get it. It asks
 // the key's owner, the arbiter if there is none, and then the processes that these name. Without a cluster, and where a
 // process does not answer, the arbiter knows holder and waiters, but no times, callers and labels. The answers are of slightly
-// different moments. At most 64 waiting nodes and 64 labels of each are told.
+// different moments. At most 64 waiting nodes and 64 labels of each are told, and 64 holds of readers, or of permits.
+//
+// Readers come after the others that wait, and so do callers that wait for permits, which [Semaphore.Inspect] tells of. Without an
+// owner only those of processes with a stream to this one are known.
 //
 // Each question may take Options.CallTimeout. Errors: [ErrInvalidKey]; [ErrUnavailable] if neither an owner nor the arbiter
 // answers.
@@ -71,7 +87,12 @@ func (c *Coordinator) Inspect(ctx context.Context, key string) (KeyInfo, error) 
 	if err := checkKey(key); err != nil {
 		return KeyInfo{}, err
 	}
-	x := &inspection{c: c, question: question{About: "keys", Keys: [][]byte{[]byte(key)}}}
+	return c.inspect(ctx, key)
+}
+
+// inspect is Inspect of a key, or of a semaphore's.
+func (c *Coordinator) inspect(ctx context.Context, key string) (KeyInfo, error) {
+	x := &inspection{c: c, question: question{About: "keys", Keys: [][]byte{[]byte(key)}, Names: true}}
 	x.info = KeyInfo{Key: key, Partition: c.partitionOf(key).Number()}
 	x.listed = sync.OnceValue(func() map[string]card { return c.list(ctx) })
 	if owner := x.owner(ctx); owner.Epoch > 0 {
@@ -96,6 +117,7 @@ type inspection struct {
 	c        *Coordinator
 	question question
 	info     KeyInfo
+	names    [][]byte               // of holds that are not exclusive
 	listed   func() map[string]card // by session, as the arbiter lists them
 }
 
@@ -119,7 +141,9 @@ func (x *inspection) owner(ctx context.Context) seen {
 }
 
 func (x *inspection) here() seen {
-	return seen{Process: x.c.process(), keyPart: x.c.partOf(x.info.Key)}
+	v := seen{Process: x.c.process(), keyPart: x.c.partOf(x.info.Key)}
+	v.Names = x.c.namesHere(x.info.Key)
+	return v
 }
 
 // ask asks the process that has a session.
@@ -173,7 +197,9 @@ func (c *Coordinator) list(ctx context.Context) map[string]card {
 	c.called(OpList, sent, err)
 	cards := make(map[string]card, len(all))
 	for session, text := range all {
-		cards[session] = decodeCard(text)
+		if k := decodeCard(text); !isObserver(k.Node) {
+			cards[session] = k
+		}
 	}
 	return cards
 }
@@ -203,6 +229,7 @@ func (x *inspection) owned(ctx context.Context, owner seen) {
 		return
 	}
 	x.info.Epoch = owner.Epoch
+	x.named(owner.Names)
 	holder, given := "", owner.Given
 	switch {
 	case given != nil:
@@ -253,6 +280,7 @@ func (x *inspection) queue(ctx context.Context) (sessions []string) {
 // tell asks the holder, the processes that wait in order, and others that may have waiting callers. The holder hands the key
 // to its own callers first.
 func (x *inspection) tell(ctx context.Context, holder string, given *givenPart, queue, others []string) {
+	defer x.tellShared(ctx, others)
 	var sessions []string
 	for _, session := range slices.Concat([]string{holder}, queue, others) {
 		if session != "" && !slices.Contains(sessions, session) {
@@ -267,6 +295,7 @@ func (x *inspection) tell(ctx context.Context, holder string, given *givenPart, 
 	work.Wait()
 	for i, v := range all {
 		session := sessions[i]
+		x.named(v.Names)
 		if v.err != nil && x.c.cluster != nil {
 			x.missed(v)
 		}

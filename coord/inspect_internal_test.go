@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +25,7 @@ import (
 func manyKeys(tb testing.TB, n int) (c *Coordinator, p *partition) {
 	tb.Helper()
 	c, err := New(context.Background(), fallback.NewMemory(), &Options{
-		SessionTTL: time.Hour, Grace: 2 * time.Hour, Partitions: 1, LongHold: -1, LongWait: -1,
+		SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 1, LongHold: -1, LongWait: -1,
 		Cluster: &Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 10 * time.Millisecond},
 	})
 	if err != nil {
@@ -68,11 +70,72 @@ func TestSurvey_CallersDoNotWaitForItsEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkSurvey reports for how long a caller waits for a partition with a million keys while a walk goes over them: as a rule, in
-// one of a thousand cases, and at most. The last one has what the machine does beside it.
+// Whatever looks at all keys has the mutex for so many of them at a time: callers come in between.
+func TestSurvey_WorkPerHold(t *testing.T) {
+	const keys = 10*lease.WalkAtOnce + 1
+	c, p := manyKeys(t, keys)
+	for name, walk := range map[string]func(rest func() bool, seen func()){
+		"Survey": func(rest func() bool, seen func()) { p.Survey(0, rest, func(lease.Glance) { seen() }) },
+		"Overdue": func(rest func() bool, seen func()) {
+			p.Overdue(c.moment()+time.Hour, rest, 1, 1, func(lease.Overdue) { seen() })
+		},
+	} {
+		all, most, n, rests := 0, 0, 0, 0
+		p.mu.Lock()
+		if name == "Overdue" {
+			p.Overdue(c.moment(), p.rest, time.Hour, time.Hour, func(lease.Overdue) {}) // looks at the locks for the first time
+		}
+		walk(func() bool {
+			rests, n = rests+1, 0
+			return p.rest()
+		}, func() {
+			n++
+			all, most = all+1, max(most, n)
+		})
+		p.mu.Unlock()
+		if all != keys || most != lease.WalkAtOnce || rests != 10 {
+			t.Errorf("%s: %d keys, %d at once at most, %d rests", name, all, most, rests)
+		}
+	}
+	rests, counts := 0, lease.Counts{}
+	p.mu.Lock()
+	p.Count(func() bool { rests++; return p.rest() }, &counts, func(lease.Path, uint64) {})
+	p.mu.Unlock()
+	if counts.Locked != keys || rests != 10 {
+		t.Errorf("Count: %+v, %d rests", counts, rests)
+	}
+}
+
+// A node that has no time to look at all its keys tells of those that it has looked at, and of how many there are more.
+func TestSurvey_OutOfTime(t *testing.T) {
+	const keys = 3 * lease.WalkAtOnce
+	c, _ := manyKeys(t, keys)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := 0
+	left := c.survey(ctx, func(*lease.Glance) {
+		seen++
+		cancel()
+	})
+	if seen != lease.WalkAtOnce || left != keys-seen {
+		t.Errorf("%d of %d keys were seen, %d left", seen, keys, left)
+	}
+	if left := c.survey(ctx, func(*lease.Glance) {}); left != keys {
+		t.Errorf("%d of %d keys are left", left, keys)
+	}
+	var list KeyList
+	list.merge(c, []reply{{Process: Process{Name: "busy"}, Left: left}}, LongestHeld)
+	if len(list.Unanswered) != 1 || list.Unanswered[0].Name != "busy" || !strings.Contains(list.Unanswered[0].Reason, fmt.Sprint(left)) {
+		t.Errorf("%+v", list)
+	}
+}
+
+// BenchmarkSurvey walks over a million keys of one partition. It reports for how long the walk has the mutex at a time, by the
+// clock and by the processor's time, at most: the latter leaves out what the machine does beside it. And it reports for how
+// long a caller waits that comes meanwhile.
 func BenchmarkSurvey(b *testing.B) {
 	c, p := manyKeys(b, 1_000_000)
-	var all []time.Duration
+	var all, holds, busy []time.Duration
 	for b.Loop() {
 		ctx, stop := context.WithCancel(b.Context())
 		var work sync.WaitGroup
@@ -89,17 +152,40 @@ func BenchmarkSurvey(b *testing.B) {
 		c.survey(b.Context(), func(*lease.Glance) {})
 		stop()
 		work.Wait()
+
+		b.StopTimer()
+		runtime.LockOSThread()
+		seen := 0
+		p.mu.Lock()
+		start, used := time.Now(), threadTime(b)
+		p.Survey(c.moment(), func() bool {
+			holds, busy = append(holds, time.Since(start)), append(busy, threadTime(b)-used)
+			p.rest()
+			start, used = time.Now(), threadTime(b)
+			return true
+		}, func(lease.Glance) { seen++ })
+		p.mu.Unlock()
+		runtime.UnlockOSThread()
+		if seen < 1_000_000 {
+			b.Errorf("%d keys", seen)
+		}
+		b.StartTimer()
 	}
-	slices.Sort(all)
-	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50")
-	b.ReportMetric(float64(all[len(all)*999/1000].Microseconds()), "µs-p99.9")
-	b.ReportMetric(float64(all[len(all)-1].Microseconds()), "µs-max")
+	for _, x := range []struct {
+		name string
+		all  []time.Duration
+	}{{"wait", all}, {"hold", holds}, {"hold-busy", busy}} {
+		slices.Sort(x.all)
+		b.ReportMetric(float64(x.all[len(x.all)/2].Microseconds()), "µs-"+x.name+"-p50")
+		b.ReportMetric(float64(x.all[len(x.all)*999/1000].Microseconds()), "µs-"+x.name+"-p99.9")
+		b.ReportMetric(float64(x.all[len(x.all)-1].Microseconds()), "µs-"+x.name+"-max")
+	}
 }
 
 // A node of an older version closes a stream on which it gets a frame that it does not know.
 func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 	c, err := New(t.Context(), fallback.NewMemory(), &Options{
-		SessionTTL: time.Hour, Grace: 2 * time.Hour, Partitions: 7,
+		SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 7,
 		Cluster: &Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 10 * time.Millisecond, Keepalive: time.Minute},
 	})
 	if err != nil {
@@ -180,6 +266,20 @@ func FuzzQuestions(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = l.Unlock() })
+	var names [][]byte
+	for range mostWaiters {
+		name := fallback.PermitsName(semaphorePrefix+"k", 1, mostWaiters, c.holder+"x"+strconv.Itoa(len(names)))
+		p, err := c.Semaphore("k", mostWaiters).Acquire(WithLabel(context.Background(), strings.Repeat("\x01", MaxLabel)), 1)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Cleanup(func() { _ = p.Release() })
+		names = append(names, []byte(name))
+	}
+	a := c.answer(context.Background(), question{About: "keys", Keys: names})
+	if n := len(a.encode()); n > maxText || len(a.Keys) != len(names) || !a.Keys[9].Locked {
+		f.Errorf("of %d permits with labels %d are told, in %d bytes", len(names), len(a.Keys), n)
+	}
 	for _, q := range []question{{About: "keys", Keys: [][]byte{[]byte("k"), []byte("l")}}, {About: "held", Most: 1 << 40}, {About: "top", Most: -1, By: LongestHeld}, {About: "?"}} {
 		text, err := json.Marshal(q)
 		if err != nil {

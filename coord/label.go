@@ -16,10 +16,10 @@ type labelKey struct{}
 // labelled reports whether this program has made a label. A program without labels pays one load per lock for them.
 var labelled atomic.Bool
 
-// WithLabel returns a context that names the caller of [Coordinator.Lock], TryLock, Do and Share, such as "checkout 8123".
-// [Coordinator.Inspect], Held and Top show the label while the caller waits for a lock and while it has it. A longer label than
-// [MaxLabel] is cut. A lock with a label costs several times as much as one without. Labels go to the other nodes of the
-// cluster on request: keep secrets out of them.
+// WithLabel returns a context that names the caller of [Coordinator.Lock], RLock, their variants, Share, and [Semaphore.Acquire],
+// such as "checkout 8123". [Coordinator.Inspect], Held and Top show the label while the caller waits for a lock and while it has
+// it, Held and Top one of those of readers. A longer label than [MaxLabel] is cut. A lock with a label costs several times as much
+// as one without. Labels go to the other nodes of the cluster on request: keep secrets out of them.
 func WithLabel(ctx context.Context, label string) context.Context {
 	if len(label) > MaxLabel {
 		label = label[:MaxLabel]
@@ -42,15 +42,20 @@ func (c *Coordinator) lockLabelled(ctx context.Context, key string, try bool, la
 	p.mu.Lock()
 	x := &attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured, label: label}
 	l, err := c.enter(x, p.Find(key))
-	if err != nil {
-		return l, err
+	if err == nil {
+		l.keepLabel(label)
 	}
+	return l, err
+}
+
+// keepLabel keeps the label of the caller that has the lock, as long as it has it.
+func (l Lock) keepLabel(label string) {
+	p := l.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k := l.t.Key(l.fence); k != nil {
 		p.Tag(k, withLabel(p.TagOf(k), l.fence, label))
 	}
-	return l, nil
 }
 
 // withLabel adds a label to the tag of a key or seat. A tag of another lock is replaced.

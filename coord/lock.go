@@ -121,13 +121,13 @@ func (p *partition) good(at *lease.Moment) bool {
 func (c *Coordinator) enter(x *attempt, k *lease.Key) (Lock, error) {
 	if busy, own := x.p.Busy(k); busy && !x.try {
 		if l, err := x.queue(k, own); l.t != nil || err != nil {
-			return l, err
+			return l, x.over(err)
 		}
 		k = x.p.lookUp(x.key)
 	}
 	for {
 		if l, err := x.once(k); l.t != nil || err != nil {
-			return l, err
+			return l, x.over(err)
 		}
 		k = x.p.lookUp(x.key)
 	}
@@ -143,12 +143,13 @@ type attempt struct {
 	try   bool
 	start lease.Moment // when it began; lease.Unmeasured if no clock was read
 	label string       // of WithLabel
+	reads bool         // the key is known to be read by this process
 }
 
 // queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
 func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
 	c, p := x.c, x.p
-	if p.Sampled() || c.opts.Trace.Granted != nil || !own {
+	if p.Sampled() || c.opts.Trace.Granted != nil || c.opts.Trace.Waited != nil || !own {
 		x.start = c.moment()
 	}
 	w := x.join(k)
@@ -189,6 +190,9 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 		l := Lock{p, t, fence, x.key, x.ctx}
 		c.noteGranted(p, l, PathOwn, begin-x.start)
 		return l, nil
+	}
+	if r := c.readingOf(x.key); r != nil && !x.reads {
+		return x.beside(r, &a)
 	}
 	if x.try {
 		if reason, occupied := p.Occupied(k, now, &a.Effects); occupied {
@@ -370,19 +374,19 @@ func ended(ctx context.Context) error {
 func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.Duration) {
 	if waited > 0 {
 		c.stats.stripes[p.Number()%stripes].waits.record(waited)
+		if f := c.opts.Trace.Waited; f != nil {
+			c.tell(l, func() {
+				f(l.ctx, WaitInfo{Key: namedKey(l.key), Fence: l.Fence(), Path: path, Waited: waited})
+			})
+		}
 	}
 	if p.traced && c.opts.LogCallers {
 		p.noteCaller(l)
 	}
 	if f := c.opts.Trace.Granted; f != nil {
-		returned := false
-		defer func() {
-			if !returned { // f panicked, so no caller will get the lock
-				l.pass()
-			}
-		}()
-		f(GrantInfo{Key: namedKey(l.key), Fence: l.Fence(), Path: path, Waited: waited})
-		returned = true
+		c.tell(l, func() {
+			f(l.ctx, GrantInfo{Key: namedKey(l.key), Fence: l.Fence(), Path: path, Waited: waited})
+		})
 	}
 }
 
@@ -468,10 +472,7 @@ func (l Lock) Unlock() error {
 	if held < 0 {
 		return nil
 	}
-	p.c.stats.stripes[p.Number()%stripes].holds.record(held)
-	if trace := p.c.opts.Trace.Released; trace != nil {
-		trace(ReleaseInfo{Key: namedKey(l.key), Fence: l.Fence(), Held: held})
-	}
+	p.c.noteReleased(p, l, held)
 	return nil
 }
 

@@ -193,7 +193,7 @@ func TestContextsEndBeforeAnybodyIsToldOfTheLoss(t *testing.T) {
 func TestAPanicInTraceLeavesTheKeyFree(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		first := true
-		c := start(t, a, &coord.Options{Trace: &coord.Trace{Granted: func(coord.GrantInfo) {
+		c := start(t, a, &coord.Options{Trace: &coord.Trace{Granted: func(context.Context, coord.GrantInfo) {
 			if first {
 				first = false
 				panic("boom")

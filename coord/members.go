@@ -197,7 +197,7 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string) {
 		if k.Gossip != "" {
 			gossip = append(gossip, k.Gossip)
 		}
-		if k.Node == "" {
+		if k.Node == "" || isObserver(k.Node) {
 			continue
 		}
 		n := m.nodes[k.Node]
@@ -317,6 +317,14 @@ func (m *members) gone(node string) bool {
 	_, dead := m.dead[node]
 	_, left := m.left[node]
 	return dead || left
+}
+
+// died reports whether the arbiter has said that the last session of the node is dead.
+func (m *members) died(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, dead := m.dead[node]
+	return dead
 }
 
 // leaves notes that a node says, on its own stream, that it leaves. It reports whether that is new.

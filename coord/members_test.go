@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 func TestCard(t *testing.T) {
@@ -322,4 +323,21 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 func (o *Options) filledSettings() fallback.Settings {
 	f := o.filled()
 	return f.settings()
+}
+
+// A node that was killed is shown as dead, and not as one of another arbiter, until the gossip has given up on it.
+func TestNodes_AKilledNodeIsDead(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), small())
+	other := ring.Node{Name: "killed/1", Session: "theirs", Unlisted: true, State: ring.Active}
+	if got := c.cluster.info(&other).State; got != "unlisted" {
+		t.Errorf("a node that never had a session is %s", got)
+	}
+	register(t, c, "theirs", card{Node: other.Name})
+	if _, err := c.members().ask(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.members().forget("theirs")
+	if got := c.cluster.info(&other).State; got != "dead" {
+		t.Errorf("a node whose last session has died is %s", got)
+	}
 }

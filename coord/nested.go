@@ -12,6 +12,8 @@ import (
 // [Coordinator.Do]. Goroutines that share a context exclude each other in DoNested: it waits its turn
 // until ctx ends. Within fn, calls have to use fn's context: with the outer one they wait for fn.
 //
+// Under a lock of the key for reading it returns [ErrHeld].
+//
 // An outer lock stays locked when fn has returned. If it ended before, the error Is [ErrLost] or
 // [ErrUnlocked] as well, even if fn returned nil.
 func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx context.Context, l Lock) error) (err error) {
@@ -33,6 +35,46 @@ func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx cont
 		return err
 	}
 	return errors.Join(err, context.Cause(l.Context()))
+}
+
+// RDoNested calls fn with the key locked for reading, for functions that may be called with the key
+// locked already, or not. If ctx carries a lock of the key that is in force, for reading or for
+// writing, fn runs under that lock; otherwise it runs as in [Coordinator.RDo]. Under a lock for
+// reading functions run at the same time; under one for writing they take turns with those of
+// [Coordinator.DoNested]. fn's token is that of the lock.
+//
+// DoNested under a lock for reading returns [ErrHeld]: a read lock is never made a write lock.
+//
+// What is said of errors and of an outer lock that ends there holds here, too.
+func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx context.Context, token Fence) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return ended(ctx)
+	}
+	if l := c.enclosingReader(ctx, key); l.x != nil {
+		err = fn(ctx, l.Fence())
+		if l.holds() {
+			return err
+		}
+		return errors.Join(err, context.Cause(l.Context()))
+	}
+	if _, turns := c.enclosing(ctx, key); turns != nil {
+		return c.DoNested(ctx, key, func(ctx context.Context, l Lock) error { return fn(ctx, l.Fence()) })
+	}
+	return c.RDo(ctx, key, func(ctx context.Context, l ReadLock) error { return fn(ctx, l.Fence()) })
+}
+
+// enclosingReader returns the innermost read lock of the key that ctx carries and that is in force, the zero one if there is none.
+func (c *Coordinator) enclosingReader(ctx context.Context, key string) ReadLock {
+	for {
+		h, ok := ctx.Value(held.Key{}).(holder)
+		if !ok {
+			return ReadLock{}
+		}
+		if v, ok := h.(*readValues); ok && v.l.x.key == key && v.l.x.c == c && v.l.holds() {
+			return v.l
+		}
+		_, ctx = h.Held()
+	}
 }
 
 // enclosing returns the innermost lock of the key that ctx carries, if it is in force, and what those that

@@ -135,3 +135,83 @@ func TestDoNested_TheOuterLockEnds(t *testing.T) {
 		}
 	})
 }
+
+// Reads nest in reads and in writes, and a write does not nest in a read.
+func TestRDoNested(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		ran := 0
+		read := func(ctx context.Context, want coord.Fence) {
+			t.Helper()
+			err := c.RDoNested(ctx, "k", func(_ context.Context, token coord.Fence) error {
+				if ran++; token == 0 || want != 0 && token != want {
+					t.Errorf("token %v, want %v", token, want)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		read(t.Context(), 0)
+		err := c.RDo(t.Context(), "k", func(ctx context.Context, l coord.ReadLock) error {
+			read(ctx, l.Fence())
+			_ = c.RDoNested(ctx, "k", func(ctx context.Context, _ coord.Fence) error {
+				read(ctx, l.Fence())
+				return nil
+			})
+			if err := c.DoNested(ctx, "k", func(context.Context, coord.Lock) error { return nil }); !errors.Is(err, coord.ErrHeld) {
+				t.Errorf("writing under a read lock: %v", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		err = c.Do(t.Context(), "k", func(ctx context.Context, l coord.Lock) error {
+			read(ctx, l.Fence())
+			return c.DoNested(ctx, "k", func(ctx context.Context, _ coord.Lock) error {
+				read(ctx, l.Fence())
+				return nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if ran != 5 {
+			t.Errorf("%d functions ran", ran)
+		}
+		r := rlock(t, c, "k")
+		ctx := r.Context()
+		err = c.RDoNested(ctx, "k", func(context.Context, coord.Fence) error { return r.Unlock() })
+		if !errors.Is(err, coord.ErrUnlocked) {
+			t.Errorf("the outer lock has ended: %v", err)
+		}
+		unlock(t, lock(t, c, "k"))
+	})
+}
+
+// Readers that nest in one read lock run at the same time.
+func TestRDoNested_Together(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		err := c.RDo(t.Context(), "k", func(ctx context.Context, _ coord.ReadLock) error {
+			var all, inside sync.WaitGroup
+			inside.Add(2)
+			for range 2 {
+				all.Go(func() {
+					_ = c.RDoNested(ctx, "k", func(context.Context, coord.Fence) error {
+						inside.Done()
+						inside.Wait()
+						return nil
+					})
+				})
+			}
+			all.Wait()
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -32,12 +32,14 @@ type NodeReport struct {
 	Waiting    int `json:"waiting"`    // callers
 	Sessions   int `json:"sessions"`   // begun since New
 
-	Lost    map[string]uint64 `json:"lost,omitempty"`   // locks, by cause
-	Calls   map[string]uint64 `json:"calls,omitempty"`  // of the arbiter, by operation
-	Failed  map[string]uint64 `json:"failed,omitempty"` // of these
-	Waits   Durations         `json:"waits"`
-	Holds   Durations         `json:"holds"`
-	Arbiter Durations         `json:"arbiter"` // calls
+	Lost     map[string]uint64 `json:"lost,omitempty"`     // locks, by cause
+	Calls    map[string]uint64 `json:"calls,omitempty"`    // of the arbiter, by operation
+	Failed   map[string]uint64 `json:"failed,omitempty"`   // of these
+	Failures []CallFailure     `json:"failures,omitempty"` // the last one of each operation, the newest first
+	Renewal  time.Duration     `json:"renewal"`            // how long the slowest of the last four renewals of the session took
+	Waits    Durations         `json:"waits"`
+	Holds    Durations         `json:"holds"`
+	Arbiter  Durations         `json:"arbiter"` // calls
 
 	Guardians int        `json:"guardians,omitempty"` // nodes that guard this one
 	Nodes     []NodeInfo `json:"nodes,omitempty"`     // as Nodes, 100 at most
@@ -95,6 +97,7 @@ func (c *Coordinator) report() NodeReport {
 	r := NodeReport{
 		Process: c.process(), Version: version(), Up: c.since(c.began), Clock: c.now(), Owned: s.Owned, Locked: s.Locked, Kept: s.Kept,
 		Waiting: s.Waiting, Sessions: int(s.Sessions), Guardians: s.Guardians, Lost: named(s.Lost), Calls: named(s.Calls), Failed: named(s.Failed),
+		Failures: c.failures(), Renewal: c.stats.renewals.slowest(),
 		Waits: summarize(s.Waits), Holds: summarize(s.Holds),
 		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Grace: s.Grace, Events: c.events.last(),
 	}
@@ -135,6 +138,8 @@ func (r *NodeReport) shorter() *NodeReport {
 		s.Nodes = s.Nodes[:len(s.Nodes)/2]
 	case len(s.Troubles) > 0:
 		s.Troubles = nil
+	case len(s.Failures) > 0:
+		s.Failures = nil
 	default:
 		return nil
 	}

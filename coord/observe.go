@@ -19,9 +19,10 @@ import (
 )
 
 // An observer has no session by which nodes could know its key. It publishes the key's fingerprint
-// among the arbiter's results, for a short time, under a name that no result of Share can have. So
-// a node believes it for the reason for which it believes another node: it may write to the
-// arbiter. What reads a copy of the data, or listens on the network, may not.
+// among the arbiter's results, for a short time, under a name that no result of Share can have. An
+// arbiter without results lists it as a session, which is no node's. So a node believes it for the
+// reason for which it believes another node: it may write to the arbiter. What reads a copy of the
+// data, or listens on the network, may not.
 //
 // A node takes nothing from an observer but questions: no requests, no statements, no pings.
 const (
@@ -39,7 +40,6 @@ var (
 	errNotPublished = errors.New("the arbiter has no key of an observer of that name: it uses another server, or stood still")
 	errOtherKey     = errors.New("it has another key than the observer of that name")
 	errObservers    = fmt.Errorf("there are %d observers already", maxObservers)
-	errNoKeep       = errors.New("the arbiter keeps no results, so observers cannot be told from strangers")
 	errAgain        = errors.New("coord: an observer's time is over: it has to prove itself again")
 )
 
@@ -47,6 +47,9 @@ func isObserver(node string) bool { return strings.HasPrefix(node, observerPrefi
 
 // observerKey is longer than any key of Share, and so none of them.
 func observerKey(node string) string { return strings.Repeat("\x00", MaxKey) + node }
+
+// observerSession is how an arbiter without results lists an observer. Sessions of nodes have no slashes.
+func observerSession(node string) string { return strings.ReplaceAll(node, " ", "/") }
 
 // newObserver is New with Options.Observe.
 func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
@@ -179,7 +182,7 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 	}
 	k := card{Name: c.opts.Name, Node: x.name, Host: hostName(), PID: os.Getpid()}
 	if o.PeerTLS == nil {
-		if x.identity, err = peer.NewIdentity(); err != nil {
+		if x.identity, err = o.newIdentity(); err != nil {
 			return err
 		}
 		streams.TLS, k.Key = x.identity.TLS(), x.identity.Fingerprint()
@@ -198,19 +201,58 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 // publish makes the arbiter keep the observer's card.
 func (o *observing) publish(ctx context.Context, keep time.Duration) error {
 	c := o.x.c
-	results, ok := (*c.namespace.Load()).(fallback.ResultStore)
-	if !ok {
-		return errNoKeep
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	sent := c.now()
-	_, err := results.SaveResult(ctx, 0, o.key, []byte(o.card), 1, keep)
-	c.called(OpSaveResult, sent, err)
+	ns, op, sent := *c.namespace.Load(), OpSaveResult, c.now()
+	var err error
+	if results, ok := ns.(fallback.ResultStore); ok {
+		// The arbiter on Redis keeps what has token 1 at maxmemory as well.
+		_, err = results.SaveResult(ctx, 0, o.key, []byte(o.card), 1, keep)
+	} else {
+		op = OpOpen
+		id, r := observerSession(o.x.name), fallback.Registration{TTL: keep, Info: o.card}
+		var a fallback.Renewal
+		if a, err = ns.Open(ctx, id, r); err == nil && !a.Alive { // this process stood still
+			if err = ns.CloseSession(ctx, id); err == nil {
+				_, err = ns.Open(ctx, id, r)
+			}
+		}
+	}
+	c.called(op, sent, err)
 	if err != nil {
 		return fmt.Errorf("%w: the observer's key could not be published: %w", ErrUnavailable, err)
 	}
 	return nil
+}
+
+// withdraw makes the arbiter forget the card, which would end by itself.
+func (o *observing) withdraw(ctx context.Context) {
+	c := o.x.c
+	ns := *c.namespace.Load()
+	if _, ok := ns.(fallback.ResultStore); ok {
+		_ = o.publish(ctx, time.Millisecond)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	sent := c.now()
+	c.called(OpCloseSession, sent, ns.CloseSession(ctx, observerSession(o.x.name)))
+}
+
+// cardOfObserver returns the card that an observer has published, a zero one if there is none.
+func (c *Coordinator) cardOfObserver(ctx context.Context, ns fallback.Namespace, node string) (card, error) {
+	sent := c.now()
+	if results, ok := ns.(fallback.ResultStore); ok {
+		r, err := results.LoadResult(ctx, 0, observerKey(node))
+		c.called(OpLoadResult, sent, err)
+		if r.Fence == 0 {
+			return card{}, err
+		}
+		return decodeCard(string(r.Value)), err
+	}
+	all, err := ns.List(ctx)
+	c.called(OpList, sent, err)
+	return decodeCard(all[observerSession(node)]), err
 }
 
 // show makes the nodes that are listed known to the streams, and to Nodes.
@@ -301,7 +343,7 @@ func (c *Coordinator) closeObserver() error {
 	c.pool.Close()
 	x := c.cluster
 	_ = x.net.Close()
-	_ = x.observing.publish(context.Background(), time.Millisecond) // it would end by itself
+	x.observing.withdraw(context.Background())
 	errs := []error{(*c.namespace.Load()).Close()}
 	if c.ns != *c.namespace.Load() {
 		errs = append(errs, c.ns.Close())
@@ -327,28 +369,21 @@ func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error 
 	if ns == nil {
 		return refuse(ErrUnavailable)
 	}
-	results, ok := (*ns).(fallback.ResultStore)
-	if !ok {
-		return refuse(errNoKeep)
-	}
 	select {
 	case x.looks <- struct{}{}:
 	case <-ctx.Done():
 		return refuse(context.Cause(ctx))
 	}
-	sent := x.c.now()
-	r, err := results.LoadResult(ctx, 0, observerKey(node))
-	x.c.called(OpLoadResult, sent, err)
+	k, err := x.c.cardOfObserver(ctx, *ns, node)
 	select {
 	case <-time.After(observerGap):
 	case <-x.c.ctx.Done():
 	}
 	<-x.looks
-	k := decodeCard(string(r.Value))
 	switch {
 	case err != nil:
 		return refuse(err)
-	case r.Fence == 0 || k.Node != node:
+	case k.Node != node:
 		return refuse(errNotPublished)
 	case x.identity != nil && k.Key != peer.Fingerprint(state):
 		return refuse(errOtherKey)
@@ -379,7 +414,7 @@ func (x *cluster) watchedBy(s *peer.Stream) {
 		s.Close(errObservers)
 		return
 	}
-	x.c.opts.Logger.Info("holdfast: an observer asks this node", "observer", strings.TrimPrefix(s.Node(), observerPrefix))
+	x.c.limited.Info("holdfast: an observer asks this node", "observer", strings.TrimPrefix(s.Node(), observerPrefix))
 }
 
 // observes takes a node's stream, in an observer.

@@ -37,7 +37,8 @@ type Options struct {
 	SessionTTL time.Duration
 
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal, one read per
-	// partition with locks held at the arbiter, and one per 256 partitions owned. Default a quarter of SessionTTL.
+	// partition with locks held at the arbiter, and one per 256 partitions owned. Default a quarter of SessionTTL, at
+	// most 2.5 s.
 	RenewEvery time.Duration
 
 	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery.
@@ -90,9 +91,9 @@ type Options struct {
 
 	// Observe makes a coordinator that only looks: for commands, pages and exporters. It takes no locks ([ErrObserver]), has no session,
 	// is no node of the cluster, and listens on no port. Inspect, Held, Top, Nodes, Processes, Partitions, Report, Break and
-	// DrainNode work. It needs an arbiter that keeps results, and to write there: it publishes a key for some seconds, by which
+	// DrainNode work. It needs to write to the arbiter: it publishes a key for some seconds, by which
 	// nodes tell it from strangers. Partitions and Grace are the namespace's own where the arbiter is a [fallback.Describer]; the namespace has to
-	// exist then. Of Cluster only PeerTLS counts, which may be nil. New waits for the streams to the nodes for a CallTimeout at
+	// exist then. Of Cluster only PeerTLS and PeerKeys count, which may be nil. New waits for the streams to the nodes for a CallTimeout at
 	// most. A node answers 16 observers at a time. Default: no.
 	Observe bool
 
@@ -135,7 +136,7 @@ func (o *Options) filled() Options {
 	setDefault(&f.Namespace, "holdfast")
 	setDefault(&f.Partitions, 1021)
 	setDefault(&f.SessionTTL, 10*time.Second)
-	setDefault(&f.RenewEvery, f.SessionTTL/4)
+	setDefault(&f.RenewEvery, min(f.SessionTTL/4, maxRenewEvery))
 	setDefault(&f.RetryEvery, f.RenewEvery/5)
 	setDefault(&f.CallTimeout, f.SessionTTL/10)
 	setDefault(&f.Margin, f.SessionTTL/10)
@@ -158,6 +159,10 @@ func (o *Options) filled() Options {
 	}
 	return f
 }
+
+// maxRenewEvery is the longest default of RenewEvery: with a longer SessionTTL the arbiter may be away for longer, and the time
+// since the last renewal does not count against that.
+const maxRenewEvery = 5 * time.Second / 2
 
 // maxProcessName is the length of the longest Name: with a random text after it it has to fit into a node's name.
 const maxProcessName = 100
@@ -217,10 +222,12 @@ func (o *Options) validate() error {
 		return fmt.Errorf("coord: Options.CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"a call that takes longer cannot be tried again in time", o.CallTimeout, o.SessionTTL, o.Margin, o.RenewEvery)
 	}
-	if !o.Observe {
-		if err := o.Cluster.validate(o); err != nil {
-			return err
-		}
+	check := o.Cluster.validate
+	if o.Observe {
+		check = o.Cluster.validateObserver
+	}
+	if err := check(o); err != nil {
+		return err
 	}
 	if o.Grace < 2*time.Second {
 		return fmt.Errorf("coord: Options.Grace is %v, must be at least 2s: tokens rise over lost data because epochs count seconds", o.Grace)

@@ -48,7 +48,15 @@ func TestLog_LongWaitsAndHolds(t *testing.T) {
 		if n := len(here.about(longWait)) + len(there.about(longWait)); n > 0 {
 			t.Errorf("%d records after 9 s", n)
 		}
+		for _, c := range []*coord.Coordinator{one, two} {
+			if w := c.Stats().LongestWait; w < 6*time.Second || w > 9*time.Second { // it is looked for every 2.5 s
+				t.Errorf("the longest wait after 9 s is %v", w)
+			}
+		}
 		work.Wait()
+		if w := one.Stats().LongestWait; w != 0 {
+			t.Errorf("the longest wait is %v, and none waits", w)
+		}
 		if n := len(here.about(longHold)); n != 1 {
 			t.Fatalf("%d records of a lock held for 65 s: %v", n, here.all)
 		}

@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -32,7 +33,7 @@ func (c *Coordinator) lease() *lease.Config {
 	return &lease.Config{
 		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
 		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Handoff: c.limits, Clustered: o.Cluster != nil,
-		NoAnswer: errNoAnswer, Full: errFull, View: view{c}, Requests: &c.requests, Offers: &c.offers,
+		NoAnswer: errNoAnswer, Full: errFull, Size: errSize, View: view{c}, Requests: &c.requests, Offers: &c.offers,
 	}
 }
 
@@ -58,6 +59,7 @@ func (p *partition) unlock(a *after) {
 		close(p.empty)
 		p.empty = nil
 	}
+	p.CheckWanted()
 	p.mu.Unlock()
 }
 
@@ -111,10 +113,19 @@ func (p *partition) release(key string, id fallback.Identity) fallback.Release {
 	return fallback.Release{Partition: p.Number(), Key: key, Identity: id}
 }
 
-func (p *partition) count(s *Stats) {
+func (p *partition) count(s *Stats, to *lease.Counts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.Count(&s.Owned, &s.Locked, &s.Kept, &s.Waiting, func(path lease.Path, n uint64) { s.Granted[Path(path)] += n })
+	p.Count(p.rest, to, func(path lease.Path, n uint64) { s.Granted[Path(path)] += n })
+}
+
+// rest lets a caller in that waits for the mutex, which is held: a walk over many keys goes on
+// after it. It returns true.
+func (p *partition) rest() bool {
+	p.mu.Unlock()
+	runtime.Gosched() // else this goroutine has the mutex back before the one that waits has woken up
+	p.mu.Lock()
+	return true
 }
 
 // view is a coordinator as its partitions see it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -106,6 +107,9 @@ func (l *link) pingNow() {
 
 // Down implements [peer.Handler].
 func (x *cluster) Down(s *peer.Stream, err error) {
+	if w, ok := x.c.opts.Cluster.host.(wire.Witness); ok {
+		w.Ended(err)
+	}
 	l := s.Data.(*link)
 	l.down.Store(true)
 	if l.observer || x.observing != nil {
@@ -170,7 +174,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		s.Close(peer.ErrProtocol)
 		return
 	}
-	if len(f.Key) > 0 && xxhash.Sum64(f.Key)%uint64(len(x.c.parts)) != uint64(f.Partition) {
+	if len(f.Key) > 0 && xxhash.Sum64(plain(f.Key))%uint64(len(x.c.parts)) != uint64(f.Partition) {
 		s.Close(peer.ErrProtocol)
 		return
 	}
@@ -239,6 +243,15 @@ func fits(l *link, f *peer.Frame) bool {
 		return len(f.Session) == 0 || storable(f.Session)
 	}
 	return true
+}
+
+// plain returns the key of a hold's name: it is in the key's partition.
+func plain(name []byte) []byte {
+	if name[len(name)-1] != 0xff { // as a rule
+		return name
+	}
+	key, _ := fallback.Split(string(name))
+	return []byte(key)
 }
 
 // sound reports whether a grant's block of tokens is one that an owner hands out: at least one token,

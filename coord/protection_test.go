@@ -50,13 +50,16 @@ func TestLog_WhatProtectsTheCluster(t *testing.T) {
 		own     = "gossip by GossipKeys"
 		listed  = "streams by keys that the arbiter lists"
 		peerTLS = "streams by PeerTLS, of nodes that the arbiter lists"
+		both    = "streams by PeerKeys and by keys that the arbiter lists"
 	)
-	keys := [][]byte{[]byte("16 bytes of keys")}
+	keys, shared := [][]byte{[]byte("16 bytes of keys")}, [][]byte{make([]byte, 32)}
 	for want, set := range map[string]func(*coord.Cluster){
 		secret + ", " + listed:  func(*coord.Cluster) {},
 		own + ", " + listed:     func(o *coord.Cluster) { o.GossipKeys = keys },
 		secret + ", " + peerTLS: func(o *coord.Cluster) { o.PeerTLS = nodeTLS(t) },
 		own + ", " + peerTLS:    func(o *coord.Cluster) { o.GossipKeys, o.PeerTLS = keys, nodeTLS(t) },
+		secret + ", " + both:    func(o *coord.Cluster) { o.PeerKeys = shared },
+		own + ", " + both:       func(o *coord.Cluster) { o.GossipKeys, o.PeerKeys = keys, shared },
 		"GOSSIP OPEN TO ALL, " + listed: func(o *coord.Cluster) { // of another membership
 			o.Membership = func(r ring.Options) (ring.Membership, error) {
 				r.Keys = nil
@@ -73,8 +76,9 @@ func TestLog_WhatProtectsTheCluster(t *testing.T) {
 		if len(got) != 1 || got[0].level != slog.LevelInfo || got[0].attrs["protection"].String() != want {
 			t.Errorf("got %v, want one record with %q", got, want)
 		}
-		half := h.about("holdfast: only one of GossipKeys and PeerTLS is set: what the arbiter keeps protects the other side")
-		if one := (o.Cluster.GossipKeys == nil) != (o.Cluster.PeerTLS == nil); len(half) > 0 != one || one && half[0].level != slog.LevelWarn {
+		half := h.about("holdfast: only gossip or only streams have keys of your own: what the arbiter keeps protects the other side")
+		ownStreams := o.Cluster.PeerTLS != nil || o.Cluster.PeerKeys != nil
+		if one := (o.Cluster.GossipKeys != nil) != ownStreams; len(half) > 0 != one || one && half[0].level != slog.LevelWarn {
 			t.Errorf("%s: %v, one side is set: %t", want, half, one)
 		}
 	}

@@ -29,6 +29,7 @@ const (
 type question struct {
 	About string   `json:"about"` // keys, held, top, node, break or drain
 	Keys  [][]byte `json:"keys,omitempty"`
+	Names bool     `json:"names,omitempty"` // of keys: also the names of their holds
 	Most  int      `json:"most,omitempty"`  // of held and top
 	By    By       `json:"by,omitempty"`    // of top
 	Fence Fence    `json:"fence,omitempty"` // of break, and Keys[0]
@@ -40,6 +41,7 @@ type reply struct {
 	Process Process     `json:"process"`
 	Keys    []keyPart   `json:"keys,omitempty"`
 	More    int         `json:"more,omitempty"`   // keys that were left out
+	Left    int         `json:"left,omitempty"`   // keys that were not looked at, as that would have taken too long
 	Broken  bool        `json:"broken,omitempty"` // the lock
 	Node    *NodeReport `json:"node,omitempty"`
 	Error   string      `json:"error,omitempty"`
@@ -60,6 +62,9 @@ type keyPart struct {
 	Labels  []string      `json:"labels,omitempty"` // of callers that wait
 	Given   *givenPart    `json:"given,omitempty"`
 	Queue   []string      `json:"queue,omitempty"` // sessions of nodes that wait; "": the node that answers
+	Names   [][]byte      `json:"names,omitempty"` // of a key: its holds that are not exclusive, as far as the node knows
+	Readers int           `json:"readers,omitempty"`
+	Reading []string      `json:"reading,omitempty"` // labels of readers
 }
 
 // A givenPart is another node's hold as its owner knows it.
@@ -242,7 +247,17 @@ func (q *asked) answer(a reply) {
 	q.l.s.Flush()
 }
 
-// encode leaves out as many keys as are too long for an answer.
+// unlabel leaves the labels out. It reports whether there were any.
+func (a *reply) unlabel() (any bool) {
+	for i := range a.Keys {
+		k := &a.Keys[i]
+		any = any || k.Label != "" || len(k.Labels) > 0 || len(k.Reading) > 0
+		k.Label, k.Labels, k.Reading = "", nil, nil
+	}
+	return any
+}
+
+// encode leaves out the labels, and as many keys, as are too long for an answer.
 func (a *reply) encode() []byte {
 	for {
 		text, err := json.Marshal(a)
@@ -261,6 +276,9 @@ func (a *reply) encode() []byte {
 			} else {
 				a.Process = Process{} // of a node that was made to have long names
 			}
+			continue
+		}
+		if a.unlabel() {
 			continue
 		}
 		n := len(a.Keys) / 2

@@ -48,6 +48,17 @@ func (x *cluster) unreachable() (all []*UnreachableError) {
 	return all
 }
 
+// refused returns why there is no stream to nodes that are reached: one side refuses the other. The key is the node's ID.
+func (x *cluster) refused() map[string]error {
+	all := make(map[string]error)
+	for _, f := range x.net.Failing() {
+		if f.Connected {
+			all[f.Node] = f.Err
+		}
+	}
+	return all
+}
+
 // patience is for how long a member may be out of reach before the log says so: a node that has
 // crashed is a member of the gossip for 6 to 9 s, and registered for SessionTTL.
 func (o *Options) patience() time.Duration { return max(10*time.Second, o.SessionTTL) }
@@ -102,10 +113,8 @@ func (x *cluster) unsettled(want int) error {
 	for _, e := range x.unreachable() {
 		errs = append(errs, e)
 	}
-	for _, f := range x.net.Failing() {
-		if f.Connected {
-			errs = append(errs, fmt.Errorf("no stream with node %s at %s: %w", f.Node, f.Addr, f.Err))
-		}
+	for node, err := range x.refused() {
+		errs = append(errs, fmt.Errorf("no stream with node %s: %w", node, err))
 	}
 	if len(why)+len(errs) == 0 {
 		why = append(why, "partitions are still changing hands")

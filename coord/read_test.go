@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,43 @@ func TestRLock_BesideReadersOnly(t *testing.T) {
 			t.Error(order)
 		}
 	})
+}
+
+// A caller of the same process that will not wait for the readers keeps no other reader out.
+func TestRLock_ATryKeepsNoReaderOut(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		testATryKeepsNoReaderOut(t, start(t, a, nil), synctest.Wait)
+	})
+}
+
+func TestRLock_ATryKeepsNoReaderOutAtTheOwner(t *testing.T) {
+	store := fallback.NewMemory()
+	one := join(t, store, quick())
+	settle(t, quick().Partitions, one)
+	testATryKeepsNoReaderOut(t, one, func() {})
+}
+
+func testATryKeepsNoReaderOut(t *testing.T, c *coord.Coordinator, rest func()) {
+	l := rlock(t, c, "k")
+	if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
+		t.Errorf("a writer beside a reader: %v", err)
+	}
+	if _, err := c.Lock(l.Context(), "k"); !errors.Is(err, coord.ErrHeld) {
+		t.Errorf("a reader that would write: %v", err)
+	}
+	rest()
+	select {
+	case <-l.Wanted():
+		t.Error("no caller waits to write")
+	default:
+	}
+	second, err := c.TryRLock(t.Context(), "k")
+	if err != nil {
+		t.Fatalf("a second reader: %v", err)
+	}
+	runlock(t, second)
+	runlock(t, l)
+	unlock(t, lock(t, c, "k"))
 }
 
 // A caller that gives up leaves nothing behind, whether others wait with it or not.
@@ -269,6 +307,79 @@ func TestModes_InACluster(t *testing.T) {
 	})
 	scramble(t, 60, one, two, three)
 	away.Wait()
+}
+
+// An owner serves other nodes' readers and permits over the streams. The names of their holds are in the keys' partitions; as other
+// names, which were in any partition, they were a protocol error, and the streams ended.
+func TestModes_ByTheOwner(t *testing.T) {
+	store := fallback.NewMemory()
+	one, two := join(t, store, quick()), join(t, store, quick())
+	settle(t, quick().Partitions, one, two)
+	before := one.Stats()
+	for i := range 40 {
+		key := fmt.Sprint("k", i)
+		runlock(t, rlock(t, one, key))
+		p, err := one.Semaphore(key, 3).Acquire(t.Context(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+	now := one.Stats()
+	if n := now.Granted[coord.PathArbiter] - before.Granted[coord.PathArbiter]; n > 0 {
+		t.Errorf("%d of 80 by the arbiter", n)
+	}
+	if n := now.Granted[coord.PathForwarded] - before.Granted[coord.PathForwarded]; n == 0 {
+		t.Error("none by the other node")
+	}
+}
+
+// Two processes that say different numbers of permits are told both, as long as there are some in use.
+func differentSizes(t *testing.T, one, two *coord.Coordinator) {
+	t.Helper()
+	p, err := one.Semaphore("k", 3).Acquire(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(what string, err error) {
+		t.Helper()
+		e, ok := errors.AsType[*coord.SizeError](err)
+		if !ok || *e != (coord.SizeError{Key: "k", Size: 5, InUse: 3}) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, c := range map[string]*coord.Coordinator{"this process": one, "another one": two} {
+		sem := c.Semaphore("k", 5)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		_, err := sem.Acquire(ctx, 2)
+		want(what, err)
+		_, err = sem.TryAcquire(ctx, 2)
+		want(what+", trying", err)
+		cancel()
+	}
+	if err := p.Release(); err != nil {
+		t.Error(err)
+	}
+	q, err := two.Semaphore("k", 5).Acquire(t.Context(), 5)
+	if err != nil { // they are only kept, for the next caller of the process
+		t.Fatal(err)
+	}
+	if err := q.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSemaphore_AnotherSize(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) { differentSizes(t, start(t, a, nil), start(t, a, nil)) })
+}
+
+func TestSemaphore_AnotherSizeInACluster(t *testing.T) {
+	store := fallback.NewMemory()
+	one, two := join(t, store, quick()), join(t, store, quick())
+	differentSizes(t, one, two)
+	differentSizes(t, two, one)
 }
 
 // A large request is not starved, and what is in use is not given out.

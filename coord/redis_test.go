@@ -158,7 +158,7 @@ func TestAnUncontendedLockIsOneRoundTripAndItsUnlockNone(t *testing.T) {
 	client := s.Client(t)
 	given := make(chan int, 1) // releases acknowledged
 	c := start(t, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Background: client}), &coord.Options{
-		SessionTTL: time.Hour, Grace: 2 * time.Hour, // no renewal while commands are counted
+		SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, // no renewal while commands are counted
 		Trace: &coord.Trace{
 			Call: func(x coord.CallInfo) {
 				if x.Op == coord.OpUnlock {

@@ -215,10 +215,11 @@ type lingerer struct {
 	signal chan struct{} // capacity 1: list is not empty
 }
 
-// lingering is a key with a hold that lingers.
+// lingering is a key with a hold that lingers, or a reading.
 type lingering struct {
 	p   *partition
 	key *lease.Key
+	x   *reading // nil: see key
 }
 
 func (l *lingerer) init() { l.signal = make(chan struct{}, 1) }
@@ -270,6 +271,9 @@ func (c *Coordinator) endLingers() {
 
 // relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
 func (x lingering) relax() bool {
+	if x.x != nil {
+		return x.x.relax()
+	}
 	var a after
 	p := x.p
 	now := p.lock()

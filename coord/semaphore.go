@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -21,13 +22,35 @@ type Semaphore struct {
 	err error // why it cannot be used; nil: it can
 }
 
+// A SizeError is why permits cannot be had: others of the same semaphore are in use, in this process
+// or another one, where it has another number of them. It may be tried again once those are given
+// back.
+type SizeError struct {
+	Key   string
+	Size  int // how many permits the semaphore has, by the caller
+	InUse int // and by those that have some
+}
+
+// Error returns the key and both numbers, for logs.
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("coord: a semaphore of key %s with %d permits; it is in use with %d", show(e.Key), e.Size, e.InUse)
+}
+
+// errSize is a SizeError for a semaphore's key as the holds' names have it.
+func errSize(key string, wanted, inUse uint32) error {
+	return &SizeError{namedSemaphore(key), int(wanted), int(inUse)}
+}
+
+// namedSemaphore returns the key that a semaphore was made of.
+func namedSemaphore(key string) string { return key[min(len(key), len(semaphorePrefix)):] }
+
 // semaphorePrefix makes the key of a semaphore another one than the key of a lock.
 const semaphorePrefix = "\x00"
 
 // Semaphore returns the semaphore of a key with n permits, at least 1. It asks no other process. A
 // semaphore and a lock of the same key have nothing to do with each other. All processes have to
-// use the same n: in one process another n is an error of Acquire as long as there are permits in
-// use; while those of several processes have different n, they wait for each other.
+// use the same n: while permits are in use of another n, in any process, Acquire returns a
+// [*SizeError].
 //
 // A process keeps permits that were released for a moment, for its next callers (see
 // Options.Handoff), unless others wait. Those of a process that crashed are free when its session
@@ -45,8 +68,8 @@ func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 // which they came: a large request is not starved by small ones. Permits last as a [Lock] does,
 // until Release or until they are lost.
 //
-// Errors: those of [Coordinator.Lock] without [ErrHeld]; and if n is less than 1 or more than the
-// semaphore has.
+// Errors: those of [Coordinator.Lock] without [ErrHeld]; a [*SizeError]; and if n is less than 1 or
+// more than the semaphore has.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (Permits, error) {
 	return s.acquire(ctx, n, false)
 }
@@ -110,7 +133,35 @@ func (p Permits) Release() error {
 	return err
 }
 
+// acquire tries a few times if there are permits of another number, which processes may have kept for
+// their next callers: they are asked for them the first time, and give them back.
 func (s *Semaphore) acquire(ctx context.Context, n int, try bool) (Permits, error) {
+	for pause := firstRefusal; ; pause *= 2 {
+		p, err := s.acquireOnce(ctx, n, try)
+		if _, other := errors.AsType[*SizeError](err); !other || try || pause > lastRefusal {
+			return p, err
+		}
+		if !sleep(ctx, pause) {
+			return Permits{}, &WaitError{Key: s.key, Reason: err, Ended: ended(ctx)}
+		}
+	}
+}
+
+// Pauses of a caller that says another number of permits than those in use.
+const firstRefusal, lastRefusal = 10 * time.Millisecond, 160 * time.Millisecond
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Semaphore) acquireOnce(ctx context.Context, n int, try bool) (Permits, error) {
 	if s.err != nil {
 		return Permits{}, s.err
 	}
@@ -126,7 +177,11 @@ func (s *Semaphore) acquire(ctx context.Context, n int, try bool) (Permits, erro
 	}
 	key := semaphorePrefix + s.key
 	name := fallback.PermitsName(key, uint32(n), s.of, s.c.holder+"x"+strconv.Itoa(slot))
-	l, err := s.c.lockName(ctx, key, name, try)
+	label := ""
+	if labelled.Load() {
+		label = labelOf(ctx)
+	}
+	l, err := s.c.lockName(ctx, key, name, try, label)
 	if err != nil {
 		s.c.permits.free(s.slots(n), slot)
 		return Permits{}, rekeyed(err, s.key)
@@ -166,7 +221,7 @@ func (p *permits) take(of slotsOf) (slot int, err error) {
 	}
 	now := p.of[of.key]
 	if now.slots > 0 && now.of != of.of {
-		return 0, fmt.Errorf("coord: a semaphore of key %s with %d permits; it is in use with %d", show(of.key), of.of, now.of)
+		return 0, &SizeError{of.key, int(of.of), int(now.of)}
 	}
 	p.of[of.key] = inUse{of.of, now.slots + 1}
 	set := p.used[of]

@@ -165,6 +165,7 @@ func TestADeadServerHoldsUpCloseForAFewCalls(t *testing.T) {
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	o := quick()
 	o.Partitions, o.SessionTTL, o.Grace, o.CallTimeout = partitions, time.Minute, 0, 300*time.Millisecond
+	o.RenewEvery = 15 * time.Second
 	c, err := coord.New(context.Background(), net, o)
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +196,7 @@ func TestADeadServerHoldsUpNoPartitions(t *testing.T) {
 	const partitions = 509 // each node gives more than balancers of those that no server answers for
 	opts := func() *coord.Options {
 		o := quick()
-		o.Partitions, o.SessionTTL, o.Grace = partitions, time.Minute, 0 // for so long a node asks to give one back
+		o.Partitions, o.SessionTTL, o.RenewEvery, o.Grace = partitions, time.Minute, 15*time.Second, 0 // for so long a node asks to give one back
 		return o
 	}
 	net := &faulty{Arbiter: fallback.NewMemory()}

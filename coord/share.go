@@ -70,7 +70,7 @@ func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOp
 		return none, &WaitError{Key: key, Reason: ErrHeld}
 	}
 	s := &share[T]{c: c, key: key, opts: o, fn: fn}
-	m, err := c.shares.join(ctx, s.flight(), func(ctx context.Context) (any, error) { return s.run(ctx) })
+	m, err := c.shares.join(ctx, s.flight(), func(ctx context.Context) (any, error) { return s.traced(ctx) })
 	if err != nil {
 		return none, err
 	}
@@ -96,6 +96,21 @@ type share[T any] struct {
 	opts  ShareOptions[T]
 	store ShareStore
 	fn    func(context.Context, Fence) (T, error)
+
+	ran   bool  // fn was called
+	fence Fence // of a result that was there
+}
+
+// traced is run with what Trace.Flight is told.
+func (s *share[T]) traced(ctx context.Context) (T, error) {
+	f := s.c.opts.Trace.Flight
+	if f == nil {
+		return s.run(ctx)
+	}
+	begun := time.Now()
+	v, err := s.run(ctx)
+	f(ctx, FlightInfo{Key: s.key, Took: time.Since(begun), Ran: s.ran, Fence: s.fence, Err: err})
+	return v, err
 }
 
 // flight names the flight. Flights of different types must not be mixed.
@@ -127,6 +142,7 @@ func (s *share[T]) run(ctx context.Context) (v T, err error) {
 	if !s.fresh(f) {
 		return s.make(ctx)
 	}
+	s.fence = Fence(f.Fence)
 	if s.early(f) {
 		s.refresh(ctx, f)
 	}
@@ -193,7 +209,7 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 			return err
 		}
 		if s.fresh(f) {
-			v, had, kept = f.v, true, f.err
+			v, had, kept, s.fence = f.v, true, f.err, Fence(f.Fence)
 			return nil
 		}
 		v, err = s.produce(ctx, l)
@@ -227,6 +243,7 @@ func (e *fnError) Error() string { return e.err.Error() }
 
 // produce runs fn and stores the result, under the lock.
 func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
+	s.ran = true
 	v, err := s.fn(ctx, l.Fence())
 	if err != nil {
 		failed := &fnError{err: err}
@@ -276,6 +293,13 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 		if err != nil {
 			return
 		}
+		s := &share[T]{c: s.c, key: s.key, opts: s.opts, store: s.store, fn: s.fn} // the flight that began it goes on
+		begun := time.Now()
+		defer func() {
+			if f := s.c.opts.Trace.Flight; f != nil {
+				f(ctx, FlightInfo{Key: s.key, Took: time.Since(begun), Refresh: true, Ran: s.ran, Err: err})
+			}
+		}()
 		defer l.Unlock()
 		held, cancel := until(l.Context(), ctx)
 		defer cancel()

@@ -236,7 +236,7 @@ func TestNewGivesUpWhenItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
 	begin := time.Now()
-	_, err := coord.New(ctx, a, &coord.Options{SessionTTL: 2 * time.Minute}) // would try for a minute
+	_, err := coord.New(ctx, a, &coord.Options{SessionTTL: 2 * time.Minute, RenewEvery: 30 * time.Second}) // would try for a minute
 	if d := time.Since(begin); !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, why) || d > patient {
 		t.Errorf("New: %v after %v", err, d)
 	}
@@ -247,7 +247,7 @@ func TestNewWithStartUnavailableWaitsForNothing(t *testing.T) {
 	a := stubborn(t, s)
 	_ = s.Signal(syscall.SIGSTOP)
 	begin := time.Now()
-	c, err := coord.New(t.Context(), a, &coord.Options{StartUnavailable: true, SessionTTL: 2 * time.Minute})
+	c, err := coord.New(t.Context(), a, &coord.Options{StartUnavailable: true, SessionTTL: 2 * time.Minute, RenewEvery: 30 * time.Second})
 	if d := time.Since(begin); err != nil || d > patient {
 		t.Fatalf("New: %v after %v", err, d)
 	}
@@ -291,4 +291,26 @@ func stubborn(t *testing.T, s *redistest.Server) fallback.Arbiter {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: time.Minute, DialTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
+}
+
+// With a SessionTTL of 35 s, and no other setting, the arbiter may be away for 25 s whenever that begins and however calls fail.
+func TestSession_OutlivesAnOutageOf25Seconds(t *testing.T) {
+	takes.Seconds(t)
+	for how, f := range map[string]fault{"refused": {err: errCut}, "no answer": {lost: true}} {
+		for after := time.Duration(0); after < 2500*time.Millisecond; after += 300 * time.Millisecond {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				net := &faulty{Arbiter: a}
+				c := start(t, net, &coord.Options{SessionTTL: 35 * time.Second})
+				l := lock(t, c, "k")
+				time.Sleep(after)
+				net.set(func(string) fault { return f })
+				time.Sleep(25 * time.Second)
+				net.mend()
+				time.Sleep(time.Minute)
+				if err := l.Unlock(); err != nil {
+					t.Errorf("%s, %v after the start: %v", how, after, err)
+				}
+			})
+		}
+	}
 }

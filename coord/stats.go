@@ -3,6 +3,8 @@ package coord
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Stats is a snapshot of what a coordinator has done since New, and of what it is doing.
@@ -10,6 +12,7 @@ type Stats struct {
 	Granted  map[Path]uint64      // locks granted, by path
 	Calls    map[Op]uint64        // calls of the arbiter, by operation; each release or read in a batch counts
 	Failed   map[Op]uint64        // of which failed
+	Failures map[Failure]uint64   // the same, by reason
 	Lost     map[LossCause]uint64 // locks lost while they were held, by cause
 	Sessions uint64               // sessions begun; more than 1 means that all locks were lost in between
 
@@ -18,13 +21,19 @@ type Stats struct {
 	Waits Histogram // how long granted locks were waited for, those that waited
 	Holds Histogram // how long locks were held
 
-	Arbiter Histogram // how long calls of the arbiter took, also those that failed; those of a batch count as one
+	// How long calls of the arbiter took; those of a batch count as one. Arbiter is of all of them, also those that failed.
+	Arbiter  Histogram
+	Outcomes map[Outcome]Histogram // the same, by operation and outcome, those that there were
 
 	Session string // the current session's ID, empty while there is none
 	Locked  int    // keys that callers in this process have locked now
 	Kept    int    // keys kept without being locked (see Handoff.Linger)
 	Waiting int    // callers that wait now
 	Owned   int    // partitions of which this node grants the keys
+
+	// LongestWait is for how long the caller has waited that has waited longest, of those that wait now; 0: none. A wait that was not measured
+	// counts from when LongWait was looked for, a quarter of that later at most.
+	LongestWait time.Duration
 
 	// Grace is what is left of the arbiter's, as the last renewal said: the arbiter grants nothing new. 0 outside.
 	Grace time.Duration
@@ -33,6 +42,12 @@ type Stats struct {
 	Guardians int           // nodes that guard this one
 	Promised  time.Duration // for how long their promises make the session valid; 0 without guardians
 	Buried    uint64        // sessions of other nodes that this one has had buried
+}
+
+// An Outcome is an operation of the arbiter, and how calls of it ended.
+type Outcome struct {
+	Op    Op
+	Error string // text of a [Reason]; "": the call was answered. A batch with one call that failed has failed
 }
 
 // stripes spread what every lock counts over cache lines.
@@ -47,11 +62,13 @@ type stripe struct {
 type counters struct {
 	stripes  [stripes]stripe
 	calls    [opCount]atomic.Uint64
-	failed   [opCount]atomic.Uint64
+	failed   [opCount][reasonCount]atomic.Uint64
+	failures [opCount]atomic.Pointer[CallFailure] // the last of each
+	renewals renewals
 	lost     [len(lossCauses)]atomic.Uint64
 	sessions atomic.Uint64
 	buried   atomic.Uint64
-	took     recorder // calls of the arbiter
+	took     [opCount][reasonCount + 1]atomic.Pointer[recorder] // calls of the arbiter, the last of each those that were answered; nil: none
 }
 
 // Stats returns a snapshot. It takes each partition's mutex for a moment.
@@ -60,6 +77,8 @@ func (c *Coordinator) Stats() Stats {
 		Granted:  make(map[Path]uint64),
 		Calls:    make(map[Op]uint64),
 		Failed:   make(map[Op]uint64),
+		Failures: make(map[Failure]uint64),
+		Outcomes: make(map[Outcome]Histogram),
 		Lost:     make(map[LossCause]uint64),
 		Sessions: c.stats.sessions.Load(),
 	}
@@ -68,10 +87,16 @@ func (c *Coordinator) Stats() Stats {
 		x.waits.addTo(&s.Waits)
 		x.holds.addTo(&s.Holds)
 	}
-	c.stats.took.addTo(&s.Arbiter)
+	c.stats.addOutcomes(&s)
 	for op := range c.stats.calls {
 		nonZero(s.Calls, Op(op), c.stats.calls[op].Load())
-		nonZero(s.Failed, Op(op), c.stats.failed[op].Load())
+		failed := uint64(0)
+		for reason := range c.stats.failed[op] {
+			n := c.stats.failed[op][reason].Load()
+			nonZero(s.Failures, Failure{Op(op), Reason(reason)}, n)
+			failed += n
+		}
+		nonZero(s.Failed, Op(op), failed)
 	}
 	for cause := range c.stats.lost {
 		nonZero(s.Lost, LossCause(cause), c.stats.lost[cause].Load())
@@ -84,10 +109,47 @@ func (c *Coordinator) Stats() Stats {
 		s.Grace = max(0, time.Duration(ends)-c.since(c.began))
 	}
 	s.Buried = c.stats.buried.Load()
+	var n lease.Counts
 	for i := range c.parts {
-		c.parts[i].count(&s)
+		c.parts[i].count(&s, &n)
+	}
+	s.Owned, s.Locked, s.Kept, s.Waiting = n.Owned, n.Locked, n.Kept, n.Waiting
+	if n.First != 0 {
+		s.LongestWait = max(c.moment()-n.First, 0)
 	}
 	return s
+}
+
+// addOutcomes adds how long calls took.
+func (c *counters) addOutcomes(s *Stats) {
+	for op := range c.took {
+		for reason := range c.took[op] {
+			r := c.took[op][reason].Load()
+			if r == nil {
+				continue
+			}
+			var h Histogram
+			r.addTo(&h)
+			s.Arbiter.add(&h)
+			o := Outcome{Op: Op(op)}
+			if reason < int(reasonCount) {
+				o.Error = Reason(reason).String()
+			}
+			s.Outcomes[o] = h
+		}
+	}
+}
+
+// tookFor notes how long a call, or a batch, took. err is looked at if calls failed.
+func (c *counters) tookFor(op Op, d time.Duration, failed int, err error) {
+	at := &c.took[op][reasonCount]
+	if failed > 0 {
+		at = &c.took[op][reasonOf(err)]
+	}
+	if at.Load() == nil {
+		at.CompareAndSwap(nil, new(recorder))
+	}
+	at.Load().record(d)
 }
 
 func nonZero[K comparable](m map[K]uint64, k K, n uint64) {
@@ -110,9 +172,12 @@ func (c *Coordinator) called(op Op, start time.Time, err error) {
 func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
 	took := c.since(start)
 	c.stats.calls[op].Add(uint64(n))
-	c.stats.took.record(took)
+	c.stats.tookFor(op, took, failed, err)
+	if op == OpRenew {
+		c.stats.renewals.took(took)
+	}
 	if failed > 0 {
-		c.stats.failed[op].Add(uint64(failed))
+		c.failed(op, failed, err)
 	}
 	if op == OpRenew || op == OpVerify || op == OpReclaim {
 		if c.health.note(took, failed < n) && c.cluster != nil {

@@ -20,7 +20,7 @@ func TestSession_ClockStepFreesTheShare(t *testing.T) {
 	a := fallback.NewMemory()
 	o := func() *coord.Options {
 		o := quick()
-		o.SessionTTL, o.Grace = 24*time.Second, 30*time.Second
+		o.SessionTTL, o.RenewEvery, o.Grace = 24*time.Second, 6*time.Second, 30*time.Second
 		return o
 	}
 	stepped, other, third := join(t, a, o()), join(t, a, o()), join(t, a, o())

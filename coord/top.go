@@ -14,6 +14,7 @@ import (
 // A KeySummary is what Held and Top tell of a key.
 type KeySummary struct {
 	Key     string    `json:"key"`
+	Mode    string    `json:"mode,omitempty"`    // as KeyHolder.Mode
 	Holder  *Process  `json:"holder,omitempty"`  // nil: none of the processes that were asked has locked it
 	Fence   Fence     `json:"fence,omitempty"`   // of the lock; of a holder that does not answer, the first of its hold
 	Since   time.Time `json:"since,omitzero"`    // when that began, by this process's clock; zero: not known, or not yet
@@ -22,13 +23,14 @@ type KeySummary struct {
 	Waiters int       `json:"waiters,omitempty"` // callers; of Held, those of the holder's process
 	Waiting time.Time `json:"waiting,omitzero"`  // since when the first of the waiters waits
 
-	given bool // it is the owner that tells of the holder
+	given bool   // it is the owner that tells of the holder
+	name  string // of the hold
 }
 
 // A KeyList is the answer of Held and Top.
 type KeyList struct {
 	Keys       []KeySummary `json:"keys"`
-	More       int          `json:"more,omitempty"` // of Held: keys that were left out
+	More       int          `json:"more,omitempty"` // of Held: keys that were left out, or not looked at
 	Unanswered []Unanswered `json:"unanswered,omitempty"`
 }
 
@@ -41,7 +43,7 @@ func (c *Coordinator) Held(ctx context.Context, node string) (KeyList, error) {
 	if err != nil {
 		return KeyList{}, fmt.Errorf("coord: Held: node %s: %w", show(node), err)
 	}
-	list := KeyList{More: a.More}
+	list := KeyList{More: a.More + a.Left}
 	for i := range a.Keys {
 		list.Keys = append(list.Keys, c.summary(&a.Process, &a.Keys[i]))
 	}
@@ -73,8 +75,9 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 
 // Top lists the first n keys in an order, over all nodes of the cluster; n is at most 1000. Without a cluster it is about this
 // process. It asks each node for its own first n, and then all nodes about these keys, as far as they fit into a question. So
-// keys whose waiters are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout, and those to
-// which there is no stream, are listed. Of what they hold the owners' part is told.
+// keys whose waiters are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout, those that
+// could not look at all of their keys within half of it, and those to which there is no stream, are listed. Of what they hold the
+// owners' part is told.
 func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	if by == 0 || int(by) >= len(orders) {
 		return KeyList{}, fmt.Errorf("coord: Top: there is no order %v", by)
@@ -89,10 +92,10 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	list.merge(c, all, by)
 	q, size := question{About: "keys"}, 0
 	for _, k := range list.Keys {
-		if size += 2*len(k.Key) + 16; size > maxText {
+		if size += 2*len(k.name) + 16; size > maxText {
 			break
 		}
-		q.Keys = append(q.Keys, []byte(k.Key))
+		q.Keys = append(q.Keys, []byte(k.name))
 	}
 	rest := list.Keys[len(q.Keys):]
 	links = slices.DeleteFunc(links, func(l *link) bool {
@@ -160,12 +163,15 @@ func (c *Coordinator) askAll(ctx context.Context, links []*link, q question) (al
 func (l *KeyList) merge(c *Coordinator, all []reply, by By) {
 	merged := make(map[string]*KeySummary)
 	for i := range all {
+		if n := all[i].Left; n > 0 {
+			l.Unanswered = append(l.Unanswered, Unanswered{all[i].Process, fmt.Sprintf("it had no time to look at %d of its keys", n)})
+		}
 		for j := range all[i].Keys {
 			s := c.summary(&all[i].Process, &all[i].Keys[j])
-			if old := merged[s.Key]; old != nil {
+			if old := merged[s.name]; old != nil {
 				old.add(&s)
 			} else {
-				merged[s.Key] = &s
+				merged[s.name] = &s
 			}
 		}
 	}
@@ -179,7 +185,8 @@ func (l *KeyList) merge(c *Coordinator, all []reply, by By) {
 
 // summary turns what a process tells of a key into what this one tells.
 func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
-	s := KeySummary{Key: string(k.Key), Waiters: k.Waiting, Waiting: c.ago(k.Waited)}
+	name := string(k.Key)
+	s := KeySummary{Key: namedKey(name), Mode: modeOf(name), name: name, Waiters: k.Waiting, Waiting: c.ago(k.Waited)}
 	switch g := k.Given; {
 	case k.Locked:
 		s.Holder, s.Fence, s.Since, s.Turns, s.Label = p, k.Fence, c.ago(k.Held), k.Turns, k.Label
@@ -216,7 +223,7 @@ func (b By) compare(x, y KeySummary) int {
 	case MostTaken:
 		n = cmp.Compare(y.Turns, x.Turns)
 	}
-	return cmp.Or(n, cmp.Compare(x.Key, y.Key))
+	return cmp.Or(n, cmp.Compare(x.Key, y.Key), cmp.Compare(x.name, y.name))
 }
 
 // earlierFirst compares times, of which the zero time is the last one.

@@ -1,20 +1,28 @@
 package coord
 
 import (
+	"context"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Trace is a set of functions to be called at events of single locks. Any of them may be nil. They
 // are called from the goroutine in which the event happens, which is often the caller of Lock or
 // Unlock and waits for them, so they should be quick. No mutex is held meanwhile. They may be
 // called concurrently, and in another order than the events.
+//
+// The context is that of the call of Lock, TryLock, Do or Share, or has its values. Granted and
+// Released cost each lock something; Waited costs only those that wait.
 type Trace struct {
-	Granted  func(GrantInfo)   // a lock was granted
-	Released func(ReleaseInfo) // a lock was unlocked
-	Lost     func(LossError)   // a lock was lost
-	Session  func(SessionInfo) // a session began or ended
-	Call     func(CallInfo)    // a call of the arbiter ended
+	Granted  func(context.Context, GrantInfo)   // a lock was granted
+	Waited   func(context.Context, WaitInfo)    // a caller has waited for a lock, and has it or not
+	Released func(context.Context, ReleaseInfo) // a lock was unlocked
+	Flight   func(context.Context, FlightInfo)  // a flight of Share ended
+	Lost     func(LossError)                    // a lock was lost
+	Session  func(SessionInfo)                  // a session began or ended
+	Call     func(CallInfo)                     // a call of the arbiter ended
 }
 
 // Path is the way by which a lock was granted.
@@ -45,6 +53,26 @@ type GrantInfo struct {
 	Fence  Fence         // the lock's token
 	Path   Path          // how it was granted
 	Waited time.Duration // from the call to the grant; 0 if a key of this node's own was free
+}
+
+// WaitInfo describes a wait that has ended.
+type WaitInfo struct {
+	Key    string
+	Fence  Fence         // the lock's token; 0 if Err is not nil
+	Path   Path          // how it was granted, if it was
+	Waited time.Duration // since the call, more than 0
+	Err    error         // why the caller has no lock
+}
+
+// FlightInfo describes a flight of Share: what one process does for all callers that want the result
+// of a key at the same time.
+type FlightInfo struct {
+	Key     string
+	Took    time.Duration
+	Refresh bool  // it was begun early, in the background: see ShareOptions.RefreshAhead
+	Ran     bool  // fn ran; else the result was there, or there is none
+	Fence   Fence // of the result, if it was there
+	Err     error
 }
 
 // ReleaseInfo describes an unlock.
@@ -101,4 +129,36 @@ func (o Op) String() string {
 		return ops[o]
 	}
 	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+// over tells the trace of a wait that has ended without a lock, and returns the error.
+func (x *attempt) over(err error) error {
+	if err == nil {
+		return nil
+	}
+	if f := x.c.opts.Trace.Waited; f != nil && x.start != lease.Unmeasured {
+		if waited := x.c.moment() - x.start; waited > 0 {
+			f(x.ctx, WaitInfo{Key: namedKey(x.key), Waited: waited, Err: err})
+		}
+	}
+	return err
+}
+
+// tell calls a function of the user's while the caller does not have its lock yet.
+func (c *Coordinator) tell(l Lock, f func()) {
+	returned := false
+	defer func() {
+		if !returned { // f panicked, so no caller will get the lock
+			l.pass()
+		}
+	}()
+	f()
+	returned = true
+}
+
+func (c *Coordinator) noteReleased(p *partition, l Lock, held time.Duration) {
+	c.stats.stripes[p.Number()%stripes].holds.record(held)
+	if trace := c.opts.Trace.Released; trace != nil {
+		trace(l.ctx, ReleaseInfo{Key: namedKey(l.key), Fence: l.Fence(), Held: held})
+	}
 }

@@ -52,7 +52,7 @@ func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 // is a stream, and not after RetryEvery.
 func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
 	o := quick()
-	o.SessionTTL, o.Grace = 10*time.Minute, 12*time.Minute // and so RetryEvery 30 s
+	o.SessionTTL, o.RenewEvery, o.Grace = 10*time.Minute, 150*time.Second, 12*time.Minute // and so RetryEvery 30 s
 	a := fallback.NewMemory()
 	settle(t, 61, join(t, a, o))
 	net := &faulty{Arbiter: a}

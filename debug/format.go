@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 // lasting prints a duration with the digits that matter.
@@ -83,4 +85,22 @@ func sum(m map[string]uint64) (n uint64) {
 		n += k
 	}
 	return n
+}
+
+// heldBy says which process has a key.
+func heldBy(k *coord.KeySummary, now time.Time) string {
+	if k.Holder == nil {
+		return "No process that answers holds it."
+	}
+	text := "It is held by " + k.Holder.Name
+	if k.Holder.Host != "" {
+		text += fmt.Sprintf(" (%s:%d)", k.Holder.Host, k.Holder.PID)
+	}
+	if k.Label != "" {
+		text += fmt.Sprintf(", label %q", k.Label)
+	}
+	if !k.Since.IsZero() {
+		text += ", for " + ago(now, k.Since)
+	}
+	return text + "."
 }

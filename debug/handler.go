@@ -8,6 +8,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -31,6 +32,10 @@ type Options struct {
 	// page. It is called for each request, to show the buttons or not. Nil: none may.
 	Allow func(*http.Request) bool
 
+	// LongWait is for how long a caller waits before the page says so where it says what is wrong. Default 10 s, as that of
+	// [coord.Options].
+	LongWait time.Duration
+
 	// Timeout is for how long nodes may take to answer. Default 2 s.
 	Timeout time.Duration
 }
@@ -42,7 +47,7 @@ type Options struct {
 //	GET /            the page; JSON for a client that does not accept text/html, such as curl
 //	GET /json        JSON
 //	GET /keys/KEY    a key; also /keys/?key=KEY, for keys with "//" or "." in their paths
-//	POST /break      form fields key, fence and reason: breaks a lock, if Allow permits
+//	POST /break      form fields key, fence and reason: breaks a lock, if Allow permits; with permits=1 it takes away permits
 //	POST /drain      form fields node and reason: drains a node, if Allow permits
 //
 // The nodes are asked once a second at most, however many look.
@@ -53,6 +58,9 @@ func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	}
 	if h.opts.Timeout <= 0 {
 		h.opts.Timeout = 2 * time.Second
+	}
+	if h.opts.LongWait <= 0 {
+		h.opts.LongWait = longWait
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.overview)
@@ -72,6 +80,15 @@ func Var(locks *coord.Coordinator) expvar.Var {
 		}
 		return r
 	})
+}
+
+// Look asks all nodes, as the page does, and says what is wrong. It blocks until ctx ends at most; nodes that have not answered by then are
+// among the problems.
+func Look(ctx context.Context, locks *coord.Coordinator) *Overview {
+	o := &Overview{Time: time.Now(), Namespace: locks.Namespace()}
+	o.ask(ctx, locks)
+	o.judge(longWait)
+	return o
 }
 
 type handler struct {
@@ -112,6 +129,26 @@ type Event struct {
 	coord.Event
 }
 
+// A Key is what the page of a key shows, and its JSON.
+type Key struct {
+	coord.KeyInfo
+	Semaphore *Semaphore `json:"semaphore,omitempty"` // of the same key; nil: its permits are neither in use nor waited for
+}
+
+// A Semaphore is what the page shows of a semaphore. Shared are its holders, some of which may keep permits for their next callers.
+type Semaphore struct {
+	coord.KeyInfo
+	InUse int `json:"inUse"` // permits that callers have
+	Of    int `json:"of"`    // how many it has
+}
+
+// What the page calls hot, and slow.
+const (
+	longWait    = 10 * time.Second // by default
+	hotWaiters  = 50               // callers
+	slowRenewal = 250 * time.Millisecond
+)
+
 // How much the page shows.
 const (
 	mostKeys   = 10
@@ -130,7 +167,7 @@ func (h *handler) look(ctx context.Context) *Overview {
 	defer cancel()
 	o := &Overview{Time: time.Now(), Namespace: h.locks.Namespace()}
 	o.ask(ctx, h.locks)
-	o.judge()
+	o.judge(h.opts.LongWait)
 	h.last = o
 	return o
 }
@@ -191,7 +228,7 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator) {
 }
 
 // judge says in words what is wrong.
-func (o *Overview) judge() {
+func (o *Overview) judge(long time.Duration) {
 	say := func(parts ...string) { o.Problems = append(o.Problems, strings.Join(parts, "")) }
 	if o.Grace > 0 {
 		say("Grace: the arbiter has failed over or lost data, and grants nothing new for ", lasting(o.Grace), ". Owners go on granting.")
@@ -211,6 +248,17 @@ func (o *Overview) judge() {
 		for _, text := range r.Troubles {
 			say("Node ", n.Name, ": ", text)
 		}
+		for _, m := range r.Nodes {
+			if m.Refused != "" {
+				say("Node ", n.Name, " and node ", m.Name, " refuse each other: ", m.Refused)
+			}
+		}
+		if r.Renewal > slowRenewal {
+			say("Node ", n.Name, ": the arbiter is slow: a renewal of its session took ", lasting(r.Renewal), ".")
+		}
+		for _, f := range r.Failing() {
+			say("Node ", n.Name, ": calls of the arbiter fail: ", f.Op, ", the last one ", lasting(r.Clock.Sub(f.Time)), " ago: ", f.Error)
+		}
 		if r.Sessions > 1 {
 			say("Node ", n.Name, " has lost its session, and all its locks, ", strconv.Itoa(r.Sessions-1), " times.")
 		}
@@ -218,9 +266,14 @@ func (o *Overview) judge() {
 	if o.Unowned > 0 {
 		say(strconv.Itoa(o.Unowned), " partitions have no owner that answers: their keys are locked at the arbiter, or wait.")
 	}
+	for _, k := range o.Taken {
+		if k.Waiters >= hotWaiters {
+			say("Key ", strconv.Quote(k.Key), " is hot: ", strconv.Itoa(k.Waiters), " callers wait for it.")
+		}
+	}
 	for _, k := range o.Waited {
-		if wait := o.Time.Sub(k.Waiting); !k.Waiting.IsZero() && wait > 10*time.Second {
-			say("Callers have waited for key ", strconv.Quote(k.Key), " for ", lasting(wait), ".")
+		if wait := o.Time.Sub(k.Waiting); !k.Waiting.IsZero() && wait > long {
+			say("Callers wait for key ", strconv.Quote(k.Key), ": ", strconv.Itoa(k.Waiters), ", the first for ", lasting(wait), ". ", heldBy(&k, o.Time))
 		}
 	}
 }
@@ -234,7 +287,7 @@ type page struct {
 	Allowed bool
 	Every   int // seconds, 0: not again
 
-	Key  *coord.KeyInfo
+	Key  *Key
 	Asks string // the key that is asked for
 	Err  string
 	Done string
@@ -260,7 +313,7 @@ func (h *handler) key(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	info, err := h.locks.Inspect(ctx, key)
+	info, err := h.inspect(ctx, key)
 	status := http.StatusOK
 	switch {
 	case errors.Is(err, coord.ErrInvalidKey):
@@ -281,6 +334,30 @@ func (h *handler) key(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.show(w, status, "key.html", p)
+}
+
+// inspect looks at the lock and the semaphore of a key.
+func (h *handler) inspect(ctx context.Context, key string) (k Key, err error) {
+	var permits coord.KeyInfo
+	var other error
+	var work sync.WaitGroup
+	work.Go(func() { permits, other = h.locks.Semaphore(key, 1).Inspect(ctx) }) // how many it has is in the answer
+	k.KeyInfo, err = h.locks.Inspect(ctx, key)
+	work.Wait()
+	if err = cmp.Or(err, other); err != nil || len(permits.Shared) == 0 && len(permits.Waiters) == 0 {
+		return k, err
+	}
+	k.Semaphore = &Semaphore{KeyInfo: permits}
+	for _, x := range permits.Shared {
+		k.Semaphore.Of = x.Of
+		if x.Locked {
+			k.Semaphore.InUse += x.Permits
+		}
+	}
+	for _, x := range permits.Waiters {
+		k.Semaphore.Of = max(k.Semaphore.Of, x.Of)
+	}
+	return k, nil
 }
 
 // act is for requests that change something.
@@ -322,8 +399,10 @@ func (h *handler) breakLock(ctx context.Context, form url.Values) (string, error
 	if form.Get("reason") == "" {
 		return "", errors.New("a reason is missing: the holder is told it")
 	}
-	err := h.locks.Break(ctx, form.Get("key"), fence, form.Get("reason"))
-	return "The lock was broken.", err
+	if form.Get("permits") != "" {
+		return "The permits were taken away.", h.locks.Semaphore(form.Get("key"), 1).Break(ctx, fence, form.Get("reason"))
+	}
+	return "The lock was broken.", h.locks.Break(ctx, form.Get("key"), fence, form.Get("reason"))
 }
 
 func (h *handler) drain(ctx context.Context, form url.Values) (string, error) {

@@ -199,6 +199,39 @@ func TestHandler_ThePage(t *testing.T) {
 	}
 }
 
+// The page names the key that callers wait for, and the process that has it, where it says what is wrong.
+func TestHandler_NamesTheHolderThatCallersWaitFor(t *testing.T) {
+	all := nodes(t, fallback.NewMemory(), "anna", "berta")
+	key := keyOf(t, all[0], "order/")
+	l, err := all[1].Lock(coord.WithLabel(t.Context(), "export"), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Unlock() }()
+	ctx, stop := context.WithCancel(t.Context())
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		_, _ = all[0].Lock(ctx, key)
+	}()
+	defer func() { stop(); <-waited }()
+	s, patient := site(t, all[0], &debug.Options{LongWait: 100 * time.Millisecond}), site(t, all[0], &debug.Options{LongWait: time.Hour})
+	want := fmt.Sprintf("Callers wait for key %q: 1, the first for ", key)
+	await.Until(t, "the page says so", func() bool {
+		var o debug.Overview
+		_, text, _ := do(t, s, "GET", "/debug/locks/", curl, nil, nil)
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		return len(o.Problems) == 1 && strings.HasPrefix(o.Problems[0], want) && strings.Contains(o.Problems[0], "It is held by berta (") &&
+			strings.Contains(o.Problems[0], `label "export", for `)
+	})
+	_, page, _ := do(t, s, "GET", "/debug/locks/", browser, nil, nil)
+	contains(t, page, "It is held by berta (")
+	_, page, _ = do(t, patient, "GET", "/debug/locks/", browser, nil, nil)
+	contains(t, page, "All is well")
+}
+
 // Nothing is broken or drained unless it is allowed, and by a request of the page itself.
 func TestHandler_BreaksAndDrainsOnlyIfAllowed(t *testing.T) {
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
@@ -264,6 +297,78 @@ func TestHandler_BreaksAndDrainsOnlyIfAllowed(t *testing.T) {
 		_, page, _ := do(t, closed, "GET", "/debug/locks/", browser, nil, nil)
 		return strings.Contains(page, "gives its partitions away") && strings.Contains(page, "was broken")
 	})
+}
+
+// A key that is read is not free: the page names the processes that read it, and breaks their locks.
+func TestHandler_Readers(t *testing.T) {
+	all := nodes(t, fallback.NewMemory(), "anna", "berta")
+	key := keyOf(t, all[0], "catalog/")
+	l, err := all[1].RLock(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := site(t, all[0], &debug.Options{Allow: func(*http.Request) bool { return true }})
+	_, page, _ := do(t, s, "GET", "/debug/locks/keys/"+key, browser, nil, nil)
+	contains(t, page, "readers, or callers with permits", "berta", "read", "Break those of berta", l.Fence().String())
+	form := url.Values{"key": {key}, "fence": {l.Fence().String()}, "reason": {"ticket 8123"}}
+	if status, text, _ := do(t, s, "POST", "/debug/locks/break", browser, form, nil); status != 200 {
+		t.Errorf("%d: %s", status, text)
+	}
+	if err := l.Unlock(); err == nil || !strings.Contains(err.Error(), "ticket 8123") {
+		t.Error(err)
+	}
+}
+
+// The page of a key shows its semaphore: permits in use, of how many, the holders with their labels and the waiters.
+func TestHandler_Permits(t *testing.T) {
+	all := nodes(t, fallback.NewMemory(), "anna", "berta")
+	var mine []coord.Permits
+	for i, c := range all {
+		p, err := c.Semaphore("reports", 4).Acquire(coord.WithLabel(t.Context(), fmt.Sprint("print ", i)), i+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine = append(mine, p)
+	}
+	granted := make(chan error, 1)
+	go func() {
+		granted <- all[0].Semaphore("reports", 4).Do(coord.WithLabel(t.Context(), "print 2"), 3, func(context.Context) error { return nil })
+	}()
+	s := site(t, all[0], &debug.Options{Allow: func(*http.Request) bool { return true }})
+	var k debug.Key
+	await.Until(t, "one caller waits", func() bool {
+		_, text, _ := do(t, s, "GET", "/debug/locks/keys/reports", curl, nil, nil)
+		k = debug.Key{}
+		if err := json.Unmarshal([]byte(text), &k); err != nil {
+			t.Fatal(err)
+		}
+		return k.Semaphore != nil && len(k.Semaphore.Waiters) == 1 && len(k.Semaphore.Shared) == 2
+	})
+	if x := k.Semaphore; k.Holder != nil || x.InUse != 3 || x.Of != 4 || x.Waiters[0].Permits != 3 {
+		t.Errorf("%+v", x)
+	}
+	_, page, _ := do(t, s, "GET", "/debug/locks/keys/reports", browser, nil, nil)
+	contains(t, page, "3 of 4 permits in use", "1 of 4 permits", "2 of 4 permits", "3 of 4 permits", "print 0", "print 1", "print 2", "Break those of berta")
+	for _, h := range k.Semaphore.Shared {
+		if h.Name == "berta" {
+			form := url.Values{"key": {"reports"}, "fence": {h.Fence.String()}, "permits": {"1"}, "reason": {"ticket 8123"}}
+			if status, text, _ := do(t, s, "POST", "/debug/locks/break", browser, form, nil); status != 200 {
+				t.Errorf("%d: %s", status, text)
+			}
+		}
+	}
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
+	if err := mine[1].Release(); err == nil || !strings.Contains(err.Error(), "ticket 8123") {
+		t.Error(err)
+	}
+	if err := mine[0].Release(); err != nil {
+		t.Error(err)
+	}
+	if _, page, _ = do(t, s, "GET", "/debug/locks/keys/other", browser, nil, nil); strings.Contains(page, "permits in use") {
+		t.Error("a key without a semaphore shows one")
+	}
 }
 
 // What is wrong is said at the top: a node that does not answer, and without a cluster there is a page as well.

@@ -269,6 +269,7 @@ type LockAnswer struct {
 	Contended bool          // Granted: another session waits for the key
 	Holder    Row           // Held: its holder. Promised: the waiter that it is for, without a token
 	Retry     time.Duration // Promised: until the promise lapses
+	Size      uint32        // Held: how many permits the key has by a hold in the way, if the request says another number
 }
 
 // Release names a hold, or a waiter, to be removed.

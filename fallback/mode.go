@@ -25,6 +25,10 @@ const (
 	Shared    ModeKind = 's' // stands beside other Shared ones
 	Permits   ModeKind = 'p' // stands beside other Permits, as long as their sum is at most Of
 	unknown   ModeKind = '?' // of a later version of this package; stands beside none
+
+	// Downgraded is Shared, for a session that has the exclusive hold. It is granted beside that one, and before the holds that wait.
+	// The session then gives the exclusive hold back. No other hold is granted until it has: both are in the way.
+	Downgraded ModeKind = 'd'
 )
 
 // The name of a hold says its mode. An exclusive one has the key as its name. Any other has a name of its own, which begins with
@@ -32,7 +36,7 @@ const (
 //
 //	key NUL mode holder NUL 0xff
 //
-// The mode is "s", or "p", n, "/", N and "/". A text of that form must not be used as a key.
+// The mode is "s", "d", or "p", n, "/", N and "/". A text of that form must not be used as a key.
 const nameEnd = "\x00\xff"
 
 // NameLen is by how many bytes a name is longer than its key, at most, if the holder has MaxHolder bytes.
@@ -52,6 +56,9 @@ func IsName(name string) bool {
 
 // SharedName is the name of a shared hold of the key. Each process uses a holder of its own, 1 to MaxHolder letters and digits.
 func SharedName(key, holder string) string { return key + "\x00s" + holder + nameEnd }
+
+// DowngradedName is the name of a hold for a holder that has the key's exclusive one. See [Downgraded].
+func DowngradedName(key, holder string) string { return key + "\x00d" + holder + nameEnd }
 
 // PermitsName is the name of a hold of n permits of the key's N.
 func PermitsName(key string, n, of uint32, holder string) string {
@@ -93,8 +100,8 @@ func modeOf(spec string) Mode {
 		return Mode{}
 	}
 	switch ModeKind(spec[0]) {
-	case Shared:
-		return Mode{Kind: Shared}
+	case Shared, Downgraded:
+		return Mode{Kind: ModeKind(spec[0])}
 	case Permits:
 		f := strings.SplitN(spec[1:], "/", 3)
 		if len(f) < 3 {
@@ -109,13 +116,22 @@ func modeOf(spec string) Mode {
 	return Mode{Kind: unknown}
 }
 
+// Reads reports whether the holder may only read.
+func (m Mode) Reads() bool { return m.Kind == Shared || m.Kind == Downgraded }
+
 // Beside reports whether a hold of the mode may be granted beside holds of other names of the key.
 func (m Mode) Beside(others ...Mode) bool {
 	if !guard.Modes {
 		return true
 	}
+	if m.Kind == Downgraded {
+		m.Kind = Shared
+	}
 	sum := uint64(m.N)
 	for _, o := range others {
+		if o.Kind == Downgraded {
+			o.Kind = Shared
+		}
 		sum += uint64(o.N)
 		if m.Kind != o.Kind || m.Of != o.Of || m.Kind != Shared && m.Kind != Permits {
 			return false
@@ -179,8 +195,9 @@ func (p *Partition) enterNames() {
 }
 
 // inTheWay returns the names of the holds that one of a name must not be granted beside: the one that has that name; and those of
-// the key's other names whose modes do not let it in, in the order in which they came, an exclusive one first.
-func (p *Partition) inTheWay(name string) (names []string) {
+// the key's other names whose modes do not let it in, in the order in which they came, an exclusive one first. The exclusive hold of
+// the session itself is not in the way of a Downgraded one.
+func (p *Partition) inTheWay(name, session string) (names []string) {
 	if _, held := p.Rows[name]; held {
 		names = append(names, name)
 	}
@@ -192,7 +209,7 @@ func (p *Partition) inTheWay(name string) (names []string) {
 	var others []string
 	var modes []Mode
 	for _, s := range append([]string{""}, p.Names[key]...) {
-		if _, held := p.Rows[named(key, s)]; held && s != spec {
+		if _, held := p.Rows[named(key, s)]; held && s != spec && (s != "" || !p.downgrades(key, mine, session)) {
 			others, modes = append(others, named(key, s)), append(modes, modeOf(s))
 		}
 	}
@@ -205,6 +222,23 @@ func (p *Partition) inTheWay(name string) (names []string) {
 		}
 	}
 	return names
+}
+
+// downgrades reports whether a hold of the mode is for a session that has the key's exclusive one.
+func (p *Partition) downgrades(key string, m Mode, session string) bool {
+	row, held := p.Rows[key]
+	return m.Kind == Downgraded && held && (row.Session == session || !guard.Downgrades)
+}
+
+// otherSize returns the number of permits that a hold in the way says, 0 if it is that of the name, or one of them is no Permits.
+func otherSize(name string, way []string) uint32 {
+	_, mine := Split(name)
+	for _, w := range way {
+		if _, m := Split(w); mine.Kind == Permits && m.Kind == Permits && m.Of != mine.Of {
+			return m.Of
+		}
+	}
+	return 0
 }
 
 // SetRows makes these the rows.

@@ -12,6 +12,7 @@ func TestNames(t *testing.T) {
 	for _, key := range []string{"k", "", "\x00", "a\x00sb", "\x00\xff", "k\xff", "鍵"} {
 		for name, want := range map[string]fallback.Mode{
 			fallback.SharedName(key, "h"):        {Kind: fallback.Shared},
+			fallback.DowngradedName(key, "h"):    {Kind: fallback.Downgraded},
 			fallback.PermitsName(key, 2, 7, "h"): {Kind: fallback.Permits, N: 2, Of: 7},
 			fallback.PermitsName(key, math.MaxUint32, math.MaxUint32, strings.Repeat("h", fallback.MaxHolder)): {Kind: fallback.Permits, N: math.MaxUint32, Of: math.MaxUint32},
 		} {
@@ -43,6 +44,7 @@ func TestMode_Beside(t *testing.T) {
 		{"s", []string{"s", "s"}, true}, {"s", []string{"s", ""}, false}, {"s", []string{"p1/9/"}, false},
 		{"p1/3/", []string{"p1/3/", "p1/3/"}, true}, {"p1/3/", []string{"p2/3/", "p1/3/"}, false}, {"p2/3/", []string{"p2/3/"}, false},
 		{"p1/3/", []string{"p1/4/"}, false}, {"p3/3/", nil, true}, {"p4294967295/4294967295/", []string{"p4294967295/4294967295/"}, false},
+		{"d", []string{"s", "d"}, true}, {"s", []string{"d"}, true}, {"d", []string{""}, false}, {"", []string{"d"}, false}, {"p1/3/", []string{"d"}, false},
 		{"later", nil, true}, {"later", []string{"later"}, false}, {"later", []string{"s"}, false}, {"s", []string{"later"}, false},
 		{"p0/3/", []string{"p0/3/"}, false}, {"p4/3/", []string{"p4/3/"}, false}, {"px/3/", []string{"px/3/"}, false},
 	} {
@@ -52,6 +54,51 @@ func TestMode_Beside(t *testing.T) {
 		}
 		if may := mode(c.mine).Beside(others...); may != c.may {
 			t.Errorf("%q beside %q: %t", c.mine, c.others, may)
+		}
+	}
+}
+
+// TestLock_Downgraded checks that a session that has the exclusive hold is let in as a reader, before those that wait, and that
+// no other is while it has both.
+func TestLock_Downgraded(t *testing.T) {
+	l := newLab(t)
+	s, d := fallback.SharedName, fallback.DowngradedName
+	locked := func(name, session string, want fallback.Verdict) fallback.LockAnswer {
+		t.Helper()
+		a := l.Lock(l.now, fallback.LockRequest{Key: name, Me: id(session, 1), Block: 1, Wait: true}, l.send)
+		if a.Verdict != want {
+			t.Errorf("%q for %s: %v, want %v", name, session, a.Verdict, want)
+		}
+		return a
+	}
+	first := locked("k", "a", fallback.Granted)
+	locked(s("k", "b"), "b", fallback.Held)
+	locked("k", "c", fallback.Held)
+	locked(d("k", "c"), "c", fallback.Held) // it has nothing
+	if a := locked(d("k", "a"), "a", fallback.Granted); a.Token <= first.Token || !a.Contended {
+		t.Errorf("%+v after %v", a, first.Token)
+	}
+	locked(s("k", "b"), "b", fallback.Held)
+	l.Unlock(l.now, "k", id("a", 1), l.send)
+	locked(s("k", "b"), "b", fallback.Granted)
+	locked("k", "c", fallback.Held)
+	l.Unlock(l.now, s("k", "b"), id("b", 1), l.send)
+	locked("k", "c", fallback.Held)
+	l.Unlock(l.now, d("k", "a"), id("a", 1), l.send)
+	locked("k", "c", fallback.Granted)
+}
+
+// TestLock_AnotherSize checks that a request learns how many permits the others say there are.
+func TestLock_AnotherSize(t *testing.T) {
+	l := newLab(t)
+	for _, x := range []struct {
+		n, of uint32
+		who   string
+		size  uint32
+	}{{1, 3, "a", 0}, {3, 3, "b", 0}, {1, 5, "c", 3}, {1, 2, "d", 3}} {
+		a := l.Lock(l.now, fallback.LockRequest{Key: fallback.PermitsName("k", x.n, x.of, x.who), Me: id(x.who, 1), Block: 1}, l.send)
+		if a.Size != x.size {
+			t.Errorf("%+v: %+v", x, a)
 		}
 	}
 }

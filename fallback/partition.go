@@ -214,26 +214,33 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 		p.dequeue(key, me)
 		return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: p.contended(key, spec)}
 	}
-	way := p.inTheWay(r.Key)
+	way := p.inTheWay(r.Key, r.Me.Session)
 	for _, name := range way {
 		if p.Rows[name].Identity == r.Evict {
 			p.remove(name)
-			way = p.inTheWay(r.Key)
+			way = p.inTheWay(r.Key, r.Me.Session)
 			break
 		}
 	}
 	if len(way) > 0 {
 		return p.held(m, r, way, send)
 	}
-	next, ok := p.promise(m, key, me, send)
+	first := p.downgrades(key, modeOf(spec), r.Me.Session) // it comes before those that wait
+	var next Waiter
+	var ok bool
+	if !first {
+		next, ok = p.promise(m, key, me, send)
+	}
 	switch {
+	case first:
 	case ok && next.is(me):
 	case ok:
 		p.enqueue(r)
 		left := time.Duration(next.Promised-m.Now) * time.Millisecond
 		return LockAnswer{Verdict: Promised, Record: p.record(m), Holder: Row{Identity: next.Identity}, Retry: left}
 	case len(p.Queues[key]) > 0: // the first waiter does not fit, and this one comes after it
-		return p.held(m, r, p.inTheWay(named(key, p.Queues[key][0].Spec)), send)
+		next = p.Queues[key][0]
+		return p.held(m, r, p.inTheWay(named(key, next.Spec), next.Session), send)
 	}
 	p.dequeue(key, me)
 	if p.Seq > math.MaxUint32-r.Block {
@@ -254,13 +261,13 @@ func (p *Partition) held(m Moment, r LockRequest, way []string, send Sender) Loc
 	for _, name := range way {
 		send.to(p.Rows[name].Session, Message{Kind: Ask, Key: name, Request: p.Rows[name].Request})
 	}
-	return LockAnswer{Verdict: Held, Record: p.record(m), Holder: p.Rows[way[0]]}
+	return LockAnswer{Verdict: Held, Record: p.record(m), Holder: p.Rows[way[0]], Size: otherSize(r.Key, way)}
 }
 
 // contended reports whether a session waits that has to wait for a hold of the mode. Shared ones do not wait for shared ones.
 func (p *Partition) contended(key, spec string) bool {
-	shared := modeOf(spec).Kind == Shared
-	return slices.ContainsFunc(p.Queues[key], func(w Waiter) bool { return !shared || modeOf(w.Spec).Kind != Shared })
+	reads := modeOf(spec).Reads()
+	return slices.ContainsFunc(p.Queues[key], func(w Waiter) bool { return !reads || !modeOf(w.Spec).Reads() })
 }
 
 // promise finds the waiter that a key is for, wakes it unless it is me, and drops those that were woken and did
@@ -275,7 +282,7 @@ func (p *Partition) promise(m Moment, key string, me Waiter, send Sender) (Waite
 		case w.Promised != 0 && m.Now >= w.Promised:
 			p.dequeue(key, *w)
 			continue
-		case len(p.inTheWay(named(key, w.Spec))) > 0:
+		case len(p.inTheWay(named(key, w.Spec), w.Session)) > 0:
 			return Waiter{}, false
 		case w.Promised == 0:
 			w.Promised = m.Now + PromiseFor.Milliseconds()

@@ -21,8 +21,10 @@ type Records interface {
 	// missing. Errors are those of [Arbiter.Attach].
 	Open(ctx context.Context) error
 
-	// Load reads the records of some keys. What it returns is there at one moment during the call, and
-	// has every Swap that was acknowledged before the call. Values are in the order of the keys.
+	// Load reads the records of some keys, each as it is at a moment during the call, and with every
+	// Swap of it that was acknowledged before the call. The moments may be different ones: no
+	// operation compares two records of one Load. All are of the server that the Look names. Values
+	// are in the order of the keys.
 	Load(ctx context.Context, keys []string) (Look, error)
 
 	// Swap writes records, each if it still has the version that the change names, and if the store is the
@@ -37,15 +39,17 @@ type Records interface {
 
 // A Look is what [Records.Load] returns.
 type Look struct {
-	// Now is the store's clock, in Unix milliseconds. It was read during the call.
+	// Now is the store's clock, in Unix milliseconds. It was read during the call. It counts for nothing with
+	// [RecordsOptions.NoClock].
 	Now int64
 
 	// Server names the server that answered. It stays while no acknowledged change can have been lost, also over
-	// a restart. It is another one after a failover that may have lost some. Never empty.
+	// a restart. It is another one after a failover that may have lost some. Never empty. That of a durable store is
+	// always the same.
 	Server string
 
 	// Kept is for how long the store has surely lost nothing, up to now. A namespace that is missing is new if
-	// that is as long as Grace. Else it is in Grace at first, for the difference.
+	// that is as long as Grace. Else it is in Grace at first, for the difference. It counts for nothing in a durable store.
 	Kept time.Duration
 
 	Values []Versioned // in the order of the keys
@@ -87,12 +91,21 @@ type RecordsOptions struct {
 	// ColdStart says that a store without the namespace is new, rather than one that lost it, whatever
 	// [Look.Kept] is. For tests, demos and development.
 	ColdStart bool
+
+	// Durable says that the store never loses what it has acknowledged, and that a Load has every Swap that was acknowledged
+	// before it, whichever of its members fail: [Durable]. Nothing is written for a partition before it is first used.
+	Durable bool
+
+	// NoClock says that the store has no clock that could be read in the same step as a record. Then a process declares a session
+	// dead, or Grace over, when it has seen it stand still for long enough by its own clock. Epochs of a new namespace are of the clock
+	// of the process that makes it.
+	NoClock bool
 }
 
 // NewRecords returns an arbiter on a store. opts may be nil.
 //
 // An operation is one Load, and one Swap if it changes anything; both again if another process was
-// faster. It is a [Describer]. Its namespaces are Guarded. They are a [Lister], a [WaiterLister], a
+// faster. It is a [Describer]. Its namespaces are Guarded, or Durable. They are a [Keeper], a [Lister], a [WaiterLister], a
 // [Burier] and an [Adviser], and with a [Messenger] an [Announcer]. They are no [ResultStore].
 func NewRecords(store Records, opts *RecordsOptions) Arbiter {
 	a := &recordsArbiter{store: store}
@@ -118,7 +131,10 @@ func (a *recordsArbiter) Attach(ctx context.Context, s Settings) (Namespace, err
 	if err := a.store.Open(ctx); err != nil {
 		return nil, err
 	}
-	n := &recordsSpace{store: a.store, settings: s}
+	n := &recordsSpace{store: a.store, settings: s, opts: a.opts}
+	if a.opts.NoClock {
+		n.observer = newObserver()
+	}
 	n.lengths.agreement.Needs = s.Grace.Milliseconds()
 	if err := n.begin(ctx, a.opts.ColdStart); err != nil {
 		return nil, errors.Join(err, a.store.Close())
@@ -141,7 +157,7 @@ func (a *recordsArbiter) Describe(ctx context.Context, namespace string) (s Sett
 	if err != nil {
 		return Settings{}, err
 	}
-	table, err := decodeSessions(at.Values[0].Value)
+	table, _, err := decodeSessions(at.Values[0].Value)
 	if err != nil {
 		return Settings{}, err
 	}
@@ -163,21 +179,22 @@ const (
 // begin goes by the format mark, which it makes if there is none.
 func (n *recordsSpace) begin(ctx context.Context, coldStart bool) error {
 	how := look
-	if coldStart {
+	if coldStart || n.opts.Durable {
 		how = cold
 	}
 	for {
-		at, err := n.store.Load(ctx, []string{n.tableKey()})
+		at, _, err := n.look(ctx, []string{n.tableKey()})
 		if err != nil {
 			return err
 		}
 		if err := compareClocks(time.UnixMilli(at.Now), time.Now()); err != nil {
 			return err
 		}
-		table, err := decodeSessions(at.Values[0].Value)
+		table, _, err := decodeSessions(at.Values[0].Value)
 		if err != nil {
 			return err
 		}
+		n.born.Store(table.Born)
 		if table.Format != "" {
 			s, err := n.settings.Adopt(table.Format, true)
 			n.settings = s
@@ -218,11 +235,14 @@ func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 		}
 	}
 	const chunk = 256
+	if n.opts.Durable && how == cold {
+		left = nil
+	}
 	for len(left) > 0 {
 		part := left[:min(chunk, len(left))]
 		left = left[len(part):]
 		used := make([]bool, len(part))
-		errs := n.onAll(ctx, part, func(i int, m moment, p *Partition, _ Sender) {
+		errs := n.partitions(ctx, part, false, func(i int, m moment, p *Partition, _ Sender) {
 			if p.Server == "" {
 				p.Format(m.Moment, length(m.Moment, m.kept))
 			} else {
@@ -246,5 +266,8 @@ func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 	return n.onTable(ctx, func(m moment, s *Sessions) {
 		s.Mark(m.Moment, n.settings.mark(time.Duration(m.Grace)*time.Millisecond), length(m.Moment, m.kept))
 		s.FirstSecret(m.Moment, secrets)
+		if n.opts.Durable && s.Born == 0 {
+			s.Born = uint32(min(max(m.Now/1000-epochZero, 1), MaxEpoch))
+		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -87,6 +89,33 @@ func (l *ledger) Swap(ctx context.Context, server string, changes []fallback.Cha
 		}
 	}
 	return done, nil
+}
+
+// A scattered ledger reads each record at a moment of its own, the last one first.
+type scattered struct{ *ledger }
+
+func (l scattered) Load(ctx context.Context, keys []string) (fallback.Look, error) {
+	for {
+		all, err := l.ledger.Load(ctx, nil)
+		if err != nil {
+			return fallback.Look{}, err
+		}
+		all.Values = make([]fallback.Versioned, len(keys))
+		same := true
+		for i := len(keys) - 1; i >= 0 && same; i-- {
+			one, err := l.ledger.Load(ctx, keys[i:i+1])
+			if err != nil {
+				return fallback.Look{}, err
+			}
+			all.Values[i], same = one.Values[0], one.Server == all.Server
+			for range rand.IntN(20) {
+				runtime.Gosched() // others write
+			}
+		}
+		if same {
+			return all, nil
+		}
+	}
 }
 
 // snapshot copies the records.

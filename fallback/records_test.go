@@ -38,6 +38,84 @@ func TestRecordsConform_WithoutMessages(t *testing.T) {
 	arbitertest.Run(t, arbitertest.Fixture{New: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(shared, nil) }})
 }
 
+// A store need not read two records at one moment.
+func TestRecordsConform_EachRecordAtAMomentOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]*fallback.RecordsOptions{"clock": {}, "NoClock": {NoClock: true}, "both": {NoClock: true, Durable: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := newLedger()
+			f := arbitertest.Fixture{New: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(scattered{shared}, opts) }}
+			if !opts.Durable {
+				f.NewServer = func(*testing.T) arbitertest.Server {
+					l := newLedger()
+					var saved map[string]fallback.Versioned
+					return arbitertest.Server{
+						Arbiter: fallback.NewRecords(scattered{l}, opts),
+						Save:    func() { saved = l.snapshot() },
+						Crash:   func() { l.restore(saved) },
+					}
+				}
+			}
+			arbitertest.Run(t, f)
+		})
+	}
+}
+
+// Arbiters with observers are processes of their own: each has seen what it has seen.
+func TestRecordsConform_ByObserversClocks(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]*fallback.RecordsOptions{
+		"NoClock": {NoClock: true}, "Durable": {Durable: true}, "both": {NoClock: true, Durable: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := newTalkingLedger()
+			if opts.NoClock {
+				shared.ahead = -30 * 365 * 24 * time.Hour // it is not looked at
+			}
+			f := arbitertest.Fixture{New: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(shared, opts) }}
+			if !opts.Durable {
+				f.NewServer = func(*testing.T) arbitertest.Server {
+					l := newTalkingLedger()
+					var saved map[string]fallback.Versioned
+					return arbitertest.Server{
+						Arbiter: fallback.NewRecords(l, opts),
+						Save:    func() { saved = l.snapshot() },
+						Crash:   func() { l.restore(saved) },
+					}
+				}
+			}
+			arbitertest.Run(t, f)
+		})
+	}
+}
+
+func TestRecordsConform_Durable(t *testing.T) {
+	t.Parallel()
+	arbitertest.RunDurable(t, func(*testing.T) arbitertest.Cluster {
+		l := newLedger()
+		l.kept = 0
+		kill := func(*testing.T) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.fail = fmt.Errorf("%w: no leader", fallback.ErrNotSent)
+			time.AfterFunc(time.Millisecond, func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.fail = nil
+			})
+		}
+		return arbitertest.Cluster{
+			New: func(*testing.T) fallback.Arbiter {
+				return fallback.NewRecords(l, &fallback.RecordsOptions{Durable: true, NoClock: true})
+			},
+			Kill: kill, Restart: kill,
+			Cut: func(*testing.T) func() { return func() {} },
+		}
+	})
+}
+
 // attachRecords attaches to the namespace "ns" of a ledger.
 func attachRecords(t *testing.T, l *ledger, opts *fallback.RecordsOptions) fallback.Namespace {
 	t.Helper()

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -17,6 +18,9 @@ type recordsSpace struct {
 	lengths   recordsLengths
 	closed    sync.Once
 	secrets   atomic.Pointer[string] // as the table has told them last: they outlive its loss
+	opts      RecordsOptions
+	observer  *observer     // nil: the store has a clock
+	born      atomic.Uint32 // of a durable store: Sessions.Born, as this process has attached to it
 }
 
 func (n *recordsSpace) tableKey() string { return n.settings.Namespace + "/s" }
@@ -29,6 +33,7 @@ func (n *recordsSpace) partKey(p uint32) string {
 type moment struct {
 	Moment
 	kept time.Duration
+	span span // of the look, if there is an observer
 }
 
 // An attempt is one record in an operation. It may run more than once, and its last run counts.
@@ -79,11 +84,11 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 	for i, at := range left {
 		keys[i] = all[at].key
 	}
-	look, err := n.store.Load(ctx, keys)
+	look, at, err := n.look(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	m := moment{Moment{Now: look.Now, Server: look.Server, Grace: grace}, look.Kept}
+	m := moment{Moment{Now: look.Now, Server: look.Server, Grace: grace}, look.Kept, at}
 	var mail []Mail
 	var changes []Change
 	var changed []int // of changes: which attempt each is of
@@ -121,6 +126,18 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 	return again, nil
 }
 
+// look is Load of the store, with a clock.
+func (n *recordsSpace) look(ctx context.Context, keys []string) (look Look, at span, err error) {
+	if n.observer == nil {
+		look, err = n.store.Load(ctx, keys)
+		return look, span{}, err
+	}
+	at.from = n.observer.now()
+	look, err = n.store.Load(ctx, keys)
+	look.Now, at.to = at.from, n.observer.now()
+	return look, at, err
+}
+
 // pause waits for a moment, longer from try to try: those who were faster may be many.
 func pause(ctx context.Context, try int) error {
 	t := time.NewTimer(rand.N(time.Millisecond << min(try, 6)))
@@ -133,23 +150,85 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
+// errAbsent: a durable store has no record of a partition.
+var errAbsent = errors.New("fallback: no record")
+
 // onAll runs a transition on each of some partitions, which are different ones.
+//
+// A durable store has no record of a partition that was never changed. It is Shared, at the epoch at which the namespace was made, which
+// the table of sessions tells: one that is missing or another one says that the partition is missing because it was lost.
 func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, m moment, p *Partition, send Sender)) []error {
+	errs := n.partitions(ctx, parts, n.opts.Durable, f)
+	var absent []uint32
+	var of []int
+	for i, err := range errs {
+		if errors.Is(err, errAbsent) {
+			absent, of = append(absent, parts[i]), append(of, i)
+		}
+	}
+	if len(absent) == 0 {
+		return errs
+	}
+	var born uint32
+	err := n.onSessions(ctx, func(_ Moment, s *Sessions) { born = s.Born })
+	lost := born != n.born.Load() // and stays so for this process
+	again := make([]error, len(absent))
+	if err == nil {
+		again = n.partitions(ctx, absent, false, func(i int, m moment, p *Partition, send Sender) {
+			if p.Server == "" && !lost {
+				p.Server, p.Process, p.Epoch = m.Server, m.Process, max(born, 1)
+			}
+			f(of[i], m, p, send)
+		})
+	}
+	for k, i := range of {
+		if errs[i] = again[k]; err != nil {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// partitions is onAll of records that are there, or may be missing.
+func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there bool, f func(i int, m moment, p *Partition, send Sender)) []error {
 	all := make([]attempt, len(parts))
 	for i, number := range parts {
-		all[i] = attempt{n.partKey(number), func(m moment, value []byte, send Sender) ([]byte, error) {
-			p, err := decodePartition(value)
-			if err == nil {
-				err = p.Refuses(m.Moment)
+		key := n.partKey(number)
+		all[i] = attempt{key, func(m moment, value []byte, send Sender) ([]byte, error) {
+			p, g, err := decodePartition(value)
+			switch {
+			case err != nil:
+				return nil, err
+			case there && p.Server == "":
+				return nil, errAbsent
 			}
-			if err != nil {
+			if err := p.Refuses(m.Moment); err != nil {
 				return nil, err
 			}
+			if n.observer == nil {
+				f(i, m, p, send)
+				return n.unlessFresh(m, value, encodePartition(p, storedGrace{})), nil
+			}
+			end := n.observer.grace(key, g, m.span)
+			p.GraceEnd = end
 			f(i, m, p, send)
-			return encodePartition(p), nil
+			g = n.observer.graceAfter(key, g, end, p.GraceEnd, m.Now)
+			p.GraceEnd = 0
+			return n.unlessFresh(m, value, encodePartition(p, g)), nil
 		}}
 	}
 	return n.run(ctx, all)
+}
+
+// unlessFresh returns the text of a partition, or none if it has no record in a durable store, and needs none.
+func (n *recordsSpace) unlessFresh(m moment, was []byte, text []byte) []byte {
+	if len(was) == 0 && n.opts.Durable {
+		fresh := Partition{Server: m.Server, Process: m.Process, Epoch: max(n.born.Load(), 1)}
+		if string(text) == string(encodePartition(&fresh, storedGrace{})) {
+			return nil
+		}
+	}
+	return text
 }
 
 // on runs a transition on one partition.
@@ -160,15 +239,30 @@ func (n *recordsSpace) on(ctx context.Context, p uint32, f func(m Moment, p *Par
 // onTable runs a transition on the table of sessions.
 func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions)) error {
 	return n.run(ctx, []attempt{{n.tableKey(), func(m moment, value []byte, _ Sender) ([]byte, error) {
-		s, err := decodeSessions(value)
+		s, g, err := decodeSessions(value)
 		if err != nil {
 			return nil, err
+		}
+		var end int64
+		if n.observer != nil {
+			end = n.observer.grace(n.tableKey(), g, m.span)
+			s.GraceEnd = end
+			n.observer.members(s, m.span)
 		}
 		f(m, s)
 		if s.Secrets != "" {
 			n.secrets.Store(&s.Secrets)
 		}
-		return encodeSessions(s), nil
+		if n.observer == nil {
+			return encodeSessions(s, storedGrace{}), nil
+		}
+		g = n.observer.graceAfter(n.tableKey(), g, end, s.GraceEnd, m.Now)
+		s.GraceEnd = 0
+		for id, x := range s.Members {
+			x.Expiry = 0
+			s.Members[id] = x
+		}
+		return encodeSessions(s, g), nil
 	}}})[0]
 }
 

@@ -13,6 +13,14 @@ func notExecuted(err error) bool { return errors.Is(err, ErrRefused) || errors.I
 // Guarded implements [Namespace].
 func (n *recordsSpace) Guarded() bool { return true }
 
+// Durability implements [Keeper].
+func (n *recordsSpace) Durability() Durability {
+	if n.opts.Durable {
+		return Durable
+	}
+	return Guarded
+}
+
 // Grace implements [Namespace].
 func (n *recordsSpace) Grace() time.Duration {
 	return time.Duration(n.lengths.now.Load()) * time.Millisecond
@@ -49,11 +57,22 @@ func (n *recordsSpace) renew(ctx context.Context, id string, r Registration, f f
 		return Renewal{}, err
 	}
 	t, told := n.lengths.state(n.settings.Lease > 0)
+	var beat int64
 	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
-		if a = f(m, s, t); a.Alive {
-			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
+		if a = f(m, s, t); !a.Alive {
+			return
+		}
+		a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
+		if n.observer != nil {
+			x := s.Members[id]
+			beat = n.observer.next(memberThing(id), x.Beat)
+			x.Beat = beat
+			s.Members[id] = x
 		}
 	})
+	if n.observer != nil && err == nil && a.Alive {
+		n.observer.wrote(memberThing(id), beat)
+	}
 	if err != nil {
 		a = Renewal{}
 	}
@@ -245,7 +264,7 @@ func (n *recordsSpace) peek(ctx context.Context, partitions []uint32, f func(i i
 		return err
 	}
 	for i, v := range look.Values {
-		p, err := decodePartition(v.Value)
+		p, _, err := decodePartition(v.Value)
 		if err != nil {
 			return err
 		}

@@ -41,17 +41,18 @@ func fromJSON(text string) string {
 
 type (
 	storedPartition struct {
-		Owner    anyBytes                  `json:"owner,omitempty"`
-		Epoch    uint32                    `json:"epoch"`
-		Seq      uint32                    `json:"seq,omitempty"`
-		From     uint32                    `json:"from,omitempty"`
-		Revoked  uint32                    `json:"revoked,omitempty"`
-		Server   anyBytes                  `json:"server"`
-		Process  anyBytes                  `json:"process,omitempty"`
-		GraceEnd int64                     `json:"graceEnd,omitempty"`
-		Rows     map[string]storedRow      `json:"rows,omitempty"`
-		Names    map[string][]anyBytes     `json:"names,omitempty"`
-		Queues   map[string][]storedWaiter `json:"queues,omitempty"`
+		Owner    anyBytes `json:"owner,omitempty"`
+		Epoch    uint32   `json:"epoch"`
+		Seq      uint32   `json:"seq,omitempty"`
+		From     uint32   `json:"from,omitempty"`
+		Revoked  uint32   `json:"revoked,omitempty"`
+		Server   anyBytes `json:"server"`
+		Process  anyBytes `json:"process,omitempty"`
+		GraceEnd int64    `json:"graceEnd,omitempty"`
+		storedGrace
+		Rows   map[string]storedRow      `json:"rows,omitempty"`
+		Names  map[string][]anyBytes     `json:"names,omitempty"`
+		Queues map[string][]storedWaiter `json:"queues,omitempty"`
 	}
 	storedRow struct {
 		Session anyBytes `json:"session"`
@@ -65,18 +66,21 @@ type (
 		Promised int64    `json:"promised,omitempty"`
 	}
 	storedSessions struct {
-		Format   anyBytes                `json:"format"`
-		Server   anyBytes                `json:"server"`
-		Process  anyBytes                `json:"process,omitempty"`
-		Name     anyBytes                `json:"name"`
-		GraceEnd int64                   `json:"graceEnd,omitempty"`
-		Secrets  anyBytes                `json:"secrets"`
-		Members  map[string]storedMember `json:"members,omitempty"`
+		Format   anyBytes `json:"format"`
+		Server   anyBytes `json:"server"`
+		Process  anyBytes `json:"process,omitempty"`
+		Name     anyBytes `json:"name"`
+		GraceEnd int64    `json:"graceEnd,omitempty"`
+		storedGrace
+		Born    uint32                  `json:"born,omitempty"`
+		Secrets anyBytes                `json:"secrets"`
+		Members map[string]storedMember `json:"members,omitempty"`
 	}
 	storedMember struct {
 		Expiry  int64      `json:"expiry"`
 		TTL     int64      `json:"ttl,omitempty"`
 		Info    anyBytes   `json:"info,omitempty"`
+		Beat    int64      `json:"beat,omitempty"`
 		Version uint32     `json:"version,omitempty"`
 		Set     []anyBytes `json:"set,omitempty"`
 		Uses    int64      `json:"uses,omitempty"`
@@ -137,13 +141,13 @@ func encode(x any) []byte {
 }
 
 // encodePartition returns the text of a partition; that of one that is lost is empty.
-func encodePartition(p *Partition) []byte {
+func encodePartition(p *Partition, g storedGrace) []byte {
 	if p.Server == "" {
 		return nil
 	}
 	return encode(storedPartition{
 		Owner: anyBytes(p.Owner), Epoch: p.Epoch, Seq: p.Seq, From: p.From, Revoked: p.Revoked,
-		Server: anyBytes(p.Server), Process: anyBytes(p.Process), GraceEnd: p.GraceEnd,
+		Server: anyBytes(p.Server), Process: anyBytes(p.Process), GraceEnd: p.GraceEnd, storedGrace: g,
 		Rows: mapped(p.Rows, inJSON, func(r Row) storedRow {
 			return storedRow{anyBytes(r.Session), r.Request, uint64(r.Token)}
 		}),
@@ -157,13 +161,13 @@ func encodePartition(p *Partition) []byte {
 }
 
 // decodePartition is the inverse of encodePartition.
-func decodePartition(text []byte) (*Partition, error) {
+func decodePartition(text []byte) (*Partition, storedGrace, error) {
 	if len(text) == 0 {
-		return new(Partition), nil
+		return new(Partition), storedGrace{}, nil
 	}
 	var s storedPartition
 	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("%w: the record of a partition is malformed: %w", ErrRefused, err)
+		return nil, storedGrace{}, fmt.Errorf("%w: the record of a partition is malformed: %w", ErrRefused, err)
 	}
 	p := &Partition{
 		Owner: string(s.Owner), Epoch: s.Epoch, Seq: s.Seq, From: s.From, Revoked: s.Revoked,
@@ -179,44 +183,44 @@ func decodePartition(text []byte) (*Partition, error) {
 		}),
 	}
 	p.enterNames() // also those of rows that a process has written which knows of no names
-	return p, nil
+	return p, s.storedGrace, nil
 }
 
 // encodeSessions is as encodePartition.
-func encodeSessions(s *Sessions) []byte {
+func encodeSessions(s *Sessions, g storedGrace) []byte {
 	if s.Format == "" {
 		return nil
 	}
 	return encode(storedSessions{
 		Format: anyBytes(s.Format), Server: anyBytes(s.Server), Process: anyBytes(s.Process), Name: anyBytes(s.Name),
-		GraceEnd: s.GraceEnd, Secrets: anyBytes(s.Secrets),
+		GraceEnd: s.GraceEnd, storedGrace: g, Born: s.Born, Secrets: anyBytes(s.Secrets),
 		Members: mapped(s.Members, inJSON, func(x Member) storedMember {
 			return storedMember{
-				x.Expiry, x.TTL, anyBytes(x.Info), x.Guardians.Version, listed(x.Guardians.Set, toBytes), x.Terms.Uses, x.Terms.Needs,
+				x.Expiry, x.TTL, anyBytes(x.Info), x.Beat, x.Guardians.Version, listed(x.Guardians.Set, toBytes), x.Terms.Uses, x.Terms.Needs,
 			}
 		}),
 	})
 }
 
 // decodeSessions is the inverse of encodeSessions.
-func decodeSessions(text []byte) (*Sessions, error) {
+func decodeSessions(text []byte) (*Sessions, storedGrace, error) {
 	if len(text) == 0 {
-		return new(Sessions), nil
+		return new(Sessions), storedGrace{}, nil
 	}
 	var s storedSessions
 	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("%w: the table of sessions is malformed: %w", ErrRefused, err)
+		return nil, storedGrace{}, fmt.Errorf("%w: the table of sessions is malformed: %w", ErrRefused, err)
 	}
 	return &Sessions{
 		Format: string(s.Format), Server: string(s.Server), Process: string(s.Process), Name: string(s.Name),
-		GraceEnd: s.GraceEnd, Secrets: string(s.Secrets),
+		GraceEnd: s.GraceEnd, Born: s.Born, Secrets: string(s.Secrets),
 		Members: mapped(s.Members, fromJSON, func(x storedMember) Member {
 			return Member{
-				Expiry: x.Expiry, TTL: x.TTL, Info: string(x.Info),
+				Expiry: x.Expiry, TTL: x.TTL, Info: string(x.Info), Beat: x.Beat,
 				Guardians: Guardians{x.Version, listed(x.Set, toString)}, Terms: Terms{x.Uses, x.Needs},
 			}
 		}),
-	}, nil
+	}, s.storedGrace, nil
 }
 
 func encodeMessage(m Message) string {

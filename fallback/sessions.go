@@ -18,6 +18,7 @@ type Sessions struct {
 	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
 	Secrets  string            // see DecodeSecrets
 	Members  map[string]Member // by session
+	Born     uint32            // in a durable store: the epoch of partitions without a record
 }
 
 // A Member is a session's entry.
@@ -25,6 +26,7 @@ type Member struct {
 	Expiry int64  // by the server's clock, Unix milliseconds
 	TTL    int64  // milliseconds; 0: it was buried, and the entry says so for Grace, to the session if it lives
 	Info   string // what the session publishes
+	Beat   int64  // in a store without a clock: raised by each renewal
 
 	Guardians Guardians
 	Terms     Terms
@@ -107,7 +109,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 	x, exists := s.Members[id]
 	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0 && (!exists || x.TTL > 0)
 	if alive {
-		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Guardians: x.Guardians, Terms: x.Terms})
+		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Beat: x.Beat, Guardians: x.Guardians, Terms: x.Terms})
 	}
 	r = Renewal{Alive: alive, Server: s.Name, Grace: s.grace(m)}
 	if alive {

@@ -76,6 +76,7 @@ func (w *Waiter[T]) Fence() uint64 { return w.fence }
 // It is not safe for concurrent use.
 type Queue[T any] struct {
 	first, last *Waiter[T]
+	mark        *Waiter[T] // where Walk goes on
 	waiting     int
 
 	state    State
@@ -124,6 +125,9 @@ func (q *Queue[T]) Leave(w *Waiter[T]) bool {
 	if !w.queued {
 		return false
 	}
+	if w == q.mark {
+		q.mark = w.next
+	}
 	if w.prev == nil {
 		q.first = w.next
 	} else {
@@ -159,6 +163,19 @@ func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
 		}
 	}
 	return false
+}
+
+// Walk calls f with each waiter, in order, and rest after each of them. Rest may do anything to the queue but walk. Walk goes
+// on with the waiter that is next then, and ends early if rest returns false.
+func (q *Queue[T]) Walk(rest func() bool, f func(*Waiter[T])) {
+	defer func() { q.mark = nil }()
+	for w := q.first; w != nil; w = q.mark {
+		q.mark = w.next
+		f(w)
+		if !rest() {
+			return
+		}
+	}
 }
 
 // Take gives the queue a hold with the tokens from first to first+n-1, and the first waiter the turn. contended says that
@@ -206,6 +223,9 @@ func (q *Queue[T]) Pass(token uint64) *Waiter[T] {
 	w := q.first
 	if q.state != Turn || w == nil || !q.recalled.IsZero() {
 		return nil
+	}
+	if w == q.mark {
+		q.mark = w.next
 	}
 	if q.first = w.next; q.first == nil {
 		q.last = nil

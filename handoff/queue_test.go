@@ -370,3 +370,63 @@ func TestPass(t *testing.T) {
 		t.Errorf("%d wait", q.Waiting())
 	}
 }
+
+// A walk goes on where it was, whatever happens to the queue in its rests: each waiter that stays is seen once, in order.
+func TestWalk(t *testing.T) {
+	for what, change := range map[string]func(q *Queue[int], w []*Waiter[int]){
+		"nothing":         func(*Queue[int], []*Waiter[int]) {},
+		"the next leaves": func(q *Queue[int], w []*Waiter[int]) { q.Leave(w[3]) },
+		"the next ones leave, and come again": func(q *Queue[int], w []*Waiter[int]) {
+			for _, x := range w[3:5] {
+				q.Leave(x)
+				x.Value += 10
+				q.Join(x)
+			}
+		},
+		"those before leave": func(q *Queue[int], w []*Waiter[int]) { q.Leave(w[0]); q.Leave(w[2]) },
+		"turns that are passed on": func(q *Queue[int], _ []*Waiter[int]) {
+			for q.Take(1, 8, false, t0); q.Waiting() > 4; {
+				q.Pass(7)
+			}
+		},
+		"turns": func(q *Queue[int], _ []*Waiter[int]) {
+			for q.Take(1, 8, false, t0); q.Waiting() > 4; {
+				q.Done(t0, Limits{})
+			}
+		},
+	} {
+		q, w := queue(8)
+		var seen []int
+		q.Walk(func() bool {
+			if len(seen) == 3 {
+				change(q, w)
+			}
+			return true
+		}, func(x *Waiter[int]) { seen = append(seen, x.Value) })
+		var want []int
+		for i := range 3 {
+			want = append(want, i)
+		}
+		q.Any(func(x *Waiter[int]) bool {
+			if x.Value > 2 {
+				want = append(want, x.Value)
+			}
+			return false
+		})
+		if !slices.Equal(seen, want) {
+			t.Errorf("%s: %v, want %v", what, seen, want)
+		}
+	}
+	q, _ := queue(8)
+	n := 0
+	q.Walk(func() bool { return n < 5 }, func(*Waiter[int]) { n++ })
+	if n != 5 {
+		t.Errorf("%d were seen after the end", n)
+	}
+	q, _ = queue(8)
+	n = 0
+	q.Walk(func() bool { q.Drain(nil, func(*Waiter[int]) {}); return true }, func(*Waiter[int]) { n++ })
+	if n != 1 {
+		t.Errorf("%d of a queue that was emptied", n)
+	}
+}

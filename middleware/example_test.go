@@ -102,6 +102,31 @@ func ExampleSerializeOptions() {
 	// 409 Another request for the same resource is being served (true)
 }
 
+// Requests that read an order run beside each other, and none of them beside one that changes it.
+func ExampleSerializeOptions_shared() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l := middleware.ReadLock(r.Context()); l.Key() != "" {
+			fmt.Fprintln(w, "reading", l.Key())
+			return
+		}
+		l, _ := middleware.Lock(r.Context())
+		fmt.Fprintln(w, "changing", l.Key())
+	})
+	byOrder := middleware.Key("order", middleware.PathValue("id"))
+	serialize := middleware.Serialize(c, byOrder, &middleware.SerializeOptions{Shared: []string{http.MethodGet, http.MethodHead}})
+
+	mux := http.NewServeMux()
+	mux.Handle("/orders/{id}", serialize(h))
+	send(mux, "GET", "/orders/42")
+	send(mux, "PUT", "/orders/42")
+	// Output:
+	// 200 reading order/42
+	// 200 changing order/42
+}
+
 // Each process says where it serves; a request goes to the one that owns its key, wherever it came.
 func ExampleRoute() {
 	arbiter := fallback.NewMemory() // Redis, for processes
@@ -305,4 +330,18 @@ func Example_shutdown() {
 	// HTTP/1.1 101 Switching Protocols, locked: 1
 	// requests: <nil>
 	// locks: <nil>
+}
+
+// At most 2 exports of a tenant run at the same time, on all nodes. Others are told to come again.
+func ExampleLimit() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	limit := middleware.Limit(c, middleware.Key("exports", middleware.Query("tenant")), 2, &middleware.LimitOptions{RetryAfter: 5 * time.Second})
+	h := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "rows") }))
+
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/export?tenant=7", nil))
+	fmt.Println(w.Code, w.Body)
+	// Output: 200 rows
 }

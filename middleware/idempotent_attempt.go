@@ -85,6 +85,9 @@ func (x *attempt) replay(found once.Record) {
 		})
 	default:
 		x.w.Header().Set(ReplayedHeader, "true")
+		if f := x.m.opts.Replayed; f != nil {
+			f(x.r)
+		}
 		rec.answer.write(x.w)
 	}
 }

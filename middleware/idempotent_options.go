@@ -48,6 +48,10 @@ type IdempotentOptions struct {
 	// may have done half of its work.
 	Final func(status int) bool
 
+	// Replayed is called before an answer is replayed, such as to note that on the request's span.
+	// Default: nil.
+	Replayed func(r *http.Request)
+
 	// Rerun executes a request again if its outcome is unknown. By default it is refused, with 409, until TTL is over. For
 	// handlers that themselves see to it that nothing happens twice: by a unique key in a database, or the token of [Lock].
 	Rerun bool

@@ -20,6 +20,14 @@ type SerializeOptions struct {
 	// without a lock, and may run while another request has it.
 	Methods []string
 
+	// Shared are methods whose requests run beside each other, but not beside one that is
+	// serialized: they lock the key for reading, see [coord.Coordinator.RLock]. [ReadLock] returns
+	// that lock, and [Lock] none. Such a request's body is not read ahead or limited, and the lock
+	// ends when the handler returns, also in [KeepLocked]. MaxWaiters is about those that wait, of
+	// both kinds together. Default: none. As a rule: GET and HEAD. A method must not be in Methods
+	// as well. Not for [SerializeAll].
+	Shared []string
+
 	// Wait is for how long a request waits for its turn. Default 10 s. Negative: not at all. It then takes the lock only if it is
 	// free at once; a key that another process has just used may be reported as locked for some milliseconds (see
 	// [coord.Coordinator.TryLock]).
@@ -69,7 +77,7 @@ func (o *SerializeOptions) filled() SerializeOptions {
 	if o != nil {
 		f = *o
 	}
-	f.Methods = slices.Clone(f.Methods)
+	f.Methods, f.Shared = slices.Clone(f.Methods), slices.Clone(f.Shared)
 	setDefault(&f.Wait, 10*time.Second)
 	setDefault(&f.MaxWaiters, 128)
 	setDefault(&f.ReadAhead, 64<<10)
@@ -85,7 +93,13 @@ func (o *SerializeOptions) validate() error {
 	if o.LockedStatus != http.StatusLocked && o.LockedStatus != http.StatusConflict {
 		return fmt.Errorf("middleware: SerializeOptions.LockedStatus is %d, must be 423 or 409", o.LockedStatus)
 	}
-	return errors.Join(checkMethods("SerializeOptions.Methods", o.Methods), checkHeader("SerializeOptions.FenceHeader", o.FenceHeader))
+	for _, m := range o.Shared {
+		if slices.Contains(o.Methods, m) {
+			return fmt.Errorf("middleware: SerializeOptions.Shared and Methods both have %s", m)
+		}
+	}
+	return errors.Join(checkMethods("SerializeOptions.Methods", o.Methods), checkMethods("SerializeOptions.Shared", o.Shared),
+		checkHeader("SerializeOptions.FenceHeader", o.FenceHeader))
 }
 
 // applies tells whether requests of the method are serialized. Safe methods change nothing, so they need no lock.
@@ -156,6 +170,10 @@ func newSerializer(c *coord.Coordinator, opts *SerializeOptions) *serializer {
 }
 
 func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if len(s.opts.Shared) > 0 && s.opts.shares(r.Method) {
+		s.serveShared(next, w, r)
+		return
+	}
 	if !s.opts.applies(r.Method) {
 		next.ServeHTTP(w, r)
 		return
@@ -170,7 +188,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	}
 	if outer := heldBy(r.Context(), s.c, key); outer != nil {
-		s.announce(w, outer.lock)
+		s.announce(w, outer.lock.Fence())
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -216,7 +234,7 @@ func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http
 		}
 	}()
 	s.limitBody(w, inner, locks[0])
-	s.announce(w, locks[0].lock)
+	s.announce(w, locks[0].lock.Fence())
 	next.ServeHTTP(w, inner)
 }
 
@@ -274,9 +292,9 @@ func keepForm(r, inner *http.Request) {
 	}
 }
 
-func (s *serializer) announce(w http.ResponseWriter, l coord.Lock) {
+func (s *serializer) announce(w http.ResponseWriter, token coord.Fence) {
 	if s.opts.FenceHeader != "" {
-		w.Header().Set(s.opts.FenceHeader, l.Fence().String())
+		w.Header().Set(s.opts.FenceHeader, token.String())
 	}
 }
 

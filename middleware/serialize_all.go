@@ -81,6 +81,9 @@ func SerializeAll(c *coord.Coordinator, keys KeysFunc, opts *SerializeOptions) f
 	if s.opts.FenceHeader != "" {
 		panic("middleware: SerializeOptions.FenceHeader is for the token of one key: leave it out with SerializeAll, and let the handler send tokens")
 	}
+	if len(s.opts.Shared) > 0 {
+		panic("middleware: SerializeOptions.Shared is not for SerializeAll")
+	}
 	return func(next http.Handler) http.Handler {
 		next = keepLocked("SerializeAll", next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveAll(keys, next, w, r) })

@@ -7,9 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"errors"
 	"math/big"
-	"time"
 )
 
 // An Identity is a key that a process makes at its start and keeps to itself. Nodes that publish
@@ -18,21 +16,24 @@ import (
 type Identity struct {
 	certificate tls.Certificate
 	fingerprint string
+	verify      func(*x509.Certificate) error // nil: nothing but the key counts
 }
 
 // NewIdentity makes a key at random.
-func NewIdentity() (*Identity, error) {
+func NewIdentity() (*Identity, error) { return newIdentity(nil, nil) }
+
+// newIdentity makes a key at random. Its certificate is signed by an authority, or by itself if that
+// is nil: it only carries the key then, and no node verifies what it says.
+func newIdentity(authority *x509.Certificate, signer ed25519.PrivateKey) (*Identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	// The certificate only carries the key: no one verifies what it says.
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		NotBefore:    time.Unix(0, 0),
-		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280: no expiration
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: always, NotAfter: forever}
+	if authority == nil {
+		authority, signer = template, private
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	der, err := x509.CreateCertificate(rand.Reader, template, authority, public, signer)
 	if err != nil {
 		return nil, err
 	}
@@ -51,17 +52,13 @@ func NewIdentity() (*Identity, error) {
 func (i *Identity) Fingerprint() string { return i.fingerprint }
 
 // TLS returns a configuration for [Options].TLS with this key. It accepts every key of the
-// other side, so Options.Verify must be set, and compare [Fingerprint].
+// other side, with [NewIdentityFor] those that prove a shared key. So Options.Verify must be
+// set, and compare [Fingerprint].
 func (i *Identity) TLS() *tls.Config {
 	return &tls.Config{
 		Certificates:       []tls.Certificate{i.certificate},
 		InsecureSkipVerify: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) != 1 {
-				return errors.New("peer: the other side did not send one key")
-			}
-			return nil
-		},
+		VerifyConnection:   i.accept,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 func breakCommand(s *settings) *cobra.Command {
 	var fence uint64
 	var reason string
+	var permits bool
 	cmd := &cobra.Command{
 		Use: "break KEY --fence TOKEN --reason WHY", Short: "Take a lock away from the caller that has it",
 		Long: "Take a lock away from the caller that has it, and from no other: the token is that of \"holdfast inspect KEY\". The lock's context\n" +
@@ -28,13 +29,17 @@ func breakCommand(s *settings) *cobra.Command {
 			}
 			defer done()
 			if fence == 0 {
-				info, err := c.Inspect(cmd.Context(), args[0])
+				info, err := inspect(cmd.Context(), c, args[0], permits)
 				if err == nil {
-					err = s.showKey(&info)
+					err = s.showKey(&info, permits)
 				}
 				return errors.Join(errors.New("--fence is missing: nothing was done"), err)
 			}
-			if err := c.Break(cmd.Context(), args[0], coord.Fence(fence), reason); err != nil {
+			free := func() error { return c.Break(cmd.Context(), args[0], coord.Fence(fence), reason) }
+			if permits {
+				free = func() error { return c.Semaphore(args[0], 1).Break(cmd.Context(), coord.Fence(fence), reason) }
+			}
+			if err := free(); err != nil {
 				return err
 			}
 			if s.out.json {
@@ -46,6 +51,7 @@ func breakCommand(s *settings) *cobra.Command {
 	}
 	cmd.Flags().Uint64Var(&fence, "fence", 0, "token of the lock, which inspect tells")
 	cmd.Flags().StringVar(&reason, "reason", "", "for the holder, and the logs")
+	cmd.Flags().BoolVar(&permits, "permits", false, permitsUsage)
 	_ = cmd.MarkFlagRequired("reason")
 	return cmd
 }

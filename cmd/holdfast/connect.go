@@ -2,33 +2,32 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/mysql"
+	"github.com/holdfast-go/holdfast/fallback/postgres"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/fallback/sqlite"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-const schemes = "redis://, rediss:// or unix:// for one server, redis+cluster://, redis+sentinel://host:26379?master_name=NAME"
-
-// dial returns a client of the server that a URL names. It does no I/O.
-func dial(text string) (redis.UniversalClient, error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, errors.New("--url is no URL, such as redis://user:password@redis:6379/0") // it may have a password in it
-	}
+// dial returns a client of the Redis server that a URL names. It does no I/O.
+func dial(u url.URL) (redis.UniversalClient, error) {
 	scheme, kind, _ := strings.Cut(u.Scheme, "+")
 	u.Scheme = scheme
-	if scheme != "redis" && scheme != "rediss" && scheme != "unix" {
-		return nil, fmt.Errorf("--url has the scheme %q, which is none of %s", u.Scheme, schemes)
-	}
 	switch kind {
 	case "":
 		o, err := redis.ParseURL(u.String())
@@ -52,7 +51,7 @@ func dial(text string) (redis.UniversalClient, error) {
 		o.ContextTimeoutEnabled = true
 		return redis.NewFailoverClient(o), nil
 	}
-	return nil, fmt.Errorf("--url has the scheme %s+%q, which is none of %s", scheme, kind, schemes)
+	return nil, fmt.Errorf("--url: %s+%s is neither a cluster nor Sentinel", scheme, kind)
 }
 
 // quiet keeps what go-redis logs away from the terminal: what fails is an error as well.
@@ -60,31 +59,146 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// an arbiter of a URL.
+// An arbiter is that of a URL.
 type arbiter struct {
-	*redisarbiter.Arbiter
-	client redis.UniversalClient
+	fallback.Arbiter
+	close func() error
+	redis redis.UniversalClient // nil: it is no Redis
+}
+
+// Describe implements [fallback.Describer], as each arbiter of this command does.
+func (a *arbiter) Describe(ctx context.Context, namespace string) (fallback.Settings, error) {
+	return a.Arbiter.(fallback.Describer).Describe(ctx, namespace)
+}
+
+// An opener makes arbiters of URLs. It does no I/O.
+type opener struct {
+	schemes []string
+	usage   string // of the schemes
+	open    func(s *settings, u url.URL) (*arbiter, error)
+}
+
+// openers are all kinds of arbiters that the command knows.
+var openers = []opener{
+	{
+		[]string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"},
+		"redis://, rediss:// or unix:// for one server, redis+cluster://, redis+sentinel://host:26379?master_name=NAME", openRedis,
+	},
+	{[]string{"postgres", "postgresql"}, "postgres://user:password@host/database?table=holdfast", openPostgres},
+	{[]string{"mysql"}, "mysql://user:password@host/database?table=holdfast", openMySQL},
+	{[]string{"sqlite"}, "sqlite:///path/to/file", openSQLite},
+}
+
+// schemes lists what a URL may begin with.
+func schemes() string {
+	var all []string
+	for _, o := range openers {
+		all = append(all, o.usage)
+	}
+	return strings.Join(all, ", ")
 }
 
 func (s *settings) arbiter() (*arbiter, error) {
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return nil, errors.New("--url is no URL, such as redis://user:password@redis:6379/0") // it may have a password in it
+	}
+	for _, o := range openers {
+		if slices.Contains(o.schemes, u.Scheme) {
+			return o.open(s, *u)
+		}
+	}
+	return nil, fmt.Errorf("--url has the scheme %q, which is none of %s", u.Scheme, schemes())
+}
+
+func openRedis(s *settings, u url.URL) (*arbiter, error) {
 	redis.SetLogger(quiet{})
-	c, err := dial(s.url)
+	c, err := dial(u)
 	if err != nil {
 		return nil, err
 	}
-	return &arbiter{redisarbiter.New(c, &redisarbiter.Options{Replicas: s.replicas}), c}, nil
+	return &arbiter{redisarbiter.New(c, &redisarbiter.Options{Replicas: s.replicas}), c.Close, c}, nil
+}
+
+// openPostgres takes the table out of the URL, which the server would refuse.
+func openPostgres(_ *settings, u url.URL) (*arbiter, error) {
+	o := &postgres.Options{Conns: 1}
+	q := u.Query()
+	o.Table = q.Get("table")
+	q.Del("table")
+	u.RawQuery = q.Encode()
+	config, err := pgxpool.ParseConfig(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err) // pgx leaves the password out
+	}
+	return &arbiter{postgres.New(config, o), func() error { return nil }, nil}, nil
+}
+
+// openMySQL takes the table and the socket out of the URL; other parameters are the driver's.
+func openMySQL(_ *settings, u url.URL) (*arbiter, error) {
+	q := u.Query()
+	o := &mysql.Options{Conns: 1, Table: q.Get("table")}
+	c := driver.NewConfig()
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
+	if socket := q.Get("socket"); socket != "" {
+		c.Net, c.Addr = "unix", socket
+	}
+	q.Del("table")
+	q.Del("socket")
+	config, err := driver.ParseDSN(c.FormatDSN() + "?" + q.Encode()) // a DSN of defaults has no parameters
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err) // the driver leaves the password out
+	}
+	return &arbiter{mysql.New(config, o), func() error { return nil }, nil}, nil
+}
+
+// openSQLite wants a file that is there: Attach would make one.
+func openSQLite(_ *settings, u url.URL) (*arbiter, error) {
+	path := u.Path
+	if u.Host != "" || path == "" {
+		return nil, errors.New("--url: give the file's whole path after three slashes: sqlite:///var/lib/shop/locks.db")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("--url: %w: is this the application's file, on this machine?", err)
+	}
+	return &arbiter{sqlite.New(path, nil), func() error { return nil }, nil}, nil
 }
 
 // cluster has the options for streams to the nodes.
 func (s *settings) cluster() (*coord.Cluster, error) {
 	if s.cert == "" && s.key == "" && s.authority == "" {
-		return nil, nil
+		return s.sharedKeys()
+	}
+	if s.keys != "" {
+		return nil, errors.New("--peer-keys and --peer-cert: nodes have one of them")
 	}
 	config, err := peer.Files(s.cert, s.key, s.authority, s.tls)
 	if err != nil {
 		return nil, fmt.Errorf("--peer-cert, --peer-key, --peer-ca, --peer-name: %w", err)
 	}
 	return &coord.Cluster{PeerTLS: config}, nil
+}
+
+// sharedKeys has the option for streams to nodes with PeerKeys, nil without --peer-keys.
+func (s *settings) sharedKeys() (*coord.Cluster, error) {
+	if s.keys == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(s.keys)
+	if err != nil {
+		return nil, fmt.Errorf("--peer-keys: %w", err)
+	}
+	all := [][]byte{} // of an empty file: an error, too
+	for i, line := range strings.Fields(string(text)) {
+		key, err := base64.StdEncoding.DecodeString(line)
+		if err != nil {
+			return nil, fmt.Errorf("--peer-keys: key %d of %s is not in base64", i+1, s.keys)
+		}
+		all = append(all, key)
+	}
+	return &coord.Cluster{PeerKeys: all}, nil
 }
 
 // observe starts an observer. done ends it.
@@ -99,14 +213,14 @@ func (s *settings) observe(ctx context.Context) (c *coord.Coordinator, done func
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	c, err = coord.New(ctx, a, &coord.Options{Namespace: s.namespace, Name: s.name, Observe: true, Cluster: cluster})
+	c, err = coord.New(ctx, a.Arbiter, &coord.Options{Namespace: s.namespace, Name: s.name, Observe: true, Cluster: cluster})
 	if err != nil {
-		_ = a.client.Close()
+		_ = a.close()
 		return nil, nil, s.explain(err)
 	}
 	return c, func() {
 		_ = c.Close(context.Background())
-		_ = a.client.Close()
+		_ = a.close()
 	}, nil
 }
 
@@ -144,17 +258,17 @@ func (s *settings) member(ctx context.Context) (c *coord.Coordinator, done func(
 	case err == nil:
 		o.Partitions, o.Grace, o.SessionTTL = found.Partitions, found.Grace, found.Grace*5/6
 	case !errors.Is(err, fallback.ErrNoNamespace):
-		_ = a.client.Close()
+		_ = a.close()
 		return nil, nil, s.explain(fmt.Errorf("%w: %w", coord.ErrUnavailable, err))
 	}
-	if c, err = coord.New(ctx, a, o); err != nil {
-		_ = a.client.Close()
+	if c, err = coord.New(ctx, a.Arbiter, o); err != nil {
+		_ = a.close()
 		return nil, nil, s.explain(err)
 	}
 	return c, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = c.Close(ctx)
-		_ = a.client.Close()
+		_ = a.close()
 	}, nil
 }

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
@@ -27,7 +26,8 @@ type finding struct {
 // doctor collects findings.
 type doctor struct {
 	*settings
-	all []finding
+	longWait time.Duration
+	all      []finding
 }
 
 func (d *doctor) ok(what, format string, args ...any) {
@@ -43,7 +43,8 @@ func (d *doctor) fail(what, do, format string, args ...any) {
 }
 
 func doctorCommand(s *settings) *cobra.Command {
-	return &cobra.Command{
+	d := &doctor{settings: s}
+	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check the arbiter, the nodes and the network, and say what to do",
 		Long: "Check the arbiter, its settings, permissions, replication and clock, the nodes, their clocks and the ports between them. It takes no lock.\n" +
 			"The exit status is 1 if something fails, 0 with warnings.",
@@ -51,7 +52,6 @@ func doctorCommand(s *settings) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 3*s.timeout)
 			defer cancel()
-			d := &doctor{settings: s}
 			d.examine(ctx)
 			if err := d.show(); err != nil {
 				return err
@@ -62,6 +62,8 @@ func doctorCommand(s *settings) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().DurationVar(&d.longWait, "long-wait", 10*time.Second, "for how long a caller may wait for a key")
+	return cmd
 }
 
 func (d *doctor) show() error {
@@ -83,39 +85,86 @@ func (d *doctor) examine(ctx context.Context) {
 		d.fail("arbiter", "give it by --url", "%v", err)
 		return
 	}
-	defer a.client.Close()
+	defer func() { _ = a.close() }()
 	if !d.reaches(ctx, a) {
 		return
 	}
-	found, ok := d.namespaceOf(ctx, a)
-	d.server(ctx, a)
-	if !ok {
-		return
+	exists := false
+	parts := d.together(
+		func(d *doctor) {
+			var found fallback.Settings
+			if found, exists = d.namespaceOf(ctx, a); exists {
+				d.permits(ctx, a, found)
+			}
+		},
+		func(d *doctor) { d.server(ctx, a) },
+		func(d *doctor) { d.processes(ctx) },
+	)
+	if !exists {
+		parts = parts[:2] // nothing can be said of its processes
 	}
-	d.permits(ctx, a, found)
+	for _, x := range parts {
+		d.all = append(d.all, x.all...)
+	}
+}
+
+// processes looks at the processes of the namespace, as one that observes.
+func (d *doctor) processes(ctx context.Context) {
 	c, done, err := d.observe(ctx)
 	if err != nil {
 		d.fail("observer", "let this user write to the namespace's keys: README has the ACL", "%v", err)
 		return
 	}
 	defer done()
-	d.partitions(ctx, c)
-	d.members(ctx, c)
-	d.locks(ctx, c)
+	for _, x := range d.together(
+		func(d *doctor) { d.partitions(ctx, c) },
+		func(d *doctor) { d.members(ctx, c) },
+		func(d *doctor) { d.locks(ctx, c) },
+	) {
+		d.all = append(d.all, x.all...)
+	}
 }
+
+// together does parts side by side, as each answer of a slow server takes its time. It returns their findings in the same order.
+func (d *doctor) together(parts ...func(d *doctor)) []*doctor {
+	all := make([]*doctor, len(parts))
+	var work sync.WaitGroup
+	for i, f := range parts {
+		all[i] = &doctor{settings: d.settings, longWait: d.longWait}
+		work.Go(func() { f(all[i]) })
+	}
+	work.Wait()
+	return all
+}
+
+// ask asks the server for as little as possible.
+func (d *doctor) ask(ctx context.Context, a *arbiter) error {
+	if a.redis != nil {
+		return a.redis.Ping(ctx).Err()
+	}
+	if _, err := a.Describe(ctx, d.namespace); !errors.Is(err, fallback.ErrNoNamespace) {
+		return err
+	}
+	return nil
+}
+
+// asks is how often doctor asks the server how fast it is. The first answer is that of a new connection.
+const asks = 3
 
 // reaches asks the server a few times.
 func (d *doctor) reaches(ctx context.Context, a *arbiter) bool {
 	var took []time.Duration
-	for range 5 {
+	for range asks {
 		call, cancel := context.WithTimeout(ctx, d.timeout)
 		begun := time.Now()
-		err := a.client.Ping(call).Err()
+		err := d.ask(call, a)
 		cancel()
 		if err != nil {
 			text := err.Error()
 			do := "check --url, that the server runs, the network and the firewall between this host and it"
 			switch {
+			case a.redis == nil:
+				do = "check --url (host, port, user, password, database), that the server runs, the network and the firewall between this host and it"
 			case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
 				do = "put the application's user and password into --url: redis://user:password@host:port"
 			case strings.Contains(text, "NOPERM"):
@@ -133,7 +182,7 @@ func (d *doctor) reaches(ctx context.Context, a *arbiter) bool {
 		took = append(took, time.Since(begun))
 	}
 	slices.Sort(took)
-	if slow := took[2]; slow > 50*time.Millisecond {
+	if slow := took[asks/2]; slow > 50*time.Millisecond {
 		d.warn("arbiter", "look after the server (slowlog, CPU, swap) and the network; a renewal that takes a CallTimeout (1 s) is tried again, and locks are lost after SessionTTL - Margin (9 s) without one",
 			"%s answers in %v", d.place(), lasting(slow))
 	} else {
@@ -165,12 +214,19 @@ func (d *doctor) permits(ctx context.Context, a *arbiter, found fallback.Setting
 	defer cancel()
 	ns, err := a.Attach(call, found)
 	if err != nil {
-		d.fail("settings", "do what the error says", "%v", err)
+		d.fail("settings", "do what the error says; if it is about permissions, README has the ACL of Redis, and docs/arbiters.md leads to that of others", "%v", err)
 		return
 	}
 	defer func() { _ = ns.Close() }()
+	for _, x := range d.together(func(d *doctor) { d.advice(call, ns) }, func(d *doctor) { d.messages(call, ns) }) {
+		d.all = append(d.all, x.all...)
+	}
+}
+
+// advice tells what the arbiter says of the server's settings.
+func (d *doctor) advice(ctx context.Context, ns fallback.Namespace) {
 	if x, ok := ns.(fallback.Adviser); ok {
-		advice, err := x.Advise(call)
+		advice, err := x.Advise(ctx)
 		if err != nil {
 			d.fail("settings", "do what the error says", "%v", err)
 		}
@@ -184,7 +240,15 @@ func (d *doctor) permits(ctx context.Context, a *arbiter, found fallback.Setting
 	if !ns.Guarded() {
 		d.warn("failover", "permit INFO to the user: README has the ACL", "the server does not tell its identity: a failover would not be noticed")
 	}
-	stop, err := ns.Listen(call, "doctor", func(fallback.Message) {})
+}
+
+// messages subscribes.
+func (d *doctor) messages(ctx context.Context, ns fallback.Namespace) {
+	if x, ok := ns.(fallback.Mute); ok && x.Mute() {
+		d.ok("permissions", "this arbiter sends no messages: callers that wait for a key of it ask again each RetryEvery (0.5 s)")
+		return
+	}
+	stop, err := ns.Listen(ctx, "doctor", func(fallback.Message) {})
 	if err != nil {
 		d.fail("messages", "permit SUBSCRIBE to the channels of the namespace: README has the ACL", "subscribing failed: %v", err)
 		return
@@ -195,9 +259,9 @@ func (d *doctor) permits(ctx context.Context, a *arbiter, found fallback.Setting
 
 // server looks at what INFO tells.
 func (d *doctor) server(ctx context.Context, a *arbiter) {
-	c, ok := a.client.(*redis.Client)
+	c, ok := a.redis.(*redis.Client)
 	if !ok {
-		return // of a cluster each master is looked at by Advise
+		return // of a cluster each master is looked at by Advise, and each Attach compares the clocks of other arbiters
 	}
 	sent := time.Now()
 	now, err := c.Time(ctx).Result()
@@ -238,165 +302,4 @@ func (d *doctor) server(ctx context.Context, a *arbiter) {
 		d.fail("role", "give the primary's address, or redis+sentinel://", "this server is a replica")
 	}
 	d.ok("server", "redis %s, role %s, %s replicas, up %s s", fields["redis_version"], fields["role"], fields["connected_slaves"], fields["uptime_in_seconds"])
-}
-
-func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
-	all, err := c.Partitions(ctx)
-	if err != nil {
-		d.fail("partitions", "see what is said of the arbiter", "%v", err)
-		return
-	}
-	grace, orphans, shared, broken := time.Duration(0), 0, 0, ""
-	for _, p := range all {
-		grace = max(grace, p.Grace)
-		switch {
-		case p.Error != "":
-			broken = p.Error
-		case p.Owner == nil:
-			shared++
-		case p.Owner.Name == "" && p.Owner.ID == "":
-			orphans++
-		}
-	}
-	if broken != "" {
-		d.fail("partitions", "one of several servers may be away", "not all can be read: %s", broken)
-	}
-	if grace > 0 {
-		d.warn("Grace", "wait: after a failover or a restart the arbiter grants nothing new until locks of before have lapsed; owners do",
-			"%v are left in which the arbiter grants nothing new", lasting(grace))
-	}
-	if orphans > 0 {
-		d.warn("partitions", "wait for Cluster.Takeover (3 s) or SessionTTL (10 s); if it lasts, look at the log of the nodes that are left",
-			"%d partitions belong to sessions that have ended: their process was killed", orphans)
-	}
-	if nodes := len(c.Nodes()); nodes > 0 && shared > 0 && grace == 0 {
-		d.warn("partitions", "wait a few seconds; if it lasts, the nodes do not agree who is there: see what is said of them below",
-			"%d of %d partitions have no owner: their keys are locked at the arbiter", shared, len(all))
-	} else if nodes > 0 && orphans == 0 {
-		d.ok("partitions", "all of %d have a living owner", len(all))
-	}
-}
-
-func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
-	all := nodes(ctx, c)
-	processes, err := c.Processes(ctx)
-	if err != nil {
-		d.fail("processes", "see what is said of the arbiter", "%v", err)
-		return
-	}
-	rest := others(processes)
-	if len(all) == 0 && len(rest) == 0 {
-		d.warn("processes", "start the application; if it runs, it uses another server or namespace", "no process has a session")
-		return
-	}
-	if len(all) > 0 && len(rest) > 0 {
-		d.warn("processes", "set Cluster in all processes, or in none: a process without makes owners give partitions back",
-			"%d processes are nodes of a cluster, and %d are not, such as %s (%s)", len(all), len(rest), who(&rest[0]), where(&rest[0]))
-	}
-	versions := make(map[string]bool)
-	for _, n := range all {
-		d.member(ctx, &n, len(all))
-		if n.Report != nil {
-			versions[n.Report.Version] = true
-		}
-	}
-	if len(all) == 0 {
-		d.ok("processes", "%d without a cluster", len(rest))
-	}
-	if len(versions) > 1 {
-		var list []string
-		for v := range versions {
-			list = append(list, v)
-		}
-		slices.Sort(list)
-		d.warn("versions", "finish the deployment", "nodes have different versions: %s", strings.Join(list, ", "))
-	}
-}
-
-// member looks at one node.
-func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
-	what := "node " + n.Name
-	r := n.Report
-	if r == nil {
-		open := "its port is open: it may stand still (SIGSTOP, no CPU, a debugger), be of an older version, or this host uses another PeerTLS than it: --peer-cert"
-		if conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", n.Peer); err != nil {
-			open = fmt.Sprintf("its port %s is not reachable from this host (%v): open it, set Cluster.PeerAdvertise there, or run this command in the nodes' network", n.Peer, err)
-		} else {
-			_ = conn.Close()
-		}
-		d.fail(what, open, "it has a session and does not answer: %s", n.Error)
-		return
-	}
-	bad := false
-	if off := time.Since(r.Clock); off.Abs() > 5*time.Second {
-		d.warn(what, "run NTP there: times in logs and tables are off; no lock depends on it", "its clock differs by %v from this host's", off.Round(time.Second))
-		bad = true
-	}
-	seen, linked := 0, 0
-	for _, m := range r.Nodes {
-		seen++
-		if m.Linked || m.Self {
-			linked++
-		} else if m.State != "unlisted" {
-			d.warn(what, fmt.Sprintf("open the peer port %s for %s, or set Cluster.PeerAdvertise at %s", m.Peer, where(&r.Process), m.Name),
-				"it has no stream to %s", m.Name)
-			bad = true
-		}
-		if m.State == "unlisted" {
-			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or call RotateSecret",
-				"it hears %s, which has no session", m.Name)
-			bad = true
-		}
-	}
-	if seen < of {
-		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", seen, of)
-		bad = true
-	}
-	for _, text := range r.Troubles {
-		d.warn(what, "do what it says at its end", "%s", text)
-		bad = true
-	}
-	if r.State == "leaving" {
-		d.warn(what, "nothing, if that is meant; else start it anew", "it gives its partitions away: Drain was called, or it closes")
-		bad = true
-	} else if !r.Settled && !bad {
-		d.warn(what, "wait a few seconds", "it has not settled: %s", r.Missing)
-		bad = true
-	}
-	if r.Sessions > 1 {
-		d.warn(what, "look at its log for \"session lost\": pauses of the process (CPU limits), the network, the arbiter",
-			"it has lost its session, and all its locks, %d times in %v", r.Sessions-1, lasting(r.Up))
-		bad = true
-	}
-	if failed := r.Failed["renew"]; failed > 0 {
-		d.warn(what, "look after the arbiter and the network to it", "%d of %d renewals failed since its start", failed, r.Calls["renew"])
-	}
-	if !bad {
-		d.ok(what, "%s, %d partitions, %d streams, %d locked keys, up %v", where(&r.Process), r.Owned, linked-1, r.Locked, lasting(r.Up))
-	}
-}
-
-// locks looks for what is stuck.
-func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
-	if len(c.Nodes()) == 0 {
-		return
-	}
-	list, err := c.Top(ctx, 1, coord.LongestWait)
-	if err != nil {
-		d.fail("locks", "see what is said of the nodes", "%v", err)
-		return
-	}
-	var k coord.KeySummary
-	if len(list.Keys) > 0 {
-		k = list.Keys[0]
-	}
-	if wait := time.Since(k.Waiting); !k.Waiting.IsZero() && wait > 10*time.Second {
-		text := fmt.Sprintf("%d callers wait for key %q, the first for %v; it is held by %s (%s)", k.Waiters, k.Key, lasting(wait), who(k.Holder), where(k.Holder))
-		if !k.Since.IsZero() {
-			text += " for " + since(k.Since)
-		}
-		d.warn("locks", "look what that process does (a stack dump); holdfast inspect tells more, holdfast break frees the key", "%s", text)
-		return
-	}
-	d.ok("locks", "no caller waits for 10 s")
 }

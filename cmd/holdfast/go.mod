@@ -2,11 +2,21 @@ module github.com/holdfast-go/holdfast/cmd/holdfast
 
 go 1.26.0
 
-replace github.com/holdfast-go/holdfast => ../..
+replace (
+	github.com/holdfast-go/holdfast => ../..
+	github.com/holdfast-go/holdfast/fallback/mysql => ../../fallback/mysql
+	github.com/holdfast-go/holdfast/fallback/postgres => ../../fallback/postgres
+	github.com/holdfast-go/holdfast/fallback/sqlite => ../../fallback/sqlite
+)
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/holdfast-go/holdfast v0.1.0
+	github.com/holdfast-go/holdfast/fallback/mysql v0.1.0
+	github.com/holdfast-go/holdfast/fallback/postgres v0.1.0
+	github.com/holdfast-go/holdfast/fallback/sqlite v0.1.0
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/spf13/cobra v1.10.2
 	go.uber.org/goleak v1.3.0
@@ -29,8 +39,23 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/buraksezer/consistent v1.0.0 // indirect
+	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	modernc.org/libc v1.79.0 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+	modernc.org/sqlite v1.61.1 // indirect
 )

@@ -18,7 +18,7 @@ import (
 
 const lockHelp = `
 The command runs without a shell. Its environment has HOLDFAST_KEY and HOLDFAST_FENCE, the token: let what it writes to refuse a lower
-one. Signals go to the command and what it has started. The exit status is the command's, or
+one. Permits (-n) have no token. Signals go to the command and what it has started. The exit status is the command's, or
 
     75   the lock was not obtained: --try, or --wait is over
    124   the lock was lost, and the command was ended: SIGTERM, and SIGKILL after --kill-after
@@ -30,20 +30,22 @@ A holdfast that is killed takes the command with it (on Linux), and its lock is 
 (SIGSTOP) cannot end the command: what the command writes to is protected by the token alone.`
 
 func lockCommand(s *settings) *cobra.Command {
-	var try bool
-	var limit time.Duration
+	var w wish
 	x := &execution{}
 	cmd := &cobra.Command{
 		Use: "lock KEY [flags] -- COMMAND [ARG...]", Short: "Run a command while having a lock", Long: "Run a command while having a lock.\n" + lockHelp,
 		Args: commandAfterDashes,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return s.withSignals(x, func(ctx context.Context, c *coord.Coordinator) error {
-				return x.lock(ctx, c, args[0], args[1:], try, limit)
+				return x.lock(ctx, c, args[0], args[1:], &w)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&try, "try", false, "do not wait where another process has the lock")
-	cmd.Flags().DurationVar(&limit, "wait", 0, "wait for so long at most; 0: without limit")
+	cmd.Flags().BoolVar(&w.try, "try", false, "do not wait where another process has the lock")
+	cmd.Flags().DurationVar(&w.limit, "wait", 0, "wait for so long at most; 0: without limit")
+	cmd.Flags().IntVarP(&w.permits, "permits", "n", 0, "let so many commands run at a time, in all processes that give this number for KEY (coord.Semaphore); 0: it is a lock")
+	cmd.Flags().BoolVar(&w.read, "read", false, "share the lock with other readers: one without --read waits for all of them (coord.RLock)")
+	cmd.MarkFlagsMutuallyExclusive("permits", "read")
 	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 800*time.Millisecond, "SIGKILL so long after SIGTERM where the lock is lost")
 	return cmd
 }
@@ -73,6 +75,50 @@ func commandAfterDashes(cmd *cobra.Command, args []string) error {
 		return &statusError{statusFailed, fmt.Errorf("give the command after two dashes: %s", cmd.UseLine())}
 	}
 	return nil
+}
+
+// A wish is what is asked for, and how.
+type wish struct {
+	try, read bool
+	permits   int           // of a semaphore; 0: a lock
+	limit     time.Duration // of the wait; 0: none
+}
+
+// A hold is what a command runs under.
+type hold interface{ Context() context.Context }
+
+// take takes a lock, a read lock or a permit. free gives it back, and env is what the command is told.
+func (w *wish) take(ctx context.Context, c *coord.Coordinator, key string) (h hold, free func() error, env []string, err error) {
+	env = []string{"HOLDFAST_KEY=" + key}
+	switch {
+	case w.permits != 0:
+		s := c.Semaphore(key, w.permits)
+		take := s.Acquire
+		if w.try {
+			take = s.TryAcquire
+		}
+		p, err := take(ctx, 1)
+		return p, p.Release, env, err
+	case w.read:
+		take := c.RLock
+		if w.try {
+			take = c.TryRLock
+		}
+		l, err := take(ctx, key)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return l, l.Unlock, append(env, "HOLDFAST_FENCE="+l.Fence().String()), nil
+	}
+	take := c.Lock
+	if w.try {
+		take = c.TryLock
+	}
+	l, err := take(ctx, key)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return l, l.Unlock, append(env, "HOLDFAST_FENCE="+l.Fence().String()), nil
 }
 
 // execution is a command that runs under a lock.
@@ -126,29 +172,25 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 	return &statusError{statusFailed, err}
 }
 
-func (x *execution) lock(ctx context.Context, c *coord.Coordinator, key string, args []string, try bool, limit time.Duration) error {
+func (x *execution) lock(ctx context.Context, c *coord.Coordinator, key string, args []string, w *wish) error {
 	waiting := ctx
-	if limit > 0 {
+	if w.limit > 0 {
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, limit)
+		waiting, cancel = context.WithTimeout(ctx, w.limit)
 		defer cancel()
 	}
 	waiting = coord.WithLabel(waiting, "holdfast lock "+args[0])
-	take := c.Lock
-	if try {
-		take = c.TryLock
-	}
-	l, err := take(waiting, key)
+	l, free, env, err := w.take(waiting, c, key)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, coord.ErrLocked), err != nil && limit > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, coord.ErrUnavailable):
+	case errors.Is(err, coord.ErrLocked), err != nil && w.limit > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, coord.ErrUnavailable):
 		return &statusError{statusNotObtained, err}
 	case err != nil:
 		return err
 	}
-	defer func() { _ = l.Unlock() }()
-	return x.run(l, args)
+	defer func() { _ = free() }()
+	return x.run(l, env, args)
 }
 
 func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string, args []string, value string) error {
@@ -164,7 +206,8 @@ func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string
 			}
 			return err
 		}
-		err = x.run(term.Lock(), args)
+		l := term.Lock()
+		err = x.run(l, []string{"HOLDFAST_KEY=" + l.Key(), "HOLDFAST_FENCE=" + l.Fence().String()}, args)
 		if status, ok := errors.AsType[*statusError](err); ok && status.status == statusLost {
 			fmt.Fprintln(os.Stderr, "holdfast:", printable(status.Error()))
 			continue
@@ -177,7 +220,7 @@ func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string
 }
 
 // run runs the command until it has ended. It is ended if the lock is lost.
-func (x *execution) run(l coord.Lock, args []string) error {
+func (x *execution) run(l hold, env, args []string) error {
 	for more := true; more; { // what came before is not the command's
 		select {
 		case got := <-x.signals:
@@ -188,7 +231,7 @@ func (x *execution) run(l coord.Lock, args []string) error {
 			more = false
 		}
 	}
-	p, err := startProcess(args, append(os.Environ(), "HOLDFAST_KEY="+l.Key(), "HOLDFAST_FENCE="+l.Fence().String()))
+	p, err := startProcess(args, append(os.Environ(), env...))
 	if err != nil {
 		return err
 	}

@@ -245,3 +245,41 @@ func TestLock_BesideACluster(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Of a semaphore's commands n run at a time, and readers run beside each other, but not beside a command with the lock.
+func TestLock_PermitsAndReaders(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	const script = "echo $HOLDFAST_KEY; cat >/dev/null"
+	for _, flags := range [][]string{{"-n", "2"}, {"--read"}} {
+		var both []*command
+		for range 2 {
+			x := n.start(append(append([]string{"lock", "k"}, flags...), "--", "sh", "-c", script)...)
+			x.says("k")
+			both = append(both, x)
+		}
+		third := append(append([]string{"lock", "k", "--try"}, flags...), "--", "echo", "third")
+		if flags[0] == "--read" {
+			n.start("lock", "k", "--try", "--", "echo", "no").want(statusNotObtained)
+			if out := n.start(third...).want(0); out != "third\n" {
+				t.Errorf("a third reader: %q", out)
+			}
+		} else {
+			n.start(third...).want(statusNotObtained)
+			if out := n.start("lock", "k", "--", "echo", "a lock is another thing").want(0); out == "" {
+				t.Error("no output")
+			}
+		}
+		_ = both[0].in.Close()
+		both[0].want(0)
+		if flags[0] == "-n" {
+			if out := n.start(append([]string{"lock", "k", "--wait", "20s"}, third[3:]...)...).want(0); out != "third\n" {
+				t.Errorf("a permit that was released: %q", out)
+			}
+		}
+		_ = both[1].in.Close()
+		both[1].want(0)
+	}
+	n.start("lock", "k", "-n", "2", "--read", "--", "true").want(1)
+	n.start("lock", "k", "-n", "-2", "--", "true").want(statusFailed)
+}

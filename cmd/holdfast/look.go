@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/debug"
 )
 
 func topCommand(s *settings) *cobra.Command {
@@ -36,8 +38,14 @@ func topCommand(s *settings) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := s.showKeys(&list); err != nil || every == 0 {
+				if err := s.showKeys(&list); err != nil {
 					return err
+				}
+				if !s.out.json {
+					s.showProblems(cmd.Context(), c)
+				}
+				if every == 0 {
+					return nil
 				}
 				select {
 				case <-time.After(every):
@@ -55,6 +63,15 @@ func topCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
+// showProblems prints what is wrong with the nodes and the arbiter, if anything is.
+func (s *settings) showProblems(ctx context.Context, c *coord.Coordinator) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, problem := range debug.Look(ctx, c).Problems {
+		s.out.line("! %s", problem)
+	}
+}
+
 // showKeys prints a list of keys.
 func (s *settings) showKeys(list *coord.KeyList) error {
 	if s.out.json {
@@ -63,11 +80,16 @@ func (s *settings) showKeys(list *coord.KeyList) error {
 		}
 		return s.out.encode(list)
 	}
-	rows := [][]string{{"KEY", "HELD", "HOLDER", "HOST:PID", "TOKEN", "TURNS", "LABEL", "WAITERS", "LONGEST WAIT"}}
+	rows := [][]string{{"KEY", "HELD", "HOLDER", "HOST:PID", "TOKEN", "TURNS", "LABEL", "WAITERS", "LONGEST WAIT", "MODE"}}
 	for _, k := range list.Keys {
 		rows = append(rows, []string{
-			k.Key, since(k.Since), who(k.Holder), where(k.Holder), token(k.Fence), number(k.Turns), k.Label, number(k.Waiters), since(k.Waiting),
+			k.Key, since(k.Since), who(k.Holder), where(k.Holder), token(k.Fence), number(k.Turns), k.Label, number(k.Waiters), since(k.Waiting), k.Mode,
 		})
+	}
+	if !slices.ContainsFunc(list.Keys, func(k coord.KeySummary) bool { return k.Mode != "" }) {
+		for i := range rows {
+			rows[i] = rows[i][:len(rows[i])-1]
+		}
 	}
 	err := s.out.table(rows)
 	if list.More > 0 {
@@ -84,7 +106,8 @@ func (s *settings) showUnanswered(all []coord.Unanswered) {
 }
 
 func inspectCommand(s *settings) *cobra.Command {
-	return &cobra.Command{
+	var permits bool
+	cmd := &cobra.Command{
 		Use: "inspect KEY", Short: "Which process has a key, since when, and which wait for it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, done, err := s.observe(cmd.Context())
@@ -92,16 +115,28 @@ func inspectCommand(s *settings) *cobra.Command {
 				return err
 			}
 			defer done()
-			info, err := c.Inspect(cmd.Context(), args[0])
+			info, err := inspect(cmd.Context(), c, args[0], permits)
 			if err != nil {
 				return err
 			}
-			return s.showKey(&info)
+			return s.showKey(&info, permits)
 		},
 	}
+	cmd.Flags().BoolVar(&permits, "permits", false, permitsUsage)
+	return cmd
 }
 
-func (s *settings) showKey(info *coord.KeyInfo) error {
+const permitsUsage = "of the semaphore with that key, and not of the lock"
+
+// inspect asks about a lock, or a semaphore.
+func inspect(ctx context.Context, c *coord.Coordinator, key string, permits bool) (coord.KeyInfo, error) {
+	if permits {
+		return c.Semaphore(key, 1).Inspect(ctx) // how many it has is in the answer
+	}
+	return c.Inspect(ctx, key)
+}
+
+func (s *settings) showKey(info *coord.KeyInfo, permits bool) error {
 	if s.out.json {
 		return s.out.encode(info)
 	}
@@ -112,6 +147,7 @@ func (s *settings) showKey(info *coord.KeyInfo) error {
 	s.out.line("key %s of partition %d, granted by %s in epoch %d", strconv.Quote(info.Key), info.Partition, owner, info.Epoch)
 	h := info.Holder
 	switch {
+	case h == nil && len(info.Shared) > 0: // the table says so
 	case h == nil:
 		s.out.line("free")
 	case !h.Locked && h.Since.IsZero() && !slices.ContainsFunc(info.Unanswered, func(u coord.Unanswered) bool { return u.Session == h.Session }) && h.Fence == 0:
@@ -129,20 +165,44 @@ func (s *settings) showKey(info *coord.KeyInfo) error {
 		}
 		s.out.line("%s", text)
 	}
+	if len(info.Shared) > 0 {
+		rows := [][]string{{"HAS", "HOST:PID", "MODE", "CALLERS", "HELD", "TOKEN", "LABELS"}}
+		for _, h := range info.Shared {
+			labels := cmp.Or(strings.Join(h.Labels, ", "), h.Label)
+			rows = append(rows, []string{who(&h.Process), where(&h.Process), h.Mode, number(h.Readers), since(h.Since), token(h.Fence), labels})
+		}
+		if err := s.out.table(rows); err != nil {
+			return err
+		}
+	}
 	if len(info.Waiters) > 0 {
-		rows := [][]string{{"WAITS", "HOST:PID", "CALLERS", "LONGEST", "LABELS"}}
+		rows := [][]string{{"WAITS", "HOST:PID", "MODE", "CALLERS", "LONGEST", "LABELS"}}
 		for _, w := range info.Waiters {
-			rows = append(rows, []string{who(&w.Process), where(&w.Process), number(w.Callers), since(w.Since), strings.Join(w.Labels, ", ")})
+			mode := cmp.Or(w.Mode, "lock")
+			rows = append(rows, []string{who(&w.Process), where(&w.Process), mode, number(w.Callers), since(w.Since), strings.Join(w.Labels, ", ")})
 		}
 		if err := s.out.table(rows); err != nil {
 			return err
 		}
 	}
 	s.showUnanswered(info.Unanswered)
-	if h != nil && h.Locked {
-		s.out.line("to free it: holdfast break %s --fence %s --reason WHY", strconv.Quote(info.Key), token(h.Fence))
+	flag := ""
+	if permits {
+		flag = " --permits"
+	}
+	for _, x := range append(slices.Clone(info.Shared), holders(h)...) {
+		if x.Locked {
+			s.out.line("to free it: holdfast break %s%s --fence %s --reason WHY", strconv.Quote(info.Key), flag, token(x.Fence))
+		}
 	}
 	return nil
+}
+
+func holders(h *coord.KeyHolder) []coord.KeyHolder {
+	if h == nil {
+		return nil
+	}
+	return []coord.KeyHolder{*h}
 }
 
 func locksCommand(s *settings) *cobra.Command {
@@ -183,6 +243,7 @@ type nodeView struct {
 	coord.NodeInfo
 	Report *coord.NodeReport `json:"report,omitempty"`
 	Error  string            `json:"error,omitempty"` // why there is none
+	err    error             // the same
 }
 
 // nodes asks all nodes.
@@ -195,7 +256,7 @@ func nodes(ctx context.Context, c *coord.Coordinator) []nodeView {
 		work.Go(func() {
 			r, err := c.Report(ctx, n.ID)
 			if err != nil {
-				all[i].Error = err.Error()
+				all[i].Error, all[i].err = err.Error(), err
 				return
 			}
 			all[i].Report = &r
@@ -346,13 +407,13 @@ func wait(d time.Duration) string {
 
 func keyCommand(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "key KEY", Short: "A key's partition, and its keys at Redis", Args: cobra.ExactArgs(1),
+		Use: "key KEY", Short: "A key's partition, and its place at the arbiter", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := s.arbiter()
 			if err != nil {
 				return err
 			}
-			defer a.client.Close()
+			defer func() { _ = a.close() }()
 			ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 			defer cancel()
 			found, err := a.Describe(ctx, s.namespace)
@@ -360,26 +421,33 @@ func keyCommand(s *settings) *cobra.Command {
 				return s.explain(err)
 			}
 			p := xxhash.Sum64String(args[0]) % uint64(found.Partitions)
-			part := fmt.Sprintf("{%s:p%d}", s.namespace, p)
-			v := struct {
-				Key       string `json:"key"`
-				Partition uint64 `json:"partition"`
-				Record    string `json:"record"`
-				Field     string `json:"field"`
-				Queue     string `json:"queue"`
-				Result    string `json:"result"`
-			}{args[0], p, part, "r:" + args[0], part + ":w:" + args[0], part + ":v:" + args[0]}
+			v := keyPlace{Key: args[0], Partition: p}
+			rows := [][]string{{"partition", strconv.FormatUint(p, 10), fmt.Sprintf("of %d", found.Partitions)}}
+			if a.redis != nil {
+				part := fmt.Sprintf("{%s:p%d}", s.namespace, p)
+				v.Record, v.Field, v.Queue, v.Result = part, "r:"+args[0], part+":w:"+args[0], part+":v:"+args[0]
+				rows = append(rows, []string{"its row, if the arbiter grants it", v.Record, "HGET field " + v.Field},
+					[]string{"callers that wait at the arbiter", v.Queue, ""}, []string{"result of coord.Share", v.Result, ""})
+			} else {
+				v.Record = fmt.Sprintf("%s/p%d", s.namespace, p)
+				rows = append(rows, []string{"its partition's record", v.Record, "key of the table"})
+			}
 			if s.out.json {
 				return s.out.encode(v)
 			}
-			return s.out.table([][]string{
-				{"partition", strconv.FormatUint(p, 10), fmt.Sprintf("of %d", found.Partitions)},
-				{"its row, if the arbiter grants it", v.Record, "HGET field " + v.Field},
-				{"callers that wait at the arbiter", v.Queue, ""},
-				{"result of coord.Share", v.Result, ""},
-			})
+			return s.out.table(rows)
 		},
 	}
+}
+
+// A keyPlace says where a key is at the arbiter. The last three are Redis's.
+type keyPlace struct {
+	Key       string `json:"key"`
+	Partition uint64 `json:"partition"`
+	Record    string `json:"record"`
+	Field     string `json:"field,omitempty"`
+	Queue     string `json:"queue,omitempty"`
+	Result    string `json:"result,omitempty"`
 }
 
 // completeNodes completes names of nodes.

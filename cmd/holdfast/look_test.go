@@ -1,7 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
@@ -83,6 +89,11 @@ func TestCommands_AtThreeInTheMorning(t *testing.T) {
 			t.Errorf("%v: %q", args, out)
 		}
 	}
+	await.Until(t, "doctor names the holder", func() bool {
+		out := n.start("doctor", "--long-wait", "100ms").want(0)
+		return strings.Contains(out, fmt.Sprintf("1 callers wait for key %q", key)) && strings.Contains(out, "it is held by berta (") &&
+			strings.Contains(out, `checkout", for `)
+	})
 	out := n.start("inspect", key).want(0)
 	freeing := fmt.Sprintf("holdfast break %q --fence %v --reason WHY", key, l.Fence())
 	if !strings.Contains(out, freeing) {
@@ -116,6 +127,39 @@ func TestCommands_AtThreeInTheMorning(t *testing.T) {
 		if out := n.start("completion", shell).want(0); len(out) < 1000 {
 			t.Errorf("%s: %q", shell, out)
 		}
+	}
+}
+
+// Readers that are stuck, and permits, are found and freed as locks are.
+func TestCommands_ReadersAndPermits(t *testing.T) {
+	n := newNamespace(t)
+	anna, berta := n.node("anna"), n.node("berta")
+	settled(t, anna, berta)
+	key := keyOf(t, anna)
+	r, err := berta.RLock(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := anna.Semaphore(key, 3).Acquire(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if top := n.start("top").want(0); !strings.Contains(top, "MODE") || !strings.Contains(top, "2 of 3 permits") || strings.Contains(top, `\x00`) {
+		t.Errorf("top: %s", top)
+	}
+	for _, flags := range [][]string{nil, {"--permits"}} {
+		info := decode[coord.KeyInfo](n, append([]string{"inspect", key}, flags...)...)
+		if len(info.Shared) != 1 || info.Holder != nil || info.Key != key {
+			t.Fatalf("inspect %v: %+v", flags, info)
+		}
+		freeing := fmt.Sprintf("--fence %v --reason WHY", info.Shared[0].Fence)
+		if out := n.start(append([]string{"inspect", key}, flags...)...).want(0); !strings.Contains(out, freeing) || strings.Contains(out, "free\n") {
+			t.Errorf("inspect %v: %s", flags, out)
+		}
+		n.start(append([]string{"break", key, "--fence", info.Shared[0].Fence.String(), "--reason", "x"}, flags...)...).want(0)
+	}
+	if err := errors.Join(r.Unlock(), p.Release()); !errors.Is(err, coord.ErrLost) || strings.Count(err.Error(), "broken") != 2 {
+		t.Errorf("they were told %v", err)
 	}
 }
 
@@ -159,6 +203,7 @@ func TestDoctor(t *testing.T) {
 	set("maxmemory-policy", "noeviction")
 	set("maxmemory", "1mb")
 	n.diagnosis(1, "fail", "memory", "noeviction", "raise maxmemory")
+	n.diagnosis(1, "ok", "locks", "", "") // also then the nodes can be looked at
 	set("maxmemory", "0")
 	for user, rules := range map[string][]any{
 		"stranger": {"on", ">p", "+@all", "~other*", "&*"}, "deaf": {"on", ">p", "+@all", "~*", "resetchannels"},
@@ -178,6 +223,26 @@ func TestDoctor(t *testing.T) {
 	n.diagnosis(0, "warn", "processes", "such as loner", "set Cluster in all")
 }
 
+// Nodes with different keys refuse each other. Both are named, and why.
+func TestDoctor_NodesThatRefuseEachOther(t *testing.T) {
+	n := newNamespace(t)
+	keys := map[string][]byte{"anna": bytes.Repeat([]byte("a"), 32), "berta": bytes.Repeat([]byte("b"), 32)}
+	for _, name := range []string{"anna", "berta"} {
+		n.open(&coord.Options{Name: name, Cluster: &coord.Cluster{
+			Membership: gossip.Start, Gossip: "127.0.0.1:0", PeerKeys: [][]byte{keys[name]}, Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond,
+		}})
+	}
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(keys["anna"])), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "doctor names both", func() bool {
+		out := n.start("doctor", "--peer-keys", file).want(1)
+		return strings.Contains(out, "FAIL  node anna: it and berta refuse each other: ") && strings.Contains(out, "shared keys") &&
+			strings.Contains(out, "FAIL  node berta: it has another key in Cluster.PeerKeys than this command: ")
+	})
+}
+
 // A node whose process stands still, and one whose port does not answer, are told apart.
 func TestDoctor_ANodeThatDoesNotAnswer(t *testing.T) {
 	n := newNamespace(t)
@@ -189,7 +254,7 @@ func TestDoctor_ANodeThatDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer arb.client.Close()
+	defer func() { _ = arb.close() }()
 	found, err := arb.Describe(t.Context(), "holdfast")
 	if err != nil {
 		t.Fatal(err)
@@ -214,19 +279,25 @@ func TestDial(t *testing.T) {
 	for text, good := range map[string]bool{
 		"redis://h": true, "rediss://u:p@h:1/2": true, "unix:///run/redis.sock": true, "redis+cluster://a:1?addr=b:2": true,
 		"redis+sentinel://h:26379?master_name=m": true, "redis+sentinel://h:26379/?master_name=m&addr=i:26379": true,
+		"postgres://op:secret@h/shop?table=hf.locks": true, "postgres://op@h:port/shop": false, "sqlite://" + os.Args[0]: true,
+		"mysql://op:s%40/c?ret@h/shop?table=hf.locks&timeout=2s": false, "mysql://op:secret%40%2F@h/shop?table=hf.locks&timeout=2s": true,
+		"mysql://op:secret@h/shop?timeout=x": false, "sqlite://file": false, "sqlite:///no/such/file": false,
 		"http://h": false, "redis+other://h": false, "\x00": false, "": false, "h:6379": false,
 	} {
-		c, err := dial(text)
-		if (err == nil) != good {
+		a, err := (&settings{url: text}).arbiter()
+		if (err == nil) != good || err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)
 		}
 		if err == nil {
-			_ = c.Close()
+			_ = a.close()
 		}
 	}
-	c, err := dial("redis+cluster://a:1?addr=b:2")
-	if x, ok := c.(*redis.ClusterClient); err != nil || !ok || len(x.Options().Addrs) != 2 {
-		t.Errorf("%v", err)
+	a, err := (&settings{url: "redis+cluster://a:1?addr=b:2"}).arbiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, ok := a.redis.(*redis.ClusterClient); !ok || len(x.Options().Addrs) != 2 {
+		t.Errorf("%T", a.redis)
 	}
 }
 

@@ -50,6 +50,7 @@ func (e *statusError) Unwrap() error { return e.err }
 type settings struct {
 	url, namespace, name      string
 	cert, key, authority, tls string // of PeerTLS
+	keys                      string // file of PeerKeys
 	replicas                  int
 	timeout                   time.Duration
 	json                      bool
@@ -94,7 +95,7 @@ func newRoot() *cobra.Command {
 		},
 	}
 	f := root.PersistentFlags()
-	f.StringVarP(&s.url, "url", "u", env("HOLDFAST_URL", "redis://127.0.0.1:6379"), "the arbiter: "+schemes+" (HOLDFAST_URL)")
+	f.StringVarP(&s.url, "url", "u", env("HOLDFAST_URL", "redis://127.0.0.1:6379"), "the arbiter: "+schemes()+" (HOLDFAST_URL)")
 	f.StringVarP(&s.namespace, "namespace", "N", env("HOLDFAST_NAMESPACE", "holdfast"), "coord.Options.Namespace of the application (HOLDFAST_NAMESPACE)")
 	f.StringVar(&s.name, "name", env("HOLDFAST_NAME", defaultName()), "what the nodes' logs call this process (HOLDFAST_NAME)")
 	f.BoolVar(&s.json, "json", false, "print JSON")
@@ -104,6 +105,7 @@ func newRoot() *cobra.Command {
 	f.StringVar(&s.key, "peer-key", "", "its key")
 	f.StringVar(&s.authority, "peer-ca", "", "the nodes' authority")
 	f.StringVar(&s.tls, "peer-name", "", "the name in all nodes' certificates")
+	f.StringVar(&s.keys, "peer-keys", env("HOLDFAST_PEER_KEYS", ""), "file with the nodes' Cluster.PeerKeys, a line in base64 each (HOLDFAST_PEER_KEYS)")
 	root.AddCommand(topCommand(s), inspectCommand(s), locksCommand(s), nodesCommand(s), partitionsCommand(s), keyCommand(s),
 		breakCommand(s), drainCommand(s), doctorCommand(s), lockCommand(s), electCommand(s))
 	return root

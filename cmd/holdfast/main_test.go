@@ -82,7 +82,7 @@ func (n *namespace) node(name string) *coord.Coordinator {
 // settled waits until nodes share the partitions.
 func settled(t *testing.T, nodes ...*coord.Coordinator) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a busy machine
 	defer cancel()
 	for _, c := range nodes {
 		if err := c.Settled(ctx, len(nodes)); err != nil {

@@ -5,6 +5,7 @@
 //	go run ./examples/inventory
 //	go run ./examples/inventory -redis localhost:6379 -duration 20s
 //	go run ./examples/inventory -chaos
+//	go run ./examples/inventory -catalogue
 //	go run ./examples/inventory -postgres local
 //	go run ./examples/inventory -arbiter postgres
 //	go run ./examples/inventory -arbiter sqlite
@@ -13,7 +14,8 @@
 // It needs no server: a Redis-protocol server and an SQL database run inside the parent process, unless the flags name others.
 // One rung after another, worker processes sell the same stock under a different lock, and the table
 // at the end compares them (rung.go has the list). With -chaos worker processes are killed during each
-// sale, and others take their places (chaos.go). The sale itself is in worker.go, and all that
+// sale, and others take their places (chaos.go). With -catalogue nothing is sold: prices are read, a
+// thousand times as often as they are changed, with read locks and without (catalogue.go). The sale itself is in worker.go, and all that
 // has to do with Holdfast is newHoldfast in rung.go and four lines in worker.go.
 //
 // Exit status: 0 if no unit was sold twice and every fencing token was above the one before it,
@@ -60,6 +62,8 @@ type config struct {
 	stock      int64 // units per SKU when the sale starts
 	rungs      []rung
 	chaos      bool
+	catalogue  bool // look-ups of prices, not a sale
+	reads      int  // look-ups for each change of a price
 }
 
 // parseFlags returns flag.ErrHelp after it printed the usage to usage.
@@ -75,7 +79,9 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.IntVar(&cfg.goroutines, "goroutines", 16, "selling goroutines in each process")
 	flags.IntVar(&cfg.skus, "skus", 3, "articles on sale; fewer are hotter")
 	flags.Int64Var(&cfg.stock, "stock", 1_000_000, "units of each article; a small number ends the sale by selling out")
-	names := flags.String("rungs", publicRungs(), "comma-separated `names` of the rungs to climb")
+	names := flags.String("rungs", "", "comma-separated `names` of the rungs to climb; empty: "+publicRungs(false)+", or "+publicRungs(true)+" with -catalogue")
+	flags.BoolVar(&cfg.catalogue, "catalogue", false, "look up prices, and change some, instead of selling")
+	flags.IntVar(&cfg.reads, "reads", 1000, "with -catalogue: look-ups for each change of a price")
 	flags.BoolVar(&cfg.chaos, "chaos", false, "kill worker processes during each sale, and start others")
 	flags.Usage = func() {}
 
@@ -89,6 +95,11 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	}
 	if flags.NArg() > 0 {
 		return config{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	given := false
+	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "rungs" })
+	if !given {
+		*names = publicRungs(cfg.catalogue)
 	}
 	var err error
 	if cfg.rungs, err = findRungs(*names); err != nil {
@@ -109,6 +120,14 @@ func (c config) validate() error {
 	if !slices.Contains([]string{"redis", "postgres", "sqlite"}, c.arbiter) {
 		return fmt.Errorf("-arbiter %q: want redis, postgres or sqlite", c.arbiter)
 	}
+	if c.catalogue && c.chaos {
+		return errors.New("-catalogue: not with -chaos, which would kill a process between the two halves of a change")
+	}
+	for _, r := range c.rungs {
+		if r.looks != c.catalogue {
+			return fmt.Errorf("-rungs: %s is%s one of a catalogue", r.name, map[bool]string{true: "", false: " not"}[r.looks])
+		}
+	}
 	for _, f := range []struct {
 		name     string
 		got      int64
@@ -118,6 +137,7 @@ func (c config) validate() error {
 		{"goroutines", int64(c.goroutines), 1, 1024},
 		{"skus", int64(c.skus), 1, 1000},
 		{"stock", c.stock, 1, 1_000_000_000},
+		{"reads", int64(c.reads), 1, 1_000_000},
 	} {
 		if f.got < f.min || f.got > f.max {
 			return fmt.Errorf("-%s %d: want %d to %d", f.name, f.got, f.min, f.max)
@@ -140,17 +160,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "inventory: %v (inventory -h lists the flags)\n", err)
 		return 2
 	}
+	table, judge := writeTable, verdict
+	if cfg.catalogue {
+		table, judge = writeLookUps, verdictOnCatalogue
+	}
 	outcomes, err := climb(ctx, cfg, stdout, stderr)
 	if len(outcomes) > 0 {
 		fmt.Fprintln(stdout)
-		writeTable(stdout, outcomes)
+		table(stdout, outcomes)
 	}
 	if err == nil {
-		err = verdict(outcomes)
+		err = judge(outcomes)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "inventory: FAILED: %v\n", err)
 		return 1
+	}
+	if cfg.catalogue {
+		fmt.Fprintln(stdout, "\nNo price was seen half changed, and no change was lost.")
+		return 0
 	}
 	fmt.Fprint(stdout, "\nNo unit was sold twice")
 	if slices.ContainsFunc(cfg.rungs, func(r rung) bool { return r.fenced }) {
@@ -194,8 +222,12 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 		file = filepath.Join(dir, "locks")
 	}
 
-	fmt.Fprintf(stdout, "%d processes x %d goroutines sell %d articles, %v on each rung; %s, %s; the arbiter is on %s\n",
-		cfg.processes, cfg.goroutines, cfg.skus, cfg.duration, server.name, shop.name, cfg.arbiter)
+	verb := "sell"
+	if cfg.catalogue {
+		verb = "look up"
+	}
+	fmt.Fprintf(stdout, "%d processes x %d goroutines %s %d articles, %v on each rung; %s, %s; the arbiter is on %s\n",
+		cfg.processes, cfg.goroutines, verb, cfg.skus, cfg.duration, server.name, shop.name, cfg.arbiter)
 	var outcomes []outcome
 	for i, r := range cfg.rungs {
 		s := sale{
@@ -208,6 +240,9 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 			db:        db,
 			progress:  newProgress(stdout, fmt.Sprintf("[%d/%d] %s", i+1, len(cfg.rungs), r.title), cfg.duration),
 			stderr:    stderr,
+		}
+		if cfg.catalogue {
+			s.progress.done = "looked up"
 		}
 		o, err := s.run(ctx)
 		if err != nil {

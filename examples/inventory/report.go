@@ -16,12 +16,13 @@ type progress struct {
 	w        io.Writer
 	terminal bool
 	title    string
+	done     string // what is counted
 	duration time.Duration
 	next     time.Duration // without a terminal: when the next line is due
 }
 
 func newProgress(w io.Writer, title string, duration time.Duration) *progress {
-	p := &progress{w: w, title: title, duration: duration, next: time.Second}
+	p := &progress{w: w, title: title, done: "sold", duration: duration, next: time.Second}
 	if f, ok := w.(*os.File); ok {
 		info, err := f.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -38,8 +39,8 @@ func (p *progress) show(elapsed time.Duration, processes []int64) {
 		p.next += time.Second
 	}
 	sold := sum(processes)
-	line := fmt.Sprintf("%s: %.1f of %v, %s sold, %s/s, smallest share %.0f %%",
-		p.title, min(elapsed, p.duration).Seconds(), p.duration, figures.Thousands(sold),
+	line := fmt.Sprintf("%s: %.1f of %v, %s %s, %s/s, smallest share %.0f %%",
+		p.title, min(elapsed, p.duration).Seconds(), p.duration, figures.Thousands(sold), p.done,
 		figures.Thousands(int64(float64(sold)/elapsed.Seconds())), 100*smallestShare(processes))
 	if p.terminal {
 		fmt.Fprintf(p.w, "\r%s\x1b[K", line)

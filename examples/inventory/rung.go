@@ -37,6 +37,8 @@ type rung struct {
 	title  string // for the table
 	fenced bool   // its tokens rise: the database checks them
 	hidden bool   // for tests: it breaks the rules
+	looks  bool   // it is one of -catalogue
+	shared bool   // it reads under a lock for reading
 	open   func(client redis.UniversalClient, o order) (locker, error)
 }
 
@@ -71,20 +73,31 @@ var rungs = []rung{
 		name:   "ring",
 		title:  "ring",
 		fenced: true,
-		open: func(client redis.UniversalClient, o order) (locker, error) {
-			// The processes share out the keys, and each grants its own from memory, to the others too.
-			// Redis is asked only when a process comes or goes.
-			c, err := newHoldfast(client, o, coord.Handoff{}, &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"})
-			if err == nil && !o.Late {
-				// A program need not wait: until then its locks come from Redis. The table is to show what comes after, but
-				// on a machine that has too much else to do the sale begins all the same.
-				ctx, cancel := context.WithTimeout(context.Background(), startTime/2)
-				defer cancel()
-				if err = c.Settled(ctx, o.Processes); ctx.Err() != nil {
-					err = nil
-				}
-			}
-			return c, err
+		open:   openRing,
+	},
+	{
+		name:   "lock",
+		title:  "a lock for each look-up",
+		fenced: true,
+		looks:  true,
+		open:   openRing,
+	},
+	{
+		name:   "rlock",
+		title:  "a read lock",
+		fenced: true,
+		looks:  true,
+		shared: true,
+		open:   openRing,
+	},
+	{
+		name:   "none-read",
+		title:  "no lock at all",
+		hidden: true,
+		looks:  true,
+		shared: true,
+		open: func(redis.UniversalClient, order) (locker, error) {
+			return unlocked{}, nil
 		},
 	},
 	{
@@ -104,6 +117,22 @@ var rungs = []rung{
 			return stuck{&setnx{client, o.Namespace, o.sessionTTL()}}, nil
 		},
 	},
+}
+
+// openRing makes the processes share out the keys. Each grants its own from memory, to the others
+// too. Redis is asked only when a process comes or goes.
+func openRing(client redis.UniversalClient, o order) (locker, error) {
+	c, err := newHoldfast(client, o, coord.Handoff{}, &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"})
+	if err == nil && !o.Late {
+		// A program need not wait: until then its locks come from Redis. The table is to show what
+		// comes after, but on a machine that has too much else to do the sale begins all the same.
+		ctx, cancel := context.WithTimeout(context.Background(), startTime/2)
+		defer cancel()
+		if err = c.Settled(ctx, o.Processes); ctx.Err() != nil {
+			err = nil
+		}
+	}
+	return c, err
 }
 
 // partitions are fewer than by default, because the embedded server is slow: it takes a millisecond for each.
@@ -183,11 +212,11 @@ type stuckHold struct{ hold }
 
 func (stuckHold) Fence() coord.Fence { return 1 }
 
-// publicRungs is the default of -rungs.
-func publicRungs() string {
+// publicRungs is the default of -rungs, for a sale or for a catalogue.
+func publicRungs(looks bool) string {
 	var names []string
 	for _, r := range rungs {
-		if !r.hidden {
+		if !r.hidden && r.looks == looks {
 			names = append(names, r.name)
 		}
 	}
@@ -201,7 +230,7 @@ func findRungs(list string) ([]rung, error) {
 		same := func(r rung) bool { return r.name == strings.TrimSpace(name) }
 		i := slices.IndexFunc(rungs, same)
 		if i < 0 {
-			return nil, fmt.Errorf("-rungs: no rung %q, only %s", strings.TrimSpace(name), publicRungs())
+			return nil, fmt.Errorf("-rungs: no rung %q, only %s", strings.TrimSpace(name), publicRungs(false))
 		}
 		if slices.ContainsFunc(found, same) {
 			return nil, fmt.Errorf("-rungs: %s is there twice", rungs[i].name)

@@ -31,7 +31,7 @@ type outcome struct {
 	tally     tally
 	processes []int64 // units sold by each
 	stock     int64   // units of each SKU at the start
-	oversold  int64
+	oversold  int64   // of a catalogue: changes that were lost
 	commands  int64
 	elapsed   time.Duration
 	killed    int // processes, and as many were started
@@ -45,7 +45,11 @@ const (
 
 // run sells until the time is up or all is sold. When it returns, no worker is left.
 func (s *sale) run(ctx context.Context) (outcome, error) {
-	if err := s.fill(ctx); err != nil {
+	fill := s.fill
+	if s.catalogue {
+		fill = s.fillCatalogue
+	}
+	if err := fill(ctx); err != nil {
 		return outcome{}, err
 	}
 	limit := startTime + s.duration + 2*closeTime
@@ -155,7 +159,11 @@ func (s *sale) run(ctx context.Context) (outcome, error) {
 		}
 	}
 	var err error
-	o.oversold, err = s.audit(ctx, o.tally.Sold)
+	if s.catalogue {
+		o.oversold, err = s.auditCatalogue(ctx, o.tally.Changed)
+	} else {
+		o.oversold, err = s.audit(ctx, o.tally.Sold)
+	}
 	return o, err
 }
 
@@ -194,6 +202,8 @@ func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- 
 		Process:    number,
 		Processes:  s.config.processes,
 		Chaos:      s.chaos,
+		Catalogue:  s.catalogue,
+		Reads:      s.reads,
 		Late:       late,
 		Rung:       s.rung.name,
 		Redis:      s.redisAddr,

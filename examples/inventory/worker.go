@@ -34,6 +34,8 @@ type order struct {
 	Goroutines int           `json:"goroutines"`
 	Duration   time.Duration `json:"duration"`
 	Chaos      bool          `json:"chaos"` // processes are killed
+	Catalogue  bool          `json:"catalogue"`
+	Reads      int           `json:"reads"` // of a catalogue, for each change
 	Late       bool          `json:"late"`  // it takes the place of one that was
 }
 
@@ -70,7 +72,9 @@ type result struct {
 
 // A tally adds up sales: those of a goroutine, of a process, of all.
 type tally struct {
-	Sold     []int64   `json:"sold"`     // updates that the database confirmed, by SKU
+	Sold     []int64   `json:"sold"`     // updates that the database confirmed, by SKU; of a catalogue: look-ups
+	Changed  int64     `json:"changed"`  // prices
+	Torn     int64     `json:"torn"`     // look-ups that saw a change half done
 	Rejected int64     `json:"rejected"` // sales with a token that was not above the last one
 	Failed   int64     `json:"failed"`   // calls that returned an error
 	Failure  string    `json:"failure"`  // one of the errors
@@ -83,6 +87,8 @@ func (t *tally) add(other tally) {
 	for i, n := range other.Sold {
 		t.Sold[i] += n
 	}
+	t.Changed += other.Changed
+	t.Torn += other.Torn
 	t.Rejected += other.Rejected
 	t.fail(other.Failed, other.Failure)
 	t.Waits.merge(other.Waits)
@@ -178,7 +184,7 @@ func work(ctx context.Context, o order, started <-chan time.Duration, out io.Wri
 	}
 
 	begin, before := time.Now(), commands.Load()
-	s := seller{order: o, fenced: found[0].fenced, locks: locks, db: db, soldOut: make([]atomic.Bool, o.SKUs)}
+	s := seller{order: o, fenced: found[0].fenced, shared: found[0].shared, locks: locks, db: db, soldOut: make([]atomic.Bool, o.SKUs)}
 	done := make(chan tally, 1)
 	go func() { done <- s.sellAll(ctx) }()
 	ticker := time.NewTicker(messageInterval)
@@ -205,6 +211,7 @@ func work(ctx context.Context, o order, started <-chan time.Duration, out io.Wri
 type seller struct {
 	order
 	fenced  bool
+	shared  bool // look-ups take locks for reading
 	locks   locker
 	db      database
 	sold    atomic.Int64
@@ -219,7 +226,13 @@ func (s *seller) sellAll(ctx context.Context) tally {
 	var wg sync.WaitGroup
 	for i := range tallies {
 		tallies[i] = newTally(s.SKUs)
-		wg.Go(func() { s.sellMany(ctx, &tallies[i]) })
+		wg.Go(func() {
+			if s.Catalogue {
+				s.browseMany(ctx, s.Process == 0 && i == 0, &tallies[i])
+			} else {
+				s.sellMany(ctx, &tallies[i])
+			}
+		})
 	}
 	wg.Wait()
 	sum := newTally(s.SKUs)

@@ -9,6 +9,8 @@
 //			New: func(t *testing.T) fallback.Arbiter { return mine.New(startStore(t)) },
 //		})
 //	}
+//
+// [RunDurable] is beside it for a store that loses nothing of what it has acknowledged. Its tests kill members, and cut them off.
 package arbitertest
 
 import (
@@ -34,7 +36,7 @@ type Fixture struct {
 	New func(t *testing.T) fallback.Arbiter
 
 	// NewServer returns an arbiter on a store that serves one test only, because the test will crash it. Nil: whatever
-	// is about Grace is skipped, which befits only an arbiter without Guarded namespaces.
+	// is about Grace is skipped, which befits only an arbiter whose namespaces are Unguarded, or Durable: see [RunDurable].
 	NewServer func(t *testing.T) Server
 }
 

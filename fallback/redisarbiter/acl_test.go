@@ -3,10 +3,7 @@ package redisarbiter_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
-	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -183,7 +179,7 @@ func TestReadmeACL(t *testing.T) {
 	t.Run("Sentinel", func(t *testing.T) {
 		s := redistest.Start(t)
 		permit(t, s)
-		sentinel := startSentinel(t, s)
+		sentinel := redistest.StartSentinel(t, s, "shop")
 		client := func() redis.UniversalClient {
 			return userOf(t, &redis.UniversalOptions{Addrs: []string{sentinel}, MasterName: "shop"})
 		}
@@ -210,36 +206,6 @@ func TestReadmeACL(t *testing.T) {
 			t.Errorf("+%s is not needed", name)
 		}
 	}
-}
-
-// startSentinel starts a sentinel that watches a primary as "shop".
-func startSentinel(t *testing.T, primary *redistest.Server) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	host, to, _ := net.SplitHostPort(primary.Addr)
-	conf := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("bind 127.0.0.1\nport %s\nsentinel monitor shop %s %s 1\n", port, host, to)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", conf, "--sentinel")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
-	defer c.Close()
-	await.Until(t, "the sentinel answers", func() bool { return c.GetMasterAddrByName(t.Context(), "shop").Err() == nil })
-	return addr
 }
 
 // Namespaces share their scripts: a server keeps each text that it has ever been given.

@@ -231,15 +231,18 @@ func forGood(text string) bool {
 
 // refusals are answers of a server that trying again does not change, by what is in their text, with the setting to
 // look at. A script wraps the text of the command that failed in it.
-var refusals = []struct{ text, setting string }{
-	{"NOPERM", "the user's ACL lacks a permission"},
-	{"The user executing the script can't", "the user's ACL lacks a permission"}, // 6.2 and 7.0, in a script
-	{"ACL failure in script", "the user's ACL lacks a permission"},               // 7.2 and later
-	{"OOM command not allowed", "the server has reached maxmemory"},
-	{"MISCONF", "the server stopped accepting writes (stop-writes-on-bgsave-error)"},
-	{"unknown command", "the server lacks a command"},
-	{"FARCLOCK", fallback.ClockSetting},
-	{"NOEPOCH", fallback.EpochSetting},
+var refusals = []struct {
+	text, setting string
+	is            error
+}{
+	{"NOPERM", "the user's ACL lacks a permission", fallback.ErrRefused},
+	{"The user executing the script can't", "the user's ACL lacks a permission", fallback.ErrRefused}, // 6.2 and 7.0, in a script
+	{"ACL failure in script", "the user's ACL lacks a permission", fallback.ErrRefused},               // 7.2 and later
+	{"OOM command not allowed", "the server has reached maxmemory", fallback.ErrFull},
+	{"MISCONF", "the server stopped accepting writes (stop-writes-on-bgsave-error)", fallback.ErrRefused},
+	{"unknown command", "the server lacks a command", fallback.ErrRefused},
+	{"FARCLOCK", fallback.ClockSetting, fallback.ErrRefused},
+	{"NOEPOCH", fallback.EpochSetting, fallback.ErrRefused},
 }
 
 // errDenied says that the server does not let the client in. A password that is rotated may be right
@@ -267,7 +270,7 @@ func refused(err error) error {
 	}
 	for _, r := range refusals {
 		if strings.Contains(text, r.text) {
-			return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, r.setting, err)
+			return fmt.Errorf("%w: %s: %w", r.is, r.setting, err)
 		}
 	}
 	return err

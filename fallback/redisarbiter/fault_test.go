@@ -65,6 +65,9 @@ func TestServerAtMaxmemory(t *testing.T) {
 			t.Errorf("Lock of %q: got %+v, %v, want ErrRefused that names maxmemory", q.Key, a, err)
 		}
 	}
+	if _, err := n.(fallback.ResultStore).SaveResult(t.Context(), 0, "k", []byte("v"), uint64(held.Token), time.Hour); !errors.Is(err, fallback.ErrFull) {
+		t.Errorf("SaveResult: got %v, want ErrFull", err)
+	}
 	if a := lock(t, n, 0, "held", id("alice", 1)); a.Verdict != fallback.Granted || a.Token != held.Token {
 		t.Errorf("Lock repeated by the holder: got %+v, want the same token", a)
 	}
@@ -98,6 +101,10 @@ func TestServerAtMaxmemory(t *testing.T) {
 			return wrong(err, v == fallback.Granted)
 		},
 		"Revoke": func() error { return n.Revoke(t.Context(), 1, epoch, "") },
+		"SaveResult of an observer": func() error {
+			v, err := n.(fallback.ResultStore).SaveResult(t.Context(), 0, "observer", []byte("card"), 1, time.Hour)
+			return wrong(err, v == fallback.Granted)
+		},
 		"Witness": func() error {
 			_, err := n.Witness(t.Context(), 1, fallback.MakeToken(epoch, 0))
 			return err

@@ -362,7 +362,7 @@ func (n *redisSpace) Lock(ctx context.Context, q fallback.LockRequest) (fallback
 		a.Token = fallback.MakeToken(r.epoch(recordLen), uint32(r.num(recordLen+1)))
 		a.Contended = r.num(recordLen+2) > 0
 	case fallback.Held:
-		a.Holder = r.row(recordLen)
+		a.Holder, a.Size = r.row(recordLen), uint32(r.num(recordLen+1))
 	case fallback.Promised:
 		a.Retry, a.Holder = r.ms(recordLen), r.row(recordLen+1)
 	}

@@ -43,6 +43,9 @@ func TestRefusalsAreToldFromWhatMayPass(t *testing.T) {
 		if got, want := errors.Is(err, fallback.ErrRefused) || errors.Is(err, redisarbiter.ErrDenied), tt.named != ""; got != want || !strings.Contains(err.Error(), tt.named) {
 			t.Errorf("%s: refused %t, want %t that names %q: %v", tt.text, got, want, tt.named, err)
 		}
+		if full := errors.Is(err, fallback.ErrFull); full != strings.HasPrefix(tt.text, "OOM") {
+			t.Errorf("%s: no room %t", tt.text, full)
+		}
 		if again := redisarbiter.Refused(err); again.Error() != err.Error() {
 			t.Errorf("%s: marked twice: %v", tt.text, again)
 		}

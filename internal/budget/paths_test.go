@@ -89,6 +89,9 @@ var paths = []path{
 	}},
 	{name: "peer/roundtrip", setup: roundTrip},
 	{name: "coord/own/lock", calls: 64, setup: func(t testing.TB) func() { return pair(t, nodes(t, 1, nil)[0], "order-4711") }},
+	{name: "coord/own/lock/watched", calls: 64, setup: func(t testing.TB) func() { // as with metrics/prometheus, or metrics/otel
+		return pair(t, nodes(t, 1, watch)[0], "order-4711")
+	}},
 	{name: "coord/own/fresh", calls: 16, setup: func(t testing.TB) func() {
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
 		keys := make([]string, 1<<14)
@@ -102,6 +105,7 @@ var paths = []path{
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
 		return func() { unlock(t)(c.TryLock(ctx, "order-4711")) }
 	}},
+	{name: "coord/own/rlock", calls: 64, setup: func(t testing.TB) func() { return read(t, nodes(t, 1, nil)[0], "order-4711") }},
 	{name: "coord/own/do", calls: 1, setup: func(t testing.TB) func() {
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
 		f := func(context.Context, coord.Lock) error { return nil }
@@ -126,6 +130,10 @@ var paths = []path{
 	{name: "coord/delegated/lock", setup: func(t testing.TB) func() {
 		c := nodes(t, 2, nil)
 		return pair(t, c[0], theirs(t, c[0]))
+	}},
+	{name: "coord/delegated/rlock", calls: 64, setup: func(t testing.TB) func() {
+		c := nodes(t, 2, nil)
+		return read(t, c[0], theirs(t, c[0]))
 	}},
 	{name: "coord/forwarded/lock", calls: 2, setup: func(t testing.TB) func() {
 		c := nodes(t, 2, func(o *coord.Options) { o.Handoff.Linger = -1 })
@@ -213,6 +221,20 @@ func (c calls) RoundTrip(r *http.Request) (*http.Response, error) {
 func pair(t testing.TB, c *coord.Coordinator, key string) func() {
 	ctx := t.Context()
 	return func() { unlock(t)(c.Lock(ctx, key)) }
+}
+
+// read locks and unlocks a key for reading.
+func read(t testing.TB, c *coord.Coordinator, key string) func() {
+	ctx := t.Context()
+	return func() {
+		l, err := c.RLock(ctx, key)
+		if err == nil {
+			err = l.Unlock()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // unlock ends a lock if there is one.

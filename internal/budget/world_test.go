@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // patient are options with which nothing happens by time while instructions are counted: the clock hardly moves then.
 func patient() *coord.Options {
-	o := &coord.Options{SessionTTL: time.Hour, Grace: 2 * time.Hour, Partitions: 61}
+	o := &coord.Options{SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 61}
 	o.Handoff.Linger = time.Hour
 	return o
 }
@@ -51,6 +52,14 @@ func nodes(t testing.TB, n int, change func(*coord.Options)) []*coord.Coordinato
 		return owned == 61 && least > 0
 	})
 	return all
+}
+
+// watch gives a coordinator the functions that metrics/prometheus and metrics/otel give it, without what they do.
+func watch(o *coord.Options) {
+	o.Trace = &coord.Trace{
+		Waited: func(context.Context, coord.WaitInfo) {}, Flight: func(context.Context, coord.FlightInfo) {},
+		Lost: func(coord.LossError) {}, Call: func(coord.CallInfo) {},
+	}
 }
 
 // handler is a peer.Handler made of functions.

@@ -42,10 +42,10 @@ func (r *running) beside(t *testing.T, data []byte) *running {
 			t.Fatal(err)
 		}
 	}
-	h := r.net.host("r2")
+	h := r.net.Host("r2")
 	d := &dataServer{host: h, dir: home}
 	var err error
-	if d.Server, err = redistest.NewAt(redistest.Place{Addr: h.ip + redisPort, Command: h.In()}, home); err != nil {
+	if d.Server, err = redistest.NewAt(redistest.Place{Addr: h.Addr + redisPort, Command: h.In()}, home); err != nil {
 		t.Fatal(err)
 	}
 	q.servers.data, q.servers.addrs = []*dataServer{d}, []string{d.Addr}
@@ -116,7 +116,7 @@ func (r *running) says(t *testing.T, what string) {
 	defer cancel()
 	if err := await(ctx, "a log that says: "+what, func() error {
 		for _, s := range r.seats {
-			if text, err := os.ReadFile(filepath.Join(r.dir, s.host.name+".log")); err == nil && strings.Contains(string(text), what) {
+			if text, err := os.ReadFile(filepath.Join(r.dir, s.host.Name+".log")); err == nil && strings.Contains(string(text), what) {
 				return nil
 			}
 		}
@@ -178,7 +178,7 @@ func TestApart_AnAddressThatChanges(t *testing.T) {
 		if err := s.leave(); err != nil {
 			t.Fatal(err)
 		}
-		q.works(t, s.host.name)
+		q.works(t, s.host.Name)
 		if r.seats = r.seats[1:]; len(r.seats) > 0 {
 			r.works(t)
 			r.says(t, "it has other keys: it uses another arbiter")

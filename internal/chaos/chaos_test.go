@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/lan"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -33,7 +34,7 @@ func scene(t *testing.T, change func(cfg *config)) *running {
 	if testing.Short() {
 		t.Skip("takes most of a minute")
 	}
-	if err := needs(); err != nil {
+	if err := lan.Needs(); err != nil {
 		t.Skip(err)
 	}
 	cfg := config{Topology: "single", Nodes: 3, Keys: 8, Rest: span{20 * time.Millisecond, 60 * time.Millisecond}, Quiet: true,
@@ -61,15 +62,15 @@ func scene(t *testing.T, change func(cfg *config)) *running {
 // show logs what the nodes have logged.
 func (r *running) show(t *testing.T) {
 	for _, s := range r.seats {
-		text, _ := os.ReadFile(r.dir + "/" + s.host.name + ".log")
-		t.Logf("%s:\n%s", s.host.name, text[max(0, len(text)-4000):])
+		text, _ := os.ReadFile(r.dir + "/" + s.host.Name + ".log")
+		t.Logf("%s:\n%s", s.host.Name, text[max(0, len(text)-4000):])
 	}
 }
 
 // cutFor cuts for a while, and then waits until every node works on every key again.
-func (r *running) cutFor(t *testing.T, c cut, d time.Duration) (from, to moment) {
+func (r *running) cutFor(t *testing.T, c lan.Cut, d time.Duration) (from, to moment) {
 	t.Helper()
-	mend, err := r.net.cut(c)
+	mend, err := r.net.Cut(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestTwoNodesCutFromEachOther(t *testing.T) {
 	takes.Seconds(t)
 	r := scene(t, func(*config) {})
 	r.settle(t)
-	from, to := r.cutFor(t, both([]string{"n1"}, []string{"n2"}), 15*time.Second)
+	from, to := r.cutFor(t, lan.Both([]string{"n1"}, []string{"n2"}), 15*time.Second)
 	r.bands = append(r.bands, &band{Fault: "cut", Begin: from, End: to})
 	r.rounds = append(r.rounds, &round{Faults: []string{"cut"}, Begin: from, Healed: to, Recovered: now(), End: now()})
 	rep := r.judged(t)
@@ -164,7 +165,7 @@ func TestANodeCutFromRedis(t *testing.T) {
 	takes.Seconds(t)
 	r := scene(t, func(cfg *config) { cfg.Kept = true })
 	r.settle(t)
-	from, to := r.cutFor(t, both([]string{"n1"}, r.serverNames()), 16*time.Second)
+	from, to := r.cutFor(t, lan.Both([]string{"n1"}, r.serverNames()), 16*time.Second)
 	r.bands = append(r.bands, &band{Fault: "cut", Begin: from, End: to})
 	r.rounds = append(r.rounds, &round{Faults: []string{"cut"}, Begin: from, Healed: to, Recovered: now(), End: now()})
 	rep := r.judged(t)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	crand "crypto/rand"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -18,6 +17,7 @@ type client struct {
 	id   int
 	key  string
 	pace pace
+	now  aim
 	r    *access
 	err  error // of writing things down, or of the resource: nothing that a fault may bring about
 }
@@ -86,7 +86,7 @@ func (c *client) note(o op, fence uint64, text string) {
 }
 
 func (c *client) write(e event) {
-	e.Client, e.Key = c.id, c.key
+	e.Client, e.Key, e.Mode, e.N = c.id, c.now.key, c.now.mode, c.now.n
 	if err := c.n.out.write(e); err != nil && c.err == nil {
 		c.err = err
 	}
@@ -94,23 +94,30 @@ func (c *client) write(e event) {
 
 // once is one lock, or a failed one.
 func (c *client) once(ctx context.Context) {
-	if c.pace == fleeting {
-		c.key = "once-" + crand.Text()
-	}
+	c.now = c.aim()
 	patience := c.patience()
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c.note(opLock, 0, patience.String())
-	l, err := c.n.c.Lock(waiting, c.key)
+	l, err := c.take(waiting)
 	if err != nil {
-		text := err.Error()
-		if ctx.Err() != nil {
-			text = "closing: " + text
-		}
-		c.note(opFailed, 0, text)
+		c.failed(ctx, err)
 		return
 	}
 	c.note(opGranted, uint64(l.Fence()), "")
+	c.have(ctx, l)
+}
+
+func (c *client) failed(ctx context.Context, err error) {
+	text := err.Error()
+	if ctx.Err() != nil {
+		text = "closing: " + text
+	}
+	c.note(opFailed, 0, text)
+}
+
+// have uses what was granted, and gives it back.
+func (c *client) have(ctx context.Context, l lease) {
 	how := manner(rand.IntN(3))
 	if c.pace == forever {
 		how = trusting
@@ -119,6 +126,7 @@ func (c *client) once(ctx context.Context) {
 	if c.visit(ctx, l, how) || how == careless {
 		c.ask("end", l)
 	}
+	l = c.turn(ctx, l)
 	c.note(opUnlock, uint64(l.Fence()), "")
 	if err := l.Unlock(); err != nil {
 		if how == careless || !errors.Is(err, coord.ErrLost) {
@@ -131,7 +139,7 @@ func (c *client) once(ctx context.Context) {
 }
 
 // visit holds the lock for a while, and says whether it is still in force at the end.
-func (c *client) visit(ctx context.Context, l coord.Lock, how manner) bool {
+func (c *client) visit(ctx context.Context, l lease, how manner) bool {
 	left := c.hold()
 	if how == careless {
 		sleep(ctx, left)
@@ -161,10 +169,13 @@ func (c *client) visit(ctx context.Context, l coord.Lock, how manner) bool {
 	}
 }
 
-// ask begins or ends a section at the resource.
-func (c *client) ask(what string, l coord.Lock) {
+// ask begins or ends a section at the resource, which knows nothing of permits.
+func (c *client) ask(what string, l lease) {
+	if c.now.mode == counted {
+		return
+	}
 	before := now()
-	r, err := c.r.ask(request{Op: what, Key: c.key, Fence: uint64(l.Fence()), Node: c.n.job.Node})
+	r, err := c.r.ask(request{Op: what, Key: c.now.key, Fence: uint64(l.Fence()), Node: c.n.job.Node, Read: c.now.mode == reading})
 	if err != nil && c.err == nil {
 		c.err = err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-go/holdfast/internal/lan"
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
@@ -27,7 +28,7 @@ func delay(ctx context.Context, s *storm) error {
 	var mends []func() error
 	var errs []error
 	for _, name := range names {
-		mend, err := s.r.net.host(name).delay(by)
+		mend, err := delayed(s.r.net.Host(name), by)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -41,22 +42,22 @@ func delay(ctx context.Context, s *storm) error {
 	return errors.Join(errs...)
 }
 
-// delay delays each packet that the host sends to another one, by half to one and a half of what is said: so they overtake
+// delayed delays each packet that the host sends to another one, by half to one and a half of what is said: so they overtake
 // each other, too. Where the kernel has no netem, the packets make a detour through this process.
-func (h *host) delay(by time.Duration) (mend func() error, err error) {
+func delayed(h *lan.Host, by time.Duration) (mend func() error, err error) {
 	tc := append(h.Command(), "tc", "qdisc")
 	err = netns.Run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)
 	if err == nil {
 		return func() error { return netns.Run("", "ip", append(tc, "del", "dev", "eth0", "root")...) }, nil
 	}
-	return h.detour(func() time.Duration { return by/2 + rand.N(by) })
+	return detour(h, func() time.Duration { return by/2 + rand.N(by) })
 }
 
 // detourDevice is a network device of a host; this process reads its packets.
 const detourDevice = "detour"
 
 // detour leads what the host sends to others to a device that this process reads, and this process sends it on, late.
-func (h *host) detour(late func() time.Duration) (mend func() error, err error) {
+func detour(h *lan.Host, late func() time.Duration) (mend func() error, err error) {
 	var tun *os.File
 	raw := -1
 	err = h.Within(func() error {
@@ -81,7 +82,7 @@ func (h *host) detour(late func() time.Duration) (mend func() error, err error) 
 		return errors.Join(errs...)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("detour of %s: %w", h.name, err), stop())
+		return nil, errors.Join(fmt.Errorf("detour of %s: %w", h.Name, err), stop())
 	}
 	go func() {
 		for buf := make([]byte, 1<<16); ; {
@@ -98,10 +99,10 @@ func (h *host) detour(late func() time.Duration) (mend func() error, err error) 
 		}
 	}()
 	// The addresses of all hosts, and not that of the bridge. Answers come by another device: that must not matter.
-	net := h.ip[:strings.LastIndex(h.ip, ".")] + ".0/25"
+	net := h.Addr[:strings.LastIndex(h.Addr, ".")] + ".0/25"
 	err = errors.Join(
 		netns.Run("", "ip", append(h.Command(), "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter")...),
-		netns.Run("link set "+detourDevice+" up\nroute add "+net+" dev "+detourDevice+" src "+h.ip+"\n", "ip", "-n", h.Namespace(), "-batch", "-"))
+		netns.Run("link set "+detourDevice+" up\nroute add "+net+" dev "+detourDevice+" src "+h.Addr+"\n", "ip", "-n", h.Namespace(), "-batch", "-"))
 	if err != nil {
 		return nil, errors.Join(err, stop())
 	}

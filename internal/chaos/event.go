@@ -19,7 +19,10 @@ type event struct {
 	Client int    `json:"c,omitempty"` // of that process; 0: of none
 	Op     op     `json:"o"`
 	Key    string `json:"k,omitempty"`
+	Mode   mode   `json:"m,omitempty"`
+	N      int    `json:"p,omitempty"` // permits
 	Fence  uint64 `json:"f,omitempty"`
+	From   uint64 `json:"d,omitempty"` // of a grant by a downgrade: the token of the lock that it takes the place of
 	Valid  int64  `json:"v,omitempty"` // the lock was certainly in force then, by its holder's clock
 	Text   string `json:"e,omitempty"`
 
@@ -31,17 +34,19 @@ type op string
 // What a client does and finds, in this order. A process that is killed leaves the rest out: what is under way then has
 // an unknown end.
 const (
-	opLock     op = "lock"     // Lock is called; Text says for how long
-	opFailed   op = "failed"   // Lock has returned an error, in Text
-	opGranted  op = "granted"  // Lock has returned a lock
-	opHeld     op = "held"     // it was found in force at Valid
-	opRefused  op = "refused"  // the resource refused the lock's token; At is before the request was sent
-	opLost     op = "lost"     // the holder finds that it is not in force any more, for the reason in Text
-	opUnlock   op = "unlock"   // Unlock is called
-	opUnlocked op = "unlocked" // Unlock has returned nil, or the error in Text
-	opState    op = "state"    // of the process
-	opReady    op = "ready"    // the process has a coordinator
-	opClosed   op = "closed"   // it has closed it, with the error in Text; State is what is left
+	opLock      op = "lock"      // Lock is called; Text says for how long
+	opFailed    op = "failed"    // Lock has returned an error, in Text
+	opGranted   op = "granted"   // Lock has returned a lock
+	opHeld      op = "held"      // it was found in force at Valid
+	opRefused   op = "refused"   // the resource refused the lock's token; At is before the request was sent
+	opLost      op = "lost"      // the holder finds that it is not in force any more, for the reason in Text
+	opDowngrade op = "downgrade" // Downgrade is called; a grant follows
+	opKept      op = "kept"      // or it has returned the error in Text
+	opUnlock    op = "unlock"    // Unlock is called
+	opUnlocked  op = "unlocked"  // Unlock has returned nil, or the error in Text
+	opState     op = "state"     // of the process
+	opReady     op = "ready"     // the process has a coordinator
+	opClosed    op = "closed"    // it has closed it, with the error in Text; State is what is left
 )
 
 // state is what a process says of itself.

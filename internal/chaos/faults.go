@@ -9,32 +9,34 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lan"
 )
 
 // faults is what a storm is made of.
 var faults = slices.Concat(networkFaults, nodeFaults, serverFaults)
 
 // cutFault is a fault that is a cut which shape returns, for a while.
-func cutFault(name string, weight int, shape func(s *storm) (c cut, hosts []string, detail string)) fault {
+func cutFault(name string, weight int, shape func(s *storm) (c lan.Cut, hosts []string, detail string)) fault {
 	return fault{name: name, kind: ofNetwork, weight: weight, commit: func(ctx context.Context, s *storm) error {
 		c, hosts, detail := shape(s)
 		if s.intN(5) == 0 {
-			c, detail = c.refusing(), detail+" (refused)"
+			c, detail = c.Refusing(), detail+" (refused)"
 		}
 		return s.cutFor(ctx, name, s.some(), c, hosts, detail)
 	}}
 }
 
 // sparing is a cut between nodes only, all of which reach Redis.
-func sparing(name string, weight int, shape func(s *storm) (c cut, hosts []string, detail string)) fault {
+func sparing(name string, weight int, shape func(s *storm) (c lan.Cut, hosts []string, detail string)) fault {
 	f := cutFault(name, weight, shape)
 	f.spares = true
 	return f
 }
 
-func (s *storm) cutFor(ctx context.Context, name string, d span, c cut, hosts []string, detail string) error {
+func (s *storm) cutFor(ctx context.Context, name string, d span, c lan.Cut, hosts []string, detail string) error {
 	defer s.begin(name, hosts, "%s", detail)()
-	mend, err := s.r.net.cut(c)
+	mend, err := s.r.net.Cut(c)
 	if err != nil {
 		return err
 	}
@@ -43,60 +45,60 @@ func (s *storm) cutFor(ctx context.Context, name string, d span, c cut, hosts []
 }
 
 var networkFaults = []fault{
-	cutFault("node cut off", 3, func(s *storm) (cut, []string, string) {
+	cutFault("node cut off", 3, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:1]
-		return both(x, s.r.allNames()), x, "from all"
+		return lan.Both(x, s.r.allNames()), x, "from all"
 	}),
-	cutFault("node cut from Redis", 3, func(s *storm) (cut, []string, string) {
+	cutFault("node cut from Redis", 3, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:1]
-		return both(x, s.r.serverNames()), x, ""
+		return lan.Both(x, s.r.serverNames()), x, ""
 	}),
-	sparing("two nodes cut from each other", 3, func(s *storm) (cut, []string, string) {
+	sparing("two nodes cut from each other", 3, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:2]
-		return both(x[:1], x[1:]), x, ""
+		return lan.Both(x[:1], x[1:]), x, ""
 	}),
-	cutFault("minority of nodes cut off", 2, func(s *storm) (cut, []string, string) {
+	cutFault("minority of nodes cut off", 2, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
 		x, rest := x[:(len(x)-1)/2], x[(len(x)-1)/2:]
-		return both(x, append(rest, s.r.serverNames()...)), x, "Redis is with the majority"
+		return lan.Both(x, append(rest, s.r.serverNames()...)), x, "Redis is with the majority"
 	}),
-	cutFault("majority of nodes cut off", 2, func(s *storm) (cut, []string, string) {
+	cutFault("majority of nodes cut off", 2, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
 		x, rest := x[:len(x)/2+1], x[len(x)/2+1:]
-		return both(x, append(rest, s.r.serverNames()...)), x, "Redis is with the minority"
+		return lan.Both(x, append(rest, s.r.serverNames()...)), x, "Redis is with the minority"
 	}),
-	sparing("halves that both reach Redis", 2, func(s *storm) (cut, []string, string) {
+	sparing("halves that both reach Redis", 2, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
-		return both(x[:len(x)/2], x[len(x)/2:]), x[:len(x)/2], ""
+		return lan.Both(x[:len(x)/2], x[len(x)/2:]), x[:len(x)/2], ""
 	}),
-	sparing("majorities in a ring", 2, func(s *storm) (cut, []string, string) {
+	sparing("majorities in a ring", 2, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
-		return ring(x), x, "each sees a majority, no two the same"
+		return lan.Ring(x), x, "each sees a majority, no two the same"
 	}),
-	sparing("bridge", 1, func(s *storm) (cut, []string, string) {
+	sparing("bridge", 1, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())
 		h := (len(x) - 1) / 2
-		return both(x[:h], x[h+1:]), x, x[h] + " sees both halves"
+		return lan.Both(x[:h], x[h+1:]), x, x[h] + " sees both halves"
 	}),
-	cutFault("one-way out", 2, func(s *storm) (cut, []string, string) {
+	cutFault("one-way out", 2, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:1]
-		return oneWay(x, s.r.allNames()), x, "nobody hears it"
+		return lan.OneWay(x, s.r.allNames()), x, "nobody hears it"
 	}),
-	cutFault("one-way in", 2, func(s *storm) (cut, []string, string) {
+	cutFault("one-way in", 2, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:1]
-		return oneWay(s.r.allNames(), x), x, "it hears nobody"
+		return lan.OneWay(s.r.allNames(), x), x, "it hears nobody"
 	}),
-	sparing("one-way between two nodes", 1, func(s *storm) (cut, []string, string) {
+	sparing("one-way between two nodes", 1, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:2]
-		return oneWay(x[:1], x[1:]), x, ""
+		return lan.OneWay(x[:1], x[1:]), x, ""
 	}),
-	cutFault("one-way from Redis", 1, func(s *storm) (cut, []string, string) {
+	cutFault("one-way from Redis", 1, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:1]
-		return oneWay(s.r.serverNames(), x), x, "requests are executed, answers lost"
+		return lan.OneWay(s.r.serverNames(), x), x, "requests are executed, answers lost"
 	}),
-	cutFault("loss", 2, func(s *storm) (cut, []string, string) {
+	cutFault("loss", 2, func(s *storm) (lan.Cut, []string, string) {
 		x := s.shuffled(s.r.nodeNames())[:1+s.intN(2)]
-		return both(x, s.r.allNames()).lossy(0.2), x, "of every fifth packet, each way"
+		return lan.Both(x, s.r.allNames()).Lossy(0.2), x, "of every fifth packet, each way"
 	}),
 	{name: "flapping", kind: ofNetwork, weight: 1, commit: flap},
 	{name: "delay", kind: ofNetwork, weight: 3, commit: delay},
@@ -106,9 +108,9 @@ var networkFaults = []fault{
 func flap(ctx context.Context, s *storm) error {
 	x := s.shuffled(s.r.nodeNames())[:1]
 	defer s.begin("flapping", x, "cut off and mended again and again")()
-	c := both(x, s.r.allNames())
+	c := lan.Both(x, s.r.allNames())
 	for range 4 + s.intN(8) {
-		mend, err := s.r.net.cut(c)
+		mend, err := s.r.net.Cut(c)
 		if err != nil {
 			return err
 		}

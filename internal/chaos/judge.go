@@ -16,7 +16,10 @@ type hold struct {
 	Life   int
 	Client int
 	Key    string
+	Mode   mode
+	N      int // permits
 	Fence  uint64
+	From   uint64 // the token of the lock that it takes the place of, by Downgrade; 0: of none
 
 	Asked    moment // Lock was called
 	Granted  moment // it had returned
@@ -29,6 +32,12 @@ type hold struct {
 
 func (h *hold) String() string {
 	text := fmt.Sprintf("%s/%d client %d with %s", h.Node, h.Life, h.Client, token(h.Fence))
+	switch h.Mode {
+	case reading:
+		text += ", which reads"
+	case counted:
+		text = fmt.Sprintf("%s/%d client %d with %d permits", h.Node, h.Life, h.Client, h.N)
+	}
 	if h.Lost != "" {
 		text += " (" + h.Lost + ")"
 	}
@@ -56,6 +65,9 @@ type history struct {
 	closed   []event
 }
 
+// opsOfALock are what only a client notes that has one.
+var opsOfALock = []op{opHeld, opRefused, opLost, opDowngrade, opKept, opUnlock, opUnlocked}
+
 type clientID struct {
 	node         string
 	life, client int
@@ -70,8 +82,7 @@ func read(events []event) *history {
 		id := clientID{e.Node, e.Life, e.Client}
 		x := open[id]
 		at := moment(e.At)
-		if needs := e.Op == opHeld || e.Op == opRefused || e.Op == opLost || e.Op == opUnlock || e.Op == opUnlocked; needs &&
-			(x == nil || x.Fence != e.Fence) {
+		if needs := slices.Contains(opsOfALock, e.Op) || e.From != 0; needs && (x == nil || x.Fence != cmp.Or(e.From, e.Fence)) {
 			h.bad = append(h.bad, fmt.Sprintf("history: %+v without its lock", e))
 			continue
 		}
@@ -83,8 +94,18 @@ func read(events []event) *history {
 			a.Patience, _ = time.ParseDuration(asked[id].Text)
 			h.failed = append(h.failed, a)
 			delete(asked, id)
+		case opDowngrade:
+			asked[id] = e
+		case opKept:
+			delete(asked, id)
 		case opGranted:
-			x = &hold{Node: e.Node, Life: e.Life, Client: e.Client, Key: e.Key, Fence: e.Fence, Asked: moment(asked[id].At), Granted: at}
+			if e.From != 0 {
+				x.Ended, x.Unlocked = cmp.Or(x.Ended, at), true
+			}
+			x = &hold{
+				Node: e.Node, Life: e.Life, Client: e.Client, Key: e.Key, Mode: e.Mode, N: e.N, Fence: e.Fence, From: e.From,
+				Asked: moment(asked[id].At), Granted: at,
+			}
 			open[id] = x
 			h.holds = append(h.holds, x)
 			delete(asked, id)
@@ -133,8 +154,13 @@ func (h *history) byKey() map[string][]*hold {
 func (h *history) violations() []string {
 	bad := slices.Clone(h.bad)
 	for key, holds := range h.byKey() {
+		if holds[0].Mode == counted {
+			bad = append(bad, tooMany(key, holds)...)
+			continue
+		}
 		bad = append(bad, exclusion(key, holds)...)
 		bad = append(bad, order(key, holds)...)
+		bad = append(bad, between(key, holds)...)
 	}
 	for _, x := range h.holds {
 		if x.refused != 0 && x.Valid > x.refused {
@@ -145,46 +171,109 @@ func (h *history) violations() []string {
 	return bad
 }
 
-// exclusion finds two holders, each of which was valid by its own account, at the same time (I1).
+// certain reports whether the hold was certainly in force from its grant on.
+func (h *hold) certain() bool { return h.Valid >= h.Granted }
+
+// exclusion finds two holders, each of which was valid by its own account, at the same time, if not
+// both read (I1).
 func exclusion(key string, holds []*hold) (bad []string) {
-	var last *hold // the one that was certainly in force longest
+	var writer, reader *hold // the ones that were certainly in force longest
 	for _, x := range holds {
-		if x.Valid < x.Granted { // nothing is known of it
+		if !x.certain() {
 			continue
 		}
-		if last != nil && x.Granted < last.Valid {
-			bad = append(bad, fmt.Sprintf("I1: %s: %v was granted to and %v was in force %v later", key, x, last, last.Valid.sub(x.Granted)))
+		clash := func(last *hold) {
+			if last != nil && x.Granted < last.Valid {
+				bad = append(bad, fmt.Sprintf("I1: %s: %v was granted to and %v was in force %v later", key, x, last, last.Valid.sub(x.Granted)))
+			}
 		}
-		if last == nil || x.Valid > last.Valid {
-			last = x
+		clash(writer)
+		last := &reader
+		if x.Mode == writing {
+			clash(reader)
+			last = &writer
+		}
+		if *last == nil || x.Valid > (*last).Valid {
+			*last = x
 		}
 	}
 	return bad
 }
 
-// order finds tokens that do not rise (I2): of two locks, the one that was asked for when the other one had been granted has the
-// higher token, and so has of two that were valid the one that was valid later.
-func order(key string, holds []*hold) (bad []string) {
-	byFence := slices.SortedFunc(slices.Values(holds), func(a, b *hold) int { return cmp.Compare(a.Fence, b.Fence) })
-	var asked, valid *hold // of those with lower tokens: the one asked for last, the one valid last
-	for i, x := range byFence {
-		if i > 0 && byFence[i-1].Fence == x.Fence {
-			bad = append(bad, fmt.Sprintf("I2: %s: the same token for %v and %v", key, byFence[i-1], x))
-		}
-		if asked != nil && asked.Asked > x.Granted {
-			bad = append(bad, fmt.Sprintf("I2: %s: %v was granted %v before %v was asked for", key, x, asked.Asked.sub(x.Granted), asked))
-		}
-		if asked == nil || x.Asked > asked.Asked {
-			asked = x
-		}
-		if x.Valid < x.Granted {
+// tooMany finds more permits in force at the same time than there are.
+func tooMany(key string, holds []*hold) (bad []string) {
+	var inForce []*hold
+	for _, x := range holds {
+		if !x.certain() {
 			continue
 		}
-		if valid != nil && valid.Granted > x.Valid {
-			bad = append(bad, fmt.Sprintf("I2: %s: %v was valid %v before %v", key, x, valid.Granted.sub(x.Valid), valid))
+		inForce = append(slices.DeleteFunc(inForce, func(o *hold) bool { return o.Valid <= x.Granted }), x)
+		sum := 0
+		for _, o := range inForce {
+			sum += o.N
 		}
-		if valid == nil || x.Granted > valid.Granted {
-			valid = x
+		if sum > semaphorePermits {
+			bad = append(bad, fmt.Sprintf("I1: %s: %d permits of %d were in force when %v was granted: %v", key, sum, semaphorePermits, x, inForce))
+		}
+	}
+	return bad
+}
+
+// order finds tokens that do not rise (I2): of two locks, the one that was asked for when the other
+// one had been granted has the higher token, and so has of two that were valid the one that was
+// valid later. Two readers may have any.
+func order(key string, holds []*hold) (bad []string) {
+	byFence := slices.SortedFunc(slices.Values(holds), func(a, b *hold) int { return cmp.Compare(a.Fence, b.Fence) })
+	var writers, readers earlier
+	for i, x := range byFence {
+		if i > 0 && byFence[i-1].Fence == x.Fence && (x.Mode == writing || byFence[i-1].Mode == writing) {
+			bad = append(bad, fmt.Sprintf("I2: %s: the same token for %v and %v", key, byFence[i-1], x))
+		}
+		bad = append(bad, writers.before(key, x)...)
+		if x.Mode == writing {
+			bad = append(bad, readers.before(key, x)...)
+			writers.add(x)
+		} else {
+			readers.add(x)
+		}
+	}
+	return bad
+}
+
+// earlier are holds with lower tokens: the one that was asked for last, and of those that were
+// valid the one that was granted last.
+type earlier struct{ asked, valid *hold }
+
+// before finds what is wrong if x has a higher token.
+func (e *earlier) before(key string, x *hold) (bad []string) {
+	if e.asked != nil && e.asked.Asked > x.Granted {
+		bad = append(bad, fmt.Sprintf("I2: %s: %v was granted %v before %v was asked for", key, x, e.asked.Asked.sub(x.Granted), e.asked))
+	}
+	if e.valid != nil && x.certain() && e.valid.Granted > x.Valid {
+		bad = append(bad, fmt.Sprintf("I2: %s: %v was valid %v before %v", key, x, e.valid.Granted.sub(x.Valid), e.valid))
+	}
+	return bad
+}
+
+func (e *earlier) add(x *hold) {
+	if e.asked == nil || x.Asked > e.asked.Asked {
+		e.asked = x
+	}
+	if x.certain() && (e.valid == nil || x.Granted > e.valid.Granted) {
+		e.valid = x
+	}
+}
+
+// between finds writers that were let in while a writer became a reader.
+func between(key string, holds []*hold) (bad []string) {
+	for _, x := range holds {
+		if x.From == 0 {
+			continue
+		}
+		for _, w := range holds {
+			if w.Mode == writing && w.Fence > x.From && w.Fence < x.Fence {
+				bad = append(bad, fmt.Sprintf("I1: %s: %v had %s before it was downgraded, and %v came between", key, x, token(x.From), w))
+			}
 		}
 	}
 	return bad

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lan"
 )
 
 // lockOf is what a client writes down of a lock of key k: the times are moments, 0 for what it did not come to.
@@ -24,6 +26,26 @@ func lockOf(node string, client int, fence uint64, asked, granted, valid, ended 
 		all = append(all, e(ended, opUnlock), e(ended, opUnlocked))
 	}
 	return all
+}
+
+// as makes what a client writes down that of a reader, or of one with permits.
+func as(m mode, n int, events []event) []event {
+	for i := range events {
+		events[i].Mode, events[i].N = m, n
+		if m == counted {
+			events[i].Fence = 0
+		}
+	}
+	return events
+}
+
+// downgraded is what a client writes down of a lock of key k that it makes one for reading at a moment, until the last one.
+func downgraded(node string, fence, reads uint64, granted, at, valid, ended int64) []event {
+	all := lockOf(node, 1, fence, granted-1, granted, at-1, 0)
+	all = append(all, event{At: at, Node: node, Life: 1, Client: 1, Op: opDowngrade, Key: "k", Fence: fence})
+	reading := as(reading, 0, lockOf(node, 1, reads, at, at+1, valid, ended))[1:]
+	reading[0].From = fence
+	return append(all, reading...)
 }
 
 func TestWhatTheJudgeFinds(t *testing.T) {
@@ -46,6 +68,22 @@ func TestWhatTheJudgeFinds(t *testing.T) {
 		{"a lower token, asked for before", [][]event{lockOf("n1", 1, 5, 1, 10, 0, 21), lockOf("n2", 1, 4, 2, 22, 0, 31)}, ""},
 		{"a lower token, in force later", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 21), lockOf("n2", 1, 4, 2, 22, 30, 31)}, "I2"},
 		{"refused, and in force later", [][]event{lockOf("n1", 1, 5, 1, 10, 20, 0), refused("n1", 1, 5, 15)}, "k: the resource refused"},
+		{"two readers", [][]event{as(reading, 0, lockOf("n1", 1, 5, 1, 10, 25, 26)), as(reading, 0, lockOf("n2", 1, 5, 2, 22, 30, 31))}, ""},
+		{"a reader beside a writer", [][]event{lockOf("n1", 1, 5, 1, 10, 25, 26), as(reading, 0, lockOf("n2", 1, 6, 2, 22, 30, 31))}, "I1"},
+		{"a writer beside a reader", [][]event{as(reading, 0, lockOf("n1", 1, 5, 1, 10, 25, 26)), lockOf("n2", 1, 6, 2, 22, 30, 31)}, "I1"},
+		{"a writer beside a reader that came before a shorter one", [][]event{as(reading, 0, lockOf("n1", 1, 5, 1, 10, 90, 91)),
+			as(reading, 0, lockOf("n2", 1, 5, 1, 11, 20, 21)), lockOf("n3", 1, 6, 2, 22, 30, 31)}, "I1"},
+		{"a reader's token after a writer's", [][]event{lockOf("n1", 1, 5, 1, 10, 0, 21), as(reading, 0, lockOf("n2", 1, 4, 12, 22, 0, 31))}, "I2"},
+		{"a writer's token after a reader's", [][]event{as(reading, 0, lockOf("n1", 1, 5, 1, 10, 20, 21)), lockOf("n2", 1, 4, 2, 22, 30, 31)}, "I2"},
+		{"a writer's token is a reader's", [][]event{as(reading, 0, lockOf("n1", 1, 5, 1, 10, 0, 21)), lockOf("n2", 1, 5, 2, 22, 0, 31)}, "I2"},
+		{"readers' tokens fall", [][]event{as(reading, 0, lockOf("n1", 1, 5, 1, 10, 20, 21)), as(reading, 0, lockOf("n2", 1, 4, 12, 22, 30, 31))}, ""},
+		{"downgraded", [][]event{downgraded("n1", 5, 6, 10, 20, 30, 31), lockOf("n2", 1, 7, 2, 32, 40, 41)}, ""},
+		{"a writer beside what was downgraded", [][]event{downgraded("n1", 5, 6, 10, 20, 30, 31), lockOf("n2", 1, 7, 2, 25, 40, 41)}, "I1"},
+		{"a writer while it was downgraded", [][]event{downgraded("n1", 5, 7, 10, 20, 40, 41), lockOf("n2", 1, 6, 2, 20, 0, 21)}, "I1"},
+		{"as many permits as there are", [][]event{as(counted, 1, lockOf("n1", 1, 0, 1, 10, 25, 26)), as(counted, 2, lockOf("n2", 1, 0, 2, 22, 30, 31)),
+			as(counted, 1, lockOf("n3", 1, 0, 2, 25, 30, 31))}, ""},
+		{"one permit more than there are", [][]event{as(counted, 1, lockOf("n1", 1, 0, 1, 10, 25, 26)), as(counted, 2, lockOf("n2", 1, 0, 2, 22, 30, 31)),
+			as(counted, 1, lockOf("n3", 1, 0, 2, 24, 30, 31))}, "I1"},
 		{"refused, and not in force later", [][]event{lockOf("n1", 1, 5, 1, 10, 12, 0), refused("n1", 1, 5, 15)}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -78,11 +116,11 @@ func TestStalls(t *testing.T) {
 func TestTheRing(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	gone := make(map[string]map[string]bool)
-	for _, w := range ring(names) {
-		if gone[w.to] == nil {
-			gone[w.to] = make(map[string]bool)
+	for _, w := range lan.Ring(names) {
+		if gone[w.To] == nil {
+			gone[w.To] = make(map[string]bool)
 		}
-		gone[w.to][w.from] = true
+		gone[w.To][w.From] = true
 	}
 	seen := make(map[string]bool)
 	for _, n := range names {

@@ -52,6 +52,7 @@ func command() error {
 	flag.IntVar(&cfg.Keys, "keys", 12, "keys that every node locks and unlocks all the time")
 	flag.IntVar(&cfg.Slow, "slow", 3, "keys that every node holds for long")
 	flag.DurationVar(&cfg.Rest.To, "rest", 120*time.Millisecond, "the longest rest of a client between two locks")
+	flag.Float64Var(&cfg.Share, "share", 0.4, "share of locks that are for reading, or permits; 0: only locks of one key that exclude each other")
 	flag.IntVar(&cfg.Replicas, "replicas", 0, "redisarbiter.Options.Replicas")
 	flag.BoolVar(&cfg.Defaults, "default-replication", false, "with sentinel: Redis's own settings, with which two holders are to be expected")
 	flag.StringVar(&cfg.Mutant, "mutant", "", "guards to take out, with commas between them, in a build with -tags mutants")

@@ -46,6 +46,7 @@ type job struct {
 	Slow  []string // that everybody holds for long
 	Keep  []string // that this node holds until they are lost
 	Rest  span     // between two locks of a client
+	Share float64  // of all locks those that are for reading, or permits; 0: none, and no client locks several keys
 }
 
 // times are the library's, by the names of coord.Options.
@@ -57,6 +58,9 @@ func (t times) renewEvery() time.Duration { return t.TTL / 4 }
 func (t times) margin() time.Duration     { return t.TTL / 10 }
 
 type span struct{ From, To time.Duration }
+
+// together is how many keys a client locks that locks several.
+const together = 3
 
 // partitions is few, so that every node's death concerns every client.
 const (
@@ -187,6 +191,18 @@ func (n *node) work(ctx context.Context) error {
 		start(k, forever)
 	}
 	start("", fleeting)
+	if n.job.Share > 0 && len(n.job.Keys) >= together {
+		s := &several{n: n}
+		for range together {
+			id++
+			s.each = append(s.each, &client{n: n, id: id, pace: brief})
+		}
+		clients.Go(func() {
+			if err := s.run(ctx); err != nil {
+				stop(fmt.Errorf("the client of several keys of %s: %w", n.job.Node, err))
+			}
+		})
+	}
 	clients.Go(func() {
 		for sleep(ctx, 200*time.Millisecond) {
 			if err := n.out.write(event{Op: opState, State: n.state()}); err != nil {

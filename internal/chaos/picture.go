@@ -161,7 +161,7 @@ func (c *canvas) stalls() {
 func (c *canvas) partitions() {
 	colours := make(map[string]string) // by session
 	for i, s := range c.rep.run.seats {
-		for _, e := range c.rep.history.states[s.host.name] {
+		for _, e := range c.rep.history.states[s.host.Name] {
 			colours[e.State.Session] = nodeColours[i%len(nodeColours)]
 		}
 	}
@@ -191,7 +191,7 @@ func (c *canvas) partitions() {
 // node draws a node's row: how many partitions it grants the keys of, and below its holds of some keys.
 func (c *canvas) node(i int, s *seat) {
 	colour := nodeColours[i%len(nodeColours)]
-	name := s.host.name
+	name := s.host.Name
 	c.row(name, nodeHeight)
 	fmt.Fprintf(c, `<rect x="%d" y="%.1f" width="12" height="12" fill="%s"/>`+"\n", 8, c.y+2, colour)
 	c.text(26, c.y+12, name+" owns")

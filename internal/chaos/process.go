@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lan"
 )
 
 // What a process of this program is to be, in its environment.
@@ -107,7 +109,7 @@ func (p *process) end(limit time.Duration) error {
 
 // A seat is a host for a node, and the process that is there, if any.
 type seat struct {
-	host *host
+	host *lan.Host
 	job  job
 	dir  string
 
@@ -127,7 +129,7 @@ func (s *seat) start() error {
 	if err != nil {
 		return err
 	}
-	s.p, err = launch(s.host.In(), nodeVariable, string(text), filepath.Join(s.dir, s.host.name+".log"))
+	s.p, err = launch(s.host.In(), nodeVariable, string(text), filepath.Join(s.dir, s.host.Name+".log"))
 	s.down = false
 	return err
 }
@@ -154,7 +156,7 @@ func (s *seat) leave() error {
 	p := s.p
 	s.p = nil
 	if err := p.end(40 * time.Second); err != nil {
-		return fmt.Errorf("%s: %w", s.host.name, err)
+		return fmt.Errorf("%s: %w", s.host.Name, err)
 	}
 	return nil
 }
@@ -177,5 +179,5 @@ func (s *seat) failed() error {
 	if s.p.err == nil {
 		s.p.err = errors.New("without an error")
 	}
-	return fmt.Errorf("%s has ended: %w: see %s", s.host.name, s.p.err, filepath.Join(s.dir, s.host.name+".log"))
+	return fmt.Errorf("%s has ended: %w: see %s", s.host.Name, s.p.err, filepath.Join(s.dir, s.host.Name+".log"))
 }

@@ -22,6 +22,8 @@ type record struct {
 	Key     string `json:"key,omitempty"`
 	Hold    uint64 `json:"hold,omitempty"`
 	Fence   uint64 `json:"fence,omitempty"`
+	Permits int    `json:"permits,omitempty"`
+	Of      int    `json:"of,omitempty"`
 	Call    moment `json:"call"`
 	Return  moment `json:"return"`
 	Unknown bool   `json:"unknown,omitempty"`
@@ -45,9 +47,19 @@ func records(events []event, bands []*band, end moment) []record {
 		base := record{Process: process, Client: e.Client, Key: e.Key, Call: at, Return: at, Hold: hold[id]}
 		switch e.Op {
 		case opLock:
-			base.Op, base.Unknown, base.Hold = "lock", true, 0
+			base.Op, base.Unknown, base.Hold = lockOps[e.Mode], true, 0
+			if base.Permits = e.N; e.N > 0 {
+				base.Of = semaphorePermits
+			}
 			called[id] = len(all)
 			put(base)
+		case opDowngrade:
+			base.Op, base.Unknown = "downgrade", true
+			called[id] = len(all)
+			put(base)
+		case opKept:
+			r := &all[called[id]]
+			r.Return, r.Unknown, r.Refused = at, false, true
 		case opGranted, opFailed:
 			r := &all[called[id]]
 			r.Return, r.Unknown, r.Fence, r.Refused = at, false, e.Fence, e.Op == opFailed
@@ -86,6 +98,9 @@ func records(events []event, bands []*band, end moment) []record {
 	}
 	return all
 }
+
+// lockOps are what a call of Lock is in each mode.
+var lockOps = map[mode]string{writing: "lock", reading: "rlock", counted: "acquire"}
 
 // life is one start of a node's process.
 type life struct {

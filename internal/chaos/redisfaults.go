@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/lan"
 )
 
 var replicated = []string{"sentinel", "cluster"}
@@ -63,7 +65,7 @@ func (s *storm) restartServer(ctx context.Context, name string, empty bool) erro
 	if err != nil {
 		return err
 	}
-	defer s.begin(name, []string{p.host.name}, "")()
+	defer s.begin(name, []string{p.host.Name}, "")()
 	p.Kill()
 	if empty {
 		if err := p.wipe(); err != nil {
@@ -79,7 +81,7 @@ func stopServer(ctx context.Context, s *storm) error {
 	if err != nil {
 		return err
 	}
-	defer s.begin("Redis stopped", []string{p.host.name}, "")()
+	defer s.begin("Redis stopped", []string{p.host.Name}, "")()
 	_ = p.Signal(syscall.SIGSTOP)
 	s.wait(ctx, s.some())
 	return p.Signal(syscall.SIGCONT)
@@ -91,10 +93,10 @@ func (s *storm) failover(ctx context.Context, name string, losing bool) error {
 	if err != nil {
 		return err
 	}
-	defer s.begin(name, []string{p.host.name}, "")()
+	defer s.begin(name, []string{p.host.Name}, "")()
 	mend := func() error { return nil }
 	if losing {
-		if mend, err = s.r.net.cut(both([]string{p.host.name}, s.dataNames())); err != nil {
+		if mend, err = s.r.net.Cut(lan.Both([]string{p.host.Name}, s.dataNames())); err != nil {
 			return err
 		}
 		s.wait(ctx, span{300 * time.Millisecond, 1200 * time.Millisecond})
@@ -133,7 +135,7 @@ func (s *storm) awaitReplacement(ctx context.Context, old *dataServer) error {
 func (s *storm) dataNames() []string {
 	var names []string
 	for _, d := range s.r.servers.data {
-		names = append(names, d.host.name)
+		names = append(names, d.host.Name)
 	}
 	return names
 }
@@ -146,13 +148,13 @@ func cutPrimaryOff(ctx context.Context, s *storm) error {
 	}
 	nodes := s.shuffled(s.r.nodeNames())
 	some, rest := nodes[:1+s.intN(2)], nodes[2:]
-	side := append([]string{p.host.name}, some...)
+	side := append([]string{p.host.Name}, some...)
 	for _, name := range s.r.serverNames() {
-		if name != p.host.name {
+		if name != p.host.Name {
 			rest = append(rest, name)
 		}
 	}
-	return s.cutFor(ctx, "primary cut off with nodes", span{2 * time.Second, 2 * s.r.cfg.Times.TTL}, both(side, rest), side, "")
+	return s.cutFor(ctx, "primary cut off with nodes", span{2 * time.Second, 2 * s.r.cfg.Times.TTL}, lan.Both(side, rest), side, "")
 }
 
 const primaryCutForLong = "primary cut off with nodes for long"
@@ -165,14 +167,14 @@ func cutPrimaryOffForLong(ctx context.Context, s *storm) error {
 		return err
 	}
 	nodes := s.shuffled(s.r.nodeNames())
-	side, rest := append([]string{p.host.name}, nodes[:2]...), nodes[2:]
+	side, rest := append([]string{p.host.Name}, nodes[:2]...), nodes[2:]
 	for _, name := range s.r.serverNames() {
-		if name != p.host.name {
+		if name != p.host.Name {
 			rest = append(rest, name)
 		}
 	}
 	least := s.r.cfg.Times.Grace + 4*downAfter
-	return s.cutFor(ctx, primaryCutForLong, span{least, least + 3*s.r.cfg.Times.TTL}, both(side, rest), side, "")
+	return s.cutFor(ctx, primaryCutForLong, span{least, least + 3*s.r.cfg.Times.TTL}, lan.Both(side, rest), side, "")
 }
 
 // depose cuts the primary from its replicas and from sentinels, and not from nodes.
@@ -181,9 +183,9 @@ func depose(ctx context.Context, s *storm) error {
 	if err != nil {
 		return err
 	}
-	side := []string{p.host.name}
+	side := []string{p.host.Name}
 	return s.cutFor(ctx, "primary cut from replicas and sentinels", span{2 * time.Second, 2 * s.r.cfg.Times.TTL},
-		both(side, s.r.serverNames()), side, "all nodes reach it")
+		lan.Both(side, s.r.serverNames()), side, "all nodes reach it")
 }
 
 // orderedFailover is one that an operator asks for.
@@ -192,7 +194,7 @@ func orderedFailover(ctx context.Context, s *storm) error {
 	if err != nil {
 		return err
 	}
-	defer s.begin("ordered failover", []string{p.host.name}, "")()
+	defer s.begin("ordered failover", []string{p.host.Name}, "")()
 	if s.r.servers.topology == "sentinel" {
 		x := s.r.servers.sentinels[s.intN(3)]
 		c := redis.NewSentinelClient(&redis.Options{Addr: x.addr})
@@ -221,7 +223,7 @@ func (s *storm) replicaOf(ctx context.Context, p *dataServer) *dataServer {
 	for _, d := range s.r.servers.data {
 		var info string
 		err := d.do(func(c *redis.Client) (err error) { info, err = c.Info(ctx, "replication").Result(); return err })
-		if err == nil && strings.Contains(info, "master_host:"+p.host.ip+"\r") {
+		if err == nil && strings.Contains(info, "master_host:"+p.host.Addr+"\r") {
 			return d
 		}
 	}
@@ -235,7 +237,7 @@ func (s *storm) stepClock(ctx context.Context, name string, by time.Duration) er
 		s.r.tell("  no C compiler: the clock stays")
 		return nil
 	}
-	defer s.begin(name, []string{p.host.name}, "%v", by.Round(time.Millisecond))()
+	defer s.begin(name, []string{p.host.Name}, "%v", by.Round(time.Millisecond))()
 	s.r.offset += by
 	if err := p.clock.set(s.r.offset); err != nil {
 		return err

@@ -29,13 +29,15 @@ type report struct {
 	Rounds   int
 	Bands    []*band
 
-	Locks    int // calls of Lock
-	Granted  int
-	Failed   int // waits that were given up
-	Lost     int
-	Unknown  int // of processes that were killed
-	Resource *tally
-	Machine  time.Duration // for which the machine did not let us run
+	Locks      int // calls of Lock
+	Granted    int
+	Failed     int // waits that were given up
+	Lost       int
+	Modes      map[mode]int // of Granted
+	Downgraded int          // of those for reading
+	Unknown    int          // of processes that were killed
+	Resource   *tally
+	Machine    time.Duration // for which the machine did not let us run
 
 	Before, Left census // at Redis: at the end of the run, and when all nodes have left
 	Memory       []memory
@@ -59,10 +61,14 @@ func judge(r *running, events []event, end moment) *report {
 		Topology: r.cfg.Topology, Seed: r.cfg.Seed, Length: end.sub(r.begun), Nodes: r.cfg.Nodes, TTL: r.cfg.Times.TTL,
 		Faults: make(map[string]int), Stalls: make(map[string]time.Duration), Rounds: len(r.rounds), Bands: r.bands,
 		Granted: len(h.holds), Failed: len(h.failed), Unknown: h.unknown + h.orphaned, Machine: r.watch.Sum(),
-		events: events, history: h, run: r, end: end,
+		events: events, history: h, run: r, end: end, Modes: make(map[mode]int),
 	}
 	rep.Locks = rep.Granted + rep.Failed + h.unknown
 	for _, x := range h.holds {
+		rep.Modes[x.Mode]++
+		if x.From != 0 {
+			rep.Downgraded++
+		}
 		if x.Lost != "" {
 			rep.Lost++
 		}
@@ -123,6 +129,10 @@ func (rep *report) write(w io.Writer) {
 	if t := rep.Resource; t != nil {
 		fmt.Fprintf(w, "resource: %d sections, %d with a token that was refused; without the fence %d would have overlapped, and %d updates were lost\n",
 			t.Sections, t.Refused, t.Overlaps, t.PlainLost)
+		if t.Reads > 0 {
+			fmt.Fprintf(w, "readers: %d sections at the resource, %d of which saw a lost writer's update; granted: %d to read, %d by downgrade, %d of permits\n",
+				t.Reads, t.Torn, rep.Modes[reading], rep.Downgraded, rep.Modes[counted])
+		}
 	}
 	for _, m := range rep.Memory {
 		fmt.Fprintf(w, "%s, medians of the first and the last quarter: heap %d and %d kB, resident %d and %d kB, goroutines %d and %d\n", m.Node,

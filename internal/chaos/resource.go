@@ -29,6 +29,7 @@ type register struct {
 	plain   uint64
 	open    map[*visitor]bool // sections that are under way
 	last    map[string]int64  // when each node began its last section that was not refused
+	read    map[string]int64  // the same of those that only read
 }
 
 // request is what a client says to the resource.
@@ -37,6 +38,7 @@ type request struct {
 	Key   string
 	Fence uint64
 	Node  string
+	Read  bool // the section only reads
 }
 
 // reply is the answer.
@@ -54,14 +56,18 @@ type tally struct {
 	Overlaps   int      // sections that began while another one was under way, if tokens were not looked at
 	PlainLost  int      // updates of the counters without a fence that were lost
 	PlainEnded int      // updates of the same
+	Reads      int      // sections that only read, and ended
+	Torn       int      // of which found another value at their end, and were not refused: a writer that was lost had come between
 
 	Last map[string]map[string]int64 // by key and node: when it began its last section that was not refused
+	Read map[string]map[string]int64 // the same of those that only read
 }
 
 // visitor is one client.
 type visitor struct {
 	key     string
 	fence   uint64
+	read    bool
 	refused bool
 	guarded uint64 // as read
 	plain   uint64
@@ -120,12 +126,12 @@ func (r *resource) answer(v *visitor, q request) reply {
 		return reply{Refused: !r.end(v, q)}
 	}
 	t := r.sum
-	t.Last = make(map[string]map[string]int64)
+	t.Last, t.Read = make(map[string]map[string]int64), make(map[string]map[string]int64)
 	for name, k := range r.keys {
 		if strings.HasPrefix(name, "once-") {
 			continue
 		}
-		t.Last[name] = maps.Clone(k.last)
+		t.Last[name], t.Read[name] = maps.Clone(k.last), maps.Clone(k.read)
 	}
 	return reply{Tally: &t}
 }
@@ -133,13 +139,16 @@ func (r *resource) answer(v *visitor, q request) reply {
 func (r *resource) begin(v *visitor, q request) bool {
 	k := r.keys[q.Key]
 	if k == nil {
-		k = &register{open: make(map[*visitor]bool), last: make(map[string]int64)}
+		k = &register{open: make(map[*visitor]bool), last: make(map[string]int64), read: make(map[string]int64)}
 		r.keys[q.Key] = k
+	}
+	*v = visitor{key: q.Key, fence: q.Fence, read: q.Read, guarded: k.guarded, plain: k.plain}
+	if q.Read {
+		return r.beginReading(v, q, k)
 	}
 	if len(k.open) > 0 {
 		r.sum.Overlaps++
 	}
-	*v = visitor{key: q.Key, fence: q.Fence, guarded: k.guarded, plain: k.plain}
 	k.open[v] = true
 	if q.Fence == k.highest {
 		r.sum.Bad = append(r.sum.Bad, fmt.Sprintf("%s: token %s for %s and for %s", q.Key, token(q.Fence), k.by, q.Node))
@@ -154,8 +163,36 @@ func (r *resource) begin(v *visitor, q request) bool {
 	return true
 }
 
+// beginReading refuses a reader if a later writer was here. Its token is no writer's, and refuses none.
+func (r *resource) beginReading(v *visitor, q request, k *register) bool {
+	if q.Fence == k.highest {
+		r.sum.Bad = append(r.sum.Bad, fmt.Sprintf("%s: token %s for %s, which writes, and for %s, which reads", q.Key, token(q.Fence), k.by, q.Node))
+	}
+	if v.refused = q.Fence < k.highest; v.refused {
+		r.sum.Refused++
+		return false
+	}
+	k.read[q.Node] = int64(now())
+	return true
+}
+
+func (r *resource) endReading(v *visitor, k *register) bool {
+	if v.refused || v.fence < k.highest {
+		r.sum.Refused++
+		return false
+	}
+	r.sum.Reads++
+	if k.guarded != v.guarded {
+		r.sum.Torn++
+	}
+	return true
+}
+
 func (r *resource) end(v *visitor, q request) bool {
 	k := r.keys[v.key]
+	if v.read {
+		return r.endReading(v, k)
+	}
 	delete(k.open, v)
 	r.sum.PlainEnded++
 	if k.plain != v.plain {

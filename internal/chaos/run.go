@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/lan"
 	"github.com/holdfast-go/holdfast/internal/stall"
 )
 
@@ -25,6 +26,7 @@ type config struct {
 	Keys     int // that everybody locks and unlocks
 	Slow     int // that everybody holds for long
 	Rest     span
+	Share    float64 // see job
 	Times    times
 	Mutant   string
 	Replicas int
@@ -44,7 +46,7 @@ type running struct {
 	cfg      config
 	dir      string
 	begun    moment
-	net      *network
+	net      *lan.Network
 	servers  *servers
 	resource *process
 	asks     *access
@@ -69,7 +71,7 @@ type round struct {
 
 // commit makes a run and judges it. An error is of the run itself, not what it finds.
 func commit(ctx context.Context, cfg config) (_ *report, err error) {
-	if err := needs(); err != nil {
+	if err := lan.Needs(); err != nil {
 		return nil, err
 	}
 	r := &running{cfg: cfg, dir: cfg.Dir}
@@ -130,7 +132,7 @@ func (r *running) allNames() []string { return append(r.nodeNames(), r.serverNam
 
 func (r *running) seat(name string) *seat {
 	for _, s := range r.seats {
-		if s.host.name == name {
+		if s.host.Name == name {
 			return s
 		}
 	}
@@ -149,7 +151,7 @@ func keyNames(prefix string, n int) []string {
 func (r *running) setUp(ctx context.Context) error {
 	nodes := keyNames("n", r.cfg.Nodes)
 	var err error
-	if r.net, err = newNetwork(slices.Concat(nodes, serverNames[r.cfg.Topology], r.cfg.Others)...); err != nil {
+	if r.net, err = lan.New("chaos", slices.Concat(nodes, serverNames[r.cfg.Topology], r.cfg.Others)...); err != nil {
 		return err
 	}
 	setting, cancel := context.WithTimeout(ctx, time.Minute)
@@ -198,18 +200,18 @@ func (r *running) openResource(ctx context.Context) error {
 
 // addSeat starts a node on a host.
 func (r *running) addSeat(name string) error {
-	h := r.net.host(name)
+	h := r.net.Host(name)
 	s := &seat{host: h, dir: r.dir, job: job{
-		Node: name, IP: h.ip, Events: filepath.Join(r.dir, name+".events"), Resource: filepath.Join(r.dir, "resource"),
+		Node: name, IP: h.Addr, Events: filepath.Join(r.dir, name+".events"), Resource: filepath.Join(r.dir, "resource"),
 		Mutant: r.cfg.Mutant, Cold: true, Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas,
 		Times: r.cfg.Times,
-		Keys:  keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest,
+		Keys:  keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest, Share: r.cfg.Share,
 	}}
 	if r.cfg.Kept {
 		s.job.Keep = []string{"lasting"}
 	}
 	for _, seed := range r.cfg.Seeds {
-		s.job.Seeds = append(s.job.Seeds, r.net.host(seed).ip+":7946")
+		s.job.Seeds = append(s.job.Seeds, r.net.Host(seed).Addr+":7946")
 	}
 	r.seats = append(r.seats, s)
 	err := s.start()
@@ -302,7 +304,7 @@ func (r *running) recover(ctx context.Context, since moment, all bool) (moment, 
 	}
 }
 
-// missing says which nodes have not locked which keys since.
+// missing says which nodes have not locked which keys since, to write; of the slow ones a reader will do.
 func (r *running) missing(since moment, all bool) (missing []string, err error) {
 	a, err := r.asks.ask(request{Op: "sum"})
 	if err != nil {
@@ -310,15 +312,15 @@ func (r *running) missing(since moment, all bool) (missing []string, err error) 
 	}
 	for _, key := range r.seats[0].job.Keys {
 		for _, s := range r.seats {
-			if a.Tally.Last[key][s.host.name] <= int64(since) {
-				missing = append(missing, s.host.name+" has not got "+key)
+			if a.Tally.Last[key][s.host.Name] <= int64(since) {
+				missing = append(missing, s.host.Name+" has not got "+key)
 			}
 		}
 	}
 	for _, key := range r.seats[0].job.Slow {
 		n := 0
 		for _, s := range r.seats {
-			if a.Tally.Last[key][s.host.name] > int64(since) {
+			if max(a.Tally.Last[key][s.host.Name], a.Tally.Read[key][s.host.Name]) > int64(since) {
 				n++
 			}
 		}

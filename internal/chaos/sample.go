@@ -79,7 +79,7 @@ func (r *running) sample(ctx context.Context) {
 		asking, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		if r.cfg.Topology != "cluster" {
 			if m := r.servers.master(asking); m != nil {
-				o.Primary = m.host.name
+				o.Primary = m.host.Name
 			}
 		}
 		pipe := client.Pipeline()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/lan"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -28,13 +29,13 @@ type servers struct {
 
 type dataServer struct {
 	*redistest.Server
-	host  *host
+	host  *lan.Host
 	dir   string
 	clock serverClock // empty: it has the machine's
 }
 
 type sentinel struct {
-	host *host
+	host *lan.Host
 	addr string
 	p    *process
 }
@@ -56,25 +57,25 @@ const (
 const redisPort = ":6379"
 
 // startServers starts what the topology says. stop must be called, also after an error.
-func startServers(ctx context.Context, n *network, topology, dir string, defaults bool) (*servers, error) {
+func startServers(ctx context.Context, n *lan.Network, topology, dir string, defaults bool) (*servers, error) {
 	s := &servers{topology: topology}
 	library := ""
 	if topology == "single" { // the clocks of several must not differ by more than M
 		library = clockLibrary(dir)
 	}
 	for _, name := range serverNames[topology] {
-		h := n.host(name)
+		h := n.Host(name)
 		home := filepath.Join(dir, name)
 		if err := os.Mkdir(home, 0o700); err != nil {
 			return s, err
 		}
 		if strings.HasPrefix(name, "s") {
-			s.sentinels = append(s.sentinels, &sentinel{host: h, addr: h.ip + ":26379"})
+			s.sentinels = append(s.sentinels, &sentinel{host: h, addr: h.Addr + ":26379"})
 			continue
 		}
 		d := &dataServer{host: h, dir: home}
 		s.data = append(s.data, d)
-		place := redistest.Place{Addr: h.ip + redisPort, Command: h.In()}
+		place := redistest.Place{Addr: h.Addr + redisPort, Command: h.In()}
 		if library != "" {
 			var err error
 			if d.clock, err = newServerClock(home); err != nil {
@@ -126,16 +127,16 @@ func (s *servers) startSentinels(ctx context.Context, dir string) error {
 		}
 	}
 	for _, x := range s.sentinels {
-		conf := filepath.Join(dir, x.host.name, "sentinel.conf")
+		conf := filepath.Join(dir, x.host.Name, "sentinel.conf")
 		text := fmt.Sprintf("port 26379\nbind %s\nprotected-mode no\ndir %s\nsentinel monitor %s %s 6379 2\n"+
 			"sentinel down-after-milliseconds %[3]s %[5]d\nsentinel failover-timeout %[3]s 6000\n",
-			x.host.ip, filepath.Join(dir, x.host.name), masterName, s.data[0].host.ip, downAfter.Milliseconds())
+			x.host.Addr, filepath.Join(dir, x.host.Name), masterName, s.data[0].host.Addr, downAfter.Milliseconds())
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			return err
 		}
 		cmd := exec.Command("ip", append(x.host.Command(), "redis-server", conf, "--sentinel")...)
 		var err error
-		if x.p, err = begin(cmd, filepath.Join(dir, x.host.name+".log")); err != nil {
+		if x.p, err = begin(cmd, filepath.Join(dir, x.host.Name+".log")); err != nil {
 			return err
 		}
 		s.addrs = append(s.addrs, x.addr)
@@ -159,7 +160,7 @@ func (s *servers) formCluster(ctx context.Context) error {
 		of := s.data[i-3]
 		err := await(ctx, "a replica that knows its primary", func() error {
 			return d.do(func(c *redis.Client) error {
-				if err := c.ClusterMeet(ctx, of.host.ip, "6379").Err(); err != nil {
+				if err := c.ClusterMeet(ctx, of.host.Addr, "6379").Err(); err != nil {
 					return err
 				}
 				var id string
@@ -226,7 +227,7 @@ func (s *servers) master(ctx context.Context) *dataServer {
 			continue
 		}
 		for _, d := range s.data {
-			if d.host.ip == addr[0] {
+			if d.host.Addr == addr[0] {
 				return d
 			}
 		}
@@ -256,15 +257,15 @@ func (s *servers) sentinelsSettled(ctx context.Context) error {
 	}
 	for _, d := range s.data {
 		if d != m && !d.linked(ctx) {
-			return fmt.Errorf("%s is not linked", d.host.name)
+			return fmt.Errorf("%s is not linked", d.host.Name)
 		}
 	}
 	for _, x := range s.sentinels {
 		c := redis.NewSentinelClient(&redis.Options{Addr: x.addr, MaxRetries: -1, DialTimeout: time.Second})
 		state, err := c.Master(ctx, masterName).Result()
 		c.Close()
-		if err != nil || state["flags"] != "master" || state["num-other-sentinels"] != "2" || state["num-slaves"] != "2" || state["ip"] != m.host.ip {
-			return fmt.Errorf("%s: %w: %v", x.host.name, cmp.Or(err, errUnsettled), state)
+		if err != nil || state["flags"] != "master" || state["num-other-sentinels"] != "2" || state["num-slaves"] != "2" || state["ip"] != m.host.Addr {
+			return fmt.Errorf("%s: %w: %v", x.host.Name, cmp.Or(err, errUnsettled), state)
 		}
 	}
 	return nil
@@ -275,7 +276,7 @@ func (s *servers) clusterSettled(ctx context.Context) error {
 		var info string
 		err := d.do(func(c *redis.Client) (err error) { info, err = c.ClusterInfo(ctx).Result(); return err })
 		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:6") {
-			return fmt.Errorf("%s: %w: %s", d.host.name, cmp.Or(err, errUnsettled), info)
+			return fmt.Errorf("%s: %w: %s", d.host.Name, cmp.Or(err, errUnsettled), info)
 		}
 	}
 	primaries := 0
@@ -283,7 +284,7 @@ func (s *servers) clusterSettled(ctx context.Context) error {
 		if d.isPrimary(ctx) {
 			primaries++
 		} else if !d.linked(ctx) {
-			return fmt.Errorf("%s is not linked", d.host.name)
+			return fmt.Errorf("%s is not linked", d.host.Name)
 		}
 	}
 	if primaries != 3 {

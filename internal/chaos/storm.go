@@ -163,7 +163,7 @@ func (s *storm) take(n int) (chosen []*seat, release func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, x := range chosen {
-			delete(s.taken, x.host.name)
+			delete(s.taken, x.host.Name)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (s *storm) take(n int) (chosen []*seat, release func()) {
 func seatNames(seats []*seat) []string {
 	var names []string
 	for _, x := range seats {
-		names = append(names, x.host.name)
+		names = append(names, x.host.Name)
 	}
 	return names
 }

@@ -5,35 +5,36 @@ package guard
 
 // The guards. They must not change while anything runs that they guard.
 var (
-	Grace     = true
-	Epoch     = true
-	Identity  = true
-	Dead      = true
-	Import    = true
-	Freeze    = true
-	Lapse     = true
-	Announced = true
-	Renewal   = true
-	OnItsWay  = true
-	Hearsay   = true
-	Absent    = true
-	Listed    = true
-	Sooner    = true
-	Witness   = true
-	Waits     = true
-	Promised  = true
-	VoteLate  = true
-	Votes     = true
-	Covered   = true
-	Quantum   = true
-	Modes     = true
+	Grace      = true
+	Epoch      = true
+	Identity   = true
+	Dead       = true
+	Import     = true
+	Freeze     = true
+	Lapse      = true
+	Announced  = true
+	Renewal    = true
+	OnItsWay   = true
+	Hearsay    = true
+	Absent     = true
+	Listed     = true
+	Sooner     = true
+	Witness    = true
+	Waits      = true
+	Promised   = true
+	VoteLate   = true
+	Votes      = true
+	Covered    = true
+	Quantum    = true
+	Modes      = true
+	Downgrades = true
 )
 
 // All is the guards by name.
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
-	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Witness": &Witness,
+	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Witness": &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -18,40 +19,34 @@ type Model struct {
 	step func(state, step) (bool, state)
 }
 
-// state is that of a key: all zero at first.
-type state struct {
-	holder int    // 0: none
-	fence  uint64 // the highest that was granted
-}
-
 // The models.
 var (
 	// OwnerAware is a mutex that only its holder can unlock, and that has no other holder until then or until it is lost.
 	OwnerAware = Model{"owner-aware mutex", exclusive}
 
 	// Fenced is OwnerAware, and the tokens rise with every grant.
-	Fenced = Model{"fenced mutex", func(s state, x step) (bool, state) {
-		ok, next := exclusive(s, x)
-		if x.do == take {
-			ok, next.fence = ok && x.rec.Fence > s.fence, x.rec.Fence
-		}
-		return ok, next
-	}}
+	Fenced = Model{"fenced mutex", fenced(exclusive)}
+
+	// ReadWrite is OwnerAware for those that write. Any number may read at the same time, none of them beside a writer. A writer
+	// that becomes a reader has no other writer in between.
+	ReadWrite = Model{"owner-aware read-write lock", readWrite}
+
+	// FencedReadWrite is ReadWrite. A writer's token is above all that were granted before, a reader's above all writers' before.
+	FencedReadWrite = Model{"fenced read-write lock", fenced(readWrite)}
+
+	// Semaphore has permits, of which no more are in use than there are.
+	Semaphore = Model{"semaphore", permits}
 )
 
-func exclusive(s state, x step) (bool, state) {
-	switch x.do {
-	case take:
-		ok := s.holder == 0
-		s.holder = x.hold
-		return ok, s
-	case see:
-		return s.holder == x.hold, s
-	default:
-		ok := s.holder == x.hold
-		s.holder = 0
-		return ok, s
+// modelsOf returns what a subject is to be, and what it is at least that has another fault.
+func modelsOf(of subject, all []step) (strict, lax Model) {
+	switch {
+	case of.counted:
+		return Semaphore, Semaphore
+	case slices.ContainsFunc(all, func(s step) bool { return s.mode == shared }):
+		return FencedReadWrite, ReadWrite
 	}
+	return Fenced, OwnerAware
 }
 
 // ErrViolated is what the error of a history matches that no lock could have.
@@ -60,40 +55,42 @@ var ErrViolated = errors.New("history: not one that a lock could have")
 // ErrTooHard is what the error matches if there was not enough time to find out.
 var ErrTooHard = errors.New("history: not decided in time")
 
-// Check returns an error that matches [ErrViolated] if the records of any key are not such that a fenced mutex could have them. It
-// says whether an owner-aware one could, and shows the part of the history that cannot be explained. Limit is for each key.
+// Check returns an error that matches [ErrViolated] if the records of any key are not such that a fenced lock could have them, or if
+// those of a semaphore are not such that it has as many permits as it has. It says whether a lock without tokens could, and shows the
+// part of the history that cannot be explained. Limit is for each key.
 func Check(records []Record, limit time.Duration) error {
-	keys, err := steps(records)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		err := Fenced.check(key, keys[key], limit)
+	return each(records, func(of subject, all []step) error {
+		strict, lax := modelsOf(of, all)
+		err := strict.check(of, all, limit)
 		if errors.Is(err, ErrViolated) {
-			if other := OwnerAware.check(key, keys[key], limit); other != nil {
+			if other := lax.check(of, all, limit); other != nil {
 				err = other
 			}
 		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+		return err
+	})
 }
 
 // Check is [Check] with one model only.
 func (m Model) Check(records []Record, limit time.Duration) error {
-	keys, err := steps(records)
+	return each(records, func(of subject, all []step) error { return m.check(of, all, limit) })
+}
+
+func each(records []Record, check func(subject, []step) error) error {
+	subjects, err := steps(records)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		errs = append(errs, m.check(key, keys[key], limit))
+	for _, of := range slices.SortedFunc(maps.Keys(subjects), subject.compare) {
+		errs = append(errs, check(of, subjects[of]))
 	}
 	return errors.Join(errs...)
 }
 
-func (m Model) check(key string, all []step, limit time.Duration) error {
+var seed = maphash.MakeSeed()
+
+func (m Model) check(of subject, all []step, limit time.Duration) error {
 	ops := make([]porcupine.Operation, len(all))
 	for i, s := range all {
 		ops[i] = porcupine.Operation{ClientId: s.rec.Client, Input: s, Call: int64(s.call), Return: int64(s.ret)}
@@ -104,16 +101,16 @@ func (m Model) check(key string, all []step, limit time.Duration) error {
 			ok, next := m.step(s.(state), input.(step))
 			return ok, next
 		},
-		Hash: func(s any) uint64 { return uint64(s.(state).holder) },
+		Hash: func(s any) uint64 { return maphash.Comparable(seed, s.(state)) },
 	}
 	switch porcupine.CheckOperationsTimeout(model, ops, limit) {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return fmt.Errorf("%w: %q in %v (%d operations)", ErrTooHard, key, limit, len(ops))
+		return fmt.Errorf("%w: %v in %v (%d operations)", ErrTooHard, of, limit, len(ops))
 	}
 	_, info := porcupine.CheckOperationsVerbose(model, ops, limit)
-	return fmt.Errorf("%w: %q is no %s:\n%s", ErrViolated, key, m.Name, story(all, info))
+	return fmt.Errorf("%w: %v is no %s:\n%s", ErrViolated, of, m.Name, story(all, info))
 }
 
 // around is how many operations a story has before those that cannot be explained, and from these on.
@@ -153,7 +150,16 @@ func (s step) String() string {
 		until = fmt.Sprintf("%.6fs", s.ret.Seconds())
 	}
 	text := fmt.Sprintf("%.6fs to %s: %s, client %d: hold %d %v", s.call.Seconds(), until, s.rec.Process, s.rec.Client, s.hold, s.do)
-	if s.do == take {
+	if s.do == turn {
+		text += fmt.Sprintf(" as hold %d", s.to)
+	}
+	switch {
+	case s.mode == counted && s.do == take:
+		text += fmt.Sprintf(", %d permits of %d", s.n, s.of)
+	case s.mode == shared && s.do == take:
+		text += " for reading"
+		fallthrough
+	case s.do == take || s.do == turn:
 		text += fmt.Sprintf(" with %d.%d", s.rec.Fence>>32, uint32(s.rec.Fence))
 	}
 	if s.do == lose {

@@ -17,6 +17,9 @@ func FuzzRead(f *testing.F) {
 		{Process: "a", ID: 2, Client: 1, Op: Seen, Key: "k", Hold: 1, Call: 3, Return: 4},
 		{Process: "a", ID: 3, Client: 1, Op: Unlock, Key: "k", Hold: 1, Call: 5, Return: 6, Refused: true},
 		{Process: "b", ID: 1, Op: TryLock, Key: "k", Call: 2, Return: time.Hour, Unknown: true},
+		{Process: "a", ID: 4, Op: TryRLock, Key: "k", Fence: 8, Call: 7, Return: 8},
+		{Process: "a", ID: 5, Op: Downgrade, Key: "k", Hold: 1, Fence: 8, Call: 9, Return: 9},
+		{Process: "b", ID: 3, Op: TryAcquire, Key: "k", Permits: 2, Of: 3, Call: 2, Return: 3},
 		{Process: "b", ID: 2, Op: Gone, Call: 7, Return: 7},
 	} {
 		put(r)

@@ -17,6 +17,7 @@ import (
 //	A?  A sees its lock in force
 //	A-  A calls Unlock       A.   it returns nil                 A~  it returns that the lock was lost
 //	Ax  A's lock is lost     A#   A is killed                    A|  A stands still since the moment before
+//	Ar  A calls RLock        Ad   A calls Downgrade              Ap2/3  A calls Acquire for 2 permits of 3
 //
 // Each client is a process.
 func script(t *testing.T, text string) []Record {
@@ -42,6 +43,16 @@ func script(t *testing.T, text string) []Record {
 					t.Fatal(err)
 				}
 				holds[who] = calls[who].Granted(fence)
+			case 'r':
+				calls[who] = r.RLock(1, "k")
+			case 'd':
+				calls[who] = holds[who].Downgrade()
+			case 'p':
+				var n, of int
+				if _, err := fmt.Sscanf(what, "p%d/%d", &n, &of); err != nil {
+					t.Fatal(err)
+				}
+				calls[who] = r.Acquire(1, "k", n, of)
 			case '!', '~':
 				calls[who].Refused()
 			case '?':

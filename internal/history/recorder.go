@@ -42,7 +42,28 @@ func (r *Recorder) TryLock(client int, key string) *Call {
 	return r.begin(Record{Client: client, Op: TryLock, Key: key})
 }
 
-// Refused notes that Lock or TryLock has returned without a lock, or that Unlock said that it had been lost.
+// RLock is to be called before a client calls RLock.
+func (r *Recorder) RLock(client int, key string) *Call {
+	return r.begin(Record{Client: client, Op: RLock, Key: key})
+}
+
+// TryRLock is to be called before a client calls TryRLock.
+func (r *Recorder) TryRLock(client int, key string) *Call {
+	return r.begin(Record{Client: client, Op: TryRLock, Key: key})
+}
+
+// Acquire is to be called before a client calls Acquire for n permits of the semaphore of a key. Its key has nothing to do with a
+// lock's key of the same name.
+func (r *Recorder) Acquire(client int, key string, n, of int) *Call {
+	return r.begin(Record{Client: client, Op: Acquire, Key: key, Permits: n, Of: of})
+}
+
+// TryAcquire is Acquire for a client that calls TryAcquire.
+func (r *Recorder) TryAcquire(client int, key string, n, of int) *Call {
+	return r.begin(Record{Client: client, Op: TryAcquire, Key: key, Permits: n, Of: of})
+}
+
+// Refused notes that there is no lock, that a Downgrade has changed nothing, or that Unlock said that the lock had been lost.
 func (c *Call) Refused() {
 	c.rec.Refused = true
 	c.end()
@@ -51,17 +72,17 @@ func (c *Call) Refused() {
 // Done notes that Unlock has returned without an error.
 func (c *Call) Done() { c.end() }
 
-// Granted notes that Lock or TryLock has returned with a lock.
+// Granted notes that the call has returned with a lock, or with permits, whose token is 0.
 func (c *Call) Granted(fence uint64) *Hold {
 	c.rec.Fence = fence
 	c.end()
 	return &Hold{r: c.r, of: c.rec, seen: c.rec.Call}
 }
 
-// A Hold is a lock that was granted.
+// A Hold is a lock that was granted, or permits.
 type Hold struct {
 	r  *Recorder
-	of Record // the Lock
+	of Record // the call that granted it
 
 	mu   sync.Mutex
 	seen time.Duration // when its context had not ended, for the last time that is known
@@ -98,6 +119,9 @@ func (h *Hold) Lost() {
 
 // Unlock is to be called before Unlock, which Done or Refused ends.
 func (h *Hold) Unlock() *Call { return h.r.begin(h.record(Unlock)) }
+
+// Downgrade is to be called before the Downgrade of a lock. If that is refused the hold goes on; Granted returns the one for reading.
+func (h *Hold) Downgrade() *Call { return h.r.begin(h.record(Downgrade)) }
 
 // Paused notes that the process stood still for a while, of which the recorder need not be that process's own. Until has
 // to be late enough for the process to have noticed what it missed: its clocks are looked at every now and then only.

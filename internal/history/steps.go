@@ -5,17 +5,47 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
 // forever is the return time of an operation without a known one.
 const forever = time.Duration(math.MaxInt64)
 
+// A subject is what has a history of its own: a key that is locked, or one of a semaphore.
+type subject struct {
+	key     string
+	counted bool
+}
+
+func (s subject) String() string {
+	if s.counted {
+		return fmt.Sprintf("semaphore %q", s.key)
+	}
+	return fmt.Sprintf("%q", s.key)
+}
+
+func (s subject) compare(o subject) int {
+	return strings.Compare(s.String(), o.String())
+}
+
+// A mode is what a hold is.
+type mode int
+
+const (
+	alone mode = iota
+	shared
+	counted // permits
+)
+
 // A step is what a model is told of an operation.
 type step struct {
-	do   stepKind
-	hold int // which, of the key's
-	rec  Record
+	do    stepKind
+	mode  mode // of the hold
+	hold  int  // which, of all
+	to    int  // of a turn: the hold that takes its place
+	n, of int  // permits of the hold
+	rec   Record
 
 	// When it happened at the earliest and at the latest. For a loss that is not what was recorded if the process was paused.
 	call, ret time.Duration
@@ -27,16 +57,47 @@ const (
 	take stepKind = iota
 	see
 	free // by an Unlock that returned nil: nothing else had ended the hold
+	turn // the same by a Downgrade: another hold takes its place
 	lose // by anything else
 )
 
-func (s stepKind) String() string { return [...]string{"granted", "in force", "unlocked", "over"}[s] }
+func (s stepKind) String() string {
+	return [...]string{"granted", "in force", "unlocked", "downgraded", "over"}[s]
+}
 
 // hold is a lock from its grant to its end.
 type hold struct {
-	take step
-	seen []step
-	ends []step
+	number int
+	of     subject
+	mode   mode
+	take   step
+	seen   []step
+	ends   []step
+	before *hold // which it took the place of by a Downgrade; nil: none
+}
+
+func newHold(number int, r Record) *hold {
+	h := &hold{number: number, of: subject{r.Key, r.Op.counted()}, take: step{do: take, rec: r, call: r.Call, ret: r.Return}}
+	switch {
+	case r.Op.counted():
+		h.mode = counted
+	case r.Op.shared():
+		h.mode = shared
+	}
+	return h
+}
+
+// steps returns those of the hold. Its grant is not among them if it is the end of the hold before, which is one step then.
+func (h *hold) steps() []step {
+	all := slices.Concat(h.seen, h.end())
+	if h.before == nil || !slices.ContainsFunc(h.before.ends, func(s step) bool { return s.to == h.number }) {
+		all = append(all, h.take)
+	}
+	for i := range all {
+		s := &all[i]
+		s.hold, s.mode, s.n, s.of = h.number, h.mode, h.take.rec.Permits, h.take.rec.Of
+	}
+	return all
 }
 
 // lastSeen is when it was in force, for the last time that is known.
@@ -56,13 +117,13 @@ func (h *hold) lost(from, until time.Duration, by Record) {
 // steps makes of records what models check, by key, in order of the calls. What was refused is left out, as it
 // has not changed anything: a TryLock may be refused though the lock is free, for it takes a while until all know. So is a Lock that
 // may have been granted or not: it was not used.
-func steps(records []Record) (map[string][]step, error) {
+func steps(records []Record) (map[subject][]step, error) {
 	holds := make(map[id]*hold)
 	var order []*hold
 	processes := make(map[string][]*hold)
 	for _, r := range records {
-		if (r.Op == Lock || r.Op == TryLock) && !r.Unknown && !r.Refused {
-			h := &hold{take: step{do: take, rec: r, call: r.Call, ret: r.Return}}
+		if r.Op.Takes() && !r.Unknown && !r.Refused {
+			h := newHold(len(order)+1, r)
 			holds[id{r.Process, r.ID}] = h
 			order = append(order, h)
 			processes[r.Process] = append(processes[r.Process], h)
@@ -71,24 +132,30 @@ func steps(records []Record) (map[string][]step, error) {
 	var happened []Record // to processes
 	for _, r := range records {
 		switch r.Op {
-		case Lock, TryLock:
-			continue
 		case Paused, Gone:
 			happened = append(happened, r)
 			continue
-		case Seen, Unlock, Lost:
+		case Downgrade, Seen, Unlock, Lost:
 		default:
+			if r.Op.Takes() {
+				continue
+			}
 			return nil, fmt.Errorf("history: record %d of %s is about %q", r.ID, r.Process, r.Op)
 		}
 		h := holds[id{r.Process, r.Hold}]
-		if h == nil || h.take.rec.Key != r.Key {
+		if h == nil || h.of.key != r.Key || r.Op == Downgrade && h.mode != alone {
 			return nil, fmt.Errorf("history: record %d of %s is about a lock that was not granted", r.ID, r.Process)
 		}
 		switch {
 		case r.Op == Seen:
 			h.seen = append(h.seen, step{do: see, rec: r, call: r.Call, ret: r.Return})
-		case r.Op == Unlock && !r.Unknown && !r.Refused:
+		case r.Unknown || r.Refused:
+		case r.Op == Unlock:
 			h.ends = append(h.ends, step{do: free, rec: r, call: r.Call, ret: r.Return})
+		case r.Op == Downgrade:
+			next := holds[id{r.Process, r.ID}]
+			next.before = h
+			h.ends = append(h.ends, step{do: turn, to: next.number, rec: r, call: r.Call, ret: r.Return})
 		}
 	}
 	for _, r := range records {
@@ -111,17 +178,14 @@ func steps(records []Record) (map[string][]step, error) {
 			}
 		}
 	}
-	keys := make(map[string][]step)
-	for n, h := range order {
-		for _, s := range slices.Concat([]step{h.take}, h.seen, h.end()) {
-			s.hold = n + 1
-			keys[h.take.rec.Key] = append(keys[h.take.rec.Key], s)
-		}
+	subjects := make(map[subject][]step)
+	for _, h := range order {
+		subjects[h.of] = append(subjects[h.of], h.steps()...)
 	}
-	for _, all := range keys {
+	for _, all := range subjects {
 		slices.SortStableFunc(all, func(a, b step) int { return cmp.Compare(a.call, b.call) })
 	}
-	return keys, nil
+	return subjects, nil
 }
 
 // gone ends a hold after its process was killed.
@@ -143,7 +207,7 @@ func (h *hold) paused(r Record) {
 	}
 	over := forever
 	for _, e := range h.ends {
-		if e.ret < r.Call || e.do == free && e.call > r.Return {
+		if e.ret < r.Call || e.do != lose && e.call > r.Return {
 			return
 		}
 		over = min(over, e.ret)
@@ -154,12 +218,12 @@ func (h *hold) paused(r Record) {
 }
 
 // end returns the hold's ends, of which there is one if everything is as it should be: of several losses it is what they have in
-// common. An Unlock that returned nil is none of them: a lock must not be lost and unlocked.
+// common. An Unlock or a Downgrade that returned nil is none of them: a lock must not be lost and unlocked.
 func (h *hold) end() (ends []step) {
 	var loss *step
 	for _, e := range h.ends {
 		switch {
-		case e.do == free:
+		case e.do != lose:
 			ends = append(ends, e)
 		case loss == nil:
 			loss = &e

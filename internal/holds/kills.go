@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,49 +16,116 @@ import (
 	"time"
 )
 
-// killing is a measurement of what one node's death costs the others: each time one node of so many is killed, or suspended, while
-// all are under load.
+// killing is a measurement of what the death of nodes costs the others: under load, nodes are killed, stopped or cut off, again and
+// again.
 type killing struct {
 	setup
 	Kills   int
-	Die     int           // so many nodes at once
-	Suspend time.Duration // SIGSTOP for so long, in the place of SIGKILL; 0: not
+	Die     int // so many nodes at once
+	By      harm
+	Lasts   time.Duration // a stop or a cut
 	Again   bool          // the dead node's process starts again at once, at its address
 	Workers int           // of each node
-	Gap     time.Duration // how long after the signal nodes are asked what they saw
 }
 
-// outcome is what the kills of one number of nodes have shown.
+// harm is something that is done to nodes.
+type harm struct {
+	name, what string
+	signal     syscall.Signal
+	lost       bool // the node ends, or has to: its keys have to be locked within goalLate of Takeover
+	cut        lines
+}
+
+// lines are the ways that are cut between some nodes and the rest.
+type lines struct {
+	in, out, redis, peers bool
+}
+
+var harms = []harm{
+	{name: "kill", what: "SIGKILL", signal: syscall.SIGKILL, lost: true},
+	{name: "stop", what: "SIGSTOP", signal: syscall.SIGSTOP, lost: true},
+	{name: "cut", what: "cut from all", cut: lines{in: true, out: true, redis: true, peers: true}, lost: true},
+	{name: "redis", what: "cut from Redis", cut: lines{in: true, out: true, redis: true}},
+	{name: "peers", what: "cut from the other nodes", cut: lines{in: true, out: true, peers: true}},
+	{name: "out", what: "heard by none", cut: lines{out: true, redis: true, peers: true}},
+	{name: "in", what: "hears none", cut: lines{in: true, redis: true, peers: true}},
+}
+
+func harmNames() string {
+	var names []string
+	for _, h := range harms {
+		names = append(names, h.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// goalLate is how much later than Takeover the keys of a dead node may be locked again, and how much longer no worker of another
+// node may get a lock.
+const goalLate = 500 * time.Millisecond
+
+// outcome is what has been done to one number of nodes, and has shown.
 type outcome struct {
-	locked []time.Duration // for each key of the dead node's, until another node has locked it
-	worst  []time.Duration // per kill, the longest of them
+	locked []time.Duration // for each key of the nodes concerned, until another node has locked it
+	worst  []time.Duration // per time, the longest of them
 	wait   time.Duration   // the longest wait of a worker of the others
 	pause  time.Duration   // the longest time in which no worker of a node got a lock
 	lost   uint64          // locks of others
 	held   int
+	own    uint64 // locks of nodes that lived on
+	had    int
 
 	granted map[string]uint64 // to workers of the others, by path
 }
 
-// run measures clusters of each of the sizes.
-func (s killing) run(ctx context.Context, out io.Writer, sizes string) error {
-	fmt.Fprintf(out, "| nodes | signals | key locked again: p50 | p99 | longest | longest wait of a worker | longest pause of a node | lost by others | locks at Redis |\n")
-	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
-	for size := range strings.SplitSeq(sizes, ",") {
-		n, err := strconv.Atoi(size)
-		if err != nil || n <= s.Die {
-			return fmt.Errorf("-kill-nodes has %q, must have numbers of more than -die, which is %d", size, s.Die)
+// run measures clusters of each of the sizes, N or N:M where M nodes are concerned at once, and each harm. It reports whether all goals
+// were reached.
+func (s killing) run(ctx context.Context, out io.Writer, sizes, by string) (good bool, err error) {
+	fmt.Fprintf(out, "| nodes | what happens to them | key locked again: p50 | p99 | longest | longest of a time: p50 | p99 | longest wait of a worker "+
+		"| longest pause of a node | lost by others | lost by themselves | locks at Redis |\n")
+	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	good = true
+	for name := range strings.SplitSeq(by, ",") {
+		i := slices.IndexFunc(harms, func(h harm) bool { return h.name == name })
+		if i < 0 {
+			return false, fmt.Errorf("-by has %q, must have names of %s", name, harmNames())
 		}
-		s.Nodes = n
-		o, err := s.cluster(ctx, out)
-		if err != nil {
-			return fmt.Errorf("%d nodes: %w", n, err)
+		s.By = harms[i]
+		for size := range strings.SplitSeq(sizes, ",") {
+			n, die, two := strings.Cut(size, ":")
+			s.Die = 1
+			if s.Nodes, err = strconv.Atoi(n); err == nil && two {
+				s.Die, err = strconv.Atoi(die)
+			}
+			if err != nil || s.Die < 1 || s.Nodes <= s.Die {
+				return false, fmt.Errorf("-kill-nodes has %q, must have numbers such as 5, or 5:2 for two of five at once", size)
+			}
+			o, err := s.cluster(ctx, out)
+			if err != nil {
+				return false, fmt.Errorf("%s, %s: %w", s.By.what, size, err)
+			}
+			good = s.tell(out, o) && good
 		}
-		slices.Sort(o.locked)
-		fmt.Fprintf(out, "| %d | %d | %.2f s | %.2f s | %.2f s | %.2f s | %.2f s | %d of %d | %.2f %% |\n", n, len(o.worst), at(o.locked, 50).Seconds(),
-			at(o.locked, 99).Seconds(), at(o.locked, 100).Seconds(), o.wait.Seconds(), o.pause.Seconds(), o.lost, o.held, 100*share(o.granted))
 	}
-	return nil
+	return good, nil
+}
+
+// tell writes a row of the table, and reports whether all goals were reached.
+func (s killing) tell(out io.Writer, o outcome) bool {
+	slices.Sort(o.locked)
+	slices.Sort(o.worst)
+	own := "all"
+	if s.By.signal != syscall.SIGKILL {
+		own = fmt.Sprintf("%d of %d", o.own, o.had)
+	}
+	of := fmt.Sprint(len(o.worst), " times ", s.By.what)
+	if s.Die > 1 {
+		of = fmt.Sprint(of, ", ", s.Die, " at once")
+	}
+	sec := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %.2f %% |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
+		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.lost, o.held, own, 100*share(o.granted))
+	limit := s.promise() + goalLate
+	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit && o.lost == 0
 }
 
 // at returns a percentile of sorted durations.
@@ -65,11 +133,17 @@ func at(sorted []time.Duration, percent int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}
-	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+	return sorted[max((len(sorted)*percent+99)/100-1, 0)] // the smallest that so many percent do not exceed
 }
 
 func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err error) {
 	o.granted = make(map[string]uint64)
+	if s.By.cut != (lines{}) {
+		if s.hosts, err = newHosts(s.Nodes); err != nil {
+			return o, errors.Join(err, s.hosts.remove())
+		}
+		defer func() { err = errors.Join(err, s.hosts.remove()) }()
+	}
 	t, end, err := newTrial(ctx, out, s.setup)
 	defer end()
 	if err != nil {
@@ -102,7 +176,7 @@ func (t *trial) add(i int, s killing) error {
 		}
 		cfg.Gossip, cfg.Peer = t.addrs[i][0], t.addrs[i][1]
 	}
-	n, err := launch(cfg)
+	n, err := t.launch(i, cfg)
 	if err != nil {
 		return err
 	}
@@ -156,15 +230,10 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	if before.err != nil {
 		return before.err
 	}
-	signal := syscall.SIGKILL
-	if s.Suspend > 0 {
-		signal = syscall.SIGSTOP
-	}
 	begin := time.Now()
-	for _, n := range victims {
-		if err := n.cmd.Process.Signal(signal); err != nil {
-			return err
-		}
+	mend, err := t.harm(victims, s)
+	if err != nil {
+		return err
 	}
 	late := time.Since(begin)
 	again := make(chan error, 1)
@@ -179,7 +248,13 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		o.locked = append(o.locked, time.Duration(ms*float64(time.Millisecond))+late)
 	}
 	o.worst = append(o.worst, slices.MaxFunc(o.locked[len(o.locked)-len(got.Waits):], cmp.Compare[time.Duration]))
-	if err := t.sleep(max(s.Gap-time.Since(begin), 0)); err != nil {
+	watched := s.TTL // how long after the others are asked what they saw
+	if s.By.signal != syscall.SIGKILL {
+		watched = s.Lasts
+	} else if d := s.promise(); d > 0 {
+		watched = 2 * d
+	}
+	if err := t.sleep(max(watched-time.Since(begin), 0)); err != nil {
 		return err
 	}
 	for _, n := range others {
@@ -202,15 +277,43 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	if s.Again {
 		return <-again
 	}
-	if s.Suspend > 0 {
-		if err := t.sleep(max(s.Suspend-time.Since(begin), 0)); err != nil {
+	if s.By.signal != syscall.SIGKILL {
+		if err := mend(); err != nil {
 			return err
 		}
-		for _, n := range victims {
-			_ = n.cmd.Process.Signal(syscall.SIGCONT)
+		if err := t.all(order{Do: "settle", Nodes: len(t.nodes)}); err != nil {
+			return err
 		}
+		own := t.counted(victims)
+		if own.err != nil {
+			return own.err
+		}
+		o.own += sum(own.lost)
+		o.had += len(victims) * (s.Holds / s.Nodes)
 	}
 	return t.replace(victims, s) // what they hold is lost, and is taken by the next ones
+}
+
+// harm does to nodes what is to be done. mend undoes it, where it can be undone.
+func (t *trial) harm(victims []*process, s killing) (mend func() error, err error) {
+	if s.By.cut != (lines{}) {
+		var concerned []int
+		for _, n := range victims {
+			concerned = append(concerned, slices.Index(t.nodes, n))
+		}
+		return t.hosts.cut(concerned, s.By.cut)
+	}
+	for _, n := range victims {
+		if err := n.cmd.Process.Signal(s.By.signal); err != nil {
+			return nil, err
+		}
+	}
+	return func() (err error) {
+		for _, n := range victims {
+			err = errors.Join(err, n.cmd.Process.Signal(syscall.SIGCONT))
+		}
+		return err
+	}, nil
 }
 
 // replace ends nodes, and starts others in their places.

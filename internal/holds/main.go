@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -28,10 +29,11 @@ func main() {
 	flag.BoolVar(&s.Log, "log", false, "what the nodes log, on standard error")
 	flag.DurationVar(&s.Takeover, "takeover", 0, "Cluster.Takeover; 0: its default, negative: off")
 	kills := flag.Int("kills", 0, "kill so many nodes under load, one after the other, and tell how the others fared; 0: show events")
-	sizes := flag.String("kill-nodes", "2,3,5,8", "in clusters of so many `processes`")
-	suspend := flag.Duration("suspend", 0, "SIGSTOP for so long, in the place of SIGKILL")
-	die := flag.Int("die", 1, "with -kills: so many processes at once")
+	sizes := flag.String("kill-nodes", "2,3,5,8", "with -kills: clusters of so many `processes`; 5:2 is two of five at once")
+	by := flag.String("by", "kill", "with -kills: what happens to them, of "+harmNames()+", separated by commas; all but the first two need root, on Linux")
+	lasts := flag.Duration("lasts", 0, "with -kills: how long a stop or a cut lasts; 0: 5 s longer than SessionTTL")
 	away := flag.Duration("away", 0, "stop Redis for so long under load, and tell how the nodes fared")
+	awayKill := flag.Bool("away-kill", false, "with -away: half-way a node is killed")
 	again := flag.Bool("again", false, "with -kills: the process starts again at once, at its address and under its name")
 	workers := flag.Int("workers", 16, "goroutines of each process that lock, with -kills and -rolling")
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
@@ -44,13 +46,13 @@ func main() {
 	good := true
 	switch {
 	case *roll || *away > 0:
-		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second, Away: *away}.run(ctx, os.Stdout)
+		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second, Away: *away, Kill: *awayKill}.run(ctx, os.Stdout)
 	case *kills > 0:
 		if s.Holds > 100_000 {
 			s.Holds = 1000
 		}
-		k := killing{setup: s, Kills: *kills, Die: max(*die, 1), Suspend: *suspend, Again: *again, Workers: *workers, Gap: s.TTL}
-		err = k.run(ctx, os.Stdout, *sizes)
+		k := killing{setup: s, Kills: *kills, Lasts: cmp.Or(*lasts, s.TTL+5*time.Second), Again: *again, Workers: *workers}
+		good, err = k.run(ctx, os.Stdout, *sizes, *by)
 	default:
 		lost, err = s.run(ctx, os.Stdout, *only)
 	}

@@ -44,6 +44,19 @@ func launch(cfg nodeConfig) (*process, error) {
 	return p, nil
 }
 
+// launch starts the node with number i, on its host if it has one.
+func (t *trial) launch(i int, cfg nodeConfig) (n *process, err error) {
+	if t.hosts == nil {
+		return launch(cfg)
+	}
+	err = t.hosts.within(i, func(ip string) (err error) {
+		cfg.Gossip, cfg.Peer = ip+":7946", ip+":7947"
+		n, err = launch(cfg)
+		return err
+	})
+	return n, err
+}
+
 // tell gives an order, and waits until it was followed.
 func (p *process) tell(x order) (r report, err error) {
 	if err = p.orders.Encode(x); err == nil {

@@ -5,9 +5,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -18,6 +20,7 @@ type rolling struct {
 	Workers int           // of each node
 	Pause   time.Duration // between two of them
 	Away    time.Duration // Redis is stopped for so long, in the place of restarts; 0: not
+	Kill    bool          // half-way through that the first node is killed
 }
 
 // goals of a rolling restart.
@@ -87,7 +90,7 @@ func (s rolling) run(ctx context.Context, out io.Writer) (good bool, err error) 
 	p := passage{granted: make(map[string]uint64)}
 	begin := time.Now()
 	if s.Away > 0 {
-		err = t.stopFor(s.Away)
+		err = t.outage(s)
 	}
 	for i := 0; s.Away == 0 && i < s.Nodes && err == nil; i++ {
 		err = t.restart(i, s, &p)
@@ -104,6 +107,26 @@ func (s rolling) run(ctx context.Context, out io.Writer) (good bool, err error) 
 		p.add(r)
 	}
 	return t.tellPassage(&p, took), nil
+}
+
+// outage stops Redis for a time, and kills a node half-way if it is to.
+func (t *trial) outage(s rolling) error {
+	if !s.Kill {
+		return t.stopFor(s.Away)
+	}
+	if err := t.servers.primary.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := t.sleep(s.Away / 2)
+	t.nodes[0].end(true)
+	t.nodes = t.nodes[1:]
+	err = errors.Join(err, t.sleep(s.Away/2), t.servers.primary.Signal(syscall.SIGCONT))
+	back := time.Now()
+	if err := errors.Join(err, t.all(order{Do: "guarded", Nodes: len(t.nodes)})); err != nil {
+		return err
+	}
+	t.say("Redis was away for %v, and a node was killed half-way. All partitions had owners %.2f s after Redis was back.\n\n", s.Away, time.Since(back).Seconds())
+	return nil
 }
 
 // addRolling starts a node in the place of number i, with its load.

@@ -23,6 +23,20 @@ type setup struct {
 	Renew                    time.Duration // Options.RenewEvery; 0: its default
 	Cores                    float64
 	Log                      bool
+
+	hosts *hosts // a network namespace for each process; nil: all are on the loopback interface
+}
+
+// promise returns Cluster.Takeover as the nodes have it, 0 if it is off.
+func (s setup) promise() time.Duration {
+	d := s.Takeover
+	if d == 0 {
+		d = 3 * time.Second
+	}
+	if d >= s.TTL {
+		return 0
+	}
+	return max(d, 0)
 }
 
 // trial is a run.
@@ -43,7 +57,7 @@ func newTrial(ctx context.Context, out io.Writer, s setup) (t *trial, end func()
 		return nil, func() {}, err
 	}
 	t = &trial{setup: s, ctx: ctx, out: out}
-	t.servers, err = newServers(ctx, dir)
+	t.servers, err = newServers(ctx, dir, s.hosts)
 	return t, func() {
 		for _, n := range t.nodes {
 			n.end(true)

@@ -21,11 +21,12 @@ type servers struct {
 	dir     string
 	primary *redistest.Server
 	replica *redistest.Server
+	hosts   *hosts // nil: on the loopback interface
 }
 
-func newServers(ctx context.Context, dir string) (*servers, error) {
-	x := &servers{dir: dir}
-	if err := x.fresh(); err != nil {
+func newServers(ctx context.Context, dir string, h *hosts) (*servers, error) {
+	x := &servers{dir: dir, hosts: h}
+	if err := x.fresh(); err != nil || h != nil {
 		return x, err
 	}
 	return x, x.follow(ctx)
@@ -36,6 +37,9 @@ func (x *servers) start() (*redistest.Server, error) {
 	dir, err := os.MkdirTemp(x.dir, "redis")
 	if err != nil {
 		return nil, err
+	}
+	if x.hosts != nil {
+		return redistest.NewAt(x.hosts.redis(), dir)
 	}
 	return redistest.New(dir, "--repl-diskless-sync-delay", "0")
 }

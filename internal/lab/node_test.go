@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/lab/agent"
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
@@ -162,6 +163,7 @@ func settle(t *testing.T, nodes []*node) {
 		if a.Err != "" {
 			t.Fatalf("%s: %s", nodes[i].name, a.Err)
 		}
+		a.Nodes = slices.DeleteFunc(a.Nodes, func(o coord.NodeInfo) bool { return o.State == "dead" }) // the gossip is slower than the arbiter
 		if len(a.Nodes) != len(nodes) {
 			t.Errorf("%s sees %+v", nodes[i].name, a.Nodes)
 		}

@@ -39,11 +39,32 @@ func (p *Partition) until(now time.Time) (until time.Time, ok bool) {
 	return until, ok
 }
 
-// checkCommon panics if a hold may lapse earlier.
+// checkCommon panics if a hold may lapse earlier. The stream may end meanwhile, of which no mutex
+// keeps it.
 func (p *Partition) checkCommon(until time.Time) {
 	for _, k := range p.keys {
-		if h := &k.hold; k.q.State() != handoff.Idle && h.remote() && (h.ownerGone() || p.deadlines(h).Slot.Before(until)) {
+		h := &k.hold
+		if k.q.State() == handoff.Idle || !h.remote() || !h.ownerGone() && !p.deadlines(h).Slot.Before(until) {
+			continue
+		}
+		if !p.common.from.Down() {
 			panic("lease: a hold does not rest on the stream that all are said to rest on")
+		}
+	}
+}
+
+// CheckWanted panics if callers wait for a key that nothing is done about, so that they would wait
+// for ever. An owner gives its keys away: by Lapsed, if it has just ceased to be one.
+func (p *Partition) CheckWanted() {
+	if checked && p.ending == Open && p.own == nil && p.phase != Acquiring && p.phase != Demoting { // wantAll follows these two
+		p.checkWanted()
+	}
+}
+
+func (p *Partition) checkWanted() {
+	for _, k := range p.keys {
+		if k.q.State() == handoff.Idle && k.q.Waiting() > 0 && k.contender == nil && k.request.link == nil {
+			panic("lease: nothing is done about a key that callers wait for")
 		}
 	}
 }

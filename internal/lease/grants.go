@@ -19,6 +19,7 @@ const (
 	FlagContended = 1 // Grant: another node waits
 	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
 	FlagFull      = 2 // Deny: the owner lets this node have no more keys
+	FlagSize      = 4 // Deny: the permits of the key are as many as Count says
 	FlagYours     = 1 // Moved: the partition has no owner now, and should be the receiver's
 	FlagLeft      = 2 // Moved: the same, as the sender leaves
 )
@@ -200,8 +201,13 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 		p.giveBack(k, now, fx)
 		k = p.Key(key)
 	}
+	of := k.otherSize()
 	if try && k.group() != nil && p.refuses(k, now, fx) {
-		p.send(c.link, peer.Deny, key, c.id).Flags = FlagBusy
+		if of != 0 {
+			p.denySize(c, key, of)
+		} else {
+			p.send(c.link, peer.Deny, key, c.id).Flags = FlagBusy
+		}
 		return
 	}
 	if try && (!k.available() || k.q.Waiting() > 0) {

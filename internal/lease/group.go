@@ -6,6 +6,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 // A group is what the owner of a partition knows of a key that is wanted in several modes (see fallback.Mode). Each name of the key
@@ -93,10 +95,11 @@ func (g *group) inTheWay(k *Key) (way []*Key) {
 		way = append(way, k)
 	}
 	_, mine := fallback.Split(k.name)
+	own := g.downgrades(k)
 	var others []*Key
 	var modes []fallback.Mode
 	for _, x := range g.keys {
-		if x != k && !x.available() {
+		if x != k && !x.available() && (x != g.keys[0] || !own) {
 			_, m := fallback.Split(x.name)
 			others, modes = append(others, x), append(modes, m)
 		}
@@ -112,6 +115,74 @@ func (g *group) inTheWay(k *Key) (way []*Key) {
 	return way
 }
 
+// downgrades reports whether the node that has waited longest for k wants it beside the exclusive hold, which it has: see
+// fallback.Downgraded.
+func (g *group) downgrades(k *Key) bool {
+	_, mine := fallback.Split(k.name)
+	if mine.Kind != fallback.Downgraded || len(k.others.queue) == 0 || g.keys[0].available() {
+		return false
+	}
+	return !guard.Downgrades || g.keys[0].others.holder.Session == k.others.queue[0].id.Session // "": this node
+}
+
+// first returns the key whose hold is to be granted next, nil if none is wanted: one for the holder of the exclusive one, or that of
+// the node that has waited longest.
+func (g *group) first() *Key {
+	for _, k := range g.keys[1:] {
+		if g.downgrades(k) {
+			return k
+		}
+	}
+	return g.next()
+}
+
+// otherSize returns the number of permits that another hold of the key says, 0 if there is none with another number than k's name.
+func (k *Key) otherSize() uint32 {
+	g := k.group()
+	if g == nil {
+		return 0
+	}
+	_, mine := fallback.Split(k.name)
+	for _, x := range g.keys {
+		if _, m := fallback.Split(x.name); mine.Kind == fallback.Permits && m.Kind == fallback.Permits && m.Of != mine.Of && !x.available() {
+			return m.Of
+		}
+	}
+	return 0
+}
+
+// refuseSize sends the nodes away that want permits of a number that is not that of the holds. It reports whether there were any.
+func (p *Partition) refuseSize(k *Key, now time.Time, fx *Effects) bool {
+	of := k.otherSize()
+	if of == 0 {
+		return false
+	}
+	queue := k.others.queue
+	k.others.queue = nil
+	for _, c := range queue {
+		if c.link == nil {
+			p.fail(k, nil, p.sizeError(k.name, of), now, fx)
+			continue
+		}
+		c.link.Use(-1)
+		if !c.link.Down() {
+			p.denySize(c, k.name, of)
+		}
+	}
+	return true
+}
+
+func (p *Partition) denySize(c claimant, name string, of uint32) {
+	f := p.send(c.link, peer.Deny, name, c.id)
+	f.Flags, f.Count = FlagSize, of
+}
+
+// sizeError is why permits are not to be had of a key that has so many.
+func (p *Partition) sizeError(name string, of uint32) error {
+	key, m := fallback.Split(name)
+	return p.cfg.Size(key, m.Of, of)
+}
+
 // grantGroup gives the key's holds to the nodes that have waited longest, as long as the first one's fits. What is in its way is
 // recalled: so no node waits for those that came after it.
 func (p *Partition) grantGroup(g *group, now time.Time, fx *Effects) {
@@ -120,14 +191,15 @@ func (p *Partition) grantGroup(g *group, now time.Time, fx *Effects) {
 	}
 	g.granting = true
 	for p.serves(now) { // if it does not, letGo follows
-		k := g.next()
+		k := g.first()
 		if k == nil {
 			break
 		}
-		if p.clear(g, k, now, fx); len(g.inTheWay(k)) > 0 {
+		if p.clear(g, k, now, fx); len(g.inTheWay(k)) == 0 {
+			p.grantFirst(k, now, fx)
+		} else if !p.refuseSize(k, now, fx) {
 			break
 		}
-		p.grantFirst(k, now, fx)
 	}
 	g.granting = false
 	for _, k := range slices.Backward(slices.Clone(g.keys)) {
@@ -173,15 +245,17 @@ func (p *Partition) settle(k *Key) {
 }
 
 // refuses reports whether a caller or node that only tries is to be sent away, and makes way for the next one. An own hold that
-// lingers is no reason.
+// lingers is no reason, nor is one that callers share of whom none is inside.
 func (p *Partition) refuses(k *Key, now time.Time, fx *Effects) bool {
 	g := k.group()
 	for _, x := range g.inTheWay(k) {
+		g.granting = true
 		if x.q.State() == handoff.Lingering {
-			g.granting = true
 			p.recallHere(x, now, fx)
-			g.granting = false
+		} else {
+			p.vacated(x, now, fx)
 		}
+		g.granting = false
 	}
 	if g.next() == nil && len(g.inTheWay(k)) == 0 {
 		return false

@@ -121,6 +121,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, deadline time.Time, pongs uint64, now time.Time, fx *Effects) {
 	if h := p.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
 		p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
+		h.turn.retract()
 		return
 	}
 	p.send(l, peer.Release, string(f.Key), ours(f)) // no caller waits for it any more (rule 11)
@@ -173,6 +174,14 @@ func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time
 		if k := p.requestOf(l, f); k != nil {
 			k.request = request{}
 			p.fail(k, nil, p.cfg.Full(l.Node()), now, fx)
+			p.tidy(k)
+		}
+		return
+	}
+	if f.Flags == FlagSize {
+		if k := p.requestOf(l, f); k != nil {
+			k.request = request{}
+			p.fail(k, nil, p.sizeError(k.name, f.Count), now, fx)
 			p.tidy(k)
 		}
 		return

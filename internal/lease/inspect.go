@@ -19,19 +19,62 @@ type Glance struct {
 	Given   time.Duration // since this node, the owner, gave the key to another node; 0: it did not, or has it back
 }
 
-// Survey calls f with each key of this node. It changes nothing. Between two calls f may free the partition's mutex and lock it
-// again, so that a walk over many keys holds up no caller. Keys that come or go meanwhile may be left out.
-func (p *Partition) Survey(now Moment, f func(Glance)) {
-	for name, k := range p.keys {
-		f(p.glance(name, k, now))
+// WalkAtOnce is how many keys and waiters a walk looks at without a rest: some 0.1 ms, and half a
+// millisecond where none of them is in the processor's cache.
+const WalkAtOnce = 256
+
+// A pace counts what a walk looks at.
+type pace struct {
+	rest func() bool // may free the partition's mutex and lock it again
+	n    int         // since the last rest
+	over bool        // rest has returned false
+}
+
+// step is for one more key or waiter. After each WalkAtOnce of them comes a rest. It returns false
+// if the walk is to end.
+func (x *pace) step() bool {
+	if x.n == WalkAtOnce {
+		x.n, x.over = 0, !x.rest()
+	}
+	x.n++
+	return !x.over
+}
+
+// walk calls f with each key of this node. After each WalkAtOnce keys it calls rest, which may free
+// the partition's mutex and lock it again, so that a walk over many keys holds up no caller. It
+// ends early if rest returns false. Keys that come or go meanwhile may be left out.
+func (p *Partition) walk(rest func() bool, f func(*Key)) {
+	x := pace{rest: rest}
+	p.walkAt(&x, f)
+}
+
+// walkAt is walk at a pace that f may share, for what it looks at of each key.
+func (p *Partition) walkAt(x *pace, f func(*Key)) {
+	for _, k := range p.keys {
+		if !x.step() {
+			return
+		}
+		if k.known { // it may have gone in a rest
+			f(k)
+		}
 	}
 }
+
+// Survey calls f with each key of this node, and rest in between, as walk does. It changes nothing.
+func (p *Partition) Survey(now Moment, rest func() bool, f func(Glance)) {
+	p.walk(rest, func(k *Key) { f(p.glance(k.name, k, now)) })
+}
+
+// Len returns the number of keys.
+func (p *Partition) Len() int { return len(p.keys) }
 
 func (p *Partition) glance(name string, k *Key, now Moment) Glance {
 	g := Glance{Name: name, Waiting: k.q.Waiting(), Turns: k.q.Turns()}
 	switch k.q.State() {
 	case handoff.Turn:
-		g.Locked, g.Held = true, k.held(now)
+		if g.Kept = k.empty(); !g.Kept {
+			g.Locked, g.Held = true, k.held(now)
+		}
 	case handoff.Lingering:
 		g.Kept = true
 	}
@@ -73,6 +116,7 @@ type KeyStatus struct {
 	Hold  fallback.Identity   // of this process's hold; zero if there is none or this node is its owner
 	Fence uint64              // of the turn that runs
 	Tag   any                 // of the key
+	Share Sharer              // callers that share the turn that runs; nil if it is one caller's
 	Waits []WaitStatus        // the first callers that wait
 	Other HolderStatus        // of another node's hold, if this node is the owner
 	Queue []fallback.Identity // of the owner: nodes that wait, in order; zero for this node
@@ -107,6 +151,9 @@ func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
 	}
 	if s.Locked {
 		s.Fence = k.turn.fence
+		if x := k.turn.pledge; x != nil {
+			s.Share = x.callers
+		}
 	}
 	k.q.Any(func(w *Waiter) bool {
 		if len(s.Waits) == most {
@@ -120,6 +167,25 @@ func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
 	}
 	return s
 }
+
+// NamesOf returns the names of the key's holds that are not exclusive, which are held or waited for: if this node is the owner, those
+// of all nodes, at most so many.
+func (p *Partition) NamesOf(key string, most int) (names []string) {
+	k := p.keys[key]
+	if k == nil || k.group() == nil {
+		return nil
+	}
+	for _, x := range k.group().keys[1:] {
+		if len(names) == most {
+			break
+		}
+		names = append(names, x.name)
+	}
+	return names
+}
+
+// Knows reports whether this node has a hold of the name, wants one, or knows of another node's.
+func (p *Partition) Knows(name string) bool { return p.keys[name] != nil }
 
 // grants adds what the owner knows of other nodes.
 func (s *KeyStatus) grants(g *grants, most int) {

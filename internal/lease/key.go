@@ -46,6 +46,8 @@ type Turn struct {
 	began Moment            // or Unmeasured
 	end   func(cause error) // ends the contexts of the turn; nil if there are none
 
+	pledge *Pledge // nil: callers do not share it
+
 	Context any // the shell's
 }
 
@@ -132,7 +134,11 @@ func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 // recalled for the next one.
 func (p *Partition) Occupied(k *Key, now time.Time, fx *Effects) (reason error, occupied bool) {
 	if k.group() != nil && k.q.State() == handoff.Idle && k.q.Waiting() == 0 {
-		return nil, p.refuses(k, now, fx)
+		name, of := k.name, k.otherSize()
+		if occupied = p.refuses(k, now, fx); occupied && of != 0 {
+			reason = p.sizeError(name, of)
+		}
+		return reason, occupied
 	}
 	if k.others != nil && !k.available() {
 		p.recall(k, now, fx)
@@ -216,6 +222,32 @@ func (p *Partition) Unlock(t *Turn, fence uint64, now time.Time, fx *Effects) (h
 	return 0, TurnLost
 }
 
+// Cede is Unlock without a next turn: the hold is given back, and callers of this node that wait for it have to ask for it again.
+// The node has a Downgraded hold, beside which none of them may have the key.
+func (p *Partition) Cede(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
+	if state := p.TurnState(t, fence, now, fx); state != TurnRuns {
+		return 0, state
+	}
+	k := t.key
+	if held = -1; t.began != Unmeasured {
+		held = p.cfg.At(now) - t.began
+	}
+	p.end(k, fx)
+	k.q.Drop()
+	p.giveBack(k, now, fx)
+	return held, TurnRuns
+}
+
+// end ends the turn that runs.
+func (p *Partition) end(k *Key, fx *Effects) {
+	t := k.turn
+	fx.End = t.end
+	t.retract()
+	t.fence, t.Context, t.end, t.pledge = 0, nil, nil, nil
+	k.unwant()
+	p.turns--
+}
+
 // A TurnState is what has become of the turn of a lock.
 type TurnState uint8
 
@@ -266,11 +298,7 @@ func (t *Turn) OnEnd(end func(cause error)) {
 
 // finish ends the turn that runs: the next waiter gets it, or the hold lingers or is given back.
 func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
-	t := k.turn
-	fx.End = t.end
-	t.fence, t.Context, t.end = 0, nil, nil
-	k.unwant()
-	p.turns--
+	p.end(k, fx)
 	limits := p.cfg.Handoff
 	if p.ending != Open {
 		limits.Linger = 0
@@ -371,6 +399,7 @@ func (p *Partition) loseFor(k *Key, cause Cause, why string, now time.Time, fx *
 		t := k.turn
 		loss := Loss{Key: k.name, Fence: t.fence, Cause: cause, Why: why, End: t.end}
 		t.lost = &loss
+		t.retract()
 		fx.Losses = append(fx.Losses, loss)
 		if loss.End != nil {
 			out := p.order()

@@ -131,6 +131,7 @@ func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
 	step(&p.ending, Closed, nextEndings[:])
 	for _, k := range p.keys {
 		p.fail(k, nil, reason, now, fx)
+		p.makeWay(k, now, fx)
 	}
 	p.GiveKept(now, fx)
 	p.unused = nil
@@ -139,6 +140,7 @@ func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
 // GiveKept gives back what lingers.
 func (p *Partition) GiveKept(now time.Time, fx *Effects) {
 	for _, k := range p.keys {
+		p.vacated(k, now, fx)
 		if k.q.Relax() == handoff.GiveBack {
 			p.giveBack(k, now, fx)
 		}
@@ -159,10 +161,14 @@ func (p *Partition) Left(now time.Time) (busy, owed bool) {
 
 // LoseAll takes away the holds of a session, or all for a nil one.
 func (p *Partition) LoseAll(s *Session, cause Cause, now time.Time, fx *Effects) {
-	if p.own != nil && (s == nil || p.own.session == s) {
+	owned := p.own != nil && (s == nil || p.own.session == s)
+	if owned {
 		p.freeze(Unowned)
 	}
 	p.loseHolds(s, cause, now, fx)
+	if owned { // callers of this node's own waited behind other nodes
+		p.wantAll(now, fx, true)
+	}
 }
 
 // loseHolds is LoseAll once the partition is not served any more.

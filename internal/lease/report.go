@@ -9,23 +9,40 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// Count adds the partition to the counts of all.
-func (p *Partition) Count(owned, locked, kept, waiting *int, granted func(Path, uint64)) {
+// Counts are what there is in all partitions.
+type Counts struct {
+	Owned   int    // partitions
+	Locked  int    // keys, by callers
+	Kept    int    // keys without a caller
+	Waiting int    // callers
+	First   Moment // when the first of these began to wait, or was first looked at; 0: none was yet
+}
+
+// Count adds the partition to the counts of all. It calls rest as Survey does.
+func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint64)) {
 	if p.own != nil {
-		*owned++
+		to.Owned++
 	}
 	for path, n := range p.grants {
 		granted(Path(path), n)
 	}
-	for _, k := range p.keys {
-		*waiting += k.q.Waiting()
-		switch k.q.State() {
-		case handoff.Turn:
-			*locked++
-		case handoff.Lingering:
-			*kept++
+	p.walk(rest, func(k *Key) {
+		switch state := k.q.State(); {
+		case state == handoff.Lingering || state == handoff.Turn && k.empty():
+			to.Kept++
+		case state == handoff.Turn:
+			to.Locked++
 		}
-	}
+		if n := k.q.Waiting(); n > 0 {
+			to.Waiting += n
+			k.q.Any(func(w *Waiter) bool {
+				if since := w.Value.since; since != 0 && (to.First == 0 || since < to.First) {
+					to.First = since
+				}
+				return true // it is the first of the key
+			})
+		}
+	})
 }
 
 // An Overdue is a key that callers of this process have waited for, or that one of them has held, for long.
@@ -47,9 +64,10 @@ type Overdue struct {
 }
 
 // Overdue calls f with each key that callers have waited for or held for so long, once per wait and lock; 0 is never. It stamps
-// what it sees for the first time, so that Lock and Unlock need not.
-func (p *Partition) Overdue(now Moment, wait, hold time.Duration, f func(Overdue)) {
-	for _, k := range p.keys {
+// what it sees for the first time, so that Lock and Unlock need not. It calls rest as Survey does, also between the waiters of a key.
+func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Duration, f func(Overdue)) {
+	at := &pace{rest: rest}
+	p.walkAt(at, func(k *Key) {
 		if t := k.turn; k.q.State() == handoff.Turn {
 			if t.seen != t.fence {
 				t.seen, k.since, k.told = t.fence, now, false
@@ -57,23 +75,38 @@ func (p *Partition) Overdue(now Moment, wait, hold time.Duration, f func(Overdue
 					k.since = t.began
 				}
 			}
-			if hold > 0 && !k.told && now-k.since >= hold {
-				f(Overdue{Key: k.name, Since: k.since, Fence: t.fence, Tag: p.tags[k]})
+			since := k.since
+			if hold > 0 && !k.told && t.pledge != nil {
+				since = max(since, t.pledge.callers.Stays(now)) // the turn may be longer than any caller has been inside
+			}
+			if hold > 0 && !k.told && now-since >= hold {
+				f(Overdue{Key: k.name, Since: since, Fence: t.fence, Tag: p.tags[k]})
 				k.told = true
 			}
 		}
 		if wait > 0 && k.q.Waiting() > 0 {
-			if x := p.longWaits(k, now, wait); x.Waiting > 0 {
+			if x := p.longWaits(k, now, wait, at); x.Waiting > 0 {
 				f(x)
 			}
 		}
-	}
+	})
 }
 
-// longWaits counts the callers that have waited for too long since it was called last.
-func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration) Overdue {
+// longWaits counts the callers that have waited for too long since it was called last. What is in their way it tells as of its
+// beginning.
+func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration, at *pace) Overdue {
 	x := Overdue{Key: k.name, Since: now, Reason: p.reason(k)}
-	k.q.Any(func(w *Waiter) bool {
+	switch {
+	case k.q.State() == handoff.Turn:
+		x.Here, x.HeldTag, x.Fence, x.Held = true, p.tags[k], k.turn.fence, now-k.since
+	case k.others != nil:
+		x.Session = k.others.holder.Session
+	case k.request.link != nil:
+		x.Owner = k.request.link.Node()
+	case k.contender != nil:
+		x.Session = k.contender.holder
+	}
+	k.q.Walk(at.step, func(w *Waiter) {
 		switch s := w.Value; {
 		case s.since == 0:
 			s.since = now
@@ -84,19 +117,7 @@ func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration) Overdue {
 			x.Waiting++
 			s.told = true
 		}
-		return false
 	})
-	switch {
-	case x.Waiting == 0:
-	case k.q.State() == handoff.Turn:
-		x.Here, x.HeldTag, x.Fence, x.Held = true, p.tags[k], k.turn.fence, now-k.since
-	case k.others != nil:
-		x.Session = k.others.holder.Session
-	case k.request.link != nil:
-		x.Owner = k.request.link.Node()
-	case k.contender != nil:
-		x.Session = k.contender.holder
-	}
 	return x
 }
 
@@ -177,6 +198,13 @@ func (p *Partition) Describe(key string, now time.Time) string {
 	}
 	if g := k.others; g != nil {
 		say("granted to %v, imported %v, recalled %v, stream %v, %d nodes wait", g.holder, g.imported, !g.recalled.IsZero(), g.link != nil, len(g.queue))
+	}
+	if g := k.group(); g != nil {
+		for _, x := range g.keys[1:] {
+			_, m := fallback.Split(x.name)
+			say("%v: %v, callers share it: %v, empty %v, recalled %v, %d wait; granted to %v, %d nodes wait", m, x.q.State(), x.turn.pledge != nil,
+				x.empty(), x.q.Recalled(), x.q.Waiting(), x.others.holder, len(x.others.queue))
+		}
 	}
 	return s.String()
 }

@@ -28,7 +28,11 @@ func (p *Partition) Check(s *Session, now time.Time) Check {
 	}
 	when := p.cfg.View.Adoption()
 	for key, k := range p.keys {
-		if k.q.State() == handoff.Idle || k.hold.session != s || k.hold.confirmed.IsZero() || p.settleDown(&k.hold, when, now) {
+		if k.q.State() == handoff.Idle || k.hold.session != s || k.hold.confirmed.IsZero() {
+			continue
+		}
+		if p.settleDown(&k.hold, when, now) {
+			k.turn.retract()
 			continue
 		}
 		x.Keys, x.Rows = append(x.Keys, key), append(x.Rows, k.hold.row)

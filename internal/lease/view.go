@@ -85,6 +85,9 @@ type Config struct {
 	Full      func(node string) error // why a key is not to be had of a node that lets this one have no more
 	View      View
 
+	// Size returns why permits are not to be had of a key that is used with another number of them.
+	Size func(key string, wanted, inUse uint32) error
+
 	Requests *atomic.Uint64 // numbers of requests
 	Offers   *atomic.Int64  // holds that may still be offered to their owners until the next look at the arbiter
 }

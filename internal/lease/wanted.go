@@ -49,5 +49,7 @@ func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
 	k.want()
 	if k.q.Recall(now) == handoff.GiveBack {
 		p.giveBack(k, now, fx)
+		return
 	}
+	p.makeWay(k, now, fx)
 }

@@ -24,6 +24,10 @@ var names = [maxNodes + 1]string{"", "1", "2", "3"}
 // keys are the names of the key's holds, see rowset.
 var keys = [maxNodes + 1]string{key, fallback.SharedName(key, "1"), fallback.SharedName(key, "2"), fallback.SharedName(key, "3")}
 
+// downgraded are the names of shared holds for nodes that have the exclusive one. Once granted,
+// they are like those of keys.
+var downgraded = [maxNodes + 1]string{"", fallback.DowngradedName(key, "1"), fallback.DowngradedName(key, "2"), fallback.DowngradedName(key, "3")}
+
 func nodeOf(session string) uint8 {
 	if session == "" {
 		return none
@@ -209,9 +213,12 @@ func (m *Model) demoteUnserved(s *state, i uint8, epoch uint16) (d fallback.Demo
 }
 
 // lock is Lock for j, that evicts the row there is if its session is dead.
-func (m *Model) lock(s *state, j, req uint8, shared bool) (a fallback.LockAnswer) {
+func (m *Model) lock(s *state, j, req uint8, shared, down bool) (a fallback.LockAnswer) {
 	mine := name(j, shared)
 	q := fallback.LockRequest{Key: keys[mine], Me: identity(j, req), Block: 1}
+	if down && s.p.rows[mine].who == none {
+		q.Key = downgraded[mine]
+	}
 	for k, r := range s.p.rows {
 		if inTheWay := uint8(k) == mine || k == 0 || mine == 0; inTheWay && r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, j, r.who)) {
 			q.Evict = identity(r.who, r.req)
@@ -225,13 +232,17 @@ func (m *Model) lock(s *state, j, req uint8, shared bool) (a fallback.LockAnswer
 		}
 		var hidden rowset // that the guard looks at
 		for k, r := range rowsOf(p.Rows) {
-			if k == 0 && mine != 0 && !m.has(LockLooksExclusive) || k != 0 && mine == 0 && !m.has(LockLooksShared) {
+			if k == 0 && mine != 0 && !m.has(LockLooksExclusive) || k != 0 && mine == 0 && !m.has(LockLooksShared) || k == 0 && down && !m.has(Downgrades) {
 				hidden[k] = r
 				delete(p.Rows, keys[k])
 			}
 		}
 		p.SetRows(p.Rows)
 		a = p.Lock(now, q, nil)
+		if r, ok := p.Rows[q.Key]; ok && q.Key != keys[mine] {
+			delete(p.Rows, q.Key)
+			p.Rows[keys[mine]] = r
+		}
 		hidden.each(func(name string, r fallback.Row) { p.Rows[name] = r })
 		p.Owner = owner
 	})

@@ -21,7 +21,7 @@ func (s *state) reorder() {
 	s.renameRequests()
 	if s.lates > 1 {
 		slices.SortFunc(s.late[:s.lates], func(a, b message) int {
-			return bytes.Compare([]byte{a.kind, a.node, a.age, a.dead, byte(a.epoch), a.row.who, a.row.req, byte(a.row.tok >> 16), byte(a.row.tok), name(1, a.shared)}, []byte{b.kind, b.node, b.age, b.dead, byte(b.epoch), b.row.who, b.row.req, byte(b.row.tok >> 16), byte(b.row.tok), name(1, b.shared)})
+			return bytes.Compare([]byte{a.kind, a.node, a.age, a.dead, byte(a.epoch), a.row.who, a.row.req, byte(a.row.tok >> 16), byte(a.row.tok), name(1, a.shared), name(1, a.down)}, []byte{b.kind, b.node, b.age, b.dead, byte(b.epoch), b.row.who, b.row.req, byte(b.row.tok >> 16), byte(b.row.tok), name(1, b.shared), name(1, b.down)})
 		})
 	}
 }

@@ -63,6 +63,28 @@ func TestDeepShared(t *testing.T) {
 	}
 }
 
+// TestDeepDowngrades is TestDeepShared with nodes that hold the key exclusively, and go on as readers.
+func TestDeepDowngrades(t *testing.T) {
+	needsDeep(t)
+	for _, c := range []struct {
+		name string
+		in   bounds
+	}{
+		{"no faults", bounds{}},
+		{"a crash", bounds{faults: 1, crashes: 1}},
+		{"a node's clock steps", bounds{faults: 1, steps: 1}},
+		{"a cut", bounds{faults: 1, cuts: 1}},
+		{"a late message", bounds{faults: 1, delays: 1}},
+		{"a failover that loses", bounds{faults: 1, failovers: 1, lossy: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := c.in.model()
+			m.Shared, m.Downgrades, m.Live, m.Limit = true, true, true, *limit
+			explore(t, m)
+		})
+	}
+}
+
 // TestDeepGuards is for what takes long to go wrong.
 func TestDeepGuards(t *testing.T) {
 	needsDeep(t)

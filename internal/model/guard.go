@@ -60,6 +60,7 @@ const (
 	GrantLooksShared // an owner likewise
 	ImportAll        // a new owner respects each of several rows
 	DemoteAll        // each of several holds in an owner's table becomes a row
+	Downgrades       // a reader is let in beside the exclusive hold of its own session only
 
 	// Guards of progress.
 	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13)
@@ -73,7 +74,7 @@ var guardNames = []string{
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
 	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable",
 	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched", "Witness", "WitnessNamed", "WitnessNext", "SeenExpiry", "BuryWaits",
-	"LockLooksExclusive", "LockLooksShared", "GrantLooksExclusive", "GrantLooksShared", "ImportAll", "DemoteAll",
+	"LockLooksExclusive", "LockLooksShared", "GrantLooksExclusive", "GrantLooksShared", "ImportAll", "DemoteAll", "Downgrades",
 	"Doubt", "Unserved", "EvictDead",
 }
 

@@ -81,11 +81,12 @@ func TestSharedGuards(t *testing.T) {
 		{GrantLooksShared, 3},
 		{ImportAll, 5},
 		{DemoteAll, 7},
+		{Downgrades, 8},
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {
 			t.Parallel()
 			m := bounds{}.model()
-			m.Without, m.Check, m.Shared = c.off, Harm, true
+			m.Without, m.Check, m.Shared, m.Downgrades = c.off, Harm, true, c.off == Downgrades
 			r := m.Explore()
 			t.Logf("%s, after %d states, %v:", r.Broken, r.States, r.Took)
 			tell(t, r)

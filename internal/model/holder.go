@@ -10,18 +10,22 @@ func (a *action) holder(j uint8) {
 		a.withdraw(&n.node[j])
 		a.done("$a gives up its request", j, 0, 0)
 	}
-	if !x.holds() && x.own == 0 {
+	if down := a.Downgrades && x.holds() && !x.shared; (!x.holds() || down) && x.own == 0 {
 		if !x.cutP && x.want <= wantArbiter {
-			a.lockAt(j, false)
+			if !down {
+				a.lockAt(j, false, false)
+			}
 			if a.Shared {
-				a.lockAt(j, true)
+				a.lockAt(j, true, down)
 			}
 		}
 		for i := uint8(1); i <= a.Nodes; i++ {
 			if a.was.linked(i, j) && a.was.node[i].own != 0 && x.want == wantNothing {
-				a.asks(j, i, false)
+				if !down {
+					a.asks(j, i, false, false)
+				}
 				if a.Shared {
-					a.asks(j, i, true)
+					a.asks(j, i, true, down)
 				}
 			}
 		}
@@ -39,12 +43,14 @@ func (a *action) holder(j uint8) {
 	a.asked(j)
 }
 
-func (a *action) asks(j, i uint8, shared bool) {
+func (a *action) asks(j, i uint8, shared, down bool) {
 	n := a.begin()
 	x := &n.node[j]
-	x.want, x.wreq, x.reads = wantOwner+i, a.fresh(n, j), shared
+	x.want, x.wreq, x.reads, x.down = wantOwner+i, a.fresh(n, j), shared, down
 	switch {
 	case x.wreq == 0:
+	case down:
+		a.done("$a, which holds the key, asks owner $b to go on as a reader", j, i, 0)
 	case shared:
 		a.done("$a asks owner $b for the key, for reading", j, i, 0)
 	default:
@@ -57,14 +63,18 @@ func (a *action) withdraw(x *node) {
 	if x.want == wantArbiter {
 		x.relA |= bit(x.wreq)
 	}
-	x.want, x.wreq, x.reads = wantNothing, 0, false
+	x.unwant()
 }
 
-// accept is when a node begins to hold the key.
+// accept is when a node begins to hold the key. One that goes on as a reader gives its exclusive
+// hold back.
 func (a *action) accept(n *state, j, from uint8, r row, shared bool, conf, ann uint8) {
 	x := &n.node[j]
+	if x.holds() {
+		a.release(n, j)
+	}
+	x.unwant()
 	x.from, x.req, x.tok, x.shared, x.conf, x.ann, x.frozen = from, r.req, r.tok, shared, conf, ann, false
-	x.reads = false
 	if x.at, x.rowed = 0, false; from >= fromOwner {
 		x.at = r.tok.epoch()
 	}
@@ -100,25 +110,28 @@ func (a *action) release(n *state, j uint8) {
 }
 
 // lockAt locks at the arbiter.
-func (a *action) lockAt(j uint8, shared bool) {
+func (a *action) lockAt(j uint8, shared, down bool) {
 	n := a.begin()
 	x := &n.node[j]
 	reading := ""
 	if shared {
 		reading = " for reading"
 	}
-	if x.want == wantArbiter && x.reads != shared {
+	if down {
+		reading = " for reading, and gives back what it held"
+	}
+	if x.want == wantArbiter && (x.reads != shared || x.down != down) {
 		return
 	}
 	if x.want == wantNothing {
-		x.reads = shared
+		x.reads, x.down = shared, down
 		if x.want, x.wreq = wantArbiter, a.fresh(n, j); x.wreq == 0 {
 			return
 		}
 	}
 	asked := *n
 	known := x.seen
-	ans := a.lock(n, j, x.wreq, shared)
+	ans := a.lock(n, j, x.wreq, shared, down)
 	if a.outdated(ans, known) {
 		a.withdraw(x)
 		refused := *n
@@ -129,17 +142,16 @@ func (a *action) lockAt(j uint8, shared bool) {
 	} else if ans.Verdict == fallback.Granted {
 		r := row{j, x.wreq, makeToken(uint16(ans.Token.Epoch()), uint16(ans.Token.Seq()))}
 		executed := *n
-		x.want, x.wreq = wantNothing, 0
 		a.accept(n, j, fromArbiter, r, shared, a.lease(), 0)
 		a.saw(x, r.tok)
 		a.done("$a locks the key at the arbiter"+reading+": it HOLDS it with token $t", j, 0, r.tok)
 		a.n = executed
-		if a.n.send(message{kind: answer + lateLock, node: j, known: known, row: r, shared: shared}) {
+		if a.n.send(message{kind: answer + lateLock, node: j, known: known, row: r, shared: shared, down: down}) {
 			a.fault(delay, "$a's lock"+reading+" is executed, with token $t, but the answer is late", j, 0, r.tok)
 		}
 	}
 	a.n = asked
-	if a.n.send(message{kind: lateLock, node: j, known: known, row: row{j, x.wreq, 0}, shared: shared}) {
+	if a.n.send(message{kind: lateLock, node: j, known: known, row: row{j, x.wreq, 0}, shared: shared, down: down}) {
 		a.fault(delay, "$a's lock"+reading+" is late", j, 0, 0)
 	}
 }

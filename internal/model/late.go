@@ -44,7 +44,7 @@ func (a *action) execute(n *state, x *message) (ok bool) {
 	case lateUnserved:
 		return a.demoteUnserved(n, x.node, x.epoch).Verdict == fallback.Granted
 	case lateLock:
-		ans := a.lock(n, x.node, x.row.req, x.shared)
+		ans := a.lock(n, x.node, x.row.req, x.shared, x.down)
 		x.row.tok = makeToken(uint16(ans.Token.Epoch()), uint16(ans.Token.Seq()))
 		return ans.Verdict == fallback.Granted
 	case lateAdopt:
@@ -87,14 +87,13 @@ func (a *action) answered(n *state, m message, ok bool) {
 		if a.Rewinds > 0 && a.has(Witness) && m.row.tok <= m.known {
 			left = 0 // it is of older data, and refused
 		}
-		if x.want == wantArbiter && x.wreq == m.row.req && x.reads == m.shared && left > 0 && x.session > 0 && !x.holds() && x.own == 0 {
-			x.want, x.wreq = wantNothing, 0
+		if x.want == wantArbiter && x.wreq == m.row.req && x.reads == m.shared && x.down == m.down && left > 0 && x.session > 0 && x.takes() && x.own == 0 {
 			a.accept(n, m.node, fromArbiter, m.row, m.shared, left, 0)
 			a.saw(x, m.row.tok)
 			return
 		}
 		if x.want == wantArbiter && x.wreq == m.row.req { // too late: this request is over
-			x.want, x.wreq, x.reads = wantNothing, 0, false
+			x.unwant()
 		}
 		if !has {
 			x.relA |= bit(m.row.req)

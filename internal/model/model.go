@@ -22,8 +22,9 @@ type Model struct {
 	Behind  uint8 // of the record at most so many changes are missing
 	Unaware bool  // the arbiter's data go back also where a node has not seen newer ones
 
-	Shared   bool // nodes want the key for reading, too
-	Takeover bool // sessions are buried before they expire
+	Shared     bool // nodes want the key for reading, too
+	Downgrades bool // nodes that hold the key exclusively go on as readers; with Shared
+	Takeover   bool // sessions are buried before they expire
 
 	T, M, Q uint8 // expiry of sessions, margin, grace; in ticks
 

@@ -90,6 +90,17 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
+// TestDowngrades is TestSharedInvariants with nodes that hold the key exclusively, and go on as
+// readers: the states that are nearest to the beginning. TestDeepDowngrades has all of them, and
+// faults.
+func TestDowngrades(t *testing.T) {
+	m := bounds{}.model()
+	m.Shared, m.Downgrades, m.Limit = true, true, 20_000
+	if r := explore(t, m); r.States < 20_000 {
+		t.Errorf("%d states: the model does not do what it should", r.States)
+	}
+}
+
 // TestSharedInvariants is TestInvariants with nodes that want the key for reading as well. TestDeep has the other faults.
 func TestSharedInvariants(t *testing.T) {
 	for _, c := range []struct {

@@ -123,7 +123,6 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, k
 	for k, r := range x.table {
 		if r.who == i && (!x.holds() || r.req != x.req) {
 			if x.want != wantNothing && x.wreq == r.req { // granted, as the rows say before the answer has come
-				x.want, x.wreq = wantNothing, 0
 				a.accept(n, i, fromArbiter, r, k != 0, left, 0)
 			} else if a.has(Doubt) {
 				x.relA |= bit(r.req)
@@ -146,6 +145,15 @@ func (a *action) grants(i uint8) {
 	}
 }
 
+// letsIn reports whether an owner grants j a hold of a name. A downgraded one stands beside j's own
+// exclusive one.
+func (a *action) letsIn(t rowset, j, k uint8, down bool) bool {
+	if down && (t[0].who == j || !a.has(Downgrades)) {
+		t[0] = row{}
+	}
+	return a.beside(t, k)
+}
+
 // beside reports whether an owner grants a hold of a name beside those in its table.
 func (a *action) beside(t rowset, k uint8) bool {
 	for i := range t {
@@ -166,11 +174,15 @@ func (a *action) grantsMode(i uint8, shared bool) {
 	tok := makeToken(x.own, x.seq+1)
 	for j := uint8(1); j <= a.Nodes; j++ {
 		y, k := &a.was.node[j], name(j, shared)
-		if !a.beside(x.table, k) {
+		down := shared && y.down
+		if j == i {
+			down = a.Downgrades && shared && y.holds() && !y.shared
+		}
+		if !a.letsIn(x.table, j, k, down) {
 			continue
 		}
 		switch {
-		case j == i && y.want == wantNothing && !y.holds():
+		case j == i && y.want == wantNothing && (!y.holds() || down):
 			n := a.begin()
 			req := a.fresh(n, i)
 			if req == 0 {

@@ -101,6 +101,7 @@ type node struct {
 	// As a holder.
 	want, wreq uint8
 	reads      bool // the request is for a shared hold
+	down       bool // for a downgraded one
 	from       uint8
 	shared     bool // the hold is
 	req        uint8
@@ -128,6 +129,13 @@ func (x *node) grantor() uint16 {
 func (x *node) name(j uint8) uint8 { return name(j, x.shared) }
 
 func (x *node) holds() bool { return x.from != fromNobody }
+
+// takes reports whether a node accepts what it wants: it holds nothing, or the exclusive hold that
+// it gives back for that.
+func (x *node) takes() bool { return !x.holds() || x.down && !x.shared }
+
+// unwant is when a node wants nothing any more.
+func (x *node) unwant() { x.want, x.wreq, x.reads, x.down = wantNothing, 0, false, false }
 
 // Kinds of frames from an owner to a holder.
 const (
@@ -169,6 +177,7 @@ type message struct {
 	epoch           uint16
 	row             row
 	shared          bool   // lock, adopt, reclaim: the row is of the shared name
+	down            bool   // lock: for a node that has the exclusive hold
 	rows            rowset // demote: the holds; acquire: the rows of the answer
 }
 
@@ -334,7 +343,7 @@ func (s *state) encode(b []byte, n uint8) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.maxExcl))
 	for i := uint8(1); i <= n; i++ {
 		x := &s.node[i]
-		flag(x.cutS, x.cutP, x.frozen, x.rowed, x.reads, x.shared)
+		flag(x.cutS, x.cutP, x.frozen, x.rowed, x.reads, x.shared, x.down)
 		b = append(b, x.life, x.session, x.look, x.section, s.expiry[i], s.down[i])
 		u16(x.own, x.seq, x.never, x.at)
 		b = append(b, x.slot, x.quiet, x.want, x.wreq, x.from, x.req, x.conf, x.ann, x.relA, x.relO, x.told, x.spoke)
@@ -353,7 +362,7 @@ func (s *state) encode(b []byte, n uint8) []byte {
 		b = append(b, x.kind, x.node, x.age, x.dead)
 		u16(x.epoch)
 		b = binary.LittleEndian.AppendUint32(b, uint32(x.known))
-		flag(x.shared)
+		flag(x.shared, x.down)
 		r(x.row)
 		set(&x.rows)
 	}

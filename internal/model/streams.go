@@ -28,14 +28,13 @@ func (a *action) deliver(i, j uint8) {
 		switch {
 		case x.holds() && x.req == f.req:
 			a.done("$a gets a grant again", j, 0, 0)
-		case !x.holds() && x.own == 0 && x.want == wantOwner+i && x.wreq == f.req && f.left > 0 && x.session > 0:
-			x.want, x.wreq = wantNothing, 0
+		case x.takes() && x.own == 0 && x.want == wantOwner+i && x.wreq == f.req && f.left > 0 && x.session > 0:
 			a.accept(n, j, fromOwner+i, row{j, f.req, f.tok}, x.reads, 0, f.left)
 			a.done("$a gets the grant of owner $b: it HOLDS the key with token $t", j, i, f.tok)
 		default:
 			x.relO |= bit(f.req)
 			if x.want == wantOwner+i && x.wreq == f.req {
-				x.want, x.wreq, x.reads = wantNothing, 0, false
+				x.unwant()
 			}
 			a.done("$a gets the grant of token $t, and does not want it", j, i, f.tok)
 		}
@@ -83,7 +82,7 @@ func (a *action) cutOff(n *state, i, j uint8) {
 			y.frozen = true
 		}
 		if y.want == wantOwner+e[0] && a.has(StreamGenerations) {
-			y.want, y.wreq, y.reads = wantNothing, 0, false
+			y.unwant()
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (a *action) die(n *state, i uint8) {
 			a.cutOff(n, i, j)
 			y := &n.node[j]
 			if y.want == wantOwner+i {
-				y.want, y.wreq, y.reads = wantNothing, 0, false
+				y.unwant()
 			}
 			n.down[i] &^= bit(j)
 			n.down[j] &^= bit(i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -32,8 +33,13 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		if rng.IntN(2) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, up(20*time.Second))
 		}
-		if kind := rng.IntN(6); kind < 3 {
-			s.share(ctx, key, kind == 0, rng, up)
+		switch kind := rng.IntN(7); {
+		case kind < 3:
+			s.share(ctx, number, key, kind == 0, rng, up)
+			cancel()
+			continue
+		case kind == 3:
+			s.several(ctx, number, rng, up)
 			cancel()
 			continue
 		}
@@ -41,10 +47,14 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		var l coord.Lock
 		var err error
 		called := time.Now()
-		if rng.IntN(8) == 0 {
+		switch rng.IntN(16) {
+		case 0, 1:
 			call = s.rec.TryLock(number, key)
 			l, err = s.c.TryLock(ctx, key)
-		} else {
+		case 2:
+			call = s.rec.Lock(number, key)
+			l, err = s.c.LockFor(ctx, key, step+up(8*time.Second))
+		default:
 			call = s.rec.Lock(number, key)
 			l, err = s.c.Lock(ctx, key)
 		}
@@ -57,27 +67,35 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 			call.Refused()
 			continue
 		}
-		work, heed := step*time.Duration(rng.IntN(2)), false
-		switch n := rng.IntN(20); {
-		case w.resting.Load():
-		case n == 0: // it works for long
-			work = up(40 * time.Second)
-		case n <= 2: // it stops when it is told that the lock is lost
-			work, heed = up(8*time.Second), true
-		}
-		s.use(key, l, called, call.Granted(uint64(l.Fence())), work, heed)
+		work, heed, down := s.manner(rng, up)
+		s.use(key, l, called, call.Granted(uint64(l.Fence())), work, down, heed)
 	}
 }
 
-// use works with a lock, and unlocks it.
-func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Hold, work time.Duration, heed bool) {
+// manner draws how a holder works: for how long, whether it stops when it is told that the lock is lost, and for how long it goes on as
+// a reader, if that is not negative.
+func (s *start) manner(rng *rand.Rand, up func(time.Duration) time.Duration) (work time.Duration, heed bool, down time.Duration) {
+	step := s.n.w.t(20 * time.Millisecond)
+	work, down = step*time.Duration(rng.IntN(2)), -1
+	switch n := rng.IntN(20); {
+	case s.n.w.resting.Load():
+	case n == 0: // it works for long
+		work = up(40 * time.Second)
+	case n <= 2:
+		work, heed = up(8*time.Second), true
+	}
+	if rng.IntN(4) == 0 {
+		down = step * time.Duration(rng.IntN(2))
+	}
+	return work, heed, down
+}
+
+// use works with a lock, and unlocks it, or makes it one for reading first, for the time down, unless that is negative.
+func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Hold, work, down time.Duration, heed bool) {
 	w := s.n.w
 	g := w.h.granted(s, key, l, called)
 	w.rests(key)
-	stop := func() bool { return true }
-	if w.cfg.History {
-		stop = context.AfterFunc(g.ctx, hold.Lost)
-	}
+	stop := s.watch(g, hold)
 	switch {
 	case heed:
 		_ = pause(g.ctx, work)
@@ -92,10 +110,26 @@ func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Ho
 	}
 	hold.See(func() bool { return g.ctx.Err() == nil })
 	w.h.write(key, g)
-	w.h.releasing(g)
 	stop() // what comes now is the unlock's doing
+	if down >= 0 && s.downgrade(key, l, g, hold, down) {
+		return
+	}
+	s.unlock(key, g, hold, l.Unlock)
+}
+
+// watch notes when the context ends, until stop is called.
+func (s *start) watch(g *grant, hold *history.Hold) (stop func() bool) {
+	if !s.n.w.cfg.History {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(g.ctx, hold.Lost)
+}
+
+// unlock ends what was granted.
+func (s *start) unlock(key string, g *grant, hold *history.Hold, end func() error) {
 	call := hold.Unlock()
-	err := l.Unlock()
+	s.n.w.h.releasing(g)
+	err := end()
 	s.h.clock.wait()
 	switch {
 	case s.dead.Load():
@@ -104,71 +138,147 @@ func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Ho
 	case errors.Is(err, coord.ErrLost):
 		call.Refused()
 	default:
-		w.h.say("%v: Unlock of %q: %v", s, key, err)
+		s.n.w.h.say("%v: Unlock of %q: %v", s, key, err)
 	}
 }
 
-// share reads the key, or uses permits of it.
-func (s *start) share(ctx context.Context, key string, permits bool, rng *rand.Rand, up func(time.Duration) time.Duration) {
+// downgrade makes a lock one for reading, and reads for a time. It reports false if the lock is what it was.
+func (s *start) downgrade(key string, l coord.Lock, g *grant, hold *history.Hold, work time.Duration) bool {
 	w := s.n.w
-	u := &use{grant: &grant{by: s, called: time.Now()}}
-	try := rng.IntN(8) == 0
-	var end func() error
-	var err error
-	if permits {
-		u.n = 1 + rng.IntN(semaphore)
-		end, err = s.acquire(ctx, key, u, try)
-	} else {
-		end, err = s.read(ctx, key, u, try)
-	}
+	ctx, cancel := context.WithTimeout(s.ctx, w.t(5*time.Second))
+	defer cancel()
+	call := hold.Downgrade()
+	r, err := l.Downgrade(ctx)
 	s.h.clock.wait()
-	if s.dead.Load() || err != nil {
-		return
+	if s.dead.Load() {
+		return true
 	}
-	u.at = time.Now()
-	w.h.shares(key, u)
-	work, heed := w.t(20*time.Millisecond)*time.Duration(rng.IntN(2)), s.ctx
-	switch n := rng.IntN(20); {
-	case w.resting.Load():
-	case n == 0:
-		work = up(40 * time.Second)
-	case n <= 2:
-		work, heed = up(8*time.Second), u.ctx
+	if err != nil {
+		call.Refused()
+		if errors.Is(err, coord.ErrLost) {
+			hold.Lost()
+			return true
+		}
+		return false
 	}
+	reads := call.Granted(uint64(r.Fence()))
+	u := &use{grant: &grant{by: s, called: g.called, at: time.Now(), ctx: r.Context(), token: uint64(r.Fence())}}
+	w.h.downgraded(key, g, u)
+	s.have(key, u, reads, s.ctx, work, r.Unlock)
+	return true
+}
+
+// have uses a share until heed ends, for some time at most.
+func (s *start) have(key string, u *use, hold *history.Hold, heed context.Context, work time.Duration, end func() error) {
+	stop := s.watch(u.grant, hold)
 	_ = pause(heed, work)
 	s.h.clock.wait()
 	if s.dead.Load() {
 		return
 	}
-	w.h.releasing(u.grant)
-	err = end()
-	s.h.clock.wait()
-	if err != nil && !errors.Is(err, coord.ErrLost) && !s.dead.Load() {
-		w.h.say("%v: the end of a share of %q: %v", s, key, err)
-	}
+	hold.See(func() bool { return u.ctx.Err() == nil })
+	stop()
+	s.unlock(key, u.grant, hold, end)
 }
 
-func (s *start) acquire(ctx context.Context, key string, u *use, try bool) (end func() error, err error) {
-	sem := s.c.Semaphore(key, semaphore)
-	acquire := sem.Acquire
-	if try {
-		acquire = sem.TryAcquire
+// share reads the key, or uses permits of it.
+func (s *start) share(ctx context.Context, number int, key string, permits bool, rng *rand.Rand, up func(time.Duration) time.Duration) {
+	w := s.n.w
+	u := &use{grant: &grant{by: s, called: time.Now()}}
+	try := rng.IntN(8) == 0
+	var call *history.Call
+	var end func() error
+	var err error
+	if permits {
+		u.n = 1 + rng.IntN(semaphore)
+		call, end, err = s.acquire(ctx, number, key, u, try)
+	} else {
+		call, end, err = s.read(ctx, number, key, u, try)
 	}
+	s.h.clock.wait()
+	switch {
+	case s.dead.Load():
+		return
+	case err != nil:
+		call.Refused()
+		return
+	}
+	u.at = time.Now()
+	hold := call.Granted(u.token)
+	w.h.shares(key, u)
+	work, stops, _ := s.manner(rng, up)
+	heed := s.ctx
+	if stops {
+		heed = u.ctx
+	}
+	s.have(key, u, hold, heed, work, end)
+}
+
+func (s *start) acquire(ctx context.Context, number int, key string, u *use, try bool) (call *history.Call, end func() error, err error) {
+	sem := s.c.Semaphore(key, semaphore)
+	acquire, record := sem.Acquire, s.rec.Acquire
+	if try {
+		acquire, record = sem.TryAcquire, s.rec.TryAcquire
+	}
+	call = record(number, key, u.n, semaphore)
 	p, err := acquire(ctx, u.n)
 	if err == nil {
 		u.ctx = p.Context()
 	}
-	return p.Release, err
+	return call, p.Release, err
 }
 
-func (s *start) read(ctx context.Context, key string, u *use, try bool) (end func() error, err error) {
-	lock := s.c.RLock
+func (s *start) read(ctx context.Context, number int, key string, u *use, try bool) (call *history.Call, end func() error, err error) {
+	lock, record := s.c.RLock, s.rec.RLock
 	if try {
-		lock = s.c.TryRLock
+		lock, record = s.c.TryRLock, s.rec.TryRLock
 	}
+	call = record(number, key)
 	l, err := lock(ctx, key)
 	if err == nil {
 		u.ctx, u.token = l.Context(), uint64(l.Fence())
 	}
-	return l.Unlock, err
+	return call, l.Unlock, err
+}
+
+// several locks some keys together, some of them for reading, and unlocks each when it has worked with it.
+func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func(time.Duration) time.Duration) {
+	w := s.n.w
+	var claims []coord.Claim
+	var calls []*history.Call
+	called := time.Now()
+	for _, i := range rng.Perm(w.cfg.Keys)[:min(2+rng.IntN(2), w.cfg.Keys)] {
+		x := coord.Claim{Key: w.keys[i], Read: rng.IntN(2) == 0}
+		record := s.rec.Lock
+		if x.Read {
+			record = s.rec.RLock
+		}
+		claims, calls = append(claims, x), append(calls, record(number, x.Key))
+	}
+	lock := s.c.LockClaims
+	if rng.IntN(8) == 0 {
+		lock = s.c.TryLockClaims
+	}
+	all, err := lock(ctx, claims...)
+	s.h.clock.wait()
+	if s.dead.Load() {
+		return
+	}
+	var work sync.WaitGroup
+	for i, x := range claims {
+		if err != nil {
+			calls[i].Refused()
+			continue
+		}
+		hold := calls[i].Granted(uint64(all.Fence(x.Key)))
+		length, heed, down := s.manner(rng, up)
+		if l := all.ReadOf(x.Key); x.Read {
+			u := &use{grant: &grant{by: s, called: called, at: time.Now(), ctx: l.Context(), token: uint64(l.Fence())}}
+			w.h.shares(x.Key, u)
+			work.Go(func() { s.have(x.Key, u, hold, s.ctx, length, l.Unlock) })
+		} else {
+			work.Go(func() { s.use(x.Key, all.Of(x.Key), called, hold, length, down, heed) })
+		}
+	}
+	work.Wait()
 }

@@ -122,6 +122,20 @@ func (h *judge) inUse(k *past) {
 	})
 }
 
+// downgraded notes that a lock has become one for reading. No writer may have come in between.
+func (h *judge) downgraded(key string, g *grant, u *use) {
+	h.mu.Lock()
+	k := h.of(key)
+	if !g.released && k.token != g.token && u.ctx.Err() == nil && !h.excused(g) && !h.excused(u.grant) {
+		h.fail("I1: %s has downgraded %q with token %d.%d to %d.%d, and %d.%d was granted in between", u.by, key, g.token>>32, uint32(g.token),
+			u.token>>32, uint32(u.token), k.token>>32, uint32(k.token))
+		h.bad = append(h.bad, h.state(key)...)
+	}
+	g.released = true
+	h.mu.Unlock()
+	h.shares(key, u)
+}
+
 // shares notes that a key is read, or that permits are had, unless they have been lost since.
 func (h *judge) shares(key string, u *use) {
 	h.mu.Lock()

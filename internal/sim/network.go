@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 var (
@@ -22,6 +24,8 @@ type network struct {
 	hosts   map[string]*host // by address of the listener
 	cut     map[[2]*host]bool
 	latency time.Duration // at most, of one direction
+	exact   bool          // it is as long as that
+	bad     func(format string, args ...any)
 }
 
 func newNetwork(seed uint64) *network {
@@ -43,6 +47,13 @@ type host struct {
 	conns map[*conn]bool // protected by net.mu: this host's ends
 
 	gossip *gossip // nil until it gossips; protected by net.mu
+}
+
+// Ended implements [wire.Witness]: nodes of one version send each other nothing that ends a stream.
+func (h *host) Ended(err error) {
+	if errors.Is(err, peer.ErrProtocol) {
+		h.net.bad("a stream to another node ends: %v", err)
+	}
 }
 
 func (n *network) newHost() *host {
@@ -133,6 +144,9 @@ func (n *network) reset(a, b *host) {
 func (n *network) late() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.exact {
+		return n.latency
+	}
 	return latency(n.rng, n.latency)
 }
 

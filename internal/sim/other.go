@@ -73,7 +73,7 @@ func (w *world) stranger(arbiter fallback.Arbiter, number int, seeds []string) *
 	x.h.clock = newClock(1, w.cfg.Seed, uint64(number)<<32|1<<31)
 	cluster := &coord.Cluster{Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(x.h, o) }, Seeds: seeds}
 	wire.Use(cluster, x.h)
-	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, Cluster: cluster, Name: "stranger"}
+	opts := &coord.Options{Namespace: namespace, Partitions: partitions, SessionTTL: w.cfg.TTL, RenewEvery: w.cfg.TTL / 4, Cluster: cluster, Name: "stranger"}
 	var err error
 	if x.c, err = coord.New(context.Background(), arbiter, opts); err != nil {
 		w.h.say("a stranger: %v", err)

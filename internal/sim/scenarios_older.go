@@ -91,7 +91,7 @@ func (s *start) turn(number int, key string) bool {
 		s.n.w.h.say("Lock: %v", err)
 		return false
 	}
-	s.use(key, l, called, call.Granted(uint64(l.Fence())), 0, false)
+	s.use(key, l, called, call.Granted(uint64(l.Fence())), 0, -1, false)
 	return true
 }
 

@@ -16,7 +16,7 @@ import (
 
 var (
 	seed = flag.Uint64("sim.seed", 1, "first `seed`")
-	most = flag.Int("sim.runs", 25, "number of `runs`; 0: no limit")
+	most = flag.Int("sim.runs", 10, "number of `runs`; 0: no limit")
 	logs = flag.Bool("sim.log", false, "what the coordinators log")
 	same = flag.Bool("sim.same", false, "the same seed in every run")
 

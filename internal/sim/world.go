@@ -143,7 +143,7 @@ func Run(cfg Config) Result {
 	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
 		epochs: make(map[won]string), dead: make(map[string]bool)}
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
-	w.h.state = w.state
+	w.h.state, w.net.bad = w.state, w.h.say
 	ctx, stop := context.WithCancel(context.Background())
 	w.work.Go(func() {
 		for pause(ctx, max(time.Second, cfg.TTL/20)) == nil {
@@ -225,7 +225,7 @@ func (n *node) start() *start {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.rec = &history.Recorder{Process: fmt.Sprintf("%d.%d", n.number, s.number), Now: w.now, Put: func(r history.Record) {
 		// Of a lock that was not granted, nothing needs to be known.
-		if w.cfg.History && !s.dead.Load() && (r.Op != history.Lock && r.Op != history.TryLock || !r.Unknown && !r.Refused) {
+		if w.cfg.History && !s.dead.Load() && (!r.Op.Takes() || !r.Unknown && !r.Refused) {
 			w.log.Put(r)
 		}
 	}}
@@ -241,7 +241,7 @@ func (n *node) start() *start {
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
-		StartUnavailable: true,
+		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true,
 	}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
@@ -367,5 +367,31 @@ func (s *start) lockFinally(key string, number int) {
 		w.h.bad = append(w.h.bad, w.state(key)...)
 		return
 	}
-	s.use(key, l, called, call.Granted(uint64(l.Fence())), 0, false)
+	s.use(key, l, called, call.Granted(uint64(l.Fence())), 0, -1, false)
+	s.shareFinally(ctx, number, key)
+}
+
+// shareFinally reads the key, and takes a permit of it.
+func (s *start) shareFinally(ctx context.Context, number int, key string) {
+	w := s.n.w
+	for _, permits := range []int{0, 1} {
+		u := &use{grant: &grant{by: s, called: time.Now()}, n: permits}
+		take := s.read
+		if permits > 0 {
+			take = s.acquire
+		}
+		call, end, err := take(ctx, number, key, u, false)
+		if err != nil {
+			call.Refused()
+			w.h.mu.Lock()
+			w.h.fail("I8: %v cannot share %q, permits: %d: %v", s, key, permits, err)
+			w.h.bad = append(w.h.bad, w.state(key)...)
+			w.h.mu.Unlock()
+			continue
+		}
+		u.at = time.Now()
+		hold := call.Granted(u.token)
+		w.h.shares(key, u)
+		s.have(key, u, hold, s.ctx, 0, end)
+	}
 }

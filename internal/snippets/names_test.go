@@ -20,10 +20,12 @@ var (
 	path   = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+\.(go|md|lua|txt)$`)
 	target = regexp.MustCompile(`^make ([a-z-]+)`)
 	folder = regexp.MustCompile(`\./[\w/-]+`)
+	meter  = regexp.MustCompile(`^"(holdfast(?:\.[a-z]+)+)"$`)
 	rule   = regexp.MustCompile(`(?m)^\| (\d+)\. [^|]+\|([^|]+)\|([^|]+)\|$`)
 )
 
-// declared is what the repository declares: "package", "package.Name", "package.Type.Member" and "Type.Member".
+// declared is what the repository declares: "package", "package.Name", "package.Type.Member" and "Type.Member", and the names of metrics, spans
+// and attributes, which are literals.
 func declared(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
@@ -33,6 +35,17 @@ func declared(t *testing.T, dir string) map[string]bool {
 			return err
 		}
 		add(all, f)
+		if strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok {
+				if m := meter.FindStringSubmatch(l.Value); m != nil {
+					all[m[1]] = true
+				}
+			}
+			return true
+		})
 		return nil
 	})
 	if err != nil {
@@ -212,6 +225,7 @@ func TestMissing(t *testing.T) {
 	for name, want := range map[string]bool{
 		"lease.Partition.freeze": false, "lease.Partition.melt": true, "coord.Options": false, "coord.Melt": true,
 		"Partition.freeze": false, "Partition.melt": true, "http.Server": false, "coord.releaser.again": false, "stock.md": false,
+		"holdfast.lock.wait.duration": false, "holdfast.lock.weight": true,
 	} {
 		if got := missing(all, name); got != want {
 			t.Errorf("%s: got %t, want %t", name, got, want)

@@ -22,6 +22,9 @@ type Clock interface {
 	Now() time.Time
 }
 
+// A Witness is the Host of a node that is told why its streams end.
+type Witness interface{ Ended(err error) }
+
 // A Hold is a key that a node has.
 type Hold struct {
 	Session string

@@ -39,7 +39,8 @@ type collector struct {
 	wait, hold, arbiter                     *prometheus.Desc
 	count, granted, lost, calls, failed     *prometheus.Desc
 	partitions, sessions, grace, up, buried *prometheus.Desc
-	guardians, promised                     *prometheus.Desc
+	longest                                 *prometheus.Desc
+	guardians, promised, nodes              *prometheus.Desc
 }
 
 // describe makes the descriptions. Names are those that OpenTelemetry's exporter makes of the names in docs/metrics.md.
@@ -49,17 +50,19 @@ func (c *collector) describe(labels prometheus.Labels) {
 		c.all = append(c.all, *to)
 	}
 	add(&c.wait, "lock_wait_duration_seconds", "How long granted locks were waited for, those that waited.")
+	add(&c.longest, "lock_longest_wait_seconds", "How long the caller has waited that waits for longest, now.")
 	add(&c.hold, "lock_hold_duration_seconds", "How long locks were held. Of keys of the node's own it is a sample.")
-	add(&c.arbiter, "arbiter_call_duration_seconds", "How long calls of the arbiter took.")
+	add(&c.arbiter, "arbiter_call_duration_seconds", "How long calls of the arbiter took.", "operation", "error")
 	add(&c.count, "lock_count", "Keys that are locked or kept, and callers that wait, now.", "state")
 	add(&c.granted, "lock_granted_total", "Locks granted.", "path")
 	add(&c.lost, "lock_lost_total", "Locks lost while they were held.", "cause")
 	add(&c.calls, "arbiter_call_total", "Calls of the arbiter.", "operation")
-	add(&c.failed, "arbiter_call_failed_total", "Calls of the arbiter that failed.", "operation")
+	add(&c.failed, "arbiter_call_failed_total", "Calls of the arbiter that failed.", "operation", "reason")
 	add(&c.partitions, "partition_count", "Partitions that this node owns.")
 	add(&c.sessions, "session_total", "Sessions begun. After each but the first all locks were lost.")
 	add(&c.up, "session_count", "1 while the process has a session, and can lock.")
 	add(&c.grace, "grace_remaining_seconds", "For how long the arbiter grants nothing new, 0 as a rule.")
+	add(&c.nodes, "node_count", "Other nodes of the cluster: those with a stream to this one, those without, and those that refuse it or are refused.", "state")
 	add(&c.guardians, "guardian_count", "Nodes that guard this one.")
 	add(&c.promised, "guardian_promise_seconds", "For how long their promises make the session valid.")
 	add(&c.buried, "session_buried_total", "Sessions of other nodes that this one has had buried.")
@@ -75,8 +78,8 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	s := c.locks.Stats()
-	histogram := func(d *prometheus.Desc, h coord.Histogram) {
-		to <- prometheus.MustNewConstHistogram(d, h.Count(), h.Sum().Seconds(), buckets(h))
+	histogram := func(d *prometheus.Desc, h coord.Histogram, labels ...string) {
+		to <- prometheus.MustNewConstHistogram(d, h.Count(), h.Sum().Seconds(), buckets(h), labels...)
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -86,10 +89,13 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	histogram(c.wait, s.Waits)
 	histogram(c.hold, s.Holds)
-	histogram(c.arbiter, s.Arbiter)
+	for o, h := range s.Outcomes {
+		histogram(c.arbiter, h, o.Op.String(), o.Error)
+	}
 	gauge(c.count, float64(s.Locked), "held")
 	gauge(c.count, float64(s.Kept), "kept")
 	gauge(c.count, float64(s.Waiting), "waiting")
+	gauge(c.longest, s.LongestWait.Seconds())
 	for _, p := range []coord.Path{coord.PathTurn, coord.PathOwn, coord.PathForwarded, coord.PathArbiter} {
 		counter(c.granted, s.Granted[p], p.String())
 	}
@@ -98,7 +104,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	for op, n := range s.Calls {
 		counter(c.calls, n, op.String())
-		counter(c.failed, s.Failed[op], op.String())
+		for reason := range coord.ReasonFull + 1 {
+			counter(c.failed, s.Failures[coord.Failure{Op: op, Reason: reason}], op.String(), reason.String())
+		}
 	}
 	gauge(c.partitions, float64(s.Owned))
 	counter(c.sessions, s.Sessions)
@@ -108,6 +116,21 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(c.up, up)
 	gauge(c.grace, s.Grace.Seconds())
+	linked, unlinked, refused := 0, 0, 0
+	for _, n := range c.locks.Nodes() {
+		switch {
+		case n.Self:
+		case n.Linked:
+			linked++
+		case n.Refused != "":
+			refused++
+		default:
+			unlinked++
+		}
+	}
+	gauge(c.nodes, float64(linked), "linked")
+	gauge(c.nodes, float64(unlinked), "unlinked")
+	gauge(c.nodes, float64(refused), "refused")
 	gauge(c.guardians, float64(s.Guardians))
 	gauge(c.promised, s.Promised.Seconds())
 	counter(c.buried, s.Buried)

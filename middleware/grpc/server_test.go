@@ -88,7 +88,7 @@ func listen(t *testing.T) net.Listener {
 }
 
 func serve(t *testing.T, l net.Listener, s *service, opts ...grpc.ServerOption) *grpc.Server {
-	server := grpc.NewServer(opts...)
+	server := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
 	server.RegisterService(&desc, s)
 	go server.Serve(l)
 	t.Cleanup(server.Stop)

@@ -2,7 +2,7 @@
 -- KEYS: record, queue. ARGV: [1] name of the hold, [2] session and request, [3] number of tokens, [4] '1' to be queued, [5] session
 -- and request of the hold to evict, or ''.
 -- Answer: that of quick.lua; or verdict, record, and if granted: epoch and seq of the first token, 1 if a session
--- waits; if held: the row; if promised: for how many ms, and to whom as a row.
+-- waits; if held: the row, and how many permits the key has by another hold, if that is not the request's number, else 0; if promised: for how many ms, and to whom as a row.
 enter()
 local id = ARGV[2]
 local me = waiter(id)
@@ -17,16 +17,17 @@ if row and string.match(row, '^(%S+ %d+) ') == id then
   local e, s = string.match(row, ' (%d+) (%d+)$')
   return answer('granted', tonumber(e), tonumber(s), contended(name, queue))
 end
-local way = inTheWay(spec)
+local session = string.match(id, '^%S+')
+local way = inTheWay(spec, session)
 for _, x in ipairs(way) do
   if string.match(x[2], '^(%S+ %d+) ') == ARGV[5] then
     removeRow(x[1])
-    way = inTheWay(spec)
+    way = inTheWay(spec, session)
     break
   end
 end
 local next, till
-if #way == 0 then
+if #way == 0 and not downgrades(spec, session) then -- which comes before those that wait
   local behind
   next, till, behind = promise(me)
   way = behind or way
@@ -36,10 +37,10 @@ if #way > 0 then
     enqueue(me)
   end
   for _, x in ipairs(way) do
-    local session, request = string.match(x[2], '^(%S+) (%d+) ')
-    send(session, 'a' .. request .. ' ' .. x[1])
+    local holder, request = string.match(x[2], '^(%S+) (%d+) ')
+    send(holder, 'a' .. request .. ' ' .. x[1])
   end
-  return answer('held', way[1][2])
+  return answer('held', way[1][2], otherSize(way))
 end
 if next == me then
   redis.call('ZREM', queue, me)

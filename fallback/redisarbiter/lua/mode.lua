@@ -16,6 +16,8 @@ local function mode(spec)
     end
   elseif kind == 's' or kind == '' then
     return kind, 0, 0
+  elseif kind == 'd' then -- Downgraded
+    return 's', 0, 0
   end
   return '?', 0, 0
 end
@@ -85,8 +87,14 @@ local function rowOf(what)
   return redis.call('HGET', rec, 'r:' .. named(key, what))
 end
 
+-- Partition.downgrades.
+local function downgrades(what, session)
+  local r = string.sub(what, 1, 1) == 'd' and rowOf('')
+  return r and (string.match(r, '^%S+') == session)
+end
+
 -- Partition.inTheWay, of a name of the key that ARGV[1] says: names and rows.
-local function inTheWay(what)
+local function inTheWay(what, session)
   local way, names, rows, modes = {}, {}, {}, {}
   local mine = rowOf(what)
   if mine then
@@ -101,7 +109,9 @@ local function inTheWay(what)
       names[#names + 1], rows[#rows + 1], modes[#modes + 1] = named(key, s), r, s
     end
   end
-  look('')
+  if not downgrades(what, session) then
+    look('')
+  end
   for s in string.gmatch(specs or '', '%S+') do
     look(s)
   end
@@ -114,4 +124,17 @@ local function inTheWay(what)
     end
   end
   return way
+end
+
+-- How many permits a hold in the way says, 0 if as many as the name in ARGV[1], or one of them is of another mode.
+local function otherSize(way)
+  local kind, _, of = mode(spec)
+  for _, x in ipairs(way) do
+    local _, what = split(x[1])
+    local k, _, o = mode(what)
+    if kind == 'p' and k == 'p' and o ~= of then
+      return o
+    end
+  end
+  return 0
 end

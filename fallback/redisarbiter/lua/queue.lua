@@ -42,7 +42,7 @@ local function promise(me)
     end
     if till < 0 or till > now then
       local session, request, spec = apart(head[1])
-      local way = inTheWay(spec)
+      local way = inTheWay(spec, session)
       if #way > 0 then
         return nil, 0, way
       end

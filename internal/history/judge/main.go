@@ -40,6 +40,6 @@ func judge(paths []string, limit time.Duration) error {
 	if err := history.Check(records, limit); err != nil {
 		return err
 	}
-	fmt.Printf("%d records: a fenced mutex could have behaved like that (%v)\n", len(records), time.Since(begun).Round(time.Millisecond))
+	fmt.Printf("%d records: fenced locks could have behaved like that (%v)\n", len(records), time.Since(begun).Round(time.Millisecond))
 	return nil
 }

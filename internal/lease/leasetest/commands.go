@@ -17,6 +17,7 @@ var commands = map[string]func(n *Node, args []string){
 	"lock":   func(n *Node, args []string) { n.lock(args[0], false) },
 	"try":    func(n *Node, args []string) { n.lock(args[0], true) },
 	"unlock": func(n *Node, args []string) { n.unlock(args[0]) },
+	"cede":   func(n *Node, args []string) { n.cede(args[0]) },
 	"leave":  func(n *Node, args []string) { n.leave(args[0]) },
 	"watch":  func(n *Node, args []string) { n.watch(args[0]) },
 	"asked":  func(n *Node, args []string) { n.asked(args[0]) },

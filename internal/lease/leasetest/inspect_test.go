@@ -41,7 +41,7 @@ func TestStatusOf(t *testing.T) {
 	}
 	do(t, w, "b unlock k")
 	seen := 0
-	b.P.Survey(0, func(g lease.Glance) {
+	b.P.Survey(0, nil, func(g lease.Glance) {
 		seen++
 		if !g.Kept || g.Locked || g.Turns != 1 {
 			t.Errorf("%+v", g)

@@ -13,6 +13,7 @@ import (
 func namesOf(node string) []string {
 	return []string{
 		"k", fallback.SharedName("k", node), fallback.PermitsName("m", 2, 3, node), fallback.PermitsName("m", 1, 3, node+"2"), fallback.SharedName("k", node),
+		fallback.DowngradedName("k", node), fallback.DowngradedName("k", node),
 	}
 }
 
@@ -26,6 +27,9 @@ func (w *World) inForce() map[string]*inForceTogether {
 	all := map[string]*inForceTogether{"k": {}, "m": {}}
 	for _, n := range w.Nodes {
 		for name, x := range n.turns {
+			if _, m := fallback.Split(name); m.Kind == fallback.Downgraded && x.fence != n.downgraded {
+				continue // it is not used before the exclusive hold was ceded for it
+			}
 			if h, ok := n.P.HoldOf(name); ok && !h.Until.Past(w.now) {
 				key, m := fallback.Split(name)
 				all[key].modes, all[key].tokens = append(all[key].modes, m), append(all[key].tokens, x.fence)
@@ -141,11 +145,17 @@ func stepModes(w *World, r *rand.Rand) string {
 		return n.Name + " acquire"
 	case 8, 9:
 		for held := range n.turns {
+			if d := n.turns[fallback.DowngradedName("k", n.Name)]; held == "k" && d.fence > n.turns["k"].fence {
+				return n.Name + " cede k"
+			}
 			return fmt.Sprintf("%s unlock %s", n.Name, shown.Replace(held))
 		}
 		return ""
 	case 10, 11, 12:
 		if len(n.waiters[name]) > 0 || n.turns[name].t != nil {
+			return ""
+		}
+		if _, m := fallback.Split(name); m.Kind == fallback.Downgraded && n.turns["k"].t == nil {
 			return ""
 		}
 		return fmt.Sprintf("%s %s %s", n.Name, []string{"lock", "lock", "try"}[r.IntN(3)], word)

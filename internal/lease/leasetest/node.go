@@ -98,6 +98,23 @@ func (n *Node) unlock(key string) {
 	})
 }
 
+// cede: the hold goes back, as the node has a downgraded one.
+func (n *Node) cede(key string) {
+	x, ok := n.turns[key]
+	if !ok {
+		n.w.say("%s has no lock of %s", n.Name, key)
+		return
+	}
+	delete(n.turns, key)
+	n.event(func(now time.Time, fx *lease.Effects) {
+		if _, state := n.P.Cede(x.t, x.fence, now, fx); state != lease.TurnRuns {
+			n.w.say("%s had lost %s", n.Name, key)
+			return
+		}
+		n.downgraded = n.turns[fallback.DowngradedName(key, n.Name)].fence
+	})
+}
+
 // leave: the caller that waits longest gives up.
 func (n *Node) leave(key string) {
 	if len(n.waiters[key]) == 0 {

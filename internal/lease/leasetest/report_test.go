@@ -47,15 +47,15 @@ func TestReports_Count(t *testing.T) {
 		a lock mine
 		a lock kept
 		a unlock kept`)
-	var has, locked, kept, waiting int
+	var n lease.Counts
 	paths := make(map[lease.Path]uint64)
-	w.node("a").P.Count(&has, &locked, &kept, &waiting, func(x lease.Path, n uint64) { paths[x] += n })
-	if has != 1 || locked != 1 || kept != 1 || waiting != 1 || paths[lease.PathOwn] != 2 || paths[lease.PathForwarded] != 0 {
-		t.Error(has, locked, kept, waiting, paths)
+	w.node("a").P.Count(nil, &n, func(x lease.Path, n uint64) { paths[x] += n })
+	if n.Owned != 1 || n.Locked != 1 || n.Kept != 1 || n.Waiting != 1 || paths[lease.PathOwn] != 2 || paths[lease.PathForwarded] != 0 {
+		t.Error(n, paths)
 	}
-	w.node("b").P.Count(&has, &locked, &kept, &waiting, func(x lease.Path, n uint64) { paths[x] += n })
-	if has != 1 || locked != 2 || paths[lease.PathForwarded] != 1 {
-		t.Error("with b's:", has, locked, paths)
+	w.node("b").P.Count(nil, &n, func(x lease.Path, n uint64) { paths[x] += n })
+	if n.Owned != 1 || n.Locked != 2 || paths[lease.PathForwarded] != 1 {
+		t.Error("with b's:", n, paths)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestDescribe_TellsAllThatANodeKnowsOfAKey(t *testing.T) {
 // overdue returns what Overdue tells of a node, sorted by key.
 func overdue(w *World, node string, wait, hold time.Duration) (all []lease.Overdue) {
 	n := w.node(node)
-	n.P.Overdue(n.cfg.At(w.now), wait, hold, func(x lease.Overdue) { all = append(all, x) })
+	n.P.Overdue(n.cfg.At(w.now), nil, wait, hold, func(x lease.Overdue) { all = append(all, x) })
 	slices.SortFunc(all, func(a, b lease.Overdue) int { return strings.Compare(a.Key, b.Key) })
 	return all
 }
@@ -202,5 +202,42 @@ func TestOverdue_TellsTheSessionThatTheArbiterHasNamed(t *testing.T) {
 	do(t, w, "tick 1s")
 	if all := overdue(w, "a", time.Second, 0); len(all) != 1 || !all[0].Here {
 		t.Error(all)
+	}
+}
+
+// A key with many waiters is looked at in pieces, as many keys are: callers come in between, and may leave.
+func TestOverdue_ManyWaitersOfOneKey(t *testing.T) {
+	const waiters = 3*lease.WalkAtOnce + 5
+	w := after(t, "a", "tick 1s\n a acquire\n owner a\n ping\n a lock k"+strings.Repeat("\n a lock k", waiters))
+	n := w.node("a")
+	look := func(rest func() bool) (told int) {
+		n.P.Overdue(n.cfg.At(w.now), rest, time.Second, 0, func(x lease.Overdue) {
+			if x.Key != "k" || !x.Here || x.Fence == 0 {
+				t.Errorf("%+v", x)
+			}
+			told += x.Waiting
+		})
+		return told
+	}
+	rests := 0
+	if told := look(func() bool { rests++; return true }); told != 0 || rests != 3 {
+		t.Errorf("%d are told at once; %d rests", told, rests)
+	}
+	do(t, w, "tick 2s")
+	// Those that have got their turns in the first rest are not told.
+	rests = 0
+	told := look(func() bool {
+		if rests++; rests == 1 {
+			for range lease.WalkAtOnce + 100 {
+				do(t, w, "a unlock k")
+			}
+		}
+		return true
+	})
+	if s := statusOf(n, "k"); s.Waiting != waiters-lease.WalkAtOnce-100 || told < s.Waiting || told >= waiters {
+		t.Errorf("%d are told, %d wait", told, s.Waiting)
+	}
+	if told := look(func() bool { return true }); told != 0 {
+		t.Errorf("%d are told twice", told)
 	}
 }

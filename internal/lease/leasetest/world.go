@@ -46,30 +46,31 @@ type World struct {
 
 // Node is one node. Its calls to the arbiter take no time, and are made when the script says so.
 type Node struct {
-	w        *World
-	Name     string
-	P        lease.Partition
-	session  *lease.Session
-	cfg      lease.Config
-	requests atomic.Uint64
-	offers   atomic.Int64
-	ends     map[string]*end // of streams, by the other node
-	running  []*lease.Contender
-	calls    []*call // that are under way
-	stray    []*call // that have failed, and may be executed
-	doubts   []lease.Doubt
-	rumors   []lease.Rumor // to be looked up
-	again    []lease.Rumor // to be heard again
-	missing  lease.Claims  // to be reclaimed
-	releases []fallback.Release
-	frozen   lease.Frozen
-	demoting bool
-	most     int       // keys of this node's that another one may have; 0: any number
-	section  time.Time // until then a caller of an earlier session may be at work
-	dead     bool      // its session has ended, and there is no other one
-	left     bool      // it takes no partition any more
-	turns    map[string]turn
-	waiters  map[string][]*lease.Waiter
+	w          *World
+	Name       string
+	P          lease.Partition
+	session    *lease.Session
+	cfg        lease.Config
+	requests   atomic.Uint64
+	offers     atomic.Int64
+	ends       map[string]*end // of streams, by the other node
+	running    []*lease.Contender
+	calls      []*call // that are under way
+	stray      []*call // that have failed, and may be executed
+	doubts     []lease.Doubt
+	rumors     []lease.Rumor // to be looked up
+	again      []lease.Rumor // to be heard again
+	missing    lease.Claims  // to be reclaimed
+	releases   []fallback.Release
+	frozen     lease.Frozen
+	demoting   bool
+	most       int       // keys of this node's that another one may have; 0: any number
+	section    time.Time // until then a caller of an earlier session may be at work
+	dead       bool      // its session has ended, and there is no other one
+	left       bool      // it takes no partition any more
+	turns      map[string]turn
+	downgraded uint64 // token of the last downgraded hold that a turn was ceded for
+	waiters    map[string][]*lease.Waiter
 }
 
 type turn struct {
@@ -90,7 +91,8 @@ func NewWith(x Times, names ...string) *World {
 		n.cfg = lease.Config{
 			Began: w.now, Lease: x.lease(), Margin: x.Margin, SessionTTL: x.TTL, RenewEvery: renewEvery, RetryEvery: retryEvery,
 			CallTimeout: callTimeout, Handoff: handoff.Limits{MaxTurns: 2, Linger: x.Linger}, Clustered: true, NoAnswer: errNoAnswer,
-			Full: func(string) error { return errFull }, View: view{n}, Requests: &n.requests, Offers: &n.offers,
+			Full: func(string) error { return errFull }, Size: func(string, uint32, uint32) error { return errSize },
+			View: view{n}, Requests: &n.requests, Offers: &n.offers,
 		}
 		n.offers.Store(100)
 		n.session = lease.NewSession(name, w.now.Add(x.lease()))
@@ -130,6 +132,7 @@ const (
 	errLost     = reason("lost")
 	errLocked   = reason("locked")
 	errFull     = reason("too many keys")
+	errSize     = reason("another number of permits")
 )
 
 func (w *World) moment() fallback.Moment {

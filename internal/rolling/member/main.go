@@ -1,13 +1,17 @@
 // Command member is a node of a rolling upgrade: it locks keys for a while, and prints what came of it.
 // Its source is also compiled at older commits.
 //
-//	member ADDRESS-OF-REDIS DURATION NAME
+//	member ADDRESS-OF-REDIS DURATION NAME [SESSION-TTL]
+//
+// With a SESSION-TTL it says "ready" when it may lock, ends also when its standard input does, and holds a key of its own, "held-NAME",
+// until then: to lose it is a failure.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"sync"
@@ -69,26 +73,53 @@ func (m *member) count(f func(*result)) {
 	f(&m.r)
 }
 
-func run(addr, lasts, name string) error {
+func run(addr, lasts, name, ttl string) error {
 	d, err := time.ParseDuration(lasts)
+	if err != nil {
+		return err
+	}
+	session, err := time.ParseDuration(ttl)
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
 	m := member{client: redis.NewClient(&redis.Options{Addr: addr})}
-	m.locks, err = coord.New(ctx, redisarbiter.New(m.client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
-		Namespace: "rolling", Partitions: 32, Name: name,
-		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"},
+	cluster := &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
+	if session > 0 {
+		cluster.Takeover = -1 // a busy machine stands still for longer than the default
+	}
+	starting, cancel := context.WithTimeout(ctx, time.Minute) // more than the default: a first process with a longer Grace waits for the others
+	defer cancel()
+	m.locks, err = coord.New(starting, redisarbiter.New(m.client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
+		Namespace: "rolling", Partitions: 32, Name: name, SessionTTL: session,
+		Cluster: cluster,
 	})
 	if err != nil {
 		return err
 	}
-	end := time.Now().Add(d)
+	var held coord.Lock
+	if session > 0 {
+		if held, err = m.locks.Lock(ctx, "held-"+name); err != nil {
+			return err
+		}
+		fmt.Println("ready")
+	}
+	working, stop := context.WithTimeout(ctx, d)
+	defer stop()
+	if session > 0 {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			stop()
+		}()
+	}
 	var work sync.WaitGroup
 	for c := range callers {
 		work.Go(func() {
-			for i := c; time.Now().Before(end); i++ {
+			for i := c; working.Err() == nil; i++ {
 				m.one(ctx, fmt.Sprint("key-", i%keys))
+				if session > 0 {
+					time.Sleep(time.Millisecond) // the test runs beside others
+				}
 			}
 		})
 	}
@@ -98,19 +129,30 @@ func run(addr, lasts, name string) error {
 			m.r.Linked++
 		}
 	}
+	if session > 0 {
+		if err := held.Unlock(); err != nil {
+			log.Print(err)
+			m.r.Failed++
+		}
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(m.r); err != nil {
 		return err
 	}
-	in, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ending, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return m.locks.Close(in)
+	return m.locks.Close(ending)
 }
 
 func main() {
-	if len(os.Args) != 4 {
-		log.Fatal("member ADDRESS-OF-REDIS DURATION NAME")
+	ttl := "0s"
+	switch len(os.Args) {
+	case 4:
+	case 5:
+		ttl = os.Args[4]
+	default:
+		log.Fatal("member ADDRESS-OF-REDIS DURATION NAME [SESSION-TTL]")
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3], ttl); err != nil {
 		log.Fatal(err)
 	}
 }

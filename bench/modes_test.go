@@ -1,0 +1,33 @@
+package main
+
+import "testing"
+
+// checkModes checks what must be so of any jobs.
+func checkModes(t *testing.T, r result, lines int) {
+	t.Helper()
+	check(t, r)
+	if len(r.table) != lines+1 {
+		t.Errorf("%q", r.table)
+	}
+	for _, row := range r.table[1:] {
+		if len(row) > 1 && (row[1] == "0" || row[1] == "-") {
+			t.Errorf("%q", row)
+		}
+	}
+	checkMeasured(t, r)
+}
+
+func TestModesRead(t *testing.T) {
+	t.Parallel()
+	b := tinyBench(t)
+	r, err := measureModes(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkModes(t, r, 12)
+	for _, text := range []string{"Holdfast RLock, own key, read-1: alloc", "Holdfast RLock, another's key, read-2: alloc"} {
+		if c := named(t, r, text); !(c.got >= 0) {
+			t.Errorf("%s: %v", c.text, c.got)
+		}
+	}
+}

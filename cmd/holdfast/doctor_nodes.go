@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
+	all, err := c.Partitions(ctx)
+	if err != nil {
+		d.fail("partitions", "see what is said of the arbiter", "%v", err)
+		return
+	}
+	grace, orphans, shared, broken := time.Duration(0), 0, 0, ""
+	for _, p := range all {
+		grace = max(grace, p.Grace)
+		switch {
+		case p.Error != "":
+			broken = p.Error
+		case p.Owner == nil:
+			shared++
+		case p.Owner.Name == "" && p.Owner.ID == "":
+			orphans++
+		}
+	}
+	if broken != "" {
+		d.fail("partitions", "one of several servers may be away", "not all can be read: %s", broken)
+	}
+	if grace > 0 {
+		d.warn("Grace", "wait: after a failover or a restart the arbiter grants nothing new until locks of before have lapsed; owners do",
+			"%v are left in which the arbiter grants nothing new", lasting(grace))
+	}
+	if orphans > 0 {
+		d.warn("partitions", "wait for Cluster.Takeover (3 s) or SessionTTL (10 s); if it lasts, look at the log of the nodes that are left",
+			"%d partitions belong to sessions that have ended: their process was killed", orphans)
+	}
+	if nodes := len(c.Nodes()); nodes > 0 && shared > 0 && grace == 0 {
+		d.warn("partitions", "wait a few seconds; if it lasts, the nodes do not agree who is there: see what is said of them below",
+			"%d of %d partitions have no owner: their keys are locked at the arbiter", shared, len(all))
+	} else if nodes > 0 && orphans == 0 {
+		d.ok("partitions", "all of %d have a living owner", len(all))
+	}
+}
+
+func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
+	var all []nodeView
+	var work sync.WaitGroup
+	work.Go(func() { all = nodes(ctx, c) })
+	processes, err := c.Processes(ctx)
+	work.Wait()
+	if err != nil {
+		d.fail("processes", "see what is said of the arbiter", "%v", err)
+		return
+	}
+	rest := others(processes)
+	if len(all) == 0 && len(rest) == 0 {
+		d.warn("processes", "start the application; if it runs, it uses another server or namespace", "no process has a session")
+		return
+	}
+	if len(all) > 0 && len(rest) > 0 {
+		d.warn("processes", "set Cluster in all processes, or in none: a process without makes owners give partitions back",
+			"%d processes are nodes of a cluster, and %d are not, such as %s (%s)", len(all), len(rest), who(&rest[0]), where(&rest[0]))
+	}
+	versions := make(map[string]bool)
+	for _, n := range all {
+		d.member(ctx, &n, len(all))
+		if n.Report != nil {
+			versions[n.Report.Version] = true
+		}
+	}
+	if len(all) == 0 {
+		d.ok("processes", "%d without a cluster", len(rest))
+	}
+	if len(versions) > 1 {
+		var list []string
+		for v := range versions {
+			list = append(list, v)
+		}
+		slices.Sort(list)
+		d.warn("versions", "finish the deployment", "nodes have different versions: %s", strings.Join(list, ", "))
+	}
+}
+
+// member looks at one node.
+func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
+	what := "node " + n.Name
+	r := n.Report
+	if r == nil {
+		if errors.Is(n.err, peer.ErrSharedKeys) {
+			d.fail(what, "give all nodes the same Cluster.PeerKeys, and this command by --peer-keys; if all nodes say so, it is this command that has another",
+				"it has another key in Cluster.PeerKeys than this command: %s", n.Error)
+			return
+		}
+		open := "its port is open: it may stand still (SIGSTOP, no CPU, a debugger), be of an older version, or this host uses another PeerTLS or PeerKeys than it: --peer-cert, --peer-keys"
+		if conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", n.Peer); err != nil {
+			open = fmt.Sprintf("its port %s is not reachable from this host (%v): open it, set Cluster.PeerAdvertise there, or run this command in the nodes' network", n.Peer, err)
+		} else {
+			_ = conn.Close()
+		}
+		d.fail(what, open, "it has a session and does not answer: %s", n.Error)
+		return
+	}
+	bad := false
+	if off := time.Since(r.Clock); off.Abs() > 5*time.Second {
+		d.warn(what, "run NTP there: times in logs and tables are off; no lock depends on it", "its clock differs by %v from this host's", off.Round(time.Second))
+		bad = true
+	}
+	seen, linked := 0, 0
+	for _, m := range r.Nodes {
+		if m.State == "dead" {
+			continue // the gossip is slower than the arbiter
+		}
+		seen++
+		switch {
+		case m.Linked || m.Self:
+			linked++
+		case m.Refused != "":
+			d.fail(what, "give both the same Cluster.PeerKeys, GossipKeys and PeerTLS, and the same version; the odd one is that of which all others say so",
+				"it and %s refuse each other: %s", m.Name, m.Refused)
+			bad = true
+		case m.State != "unlisted":
+			d.warn(what, fmt.Sprintf("open the peer port %s for %s, or set Cluster.PeerAdvertise at %s", m.Peer, where(&r.Process), m.Name),
+				"it has no stream to %s", m.Name)
+			bad = true
+		}
+		if m.State == "unlisted" {
+			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or call RotateSecret",
+				"it hears %s, which has no session", m.Name)
+			bad = true
+		}
+	}
+	if seen < of {
+		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", seen, of)
+		bad = true
+	}
+	for _, text := range r.Troubles {
+		d.warn(what, "do what it says at its end", "%s", text)
+		bad = true
+	}
+	if r.State == "leaving" {
+		d.warn(what, "nothing, if that is meant; else start it anew", "it gives its partitions away: Drain was called, or it closes")
+		bad = true
+	} else if !r.Settled && !bad {
+		d.warn(what, "wait a few seconds", "it has not settled: %s", r.Missing)
+		bad = true
+	}
+	if r.Sessions > 1 {
+		d.warn(what, "look at its log for \"session lost\": pauses of the process (CPU limits), the network, the arbiter",
+			"it has lost its session, and all its locks, %d times in %v", r.Sessions-1, lasting(r.Up))
+		bad = true
+	}
+	if r.Renewal > slowRenewal {
+		d.warn(what, "look after the arbiter (slowlog, CPU, swap), the network between the two, and the node's CPU",
+			"the arbiter is slow: a renewal of its session took %v", lasting(r.Renewal))
+		bad = true
+	}
+	for _, f := range r.Failing() {
+		d.warn(what, "do what the error says; look after the arbiter and the network to it",
+			"calls of the arbiter fail: %s, the last one %v ago: %s", f.Op, lasting(r.Clock.Sub(f.Time)), f.Error)
+		bad = true
+	}
+	if failed := r.Failed["renew"]; failed > 0 {
+		d.warn(what, "look after the arbiter and the network to it", "%d of %d renewals failed since its start", failed, r.Calls["renew"])
+	}
+	if !bad {
+		d.ok(what, "%s, %d partitions, %d streams, %d locked keys, up %v", where(&r.Process), r.Owned, linked-1, r.Locked, lasting(r.Up))
+	}
+}
+
+// locks looks for what is stuck.
+func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
+	if len(c.Nodes()) == 0 {
+		return
+	}
+	list, err := c.Top(ctx, 1, coord.LongestWait)
+	if err != nil {
+		d.fail("locks", "see what is said of the nodes", "%v", err)
+		return
+	}
+	var k coord.KeySummary
+	if len(list.Keys) > 0 {
+		k = list.Keys[0]
+	}
+	if wait := time.Since(k.Waiting); !k.Waiting.IsZero() && wait > d.longWait {
+		text := fmt.Sprintf("%d callers wait for key %q, the first for %v; ", k.Waiters, k.Key, lasting(wait))
+		if k.Holder == nil {
+			text += "no process that answers holds it"
+		} else {
+			text += fmt.Sprintf("it is held by %s (%s)", who(k.Holder), where(k.Holder))
+		}
+		if k.Label != "" {
+			text += fmt.Sprintf(", label %q,", k.Label)
+		}
+		if !k.Since.IsZero() {
+			text += " for " + since(k.Since)
+		}
+		d.warn("locks", "look what that process does (a stack dump); holdfast inspect tells more, holdfast break frees the key", "%s", text)
+	} else {
+		d.ok("locks", "no caller waits for %v", d.longWait)
+	}
+	if list, err = c.Top(ctx, 1, coord.MostWaitedFor); err != nil || len(list.Keys) == 0 {
+		return
+	}
+	if k = list.Keys[0]; k.Waiters >= hot {
+		d.warn("locks", "let fewer callers want one key: split it, do several orders in one turn, or use RLock where they only read (docs/runbook.md, HoldfastWaits)",
+			"key %q is hot: %d callers wait for it", k.Key, k.Waiters)
+	}
+}
+
+// slowRenewal is what doctor calls a slow renewal of a node's session.
+const slowRenewal = 250 * time.Millisecond
+
+// hot is how many callers wait for a key that doctor calls hot.
+const hot = 50

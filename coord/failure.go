@@ -1,0 +1,116 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A Failure is what Stats counts calls of the arbiter by that have failed.
+type Failure struct {
+	Op     Op
+	Reason Reason
+}
+
+// Reason is why a call of the arbiter failed.
+type Reason uint8
+
+// Reasons.
+const (
+	ReasonOther   Reason = iota // such as a connection that cannot be made, or breaks
+	ReasonTimeout               // no answer came in time
+	ReasonRefused               // [fallback.ErrRefused]: a setting, a permission
+	ReasonFull                  // [fallback.ErrFull]: the server is at its memory limit, say
+	reasonCount
+)
+
+var reasons = [...]string{"other", "timeout", "refused", "full"}
+
+// String returns a name for logs and metrics, such as "timeout".
+func (r Reason) String() string {
+	if int(r) < len(reasons) {
+		return reasons[r]
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
+
+func reasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, fallback.ErrFull):
+		return ReasonFull
+	case errors.Is(err, fallback.ErrRefused):
+		return ReasonRefused
+	case errors.Is(err, context.DeadlineExceeded):
+		return ReasonTimeout
+	}
+	return ReasonOther
+}
+
+// A CallFailure is a call of the arbiter that failed, as [NodeReport] tells of it.
+type CallFailure struct {
+	Op     string    `json:"op"`
+	Time   time.Time `json:"time"`   // by the clock of the process
+	Reason string    `json:"reason"` // that of a Failure
+	Error  string    `json:"error"`
+}
+
+// Failing returns those of Failures that seem to go on when the report was made: a refusal of the last minute, which does not mend
+// itself, and another failure of the last 3 s.
+func (r *NodeReport) Failing() (all []CallFailure) {
+	for _, f := range r.Failures {
+		lasts := 3 * time.Second
+		if f.Reason == ReasonRefused.String() || f.Reason == ReasonFull.String() {
+			lasts = time.Minute
+		}
+		if r.Clock.Sub(f.Time) < lasts {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// failed notes that calls have failed. err may be nil: why is not known.
+func (c *Coordinator) failed(op Op, n int, err error) {
+	reason := reasonOf(err)
+	c.stats.failed[op][reason].Add(uint64(n))
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.stats.failures[op].Store(&CallFailure{op.String(), c.now(), reason.String(), err.Error()})
+	}
+}
+
+// renewals keeps how long the last ones took. A slow server answers some of them fast.
+type renewals struct {
+	next atomic.Uint32
+	last [4]atomic.Int64 // time.Durations
+}
+
+func (x *renewals) took(d time.Duration) { x.last[x.next.Add(1)%uint32(len(x.last))].Store(int64(d)) }
+
+func (x *renewals) slowest() (d time.Duration) {
+	for i := range x.last {
+		d = max(d, time.Duration(x.last[i].Load()))
+	}
+	return d
+}
+
+// maxFailure is how many bytes of an error a report has.
+const maxFailure = 300
+
+// failures returns the last failure of each operation that has failed, the newest first.
+func (c *Coordinator) failures() (all []CallFailure) {
+	for op := range c.stats.failures {
+		if f := c.stats.failures[op].Load(); f != nil {
+			x := *f
+			x.Error = x.Error[:min(len(x.Error), maxFailure)]
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(a, b CallFailure) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Op, b.Op)) })
+	return all
+}

@@ -1,0 +1,233 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A flight is callers that wait together for the shared name to be locked.
+type flight struct {
+	n      int       // callers that wait
+	labels []*string // of those that have one, in order
+	try    bool
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it has ended
+	ended  bool
+	x      *reading // each of the n callers is one of its readers; nil: see err
+	err    error
+}
+
+func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock, error) {
+	if labelled.Load() || ctx.Err() != nil {
+		if l, err := c.rlockLabelled(ctx, key, try); l.x != nil || err != nil {
+			return l, err
+		}
+	}
+	h := hash(key)
+	s := c.shardOf(h)
+	if x := s.find(h, key); x != nil {
+		if seat, turn := x.sit(); seat != nil {
+			if x.pledge.Holds(c.moment()) || x.inForce() { // at this moment, which is the one that counts (rule 1)
+				return ReadLock{x, seat, turn, ctx}, nil
+			}
+			x.rise(seat, turn)
+		}
+	}
+	if err := checkKey(key); err != nil {
+		return ReadLock{}, err
+	}
+	return c.rlockSlowly(ctx, s, h, key, try, nil)
+}
+
+// rlockLabelled is rlock with a label, or with a context that has ended. Otherwise it returns nothing.
+func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (ReadLock, error) {
+	if ctx.Err() != nil {
+		return ReadLock{}, cmp.Or(checkKey(key), ended(ctx))
+	}
+	label := labelOf(ctx)
+	if label == "" {
+		return ReadLock{}, nil
+	}
+	if err := checkKey(key); err != nil {
+		return ReadLock{}, err
+	}
+	h := hash(key)
+	l, err := c.rlockSlowly(ctx, c.shardOf(h), h, key, try, &label)
+	if err != nil {
+		return l, err
+	}
+	l.keepLabel(label)
+	return l, nil
+}
+
+// rlockSlowly is rlock with the shard's mutex. label is the caller's, nil: it has none.
+func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string) (ReadLock, error) {
+	for {
+		x, l, f := c.join(ctx, s, hash, key, try, label)
+		if l.x != nil {
+			if x.inForce() {
+				return l, nil
+			}
+			x.rise(l.seat, l.turn)
+			continue
+		}
+		if x == nil {
+			if c.heldBy(ctx, key) {
+				s.leave(key, f, label)
+				return ReadLock{}, &WaitError{Key: key, Reason: ErrHeld}
+			}
+			if f == nil {
+				return ReadLock{}, &WaitError{Key: key, Reason: ErrLocked}
+			}
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				reason := c.whyNot(key)
+				if s.leave(key, f, label) {
+					return ReadLock{}, &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+				}
+				<-f.done
+				if f.x != nil { // the caller is not there to use it
+					f.x.leave()
+				}
+				return ReadLock{}, &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+			}
+			if x = f.x; x == nil && f.try && !try {
+				continue
+			}
+			if x == nil {
+				return ReadLock{}, rekeyed(f.err, key)
+			}
+		}
+		if x.lock.holds() {
+			return x.counted(ctx), nil
+		}
+		x.leave()
+	}
+}
+
+// warmAfter is how many callers find the mutex of a reading locked by themselves before it has seats.
+const warmAfter = 2
+
+// join makes the caller one of the key's readers, if it can be: one with a seat, whose lock it
+// returns, or one that is counted. Otherwise it makes the caller one of those that wait. It returns
+// nothing for a caller that only tries while others wait.
+func (c *Coordinator) join(
+	ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string,
+) (*reading, ReadLock, *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.current[key]; x != nil {
+		if x.joins++; x.joins >= warmAfter && x.stays {
+			if x.seats == nil {
+				x.seats = newSeats()
+			}
+			s.list(x)
+			if seat, turn := x.sit(); seat != nil {
+				return x, ReadLock{x, seat, turn, ctx}, nil
+			}
+		}
+		if x.n++; x.n == 1 {
+			x.spell++
+		}
+		return x, ReadLock{}, nil
+	}
+	f := s.flights[key]
+	switch {
+	case f == nil:
+		ctx, cancel := context.WithCancel(context.Background())
+		f = &flight{try: try, cancel: cancel, done: make(chan struct{})}
+		if s.flights == nil {
+			s.flights = make(map[string]*flight)
+		}
+		s.flights[key] = f
+		c.fly(ctx, s, hash, key, f)
+	case try && !f.try:
+		return nil, ReadLock{}, nil
+	}
+	f.n++
+	if label != nil {
+		f.labels = append(f.labels, label)
+	}
+	return nil, ReadLock{}, f
+}
+
+// fly locks the shared name for the callers of a flight.
+func (c *Coordinator) fly(ctx context.Context, s *readShard, hash uint64, key string, f *flight) {
+	c.pool.Go(func() {
+		defer f.cancel()
+		l, err := c.lockName(ctx, key, fallback.SharedName(key, c.holder), f.try, "")
+		var x *reading
+		if err == nil {
+			x = c.newReading(l, hash, key)
+		}
+		s.mu.Lock()
+		if s.flights[key] == f {
+			delete(s.flights, key)
+		}
+		f.ended, f.err = true, err
+		used := x != nil && f.n > 0
+		if used {
+			f.x = x
+			x.open(f.n)
+		} else if x != nil {
+			x.close()
+		}
+		s.mu.Unlock()
+		close(f.done)
+		if used {
+			x.linger()
+		} else if x != nil {
+			l.pass()
+		}
+	})
+}
+
+// leave is for a caller that waits no more. It reports false if the flight has ended: then the
+// caller is one of the readers, if there are any. f and label may be nil.
+func (s *readShard) leave(key string, f *flight, label *string) bool {
+	if f == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.ended {
+		return false
+	}
+	if label != nil {
+		f.labels = slices.DeleteFunc(f.labels, func(other *string) bool { return other == label })
+	}
+	if f.n--; f.n == 0 {
+		f.cancel()
+		if s.flights[key] == f {
+			delete(s.flights, key)
+		}
+	}
+	return true
+}
+
+// readingOf returns the lock of the shared name that callers of this process have, nil if there is none.
+func (c *Coordinator) readingOf(key string) *reading {
+	s := c.shardOf(hash(key))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current[key]
+}
+
+// beside is for a key that this process reads. A caller that will not wait for the readers is sent away before it asks for the
+// key: that would let no more of them in, for nothing. If there are none at the moment it waits for none.
+func (x *attempt) beside(r *reading, a *after) (Lock, error) {
+	x.reads = true
+	x.p.unlock(a)
+	a.do(x.c)
+	if x.c.heldBy(x.ctx, x.key) {
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+	}
+	if !r.retire() && x.try && r.lock.holds() {
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrLocked}
+	}
+	return Lock{}, nil
+}

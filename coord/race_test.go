@@ -1,0 +1,5 @@
+//go:build race
+
+package coord
+
+func init() { race = true }

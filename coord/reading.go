@@ -1,0 +1,416 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// reads are the keys that callers of this process read.
+type reads [64]readShard
+
+// A readShard has some of the keys. Its mutex is one of the last in the order of mutexes: see
+// rank.go. No clock is read while it is held.
+type readShard struct {
+	mu      sync.Mutex          // protects what follows, and the fields of readings and flights
+	current map[string]*reading // by key: those that let callers in
+	flights map[string]*flight  // callers that wait for a key, together
+
+	warm [warmSlots]atomic.Pointer[reading] // some of current, to be found without the mutex: see find
+}
+
+// warmSlots is how many readings of a shard are found without its mutex, a power of two.
+const warmSlots = 16
+
+// A reading is a lock of the shared name that this process has, and its readers. It lasts from one
+// reader to the next: it ends when another caller or node wants the key, or when it has not been used
+// for Options.Handoff.Linger.
+//
+// Most readers take a seat (see seats.go), then look at the clock, and touch nothing else that
+// changes. The others are counted. A writer makes the reading shut: first the pledge is retracted, then
+// the seats are looked at. A reader does it the other way round: it takes a seat, and then looks
+// whether the pledge holds. So either the writer sees the reader's seat taken, or the reader sees
+// that it may not stay; and a reader that leaves its seat and sees no pledge looks whether it is the
+// last one.
+type reading struct {
+	c     *Coordinator
+	s     *readShard
+	key   string
+	hash  uint64 // of the key
+	lock  Lock
+	began lease.Moment
+	seats []row // nil at first: few callers read the key. It changes before the reading is in s.warm
+
+	pledge lease.Pledge // until when lock is in force
+
+	_ [64]byte // readers with a seat only read what is above
+
+	// Protected by the shard's mutex.
+	stays    bool // when the last reader has left, for others
+	shut     bool // no more readers are let in
+	ended    bool // no reader is left of one that is shut: lock is unlocked, once
+	n        int  // readers that are counted, and callers that are about to be
+	spell    int  // how often n has risen from 0
+	joins    int  // readers that needed the mutex
+	uses     int  // as relax has seen it last
+	followed map[place]*follower
+	cause    error // why lock has ended; nil: it has not
+
+	seen      []stay // what Stays has seen of the seats
+	seenSpell int    // and of n
+	since     lease.Moment
+}
+
+// A place is a reader of a reading.
+type place struct {
+	seat *seat
+	turn uint64
+}
+
+// A follower is what ends with a reader's lock.
+type follower struct {
+	ends  []context.CancelCauseFunc
+	live  context.Context // nil: it was not asked for
+	label string          // of WithLabel
+}
+
+// A stay is a reader that Stays has seen in a seat, and when first.
+type stay struct {
+	turn  uint64
+	since lease.Moment
+}
+
+func (c *Coordinator) shardOf(hash uint64) *readShard {
+	return &c.reads[hash>>32%uint64(len(c.reads))]
+}
+
+// find returns the reading of a key if it is one of those that are found without the mutex. It has
+// seats.
+func (s *readShard) find(hash uint64, key string) *reading {
+	i := hash >> 40 % warmSlots
+	if x := s.warm[i].Load(); x != nil && x.key == key {
+		return x
+	}
+	if x := s.warm[i^1].Load(); x != nil && x.key == key {
+		return x
+	}
+	return nil
+}
+
+// list lets find find a reading, perhaps in another one's place. The mutex is held.
+func (s *readShard) list(x *reading) {
+	i := x.hash >> 40 % warmSlots
+	switch {
+	case s.warm[i].Load() == x || s.warm[i^1].Load() == x:
+	case s.warm[i].Load() != nil && s.warm[i^1].Load() == nil:
+		s.warm[i^1].Store(x)
+	default:
+		s.warm[i].Store(x)
+	}
+}
+
+// close lets no more readers in. The mutex is held.
+func (x *reading) close() {
+	x.shut = true
+	x.pledge.Retract()
+	if x.s.current[x.key] == x {
+		delete(x.s.current, x.key)
+	}
+	i := x.hash >> 40 % warmSlots
+	x.s.warm[i].CompareAndSwap(x, nil)
+	x.s.warm[i^1].CompareAndSwap(x, nil)
+}
+
+// newReading returns the reading of a lock, with one reader that is counted: the caller.
+func (c *Coordinator) newReading(l Lock, hash uint64, key string) *reading {
+	x := &reading{
+		c: c, s: c.shardOf(hash), key: key, hash: hash, lock: l, began: c.moment(), stays: c.limits.Linger > 0, n: 1, spell: 1,
+	}
+	l.endsWith(x.end)
+	l.p.mu.Lock()
+	l.p.Share(l.t, l.fence, &x.pledge, x)
+	l.p.mu.Unlock()
+	return x
+}
+
+// open makes a new reading that of its key, for n readers in the place of the one it has and for those that come later. The mutex is held.
+func (x *reading) open(n int) {
+	x.n += n - 1
+	if x.shut {
+		return
+	}
+	if x.s.current[x.key] != nil { // one that was a writer's
+		x.stays = false
+		return
+	}
+	if x.s.current == nil {
+		x.s.current = make(map[string]*reading)
+	}
+	x.s.current[x.key] = x
+}
+
+// linger has a new reading looked at, once per Linger.
+func (x *reading) linger() {
+	if x.stays {
+		x.c.lingers.add(lingering{p: x.lock.p, x: x})
+	}
+}
+
+// relax ends a reading that no caller has used since it was called last. It reports whether it has ended.
+func (x *reading) relax() bool {
+	x.s.mu.Lock()
+	if x.shut {
+		x.s.mu.Unlock()
+		return true
+	}
+	taken, uses := x.look()
+	uses += x.joins
+	idle := !taken && x.n == 0 && uses == x.uses
+	x.uses = uses
+	x.s.mu.Unlock()
+	return idle && x.retire()
+}
+
+// retire ends the reading if there is no reader. It reports whether it has ended.
+func (x *reading) retire() bool {
+	var a after
+	p := x.lock.p
+	now := p.lock()
+	over := p.Retire(x.lock.t, x.lock.fence, now, &a.Effects)
+	p.unlock(&a)
+	a.do(x.c)
+	return over
+}
+
+// inForce reports whether the reading lets readers in, and is in force by both clocks, now. If so, it
+// is for as long as the pledge says. A reader that calls it has a seat.
+func (x *reading) inForce() (ok bool) {
+	var a after
+	p := x.lock.p
+	p.mu.Lock()
+	p.clock = p.c.now()
+	now := p.clock
+	if p.TurnState(x.lock.t, x.lock.fence, now, &a.Effects) == lease.TurnRuns {
+		x.s.mu.Lock()
+		if ok = !x.shut; ok {
+			p.Pledge(x.lock.t, now)
+		}
+		x.s.mu.Unlock()
+	}
+	p.unlock(&a)
+	a.do(p.c)
+	return ok
+}
+
+// counted returns the lock of a reader that is counted.
+func (x *reading) counted(ctx context.Context) ReadLock {
+	own := new(seat)
+	own.Store(seatTaken | seatCounted)
+	return ReadLock{x, own, seatTaken | seatCounted, ctx}
+}
+
+// leave is when a reader that is counted is one no more.
+func (x *reading) leave() {
+	x.s.mu.Lock()
+	x.n--
+	x.settle()
+}
+
+// rise is when a reader with a seat cannot stay.
+func (x *reading) rise(seat *seat, turn uint64) {
+	seat.Store(turn + seatLeft)
+	if !x.pledge.Given() {
+		_ = x.left()
+	}
+}
+
+// left is for a reader that has left its seat while there is no pledge. It returns why lock was
+// lost, nil if it was not.
+func (x *reading) left() error {
+	x.s.mu.Lock()
+	loss := x.loss()
+	x.settle()
+	return loss
+}
+
+// settle unlocks lock if the last reader has left one that is shut, or that does not stay. The mutex
+// is held, and free afterwards.
+func (x *reading) settle() {
+	if x.n == 0 && !x.shut && !x.stays {
+		x.close()
+	}
+	last := x.shut && !x.ended && x.empty()
+	x.ended = x.ended || last
+	x.s.mu.Unlock()
+	if last {
+		_ = x.lock.Unlock()
+	}
+}
+
+// empty reports whether there is no reader. The mutex is held.
+func (x *reading) empty() bool {
+	taken, _ := x.look()
+	return !taken && x.n == 0
+}
+
+// Shut implements [lease.Sharer].
+func (x *reading) Shut() (empty bool) {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.shut {
+		return false
+	}
+	x.close()
+	return x.vacated()
+}
+
+// Vacate implements [lease.Sharer].
+func (x *reading) Vacate() (empty bool) {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.shut {
+		return false
+	}
+	x.pledge.Retract() // a reader that takes a seat from now on asks for it, and waits for this event
+	if !x.empty() {
+		return false
+	}
+	x.close()
+	return x.vacated()
+}
+
+// vacated ends a reading that is shut, if there is no reader, for the partition to end the turn. The mutex is held.
+func (x *reading) vacated() bool {
+	if !x.empty() {
+		return false
+	}
+	x.ended = true
+	x.c.pool.Go(func() { x.c.noteReleased(x.lock.p, x.lock, x.c.moment()-x.began) })
+	return true
+}
+
+// Empty implements [lease.Sharer].
+func (x *reading) Empty() bool {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	return x.empty()
+}
+
+// Stays implements [lease.Sharer]. Readers that are counted are taken for one, as long as there is any.
+func (x *reading) Stays(now lease.Moment) lease.Moment {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	first := now
+	if x.n > 0 {
+		if x.seenSpell != x.spell {
+			x.seenSpell, x.since = x.spell, now
+		}
+		first = x.since
+	}
+	if len(x.seen) != len(x.seats)*rowSeats {
+		x.seen = make([]stay, len(x.seats)*rowSeats)
+	}
+	for i := range x.seen {
+		turn := x.seats[i/rowSeats].at[i%rowSeats].Load() &^ seatFollowed
+		switch {
+		case turn&seatTaken == 0:
+			x.seen[i] = stay{}
+		case x.seen[i].turn != turn:
+			x.seen[i] = stay{turn, now}
+		default:
+			first = min(first, x.seen[i].since)
+		}
+	}
+	return first
+}
+
+// end is when the lock of the shared name has ended. It runs no code of the user's, as the
+// partition's mutex is held.
+func (x *reading) end(cause error) {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	x.cause = cause
+	x.close()
+	for _, f := range x.followed {
+		for _, cancel := range f.ends {
+			cancel(x.loss())
+		}
+		f.ends = nil
+	}
+}
+
+// loss returns why the readers' locks were lost, as the shared one was; nil if it was not.
+func (x *reading) loss() error {
+	if loss := new(LossError); errors.As(x.cause, &loss) {
+		told := *loss
+		told.Key = x.key
+		return &told
+	}
+	return nil
+}
+
+// follow makes Unlock go the slow way, and returns what ends with the lock; nil if it has been unlocked. The mutex is held.
+func (l ReadLock) follow() *follower {
+	for {
+		v := l.seat.Load()
+		if v&^seatFollowed != l.turn {
+			return nil
+		}
+		if v&seatFollowed != 0 || l.seat.CompareAndSwap(v, v|seatFollowed) {
+			break
+		}
+	}
+	x, at := l.x, place{l.seat, l.turn}
+	f := x.followed[at]
+	if f == nil {
+		f = new(follower)
+		if x.followed == nil {
+			x.followed = make(map[place]*follower)
+		}
+		x.followed[at] = f
+	}
+	return f
+}
+
+// keepLabel keeps the reader's label until it unlocks.
+func (l ReadLock) keepLabel(label string) {
+	l.x.s.mu.Lock()
+	defer l.x.s.mu.Unlock()
+	if f := l.follow(); f != nil {
+		f.label = label
+	}
+}
+
+// inside reports whether the lock was not unlocked.
+func (l ReadLock) inside() bool { return l.seat.Load()&^seatFollowed == l.turn }
+
+// unlockFollowed is Unlock of a reader that is counted, or has contexts, or was unlocked before.
+func (l ReadLock) unlockFollowed() error {
+	x := l.x
+	inForce := x.lock.holds()
+	x.s.mu.Lock()
+	v := l.seat.Load()
+	if v&^seatFollowed != l.turn || !l.seat.CompareAndSwap(v, l.turn+seatLeft) {
+		x.s.mu.Unlock()
+		return ErrUnlocked
+	}
+	at := place{l.seat, l.turn}
+	if f := x.followed[at]; f != nil {
+		for _, cancel := range f.ends {
+			cancel(ErrUnlocked)
+		}
+		delete(x.followed, at)
+	}
+	if l.turn&seatCounted != 0 {
+		x.n--
+	}
+	loss := x.loss()
+	x.settle()
+	if inForce {
+		return nil
+	}
+	return loss
+}

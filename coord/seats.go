@@ -1,0 +1,71 @@
+package coord
+
+import (
+	"math/bits"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A seat is a word that a reader has to itself while it reads: what it has is other than what any
+// other reader has had there, so a lock that was unlocked is never taken for another one. Readers of
+// different goroutines as a rule use seats of different cache lines, so that processors do not wait
+// for each other. That is how BRAVO lets readers in (Dice and Kogan, "BRAVO - Biased Locking for
+// Reader-Writer Locks", 2019, arXiv 1810.01553); its readers fall back on a lock that they share when
+// a seat is taken, these on being counted under a mutex.
+type seat = atomic.Uint64
+
+// What a seat has is how many readers have had it, and these bits.
+const (
+	seatTaken    = 1 << iota
+	seatFollowed // contexts end with the lock
+	seatCounted  // the reader is counted; the seat is its own, and in no row
+	seatTurn
+
+	seatLeft = seatTurn - seatTaken // what a reader adds when it leaves
+)
+
+// A row is the seats of goroutines that are not expected to run on different processors: a cache line.
+type row struct{ at [rowSeats]seat }
+
+const rowSeats = 8
+
+// newSeats returns the seats of a reading: rows for many more goroutines than can run at the same
+// time, as the row is chosen by a hash.
+func newSeats() []row {
+	n := max(16, min(64, 8*runtime.GOMAXPROCS(0)))
+	return make([]row, 1<<bits.Len(uint(n-1)))
+}
+
+// sit takes a seat, the first free one of the goroutine's row. It returns none if all of them are taken.
+func (x *reading) sit() (*seat, uint64) {
+	r := &x.seats[goroutineHash()&uint64(len(x.seats)-1)]
+	for i := range r.at {
+		if v := r.at[i].Load(); v&seatTaken == 0 && r.at[i].CompareAndSwap(v, v|seatTaken) {
+			return &r.at[i], v | seatTaken
+		}
+	}
+	return nil, 0
+}
+
+// look reports whether a seat is taken, and returns a number that is another one after each use of a seat.
+func (x *reading) look() (any bool, uses int) {
+	for i := range x.seats {
+		for j := range x.seats[i].at {
+			v := x.seats[i].at[j].Load()
+			if v == 0 { // nor has one after it ever been taken
+				break
+			}
+			any = any || v&seatTaken != 0
+			uses += int(v)
+		}
+	}
+	return any, uses
+}
+
+// goroutineHash returns a number that differs between most goroutines, by where their stacks are. It may change while a goroutine
+// runs.
+func goroutineHash() uint64 {
+	var here byte
+	return uint64(uintptr(unsafe.Pointer(&here))) >> 11 * 0x9e3779b97f4a7c15 >> 40
+}

@@ -1,0 +1,251 @@
+package arbitertest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A Cluster is a store of several members, or one, that serves one test only, and that the test
+// injures. What a hook is nil for is skipped. The store never loses what it acknowledged:
+// [fallback.Durable].
+type Cluster struct {
+	// New returns an arbiter on the store, as of another process. Namespaces can be used at once,
+	// without an option that says so.
+	New func(t *testing.T) fallback.Arbiter
+
+	// Kill ends the leader (or the only member) at once, as kill -9 does. Calls answer again
+	// without it, soon after Kill has returned: another member leads, or the same one was started
+	// again with its data. Kill may be called again.
+	Kill func(t *testing.T)
+
+	// Restart kills all members, and starts them again with their data.
+	Restart func(t *testing.T)
+
+	// Old cuts the leader off from the other members, which choose another one. It returns an
+	// arbiter that leads to the old leader only, where one can be made, and heal, which ends the
+	// cut.
+	Old func(t *testing.T) (old fallback.Arbiter, heal func())
+
+	// Cut cuts off a minority without the leader. heal ends the cut.
+	Cut func(t *testing.T) (heal func())
+}
+
+// RunDurable checks that a store loses nothing that it acknowledged, and begins no Grace, over
+// what its Cluster can do to it. Each of the parallel subtests has a Cluster of its own. It comes
+// beside [Run].
+func RunDurable(t *testing.T, start func(t *testing.T) Cluster) {
+	t.Helper()
+	for _, x := range []struct {
+		name   string
+		needed func(Cluster) bool
+		run    func(s *space, c Cluster)
+	}{
+		{"a new namespace is used at once", func(Cluster) bool { return true }, durableStart},
+		{"a kill of the leader loses nothing", func(c Cluster) bool { return c.Kill != nil }, func(s *space, c Cluster) {
+			nothingLost(s, c.New(s.t), c.Kill)
+		}},
+		{"a restart of all members loses nothing", func(c Cluster) bool { return c.Restart != nil }, func(s *space, c Cluster) {
+			nothingLost(s, c.New(s.t), c.Restart)
+		}},
+		{"what is acknowledged while the leader is killed is there", func(c Cluster) bool { return c.Kill != nil }, locksUnderKills},
+		{"an old leader refuses", func(c Cluster) bool { return c.Old != nil }, oldLeader},
+		{"a minority that is cut off is not missed, and has caught up when it is back", func(c Cluster) bool { return c.Cut != nil }, minority},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			if !x.needed(c) {
+				t.Skip("the cluster cannot do that")
+			}
+			x.run(newSpace(t, c.New(t), time.Hour), c)
+		})
+	}
+}
+
+// soon calls f until it has no error: a cluster that chooses a leader may answer none for a while.
+func soon[T any](s *space, what string, f func(context.Context) (T, error)) (x T) {
+	s.t.Helper()
+	var last error
+	eventually(s, what, func() bool {
+		ctx, cancel := context.WithTimeout(s.ctx, patience/6)
+		defer cancel()
+		x, last = f(ctx)
+		return last == nil
+	})
+	return x
+}
+
+func lockSoon(s *space, n fallback.Namespace, r fallback.LockRequest) fallback.LockAnswer {
+	s.t.Helper()
+	r.Block = max(r.Block, 1)
+	return soon(s, fmt.Sprintf("Lock(%q)", r.Key), func(ctx context.Context) (fallback.LockAnswer, error) { return n.Lock(ctx, r) })
+}
+
+func durableStart(s *space, _ Cluster) {
+	want(s, "durability", fallback.DurabilityOf(s.Namespace), fallback.Durable)
+	want(s, "Grace of the sessions", s.open("alice", time.Hour).Grace, 0)
+	for p := range uint32(s.settings.Partitions) {
+		want(s, "Grace", must(s.Load(s.ctx, p))(s).Grace, 0)
+	}
+	s.take(id("alice", 1), "k")
+}
+
+// nothingLost has what there is before an injury compared with what there is after it, here and
+// for a process that comes later.
+func nothingLost(s *space, later fallback.Arbiter, injure func(*testing.T)) {
+	first := s.open("alice", time.Hour)
+	if err := s.CloseSession(s.ctx, "bob"); err != nil {
+		s.t.Fatal(err)
+	}
+	row := s.take(id("alice", 1), "k")
+	gone := s.take(id("alice", 2), "gone")
+	s.unlock(id("alice", 2), "gone")
+	owned := must(s.Acquire(s.ctx, 1, "alice", fallback.Expect{Epoch: must(s.Load(s.ctx, 1))(s).Epoch}))(s).Record
+	for i := range 2 {
+		injure(s.t)
+		n := s.Namespace
+		if i == 1 {
+			n = soon(s, "Attach", func(ctx context.Context) (fallback.Namespace, error) { return later.Attach(ctx, s.settings) })
+			defer n.Close()
+		}
+		states := soon(s, "Verify", func(ctx context.Context) ([]fallback.State, error) {
+			return verify(ctx, n, []fallback.Read{{Partition: 0, Keys: []string{"k", "gone"}}, {Partition: 1}})
+		})
+		want(s, "Grace", states[0].Record.Grace, 0)
+		want(s, "rows", states[0].Rows, []fallback.Row{row, {}})
+		want(s, "record of an owner", states[1].Record, owned)
+		r := soon(s, "Renew", func(ctx context.Context) (fallback.Renewal, error) {
+			return n.Renew(ctx, "alice", fallback.Registration{TTL: time.Hour, Info: "addr of alice", Seen: first.Expiry})
+		})
+		if !r.Alive || r.Grace != 0 || r.Server != first.Server {
+			s.t.Errorf("Renew: got %+v, want as before: %+v", r, first)
+		}
+		want(s, "verdict for another", lockSoon(s, n, fallback.LockRequest{Key: "k", Me: id("bob", 1)}).Verdict, fallback.Held)
+		next := lockSoon(s, n, fallback.LockRequest{Key: "gone", Me: id("bob", uint64(i+1))})
+		if next.Verdict != fallback.Granted || next.Token <= gone.Token {
+			s.t.Errorf("a lock after the injury: got %+v, want a token after %v", next, gone.Token)
+		}
+		gone.Token = next.Token
+		soon(s, "Unlock", func(ctx context.Context) (int, error) {
+			for _, err := range n.Unlock(ctx, []fallback.Release{{Key: "gone", Identity: id("bob", uint64(i+1))}}) {
+				if err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		})
+	}
+}
+
+// locksUnderKills takes one key after another, of which each that was granted has to be there.
+func locksUnderKills(s *space, c Cluster) {
+	granted, first := make(chan map[string]fallback.Row, 1), make(chan struct{})
+	running, stop := context.WithCancel(s.ctx)
+	defer stop()
+	go func() {
+		all := make(map[string]fallback.Row)
+		defer func() { granted <- all }()
+		for i := 0; running.Err() == nil; i++ {
+			key := rand.Text()
+			ctx, cancel := context.WithTimeout(running, patience/6)
+			a, err := s.Lock(ctx, fallback.LockRequest{Key: key, Me: id("alice", uint64(i)), Block: 1})
+			cancel()
+			if err == nil && a.Verdict == fallback.Granted {
+				all[key] = fallback.Row{Identity: id("alice", uint64(i)), Token: a.Token}
+				if len(all) == 1 {
+					close(first)
+				}
+			}
+			if len(all) == 2000 { // a record has all rows of a partition
+				return
+			}
+		}
+	}()
+	select {
+	case <-first:
+	case <-s.ctx.Done():
+	}
+	for range 3 {
+		lockSoon(s, s.Namespace, fallback.LockRequest{Partition: 1, Key: rand.Text(), Me: id("bob", 1)})
+		c.Kill(s.t)
+	}
+	lockSoon(s, s.Namespace, fallback.LockRequest{Partition: 1, Key: rand.Text(), Me: id("bob", 1)})
+	stop()
+	all := <-granted
+	if len(all) == 0 {
+		s.t.Error("nothing was granted")
+	}
+	tokens := make(map[fallback.Token]bool, len(all))
+	for key, row := range all {
+		state := soon(s, "Verify", func(ctx context.Context) ([]fallback.State, error) {
+			return verify(ctx, s, []fallback.Read{{Keys: []string{key}}})
+		})[0]
+		want(s, "row", state.Rows[0], row)
+		want(s, "Grace", state.Record.Grace, 0)
+		if tokens[row.Token] {
+			s.t.Errorf("token %v was given out twice", row.Token)
+		}
+		tokens[row.Token] = true
+		if s.t.Failed() {
+			return
+		}
+	}
+}
+
+// oldLeader asks a leader that others have replaced. It may not know that yet: it must not answer
+// before it does.
+func oldLeader(s *space, c Cluster) {
+	row := s.take(id("alice", 1), "k")
+	s.open("alice", time.Hour)
+	old, heal := c.Old(s.t)
+	healed := false
+	defer func() {
+		if !healed {
+			heal()
+		}
+	}()
+	taken := lockSoon(s, s.Namespace, fallback.LockRequest{Key: "new", Me: id("bob", 1)})
+	want(s, "verdict of the new leader", taken.Verdict, fallback.Granted)
+	if old != nil {
+		ctx, cancel := context.WithTimeout(s.ctx, patience/6)
+		n, err := old.Attach(ctx, s.settings)
+		if err == nil {
+			defer n.Close()
+			for _, key := range []string{"new", "other"} {
+				if a, err := n.Lock(ctx, fallback.LockRequest{Key: key, Me: id("carol", 1), Block: 1}); err == nil && a.Verdict != fallback.Held {
+					s.t.Errorf("Lock(%q) at the old leader: %+v", key, a)
+				}
+			}
+			if l, err := n.Dead(ctx, "nobody", fallback.Stamp{}); err == nil && l.Dead {
+				s.t.Error("Dead at the old leader: dead")
+			}
+		}
+		cancel()
+	}
+	heal()
+	healed = true
+	for key, want := range map[string]fallback.Row{"k": row, "new": {Identity: id("bob", 1), Token: taken.Token}} {
+		if a := lockSoon(s, s.Namespace, fallback.LockRequest{Key: key, Me: id("carol", 1)}); a.Verdict != fallback.Held || a.Holder != want {
+			s.t.Errorf("Lock(%q) after the cut: %+v, want held by %+v", key, a, want)
+		}
+	}
+}
+
+func minority(s *space, c Cluster) {
+	row := s.take(id("alice", 1), "k")
+	for range 2 {
+		heal := c.Cut(s.t)
+		a := lockSoon(s, s.Namespace, fallback.LockRequest{Key: "k", Me: id("bob", 1)})
+		want(s, "holder", a.Holder, row)
+		want(s, "Grace", a.Record.Grace, 0)
+		a = lockSoon(s, s.Namespace, fallback.LockRequest{Key: rand.Text(), Me: id("bob", 1)})
+		want(s, "verdict", a.Verdict, fallback.Granted)
+		heal()
+		want(s, "holder", lockSoon(s, s.Namespace, fallback.LockRequest{Key: "k", Me: id("bob", 1)}).Holder, row)
+	}
+}

@@ -1,0 +1,240 @@
+//go:build unix
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/storetest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Each arbiter has a client of its own, as a process has.
+func TestEtcdConforms(t *testing.T) {
+	shared := startCluster(t, 1)
+	arbitertest.Run(t, arbitertest.Fixture{
+		New: func(*testing.T) fallback.Arbiter { return New(shared.client(), nil) },
+	})
+}
+
+func TestEtcdConforms_Durable(t *testing.T) {
+	takes.Seconds(t)
+	members := 1
+	if *long {
+		members = 3
+	}
+	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster { return startCluster(t, members).injuries() })
+}
+
+func TestEtcd_NoTwoHoldersOverKills(t *testing.T) {
+	if !*long {
+		t.Skip("takes minutes: make arbiters")
+	}
+	c := startCluster(t, 3)
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, c.killLeader, c.restart, func() { _, goOn := c.old(); goOn() }, func() {
+			heal := c.stopFollower()
+			time.AfterFunc(3*time.Second, heal)
+		})
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.client(), nil) }, injuries...)
+}
+
+func TestEtcd_WhatItCostsAtRest(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: make arbiters")
+	}
+	client := startCluster(t, 1).client()
+	revision := func() int64 {
+		t.Helper()
+		r, err := client.Get(t.Context(), "none")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Revision
+	}
+	from := revision()
+	storetest.AtRest(t, newStore(client, nil), recordsOptions)
+	t.Logf("%d revisions in all", revision()-from)
+}
+
+var (
+	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
+	alice    = fallback.Identity{Session: "alice", Request: 1}
+)
+
+func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
+	t.Helper()
+	n, err := a.Attach(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// Old data in the cluster that wrote them are told by the processes that have seen newer ones.
+func TestEtcd_ARestoredBackupIsNoticed(t *testing.T) {
+	takes.Seconds(t)
+	c := startCluster(t, 1)
+	n := attach(t, New(c.client(), nil))
+	back := c.copied()
+	opened, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: alice, Block: 1})
+	if err != nil || a.Verdict != fallback.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	back()
+	r, err := n.Witness(t.Context(), 0, a.Token)
+	if err != nil || r.Grace == 0 {
+		t.Errorf("Witness: %+v, %v", r, err)
+	}
+	l, err := n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
+	if err != nil || l.Dead || l.Grace == 0 {
+		t.Errorf("Dead: %+v, %v", l, err)
+	}
+}
+
+// A changingLeader is what a client asks while the leader changes: some transactions fail.
+type changingLeader struct {
+	clientv3.KV
+	left int
+	err  error
+}
+
+func (l *changingLeader) Txn(context.Context) clientv3.Txn { return changingTxn{leader: l} }
+
+type changingTxn struct {
+	clientv3.Txn
+	leader *changingLeader
+}
+
+func (x changingTxn) Then(...clientv3.Op) clientv3.Txn { return x }
+
+func (x changingTxn) Commit() (*clientv3.TxnResponse, error) {
+	if x.leader.left--; x.leader.left >= 0 {
+		return nil, x.leader.err
+	}
+	return &clientv3.TxnResponse{}, nil
+}
+
+func TestEtcd_AReadIsAskedAgainWhenTheLeaderChanged(t *testing.T) {
+	for _, err := range []error{rpctypes.ErrLeaderChanged, errors.New("rpc error: code = Unknown desc = context deadline exceeded")} {
+		s := newStore(&clientv3.Client{KV: &changingLeader{left: 3, err: err}}, nil)
+		if r, err := s.read(t.Context(), nil); err != nil || r == nil {
+			t.Errorf("got %v, %v, want an answer", r, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := newStore(&clientv3.Client{KV: &changingLeader{left: 3, err: rpctypes.ErrLeaderChanged}}, nil)
+	if _, err := s.read(ctx, nil); !errors.Is(err, rpctypes.ErrLeaderChanged) {
+		t.Errorf("after the end of ctx: %v", err)
+	}
+}
+
+// A read of more records than a transaction has room for is as of one moment, and a write of as many is done in parts.
+func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
+	s := newStore(startCluster(t, 1).client(), &Options{Prefix: "many/"})
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	var changes []fallback.Change
+	for i := range 300 {
+		keys = append(keys, fmt.Sprint("k", i))
+		changes = append(changes, fallback.Change{Key: keys[i], Value: []byte(strings.Repeat("v", 10_000))})
+	}
+	for round := range 3 {
+		look, err := s.Load(t.Context(), keys)
+		if err != nil || len(look.Values) != len(keys) {
+			t.Fatalf("%d values, %v", len(look.Values), err)
+		}
+		for i := range changes {
+			if round == 2 && i%2 == 0 {
+				continue // it has the version of before: it is not written
+			}
+			changes[i].Version = look.Values[i].Version
+		}
+		done, err := s.Swap(t.Context(), look.Server, changes)
+		if err != nil || len(done) != len(changes) {
+			t.Fatalf("%d done, %v", len(done), err)
+		}
+		for i, ok := range done {
+			if ok == (round == 2 && i%2 == 0) {
+				t.Fatalf("round %d, change %d: %t", round, i, ok)
+			}
+		}
+	}
+	if done, err := s.Swap(t.Context(), "1-another", changes[:1]); err != nil || done[0] {
+		t.Errorf("a swap at another server: %v, %v", done, err)
+	}
+}
+
+func TestEtcd_Refuses(t *testing.T) {
+	takes.Seconds(t)
+	refused := func(a fallback.Arbiter, why string) {
+		t.Helper()
+		n, err := a.Attach(t.Context(), settings)
+		if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("got %v, want a refusal that names %s", err, why)
+		}
+	}
+	refused(New(nil, nil), "client")
+	c := startCluster(t, 1)
+	admin := c.client()
+	ctx := context.Background()
+	steps := []func() error{
+		func() error { _, err := admin.RoleAdd(ctx, "root"); return err },
+		func() error { _, err := admin.UserAdd(ctx, "root", "secret"); return err },
+		func() error { _, err := admin.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := admin.RoleAdd(ctx, "app"); return err },
+		func() error {
+			_, err := admin.RoleGrantPermission(ctx, "app", "holdfast/", clientv3.GetPrefixRangeEnd("holdfast/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := admin.UserAdd(ctx, "app", "secret"); return err },
+		func() error { _, err := admin.UserGrantRole(ctx, "app", "app"); return err },
+		func() error { _, err := admin.AuthEnable(ctx); return err },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(New(c.client(), nil), "let the client in")
+	app, err := clientv3.New(clientv3.Config{Endpoints: c.urls, Username: "app", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	refused(New(app, &Options{Prefix: "other/"}), "rights")
+	n := attach(t, New(app, nil))
+	if a, err := n.Lock(ctx, fallback.LockRequest{Key: "k", Me: alice, Block: 1}); err != nil || a.Verdict != fallback.Granted {
+		t.Errorf("Lock by a user with the rights to the prefix: %+v, %v", a, err)
+	}
+}

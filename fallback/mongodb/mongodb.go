@@ -1,0 +1,300 @@
+// Package mongodb is an arbiter on a replica set of MongoDB, which loses nothing that a majority has acknowledged.
+//
+//	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+//	c, err := coord.New(ctx, mongodb.New(client, nil), &coord.Options{Namespace: "orders"})
+//
+// README.md says what it costs and survives, and what was not tried.
+package mongodb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Options are the options of [New]. The zero value is valid, and so is a nil pointer.
+type Options struct {
+	// Database has the collection. Empty: "holdfast".
+	Database string
+
+	// Collection has all records. Empty: "records".
+	Collection string
+}
+
+// New returns an arbiter on the replica set of a client, which stays the caller's to disconnect. It does no I/O. opts may be nil. The
+// arbiter is Durable, needs no clock of the store's, and has no messages ([fallback.Mute]).
+//
+// Writes have the concern majority with the journal, and reads are linearizable, whatever the client's concerns are.
+func New(client *mongo.Client, opts *Options) fallback.Arbiter {
+	return fallback.NewRecords(newStore(client, opts), recordsOptions)
+}
+
+var recordsOptions = &fallback.RecordsOptions{Durable: true, NoClock: true}
+
+func newStore(client *mongo.Client, opts *Options) *store {
+	s := &store{client: client, database: "holdfast", collection: "records"}
+	if opts != nil && opts.Database != "" {
+		s.database = opts.Database
+	}
+	if opts != nil && opts.Collection != "" {
+		s.collection = opts.Collection
+	}
+	return s
+}
+
+const (
+	// The records of a read are in one answer, which has up to 16 MiB: further ones would not be linearizable.
+	maxReads = 10
+	maxBytes = 1 << 20
+
+	// tryFor is for how long a read is tried at first.
+	tryFor = 2 * time.Second
+
+	// atOnce is how many requests of one call are on their way.
+	atOnce = 16
+
+	pauseFor = 50 * time.Millisecond
+)
+
+// store is a collection, a [fallback.Records].
+type store struct {
+	client               *mongo.Client
+	database, collection string
+	any                  bool // tests take whatever server there is
+}
+
+// A document is a record, or the mark, which has no value. Its version is random: no two are the same, also over a restore.
+type document struct {
+	ID      string `bson:"_id"`
+	Version string `bson:"version"`
+	Value   []byte `bson:"value"`
+}
+
+// markID is that of the mark, a random text. It comes after all records in the order of the index, in which they are read.
+const markID = "server"
+
+func recordID(key string) string { return "record/" + key }
+
+func refusal(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
+}
+
+func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
+
+func (s *store) records() *mongo.Collection {
+	journal := true
+	return s.client.Database(s.database).Collection(s.collection, options.Collection().
+		SetReadConcern(readconcern.Linearizable()).SetReadPreference(readpref.Primary()).
+		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.Majority().W, Journal: &journal}))
+}
+
+// Open implements [fallback.Records]. It makes the mark.
+func (s *store) Open(ctx context.Context) error {
+	if s.client == nil {
+		return refusal("the client is nil")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !s.any {
+		if err := s.check(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := s.Load(ctx, nil)
+	return err
+}
+
+// check refuses what is no replica set of MongoDB.
+func (s *store) check(ctx context.Context) error {
+	var is struct {
+		SetName string `bson:"setName"`
+		Msg     string `bson:"msg"`
+	}
+	var build struct {
+		Ferret  any `bson:"ferretdb"`
+		Ferret1 any `bson:"ferretdbVersion"`
+	}
+	admin := s.client.Database("admin")
+	if err := admin.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&is); err != nil {
+		return s.explain(err)
+	}
+	if err := admin.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
+		return s.explain(err)
+	}
+	switch {
+	case build.Ferret != nil || build.Ferret1 != nil:
+		return refusal("the server is FerretDB, which does not compare and set a document in one step")
+	case is.SetName == "" && is.Msg != "isdbgrid":
+		return refusal("the server is no member of a replica set: one member is enough (--replSet)")
+	}
+	return nil
+}
+
+// Close implements [fallback.Records].
+func (s *store) Close() error { return nil }
+
+// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx ends.
+func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) {
+	for patience := tryFor; ; patience = min(2*patience, 8*tryFor) {
+		try, cancel := context.WithTimeout(ctx, patience)
+		look, err := s.read(try, keys)
+		cancel()
+		if err == nil || errors.Is(err, fallback.ErrRefused) {
+			return look, err
+		}
+		select {
+		case <-time.After(pauseFor):
+		case <-ctx.Done():
+			return fallback.Look{}, err
+		}
+	}
+}
+
+var errMarked = errors.New("mongodb: there is another mark")
+
+// read reads once. Its finds are side by side; each has the mark, too.
+func (s *store) read(ctx context.Context, keys []string) (look fallback.Look, err error) {
+	parts := max(1, (len(keys)+maxReads-1)/maxReads)
+	marks := make([]string, parts)
+	look.Values = make([]fallback.Versioned, len(keys))
+	if err := errors.Join(inParallel(parts, func(i int) (err error) {
+		from, to := i*maxReads, min((i+1)*maxReads, len(keys))
+		marks[i], err = s.find(ctx, keys[from:to], look.Values[from:to])
+		return err
+	})...); err != nil {
+		return fallback.Look{}, s.explain(err)
+	}
+	for _, m := range marks {
+		if m != marks[0] {
+			return fallback.Look{}, errMarked
+		}
+	}
+	if look.Server = marks[0]; look.Server != "" {
+		return look, nil
+	}
+	_, err = s.records().InsertOne(ctx, document{ID: markID, Version: rand.Text()})
+	if err != nil && !mongo.IsDuplicateKeyError(err) {
+		return fallback.Look{}, s.explain(err)
+	}
+	return fallback.Look{}, errMarked
+}
+
+// find reads some records, and the mark after them.
+func (s *store) find(ctx context.Context, keys []string, values []fallback.Versioned) (mark string, err error) {
+	at := make(map[string]int, len(keys))
+	ids := bson.A{markID}
+	for i, k := range keys {
+		ids = append(ids, recordID(k))
+		at[recordID(k)] = i
+	}
+	cursor, err := s.records().Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
+		options.Find().SetBatchSize(int32(len(ids)+1)))
+	if err != nil {
+		return "", err
+	}
+	var all []document
+	if err := cursor.All(ctx, &all); err != nil {
+		return "", err
+	}
+	for _, d := range all {
+		if d.ID == markID {
+			mark = d.Version
+		} else if i, ok := at[d.ID]; ok {
+			values[i] = fallback.Versioned{Version: d.Version, Value: d.Value}
+		}
+	}
+	return mark, nil
+}
+
+// inParallel calls f for each of n indices.
+func inParallel(n int, f func(i int) error) []error {
+	errs := make([]error, n)
+	places := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for i := range n {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			errs[i] = f(i)
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// Swap implements [fallback.Records]. Versions are those of one server only, so a change goes by its version. A record that is new
+// says which server it was made for: at another one it begins Grace.
+func (s *store) Swap(ctx context.Context, _ string, changes []fallback.Change) ([]bool, error) {
+	for _, c := range changes {
+		if len(c.Value) > maxBytes {
+			return nil, refusal("a record has %d bytes, of at most %d: use more Partitions", len(c.Value), maxBytes)
+		}
+	}
+	done := make([]bool, len(changes))
+	errs := inParallel(len(changes), func(i int) (err error) {
+		done[i], err = s.swap(ctx, changes[i])
+		return err
+	})
+	none := true // was written, for sure
+	for i, err := range errs {
+		none = none && !done[i] && (err == nil || errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrNotSent))
+	}
+	switch err := errors.Join(errs...); {
+	case err == nil:
+		return done, nil
+	case none:
+		return nil, err
+	default:
+		return nil, errors.New(err.Error())
+	}
+}
+
+// swap writes one record. The driver may send it twice, which the server executes once.
+func (s *store) swap(ctx context.Context, c fallback.Change) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, notSent(err)
+	}
+	id, version := recordID(c.Key), rand.Text()
+	if c.Version == "" {
+		_, err := s.records().InsertOne(ctx, document{id, version, c.Value})
+		if mongo.IsDuplicateKeyError(err) {
+			return false, nil
+		}
+		return err == nil, s.explain(err)
+	}
+	r, err := s.records().UpdateOne(ctx, bson.D{{Key: "_id", Value: id}, {Key: "version", Value: c.Version}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: version}, {Key: "value", Value: c.Value}}}})
+	return err == nil && r.MatchedCount == 1, s.explain(err)
+}
+
+// explain marks errors with which nothing was executed.
+func (s *store) explain(err error) error {
+	e := mongo.ServerError(nil)
+	if !errors.As(err, &e) {
+		if err != nil && strings.Contains(err.Error(), "AuthenticationFailed") {
+			return refusal("the replica set does not let the client in: %w", err)
+		}
+		return err
+	}
+	switch {
+	case e.HasErrorCode(13): // Unauthorized
+		return refusal("the client's user must have the actions find, insert and update of %s.%s: %w", s.database, s.collection, err)
+	case e.HasErrorCode(18): // AuthenticationFailed
+		return refusal("the replica set does not let the client in: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+//go:build unix
+
+package mongodb
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/loopback"
+	"github.com/holdfast-go/holdfast/internal/storetest"
+)
+
+// A server is FerretDB on SQLite. It finds a document and updates it in two steps, so the tests have it write one record at a time.
+type server struct {
+	t       *testing.T
+	process *storetest.Process
+	dir     string
+	addr    string
+	mu      sync.Mutex // held by a Swap
+}
+
+func startServer(t *testing.T) *server {
+	t.Helper()
+	program, err := filepath.Abs("../../internal/ferretdb/ferretdb")
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		t.Skipf("FerretDB is missing (make ferretdb): %v", err)
+	}
+	dir, err := os.MkdirTemp("", "hfmongodb-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, dir: dir, addr: loopback.Address(t)}
+	s.process = storetest.Start(t, dir, nil, program, s.addr)
+	s.ready()
+	return s
+}
+
+// ready waits until the server answers.
+func (s *server) ready() {
+	s.t.Helper()
+	client := s.client(nil)
+	await.Within(s.t, 2*time.Minute, "an answer", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		return client.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err() == nil
+	})
+}
+
+func (s *server) client(opts *options.ClientOptions) *mongo.Client {
+	s.t.Helper()
+	if opts == nil {
+		opts = options.Client()
+	}
+	c, err := mongo.Connect(opts.ApplyURI("mongodb://" + s.addr + "/?directConnection=true"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := c.Disconnect(ctx); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return c
+}
+
+// watched is a client that shows all its commands.
+func (s *server) watched(opts *options.ClientOptions, see func(bson.Raw)) *mongo.Client {
+	return s.client(opts.SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) { see(e.Command) }}))
+}
+
+// one has the server write one record at a time.
+type one struct {
+	*store
+	server *server
+}
+
+func (o one) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
+	o.server.mu.Lock()
+	defer o.server.mu.Unlock()
+	return o.store.Swap(ctx, server, changes)
+}
+
+func (s *server) store(opts *Options) one { return s.storeOf(s.client(nil), opts) }
+
+func (s *server) storeOf(client *mongo.Client, opts *Options) one {
+	o := one{newStore(client, opts), s}
+	o.any = true
+	return o
+}
+
+func (s *server) arbiter() fallback.Arbiter { return fallback.NewRecords(s.store(nil), recordsOptions) }
+
+// kill is kill -9, after which the server comes back with its data.
+func (s *server) kill() {
+	s.t.Helper()
+	s.process.Kill()
+	s.process.Begin()
+	s.ready()
+}
+
+func (s *server) injuries() arbitertest.Cluster {
+	return arbitertest.Cluster{
+		New:     func(*testing.T) fallback.Arbiter { return s.arbiter() },
+		Kill:    func(*testing.T) { s.kill() },
+		Restart: func(*testing.T) { s.kill() },
+	}
+}
+
+// copied copies the data of now. back puts the copy in their place.
+func (s *server) copied() (back func()) {
+	s.t.Helper()
+	data := filepath.Join(s.dir, "data")
+	run := func(args ...string) {
+		s.t.Helper()
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			s.t.Fatalf("%s: %v", out, err)
+		}
+	}
+	s.process.Kill()
+	run("cp", "-a", data, data+".old")
+	s.process.Begin()
+	s.ready()
+	return func() {
+		s.process.Kill()
+		run("rm", "-rf", data)
+		run("cp", "-a", data+".old", data)
+		s.process.Begin()
+		s.ready()
+	}
+}

@@ -1,0 +1,253 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// variables are the server's, by their names. One that a server does not have is missing.
+type variables map[string]string
+
+func (v variables) mariaDB() bool { return strings.Contains(v["version"], "MariaDB") }
+func (v variables) galera() bool  { return v["wsrep_on"] == "ON" }
+
+func look(ctx context.Context, c *sql.Conn, show string) (variables, error) {
+	rows, err := c.QueryContext(ctx, show)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	v := make(variables)
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err
+		}
+		v[strings.ToLower(name)] = value
+	}
+	return v, rows.Err()
+}
+
+// identity returns an expression that names the server, and what each read begins with. A replica has another identity than its
+// primary: replication does not work with two that are the same. All members of a Galera cluster are one server, and a read there waits
+// for what others have committed.
+func (s *store) identity(v variables) (expression, before string) {
+	switch {
+	case v.galera():
+		before = `SET STATEMENT wsrep_sync_wait = 1 FOR `
+		expression = `(SELECT CONCAT('galera-', VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS
+			WHERE VARIABLE_NAME = 'WSREP_CLUSTER_STATE_UUID')`
+	case v.mariaDB():
+		expression = `CONCAT(@@global.server_id, '@', @@hostname)`
+	default:
+		expression = `@@server_uuid`
+	}
+	if s.opts.Durable {
+		expression = `'durable'`
+	}
+	return expression, before
+}
+
+// check refuses settings with which the server may lose what it acknowledged.
+func (s *store) check(ctx context.Context, c *sql.Conn) (variables, error) {
+	v, err := look(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'innodb_read_only',
+		'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'log_bin', 'sync_binlog', 'binlog_format', 'wsrep_on',
+		'group_replication_group_name', 'group_replication_single_primary_mode')`)
+	if err != nil {
+		return nil, err
+	}
+	redo, err := look(ctx, c, `SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'`)
+	if err != nil {
+		return nil, err
+	}
+	binlog := v["log_bin"] == "ON"
+	switch {
+	case !current(v):
+		return nil, refusal("the server's version is %s, must be MySQL 8.0, MariaDB 10.6 or later", v["version"])
+	case v["innodb_read_only"] == "ON":
+		return nil, refusal("innodb_read_only is ON: set it to OFF")
+	case v["read_only"] != "OFF": // it may have been deposed a moment ago
+		return nil, errReadOnly
+	case v["innodb_flush_log_at_trx_commit"] != "1":
+		return nil, refusal("innodb_flush_log_at_trx_commit is %s, so the server acknowledges locks that it may lose when its machine stops: "+
+			"set it to 1", v["innodb_flush_log_at_trx_commit"])
+	case strings.EqualFold(v["innodb_flush_method"], "nosync"):
+		return nil, refusal("innodb_flush_method is %s, so the server may lose locks when its machine stops: set it to O_DIRECT or fsync",
+			v["innodb_flush_method"])
+	case redo["innodb_redo_log_enabled"] == "OFF":
+		return nil, refusal("the redo log is off, so the server may lose everything when it stops: ALTER INSTANCE ENABLE INNODB REDO_LOG")
+	case binlog && v["sync_binlog"] != "1":
+		return nil, refusal("sync_binlog is %s, so the server rolls back what it has acknowledged if its machine stops before the binary log "+
+			"is on the disk: set it to 1", v["sync_binlog"])
+	case binlog && v["binlog_format"] == "STATEMENT":
+		return nil, refusal("binlog_format is STATEMENT, with which a replica would not get the same records: set it to ROW or MIXED")
+	case v["group_replication_group_name"] != "" && v["group_replication_single_primary_mode"] == "OFF":
+		return nil, refusal("group_replication_single_primary_mode is OFF, so two servers write at the same time: set it to ON")
+	}
+	return v, nil
+}
+
+// current reports whether the server is new enough.
+func current(v variables) bool {
+	text, least := v["version"], [2]int{8, 0}
+	if v.mariaDB() {
+		text, least = strings.TrimPrefix(text, "5.5.5-"), [2]int{10, 6}
+	}
+	major, rest, _ := strings.Cut(text, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, _ := strconv.Atoi(major) // what is no number is too old
+	b, _ := strconv.Atoi(minor)
+	return a > least[0] || a == least[0] && b >= least[1]
+}
+
+// checkTable refuses a table in which records would not be safe, and tells if there is none.
+func (s *store) checkTable(ctx context.Context, c *sql.Conn) (missing bool, err error) {
+	schema, name, ok := strings.Cut(s.opts.Table, ".")
+	if !ok {
+		schema, name = "", schema
+	}
+	var database, engine, columns sql.NullString
+	err = c.QueryRowContext(ctx, `SELECT COALESCE(NULLIF(?, ''), DATABASE()),
+		(SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?),
+		(SELECT GROUP_CONCAT(CONCAT(COLUMN_NAME, ' ', DATA_TYPE) ORDER BY COLUMN_NAME SEPARATOR ', ') FROM information_schema.COLUMNS
+			WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?)`, schema, schema, name, schema, name).
+		Scan(&database, &engine, &columns)
+	const want = "name varbinary, value longblob, version bigint"
+	switch {
+	case err != nil:
+		return false, err
+	case !database.Valid:
+		return false, refusal("no database is named: give the config's DBName, or a database before a dot in Options.Table")
+	case !columns.Valid:
+		return true, nil
+	case !strings.EqualFold(engine.String, "InnoDB"):
+		return false, refusal("table %s is of the engine %s, must be InnoDB", s.opts.Table, engine.String)
+	case !strings.EqualFold(columns.String, want):
+		return false, refusal("table %s has the columns %s, must have %s (see mysql.Table)", s.opts.Table, columns.String, want)
+	}
+	return false, nil
+}
+
+// Advise tells of settings that make locks less safe than they could be.
+func (s *store) Advise(ctx context.Context) (advice []string, err error) {
+	err = s.do(ctx, "/s", reading, func(c *sql.Conn) error {
+		advice = nil
+		if _, err := s.check(ctx, c); err != nil {
+			return err
+		}
+		v, err := look(ctx, c, `SHOW GLOBAL STATUS WHERE Variable_name IN
+			('Slaves_connected', 'Rpl_semi_sync_master_status', 'Rpl_semi_sync_source_status')`)
+		if err != nil {
+			return err
+		}
+		replicas, ok := v["slaves_connected"]
+		if !ok { // MySQL shows them to those who may see: else nothing is known
+			const dumps = `SELECT COUNT(*) FROM performance_schema.threads WHERE PROCESSLIST_COMMAND LIKE 'Binlog Dump%'`
+			_ = c.QueryRowContext(ctx, dumps).Scan(&replicas)
+		}
+		if n, _ := strconv.Atoi(replicas); n > 0 && v["rpl_semi_sync_master_status"] != "ON" && v["rpl_semi_sync_source_status"] != "ON" {
+			advice = []string{fmt.Sprintf("%s has replicas, and acknowledges locks that none of them has: while it is cut off and another one is "+
+				"promoted, two processes may hold the same lock: use semi-synchronous replication, or Galera", s.config.Addr)}
+		}
+		return nil
+	})
+	return advice, err
+}
+
+// numberOf returns the server's number of an error, or 0.
+func numberOf(err error) uint16 {
+	if e, ok := errors.AsType[*driver.MySQLError](err); ok {
+		return e.Number
+	}
+	return 0
+}
+
+// conflict reports whether another transaction was in the way: a deadlock, or a lock for which this one has waited in vain. It was
+// rolled back.
+func conflict(err error) bool {
+	n := numberOf(err)
+	return n == 1213 || n == 1205
+}
+
+var errReadOnly = errors.New("mysql: the server is a replica, or read_only for another reason: give the config the primary's address")
+
+// readOnly reports whether an error says that the server takes no writes.
+func readOnly(err error) bool {
+	switch numberOf(err) {
+	case 1290, 1792, 1836:
+		return true
+	}
+	return errors.Is(err, errReadOnly)
+}
+
+// refusals are what trying again does not change, by the server's number.
+var refusals = map[uint16]string{
+	1142: "the user lacks a privilege (see README.md of fallback/mysql)",
+	1143: "the user lacks a privilege for a column (see README.md of fallback/mysql)",
+	1044: "the user may not use the database",
+	1046: "no database is named",
+	1049: "the database does not exist",
+	1054: "the table has other columns (see mysql.Table)",
+	1153: "a record is larger than max_allowed_packet: raise that, or use more Partitions",
+}
+
+// denials are what a process that starts need not try again, where it cannot even connect; later they are an outage.
+var denials = map[uint16]string{
+	1044: refusals[1044],
+	1049: refusals[1049],
+	1045: "the server does not let the user in",
+	1698: "the server does not let the user in",
+}
+
+func denied(err error) error {
+	if text := denials[numberOf(err)]; text != "" {
+		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+	}
+	return err
+}
+
+// notExecuted says of an error in a transaction that it was not committed. What tells that the connection had ended stays as it is.
+func notExecuted(err error) error {
+	if errors.Is(err, sqldriver.ErrBadConn) || conflict(err) {
+		return err
+	}
+	return notSent(err)
+}
+
+// failed tells what an error of a statement says about its execution. Those of the server say that it was not executed, where they
+// are none that may come from a commit.
+func failed(err error) error {
+	text := refusals[numberOf(err)]
+	switch {
+	case err == nil || errors.Is(err, fallback.ErrRefused) || conflict(err):
+		return err
+	case errors.Is(err, driver.ErrPktTooLarge):
+		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, refusals[1153], err)
+	case text != "":
+		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+	case errors.Is(err, fallback.ErrNotSent):
+		return err
+	case errors.Is(err, sqldriver.ErrBadConn) || readOnly(err) || unavailable[numberOf(err)]:
+		return notSent(err)
+	default:
+		return err
+	}
+}
+
+// unavailable are errors of a server that has not begun to execute, by its number.
+var unavailable = map[uint16]bool{
+	1040: true, // too many connections
+	1047: true, // a member of Galera that is cut off
+	1203: true, // too many connections of the user
+	1223: true, // a read lock on all tables
+	1226: true, // a limit of the user
+}

@@ -1,0 +1,245 @@
+//go:build unix
+
+package mysql
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/storetest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// options are those of a server that has just begun, so nothing was lost.
+func options() *Options { return &Options{ColdStart: true} }
+
+func TestMySQLConforms(t *testing.T) {
+	shared := startServer(t)
+	f := arbitertest.Fixture{
+		New: func(*testing.T) fallback.Arbiter { return New(shared.config("app"), options()) },
+	}
+	if *long {
+		f.NewServer = func(t *testing.T) arbitertest.Server {
+			s := startServer(t)
+			return arbitertest.Server{Arbiter: New(s.config("app"), options()), Save: s.save, Crash: s.crash}
+		}
+	}
+	arbitertest.Run(t, f)
+}
+
+// One server whose data stay stands for a cluster that loses nothing.
+func TestMySQLConforms_Durable(t *testing.T) {
+	takes.Seconds(t)
+	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster {
+		s := startServer(t)
+		return arbitertest.Cluster{
+			New:     func(*testing.T) fallback.Arbiter { return New(s.config("app"), &Options{Durable: true}) },
+			Kill:    func(*testing.T) { s.restart() },
+			Restart: func(*testing.T) { s.restart() },
+		}
+	})
+}
+
+func TestMySQL_NoTwoHolders(t *testing.T) {
+	if !*long {
+		t.Skip("takes minutes: make arbiters")
+	}
+	s := startServer(t)
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, s.restart, s.save, s.crash)
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(s.config("app"), options()) }, injuries...)
+}
+
+// What processes cost at rest, each of which holds a lock. README.md has the figures.
+func TestMySQL_WhatItCostsAtRest(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: make arbiters")
+	}
+	s := startServer(t)
+	store := newStore(s.config("app"), options())
+	storetest.AtRest(t, store, store.records())
+}
+
+var (
+	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
+	alice    = fallback.Identity{Session: "alice", Request: 1}
+	bob      = fallback.Identity{Session: "bob", Request: 1}
+)
+
+func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
+	t.Helper()
+	n, err := a.Attach(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// again calls f until it has no error: the server may be away.
+func again[T any](t *testing.T, f func() (T, error)) (x T) {
+	t.Helper()
+	await.Until(t, "an answer", func() bool {
+		var err error
+		x, err = f()
+		return err == nil
+	})
+	return x
+}
+
+func lock(t *testing.T, n fallback.Namespace, me fallback.Identity) fallback.LockAnswer {
+	t.Helper()
+	return again(t, func() (fallback.LockAnswer, error) {
+		return n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: me, Block: 1})
+	})
+}
+
+// kill -9 of the server loses nothing, so there is no Grace.
+func TestMySQL_ARestartHasNoGrace(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, New(s.config("app"), options()))
+	first := again(t, func() (fallback.Renewal, error) {
+		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+	})
+	held := lock(t, n, alice)
+	for range 2 {
+		s.restart()
+		a := lock(t, n, bob)
+		if want := (fallback.Row{Identity: alice, Token: held.Token}); a.Verdict != fallback.Held || a.Holder != want || a.Record.Grace != 0 {
+			t.Fatalf("Lock after a restart: %+v", a)
+		}
+		r := again(t, func() (fallback.Renewal, error) {
+			return n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour, Seen: first.Expiry})
+		})
+		if !r.Alive || r.Grace != 0 || r.Server != first.Server {
+			t.Fatalf("Renew after a restart: %+v, before it %+v", r, first)
+		}
+	}
+}
+
+// A replica that takes the primary's place has not got the last lock. Then the old primary comes back as a replica of it, and takes
+// its place in turn: both are noticed, though the server is one that there was before.
+func TestMySQL_APromotionIsNoticed_AndTheWayBack(t *testing.T) {
+	if !*long {
+		t.Skip("takes half a minute: make arbiters")
+	}
+	s := startServer(t)
+	n := attach(t, New(s.config("app"), options()))
+	names := make(map[string]bool)
+	look := func(what string, grace bool) {
+		t.Helper()
+		r := again(t, func() (fallback.Renewal, error) {
+			return n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+		})
+		rec := again(t, func() (fallback.Record, error) { return n.Load(t.Context(), 0) })
+		if names[r.Server] || (r.Grace != 0) != grace || (rec.Grace != 0) != grace {
+			t.Errorf("%s: %+v, %+v; server names of before: %v", what, r, rec, names)
+		}
+		names[r.Server] = true
+	}
+	again(t, func() (fallback.Renewal, error) {
+		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+	})
+	look("at first", false)
+	s.save()
+	lock(t, n, alice)
+	first := s.now.Load()
+	s.crash()
+	look("after the promotion", true)
+	second := s.now.Load()
+	// The first server with the second one's data, as one is set up anew that has diverged.
+	second.process.Kill()
+	s.run("rm", "-rf", first.dir+"/data")
+	s.run("cp", "-a", second.dir+"/data", first.dir)
+	if *program != "" {
+		s.run("cp", first.dir+"/auto.cnf", first.dir+"/data/auto.cnf")
+	}
+	s.now.Store(first)
+	s.begin()
+	look("after the way back", true)
+}
+
+// Old files under the server that wrote them tell by themselves of nothing: the process that has seen newer ones does.
+func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, New(s.config("app"), options()))
+	dir := s.now.Load().dir
+	s.kill()
+	s.run("cp", "-a", dir+"/data", dir+"/old")
+	s.begin()
+	opened := again(t, func() (fallback.Renewal, error) {
+		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+	})
+	token := lock(t, n, alice).Token
+	s.kill()
+	s.run("rm", "-rf", dir+"/data")
+	s.run("mv", dir+"/old", dir+"/data")
+	s.begin()
+	r := again(t, func() (fallback.Record, error) { return n.Witness(t.Context(), 0, token) })
+	l := again(t, func() (fallback.Liveness, error) {
+		return n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
+	})
+	if r.Grace == 0 || l.Grace == 0 || l.Dead {
+		t.Errorf("Grace after a backup was restored: %+v, %+v", r, l)
+	}
+	// Whoever restores one tells of it by taking the mark away: then no process needs to have seen newer data.
+	s.must("DELETE FROM hf.holdfast WHERE name = '" + markName + "'")
+	if r := again(t, func() (fallback.Record, error) { return n.Load(t.Context(), 1) }); r.Grace == 0 {
+		t.Errorf("Grace without the mark: %+v", r)
+	}
+}
+
+func refused(t *testing.T, a fallback.Arbiter, why string) {
+	t.Helper()
+	n, err := a.Attach(t.Context(), settings)
+	if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("got %v, want a refusal that names %s", err, why)
+	}
+}
+
+func TestMySQL_RefusesServersThatLose(t *testing.T) {
+	takes.Seconds(t)
+	refused(t, New(nil, nil), "config")
+	s := startServer(t)
+	refused(t, New(s.config("app"), &Options{Conns: -1}), "Conns")
+	refused(t, New(s.config("app"), &Options{Table: "nowhere.locks"}), "privilege")
+	c := s.config("app")
+	c.DBName = "nowhere"
+	refused(t, New(c, nil), "database")
+	c = s.config("app")
+	c.DBName = ""
+	refused(t, New(c, nil), "DBName")
+	c.Passwd = "wrong"
+	refused(t, New(c, nil), "let the user in")
+	s.must(`CREATE TABLE hf.volatile (name VARBINARY(255) PRIMARY KEY, version BIGINT, value LONGBLOB) ENGINE = MyISAM`,
+		`CREATE TABLE hf.folded (name VARCHAR(255) PRIMARY KEY, version BIGINT, value LONGBLOB)`)
+	refused(t, New(s.config("app"), &Options{Table: "volatile"}), "MyISAM")
+	refused(t, New(s.config("app"), &Options{Table: "folded"}), "columns")
+	for name, values := range map[string][2]string{
+		"innodb_flush_log_at_trx_commit": {"2", "1"}, "sync_binlog": {"0", "1"}, "binlog_format": {"'STATEMENT'", "'MIXED'"},
+	} {
+		s.must("SET GLOBAL " + name + " = " + values[0])
+		refused(t, New(s.config("app"), options()), name)
+		s.must("SET GLOBAL " + name + " = " + values[1])
+	}
+
+	// A user who may only read and write the table, which a migration has made.
+	s.must(Table("hf.locks"), `CREATE USER clerk IDENTIFIED BY 'secret'`, `GRANT SELECT, INSERT, UPDATE ON hf.locks TO clerk`)
+	n := attach(t, New(s.config("clerk"), &Options{Table: "hf.locks", ColdStart: true}))
+	if a := lock(t, n, alice); a.Verdict != fallback.Granted {
+		t.Errorf("Lock by a user who may only read and write: %+v", a)
+	}
+}

@@ -1,0 +1,311 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// quoted returns a table's name as SQL has it.
+func quoted(table string) string {
+	return "`" + strings.ReplaceAll(strings.ReplaceAll(table, "`", "``"), ".", "`.`") + "`"
+}
+
+// Table returns the statement that creates the table of the records, for a migration. Names are bytes: no collation makes two of them
+// one.
+func Table(table string) string {
+	return `CREATE TABLE IF NOT EXISTS ` + quoted(table) + ` (
+	name    VARBINARY(255) NOT NULL PRIMARY KEY,
+	version BIGINT NOT NULL,
+	value   LONGBLOB NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC`
+}
+
+// statements are those for one table, on servers of one kind.
+type statements struct {
+	table    string
+	identity string // an expression that names the server
+	before   string // each read
+}
+
+// writable is a condition: the server is no replica. The variable is a number, or a word of MariaDB 12.
+const writable = `CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')`
+
+// load reads n records and the mark in one statement. SYSDATE is the clock when a row is handed out, after the
+// snapshot of the table was taken, and not when the statement began.
+func (q *statements) load(n int) string {
+	return q.before + `SELECT ` + q.identity + `, ` + writable + `, @@session.time_zone,
+	TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) DIV 1000, r.name, r.version, r.value
+FROM (SELECT 1 AS one) h LEFT JOIN ` + q.table + ` r ON r.name IN (` + strings.Repeat("?, ", n) + `?)`
+}
+
+// update writes n records. A new version differs, so a row that is found is a row that is changed. Statements are as plain as can be:
+// one that joined the table with itself has crashed a MariaDB 10.11.
+func (q *statements) update(n int) string {
+	when := `CASE name` + strings.Repeat(` WHEN ? THEN ?`, n) + ` END`
+	return `UPDATE ` + q.table + ` SET value = ` + when + `, version = ` + when + ` WHERE name IN (?` + strings.Repeat(`, ?`, n-1) + `)
+AND (name = ? AND version = ?` + strings.Repeat(` OR name = ? AND version = ?`, n-1) + `) AND ` + q.identity + ` = ? AND ` + writable
+}
+
+// insert makes n records, and leaves alone what is there.
+func (q *statements) insert(n int) string {
+	return `INSERT INTO ` + q.table + ` (name, version, value)
+SELECT c.name, c.version, c.value
+FROM (SELECT ? AS name, ? AS version, ? AS value` + strings.Repeat(` UNION ALL SELECT ?, ?, ?`, n-1) + `) c
+WHERE ` + q.identity + ` = ? AND ` + writable + ` ON DUPLICATE KEY UPDATE ` + q.table + `.name = ` + q.table + `.name`
+}
+
+// versions reads the versions of n records in the transaction that has tried to write them.
+func (q *statements) versions(n int) string {
+	return `SELECT name, version FROM ` + q.table + ` WHERE name IN (?` + strings.Repeat(", ?", n-1) + `)`
+}
+
+// markName is the name of a record that tells which server wrote the records: no server writes any before it has written the mark. A
+// replica that takes the place of its primary has the mark of that, and one that comes back later has that of the server in between, if
+// it has anything of it. So the name of a server is its identity with the version of its mark. A Swap compares the identity only: one
+// that is so late that its server has meanwhile been another one's replica, and is back, leaves a record with the name of before, so
+// Grace begins there.
+const markName = "server"
+
+type mark struct {
+	version int64  // 0: there is none
+	Server  string `json:"server"` // its identity
+	Since   int64  `json:"since"`  // Unix milliseconds
+}
+
+var errRetry = errors.New("mysql: the server changes again and again: is each of several servers writable?")
+
+// Load implements [fallback.Records].
+func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, err error) {
+	err = s.do(ctx, keys[0], reading, func(c *sql.Conn) error {
+		q := s.sql.Load()
+		for range 4 {
+			var identity string
+			var m mark
+			look, identity, m, err = q.read(ctx, c, keys)
+			switch {
+			case numberOf(err) == 1146: // another server that has nothing: what it lacks begins Grace
+				err = s.create(ctx, c)
+			case err == nil && m.version != 0 && m.Server == identity:
+				look.Server = identity + "/" + strconv.FormatInt(m.version, 10)
+				look.Kept = time.Duration(max(0, look.Now-m.Since)) * time.Millisecond
+				return nil
+			case err == nil:
+				err = q.take(ctx, c, identity, m, look.Now)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return errRetry
+	})
+	return look, err
+}
+
+// read reads records, the server's identity, and the mark.
+func (q *statements) read(ctx context.Context, c *sql.Conn, keys []string) (look fallback.Look, identity string, m mark, err error) {
+	args := make([]any, 0, len(keys)+1)
+	for _, k := range keys {
+		args = append(args, []byte(k))
+	}
+	rows, err := c.QueryContext(ctx, q.load(len(keys)), append(args, []byte(markName))...)
+	if err != nil {
+		return look, "", m, err
+	}
+	defer rows.Close()
+	found := make(map[string]fallback.Versioned, len(keys))
+	for rows.Next() {
+		var primary bool
+		var zone string
+		var name, value []byte
+		var version *int64
+		if err := rows.Scan(&identity, &primary, &zone, &look.Now, &name, &version, &value); err != nil {
+			return look, "", m, err
+		}
+		switch {
+		case !primary:
+			return look, "", m, errReadOnly
+		case zone != "+00:00":
+			return look, "", m, fmt.Errorf("mysql: the session's time zone is %s, and was set to +00:00: a proxy has changed it", zone)
+		case version == nil:
+		case string(name) == markName:
+			if err := json.Unmarshal(value, &m); err != nil {
+				return look, "", m, fmt.Errorf("mysql: record %q: %w", markName, err)
+			}
+			m.version = *version
+		default:
+			found[string(name)] = fallback.Versioned{Version: strconv.FormatInt(*version, 10), Value: value}
+		}
+	}
+	look.Values = make([]fallback.Versioned, len(keys))
+	for i, k := range keys {
+		look.Values[i] = found[k]
+	}
+	return look, identity, m, rows.Err()
+}
+
+// take makes the mark that of a server, unless another process was faster.
+func (q *statements) take(ctx context.Context, c *sql.Conn, identity string, was mark, now int64) error {
+	text, err := json.Marshal(mark{Server: identity, Since: now})
+	if err != nil {
+		return err
+	}
+	where := ` WHERE ` + q.identity + ` = ? AND ` + writable
+	if was.version == 0 {
+		_, err = c.ExecContext(ctx, `INSERT INTO `+q.table+` (name, version, value) SELECT '`+markName+`', ?, ? FROM (SELECT 1 AS one) h`+where+
+			` ON DUPLICATE KEY UPDATE `+q.table+`.name = `+q.table+`.name`, newVersion(), text, []byte(identity))
+	} else {
+		_, err = c.ExecContext(ctx, `UPDATE `+q.table+` SET version = ?, value = ?`+where+` AND name = '`+markName+`' AND version = ?`,
+			newVersion(), text, []byte(identity), was.version)
+	}
+	if conflict(err) {
+		return nil
+	}
+	return err
+}
+
+// newVersion returns the version of a value. It is never that of another one, and never 0.
+func newVersion() int64 { return 1 + rand.Int64N(1<<62) }
+
+// A write is a Change with what it becomes.
+type write struct {
+	at       int // in the changes of Swap
+	key      []byte
+	from, to int64 // versions
+	value    []byte
+}
+
+// Swap implements [fallback.Records]. It is one statement, or one transaction.
+func (s *store) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
+	i := strings.LastIndexByte(server, '/')
+	if i < 0 {
+		return nil, notSent(fmt.Errorf("mysql: no server is named %q", server))
+	}
+	identity := []byte(server[:i])
+	var updates, inserts []write
+	for at, x := range changes {
+		w := write{at: at, key: []byte(x.Key), to: newVersion(), value: x.Value}
+		if x.Version == "" {
+			inserts = append(inserts, w)
+			continue
+		}
+		var err error
+		if w.from, err = strconv.ParseInt(x.Version, 10, 64); err != nil {
+			return nil, notSent(err)
+		}
+		updates = append(updates, w)
+	}
+	var done []bool
+	err := s.do(ctx, changes[0].Key, writing, func(c *sql.Conn) error {
+		done = make([]bool, len(changes))
+		return s.sql.Load().swap(ctx, c, updates, inserts, identity, done)
+	})
+	if conflict(err) { // another transaction was in the way, and this one was rolled back
+		return make([]bool, len(changes)), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// An execer is a connection or a transaction.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+func (q *statements) swap(ctx context.Context, c *sql.Conn, updates, inserts []write, identity []byte, done []bool) error {
+	if len(updates)+len(inserts) == 1 {
+		all := slices.Concat(updates, inserts)
+		n, err := q.write(ctx, c, updates, inserts, identity)
+		done[all[0].at] = n == 1
+		return err
+	}
+	tx, err := c.BeginTx(ctx, nil)
+	if err != nil {
+		return notExecuted(err)
+	}
+	defer func() { _ = tx.Rollback() }() // without effect after a commit
+	// In the order of the keys, so that two of them do not each wait for the other.
+	for _, all := range [][]write{updates, inserts} {
+		slices.SortFunc(all, func(a, b write) int { return slices.Compare(a.key, b.key) })
+	}
+	for _, part := range []struct{ updates, inserts []write }{{updates: updates}, {inserts: inserts}} {
+		all := slices.Concat(part.updates, part.inserts)
+		if len(all) == 0 {
+			continue
+		}
+		n, err := q.write(ctx, tx, part.updates, part.inserts, identity)
+		if err == nil {
+			err = q.note(ctx, tx, all, n, done)
+		}
+		if err != nil {
+			return notExecuted(err)
+		}
+	}
+	return tx.Commit()
+}
+
+// write sends one statement, for updates or for inserts, and returns how many rows it has changed.
+func (q *statements) write(ctx context.Context, c execer, updates, inserts []write, identity []byte) (int64, error) {
+	var text string
+	var args []any
+	if n := len(updates); n > 0 {
+		text = q.update(n)
+		var values, versions, names, found []any
+		for _, w := range updates {
+			values, versions = append(values, w.key, w.value), append(versions, w.key, w.to)
+			names, found = append(names, w.key), append(found, w.key, w.from)
+		}
+		args = slices.Concat(values, versions, names, found)
+	} else {
+		text = q.insert(len(inserts))
+		for _, w := range inserts {
+			args = append(args, w.key, w.to, w.value)
+		}
+	}
+	r, err := c.ExecContext(ctx, text, append(args, identity)...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// note tells which of the writes a statement has done. The transaction has locked what it has written.
+func (q *statements) note(ctx context.Context, tx *sql.Tx, all []write, n int64, done []bool) error {
+	if n == 0 || n == int64(len(all)) {
+		for _, w := range all {
+			done[w.at] = n > 0
+		}
+		return nil
+	}
+	to := make(map[string]write, len(all))
+	args := make([]any, len(all))
+	for i, w := range all {
+		to[string(w.key)], args[i] = w, w.key
+	}
+	rows, err := tx.QueryContext(ctx, q.versions(len(all)), args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name []byte
+		var version int64
+		if err := rows.Scan(&name, &version); err != nil {
+			return err
+		}
+		w := to[string(name)]
+		done[w.at] = version == w.to
+	}
+	return rows.Err()
+}

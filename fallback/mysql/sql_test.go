@@ -1,0 +1,218 @@
+//go:build unix
+
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// A replica is no primary, also for a user who may write there: a client that is led there waits for better times. The connection is
+// given up, as the address may lead elsewhere.
+func TestMySQL_AReplicaIsNotRefusedForGood(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	for _, user := range []string{"root", "app"} {
+		n := attach(t, New(s.config(user), options()))
+		lock(t, n, alice)
+		s.must(`SET GLOBAL read_only = 1`)
+		_, err := New(s.config(user), options()).Attach(t.Context(), settings)
+		if err == nil || errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "replica") {
+			t.Errorf("Attach by %s: %v", user, err)
+		}
+		if _, err := n.Load(t.Context(), 0); !errors.Is(err, fallback.ErrNotSent) || !strings.Contains(err.Error(), "replica") {
+			t.Errorf("Load by %s: %v", user, err)
+		}
+		s.must(`SET GLOBAL read_only = 0`)
+		if a := lock(t, n, bob); a.Verdict != fallback.Held {
+			t.Errorf("Lock by %s after it: %+v", user, a)
+		}
+	}
+}
+
+// A server's defaults change nothing, and names that only collations take for one are two.
+func TestMySQL_WhateverTheServersDefaults(t *testing.T) {
+	s := startServer(t, "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "--autocommit=0", "--default-time-zone=+05:30",
+		"--transaction-isolation=READ-UNCOMMITTED", "--character-set-server=latin1")
+	st := newStore(s.config("app"), nil)
+	if err := st.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	var keys []string
+	var changes []fallback.Change
+	for _, k := range []string{"a/s", "A/s", "\u00e4/s", "a/s\u00a0", `q'"\/s`, "\U0001f512/s"} {
+		keys = append(keys, k)
+		changes = append(changes, fallback.Change{Key: k, Value: []byte(`{"of":'` + k + `\"}`)})
+	}
+	look, err := st.Load(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Since(time.UnixMilli(look.Now)); off < -time.Minute || off > time.Minute {
+		t.Errorf("the server's clock is %v behind", off)
+	}
+	if done, err := st.Swap(t.Context(), look.Server, changes); err != nil || fmt.Sprint(done) != "[true true true true true true]" {
+		t.Fatalf("%v, %v", done, err)
+	}
+	other := newStore(s.config("app"), nil) // another connection: what it sees is committed
+	if err := other.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	look, err = other.Load(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range look.Values {
+		if string(v.Value) != string(changes[i].Value) || v.Version == "" {
+			t.Errorf("%q: %q, want %q", keys[i], v.Value, changes[i].Value)
+		}
+	}
+}
+
+func TestMySQL_ManyRecordsAtOnce(t *testing.T) {
+	st := newStore(startServer(t).config("app"), nil)
+	if err := st.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	var keys []string
+	var changes []fallback.Change
+	for i := range 300 {
+		keys = append(keys, fmt.Sprint("k", i))
+		changes = append(changes, fallback.Change{Key: keys[i], Value: []byte(strings.Repeat("v", 1000))})
+	}
+	var look fallback.Look
+	swap := func(want func(i int) bool) {
+		t.Helper()
+		done, err := st.Swap(t.Context(), look.Server, changes)
+		if err != nil || len(done) != len(changes) {
+			t.Fatalf("%d done, %v", len(done), err)
+		}
+		for i, ok := range done {
+			if ok != want(i) {
+				t.Fatalf("change %d: %t", i, ok)
+			}
+		}
+	}
+	load := func() {
+		t.Helper()
+		var err error
+		if look, err = st.Load(t.Context(), keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	first := look
+	swap(func(int) bool { return true })
+	for i := range changes { // all are there: none is made, nor written at a version of before
+		changes[i].Value = []byte("another")
+	}
+	swap(func(int) bool { return false })
+	load()
+	for i := range changes {
+		if i%3 != 0 {
+			changes[i].Version = look.Values[i].Version
+		}
+		if i%3 == 2 {
+			changes[i].Key = fmt.Sprint("new", i)
+			changes[i].Version = ""
+		}
+	}
+	swap(func(i int) bool { return i%3 != 0 })
+	for i := range changes {
+		changes[i].Key = fmt.Sprint("newer", i)
+		changes[i].Version = ""
+	}
+	look.Server = "another" + first.Server
+	swap(func(int) bool { return false })
+	if done, err := st.Swap(t.Context(), look.Server, changes[:1]); err != nil || done[0] {
+		t.Errorf("a swap at another server: %v, %v", done, err)
+	}
+}
+
+// A transaction of others that holds a record, and a lock of the whole table as backups take it, hold calls up and nothing else: what
+// was given up is not executed minutes later.
+func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
+	if !*long {
+		t.Skip("takes seconds: make arbiters")
+	}
+	s := startServer(t)
+	n := attach(t, New(s.config("app"), options()))
+	db := s.open(s.now.Load())
+	defer db.Close()
+	for _, statement := range []string{`SELECT * FROM hf.holdfast WHERE name LIKE 'ns/%' FOR UPDATE`, `LOCK TABLES hf.holdfast READ`} {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.ExecContext(t.Context(), `START TRANSACTION`); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := c.QueryContext(t.Context(), statement)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // more than the two that a statement waits
+		a, err := n.Lock(ctx, fallback.LockRequest{Key: "k", Me: alice, Block: 1})
+		if err == nil {
+			t.Errorf("%s: %+v", statement, a)
+		}
+		cancel()
+		if _, err := c.ExecContext(t.Context(), `ROLLBACK`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.ExecContext(t.Context(), `UNLOCK TABLES`); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if a := lock(t, n, bob); a.Verdict != fallback.Granted && a.Holder.Session != "alice" {
+			t.Errorf("%s, and afterwards: %+v", statement, a)
+		}
+		for _, err := range n.Unlock(t.Context(), []fallback.Release{{Key: "k", Identity: bob}, {Key: "k", Identity: alice}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A connection that the server has ended is no error.
+func TestMySQL_IdleConnectionsThatTheServerEnds(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, New(s.config("app"), options()))
+	for range 3 {
+		db := s.open(s.now.Load())
+		rows, err := db.Query(`SELECT id FROM information_schema.processlist WHERE user = 'app'`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []int64
+		for rows.Next() {
+			var id int64
+			if err := rows.Scan(&id); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		if err := db.Close(); err != nil || len(ids) == 0 {
+			t.Fatal(ids, err)
+		}
+		for _, id := range ids {
+			s.must(fmt.Sprint("KILL ", id))
+		}
+		if _, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: alice, Block: 1}); err != nil {
+			t.Error(err)
+		}
+	}
+}

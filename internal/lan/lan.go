@@ -1,0 +1,83 @@
+//go:build linux
+
+// Package lan makes hosts of network namespaces on one bridge, and cuts between them.
+package lan
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/internal/netns"
+)
+
+// A Network is hosts, each a network namespace, joined by a bridge. This process reaches all of them by the bridge's own
+// address, which no cut affects.
+type Network struct {
+	*netns.Network
+	hosts []*Host
+
+	mu    sync.Mutex // protects what follows
+	cuts  map[int]Cut
+	next  int
+	lines map[string]string // rules in force, by host
+}
+
+// A Host is a namespace.
+type Host struct {
+	*netns.Host
+	Addr string
+}
+
+// Needs says what is missing on this machine, or nil.
+func Needs() error { return netns.Needs("iptables-restore", "redis-server") }
+
+// New makes the hosts, with the kind in their names as [netns.New] says. The caller must call Remove, also after an error.
+func New(kind string, names ...string) (*Network, error) {
+	n := &Network{cuts: make(map[int]Cut), lines: make(map[string]string)}
+	var err error
+	if n.Network, err = netns.New(kind); err != nil {
+		return n, err
+	}
+	used, err := netns.Output("-o", "-4", "addr")
+	if err != nil {
+		return n, err
+	}
+	var base string // of the addresses
+	for i := range 250 {
+		base = fmt.Sprintf("10.199.%d.", (os.Getpid()+i)%250+1)
+		if !strings.Contains(used, " "+base) {
+			break
+		}
+	}
+	bridge, err := n.MachineSwitch(base + "254/24")
+	if err != nil {
+		return n, err
+	}
+	for i, name := range names {
+		h := &Host{Addr: base + strconv.Itoa(i+1)}
+		if h.Host, err = n.Network.Host(name); err != nil {
+			return n, err
+		}
+		if err := h.Plug(bridge, h.Addr+"/24"); err != nil {
+			return n, err
+		}
+		n.hosts = append(n.hosts, h)
+	}
+	return n, nil
+}
+
+// Hosts returns all hosts.
+func (n *Network) Hosts() []*Host { return n.hosts }
+
+// Host returns the host with a name.
+func (n *Network) Host(name string) *Host {
+	for _, h := range n.hosts {
+		if h.Name == name {
+			return h
+		}
+	}
+	panic("no host " + name)
+}

@@ -1,0 +1,117 @@
+package lease
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// A Sharer is callers that share a turn. Its methods are called by events, so they must not block,
+// nor call the partition.
+type Sharer interface {
+	// Shut lets no more callers in. It reports whether that was not so before, and none is inside: then
+	// the partition ends the turn. Otherwise the last caller that leaves is to unlock.
+	Shut() (empty bool)
+	// Vacate is Shut if no caller is inside. It reports whether it did that.
+	Vacate() (empty bool)
+	// Empty reports whether no caller is inside.
+	Empty() bool
+	// Stays returns since when, at the latest, a caller has been inside that is inside yet, as far as
+	// calls of Stays have seen; now if there is none.
+	Stays(now Moment) Moment
+}
+
+// A Pledge is a turn that callers share, as they may see it without the partition's mutex: until a
+// moment the monotonic clock alone decides that the turn is in force (see Quick). It only says what
+// the deadlines said in an event at most WallEvery before that moment. Where an event takes the hold
+// away, or may bring a deadline nearer, the pledge is retracted.
+type Pledge struct {
+	until   atomic.Int64 // a Moment; 0: to be asked for
+	callers Sharer
+}
+
+// Holds reports whether the turn is in force at a moment.
+func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
+
+// Given reports whether the pledge was not retracted since it was given.
+func (x *Pledge) Given() bool { return x.until.Load() != 0 }
+
+// Retract makes Holds report false, until Pledge gives it again. It is safe without the mutex.
+func (x *Pledge) Retract() { x.until.Store(0) }
+
+// Share notes that callers share a turn. They are asked to make way when another caller or node asks
+// for the key; at once, if one has.
+func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer) {
+	k := t.Key(fence)
+	if k == nil || t.lost != nil {
+		callers.Shut()
+		return
+	}
+	x.callers, t.pledge = callers, x
+	if p.ending != Open || k.q.Waiting() > 0 || k.q.Recalled() || k.others != nil && len(k.others.queue) > 0 {
+		callers.Shut() // the caller of Share is inside
+	}
+}
+
+// Pledge gives the pledge of a turn that runs and is in force now, by both clocks.
+func (p *Partition) Pledge(t *Turn, now time.Time) {
+	d := p.deadlines(&t.key.hold)
+	t.key.used = true
+	if t.pledge != nil {
+		t.pledge.until.Store(int64(min(p.cfg.At(now)+WallEvery, p.cfg.At(d.Session), p.cfg.At(d.Slot))))
+	}
+}
+
+// Retire ends a turn that callers share if none of them is inside, and gives the hold back. It
+// reports whether the turn has ended.
+func (p *Partition) Retire(t *Turn, fence uint64, now time.Time, fx *Effects) (ended bool) {
+	k := t.Key(fence)
+	if k == nil || t.lost != nil {
+		return true
+	}
+	return p.vacated(k, now, fx)
+}
+
+// vacated ends the turn that runs if callers share it, and none is inside. It reports whether it did.
+func (p *Partition) vacated(k *Key, now time.Time, fx *Effects) bool {
+	if k.q.State() != handoff.Turn || k.turn.pledge == nil || !k.turn.pledge.callers.Vacate() {
+		return false
+	}
+	p.vacate(k, now, fx)
+	return true
+}
+
+// makeWay lets no more callers in where callers share the turn that runs, and ends it if none is
+// inside.
+func (p *Partition) makeWay(k *Key, now time.Time, fx *Effects) {
+	if k.q.State() == handoff.Turn && k.turn.pledge != nil && k.turn.pledge.callers.Shut() {
+		p.vacate(k, now, fx)
+	}
+}
+
+// vacate ends the turn that runs, which no caller uses: the next waiter gets it, or the hold is given
+// back.
+func (p *Partition) vacate(k *Key, now time.Time, fx *Effects) {
+	end := fx.End
+	p.end(k, fx)
+	fx.End = end // of another turn that this event has ended
+	limits := p.cfg.Handoff
+	limits.Linger = 0
+	path := p.supply(k)
+	if next, what := k.q.Done(now, limits); next != nil {
+		p.seat(k, next, path, now, fx)
+	} else if what == handoff.GiveBack {
+		p.giveBack(k, now, fx)
+	}
+}
+
+// empty reports whether callers share the turn that runs, and none is inside.
+func (k *Key) empty() bool { return k.turn.pledge != nil && k.turn.pledge.callers.Empty() }
+
+// retract makes callers that share the turn ask for its deadline, which may be nearer than before.
+func (t *Turn) retract() {
+	if t.pledge != nil {
+		t.pledge.Retract()
+	}
+}

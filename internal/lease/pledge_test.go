@@ -1,0 +1,118 @@
+package lease
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// fakeSharer is a Sharer with some callers.
+type fakeSharer struct {
+	inside int
+	shut   bool
+}
+
+func (x *fakeSharer) Empty() bool           { return x.inside == 0 }
+func (x *fakeSharer) Stays(m Moment) Moment { return m }
+
+func (x *fakeSharer) Shut() bool {
+	first := !x.shut
+	x.shut = true
+	return first && x.Empty()
+}
+
+func (x *fakeSharer) Vacate() bool {
+	if x.shut || !x.Empty() {
+		return false
+	}
+	x.shut = true
+	return true
+}
+
+// shared returns a partition that this node owns for a while, with a turn that callers share.
+func shared(t *testing.T, began time.Time, lasts time.Duration, callers *fakeSharer) (*Partition, *Turn, uint64, *Pledge) {
+	t.Helper()
+	p := new(Partition)
+	p.Init(&Config{Began: began, Lease: lasts, Handoff: handoff.Limits{Linger: time.Millisecond}, Requests: new(atomic.Uint64)}, 7)
+	p.own = &ownership{session: NewSession("s", began.Add(time.Minute)), epoch: 1, confirmed: began}
+	name := fallback.SharedName("k", "a process")
+	k := p.Key(name)
+	k.others = nil // of no group: nothing else is wanted here
+	turn, fence := p.BeginOwn(k, began, 0)
+	x := new(Pledge)
+	p.Share(turn, fence, x, callers)
+	p.Pledge(turn, began)
+	return p, turn, fence, x
+}
+
+// A pledge is for no longer than the wall clock need not be read, nor than the deadline.
+func TestPledge_Lasts(t *testing.T) {
+	began := time.Now()
+	for _, c := range []struct{ lease, until time.Duration }{{time.Minute, WallEvery}, {WallEvery / 2, WallEvery / 2}} {
+		_, _, _, x := shared(t, began, c.lease, &fakeSharer{inside: 1})
+		if !x.Given() || !x.Holds(c.until-1) || x.Holds(c.until) {
+			t.Errorf("lease %v: until %v", c.lease, x.until.Load())
+		}
+	}
+}
+
+// A pledge is retracted where the turn ends, or its hold may lapse sooner than before.
+func TestPledge_Retracted(t *testing.T) {
+	now := time.Now()
+	for what, f := range map[string]func(*Partition, *Turn, uint64, *Effects){
+		"unlocked": func(p *Partition, x *Turn, fence uint64, fx *Effects) { p.Unlock(x, fence, now, fx) },
+		"lost":     func(p *Partition, _ *Turn, _ uint64, fx *Effects) { p.LoseAll(nil, LeaseExpired, now, fx) },
+		"frozen":   func(p *Partition, x *Turn, _ uint64, _ *Effects) { p.freezeHold(x.key, p.own, now) },
+	} {
+		var fx Effects
+		p, turn, fence, x := shared(t, now, time.Minute, &fakeSharer{inside: 1})
+		turn.end = func(error) {}
+		f(p, turn, fence, &fx)
+		if x.Given() {
+			t.Errorf("%s: the pledge is there yet", what)
+		}
+	}
+}
+
+// A turn that no caller uses makes way at once, and one that some use when they unlock.
+func TestPledge_MakesWay(t *testing.T) {
+	now := time.Now()
+	for what, f := range map[string]func(*Partition, *Key, *Turn, uint64, *Effects){
+		"recalled": func(p *Partition, k *Key, _ *Turn, _ uint64, fx *Effects) { p.recallHere(k, now, fx) },
+		"retired":  func(p *Partition, _ *Key, turn *Turn, fence uint64, fx *Effects) { p.Retire(turn, fence, now, fx) },
+		"given up": func(p *Partition, _ *Key, _ *Turn, _ uint64, fx *Effects) { p.GiveKept(now, fx) },
+		"closed":   func(p *Partition, _ *Key, _ *Turn, _ uint64, fx *Effects) { p.Close(nil, now, fx) },
+	} {
+		for inside := range 2 {
+			fx := Effects{End: func(error) {}}
+			callers := &fakeSharer{inside: inside}
+			p, turn, fence, _ := shared(t, now, time.Minute, callers)
+			turn.end = func(error) { t.Error("there is no context to be ended") }
+			k := turn.Key(fence)
+			f(p, k, turn, fence, &fx)
+			if ended := turn.Key(fence) == nil && p.Turns() == 0 && p.holds == 0; ended != (inside == 0) {
+				t.Errorf("%s with %d inside: ended %v, %d turns, %d holds", what, inside, ended, p.Turns(), p.holds)
+			}
+			if wantsShut := inside == 0 || what == "recalled" || what == "closed"; callers.shut != wantsShut {
+				t.Errorf("%s with %d inside: shut %v", what, inside, callers.shut)
+			}
+			fx.End(nil) // of another turn that the event has ended
+		}
+	}
+}
+
+// A key that is asked for before the turn is shared is shut at once.
+func TestPledge_WantedBefore(t *testing.T) {
+	now := time.Now()
+	p, turn, fence, x := shared(t, now, time.Minute, &fakeSharer{inside: 1})
+	var fx Effects
+	p.recallHere(turn.key, now, &fx)
+	callers := &fakeSharer{inside: 1}
+	p.Share(turn, fence, x, callers)
+	if !callers.shut {
+		t.Error("it lets callers in before the one that waits")
+	}
+}

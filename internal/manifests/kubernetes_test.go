@@ -1,0 +1,177 @@
+package manifests
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+const file = "../../docs/deploy/kubernetes.yaml"
+
+// decode decodes documents as the API server does with fieldValidation=Strict: what is unknown, or there twice, is an error.
+func decode(text []byte) (all []runtime.Object, err error) {
+	s := runtime.NewScheme()
+	if err := errors.Join(apps.AddToScheme(s), core.AddToScheme(s), networking.AddToScheme(s), policy.AddToScheme(s)); err != nil {
+		return nil, err
+	}
+	d := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
+	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		doc, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		o, _, err := d.Decode(doc, nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", len(all)+1, err)
+		}
+		all = append(all, o)
+	}
+}
+
+// objects are those of the file.
+type objects struct {
+	deployment *apps.Deployment
+	budget     *policy.PodDisruptionBudget
+	network    *networking.NetworkPolicy
+}
+
+func read(t *testing.T) (x objects, text []byte) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		switch o := o.(type) {
+		case *apps.Deployment:
+			x.deployment = o
+		case *policy.PodDisruptionBudget:
+			x.budget = o
+		case *networking.NetworkPolicy:
+			x.network = o
+		default:
+			t.Errorf("a %T, of which the test knows nothing", o)
+		}
+	}
+	if x.deployment == nil || x.budget == nil || x.network == nil {
+		t.Fatalf("%+v", x)
+	}
+	return x, text
+}
+
+// selects reports that a selector takes the pods.
+func selects(t *testing.T, what string, s *meta.LabelSelector, pods map[string]string) {
+	t.Helper()
+	x, err := meta.LabelSelectorAsSelector(s)
+	if err != nil || x.Empty() || !x.Matches(labels.Set(pods)) {
+		t.Errorf("%s: %v does not select %v: %v", what, s, pods, err)
+	}
+}
+
+// What belongs together does: labels, ports, probes, and the ports that nodes use.
+func TestKubernetes(t *testing.T) {
+	x, _ := read(t)
+	pod := x.deployment.Spec.Template
+	selects(t, "the deployment", x.deployment.Spec.Selector, pod.Labels)
+	selects(t, "the budget", x.budget.Spec.Selector, pod.Labels)
+	selects(t, "the policy", &x.network.Spec.PodSelector, pod.Labels)
+	if *pod.Spec.TerminationGracePeriodSeconds < 10 || *x.deployment.Spec.Replicas < 2 || x.budget.Spec.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("%+v, %+v", pod.Spec, x.budget.Spec)
+	}
+	c := pod.Spec.Containers[0]
+	if _, limited := c.Resources.Limits[core.ResourceCPU]; limited {
+		t.Error("there is a CPU limit: a throttled pod loses its locks")
+	}
+	ports := make(map[string]int32)
+	for _, p := range c.Ports {
+		ports[p.Name] = p.ContainerPort
+	}
+	for what, probe := range map[string]*core.Probe{"ready": c.ReadinessProbe, "live": c.LivenessProbe} {
+		if probe == nil || probe.HTTPGet == nil || ports[probe.HTTPGet.Port.StrVal] == 0 {
+			t.Errorf("%s: %+v; there are the ports %v", what, probe, ports)
+		}
+	}
+	open := make(map[string]bool) // to the other pods
+	for _, rule := range x.network.Spec.Ingress {
+		for _, from := range rule.From {
+			selects(t, "a rule", from.PodSelector, pod.Labels)
+			for _, p := range rule.Ports {
+				open[fmt.Sprint(*p.Protocol, " ", p.Port.IntValue())] = true
+			}
+		}
+	}
+	for _, want := range []string{
+		fmt.Sprint("TCP ", ports["gossip"]), fmt.Sprint("UDP ", ports["gossip"]), fmt.Sprint("TCP ", ports["peer"]), "TCP 7946", "UDP 7946", "TCP 7947",
+	} {
+		if !open[want] {
+			t.Errorf("%s is closed between the pods, of %v", want, open)
+		}
+	}
+}
+
+// The test sees what it is for: a field with a wrong name, one of a wrong type, and one that is there twice.
+func TestKubernetes_AWrongFieldFails(t *testing.T) {
+	_, text := read(t)
+	for from, to := range map[string]string{
+		"readinessProbe:":                    "readynessProbe:",
+		"terminationGracePeriodSeconds: 30":  "terminationGracePeriodSeconds: soon",
+		"maxUnavailable: 1":                  "maxUnavailable: 1\n  maxUnavailable: 1",
+		"policy/v1":                          "policy/v1beta9",
+		"fieldPath: status.podIP":            "fieldpath: status.podIP",
+		"ingress:":                           "ingres:",
+		"limits: {memory: 256Mi}":            "limits: {memory: much}",
+		"{name: http, containerPort: 8080},": "{name: http, port: 8080},",
+	} {
+		wrong := bytes.Replace(text, []byte(from), []byte(to), 1)
+		if bytes.Equal(wrong, text) {
+			t.Errorf("there is no %q", from)
+		}
+		if _, err := decode(wrong); err == nil {
+			t.Errorf("%q passes", to)
+		}
+	}
+}
+
+// The runbook shows a part of the same file.
+func TestKubernetes_AsInTheRunbook(t *testing.T) {
+	_, text := read(t)
+	book, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(book)
+	if block == nil {
+		t.Fatal("there is no manifest in it")
+	}
+	all := strings.Split(string(text), "\n")
+	for line := range strings.Lines(string(block[1])) {
+		if !slices.Contains(all, strings.TrimSuffix(line, "\n")) {
+			t.Errorf("docs/deploy/kubernetes.yaml lacks %q", line)
+		}
+	}
+}

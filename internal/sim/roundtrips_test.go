@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	membership "github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/virtual"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// A hundred keys of eight other nodes take no longer than eight round trips, whether they are free or another node has just used
+// them. Time is that of the network alone: in a bubble computing takes none.
+func TestLockAllOfEightOwnersTakesFewRoundTrips(t *testing.T) {
+	const owners, keys, most = 8, 100, 8
+	virtual.Test(t, func(t *testing.T) {
+		net := newNetwork(1)
+		net.bad = t.Errorf
+		a := fallback.NewMemory()
+		var nodes []*coord.Coordinator
+		for i := range owners + 1 {
+			h := net.newHost()
+			h.clock = newClock(1, 1, uint64(i))
+			cluster := &coord.Cluster{
+				Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(h, o) }, Takeover: -1,
+			}
+			wire.Use(cluster, h)
+			c, err := coord.New(t.Context(), a, &coord.Options{Namespace: "sim", Name: fmt.Sprint("node", i), Partitions: 61, Cluster: cluster})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, c)
+			defer func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				_ = c.Close(ctx)
+				h.die()
+				h.bury()
+			}()
+		}
+		settling, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		for _, c := range nodes {
+			if err := c.Settled(settling, len(nodes)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		caller, other := nodes[0], nodes[1]
+		var list []string
+		by := make(map[string]int)
+		for i := 0; len(list) < keys; i++ {
+			key := fmt.Sprint("key", i)
+			if n, ok := caller.Owner(key); ok && !n.Self && by[n.Name] <= keys/owners {
+				by[n.Name]++
+				list = append(list, key)
+			}
+		}
+		if len(by) != owners {
+			t.Fatalf("keys of %d owners: %v", len(by), by)
+		}
+		const trip = 20 * time.Millisecond // there and back
+		net.mu.Lock()
+		net.latency, net.exact = trip/2, true
+		net.mu.Unlock()
+		measure := func(what string) {
+			begin := time.Now()
+			locks, err := caller.LockAll(t.Context(), list...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(begin)
+			t.Logf("%s: %v, which is %.1f round trips", what, took, float64(took)/float64(trip))
+			if took < trip || took > most*trip {
+				t.Errorf("%s: %d keys of %d owners took %.1f round trips", what, keys, owners, float64(took)/float64(trip))
+			}
+			if err := locks.Unlock(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second) // all of it is given back
+		}
+		measure("free")
+		locks, err := other.LockAll(t.Context(), list...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := locks.Unlock(); err != nil {
+			t.Error(err)
+		}
+		measure("just used by another node")
+	})
+}

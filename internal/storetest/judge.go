@@ -1,0 +1,145 @@
+//go:build unix
+
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
+)
+
+const (
+	judgedKeys = 3
+	advance    = 50 // locks between two injuries
+	patience   = 2 * time.Minute
+)
+
+// NoTwoHolders has coordinators lock keys, each on an arbiter that start makes, while injuries are
+// done to the store, one after another. Tokens have to rise, and none may be given out of a key
+// that is held. After each injury there must be locks again.
+func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func()) {
+	t.Helper()
+	var tokens [judgedKeys]atomic.Uint64
+	var locks, lost atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var work sync.WaitGroup
+	for i := range 3 {
+		c, err := coord.New(ctx, start(), &coord.Options{Namespace: "judged", Partitions: 8, SessionTTL: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			end, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			_ = c.Close(end) // a hold that was lost is an error there
+		}()
+		for range 4 {
+			work.Go(func() {
+				for ctx.Err() == nil {
+					k := rand.IntN(judgedKeys)
+					l, err := c.Lock(ctx, fmt.Sprint("key ", k))
+					if err != nil {
+						time.Sleep(10 * time.Millisecond)
+						continue
+					}
+					fence := uint64(l.Fence())
+					early := tokens[k].Swap(fence)
+					select {
+					case <-l.Context().Done():
+					case <-time.After(rand.N(20 * time.Millisecond)):
+					}
+					late := tokens[k].Load()
+					locks.Add(1)
+					switch {
+					case l.Unlock() != nil: // it was lost before, and others may have come
+						lost.Add(1)
+					case early >= fence:
+						t.Errorf("coordinator %d: token %d of key %d after %d", i, fence, k, early)
+					case late > fence:
+						t.Errorf("coordinator %d: token %d of key %d was given out while %d was held", i, late, k, fence)
+					}
+				}
+			})
+		}
+	}
+	more := func(what string) {
+		t.Helper()
+		want := locks.Load() + advance
+		await.Within(t, patience, what, func() bool { return locks.Load() >= want })
+	}
+	more("locks at first")
+	for i, injure := range injuries {
+		injure()
+		more(fmt.Sprintf("locks after injury %d of %d", i+1, len(injuries)))
+	}
+	stop()
+	work.Wait()
+	t.Logf("%d injuries, %d locks, %d lost", len(injuries), locks.Load(), lost.Load())
+}
+
+// Counted counts the calls of a store.
+type Counted struct {
+	fallback.Records
+	Loads, Swaps, Keys, Changes atomic.Int64
+}
+
+// Load implements [fallback.Records].
+func (c *Counted) Load(ctx context.Context, keys []string) (fallback.Look, error) {
+	c.Loads.Add(1)
+	c.Keys.Add(int64(len(keys)))
+	return c.Records.Load(ctx, keys)
+}
+
+// Swap implements [fallback.Records].
+func (c *Counted) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
+	c.Swaps.Add(1)
+	c.Changes.Add(int64(len(changes)))
+	return c.Records.Swap(ctx, server, changes)
+}
+
+// AtRest logs what processes cost at rest, each of which holds a lock.
+func AtRest(t *testing.T, store fallback.Records, opts *fallback.RecordsOptions) {
+	t.Helper()
+	for _, nodes := range []int{1, 10} {
+		counted := &Counted{Records: store}
+		for i := range nodes {
+			c, err := coord.New(t.Context(), fallback.NewRecords(counted, opts), &coord.Options{Namespace: fmt.Sprint("rest-", nodes)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				defer cancel()
+				if err := c.Close(ctx); err != nil {
+					t.Error(err)
+				}
+			}()
+			l, err := c.Lock(t.Context(), fmt.Sprint("key ", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Unlock()
+		}
+		const while = 25 * time.Second
+		time.Sleep(5 * time.Second) // what the start costs is not at rest
+		figures := []*atomic.Int64{&counted.Loads, &counted.Swaps, &counted.Keys, &counted.Changes}
+		var hour [4]int64
+		for i, f := range figures {
+			hour[i] = f.Load()
+		}
+		time.Sleep(while)
+		for i, f := range figures {
+			hour[i] = (f.Load() - hour[i]) * int64(time.Hour/while) / int64(nodes)
+		}
+		t.Logf("%d nodes, for each and hour: %d reads of %d records, %d writes of %d records", nodes, hour[0], hour[2], hour[1], hour[3])
+	}
+}

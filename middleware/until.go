@@ -1,0 +1,66 @@
+package middleware
+
+import (
+	"context"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/coord"
+	locks "github.com/holdfast-go/holdfast/internal/held"
+)
+
+// until is the context of a handler that runs with permits, or with a lock for reading. It ends
+// with the request's, and when those are lost or given back; but their own context is asked for
+// only on request.
+type until struct {
+	context.Context // the request's
+	of              interface{ Context() context.Context }
+
+	mu   sync.Mutex // protects live
+	live context.Context
+}
+
+// ask returns the context that ends.
+func (u *until) ask() context.Context {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.live == nil {
+		live, cancel := context.WithCancelCause(u.Context)
+		own := u.of.Context()
+		context.AfterFunc(own, func() { cancel(context.Cause(own)) })
+		u.live = live
+	}
+	return u.live
+}
+
+func (u *until) Done() <-chan struct{} { return u.ask().Done() }
+func (u *until) Err() error            { return u.ask().Err() }
+
+// Value tells package coord of a lock for reading, so that no handler waits for itself. It goes by
+// way of live once that is there: package context looks there for what ends this context.
+func (u *until) Value(key any) any {
+	if l, reads := u.of.(coord.ReadLock); reads {
+		switch key.(type) {
+		case locks.Key:
+			return l.Context().Value(key)
+		case readKey:
+			return l
+		}
+	}
+	u.mu.Lock()
+	ctx := u.live
+	u.mu.Unlock()
+	if ctx == nil {
+		ctx = u.Context
+	}
+	return ctx.Value(key)
+}
+
+type readKey struct{}
+
+// ReadLock returns the lock for reading that [Serialize] holds for a request of
+// SerializeOptions.Shared, the innermost one; the zero ReadLock, which was unlocked, if there is
+// none.
+func ReadLock(ctx context.Context) coord.ReadLock {
+	l, _ := ctx.Value(readKey{}).(coord.ReadLock)
+	return l
+}
