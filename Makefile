@@ -1,5 +1,5 @@
 # The modules of this repository: those whose tests take longest first.
-MODULES := . examples/inventory tokens examples/httplock internal/sim internal/drill bench fence examples/tokens internal/history internal/overhead middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc cmd/holdfast metrics/prometheus metrics/otel
+MODULES := . examples/inventory cmd/holdfast tokens examples/httplock internal/sim internal/drill bench fence examples/tokens internal/history internal/overhead middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc metrics/prometheus metrics/otel
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 # Arbiters on other stores: make arbiters checks them, and make test runs what takes seconds.
@@ -19,7 +19,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: core counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb
+.PHONY: modules core counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -31,8 +31,9 @@ test: redis databases network clients
 checks: export GOFLAGS := $(PLAIN)
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
-	@nice $(MAKE) --no-print-directory -j 1 lint
-	@CGO_ENABLED=0 nice go test ./peer ./internal/model ./internal/model/quorum
+	@nice $(MAKE) --no-print-directory -j 1 modules
+	@CGO_ENABLED=0 nice go vet ./peer
+	@CGO_ENABLED=0 nice go test ./peer ./internal/model/...
 	@CGO_ENABLED=0 nice go test -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
 	@CGO_ENABLED=0 nice go test -tags simulation -run Scenarios ./internal/sim
 	@nice $(MAKE) --no-print-directory -j 2 vulns core counts sim FOR=0 RUNS=150
@@ -71,10 +72,13 @@ core:
 short:
 	go test -short ./...
 
-# All modules at once, in the workspace: what they share is checked once. Each has to find its packages without the workspace, too.
-lint:
-	@$(LINT) run --allow-parallel-runners $(MODULES:%=./%/...) $(ARBITERS:%=./%/...)
+# Beside what "make test" lints: what is compiled without the race detector only, which is one file of package peer.
+lint: modules
 	@CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run $(LINTER) run --allow-parallel-runners ./peer
+
+# All modules at once, in the workspace: what they share is checked once. Each has to find its packages without the workspace, too.
+modules:
+	@$(LINT) run --allow-parallel-runners $(MODULES:%=./%/...) $(ARBITERS:%=./%/...)
 	@for m in $(MODULES) $(ARBITERS); do (cd $$m && GOWORK=off go list -deps -test ./... >/dev/null) || exit 1; done
 
 # Known vulnerabilities in code that is called. It fails if there are any, and says so where the database cannot be had.

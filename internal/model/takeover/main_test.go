@@ -2,12 +2,24 @@ package takeover
 
 import (
 	"flag"
+	"fmt"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if race {
+		fmt.Println("takeover: nothing is explored with the race detector: go test ./internal/model/takeover, without it")
+		return
+	}
+	leak.Main(m)
+}
+
+// race is whether this is a build with the race detector, which makes exploring six times slower, and
+// has nothing to find: each exploration is one goroutine with a model of its own.
+var race bool
 
 var (
 	deep  = flag.Bool("model.deep", false, "bounds that take minutes, and some GB")

@@ -1,0 +1,5 @@
+//go:build race
+
+package takeover
+
+func init() { race = true }
