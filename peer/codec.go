@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // A frame on the wire, numbers big-endian:
@@ -143,7 +144,7 @@ func (f *Frame) Decode(b []byte) error {
 	if has&hasKey != 0 {
 		f.Key = d.bytes(MaxKey)
 	}
-	if d.bad == "" && len(d.b) != 0 {
+	if d.bad == "" && d.at != len(d.b) {
 		d.bad = "bytes left over"
 	}
 	if d.bad != "" {
@@ -152,10 +153,11 @@ func (f *Frame) Decode(b []byte) error {
 	return nil
 }
 
-// decoder takes fields off the front of b. bad is the first thing that was wrong;
+// decoder takes fields off the front of b, which at has passed. bad is the first thing that was wrong;
 // afterwards the fields are of no meaning.
 type decoder struct {
 	b   []byte
+	at  int
 	bad string
 }
 
@@ -163,35 +165,44 @@ func (d *decoder) fail(why string) {
 	if d.bad == "" {
 		d.bad = why
 	}
-	d.b = nil
+	d.at = len(d.b)
 }
 
 func (d *decoder) byte() byte {
-	if len(d.b) == 0 || d.b[0] == 0 {
+	if d.at == len(d.b) || d.b[d.at] == 0 {
 		d.fail("a byte that is missing or zero")
 		return 0
 	}
-	v := d.b[0]
-	d.b = d.b[1:]
+	v := d.b[d.at]
+	d.at++
 	return v
 }
 
 // uint64 reads a varint. The last byte of one that is no longer than needed is not zero. This also catches the value 0, which must
 // not be present.
 func (d *decoder) uint64() uint64 {
-	if len(d.b) > 0 && d.b[0]-1 < 0x7f { // most are one byte, of 1 to 127
-		v := d.b[0]
-		d.b = d.b[1:]
-		return uint64(v)
+	b := d.b[d.at:]
+	if len(b) > 0 && b[0]-1 < 0x7f { // one byte, of 1 to 127
+		d.at++
+		return uint64(b[0])
+	}
+	if len(b) >= 8 {
+		w := binary.LittleEndian.Uint64(b)
+		last := ^w & 0x8080808080808080 // the top bit of each byte that ends a varint
+		n := bits.TrailingZeros64(last)/8 + 1
+		if n <= 8 && b[n-1] != 0 {
+			d.at += n
+			return septets(w & (last ^ (last - 1)))
+		}
 	}
 	var v uint64
 	var shift uint
-	for i, c := range d.b {
+	for i, c := range b {
 		if c < 0x80 {
 			if c == 0 || shift == 63 && c > 1 {
 				break
 			}
-			d.b = d.b[i+1:]
+			d.at += i + 1
 			return v | uint64(c)<<(shift&63)
 		}
 		if shift == 63 {
@@ -204,6 +215,13 @@ func (d *decoder) uint64() uint64 {
 	return 0
 }
 
+// septets joins the lower seven bits of the eight bytes of w: pairs first, then pairs of those.
+func septets(w uint64) uint64 {
+	w = w&0x007f007f007f007f | w&0x7f007f007f007f00>>1
+	w = w&0x00003fff00003fff | w&0x3fff00003fff0000>>2
+	return w&0x0fffffff | w&0x0fffffff00000000>>4
+}
+
 func (d *decoder) uint32() uint32 {
 	v := d.uint64()
 	if v > math.MaxUint32 {
@@ -214,11 +232,11 @@ func (d *decoder) uint32() uint32 {
 
 func (d *decoder) bytes(limit uint64) []byte {
 	n := d.uint64()
-	if n > limit || n > uint64(len(d.b)) {
+	b := d.b[d.at:]
+	if n > limit || n > uint64(len(b)) {
 		d.fail("a text that is cut off or too long")
 		return nil
 	}
-	v := d.b[:n:n] // no capacity beyond: an append must not write into the next field
-	d.b = d.b[n:]
-	return v
+	d.at += int(n)
+	return b[:n:n] // no capacity beyond: an append must not write into the next field
 }

@@ -2,9 +2,11 @@ package peer
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -141,4 +143,38 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("% x became % x", b, c)
 		}
 	})
+}
+
+// Numbers of each length come back, whatever follows them; one that is cut off, or longer than needed, does not.
+func TestVarints(t *testing.T) {
+	for shift := range 64 {
+		for _, v := range []uint64{1 << shift, 1<<shift | 1, 1<<shift - 1, math.MaxUint64 >> shift} {
+			if v == 0 {
+				continue
+			}
+			b := binary.AppendUvarint(nil, v)
+			for rest := range 10 {
+				d := decoder{b: append(slices.Clone(b), bytes.Repeat([]byte{0xff}, rest)...)}
+				if got := d.uint64(); got != v || d.bad != "" || d.at != len(b) {
+					t.Fatalf("%d became %d, %q, of % x", v, got, d.bad, d.b)
+				}
+				for _, wrong := range [][]byte{b[:len(b)-1], append(orMore(b), 0)} {
+					d = decoder{b: wrong}
+					if len(wrong) > 0 && wrong[len(wrong)-1] == 0 {
+						d.b = append(slices.Clone(wrong), bytes.Repeat([]byte{1}, rest)...)
+					}
+					if got := d.uint64(); d.bad == "" {
+						t.Fatalf("% x is %d", d.b, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+// orMore returns b with the last byte saying that another one follows.
+func orMore(b []byte) []byte {
+	b = slices.Clone(b)
+	b[len(b)-1] |= 0x80
+	return b
 }
