@@ -110,7 +110,7 @@ func checkAdvertise(option, s string) error {
 func (c *Coordinator) hostAddress() hostaddr.Choice {
 	o := c.opts.Cluster
 	targets := o.Seeds
-	if l, ok := c.arbiter.(fallback.Locator); ok {
+	if l, ok := c.remote.arbiter.(fallback.Locator); ok {
 		targets = append(targets[:len(targets):len(targets)], l.Servers()...)
 	}
 	limit := c.opts.CallTimeout
@@ -129,13 +129,13 @@ func (x *cluster) protection() string {
 	switch {
 	case shown && len(keys.Keys()) == 0:
 		gossip = "GOSSIP OPEN TO ALL"
-	case x.secrets.used == nil:
+	case x.self.secrets.used == nil:
 		gossip = "gossip by GossipKeys"
 	}
 	switch {
 	case !x.net.Secured():
 		streams = "STREAMS OPEN TO ALL"
-	case x.identity == nil:
+	case x.self.identity == nil:
 		streams = "streams by PeerTLS, of nodes that the arbiter lists"
 	case x.ownStreams():
 		streams = "streams by PeerKeys and by keys that the arbiter lists"
@@ -146,12 +146,14 @@ func (x *cluster) protection() string {
 // logAddresses says where this node listens, and what it tells the others.
 func (x *cluster) logAddresses(a addresses) {
 	x.c.opts.Logger.Info("holdfast: listening to other nodes", "gossip", x.ring.Bound(), "peer", x.net.Addr(),
-		"gossip_advertised", x.ring.Gossip(), "peer_advertised", x.told, "protection", x.protection(), "because", a.reason)
-	if (x.secrets.used == nil) != x.ownStreams() {
+		"gossip_advertised", x.ring.Gossip(), "peer_advertised", x.self.told, "protection", x.protection(), "because", a.reason)
+	if (x.self.secrets.used == nil) != x.ownStreams() {
 		x.c.opts.Logger.Warn("holdfast: only gossip or only streams have keys of your own: what the arbiter keeps protects the other side",
 			"protection", x.protection())
 	}
 }
 
 // ownStreams reports whether a stream takes more than the arbiter's word.
-func (x *cluster) ownStreams() bool { return x.identity == nil || len(x.c.opts.Cluster.PeerKeys) > 0 }
+func (x *cluster) ownStreams() bool {
+	return x.self.identity == nil || len(x.c.opts.Cluster.PeerKeys) > 0
+}

@@ -47,16 +47,16 @@ const probes = 2
 
 // adoption returns the present one.
 func (x *cluster) adoption() lease.Adoption {
-	h := &x.c.health
+	h := &x.c.tells.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return adoptionOf(&x.c.opts, h.took, h.silent, int(x.resting.Load()))
+	return adoptionOf(&x.c.opts, h.took, h.silent, int(x.heard.resting.Load()))
 }
 
 // adoptNow makes holds be adopted after their owner is gone.
 func (x *cluster) adoptNow() {
 	select {
-	case x.adopts <- struct{}{}:
+	case x.wakes.adopts <- struct{}{}:
 	default:
 	}
 }
@@ -71,14 +71,14 @@ func (x *cluster) keepAdopting() {
 	defer timer.Stop()
 	for looking := true; ; {
 		select {
-		case <-x.adopts:
+		case <-x.wakes.adopts:
 			if !looking {
 				looking = true
 				timer.Reset(moment)
 			}
 			continue
 		case <-timer.C:
-		case <-x.c.ctx.Done():
+		case <-x.c.life.ctx.Done():
 			return
 		}
 		looking = false
@@ -94,14 +94,14 @@ func (x *cluster) keepAdopting() {
 				all = append(all, claims{p, lease.Claims{Holds: holds}})
 			}
 		}
-		x.resting.Store(int64(resting))
+		x.heard.resting.Store(int64(resting))
 		if soon < when.Back { // the owner may have more to say by now
 			x.pingAll()
 		}
 		if when.Silent { // to find out; keepAdopting is told when it answers again
 			all = all[:min(len(all), probes)]
 		}
-		if err := x.c.reclaim(x.c.ctx, all); err != nil {
+		if err := x.c.reclaim(x.c.life.ctx, all); err != nil {
 			soon = min(soon, jitter(o.RetryEvery))
 		}
 		timer.Reset(max(soon, o.Cluster.Keepalive/4))

@@ -21,13 +21,13 @@ type advised struct {
 // advise logs, in the background, advice on the arbiter's settings: when this process starts, when
 // another server has taken over, and every adviseEvery renewals.
 func (c *Coordinator) advise() {
-	c.advised.renewals = 0
-	ns, ok := c.ns.(fallback.Adviser)
+	c.remote.advised.renewals = 0
+	ns, ok := c.remote.ns.(fallback.Adviser)
 	if !ok {
 		return
 	}
 	c.background(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+		ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 		defer cancel()
 		advice, err := ns.Advise(ctx)
 		unfit := errors.Is(err, fallback.ErrRefused)
@@ -38,7 +38,7 @@ func (c *Coordinator) advise() {
 		if unfit {
 			texts = append(texts, err.Error())
 		}
-		for i, fresh := range c.advised.fresh(texts) {
+		for i, fresh := range c.remote.advised.fresh(texts) {
 			switch {
 			case !fresh:
 			case i == len(advice):
@@ -64,7 +64,7 @@ func (x *advised) fresh(texts []string) []bool {
 
 // renewed looks at the settings again when it is time to. One goroutine calls it at a time.
 func (c *Coordinator) renewed() {
-	if c.advised.renewals++; c.advised.renewals >= adviseEvery {
+	if c.remote.advised.renewals++; c.remote.advised.renewals >= adviseEvery {
 		c.advise()
 	}
 }

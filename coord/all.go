@@ -191,7 +191,7 @@ func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []grant
 			continue
 		}
 		work.Add(1)
-		c.pool.Go(func() {
+		c.life.pool.Go(func() {
 			defer work.Done()
 			locks[i], errs[i] = c.claim(ctx, x, true)
 		})

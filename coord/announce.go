@@ -38,7 +38,7 @@ func (x *confirmations) end(oldest time.Time) {
 }
 
 // announced is the most that a node announces from when it was asked (G4).
-func (x *cluster) announced() time.Duration { return time.Duration(x.announces.Load()) }
+func (x *cluster) announced() time.Duration { return time.Duration(x.heard.announces.Load()) }
 
 // unlimited is for nodes that have sessions without guardians.
 const unlimited = time.Duration(1<<63 - 1)
@@ -58,7 +58,7 @@ func (c *Coordinator) answersUntil(now time.Time) time.Time {
 		return now
 	}
 	d := s.Deadline()
-	if slot := c.confirmations.oldest.Add(c.opts.lease()); !c.confirmations.oldest.IsZero() && slot.Before(d) {
+	if slot := c.remote.confirmations.oldest.Add(c.opts.lease()); !c.remote.confirmations.oldest.IsZero() && slot.Before(d) {
 		return slot
 	}
 	return d

@@ -64,7 +64,7 @@ func (b By) weight(g *lease.Glance) int64 {
 func (c *Coordinator) process() Process {
 	p := Process{Name: c.opts.Name, Session: c.sessions.id(), Host: hostName(), PID: os.Getpid()}
 	if c.cluster != nil {
-		p.ID = c.cluster.name
+		p.ID = c.cluster.self.name
 	}
 	return p
 }

@@ -14,7 +14,7 @@ import (
 // yours tells a node that it should own a partition, which has no owner now.
 func (x *cluster) yours(p uint32) {
 	flag := uint8(lease.FlagYours)
-	if x.leaving.Load() {
+	if x.self.leaving.Load() {
 		flag = lease.FlagLeft
 	}
 	if l := x.route(p).link; l != nil {
@@ -34,8 +34,8 @@ func (x *cluster) balance() {
 	for {
 		select {
 		case <-timer.C:
-		case <-x.tick:
-		case <-c.ctx.Done():
+		case <-x.wakes.tick:
+		case <-c.life.ctx.Done():
 			return
 		}
 		next := c.opts.RenewEvery
@@ -55,8 +55,8 @@ func (x *cluster) keepDoubting() {
 	for {
 		select {
 		case <-timer.C:
-		case <-x.dead:
-		case <-x.c.ctx.Done():
+		case <-x.wakes.dead:
+		case <-x.c.life.ctx.Done():
 			return
 		}
 		next := x.c.opts.RenewEvery
@@ -81,7 +81,7 @@ func (x *cluster) doubt() (left bool) {
 		p.unlock(&a)
 		for _, id := range absent {
 			left = true
-			if _, dead := c.liveness.ask(nil, c, id.Session); dead {
+			if _, dead := c.tells.liveness.ask(nil, c, id.Session); dead {
 				now := p.lock()
 				p.Bury(id.Session, now, &a.Effects)
 				p.unlock(&a)
@@ -99,7 +99,7 @@ func (x *cluster) doubt() (left bool) {
 // balanceOnce reports whether there is something left to do.
 func (x *cluster) balanceOnce() (left bool) {
 	c := x.c
-	if x.leaving.Load() || c.sessions.current() == nil {
+	if x.self.leaving.Load() || c.sessions.current() == nil {
 		return false
 	}
 	duties := x.duties()
@@ -111,7 +111,7 @@ func (x *cluster) balanceOnce() (left bool) {
 		p.EndLook()
 		p.mu.Unlock()
 	})
-	x.each(duties[lease.DutyGive], max(1, givers/max(1, len(x.ring.View().Live()))), func(p *partition) { p.demote(c.ctx, 0) })
+	x.each(duties[lease.DutyGive], max(1, givers/max(1, len(x.ring.View().Live()))), func(p *partition) { p.demote(c.life.ctx, 0) })
 	x.each(x.takeable(duties[lease.DutyTake]), balancers, func(p *partition) {
 		p.mu.Lock()
 		begun := p.BeginAcquire()
@@ -132,7 +132,7 @@ func (x *cluster) duties() (lists [lease.Duties][]*partition) {
 		p := &x.c.parts[i]
 		at := lease.Placement{Grace: grace}
 		if n, ok := v.Owner(p.Number()); ok {
-			at.Known, at.Mine = true, n.Name == x.name
+			at.Known, at.Mine = true, n.Name == x.self.name
 			if _, known := agreed[n.Name]; !known {
 				agreed[n.Name] = v.Stable() && x.agreed(n, v)
 			}
@@ -167,11 +167,11 @@ func (x *cluster) takeable(list []*partition) []*partition {
 		for i, p := range chunk {
 			reads[i].Partition = p.Number()
 		}
-		ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+		ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 		start := x.c.now()
 		var failed error
 		bad := 0
-		for i, s := range c.ns.Verify(ctx, reads) {
+		for i, s := range c.remote.ns.Verify(ctx, reads) {
 			p := chunk[i]
 			switch {
 			case s.Err != nil:
@@ -181,7 +181,7 @@ func (x *cluster) takeable(list []*partition) []*partition {
 			case s.Record.Owner == "" || s.Record.Owner == c.sessions.id():
 				good = append(good, p)
 			default:
-				if _, dead := c.liveness.ask(nil, c, s.Record.Owner); dead {
+				if _, dead := c.tells.liveness.ask(nil, c, s.Record.Owner); dead {
 					good = append(good, p)
 				} else {
 					p.pressOwner(s.Record)
@@ -196,7 +196,7 @@ func (x *cluster) takeable(list []*partition) []*partition {
 
 // each does not wait for calls that do not come to an end.
 func (x *cluster) each(list []*partition, n int, f func(*partition)) {
-	spread(x.c, &x.c.work, list, n, f)
+	spread(x.c, &x.c.life.work, list, n, f)
 }
 
 // unplaced waits until this node's own ring is without it, so that each partition that is given back can be offered to the node that
@@ -206,7 +206,7 @@ func (x *cluster) unplaced() {
 	defer timer.Stop()
 	for {
 		v := x.ring.View()
-		if members := v.Placement().Members(); !slices.Contains(members, x.name) || len(members) == 1 {
+		if members := v.Placement().Members(); !slices.Contains(members, x.self.name) || len(members) == 1 {
 			return
 		}
 		select {
@@ -222,7 +222,7 @@ const unplacedWithin = 50 * time.Millisecond
 // giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
 // lapsed: others must not get them before what this node has announced has passed.
 func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
-	x.leaving.Store(true)
+	x.self.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
 	x.unplaced()
 	var mine []*partition

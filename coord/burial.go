@@ -16,7 +16,7 @@ func (g *guarded) bury(b guardians.Burial) {
 		defer g.mu.Unlock()
 		delete(g.burying, b.Ward)
 	}()
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
 	node := c.cluster.names([]string{b.Ward})[0]
 	start := c.now()
@@ -27,9 +27,9 @@ func (g *guarded) bury(b guardians.Burial) {
 	case r.Dead:
 		g.forget(b.Ward)
 		c.opts.Logger.Warn("holdfast: a session is dead, as its guardians say", "session", b.Ward, "node", node)
-		c.stats.buried.Add(1)
+		c.tells.stats.buried.Add(1)
 		c.cluster.tellDead(b.Ward)
-		c.liveness.dead(c, b.Ward)
+		c.tells.liveness.dead(c, b.Ward)
 	case r.Version > b.Version:
 		g.mu.Lock()
 		g.guard.Outdated(b.Ward, r.Version)

@@ -34,7 +34,7 @@ type cleaner struct {
 
 // clean begins a look in the background when it is time to. One goroutine calls it at a time.
 func (c *Coordinator) clean() {
-	x, n := &c.cleaner, cleanPartitions
+	x, n := &c.remote.cleaner, cleanPartitions
 	if grace, _ := c.sessions.graces(); grace.After(x.lost) {
 		x.lost, x.quick = grace, 2*len(c.parts) // the rest of a round, and a whole one
 	}
@@ -45,7 +45,7 @@ func (c *Coordinator) clean() {
 		return
 	}
 	x.renewals = 0
-	ns, ok := c.ns.(fallback.Lister)
+	ns, ok := c.remote.ns.(fallback.Lister)
 	if !ok {
 		return
 	}
@@ -54,14 +54,14 @@ func (c *Coordinator) clean() {
 			return
 		}
 		defer x.busy.Store(false)
-		c.cleanOnce(c.ctx, ns, n)
+		c.cleanOnce(c.life.ctx, ns, n)
 	})
 }
 
 // cleanOnce asks whether the sessions of rows are dead, as the arbiter says (rule 2), and removes the rows of
 // those that are. An error ends the look: these partitions come again in the next turn.
 func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most int) {
-	x := &c.cleaner
+	x := &c.remote.cleaner
 	if len(x.next) == 0 {
 		for _, p := range rand.Perm(len(c.parts)) {
 			x.next = append(x.next, uint32(p))
@@ -97,7 +97,7 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 		for these := range slices.Chunk(left, cleanReleases) {
 			call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 			sent := c.now()
-			errs := c.ns.Unlock(call, these)
+			errs := c.remote.ns.Unlock(call, these)
 			cancel()
 			err := errors.Join(errs...)
 			failed := 0
@@ -119,7 +119,7 @@ func (c *Coordinator) isDead(ctx context.Context, session string) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	sent := c.now()
-	l, err := c.ns.Dead(ctx, session, c.stamp())
+	l, err := c.remote.ns.Dead(ctx, session, c.stamp())
 	c.called(OpDead, sent, err)
 	return err == nil && l.Dead
 }

@@ -119,40 +119,68 @@ type NodeInfo struct {
 
 // cluster is what a coordinator has of it.
 type cluster struct {
-	c        *Coordinator
-	name     string
-	told     string         // address of net that the others are told
-	identity *peer.Identity // nil with PeerTLS, and in a simulation
-	members  *members
-	secrets  secrets
-	ring     ring.Membership
-	net      *peer.Transport
+	c       *Coordinator
+	members *members
+	ring    ring.Membership
+	net     *peer.Transport
 
-	ready    chan struct{} // closed when ring is set
-	links    sync.Map      // by session: *link, of the streams that are up and have named their session
-	tick     chan struct{} // capacity 1: the balance is to be looked at
-	dead     chan struct{} // capacity 1: so are the holders that are in the way, as one may have died
-	adopts   chan struct{} // capacity 1: there are holds to be adopted
-	leaving  atomic.Bool
-	settling settling
-
-	announces atomic.Int64 // a time.Duration: see announced
 	unreached unreached
 	hearsay   hearsay
-	questions chan asked    // of other nodes, for keepAnswering
-	looks     chan struct{} // capacity 1: held by the one handshake of an observer that asks the arbiter
-	observing *observing    // nil: this is a node
-	draining  atomic.Bool   // this node gives its partitions away, and takes none
 
-	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
-	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
-	resting    atomic.Int64 // holds without a row, when they were last looked at
-	addrs      []string     // that discover found last; only of the ring's goroutine
+	self    selfNode
+	streams streamBook
+	wakes   wakes
+	asked   askedBook
+	heard   clusterNews
+	begin   beginning
+}
 
+// selfNode is this node: its name and addresses, and its part in the cluster.
+type selfNode struct {
+	name      string
+	told      string         // address of net that the others are told
+	identity  *peer.Identity // nil with PeerTLS, and in a simulation
+	secrets   secrets
+	leaving   atomic.Bool
+	observing *observing  // nil: this is a node
+	draining  atomic.Bool // this node gives its partitions away, and takes none
+}
+
+// streamBook lists the streams to other nodes.
+type streamBook struct {
+	links   sync.Map            // by session: *link, of the streams that are up and have named their session
 	mu      mutex[clusterRank]  // protects what follows
 	up      map[*link]bool      // all streams that are up, but for those of observers
 	watched map[*link]time.Time // streams of observers, and since when they are up
 	id      string              // the session that was last introduced on all of them
+}
+
+// wakes are signals to the goroutines of a node.
+type wakes struct {
+	tick   chan struct{} // capacity 1: the balance is to be looked at
+	dead   chan struct{} // capacity 1: so are the holders that are in the way, as one may have died
+	adopts chan struct{} // capacity 1: there are holds to be adopted
+}
+
+// askedBook has the questions of other nodes.
+type askedBook struct {
+	questions chan asked    // of other nodes, for keepAnswering
+	looks     chan struct{} // capacity 1: held by the one handshake of an observer that asks the arbiter
+}
+
+// clusterNews has figures of the last renewal, and of the last look at the holds.
+type clusterNews struct {
+	announces  atomic.Int64 // a time.Duration: see announced
+	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
+	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
+	resting    atomic.Int64 // holds without a row, when they were last looked at
+}
+
+// beginning is the state of a start, until the node has settled.
+type beginning struct {
+	ready    chan struct{} // closed when ring is set
+	settling settling
+	addrs    []string // that discover found last; only of the ring's goroutine
 }
 
 // maxService is the length of the longest Cluster.Service, in bytes.
@@ -227,20 +255,23 @@ func (o *Cluster) validateObserver(*Options) error { return o.checkPeerKeys() }
 // startCluster begins to gossip and to listen. The node is Joining until it has a session.
 func (c *Coordinator) startCluster(session string) (err error) {
 	o := c.opts.Cluster
-	x := &cluster{c: c, name: c.opts.Name + "/" + rand.Text(), ready: make(chan struct{}), up: make(map[*link]bool)}
+	x := &cluster{c: c}
+	x.self.name = c.opts.Name + "/" + rand.Text()
+	x.begin.ready = make(chan struct{})
+	x.streams.up = make(map[*link]bool)
 	x.members = newMembers(x)
 	x.hearsay.init()
-	x.questions = make(chan asked, maxQuestions)
-	x.looks = make(chan struct{}, 1)
-	x.announces.Store(int64(unlimited))
-	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	x.asked.questions = make(chan asked, maxQuestions)
+	x.asked.looks = make(chan struct{}, 1)
+	x.heard.announces.Store(int64(unlimited))
+	x.wakes.tick, x.wakes.dead, x.wakes.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var at addresses
 	if o.host == nil {
 		at = o.addresses(c.hostAddress)
 	}
 	c.cluster = x // before anybody connects
 	streams := peer.Options{
-		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, Listen: at.peer, TLS: o.PeerTLS,
+		Node: x.self.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, Listen: at.peer, TLS: o.PeerTLS,
 		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,
 	}
 	if h := o.host; h != nil {
@@ -251,31 +282,31 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	} else {
 		streams.Verify = x.members.verify
 		if o.PeerTLS == nil {
-			if x.identity, err = o.newIdentity(); err != nil {
+			if x.self.identity, err = o.newIdentity(); err != nil {
 				return err
 			}
-			streams.TLS = x.identity.TLS()
+			streams.TLS = x.self.identity.TLS()
 		}
 	}
 	x.net, err = peer.Start(streams)
 	if err != nil {
 		return o.named(err)
 	}
-	x.told = withPort(at.peerTold, x.net.Addr())
+	x.self.told = withPort(at.peerTold, x.net.Addr())
 	if o.host != nil {
-		x.told = x.net.Addr()
+		x.self.told = x.net.Addr()
 	}
 	x.ring, err = o.Membership(ring.Options{
-		Name: x.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
-		Peer: x.told, Known: x.members.has, Gone: x.members.gone, Session: session, Seeds: o.Seeds, Keys: x.firstKeys(), Discover: x.discover,
+		Name: x.self.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
+		Peer: x.self.told, Known: x.members.has, Gone: x.members.gone, Session: session, Seeds: o.Seeds, Keys: x.firstKeys(), Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
 	})
 	if err != nil {
-		c.stop(ErrClosed)
+		c.life.stop(ErrClosed)
 		_ = x.net.Close()
 		return o.named(err)
 	}
-	close(x.ready)
+	close(x.begin.ready)
 	if o.host == nil {
 		x.logAddresses(at)
 	}
@@ -325,11 +356,11 @@ func (c *Coordinator) registration() fallback.Registration {
 	k := card{Name: c.opts.Name, Host: hostName(), PID: os.Getpid()}
 	if x := c.cluster; x != nil {
 		k.Answers, k.Keepalive = true, c.opts.Cluster.Keepalive
-		k.Node, k.Gossip, k.Peer, k.Service = x.name, x.ring.Gossip(), x.told, c.opts.Cluster.Service
-		if x.identity != nil {
-			k.Key = x.identity.Fingerprint()
+		k.Node, k.Gossip, k.Peer, k.Service = x.self.name, x.ring.Gossip(), x.self.told, c.opts.Cluster.Service
+		if x.self.identity != nil {
+			k.Key = x.self.identity.Fingerprint()
 		}
-		if _, ok := c.ns.(fallback.Burier); ok {
+		if _, ok := c.remote.ns.(fallback.Burier); ok {
 			k.Takeover = c.opts.takeover()
 		}
 	}
@@ -338,12 +369,12 @@ func (c *Coordinator) registration() fallback.Registration {
 
 // discover returns the gossip addresses that are registered at the arbiter.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
-	if n := x.registered.Load(); n > 0 && n == int64(len(x.ring.View().Live())) {
-		return x.addrs, nil // everybody is here
+	if n := x.heard.registered.Load(); n > 0 && n == int64(len(x.ring.View().Live())) {
+		return x.begin.addrs, nil // everybody is here
 	}
 	addrs, err := x.members.ask(ctx)
 	if err == nil {
-		x.addrs = addrs
+		x.begin.addrs = addrs
 	}
 	return addrs, err
 }
@@ -354,7 +385,7 @@ func (x *cluster) follow() {
 		v := x.ring.View()
 		peers := make(map[string]string)
 		for _, n := range v.Nodes() {
-			if n.Name == x.name || n.Gone || n.Incompatible {
+			if n.Name == x.self.name || n.Gone || n.Incompatible {
 				continue
 			}
 			if k, ok := x.members.card(n.Name); ok && k.Peer != "" {
@@ -367,12 +398,12 @@ func (x *cluster) follow() {
 			x.members.look()
 		}
 		x.net.SetPeers(peers)
-		x.c.liveness.again()
+		x.c.tells.liveness.again()
 		x.rerouted()
 		x.poke()
 		select {
 		case <-v.Replaced():
-		case <-x.c.ctx.Done():
+		case <-x.c.life.ctx.Done():
 			return
 		}
 	}
@@ -389,19 +420,19 @@ func (x *cluster) session(id string) {
 	switch {
 	case id == "":
 		state = ring.Joining
-	case x.draining.Load():
+	case x.self.draining.Load():
 		state = ring.Leaving
 	}
-	if !x.leaving.Load() {
+	if !x.self.leaving.Load() {
 		_ = x.ring.SetSession(id)
 		_ = x.ring.SetState(state)
 	}
-	x.mu.Lock()
-	x.id = id
-	for l := range x.up {
+	x.streams.mu.Lock()
+	x.streams.id = id
+	for l := range x.streams.up {
 		l.introduce(id)
 	}
-	x.mu.Unlock()
+	x.streams.mu.Unlock()
 	for _, l := range x.all() {
 		l.s.Flush()
 	}
@@ -410,7 +441,7 @@ func (x *cluster) session(id string) {
 
 // poke makes the balance be looked at, and the holders that are in the way.
 func (x *cluster) poke() {
-	for _, c := range []chan struct{}{x.tick, x.dead} {
+	for _, c := range []chan struct{}{x.wakes.tick, x.wakes.dead} {
 		select {
 		case c <- struct{}{}:
 		default:
@@ -460,14 +491,14 @@ func (c *Coordinator) Nodes() []NodeInfo {
 func (x *cluster) info(n *ring.Node) NodeInfo {
 	i := NodeInfo{
 		Name: ring.Process(n.Name), ID: n.Name, Session: n.Session, Peer: n.Peer, State: strings.ToLower(n.State.String()),
-		Self: n.Name == x.name, Linked: x.net.Stream(n.Name) != nil,
+		Self: n.Name == x.self.name, Linked: x.net.Stream(n.Name) != nil,
 	}
 	switch {
 	case n.Unlisted && x.members.died(n.Name):
 		i.State = "dead"
 	case n.Unlisted:
 		i.State = "unlisted"
-	case x.observing != nil:
+	case x.self.observing != nil:
 		i.State = "listed"
 	}
 	if k, ok := x.members.card(n.Name); ok {

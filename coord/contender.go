@@ -35,15 +35,15 @@ var errGoexit = fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavai
 func (p *partition) newAcquisition(x *lease.Contender) *acquisition {
 	a := &acquisition{p: p, Contender: x, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	x.Runner = a
-	p.c.work.Add(1)
+	p.c.life.work.Add(1)
 	return a
 }
 
 // start goes on in a goroutine.
 func (a *acquisition) start(pause time.Duration) {
 	c := a.p.c
-	c.pool.Go(func() {
-		defer c.work.Done()
+	c.life.pool.Go(func() {
+		defer c.life.work.Done()
 		defer crash()
 		a.run(pause)
 	})
@@ -67,7 +67,7 @@ func (a *acquisition) end() { close(a.over) }
 // meanwhile if its ctx is cancelled, so it does so only while the arbiter answers fast, and for
 // briefly at most.
 func (c *Coordinator) inline(ctx context.Context) bool {
-	if !c.prompt.Load() || c.pace.Load() > int64(c.briefly()/2) {
+	if !c.remote.prompt.Load() || c.remote.pace.Load() > int64(c.briefly()/2) {
 		return false
 	}
 	d, limited := ctx.Deadline()
@@ -92,7 +92,7 @@ func (a *acquisition) first(k *lease.Key, w *lease.Waiter) {
 			a.start(pause)
 		} else {
 			a.withdraw()
-			p.c.work.Done()
+			p.c.life.work.Done()
 		}
 		if !returned { // a function of the user's panicked, so the caller does not take the turn
 			p.abandon(k, w)
@@ -153,21 +153,21 @@ func (a *acquisition) step(s *session, inline bool) time.Duration {
 	switch {
 	case inline:
 		r.Inline, limit = true, c.briefly()
-	case c.queues.Load():
+	case c.remote.queues.Load():
 		r.Limit, limit = limit, queueCalls*limit
 	}
 	// Not ended by the caller's ctx: a request with a known fate can be withdrawn for good.
 	call, cancel := context.WithTimeout(context.Background(), limit)
-	ans, err := c.ns.Lock(call, r)
+	ans, err := c.remote.ns.Lock(call, r)
 	cancel()
 	if c.called(OpLock, sent, err); err == nil {
-		c.pace.Store(int64(c.since(sent)))
+		c.remote.pace.Store(int64(c.since(sent)))
 	} else {
-		c.pace.Store(slow)
+		c.remote.pace.Store(slow)
 	}
 	if err != nil && !errors.Is(err, fallback.ErrRefused) && !errors.Is(err, fallback.ErrNotSent) && a.doubted != r.Me {
 		a.doubted = r.Me
-		c.doubts.add(doubt{a.p, a.Name, r.Me, sent.Add(c.opts.SessionTTL)})
+		c.debts.doubts.add(doubt{a.p, a.Name, r.Me, sent.Add(c.opts.SessionTTL)})
 	}
 	if inline && err != nil && !errors.Is(err, fallback.ErrRefused) {
 		return 0 // a goroutine waits for longer
@@ -228,10 +228,10 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), false, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
 		a.heldBy(ans.Holder.Session)
-		if ans.Holder.Session == a.p.c.sessions.id() && silent(a.p.c.ns) { // it may have given it back, and the arbiter lost that
+		if ans.Holder.Session == a.p.c.sessions.id() && silent(a.p.c.remote.ns) { // it may have given it back, and the arbiter lost that
 			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity)
 		}
-		again, dead := a.p.c.liveness.ask(a, a.p.c, ans.Holder.Session)
+		again, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
 			return 0
@@ -243,8 +243,8 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(nil, false, min(again, jitter(a.patience())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, a waiter has to look.
-		if _, dead := a.p.c.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
-			a.p.c.releases.add(a.p.release(a.Name, ans.Holder.Identity))
+		if _, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
+			a.p.c.debts.releases.add(a.p.release(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
 		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.patience())))
@@ -306,7 +306,7 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 	if s := p.c.sessions.current(); s != nil && s.ID == r.Owner {
 		return a.goHome()
 	}
-	_, dead := p.c.liveness.ask(a, p.c, r.Owner)
+	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
 	if dead {
 		p.mu.Lock()
 		p.AwaitRoute() // before the look: see rerouted

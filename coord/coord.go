@@ -34,15 +34,26 @@ import (
 
 // A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is enough, and best.
 type Coordinator struct {
+	began    time.Time // of its moments
+	opts     Options
+	cluster  *cluster // nil without one
+	parts    []partition
+	sessions sessions
+	sooner   soonest
+
+	remote  remote
+	debts   debts
+	callers callers
+	tells   tells
+	life    life
+}
+
+// remote has the arbiter of a coordinator, and its last answers.
+type remote struct {
 	arbiter       fallback.Arbiter
-	began         time.Time // of its moments
-	opts          Options
-	limits        handoff.Limits                     // Options.Handoff
 	ns            fallback.Namespace                 // set before the first session
-	cluster       *cluster                           // nil without one
 	namespace     atomic.Pointer[fallback.Namespace] // ns, for callers that may be earlier than the first session
 	confirmations confirmations
-	outlived      bool         // partitions could not be given back; of Close only
 	prompt        atomic.Bool  // ns heeds deadlines by itself
 	queues        atomic.Bool  // lock calls wait for connections
 	pace          atomic.Int64 // how long the last lock call took
@@ -51,37 +62,48 @@ type Coordinator struct {
 	graceEnds     atomic.Int64 // when, as the last renewal says, in nanoseconds since began; 0 outside of Grace
 	advised       advised
 	cleaner       cleaner
-	parts         []partition
-	stats         counters
-	sessions      sessions
-	releases      releaser
-	disclaimed    disclaimed
-	doubts        doubts
-	health        health
-	lingers       lingerer
-	sooner        soonest
+}
 
-	waiters  sync.Pool    // of *lease.Waiter
-	pool     workers.Pool // goroutines that call the arbiter
-	liveness liveness
+// debts has the holds that a coordinator still has to give back, to offer to an owner, or to deny.
+type debts struct {
+	outlived   bool // partitions could not be given back; of Close only
+	releases   releaser
+	disclaimed disclaimed
+	doubts     doubts
+	lingers    lingerer
+	expected   expected
+	offers     atomic.Int64 // holds that may be offered to their owners until the next verify
+}
+
+// callers has the state that all callers of a process share.
+type callers struct {
+	limits   handoff.Limits // Options.Handoff
+	waiters  sync.Pool      // of *lease.Waiter
 	shares   shares
-	reports  reports
-	news     news
 	holder   string // by which names of holds differ from those of other processes
 	reads    reads
 	permits  permits
-	expected expected
+	requests atomic.Uint64 // numbers of requests
+}
+
+// tells is the side for operators: counts, records, the journal.
+type tells struct {
+	stats    counters
+	health   health
+	liveness liveness
+	reports  reports
+	news     news
 	events   *journal
 	limited  *slog.Logger // for records that callers may cause in storms
+}
 
-	requests atomic.Uint64 // numbers of requests
-	offers   atomic.Int64  // holds that may be offered to their owners until the next verify
-
-	ctx  context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
-	stop context.CancelCauseFunc
-	work sync.WaitGroup // every goroutine that the coordinator started
-
-	closing   chan struct{} // closed at the beginning of Close
+// life has the goroutines of a coordinator, and the events that end them.
+type life struct {
+	pool      workers.Pool    // goroutines that call the arbiter
+	ctx       context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
+	stop      context.CancelCauseFunc
+	work      sync.WaitGroup // every goroutine that the coordinator started
+	closing   chan struct{}  // closed at the beginning of Close
 	closeOnce sync.Once
 	closed    chan struct{} // closed at its end
 	closeErr  error
@@ -106,26 +128,25 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	events := new(journal)
 	o.Logger = slog.New(noting{o.Logger.Handler(), events})
 	c := &Coordinator{
-		events:  events,
-		arbiter: arbiter,
+		tells:   tells{events: events},
+		remote:  remote{arbiter: arbiter},
 		opts:    o,
-		limits:  o.Handoff.limits(),
+		callers: callers{limits: o.Handoff.limits(), holder: rand.Text()[:13]},
 		parts:   make([]partition, o.Partitions),
-		closing: make(chan struct{}),
-		closed:  make(chan struct{}),
-		sooner:  soonest{signal: make(chan struct{}, 1)},
-		holder:  rand.Text()[:13],
+		life:    life{closing: make(chan struct{}), closed: make(chan struct{})},
+
+		sooner: soonest{signal: make(chan struct{}, 1)},
 	}
 	c.began = c.now()
-	c.pace.Store(slow)
-	c.ctx, c.stop = context.WithCancelCause(context.Background())
-	c.waiters.New = newWaiter
-	c.shares.init()
+	c.remote.pace.Store(slow)
+	c.life.ctx, c.life.stop = context.WithCancelCause(context.Background())
+	c.callers.waiters.New = newWaiter
+	c.callers.shares.init()
 	c.sessions.init()
-	c.releases.init()
-	c.lingers.init()
-	c.reports.init()
-	c.limited = logs.Limit(o.Logger)
+	c.debts.releases.init()
+	c.debts.lingers.init()
+	c.tells.reports.init()
+	c.tells.limited = logs.Limit(o.Logger)
 	if o.Observe {
 		return newObserver(ctx, c)
 	}
@@ -135,13 +156,13 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	}
 	if o.Cluster != nil {
 		if err := c.startCluster(""); err != nil {
-			c.stop(ErrClosed)
+			c.life.stop(ErrClosed)
 			return nil, err
 		}
 	}
 	first, err := c.firstSession(ctx)
 	if err != nil {
-		c.stop(ErrClosed)
+		c.life.stop(ErrClosed)
 		if c.cluster != nil {
 			c.cluster.end(canceled)
 		}
@@ -205,28 +226,28 @@ const longerGrace = time.Second
 // It returns nil if everything was given back, and else an error that says what was not; that expires with the
 // session. Further calls wait for the first and return the same.
 func (c *Coordinator) Close(ctx context.Context) error {
-	c.closeOnce.Do(func() {
-		defer close(c.closed)
+	c.life.closeOnce.Do(func() {
+		defer close(c.life.closed)
 		if c.opts.Observe {
-			c.closeErr = c.closeObserver()
+			c.life.closeErr = c.closeObserver()
 			return
 		}
-		c.closeErr = c.close(ctx)
+		c.life.closeErr = c.close(ctx)
 	})
-	<-c.closed
-	return c.closeErr
+	<-c.life.closed
+	return c.life.closeErr
 }
 
 func (c *Coordinator) close(ctx context.Context) error {
-	close(c.closing)
-	c.shares.close()
+	close(c.life.closing)
+	c.callers.shares.close()
 	for i := range c.parts {
 		c.parts[i].close()
 	}
 	var errs []error
 	if c.cluster != nil {
 		if n := c.cluster.giveBackAll(ctx); n > 0 {
-			c.outlived = true
+			c.debts.outlived = true
 			errs = append(errs, fmt.Errorf("coord: Close: %d partitions could not be given back: %w", n, ErrUnavailable))
 		}
 	}
@@ -237,10 +258,10 @@ func (c *Coordinator) close(ctx context.Context) error {
 		c.cluster.farewell(ctx)
 	}
 	// The contenders that were waiting give up, and what they leave behind is released.
-	c.stop(ErrClosed)
-	c.shares.work.Wait()
-	c.work.Wait()
-	c.pool.Close()
+	c.life.stop(ErrClosed)
+	c.callers.shares.work.Wait()
+	c.life.work.Wait()
+	c.life.pool.Close()
 	if c.cluster != nil {
 		c.cluster.end(ctx)
 	}
@@ -278,11 +299,11 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 
 // lastCalls gives back what is left, when no goroutine is left to do it.
 func (c *Coordinator) lastCalls() error {
-	if c.ns == nil {
+	if c.remote.ns == nil {
 		return nil
 	}
-	for _, d := range c.doubts.all() {
-		c.releases.add(d.p.release(d.key, d.id))
+	for _, d := range c.debts.doubts.all() {
+		c.debts.releases.add(d.p.release(d.key, d.id))
 	}
 	var err error
 	if c.sessions.current() != nil { // else what is left has ended with its session
@@ -293,7 +314,7 @@ func (c *Coordinator) lastCalls() error {
 	}
 	if s := c.sessions.current(); s != nil {
 		s.stopListening()
-		if err == nil && !c.outlived { // else the session has to expire
+		if err == nil && !c.debts.outlived { // else the session has to expire
 			for range 2 { // else its node is taken for alive until it expires
 				if err = c.closeSession(s); err == nil {
 					break
@@ -309,5 +330,5 @@ func (c *Coordinator) lastCalls() error {
 			f(SessionInfo{ID: s.ID, Ended: true})
 		}
 	}
-	return errors.Join(err, c.ns.Close())
+	return errors.Join(err, c.remote.ns.Close())
 }

@@ -31,7 +31,7 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 	for more() {
 		sent = c.now()
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.demoting(len(x.Holds)))
-		d, err := c.ns.Demote(call, p.Number(), x.Session.ID, x.Epoch, x.Holds)
+		d, err := c.remote.ns.Demote(call, p.Number(), x.Session.ID, x.Epoch, x.Holds)
 		cancel()
 		c.called(OpOwnership, sent, err)
 		if err == nil {

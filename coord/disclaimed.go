@@ -37,12 +37,12 @@ func (c *Coordinator) releaseDisclaimed(own *session) {
 		for p, list := range c.cluster.hearsay.take() { // what was not looked up in time
 			for _, r := range list {
 				if r.Key != "" {
-					c.disclaimed.add(p.release(r.Key, r.ID))
+					c.debts.disclaimed.add(p.release(r.Key, r.ID))
 				}
 			}
 		}
 	}
-	left := c.disclaimed.take()
+	left := c.debts.disclaimed.take()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*c.opts.CallTimeout)
 	defer cancel()
 	for {

@@ -29,7 +29,7 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 	}
 	c := l.p.c
 	for {
-		inner, err := c.lockName(ctx, l.key, fallback.DowngradedName(l.key, c.holder), false, "")
+		inner, err := c.lockName(ctx, l.key, fallback.DowngradedName(l.key, c.callers.holder), false, "")
 		if err != nil {
 			return ReadLock{}, rekeyed(err, l.key)
 		}

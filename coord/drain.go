@@ -42,7 +42,7 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 		}
 		select {
 		case <-t.C:
-		case <-c.closing:
+		case <-c.life.closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("coord: Drain: %d partitions are left: %w", left, ended(ctx))
@@ -74,20 +74,20 @@ func (c *Coordinator) beginDrain(why string) error {
 		return errNoCluster
 	}
 	select {
-	case <-c.closing:
+	case <-c.life.closing:
 		return ErrClosed
 	default:
 	}
 	others := 0
 	for _, name := range ring.Placeable(x.ring.View().Live()) {
-		if name != x.name {
+		if name != x.self.name {
 			others++
 		}
 	}
 	if others == 0 {
 		return errAlone
 	}
-	if x.draining.CompareAndSwap(false, true) {
+	if x.self.draining.CompareAndSwap(false, true) {
 		c.opts.Logger.Warn("holdfast: this node gives its partitions away, and takes none any more", "reason", show(why), "partitions", c.owned())
 	}
 	_ = x.ring.SetState(ring.Leaving)

@@ -45,16 +45,16 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 		x.Runner.(*acquisition).poke()
 	}
 	for _, d := range o.Doubts {
-		p.c.doubts.add(doubt{p, d.Key, d.ID, d.When})
+		p.c.debts.doubts.add(doubt{p, d.Key, d.ID, d.When})
 	}
 	if o.Linger != nil {
-		p.c.lingers.add(lingering{p: p, key: o.Linger})
+		p.c.debts.lingers.add(lingering{p: p, key: o.Linger})
 	}
 	if len(o.Rumors)+len(o.Again) > 0 {
 		p.rumored(o.Rumors, o.Again)
 	}
 	if len(o.Disclaimed) > 0 {
-		p.c.disclaimed.add(o.Disclaimed...)
+		p.c.debts.disclaimed.add(o.Disclaimed...)
 	}
 }
 
@@ -105,7 +105,7 @@ func (a *after) do(c *Coordinator) {
 		c.cluster.poke()
 	}
 	if len(a.Releases) > 0 {
-		c.releases.add(a.Releases...)
+		c.debts.releases.add(a.Releases...)
 	}
 	if len(a.Losses) > 0 {
 		c.tellLosses(a.Losses)
@@ -118,9 +118,9 @@ func (c *Coordinator) tellLosses(losses []lease.Loss) {
 	for i := range losses {
 		errs[i] = lossOf(&losses[i])
 	}
-	c.reports.add(errs)
+	c.tells.reports.add(errs)
 	for _, l := range errs {
-		c.stats.lost[l.Cause].Add(1)
+		c.tells.stats.lost[l.Cause].Add(1)
 		if f := c.opts.Trace.Lost; f != nil {
 			f(*l)
 		}

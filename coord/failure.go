@@ -78,9 +78,9 @@ func (r *NodeReport) Failing() (all []CallFailure) {
 // failed notes that calls have failed. err may be nil: why is not known.
 func (c *Coordinator) failed(op Op, n int, err error) {
 	reason := reasonOf(err)
-	c.stats.failed[op][reason].Add(uint64(n))
+	c.tells.stats.failed[op][reason].Add(uint64(n))
 	if err != nil && !errors.Is(err, context.Canceled) {
-		c.stats.failures[op].Store(&CallFailure{op.String(), c.now(), reason.String(), err.Error()})
+		c.tells.stats.failures[op].Store(&CallFailure{op.String(), c.now(), reason.String(), err.Error()})
 	}
 }
 
@@ -104,8 +104,8 @@ const maxFailure = 300
 
 // failures returns the last failure of each operation that has failed, the newest first.
 func (c *Coordinator) failures() (all []CallFailure) {
-	for op := range c.stats.failures {
-		if f := c.stats.failures[op].Load(); f != nil {
+	for op := range c.tells.stats.failures {
+		if f := c.tells.stats.failures[op].Load(); f != nil {
 			x := *f
 			x.Error = x.Error[:min(len(x.Error), maxFailure)]
 			all = append(all, x)

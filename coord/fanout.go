@@ -39,7 +39,7 @@ func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func
 	for _, v := range list {
 		room <- struct{}{}
 		work.Add(1)
-		c.pool.Go(func() {
+		c.life.pool.Go(func() {
 			defer work.Done()
 			leave := sync.OnceFunc(func() { <-room })
 			defer leave()

@@ -27,7 +27,7 @@ func fanOut(calls int, do func(call int)) (most int64, took time.Duration) {
 		running.Add(-1)
 	})
 	work.Wait()
-	c.pool.Close()
+	c.life.pool.Close()
 	return highest.Load(), time.Since(begun)
 }
 

@@ -121,7 +121,7 @@ func (c *Coordinator) join(
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x := s.current[key]; x != nil {
-		if x.joins++; x.joins >= warmAfter && x.stays {
+		if x.count.joins++; x.count.joins >= warmAfter && x.ending.stays {
 			if x.seats == nil {
 				x.seats = newSeats()
 			}
@@ -130,8 +130,8 @@ func (c *Coordinator) join(
 				return x, ReadLock{x, seat, turn, ctx}, nil
 			}
 		}
-		if x.n++; x.n == 1 {
-			x.spell++
+		if x.count.n++; x.count.n == 1 {
+			x.count.spell++
 		}
 		return x, ReadLock{}, nil
 	}
@@ -157,9 +157,9 @@ func (c *Coordinator) join(
 
 // fly locks the shared name for the callers of a flight.
 func (c *Coordinator) fly(ctx context.Context, s *readShard, hash uint64, key string, f *flight) {
-	c.pool.Go(func() {
+	c.life.pool.Go(func() {
 		defer f.cancel()
-		l, err := c.lockName(ctx, key, fallback.SharedName(key, c.holder), f.try, "")
+		l, err := c.lockName(ctx, key, fallback.SharedName(key, c.callers.holder), f.try, "")
 		var x *reading
 		if err == nil {
 			x = c.newReading(l, hash, key)

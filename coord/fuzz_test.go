@@ -95,7 +95,7 @@ func FuzzFrames(f *testing.F) {
 	}
 	for _, session := range []string{"stranger", "other"} {
 		r := fallback.Registration{TTL: time.Hour, Info: card{Node: "hostile", Key: identity.Fingerprint()}.encode()}
-		if _, err := c.ns.Open(f.Context(), session, r); err != nil {
+		if _, err := c.remote.ns.Open(f.Context(), session, r); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -106,7 +106,7 @@ func FuzzFrames(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = tr.Close() })
-	tr.SetPeers(map[string]string{c.cluster.name: c.cluster.net.Addr()})
+	tr.SetPeers(map[string]string{c.cluster.self.name: c.cluster.net.Addr()})
 	var s *peer.Stream
 	ping := uint32(firstPing)
 	for kind := range byte(12) {
@@ -151,7 +151,7 @@ func FuzzFrames(f *testing.F) {
 			})
 			p.mu.Unlock()
 		}
-		c.cluster.links.Range(func(session, _ any) bool {
+		c.cluster.streams.links.Range(func(session, _ any) bool {
 			if !storable([]byte(session.(string))) {
 				t.Errorf("a node's session is %q", session)
 			}

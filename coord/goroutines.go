@@ -70,15 +70,15 @@ func (c *Coordinator) startServices(first *session) {
 		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting, x.keepAnswering)
 	}
 	for _, f := range services {
-		c.work.Go(f)
+		c.life.work.Go(f)
 	}
 }
 
 // background makes calls of the arbiter in the background. Close waits for them.
 func (c *Coordinator) background(f func()) {
-	c.work.Add(1)
-	c.pool.Go(func() {
-		defer c.work.Done()
+	c.life.work.Add(1)
+	c.life.pool.Go(func() {
+		defer c.life.work.Done()
 		f()
 	})
 }

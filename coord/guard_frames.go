@@ -74,7 +74,7 @@ func (x *cluster) guarding(l *link, f *peer.Frame) {
 		}
 	case guardDead:
 		if x.members.lists(about) {
-			x.c.liveness.hint(x.c, about)
+			x.c.tells.liveness.hint(x.c, about)
 		}
 	}
 }
@@ -114,11 +114,11 @@ func (g *guarded) heard(v guardians.Vote) {
 func (l *link) answers(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.answeredAt = now
+	l.beat.answeredAt = now
 }
 
 func (l *link) answered() (session string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.Session(), l.answeredAt
+	return l.Session(), l.beat.answeredAt
 }

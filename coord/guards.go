@@ -20,7 +20,7 @@ func (g *guarded) run(ctx context.Context) {
 	for last := g.c.now(); ; {
 		select {
 		case <-timer.C:
-		case <-g.look:
+		case <-g.wakes.look:
 		case <-ctx.Done():
 			return
 		}
@@ -33,17 +33,17 @@ func (g *guarded) run(ctx context.Context) {
 
 // due reports whether it is time for the next pings, and votes that are repeated. g.mu is held.
 func (g *guarded) due(now time.Time) bool {
-	if now.Sub(g.pinged) < g.times.Promise/looksPerPromise-time.Millisecond {
+	if now.Sub(g.contact.pinged) < g.times.Promise/looksPerPromise-time.Millisecond {
 		return false
 	}
-	g.pinged = now
+	g.contact.pinged = now
 	return true
 }
 
 // wake makes run look.
 func (g *guarded) wake() {
 	select {
-	case g.look <- struct{}{}:
+	case g.wakes.look <- struct{}{}:
 	default:
 	}
 }
@@ -93,7 +93,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
 	switch {
-	case g.leaving:
+	case g.end.leaving:
 		return false
 	case phase == guardians.Asked, g.ward.Ask(at):
 		g.renewNow() // until an answer tells which set is recorded
@@ -128,16 +128,16 @@ func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (pr
 func (g *guarded) deaf(silent bool, now time.Time) bool {
 	switch {
 	case !silent:
-		g.silent = time.Time{}
-	case g.silent.IsZero():
-		g.silent = now
+		g.contact.silent = time.Time{}
+	case g.contact.silent.IsZero():
+		g.contact.silent = now
 	}
-	return silent && g.renewed.Before(g.silent)
+	return silent && g.contact.renewed.Before(g.contact.silent)
 }
 
 func (g *guarded) renewNow() {
 	select {
-	case g.renew <- struct{}{}:
+	case g.wakes.renew <- struct{}{}:
 	default:
 	}
 }
@@ -149,7 +149,7 @@ func (g *guarded) ping(session string, at guardians.Instant, out *outbox) {
 		return
 	}
 	p := g.ward.Ping(session, at)
-	if g.leaving { // no guardian is to vote
+	if g.end.leaving { // no guardian is to vote
 		p.Sets = nil
 	}
 	out.add(l, pingFrame(g.s.ID, p, g.times))
@@ -162,7 +162,7 @@ func (g *guarded) leave() {
 	}
 	var out outbox
 	g.mu.Lock()
-	g.leaving = true
+	g.end.leaving = true
 	at := g.instant(g.c.now())
 	for _, session := range g.ward.Guardians() {
 		g.ping(session, at, &out)

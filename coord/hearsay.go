@@ -78,7 +78,7 @@ func (x *cluster) keepChecking() {
 	for {
 		select {
 		case <-x.hearsay.signal:
-		case <-x.c.ctx.Done():
+		case <-x.c.life.ctx.Done():
 			return
 		}
 		for _, r := range x.hearsay.heardEarly() {
@@ -92,7 +92,7 @@ func (x *cluster) keepChecking() {
 			last := &batches[len(batches)-1]
 			*last = append(*last, list)
 		}
-		spread(x.c, &x.c.work, batches, verifyCalls, x.check)
+		spread(x.c, &x.c.life.work, batches, verifyCalls, x.check)
 	}
 }
 
@@ -108,16 +108,16 @@ func (x *cluster) check(lists [][]rumor) {
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start, bad := c.now(), 0
 	var a after
 	var failed error
-	for i, s := range c.ns.Verify(ctx, reads) {
+	for i, s := range c.remote.ns.Verify(ctx, reads) {
 		if s.Err != nil {
 			failed = s.Err
 			bad++
-			if c.ctx.Err() != nil { // Close looks after them
+			if c.life.ctx.Err() != nil { // Close looks after them
 				c.cluster.hearsay.add(lists[i]...)
 			}
 			continue

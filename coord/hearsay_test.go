@@ -139,7 +139,7 @@ func TestForgedMessages(t *testing.T) {
 		})
 		lie.freed(a, l.Key(), id)
 		stays(t, "the row is there", func() bool {
-			at := a.ns.Verify(t.Context(), []fallback.Read{{Partition: p.Number(), Keys: []string{l.Key()}}})[0]
+			at := a.remote.ns.Verify(t.Context(), []fallback.Read{{Partition: p.Number(), Keys: []string{l.Key()}}})[0]
 			return at.Err == nil && at.Rows[0].Identity == id
 		})
 	})
@@ -154,7 +154,7 @@ func TestForgedMessages(t *testing.T) {
 		first := epoch()
 		lie.say(a, fmt.Sprintf("r%d %d", p.Number(), first))
 		stays(t, "the partition is a's", func() bool { return epoch() == first })
-		if err := b.ns.Revoke(t.Context(), p.Number(), first, "b"); err != nil {
+		if err := b.remote.ns.Revoke(t.Context(), p.Number(), first, "b"); err != nil {
 			t.Fatal(err)
 		}
 		await.Until(t, "the partition is given back", func() bool { return epoch() != first })
@@ -310,7 +310,7 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 			Epoch: token.Epoch(), Token: uint64(token), Count: 1, Ping: 1, Left: 1000,
 		}
 		to.mu.Lock()
-		f.Ping = to.pings
+		f.Ping = to.beat.pings
 		to.mu.Unlock()
 		b.cluster.Frame(to.s, &f)
 		select {

@@ -261,7 +261,7 @@ func (x *inspection) shared(ctx context.Context, row fallback.Row) {
 
 // queue returns the sessions that wait at the arbiter, in order, as far as it tells.
 func (x *inspection) queue(ctx context.Context) (sessions []string) {
-	lister, ok := (*x.c.namespace.Load()).(fallback.WaiterLister)
+	lister, ok := (*x.c.remote.namespace.Load()).(fallback.WaiterLister)
 	if !ok {
 		return nil
 	}

@@ -198,7 +198,7 @@ func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := fallback.Registration{TTL: time.Hour, Info: card{Name: "old", Node: "old/1", Host: "pluto", Key: identity.Fingerprint()}.encode()}
-	if _, err := c.ns.Open(t.Context(), "old", r); err != nil {
+	if _, err := c.remote.ns.Open(t.Context(), "old", r); err != nil {
 		t.Fatal(err)
 	}
 	tr, err := peer.Start(peer.Options{
@@ -208,7 +208,7 @@ func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tr.Close() }()
-	tr.SetPeers(map[string]string{c.cluster.name: c.cluster.net.Addr()})
+	tr.SetPeers(map[string]string{c.cluster.self.name: c.cluster.net.Addr()})
 	s := <-x.ups
 	if err := s.Send(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte("old")}); err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func FuzzQuestions(f *testing.F) {
 	f.Cleanup(func() { _ = l.Unlock() })
 	var names [][]byte
 	for range mostWaiters {
-		name := fallback.PermitsName(semaphorePrefix+"k", 1, mostWaiters, c.holder+"x"+strconv.Itoa(len(names)))
+		name := fallback.PermitsName(semaphorePrefix+"k", 1, mostWaiters, c.callers.holder+"x"+strconv.Itoa(len(names)))
 		p, err := c.Semaphore("k", mostWaiters).Acquire(WithLabel(context.Background(), strings.Repeat("\x01", MaxLabel)), 1)
 		if err != nil {
 			f.Fatal(err)

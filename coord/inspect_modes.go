@@ -56,7 +56,7 @@ func (c *Coordinator) partitionNamed(name string) *partition {
 
 // namesHere returns the names of the key's holds that are not exclusive, as far as this process knows of them.
 func (c *Coordinator) namesHere(key string) (names [][]byte) {
-	own := append(c.permits.names(key, c.holder), fallback.SharedName(key, c.holder), fallback.DowngradedName(key, c.holder))
+	own := append(c.callers.permits.names(key, c.callers.holder), fallback.SharedName(key, c.callers.holder), fallback.DowngradedName(key, c.callers.holder))
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *permits) names(key, holder string) (names []string) {
 func (x *reading) readers() int {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	n := x.n
+	n := x.count.n
 	for i := range x.seats {
 		for j := range x.seats[i].at {
 			n += int(x.seats[i].at[j].Load() & seatTaken)

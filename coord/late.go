@@ -16,7 +16,7 @@ const lateCalls = 4
 // spreads reports whether the partitions are on several servers. A call about some of them ends
 // when the last server has answered, so late answers do not count there.
 func (c *Coordinator) spreads() bool {
-	ns := c.namespace.Load()
+	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return false // nothing is called before there is one
 	}
@@ -33,13 +33,13 @@ func (c *Coordinator) answers() time.Duration {
 }
 
 // goOn is called when a caller goes on although a call of the arbiter is not answered.
-func (c *Coordinator) goOn() { c.health.note(c.opts.CallTimeout, false) }
+func (c *Coordinator) goOn() { c.tells.health.note(c.opts.CallTimeout, false) }
 
 // answered makes a call in another goroutine, and waits for CallTimeout at most until f says that
 // the answer is there; then it waits for the rest of f.
 func (c *Coordinator) answered(ctx context.Context, f func(ctx context.Context, there func()) error) error {
 	there, done := make(chan struct{}, 1), make(chan error, 1)
-	c.pool.Go(func() {
+	c.life.pool.Go(func() {
 		err := errNoAnswer
 		defer func() { done <- err }() // also if a trace function ends the goroutine
 		err = f(ctx, func() { there <- struct{}{} })

@@ -81,10 +81,10 @@ func (x *liveness) find(c *Coordinator, session string, s *verdict) {
 	var l fallback.Liveness
 	err := errors.New("coord: the call did not end")
 	defer func() { x.found(c, session, s, l, err) }() // also if a trace function ends the goroutine
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
-	l, err = c.ns.Dead(ctx, session, c.stamp())
+	l, err = c.remote.ns.Dead(ctx, session, c.stamp())
 	c.called(OpDead, start, err)
 }
 
@@ -108,7 +108,7 @@ func (x *liveness) found(c *Coordinator, session string, s *verdict, l fallback.
 	case c.cluster == nil:
 	case dead:
 		c.cluster.died(session)
-	case hinted && c.ctx.Err() == nil:
+	case hinted && c.life.ctx.Err() == nil:
 		x.hint(c, session)
 	}
 }
@@ -149,7 +149,7 @@ func (x *liveness) dead(c *Coordinator, session string) {
 // so it cannot ask the owner for keys.
 func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 	s := p.c.sessions.current()
-	_, dead := p.c.liveness.ask(a, p.c, r.Owner)
+	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s == nil || !p.BeginFreeing() {
@@ -167,7 +167,7 @@ func (p *partition) makeShared(a *acquisition, r fallback.Record) {
 
 // freeOwned asks the owner to demote, once, or buries it if it is dead. An owner that lives finds in the record that it was asked.
 func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
 	var err error
@@ -176,16 +176,16 @@ func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bo
 		if !c.parts[p].forswear(r.Epoch) {
 			return
 		}
-		_, err = c.ns.DemoteUnserved(ctx, p, s.ID, r.Epoch)
+		_, err = c.remote.ns.DemoteUnserved(ctx, p, s.ID, r.Epoch)
 	case !dead && r.Revoked:
 		return
 	case !dead:
-		err = c.ns.Revoke(ctx, p, r.Epoch, s.ID)
+		err = c.remote.ns.Revoke(ctx, p, r.Epoch, s.ID)
 	default:
 		var got fallback.Acquisition
-		got, err = c.ns.Acquire(ctx, p, s.ID, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
+		got, err = c.remote.ns.Acquire(ctx, p, s.ID, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
 		if err == nil && got.Verdict == fallback.Granted && c.parts[p].forswear(got.Record.Epoch) {
-			_, err = c.ns.DemoteUnserved(ctx, p, s.ID, got.Record.Epoch)
+			_, err = c.remote.ns.DemoteUnserved(ctx, p, s.ID, got.Record.Epoch)
 		}
 	}
 	c.called(OpOwnership, start, err)

@@ -265,7 +265,7 @@ func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
 
 // join queues the caller.
 func (x *attempt) join(k *lease.Key) *lease.Waiter {
-	w := x.c.waiters.Get().(*lease.Waiter)
+	w := x.c.callers.waiters.Get().(*lease.Waiter)
 	w.Value.Try = x.try
 	if x.start != lease.Unmeasured {
 		w.Value.Began(x.start)
@@ -360,7 +360,7 @@ func (c *Coordinator) gaveUp(ctx context.Context, key string, w *lease.Waiter) e
 // recycle lets a waiter be used again.
 func (c *Coordinator) recycle(w *lease.Waiter) {
 	w.Value.Reset()
-	c.waiters.Put(w)
+	c.callers.waiters.Put(w)
 }
 
 // ended returns an error that matches the ctx's Err and its cause.
@@ -373,7 +373,7 @@ func ended(ctx context.Context) error {
 
 func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.Duration) {
 	if waited > 0 {
-		c.stats.stripes[p.Number()%stripes].waits.record(waited)
+		c.tells.stats.stripes[p.Number()%stripes].waits.record(waited)
 		if f := c.opts.Trace.Waited; f != nil {
 			c.tell(l, func() {
 				f(l.ctx, WaitInfo{Key: namedKey(l.key), Fence: l.Fence(), Path: path, Waited: waited})

@@ -134,14 +134,14 @@ func (m *members) keep() {
 		select {
 		case <-m.poke:
 		case <-again:
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
 		}
-		_, _ = m.ask(c.ctx)
+		_, _ = m.ask(c.life.ctx)
 		m.x.ring.Recheck()
 		select {
 		case <-time.After(listEvery):
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
 		}
 	}
@@ -158,7 +158,7 @@ func (m *members) look() {
 // ask lists the sessions, and returns where their nodes gossip.
 func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	c := m.x.c
-	ns := c.namespace.Load()
+	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return nil, ErrUnavailable
 	}
@@ -346,7 +346,7 @@ func (m *members) verify(node string, state *tls.ConnectionState) error {
 	if isObserver(node) {
 		return m.x.verifyObserver(node, state)
 	}
-	ctx, cancel := context.WithTimeout(m.x.c.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(m.x.c.life.ctx, time.Second)
 	defer cancel()
 	m.mu.Lock()
 	enough := m.begun + 1 // one that is asked for from now on
@@ -358,7 +358,7 @@ func (m *members) verify(node string, state *tls.ConnectionState) error {
 		switch {
 		case n == nil:
 			err = errUnlisted
-		case m.x.identity != nil && n.Key != peer.Fingerprint(state):
+		case m.x.self.identity != nil && n.Key != peer.Fingerprint(state):
 			err = errors.New("it has another key than the node of that name")
 		}
 		m.mu.Unlock()

@@ -73,7 +73,7 @@ func intrude(t *testing.T, c *Coordinator, node string, identity *peer.Identity)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tr.Close() })
-	tr.SetPeers(map[string]string{c.cluster.name: c.cluster.net.Addr()})
+	tr.SetPeers(map[string]string{c.cluster.self.name: c.cluster.net.Addr()})
 	return x
 }
 
@@ -89,7 +89,7 @@ func newIdentity(t *testing.T) *peer.Identity {
 // register lists a node with a session at the arbiter.
 func register(t *testing.T, c *Coordinator, session string, k card) {
 	t.Helper()
-	if _, err := c.ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: k.encode()}); err != nil {
+	if _, err := c.remote.ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: k.encode()}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -288,7 +288,7 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 				await.Until(t, "the other cluster's node is seen as unlisted", func() bool {
 					n := 0
 					for _, y := range x.Nodes() {
-						if y.ID == c.cluster.name && y.State == "unlisted" {
+						if y.ID == c.cluster.self.name && y.State == "unlisted" {
 							n++
 						}
 					}
@@ -303,7 +303,7 @@ func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 			}
 			short, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer stop()
-			want := "node " + c.cluster.name + " at " + c.cluster.ring.Gossip() + " has no session at this node's arbiter: " +
+			want := "node " + c.cluster.self.name + " at " + c.cluster.ring.Gossip() + " has no session at this node's arbiter: " +
 				"it has just started, or uses another server or a copy of the data"
 			if err := a.Settled(short, 3); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("a has not settled with c: %v, want %q", err, want)

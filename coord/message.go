@@ -27,9 +27,9 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 			c.parts[m.Partition].summoned(m.Epoch)
 		}
 	case fallback.Changed:
-		c.news.tell(m.Key)
+		c.tells.news.tell(m.Key)
 	case fallback.Gap:
-		c.news.tellAll()
+		c.tells.news.tellAll()
 		for i := range c.parts {
 			c.parts[i].gap()
 		}
@@ -72,5 +72,5 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.graceTime())) {
 		return // in Grace it would be in vain; the asker asks again
 	}
-	p.c.background(func() { p.demote(p.c.ctx, avoid) })
+	p.c.background(func() { p.demote(p.c.life.ctx, avoid) })
 }

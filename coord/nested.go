@@ -70,7 +70,7 @@ func (c *Coordinator) enclosingReader(ctx context.Context, key string) ReadLock 
 		if !ok {
 			return ReadLock{}
 		}
-		if v, ok := h.(*readValues); ok && v.l.x.key == key && v.l.x.c == c && v.l.holds() {
+		if v, ok := h.(*readValues); ok && v.l.x.id.key == key && v.l.x.c == c && v.l.holds() {
 			return v.l
 		}
 		_, ctx = h.Held()

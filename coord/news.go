@@ -15,16 +15,16 @@ import (
 // caller has a timer as well. Nothing is sent to a channel after stop, which may be called often.
 func (c *Coordinator) Watch(key string) (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
-	c.news.mu.Lock()
-	defer c.news.mu.Unlock()
-	if c.news.watchers == nil {
-		c.news.watchers = make(map[string]map[chan struct{}]bool)
+	c.tells.news.mu.Lock()
+	defer c.tells.news.mu.Unlock()
+	if c.tells.news.watchers == nil {
+		c.tells.news.watchers = make(map[string]map[chan struct{}]bool)
 	}
-	if c.news.watchers[key] == nil {
-		c.news.watchers[key] = make(map[chan struct{}]bool)
+	if c.tells.news.watchers[key] == nil {
+		c.tells.news.watchers[key] = make(map[chan struct{}]bool)
 	}
-	c.news.watchers[key][ch] = true
-	return ch, func() { c.news.forget(key, ch) }
+	c.tells.news.watchers[key][ch] = true
+	return ch, func() { c.tells.news.forget(key, ch) }
 }
 
 // Announce tells all processes of the namespace that watch the key. See [Coordinator.Watch]. The
@@ -34,8 +34,8 @@ func (c *Coordinator) Announce(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	c.news.tell(key)
-	ns := c.namespace.Load()
+	c.tells.news.tell(key)
+	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return fmt.Errorf("%w: no session yet", ErrUnavailable)
 	}
@@ -97,8 +97,8 @@ func nudge(ch chan struct{}) {
 // ExpectLong says that long waits for the key, and long holds of it, are expected in this process: no
 // records are written of them until stop is called. See Options.LongWait and Options.LongHold.
 func (c *Coordinator) ExpectLong(key string) (stop func()) {
-	c.expected.add(key, 1)
-	return sync.OnceFunc(func() { c.expected.add(key, -1) })
+	c.debts.expected.add(key, 1)
+	return sync.OnceFunc(func() { c.debts.expected.add(key, -1) })
 }
 
 // expected is the keys of ExpectLong.

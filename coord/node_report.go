@@ -81,7 +81,7 @@ func (c *Coordinator) Report(ctx context.Context, node string) (NodeReport, erro
 
 // askNode asks a node by its ID or name, "" for this process.
 func (c *Coordinator) askNode(ctx context.Context, node string, q question) (reply, error) {
-	if node == "" || node == c.opts.Name && !c.opts.Observe || c.cluster != nil && node == c.cluster.name {
+	if node == "" || node == c.opts.Name && !c.opts.Observe || c.cluster != nil && node == c.cluster.self.name {
 		return c.answer(ctx, q), nil
 	}
 	l, err := c.cluster.linkNamed(node)
@@ -97,9 +97,9 @@ func (c *Coordinator) report() NodeReport {
 	r := NodeReport{
 		Process: c.process(), Version: version(), Up: c.since(c.began), Clock: c.now(), Owned: s.Owned, Locked: s.Locked, Kept: s.Kept,
 		Waiting: s.Waiting, Sessions: int(s.Sessions), Guardians: s.Guardians, Lost: named(s.Lost), Calls: named(s.Calls), Failed: named(s.Failed),
-		Failures: c.failures(), Renewal: c.stats.renewals.slowest(),
+		Failures: c.failures(), Renewal: c.tells.stats.renewals.slowest(),
 		Waits: summarize(s.Waits), Holds: summarize(s.Holds),
-		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Grace: s.Grace, Events: c.events.last(),
+		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Grace: s.Grace, Events: c.tells.events.last(),
 	}
 	x := c.cluster
 	if x == nil {
@@ -112,10 +112,10 @@ func (c *Coordinator) report() NodeReport {
 		}
 	}
 	r.Nodes = r.Nodes[:min(len(r.Nodes), mostNodes)]
-	if x.observing != nil {
+	if x.self.observing != nil {
 		return r
 	}
-	if _, r.Settled = x.atRest(); !r.Settled && !x.draining.Load() {
+	if _, r.Settled = x.atRest(); !r.Settled && !x.self.draining.Load() {
 		if err := x.unsettled(0); err != nil {
 			r.Missing = err.Error()
 		}

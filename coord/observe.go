@@ -60,10 +60,10 @@ func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
 	}
 	ns, err := c.attachObserver(ctx)
 	if err != nil {
-		c.stop(ErrClosed)
+		c.life.stop(ErrClosed)
 		return nil, fmt.Errorf("coord: New: %w", err)
 	}
-	c.ns = ns
+	c.remote.ns = ns
 	c.parts = make([]partition, c.opts.Partitions)
 	cfg := c.lease()
 	for i := range c.parts {
@@ -71,12 +71,12 @@ func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
 		c.parts[i].close()
 	}
 	if err := c.startObserving(ctx); err != nil {
-		c.stop(ErrClosed)
+		c.life.stop(ErrClosed)
 		return nil, fmt.Errorf("coord: New: %w", errors.Join(err, ns.Close()))
 	}
-	c.work.Go(c.cluster.follow)
-	c.work.Go(c.cluster.members.keep)
-	c.work.Go(c.cluster.keepObserving)
+	c.life.work.Go(c.cluster.follow)
+	c.life.work.Go(c.cluster.members.keep)
+	c.life.work.Go(c.cluster.keepObserving)
 	c.cluster.awaitStreams(ctx)
 	return c, nil
 }
@@ -85,7 +85,7 @@ func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
 func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, error) {
 	settings := c.opts.settings()
 	settings.Lease = 0 // the observer needs no Grace of its own
-	if d, ok := c.arbiter.(fallback.Describer); ok {
+	if d, ok := c.remote.arbiter.(fallback.Describer); ok {
 		sent := c.now()
 		found, err := d.Describe(ctx, c.opts.Namespace)
 		c.called(OpAttach, sent, err)
@@ -98,13 +98,13 @@ func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, e
 		settings = found
 	}
 	sent := c.now()
-	ns, err := c.arbiter.Attach(ctx, settings)
+	ns, err := c.remote.arbiter.Attach(ctx, settings)
 	c.called(OpAttach, sent, err)
 	if err != nil {
 		return nil, err
 	}
 	c.opts.Partitions, c.opts.Grace = settings.Partitions, settings.Grace
-	c.namespace.Store(&ns)
+	c.remote.namespace.Store(&ns)
 	return ns, nil
 }
 
@@ -112,25 +112,25 @@ func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, e
 // observer hears of no longer Grace by renewals, so it looks whether there is one before each such
 // read.
 func (c *Coordinator) space(ctx context.Context) fallback.Namespace {
-	ns := c.namespace.Load()
+	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return nil
 	}
-	d, ok := c.arbiter.(fallback.Describer)
+	d, ok := c.remote.arbiter.(fallback.Describer)
 	if !c.opts.Observe || !ok {
 		return *ns
 	}
-	x := c.cluster.observing
+	x := c.cluster.self.observing
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if found, err := d.Describe(ctx, c.opts.Namespace); err == nil && found.Grace != x.grace && found.Partitions == len(c.parts) {
-		if fresh, err := c.arbiter.Attach(ctx, found); err == nil {
-			x.old = append(x.old, *c.namespace.Load())
+		if fresh, err := c.remote.arbiter.Attach(ctx, found); err == nil {
+			x.old = append(x.old, *c.remote.namespace.Load())
 			x.grace = found.Grace
-			c.namespace.Store(&fresh)
+			c.remote.namespace.Store(&fresh)
 		}
 	}
-	return *c.namespace.Load()
+	return *c.remote.namespace.Load()
 }
 
 // observing is what an observer has.
@@ -150,20 +150,20 @@ type observing struct {
 // startObserving starts streams, without a port, and publishes the key that they prove.
 func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 	o := c.opts.Cluster
-	x := &cluster{c: c, ready: make(chan struct{}), up: make(map[*link]bool)}
-	x.name = observerPrefix + c.opts.Name[:min(len(c.opts.Name), maxProcessName-len(observerPrefix))] + "/" + rand.Text()
+	x := &cluster{c: c, begin: beginning{ready: make(chan struct{})}, streams: streamBook{up: make(map[*link]bool)}}
+	x.self.name = observerPrefix + c.opts.Name[:min(len(c.opts.Name), maxProcessName-len(observerPrefix))] + "/" + rand.Text()
 	x.members = newMembers(x)
 	x.hearsay.init()
-	x.announces.Store(int64(unlimited))
-	x.tick, x.dead, x.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	x.leaving.Store(true)
-	seen := &observing{x: x, key: observerKey(x.name), grace: c.opts.Grace, up: make(chan struct{}, 1), silent: &mute{done: make(chan struct{})}}
+	x.heard.announces.Store(int64(unlimited))
+	x.wakes.tick, x.wakes.dead, x.wakes.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	x.self.leaving.Store(true)
+	seen := &observing{x: x, key: observerKey(x.self.name), grace: c.opts.Grace, up: make(chan struct{}, 1), silent: &mute{done: make(chan struct{})}}
 	if seen.views, err = ring.NewViews(c.opts.Partitions); err != nil {
 		return err
 	}
-	x.ring, x.observing = seen, seen
+	x.ring, x.self.observing = seen, seen
 	c.cluster = x
-	close(x.ready)
+	close(x.begin.ready)
 	if _, err := x.members.ask(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -177,15 +177,15 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 		keepalive = o.Keepalive
 	}
 	streams := peer.Options{
-		Node: x.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, TLS: o.PeerTLS, Keepalive: keepalive,
+		Node: x.self.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, TLS: o.PeerTLS, Keepalive: keepalive,
 		Verify: x.members.verify, Handler: x, Logger: c.opts.Logger, Listener: seen.silent,
 	}
-	k := card{Name: c.opts.Name, Node: x.name, Host: hostName(), PID: os.Getpid()}
+	k := card{Name: c.opts.Name, Node: x.self.name, Host: hostName(), PID: os.Getpid()}
 	if o.PeerTLS == nil {
-		if x.identity, err = o.newIdentity(); err != nil {
+		if x.self.identity, err = o.newIdentity(); err != nil {
 			return err
 		}
-		streams.TLS, k.Key = x.identity.TLS(), x.identity.Fingerprint()
+		streams.TLS, k.Key = x.self.identity.TLS(), x.self.identity.Fingerprint()
 	}
 	seen.card = k.encode()
 	if err := seen.publish(ctx, fingerprintFor); err != nil {
@@ -203,14 +203,14 @@ func (o *observing) publish(ctx context.Context, keep time.Duration) error {
 	c := o.x.c
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	ns, op, sent := *c.namespace.Load(), OpSaveResult, c.now()
+	ns, op, sent := *c.remote.namespace.Load(), OpSaveResult, c.now()
 	var err error
 	if results, ok := ns.(fallback.ResultStore); ok {
 		// The arbiter on Redis keeps what has token 1 at maxmemory as well.
 		_, err = results.SaveResult(ctx, 0, o.key, []byte(o.card), 1, keep)
 	} else {
 		op = OpOpen
-		id, r := observerSession(o.x.name), fallback.Registration{TTL: keep, Info: o.card}
+		id, r := observerSession(o.x.self.name), fallback.Registration{TTL: keep, Info: o.card}
 		var a fallback.Renewal
 		if a, err = ns.Open(ctx, id, r); err == nil && !a.Alive { // this process stood still
 			if err = ns.CloseSession(ctx, id); err == nil {
@@ -228,7 +228,7 @@ func (o *observing) publish(ctx context.Context, keep time.Duration) error {
 // withdraw makes the arbiter forget the card, which would end by itself.
 func (o *observing) withdraw(ctx context.Context) {
 	c := o.x.c
-	ns := *c.namespace.Load()
+	ns := *c.remote.namespace.Load()
 	if _, ok := ns.(fallback.ResultStore); ok {
 		_ = o.publish(ctx, time.Millisecond)
 		return
@@ -236,7 +236,7 @@ func (o *observing) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	sent := c.now()
-	c.called(OpCloseSession, sent, ns.CloseSession(ctx, observerSession(o.x.name)))
+	c.called(OpCloseSession, sent, ns.CloseSession(ctx, observerSession(o.x.self.name)))
 }
 
 // cardOfObserver returns the card that an observer has published, a zero one if there is none.
@@ -277,26 +277,26 @@ func (o *observing) show() {
 func (l *link) introduced() {
 	for _, session := range l.x.members.sessionsOf(l.Node()) {
 		l.session.Store(&session)
-		l.x.links.Store(session, l)
+		l.x.streams.links.Store(session, l)
 	}
 }
 
 // keepObserving keeps the list of nodes and the published key fresh, until the coordinator stops.
 func (x *cluster) keepObserving() {
-	o, c := x.observing, x.c
+	o, c := x.self.observing, x.c
 	t := time.NewTicker(c.opts.RenewEvery)
 	defer t.Stop()
 	published := c.now()
 	for {
 		select {
 		case <-t.C:
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
 		}
-		_, _ = x.members.ask(c.ctx)
+		_, _ = x.members.ask(c.life.ctx)
 		o.show()
 		if c.since(published) >= fingerprintFor/3 {
-			if sent := c.now(); o.publish(c.ctx, fingerprintFor) == nil {
+			if sent := c.now(); o.publish(c.life.ctx, fingerprintFor) == nil {
 				published = sent
 			}
 		}
@@ -325,7 +325,7 @@ func (x *cluster) awaitStreams(ctx context.Context) {
 			return
 		}
 		select {
-		case <-x.observing.up:
+		case <-x.self.observing.up:
 		case <-again.C:
 		case <-ctx.Done():
 			return
@@ -335,21 +335,21 @@ func (x *cluster) awaitStreams(ctx context.Context) {
 
 // closeObserver is Close of an observer.
 func (c *Coordinator) closeObserver() error {
-	close(c.closing)
-	c.shares.close()
-	c.stop(ErrClosed)
-	c.shares.work.Wait()
-	c.work.Wait()
-	c.pool.Close()
+	close(c.life.closing)
+	c.callers.shares.close()
+	c.life.stop(ErrClosed)
+	c.callers.shares.work.Wait()
+	c.life.work.Wait()
+	c.life.pool.Close()
 	x := c.cluster
 	_ = x.net.Close()
-	x.observing.withdraw(context.Background())
-	errs := []error{(*c.namespace.Load()).Close()}
-	if c.ns != *c.namespace.Load() {
-		errs = append(errs, c.ns.Close())
+	x.self.observing.withdraw(context.Background())
+	errs := []error{(*c.remote.namespace.Load()).Close()}
+	if c.remote.ns != *c.remote.namespace.Load() {
+		errs = append(errs, c.remote.ns.Close())
 	}
-	for _, ns := range x.observing.old {
-		if ns != c.ns {
+	for _, ns := range x.self.observing.old {
+		if ns != c.remote.ns {
 			errs = append(errs, ns.Close())
 		}
 	}
@@ -359,33 +359,33 @@ func (c *Coordinator) closeObserver() error {
 // verifyObserver reports, as an error, that the other side of a connection is not the observer that
 // it says it is. Strangers can make it ask the arbiter, so the questions come one after another.
 func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error {
-	ctx, cancel := context.WithTimeout(x.c.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(x.c.life.ctx, time.Second)
 	defer cancel()
 	refuse := func(err error) error { return fmt.Errorf("coord: %q: %w", node, err) }
 	if x.observers() >= maxObservers {
 		return refuse(errObservers)
 	}
-	ns := x.c.namespace.Load()
+	ns := x.c.remote.namespace.Load()
 	if ns == nil {
 		return refuse(ErrUnavailable)
 	}
 	select {
-	case x.looks <- struct{}{}:
+	case x.asked.looks <- struct{}{}:
 	case <-ctx.Done():
 		return refuse(context.Cause(ctx))
 	}
 	k, err := x.c.cardOfObserver(ctx, *ns, node)
 	select {
 	case <-time.After(observerGap):
-	case <-x.c.ctx.Done():
+	case <-x.c.life.ctx.Done():
 	}
-	<-x.looks
+	<-x.asked.looks
 	switch {
 	case err != nil:
 		return refuse(err)
 	case k.Node != node:
 		return refuse(errNotPublished)
-	case x.identity != nil && k.Key != peer.Fingerprint(state):
+	case x.self.identity != nil && k.Key != peer.Fingerprint(state):
 		return refuse(errOtherKey)
 	}
 	return nil
@@ -393,9 +393,9 @@ func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error 
 
 // observers returns how many there are.
 func (x *cluster) observers() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.watched)
+	x.streams.mu.Lock()
+	defer x.streams.mu.Unlock()
+	return len(x.streams.watched)
 }
 
 // watchedBy takes an observer's stream.
@@ -403,28 +403,28 @@ func (x *cluster) watchedBy(s *peer.Stream) {
 	l := &link{x: x, s: s, observer: true}
 	l.said.Store(&answer{})
 	s.Data = l
-	x.mu.Lock()
-	if x.watched == nil {
-		x.watched = make(map[*link]time.Time)
+	x.streams.mu.Lock()
+	if x.streams.watched == nil {
+		x.streams.watched = make(map[*link]time.Time)
 	}
-	many := len(x.watched) >= maxObservers
-	x.watched[l] = x.c.now()
-	x.mu.Unlock()
+	many := len(x.streams.watched) >= maxObservers
+	x.streams.watched[l] = x.c.now()
+	x.streams.mu.Unlock()
 	if many {
 		s.Close(errObservers)
 		return
 	}
-	x.c.limited.Info("holdfast: an observer asks this node", "observer", strings.TrimPrefix(s.Node(), observerPrefix))
+	x.c.tells.limited.Info("holdfast: an observer asks this node", "observer", strings.TrimPrefix(s.Node(), observerPrefix))
 }
 
 // observes takes a node's stream, in an observer.
 func (x *cluster) observes(l *link) {
 	l.introduced()
-	x.mu.Lock()
-	x.up[l] = true
-	x.mu.Unlock()
+	x.streams.mu.Lock()
+	x.streams.up[l] = true
+	x.streams.mu.Unlock()
 	select {
-	case x.observing.up <- struct{}{}:
+	case x.self.observing.up <- struct{}{}:
 	default:
 	}
 }
@@ -432,28 +432,28 @@ func (x *cluster) observes(l *link) {
 // endsWatch is for the end of a stream of either side of an observer.
 func (x *cluster) endsWatch(l *link) {
 	l.unanswered()
-	if x.observing != nil {
+	if x.self.observing != nil {
 		for _, session := range x.members.sessionsOf(l.Node()) {
-			x.links.CompareAndDelete(session, l)
+			x.streams.links.CompareAndDelete(session, l)
 		}
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.up, l)
-	delete(x.watched, l)
+	x.streams.mu.Lock()
+	defer x.streams.mu.Unlock()
+	delete(x.streams.up, l)
+	delete(x.streams.watched, l)
 }
 
 // endWatches ends streams of observers that have lasted for long.
 func (x *cluster) endWatches() {
 	now := x.c.now()
-	x.mu.Lock()
+	x.streams.mu.Lock()
 	var over []*link
-	for l, since := range x.watched {
+	for l, since := range x.streams.watched {
 		if now.Sub(since) > observerFor {
 			over = append(over, l)
 		}
 	}
-	x.mu.Unlock()
+	x.streams.mu.Unlock()
 	for _, l := range over {
 		l.s.Close(errAgain)
 	}

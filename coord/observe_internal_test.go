@@ -16,7 +16,7 @@ import (
 // publish makes the arbiter keep an observer's card, as the process does that has the key.
 func publish(t *testing.T, c *Coordinator, node string, k card, keep time.Duration) {
 	t.Helper()
-	if _, err := c.ns.(fallback.ResultStore).SaveResult(t.Context(), 0, observerKey(node), []byte(k.encode()), 1, keep); err != nil {
+	if _, err := c.remote.ns.(fallback.ResultStore).SaveResult(t.Context(), 0, observerKey(node), []byte(k.encode()), 1, keep); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -30,7 +30,7 @@ func TestObserve_AStrangerIsNoObserver(t *testing.T) {
 	publish(t, c, "observer op/2", card{Node: "observer op/1", Key: known.Fingerprint()}, time.Hour)
 	publish(t, c, "observer op/3", card{Node: "observer op/3", Key: late.Fingerprint()}, time.Millisecond)
 	await.Until(t, "the key is gone", func() bool {
-		r, err := c.ns.(fallback.ResultStore).LoadResult(t.Context(), 0, observerKey("observer op/3"))
+		r, err := c.remote.ns.(fallback.ResultStore).LoadResult(t.Context(), 0, observerKey("observer op/3"))
 		return err == nil && r.Fence == 0
 	})
 	strangers := []*outsider{
@@ -120,11 +120,11 @@ func TestObserve_ObserversAreFewAndProveThemselvesAgain(t *testing.T) {
 	o := intrude(t, c, "observer op/1", known)
 	<-o.ups
 	await.Until(t, "it is counted", func() bool { return x.observers() == 1 })
-	x.mu.Lock()
-	for l := range x.watched {
-		x.watched[l] = x.c.now().Add(-observerFor - time.Second)
+	x.streams.mu.Lock()
+	for l := range x.streams.watched {
+		x.streams.watched[l] = x.c.now().Add(-observerFor - time.Second)
 	}
-	x.mu.Unlock()
+	x.streams.mu.Unlock()
 	select { // of the next round of pings
 	case err := <-o.downs:
 		if err == nil {
@@ -135,21 +135,21 @@ func TestObserve_ObserversAreFewAndProveThemselvesAgain(t *testing.T) {
 	}
 	<-o.ups // it has proved itself again
 	await.Until(t, "it is counted again", func() bool { return x.observers() == 1 })
-	x.mu.Lock()
+	x.streams.mu.Lock()
 	for range maxObservers - 1 {
-		x.watched[new(link)] = x.c.now()
+		x.streams.watched[new(link)] = x.c.now()
 	}
-	x.mu.Unlock()
+	x.streams.mu.Unlock()
 	if err := x.members.verify("observer op/1", nil); !errors.Is(err, errObservers) {
 		t.Error(err)
 	}
-	x.mu.Lock()
-	for l := range x.watched {
+	x.streams.mu.Lock()
+	for l := range x.streams.watched {
 		if l.s == nil {
-			delete(x.watched, l)
+			delete(x.streams.watched, l)
 		}
 	}
-	x.mu.Unlock()
+	x.streams.mu.Unlock()
 }
 
 // An observer of another arbiter is told nothing, and tells nothing: not even that it is one.
@@ -167,7 +167,7 @@ func TestObserve_NodesOfAnotherArbiterAreNotBelieved(t *testing.T) {
 		}
 	}
 	op := enter(t, copied, &Options{Name: "op", Observe: true})
-	_, err = op.Report(t.Context(), c.cluster.name)
+	_, err = op.Report(t.Context(), c.cluster.self.name)
 	if !errors.Is(err, errNoNode) || c.cluster.observers() != 0 {
 		t.Errorf("an observer of a copy of the data: %v", err)
 	}
@@ -176,14 +176,14 @@ func TestObserve_NodesOfAnotherArbiterAreNotBelieved(t *testing.T) {
 		t.Errorf("%+v", failing)
 	}
 	for session := range op.list(t.Context()) { // the card now has another key than the process at that address
-		k := card{Node: c.cluster.name, Peer: c.cluster.told, Key: newIdentity(t).Fingerprint(), Answers: true}
+		k := card{Node: c.cluster.self.name, Peer: c.cluster.self.told, Key: newIdentity(t).Fingerprint(), Answers: true}
 		if _, err := ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: k.encode()}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	spy := enter(t, copied, &Options{Name: "spy", Observe: true})
 	failing = spy.cluster.net.Failing()
-	if len(failing) != 1 || spy.cluster.linkNode(c.cluster.name) != nil {
+	if len(failing) != 1 || spy.cluster.linkNode(c.cluster.self.name) != nil {
 		t.Errorf("an observer believes a node with another key: %+v", failing)
 	}
 }
@@ -197,16 +197,16 @@ func TestObserve_TheKeyIsPublishedForAShortTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := func() fallback.Result {
-		r, err := c.ns.(fallback.ResultStore).LoadResult(t.Context(), 0, op.cluster.observing.key)
+		r, err := c.remote.ns.(fallback.ResultStore).LoadResult(t.Context(), 0, op.cluster.self.observing.key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	if r := load(); decodeCard(string(r.Value)).Key != op.cluster.identity.Fingerprint() {
+	if r := load(); decodeCard(string(r.Value)).Key != op.cluster.self.identity.Fingerprint() {
 		t.Errorf("%+v", r)
 	}
-	if r, err := op.Report(t.Context(), c.cluster.name); err != nil || r.ID != c.cluster.name {
+	if r, err := op.Report(t.Context(), c.cluster.self.name); err != nil || r.ID != c.cluster.self.name {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := op.Close(context.Background()); err != nil {

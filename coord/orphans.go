@@ -55,13 +55,13 @@ func (x *doubts) all() []doubt {
 // clearDoubts releases what this process has not got and is not about to get.
 func (c *Coordinator) clearDoubts() {
 	now := c.now()
-	for _, d := range c.doubts.due(now) {
+	for _, d := range c.debts.doubts.due(now) {
 		if d.p.has(d.key, d.id) {
 			d.when = now.Add(c.opts.SessionTTL)
-			c.doubts.add(d)
+			c.debts.doubts.add(d)
 			continue
 		}
-		c.releases.add(d.p.release(d.key, d.id))
+		c.debts.releases.add(d.p.release(d.key, d.id))
 	}
 }
 

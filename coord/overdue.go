@@ -26,7 +26,7 @@ func (c *Coordinator) watchOverdue() {
 		})
 		p.mu.Unlock()
 	}
-	isExpected := func(x lease.Overdue) bool { return c.expected.has(x.Key) }
+	isExpected := func(x lease.Overdue) bool { return c.debts.expected.has(x.Key) }
 	c.reportWaits(slices.DeleteFunc(waits, isExpected), now)
 	c.reportHolds(slices.DeleteFunc(holds, isExpected), now)
 }
@@ -71,11 +71,11 @@ func (c *Coordinator) processes() map[string]string {
 	for _, n := range c.Nodes() {
 		names[n.Session] = n.Name
 	}
-	ns := c.namespace.Load()
+	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return names
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
 	all, err := (*ns).List(ctx)

@@ -27,7 +27,7 @@ func (p *partition) acquireOwnership() {
 func (p *partition) tryAcquire(s *session) {
 	c := p.c
 	known := p.known()
-	r, err := c.witness(c.ctx, p, known)
+	r, err := c.witness(c.life.ctx, p, known)
 	if err != nil || r.Grace > 0 {
 		return
 	}
@@ -37,7 +37,7 @@ func (p *partition) tryAcquire(s *session) {
 		p.unserved(s, r.Epoch, true)
 		return
 	case r.Owner != "":
-		if _, expect.OwnerDead = c.liveness.ask(nil, c, r.Owner); !expect.OwnerDead {
+		if _, expect.OwnerDead = c.tells.liveness.ask(nil, c, r.Owner); !expect.OwnerDead {
 			p.pressOwner(r)
 			return
 		}
@@ -45,8 +45,8 @@ func (p *partition) tryAcquire(s *session) {
 	// An answer that is lost is asked for again: Acquire knows its own retry.
 	for {
 		sent := p.c.now()
-		call, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
-		got, err := c.ns.Acquire(call, p.Number(), s.ID, expect)
+		call, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
+		got, err := c.remote.ns.Acquire(call, p.Number(), s.ID, expect)
 		cancel()
 		c.called(OpOwnership, sent, err)
 		switch {
@@ -60,12 +60,12 @@ func (p *partition) tryAcquire(s *session) {
 			return
 		case err == nil:
 			return
-		case lease.Past(s.Deadline(), p.c.now()) || c.ctx.Err() != nil:
+		case lease.Past(s.Deadline(), p.c.now()) || c.life.ctx.Err() != nil:
 			return
 		}
 		select {
 		case <-time.After(jitter(c.opts.RetryEvery)):
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	now := p.lock()
 	served := p.Serve(s.Session, got, sent, now, &a.Effects)
 	if served {
-		p.c.confirmations.add(sent) // before the first grant is announced
+		p.c.remote.confirmations.add(sent) // before the first grant is announced
 	}
 	p.unlock(&a)
 	a.do(p.c)
@@ -92,10 +92,10 @@ func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	if !sworn {
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(p.c.life.ctx, p.c.opts.CallTimeout)
 	defer cancel()
 	start := p.c.now()
-	_, err := p.c.ns.DemoteUnserved(ctx, p.Number(), s.ID, epoch)
+	_, err := p.c.remote.ns.DemoteUnserved(ctx, p.Number(), s.ID, epoch)
 	p.c.called(OpOwnership, start, err)
 }
 
@@ -109,7 +109,7 @@ func (p *partition) forswear(epoch uint32) bool {
 
 // look finds out whether the arbiter's record names this node though it does not serve the partition, and mends that.
 func (p *partition) look(s *session) {
-	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(p.c.life.ctx, p.c.opts.CallTimeout)
 	defer cancel()
 	r, err := p.c.witness(ctx, p, p.known())
 	if err != nil || r.Grace > 0 {
@@ -140,9 +140,9 @@ func (p *partition) pressOwner(r fallback.Record) {
 	if !due || r.Revoked {
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(p.c.life.ctx, p.c.opts.CallTimeout)
 	defer cancel()
 	start := p.c.now()
-	err := p.c.ns.Revoke(ctx, p.Number(), r.Epoch, p.c.sessions.id())
+	err := p.c.remote.ns.Revoke(ctx, p.Number(), r.Epoch, p.c.sessions.id())
 	p.c.called(OpOwnership, start, err)
 }

@@ -32,8 +32,8 @@ func (c *Coordinator) lease() *lease.Config {
 	o := &c.opts
 	return &lease.Config{
 		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
-		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Handoff: c.limits, Clustered: o.Cluster != nil,
-		NoAnswer: errNoAnswer, Full: errFull, Size: errSize, View: view{c}, Requests: &c.requests, Offers: &c.offers,
+		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Handoff: c.callers.limits, Clustered: o.Cluster != nil,
+		NoAnswer: errNoAnswer, Full: errFull, Size: errSize, View: view{c}, Requests: &c.callers.requests, Offers: &c.debts.offers,
 	}
 }
 

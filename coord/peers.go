@@ -33,17 +33,21 @@ type link struct {
 	asks     asks
 	observer bool // the other side only asks questions
 
-	mu      mutex[linkRank] // protects what follows
-	stated  bool            // the other node has begun the statement of that session's holds: there is one for each session
-	pings   uint32          // that were sent
-	sent    [16]time.Time
-	heard   uint32        // the other's last ping
-	heardAt time.Time     // when it came
-	ring    uint64        // fingerprint of the other's placement
-	last    uint32        // the ping of farewell
-	parted  chan struct{} // closed when that is answered, or the stream has ended; nil without a waiter
+	mu     mutex[linkRank] // protects what follows
+	stated bool            // the other node has begun the statement of that session's holds: there is one for each session
+	ring   uint64          // fingerprint of the other's placement
+	beat   heartbeat
+}
 
-	answeredAt time.Time // when the last ping of either kind was answered
+// heartbeat has the pings of a stream, sent and answered. The link's mutex protects it.
+type heartbeat struct {
+	pings      uint32 // that were sent
+	sent       [16]time.Time
+	heard      uint32        // the other's last ping
+	heardAt    time.Time     // when it came
+	last       uint32        // the ping of farewell
+	parted     chan struct{} // closed when that is answered, or the stream has ended; nil without a waiter
+	answeredAt time.Time     // when the last ping of either kind was answered
 }
 
 // answer is until when the other node answers for what it has granted, and how many such answers there were with it.
@@ -55,8 +59,8 @@ type answer struct {
 // Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule 12).
 func (x *cluster) Up(s *peer.Stream) {
 	select {
-	case <-x.ready:
-	case <-x.c.ctx.Done():
+	case <-x.begin.ready:
+	case <-x.c.life.ctx.Done():
 	}
 	if isObserver(s.Node()) {
 		x.watchedBy(s)
@@ -65,12 +69,12 @@ func (x *cluster) Up(s *peer.Stream) {
 	l := &link{x: x, s: s}
 	l.said.Store(&answer{})
 	s.Data = l
-	if x.observing != nil {
+	if x.self.observing != nil {
 		x.observes(l)
 		return
 	}
-	x.mu.Lock()
-	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(x.id)})
+	x.streams.mu.Lock()
+	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(x.streams.id)})
 	for i := range x.c.parts {
 		var a after
 		p := &x.c.parts[i]
@@ -80,8 +84,8 @@ func (x *cluster) Up(s *peer.Stream) {
 	}
 	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
 	l.ping() // before any request: grants say from which ping they count
-	x.up[l] = true
-	x.mu.Unlock()
+	x.streams.up[l] = true
+	x.streams.mu.Unlock()
 	s.Flush()
 }
 
@@ -100,9 +104,9 @@ func (l *link) ping() {
 
 // pingNow is ping with l.mu held.
 func (l *link) pingNow() {
-	l.pings++
-	l.sent[l.pings%uint32(len(l.sent))] = l.x.c.now()
-	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.pings, Token: l.x.ring.View().Fingerprint()})
+	l.beat.pings++
+	l.beat.sent[l.beat.pings%uint32(len(l.beat.sent))] = l.x.c.now()
+	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.beat.pings, Token: l.x.ring.View().Fingerprint()})
 }
 
 // Down implements [peer.Handler].
@@ -112,7 +116,7 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	}
 	l := s.Data.(*link)
 	l.down.Store(true)
-	if l.observer || x.observing != nil {
+	if l.observer || x.self.observing != nil {
 		x.endsWatch(l)
 		return
 	}
@@ -121,12 +125,12 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	l.mu.Unlock()
 	l.unanswered()
 	session := l.Session()
-	if x.links.CompareAndDelete(session, l) {
+	if x.streams.links.CompareAndDelete(session, l) {
 		x.unreached.lost(session, x.c.now())
 	}
-	x.mu.Lock()
-	delete(x.up, l)
-	x.mu.Unlock()
+	x.streams.mu.Lock()
+	delete(x.streams.up, l)
+	x.streams.mu.Unlock()
 	for i := range x.c.parts {
 		var a after
 		p := &x.c.parts[i]
@@ -142,10 +146,10 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 // Frame implements [peer.Handler].
 func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	l := s.Data.(*link)
-	if x.c.ctx.Err() != nil {
+	if x.c.life.ctx.Err() != nil {
 		return
 	}
-	if l.observer && f.Kind != peer.Query || x.observing != nil && f.Kind != peer.Answer {
+	if l.observer && f.Kind != peer.Query || x.self.observing != nil && f.Kind != peer.Answer {
 		s.Close(peer.ErrProtocol)
 		return
 	}
@@ -279,11 +283,11 @@ func storable(session []byte) bool {
 func (l *link) pinged(f *peer.Frame) {
 	now := l.x.c.now()
 	l.mu.Lock()
-	l.heard, l.heardAt, l.ring = f.Ping, now, f.Token
+	l.beat.heard, l.beat.heardAt, l.ring = f.Ping, now, f.Token
 	l.mu.Unlock()
 	// A grant of a partition that is not counted here comes after this answer.
-	l.x.c.confirmations.mu.Lock()
-	defer l.x.c.confirmations.mu.Unlock()
+	l.x.c.remote.confirmations.mu.Lock()
+	defer l.x.c.remote.confirmations.mu.Unlock()
 	left := min(l.x.c.answersUntil(now).Sub(now), l.x.announced())
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
 }
@@ -294,8 +298,8 @@ func millis(d time.Duration) uint32 { return uint32(max(0, min(d, time.Hour)).Mi
 func (l *link) ponged(f *peer.Frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ring, l.answeredAt = f.Token, l.x.c.now()
-	if f.Ping >= l.last {
+	l.ring, l.beat.answeredAt = f.Token, l.x.c.now()
+	if f.Ping >= l.beat.last {
 		l.part()
 	}
 	at, ok := l.when(f.Ping)
@@ -310,9 +314,9 @@ func (l *link) ponged(f *peer.Frame) {
 
 // part ends what farewell waits for. l.mu is held.
 func (l *link) part() {
-	if l.parted != nil {
-		close(l.parted)
-		l.parted = nil
+	if l.beat.parted != nil {
+		close(l.beat.parted)
+		l.beat.parted = nil
 	}
 }
 
@@ -343,7 +347,7 @@ func (x *cluster) askAll() (parted []chan struct{}) {
 		done := make(chan struct{})
 		l.mu.Lock()
 		l.pingNow()
-		l.last, l.parted = l.pings, done
+		l.beat.last, l.beat.parted = l.beat.pings, done
 		if l.down.Load() { // Down may have been there before
 			l.part()
 		}
@@ -356,10 +360,10 @@ func (x *cluster) askAll() (parted []chan struct{}) {
 
 // when returns when a ping was sent; false for one of long ago.
 func (l *link) when(ping uint32) (time.Time, bool) {
-	if ping == 0 || ping > l.pings || l.pings-ping >= uint32(len(l.sent)) {
+	if ping == 0 || ping > l.beat.pings || l.beat.pings-ping >= uint32(len(l.beat.sent)) {
 		return time.Time{}, false
 	}
-	return l.sent[ping%uint32(len(l.sent))], true
+	return l.beat.sent[ping%uint32(len(l.beat.sent))], true
 }
 
 // deadlineOf turns an announcement of an owner, which counts from a ping, into a deadline.
@@ -385,7 +389,7 @@ func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 // Offer is the part of a grant that says for how long it is good.
 func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	l.mu.Lock()
-	ping, at := l.heard, l.heardAt
+	ping, at := l.beat.heard, l.beat.heardAt
 	l.mu.Unlock()
 	if ping == 0 {
 		return 0, 0
@@ -424,7 +428,7 @@ func (x *cluster) keepPinging() {
 	for {
 		select {
 		case <-t.C:
-		case <-x.c.ctx.Done():
+		case <-x.c.life.ctx.Done():
 			return
 		}
 		x.pingAll()
@@ -437,7 +441,7 @@ func (x *cluster) keepPinging() {
 var errNotIts = errors.New("coord: the node speaks for a session that the arbiter does not list as its own")
 
 func (x *cluster) pingAll() {
-	if x.observing != nil {
+	if x.self.observing != nil {
 		return
 	}
 	for _, l := range x.all() {
@@ -466,10 +470,10 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 			return
 		}
 		if old != "" && old != session {
-			x.links.CompareAndDelete(old, l)
+			x.streams.links.CompareAndDelete(old, l)
 		}
 		if session != "" {
-			x.links.Store(session, l)
+			x.streams.links.Store(session, l)
 			x.unreached.found(session)
 		}
 	case flagEnd:

@@ -229,7 +229,7 @@ func (l *link) queried(f *peer.Frame) {
 	}
 	if l.asks.waiting.Add(1) <= maxAsked {
 		select {
-		case l.x.questions <- q:
+		case l.x.asked.questions <- q:
 			return
 		default:
 		}
@@ -291,9 +291,9 @@ func (a *reply) encode() []byte {
 func (x *cluster) keepAnswering() {
 	for {
 		select {
-		case q := <-x.questions:
-			q.answer(x.c.answer(x.c.ctx, q.question))
-		case <-x.c.ctx.Done():
+		case q := <-x.asked.questions:
+			q.answer(x.c.answer(x.c.life.ctx, q.question))
+		case <-x.c.life.ctx.Done():
 			return
 		}
 	}

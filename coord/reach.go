@@ -103,7 +103,7 @@ func (x *cluster) unsettled(want int) error {
 	if x.c.sessions.current() == nil {
 		why = append(why, "this node has no session at the arbiter")
 	}
-	if left := time.Duration(x.graceLeft.Load()); left > 0 {
+	if left := time.Duration(x.heard.graceLeft.Load()); left > 0 {
 		why = append(why, fmt.Sprintf("the arbiter grants nothing for another %v at most (Grace), as it has just started, has failed over, "+
 			"has lost its data, or was promoted at some time before this namespace was new; for development see redisarbiter.Options.ColdStart", left.Round(time.Second)))
 	}

@@ -67,7 +67,7 @@ func (l ReadLock) Key() string {
 	if l.x == nil {
 		return ""
 	}
-	return l.x.key
+	return l.x.id.key
 }
 
 // Fence returns the lock's token. It is above that of every Lock of the key that was granted
@@ -104,7 +104,7 @@ func (l ReadLock) Context() context.Context {
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(&readValues{l.ctx, l})
 		f.live = ctx
-		if l.x.cause != nil {
+		if l.x.ending.cause != nil {
 			cancel(l.x.loss())
 		} else {
 			f.ends = append(f.ends, cancel)
@@ -139,7 +139,7 @@ func (l ReadLock) endsWith(cancel context.CancelCauseFunc) {
 	switch f := l.follow(); {
 	case f == nil:
 		cancel(ErrUnlocked)
-	case x.cause != nil:
+	case x.ending.cause != nil:
 		cancel(x.loss())
 	default:
 		f.ends = append(f.ends, cancel)
@@ -203,7 +203,7 @@ func (c *Coordinator) whyNot(key string) error {
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return orLocked(p.Reason(p.Find(fallback.SharedName(key, c.holder))))
+	return orLocked(p.Reason(p.Find(fallback.SharedName(key, c.callers.holder))))
 }
 
 // rekeyed is the error of a lock of a name as one of its key.

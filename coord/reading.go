@@ -38,8 +38,7 @@ const warmSlots = 16
 type reading struct {
 	c     *Coordinator
 	s     *readShard
-	key   string
-	hash  uint64 // of the key
+	id    readingName
 	lock  Lock
 	began lease.Moment
 	seats []row // nil at first: few callers read the key. It changes before the reading is in s.warm
@@ -49,19 +48,39 @@ type reading struct {
 	_ [64]byte // readers with a seat only read what is above
 
 	// Protected by the shard's mutex.
-	stays    bool // when the last reader has left, for others
-	shut     bool // no more readers are let in
-	ended    bool // no reader is left of one that is shut: lock is unlocked, once
-	n        int  // readers that are counted, and callers that are about to be
-	spell    int  // how often n has risen from 0
-	joins    int  // readers that needed the mutex
-	uses     int  // as relax has seen it last
 	followed map[place]*follower
-	cause    error // why lock has ended; nil: it has not
+	count    readerCount
+	ending   readingEnd
+	looked   staysSeen
+}
 
-	seen      []stay // what Stays has seen of the seats
-	seenSpell int    // and of n
+// readerCount counts the readers of a reading without a seat, and its uses.
+type readerCount struct {
+	n     int // readers that are counted, and callers that are about to be
+	spell int // how often n has risen from 0
+	joins int // readers that needed the mutex
+	uses  int // as relax has seen it last
+}
+
+// readingEnd is the state of a reading's end.
+type readingEnd struct {
+	stays bool  // when the last reader has left, for others
+	shut  bool  // no more readers are let in
+	ended bool  // no reader is left of one that is shut: lock is unlocked, once
+	cause error // why lock has ended; nil: it has not
+}
+
+// staysSeen has the findings of the last call of Stays.
+type staysSeen struct {
+	seen      []stay // in the seats
+	seenSpell int    // of readerCount.spell
 	since     lease.Moment
+}
+
+// readingName is the key of a reading.
+type readingName struct {
+	key  string
+	hash uint64 // of the key
 }
 
 // A place is a reader of a reading.
@@ -84,17 +103,17 @@ type stay struct {
 }
 
 func (c *Coordinator) shardOf(hash uint64) *readShard {
-	return &c.reads[hash>>32%uint64(len(c.reads))]
+	return &c.callers.reads[hash>>32%uint64(len(c.callers.reads))]
 }
 
 // find returns the reading of a key if it is one of those that are found without the mutex. It has
 // seats.
 func (s *readShard) find(hash uint64, key string) *reading {
 	i := hash >> 40 % warmSlots
-	if x := s.warm[i].Load(); x != nil && x.key == key {
+	if x := s.warm[i].Load(); x != nil && x.id.key == key {
 		return x
 	}
-	if x := s.warm[i^1].Load(); x != nil && x.key == key {
+	if x := s.warm[i^1].Load(); x != nil && x.id.key == key {
 		return x
 	}
 	return nil
@@ -102,7 +121,7 @@ func (s *readShard) find(hash uint64, key string) *reading {
 
 // list lets find find a reading, perhaps in another one's place. The mutex is held.
 func (s *readShard) list(x *reading) {
-	i := x.hash >> 40 % warmSlots
+	i := x.id.hash >> 40 % warmSlots
 	switch {
 	case s.warm[i].Load() == x || s.warm[i^1].Load() == x:
 	case s.warm[i].Load() != nil && s.warm[i^1].Load() == nil:
@@ -114,12 +133,12 @@ func (s *readShard) list(x *reading) {
 
 // close lets no more readers in. The mutex is held.
 func (x *reading) close() {
-	x.shut = true
+	x.ending.shut = true
 	x.pledge.Retract()
-	if x.s.current[x.key] == x {
-		delete(x.s.current, x.key)
+	if x.s.current[x.id.key] == x {
+		delete(x.s.current, x.id.key)
 	}
-	i := x.hash >> 40 % warmSlots
+	i := x.id.hash >> 40 % warmSlots
 	x.s.warm[i].CompareAndSwap(x, nil)
 	x.s.warm[i^1].CompareAndSwap(x, nil)
 }
@@ -127,7 +146,8 @@ func (x *reading) close() {
 // newReading returns the reading of a lock, with one reader that is counted: the caller.
 func (c *Coordinator) newReading(l Lock, hash uint64, key string) *reading {
 	x := &reading{
-		c: c, s: c.shardOf(hash), key: key, hash: hash, lock: l, began: c.moment(), stays: c.limits.Linger > 0, n: 1, spell: 1,
+		c: c, s: c.shardOf(hash), id: readingName{key: key, hash: hash}, lock: l, began: c.moment(),
+		ending: readingEnd{stays: c.callers.limits.Linger > 0}, count: readerCount{n: 1, spell: 1},
 	}
 	l.endsWith(x.end)
 	l.p.mu.Lock()
@@ -138,38 +158,38 @@ func (c *Coordinator) newReading(l Lock, hash uint64, key string) *reading {
 
 // open makes a new reading that of its key, for n readers in the place of the one it has and for those that come later. The mutex is held.
 func (x *reading) open(n int) {
-	x.n += n - 1
-	if x.shut {
+	x.count.n += n - 1
+	if x.ending.shut {
 		return
 	}
-	if x.s.current[x.key] != nil { // one that was a writer's
-		x.stays = false
+	if x.s.current[x.id.key] != nil { // one that was a writer's
+		x.ending.stays = false
 		return
 	}
 	if x.s.current == nil {
 		x.s.current = make(map[string]*reading)
 	}
-	x.s.current[x.key] = x
+	x.s.current[x.id.key] = x
 }
 
 // linger has a new reading looked at, once per Linger.
 func (x *reading) linger() {
-	if x.stays {
-		x.c.lingers.add(lingering{p: x.lock.p, x: x})
+	if x.ending.stays {
+		x.c.debts.lingers.add(lingering{p: x.lock.p, x: x})
 	}
 }
 
 // relax ends a reading that no caller has used since it was called last. It reports whether it has ended.
 func (x *reading) relax() bool {
 	x.s.mu.Lock()
-	if x.shut {
+	if x.ending.shut {
 		x.s.mu.Unlock()
 		return true
 	}
 	taken, uses := x.look()
-	uses += x.joins
-	idle := !taken && x.n == 0 && uses == x.uses
-	x.uses = uses
+	uses += x.count.joins
+	idle := !taken && x.count.n == 0 && uses == x.count.uses
+	x.count.uses = uses
 	x.s.mu.Unlock()
 	return idle && x.retire()
 }
@@ -195,7 +215,7 @@ func (x *reading) inForce() (ok bool) {
 	now := p.clock
 	if p.TurnState(x.lock.t, x.lock.fence, now, &a.Effects) == lease.TurnRuns {
 		x.s.mu.Lock()
-		if ok = !x.shut; ok {
+		if ok = !x.ending.shut; ok {
 			p.Pledge(x.lock.t, now)
 		}
 		x.s.mu.Unlock()
@@ -215,7 +235,7 @@ func (x *reading) counted(ctx context.Context) ReadLock {
 // leave is when a reader that is counted is one no more.
 func (x *reading) leave() {
 	x.s.mu.Lock()
-	x.n--
+	x.count.n--
 	x.settle()
 }
 
@@ -239,11 +259,11 @@ func (x *reading) left() error {
 // settle unlocks lock if the last reader has left one that is shut, or that does not stay. The mutex
 // is held, and free afterwards.
 func (x *reading) settle() {
-	if x.n == 0 && !x.shut && !x.stays {
+	if x.count.n == 0 && !x.ending.shut && !x.ending.stays {
 		x.close()
 	}
-	last := x.shut && !x.ended && x.empty()
-	x.ended = x.ended || last
+	last := x.ending.shut && !x.ending.ended && x.empty()
+	x.ending.ended = x.ending.ended || last
 	x.s.mu.Unlock()
 	if last {
 		_ = x.lock.Unlock()
@@ -253,14 +273,14 @@ func (x *reading) settle() {
 // empty reports whether there is no reader. The mutex is held.
 func (x *reading) empty() bool {
 	taken, _ := x.look()
-	return !taken && x.n == 0
+	return !taken && x.count.n == 0
 }
 
 // Shut implements [lease.Sharer].
 func (x *reading) Shut() (empty bool) {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	if x.shut {
+	if x.ending.shut {
 		return false
 	}
 	x.close()
@@ -271,7 +291,7 @@ func (x *reading) Shut() (empty bool) {
 func (x *reading) Vacate() (empty bool) {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	if x.shut {
+	if x.ending.shut {
 		return false
 	}
 	x.pledge.Retract() // a reader that takes a seat from now on asks for it, and waits for this event
@@ -287,8 +307,8 @@ func (x *reading) vacated() bool {
 	if !x.empty() {
 		return false
 	}
-	x.ended = true
-	x.c.pool.Go(func() { x.c.noteReleased(x.lock.p, x.lock, x.c.moment()-x.began) })
+	x.ending.ended = true
+	x.c.life.pool.Go(func() { x.c.noteReleased(x.lock.p, x.lock, x.c.moment()-x.began) })
 	return true
 }
 
@@ -304,24 +324,24 @@ func (x *reading) Stays(now lease.Moment) lease.Moment {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	first := now
-	if x.n > 0 {
-		if x.seenSpell != x.spell {
-			x.seenSpell, x.since = x.spell, now
+	if x.count.n > 0 {
+		if x.looked.seenSpell != x.count.spell {
+			x.looked.seenSpell, x.looked.since = x.count.spell, now
 		}
-		first = x.since
+		first = x.looked.since
 	}
-	if len(x.seen) != len(x.seats)*rowSeats {
-		x.seen = make([]stay, len(x.seats)*rowSeats)
+	if len(x.looked.seen) != len(x.seats)*rowSeats {
+		x.looked.seen = make([]stay, len(x.seats)*rowSeats)
 	}
-	for i := range x.seen {
+	for i := range x.looked.seen {
 		turn := x.seats[i/rowSeats].at[i%rowSeats].Load() &^ seatFollowed
 		switch {
 		case turn&seatTaken == 0:
-			x.seen[i] = stay{}
-		case x.seen[i].turn != turn:
-			x.seen[i] = stay{turn, now}
+			x.looked.seen[i] = stay{}
+		case x.looked.seen[i].turn != turn:
+			x.looked.seen[i] = stay{turn, now}
 		default:
-			first = min(first, x.seen[i].since)
+			first = min(first, x.looked.seen[i].since)
 		}
 	}
 	return first
@@ -332,7 +352,7 @@ func (x *reading) Stays(now lease.Moment) lease.Moment {
 func (x *reading) end(cause error) {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	x.cause = cause
+	x.ending.cause = cause
 	x.close()
 	for _, f := range x.followed {
 		for _, cancel := range f.ends {
@@ -344,9 +364,9 @@ func (x *reading) end(cause error) {
 
 // loss returns why the readers' locks were lost, as the shared one was; nil if it was not.
 func (x *reading) loss() error {
-	if loss := new(LossError); errors.As(x.cause, &loss) {
+	if loss := new(LossError); errors.As(x.ending.cause, &loss) {
 		told := *loss
-		told.Key = x.key
+		told.Key = x.id.key
 		return &told
 	}
 	return nil
@@ -405,7 +425,7 @@ func (l ReadLock) unlockFollowed() error {
 		delete(x.followed, at)
 	}
 	if l.turn&seatCounted != 0 {
-		x.n--
+		x.count.n--
 	}
 	loss := x.loss()
 	x.settle()

@@ -17,7 +17,7 @@ import (
 // finds an [UnreachableError] if a member is not reachable at the address that it advertises.
 func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	select {
-	case <-c.closing:
+	case <-c.life.closing:
 		return ErrClosed
 	default:
 	}
@@ -25,14 +25,14 @@ func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 		return nil
 	}
 	w := &settler{nodes: nodes, done: make(chan struct{})}
-	s := &c.cluster.settling
+	s := &c.cluster.begin.settling
 	s.add(w)
 	defer s.remove(w)
 	c.cluster.poke()
 	select {
 	case <-w.done:
 		return nil
-	case <-c.closing:
+	case <-c.life.closing:
 		return ErrClosed
 	case <-ctx.Done():
 		return c.cluster.late(ended(ctx), nodes)
@@ -67,7 +67,7 @@ func (s *settling) remove(w *settler) {
 
 // settle tells the waiters that have what they wait for. It reports whether any are left.
 func (x *cluster) settle() (left bool) {
-	s := &x.settling
+	s := &x.begin.settling
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all) == 0 {
@@ -86,7 +86,7 @@ func (x *cluster) settle() (left bool) {
 // atRest tells whether this node has what it should have, and how many nodes share the partitions.
 func (x *cluster) atRest() (nodes int, rest bool) {
 	v := x.ring.View()
-	if !v.Stable() || x.leaving.Load() || x.c.sessions.current() == nil {
+	if !v.Stable() || x.self.leaving.Load() || x.c.sessions.current() == nil {
 		return 0, false
 	}
 	self := false
@@ -96,19 +96,19 @@ func (x *cluster) atRest() (nodes int, rest bool) {
 		}
 		if n.State == ring.Active && !n.Incompatible && !n.Unlisted {
 			nodes++
-			self = self || n.Name == x.name
+			self = self || n.Name == x.self.name
 		}
 	}
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		n, ok := v.Owner(p.Number())
-		if !ok || n.Name != x.name && x.route(p.Number()).link == nil {
+		if !ok || n.Name != x.self.name && x.route(p.Number()).link == nil {
 			return 0, false
 		}
 		p.mu.Lock()
 		owned := p.Phase() == lease.Owned
 		p.mu.Unlock()
-		if owned != (n.Name == x.name) {
+		if owned != (n.Name == x.self.name) {
 			return 0, false
 		}
 	}

@@ -164,7 +164,7 @@ func (c *Coordinator) startReclaim(ctx context.Context, x *reclaiming, patience 
 		c.goOn()
 		to <- reclaimed{x, callIsLate, all, errNoAnswer}
 	})
-	c.pool.Go(func() {
+	c.life.pool.Go(func() {
 		e := reclaimed{x, callHasEnded, all, errNoAnswer}
 		defer func() { // also if a trace function ends the goroutine
 			slow.Stop()
@@ -199,7 +199,7 @@ func (c *Coordinator) reclaimOwners(ctx context.Context, call []claims, sent tim
 	for i, x := range call {
 		owned[i] = fallback.Ownership{Partition: x.p.Number(), Epoch: x.Own.Epoch}
 	}
-	for i, got := range c.ns.ReclaimOwners(ctx, call[0].Own.Session.ID, owned) {
+	for i, got := range c.remote.ns.ReclaimOwners(ctx, call[0].Own.Session.ID, owned) {
 		x := call[i]
 		if got.Err != nil {
 			failed, err = append(failed, x.p), got.Err
@@ -218,7 +218,7 @@ func (c *Coordinator) restore(ctx context.Context, call []claims, sent time.Time
 	for i, x := range call {
 		list[i] = fallback.Claims{Partition: x.p.Number(), Holds: x.Holds}
 	}
-	for i, got := range c.ns.Restore(ctx, list) {
+	for i, got := range c.remote.ns.Restore(ctx, list) {
 		x := call[i]
 		now := x.p.lock()
 		if got.Err != nil {

@@ -90,24 +90,24 @@ func (c *Coordinator) sendReleases() {
 	defer relief.Stop()
 	relief.Stop()
 	for {
-		for batch := c.releases.next(); len(batch) > 0; batch = c.releases.next() {
+		for batch := c.debts.releases.next(); len(batch) > 0; batch = c.debts.releases.next() {
 			relief.Reset(c.opts.RetryEvery / 16)
-			left, _ := c.sendBatch(c.ctx, batch, c.answers())
+			left, _ := c.sendBatch(c.life.ctx, batch, c.answers())
 			if len(left) > 0 {
-				c.releases.again(left)
+				c.debts.releases.again(left)
 			}
 			if !relief.Stop() && <-relieved { // or there may be no release left, for a moment, that Close waits for
-				c.releases.senders.Add(-1)
+				c.debts.releases.senders.Add(-1)
 				return
 			}
-			if c.ctx.Err() != nil {
+			if c.life.ctx.Err() != nil {
 				return
 			}
 		}
 		select {
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
-		case <-c.releases.signal:
+		case <-c.debts.releases.signal:
 		}
 	}
 }
@@ -119,11 +119,11 @@ func (c *Coordinator) relieve() bool {
 	if c.spreads() {
 		most = maxSendersSpread
 	}
-	if c.releases.senders.Add(1) >= most {
-		c.releases.senders.Add(-1)
+	if c.debts.releases.senders.Add(1) >= most {
+		c.debts.releases.senders.Add(-1)
 		return false
 	}
-	c.work.Go(c.sendReleases)
+	c.life.work.Go(c.sendReleases)
 	return true
 }
 
@@ -134,18 +134,18 @@ func (c *Coordinator) resendReleases() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
-		case <-c.releases.resend:
+		case <-c.debts.releases.resend:
 		}
 		timer.Reset(c.opts.RetryEvery)
 		select {
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
 		case <-timer.C:
 		}
-		if left, _ := c.sendAll(c.ctx, c.releases.takeFailed()); len(left) > 0 {
-			c.releases.again(left)
+		if left, _ := c.sendAll(c.life.ctx, c.debts.releases.takeFailed()); len(left) > 0 {
+			c.debts.releases.again(left)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release, t
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	start := c.now()
-	for i, e := range c.ns.Unlock(ctx, batch) {
+	for i, e := range c.remote.ns.Unlock(ctx, batch) {
 		if e != nil {
 			left, err = append(left, batch[i]), e
 		}
@@ -200,7 +200,7 @@ func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release, t
 // flushReleases sends what is left when the coordinator has stopped. It tries twice.
 func (c *Coordinator) flushReleases() error {
 	var err error
-	list := c.releases.takeAll()
+	list := c.debts.releases.takeAll()
 	for range 2 {
 		list, err = c.sendAll(context.Background(), list)
 	}
@@ -251,19 +251,19 @@ func (c *Coordinator) endLingers() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
-		case <-c.lingers.signal:
+		case <-c.debts.lingers.signal:
 		}
-		tick.Reset(c.limits.Linger)
+		tick.Reset(c.callers.limits.Linger)
 		select {
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		for _, x := range c.lingers.take() {
+		for _, x := range c.debts.lingers.take() {
 			if !x.relax() {
-				c.lingers.add(x)
+				c.debts.lingers.add(x)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			timer.Reset(c.opts.RenewEvery - c.since(r.sent))
 			continue
 		case <-ctx.Done():
-			if c.ctx.Err() != nil {
+			if c.life.ctx.Err() != nil {
 				return nil
 			}
 			return context.Cause(ctx)
@@ -76,7 +76,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		}
 		waiting, last = true, sent
 		timer.Reset(c.opts.CallTimeout)
-		c.pool.Go(func() { c.renewOnce(ctx, s, sent, answers, over) })
+		c.life.pool.Go(func() { c.renewOnce(ctx, s, sent, answers, over) })
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time,
 	defer cancel()
 	reg := c.registration()
 	reg.Seen, reg.Guardians = s.seen.Load(), s.guarded.registers()
-	r, err := c.ns.Renew(ctx, s.ID, reg)
+	r, err := c.remote.ns.Renew(ctx, s.ID, reg)
 	c.called(OpRenew, sent, err)
 	select {
 	case to <- renewal{r, sent, err}:

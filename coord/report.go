@@ -68,9 +68,9 @@ func (c *Coordinator) keepReporting() {
 	defer c.reportLosses()
 	for {
 		select {
-		case <-c.ctx.Done():
+		case <-c.life.ctx.Done():
 			return
-		case <-c.reports.signal:
+		case <-c.tells.reports.signal:
 			lost.Reset(max(lossMoment, lossEvery-time.Since(last)))
 		case <-lost.C:
 			last = time.Now()
@@ -98,7 +98,7 @@ func (o *Options) lookEvery() time.Duration {
 }
 
 func (c *Coordinator) reportLosses() {
-	for cause, x := range c.reports.take() {
+	for cause, x := range c.tells.reports.take() {
 		c.opts.Logger.Warn("holdfast: locks lost", "count", x.count, "cause", cause, "key", show(x.first.Key), "fence", x.first.Fence)
 	}
 }

@@ -22,8 +22,8 @@ func (x *cluster) route(p uint32) route {
 	switch {
 	case !ok || n.Gone:
 		return route{}
-	case n.Name == x.name:
-		return route{mine: !x.leaving.Load()}
+	case n.Name == x.self.name:
+		return route{mine: !x.self.leaving.Load()}
 	}
 	s := x.net.Stream(n.Name)
 	if s == nil {
@@ -60,7 +60,7 @@ func (x *cluster) linkTo(session string) *link {
 	if x == nil {
 		return nil
 	}
-	if l, ok := x.links.Load(session); ok {
+	if l, ok := x.streams.links.Load(session); ok {
 		return l.(*link)
 	}
 	return nil
@@ -80,7 +80,7 @@ func (x *cluster) linkNode(name string) *link {
 }
 
 func (x *cluster) all() []*link {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.Collect(maps.Keys(x.up))
+	x.streams.mu.Lock()
+	defer x.streams.mu.Unlock()
+	return slices.Collect(maps.Keys(x.streams.up))
 }

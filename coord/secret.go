@@ -24,26 +24,26 @@ func (x *cluster) firstKeys() [][]byte {
 	}
 	key := make([]byte, 32)
 	rand.Read(key) // never fails
-	x.secrets.used = [][]byte{key}
-	return x.secrets.used
+	x.self.secrets.used = [][]byte{key}
+	return x.self.secrets.used
 }
 
 // toldSecrets takes the namespace's secrets from a renewal. It is called by one goroutine at a
 // time.
 func (x *cluster) toldSecrets(all fallback.Secrets) {
 	o := &x.c.opts
-	if x.secrets.used == nil || o.Cluster.host != nil {
+	if x.self.secrets.used == nil || o.Cluster.host != nil {
 		return
 	}
 	keys := gossipKeys(all, o)
-	if len(keys) == 0 || slices.EqualFunc(keys, x.secrets.used, slices.Equal) {
+	if len(keys) == 0 || slices.EqualFunc(keys, x.self.secrets.used, slices.Equal) {
 		return
 	}
 	if err := x.ring.SetKeys(keys); err != nil {
 		o.Logger.Error("holdfast: the gossip's keys could not be changed", "error", err)
 		return
 	}
-	x.secrets.used = keys
+	x.self.secrets.used = keys
 }
 
 // gossipKeys returns the keys of the gossip, the one that encrypts first. A new secret encrypts
@@ -80,7 +80,7 @@ func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
 // Rotate the secret if it may have been read: every program that can read the arbiter's data
 // can, a backup or copy of it included.
 func (c *Coordinator) RotateSecret(ctx context.Context) error {
-	ns := c.namespace.Load()
+	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return ErrUnavailable
 	}

@@ -152,7 +152,7 @@ func TestProtectionOfStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := &cluster{c: &Coordinator{opts: Options{Cluster: &Cluster{}}}, ring: keyed{}, net: tr, identity: test.identity}
+		x := &cluster{c: &Coordinator{opts: Options{Cluster: &Cluster{}}}, ring: keyed{}, net: tr, self: selfNode{identity: test.identity}}
 		if got, want := x.protection(), "gossip by GossipKeys, "+test.want; got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}

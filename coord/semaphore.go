@@ -128,7 +128,7 @@ func (p Permits) Release() error {
 	}
 	err := p.lock.Unlock()
 	if !errors.Is(err, ErrUnlocked) {
-		p.s.c.permits.free(p.s.slots(p.n), p.slot)
+		p.s.c.callers.permits.free(p.s.slots(p.n), p.slot)
 	}
 	return err
 }
@@ -171,19 +171,19 @@ func (s *Semaphore) acquireOnce(ctx context.Context, n int, try bool) (Permits, 
 	if ctx.Err() != nil {
 		return Permits{}, ended(ctx)
 	}
-	slot, err := s.c.permits.take(s.slots(n))
+	slot, err := s.c.callers.permits.take(s.slots(n))
 	if err != nil {
 		return Permits{}, err
 	}
 	key := semaphorePrefix + s.key
-	name := fallback.PermitsName(key, uint32(n), s.of, s.c.holder+"x"+strconv.Itoa(slot))
+	name := fallback.PermitsName(key, uint32(n), s.of, s.c.callers.holder+"x"+strconv.Itoa(slot))
 	label := ""
 	if labelled.Load() {
 		label = labelOf(ctx)
 	}
 	l, err := s.c.lockName(ctx, key, name, try, label)
 	if err != nil {
-		s.c.permits.free(s.slots(n), slot)
+		s.c.callers.permits.free(s.slots(n), slot)
 		return Permits{}, rekeyed(err, s.key)
 	}
 	return Permits{s, l, slot, n}, nil

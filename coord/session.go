@@ -122,7 +122,7 @@ func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 
 // graceTime is the namespace's Grace (Q), which may be longer than this process's option.
 func (c *Coordinator) graceTime() time.Duration {
-	if ns := c.namespace.Load(); ns != nil {
+	if ns := c.remote.namespace.Load(); ns != nil {
 		return (*ns).Grace()
 	}
 	return c.opts.Grace
@@ -130,23 +130,23 @@ func (c *Coordinator) graceTime() time.Duration {
 
 // openSession makes a new session: attached, listening, open.
 func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
-	if c.ns == nil {
+	if c.remote.ns == nil {
 		start := c.now()
 		// Formatting takes some round trips.
 		ctx, cancel := context.WithTimeout(ctx, c.opts.starting())
 		defer cancel()
-		ns, err := c.arbiter.Attach(ctx, c.opts.settings())
+		ns, err := c.remote.arbiter.Attach(ctx, c.opts.settings())
 		c.called(OpAttach, start, err)
 		if err != nil {
 			return nil, err
 		}
-		c.ns = ns
-		c.namespace.Store(&ns)
+		c.remote.ns = ns
+		c.remote.namespace.Store(&ns)
 		if x, ok := ns.(fallback.Prompter); ok {
-			c.prompt.Store(x.Prompt())
+			c.remote.prompt.Store(x.Prompt())
 		}
 		if x, ok := ns.(fallback.Queuer); ok {
-			c.queues.Store(x.Queues())
+			c.remote.queues.Store(x.Queues())
 		}
 		c.advise()
 		if !ns.Guarded() {
@@ -159,7 +159,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	// Before the first request, so that no message about it is missed. Both calls may have to make
 	// a connection, and there is nothing yet that a late answer could harm.
 	call, cancel := context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
-	stop, err := c.ns.Listen(call, s.ID, func(m fallback.Message) { c.handle(s, m) })
+	stop, err := c.remote.ns.Listen(call, s.ID, func(m fallback.Message) { c.handle(s, m) })
 	cancel()
 	c.called(OpListen, start, err)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	}
 	sent := c.now()
 	call, cancel = context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
-	r, err := c.ns.Open(call, s.ID, c.registration())
+	r, err := c.remote.ns.Open(call, s.ID, c.registration())
 	cancel()
 	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
@@ -187,7 +187,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		c.cluster.ring.Search() // it may not have been known before which others there are
 	}
 	c.sessions.set(s)
-	c.stats.sessions.Add(1)
+	c.tells.stats.sessions.Add(1)
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.ID})
 	}
@@ -198,7 +198,7 @@ func (c *Coordinator) closeSession(s *session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
-	err := c.ns.CloseSession(ctx, s.ID)
+	err := c.remote.ns.CloseSession(ctx, s.ID)
 	c.called(OpCloseSession, start, err)
 	return err
 }
@@ -209,20 +209,20 @@ func (c *Coordinator) keepSessions(s *session) {
 	for warned := false; ; {
 		if s == nil {
 			var err error
-			if s, err = c.openSession(c.ctx); err != nil {
+			if s, err = c.openSession(c.life.ctx); err != nil {
 				c.sessions.why.Store(&err)
 				again := jitter(c.opts.RetryEvery)
 				if errors.Is(err, fallback.ErrWait) {
 					again = longerGrace
 				}
-				if !warned && c.ctx.Err() == nil {
+				if !warned && c.life.ctx.Err() == nil {
 					warned = true
 					c.sayWhyNoSession(err)
 				}
 				select {
 				case <-time.After(again):
 					continue
-				case <-c.ctx.Done():
+				case <-c.life.ctx.Done():
 					return
 				}
 			}
@@ -250,7 +250,7 @@ func (c *Coordinator) sayWhyNoSession(err error) {
 // maintain renews and verifies until the session has died or the coordinator stops. When it returns
 // with an error, every hold of the session has been lost.
 func (c *Coordinator) maintain(s *session) error {
-	ctx, cancel := context.WithCancelCause(c.ctx)
+	ctx, cancel := context.WithCancelCause(c.life.ctx)
 	defer cancel(nil)
 	var loops sync.WaitGroup
 	defer loops.Wait()
@@ -260,7 +260,7 @@ func (c *Coordinator) maintain(s *session) error {
 		loops.Go(func() { s.guarded.run(ctx) })
 	}
 	err := c.renew(ctx, s)
-	if c.ctx.Err() != nil && err == nil {
+	if c.life.ctx.Err() != nil && err == nil {
 		return nil
 	}
 	c.sessions.why.Store(&err)
@@ -285,32 +285,32 @@ var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in
 // seen notices that another server has answered, and Grace. It is called by one goroutine at a
 // time.
 func (c *Coordinator) seen(r fallback.Renewal) {
-	if c.server != "" && r.Server != c.server {
-		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", c.server, "is", r.Server)
+	if c.remote.server != "" && r.Server != c.remote.server {
+		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", c.remote.server, "is", r.Server)
 		c.sessions.replaced(c.now())
 		c.advise() // its settings may be others
 	}
 	c.renewed()
 	c.clean()
 	switch {
-	case r.Grace > 0 && !c.grace:
-		if c.server == r.Server { // the data were lost, or older ones are there: of the partitions as well
+	case r.Grace > 0 && !c.remote.grace:
+		if c.remote.server == r.Server { // the data were lost, or older ones are there: of the partitions as well
 			c.sessions.replaced(c.now())
 		}
 		c.opts.Logger.Warn("holdfast: Grace: nothing new is granted by the arbiter", "left", r.Grace)
-	case r.Grace == 0 && c.grace:
+	case r.Grace == 0 && c.remote.grace:
 		c.opts.Logger.Info("holdfast: Grace is over")
 	}
-	c.grace, c.server = r.Grace > 0, r.Server
-	if c.grace {
-		c.graceEnds.Store(int64(c.since(c.began) + r.Grace))
+	c.remote.grace, c.remote.server = r.Grace > 0, r.Server
+	if c.remote.grace {
+		c.remote.graceEnds.Store(int64(c.since(c.began) + r.Grace))
 	} else {
-		c.graceEnds.Store(0)
+		c.remote.graceEnds.Store(0)
 	}
 	if c.cluster != nil {
 		c.cluster.toldSecrets(r.Secrets)
-		c.cluster.registered.Store(int64(r.Sessions))
-		c.cluster.graceLeft.Store(int64(r.Grace))
+		c.cluster.heard.registered.Store(int64(r.Sessions))
+		c.cluster.heard.graceLeft.Store(int64(r.Grace))
 	}
 }
 

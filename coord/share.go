@@ -70,7 +70,7 @@ func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOp
 		return none, &WaitError{Key: key, Reason: ErrHeld}
 	}
 	s := &share[T]{c: c, key: key, opts: o, fn: fn}
-	m, err := c.shares.join(ctx, s.flight(), func(ctx context.Context) (any, error) { return s.traced(ctx) })
+	m, err := c.callers.shares.join(ctx, s.flight(), func(ctx context.Context) (any, error) { return s.traced(ctx) })
 	if err != nil {
 		return none, err
 	}
@@ -115,7 +115,7 @@ func (s *share[T]) traced(ctx context.Context) (T, error) {
 
 // flight names the flight. Flights of different types must not be mixed.
 func (s *share[T]) flight() flightKey {
-	return flightKey{s.key, reflect.TypeFor[T](), s.c.shares.era.Load()}
+	return flightKey{s.key, reflect.TypeFor[T](), s.c.callers.shares.era.Load()}
 }
 
 // found is a stored result.
@@ -279,7 +279,7 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 	case errors.Is(err, ErrLost):
 		return err
 	case err != nil:
-		s.c.limited.Warn("holdfast: a shared result could not be stored", "key", show(s.key), "error", err)
+		s.c.tells.limited.Warn("holdfast: a shared result could not be stored", "key", show(s.key), "error", err)
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 // then. No caller waits for the result, and a panic (of fn, or of Decode or Fresh) goes to the log
 // only.
 func (s *share[T]) refresh(ctx context.Context, old found[T]) {
-	s.c.shares.refresh(ctx, s.flight(), func(ctx context.Context) {
+	s.c.callers.shares.refresh(ctx, s.flight(), func(ctx context.Context) {
 		l, err := s.c.TryLock(ctx, s.key)
 		if err != nil {
 			return
@@ -305,7 +305,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				s.c.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", show(s.key),
+				s.c.tells.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", show(s.key),
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()
@@ -317,7 +317,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 			err = failed.lost
 		}
 		if err != nil {
-			s.c.limited.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
+			s.c.tells.limited.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
 		}
 	})
 }

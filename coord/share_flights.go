@@ -70,7 +70,7 @@ func (x *shares) refresh(ctx context.Context, k flightKey, f func(context.Contex
 
 // whileOpen returns ctx that ends as well when Close takes the locks away.
 func (c *Coordinator) whileOpen(ctx context.Context) (context.Context, func()) {
-	return until(ctx, c.ctx)
+	return until(ctx, c.life.ctx)
 }
 
 // until returns ctx that ends with the other one, too, and with its cause.

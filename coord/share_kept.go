@@ -109,7 +109,7 @@ func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) 
 			}
 			return fmt.Errorf("%w: remove the result of %s: %w", ErrUnavailable, show(key), err)
 		}
-		c.shares.era.Add(1)
+		c.callers.shares.era.Add(1)
 		return nil
 	})
 }

@@ -52,7 +52,7 @@ func (c *Coordinator) Results() (ShareStore, error) { return c.store() }
 
 // store returns the store that is used if no other is set.
 func (c *Coordinator) store() (ShareStore, error) {
-	ns := c.namespace.Load()
+	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return nil, fmt.Errorf("%w: no session yet", ErrUnavailable)
 	}

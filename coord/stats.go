@@ -80,35 +80,35 @@ func (c *Coordinator) Stats() Stats {
 		Failures: make(map[Failure]uint64),
 		Outcomes: make(map[Outcome]Histogram),
 		Lost:     make(map[LossCause]uint64),
-		Sessions: c.stats.sessions.Load(),
+		Sessions: c.tells.stats.sessions.Load(),
 	}
-	for i := range c.stats.stripes {
-		x := &c.stats.stripes[i]
+	for i := range c.tells.stats.stripes {
+		x := &c.tells.stats.stripes[i]
 		x.waits.addTo(&s.Waits)
 		x.holds.addTo(&s.Holds)
 	}
-	c.stats.addOutcomes(&s)
-	for op := range c.stats.calls {
-		nonZero(s.Calls, Op(op), c.stats.calls[op].Load())
+	c.tells.stats.addOutcomes(&s)
+	for op := range c.tells.stats.calls {
+		nonZero(s.Calls, Op(op), c.tells.stats.calls[op].Load())
 		failed := uint64(0)
-		for reason := range c.stats.failed[op] {
-			n := c.stats.failed[op][reason].Load()
+		for reason := range c.tells.stats.failed[op] {
+			n := c.tells.stats.failed[op][reason].Load()
 			nonZero(s.Failures, Failure{Op(op), Reason(reason)}, n)
 			failed += n
 		}
 		nonZero(s.Failed, Op(op), failed)
 	}
-	for cause := range c.stats.lost {
-		nonZero(s.Lost, LossCause(cause), c.stats.lost[cause].Load())
+	for cause := range c.tells.stats.lost {
+		nonZero(s.Lost, LossCause(cause), c.tells.stats.lost[cause].Load())
 	}
 	if x := c.sessions.current(); x != nil {
 		s.Session = x.ID
 		x.guarded.status(&s)
 	}
-	if ends := c.graceEnds.Load(); ends > 0 {
+	if ends := c.remote.graceEnds.Load(); ends > 0 {
 		s.Grace = max(0, time.Duration(ends)-c.since(c.began))
 	}
-	s.Buried = c.stats.buried.Load()
+	s.Buried = c.tells.stats.buried.Load()
 	var n lease.Counts
 	for i := range c.parts {
 		c.parts[i].count(&s, &n)
@@ -171,16 +171,16 @@ func (c *Coordinator) called(op Op, start time.Time, err error) {
 // calledMany is called for calls that were sent in one go, of which some have failed.
 func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
 	took := c.since(start)
-	c.stats.calls[op].Add(uint64(n))
-	c.stats.tookFor(op, took, failed, err)
+	c.tells.stats.calls[op].Add(uint64(n))
+	c.tells.stats.tookFor(op, took, failed, err)
 	if op == OpRenew {
-		c.stats.renewals.took(took)
+		c.tells.stats.renewals.took(took)
 	}
 	if failed > 0 {
 		c.failed(op, failed, err)
 	}
 	if op == OpRenew || op == OpVerify || op == OpReclaim {
-		if c.health.note(took, failed < n) && c.cluster != nil {
+		if c.tells.health.note(took, failed < n) && c.cluster != nil {
 			c.cluster.pingAll() // the owners' renewals are answered as well
 			c.cluster.adoptNow()
 		}

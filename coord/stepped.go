@@ -39,8 +39,8 @@ func (c *Coordinator) demoteStepped(list []stepped, left time.Duration) {
 	}
 	begun := c.now()
 	c.background(func() {
-		spread(c, &c.work, list, balancers, func(x stepped) {
-			x.p.demoteFrozen(c.ctx, x.Frozen, func() bool { return c.since(begun) < left })
+		spread(c, &c.life.work, list, balancers, func(x stepped) {
+			x.p.demoteFrozen(c.life.ctx, x.Frozen, func() bool { return c.since(begun) < left })
 			c.cluster.poke()
 		})
 	})

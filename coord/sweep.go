@@ -77,7 +77,7 @@ func (c *Coordinator) toSweep(x *sweep) (list []uint32, more bool) {
 	v := c.cluster.ring.View()
 	mine := func(p uint32) bool {
 		n, ok := v.Owner(p)
-		return !ok || n.Gone || n.Name == c.cluster.name
+		return !ok || n.Gone || n.Name == c.cluster.self.name
 	}
 	list = lookAt(all, mine, int(time.Duration(len(c.parts))*sweepOthers*c.opts.RetryEvery/c.graceTime())+1)
 	return list, len(list) < len(all)

@@ -18,22 +18,41 @@ type guarded struct {
 	s      *session
 	burier fallback.Burier
 	times  guardians.Times
-
-	renew chan struct{} // capacity 1: the session is to be renewed now, with the next set
-	look  chan struct{} // capacity 1: the loop has something to do
+	wakes  wardWakes
 
 	mu      mutex[leafRank] // protects what follows
 	ward    *guardians.Ward
 	guard   *guardians.Guardian
+	burying map[string]bool // sessions of which a call of Bury is under way
+	clock   wardClock
+	contact contacts
+	end     wardEnd
+}
+
+// wardClock is the reading of the clock that a ward goes by.
+type wardClock struct {
+	at   guardians.Instant // the ward's clock: see instant
+	read time.Time         // when it was read
+}
+
+// contacts are the times at which a session last met its guardians and the arbiter.
+type contacts struct {
+	pinged  time.Time // the guardians, at last
+	silent  time.Time // since then no session has answered that could guard this one; zero: one has
+	renewed time.Time // the sending of the last renewal that was answered
+}
+
+// wardEnd is the state of a guarded session's end.
+type wardEnd struct {
 	lease   time.Time // the lease's end; zero until the session is open
 	ended   bool
 	leaving bool
-	pinged  time.Time         // the guardians, at last
-	at      guardians.Instant // the ward's clock: see instant
-	read    time.Time         // when it was read
-	burying map[string]bool   // sessions of which a call of Bury is under way
-	silent  time.Time         // since then no session has answered that could guard this one; zero: one has
-	renewed time.Time         // the sending of the last renewal that was answered
+}
+
+// wardWakes are signals to the goroutines of a guarded session.
+type wardWakes struct {
+	renew chan struct{} // capacity 1: the session is to be renewed now, with the next set
+	look  chan struct{} // capacity 1: the loop has something to do
 }
 
 var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
@@ -55,15 +74,15 @@ func (o *Options) promises() guardians.Times {
 
 // newGuarded returns that of a session that is about to be opened, nil if its lease alone counts.
 func (c *Coordinator) newGuarded(s *session) *guarded {
-	burier, ok := c.ns.(fallback.Burier)
+	burier, ok := c.remote.ns.(fallback.Burier)
 	if c.opts.takeover() == 0 || !ok {
 		return nil
 	}
 	t := c.opts.promises()
-	c.cluster.announces.Store(int64(t.Valid()))
+	c.cluster.heard.announces.Store(int64(t.Valid()))
 	return &guarded{
-		c: c, s: s, burier: burier, times: t, renew: make(chan struct{}, 1), look: make(chan struct{}, 1),
-		ward: guardians.NewWard(t), guard: guardians.NewGuardian(s.ID, t), read: c.now(), burying: make(map[string]bool),
+		c: c, s: s, burier: burier, times: t, wakes: wardWakes{renew: make(chan struct{}, 1), look: make(chan struct{}, 1)},
+		ward: guardians.NewWard(t), guard: guardians.NewGuardian(s.ID, t), clock: wardClock{read: c.now()}, burying: make(map[string]bool),
 	}
 }
 
@@ -76,7 +95,7 @@ func (s *session) leased(until time.Time) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.lease = until
+	g.end.lease = until
 	g.publish(g.c.now())
 }
 
@@ -86,13 +105,13 @@ func (s *session) leased(until time.Time) {
 func (g *guarded) publish(now time.Time) {
 	at := g.instant(now)
 	switch {
-	case g.ended || g.lease.IsZero():
+	case g.end.ended || g.end.lease.IsZero():
 		return
-	case lease.Past(g.lease, now) || !g.s.Deadline().IsZero() && lease.Past(g.s.Deadline(), now):
+	case lease.Past(g.end.lease, now) || !g.s.Deadline().IsZero() && lease.Past(g.s.Deadline(), now):
 		g.ward.End() // for ever (rule 3)
 		return
 	}
-	left := min(g.lease.Sub(now), g.lease.Round(0).Sub(now.Round(0)))
+	left := min(g.end.lease.Sub(now), g.end.lease.Round(0).Sub(now.Round(0)))
 	switch {
 	case g.alone():
 		g.ward.Relied(at + left)
@@ -108,17 +127,17 @@ func (g *guarded) publish(now time.Time) {
 // loses no more than without guardians. g.mu is held.
 func (g *guarded) alone() bool {
 	recorded, _, phase := g.ward.Sets()
-	return len(recorded.Members) == 0 && phase == guardians.Settled && g.c.cluster.registered.Load() <= 1
+	return len(recorded.Members) == 0 && phase == guardians.Settled && g.c.cluster.heard.registered.Load() <= 1
 }
 
 // instant returns the ward's clock. It goes on by the monotonic clock, or by the wall clock where that has made the longer step:
 // a machine that was suspended has lost the time of its promises. It never goes back. g.mu is held.
 func (g *guarded) instant(now time.Time) guardians.Instant {
-	if step := now.Sub(g.read); step >= 0 {
-		g.at += max(step, now.Round(0).Sub(g.read.Round(0)))
-		g.read = now
+	if step := now.Sub(g.clock.read); step >= 0 {
+		g.clock.at += max(step, now.Round(0).Sub(g.clock.read.Round(0)))
+		g.clock.read = now
 	}
-	return g.at
+	return g.clock.at
 }
 
 // monotonic returns a guardian's clock.
@@ -142,10 +161,10 @@ func (g *guarded) recorded(version uint32, sent time.Time) {
 	}
 	g.mu.Lock()
 	now := g.c.now()
-	if !g.silent.IsZero() && g.renewed.Before(g.silent) && !sent.Before(g.silent) {
+	if !g.contact.silent.IsZero() && g.contact.renewed.Before(g.contact.silent) && !sent.Before(g.contact.silent) {
 		g.wake() // this node is not deaf
 	}
-	g.renewed = sent
+	g.contact.renewed = sent
 	var out outbox
 	at := g.instant(now)
 	before, _, _ := g.ward.Sets()
@@ -171,7 +190,7 @@ func (s *session) why() error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if lease.Past(g.lease, g.c.now()) {
+	if lease.Past(g.end.lease, g.c.now()) {
 		return errExpired
 	}
 	return errForsaken
@@ -182,7 +201,7 @@ func (s *session) over() {
 	if g := s.guarded; g != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.ended = true
+		g.end.ended = true
 		g.ward.End()
 	}
 	s.Extend(time.Time{})
@@ -193,5 +212,5 @@ func (g *guarded) asked() <-chan struct{} {
 	if g == nil {
 		return nil
 	}
-	return g.renew
+	return g.wakes.renew
 }

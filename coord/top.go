@@ -126,7 +126,7 @@ func (x *cluster) unlinked(links []*link) (all []Unanswered) {
 		return nil
 	}
 	for _, n := range x.ring.View().Live() {
-		if n.Name == x.name || n.Unlisted || slices.ContainsFunc(links, func(l *link) bool { return l.Node() == n.Name }) {
+		if n.Name == x.self.name || n.Unlisted || slices.ContainsFunc(links, func(l *link) bool { return l.Node() == n.Name }) {
 			continue
 		}
 		p := Process{Name: ring.Process(n.Name), ID: n.Name, Session: n.Session}

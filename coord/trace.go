@@ -157,7 +157,7 @@ func (c *Coordinator) tell(l Lock, f func()) {
 }
 
 func (c *Coordinator) noteReleased(p *partition, l Lock, held time.Duration) {
-	c.stats.stripes[p.Number()%stripes].holds.record(held)
+	c.tells.stats.stripes[p.Number()%stripes].holds.record(held)
 	if trace := c.opts.Trace.Released; trace != nil {
 		trace(l.ctx, ReleaseInfo{Key: namedKey(l.key), Fence: l.Fence(), Held: held})
 	}

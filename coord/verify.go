@@ -89,7 +89,7 @@ const readsPerCall, verifyCalls = 256, 8
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held bool, list []uint32) error {
 	slices.Sort(list)
 	if c.cluster != nil {
-		c.offers.Store(asksPerPeriod)
+		c.debts.offers.Store(asksPerPeriod)
 	}
 	var checks []check
 	for i := range c.parts {
@@ -120,7 +120,7 @@ func (c *Coordinator) noteConfirmations() {
 	if c.cluster == nil {
 		return
 	}
-	c.confirmations.begin()
+	c.remote.confirmations.begin()
 	var oldest time.Time
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -130,7 +130,7 @@ func (c *Coordinator) noteConfirmations() {
 		}
 		p.mu.Unlock()
 	}
-	c.confirmations.end(oldest)
+	c.remote.confirmations.end(oldest)
 }
 
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil
@@ -147,7 +147,7 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, checks []check, t
 	}
 	call, cancel := context.WithTimeout(ctx, c.answers())
 	sent := c.now()
-	states := c.ns.Verify(call, reads)
+	states := c.remote.ns.Verify(call, reads)
 	cancel()
 	there()
 	var missing []claims

@@ -22,7 +22,7 @@ func (c *Coordinator) witness(ctx context.Context, p *partition, known fallback.
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	sent := c.now()
-	r, err := c.ns.Witness(ctx, p.Number(), known)
+	r, err := c.remote.ns.Witness(ctx, p.Number(), known)
 	c.called(OpVerify, sent, err)
 	if err != nil || r.Grace == 0 {
 		return r, err

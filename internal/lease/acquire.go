@@ -15,7 +15,7 @@ func (p *Partition) take(now time.Time) bool {
 	switch {
 	case p.phase == Acquiring:
 		return true
-	case p.ending != Open || p.phase != Unowned || now.Before(p.notBefore) || p.cfg.View.Session() == nil:
+	case p.closing.ending != Open || p.phase != Unowned || now.Before(p.bounds.notBefore) || p.cfg.View.Session() == nil:
 		return false
 	}
 	step(&p.phase, Acquiring, nextPhases[:])
@@ -28,7 +28,7 @@ func (p *Partition) Take(now time.Time, fx *Effects) { p.take(now) }
 
 // BeginAcquire begins to acquire the partition for the balance. It reports whether the calls are to be made.
 func (p *Partition) BeginAcquire() bool {
-	if !p.idle() || p.ending != Open {
+	if !p.idle() || p.closing.ending != Open {
 		return false
 	}
 	step(&p.phase, Acquiring, nextPhases[:])
@@ -41,20 +41,20 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 		return // Serve has ended it
 	}
 	step(&p.phase, Unowned, nextPhases[:])
-	if p.offered {
-		p.offered, p.notBefore = false, time.Time{}
+	if p.moving.offered {
+		p.moving.offered, p.bounds.notBefore = false, time.Time{}
 		if p.take(now) {
 			return
 		}
 	}
-	p.notBefore = now.Add(p.cfg.RetryEvery)
+	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
 	p.acquired(now, fx)
 }
 
 // acquired serves or sends away what waited for the end of Acquiring.
 func (p *Partition) acquired(now time.Time, fx *Effects) {
-	waiting := p.parked
-	p.parked = nil
+	waiting := p.moving.parked
+	p.moving.parked = nil
 	p.hearAgain()
 	p.wantAll(now, fx, p.own == nil)
 	for _, x := range waiting {
@@ -72,16 +72,16 @@ func (p *Partition) acquired(now time.Time, fx *Effects) {
 // already. It reports whether it does.
 func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.Time, fx *Effects) bool {
 	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
-	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.ending != Open || o.epoch <= p.forsworn {
-		if p.naming == NamedElsewhere { // nothing was ever announced at this epoch
-			step(&p.naming, NamedPerhaps, nextNamings[:])
+	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.closing.ending != Open || o.epoch <= p.bounds.forsworn {
+		if p.check.naming == NamedElsewhere { // nothing was ever announced at this epoch
+			step(&p.check.naming, NamedPerhaps, nextNamings[:])
 		}
 		return false
 	}
-	p.own, p.unreachableSince, p.offered = o, time.Time{}, false
-	step(&p.naming, NamedElsewhere, nextNamings[:])
+	p.own, p.bounds.unreachableSince, p.moving.offered = o, time.Time{}, false
+	step(&p.check.naming, NamedElsewhere, nextNamings[:])
 	p.sawEpoch(got.Record)
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		if k.q.State() != handoff.Idle && k.hold.row.Identity != got.Rows[key].Identity {
 			p.own = nil // the loss is not to be handed on before the rows are imported
 			p.lose(k, Superseded, now, fx)
@@ -99,7 +99,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	}
 	// Every other request is void: it was not executed before Acquire, and after it the answer is that this node owns the
 	// partition; or its grant was given back. acquired makes new ones.
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		p.endContender(k)
 		if l := k.request.link; l != nil {
 			p.send(l, peer.Cancel, key, k.request.id)
@@ -130,8 +130,8 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 	if n := p.grantedByRows(k, row.Identity); n > 0 {
 		if w := k.q.Take(uint64(row.Token), n, false, now); w != nil {
 			k.hold = hold{session: s, row: row, confirmed: sent}
-			p.oldest = Earlier(p.oldest, sent)
-			p.holds++
+			p.basis.oldest = Earlier(p.basis.oldest, sent)
+			p.basis.holds++
 			p.seat(k, w, PathArbiter, now, fx)
 			return
 		}
@@ -163,14 +163,14 @@ func (p *Partition) Forswear(epoch uint32) bool {
 	if p.own != nil && p.own.epoch >= epoch {
 		return false
 	}
-	p.forsworn = max(p.forsworn, epoch)
+	p.bounds.forsworn = max(p.bounds.forsworn, epoch)
 	return true
 }
 
 // MayForswear reports whether a record that names this node may be demoted now: once all that was announced has passed (rule 6).
 // acquiring tells whether the call comes from what Acquiring waits for.
 func (p *Partition) MayForswear(acquiring bool, now time.Time) bool {
-	return p.own == nil && p.phase != Demoting && (p.phase != Acquiring || acquiring) && (Past(p.announcedEnds, now) || !guard.Waits)
+	return p.own == nil && p.phase != Demoting && (p.phase != Acquiring || acquiring) && (Past(p.bounds.announcedEnds, now) || !guard.Waits)
 }
 
 // BeginFreeing begins to ask for the partition of another node's to become Shared. It reports whether that is to be done.
@@ -186,17 +186,17 @@ func (p *Partition) BeginFreeing() bool {
 func (p *Partition) EndFreeing() { step(&p.phase, Unowned, nextPhases[:]) }
 
 // NotNamed notes that the record does not name this node.
-func (p *Partition) NotNamed() { step(&p.naming, NamedElsewhere, nextNamings[:]) }
+func (p *Partition) NotNamed() { step(&p.check.naming, NamedElsewhere, nextNamings[:]) }
 
 // Reachable notes that the owner of the partition can be reached.
-func (p *Partition) Reachable() { p.unreachableSince = time.Time{} }
+func (p *Partition) Reachable() { p.bounds.unreachableSince = time.Time{} }
 
 // Unreachable notes that the owner of a partition that should be this node's cannot be reached. It reports whether that has been
 // so for long enough for its ownership to be revoked.
 func (p *Partition) Unreachable(now time.Time) bool {
-	if p.unreachableSince.IsZero() {
-		p.unreachableSince = now
+	if p.bounds.unreachableSince.IsZero() {
+		p.bounds.unreachableSince = now
 		return false
 	}
-	return now.Sub(p.unreachableSince) > p.cfg.RenewEvery
+	return now.Sub(p.bounds.unreachableSince) > p.cfg.RenewEvery
 }

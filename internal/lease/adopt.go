@@ -50,13 +50,13 @@ type Claims struct {
 // next one may need one.
 func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Claim, resting int, next time.Duration) {
 	next = p.cfg.RenewEvery
-	if p.remote == 0 || p.phase == Demoting {
-		return nil, p.remote, next
+	if p.basis.remote == 0 || p.phase == Demoting {
+		return nil, p.basis.remote, next
 	}
 	if until, ok := p.until(now); ok && !when.Due(false, until.Sub(now)) {
-		return nil, p.remote, min(next, until.Sub(now)-when.At())
+		return nil, p.basis.remote, min(next, until.Sub(now)-when.At())
 	}
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		h := &k.hold
 		if k.q.State() == handoff.Idle || !h.remote() || !h.confirmed.IsZero() {
 			continue
@@ -64,7 +64,7 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 		gone, left := h.ownerGone(), h.announcedUntil().Sub(now)
 		if when.Due(gone, left) {
 			if gone {
-				p.common.known = false
+				p.basis.common.known = false
 				h.freeze()
 			}
 			holds = append(holds, h.asClaim(key))
@@ -72,7 +72,7 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 			next = min(next, left-when.At())
 		}
 	}
-	return holds, p.remote, next
+	return holds, p.basis.remote, next
 }
 
 // settleDown makes a hold that has a row rest on its owner again, if that answers for it for long
@@ -118,10 +118,10 @@ func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, p
 		return // not worth it
 	}
 	if !h.remote() {
-		p.remote++
+		p.basis.remote++
 	}
 	step(&h.source, SourceOwner, nextSources[:])
-	p.common.known = false
+	p.basis.common.known = false
 	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
 	h.confirmed, h.rowed = time.Time{}, true
 }
@@ -149,7 +149,7 @@ func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict
 		case k == nil || k.hold.source == SourceHome:
 		case there:
 			k.hold.confirmed = Later(k.hold.confirmed, sent)
-			p.oldest = Earlier(p.oldest, sent)
+			p.basis.oldest = Earlier(p.basis.oldest, sent)
 		case k.hold.epoch != h.Owned: // its owner has answered for it since
 		default:
 			p.lose(k, Superseded, now, fx)

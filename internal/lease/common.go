@@ -27,7 +27,7 @@ func (c *common) add(h *hold) {
 // until returns when the first of the remote holds may lapse, and reports false if each has to be
 // looked at.
 func (p *Partition) until(now time.Time) (until time.Time, ok bool) {
-	c := &p.common
+	c := &p.basis.common
 	if !c.known || c.from == nil || c.from.Down() {
 		return time.Time{}, false
 	}
@@ -42,12 +42,12 @@ func (p *Partition) until(now time.Time) (until time.Time, ok bool) {
 // checkCommon panics if a hold may lapse earlier. The stream may end meanwhile, of which no mutex
 // keeps it.
 func (p *Partition) checkCommon(until time.Time) {
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		h := &k.hold
 		if k.q.State() == handoff.Idle || !h.remote() || !h.ownerGone() && !p.deadlines(h).Slot.Before(until) {
 			continue
 		}
-		if !p.common.from.Down() {
+		if !p.basis.common.from.Down() {
 			panic("lease: a hold does not rest on the stream that all are said to rest on")
 		}
 	}
@@ -56,13 +56,13 @@ func (p *Partition) checkCommon(until time.Time) {
 // CheckWanted panics if callers wait for a key that nothing is done about, so that they would wait
 // for ever. An owner gives its keys away: by Lapsed, if it has just ceased to be one.
 func (p *Partition) CheckWanted() {
-	if checked && p.ending == Open && p.own == nil && p.phase != Acquiring && p.phase != Demoting { // wantAll follows these two
+	if checked && p.closing.ending == Open && p.own == nil && p.phase != Acquiring && p.phase != Demoting { // wantAll follows these two
 		p.checkWanted()
 	}
 }
 
 func (p *Partition) checkWanted() {
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		if k.q.State() == handoff.Idle && k.q.Waiting() > 0 && k.contender == nil && k.request.link == nil {
 			panic("lease: nothing is done about a key that callers wait for")
 		}

@@ -58,7 +58,7 @@ func (p *Partition) Begin(x *Contender, s *Session, fx *Effects) (id fallback.Id
 			fx.Releases = append(fx.Releases, p.release(x.Name, x.id))
 		}
 		x.id = fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}
-		x.asked, x.known = false, p.seen
+		x.asked, x.known = false, p.tokens.seen
 	}
 	return x.id, x.known, x.key.q.Any(waits), true
 }
@@ -79,8 +79,8 @@ func (p *Partition) Install(x *Contender, s *Session, token fallback.Token, cont
 	p.saw(token)
 	w := k.q.Take(uint64(token), Block, contended || x.asked || k.others != nil, now)
 	k.hold = h
-	p.oldest = Earlier(p.oldest, sent)
-	p.holds++
+	p.basis.oldest = Earlier(p.basis.oldest, sent)
+	p.basis.holds++
 	p.endContender(k)
 	x.id = fallback.Identity{}
 	p.seat(k, w, PathArbiter, now, fx)
@@ -123,38 +123,38 @@ func (p *Partition) Withdraw(x *Contender, reason error, now time.Time, fx *Effe
 }
 
 // AwaitRoute notes that contenders wait at the arbiter, and may not know the node to ask instead: see Rerouted.
-func (p *Partition) AwaitRoute() { p.waitFor |= AwaitedRoute }
+func (p *Partition) AwaitRoute() { p.closing.waitFor |= AwaitedRoute }
 
 // AwaitStream notes that a contender was sent to an owner that there may be no stream to: see Reached.
 func (p *Partition) AwaitStream(x *Contender, r fallback.Record) {
 	p.sawEpoch(r)
 	x.owner = r.Owner
-	p.waitFor |= AwaitedStream
+	p.closing.waitFor |= AwaitedStream
 }
 
 // Rerouted: the ring has changed. Contenders that wait at the arbiter are not told that the partition has an owner now.
 func (p *Partition) Rerouted(fx *Effects) {
-	if p.waitFor&AwaitedRoute == 0 || !p.cfg.View.Route(p.number).Known() {
+	if p.closing.waitFor&AwaitedRoute == 0 || !p.cfg.View.Route(p.number).Known() {
 		return
 	}
-	p.waitFor &^= AwaitedRoute
+	p.closing.waitFor &^= AwaitedRoute
 	p.Gap(fx)
 }
 
 // Reached: there is a stream to the node that has a session.
 func (p *Partition) Reached(session string, fx *Effects) {
-	if p.waitFor&AwaitedStream == 0 {
+	if p.closing.waitFor&AwaitedStream == 0 {
 		return
 	}
-	p.waitFor &^= AwaitedStream
-	for _, k := range p.keys {
+	p.closing.waitFor &^= AwaitedStream
+	for _, k := range p.table.keys {
 		switch x := k.contender; {
 		case x == nil || x.owner == "":
 		case x.owner == session:
 			out := p.order()
 			out.Pokes = append(out.Pokes, x)
 		default:
-			p.waitFor |= AwaitedStream
+			p.closing.waitFor |= AwaitedStream
 		}
 	}
 }

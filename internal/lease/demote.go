@@ -33,8 +33,8 @@ func (p *Partition) BeginDemote(avoid time.Duration, now time.Time, fx *Effects)
 	if !guard.Freeze {
 		p.own = o
 	}
-	p.exported, p.late = x.Holds, make(map[string]fallback.Release)
-	p.notBefore = now.Add(avoid)
+	p.moving.exported, p.moving.late = x.Holds, make(map[string]fallback.Release)
+	p.bounds.notBefore = now.Add(avoid)
 	return x, true
 }
 
@@ -52,8 +52,8 @@ func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Fro
 		return Frozen{}, false
 	}
 	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting), Stepped: true}
-	p.exported, p.late = x.Holds, make(map[string]fallback.Release)
-	for key, k := range p.keys {
+	p.moving.exported, p.moving.late = x.Holds, make(map[string]fallback.Release)
+	for key, k := range p.table.keys {
 		if row, ok := x.Holds[key]; ok && row == k.hold.row {
 			k.hold.keepRow = true
 		}
@@ -68,16 +68,16 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	if !guard.Freeze {
 		p.own = nil
 	}
-	for _, r := range p.late {
+	for _, r := range p.moving.late {
 		fx.Releases = append(fx.Releases, r)
 	}
 	step(&p.phase, Unowned, nextPhases[:])
-	p.exported, p.late = nil, nil
+	p.moving.exported, p.moving.late = nil, nil
 	if demoted || stale {
-		p.reliedUntil = time.Time{}
-		step(&p.naming, NamedElsewhere, nextNamings[:])
+		p.bounds.reliedUntil = time.Time{}
+		step(&p.check.naming, NamedElsewhere, nextNamings[:])
 	} else {
-		step(&p.naming, NamedSurely, nextNamings[:])
+		step(&p.check.naming, NamedSurely, nextNamings[:])
 	}
 	if demoted {
 		for key, row := range x.Holds {
@@ -85,7 +85,7 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 			switch {
 			case k != nil && !Past(sent.Add(p.cfg.Lease), now):
 				k.hold.confirmed = sent
-				p.oldest = Earlier(p.oldest, sent)
+				p.basis.oldest = Earlier(p.basis.oldest, sent)
 			case k == nil && row.Session == x.Session.ID && !x.Stepped: // given back before it had the row
 				fx.Releases = append(fx.Releases, p.release(key, row.Identity))
 			}
@@ -101,14 +101,14 @@ func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
 	step(&p.phase, next, nextPhases[:])
-	p.announcedEnds = until.Add(p.cfg.Margin) // by the holders' clocks, which may be slower
-	p.reliedUntil = p.announcedEnds
+	p.bounds.announcedEnds = until.Add(p.cfg.Margin) // by the holders' clocks, which may be slower
+	p.bounds.reliedUntil = p.bounds.announcedEnds
 	holds := make(map[string]fallback.Row)
 	told := make(map[Link]bool)
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		if k.q.State() == handoff.Lingering && k.hold.source == SourceOwn {
 			k.q.Relax()
-			p.holds--
+			p.basis.holds--
 			k.hold = hold{}
 		}
 		if k.q.State() != handoff.Idle {
@@ -158,7 +158,7 @@ func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Lin
 // letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or lost.
 func (p *Partition) letGo(now time.Time, fx *Effects) {
 	p.freeze(Unowned)
-	p.notBefore = now.Add(p.cfg.RetryEvery)
+	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
 	p.wantAll(now, fx, true)
 	fx.Adopt = true
 }

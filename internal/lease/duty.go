@@ -27,14 +27,14 @@ const (
 func (p *Partition) Duty(x Placement, now time.Time) Duty {
 	idle := p.idle()
 	switch {
-	case idle && p.naming != NamedElsewhere && Past(p.announcedEnds, now) && (!x.Mine || now.Before(p.notBefore)):
-		if now.Sub(p.lookedAt) <= p.cfg.RetryEvery {
+	case idle && p.check.naming != NamedElsewhere && Past(p.bounds.announcedEnds, now) && (!x.Mine || now.Before(p.bounds.notBefore)):
+		if now.Sub(p.check.lookedAt) <= p.cfg.RetryEvery {
 			return DutyWait
 		}
-		p.lookedAt = now
-		step(&p.checking, CheckingRecord, nextCheckings[:])
+		p.check.lookedAt = now
+		step(&p.check.checking, CheckingRecord, nextCheckings[:])
 		return DutyLook
-	case idle && x.Mine && now.After(p.notBefore):
+	case idle && x.Mine && now.After(p.bounds.notBefore):
 		return DutyTake
 	case idle && x.Mine:
 		return DutyWait
@@ -49,10 +49,10 @@ func (p *Partition) Duty(x Placement, now time.Time) Duty {
 }
 
 // EndLook ends CheckingRecord.
-func (p *Partition) EndLook() { step(&p.checking, CheckingNothing, nextCheckings[:]) }
+func (p *Partition) EndLook() { step(&p.check.checking, CheckingNothing, nextCheckings[:]) }
 
 // idle reports whether this node has nothing to do with the partition, and is not about to.
-func (p *Partition) idle() bool { return p.phase == Unowned && p.checking == CheckingNothing }
+func (p *Partition) idle() bool { return p.phase == Unowned && p.check.checking == CheckingNothing }
 
 // confirmedLately reports whether the arbiter has confirmed the ownership of late. If it has not, the partition is not given
 // back now: no node could serve it until the arbiter answers again.

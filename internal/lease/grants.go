@@ -110,7 +110,7 @@ func (p *Partition) grantFirst(k *Key, now time.Time, fx *Effects) bool {
 func (p *Partition) noGrants(k *Key) {
 	if g := k.others; g != nil && g.group == nil {
 		*g = grants{queue: g.queue[:0]}
-		p.spare, k.others = g, nil
+		p.shelf.spare, k.others = g, nil
 	}
 }
 
@@ -121,7 +121,7 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 	}
 	w := k.q.Take(uint64(p.token(1)), 1, k.others != nil && len(k.others.queue) > 0, now)
 	k.hold = hold{session: p.own.session, source: SourceOwn}
-	p.holds++
+	p.basis.holds++
 	p.seat(k, w, PathOwn, now, fx)
 	return true
 }
@@ -179,12 +179,12 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 		p.send(l, peer.Deny, key, id).Flags = FlagFull
 	case p.serves(now):
 		p.request(claimant{id: id, link: l}, key, try, now, fx)
-	case p.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now):
-		p.parked = append(p.parked, parked{claimant{id: id, link: l}, key, try})
+	case p.closing.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now):
+		p.moving.parked = append(p.moving.parked, parked{claimant{id: id, link: l}, key, try})
 		l.Use(1)
 	default:
-		if p.own == nil && p.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)
-			step(&p.naming, NamedPerhaps, nextNamings[:])
+		if p.own == nil && p.check.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)
+			step(&p.check.naming, NamedPerhaps, nextNamings[:])
 			fx.Balance = true
 		}
 		p.send(l, peer.Moved, key, id)
@@ -233,11 +233,11 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 
 // Released: another node gives the hold id back, or gives up its wait.
 func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
-	if len(p.parked) > 0 {
-		p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l && x.id == id })
+	if len(p.moving.parked) > 0 {
+		p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l && x.id == id })
 	}
-	k := p.keys[string(f.Key)]
-	if p.own == nil && !Past(p.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
+	k := p.table.keys[string(f.Key)]
+	if p.own == nil && !Past(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
 		// It was given back before it was known that this node has given the partition back, with a row for it.
 		p.unrow(p.release(string(f.Key), id), fx)
 	}
@@ -258,10 +258,10 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 
 // Usage calls f with the stream of each node that holds or waits for a key of this node's partition, once per key.
 func (p *Partition) Usage(f func(Link)) {
-	for _, x := range p.parked {
+	for _, x := range p.moving.parked {
 		f(x.link)
 	}
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		if k.others == nil {
 			continue
 		}
@@ -281,15 +281,15 @@ func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 	switch {
 	case p.phase != Demoting:
 		fx.Releases = append(fx.Releases, r)
-	case p.exported[r.Key].Identity == r.Identity:
-		p.late[r.Key] = r
+	case p.moving.exported[r.Key].Identity == r.Identity:
+		p.moving.late[r.Key] = r
 	}
 }
 
 // Cut: a stream has ended. Its grants stay; the requests that waited over it are made again.
 func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
-	p.parked = slices.DeleteFunc(p.parked, func(x parked) bool { return x.link == l })
-	for _, k := range p.keys {
+	p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l })
+	for _, k := range p.table.keys {
 		if k.others != nil {
 			k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == l })
 			if k.others.link == l {
@@ -309,7 +309,7 @@ func (p *Partition) Stated(l Link, session string, now time.Time, fx *Effects) {
 	if p.own == nil {
 		return
 	}
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		g := k.others
 		if g == nil || g.imported || g.node != l.Node() || g.holder == (fallback.Identity{}) {
 			continue
@@ -326,7 +326,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 	if p.own == nil {
 		return nil, false
 	}
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		g := k.others
 		if g == nil || g.holder == (fallback.Identity{}) {
 			continue
@@ -361,7 +361,7 @@ func (p *Partition) Bury(session string, now time.Time, fx *Effects) {
 	if p.own == nil {
 		return
 	}
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		if k.others != nil && k.others.holder.Session == session {
 			if k.others.imported {
 				fx.Releases = append(fx.Releases, p.release(key, k.others.holder))
@@ -374,7 +374,7 @@ func (p *Partition) Bury(session string, now time.Time, fx *Effects) {
 // Resumed: the other node states that it has a hold, or offers it (rule 17). If the hold is in this node's table, it is granted
 // once more, at the present epoch.
 func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.Time, fx *Effects) {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	if k == nil || k.others == nil || k.others.holder != id || id.Session != l.Session() {
 		return
 	}

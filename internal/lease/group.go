@@ -42,7 +42,7 @@ func (p *Partition) attach(k *Key) {
 // attachAll makes the groups of an ownership that begins.
 func (p *Partition) attachAll() {
 	var names []*Key
-	for name, k := range p.keys {
+	for name, k := range p.table.keys {
 		if fallback.IsName(name) {
 			names = append(names, k)
 		}
@@ -54,11 +54,11 @@ func (p *Partition) attachAll() {
 
 // newGrants returns grants for a key that has none.
 func (p *Partition) newGrants() *grants {
-	g := p.spare
+	g := p.shelf.spare
 	if g == nil {
 		g = &grants{}
 	}
-	p.spare = nil
+	p.shelf.spare = nil
 	return g
 }
 

@@ -21,13 +21,13 @@ const MaxRumors = 1024
 
 // Freed: a message says that a hold was released at the arbiter (rule 9).
 func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *Effects) {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	switch {
 	case p.phase == Acquiring || p.phase == Demoting: // the rows are on their way here, or from here
-		if len(p.freedEarly) < MaxRumors {
-			p.freedEarly = append(p.freedEarly, Rumor{key, id})
+		if len(p.moving.freedEarly) < MaxRumors {
+			p.moving.freedEarly = append(p.moving.freedEarly, Rumor{key, id})
 		}
-	case p.own == nil && !Past(p.announcedEnds, now): // this node may have written the row again
+	case p.own == nil && !Past(p.bounds.announcedEnds, now): // this node may have written the row again
 		p.disclaim(key, id, fx)
 	case p.own == nil || k == nil || k.others == nil || k.others.holder != id:
 	case !guard.Hearsay:
@@ -73,7 +73,7 @@ func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Eff
 		}
 		there := s.Rows[row].Identity == r.ID
 		row++
-		k := p.keys[r.Key]
+		k := p.table.keys[r.Key]
 		switch {
 		case k == nil || k.others == nil || k.others.holder != r.ID:
 		case there || guard.Absent && !k.others.rowed():
@@ -113,7 +113,7 @@ func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	if l := p.cfg.View.LinkTo(id.Session); l != nil {
 		p.send(l, peer.Ask, key, id)
 	}
-	if p.ending == Leaving {
+	if p.closing.ending == Leaving {
 		out := p.order()
 		out.Disclaimed = append(out.Disclaimed, p.release(key, id))
 	}
@@ -121,17 +121,17 @@ func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 
 // hearAgain makes the shell repeat what was said while the rows were on their way.
 func (p *Partition) hearAgain() {
-	if len(p.freedEarly) > 0 {
+	if len(p.moving.freedEarly) > 0 {
 		out := p.order()
-		out.Again = append(out.Again, p.freedEarly...)
-		p.freedEarly = nil
+		out.Again = append(out.Again, p.moving.freedEarly...)
+		p.moving.freedEarly = nil
 	}
 }
 
 // Unknown is for a row of this process's session that was found at the arbiter. If this process has nothing to do with the key, its
 // release was lost with what the arbiter has lost: it is an orphan, and removed.
 func (p *Partition) Unknown(key string, id fallback.Identity, _ time.Time, fx *Effects) {
-	if p.phase == Unowned && p.own == nil && p.exported == nil && p.keys[key] == nil {
+	if p.phase == Unowned && p.own == nil && p.moving.exported == nil && p.table.keys[key] == nil {
 		fx.Releases = append(fx.Releases, p.release(key, id))
 	}
 }

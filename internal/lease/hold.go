@@ -74,7 +74,7 @@ func (p *Partition) InForce(k *Key, now time.Time, fx *Effects) bool {
 
 // holding returns the key if it has that very hold.
 func (p *Partition) holding(key string, row fallback.Row) *Key {
-	if k := p.keys[key]; k != nil && k.q.State() != handoff.Idle && k.hold.row == row {
+	if k := p.table.keys[key]; k != nil && k.q.State() != handoff.Idle && k.hold.row == row {
 		return k
 	}
 	return nil
@@ -102,7 +102,7 @@ func (h *hold) ownerGone() bool { return h.source != SourceOwner || h.from.Down(
 // comeHome makes a hold that has a row rest on this node's own partition.
 func (p *Partition) comeHome(h *hold) {
 	if h.remote() {
-		p.remote--
+		p.basis.remote--
 	}
 	step(&h.source, SourceHome, nextSources[:])
 	h.rowed, h.from, h.epoch, h.confirmed = true, nil, 0, time.Time{}
@@ -112,8 +112,8 @@ func (p *Partition) comeHome(h *hold) {
 func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
 	step(&h.source, SourceFrozen, nextSources[:])
 	h.epoch, h.announced = epoch, until
-	p.remote++
-	p.common.known = false
+	p.basis.remote++
+	p.basis.common.known = false
 }
 
 // asClaim returns the claim by which the arbiter is asked for the row of the hold.

@@ -43,7 +43,7 @@ func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
 
 // wantAll is want for every key: the partition has another owner.
 func (p *Partition) wantAll(now time.Time, fx *Effects, direct bool) {
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		p.want(k, now, fx, direct)
 	}
 }
@@ -64,7 +64,7 @@ func (p *Partition) ask(k *Key, l Link) bool {
 
 // requestOf returns the key of the request that a frame is about, nil if it is over.
 func (p *Partition) requestOf(l Link, f *peer.Frame) *Key {
-	k := p.keys[string(f.Key)]
+	k := p.table.keys[string(f.Key)]
 	if k == nil || k.request.link != l || k.request.id.Request != f.Request {
 		return nil
 	}
@@ -105,10 +105,10 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 		p.tidy(k)
 		return nil
 	}
-	k.hold, p.brought = h, h.row.Token+fallback.Token(f.Count-1)
-	p.holds++
-	p.remote++
-	p.common.known = false
+	k.hold, p.tokens.brought = h, h.row.Token+fallback.Token(f.Count-1)
+	p.basis.holds++
+	p.basis.remote++
+	p.basis.common.known = false
 	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
 		fx.Sooner = Earlier(fx.Sooner, until.Slot)
 	}
@@ -119,7 +119,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 // notRequested is for a grant that no request of this node's is pending for, or that is doubtful. k is the key if there is a
 // request.
 func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, deadline time.Time, pongs uint64, now time.Time, fx *Effects) {
-	if h := p.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
+	if h := p.table.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
 		p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
 		h.turn.retract()
 		return
@@ -140,16 +140,16 @@ const maxAhead = 365 * 24 * 60 * 60
 // believable reports whether a grant's first token may be its owner's to give. It is above all that owners have given to this
 // node and that the arbiter has told of, and not years ahead.
 func (p *Partition) believable(t fallback.Token, now time.Time) bool {
-	if t <= p.seen || t <= p.brought {
+	if t <= p.tokens.seen || t <= p.tokens.brought {
 		return false
 	}
 	epoch := int64(t.Epoch())
-	return epoch <= int64(p.seen.Epoch())+maxAhead || epoch <= fallback.EpochAt(now)+maxAhead
+	return epoch <= int64(p.tokens.seen.Epoch())+maxAhead || epoch <= fallback.EpochAt(now)+maxAhead
 }
 
 // Recalled: the owner wants a key back, or asks whether this node has it at all.
 func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) {
-	k := p.keys[string(f.Key)]
+	k := p.table.keys[string(f.Key)]
 	switch {
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Request == f.Request && k.hold.source != SourceOwn:
 		p.recallHere(k, now, fx)
@@ -195,7 +195,7 @@ func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time
 		}
 		return
 	}
-	k := p.keys[string(f.Key)]
+	k := p.table.keys[string(f.Key)]
 	if k != nil && k.others != nil && k.others.holder == id && (k.others.link == l || k.others.holder.Session == l.Session()) {
 		if k.others.imported {
 			fx.Releases = append(fx.Releases, p.release(k.name, k.others.holder))
@@ -210,8 +210,8 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 		// A node that leaves is ahead of this one's ring, which has that node as the owner yet.
 		to := p.cfg.View.Route(p.number)
 		if p.own == nil && (to.Mine || f.Flags == FlagLeft && to.Link == l) {
-			p.notBefore = time.Time{}
-			p.offered = p.phase == Acquiring // perhaps it was not free yet when it was asked for
+			p.bounds.notBefore = time.Time{}
+			p.moving.offered = p.phase == Acquiring // perhaps it was not free yet when it was asked for
 			p.take(now)
 		}
 		return
@@ -225,8 +225,8 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 
 // Frozen: the owner extends the deadlines of an epoch no more (rule 5).
 func (p *Partition) Frozen(l Link, epoch uint32) {
-	p.common.known = false
-	for _, k := range p.keys {
+	p.basis.common.known = false
+	for _, k := range p.table.keys {
 		if k.q.State() != handoff.Idle && k.hold.from == l && k.hold.epoch == epoch {
 			k.hold.freeze()
 		}
@@ -253,10 +253,10 @@ func (p *Partition) handBack(k *Key) {
 
 // State puts the holds that were granted by the node at the other end on the stream.
 func (p *Partition) State(l Link, fx *Effects) {
-	if p.remote == 0 {
+	if p.basis.remote == 0 {
 		return
 	}
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		if k.q.State() == handoff.Idle || k.hold.from == nil || k.hold.from.Node() != l.Node() {
 			continue
 		}

@@ -50,7 +50,7 @@ func (p *Partition) walk(rest func() bool, f func(*Key)) {
 
 // walkAt is walk at a pace that f may share, for what it looks at of each key.
 func (p *Partition) walkAt(x *pace, f func(*Key)) {
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		if !x.step() {
 			return
 		}
@@ -66,7 +66,7 @@ func (p *Partition) Survey(now Moment, rest func() bool, f func(Glance)) {
 }
 
 // Len returns the number of keys.
-func (p *Partition) Len() int { return len(p.keys) }
+func (p *Partition) Len() int { return len(p.table.keys) }
 
 func (p *Partition) glance(name string, k *Key, now Moment) Glance {
 	g := Glance{Name: name, Waiting: k.q.Waiting(), Turns: k.q.Turns()}
@@ -141,13 +141,13 @@ func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
 	if p.own != nil {
 		s.Epoch = p.own.epoch
 	}
-	k := p.keys[name]
+	k := p.table.keys[name]
 	if k == nil {
 		return s
 	}
 	s.Glance = p.glance(name, k, now)
 	if k.q.State() != handoff.Idle {
-		s.Hold, s.Tag = k.hold.row.Identity, p.tags[k]
+		s.Hold, s.Tag = k.hold.row.Identity, p.table.tags[k]
 	}
 	if s.Locked {
 		s.Fence = k.turn.fence
@@ -171,7 +171,7 @@ func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
 // NamesOf returns the names of the key's holds that are not exclusive, which are held or waited for: if this node is the owner, those
 // of all nodes, at most so many.
 func (p *Partition) NamesOf(key string, most int) (names []string) {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	if k == nil || k.group() == nil {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (p *Partition) NamesOf(key string, most int) (names []string) {
 }
 
 // Knows reports whether this node has a hold of the name, wants one, or knows of another node's.
-func (p *Partition) Knows(name string) bool { return p.keys[name] != nil }
+func (p *Partition) Knows(name string) bool { return p.table.keys[name] != nil }
 
 // grants adds what the owner knows of other nodes.
 func (s *KeyStatus) grants(g *grants, most int) {

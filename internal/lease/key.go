@@ -92,7 +92,7 @@ func (k *Key) Join(w *Waiter) {
 // Busy reports whether a turn runs that a further caller has to wait for, if the partition is open. own tells whether the key
 // is this node's own.
 func (p *Partition) Busy(k *Key) (busy, own bool) {
-	return k != nil && k.q.State() == handoff.Turn && p.ending == Open, k != nil && k.hold.source == SourceOwn
+	return k != nil && k.q.State() == handoff.Turn && p.closing.ending == Open, k != nil && k.hold.source == SourceOwn
 }
 
 // Enter gives a lingering hold's next turn to the caller, if there is one. The hold is in force.
@@ -107,7 +107,7 @@ func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
 
 // Lingers reports whether Reenter may grant the key. k may be nil.
 func (p *Partition) Lingers(k *Key) bool {
-	return k != nil && k.q.State() == handoff.Lingering && p.ending == Open
+	return k != nil && k.q.State() == handoff.Lingering && p.closing.ending == Open
 }
 
 // Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.
@@ -192,7 +192,7 @@ func (p *Partition) reason(k *Key) error {
 func (p *Partition) begin(k *Key, fence uint64, path Path, at Moment) *Turn {
 	p.grants[path]++
 	k.turn.fence, k.turn.began, k.used, k.moved = fence, at, true, 0
-	p.turns++
+	p.closing.turns++
 	return k.turn
 }
 
@@ -204,7 +204,7 @@ func (p *Partition) seat(k *Key, w *Waiter, path Path, now time.Time, fx *Effect
 }
 
 // Turns returns the number of turns that run.
-func (p *Partition) Turns() int { return p.turns }
+func (p *Partition) Turns() int { return p.closing.turns }
 
 // Unlock ends a turn, and reports how long it took, a negative number if that was not measured.
 func (p *Partition) Unlock(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
@@ -245,7 +245,7 @@ func (p *Partition) end(k *Key, fx *Effects) {
 	t.retract()
 	t.fence, t.Context, t.end, t.pledge = 0, nil, nil, nil
 	k.unwant()
-	p.turns--
+	p.closing.turns--
 }
 
 // A TurnState is what has become of the turn of a lock.
@@ -300,7 +300,7 @@ func (t *Turn) OnEnd(end func(cause error)) {
 func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	p.end(k, fx)
 	limits := p.cfg.Handoff
-	if p.ending != Open {
+	if p.closing.ending != Open {
 		limits.Linger = 0
 	}
 	fx.Idle = !k.q.Recalled()
@@ -362,10 +362,10 @@ func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
 // dropped is called when the queue has dropped its hold.
 func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
 	if k.hold.remote() {
-		p.remote--
+		p.basis.remote--
 	}
 	k.hold = hold{}
-	p.holds--
+	p.basis.holds--
 	switch {
 	case k.q.Waiting() == 0 && k.others == nil: // it is not wanted
 	case p.own == nil:
@@ -386,7 +386,7 @@ func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
 // Break takes the hold of a key away from the caller that has the lock with a token, for a cause, and why. It reports false if
 // no caller has that lock. The hold is given back as if it had been unlocked: the loss is an ordered effect, and comes first.
 func (p *Partition) Break(key string, fence uint64, cause Cause, why string, now time.Time, fx *Effects) bool {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	if k == nil || k.q.State() != handoff.Turn || k.turn.fence != fence || !p.InForce(k, now, fx) {
 		return false
 	}
@@ -407,7 +407,7 @@ func (p *Partition) loseFor(k *Key, cause Cause, why string, now time.Time, fx *
 		}
 		k.turn = &Turn{key: k} // the lost one belongs to its lock
 		k.unwant()
-		p.turns--
+		p.closing.turns--
 	}
 	k.q.Drop()
 	p.giveBack(k, now, fx)
@@ -448,14 +448,14 @@ func (p *Partition) unwanted(k *Key, now time.Time, fx *Effects) {
 
 // Has reports whether the request is a hold of this process, or may still become one.
 func (p *Partition) Has(key string, id fallback.Identity) bool {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	return k != nil && (k.q.State() != handoff.Idle && k.hold.row.Identity == id || k.contender != nil && k.contender.id == id)
 }
 
 // Woken is a message of the arbiter's: the key is free, and promised to the request. If that is over it is withdrawn, so that
 // the next one need not wait until the promise lapses: a replica that was promoted may remember waiters of long ago.
 func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Effects) {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	switch {
 	case k != nil && k.contender != nil && k.contender.id == id:
 		out := p.order()
@@ -469,7 +469,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 
 // Gap is a message of the arbiter's: others may have been missed.
 func (p *Partition) Gap(fx *Effects) {
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		if k.contender != nil {
 			out := p.order()
 			out.Pokes = append(out.Pokes, k.contender)
@@ -480,7 +480,7 @@ func (p *Partition) Gap(fx *Effects) {
 // Asked is a message of the arbiter's: another process waits for the key, and the arbiter has a row with the identity. The hold
 // is recalled. If this process neither has it nor is about to, the row is an orphan, and removed (rule 13).
 func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *Effects) {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	switch {
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id:
 		p.recallHere(k, now, fx)

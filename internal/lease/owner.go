@@ -51,7 +51,7 @@ func (o *ownership) extend(p *Partition, now time.Time) bool {
 // Rests reports whether Again may grant the key: it is this node's own, was used a moment ago, and no other node wants it. k
 // may be nil.
 func (p *Partition) Rests(k *Key) bool {
-	return k != nil && k.hold.source == SourceOwn && k.others == nil && k.q.State() == handoff.Lingering && p.ending == Open && p.own != nil
+	return k != nil && k.hold.source == SourceOwn && k.others == nil && k.q.State() == handoff.Lingering && p.closing.ending == Open && p.own != nil
 }
 
 // Quick reports whether the monotonic clock alone allows a grant. To read both clocks is half of what a grant costs that
@@ -82,12 +82,12 @@ func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
 	fence := uint64(p.token(1))
 	k.q.Begin(fence)
 	k.hold.session, k.hold.source = p.own.session, SourceOwn
-	p.holds++
+	p.basis.holds++
 	return p.begin(k, fence, PathOwn, at), fence
 }
 
 // Vacant reports whether Fresh may grant a key that is not in use.
-func (p *Partition) Vacant() bool { return p.own != nil && p.ending == Open }
+func (p *Partition) Vacant() bool { return p.own != nil && p.closing.ending == Open }
 
 // shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
 // tables, and what is put in and taken out allocates nothing.
@@ -102,13 +102,13 @@ func (p *Partition) shelve(k *Key) bool {
 	if k.shelved {
 		return true
 	}
-	slot := &p.shelf[p.shelfNext]
-	p.shelfNext = (p.shelfNext + 1) % shelfSize
+	slot := &p.shelf.keys[p.shelf.next]
+	p.shelf.next = (p.shelf.next + 1) % shelfSize
 	if old := *slot; old != nil {
 		old.shelved = false
 		if old.hold.source == SourceOwn && old.others == nil && !old.listed && old.q.Relax() == handoff.GiveBack {
 			old.hold = hold{}
-			p.holds--
+			p.basis.holds--
 			p.tidy(old)
 		}
 	}
@@ -120,7 +120,7 @@ func (p *Partition) shelve(k *Key) bool {
 // without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
 func (p *Partition) Rest(t *Turn, fence uint64) bool {
 	k := t.key
-	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.ending != Open ||
+	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
 		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
 		return false
 	}
@@ -128,7 +128,7 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 		p.shelve(k)
 	}
 	t.fence = 0
-	p.turns--
+	p.closing.turns--
 	return true
 }
 
@@ -137,7 +137,7 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 // has its beginning measured, the second its end, and both move on the time for which the quick reading is good.
 func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
 	k, o := t.key, p.own
-	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.ending != Open ||
+	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
 		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.grants[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (p *Partition) BeginOwn(k *Key, now time.Time, begin Moment) (*Turn, uint64
 		return nil, 0
 	}
 	k.hold = hold{session: p.own.session, source: SourceOwn}
-	p.holds++
+	p.basis.holds++
 	return p.begin(k, token, PathOwn, begin), token
 }
 

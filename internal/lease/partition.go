@@ -13,41 +13,78 @@ type Partition struct {
 	cfg    *Config
 	number uint32
 
-	keys    map[string]*Key // that callers of this process use, or that linger
-	peak    int             // largest size of keys since it was made
-	unused  *Key            // one to be used again
 	grants  [PathCount]uint64
-	tags    map[*Key]any // that the shell has put on keys
-	out     *Ordered     // effects of the event; kept, to be used again
-	ordered bool         // there are some
+	out     *Ordered // effects of the event; kept, to be used again
+	ordered bool     // there are some
 
-	holds   int            // keys that have a hold
-	remote  int            // keys with a hold that may have no row
-	common  common         // that all the remote ones rest on
-	oldest  time.Time      // no row was confirmed before; zero: none is
+	// Of a cluster.
+	phase Phase
+	own   *ownership // nil: this node does not serve the partition
+
+	table   table
+	basis   basis
+	tokens  tokens
+	closing closing
+	shelf   shelf // of an owner
+	check   check
+	moving  moving
+	bounds  bounds
+}
+
+// table has the keys that a partition has in use.
+type table struct {
+	keys   map[string]*Key // that callers of this process use, or that linger
+	peak   int             // largest size of keys since it was made
+	unused *Key            // one to be used again
+	tags   map[*Key]any    // that the shell has put on keys
+}
+
+// basis is what the holds of a partition rest on.
+type basis struct {
+	holds  int       // keys that have a hold
+	remote int       // keys with a hold that may have no row
+	common common    // that all the remote ones rest on
+	oldest time.Time // no row was confirmed before; zero: none is
+}
+
+// tokens are the highest tokens of a partition that its node has seen.
+type tokens struct {
 	seen    fallback.Token // the highest that the arbiter has told of; never lower
 	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
+}
 
+// closing is how far a partition is on its way to the end of its coordinator.
+type closing struct {
 	ending  Ending
 	turns   int     // that run
 	waitFor Awaited // that contenders at the arbiter may wait for
+}
 
-	// Of a cluster.
-	phase     Phase
-	own       *ownership      // nil: this node does not serve the partition
-	shelf     [shelfSize]*Key // of an owner, keys that linger or did; the oldest one comes next
-	shelfNext int
-	spare     *grants // to be used again
-	naming    Naming
-	checking  Checking
-	lookedAt  time.Time // when CheckingRecord began last
+// A shelf has keys that linger at their owner, or did: the oldest one comes next.
+type shelf struct {
+	keys  [shelfSize]*Key
+	next  int
+	spare *grants // to be used again
+}
 
+// check is which looks at the partition's record are under way, and why.
+type check struct {
+	naming   Naming
+	checking Checking
+	lookedAt time.Time // when CheckingRecord began last
+}
+
+// moving has the requests, releases and rows of a partition while it is acquired or demoted.
+type moving struct {
 	offered    bool                        // while Acquiring, the last owner has said that the partition is free now
 	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
 	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
 	exported   map[string]fallback.Row     // that Demote writes; not to be changed
 	late       map[string]fallback.Release // those of them that were given back meanwhile
+}
 
+// bounds are the epochs and times before which a partition is not served, or not acquired.
+type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier
 	announcedEnds    time.Time // when the last deadline announced at an epoch of this node's has passed by any node's clock
@@ -62,11 +99,11 @@ func (p *Partition) Init(cfg *Config, number uint32) { p.cfg, p.number = cfg, nu
 func (p *Partition) Number() uint32 { return p.number }
 
 // Find returns the key with a name, nil if it is not in use.
-func (p *Partition) Find(name string) *Key { return p.keys[name] }
+func (p *Partition) Find(name string) *Key { return p.table.keys[name] }
 
 // Key returns the key with a name, a new one if it is not in use.
 func (p *Partition) Key(name string) *Key {
-	if k := p.keys[name]; k != nil {
+	if k := p.table.keys[name]; k != nil {
 		return k
 	}
 	k := p.add(name)
@@ -78,9 +115,9 @@ func (p *Partition) Key(name string) *Key {
 
 // add returns a new key. There is none with that name.
 func (p *Partition) add(name string) *Key {
-	k := p.unused
+	k := p.table.unused
 	if k != nil {
-		p.unused, k.recycled = nil, false
+		p.table.unused, k.recycled = nil, false
 		k.name = name
 	} else {
 		k = &Key{name: name}
@@ -88,11 +125,11 @@ func (p *Partition) add(name string) *Key {
 	if k.turn == nil {
 		k.turn = &Turn{key: k}
 	}
-	if p.keys == nil {
-		p.keys = make(map[string]*Key)
+	if p.table.keys == nil {
+		p.table.keys = make(map[string]*Key)
 	}
-	p.keys[name], k.known = k, true
-	p.peak = max(p.peak, len(p.keys))
+	p.table.keys[name], k.known = k, true
+	p.table.peak = max(p.table.peak, len(p.table.keys))
 	return k
 }
 
@@ -101,45 +138,45 @@ func (p *Partition) tidy(k *Key) {
 	if k.q.State() != handoff.Idle || k.q.Waiting() > 0 || k.contender != nil || k.request.link != nil || k.others != nil || !k.known {
 		return
 	}
-	delete(p.keys, k.name)
-	if p.tags != nil {
-		delete(p.tags, k)
+	delete(p.table.keys, k.name)
+	if p.table.tags != nil {
+		delete(p.table.tags, k)
 	}
 	k.known = false
-	if len(p.keys) == 0 && p.peak > 8 {
-		p.keys, p.peak = nil, 0 // a map does not shrink by itself
+	if len(p.table.keys) == 0 && p.table.peak > 8 {
+		p.table.keys, p.table.peak = nil, 0 // a map does not shrink by itself
 	}
-	if p.unused == nil && !k.listed && !k.shelved {
+	if p.table.unused == nil && !k.listed && !k.shelved {
 		k.recycled, k.used, k.name, k.hold = true, false, "", hold{}
-		p.unused = k
+		p.table.unused = k
 	}
 }
 
 // Tag puts a value of the shell's on a key, for as long as the key is in use.
 func (p *Partition) Tag(k *Key, tag any) {
-	if p.tags == nil {
-		p.tags = make(map[*Key]any)
+	if p.table.tags == nil {
+		p.table.tags = make(map[*Key]any)
 	}
-	p.tags[k] = tag
+	p.table.tags[k] = tag
 }
 
 // TagOf returns the value that Tag has put on a key, nil if there is none.
-func (p *Partition) TagOf(k *Key) any { return p.tags[k] }
+func (p *Partition) TagOf(k *Key) any { return p.table.tags[k] }
 
 // Close refuses new locks, sends the waiters away with a reason, and gives back what lingers.
 func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
-	step(&p.ending, Closed, nextEndings[:])
-	for _, k := range p.keys {
+	step(&p.closing.ending, Closed, nextEndings[:])
+	for _, k := range p.table.keys {
 		p.fail(k, nil, reason, now, fx)
 		p.makeWay(k, now, fx)
 	}
 	p.GiveKept(now, fx)
-	p.unused = nil
+	p.table.unused = nil
 }
 
 // GiveKept gives back what lingers.
 func (p *Partition) GiveKept(now time.Time, fx *Effects) {
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		p.vacated(k, now, fx)
 		if k.q.Relax() == handoff.GiveBack {
 			p.giveBack(k, now, fx)
@@ -149,14 +186,14 @@ func (p *Partition) GiveKept(now time.Time, fx *Effects) {
 
 // Leave makes the partition never be acquired again. It reports whether this node serves it.
 func (p *Partition) Leave() (owned bool) {
-	step(&p.ending, Leaving, nextEndings[:])
+	step(&p.closing.ending, Leaving, nextEndings[:])
 	return p.own != nil
 }
 
 // Left reports whether a call is under way that began before Leave, and whether other nodes must not get the partition yet: it
 // was not given back, or was not before it lapsed.
 func (p *Partition) Left(now time.Time) (busy, owed bool) {
-	return p.phase == Demoting || p.phase == Acquiring, p.naming == NamedSurely || p.own != nil || !Past(p.reliedUntil, now)
+	return p.phase == Demoting || p.phase == Acquiring, p.check.naming == NamedSurely || p.own != nil || !Past(p.bounds.reliedUntil, now)
 }
 
 // LoseAll takes away the holds of a session, or all for a nil one.
@@ -173,7 +210,7 @@ func (p *Partition) LoseAll(s *Session, cause Cause, now time.Time, fx *Effects)
 
 // loseHolds is LoseAll once the partition is not served any more.
 func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effects) {
-	for _, k := range p.keys {
+	for _, k := range p.table.keys {
 		if k.q.State() != handoff.Idle && (s == nil || k.hold.session == s) {
 			p.lose(k, cause, now, fx)
 		}
@@ -195,63 +232,63 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	if p.own != nil {
 		next = p.ownedUntil()
 	}
-	if p.holds == 0 {
+	if p.basis.holds == 0 {
 		return next
 	}
-	if until, ok := p.until(now); p.remote > 0 && ok {
+	if until, ok := p.until(now); p.basis.remote > 0 && ok {
 		next = Earlier(next, until)
-	} else if p.remote > 0 { // each has a deadline of its own
+	} else if p.basis.remote > 0 { // each has a deadline of its own
 		c := common{known: true}
-		for _, k := range p.keys {
+		for _, k := range p.table.keys {
 			if k.hold.remote() && p.InForce(k, now, fx) {
 				next = Earlier(next, p.deadlines(&k.hold).Slot)
 				c.add(&k.hold)
 			}
 		}
-		p.common = c
+		p.basis.common = c
 	}
 	return p.lapsedRows(next, now, fx)
 }
 
 // lapsedRows takes away holds with rows that were not confirmed in time, and returns the earlier one of next and their next deadline.
 func (p *Partition) lapsedRows(next, now time.Time, fx *Effects) time.Time {
-	if p.oldest.IsZero() {
+	if p.basis.oldest.IsZero() {
 		return next
 	}
-	lapse := p.oldest.Add(p.cfg.Lease)
+	lapse := p.basis.oldest.Add(p.cfg.Lease)
 	if Past(lapse, now) {
-		p.oldest = time.Time{}
-		for _, k := range p.keys {
+		p.basis.oldest = time.Time{}
+		for _, k := range p.table.keys {
 			if p.InForce(k, now, fx) && !k.hold.confirmed.IsZero() {
-				p.oldest = Earlier(p.oldest, k.hold.confirmed)
+				p.basis.oldest = Earlier(p.basis.oldest, k.hold.confirmed)
 			}
 		}
-		if p.oldest.IsZero() {
+		if p.basis.oldest.IsZero() {
 			return next
 		}
-		lapse = p.oldest.Add(p.cfg.Lease)
+		lapse = p.basis.oldest.Add(p.cfg.Lease)
 	}
 	return Earlier(next, lapse)
 }
 
 // saw notes a token that the arbiter has told of, or an epoch, as a token with the number 0. It is remembered for as long
 // as the process lives: a lower one that the arbiter tells of later is old data.
-func (p *Partition) saw(t fallback.Token) { p.seen = max(p.seen, t) }
+func (p *Partition) saw(t fallback.Token) { p.tokens.seen = max(p.tokens.seen, t) }
 
 // sawEpoch also forgets a token that an owner gave, if its epoch is not one that the arbiter knows: the owner was wrong.
 func (p *Partition) sawEpoch(r fallback.Record) {
 	p.saw(fallback.MakeToken(r.Epoch, 0))
-	if p.brought.Epoch() > r.Epoch {
-		p.brought = 0
+	if p.tokens.brought.Epoch() > r.Epoch {
+		p.tokens.brought = 0
 	}
 }
 
 // Seen returns the highest token that the arbiter has told of by now.
-func (p *Partition) Seen() fallback.Token { return p.seen }
+func (p *Partition) Seen() fallback.Token { return p.tokens.seen }
 
 func (p *Partition) release(key string, id fallback.Identity) fallback.Release {
 	return fallback.Release{Partition: p.number, Key: key, Identity: id}
 }
 
 // Ending returns how far Close has come.
-func (p *Partition) Ending() Ending { return p.ending }
+func (p *Partition) Ending() Ending { return p.closing.ending }

@@ -49,7 +49,7 @@ func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer) {
 		return
 	}
 	x.callers, t.pledge = callers, x
-	if p.ending != Open || k.q.Waiting() > 0 || k.q.Recalled() || k.others != nil && len(k.others.queue) > 0 {
+	if p.closing.ending != Open || k.q.Waiting() > 0 || k.q.Recalled() || k.others != nil && len(k.others.queue) > 0 {
 		callers.Shut() // the caller of Share is inside
 	}
 }

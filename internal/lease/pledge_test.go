@@ -93,8 +93,8 @@ func TestPledge_MakesWay(t *testing.T) {
 			turn.end = func(error) { t.Error("there is no context to be ended") }
 			k := turn.Key(fence)
 			f(p, k, turn, fence, &fx)
-			if ended := turn.Key(fence) == nil && p.Turns() == 0 && p.holds == 0; ended != (inside == 0) {
-				t.Errorf("%s with %d inside: ended %v, %d turns, %d holds", what, inside, ended, p.Turns(), p.holds)
+			if ended := turn.Key(fence) == nil && p.Turns() == 0 && p.basis.holds == 0; ended != (inside == 0) {
+				t.Errorf("%s with %d inside: ended %v, %d turns, %d holds", what, inside, ended, p.Turns(), p.basis.holds)
 			}
 			if wantsShut := inside == 0 || what == "recalled" || what == "closed"; callers.shut != wantsShut {
 				t.Errorf("%s with %d inside: shut %v", what, inside, callers.shut)

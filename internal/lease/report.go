@@ -80,7 +80,7 @@ func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Durati
 				since = max(since, t.pledge.callers.Stays(now)) // the turn may be longer than any caller has been inside
 			}
 			if hold > 0 && !k.told && now-since >= hold {
-				f(Overdue{Key: k.name, Since: since, Fence: t.fence, Tag: p.tags[k]})
+				f(Overdue{Key: k.name, Since: since, Fence: t.fence, Tag: p.table.tags[k]})
 				k.told = true
 			}
 		}
@@ -98,7 +98,7 @@ func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration, at *pace) 
 	x := Overdue{Key: k.name, Since: now, Reason: p.reason(k)}
 	switch {
 	case k.q.State() == handoff.Turn:
-		x.Here, x.HeldTag, x.Fence, x.Held = true, p.tags[k], k.turn.fence, now-k.since
+		x.Here, x.HeldTag, x.Fence, x.Held = true, p.table.tags[k], k.turn.fence, now-k.since
 	case k.others != nil:
 		x.Session = k.others.holder.Session
 	case k.request.link != nil:
@@ -142,7 +142,7 @@ type HoldStatus struct {
 
 // HoldOf returns this node's hold of a key.
 func (p *Partition) HoldOf(key string) (h HoldStatus, ok bool) {
-	k := p.keys[key]
+	k := p.table.keys[key]
 	if k == nil || k.q.State() == handoff.Idle {
 		return HoldStatus{}, false
 	}
@@ -152,7 +152,7 @@ func (p *Partition) HoldOf(key string) (h HoldStatus, ok bool) {
 // HolderOf returns the other node's hold of a key that this node, the owner, knows of; zero if there is none. imported tells that
 // it did not grant the hold.
 func (p *Partition) HolderOf(key string) (id fallback.Identity, imported bool) {
-	if k := p.keys[key]; k != nil && k.others != nil {
+	if k := p.table.keys[key]; k != nil && k.others != nil {
 		return k.others.holder, k.others.imported
 	}
 	return fallback.Identity{}, false
@@ -160,7 +160,7 @@ func (p *Partition) HolderOf(key string) (id fallback.Identity, imported bool) {
 
 // RequestOf returns the request for a key that is at its owner; a nil stream if there is none.
 func (p *Partition) RequestOf(key string) (Link, fallback.Identity) {
-	if k := p.keys[key]; k != nil {
+	if k := p.table.keys[key]; k != nil {
 		return k.request.link, k.request.id
 	}
 	return nil, fallback.Identity{}
@@ -170,15 +170,15 @@ func (p *Partition) RequestOf(key string) (Link, fallback.Identity) {
 func (p *Partition) Describe(key string, now time.Time) string {
 	var s strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"; ", args...) }
-	say("partition %d, %v, %v, %v, %v", p.number, p.phase, p.naming, p.ending, p.checking)
+	say("partition %d, %v, %v, %v, %v", p.number, p.phase, p.check.naming, p.closing.ending, p.check.checking)
 	if o := p.own; o != nil {
 		say("owned by session %.4s at %d", o.session.ID, o.epoch)
 	}
-	if !Past(p.reliedUntil, now) {
+	if !Past(p.bounds.reliedUntil, now) {
 		say("an earlier epoch is relied on")
 	}
-	say("should be this node's: %v, forsworn %d, %d parked", p.cfg.View.Route(p.number).Mine, p.forsworn, len(p.parked))
-	k := p.keys[key]
+	say("should be this node's: %v, forsworn %d, %d parked", p.cfg.View.Route(p.number).Mine, p.bounds.forsworn, len(p.moving.parked))
+	k := p.table.keys[key]
 	if k == nil {
 		return s.String()
 	}
@@ -218,7 +218,7 @@ func (p *Partition) Reconfirm(s *Session, f func(time.Time) time.Time) {
 
 // Others calls f with each identity of other nodes that have a key of this node's partition, or wait for one.
 func (p *Partition) Others(f func(key string, id fallback.Identity)) {
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		if k.others == nil {
 			continue
 		}
@@ -235,7 +235,7 @@ func (p *Partition) Others(f func(key string, id fallback.Identity)) {
 
 // Forget drops another node's hold of a key, as no event does: a test sees whether that is noticed.
 func (p *Partition) Forget(key string) {
-	if k := p.keys[key]; k != nil && k.others != nil {
+	if k := p.table.keys[key]; k != nil && k.others != nil {
 		k.others.holder, k.others.link = fallback.Identity{}, nil
 	}
 }

@@ -52,8 +52,8 @@ func TestShelf_KeepsAFewKeys(t *testing.T) {
 		}
 		last = token
 		unlock(turn, token)
-		if n := len(p.keys); n > shelfSize+1 || p.holds != n {
-			t.Fatalf("%d keys and %d holds after %d locks", n, p.holds, i+1)
+		if n := len(p.table.keys); n > shelfSize+1 || p.basis.holds != n {
+			t.Fatalf("%d keys and %d holds after %d locks", n, p.basis.holds, i+1)
 		}
 	}
 	if k := p.Find("long"); long.Key(fence) != k || k == nil || p.Turns() != 1 {
@@ -69,7 +69,7 @@ func TestShelf_KeepsAFewKeys(t *testing.T) {
 		}
 		unlock(turn, token)
 	}
-	if p.Turns() != 0 || len(p.keys) != shelfSize || p.holds != shelfSize {
-		t.Errorf("%d turns, %d keys, %d holds", p.Turns(), len(p.keys), p.holds)
+	if p.Turns() != 0 || len(p.table.keys) != shelfSize || p.basis.holds != shelfSize {
+		t.Errorf("%d turns, %d keys, %d holds", p.Turns(), len(p.table.keys), p.basis.holds)
 	}
 }

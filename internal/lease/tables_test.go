@@ -88,7 +88,7 @@ func TestDuty_OfANodeThatDoesNotServe(t *testing.T) {
 	if d := p.Duty(mine, now); d != DutyTake {
 		t.Error(d)
 	}
-	p.naming = NamedSurely
+	p.check.naming = NamedSurely
 	if d := p.Duty(other, now); d != DutyLook || p.BeginAcquire() {
 		t.Error("a record that may name this node:", d)
 	}

@@ -19,15 +19,15 @@ type Check struct {
 
 // Check lists the holds of a session that rest on their rows.
 func (p *Partition) Check(s *Session, now time.Time) Check {
-	x := Check{Known: p.seen}
+	x := Check{Known: p.tokens.seen}
 	if p.own != nil && p.own.session == s {
 		x.Own = Tenure{s, p.own.epoch}
 	}
-	if p.holds == 0 || p.oldest.IsZero() {
+	if p.basis.holds == 0 || p.basis.oldest.IsZero() {
 		return x // no hold rests on a row
 	}
 	when := p.cfg.View.Adoption()
-	for key, k := range p.keys {
+	for key, k := range p.table.keys {
 		if k.q.State() == handoff.Idle || k.hold.session != s || k.hold.confirmed.IsZero() {
 			continue
 		}
