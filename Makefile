@@ -36,7 +36,7 @@ checks:
 	@CGO_ENABLED=0 nice go test ./peer ./internal/model/...
 	@CGO_ENABLED=0 nice go test -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
 	@CGO_ENABLED=0 nice go test -tags simulation -run Scenarios ./internal/sim
-	@nice $(MAKE) --no-print-directory -j 2 vulns core counts sim FOR=0 RUNS=150
+	@nice $(MAKE) --no-print-directory -j 2 counts vulns core sim FOR=0 RUNS=150
 
 # Each line of output is one package's. golangci-lint vets.
 SIDES ?= 2
@@ -52,6 +52,7 @@ arbiters: databases etcd zookeeper ferretdb
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v pgbouncer >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null || echo "without pgbouncer one test is skipped" >&2; fi
 	go test -count=1 -timeout 30m -v ./fallback/redisquorum -arbiters.full
+	go test -count=1 -timeout 30m ./internal/release -release.build
 	@for m in $(ARBITERS); do (cd $$m && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
 	@for m in $(STORES); do (cd $$m && export GOWORK=off && $(LINT) run ./... && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
 

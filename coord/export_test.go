@@ -41,3 +41,10 @@ func Seated(l ReadLock) bool { return l.turn&seatCounted == 0 }
 
 // SameSeat reports whether two readers have the same seat, or had it.
 func SameSeat(a, b ReadLock) bool { return a.seat == b.seat }
+
+// Lingering returns how many keys and readings a coordinator looks at once per Linger.
+func Lingering(c *Coordinator) int {
+	c.debts.lingers.mu.Lock()
+	defer c.debts.lingers.mu.Unlock()
+	return len(c.debts.lingers.list)
+}

@@ -60,6 +60,8 @@ type readerCount struct {
 	spell int // how often n has risen from 0
 	joins int // readers that needed the mutex
 	uses  int // as relax has seen it last
+
+	resting bool // relax has found some: when the last of them leaves, the reading is looked at again
 }
 
 // readingEnd is the state of a reading's end.
@@ -179,7 +181,8 @@ func (x *reading) linger() {
 	}
 }
 
-// relax ends a reading that no caller has used since it was called last. It reports whether it has ended.
+// relax ends a reading that no caller has used since it was called last. It reports false if it is to be called again, once
+// Linger has passed: not while there are readers that are counted, as settle sees the last one leave.
 func (x *reading) relax() bool {
 	x.s.mu.Lock()
 	if x.ending.shut {
@@ -190,8 +193,10 @@ func (x *reading) relax() bool {
 	uses += x.count.joins
 	idle := !taken && x.count.n == 0 && uses == x.count.uses
 	x.count.uses = uses
+	x.count.resting = x.count.n > 0
+	resting := x.count.resting
 	x.s.mu.Unlock()
-	return idle && x.retire()
+	return resting || idle && x.retire()
 }
 
 // retire ends the reading if there is no reader. It reports whether it has ended.
@@ -264,9 +269,14 @@ func (x *reading) settle() {
 	}
 	last := x.ending.shut && !x.ending.ended && x.empty()
 	x.ending.ended = x.ending.ended || last
+	again := x.count.resting && x.count.n == 0 && !x.ending.shut
+	x.count.resting = x.count.resting && !again
 	x.s.mu.Unlock()
 	if last {
 		_ = x.lock.Unlock()
+	}
+	if again {
+		x.linger()
 	}
 }
 

@@ -382,3 +382,27 @@ func TestLog_LongReaders(t *testing.T) {
 		}
 	})
 }
+
+// A key that is read for long costs no timer, and is given back once its last reader has left.
+func TestRLock_ForLongIsNotLookedAt(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		for range 2 {
+			l := rlock(t, c, "k")
+			time.Sleep(50 * time.Millisecond) // ten times Linger
+			synctest.Wait()
+			if n, s := coord.Lingering(c), c.Stats(); n != 0 || s.Locked != 1 {
+				t.Errorf("with a reader: %d entries are looked at, %d keys are locked; want 0 and 1", n, s.Locked)
+			}
+			runlock(t, l)
+			if n := coord.Lingering(c); n != 1 {
+				t.Errorf("the reader has left: %d entries are looked at, want 1", n)
+			}
+			time.Sleep(50 * time.Millisecond)
+			synctest.Wait()
+			if n, s := coord.Lingering(c), c.Stats(); n != 0 || s.Locked+s.Kept != 0 {
+				t.Errorf("long after: %d entries are looked at, %d keys are here; want none", n, s.Locked+s.Kept)
+			}
+		}
+	})
+}
