@@ -175,12 +175,16 @@ func (n *redisSpace) locked(err error) error {
 // next uses the room of a call that has ended for those that wait.
 func (n *redisSpace) next(g *gate) {
 	if batch := g.leave(); batch != nil {
-		n.calls.Go(func() {
-			for ; batch != nil; batch = g.leave() {
-				n.lockMany(batch)
-			}
-		})
+		n.goOnWith(g, batch)
 	}
+}
+
+func (n *redisSpace) goOnWith(g *gate, batch []*queued) {
+	n.calls.Go(func() {
+		for ; batch != nil; batch = g.leave() {
+			n.lockMany(batch)
+		}
+	})
 }
 
 // lockMany executes lock calls in one go. It lasts patience times as long as a call may at most.

@@ -166,11 +166,14 @@ type redisSpace struct {
 	secrets  atomic.Pointer[string] // as the server has told them last: they outlive the loss of its data
 }
 
-func flag(b bool) string {
+// What flags are in calls: interfaces, so that none is made for each call.
+var yes, no any = "1", "0"
+
+func flag(b bool) any {
 	if b {
-		return "1"
+		return yes
 	}
-	return "0"
+	return no
 }
 
 func (n *redisSpace) key(suffix string) string {
@@ -181,9 +184,14 @@ func (n *redisSpace) channels() string     { return n.key("c") + ":" }
 func (n *redisSpace) part(p uint32) string { return n.key("p" + strconv.FormatUint(uint64(p), 10)) }
 
 // queue is that of a hold's key.
-func (n *redisSpace) queue(p uint32, name string) string {
+func (n *redisSpace) queue(p uint32, name string) string { return n.partAndQueue(p, name)[1] }
+
+// partAndQueue returns the key of a partition's record, and that of the queue of a hold's key.
+func (n *redisSpace) partAndQueue(p uint32, name string) []string {
 	key, _ := fallback.Split(name)
-	return n.part(p) + ":w:" + key
+	var digits [10]byte
+	queue := "{" + n.settings.Namespace + ":p" + string(strconv.AppendUint(digits[:0], uint64(p), 10)) + "}:w:" + key
+	return []string{queue[:len(queue)-len(":w:")-len(key)], queue} // one string, as each lock makes it
 }
 
 func (n *redisSpace) Guarded() bool { return n.guarded }
@@ -346,7 +354,7 @@ func (n *redisSpace) Revoke(ctx context.Context, p uint32, epoch uint32, _ strin
 // Holds.
 
 func (n *redisSpace) Lock(ctx context.Context, q fallback.LockRequest) (fallback.LockAnswer, error) {
-	v, err := n.runLock(ctx, call{scriptLock, []string{n.part(q.Partition), n.queue(q.Partition, q.Key)},
+	v, err := n.runLock(ctx, call{scriptLock, n.partAndQueue(q.Partition, q.Key),
 		[]any{q.Key, q.Me.Encode(), q.Block, flag(q.Wait), q.Evict.Encode()}}, q)
 	if err != nil {
 		return fallback.LockAnswer{}, err
@@ -372,7 +380,7 @@ func (n *redisSpace) Lock(ctx context.Context, q fallback.LockRequest) (fallback
 func (n *redisSpace) Unlock(ctx context.Context, releases []fallback.Release) []error {
 	batch := make([]call, len(releases))
 	for i, r := range releases {
-		batch[i] = call{scriptUnlock, []string{n.part(r.Partition), n.queue(r.Partition, r.Key)},
+		batch[i] = call{scriptUnlock, n.partAndQueue(r.Partition, r.Key),
 			[]any{r.Key, r.Identity.Encode()}}
 	}
 	var errs []error

@@ -54,7 +54,7 @@ const (
 // sources names the files that make up each script.
 var sources = [scriptCount][]string{
 	scriptLock:    {"server", "state", "quick", "process", "rules", "mode", "contended", "channel", "queue", "lock"},
-	scriptUnlock:  {"server", "state", "process", "rules", "mode", "channel", "queue", "unlock"},
+	scriptUnlock:  {"server", "state", "quick_unlock", "process", "rules", "mode", "channel", "queue", "unlock"},
 	scriptVerify:  {"server", "state", "process", "rules", "mode", "contended", "verify"},
 	scriptAcquire: {"server", "state", "process", "rules", "acquire"},
 	scriptDemote:  {"server", "state", "process", "rules", "mode", "demote"},
