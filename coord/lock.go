@@ -79,9 +79,15 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 	}
 	p := c.partitionOf(key)
 	p.mu.Lock()
+	at, calm := lease.Unmeasured, p.Calm()
+	if calm { // the processor looks the key up while it reads the clock, and not after that
+		at = c.moment()
+	}
 	k := p.Find(key)
 	if rests := p.Rests(k); rests || k == nil && p.Vacant() { // as a rule, at an owner
-		at := c.moment()
+		if !calm {
+			at = c.moment()
+		}
 		if p.Quick(at) || p.good(&at) {
 			var t *lease.Turn
 			var fence uint64

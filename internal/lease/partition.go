@@ -35,6 +35,7 @@ type Partition struct {
 type table struct {
 	keys   map[string]*Key // that callers of this process use, or that linger
 	peak   int             // largest size of keys since it was made
+	recent *Key            // one of them: the last one found
 	unused *Key            // one to be used again
 	tags   map[*Key]any    // that the shell has put on keys
 }
@@ -99,7 +100,21 @@ func (p *Partition) Init(cfg *Config, number uint32) { p.cfg, p.number = cfg, nu
 func (p *Partition) Number() uint32 { return p.number }
 
 // Find returns the key with a name, nil if it is not in use.
-func (p *Partition) Find(name string) *Key { return p.table.keys[name] }
+func (p *Partition) Find(name string) *Key {
+	if k := p.table.recent; k != nil && k.name == name {
+		return k
+	}
+	return p.look(name)
+}
+
+// look is Find of a key that was not the last one found.
+func (p *Partition) look(name string) *Key {
+	k := p.table.keys[name]
+	if k != nil {
+		p.table.recent = k
+	}
+	return k
+}
 
 // Key returns the key with a name, a new one if it is not in use.
 func (p *Partition) Key(name string) *Key {
@@ -139,6 +154,9 @@ func (p *Partition) tidy(k *Key) {
 		return
 	}
 	delete(p.table.keys, k.name)
+	if p.table.recent == k {
+		p.table.recent = nil
+	}
 	if p.table.tags != nil {
 		delete(p.table.tags, k)
 	}
