@@ -77,9 +77,9 @@ func (w *Waiter[T]) Fence() uint64 { return w.fence }
 type Queue[T any] struct {
 	first, last *Waiter[T]
 	mark        *Waiter[T] // where Walk goes on
-	waiting     int
+	waiting     int32
+	state       State
 
-	state    State
 	token    uint64 // the next turn's
 	left     uint64 // turns left in the block
 	recalled time.Time
@@ -90,7 +90,7 @@ type Queue[T any] struct {
 func (q *Queue[T]) State() State { return q.state }
 
 // Waiting returns the number of waiters that have no turn yet.
-func (q *Queue[T]) Waiting() int { return q.waiting }
+func (q *Queue[T]) Waiting() int { return int(q.waiting) }
 
 // Turns returns the number of turns that began under the hold, or since it was recalled.
 func (q *Queue[T]) Turns() int { return q.turns }

@@ -151,10 +151,7 @@ func differs(t *testing.T) string {
 	}
 	choices := rand.New(rand.NewPCG(1, 0))
 	for begin := time.Now(); time.Since(begin) < *luaPatience; {
-		data := make([]byte, 20+choices.IntN(400))
-		for i := range data {
-			data[i] = byte(choices.Uint32())
-		}
+		data := x.random(choices)
 		if _, err := x.hear(ctx); err != nil {
 			return err.Error()
 		}

@@ -20,8 +20,8 @@ type hold struct {
 	callPending bool // a call that makes its row may be executed yet
 
 	// Of SourceOwner and SourceFrozen.
-	from      Link      // the owner's stream; nil: the owner was this node
 	epoch     uint32    // at which the owner answers for the hold
+	from      Link      // the owner's stream; nil: the owner was this node
 	announced time.Time // the owner's deadline (rule 7)
 	pongs     uint64    // pongs after this many may extend it, if the source is SourceOwner
 }

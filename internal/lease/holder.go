@@ -13,7 +13,6 @@ import (
 type request struct {
 	link Link
 	id   fallback.Identity
-	try  bool
 }
 
 // Want gets a hold for the waiters of a key that has none: from the owner if there is one, and else from the arbiter.
@@ -54,9 +53,9 @@ func (p *Partition) ask(k *Key, l Link) bool {
 	if s == nil || l.Down() {
 		return false
 	}
-	k.request = request{l, fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}, !k.q.Any(waits)}
+	k.request = request{l, fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}}
 	f := p.send(l, peer.Request, k.name, k.request.id)
-	if k.request.try {
+	if !k.q.Any(waits) {
 		f.Flags = FlagTry
 	}
 	return true

@@ -95,7 +95,7 @@ func (k *Key) held(now Moment) time.Duration {
 	switch t := k.turn; {
 	case t.began != Unmeasured:
 		return max(now-t.began, 1)
-	case t.seen == t.fence:
+	case k.seen == t.fence:
 		return max(now-k.since, 1)
 	}
 	return 0

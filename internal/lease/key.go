@@ -26,8 +26,8 @@ type Key struct {
 	others *grants       // an owner's, of other nodes; nil: there is nothing to know
 	wanted chan struct{} // see Wanted; nil: the turn that runs has not asked
 
-	linger   Moment // when it began to linger, or a little later
-	since    Moment // when the turn with the token turn.seen began, or was first looked at
+	seen     uint64 // the token of the turn that was last looked at: see Overdue
+	since    Moment // when that turn began, or was first looked at; or when it began to linger, or a little later
 	told     bool   // a record was written of that turn
 	used     bool   // a turn has begun since the hold was last verified
 	listed   bool   // in the shell's list of lingering keys
@@ -42,7 +42,6 @@ type Turn struct {
 	key   *Key
 	fence uint64 // 0: unlocked
 	lost  *Loss
-	seen  uint64            // its token when it was last looked at: see Overdue
 	began Moment            // or Unmeasured
 	end   func(cause error) // ends the contexts of the turn; nil if there are none
 
@@ -313,7 +312,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 		p.giveBack(k, now, fx)
 	case p.shelve(k):
 	default:
-		k.linger = p.cfg.At(now)
+		k.since = p.cfg.At(now)
 		if !k.listed {
 			k.listed = true
 			p.order().Linger = k
@@ -323,7 +322,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 
 // Relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
 func (p *Partition) Relax(k *Key, now time.Time, fx *Effects) bool {
-	if k.q.State() == handoff.Lingering && p.cfg.At(now)-k.linger < p.cfg.Handoff.Linger {
+	if k.q.State() == handoff.Lingering && p.cfg.At(now)-k.since < p.cfg.Handoff.Linger {
 		return false
 	}
 	k.listed, fx.Idle = false, true

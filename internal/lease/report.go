@@ -69,8 +69,8 @@ func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Durati
 	at := &pace{rest: rest}
 	p.walkAt(at, func(k *Key) {
 		if t := k.turn; k.q.State() == handoff.Turn {
-			if t.seen != t.fence {
-				t.seen, k.since, k.told = t.fence, now, false
+			if k.seen != t.fence {
+				k.seen, k.since, k.told = t.fence, now, false
 				if t.began != Unmeasured {
 					k.since = t.began
 				}
