@@ -144,16 +144,11 @@ func (n *redisSpace) runLock(ctx context.Context, c call, r fallback.LockRequest
 
 // lockNow executes a lock call that has entered.
 func (n *redisSpace) lockNow(ctx context.Context, g *gate, c call, r fallback.LockRequest) (v any, err error) {
-	if r.Limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.Limit)
-		defer cancel()
-	}
 	if r.Inline && honoursDeadline(n.conns.locks) {
 		v, err = n.one(ctx, c)
 		n.next(g)
 	} else {
-		v, err = goOn(ctx, &n.calls, func(ctx context.Context) (any, error) {
+		v, err = goOn(ctx, r.Limit, &n.calls, func(ctx context.Context) (any, error) {
 			defer n.next(g)
 			return n.one(ctx, c)
 		})

@@ -319,7 +319,7 @@ func outlive[T any](ctx context.Context, calls *workers.Pool, f func(context.Con
 		var none T
 		return none, err
 	}
-	return goOn(ctx, calls, f)
+	return goOn(ctx, 0, calls, f)
 }
 
 // paced is outlive for a script. While the server answers fast, it spares the other goroutine.
@@ -341,14 +341,22 @@ func paced[T any](ctx context.Context, n *redisSpace, s script, f func(context.C
 	return outlive(ctx, &n.calls, timed)
 }
 
-// goOn is outlive that calls f in any case.
-func goOn[T any](ctx context.Context, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
+// goOn is outlive that calls f in any case, and returns after limit at the latest. 0: when ctx ends.
+func goOn[T any](ctx context.Context, limit time.Duration, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return f(ctx)
 	}
 	on, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
-	if d, limited := ctx.Deadline(); limited {
-		on, cancel = context.WithTimeout(on, patience*time.Until(d))
+	var over <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit) // cheaper than a context
+		defer timer.Stop()
+		over = timer.C
+	} else if d, limited := ctx.Deadline(); limited {
+		limit = max(time.Until(d), 1)
+	}
+	if limit > 0 {
+		on, cancel = context.WithTimeout(on, patience*limit)
 	}
 	type result struct {
 		v   T
@@ -363,6 +371,9 @@ func goOn[T any](ctx context.Context, calls *workers.Pool, f func(context.Contex
 	select {
 	case r := <-ch:
 		return r.v, r.err
+	case <-over:
+		var none T
+		return none, context.DeadlineExceeded
 	case <-ctx.Done():
 		var none T
 		return none, ctx.Err()
