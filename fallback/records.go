@@ -100,6 +100,14 @@ type RecordsOptions struct {
 	// dead, or Grace over, when it has seen it stand still for long enough by its own clock. Epochs of a new namespace are of the clock
 	// of the process that makes it.
 	NoClock bool
+
+	// Slow says that a call may take a good part of a second, as with an object store. Namespaces time calls then, and advise a longer
+	// SessionTTL where too many take long ([Adviser]).
+	Slow bool
+
+	// MinLease is the shortest [Settings.Lease], which is SessionTTL + Margin, that Attach does not refuse. 0: any, and a Lease of 0 is
+	// never refused.
+	MinLease time.Duration
 }
 
 // NewRecords returns an arbiter on a store. opts may be nil.
@@ -127,6 +135,10 @@ func (a *recordsArbiter) Attach(ctx context.Context, s Settings) (Namespace, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if s.Lease > 0 && s.Lease < a.opts.MinLease {
+		return nil, fmt.Errorf("%w: SessionTTL + Margin is %v, must be %v or more with this store, whose calls may take long: set SessionTTL to %v",
+			ErrRefused, s.Lease, a.opts.MinLease, (a.opts.MinLease * 10 / 11).Round(time.Second))
 	}
 	if err := a.store.Open(ctx); err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ type recordsSpace struct {
 	opts      RecordsOptions
 	observer  *observer     // nil: the store has a clock
 	born      atomic.Uint32 // of a durable store: Sessions.Born, as this process has attached to it
+	slowness  slowness      // with RecordsOptions.Slow
 }
 
 func (n *recordsSpace) tableKey() string { return n.settings.Namespace + "/s" }
@@ -80,6 +81,9 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 	grace, done := n.lengths.begin()
 	sure := true
 	defer func() { done(sure) }()
+	if n.opts.Slow {
+		defer func(began time.Time) { n.slowness.note(time.Since(began)) }(time.Now())
+	}
 	keys := make([]string, len(left))
 	for i, at := range left {
 		keys[i] = all[at].key

@@ -228,11 +228,11 @@ func (n *recordsSpace) Verify(ctx context.Context, reads []Read) []State {
 }
 
 // Advise implements [Adviser].
-func (n *recordsSpace) Advise(ctx context.Context) ([]string, error) {
+func (n *recordsSpace) Advise(ctx context.Context) (advice []string, err error) {
 	if a, ok := n.store.(Adviser); ok {
-		return a.Advise(ctx)
+		advice, err = a.Advise(ctx)
 	}
-	return nil, nil
+	return append(advice, n.slowness.advice(n.settings.Lease)...), err
 }
 
 // Rows implements [Lister].
