@@ -1,0 +1,403 @@
+//go:build unix
+
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/loopback"
+	"github.com/holdfast-go/holdfast/internal/storetest"
+	"github.com/holdfast-go/holdfast/internal/storetest/owners"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Each arbiter has connections of its own, as a process has.
+func TestKubernetesConforms(t *testing.T) {
+	takes.Seconds(t)
+	shared := startCluster(t, 1)
+	arbitertest.Run(t, arbitertest.Fixture{
+		New: func(*testing.T) fallback.Arbiter { return shared.arbiter() },
+	})
+}
+
+func TestKubernetesConforms_Durable(t *testing.T) {
+	takes.Seconds(t)
+	servers := 1
+	if *long {
+		servers = 2
+	}
+	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster { return startCluster(t, servers).injuries() })
+}
+
+func TestKubernetes_NoTwoHoldersOverKills(t *testing.T) {
+	if !*long {
+		t.Skip("takes minutes: make arbiters")
+	}
+	c := startCluster(t, 2)
+	var injuries []func()
+	for range 3 {
+		injuries = append(injuries, c.kill, c.restart, c.cut, func() {
+			heal := c.stop()
+			time.AfterFunc(3*time.Second, heal)
+		})
+	}
+	storetest.NoTwoHolders(t, c.arbiter, injuries...)
+}
+
+func TestKubernetes_WhatItCostsAtRest(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: make arbiters")
+	}
+	storetest.AtRest(t, startCluster(t, 1).store(), recordsOptions)
+}
+
+func TestKubernetes_WhatOwnersCost(t *testing.T) {
+	if !*long {
+		t.Skip("takes minutes: make arbiters")
+	}
+	c := startCluster(t, 1)
+	var mu sync.Mutex
+	all := make(map[string]int64)
+	start := func() fallback.Arbiter {
+		return fallback.NewRecords(c.storeOf(watched(c.config(app), func(r *http.Request, _ http.Header) {
+			mu.Lock()
+			defer mu.Unlock()
+			kind := r.Method
+			if r.URL.Query().Has("labelSelector") {
+				kind = "LIST"
+			}
+			all[kind]++
+		}), nil), recordsOptions)
+	}
+	counted := func() map[string]int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(all)
+	}
+	advised := coord.Options{Namespace: "advised", SessionTTL: 30 * time.Second, RenewEvery: 5 * time.Second}
+	owners.AtRest(t, start, advised, counted)
+	owners.AtRest(t, start, advised, counted) // its records are there now
+}
+
+var (
+	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
+	alice    = fallback.Identity{Session: "alice", Request: 1}
+	bob      = fallback.Identity{Session: "bob", Request: 1}
+)
+
+func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
+	t.Helper()
+	n, err := a.Attach(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func lock(t *testing.T, n fallback.Namespace, key string, me fallback.Identity) fallback.LockAnswer {
+	t.Helper()
+	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: key, Me: me, Block: 1})
+	if err != nil || a.Verdict != fallback.Granted {
+		t.Fatalf("Lock(%q): %+v, %v", key, a, err)
+	}
+	return a
+}
+
+// Old data are told by the processes that have seen newer ones.
+func TestKubernetes_ARestoredBackupIsNoticed(t *testing.T) {
+	takes.Seconds(t)
+	c := startCluster(t, 1)
+	n := attach(t, c.arbiter())
+	back := c.copied()
+	opened, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := lock(t, n, "k", alice)
+	back()
+	r, err := n.Witness(t.Context(), 0, a.Token)
+	if err != nil || r.Grace == 0 {
+		t.Errorf("Witness: %+v, %v", r, err)
+	}
+	l, err := n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
+	if err != nil || l.Dead || l.Grace == 0 {
+		t.Errorf("Dead: %+v, %v", l, err)
+	}
+}
+
+// What follows needs one cluster without injuries, which they share.
+func TestKubernetes(t *testing.T) {
+	takes.Seconds(t)
+	c := startCluster(t, 2)
+	t.Run("deleted data are noticed", func(t *testing.T) { deletedData(t, c) })
+	t.Run("many records at once", func(t *testing.T) { manyRecords(t, c) })
+	t.Run("the manifest's priority is in force", func(t *testing.T) { priority(t, c) })
+	t.Run("refuses", func(t *testing.T) { refuses(t, c) })
+	t.Run("errors tell whether a write was executed", func(t *testing.T) { errorsTell(t, c) })
+	t.Run("a server that stands still behind a load balancer", func(t *testing.T) { standsStill(t, c) })
+}
+
+// What is missing is in Grace for a process that was there before.
+func deletedData(t *testing.T, c *cluster) {
+	n := attach(t, c.arbiter())
+	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	lock(t, n, "k", alice)
+	c.clear()
+	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: bob, Block: 1})
+	if err != nil || a.Verdict == fallback.Granted || a.Record.Grace == 0 {
+		t.Errorf("Lock of a key that was held: %+v, %v", a, err)
+	}
+	c.clear()
+	s := c.store()
+	var first, then fallback.Look
+	if err = s.Open(t.Context()); err == nil {
+		first, err = s.Load(t.Context(), nil)
+	}
+	c.clear()
+	await.Until(t, "another mark", func() bool {
+		if err == nil {
+			then, err = s.Load(t.Context(), nil)
+		}
+		return err != nil || then.Server != first.Server
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func manyRecords(t *testing.T, c *cluster) {
+	s := c.store()
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	var changes []fallback.Change
+	for i := range 300 {
+		keys = append(keys, fmt.Sprint("many names, of %any kind/p", i))
+		changes = append(changes, fallback.Change{Key: keys[i]})
+	}
+	for round := range 3 {
+		look, err := s.Load(t.Context(), keys)
+		if err != nil || len(look.Values) != len(keys) {
+			t.Fatalf("%d values, %v", len(look.Values), err)
+		}
+		few, err := s.Load(t.Context(), keys[:maxGets])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range changes {
+			if i < maxGets && few.Values[i].Version != look.Values[i].Version {
+				t.Errorf("record %d has the version %s by itself, and %s in a list", i, few.Values[i].Version, look.Values[i].Version)
+			}
+			if round > 0 && string(look.Values[i].Value) != fmt.Sprint(round-1, i) {
+				t.Fatalf("round %d, record %d: %+v", round, i, look.Values[i])
+			}
+			changes[i].Value = fmt.Append(nil, round, i)
+			if round == 2 && i%2 == 0 {
+				continue // it has the version of before: it is not written
+			}
+			changes[i].Version = look.Values[i].Version
+		}
+		done, err := s.Swap(t.Context(), look.Server, changes)
+		if err != nil || len(done) != len(changes) {
+			t.Fatalf("%d done, %v", len(done), err)
+		}
+		for i, ok := range done {
+			if ok == (round == 2 && i%2 == 0) {
+				t.Fatalf("round %d, change %d: %t", round, i, ok)
+			}
+		}
+	}
+	look, err := s.Load(t.Context(), []string{"ns/large"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := func(n int) error {
+		_, err := s.Swap(t.Context(), look.Server, []fallback.Change{{Key: "ns/large", Value: make([]byte, n)}})
+		return err
+	}
+	if err := large(maxBytes); err != nil {
+		t.Errorf("a record of %d bytes: %v", maxBytes, err)
+	}
+	if err := large(maxBytes + 1); !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("a record of %d bytes: %v, want a refusal", maxBytes+1, err)
+	}
+}
+
+// seen shows the answers of an API server.
+type seen struct {
+	http.RoundTripper
+	see func(*http.Request, http.Header)
+}
+
+func (x seen) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := x.RoundTripper.RoundTrip(r)
+	if err == nil {
+		x.see(r, answer.Header)
+	}
+	return answer, err
+}
+
+// WrappedRoundTripper is for what closes idle connections.
+func (x seen) WrappedRoundTripper() http.RoundTripper { return x.RoundTripper }
+
+func watched(config *rest.Config, see func(*http.Request, http.Header)) *rest.Config {
+	config.Wrap(func(r http.RoundTripper) http.RoundTripper { return seen{r, see} })
+	return config
+}
+
+// The rules of rights.yaml match what a store sends, from the first request on and after the server has noticed them.
+func priority(t *testing.T, c *cluster) {
+	var mu sync.Mutex
+	seen := make(map[string]bool)
+	s, root := c.storeOf(watched(c.config(app), func(_ *http.Request, h http.Header) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[h.Get("X-Kubernetes-Pf-Flowschema-Uid")] = true
+	}), nil), c.storeOf(c.config(admin), nil)
+	if err := errors.Join(s.connect(), root.connect()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := root.client.Get().AbsPath("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/holdfast-orders").
+		SetHeader("Accept", "application/json").Do(t.Context()).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema metav1.PartialObjectMetadata
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "all requests go by the manifest's FlowSchema", func() bool {
+		mu.Lock()
+		clear(seen)
+		mu.Unlock()
+		if err := s.Open(t.Context()); err != nil { // it gets, lists and updates
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen) == 1 && seen[string(schema.UID)]
+	})
+}
+
+func refuses(t *testing.T, c *cluster) {
+	refused := func(config *rest.Config, opts *Options, why string) {
+		t.Helper()
+		n, err := fallback.NewRecords(c.storeOf(config, opts), recordsOptions).Attach(t.Context(), settings)
+		if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("got %v, want a refusal that names %s", err, why)
+		}
+	}
+	with := func(change func(*rest.Config)) *rest.Config {
+		config := c.config(app)
+		change(config)
+		return config
+	}
+	here := &Options{Namespace: "orders"}
+	if _, err := New(nil, here).Attach(t.Context(), settings); !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("without a configuration: %v", err)
+	}
+	refused(c.config(app), &Options{}, "Namespace")
+	refused(c.config(app), &Options{Namespace: "orders", Prefix: "Holdfast"}, "Prefix")
+	refused(c.config(app), &Options{Namespace: "orders", Prefix: "a-prefix-that-is-too-long"}, "Prefix")
+	refused(with(func(c *rest.Config) { c.QPS = 5 }), here, "QPS")
+	refused(with(func(c *rest.Config) { c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(5, 10) }), here, "RateLimiter")
+	refused(c.config(app), &Options{Namespace: "default"}, "verbs")
+	refused(c.config(readOnly), &Options{Namespace: "orders", Prefix: "new"}, "verbs")
+	refused(c.config("stranger"), here, "let the client in")
+	refused(c.config(admin), &Options{Namespace: "missing"}, "missing")
+	limited := with(func(c *rest.Config) { c.QPS, c.Burst = 200, 400 })
+	lock(t, attach(t, fallback.NewRecords(c.storeOf(limited, nil), recordsOptions)), "k", alice)
+	refused(c.config(readOnly), here, "verbs") // the mark is there, so it has nothing to create
+	c.clear()
+}
+
+func errorsTell(t *testing.T, c *cluster) {
+	s := c.store()
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look, err := s.Load(t.Context(), []string{"ns/k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := []fallback.Change{{Key: "ns/k", Value: []byte("v")}}
+	away := c.config(app)
+	nowhere := loopback.Address(t)
+	away.Dial, away.Host = nil, "https://"+nowhere
+	without := c.storeOf(away, nil)
+	if err := without.connect(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := without.Swap(t.Context(), look.Server, change); !errors.Is(err, fallback.ErrNotSent) {
+		t.Errorf("without a server: %v", err)
+	}
+	if done, err := s.Swap(t.Context(), look.Server, change); err != nil || !done[0] {
+		t.Errorf("Swap: %v, %v", done, err)
+	}
+	if done, err := s.Swap(t.Context(), look.Server, change); err != nil || done[0] {
+		t.Errorf("a second time: %v, %v", done, err)
+	}
+	c.clear()
+	gone := []fallback.Change{{Key: "ns/k", Version: "1", Value: []byte("v")}}
+	if done, err := s.Swap(t.Context(), look.Server, gone); err != nil || done[0] {
+		t.Errorf("of a record that was deleted: %v, %v", done, err)
+	}
+}
+
+// Calls that are given up end their connections, so that the next one is led elsewhere.
+func standsStill(t *testing.T, c *cluster) {
+	s := c.store()
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look, err := s.Load(t.Context(), []string{"ns/k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heal := c.stop()
+	defer heal()
+	call := func(d time.Duration) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(t.Context(), d)
+	}
+	short, cancel := call(200 * time.Millisecond)
+	defer cancel()
+	if _, err := s.Swap(short, look.Server, []fallback.Change{{Key: "ns/k"}}); err == nil || errors.Is(err, fallback.ErrNotSent) {
+		t.Errorf("Swap at a server that stands still: %v, want that it is unknown", err)
+	}
+	enough, cancel := call(2 * tryFor)
+	defer cancel()
+	if _, err := s.Load(enough, []string{"ns/k"}); err != nil {
+		t.Errorf("Load with a server that stands still, and another one: %v", err)
+	}
+}
