@@ -105,8 +105,18 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		}
 	}
 	if p.Lingers(k) { // as a rule, under a hold of another's key
-		now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
-		if t, fence, path := p.Reenter(k, now); t != nil {
+		if !calm {
+			at = c.moment()
+		}
+		var t *lease.Turn
+		var fence uint64
+		var path lease.Path
+		if p.Soon(k, at) {
+			t, fence, path = p.Enter(k, at)
+		} else {
+			t, fence, path = p.Reenter(k, p.now())
+		}
+		if t != nil {
 			p.mu.Unlock()
 			l := Lock{p, t, fence, key, ctx}
 			c.noteGranted(p, l, Path(path), 0)
@@ -461,7 +471,7 @@ func (l Lock) Unlock() error {
 	t, p := l.t, l.p
 	p.mu.Lock()
 	if !p.traced {
-		if p.Rest(t, l.fence) {
+		if p.Rest(t, l.fence) || p.Keep(t, l.fence) {
 			p.mu.Unlock()
 			return nil
 		}

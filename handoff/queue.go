@@ -217,6 +217,9 @@ func (q *Queue[T]) Rest() bool {
 	return true
 }
 
+// Keep is Rest under a hold that has a turn left.
+func (q *Queue[T]) Keep() bool { return q.left > 0 && q.Rest() }
+
 // Pass ends the running turn and gives the next one, with a token of the caller's, to the first waiter, if there is one
 // and the hold was not recalled: Supply and Done in one. It returns nil if it did nothing.
 func (q *Queue[T]) Pass(token uint64) *Waiter[T] {

@@ -88,7 +88,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 			p.own = o
 		} else if k.q.State() != handoff.Idle {
 			p.comeHome(&k.hold)
-			k.turn.retract()
+			p.retract(k)
 		}
 	}
 	p.attachAll()

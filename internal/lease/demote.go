@@ -130,7 +130,7 @@ func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 
 // freezeHold makes a hold of this node's own rest on a row that it is about to get.
 func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
-	k.turn.retract()
+	p.retract(k)
 	switch k.hold.source {
 	case SourceOwn:
 		p.leaveHome(&k.hold, o.epoch, until)

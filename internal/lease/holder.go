@@ -120,7 +120,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, deadline time.Time, pongs uint64, now time.Time, fx *Effects) {
 	if h := p.table.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
 		p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
-		h.turn.retract()
+		p.retract(h)
 		return
 	}
 	p.send(l, peer.Release, string(f.Key), ours(f)) // no caller waits for it any more (rule 11)

@@ -34,6 +34,7 @@ type Key struct {
 	shelved  bool   // on the partition's shelf
 	known    bool   // in the partition's keys
 	recycled bool   // in the partition's unused
+	rested   bool   // no clock was read when it began to linger
 }
 
 // A Turn is one goroutine's lock. A key uses the same turn again and again: a lock names the one that it means by the token.
@@ -109,11 +110,44 @@ func (p *Partition) Lingers(k *Key) bool {
 	return k != nil && k.q.State() == handoff.Lingering && p.closing.ending == Open
 }
 
+// Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before: see Quick. It is so for the key of
+// the partition that was found last, as long as its hold is the same, and nothing has brought the deadline nearer.
+func (p *Partition) Soon(k *Key, at Moment) bool { return k == p.table.recent && at < p.table.good }
+
+// retract makes callers ask for the deadline of the key's hold, which may be nearer than before.
+func (p *Partition) retract(k *Key) {
+	k.turn.retract()
+	if k == p.table.recent {
+		p.table.good = 0
+	}
+}
+
+// Keep ends a turn under a hold of another's key, which lingers then. As Rest it reads no clock, for nothing is granted. It reports false
+// if the caller has to do it by Unlock: one in 64, to be measured, and those after which there may be more to do.
+func (p *Partition) Keep(t *Turn, fence uint64) bool {
+	k := t.key
+	if t.fence != fence || t.lost != nil || k.hold.source == SourceOwn || k.others != nil || t.end != nil || t.pledge != nil || !k.listed ||
+		p.closing.ending != Open || p.grants[PathTurn]%64 == 0 || t.began == Unmeasured || !k.q.Keep() {
+		return false
+	}
+	k.rested = true
+	k.unwant()
+	t.fence = 0
+	p.closing.turns--
+	return true
+}
+
 // Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.
 func (p *Partition) Reenter(k *Key, now time.Time) (*Turn, uint64, Path) {
 	own := k.hold.source == SourceOwn && p.Good(now)
-	if !own && p.deadlines(&k.hold).Past(now) {
-		return nil, 0, 0
+	if !own {
+		d := p.deadlines(&k.hold)
+		if d.Past(now) {
+			return nil, 0, 0
+		}
+		if k == p.table.recent {
+			p.table.good = min(p.cfg.At(now)+WallEvery, p.cfg.At(d.Session), p.cfg.At(d.Slot))
+		}
 	}
 	return p.Enter(k, p.cfg.At(now))
 }
@@ -312,7 +346,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 		p.giveBack(k, now, fx)
 	case p.shelve(k):
 	default:
-		k.since = p.cfg.At(now)
+		k.since, k.rested = p.cfg.At(now), false
 		if !k.listed {
 			k.listed = true
 			p.order().Linger = k
@@ -322,6 +356,9 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 
 // Relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
 func (p *Partition) Relax(k *Key, now time.Time, fx *Effects) bool {
+	if k.q.State() == handoff.Lingering && k.rested {
+		k.rested, k.since = false, p.cfg.At(now)
+	}
 	if k.q.State() == handoff.Lingering && p.cfg.At(now)-k.since < p.cfg.Handoff.Linger {
 		return false
 	}
@@ -363,7 +400,8 @@ func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
 	if k.hold.remote() {
 		p.basis.remote--
 	}
-	k.hold = hold{}
+	k.hold, k.rested = hold{}, false
+	p.retract(k)
 	p.basis.holds--
 	switch {
 	case k.q.Waiting() == 0 && k.others == nil: // it is not wanted

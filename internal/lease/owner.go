@@ -89,8 +89,8 @@ func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
 // Vacant reports whether Fresh may grant a key that is not in use.
 func (p *Partition) Vacant() bool { return p.own != nil && p.closing.ending == Open }
 
-// Calm reports whether an owner's partition has no turn that runs.
-func (p *Partition) Calm() bool { return p.own != nil && p.closing.turns == 0 }
+// Calm reports whether no turn of the partition runs.
+func (p *Partition) Calm() bool { return p.closing.turns == 0 }
 
 // shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
 // tables, and what is put in and taken out allocates nothing.

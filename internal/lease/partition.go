@@ -36,6 +36,7 @@ type table struct {
 	keys   map[string]*Key // that callers of this process use, or that linger
 	peak   int             // largest size of keys since it was made
 	recent *Key            // one of them: the last one found
+	good   Moment          // until when the monotonic clock alone decides that its hold is in force: see Soon
 	unused *Key            // one to be used again
 	tags   map[*Key]any    // that the shell has put on keys
 }
@@ -111,7 +112,7 @@ func (p *Partition) Find(name string) *Key {
 func (p *Partition) look(name string) *Key {
 	k := p.table.keys[name]
 	if k != nil {
-		p.table.recent = k
+		p.table.recent, p.table.good = k, 0
 	}
 	return k
 }
@@ -155,7 +156,7 @@ func (p *Partition) tidy(k *Key) {
 	}
 	delete(p.table.keys, k.name)
 	if p.table.recent == k {
-		p.table.recent = nil
+		p.table.recent, p.table.good = nil, 0
 	}
 	if p.table.tags != nil {
 		delete(p.table.tags, k)

@@ -32,7 +32,7 @@ func (p *Partition) Check(s *Session, now time.Time) Check {
 			continue
 		}
 		if p.settleDown(&k.hold, when, now) {
-			k.turn.retract()
+			p.retract(k)
 			continue
 		}
 		x.Keys, x.Rows = append(x.Keys, key), append(x.Rows, k.hold.row)
