@@ -16,8 +16,8 @@ type Stats struct {
 	Lost     map[LossCause]uint64 // locks lost while they were held, by cause
 	Sessions uint64               // sessions begun; more than 1 means that all locks were lost in between
 
-	// Of keys that this node owns these are samples: of the waits for another caller of this process
-	// one in about 8, of the holds one in about 64. All others are counted.
+	// Waits for another caller of this process, of keys that this node owns, are a sample: one in about 8.
+	// Holds of keys that it owns, or that were locked a moment ago, are one in about 64. All others are counted.
 	Waits Histogram // how long granted locks were waited for, those that waited
 	Holds Histogram // how long locks were held
 

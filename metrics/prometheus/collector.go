@@ -51,7 +51,7 @@ func (c *collector) describe(labels prometheus.Labels) {
 	}
 	add(&c.wait, "lock_wait_duration_seconds", "How long granted locks were waited for, those that waited.")
 	add(&c.longest, "lock_longest_wait_seconds", "How long the caller has waited that waits for longest, now.")
-	add(&c.hold, "lock_hold_duration_seconds", "How long locks were held. Of keys of the node's own it is a sample.")
+	add(&c.hold, "lock_hold_duration_seconds", "How long locks were held. Of warm keys and the node's own it is a sample.")
 	add(&c.arbiter, "arbiter_call_duration_seconds", "How long calls of the arbiter took.", "operation", "error")
 	add(&c.count, "lock_count", "Keys that are locked or kept, and callers that wait, now.", "state")
 	add(&c.granted, "lock_granted_total", "Locks granted.", "path")
