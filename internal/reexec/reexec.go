@@ -1,5 +1,5 @@
 // Package reexec starts the running program again as a worker, which gets its order in an environment
-// variable.
+// variable, and tasks by lines of JSON on its stdin.
 package reexec
 
 import (
@@ -13,11 +13,18 @@ import (
 	"time"
 )
 
-// A Worker is a process that was started. The caller waits for Cmd after Out has ended.
+// A Worker is a process that was started. The caller waits for Cmd after Out has ended. It reads Out itself, or gives the
+// worker tasks.
 type Worker struct {
 	Cmd *exec.Cmd
 	In  io.WriteCloser // its stdin
 	Out io.Reader      // its stdout
+
+	Limit time.Duration         // for which nothing may be heard of a task before the worker is killed; 0: any
+	Step  func(done, total int) // is told how far a task is; nil: none
+
+	tasks   *json.Encoder
+	replies *json.Decoder
 }
 
 // Start starts a worker with the arguments, and the order, as JSON, in the variable. When ctx ends, the worker's stdin
@@ -42,6 +49,12 @@ func Start(ctx context.Context, variable string, order any, stderr io.Writer, gr
 	}
 	w.Cmd.Cancel, w.Cmd.WaitDelay = w.In.Close, grace
 	return w, w.Cmd.Start()
+}
+
+// Stop ends the worker by the end of its stdin, and waits for it.
+func (w *Worker) Stop() error {
+	_ = w.In.Close()
+	return w.Cmd.Wait()
 }
 
 // Told returns the context of a worker, which ends by SIGTERM, or when its parent is gone.
