@@ -63,7 +63,7 @@ func (c Bars) SVG() string {
 		if r.Kind == Ours {
 			class = "strong"
 		}
-		d.tip(r.Name + ": " + c.value(r))
+		d.Tip(r.Name + ": " + c.value(r))
 		d.name(left-10, y+4.5, left-18, class, r.Name)
 		end := x.at(r.Value)
 		d.rect(left, y-barHeight/2, end-left, barHeight, "f-"+string(r.Kind))

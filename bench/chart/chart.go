@@ -9,10 +9,11 @@
 package chart
 
 import (
-	"encoding/xml"
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/svg"
 )
 
 // Width is that of all charts, in the units in which text is 13 high.
@@ -53,34 +54,40 @@ const Style = `.chart{--ink:#1b1f24;--soft:#59636e;--grid:#e3e6ea;--ground:#ffff
 `
 
 // Standalone makes a chart that SVG returned a document of its own, with its title and a ground to stand on.
-func Standalone(h Head, svg string) string {
+func Standalone(h Head, chart string) string {
 	const room = 34
-	body := svg[strings.Index(svg, ">")+1:]
+	body := chart[strings.Index(chart, ">")+1:]
 	var w, height float64
-	_, _ = fmt.Sscanf(svg[strings.Index(svg, `viewBox="`)+9:], "0 0 %g %g", &w, &height)
+	_, _ = fmt.Sscanf(chart[strings.Index(chart, `viewBox="`)+9:], "0 0 %g %g", &w, &height)
 	d := drawing{}
 	d.open(h, height+room)
-	fmt.Fprintf(&d.b, `<style>%s</style><rect width="%g" height="%g" rx="6" style="fill:var(--ground)"/>`, Style, w, height+room)
+	d.Raw(fmt.Sprintf(`<style>%s</style><rect width="%g" height="%g" rx="6" style="fill:var(--ground)"/>`, Style, w, height+room))
 	d.text(14, 24, "start", "head", h.Title)
-	fmt.Fprintf(&d.b, `<g transform="translate(0 %d)">`, room)
+	d.Open("g", "transform", fmt.Sprintf("translate(0 %d)", room))
 	// The title and the description are those of the whole.
-	d.b.WriteString(body[strings.Index(body, "</desc>")+len("</desc>") : len(body)-len("</svg>")])
-	d.b.WriteString("</g>")
+	d.Raw(body[strings.Index(body, "</desc>")+len("</desc>") : len(body)-len("</svg>")])
+	d.end()
 	return d.close()
 }
 
-// drawing is an SVG in the making.
-type drawing struct{ b strings.Builder }
+// drawing is a chart in the making.
+type drawing struct{ svg.Drawing }
+
+type point = svg.Point
 
 func (d *drawing) open(h Head, height float64) {
-	fmt.Fprintf(&d.b, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" viewBox="0 0 %d %s" aria-labelledby="%s-t %s-d">`,
-		Width, f(height), escape(h.Name), escape(h.Name))
-	fmt.Fprintf(&d.b, `<title id="%s-t">%s</title><desc id="%s-d">%s</desc>`, escape(h.Name), escape(h.Title), escape(h.Name), escape(h.About))
+	d.Open("svg", "xmlns", "http://www.w3.org/2000/svg", "class", "chart", "role", "img",
+		"viewBox", fmt.Sprintf("0 0 %d %s", Width, svg.Num(height)), "aria-labelledby", h.Name+"-t "+h.Name+"-d")
+	for _, x := range [][3]string{{"title", "-t", h.Title}, {"desc", "-d", h.About}} {
+		d.Open(x[0], "id", h.Name+x[1])
+		d.Raw(svg.Escape(x[2]))
+		d.Close(x[0])
+	}
 }
 
 func (d *drawing) close() string {
-	d.b.WriteString("</svg>")
-	return d.b.String()
+	d.Close("svg")
+	return d.String()
 }
 
 func (d *drawing) text(x, y float64, anchor, class, s string) { d.fitted(x, y, 0, anchor, class, s) }
@@ -95,66 +102,25 @@ func (d *drawing) name(x, y, room float64, class, s string) {
 
 // fitted is text that is as wide as width; 0: as it is.
 func (d *drawing) fitted(x, y, width float64, anchor, class, s string) {
-	fmt.Fprintf(&d.b, `<text x="%s" y="%s" text-anchor="%s"`, f(x), f(y), anchor)
+	attrs := []string{"text-anchor", anchor}
 	if width > 0 {
-		fmt.Fprintf(&d.b, ` textLength="%s" lengthAdjust="spacingAndGlyphs"`, f(width))
+		attrs = append(attrs, "textLength", svg.Num(width), "lengthAdjust", "spacingAndGlyphs")
 	}
-	if class != "" {
-		fmt.Fprintf(&d.b, ` class="%s"`, class)
-	}
-	fmt.Fprintf(&d.b, `>%s</text>`, escape(s))
+	d.Text(x, y, s, append(attrs, "class", class)...)
 }
 
-func (d *drawing) line(x1, y1, x2, y2 float64, class string) {
-	fmt.Fprintf(&d.b, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, f(x1), f(y1), f(x2), f(y2), class)
-}
+func (d *drawing) line(x1, y1, x2, y2 float64, class string) { d.Line(x1, y1, x2, y2, "class", class) }
 
-func (d *drawing) rect(x, y, w, h float64, class string) {
-	fmt.Fprintf(&d.b, `<rect x="%s" y="%s" width="%s" height="%s" class="%s"/>`, f(x), f(y), f(max(w, 0)), f(max(h, 0)), class)
-}
+func (d *drawing) rect(x, y, w, h float64, class string) { d.Rect(x, y, w, h, "class", class) }
 
-func (d *drawing) circle(x, y, r float64, class string) {
-	fmt.Fprintf(&d.b, `<circle cx="%s" cy="%s" r="%s" class="%s"/>`, f(x), f(y), f(r), class)
-}
+func (d *drawing) circle(x, y, r float64, class string) { d.Circle(x, y, r, "class", class) }
 
 // path draws through points; dash is a stroke-dasharray, empty for none.
 func (d *drawing) path(points []point, closed bool, class, dash string) {
-	if len(points) == 0 {
-		return
-	}
-	d.b.WriteString(`<path d="`)
-	for i, p := range points {
-		d.b.WriteString(map[bool]string{true: "M", false: "L"}[i == 0] + f(p.x) + " " + f(p.y))
-	}
-	if closed {
-		d.b.WriteString("Z")
-	}
-	d.b.WriteString(`" class="` + class + `"`)
-	if dash != "" {
-		d.b.WriteString(` stroke-dasharray="` + dash + `"`)
-	}
-	d.b.WriteString("/>")
+	d.Path(points, closed, "class", class, "stroke-dasharray", dash)
 }
 
-// tip begins a group with a text that a browser shows on hovering; end closes it.
-func (d *drawing) tip(s string) { d.b.WriteString("<g><title>" + escape(s) + "</title>") }
-func (d *drawing) end()         { d.b.WriteString("</g>") }
-
-type point struct{ x, y float64 }
-
-// f writes a coordinate, which must not be NaN: that would not be SVG.
-func f(x float64) string {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		x = 0
-	}
-	return fmt.Sprintf("%g", math.Round(x*10)/10)
-}
-
-func escape(s string) string {
-	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
-	return b.String()
-}
+func (d *drawing) end() { d.Close("g") }
 
 // nameWidth is about how wide a name is.
 func nameWidth(s string, strong bool) float64 {

@@ -111,10 +111,10 @@ func (c Lines) SVG() string {
 			if !x.drawable(p.X) || !y.drawable(p.Y) {
 				continue
 			}
-			q := point{x.at(p.X), y.at(p.Y)}
+			q := point{X: x.at(p.X), Y: y.at(p.Y)}
 			through = append(through, q)
 			if p.Most > 0 {
-				above, below = append(above, point{q.x, y.at(p.Most)}), append(below, point{q.x, y.at(p.Least)})
+				above, below = append(above, point{X: q.X, Y: y.at(p.Most)}), append(below, point{X: q.X, Y: y.at(p.Least)})
 			}
 		}
 		if len(through) == 0 {
@@ -125,20 +125,20 @@ func (c Lines) SVG() string {
 		d.path(through, false, "line "+string(s.Kind)+" s-"+colour, dash)
 		for _, p := range s.Points {
 			if x.drawable(p.X) && y.drawable(p.Y) {
-				d.tip(s.Name + ": " + Format(p.Y, c.Y.Unit))
+				d.Tip(s.Name + ": " + Format(p.Y, c.Y.Unit))
 				d.circle(x.at(p.X), y.at(p.Y), 3, "f-"+colour)
 				d.end()
 			}
 		}
 		last := through[len(through)-1]
-		labels = append(labels, label{s.Name, colour, last, last.y, s.Kind == Ours})
+		labels = append(labels, label{s.Name, colour, last, last.Y, s.Kind == Ours})
 	}
 	slices.SortStableFunc(labels, func(a, b label) int {
 		// Of lines that end at about the same height, the one that ends first has its name below: so the leads do not cross.
-		if rows := math.Round(a.at.y/8) - math.Round(b.at.y/8); rows != 0 {
+		if rows := math.Round(a.at.Y/8) - math.Round(b.at.Y/8); rows != 0 {
 			return int(rows)
 		}
-		return int(10 * (b.at.x - a.at.x))
+		return int(10 * (b.at.X - a.at.X))
 	})
 	for i := 1; i < len(labels); i++ {
 		labels[i].y = max(labels[i].y, labels[i-1].y+labelRoom)
@@ -155,7 +155,7 @@ func (c Lines) SVG() string {
 		if l.strong {
 			class = "strong"
 		}
-		d.line(l.at.x+5, l.at.y, end+20, l.y, "lead s-"+l.colour)
+		d.line(l.at.X+5, l.at.Y, end+20, l.y, "lead s-"+l.colour)
 		d.text(end+24, l.y+4, "start", class, l.name)
 	}
 	return d.close()

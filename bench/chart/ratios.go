@@ -55,7 +55,7 @@ func (c Ratios) SVG() string {
 		case r.Times < 1:
 			fill, class, text = "f-bad", "strong", digits(1/r.Times)+" times worse"
 		}
-		d.tip(r.Name + ": " + text)
+		d.Tip(r.Name + ": " + text)
 		d.name(left, y+4.5, left-8, class, r.Name)
 		at := x.at(r.Times)
 		if r.Times > 0 {

@@ -1,8 +1,9 @@
 package chart
 
 import (
-	"fmt"
 	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/svg"
 )
 
 // Timeline is what happened from moment to moment: for each track, how much was done, the longest wait and what failed,
@@ -81,12 +82,12 @@ func (c Timeline) SVG() string {
 		c.scale(&d, done, 2, c.Rate)
 		c.scale(&d, wait, 1, "longest wait")
 
-		area := []point{{left, done.at(0)}}
+		area := []point{{X: left, Y: done.at(0)}}
 		for j, n := range t.Done {
 			y := done.at(n / c.Bucket)
-			area = append(area, point{x.at(float64(j) * c.Bucket), y}, point{x.at(float64(j+1) * c.Bucket), y})
+			area = append(area, point{X: x.at(float64(j) * c.Bucket), Y: y}, point{X: x.at(float64(j+1) * c.Bucket), Y: y})
 		}
-		d.path(append(area, point{area[len(area)-1].x, done.at(0)}), true, "f-"+string(t.Kind), "")
+		d.path(append(area, point{X: area[len(area)-1].X, Y: done.at(0)}), true, "f-"+string(t.Kind), "")
 		if peak, at := greatest(t.Done); peak/c.Bucket > done.max {
 			d.text(x.at(float64(at)*c.Bucket)-6, doneTop+8, "end", "small soft halo", "up to "+Format(peak/c.Bucket, Number))
 		}
@@ -142,7 +143,9 @@ func (c Timeline) scale(d *drawing, a axis, every int, label string) {
 		}
 	}
 	middle := (a.from + a.to) / 2
-	fmt.Fprintf(&d.b, `<text transform="translate(14 %s) rotate(-90)" text-anchor="middle" class="soft small">%s</text>`, f(middle), escape(label))
+	d.Open("text", "transform", "translate(14 "+svg.Num(middle)+") rotate(-90)", "text-anchor", "middle", "class", "soft small")
+	d.Raw(svg.Escape(label))
+	d.Close("text")
 }
 
 // events draws them over the height of a track, their names in two rows by turns.

@@ -3,12 +3,12 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"html"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/svg"
 )
 
 // The picture of a run: time goes to the right. From above: the faults by name, the times without a grant of some key,
@@ -34,7 +34,7 @@ var (
 
 // canvas is a picture under way.
 type canvas struct {
-	bytes.Buffer
+	svg.Drawing
 	rep   *report
 	begin moment
 	end   moment
@@ -49,7 +49,6 @@ func picture(rep *report) []byte {
 	c := &canvas{rep: rep, begin: rep.run.begun, end: rep.end, rows: make(map[string][2]float64)}
 	c.scale = min(max(1300/length, 12), 6000/length)
 	c.width = length*c.scale + labelWidth + 20
-	var body bytes.Buffer
 	c.y = 40
 	c.faultNames()
 	c.stalls()
@@ -62,15 +61,14 @@ func picture(rep *report) []byte {
 	}
 	c.bands()
 	c.axis()
-	body.Write(c.Bytes())
-	c.Reset()
-	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="11">`+"\n", c.width, c.y+10)
-	c.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
-	c.text(10, 22, fmt.Sprintf("%s, %d nodes, T = %v, seed %d: %d locks granted, %d lost, %d violations", rep.Topology, rep.Nodes,
+	var d svg.Drawing
+	d.Open("svg", "xmlns", "http://www.w3.org/2000/svg", "width", svg.Num(c.width), "height", svg.Num(c.y+10), "font-family", "sans-serif", "font-size", "11")
+	d.Rect(0, 0, c.width, c.y+10, "fill", "white")
+	d.Text(10, 22, fmt.Sprintf("%s, %d nodes, T = %v, seed %d: %d locks granted, %d lost, %d violations", rep.Topology, rep.Nodes,
 		rep.TTL, rep.Seed, rep.Granted, rep.Lost, len(rep.Violations)))
-	c.Write(body.Bytes())
-	c.WriteString("</svg>\n")
-	return c.Bytes()
+	d.Raw(c.String())
+	d.Close("svg")
+	return []byte(d.String() + "\n")
 }
 
 func (c *canvas) x(m moment) float64 {
@@ -79,26 +77,26 @@ func (c *canvas) x(m moment) float64 {
 }
 
 // rect draws from one moment to another; what is too short to be seen is a line.
-func (c *canvas) rect(from, to moment, y, height float64, style, title string) {
+func (c *canvas) rect(from, to moment, y, height float64, style []string, title string) {
 	if to < c.begin || from > c.end {
 		return
 	}
-	w := max(c.x(to)-c.x(from), 0.6)
-	fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" %s`, c.x(from), y, w, height, style)
-	if title == "" {
-		c.WriteString("/>\n")
-		return
+	if title != "" {
+		c.Tip(title)
+		defer c.Close("g")
 	}
-	fmt.Fprintf(c, "><title>%s</title></rect>\n", html.EscapeString(title))
+	c.Rect(c.x(from), y, max(c.x(to)-c.x(from), 0.6), height, style...)
 }
 
-func fill(colour string) string { return `fill="` + colour + `"` }
-
-func (c *canvas) text(x, y float64, text string) {
-	fmt.Fprintf(c, `<text x="%.1f" y="%.1f">%s</text>`+"\n", x, y, html.EscapeString(text))
+// fill is a style: a colour, and how opaque it is.
+func fill(colour string, opacity ...string) []string {
+	if len(opacity) == 0 {
+		return []string{"fill", colour}
+	}
+	return []string{"fill", colour, "fill-opacity", opacity[0]}
 }
 
-func (c *canvas) label(y float64, text string) { c.text(8, y, text) }
+func (c *canvas) label(y float64, text string) { c.Text(8, y, text) }
 
 // faultNames puts each fault's name where it begins, in as many lanes as are needed.
 func (c *canvas) faultNames() {
@@ -118,7 +116,7 @@ func (c *canvas) faultNames() {
 		ends[lane] = max(x+float64(len(text))*5.6, c.x(b.End)) + 6
 		y := top + float64(lane)*laneHeight
 		c.rect(b.Begin, b.End, y+1, laneHeight-2, bandStyle(b), b.title(c.begin))
-		c.text(x+2, y+10, text)
+		c.Text(x+2, y+10, text)
 	}
 	c.y += float64(max(1, len(ends)))*laneHeight + 8
 }
@@ -127,7 +125,7 @@ func (b *band) title(begin moment) string {
 	return fmt.Sprintf("%s %v %s, %s to %s", b.Fault, b.Hosts, b.Detail, b.Begin.since(begin), b.End.since(begin))
 }
 
-func bandStyle(b *band) string {
+func bandStyle(b *band) []string {
 	colour := "#ee6677" // network
 	switch {
 	case strings.Contains(b.Fault, "stopped"):
@@ -137,10 +135,10 @@ func bandStyle(b *band) string {
 	case strings.Contains(b.Fault, "clock"), strings.Contains(b.Fault, "failover"):
 		colour = "#aa3377"
 	}
-	return `fill="` + colour + `" fill-opacity="0.3"`
+	return fill(colour, "0.3")
 }
 
-// stalls marks when some key was not granted to anybody for long.
+// stalls marks when some key was not granted for long.
 func (c *canvas) stalls() {
 	c.label(c.y+11, "no key for "+stallFrom.String())
 	keys := c.rep.history.byKey()
@@ -150,7 +148,7 @@ func (c *canvas) stalls() {
 		}
 		for _, g := range gaps(holds, c.begin, c.end) {
 			if d := g.to.sub(g.from); d >= stallFrom {
-				c.rect(g.from, g.to, c.y, laneHeight, `fill="#dd0000" fill-opacity="0.35"`, fmt.Sprintf("nobody got %s for %v", key, d.Round(time.Millisecond)))
+				c.rect(g.from, g.to, c.y, laneHeight, fill("#dd0000", "0.35"), fmt.Sprintf("no node got %s for %v", key, d.Round(time.Millisecond)))
 			}
 		}
 	}
@@ -193,8 +191,8 @@ func (c *canvas) node(i int, s *seat) {
 	colour := nodeColours[i%len(nodeColours)]
 	name := s.host.Name
 	c.row(name, nodeHeight)
-	fmt.Fprintf(c, `<rect x="%d" y="%.1f" width="12" height="12" fill="%s"/>`+"\n", 8, c.y+2, colour)
-	c.text(26, c.y+12, name+" owns")
+	c.Rect(8, c.y+2, 12, 12, fill(colour)...)
+	c.Text(26, c.y+12, name+" owns")
 	states := c.rep.history.states[name]
 	for k := 0; k < len(states); {
 		n := k + 1
@@ -210,7 +208,7 @@ func (c *canvas) node(i int, s *seat) {
 	lanes := c.sample()
 	for lane, key := range lanes {
 		y := c.y + areaHeight + 3 + float64(lane)*keyHeight
-		fmt.Fprintf(c, `<text x="90" y="%.1f" font-size="9" fill="%s">%s</text>`+"\n", y+7, keyColours[lane], key)
+		c.Text(90, y+7, key, "font-size", "9", "fill", keyColours[lane])
 		c.holds(name, key, y, keyColours[lane])
 	}
 	c.y += nodeHeight + 2
@@ -258,7 +256,7 @@ func (c *canvas) holds(node, key string, y float64, colour string) {
 // server draws a server's row, with a line while it was the primary.
 func (c *canvas) server(name string) {
 	c.row(name, hostHeight)
-	c.text(26, c.y+12, name)
+	c.Text(26, c.y+12, name)
 	owners := c.rep.run.owners
 	for i := 0; i < len(owners); {
 		j := i
@@ -275,7 +273,7 @@ func (c *canvas) server(name string) {
 
 func (c *canvas) row(name string, height float64) {
 	c.rows[name] = [2]float64{c.y, c.y + height}
-	c.rect(c.begin, c.end, c.y, height, `fill="#f4f4f4"`, "")
+	c.rect(c.begin, c.end, c.y, height, fill("#f4f4f4"), "")
 }
 
 func (c *canvas) bands() {
@@ -294,8 +292,8 @@ func (c *canvas) axis() {
 		step *= 2
 	}
 	for m := c.begin; m < c.end; m = m.add(step) {
-		fmt.Fprintf(c, `<line x1="%.1f" x2="%.1f" y1="36" y2="%.1f" stroke="#000000" stroke-opacity="0.12"/>`+"\n", c.x(m), c.x(m), c.y)
-		c.text(c.x(m)+2, c.y+12, m.sub(c.begin).String())
+		c.Line(c.x(m), 36, c.x(m), c.y, "stroke", "#000000", "stroke-opacity", "0.12")
+		c.Text(c.x(m)+2, c.y+12, m.sub(c.begin).String())
 	}
 	c.y += 20
 }
