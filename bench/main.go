@@ -11,39 +11,41 @@
 //	make figures                                # README's figures and charts: measured, and written
 //	make charts                                 # the same from the run in docs/figures.json
 //
-// It starts a redis-server of its own unless it is given one, measures both sides of each comparison in the same run and by
-// turns, and prints a table for each subject, below it all figures of each lock, beside those of the best rival and of the floor, and what must hold:
+// It starts a redis-server of its own unless it is given one, measures both sides of each
+// comparison in the same run and by turns, and prints a table for each subject, below it all
+// figures of each lock, beside those of the best rival and of the floor, and what must hold:
 //
-//   - hot: many goroutines of several processes want one key (hot.go)
-//   - cold: one caller locks keys that no other one wants (cold.go)
-//   - held: one process holds very many locks (held.go)
+//   - hot: many goroutines of several processes want one key (subjects/hot.go)
+//   - cold: one caller locks keys that no other one wants (subjects/cold.go)
+//   - held: one process holds very many locks (subjects/held.go)
 //
 // And of a cluster (Options.Cluster):
 //
-//   - own: one process, keys of its own partitions, against a mutex and a channel (own.go)
-//   - shared: many goroutines of several processes want one key, for two round trips to a store (shared.go)
-//   - zipf: the same with 1,000 keys of which some are wanted more (shared.go)
-//   - forward: one process locks what the other one owns (forward.go)
-//   - modes: read locks, beside what they are compared with (modes.go)
-//   - idle: what processes that lock nothing ask of Redis (idle.go)
-//   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (http.go)
+//   - own: one process, keys of its own partitions, against a mutex and a channel (subjects/own.go)
+//   - shared: many goroutines of several processes want one key, for two round trips to a store (subjects/shared.go)
+//   - zipf: the same with 1,000 keys of which some are wanted more (subjects/shared.go)
+//   - forward: one process locks what the other one owns (subjects/forward.go)
+//   - modes: read locks, beside what they are compared with (subjects/modes.go)
+//   - idle: what processes that lock nothing ask of Redis (subjects/idle.go)
+//   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (subjects/http.go)
 //
 // And of all kinds of locks and their servers, of which those that are not installed are not run:
 //
-//   - latency: one caller locks keys that no other one wants, in all ways, beside what no lock can do without (latency.go)
-//   - rows: many goroutines of several processes read and write rows of a database, of which nothing may be sold twice (rows.go)
+//   - latency: one caller locks keys that no other one wants, in all ways, beside what no lock can do without (subjects/latency.go)
+//   - rows: many goroutines of several processes read and write rows of a database, of which nothing may be sold twice (subjects/rows.go)
 //
 // And, if -only says so, because they take long:
 //
 //   - growth: what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate; about five
-//     minutes (growth.go)
+//     minutes (subjects/growth.go)
 //   - stalls: what requests wait while processes are replaced or killed, or Redis is, against redislock; about nine minutes
-//     (stalls.go)
+//     (subjects/stalls.go)
 //
-// The machine need not be quiet: what is compared is measured at nearly the same time, and only ratios are judged.
+// The machine need not be quiet: what is compared is measured at nearly the same time, and only
+// ratios are judged.
 //
-// Exit status: 0 if everything holds (or with -report), 1 if something does not or the measurement failed, 2 for a bad
-// command line.
+// Exit status: 0 if everything holds (or with -report), 1 if something does not or the measurement
+// failed, 2 for a bad command line.
 package main
 
 import (
@@ -59,13 +61,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/subjects"
 )
 
 func main() {
-	// A worker is this same program, told by its environment what to do (see worker.go).
-	if text := os.Getenv(orderEnv); text != "" {
-		os.Exit(workerMain(text))
-	}
+	harness.IfWorker() // which is this same program, told by its environment what to do
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -74,66 +77,26 @@ func main() {
 
 // config is a checked command line.
 type config struct {
-	redis   string // address of a server; empty: one of our own
-	only    []string
-	rivals  bool // all of them
-	report  bool // print, but do not fail
-	pin     bool
-	place   string // what runs where in shared and zipf
-	profile string // directory for CPU profiles; empty: none
-	sizes   sizes
+	harness.Settings
+	only   []string
+	report bool // print, but do not fail
+	sizes  subjects.Sizes
 
-	outputs
+	report.Outputs
 	from    string // files of records; not empty: nothing is measured
 	quick   bool
 	command string
 }
 
-// sizes say how much is measured.
-type sizes struct {
-	calm     time.Duration // the longest wait for the machine to calm down between two rounds
-	debounce time.Duration // of clusters, for tests; 0: the library's default
-
-	hot     hotSizes
-	cold    coldSizes
-	held    heldSizes
-	own     ownSizes
-	shared  sharedSizes
-	zipf    sharedSizes
-	forward forwardSizes
-	idle    idleSizes
-	http    httpSizes
-	latency latencySizes
-	growth  growthSizes
-	stalls  stallSizes
-	rows    rowsSizes
-	modes   modesSizes
-}
-
-// subject is one of the measurements.
-type subject struct {
-	name    string
-	measure func(context.Context, *bench) (result, error)
-}
-
-var subjects = []subject{
-	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
-	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
-	{"http", measureHTTP}, {"latency", measureLatency}, {"rows", measureRows},
-	{"modes", measureModes},
-
-	{"growth", measureGrowth}, {"stalls", measureStalls},
-}
-
-// long lists the subjects that are only measured if -only names them.
-var long = []string{"growth", "stalls"}
+// everySubject is what can be measured.
+var everySubject = subjects.All
 
 // names lists all subjects, or those that are measured by default.
 func names(all bool) string {
 	var list []string
-	for _, s := range subjects {
-		if all || !slices.Contains(long, s.name) {
-			list = append(list, s.name)
+	for _, s := range everySubject {
+		if all || !slices.Contains(subjects.Long, s.Name) {
+			list = append(list, s.Name)
 		}
 	}
 	return strings.Join(list, ",")
@@ -144,19 +107,19 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	var cfg config
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller prints the error, once
-	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: start one")
+	flags.StringVar(&cfg.Redis, "redis", "", "`address` (host:port) of a Redis server; empty: start one")
 	rivals := flags.String("rivals", "fast", "`which` rivals: fast, or all, with those that are known to be slow and more settings")
-	only := flags.String("only", names(false), "comma-separated `subjects` to measure; all: all, also "+strings.Join(long, ","))
+	only := flags.String("only", names(false), "comma-separated `subjects` to measure; all: all, also "+strings.Join(subjects.Long, ","))
 	flags.BoolVar(&cfg.quick, "quick", false, "measure less, and do not fail if something does not hold: hot, cold and held in about a minute, longer on a busy machine")
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
-	flags.BoolVar(&cfg.pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle, and see -place")
-	flags.StringVar(&cfg.place, "place", "", "what runs where: free, near (the store where the callers are) or apart; empty: shared near, zipf free")
-	flags.StringVar(&cfg.profile, "profile", "", "write CPU profiles of the workers to this `directory`")
-	flags.StringVar(&cfg.json, "json", "", "write everything that was found to this `file`")
-	flags.StringVar(&cfg.html, "html", "", "write the report, one page that needs nothing else, to this `file`")
-	flags.StringVar(&cfg.svg, "svg", "", "write each chart of the report to this `directory`")
-	flags.StringVar(&cfg.charts, "charts", "", "comma-separated `names` of the charts that -svg writes, as their files; empty: all")
-	flags.StringVar(&cfg.readme, "readme", "", "write the figures of README into this `file`, between the lines that say so")
+	flags.BoolVar(&cfg.Pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle, and see -place")
+	flags.StringVar(&cfg.Place, "place", "", "what runs where: free, near (the store where the callers are) or apart; empty: shared near, zipf free")
+	flags.StringVar(&cfg.Profile, "profile", "", "write CPU profiles of the workers to this `directory`")
+	flags.StringVar(&cfg.JSON, "json", "", "write everything that was found to this `file`")
+	flags.StringVar(&cfg.HTML, "html", "", "write the report, one page that needs nothing else, to this `file`")
+	flags.StringVar(&cfg.SVG, "svg", "", "write each chart of the report to this `directory`")
+	flags.StringVar(&cfg.Charts, "charts", "", "comma-separated `names` of the charts that -svg writes, as their files; empty: all")
+	flags.StringVar(&cfg.Readme, "readme", "", "write the figures of README into this `file`, between the lines that say so")
 	flags.StringVar(&cfg.from, "from", "", "measure nothing; print and write what is in these comma-separated `files`, which -json has written")
 	flags.Usage = func() {}
 
@@ -171,28 +134,28 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	if flags.NArg() > 0 {
 		return config{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if cfg.redis != "" {
-		if _, port, err := net.SplitHostPort(cfg.redis); err != nil || port == "" {
-			return config{}, fmt.Errorf("-redis %q: want host:port", cfg.redis)
+	if cfg.Redis != "" {
+		if _, port, err := net.SplitHostPort(cfg.Redis); err != nil || port == "" {
+			return config{}, fmt.Errorf("-redis %q: want host:port", cfg.Redis)
 		}
 	}
-	if cfg.rivals = *rivals == "all"; !cfg.rivals && *rivals != "fast" {
+	if cfg.Rivals = *rivals == "all"; !cfg.Rivals && *rivals != "fast" {
 		return config{}, fmt.Errorf("-rivals %q: want fast or all", *rivals)
 	}
-	if !slices.Contains([]string{"", placeFree, placeNear, placeApart}, cfg.place) {
-		return config{}, fmt.Errorf("-place %q: want free, near or apart", cfg.place)
+	if !slices.Contains([]string{"", harness.PlaceFree, harness.PlaceNear, harness.PlaceApart}, cfg.Place) {
+		return config{}, fmt.Errorf("-place %q: want free, near or apart", cfg.Place)
 	}
-	cfg.sizes = fullSizes
+	cfg.sizes, cfg.Calm = subjects.FullSizes, 4*time.Second
 	cfg.command = strings.Join(append([]string{"go run ./bench"}, args...), " ")
 	if cfg.quick {
-		cfg.sizes = quickSizes
+		cfg.sizes, cfg.Calm = subjects.QuickSizes, time.Second
 	}
 	if *only == "all" {
 		*only = names(true)
 	}
 	cfg.only = strings.Split(*only, ",")
 	for i, name := range cfg.only {
-		if !slices.ContainsFunc(subjects, func(s subject) bool { return s.name == name }) {
+		if !slices.ContainsFunc(everySubject, func(s subjects.Subject) bool { return s.Name == name }) {
 			return config{}, fmt.Errorf("-only: no subject %q, only %s", name, names(true))
 		}
 		if slices.Contains(cfg.only[:i], name) {
@@ -202,8 +165,8 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	return cfg, nil
 }
 
-// run is the parent process. It returns the exit status. Its workers write to stderr as well, so stderr must allow
-// concurrent writes.
+// run is the parent process. It returns the exit status. Its workers write to stderr as well, so
+// stderr must allow concurrent writes.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cfg, err := parseFlags(args, stdout)
 	switch {
@@ -214,82 +177,54 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	if cfg.from != "" {
-		return again(cfg, stdout, stderr)
+		rec, err := report.Again(cfg.from, cfg.Outputs, stdout)
+		if err != nil {
+			fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
+			return 1
+		}
+		return report.Verdict(rec, cfg.report, stdout)
 	}
 	return measure(ctx, cfg, stdout, stderr)
 }
 
-// again prints and writes a record that was made before.
-func again(cfg config, stdout, stderr io.Writer) int {
-	rec, err := readRecords(strings.Split(cfg.from, ","))
-	if err == nil {
-		for _, s := range rec.Subjects {
-			s.result().write(stdout)
-		}
-		err = cfg.outputs.write(rec)
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
-		return 1
-	}
-	return verdict(rec, cfg.report, stdout)
-}
-
 // measure measures the subjects in their order, whatever that of -only. It returns the exit status.
 func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
-	b, err := newBench(ctx, cfg, stdout, stderr)
+	b, err := harness.NewBench(ctx, cfg.Settings, stdout, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
 		return 1
 	}
-	b.progress = newProgress(stderr)
-	defer b.progress.close()
-	rec := &record{Format: recordFormat, Date: time.Now(), Commit: commit(), Command: cfg.command, Quick: cfg.quick}
+	b.Progress = harness.NewProgress(stderr)
+	defer b.Progress.Close()
+	rec := &report.Record{Format: report.RecordFormat, Date: time.Now(), Commit: report.Commit(), Command: cfg.command, Quick: cfg.quick}
 	var errs []error
-	for _, s := range subjects {
-		if !slices.Contains(cfg.only, s.name) {
+	for _, s := range everySubject {
+		if !slices.Contains(cfg.only, s.Name) {
 			continue
 		}
 		begun := time.Now()
-		b.progress.begin(s.name, len(rec.Subjects)+1, len(cfg.only))
-		r, err := s.measure(ctx, b)
-		b.progress.clear()
+		b.Progress.Begin(s.Name, len(rec.Subjects)+1, len(cfg.only))
+		r, err := s.Measure(ctx, &subjects.Run{Bench: b, Sizes: cfg.sizes})
+		b.Progress.Clear()
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
 			if ctx.Err() != nil {
 				break
 			}
-			fmt.Fprintf(stderr, "bench: %s: %v\n", s.name, err) // now as well: the others may take long
+			fmt.Fprintf(stderr, "bench: %s: %v\n", s.Name, err) // now as well: the others may take long
 			continue
 		}
-		r.write(stdout)
-		rec.add(s.name, r, time.Since(begun))
+		r.Write(stdout)
+		rec.Add(s.Name, r, time.Since(begun))
 	}
-	rec.Took, rec.Machine = time.Since(rec.Date).Seconds(), thisMachine(b.servers)
-	errs = append(errs, b.close(context.WithoutCancel(ctx)))
+	rec.Took, rec.Machine = time.Since(rec.Date).Seconds(), report.ThisMachine(b.Servers)
+	errs = append(errs, b.Close(context.WithoutCancel(ctx)))
 	if len(rec.Subjects) > 0 { // what was measured is worth keeping if another subject failed
-		errs = append(errs, cfg.outputs.write(rec))
+		errs = append(errs, cfg.Outputs.Write(rec))
 	}
 	if err := errors.Join(errs...); err != nil {
 		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
 		return 1
 	}
-	return verdict(rec, cfg.report, stdout)
-}
-
-// verdict says whether everything holds. It returns the exit status, which is 0 for a quick run in any case.
-func verdict(rec *record, report bool, stdout io.Writer) int {
-	broken := rec.broken()
-	if len(broken) == 0 {
-		fmt.Fprintln(stdout, "\nEverything holds.")
-		return 0
-	}
-	fmt.Fprintf(stdout, "\nDoes not hold:\n  %s\n", strings.Join(broken, "\n  "))
-	if rec.Quick {
-		fmt.Fprintln(stdout, "So little was measured that this may be chance.")
-	}
-	if report || rec.Quick {
-		return 0
-	}
-	return 1
+	return report.Verdict(rec, cfg.report, stdout)
 }

@@ -1,0 +1,131 @@
+// Package harness runs a measurement: the Redis server, the worker processes and where they run,
+// and the meters of what they use.
+//
+// A worker is this same program, started again. A subject adds tasks (NewTask) that a worker does
+// on being told, and that the parent gives to one worker (Do), to several (All), or to one of its
+// own (Alone).
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// What go-redis would print here is what its calls return as errors anyway.
+func init() { logging.Disable() }
+
+// Settings are what all subjects are measured with.
+type Settings struct {
+	Redis   string // address of a server; empty: one of our own
+	Rivals  bool   // all of them
+	Pin     bool
+	Place   string        // what runs where in shared and zipf
+	Profile string        // directory for CPU profiles; empty: none
+	Calm    time.Duration // the longest wait for the machine to calm down between two rounds
+
+	Debounce time.Duration // of clusters, for tests; 0: the library's default
+}
+
+// Bench is one run of the command: the server, and what all subjects need.
+type Bench struct {
+	Settings
+	stdout, stderr io.Writer
+	Admin          *redis.Client
+	Addr           string
+	prefix         string // no other program's keys begin like this, or like "{" and this
+	Dir            string // for the files of this run
+	own            *redistest.Server
+	PID            int       // of the server; 0 if it is not ours
+	Progress       *progress // may be nil
+	Servers        []string  // with their versions
+}
+
+// NewBench starts the server, or makes sure that the one given answers.
+func NewBench(ctx context.Context, cfg Settings, stdout, stderr io.Writer) (*Bench, error) {
+	b := &Bench{Settings: cfg, stdout: stdout, stderr: stderr, Addr: cfg.Redis}
+	b.prefix = "hfbench" + strings.ToLower(rand.Text()[:8])
+	var err error
+	if b.Dir, err = os.MkdirTemp("", "holdfast-bench-"); err != nil {
+		return nil, err
+	}
+	if b.Profile != "" {
+		if err := os.MkdirAll(b.Profile, 0o755); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(b.Dir))
+		}
+	}
+	if b.Addr == "" {
+		// Durability as redis-server has it by default does not matter here: neither side waits for the
+		// disk.
+		if b.own, err = redistest.New(b.Dir); err != nil {
+			return nil, errors.Join(fmt.Errorf("no redis-server (give a running one by -redis): %w", err), os.RemoveAll(b.Dir))
+		}
+		b.Addr = b.own.Addr
+	}
+	b.Admin = redis.NewClient(&redis.Options{Addr: b.Addr})
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	info, err := info(ctx, b.Admin, "server")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("no Redis at %s: %w", b.Addr, err), b.Close(context.WithoutCancel(ctx)))
+	}
+	if b.own != nil {
+		_, _ = fmt.Sscan(info["process_id"], &b.PID)
+	}
+	name := "started for this run"
+	if b.own == nil {
+		name = "at " + b.Addr
+	}
+	b.Servers = []string{"redis-server " + info["redis_version"]}
+	fmt.Fprintf(stdout, "redis-server %s %s; %s\n", info["redis_version"], name, machine())
+	return b, nil
+}
+
+// Serves notes a server that took part, by name and version.
+func (b *Bench) Serves(server string) {
+	if !slices.Contains(b.Servers, server) {
+		b.Servers = append(b.Servers, server)
+	}
+}
+
+// Close stops our own server, or removes this run's keys from one that outlives it.
+func (b *Bench) Close(ctx context.Context) error {
+	var err error
+	if b.own == nil {
+		err = b.deleteKeys(ctx)
+	}
+	err = errors.Join(err, b.Admin.Close())
+	if b.own != nil {
+		b.own.Kill()
+	}
+	return errors.Join(err, os.RemoveAll(b.Dir))
+}
+
+func (b *Bench) deleteKeys(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	// Holdfast puts its namespace into a hash tag, so a brace comes first.
+	keys := b.Admin.Scan(ctx, 0, "*"+b.prefix+"*", 1000).Iterator()
+	var err error
+	for keys.Next(ctx) && err == nil {
+		err = b.Admin.Unlink(ctx, keys.Val()).Err()
+	}
+	return errors.Join(err, keys.Err())
+}
+
+// machine says what this runs on.
+func machine() string {
+	return fmt.Sprintf("%s, %d cores, %s", runtime.Version(), runtime.NumCPU(), runtime.GOOS+"/"+runtime.GOARCH)
+}

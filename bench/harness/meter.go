@@ -1,0 +1,130 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/bench/stats"
+)
+
+// Meter is where the counters of a process were when a round began.
+type Meter struct {
+	counters []*Counter
+	was      stats.Effort
+}
+
+// NewMeter begins to measure. Counters of clients that are not there are nil.
+func NewMeter(counters ...*Counter) Meter {
+	m := Meter{counters: counters}
+	m.was = m.now()
+	return m
+}
+
+func (m Meter) now() stats.Effort {
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	e := stats.Effort{Allocs: mem.Mallocs, CPU: SelfCPU()}
+	for _, c := range m.counters {
+		if c != nil {
+			e.Commands += c.Commands.Load()
+			e.Trips += c.Trips.Load()
+			e.Bytes += c.bytes()
+		}
+	}
+	return e
+}
+
+// Read is what was used since the meter began.
+func (m Meter) Read(sections int64) stats.Effort {
+	e := m.now()
+	return stats.Effort{
+		Sections: sections, Commands: e.Commands - m.was.Commands, Trips: e.Trips - m.was.Trips, Bytes: e.Bytes - m.was.Bytes,
+		Allocs: e.Allocs - m.was.Allocs, CPU: e.CPU - m.was.CPU,
+	}
+}
+
+// Heap is what is reachable: the least of some looks, because the coordinator goes on in the
+// background.
+func Heap() int64 {
+	least := int64(-1)
+	for range 3 {
+		time.Sleep(20 * time.Millisecond)
+		runtime.GC()
+		runtime.GC() // what sync.Pools kept through the first
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		if n := int64(m.HeapAlloc); least < 0 || n < least {
+			least = n
+		}
+	}
+	return least
+}
+
+func SelfCPU() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// ServerCPU is what redis-server has used since it started.
+func ServerCPU(ctx context.Context, c *redis.Client) (time.Duration, error) {
+	fields, err := info(ctx, c, "cpu")
+	if err != nil {
+		return 0, err
+	}
+	var user, sys float64
+	_, err = fmt.Sscan(fields["used_cpu_user"]+" "+fields["used_cpu_sys"], &user, &sys)
+	return time.Duration((user + sys) * float64(time.Second)), err
+}
+
+// info returns the fields of a section of INFO.
+func info(ctx context.Context, c *redis.Client, section string) (map[string]string, error) {
+	text, err := c.Info(ctx, section).Result()
+	if err != nil {
+		return nil, err
+	}
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[k] = v
+		}
+	}
+	return fields, nil
+}
+
+// commandStat is what the server says about one command since it started.
+type commandStat struct{ Calls, usec int64 }
+
+func (s commandStat) Since(before commandStat) commandStat {
+	return commandStat{s.Calls - before.Calls, s.usec - before.usec}
+}
+
+// Mean is the time that the server took for one.
+func (s commandStat) Mean() time.Duration {
+	if s.Calls == 0 {
+		return 0
+	}
+	return time.Duration(s.usec) * time.Microsecond / time.Duration(s.Calls)
+}
+
+// CommandStats reads the statistics of a command. Those of EVALSHA tell how many scripts were
+// called, because a script cannot call another: for all other commands the server does not tell a
+// client's from a script's.
+func CommandStats(ctx context.Context, c *redis.Client, command string) (s commandStat, err error) {
+	all, err := info(ctx, c, "commandstats")
+	if err != nil {
+		return s, err
+	}
+	if text := all["cmdstat_"+command]; text != "" {
+		_, err = fmt.Sscanf(text, "calls=%d,usec=%d", &s.Calls, &s.usec)
+	}
+	return s, err
+}

@@ -1,0 +1,215 @@
+package harness
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// The store is what the critical sections of shared and zipf are about: numbers in a process of its
+// own, read and written in one round trip each. A section reads a number and writes it back, one
+// higher. It is also the referee: a write that is not one more than what is there tells that two
+// sections ran at the same time, and a token that is not above the last one tells that tokens do
+// not rise.
+
+const (
+	storeRead  = 'r' // answer: the number
+	storeWrite = 'w' // answer: 0
+	storeCount = 'c' // answer: writes of the variant that were wrong << 32 | tokens that were stale
+
+	storeRequest  = 1 + 4 + 4 + 8 + 8 // kind, variant, key, number, token
+	storeAnswer   = 8
+	storeKeys     = 1024 // at most, of a variant
+	storeVariants = 64   // at most
+)
+
+type storeCell struct {
+	mu     sync.Mutex // protects what follows
+	number uint64
+	token  uint64
+	wrong  uint64
+	stale  uint64
+}
+
+func (c *storeCell) do(kind byte, number, token uint64) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if kind == storeRead {
+		return c.number
+	}
+	if number != c.number+1 {
+		c.wrong++
+	}
+	if token != 0 {
+		if token <= c.token {
+			c.stale++
+		}
+		c.token = token
+	}
+	c.number = number
+	return 0
+}
+
+// storeServer serves until its listener is closed.
+type storeServer struct {
+	cells [][storeKeys]storeCell // by variant
+
+	mu    sync.Mutex // protects conns
+	conns map[net.Conn]bool
+	work  sync.WaitGroup
+}
+
+var storeTask = NewTask("store", serveStore)
+
+// serveStore makes this worker a store, until it ends, and returns its address.
+func serveStore(_ context.Context, h *Host, _ struct{}) (addr string, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	s := &storeServer{cells: make([][storeKeys]storeCell, storeVariants), conns: make(map[net.Conn]bool)}
+	s.work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns[c] = true
+			s.mu.Unlock()
+			s.work.Go(func() { s.serve(c) })
+		}
+	})
+	h.AtEnd(func() error {
+		err := l.Close()
+		s.mu.Lock()
+		for c := range s.conns {
+			_ = c.Close()
+		}
+		s.mu.Unlock()
+		s.work.Wait()
+		return err
+	})
+	return l.Addr().String(), nil
+}
+
+func (s *storeServer) serve(c net.Conn) {
+	defer c.Close()
+	var buf [storeRequest]byte
+	for {
+		if _, err := io.ReadFull(c, buf[:]); err != nil {
+			return
+		}
+		variant, key := binary.LittleEndian.Uint32(buf[1:]), binary.LittleEndian.Uint32(buf[5:])
+		if int64(variant) >= int64(len(s.cells)) || key >= storeKeys {
+			return
+		}
+		var answer uint64
+		if cells := &s.cells[variant]; buf[0] == storeCount {
+			for i := range cells {
+				cells[i].mu.Lock()
+				answer += cells[i].wrong<<32 | cells[i].stale
+				cells[i].mu.Unlock()
+			}
+		} else {
+			answer = cells[key].do(buf[0], binary.LittleEndian.Uint64(buf[9:]), binary.LittleEndian.Uint64(buf[17:]))
+		}
+		binary.LittleEndian.PutUint64(buf[:], answer)
+		if _, err := c.Write(buf[:storeAnswer]); err != nil {
+			return
+		}
+	}
+}
+
+// Store is a pool of connections to a store. The one that was used last is used first.
+type Store struct {
+	addr string
+	mu   sync.Mutex // protects free
+	free []*storeConn
+}
+
+type storeConn struct {
+	net.Conn
+	buf [storeRequest]byte
+}
+
+func NewStore(addr string) *Store { return &Store{addr: addr} }
+
+func (s *Store) conn() (*storeConn, error) {
+	s.mu.Lock()
+	if n := len(s.free); n > 0 {
+		c := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.mu.Unlock()
+		return c, nil
+	}
+	s.mu.Unlock()
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		return nil, err
+	}
+	return &storeConn{Conn: c}, nil
+}
+
+func (s *Store) put(c *storeConn) {
+	s.mu.Lock()
+	s.free = append(s.free, c)
+	s.mu.Unlock()
+}
+
+func (s *Store) Close() {
+	for _, c := range s.free {
+		_ = c.Close()
+	}
+}
+
+func (c *storeConn) do(kind byte, variant, key int, number, token uint64) (uint64, error) {
+	c.buf[0] = kind
+	binary.LittleEndian.PutUint32(c.buf[1:], uint32(variant))
+	binary.LittleEndian.PutUint32(c.buf[5:], uint32(key))
+	binary.LittleEndian.PutUint64(c.buf[9:], number)
+	binary.LittleEndian.PutUint64(c.buf[17:], token)
+	if _, err := c.Write(c.buf[:]); err != nil {
+		return 0, err
+	}
+	if _, err := io.ReadFull(c, c.buf[:storeAnswer]); err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(c.buf[:]), nil
+}
+
+// Increment is the critical section: two round trips.
+func (s *Store) Increment(variant, key int, token uint64) error {
+	c, err := s.conn()
+	if err != nil {
+		return err
+	}
+	n, err := c.do(storeRead, variant, key, 0, 0)
+	if err == nil {
+		_, err = c.do(storeWrite, variant, key, n+1, token)
+	}
+	if err != nil {
+		return fmt.Errorf("store: %w", errors.Join(err, c.Close()))
+	}
+	s.put(c)
+	return nil
+}
+
+// Counts returns how often two sections of a variant ran at the same time, and how often a token
+// did not rise.
+func (s *Store) Counts(variant int) (wrong, stale int64, err error) {
+	c, err := s.conn()
+	if err != nil {
+		return 0, 0, err
+	}
+	n, err := c.do(storeCount, variant, 0, 0, 0)
+	if err != nil {
+		return 0, 0, errors.Join(err, c.Close())
+	}
+	s.put(c)
+	return int64(n >> 32), int64(n & (1<<32 - 1)), nil
+}

@@ -1,0 +1,233 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/reexec"
+)
+
+// Order is what a worker process must know when it starts. It travels in the environment, as JSON.
+type Order struct {
+	Process   int    `json:"process"` // from 1
+	Redis     string `json:"redis"`
+	Namespace string `json:"namespace"`
+	Referees  string `json:"referees"` // file; for hot
+	Profile   string `json:"profile"`  // file; empty: none
+
+	Debounce time.Duration `json:"debounce"` // of clusters, for tests; 0: the library's default
+}
+
+const orderEnv = "HOLDFAST_BENCH_ORDER"
+
+// CloseTime is what a worker may take to give its locks back and end.
+const CloseTime = 5 * time.Second
+
+// Host is a worker process to those that do its tasks: what it was started with, and what stays
+// from task to task.
+type Host struct {
+	Order
+	line    *reexec.Line
+	kept    map[string]any
+	closers []func() error
+}
+
+// tasks are those of all subjects.
+var tasks reexec.Tasks[*Host]
+
+// NewTask adds a task to those that workers can do.
+func NewTask[T, A any](name string, do func(context.Context, *Host, T) (A, error)) reexec.Task[T, A] {
+	return reexec.Add(&tasks, name, do)
+}
+
+// At tells the parent that done of total parts of the task were done.
+func (h *Host) At(done, total int) {
+	if h.line != nil {
+		h.line.At(done, total)
+	}
+}
+
+// AtEnd calls f when the worker ends. What was told last is called first.
+func (h *Host) AtEnd(f func() error) { h.closers = append(h.closers, f) }
+
+// AtEndWithin is atEnd for what may take closeTime.
+func (h *Host) AtEndWithin(f func(context.Context) error) {
+	h.AtEnd(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), CloseTime)
+		defer cancel()
+		return f(ctx)
+	})
+}
+
+// Kept returns what open makes when it is asked for by that name for the first time in this worker.
+func Kept[T any](h *Host, name string, open func() (T, error)) (T, error) {
+	if x, ok := h.kept[name]; ok {
+		return x.(T), nil
+	}
+	x, err := open()
+	if err == nil {
+		if h.kept == nil {
+			h.kept = make(map[string]any)
+		}
+		h.kept[name] = x
+	}
+	return x, err
+}
+
+func (h *Host) close() error {
+	var errs []error
+	for _, f := range slices.Backward(h.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// IfWorker is the whole life of a worker process, if this process is one. It does not return then.
+func IfWorker() {
+	text := os.Getenv(orderEnv)
+	if text == "" {
+		return
+	}
+	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	var h Host
+	err := json.Unmarshal([]byte(text), &h.Order)
+	if err == nil {
+		err = h.work()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench worker %d: %v\n", h.Process, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func (h *Host) work() (err error) {
+	stop, err := profile(h.Profile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close(), stop()) }()
+	h.line = reexec.NewLine(os.Stdin, os.Stdout)
+	return tasks.Serve(h.line, h, 2*CloseTime)
+}
+
+func profile(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// taskLimit is how long a task, or a step of one, may take. What takes longer hangs, and is killed:
+// others shall be measured.
+const taskLimit = 5 * time.Minute
+
+// Start starts a worker for a subject. When ctx ends, its stdin does, which makes it end by itself;
+// if it does not, it is killed.
+func (b *Bench) Start(ctx context.Context, subject string, o Order) (*reexec.Worker, error) {
+	o.Redis, o.Namespace, o.Debounce = b.Addr, b.prefix+"-"+subject, b.Debounce
+	if b.Profile != "" {
+		o.Profile = filepath.Join(b.Profile, fmt.Sprintf("%s-%d.prof", subject, o.Process))
+	}
+	w, err := reexec.Start(ctx, orderEnv, o, b.stderr, 2*CloseTime+time.Second)
+	if err != nil {
+		return nil, err
+	}
+	w.Limit, w.Step = taskLimit, func(done, total int) { b.Progress.Step("by turns", done, total) }
+	return w, nil
+}
+
+// Alone does a task in a worker of its own, so that its heap and its CPU time are its own.
+func Alone[T, A any](ctx context.Context, b *Bench, subject string, t reexec.Task[T, A], with T) (A, error) {
+	w, err := b.Start(ctx, subject, Order{Process: 1})
+	if err != nil {
+		var none A
+		return none, err
+	}
+	a, err := t.Do(w, with)
+	return a, errors.Join(err, w.Stop())
+}
+
+// StartMany starts n workers on a core, and another one on another core as the store, and returns
+// the address of that. stop must be called in any case.
+func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*reexec.Worker, stop func() error, err error) {
+	var all []*reexec.Worker
+	stop = func() error {
+		errs := make(chan error, len(all))
+		for _, w := range all { // all at the same time: a node that is left alone has much to take over
+			go func() { errs <- w.Stop() }()
+		}
+		var err error
+		for range all {
+			err = errors.Join(err, <-errs)
+		}
+		return err
+	}
+	for i := range n + 1 {
+		core := mine
+		if i == n {
+			core = its
+		}
+		if err := Placed(core, func() error {
+			w, err := b.Start(ctx, subject, Order{Process: i + 1})
+			if err == nil {
+				all = append(all, w)
+			}
+			return err
+		}); err != nil {
+			return "", nil, stop, err
+		}
+	}
+	store, err = storeTask.Do(all[n], struct{}{})
+	return store, all[:n], stop, err
+}
+
+// StartPinned starts a worker on a core of its own, if wanted and possible, and says what it
+// pinned.
+func (b *Bench) StartPinned(ctx context.Context, subject string) (w *reexec.Worker, pinned string, undo func() error, err error) {
+	start := func() error {
+		w, err = b.Start(ctx, subject, Order{Process: 1})
+		return err
+	}
+	undo = func() error { return nil }
+	mine, its, pinned := b.TwoCores()
+	if pinned != "" {
+		err = start()
+		return w, pinned, undo, err
+	}
+	// The first core gets most of the machine's interrupts. The server, which is on every path, gets
+	// the other.
+	pinned = fmt.Sprintf("pinned: the caller (the whole process) to core %d", mine)
+	if b.PID != 0 {
+		if undo, err = Pin(b.PID, its); err != nil {
+			return nil, "", nil, err
+		}
+		pinned += fmt.Sprintf(", redis-server (process %d) to core %d", b.PID, its)
+	} else {
+		pinned += "; the server is not ours, so it is not pinned"
+	}
+	if err := onCore(mine, start); err != nil {
+		return nil, "", nil, errors.Join(err, undo())
+	}
+	return w, pinned, undo, nil
+}

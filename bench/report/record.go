@@ -1,0 +1,221 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+// Record is a whole run as -json writes it and -from reads it. Everything that is printed or drawn
+// is in it, so a page can be made again, and better, from a measurement of long ago.
+type Record struct {
+	Format   int             `json:"format"` // recordFormat
+	Date     time.Time       `json:"date"`
+	Commit   string          `json:"commit"` // of the source; empty: unknown
+	Command  string          `json:"command"`
+	Quick    bool            `json:"quick"` // too little was measured to rely on it
+	Took     float64         `json:"took_seconds"`
+	Machine  machineRecord   `json:"machine"`
+	Subjects []subjectRecord `json:"subjects"`
+}
+
+const RecordFormat = 1
+
+// subjectRecord is what one subject found.
+type subjectRecord struct {
+	Name          string         `json:"name"`
+	Title         string         `json:"title"`
+	Took          float64        `json:"took_seconds"`
+	Table         [][]string     `json:"table"` // the first row is the head
+	Notes         []string       `json:"notes"`
+	Claims        []claimRecord  `json:"claims"`
+	Measured      []measured     `json:"measured,omitempty"`
+	Rungs         []chart.Bar    `json:"rungs,omitempty"` // nanoseconds per lock, for the ladder of all subjects
+	Versus        []chart.Ratio  `json:"versus,omitempty"`
+	Distributions []distribution `json:"distributions,omitempty"`
+	Figures       []Figure       `json:"figures,omitempty"`
+}
+
+// claimRecord is a claim, and whether it holds.
+type claimRecord struct {
+	Text  string   `json:"text"`
+	Value *float64 `json:"value"` // null: not measured, or infinite
+	Bound float64  `json:"bound"`
+	Least bool     `json:"least"` // the bound is the least that is allowed, else the most
+	Holds bool     `json:"holds"`
+}
+
+// distribution is how long something took, in nanoseconds.
+type distribution struct {
+	Name   string        `json:"name"`
+	Kind   chart.Kind    `json:"kind"`
+	Count  int64         `json:"count"`
+	P50    float64       `json:"p50"`
+	P99    float64       `json:"p99"`
+	P999   float64       `json:"p999"`
+	Max    float64       `json:"max"`
+	Points []chart.Point `json:"points"` // X: the quantile, Y: the duration
+}
+
+// Figure is the data of one chart; one of the fields is set.
+type Figure struct {
+	Bars     *chart.Bars     `json:"bars,omitempty"`
+	Lines    *chart.Lines    `json:"lines,omitempty"`
+	Ratios   *chart.Ratios   `json:"ratios,omitempty"`
+	Timeline *chart.Timeline `json:"timeline,omitempty"`
+}
+
+func (f Figure) Head() chart.Head {
+	switch {
+	case f.Bars != nil:
+		return f.Bars.Head
+	case f.Lines != nil:
+		return f.Lines.Head
+	case f.Ratios != nil:
+		return f.Ratios.Head
+	case f.Timeline != nil:
+		return f.Timeline.Head
+	}
+	return chart.Head{}
+}
+
+func (f Figure) svg() string {
+	switch {
+	case f.Bars != nil:
+		return f.Bars.SVG()
+	case f.Lines != nil:
+		return f.Lines.SVG()
+	case f.Ratios != nil:
+		return f.Ratios.SVG()
+	case f.Timeline != nil:
+		return f.Timeline.SVG()
+	}
+	return ""
+}
+
+func (r *Record) Add(name string, x Result, took time.Duration) {
+	s := subjectRecord{
+		Name: name, Title: x.Title, Took: took.Seconds(), Table: x.Table, Notes: x.Notes,
+		Measured: x.Measured, Rungs: x.Rungs, Versus: x.Versus, Distributions: x.Distributions, Figures: x.Figures,
+	}
+	for _, c := range x.Claims {
+		cr := claimRecord{Text: c.Text, Bound: c.Limit, Least: c.Least, Holds: c.Holds()}
+		if !math.IsNaN(c.Got) && !math.IsInf(c.Got, 0) {
+			cr.Value = &c.Got
+		}
+		s.Claims = append(s.Claims, cr)
+	}
+	onlyFinite(reflect.ValueOf(&s))
+	r.Subjects = append(r.Subjects, s)
+}
+
+// onlyFinite puts 0 in the place of what JSON has no number for. Charts leave it out where it would
+// be wrong.
+func onlyFinite(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			onlyFinite(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			onlyFinite(v.Field(i))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			onlyFinite(v.Index(i))
+		}
+	case reflect.Float64:
+		if x := v.Float(); math.IsNaN(x) || math.IsInf(x, 0) {
+			v.SetFloat(0)
+		}
+	}
+}
+
+// result is the reverse of add.
+func (s subjectRecord) result() Result {
+	r := Result{Title: s.Title, Table: s.Table, Notes: s.Notes, Measured: s.Measured}
+	for _, c := range s.Claims {
+		got := math.NaN()
+		if c.Value != nil {
+			got = *c.Value
+		}
+		r.Claims = append(r.Claims, Claim{c.Text, got, c.Bound, c.Least})
+	}
+	return r
+}
+
+// broken lists the claims that do not hold.
+func (r *Record) broken() (list []string) {
+	for _, s := range r.Subjects {
+		for _, c := range s.Claims {
+			if !c.Holds {
+				list = append(list, s.Name+": "+c.Text)
+			}
+		}
+	}
+	return list
+}
+
+func ReadRecord(file string) (*Record, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Record)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if r.Format != RecordFormat {
+		return nil, fmt.Errorf("%s: format %d, want %d", file, r.Format, RecordFormat)
+	}
+	return r, nil
+}
+
+// readRecords puts records together, of runs in which different subjects were measured. They have
+// to be of one machine and one source, or what is side by side cannot be compared.
+func readRecords(files []string) (all *Record, err error) {
+	for _, file := range files {
+		r, err := ReadRecord(file)
+		if err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = r
+			continue
+		}
+		a, b := all.Machine, r.Machine
+		if all.Commit != r.Commit || a.CPU != b.CPU || a.Cores != b.Cores || a.Kernel != b.Kernel || a.Go != b.Go {
+			return nil, fmt.Errorf("%s and %s are of different machines or commits", files[0], file)
+		}
+		for _, s := range r.Subjects {
+			if slices.ContainsFunc(all.Subjects, func(x subjectRecord) bool { return x.Name == s.Name }) {
+				return nil, fmt.Errorf("%s: %s was measured before", file, s.Name)
+			}
+		}
+		for _, server := range b.Servers {
+			if !slices.Contains(all.Machine.Servers, server) {
+				all.Machine.Servers = append(all.Machine.Servers, server)
+			}
+		}
+		all.Subjects = append(all.Subjects, r.Subjects...)
+		all.Took += r.Took
+		all.Quick = all.Quick || r.Quick
+		all.Command += "; " + r.Command
+	}
+	return all, nil
+}
+
+func (r *Record) write(file string) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}

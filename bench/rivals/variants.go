@@ -1,0 +1,458 @@
+// Package rivals has the locks that are compared, Holdfast's among them, the servers that they
+// need, and the floors beside them.
+package rivals
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/figures"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/stats"
+)
+
+// Variant is one library's lock.
+type Variant struct {
+	Name   string
+	module string
+	How    string
+	Fenced bool        // its tokens rise
+	Fair   bool        // it serves in order of arrival
+	Alone  bool        // it knows nothing of other processes: a floor, for one
+	In     string      // the subjects that measure it; none: it breaks the rules
+	more   string      // those that do with -rivals all
+	Server *ServerKind // what it needs besides Redis
+	Open   func(e Environment) (Locker, error)
+}
+
+// Environment is what a variant is opened with in one process.
+type Environment struct {
+	harness.Order
+	Client     *redis.Client
+	Server     string // how to connect to the variant's own
+	Goroutines int
+	Count      *harness.Counter // of the client, and of others that the variant makes
+}
+
+// MeasuredIn tells whether a subject measures the variant, with all rivals or without.
+func (v Variant) MeasuredIn(subject string, all bool) bool {
+	return slices.Contains(strings.Fields(v.In), subject) || all && slices.Contains(strings.Fields(v.more), subject)
+}
+
+// Unsafe variants show that the measurement notices.
+func (v Variant) Unsafe() bool { return v.In+v.more == "" }
+
+// Unknown are the measures that the variant does not have.
+func (v Variant) Unknown() []string {
+	switch {
+	case v.Alone:
+		return []string{stats.MeasureCommands, stats.MeasureBytes, stats.MeasureServer}
+	case v.Server != nil:
+		return []string{stats.MeasureCommands}
+	}
+	return nil
+}
+
+// Locker is a variant in one process.
+type Locker interface {
+	// section waits for key's lock until ctx ends, calls inside with the token, or 0, and unlocks.
+	Section(ctx context.Context, key string, inside func(fence uint64)) error
+	Close(ctx context.Context) error
+}
+
+// The variants that others are told from by name.
+const (
+	ClusterVariant = "Holdfast cluster"
+	Advisory       = "PostgreSQL advisory lock"
+)
+
+const (
+	retryDelay = 5 * time.Millisecond // of the rivals that poll; more often makes them slower
+	Expiry     = 8 * time.Second
+	setExpiry  = Expiry + time.Millisecond // of whole seconds go-redis would make EX
+)
+
+var Variants = []Variant{
+	{
+		Name:   "Holdfast",
+		module: "github.com/holdfast-go/holdfast",
+		How:    "coord over redisarbiter.New, defaults",
+		Fenced: true,
+		In:     "hot",
+		Open: func(e Environment) (Locker, error) {
+			c, err := NewCoordinator(e.Client, &coord.Options{Namespace: e.Namespace})
+			if err != nil {
+				return nil, err
+			}
+			return &Holdfast{c}, nil
+		},
+	},
+	{
+		Name:   ClusterVariant,
+		module: "github.com/holdfast-go/holdfast",
+		How:    "coord with Options.Cluster over redisarbiter.New, defaults",
+		Fenced: true,
+		Fair:   true,
+		In:     "shared zipf idle",
+		Open: func(e Environment) (Locker, error) {
+			c, err := NewCoordinator(e.Client, ClusterOptions(e.Order))
+			if err != nil {
+				return nil, err
+			}
+			return &Holdfast{c}, nil
+		},
+	},
+	{
+		Name: "SET NX PX, 100 ms",
+		How:  "SET key random NX PX 8001, again after 100 ms, and a script that deletes it, as most write it",
+		In:   "shared zipf latency",
+		more: "hot",
+		Open: func(e Environment) (Locker, error) {
+			return &setLock{e.Client, e.Namespace, 100 * time.Millisecond}, nil
+		},
+	},
+	{
+		Name: "SET NX PX, 5 ms",
+		How:  "the same, again after 5 ms",
+		more: "hot shared zipf",
+		Open: func(e Environment) (Locker, error) { return &setLock{e.Client, e.Namespace, retryDelay}, nil },
+	},
+	{
+		Name:   "redsync",
+		module: "github.com/go-redsync/redsync/v4",
+		How:    "go-redis pool, retry delay 5 ms, unlimited tries, expiry 8 s",
+		In:     "hot shared zipf latency",
+		Open: func(e Environment) (Locker, error) {
+			return newRedsync(e, redsync.WithRetryDelay(retryDelay)), nil
+		},
+	},
+	{
+		Name:   "redislock",
+		module: "github.com/bsm/redislock",
+		How:    "LinearBackoff(5 ms), TTL 8 s",
+		In:     "hot shared zipf latency",
+		Open: func(e Environment) (Locker, error) {
+			return &redislockLock{redislock.New(e.Client), e.Namespace, retryDelay}, nil
+		},
+	},
+	{
+		Name:   "redsync, default delay",
+		module: "github.com/go-redsync/redsync/v4",
+		How:    "go-redis pool, the library's retry delay of 50 to 250 ms, unlimited tries, expiry 8 s",
+		In:     "shared zipf",
+		more:   "hot",
+		Open: func(e Environment) (Locker, error) {
+			return newRedsync(e), nil
+		},
+	},
+	{
+		Name:   "redislock, 100 ms",
+		module: "github.com/bsm/redislock",
+		How:    "LinearBackoff(100 ms), as in its examples, TTL 8 s",
+		In:     "shared zipf",
+		more:   "hot",
+		Open: func(e Environment) (Locker, error) {
+			return &redislockLock{redislock.New(e.Client), e.Namespace, 100 * time.Millisecond}, nil
+		},
+	},
+	{
+		Name:   "rueidislock, 1 key",
+		module: "github.com/redis/rueidis",
+		How:    "KeyMajority 1 and NoLoopTracking, as its README advises for one Redis from 7.0.5 on; a call that takes longer than 20 ms is given up",
+		In:     "hot shared zipf latency",
+		Open:   openRueidis(true),
+	},
+	{
+		Name:   "rueidislock, defaults",
+		module: "github.com/redis/rueidis",
+		How:    "two of three keys",
+		In:     "latency",
+		more:   "hot shared zipf",
+		Open:   openRueidis(false),
+	},
+	{
+		Name:   Advisory,
+		module: "github.com/jackc/pgx/v5",
+		How:    "pgx pool with a connection per goroutine, pg_advisory_lock and pg_advisory_unlock",
+		Fair:   true,
+		In:     "shared zipf latency",
+		more:   "hot",
+		Server: PostgresKind,
+		Open:   openAdvisory,
+	},
+	{
+		Name:   "MariaDB GET_LOCK, tuned",
+		module: "github.com/go-sql-driver/mysql",
+		How:    "InterpolateParams, and as many idle connections as open ones, as the driver's README advises: one per goroutine",
+		more:   "hot shared zipf latency",
+		Server: mariadbKind,
+		Open:   openGetLock(true),
+	},
+	{
+		Name:   "MariaDB GET_LOCK, defaults",
+		module: "github.com/go-sql-driver/mysql",
+		How:    "the settings of database/sql, which keeps two idle connections, and of the driver",
+		more:   "hot shared zipf latency",
+		Server: mariadbKind,
+		Open:   openGetLock(false),
+	},
+	{
+		Name:   "etcd concurrency",
+		module: "go.etcd.io/etcd/client/v3",
+		How:    "concurrency.Mutex, one client per process, a session per goroutine; etcd's tuning guide is about disks and networks only",
+		Fair:   true,
+		more:   "hot shared zipf latency",
+		Server: etcdKind,
+		Open:   openEtcd,
+	},
+	{
+		Name:   "ZooKeeper",
+		module: "github.com/go-zookeeper/zk",
+		How:    "zk.Lock, one connection per process; its administrator's guide advises a disk for the log alone",
+		Fair:   true,
+		more:   "hot shared zipf latency",
+		Server: zookeeperKind,
+		Open:   openZookeeper,
+	},
+	{
+		Name:  "a mutex per key, all in one process",
+		How:   "no lock that others know: all goroutines are one process's, with a map of sync.Mutex",
+		In:    "hot zipf",
+		Alone: true,
+		Open: func(Environment) (Locker, error) {
+			return &keyedLock{KeyedMutex{Keys: make(map[string]*CountedMutex)}}, nil
+		},
+	},
+	{
+		Name:  "none",
+		Alone: true,
+		Open:  func(Environment) (Locker, error) { return unlocked{}, nil },
+	},
+}
+
+// FindVariant returns a variant and its place in the list.
+func FindVariant(name string) (Variant, int, error) {
+	for i, v := range Variants {
+		if v.Name == name {
+			return v, i, nil
+		}
+	}
+	return Variant{}, 0, fmt.Errorf("no variant %q", name)
+}
+
+// Kind is how it is drawn.
+func (v Variant) Kind() chart.Kind {
+	if v.Alone {
+		return chart.Floor
+	}
+	return report.KindOf(v.Name)
+}
+
+// Title is the name with the version that is measured.
+func (v Variant) Title() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == v.module && m.Version != "(devel)" && m.Replace == nil {
+				if v.Server != nil { // the version is the client's
+					return fmt.Sprintf("%s (%s %s)", v.Name, clientName(v.module), m.Version)
+				}
+				name, what, _ := strings.Cut(v.Name, ",")
+				if what != "" {
+					what = "," + what
+				}
+				return name + " " + m.Version + what
+			}
+		}
+	}
+	return v.Name
+}
+
+var majorVersion = regexp.MustCompile(`/v[0-9]+$`)
+
+// clientName is the last part of a module's path, without its major version.
+func clientName(module string) string { return path.Base(majorVersion.ReplaceAllString(module, "")) }
+
+// NewCoordinator returns a coordinator on a namespace of this run. The namespace is new, so there
+// is nothing that an empty server could have lost: without ColdStart a server that was just started
+// would first have to be up for Options.Grace.
+func NewCoordinator(client *redis.Client, o *coord.Options) (*coord.Coordinator, error) {
+	a := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Background: harness.Background(client)})
+	return coord.New(context.Background(), a, o)
+}
+
+// ClusterOptions are the defaults, on the loopback interface.
+func ClusterOptions(o harness.Order) *coord.Options {
+	return &coord.Options{Namespace: o.Namespace, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: o.Debounce}}
+}
+
+// Failures keeps the first error of the arbiter's calls, and for how long that call took.
+type Failures struct {
+	mu    sync.Mutex // protects first
+	first string
+}
+
+// Trace costs a look at the clock per call.
+func (f *Failures) Trace() *coord.Trace {
+	return &coord.Trace{Call: func(i coord.CallInfo) {
+		if i.Err == nil {
+			return
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.first == "" {
+			f.first = fmt.Sprintf("%v after %v: %v", i.Op, i.Duration.Round(time.Microsecond), i.Err)
+		}
+	}}
+}
+
+func (f *Failures) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first
+}
+
+// FailedNote says how many calls there were. A machine that stands still for a second makes them.
+func FailedNote(n int64, first string) string {
+	if n == 0 {
+		return "no call failed"
+	}
+	return fmt.Sprintf("%s calls failed and were made again, which does not count; one: %s", figures.Thousands(n), first)
+}
+
+type Holdfast struct{ C *coord.Coordinator }
+
+func (h *Holdfast) Section(ctx context.Context, key string, inside func(uint64)) error {
+	l, err := h.C.Lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	inside(uint64(l.Fence()))
+	return l.Unlock()
+}
+
+func (h *Holdfast) Close(ctx context.Context) error { return h.C.Close(ctx) }
+
+type redsyncLock struct {
+	rs        *redsync.Redsync
+	namespace string
+	options   []redsync.Option
+}
+
+func newRedsync(e Environment, more ...redsync.Option) *redsyncLock {
+	options := append([]redsync.Option{redsync.WithExpiry(Expiry), redsync.WithTries(math.MaxInt)}, more...)
+	return &redsyncLock{redsync.New(goredis.NewPool(e.Client)), e.Namespace, options}
+}
+
+func (r *redsyncLock) Section(ctx context.Context, key string, inside func(uint64)) error {
+	m := r.rs.NewMutex(r.namespace+":"+key, r.options...)
+	if err := m.LockContext(ctx); err != nil {
+		return err
+	}
+	inside(0)
+	_, err := m.UnlockContext(context.WithoutCancel(ctx))
+	return err
+}
+
+func (r *redsyncLock) Close(context.Context) error { return nil }
+
+type redislockLock struct {
+	client    *redislock.Client
+	namespace string
+	delay     time.Duration
+}
+
+func (r *redislockLock) Section(ctx context.Context, key string, inside func(uint64)) error {
+	l, err := r.client.Obtain(ctx, r.namespace+":"+key, Expiry,
+		&redislock.Options{RetryStrategy: redislock.LinearBackoff(r.delay)})
+	if err != nil {
+		return err
+	}
+	inside(0)
+	return l.Release(context.WithoutCancel(ctx))
+}
+
+func (r *redislockLock) Close(context.Context) error { return nil }
+
+// setLock is what most write themselves.
+type setLock struct {
+	client    *redis.Client
+	namespace string
+	delay     time.Duration
+}
+
+func (s *setLock) Section(ctx context.Context, key string, inside func(uint64)) error {
+	key, me := s.namespace+":"+key, rand.Text()
+	for {
+		ok, err := s.client.SetNX(ctx, key, me, setExpiry).Result()
+		if err != nil {
+			return err
+		}
+		if ok {
+			break
+		}
+		select {
+		case <-time.After(s.delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	inside(0)
+	return deleteIfMine.Run(context.WithoutCancel(ctx), s.client, []string{key}, me).Err()
+}
+
+func (s *setLock) Close(context.Context) error { return nil }
+
+// keyedLock is a lock of this process alone.
+type keyedLock struct{ KeyedMutex }
+
+func (k *keyedLock) Section(ctx context.Context, key string, inside func(uint64)) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	k.Lock(key)
+	defer k.Unlock(key)
+	inside(0)
+	return nil
+}
+
+func (k *keyedLock) Close(context.Context) error { return nil }
+
+// unlocked lets everybody in.
+type unlocked struct{}
+
+func (unlocked) Section(ctx context.Context, _ string, inside func(uint64)) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	inside(0)
+	return nil
+}
+func (unlocked) Close(context.Context) error { return nil }
+
+func Describe(vs []Variant) string {
+	var parts []string
+	for _, v := range vs {
+		parts = append(parts, v.Title()+": "+v.How)
+	}
+	return strings.Join(parts, "\n")
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/reexec"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/subjects"
+)
+
+// The whole command, on a server that was there before, of which nothing must remain.
+func TestWholeRun(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := filepath.Join(t.TempDir(), "profiles")
+	var stdout, stderr reexec.Buffer
+	cfg := config{
+		Settings: harness.Settings{Redis: server.Addr, Profile: dir, Debounce: 200 * time.Millisecond}, report: true, only: []string{"hot", "held", "cold"},
+		sizes: subjects.Sizes{
+			Hot:  subjects.HotSizes{Processes: 2, Goroutines: 3, Rounds: 2, Round: 150 * time.Millisecond},
+			Cold: subjects.ColdSizes{Blocks: 2, Calls: 10},
+			Held: subjects.HeldSizes{Locks: 300, Periods: 1, Partitions: 31, SessionTTL: 5 * time.Second},
+		},
+	}
+	if code := measure(t.Context(), cfg, &stdout, &stderr); code != 0 || stderr.String() != "" {
+		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	}
+	out := stdout.String()
+	at := 0
+	for _, want := range []string{"redis-server ", "HOT:", "must hold", "COLD:", "nothing is pinned", "HELD:", "must hold"} {
+		i := strings.Index(out[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q, or not in this order:\n%s", want, out)
+		}
+		at += i
+	}
+	if !strings.Contains(out, "Everything holds.") && !strings.Contains(out, "Does not hold:") {
+		t.Errorf("no verdict:\n%s", out)
+	}
+	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) > 0 {
+		t.Errorf("left %q, %v", keys, err)
+	}
+	for _, name := range []string{"hot-1", "hot-2", "cold-1", "held-1"} {
+		if info, err := os.Stat(filepath.Join(dir, name+".prof")); err != nil || info.Size() == 0 {
+			t.Errorf("profile %s: %v", name, err)
+		}
+	}
+}
+
+// What does not hold makes the command fail, unless it is only to report, or to measure little.
+func TestExitStatus(t *testing.T) {
+	server := redistest.Start(t)
+	saved := everySubject
+	defer func() { everySubject = saved }()
+	for _, test := range []struct {
+		got    float64
+		report bool
+		quick  bool
+		code   int
+		text   string
+	}{
+		{1, false, false, 0, "Everything holds."},
+		{3, false, false, 1, "Does not hold:\n  fake: a fake"},
+		{3, true, false, 0, "Does not hold:\n  fake: a fake"},
+		{3, false, true, 0, "Does not hold:\n  fake: a fake"},
+	} {
+		everySubject = []subjects.Subject{{Name: "fake", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
+			return report.Result{Title: "FAKE", Table: [][]string{{"a"}}, Claims: []report.Claim{report.AtMost(2, test.got, "a fake")}}, nil
+		}}}
+		var stdout, stderr reexec.Buffer
+		cfg := config{Settings: harness.Settings{Redis: server.Addr}, only: []string{"fake"}, report: test.report, quick: test.quick}
+		if code := measure(t.Context(), cfg, &stdout, &stderr); code != test.code || !strings.Contains(stdout.String(), test.text) {
+			t.Errorf("%+v: exit status %d:\n%s%s", test, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// What was measured before a subject failed is kept, and the others are measured.
+func TestRecordOfAFailedRun(t *testing.T) {
+	server := redistest.Start(t)
+	saved := everySubject
+	defer func() { everySubject = saved }()
+	everySubject = []subjects.Subject{
+		{Name: "good", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
+			return report.Result{Title: "GOOD", Table: [][]string{{"a"}}}, nil
+		}},
+		{Name: "bad", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
+			return report.Result{}, errors.New("it failed")
+		}},
+		{Name: "late", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
+			return report.Result{Title: "LATE", Table: [][]string{{"a"}}}, nil
+		}},
+	}
+	var stdout, stderr reexec.Buffer
+	file := filepath.Join(t.TempDir(), "r.json")
+	code := measure(t.Context(), config{Settings: harness.Settings{Redis: server.Addr}, only: []string{"good", "bad", "late"}, Outputs: report.Outputs{JSON: file}}, &stdout, &stderr)
+	if code != 1 || !strings.Contains(stderr.String(), "bad: it failed") {
+		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	}
+	r, err := report.ReadRecord(file)
+	if err != nil || len(r.Subjects) != 2 || r.Subjects[0].Name != "good" || r.Subjects[1].Name != "late" || r.Machine.Cores < 1 || r.Machine.Go == "" ||
+		len(r.Machine.Servers) != 1 || r.Date.IsZero() {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

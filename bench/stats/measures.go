@@ -1,0 +1,151 @@
+package stats
+
+import (
+	"math"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+)
+
+// Effort is what a process did in a round, and what it used for it.
+type Effort struct {
+	Sections int64         `json:"sections"` // or sales, or calls: what the figures are per
+	Commands int64         `json:"commands"` // to Redis
+	Trips    int64         `json:"trips"`
+	Bytes    int64         `json:"bytes"` // both ways, on connections to servers of locks
+	Allocs   uint64        `json:"allocs"`
+	CPU      time.Duration `json:"cpu"` // of the whole process
+}
+
+func (e *Effort) add(x Effort) {
+	e.Sections += x.Sections
+	e.Commands += x.Commands
+	e.Trips += x.Trips
+	e.Bytes += x.Bytes
+	e.Allocs += x.Allocs
+	e.CPU += x.CPU
+}
+
+// UsedHead are the columns that usedPer fills.
+var UsedHead = []string{"CPU", "allocations", "commands", "bytes"}
+
+// UsedPer is what an operation took in CPU time (nanoseconds), allocations, commands and bytes:
+// medians of the rounds.
+func UsedPer(rounds []Effort) []string {
+	per := func(of func(Effort) float64) string {
+		var list []float64
+		for _, e := range rounds {
+			list = append(list, Ratio(of(e), float64(e.Sections)))
+		}
+		return Number(Median(list))
+	}
+	return []string{
+		per(func(e Effort) float64 { return float64(e.CPU) }), per(func(e Effort) float64 { return float64(e.Allocs) }),
+		per(func(e Effort) float64 { return float64(e.Commands) }), per(func(e Effort) float64 { return float64(e.Bytes) }),
+	}
+}
+
+// Round is what all processes did together.
+type Round struct {
+	Effort
+	Took                time.Duration
+	Server              time.Duration // CPU
+	P50, P99, P999, Max float64       // of the waits, nanoseconds
+	Rate                float64       // operations per second; 0: Sections in the time that it took
+
+	Parts []int64 // sections by process
+}
+
+// NewRound puts together what the processes did.
+func NewRound(took, server time.Duration, parts []Effort, waits *Histogram) Round {
+	r := Round{
+		Took: took, Server: server, Max: float64(waits.Longest),
+		P50: float64(waits.Quantile(0.5)), P99: float64(waits.Quantile(0.99)), P999: float64(waits.Quantile(0.999)),
+	}
+	for _, p := range parts {
+		r.add(p)
+		r.Parts = append(r.Parts, p.Sections)
+	}
+	return r
+}
+
+func (r Round) per(total float64) float64 { return Ratio(total, float64(r.Sections)) }
+
+// Metric is a figure that each way to lock has, one for each round.
+type Metric struct {
+	Name, Head, Unit string // head: in a narrow table
+	More             bool   // is better, else less
+	of               func(Round) float64
+}
+
+var Metrics = []Metric{
+	{"operations per second", "per second", "/s", true, func(r Round) float64 {
+		if r.Rate > 0 {
+			return r.Rate
+		}
+		return Ratio(float64(r.Sections), r.Took.Seconds())
+	}},
+	{"p50", "p50", chart.Nanoseconds, false, func(r Round) float64 { return r.P50 }},
+	{"p99", "p99", chart.Nanoseconds, false, func(r Round) float64 { return r.P99 }},
+	{"p99.9", "p99.9", chart.Nanoseconds, false, func(r Round) float64 { return r.P999 }},
+	{"max", "max", chart.Nanoseconds, false, func(r Round) float64 { return r.Max }},
+	{MeasureCommands, "commands", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Commands)) }},
+	{MeasureBytes, "bytes", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Bytes)) }},
+	{"CPU s per million, callers", "CPU, callers", chart.Number, false, func(r Round) float64 { return r.per(r.CPU.Seconds() * 1e6) }},
+	{MeasureServer, "CPU, servers", chart.Number, false, func(r Round) float64 { return r.per(r.Server.Seconds() * 1e6) }},
+	{"allocations per operation", "allocations", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Allocs)) }},
+	{"fairness (Jain, processes)", "Jain", chart.Number, true, func(r Round) float64 {
+		if len(r.Parts) < 2 {
+			return math.NaN()
+		}
+		return Jain(r.Parts)
+	}},
+}
+
+// Those that are not known of everybody.
+const (
+	MeasureCommands = "commands to Redis per operation"
+	MeasureBytes    = "bytes per operation"
+	MeasureServer   = "CPU s per million, servers"
+)
+
+// Tally is what a way to lock did in all rounds.
+type Tally struct {
+	Rounds  []Round
+	Rates   []float64 // operations per second, by round
+	All     Effort
+	Serving time.Duration // CPU of the servers
+	Parts   []int64       // operations by process
+	Waits   Histogram
+	Untold  []string // names of measures
+}
+
+func (t *Tally) Add(r Round) {
+	t.Rounds = append(t.Rounds, r)
+	t.Rates = append(t.Rates, Metrics[0].of(r))
+	t.All.add(r.Effort)
+	t.Serving += r.Server
+	for i, n := range r.Parts {
+		if i == len(t.Parts) {
+			t.Parts = append(t.Parts, 0)
+		}
+		t.Parts[i] += n
+	}
+}
+
+// Per divides by the operations of all rounds.
+func (t *Tally) Per(total float64) float64 { return Ratio(total, float64(t.All.Sections)) }
+
+// Sample is a measure in each round.
+func (t *Tally) Sample(m Metric) (list []float64) {
+	for _, r := range t.Rounds {
+		x := m.of(r)
+		for _, name := range t.Untold {
+			if name == m.Name {
+				x = math.NaN()
+			}
+		}
+		list = append(list, x)
+	}
+	return list
+}

@@ -1,0 +1,77 @@
+package stats
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestStatistics(t *testing.T) {
+	if got := Median([]float64{3, 1, 2, 10}); got != 2.5 {
+		t.Errorf("median %v", got)
+	}
+	sample := []time.Duration{5, 1, 4, 2, 3}
+	if got := Quantile(sample, 0.5); got != 3 {
+		t.Errorf("quantile %v", got)
+	}
+	if got := Quantile(sample, 1); got != 5 {
+		t.Errorf("quantile 1: %v", got)
+	}
+	if !math.IsNaN(Median([]float64(nil))) || !math.IsNaN(Quantile([]float64(nil), 0.5)) || SpreadOf(nil).String() != "- (-..-)" {
+		t.Error("there is something in nothing")
+	}
+	if got := SpreadOf([]float64{1.25, 20000, 0.012}).String(); got != "1.25 (0.012..20,000)" {
+		t.Errorf("spread %q", got)
+	}
+	if got := Number(math.Inf(1)); got != "+Inf" {
+		t.Errorf("infinity is %q", got)
+	}
+	if got := SmallestShare([]int64{10, 20, 30}); got != 0.5 {
+		t.Errorf("share %v", got)
+	}
+	if got := Jain([]int64{3, 3, 3}); got != 1 {
+		t.Errorf("Jain index %v", got)
+	}
+	if got := Jain([]int64{7, 0}); got != 0.5 {
+		t.Errorf("Jain index %v", got)
+	}
+	if got := PerRound([]float64{10, 30}, []float64{5, 10}); !slices.Equal(got, []float64{2, 3}) {
+		t.Errorf("per round %v", got)
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	last := 0
+	for d := time.Duration(0); d < time.Hour; d += 1 + d/50 {
+		b := BucketOf(d)
+		if b < last || b > last+1 {
+			t.Fatalf("bucket of %d is %d after %d", d, b, last)
+		}
+		last = b
+		if diff := math.Abs(float64(middleOf(b) - d)); diff > 0.032*float64(d) {
+			t.Fatalf("the middle of bucket %d is %d, %g from %d", b, middleOf(b), diff, d)
+		}
+	}
+	if BucketOf(-1) != 0 || BucketOf(math.MaxInt64) != BucketCount-1 {
+		t.Error("the ends")
+	}
+	var h, half Histogram
+	if h.Quantile(0.5) != 0 {
+		t.Error("quantile of nothing")
+	}
+	for i := range 1000 {
+		d := time.Duration(i+1) * time.Millisecond
+		if i%2 == 0 {
+			half.Record(d)
+		} else {
+			h.Record(d)
+		}
+	}
+	h.Merge(half)
+	for q, want := range map[float64]time.Duration{0: time.Millisecond, 0.5: 500 * time.Millisecond, 1: time.Second} {
+		if got := h.Quantile(q); (got - want).Abs() > want/25 {
+			t.Errorf("quantile %g: %v, want %v", q, got, want)
+		}
+	}
+}

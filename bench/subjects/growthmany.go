@@ -1,0 +1,220 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/figures"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
+)
+
+// team is a cluster of so many processes. All teams are there at the same time, and take turns.
+type team struct {
+	n      int
+	run    sharedRun
+	stop   func() error
+	totals []*sharedTotal // Holdfast's and the rival's
+}
+
+// together measures what 1, 2, 4 and more processes do. On a machine of two cores they share one,
+// and the other is that of Redis and the store: so more processes cannot do more, and what is lost
+// is what it costs to be many. Where there are more, the kernel places them.
+func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
+	s := t.sizes
+	mine, its, why := b.TwoCores()
+	if list, err := harness.Cores(); err == nil && len(list) > 2 {
+		mine, its, why = -1, -1, "nothing is pinned: there are cores for all"
+	}
+	t.where = "processes: " + why
+	if why == "" {
+		t.where = fmt.Sprintf("processes: pinned to core %d, all of them; the store", mine)
+		if b.PID != 0 {
+			undo, err := harness.Pin(b.PID, its)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, undo()) }()
+			t.where += " and redis-server"
+		}
+		t.where += fmt.Sprintf(" to core %d", its)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.Progress.Step("processes start", 0, 0)
+	var teams []*team
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+		err = errors.Join(err, inParallel(teams, func(x *team) error { return x.stop() }))
+	}()
+	for _, n := range upTo(s.processes, 2) {
+		x := &team{n: n, run: sharedRun{b: b, subject: fmt.Sprintf("growth%d", n), sizes: sharedSizes{
+			processes: n, goroutines: max(s.goroutines/n, 1), keys: 1000, rounds: s.rounds, round: s.round,
+		}}}
+		teams = append(teams, x)
+		if x.run.store, x.run.ws, x.stop, err = b.StartMany(ctx, x.run.subject, n, mine, its); err != nil {
+			return err
+		}
+	}
+	if err := inParallel(teams, func(x *team) error { return x.open(ctx) }); err != nil {
+		return err
+	}
+	if err := t.scale(ctx, b, teams); err != nil {
+		return err
+	}
+	return t.count(b, teams[len(teams)-1])
+}
+
+func inParallel(teams []*team, f func(*team) error) error {
+	errs := make([]error, len(teams))
+	var work sync.WaitGroup
+	for i, x := range teams {
+		work.Go(func() { errs[i] = f(x) })
+	}
+	work.Wait()
+	return errors.Join(errs...)
+}
+
+// open opens both variants in all processes of the team.
+func (x *team) open(ctx context.Context) error {
+	for _, name := range []string{"Holdfast cluster", growthRivalName} {
+		v, i, err := rivals.FindVariant(name)
+		if err != nil {
+			return err
+		}
+		total := newSharedTotal(v, i)
+		if err := x.run.open(ctx, total); err != nil {
+			return fmt.Errorf("%d processes, %s: %w", x.n, name, err)
+		}
+		x.totals = append(x.totals, total)
+	}
+	return nil
+}
+
+// scale lets all teams work on the same keys, and on keys that are used once, by turns.
+func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
+	rounds := t.sizes.rounds + 1
+	done, all := 0, rounds*len(teams)*4
+	for round := range rounds {
+		for i := range teams {
+			x := teams[(i+round)%len(teams)]
+			for j := range x.totals {
+				which := (j + round) % len(x.totals)
+				total := x.totals[which]
+				b.Progress.Step(fmt.Sprintf("%d processes: %s", x.n, total.Name), done, all)
+				b.Settle(ctx)
+				if err := x.run.round(ctx, total, round); err != nil {
+					return fmt.Errorf("%d processes, %s: %w", x.n, total.Name, err)
+				}
+				p, err := x.pace(total, fmt.Sprintf("once-%d", round), 0, 0, t.sizes.round)
+				if err != nil {
+					return err
+				}
+				done += 2
+				if round == 0 {
+					continue
+				}
+				if which == 0 {
+					t.once.add(x.n, p.locks)
+				} else {
+					t.onceRival.add(x.n, p.locks)
+				}
+			}
+		}
+	}
+	for _, x := range teams {
+		var list []report.Contestant
+		for _, total := range x.totals {
+			list = append(list, report.Contestant{Name: fmt.Sprintf("%s, %d processes, shared keys", total.Title(), x.n), Kind: total.Kind(), Tally: &total.Tally})
+		}
+		t.teams.Compare(list)
+		db := harness.NewStore(x.run.store)
+		for i, total := range x.totals {
+			for _, rate := range total.Rates {
+				[]curve{t.shared, t.sharedRival}[i].add(x.n, rate)
+			}
+			wrong, stale, err := db.Counts(total.number)
+			if err != nil {
+				db.Close()
+				return err
+			}
+			t.wrong += wrong
+			if i == 0 {
+				t.stale += stale
+				t.failed += total.failed
+				t.failure = total.failure
+			}
+		}
+		db.Close()
+	}
+	return nil
+}
+
+// count counts the commands at rates of locks that grow, and over keys that do.
+func (t *growthTotal) count(b *Run, x *team) error {
+	rates := []float64{10, 100, 1000, 10_000, 0}
+	keys := upTo(t.sizes.keys, 1000)
+	all := len(rates)*2 - 1 + len(keys)
+	done := 0
+	run := func(total *sharedTotal, rate float64, keys int) (traffic, error) {
+		b.Progress.Step(fmt.Sprintf("commands of %s at %s locks/s, %s keys", total.Name, stats.Number(rate), figures.Thousands(int64(keys))), done, all)
+		done++
+		return x.pace(total, "paced", keys, rate, t.sizes.window)
+	}
+	for _, rate := range rates {
+		p, err := run(x.totals[0], rate, 1000)
+		if err != nil {
+			return err
+		}
+		t.rate = append(t.rate, p)
+		if rate == 10_000 { // it would not get there
+			continue
+		}
+		if p, err = run(x.totals[1], rate, 1000); err != nil {
+			return err
+		}
+		t.rateRival = append(t.rateRival, p)
+	}
+	for _, n := range keys {
+		p, err := run(x.totals[0], 1000, n)
+		if err != nil {
+			return err
+		}
+		t.overKeys = append(t.overKeys, p)
+	}
+	return nil
+}
+
+// pace lets all processes of the team lock for a while, at a rate of all of them together.
+func (x *team) pace(total *sharedTotal, key string, keys int, rate float64, d time.Duration) (traffic, error) {
+	pt := paceTask{
+		Variant: total.Name, Key: key, Keys: keys, Goroutines: x.run.sizes.goroutines, Rate: rate / float64(x.n),
+		Begin: time.Now().Add(50 * time.Millisecond), Duration: d,
+	}
+	answers, err := paceTasks.All(x.run.ws, pt)
+	if err != nil {
+		return traffic{}, err
+	}
+	p := traffic{keys: keys}
+	var sections, commands, trips int64
+	for _, a := range answers {
+		sections += a.Sections
+		commands += a.Commands
+		trips += a.Trips
+		if total.Fenced && a.Failed > 0 {
+			total.failed += a.Failed
+			total.failure = a.Failure
+		}
+	}
+	p.locks, p.commands = float64(sections)/d.Seconds(), float64(commands)/d.Seconds()
+	p.trips = float64(trips) / float64(x.n) / d.Seconds() * idlePeriod.Seconds()
+	return p, nil
+}

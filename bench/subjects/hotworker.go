@@ -1,0 +1,216 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
+)
+
+// hotTask tells a worker to contend for a key, or for many. Without Duration it only opens the
+// variant.
+type hotTask struct {
+	Variant    string        `json:"variant"`
+	Key        string        `json:"key"`
+	Goroutines int           `json:"goroutines"`
+	Begin      time.Time     `json:"begin"` // the same for all workers
+	Duration   time.Duration `json:"duration"`
+
+	// For shared and zipf.
+	Store  string `json:"store"`  // address: the critical section is a read and a write there; empty: it is empty
+	Keys   int    `json:"keys"`   // more than 1: so many, by zipf(1.1); Key is what they begin with
+	Server string `json:"server"` // how to connect to the variant's own
+	Apart  string `json:"apart"`  // what is put after the worker's namespace
+}
+
+var hotTasks = harness.NewTask("hot", contendFor)
+
+// hotResult is what one process did in one round.
+type hotResult struct {
+	stats.Effort
+	Failed  int64           `json:"failed"`
+	Failure string          `json:"failure"`
+	Waits   stats.Histogram `json:"waits"`
+
+	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
+	Calls map[string]int64 `json:"calls"`
+	Owned int              `json:"owned"`
+	Nodes int              `json:"nodes"`
+}
+
+// settle is the time after a round in which what it left behind is given back. What is sent then
+// counts as the round's.
+const settle = 30 * time.Millisecond
+
+type openVariant struct {
+	rivals.Locker
+	rivals.Variant
+	count   *harness.Counter
+	referee *harness.Referee
+	number  int // its place in the list
+}
+
+// get opens a variant, with a client of its own, when it is first asked for.
+func get(h *harness.Host, t hotTask) (*openVariant, error) {
+	return harness.Kept(h, "variant "+t.Variant, func() (*openVariant, error) { return open(h, t) })
+}
+
+func open(h *harness.Host, t hotTask) (*openVariant, error) {
+	v, i, err := rivals.FindVariant(t.Variant)
+	if err != nil {
+		return nil, err
+	}
+	client, count := harness.NewClient(h.Redis, t.Goroutines)
+	e := rivals.Environment{Order: h.Order, Client: client, Server: t.Server, Goroutines: t.Goroutines, Count: count}
+	e.Namespace += t.Apart
+	l, err := v.Open(e)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	h.AtEndWithin(func(ctx context.Context) error { return errors.Join(l.Close(ctx), client.Close()) })
+	open := &openVariant{Locker: l, Variant: v, count: count, number: i}
+	if h.Referees != "" {
+		all, err := harness.Kept(h, "referees", func() ([]harness.Referee, error) {
+			all, unmap, err := harness.OpenReferees(h.Referees, len(rivals.Variants))
+			if err == nil {
+				h.AtEnd(unmap)
+			}
+			return all, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		open.referee = &all[i]
+	}
+	return open, nil
+}
+
+// contendFor contends from t.Begin on.
+func contendFor(ctx context.Context, h *harness.Host, t hotTask) (*hotResult, error) {
+	v, err := get(h, t)
+	if err != nil {
+		return nil, err
+	}
+	if t.Duration == 0 {
+		all := new(hotResult)
+		all.see(v)
+		return all, nil
+	}
+	var seen hotResult
+	seen.see(v)
+	db := storeOf(h, t.Store)
+	keys := []string{t.Key}
+	for i := 1; i < t.Keys; i++ {
+		keys = append(keys, t.Key+"-"+strconv.Itoa(i))
+	}
+	used := harness.NewMeter(v.count)
+	time.Sleep(time.Until(t.Begin))
+	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
+	defer cancel()
+	parts := make([]hotResult, t.Goroutines)
+	var wg sync.WaitGroup
+	for i := range parts {
+		who := uint64(h.Process*10_000 + i)
+		wg.Go(func() { v.contend(round, keys, db, who, &parts[i]) })
+	}
+	wg.Wait()
+	<-round.Done() // without goroutines it is to be idle
+	time.Sleep(settle)
+	all := hotResult{Effort: used.Read(0)}
+	all.see(v)
+	for op := range all.Calls {
+		all.Calls[op] -= seen.Calls[op]
+	}
+	for _, p := range parts {
+		all.Sections += p.Sections
+		all.Failed += p.Failed
+		if all.Failure == "" {
+			all.Failure = p.Failure
+		}
+		all.Waits.Merge(p.Waits)
+	}
+	return &all, nil
+}
+
+// storeOf returns the pool of connections to a store, nil if there is none.
+func storeOf(h *harness.Host, addr string) *harness.Store {
+	if addr == "" {
+		return nil
+	}
+	s, _ := harness.Kept(h, "store "+addr, func() (*harness.Store, error) {
+		s := harness.NewStore(addr)
+		h.AtEnd(func() error { s.Close(); return nil })
+		return s, nil
+	})
+	return s
+}
+
+// see notes what the process sees of its cluster.
+func (r *hotResult) see(v *openVariant) {
+	h, ok := v.Locker.(*rivals.Holdfast)
+	if !ok {
+		return
+	}
+	s := h.C.Stats()
+	r.Owned, r.Nodes, r.Calls = s.Owned, len(h.C.Nodes()), make(map[string]int64)
+	for op, n := range s.Calls {
+		r.Calls[op.String()] = int64(n)
+	}
+	for path, n := range s.Granted {
+		r.Calls["path "+path.String()] = int64(n)
+	}
+}
+
+// contend is one goroutine: it locks and unlocks until ctx ends.
+func (v *openVariant) contend(ctx context.Context, keys []string, db *harness.Store, who uint64, r *hotResult) {
+	var begin time.Time
+	var trouble error
+	key := 0
+	inside := func(fence uint64) {
+		if db == nil {
+			v.referee.Enter(who, fence)
+			defer v.referee.Leave(who)
+		}
+		r.Waits.Record(time.Since(begin))
+		if db != nil {
+			if trouble = db.Increment(v.number, key, fence); trouble != nil {
+				return
+			}
+		}
+		r.Sections++
+	}
+	var zipf *rand.Zipf
+	if len(keys) > 1 {
+		zipf = rand.NewZipf(rand.New(rand.NewPCG(who, uint64(time.Now().UnixNano()))), zipfS, 1, uint64(len(keys)-1))
+	}
+	for {
+		if zipf != nil {
+			key = int(zipf.Uint64())
+		}
+		begin = time.Now()
+		err := v.Section(ctx, keys[key], inside)
+		if err == nil {
+			err, trouble = trouble, nil
+		}
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil && !errors.Is(err, coord.ErrLost) {
+			// A wait that the end of the round cuts off counts, as long as it was: otherwise a lock that
+			// starves a caller would look good.
+			r.Waits.Record(time.Since(begin))
+			return
+		}
+		r.Failed++
+		r.Failure = err.Error()
+		time.Sleep(10 * time.Millisecond) // do not spin on a fault that stays
+	}
+}

@@ -1,0 +1,148 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/holdfast-go/holdfast/coord"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+)
+
+var modesTasks = harness.NewTask("modes", mode)
+
+// modesTask tells a worker to do a job in one way. Without Duration it only gets ready.
+type modesTask struct {
+	Way      string        `json:"way"`
+	Job      modeJob       `json:"job"`
+	Server   string        `json:"server"` // how to connect to the way's own
+	Key      string        `json:"key"`    // what the keys begin with
+	Judges   string        `json:"judges"` // file
+	Begin    time.Time     `json:"begin"`  // the same for all workers
+	Duration time.Duration `json:"duration"`
+}
+
+// judge is memory that the worker processes share, of one key, on a cache line of its own.
+type judge struct {
+	inside atomic.Int64
+	wrong  atomic.Int64
+	_      [48]byte
+}
+
+// openJudges maps the file, which gets the right size, until unmap is called.
+func openJudges(path string, _ modeJob) (_ []judge, unmap func() error, err error) {
+	const n = 1
+	mem, unmap, err := harness.MapFile(path, n*int(unsafe.Sizeof(judge{})))
+	if err != nil {
+		return nil, nil, err
+	}
+	return unsafe.Slice((*judge)(mem), n), unmap, nil
+}
+
+// modePlace is where a way is opened: one process.
+type modePlace struct {
+	rivals.Environment
+	job     modeJob
+	cluster func() (*coord.Coordinator, error) // the process's node
+}
+
+// openMode is a way that is open in this process.
+type openMode struct {
+	// loop locks and unlocks n times.
+	loop  func(ctx context.Context, n int) error
+	close func() error // nil: nothing is to be closed
+	count *harness.Counter
+}
+
+// loopBatch is how many pairs of calls are timed at a time.
+const loopBatch = 1000
+
+// get opens a way when it is first asked for.
+func (t modesTask) get(h *harness.Host) (*openMode, error) {
+	return harness.Kept(h, "way "+t.Way, func() (*openMode, error) { return t.open(h) })
+}
+
+func (t modesTask) open(h *harness.Host) (*openMode, error) {
+	w, err := findWay(t.Way)
+	if err != nil {
+		return nil, err
+	}
+	p := modePlace{job: t.Job}
+	p.Order, p.Server, p.Goroutines = h.Order, t.Server, t.Job.Goroutines
+	p.Client, p.Count = harness.NewClient(h.Redis, t.Job.Goroutines)
+	count := p.Count
+	p.cluster = func() (*coord.Coordinator, error) {
+		v, err := get(h, hotTask{Variant: rivals.ClusterVariant, Goroutines: t.Job.Goroutines})
+		if err != nil {
+			return nil, err
+		}
+		count = v.count
+		return v.Locker.(*rivals.Holdfast).C, nil
+	}
+	m, err := w.open(p)
+	if err != nil {
+		return nil, errors.Join(err, p.Client.Close())
+	}
+	h.AtEnd(func() error {
+		var err error
+		if m.close != nil {
+			err = m.close()
+		}
+		return errors.Join(err, p.Client.Close())
+	})
+	m.count = count
+	return m, nil
+}
+
+// mode does the job from t.Begin on.
+func mode(ctx context.Context, h *harness.Host, t modesTask) (_ *hotResult, err error) {
+	m, err := t.get(h)
+	if err != nil || t.Duration == 0 {
+		return new(hotResult), err
+	}
+	if t.Job.Procs > 0 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(t.Job.Procs))
+	}
+	used := harness.NewMeter(m.count)
+	time.Sleep(time.Until(t.Begin))
+	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
+	defer cancel()
+	parts := make([]hotResult, t.Job.Goroutines)
+	var work sync.WaitGroup
+	for i := range parts {
+		r := &parts[i]
+		work.Go(func() { m.pairs(round, r) })
+	}
+	work.Wait()
+	time.Sleep(settle)
+	all := hotResult{Effort: used.Read(0)}
+	for _, p := range parts {
+		all.Sections += p.Sections
+		all.Failed += p.Failed
+		if all.Failure == "" {
+			all.Failure = p.Failure
+		}
+		all.Waits.Merge(p.Waits)
+	}
+	return &all, nil
+}
+
+// pairs is one goroutine that locks and unlocks, with nothing in between, until ctx ends.
+func (m *openMode) pairs(ctx context.Context, r *hotResult) {
+	for ctx.Err() == nil {
+		begin := time.Now()
+		if err := m.loop(context.WithoutCancel(ctx), loopBatch); err != nil {
+			r.Failed++
+			r.Failure = err.Error()
+			return
+		}
+		r.Sections += loopBatch
+		r.Waits.Record(time.Since(begin) / loopBatch)
+	}
+}

@@ -1,0 +1,178 @@
+package subjects
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
+)
+
+// needPostgres skips the test where there is none.
+func needPostgres(t *testing.T) {
+	t.Helper()
+	if _, ok := rivals.FindPostgres(); !ok {
+		t.Skip("PostgreSQL is not installed (Debian has it in postgresql)")
+	}
+}
+
+func TestRows(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	t.Run("all", allRows) // one after the other: it is one table
+	t.Run("oversold", rowsSeeOversold)
+}
+
+func allRows(t *testing.T) {
+	b := tinyBench(t)
+	r, err := measureRows(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	sold := 0
+	for _, row := range r.Table[1:] {
+		switch {
+		case len(row) == 1: // the name of a job
+		case len(row) != len(r.Table[0]) || row[1] == notRun:
+			t.Errorf("%q", row)
+		case row[1] != "0" && row[1] != "-":
+			sold++
+		}
+	}
+	if len(r.Table) != 1+2*(1+7) {
+		t.Errorf("%q", r.Table)
+	}
+	if sold == 0 { // on a machine that stands still some may sell nothing in so short a round
+		t.Errorf("no line has sold anything: %q", r.Table)
+	}
+	for _, note := range r.Notes {
+		if strings.Contains(note, "sales failed") {
+			t.Error(note)
+		}
+	}
+}
+
+// Without a lock the check fails.
+func rowsSeeOversold(t *testing.T) {
+	b := tinyBench(t)
+	b.Sizes.rows = rowsSizes{processes: 2, goroutines: 8, stock: 1000, rows: 20, rounds: 1, round: time.Second}
+	r, err := measureMethods(t.Context(), b, func(m *rowMethod) bool { return m.unsafe })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := named(t, r, "no lock, one row: units sold"); c.Holds() {
+		t.Error("without a lock nothing was sold twice")
+	}
+}
+
+// A write whose token is not above the last one is refused, and is no sale.
+func TestRowsRefuses(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	s, err := rivals.StartServers(t.Context(), -1, []rivals.Variant{{Server: rivals.PostgresKind}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := rivals.OpenPool(rivals.Environment{Server: s.Of(rivals.PostgresKind).Conn, Goroutines: 1, Count: new(harness.Counter)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	c, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Release()
+	if _, err := c.Exec(t.Context(), strings.Replace(rowsTable, "create", "create temporary", 1)+"; insert into stock values (1, 3, 0, 0)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		fence            uint64
+		refused, soldOut bool
+		left             int64
+	}{{7, false, false, 2}, {7, true, false, 2}, {6, true, false, 2}, {8, false, false, 1}, {9, false, false, 0}, {10, false, true, 0}} {
+		s := sale{sku: 1, fence: test.fence}
+		if err := readAndWrite(t.Context(), c, &s); err != nil || s.refused != test.refused || s.soldOut != test.soldOut {
+			t.Errorf("%+v: %+v, %v", test, s, err)
+		}
+		var left int64
+		if err := c.QueryRow(t.Context(), "select units from stock").Scan(&left); err != nil || left != test.left {
+			t.Errorf("%+v: %d left, %v", test, left, err)
+		}
+	}
+	for _, m := range rowMethods {
+		if _, err := c.Exec(t.Context(), "update stock set units = 1, fence = 0"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			s := sale{sku: 1, key: "one"}
+			if err := m.sell(t.Context(), c, &s); err != nil || s.soldOut != (i == 1) || s.refused {
+				t.Errorf("%s: %+v, %v", m.name, s, err)
+			}
+		}
+	}
+}
+
+func TestRowsResults(t *testing.T) {
+	find := func(name string) *rowMethod {
+		m, err := findMethod(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	ours := &rowsTotal{rowMethod: find(rivals.ClusterVariant), refused: 2}
+	theirs := &rowsTotal{rowMethod: find(methodForUpdate), missing: -3}
+	var waits stats.Histogram
+	waits.Record(time.Second)
+	play := func(t *rowsTotal, took, server time.Duration, sold ...int64) {
+		var parts []stats.Effort
+		for _, n := range sold {
+			parts = append(parts, stats.Effort{Sections: n, CPU: time.Duration(n) * 20 * time.Nanosecond, Bytes: 7 * n})
+		}
+		t.Add(stats.NewRound(took, server, parts, &waits))
+		t.Waits.Merge(waits)
+	}
+	play(ours, 2*time.Second, time.Second, 30, 30)
+	play(ours, 800*time.Millisecond, 0, 20, 20)
+	play(theirs, 2*time.Second, 2*time.Second, 20, 0)
+	play(theirs, 1200*time.Millisecond, 0, 30, 0)
+	r := rowsResults(rowsSizes{stock: 100, rows: 9}, []*rowsTotal{ours, theirs})
+	if row := r.Table[3]; row[0] != "  SELECT FOR UPDATE" || row[3] != "2.50" || row[4] != "2..3" || row[11] != "7" || row[15] != "0.50" || row[16] != "-3" {
+		t.Errorf("%q", row)
+	}
+	if row := r.Table[2]; row[12] != "0.02" || row[13] != "10,000" {
+		t.Errorf("%q", row)
+	}
+	for text, want := range map[string]float64{
+		"SELECT FOR UPDATE, one row: units": 3, "Holdfast cluster, one row: units": 0, "refused for their token": 2, "CPU time of the servers": 0.25,
+	} {
+		if c := named(t, r, text); c.Got != want || c.Holds() != (want < 1) {
+			t.Errorf("%s: %v, want %v", c.Text, c.Got, want)
+		}
+	}
+	if len(r.Versus) != 1 || r.Versus[0].Times != 2.5 {
+		t.Errorf("%+v", r.Versus)
+	}
+}
+
+// Without a PostgreSQL the lines say so.
+func TestRowsNotRun(t *testing.T) {
+	saved, running := *rivals.PostgresKind, rivals.Lasting.All
+	defer func() { *rivals.PostgresKind, rivals.Lasting.All = saved, running }()
+	rivals.Lasting.All = nil
+	rivals.PostgresKind.Find = func() (string, bool) { return "", false }
+	r, err := measureRows(t.Context(), tinyBench(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Table) != 8 || r.Table[1][0] != rivals.ClusterVariant || r.Table[1][1] != notRun || len(r.Claims) != 0 {
+		t.Errorf("%q, %v", r.Table, r.Claims)
+	}
+	if !strings.Contains(strings.Join(r.Notes, "\n"), "not run: PostgreSQL: not installed; Debian has it in postgresql") {
+		t.Errorf("%q", r.Notes)
+	}
+}

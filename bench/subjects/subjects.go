@@ -1,0 +1,85 @@
+// Package subjects has the measurements. Each is a function that says what its workers do, in
+// rounds by turns, and makes a table, notes and claims of what they answer.
+//
+// To add one: a task (harness.NewTask) in a file of its own, what measures it in another, its sizes
+// in sizes.go, and a line in All.
+package subjects
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+)
+
+// Run is one run of the command, with how much of each subject is measured.
+type Run struct {
+	*harness.Bench
+	Sizes Sizes
+}
+
+// Subject is one of the measurements.
+type Subject struct {
+	Name    string
+	Measure func(context.Context, *Run) (report.Result, error)
+}
+
+// All are the subjects in their order.
+var All = []Subject{
+	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
+	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
+	{"http", measureHTTP}, {"latency", measureLatency}, {"rows", measureRows},
+	{"modes", measureModes},
+
+	{"growth", measureGrowth}, {"stalls", measureStalls},
+}
+
+// Long lists the subjects that are only measured if -only names them.
+var Long = []string{"growth", "stalls"}
+
+// Sizes say how much is measured.
+type Sizes struct {
+	Hot     HotSizes
+	Cold    ColdSizes
+	Held    HeldSizes
+	own     ownSizes
+	shared  sharedSizes
+	zipf    sharedSizes
+	forward forwardSizes
+	idle    idleSizes
+	http    httpSizes
+	latency latencySizes
+	growth  growthSizes
+	stalls  stallSizes
+	rows    rowsSizes
+	modes   modesSizes
+}
+
+// describeServers adds which servers there are, and a line for each variant that is not run.
+func describeServers(r *report.Result, s *rivals.Servers, list []rivals.Variant) {
+	said := make(map[string]bool)
+	for _, v := range list {
+		if v.Server == nil {
+			continue
+		}
+		absent := s.Why(v.Server)
+		if absent != nil {
+			row := make([]string, len(r.Table[0]))
+			row[0], row[1] = v.Name, notRun
+			r.Table = append(r.Table, row)
+		}
+		if said[v.Server.Name] {
+			continue
+		}
+		said[v.Server.Name] = true
+		if absent != nil {
+			r.Notes = append(r.Notes, "not run: "+absent.Error())
+		} else {
+			r.Notes = append(r.Notes, s.Of(v.Server).Name+": started for this run, with its defaults")
+		}
+	}
+}
+
+// notRun is what a table says of a variant without its server, instead of a figure.
+const notRun = "not run"

@@ -1,0 +1,225 @@
+package subjects
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/reexec"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
+)
+
+func TestMain(m *testing.M) {
+	// A measurement that a test makes in this process starts this binary again for its workers.
+	harness.IfWorker()
+	// A program with the race detector sleeps for a second before it ends, so that others may report
+	// races. Ours are all awaited.
+	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	// They wait more than they compute, also where there are few cores.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("4")
+	}
+	rivals.Lasting.All = &rivals.Servers{Running: make(map[string]*rivals.Server), Absent: make(map[string]error)}
+	goleak.VerifyTestMain(lastingServers{m})
+}
+
+// lastingServers stops what the tests have shared.
+type lastingServers struct{ *testing.M }
+
+func (m lastingServers) Run() int {
+	code := m.M.Run()
+	all := rivals.Lasting.All
+	rivals.Lasting.All = nil
+	if err := all.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+// tinyDebounce is that of clusters.
+const tinyDebounce = 200 * time.Millisecond
+
+// tiny is enough to go through all of the code.
+var tiny = Sizes{
+	Hot:  HotSizes{Processes: 2, Goroutines: 3, Rounds: 2, Round: 150 * time.Millisecond},
+	Cold: ColdSizes{Blocks: 2, Calls: 10},
+	Held: HeldSizes{Locks: 300, Periods: 1, Partitions: 31, SessionTTL: 5 * time.Second},
+
+	own:     ownSizes{blocks: 2, pairs: 2000, handOvers: 640, calls: 5},
+	shared:  sharedSizes{processes: 2, goroutines: 3, keys: 1, rounds: 1, round: 150 * time.Millisecond},
+	zipf:    sharedSizes{processes: 2, goroutines: 3, keys: 20, rounds: 1, round: 150 * time.Millisecond},
+	forward: forwardSizes{blocks: 2, calls: 10, callers: 4, round: 50 * time.Millisecond},
+	idle:    idleSizes{processes: 3, periods: 1},
+	http:    httpSizes{blocks: 2, calls: 100, posts: 10},
+	latency: latencySizes{blocks: 2, calls: 20},
+	growth: growthSizes{
+		blocks: 1, keys: 1000, pairs: 2000, waiters: 16, handOvers: 640, rows: 100, calls: 10, rowBlocks: 1,
+		processes: 2, goroutines: 4, rounds: 1, round: 150 * time.Millisecond, window: 100 * time.Millisecond,
+	},
+	stalls: stallSizes{
+		rounds: 1, processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 12 * time.Second,
+		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
+		sessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
+	},
+	rows:  rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
+	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond},
+}
+
+// tinyBench starts a server for a test.
+func tinyBench(t *testing.T) *Run {
+	t.Helper()
+	needRedis(t)
+	var out reexec.Buffer
+	b, err := harness.NewBench(t.Context(), harness.Settings{Pin: true, Debounce: tinyDebounce}, &out, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	return &Run{b, tiny}
+}
+
+// check fails the test for what must hold whatever the speed: those claims have a limit of 0.
+func check(t *testing.T, r report.Result) {
+	t.Helper()
+	for _, c := range r.Claims {
+		if c.Limit == 0 && !c.Least && !c.Holds() {
+			t.Errorf("%s: %v", c.Text, c.Got)
+		}
+	}
+	var out strings.Builder
+	r.Write(&out)
+	for _, c := range r.Claims {
+		if !strings.Contains(out.String(), c.Text) {
+			t.Errorf("%q is not in\n%s", c.Text, out.String())
+		}
+	}
+}
+
+// withRates measures until each one got somewhere: in longer rounds, if none could in a short one
+// as the machine was busy.
+func withRates(t *testing.T, length *time.Duration, measure func() (report.Result, error)) report.Result {
+	t.Helper()
+	for try := 0; ; try++ {
+		r, err := measure()
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, r)
+		var none [][]string
+		for _, row := range r.Table[1:] {
+			// rueidislock may lose a wake-up (see TestVariants), and a round is short.
+			if len(row) != len(r.Table[0]) || (row[1] == "0" || row[1] == "-") && !strings.HasPrefix(row[0], "rueidislock") {
+				none = append(none, row)
+			}
+		}
+		if len(none) == 0 || try == 3 || t.Failed() {
+			for _, row := range none {
+				t.Errorf("%q", row)
+			}
+			return r
+		}
+		*length *= 3
+	}
+}
+
+// named returns what was measured for a claim.
+func named(t *testing.T, r report.Result, text string) report.Claim {
+	t.Helper()
+	for _, c := range r.Claims {
+		if strings.Contains(c.Text, text) {
+			return c
+		}
+	}
+	t.Fatalf("no claim about %q", text)
+	return report.Claim{}
+}
+
+// checkMeasured checks that what every way to lock has was measured of each, and that nothing is
+// free.
+func checkMeasured(t *testing.T, r report.Result) {
+	t.Helper()
+	if len(r.Measured) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	for _, x := range r.Measured {
+		if strings.HasPrefix(x.Name, "rueidislock") { // see withRates
+			continue
+		}
+		for i, v := range x.Measures {
+			if v.Name != stats.Metrics[i].Name || v.Median != nil && (*v.Least > *v.Median || *v.Median > *v.Most) {
+				t.Errorf("%s: %+v", x.Name, v)
+			}
+			free := x.Kind == chart.Floor || v.Name == stats.MeasureCommands || v.Name == stats.MeasureBytes
+			if v.Median == nil && !free && v.Name != "fairness (Jain, processes)" && v.Name != stats.MeasureServer || v.Median != nil && *v.Median == 0 && !free {
+				t.Errorf("%s: no %s", x.Name, v.Name)
+			}
+		}
+	}
+}
+
+// Where a server is not installed, its variants have a line that says so, and the rest is measured.
+func TestServersAbsent(t *testing.T) {
+	missing := &rivals.ServerKind{Name: "Nobody", Debian: "nobody-server", Find: func() (string, bool) { return "", false }}
+	list := []rivals.Variant{{Name: "here"}, {Name: "one", Server: missing}, {Name: "two", Server: missing}}
+	s, err := rivals.StartServers(t.Context(), -1, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Has(list[0]) || s.Has(list[1]) || s.Conn(list[1]) != "" {
+		t.Errorf("%+v", s)
+	}
+	r := report.Result{Table: [][]string{{"", "rate", "ratio"}, {"here", "1", "1"}}}
+	describeServers(&r, s, list)
+	if len(r.Table) != 4 || strings.Join(r.Table[2], "|") != "one|not run|" || strings.Join(r.Table[3], "|") != "two|not run|" {
+		t.Errorf("%q", r.Table)
+	}
+	if len(r.Notes) != 1 || r.Notes[0] != "not run: Nobody: not installed; Debian has it in nobody-server" {
+		t.Errorf("%q", r.Notes)
+	}
+}
+
+// needRedis skips the test where there is no redis-server, as redistest.Start does.
+func needRedis(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("redis-server is not installed")
+		}
+		t.Skip("redis-server is not installed")
+	}
+}
+
+// Starting, warming up and locking come on top, and the whole stays below two minutes.
+func TestSizes(t *testing.T) {
+	h := FullSizes.Hot
+	if total := time.Duration(h.Rounds) * h.Round * time.Duration(len(rivals.Chosen("hot", false))); total > time.Minute {
+		t.Errorf("the rounds of hot take %v", total)
+	}
+	for name, s := range map[string]sharedSizes{"shared": FullSizes.shared, "zipf": FullSizes.zipf} {
+		if total := time.Duration(s.rounds) * s.round * time.Duration(len(rivals.Chosen(name, false))+1); total > 90*time.Second {
+			t.Errorf("the rounds of %s take %v", name, total)
+		}
+	}
+}
