@@ -98,7 +98,7 @@ func (silentSpace) Listen(context.Context, string, func(fallback.Message)) (func
 	return func() {}, nil
 }
 
-// The arbiter loses that a lock was given back, and tells nobody that another process wants it: the row of a session that lives is in
+// The arbiter loses that a lock was given back, and does not tell that another process wants it: the row of a session that lives is in
 // the way, for that process and for others.
 func TestClean_AReleaseThatWasLost(t *testing.T) {
 	for _, own := range []bool{true, false} {

@@ -269,7 +269,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if o.host == nil {
 		at = o.addresses(c.hostAddress)
 	}
-	c.cluster = x // before anybody connects
+	c.cluster = x // before a node connects
 	streams := peer.Options{
 		Node: x.self.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, Listen: at.peer, TLS: o.PeerTLS,
 		Keepalive: o.Keepalive, Handler: x, Logger: c.opts.Logger,

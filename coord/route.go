@@ -11,7 +11,7 @@ type route struct {
 	link *link // to the node that should; nil with mine false: the arbiter
 }
 
-// known tells whether there is anybody but the arbiter.
+// known tells whether there is a node to ask, besides the arbiter.
 func (r route) known() bool { return r.mine || r.link != nil }
 
 func (x *cluster) route(p uint32) route {

@@ -33,7 +33,7 @@ type ShareStore interface {
 
 // Shared is what a [ShareStore] keeps.
 type Shared struct {
-	Value []byte        // not changed by anybody from now on; what is in it is [Share]'s business
+	Value []byte        // not changed from now on; what is in it is [Share]'s business
 	Fence uint64        // of the lock under which it was made; 0: nothing is kept
 	Age   time.Duration // since it was put, by a clock that is the same for all processes, as the store's own
 }

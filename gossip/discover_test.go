@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// An address at which nobody answers is told, with the time of the first attempt, until somebody
-// does.
+// An address at which no node answers is told, with the time of the first attempt, until one does.
 func TestFailing(t *testing.T) {
 	registered, seed := loopback.Address(t), loopback.Address(t)
 	opts := options("a")

@@ -195,7 +195,7 @@ func (r *Ring) Bound() string { return r.bound }
 // Done returns a channel that is closed when the ring has ended.
 func (r *Ring) Done() <-chan struct{} { return r.done }
 
-// SetState changes this node's state. It does not wait for anybody to hear of it; the node's own
+// SetState changes this node's state. It does not wait for other nodes to hear of it; this node's
 // View has it a moment later too. The error is [ErrClosed], or says that there is no such state.
 func (r *Ring) SetState(state ring.State) error {
 	if state > ring.Leaving {
@@ -204,8 +204,8 @@ func (r *Ring) SetState(state ring.State) error {
 	return r.change(func(m *metadata) { m.state = state })
 }
 
-// SetSession changes this node's session ID. Like SetState it does not wait for anybody to hear of
-// it. The error is [ErrClosed], or says what such an ID must not have; see [Options].
+// SetSession changes this node's session ID. Like SetState it does not wait for other nodes to hear
+// of it. The error is [ErrClosed], or says what such an ID must not have; see [Options].
 func (r *Ring) SetSession(session string) error {
 	if err := checkText("Session", session, maxSession); err != nil {
 		return err
@@ -423,7 +423,7 @@ func (r *Ring) Leave(ctx context.Context) error {
 	})
 }
 
-// Close ends the ring without telling anybody: to others this node has crashed. Otherwise it is
+// Close ends the ring without telling other nodes: to them this node has crashed. Otherwise it is
 // like Leave.
 func (r *Ring) Close() error { return r.end(func() error { return nil }) }
 

@@ -74,7 +74,7 @@ func lasting(d time.Duration) string {
 	return d.Round(100 * time.Nanosecond).String()
 }
 
-// who names a process.
+// who tells a process by its name.
 func who(p *coord.Process) string {
 	switch {
 	case p == nil:

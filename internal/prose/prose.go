@@ -5,6 +5,7 @@ package prose
 import (
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ const Width = 100
 type Style struct {
 	Words   int // in all
 	Unnamed int // words that stand in the place of the actor's name: those of unnamed
+	Whose   int // of these, "whose", which is of things as well
 	Lines   int // in all
 	Long    int // lines with more than Width columns
 }
@@ -34,20 +36,23 @@ func (s Style) Percent() int { return ceil(100*s.Long, s.Lines) }
 func ceil(a, b int) int { return (a + max(b, 1) - 1) / max(b, 1) }
 
 // unnamed are words that stand in the place of an actor's name.
-var unnamed = map[string]bool{"who": true, "whoever": true, "whom": true, "whose": true, "nobody": true, "somebody": true}
+var unnamed = map[string]bool{"who": true, "whoever": true, "whom": true, "whose": true, "nobody": true, "somebody": true, "anybody": true}
 
-// count returns how many words a text has, and how many of them are unnamed.
-func count(text string) (words, without int) {
+// count adds a text's words.
+func (s *Style) count(text string) {
 	for w := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '\'' }) {
 		if w = strings.Trim(w, "'"); w == "" {
 			continue
 		}
-		words++
-		if w, _, _ = strings.Cut(w, "'"); unnamed[strings.ToLower(w)] {
-			without++
+		s.Words++
+		w, _, _ = strings.Cut(strings.ToLower(w), "'")
+		if unnamed[w] {
+			s.Unnamed++
+		}
+		if w == "whose" {
+			s.Whose++
 		}
 	}
-	return words, without
 }
 
 // Packages returns the style of each directory with Go code below root, tests left out.
@@ -67,6 +72,47 @@ func Packages(root string) (map[string]Style, error) {
 		return err
 	})
 	return all, err
+}
+
+// Rooms returns the style of each directory of the root, with all that is below it: comments, of tests as well, and documents.
+// That of the files of the root is ".".
+func Rooms(root string) (map[string]Style, error) {
+	all := make(map[string]Style)
+	room := func(file string) (string, error) {
+		rel, err := filepath.Rel(root, file)
+		top, _, below := strings.Cut(filepath.ToSlash(rel), "/")
+		if !below {
+			top = "."
+		}
+		return top, err
+	}
+	err := repo.GoFiles(root, func(file string) error {
+		top, err := room(file)
+		if err == nil {
+			all[top], err = add(all[top], file)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && file != root && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if err != nil || filepath.Ext(file) != ".md" || filepath.Base(file) == "CHANGELOG.md" {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		top, err := room(file)
+		s := all[top]
+		s.count(string(text))
+		all[top] = s
+		return err
+	})
 }
 
 // Documents returns the style of each document of the root and of docs, without the changelog, which is
@@ -90,8 +136,9 @@ func Documents(root string) (map[string]Style, error) {
 			if err != nil {
 				return nil, err
 			}
-			words, without := count(string(text))
-			all[filepath.ToSlash(name)] = Style{Words: words, Unnamed: without}
+			var s Style
+			s.count(string(text))
+			all[filepath.ToSlash(name)] = s
 		}
 	}
 	return all, nil
@@ -109,8 +156,7 @@ func add(s Style, file string) (Style, error) {
 			if strings.HasPrefix(c.Text, "//go:") {
 				continue
 			}
-			words, without := count(c.Text)
-			s.Words, s.Unnamed = s.Words+words, s.Unnamed+without
+			s.count(c.Text)
 			at := fset.Position(c.Pos()).Column - 1
 			for line := range strings.SplitSeq(c.Text, "\n") {
 				s.Lines++

@@ -85,6 +85,22 @@ func TestProse_DocumentsNameTheActor(t *testing.T) {
 	}
 }
 
+// In each directory of the root fewer than one word of 1,000 of comments and documents stands for an actor without naming it.
+func TestProse_RoomsNameTheActor(t *testing.T) {
+	all, err := Rooms("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 || all["internal"].Words < 50_000 || all["docs"].Words < 20_000 {
+		t.Fatalf("%d directories, internal has %d words, docs %d", len(all), all["internal"].Words, all["docs"].Words)
+	}
+	for name, s := range all {
+		if n := s.Unnamed - s.Whose; 1000*n >= s.Words {
+			t.Errorf("%s: %d of %d words stand for an actor without naming it (who, whoever, nobody, somebody, anybody)", name, n, s.Words)
+		}
+	}
+}
+
 func read(t *testing.T) map[string]ceiling {
 	t.Helper()
 	text, err := os.ReadFile(ceilingsFile)
