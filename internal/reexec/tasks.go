@@ -62,7 +62,9 @@ type Line struct {
 }
 
 // NewLine returns a line that reads tasks from in and writes answers to out.
-func NewLine(in io.Reader, out io.Writer) *Line { return &Line{json.NewDecoder(in), json.NewEncoder(out)} }
+func NewLine(in io.Reader, out io.Writer) *Line {
+	return &Line{json.NewDecoder(in), json.NewEncoder(out)}
+}
 
 // At tells the parent that done of total parts of the task under way were done. The task's goroutine calls it.
 func (l *Line) At(done, total int) {
