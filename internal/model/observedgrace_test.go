@@ -1,0 +1,43 @@
+package model
+
+import "testing"
+
+func graceWithin() *ObservedGrace {
+	return &ObservedGrace{T: 2, Q: 3, Deposed: 1, Renewals: 2, Late: 1, Failovers: 1, Ticks: 4}
+}
+
+func explainGrace(t *testing.T, m *ObservedGrace) string {
+	t.Helper()
+	states, broken, story := m.Explore()
+	t.Logf("%q after %d states", broken, states)
+	for i, line := range story {
+		t.Logf("%3d. %s", i+1, line)
+	}
+	return broken
+}
+
+func TestObservedGrace(t *testing.T) {
+	t.Parallel()
+	if explainGrace(t, graceWithin()) != "" {
+		t.Error("a living session is declared dead")
+	}
+}
+
+// TestObservedGraceGuards takes guards away, and expects that a living session is declared dead.
+func TestObservedGraceGuards(t *testing.T) {
+	for name, off := range map[string]GraceGuard{
+		"GraceRefuses": GraceRefuses, "GraceLook": GraceLook, "GraceCompare": GraceCompare, "GraceAnew": GraceAnew, "BeatUnique": BeatUnique,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := graceWithin()
+			m.Without, m.Deposed, m.Q = off, 0, 2
+			if off == GraceCompare || off == GraceAnew {
+				m.Failovers = 2
+			}
+			if explainGrace(t, m) == "" {
+				t.Error("it is not needed, as it seems")
+			}
+		})
+	}
+}
