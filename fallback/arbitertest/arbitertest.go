@@ -51,6 +51,10 @@ type Server struct {
 	// Crash ends the server, and another one takes its place, with the state last saved, or empty if Save was never
 	// called. It returns when the new server answers; namespaces that are attached need no other care.
 	Crash func()
+
+	// Step steps the clock of the store, as an operator does. Nil: the arbiter does not promise that no step does harm, or has no clock
+	// that could be stepped, and the tests of that are skipped.
+	Step func(by time.Duration)
 }
 
 // patience is how long to wait for what must happen: long, because machines that run tests can be slow.
@@ -105,6 +109,22 @@ func Run(t *testing.T, f Fixture) {
 			t.Run(x.name, func(t *testing.T) {
 				t.Parallel()
 				server := f.NewServer(t)
+				x.run(newSpace(t, server.Arbiter, x.grace), server)
+			})
+		}
+	})
+	t.Run("Clock", func(t *testing.T) {
+		t.Parallel()
+		if f.NewServer == nil {
+			t.Skip("the fixture has no server with a clock")
+		}
+		for _, x := range clockTests {
+			t.Run(x.name, func(t *testing.T) {
+				t.Parallel()
+				server := f.NewServer(t)
+				if server.Step == nil {
+					t.Skip("the fixture does not step its clock")
+				}
 				x.run(newSpace(t, server.Arbiter, x.grace), server)
 			})
 		}

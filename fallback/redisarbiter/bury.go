@@ -17,12 +17,16 @@ func (n *redisSpace) Bury(ctx context.Context, session string, version uint32, v
 		return fallback.Burial{}, err
 	}
 	r := reader{v: list(v)}
-	switch left := r.ms(1); r.str(0) {
+	left := r.ms(1)
+	switch r.str(0) {
 	case "dead":
 		return fallback.Burial{Dead: r.err == nil}, r.err
 	case "in grace":
 		return fallback.Burial{Grace: left}, r.err
 	default:
+		if n.observer != nil {
+			left = n.observer.left(session, left)
+		}
 		return fallback.Burial{Left: left, Version: uint32(r.num(2))}, r.err
 	}
 }

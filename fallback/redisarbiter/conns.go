@@ -118,7 +118,7 @@ func lane(s script) int {
 	switch s {
 	case scriptLock, scriptLoadResult, scriptSaveResult:
 		return 0
-	case scriptRenew, scriptDead, scriptBury, scriptClose, scriptMark, scriptSecret, scriptList:
+	case scriptRenew, scriptDead, scriptBury, scriptClose, scriptMark, scriptSecret, scriptList, scriptSweep:
 		return 1
 	default:
 		return 2

@@ -33,6 +33,11 @@ func (x *twins) onPartition(ctx context.Context, what string, memory func(*fallb
 		return d, err
 	}
 	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) { memory(&parts[p]) })
+	if redisarbiter.HasObserver(x.redis) && what == "end of Grace" {
+		return x.finishGrace(ctx, recordKey(p), func(x *twins, ctx context.Context) (string, error) {
+			return both(x, fmt.Sprintf("Load(%d)", p), func(n fallback.Namespace) (fallback.Record, error) { return n.Load(ctx, p) }, plainRecord)
+		})
+	}
 	text, err := x.client.HGet(ctx, recordKey(p), "m").Result()
 	if err != nil {
 		return "", err
@@ -62,6 +67,9 @@ func (x *twins) exhaust(ctx context.Context) (string, error) {
 
 // stepBack makes the end of Grace be far in the future.
 func (x *twins) stepBack(ctx context.Context) (string, error) {
+	if redisarbiter.HasObserver(x.redis) {
+		return "", nil
+	}
 	end := time.Now().Add(100 * time.Hour).UnixMilli()
 	return x.onPartition(ctx, "clock steps back", func(p *fallback.Partition) {
 		if p.GraceEnd != 0 {
@@ -210,10 +218,16 @@ func (x *twins) endSessionsGrace(ctx context.Context) (string, error) {
 }
 
 func (x *twins) expire(ctx context.Context) (string, error) {
+	if redisarbiter.HasObserver(x.redis) {
+		return x.declared(ctx, x.target().Session)
+	}
 	return "", x.setExpiry(ctx, "expires", 1)
 }
 
 func (x *twins) stepBackSessions(ctx context.Context) (string, error) {
+	if redisarbiter.HasObserver(x.redis) {
+		return "", nil
+	}
 	end := time.Now().Add(100 * time.Hour).UnixMilli()
 	if err := x.setExpiry(ctx, "clock steps back", end); err != nil {
 		return "", err
@@ -242,12 +256,20 @@ func (x *twins) setSessionsGrace(ctx context.Context, end int64) (string, error)
 	if d, err := x.dead(ctx); d != "" || err != nil {
 		return d, err
 	}
+	if redisarbiter.HasObserver(x.redis) {
+		if d, err := x.longLook(ctx); d != "" || err != nil {
+			return d, err
+		}
+	}
 	x.log = append(x.log, fmt.Sprintf("end of Grace is %d(sessions)", end))
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		if s.GraceEnd != 0 {
 			s.GraceEnd = end
 		}
 	})
+	if redisarbiter.HasObserver(x.redis) {
+		return x.finishGrace(ctx, sessionsKey, (*twins).longLook)
+	}
 	if x.client.HGet(ctx, sessionsKey, "g").Val() == "0" {
 		return "", nil
 	}
@@ -400,7 +422,8 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 		expiry = min(expiry, now+ttl) // Redis does so when it looks at the entry
 		return append(to, fmt.Sprintf("%s at %s, expired %t, terms %q, guardians %q", session, addr, expiry <= now, terms, guardians))
 	}
-	mark := raised.ReplaceAllString(x.client.HGet(ctx, sessionsKey, "f").Val(), " raised=some")
+	mark := strings.Replace(x.client.HGet(ctx, sessionsKey, "f").Val(), "holdfast/2 clock=observers", "holdfast/1", 1)
+	mark = raised.ReplaceAllString(mark, " raised=some")
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		told, heard = append(told, raised.ReplaceAllString(s.Format, " raised=some")), append(heard, mark)
 		for session, m := range s.Members {

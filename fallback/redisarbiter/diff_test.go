@@ -53,10 +53,10 @@ var (
 	longSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: 90 * time.Minute, Lease: time.Minute}
 )
 
-func newTwins(t testing.TB) *twins {
+func newTwins(t testing.TB, opts *redisarbiter.Options) *twins {
 	s := redistest.Start(t)
 	x := &twins{client: s.Client(t)}
-	x.redis, x.long.redis = attachTo(t, x.client, cold, diffSettings), attachTo(t, x.client, cold, longSettings)
+	x.redis, x.long.redis = attachTo(t, x.client, opts, diffSettings), attachTo(t, x.client, opts, longSettings)
 	x.heard = x.client.PSubscribe(t.Context(), "{ns:c}:*")
 	t.Cleanup(func() { _ = x.heard.Close() })
 	if _, err := x.heard.Receive(t.Context()); err != nil {
@@ -467,6 +467,7 @@ func (x *twins) renew(ctx context.Context) (string, error) {
 func (x *twins) renewed(ctx context.Context, session string) (string, error) {
 	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians(), Seen: x.stamp()}
 	defer x.as(session)()
+	x.tell(ctx, session, r.Seen)
 	return both(x, fmt.Sprintf("Renew(%s, %v, %d)", session, r.Guardians, r.Seen), func(n fallback.Namespace) (fallback.Renewal, error) {
 		return n.Renew(ctx, session, r)
 	}, plainRenewal)
@@ -517,6 +518,7 @@ func (x *twins) stamp() int64 {
 
 func (x *twins) dead(ctx context.Context) (string, error) {
 	session, by := x.target().Session, fallback.Stamp{Session: x.target().Session, Seen: x.stamp()}
+	x.tell(ctx, by.Session, by.Seen)
 	return both(x, fmt.Sprintf("Dead(%s, %+v)", session, by), func(n fallback.Namespace) (fallback.Liveness, error) {
 		return n.Dead(ctx, session, by)
 	}, plainLiveness)
@@ -537,7 +539,7 @@ func (x *twins) closeSession(ctx context.Context) (string, error) {
 func TestMemoryAndRedisDoTheSame(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
-	x := newTwins(t)
+	x := newTwins(t, cold)
 	seed := rand.Uint64()
 	choices := rand.New(rand.NewPCG(seed, 0))
 	begin, limit := time.Now(), 8*time.Second
@@ -552,6 +554,6 @@ func TestMemoryAndRedisDoTheSame(t *testing.T) {
 }
 
 func FuzzDifferential(f *testing.F) {
-	x := newTwins(f)
+	x := newTwins(f, cold)
 	f.Fuzz(func(t *testing.T, data []byte) { x.check(t, data) })
 }

@@ -110,3 +110,54 @@ func ReplaceLua(name, text string) (undo func()) {
 	}
 	return func() { readLua = lua.ReadFile }
 }
+
+// HasObserver reports whether the server's clock does not count.
+func HasObserver(n fallback.Namespace) bool { return n.(*redisSpace).observer != nil }
+
+// AgeGrace makes a process have seen a Grace for longer than any lasts, if it has seen it.
+func AgeGrace(n fallback.Namespace, key string) {
+	o := n.(*redisSpace).observer
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if x, ok := o.graces[key]; ok {
+		x.since = 0
+		o.graces[key] = x
+	}
+}
+
+// AgeSession makes a process have seen a beat of a session for longer than any lives.
+func AgeSession(n fallback.Namespace, id string, beat, ttl int64) {
+	o := n.(*redisSpace).observer
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.members[id] = sighting{beat, 0, ttl}
+}
+
+// Told makes a process have been told a beat of a session. 0: it knows nothing of the session.
+func Told(n fallback.Namespace, id string, beat int64) {
+	o := n.(*redisSpace).observer
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.mine, id)
+	if beat != 0 {
+		o.mine[id] = lease{beat, 1 << 62}
+	}
+}
+
+// EndGrace tells of a partition's Grace, or of that of the sessions if p is negative, that a process has seen for long enough; and of beats.
+func EndGrace(ctx context.Context, n fallback.Namespace, p int, name int64, length time.Duration, beats ...any) error {
+	x := n.(*redisSpace)
+	c := call{scriptSweep, []string{x.sessions()}, append([]any{name, length.Milliseconds()}, beats...)}
+	if p >= 0 {
+		c = call{scriptOver, []string{x.part(uint32(p))}, []any{"", name, length.Milliseconds()}}
+	}
+	_, err := x.runOnce(ctx, c)
+	return err
+}
+
+// LateRenewal is a renewal with a beat.
+func LateRenewal(ctx context.Context, n fallback.Namespace, id string, beat int64) (answer string, err error) {
+	x := n.(*redisSpace)
+	v, err := x.runOnce(ctx, call{scriptRenew, []string{x.sessions()}, []any{id, 3600000, "renew", "", "", 0, x.Grace().Milliseconds(), x.Grace().Milliseconds(), beat, 256}})
+	return reader{v: list(v)}.str(0), err
+}

@@ -32,6 +32,12 @@ type Options struct {
 	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms; negative: refused.
 	ReplicaTimeout time.Duration
 
+	// ObserverClock makes a new namespace one in which the server's clock tells nobody how much time has passed: processes declare a
+	// session dead, and Grace over, when they have seen it stand still for long enough by their own monotonic clocks. Then a step of the
+	// server's clock, by any length in any direction, ends no session and no Grace. A namespace stays as it was made: processes with
+	// and without the option use one that has it alike, and one that was made without it is refused with it. See docs/redis.md for what it costs.
+	ObserverClock bool
+
 	// Background is the client for everything but lock calls and results: sessions, messages,
 	// verification, releases, ownership. Nil: clients of Holdfast's own, which it makes from the
 	// options of New's client and closes, so that neither the application nor lock calls can take
@@ -108,6 +114,9 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 		return refused(err)
 	}
 	n.guarded, n.kind = look.guarded, look.kind
+	if n.opts.ObserverClock {
+		n.observer = newObserver()
+	}
 	for range 3 {
 		if err = n.adoptMark(ctx, w, look.mark); err != nil {
 			return err
@@ -127,7 +136,7 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 
 // loaded returns the scripts with a Grace in them, which the servers know.
 func (n *redisSpace) loaded(ctx context.Context, grace time.Duration) (*scripts, error) {
-	x := newScripts(n.guarded, grace)
+	x := newScripts(n.guarded, n.observer != nil, grace)
 	digest, err := outlive(ctx, &n.calls, func(ctx context.Context) ([scriptCount]string, error) { return loadAll(ctx, n.conns.work, x) })
 	x.digest = digest
 	return x, refused(err)
@@ -148,7 +157,9 @@ func (n *redisSpace) adoptMark(ctx context.Context, w redis.UniversalClient, tol
 	if err != nil {
 		return refused(err)
 	}
-	n.settings, err = n.settings.Adopt(mark, n.guarded)
+	if mark, err = n.observedBy(mark, true); err == nil {
+		n.settings, err = n.settings.Adopt(mark, n.guarded)
+	}
 	return err
 }
 
@@ -162,6 +173,7 @@ type redisSpace struct {
 	lengths  lengths
 	guarded  bool
 	kind     kind
+	observer *observer              // nil: the server's clock counts
 	calls    workers.Pool           // for calls, which may outlive their context
 	secrets  atomic.Pointer[string] // as the server has told them last: they outlive the loss of its data
 }
@@ -235,6 +247,9 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	settings := n.settings
 	settings.Grace = n.Grace()
 	mark := settings.Mark(n.guarded)
+	if n.observer != nil {
+		mark = observedMark(mark)
+	}
 	theirs, kept, err := n.markAndSecret(ctx, mode, "")
 	if err != nil {
 		return err
@@ -259,6 +274,9 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 		if theirs, kept, err = n.markAndSecret(ctx, mode, mark); err != nil {
 			return err
 		}
+	}
+	if theirs, err = n.observedBy(theirs, false); err != nil {
+		return err
 	}
 	if _, err := settings.Adopt(theirs, n.guarded); err != nil {
 		return err
@@ -354,8 +372,11 @@ func (n *redisSpace) Revoke(ctx context.Context, p uint32, epoch uint32, _ strin
 // Holds.
 
 func (n *redisSpace) Lock(ctx context.Context, q fallback.LockRequest) (fallback.LockAnswer, error) {
-	v, err := n.runLock(ctx, call{scriptLock, n.partAndQueue(q.Partition, q.Key),
-		[]any{q.Key, q.Me.Encode(), q.Block, flag(q.Wait), q.Evict.Encode()}}, q)
+	c := call{scriptLock, n.partAndQueue(q.Partition, q.Key), []any{q.Key, q.Me.Encode(), q.Block, flag(q.Wait), q.Evict.Encode()}}
+	v, err := n.runLock(ctx, c, q)
+	if n.observer != nil && err == nil {
+		v, err = n.settled(ctx, c, v, func(ctx context.Context, c call) (any, error) { return n.runLock(ctx, c, q) })
+	}
 	if err != nil {
 		return fallback.LockAnswer{}, err
 	}

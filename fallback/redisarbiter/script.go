@@ -45,6 +45,8 @@ const (
 	scriptMark
 	scriptSecret
 	scriptList
+	scriptSweep
+	scriptOver
 	scriptMany
 	scriptLoadResult
 	scriptSaveResult
@@ -70,6 +72,8 @@ var sources = [scriptCount][]string{
 	scriptSecret:  {"server", "process", "sessions", "secret"},
 	scriptMark:    {"server", "process", "sessions", "fresh", "mark"},
 	scriptList:    {"server", "process", "sessions", "list"},
+	scriptSweep:   {"server", "process", "sessions", "sweep"},
+	scriptOver:    {"server", "state", "process", "rules", "over"},
 	scriptMany:    {"server", "none", "process", "rules", "many"},
 
 	scriptLoadResult: {"load_result"},
@@ -87,11 +91,11 @@ type scripts struct {
 
 // newScripts puts the scripts together. What is the same in every call is a constant in the text, which costs a call nothing,
 // unless it is a namespace's own: namespaces with the same Grace share their scripts, of which a server keeps each text for good.
-func newScripts(guarded bool, grace time.Duration) *scripts {
+func newScripts(guarded, observed bool, grace time.Duration) *scripts {
 	// Live waiters ask again well within Q; a queue that is older than that has no waiter behind it.
 	life := 2*grace.Milliseconds() + 60_000
-	constants := fmt.Sprintf("local GUARDED, Q, PROMISE, LIFE = %t, %d, %d, %d\n",
-		guarded, grace.Milliseconds(), fallback.PromiseFor.Milliseconds(), life)
+	constants := fmt.Sprintf("local GUARDED, OBSERVED, Q, PROMISE, LIFE = %t, %t, %d, %d, %d\n",
+		guarded, observed, grace.Milliseconds(), fallback.PromiseFor.Milliseconds(), life)
 	x := &scripts{grace: grace}
 	for i, names := range sources {
 		x.source[i] = constants
@@ -136,8 +140,17 @@ type outcome struct {
 
 // run executes one script.
 func (n *redisSpace) run(ctx context.Context, s script, keys []string, args ...any) (any, error) {
-	v, err := paced(ctx, n, s, func(ctx context.Context) (any, error) { return n.one(ctx, call{s, keys, args}) })
-	return v, n.explain(refused(err), n.conns.of(s))
+	c := call{s, keys, args}
+	v, err := n.runOnce(ctx, c)
+	if n.observer != nil && err == nil {
+		v, err = n.settled(ctx, c, v, n.runOnce)
+	}
+	return v, err
+}
+
+func (n *redisSpace) runOnce(ctx context.Context, c call) (any, error) {
+	v, err := paced(ctx, n, c.script, func(ctx context.Context) (any, error) { return n.one(ctx, c) })
+	return v, n.explain(refused(err), n.conns.of(c.script))
 }
 
 // one executes a script by its digest, or sends its text to a server that does not know it.
@@ -154,6 +167,10 @@ func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
 
 // runAll executes scripts in one go. The outcomes are in the order of the batch.
 func (n *redisSpace) runAll(ctx context.Context, batch []call) []outcome {
+	return n.settleAll(ctx, batch, n.runAllOnce(ctx, batch))
+}
+
+func (n *redisSpace) runAllOnce(ctx context.Context, batch []call) []outcome {
 	all := make([]outcome, len(batch))
 	groups := n.byServer(ctx, batch)
 	if groups == nil {
@@ -269,12 +286,22 @@ func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args 
 	if n.opts.Replicas <= 0 {
 		return n.run(ctx, s, keys, args...)
 	}
+	c := call{s, keys, args}
+	v, err := n.runWaitOnce(ctx, c)
+	if n.observer != nil && err == nil {
+		v, err = n.settled(ctx, c, v, n.runWaitOnce)
+	}
+	return v, err
+}
+
+func (n *redisSpace) runWaitOnce(ctx context.Context, c call) (any, error) {
+	s := c.script
 	v, err := paced(ctx, n, s, func(ctx context.Context) (any, error) {
 		x := n.lengths.begin()
 		defer x.calls.Add(-1)
-		v, err := n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.EvalSha, x.digest[s])
+		v, err := n.attemptWait(ctx, c, redis.Pipeliner.EvalSha, x.digest[s])
 		if isNoScript(err) {
-			v, err = n.attemptWait(ctx, call{s, keys, args}, redis.Pipeliner.Eval, x.source[s])
+			v, err = n.attemptWait(ctx, c, redis.Pipeliner.Eval, x.source[s])
 		}
 		return v, err
 	})

@@ -22,7 +22,10 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 	for lost := false; ; {
 		primary := n.conns.chase.begin(ctx, &n.calls)
 		t, done := n.lengths.state()
-		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), reg.Seen, t.Uses, t.Needs)
+		beat, seen := n.observer.renews(id, reg.Seen)
+		sent := n.observer.now()
+		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), seen, t.Uses, t.Needs,
+			beat, sightingsAtOnce)
 		alone := done()
 		if deposed := primary(); err == nil {
 			err = deposed
@@ -48,6 +51,11 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 		}
 		if a.Alive {
 			a.Expiry = r.num(5) + reg.TTL.Milliseconds()
+			if n.observer != nil {
+				a.Expiry = sent + reg.TTL.Milliseconds()
+				n.observer.renewed(id, lease{beat, a.Expiry})
+				n.watch(ctx, r.v[min(renewLen, len(r.v)):], a)
+			}
 		}
 		if s := r.str(4); s != "" {
 			n.secrets.Store(&s)
@@ -68,7 +76,8 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 var errLostTwice = errors.New("fallback: the table of sessions was lost twice")
 
 func (n *redisSpace) Dead(ctx context.Context, id string, by fallback.Stamp) (fallback.Liveness, error) {
-	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id, by.Session, by.Seen)
+	_, seen := n.observer.renews(by.Session, by.Seen)
+	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id, by.Session, seen, n.observer.overdue(id))
 	if err != nil {
 		return fallback.Liveness{}, err
 	}
@@ -79,6 +88,9 @@ func (n *redisSpace) Dead(ctx context.Context, id string, by fallback.Stamp) (fa
 	case "in grace":
 		return fallback.Liveness{Grace: left}, r.err
 	default:
+		if n.observer != nil {
+			left = n.observer.alive(id, r.num(1), r.num(2))
+		}
 		return fallback.Liveness{Left: left}, r.err
 	}
 }
@@ -108,6 +120,9 @@ func (n *redisSpace) List(ctx context.Context) (map[string]string, error) {
 		return nil, err
 	}
 	r := reader{v: list(v)}
+	if n.observer != nil {
+		return n.observer.list(r)
+	}
 	all := make(map[string]string, len(r.v)/2)
 	for i := 0; i+1 < len(r.v); i += 2 {
 		all[r.str(i)] = r.str(i + 1)

@@ -99,8 +99,8 @@ func (n *redisSpace) readMany(ctx context.Context, reads []fallback.Read, states
 			}
 			for i, x := range all[1:] {
 				text, _ := x.(string)
-				if r, ok := decodeRecord(text, now); ok {
-					k := at[g[i]]
+				k := at[g[i]]
+				if r, ok := decodeRecord(text, now, n.graceOf(keys[g[i]])); ok {
 					states[k], done[k] = fallback.State{Record: r, Rows: []fallback.Row{}, Wanted: []bool{}}, true
 				}
 			}
@@ -126,8 +126,9 @@ func (n *redisSpace) sameServer(ctx context.Context, keys []string) [][]int {
 }
 
 // decodeRecord reads a record as it is stored, at a moment by the server's clock. ok is false if it has
-// to be read by itself: it has no epochs left, or is malformed.
-func decodeRecord(text string, now int64) (r fallback.Record, ok bool) {
+// to be read by itself: it has no epochs left, its Grace is to be ended, or it is malformed. graceOf says what is left of Grace in a namespace
+// without a clock.
+func decodeRecord(text string, now int64, graceOf func(name int64) (left int64)) (r fallback.Record, ok bool) {
 	epoch, rest, _ := strings.Cut(text, " ")
 	_, rest, _ = strings.Cut(rest, " ") // seq
 	grace, rest, _ := strings.Cut(rest, " ")
@@ -139,9 +140,16 @@ func decodeRecord(text string, now int64) (r fallback.Record, ok bool) {
 		return fallback.Record{}, false
 	}
 	r = fallback.Record{Owner: owner, Epoch: uint32(e), Revoked: owner != "" && revoked == epoch}
-	if end != 0 {
-		r.Grace = time.Duration(end-now) * time.Millisecond
+	if end == 0 {
+		return r, true
 	}
+	left := end - now
+	if graceOf != nil {
+		if left = graceOf(end); left <= 0 {
+			return fallback.Record{}, false
+		}
+	}
+	r.Grace = time.Duration(left) * time.Millisecond
 	return r, true
 }
 

@@ -54,6 +54,7 @@ func command() error {
 	flag.DurationVar(&cfg.Rest.To, "rest", 120*time.Millisecond, "the longest rest of a client between two locks")
 	flag.Float64Var(&cfg.Share, "share", 0.4, "share of locks that are for reading, or permits; 0: only locks of one key that exclude each other")
 	flag.IntVar(&cfg.Replicas, "replicas", 0, "redisarbiter.Options.Replicas")
+	flag.BoolVar(&cfg.Observed, "observer-clock", false, "redisarbiter.Options.ObserverClock; a single server's clock is then stepped by an hour")
 	flag.BoolVar(&cfg.Defaults, "default-replication", false, "with sentinel: Redis's own settings, with which two holders are to be expected")
 	flag.StringVar(&cfg.Mutant, "mutant", "", "guards to take out, with commas between them, in a build with -tags mutants")
 	flag.StringVar(&cfg.Dir, "dir", "", "where to keep what the nodes write down; by default it is removed if there is no violation")

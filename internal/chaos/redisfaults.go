@@ -41,6 +41,12 @@ var serverFaults = []fault{
 	{name: "Redis clock set forward, less than M", kind: ofServers, weight: 2, topologies: []string{"single"}, commit: func(ctx context.Context, s *storm) error {
 		return s.stepClock(ctx, "Redis clock set forward, less than M", s.r.cfg.Times.margin()*3/4)
 	}},
+	{name: "Redis clock set forward by an hour", kind: ofServers, weight: 4, topologies: []string{"single"}, observed: true, commit: func(ctx context.Context, s *storm) error {
+		return s.stepClock(ctx, "Redis clock set forward by an hour", time.Hour)
+	}},
+	{name: "Redis clock set back by an hour", kind: ofServers, weight: 4, topologies: []string{"single"}, observed: true, commit: func(ctx context.Context, s *storm) error {
+		return s.stepClock(ctx, "Redis clock set back by an hour", -time.Hour)
+	}},
 }
 
 // primary chooses a server that is one. On a busy machine an answer may be late, so it asks for a while.
@@ -239,7 +245,7 @@ func (s *storm) stepClock(ctx context.Context, name string, by time.Duration) er
 	}
 	defer s.begin(name, []string{p.host.Name}, "%v", by.Round(time.Millisecond))()
 	s.r.offset += by
-	if err := p.clock.set(s.r.offset); err != nil {
+	if err := p.clock.Set(s.r.offset); err != nil {
 		return err
 	}
 	sleep(ctx, s.r.cfg.Times.TTL)

@@ -30,6 +30,7 @@ type config struct {
 	Times    times
 	Mutant   string
 	Replicas int
+	Observed bool     // redisarbiter.Options.ObserverClock
 	Defaults bool     // Redis's default replication, with which two holders are to be expected
 	Only     []string // faults; empty: all
 	Soak     bool     // only faults that end no node, and what they need has to stay as it is
@@ -203,7 +204,7 @@ func (r *running) addSeat(name string) error {
 	h := r.net.Host(name)
 	s := &seat{host: h, dir: r.dir, job: job{
 		Node: name, IP: h.Addr, Events: filepath.Join(r.dir, name+".events"), Resource: filepath.Join(r.dir, "resource"),
-		Mutant: r.cfg.Mutant, Cold: true, Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas,
+		Mutant: r.cfg.Mutant, Cold: true, Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas, Observed: r.cfg.Observed,
 		Times: r.cfg.Times,
 		Keys:  keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest, Share: r.cfg.Share,
 	}}

@@ -31,7 +31,7 @@ type dataServer struct {
 	*redistest.Server
 	host  *lan.Host
 	dir   string
-	clock serverClock // empty: it has the machine's
+	clock redistest.Clock // empty: it has the machine's
 }
 
 type sentinel struct {
@@ -61,7 +61,7 @@ func startServers(ctx context.Context, n *lan.Network, topology, dir string, def
 	s := &servers{topology: topology}
 	library := ""
 	if topology == "single" { // the clocks of several must not differ by more than M
-		library = clockLibrary(dir)
+		library = redistest.ClockLibrary(dir)
 	}
 	for _, name := range serverNames[topology] {
 		h := n.Host(name)
@@ -78,10 +78,10 @@ func startServers(ctx context.Context, n *lan.Network, topology, dir string, def
 		place := redistest.Place{Addr: h.Addr + redisPort, Command: h.In()}
 		if library != "" {
 			var err error
-			if d.clock, err = newServerClock(home); err != nil {
+			if d.clock, err = redistest.NewClock(home); err != nil {
 				return s, err
 			}
-			place.Env = d.clock.env(library)
+			place.Env = d.clock.Env(library)
 		}
 		var err error
 		if d.Server, err = redistest.NewAt(place, home, arguments(topology, defaults)...); err != nil {

@@ -39,6 +39,7 @@ type fault struct {
 	topologies []string // empty: all
 	weight     int
 	asked      bool                                      // only with Config.Defaults, or where Only names it
+	observed   bool                                      // only with Config.Observed, or where Only names it
 	ends       bool                                      // nodes
 	spares     bool                                      // all nodes reach Redis, and none is stopped: no lock may be lost
 	commit     func(ctx context.Context, s *storm) error // returns when it is mended
@@ -58,7 +59,7 @@ func plan(r *rand.Rand, cfg config) []fault {
 	var usable []fault
 	for _, f := range faults {
 		if len(f.topologies) > 0 && !slices.Contains(f.topologies, cfg.Topology) || cfg.Soak && f.ends ||
-			f.asked && !cfg.Defaults && len(cfg.Only) == 0 || len(cfg.Only) > 0 && !slices.Contains(cfg.Only, f.name) {
+			(f.asked && !cfg.Defaults || f.observed && !cfg.Observed) && len(cfg.Only) == 0 || len(cfg.Only) > 0 && !slices.Contains(cfg.Only, f.name) {
 			continue
 		}
 		usable = append(usable, f)

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// ObservedGrace explores what a failover does to observers. The store runs each operation in one step, and has no clock that
-// counts. It loses what came after the copy, and Grace begins, which has a beat, too: a process that has seen the Grace's beat for Q ends
-// it by a compare-and-set. Between two looks of an observer anything may happen, two failovers among it.
+// ObservedGrace explores what a failover does to observers. The store runs each operation in one
+// step, and has no clock that counts. It loses what came after the copy, and Grace begins, which
+// has a beat, too: a process that has seen the Grace's beat for Q ends it by a compare-and-set.
+// Between two looks of an observer anything may happen, two failovers among it.
 type ObservedGrace struct {
 	T, M, Q   uint8 // ticks: the lease from the send, what observers add, Grace
 	Deposed   uint8 // ticks for which a deposed server acknowledges

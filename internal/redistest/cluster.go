@@ -26,7 +26,7 @@ func StartCluster(t testing.TB, n int, args ...string) []*Server {
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}, args...)
 	nodes := make([]*Server, n)
 	for i := range nodes {
-		nodes[i] = start(t, freeClusterAddr, args)
+		nodes[i] = start(t, Place{}, freeClusterAddr, args)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -39,7 +39,7 @@ func StartCluster(t testing.TB, n int, args ...string) []*Server {
 // StartClusterNode starts a server that may join a cluster.
 func StartClusterNode(t testing.TB) *Server {
 	t.Helper()
-	return start(t, freeClusterAddr, []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"})
+	return start(t, Place{}, freeClusterAddr, []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"})
 }
 
 // FormCluster makes servers that were started with --cluster-enabled yes the primaries of a cluster, and waits until they agree.

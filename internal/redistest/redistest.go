@@ -45,10 +45,10 @@ type Place struct {
 // test, except where CI is set: there it fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, freeAddr, args)
+	return start(t, Place{}, freeAddr, args)
 }
 
-func start(t testing.TB, addr func() (string, error), args []string) *Server {
+func start(t testing.TB, p Place, addr func() (string, error), args []string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("CI") != "" {
@@ -56,7 +56,7 @@ func start(t testing.TB, addr func() (string, error), args []string) *Server {
 		}
 		t.Skip("redis-server is not installed")
 	}
-	s, err := launch(t.TempDir(), addr, args)
+	s, err := launch(p, t.TempDir(), addr, args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func start(t testing.TB, addr func() (string, error), args []string) *Server {
 
 // New starts a server with its files in dir. args are further arguments of redis-server, as in "--maxmemory", "1mb".
 func New(dir string, args ...string) (*Server, error) {
-	return launch(dir, freeAddr, args)
+	return launch(Place{}, dir, freeAddr, args)
 }
 
 // NewAt is New for a server at a place of its own.
@@ -75,10 +75,10 @@ func NewAt(p Place, dir string, args ...string) (*Server, error) {
 	return s, s.Restart()
 }
 
-func launch(dir string, addr func() (string, error), args []string) (*Server, error) {
+func launch(p Place, dir string, addr func() (string, error), args []string) (*Server, error) {
 	var err error
 	for range 5 { // another process may take the port meanwhile
-		s := &Server{args: args, dir: dir}
+		s := &Server{args: args, dir: dir, place: p}
 		if s.Addr, err = addr(); err != nil {
 			return nil, err
 		}

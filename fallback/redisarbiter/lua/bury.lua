@@ -3,13 +3,13 @@
 -- Answer: 'alive', ms left and the recorded version; 'dead', 0, 0; or 'in grace', ms left of it, 0.
 redis.call('HDEL', tab, '')
 if not enter() then
-  return {'in grace', Q, 0}
+  return {'in grace', left(true), 0}
 end
 if grace > 0 then
   return {'in grace', left(), 0}
 end
-local expiry, _, _, guardians, terms = member(ARGV[1])
-if not expiry or now >= expiry then
+local expiry, ttl, _, guardians, terms = member(ARGV[1])
+if dead(expiry, ttl) then
   return {'dead', 0, 0}
 end
 local version, set = string.match(guardians, '^:(%d+)(.*)$')
@@ -21,7 +21,7 @@ for id in string.gmatch(set or '', '[^,]+') do
   end
 end
 if version == ARGV[2] and votes >= math.floor(count / 2) + 1 then
-  redis.call('HSET', tab, 's:' .. ARGV[1], int(now) .. ' 0' .. terms .. ' ') -- so that the session, if it lives, is not taken for lost data
+  bury(ARGV[1], OBSERVED and expiry or now, terms)
   return {'dead', 0, 0}
 end
-return {'alive', expiry - now, tonumber(version or 0)}
+return {'alive', OBSERVED and ttl or expiry - now, tonumber(version or 0)}

@@ -2,7 +2,7 @@
 -- KEYS: record. ARGV: [1] '', [2] mode of fresh.lua. Answer: 1 if somebody owns it, or holds a key of it.
 local used = 0
 if not seen then
-  grace, seen, run = now + fresh(ARGV[2]), server, process()
+  grace, seen, run = begun(time, fresh(ARGV[2])), server, process()
 elseif owner ~= '' or redis.call('HLEN', rec) > 3 then
   used = 1
 end

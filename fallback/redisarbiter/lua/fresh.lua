@@ -6,7 +6,7 @@ local function fresh(mode)
   if mode == 'cold' then
     return 0
   end
-  if mode == 'full' or not GUARDED then
+  if mode == 'full' or OBSERVED or not GUARDED then -- for how long a server has been up is by its clock
     return Q
   end
   local before = string.match(redis.call('INFO', 'replication'), 'master_replid2:(%w+)')

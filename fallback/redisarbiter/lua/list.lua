@@ -1,14 +1,19 @@
 -- List: the sessions that have not expired. The others are swept, in Grace only left out if they
 -- expired more than Q before it began.
 -- KEYS: sessions. ARGV: none. Answer: session and what it publishes, and so on, ...
+-- Without a clock: Grace, then all entries, and after what each publishes, its beat and its time to live, which is 0 if it was declared dead.
 enter()
-local a = {}
+local a = OBSERVED and {grace} or {}
 local all = redis.call('HGETALL', tab)
 for i = 1, #all, 2 do
   local id = string.match(all[i], '^s:(.*)$')
   if id then
     local expiry, ttl, info = member(id)
-    if grace == 0 and now < expiry or grace > 0 and expiry > grace - 2 * Q and ttl > 0 then
+    if OBSERVED then
+      for _, v in ipairs({id, info, expiry, ttl}) do
+        a[#a + 1] = v
+      end
+    elseif grace == 0 and now < expiry or grace > 0 and expiry > grace - 2 * Q and ttl > 0 then
       a[#a + 1] = id
       a[#a + 1] = info
     elseif grace == 0 and over(expiry, ttl) then

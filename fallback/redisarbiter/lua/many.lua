@@ -8,7 +8,7 @@ if ARGV[1] then
   names = ARGV
 end
 local a, written, latest = {string.format('%.0f', now)}, false, now + Q
-local last, within -- when Grace ends, and whether that is in the middle of it
+local last, within = nil, OBSERVED -- when Grace ends, and whether that is in the middle of it
 for i = 1, #names do
   local f = call('HMGET', names[i], 'i', 'm')
   local m, g = f[2], nil
@@ -18,7 +18,7 @@ for i = 1, #names do
       g = true
     else
       local ends = sub(m, e + 1, find(m, ' ', e + 2, true) - 1)
-      if ends ~= last then -- many have the same
+      if not OBSERVED and ends ~= last then -- many have the same
         last, within = ends, ends + 0 > now and ends + 0 <= latest
       end
       g = within

@@ -1,9 +1,11 @@
 -- Open, and Renew: creates a session, extends it, or says that it is dead.
 -- KEYS: sessions. ARGV: [1] session, [2] time to live (ms), [3] 'open' or 'renew', [4] what the session publishes,
 -- [5] its guardians: their version, and each after a comma; or ''. Those of a later version stay.
--- [6] when it expires, as it was told. [7] the Grace that it uses, and [8] the one that it needs (ms).
+-- [6] when it expires, as it was told. [7] the Grace that it uses, and [8] the one that it needs (ms). [9] the beat of this renewal; and
+-- [10] of how many entries at most the answer tells. (Without a clock.)
 -- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith) or 'lost' (the table), identity of the server, ms left of Grace, number of
 -- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, and the mark's Grace (ms).
+-- Without a clock also: entries of the table, each its field and its text.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
   return {'lost', server, 0, 0, '', 0, 0, 0}
@@ -12,7 +14,7 @@ if ARGV[3] == 'renew' then
   witness(ARGV[1], ARGV[6])
 end
 local expiry, ttl, _, guardians = member(ARGV[1])
-local alive = (grace > 0 and ttl ~= 0) or (expiry and now < expiry)
+local alive = (grace > 0 and ttl ~= 0) or not dead(expiry, ttl)
 local uses, needs = tonumber(ARGV[7]), tonumber(ARGV[8])
 local mark = length(' grace=')
 if ARGV[3] == 'open' and not expiry then
@@ -39,7 +41,11 @@ if ARGV[5] ~= '' or expiry and guardians ~= '' then
     version, guardians = new, ':' .. ARGV[5]
   end
 end
-redis.call('HSET', tab, 's:' .. ARGV[1], int(now + tonumber(ARGV[2])) .. ' ' .. ARGV[2] .. ';' .. ARGV[7] .. ';' .. ARGV[8] .. (guardians or '') .. ' ' .. ARGV[4])
+local till = now + tonumber(ARGV[2])
+if OBSERVED then -- a later renewal may have been executed before
+  till = math.max(tonumber(ARGV[9]), expiry or 0)
+end
+redis.call('HSET', tab, 's:' .. ARGV[1], int(till) .. ' ' .. ARGV[2] .. ';' .. ARGV[7] .. ';' .. ARGV[8] .. (guardians or '') .. ' ' .. ARGV[4])
 if needs < length(' grace=') and grace == 0 then
   local _, most = survey()
   lower(most)
@@ -48,4 +54,16 @@ local fields = 4 -- that are not sessions
 if f[5] then
   fields = 5
 end
-return {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace=')}
+local answer = {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace=')}
+if OBSERVED then
+  local entries
+  if answer[4] <= tonumber(ARGV[10]) then
+    entries = redis.call('HGETALL', tab)
+  else
+    entries = redis.call('HRANDFIELD', tab, ARGV[10], 'WITHVALUES')
+  end
+  for i = 1, #entries do
+    answer[#answer + 1] = entries[i]
+  end
+end
+return answer

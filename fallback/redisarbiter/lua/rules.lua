@@ -30,6 +30,13 @@ local function advance(to)
   seq, owner, from, dirty = 0, to, 0, true
 end
 
+local function finish()
+  grace, dirty = 0, true
+  if owner == '' then
+    advance('')
+  end
+end
+
 local function enter()
   local clock = math.floor(now / 1000) - 946684800
   if epoch >= 2147483647 then -- Partition.Refuses
@@ -40,19 +47,22 @@ local function enter()
   if seen ~= server then -- another one, or another name, or the record is lost
     run = process()
     if not seen or not renamed(redis.call('HGET', rec, 'u'), run) then
-      grace = now + Q
+      grace = begun(time, Q, grace)
     elseif grace == 0 then
-      grace = now
+      finish()
     end
+  end
+  if OBSERVED then
+    if grace == 0 and epoch == 0 then -- it is new
+      finish()
+    end
+    return
   end
   if grace > now + Q then -- the clock stepped back
     grace, dirty = now + Q, true
   end
   if grace > 0 and now >= grace then
-    grace, dirty = 0, true
-    if owner == '' then
-      advance('')
-    end
+    finish()
   end
 end
 
@@ -60,7 +70,9 @@ end
 local function answer(verdict, ...)
   save()
   local left, flag = 0, 0
-  if grace > 0 then
+  if OBSERVED then
+    left = grace
+  elseif grace > 0 then
     left = grace - now
   end
   if owner ~= '' and tonumber(revoked) == epoch then

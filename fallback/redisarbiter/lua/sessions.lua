@@ -4,7 +4,7 @@
 -- Grace (ms), k the secrets (secret.go), and 's:' .. session for each entry: expiry (ms),
 -- time to live (ms), what it publishes, with blanks between. After the time to live, without a blank: its terms, two numbers
 -- with a semicolon before each (length.go), and if the session has guardians, a colon, their version, and each after a comma
--- (guardians.go).
+-- (guardians.go). Without a clock (observe.go), the expiry is a beat instead, which no other renewal has, and g is what names the Grace.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -25,6 +25,9 @@ local function length(field)
   return math.floor(total + 0.5)
 end
 Q = math.max(Q, length(' grace='))
+if f[1] and (string.find(f[1], ' clock=observers ', 1, true) ~= nil) ~= OBSERVED then
+  error('the namespace was lost, and formatted by a process with another Options.ObserverClock')
+end
 
 -- Sessions.setGrace.
 local function setlength(ms, raised)
@@ -45,10 +48,13 @@ local function enter()
   if f[2] ~= server then
     local run, was, name = process(), string.match(f[4] or '', '^(%S*) (.*)$')
     if not renamed(was, run) then
-      grace, name = now + Q, server
+      grace, name = begun(time, Q, grace), server
     end
     f[2], f[4] = server, run .. ' ' .. name
     redis.call('HSET', tab, 'i', server, 'u', f[4], 'g', int(grace))
+  end
+  if OBSERVED then
+    return true
   end
   if grace > now + Q then -- the clock stepped back
     grace = now + Q
@@ -66,8 +72,13 @@ local function named()
   return string.match(f[4] or '', ' (.*)$') or server
 end
 
-local function left()
-  if grace > 0 then
+-- What is left of Grace; or without a clock, what names it. Of a lost table the latter is -1.
+local function left(lost)
+  if OBSERVED then
+    return lost and -1 or grace
+  elseif lost then
+    return Q
+  elseif grace > 0 then
     return grace - now
   end
   return 0
@@ -81,7 +92,7 @@ local function member(id)
   end
   local expiry, ttl, terms, guardians, info = string.match(x, '^(%d+) (%d+)([;%d]*)(%S*) (.*)$')
   expiry, ttl = tonumber(expiry), tonumber(ttl)
-  if expiry > now + ttl then -- the clock stepped back
+  if not OBSERVED and expiry > now + ttl then -- the clock stepped back
     expiry = now + ttl
     redis.call('HSET', tab, 's:' .. id, int(expiry) .. ' ' .. int(ttl) .. terms .. guardians .. ' ' .. info)
   end
@@ -90,12 +101,35 @@ end
 
 -- Whether an entry may be swept: it has expired, and if it is of a session that was buried (time to live 0), Q ago.
 local function over(expiry, ttl)
+  if OBSERVED then
+    return false
+  end
   return expiry <= now and (ttl > 0 or expiry + Q <= now)
 end
 
--- Sessions.Witness: seen is when a session expires, as it was told last.
+-- Whether a session has expired: an entry without a time to live was buried, or without a clock declared dead.
+local function dead(expiry, ttl)
+  return not expiry or ttl == 0 or (not OBSERVED and now >= expiry)
+end
+
+-- Declares a session dead, so that it, if it lives, is not taken for lost data.
+local function bury(id, at, terms)
+  redis.call('HSET', tab, 's:' .. id, int(at) .. ' 0' .. terms .. ' ')
+end
+
+-- Sessions.Witness: seen is when a session expires, as it was told last; or its beat, 0 if it knows to have expired.
 local function witness(id, seen)
   seen = tonumber(seen)
+  if OBSERVED then
+    if grace == 0 and seen > 0 then
+      local beat = member(id)
+      if not beat or beat < seen then
+        grace = begun(time, Q)
+        redis.call('HSET', tab, 'g', int(grace))
+      end
+    end
+    return
+  end
   if grace > 0 or seen <= now then
     return
   end

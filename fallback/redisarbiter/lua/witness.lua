@@ -5,7 +5,7 @@ enter()
 local e, s = tonumber(ARGV[2]), tonumber(ARGV[3])
 if e <= 2147483647 and (e > epoch or (e == epoch and owner == '' and s > seq)) then
   if grace == 0 then
-    grace = now + Q
+    grace = begun(time, Q)
   end
   if e > epoch then -- the owner that this record names is history
     epoch, owner, seq, from = e, '', 0, 0

@@ -1,0 +1,230 @@
+package redisarbiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+var observed = &redisarbiter.Options{ColdStart: true, ObserverClock: true}
+
+func TestRedisConformsWithoutItsClock(t *testing.T) {
+	shared := redistest.Start(t)
+	arbitertest.Run(t, arbitertest.Fixture{
+		New: func(t *testing.T) fallback.Arbiter { return redisarbiter.New(dial(t, shared.Addr), observed) },
+		NewServer: func(t *testing.T) arbitertest.Server {
+			s, clock := redistest.StartClocked(t)
+			var ahead time.Duration
+			return arbitertest.Server{
+				Arbiter: redisarbiter.New(s.Client(t), observed),
+				Save:    func() { save(t, s) },
+				Crash:   func() { restart(t, s) },
+				Step: func(by time.Duration) {
+					ahead += by
+					if err := clock.Set(ahead); err != nil {
+						t.Fatal(err)
+					}
+				},
+			}
+		},
+	})
+}
+
+// entryOf returns the beat and the time to live of a session, as Redis has them.
+func entryOf(t *testing.T, c *redis.Client, id string) (beat, ttl int64) {
+	t.Helper()
+	text := c.HGet(t.Context(), sessionsKey, "s:"+id).Val()
+	if _, err := fmt.Sscanf(text, "%d %d", &beat, &ttl); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return beat, ttl
+}
+
+func openSession(t *testing.T, n fallback.Namespace, id string) {
+	t.Helper()
+	if r, err := n.Open(t.Context(), id, fallback.Registration{TTL: time.Hour}); err != nil || !r.Alive {
+		t.Fatalf("Open: got %+v, %v", r, err)
+	}
+}
+
+func deadSession(t *testing.T, n fallback.Namespace, id string) fallback.Liveness {
+	t.Helper()
+	l, err := n.Dead(t.Context(), id, fallback.Stamp{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// What a process has seen for long enough takes effect on exactly that, and not in Grace.
+func TestObserver_SweepsWhatItHasSeen(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	n := attachTo(t, c, observed, diffSettings)
+	sweep := func(id string, beat int64) {
+		t.Helper()
+		if err := redisarbiter.EndGrace(t.Context(), n, -1, 0, time.Hour, id, beat); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openSession(t, n, "a")
+	beat, _ := entryOf(t, c, "a")
+	if sweep("a", beat-1); deadSession(t, n, "a").Dead {
+		t.Fatal("declared dead by another beat")
+	}
+	if answer, err := redisarbiter.LateRenewal(t.Context(), n, "a", beat-1); err != nil || answer != "alive" {
+		t.Fatalf("a late renewal: got %q, %v", answer, err)
+	}
+	if after, _ := entryOf(t, c, "a"); after != beat {
+		t.Errorf("a late renewal made the beat %d, of %d", after, beat)
+	}
+	if sweep("a", beat); !deadSession(t, n, "a").Dead {
+		t.Fatal("not declared dead")
+	}
+	if answer, err := redisarbiter.LateRenewal(t.Context(), n, "a", beat+1); err != nil || answer != "dead" {
+		t.Errorf("Renew of one that was declared dead: got %q, %v", answer, err)
+	}
+	if after, ttl := entryOf(t, c, "a"); after != beat || ttl != 0 {
+		t.Errorf("its entry: got beat %d, time to live %d", after, ttl)
+	}
+	if sweep("a", beat); c.HExists(t.Context(), sessionsKey, "s:a").Val() {
+		t.Error("its entry stays")
+	}
+	openSession(t, n, "b")
+	beat, _ = entryOf(t, c, "b")
+	if err := c.HSet(t.Context(), sessionsKey, "i", "another", "u", "another name").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if sweep("b", beat); deadSession(t, n, "b").Grace == 0 {
+		t.Error("not in Grace")
+	}
+	if _, ttl := entryOf(t, c, "b"); ttl == 0 {
+		t.Error("declared dead in Grace")
+	}
+}
+
+func TestObserver_EndsTheGraceThatItHasSeen(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	n := attachTo(t, c, observed, diffSettings)
+	change := func() {
+		t.Helper()
+		err := errors.Join(c.HSet(t.Context(), sessionsKey, "i", "another", "u", "another name").Err(),
+			c.HSet(t.Context(), recordKey(0), "i", "another", "u", "another").Err())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	inGrace := func() (sessions, partition bool) {
+		t.Helper()
+		r, err := n.Load(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return deadSession(t, n, "nobody").Grace != 0, r.Grace != 0
+	}
+	names := func() (sessions, partition int64) {
+		t.Helper()
+		_, err := fmt.Sscan(c.HGet(t.Context(), sessionsKey, "g").Val(), &sessions)
+		_, err2 := fmt.Sscan(strings.Fields(c.HGet(t.Context(), recordKey(0), "m").Val())[2], &partition)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return sessions, partition
+	}
+	end := func(sessions, partition int64, length time.Duration) {
+		t.Helper()
+		if err := errors.Join(redisarbiter.EndGrace(t.Context(), n, -1, sessions, length), redisarbiter.EndGrace(t.Context(), n, 0, partition, length)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change()
+	inGrace()
+	s1, p1 := names()
+	change()
+	inGrace()
+	s2, p2 := names()
+	if s1 == s2 || p1 == p2 {
+		t.Fatal("two Graces have the same name")
+	}
+	for _, wrong := range []func(){
+		func() { end(s1, p1, time.Hour) },
+		func() { end(s2, p2, time.Hour-time.Millisecond) },
+	} {
+		wrong()
+		if sessions, partition := inGrace(); !sessions || !partition {
+			t.Errorf("in Grace: sessions %t, partition %t", sessions, partition)
+		}
+	}
+	end(s2, p2, time.Hour)
+	if sessions, partition := inGrace(); sessions || partition {
+		t.Errorf("still in Grace: sessions %t, partition %t", sessions, partition)
+	}
+}
+
+// A namespace stays as it was made.
+func TestObserver_IsANamespacesOwn(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	a := attachTo(t, c, observed, diffSettings)
+	if b := attachTo(t, c, cold, diffSettings); !redisarbiter.HasObserver(b) {
+		t.Error("a process without the option goes by the server's clock")
+	}
+	s := diffSettings
+	s.Namespace = "clock"
+	if redisarbiter.HasObserver(attachTo(t, c, cold, s)) {
+		t.Error("without the option, the server's clock does not count")
+	}
+	if _, err := redisarbiter.New(c, observed).Attach(t.Context(), s); !errors.Is(err, fallback.ErrMismatch) || !strings.Contains(err.Error(), "ObserverClock") {
+		t.Errorf("a namespace that was made without: got %v", err)
+	}
+	if got, err := redisarbiter.New(c, nil).Describe(t.Context(), diffSettings.Namespace); err != nil || got.Partitions != diffSettings.Partitions {
+		t.Errorf("Describe: got %+v, %v", got, err)
+	}
+	// The data are lost, and another process makes the namespace anew, in the other way.
+	openSession(t, a, "a")
+	if err := c.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	attachTo(t, c, cold, diffSettings)
+	if _, err := a.Renew(t.Context(), "a", fallback.Registration{TTL: time.Hour}); err == nil || !strings.Contains(err.Error(), "ObserverClock") {
+		t.Errorf("Renew of a process that goes by another clock: got %v", err)
+	}
+}
+
+// A renewal tells of some sessions, where there are many. Of each it tells in the end.
+func TestObserver_ManySessions(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	a, b := attachTo(t, c, observed, diffSettings), attachTo(t, c, observed, diffSettings)
+	const many = 600
+	for i := range many {
+		if _, err := a.Open(t.Context(), fmt.Sprint("s", i), fallback.Registration{TTL: time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openSession(t, b, "b")
+	await.Within(t, patience, "all others are declared dead", func() bool {
+		if _, err := b.Renew(t.Context(), "b", fallback.Registration{TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		all, err := b.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		alive := 0
+		for _, text := range c.HGetAll(context.Background(), sessionsKey).Val() {
+			if f := strings.Fields(text); len(f) > 1 && strings.HasPrefix(f[1], "1;") {
+				alive++
+			}
+		}
+		return len(all) == 1 && alive == 0
+	})
+}

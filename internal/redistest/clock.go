@@ -1,0 +1,76 @@
+package redistest
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// A Redis server can be given a wall clock of its own, by a library that takes the place of the C
+// library's functions, if there is a C compiler. A Go program asks the kernel itself: nodes have
+// the machine's clock. (A time namespace would help neither: it has no wall clock, and the offset
+// of its monotonic one is fixed when the first process starts in it.)
+//
+//go:embed clock/shim.c
+var clockSource []byte
+
+// ClockLibrary makes the library in dir, or returns "" where there is no compiler, or no Linux.
+func ClockLibrary(dir string) string {
+	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if runtime.GOOS != "linux" || os.WriteFile(source, clockSource, 0o600) != nil ||
+		exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", library, source).Run() != nil {
+		return ""
+	}
+	return library
+}
+
+// A Clock is how far the clock of a server is ahead of the machine's: a file, which the server
+// maps.
+type Clock string
+
+// NewClock makes a clock in dir that is not ahead.
+func NewClock(dir string) (Clock, error) {
+	c := Clock(filepath.Join(dir, "clock"))
+	return c, os.WriteFile(string(c), make([]byte, 8), 0o600)
+}
+
+// Env is what a server is started with that is to have the clock.
+func (c Clock) Env(library string) []string {
+	return []string{"LD_PRELOAD=" + library, "HOLDFAST_CHAOS_CLOCK=" + string(c)}
+}
+
+// Set puts the clock ahead, at once. The file is written in place.
+func (c Clock) Set(ahead time.Duration) error {
+	f, err := os.OpenFile(string(c), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead)), 0)
+	return err
+}
+
+// StartClocked is Start of a server that has a clock of its own. Without a C compiler it skips the
+// test, except where CI is set.
+func StartClocked(t testing.TB, args ...string) (*Server, Clock) {
+	t.Helper()
+	dir := t.TempDir()
+	library := ClockLibrary(dir)
+	if library == "" {
+		if os.Getenv("CI") != "" && runtime.GOOS == "linux" {
+			t.Fatal("there is no C compiler")
+		}
+		t.Skip("no C compiler: a server has the machine's clock")
+	}
+	c, err := NewClock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, Place{Env: c.Env(library)}, freeAddr, args)
+	return s, c
+}
