@@ -228,3 +228,37 @@ func TestObserver_ManySessions(t *testing.T) {
 		return len(all) == 1 && alive == 0
 	})
 }
+
+// A new namespace goes by nothing that the server's clock says of how long the server has been up.
+func TestObserver_ANewNamespaceIsInGrace(t *testing.T) {
+	s, clock := redistest.StartClocked(t)
+	if err := clock.Set(3 * time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	c := s.Client(t)
+	await.Within(t, patience, "the server believes that it has been up for long", func() bool {
+		_, after, _ := strings.Cut(c.Info(t.Context(), "server").Val(), "uptime_in_seconds:")
+		var seconds int
+		_, err := fmt.Sscan(after, &seconds)
+		return err == nil && seconds > 2*3600
+	})
+	byClock := diffSettings
+	byClock.Namespace = "clock"
+	for _, x := range []struct {
+		opts     *redisarbiter.Options
+		settings fallback.Settings
+		grace    bool
+	}{
+		{&redisarbiter.Options{ObserverClock: true}, diffSettings, true},
+		{nil, byClock, false}, // which shows that the clock is believed there
+	} {
+		n := attachTo(t, c, x.opts, x.settings)
+		r, err := n.Load(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inGrace := r.Grace > 0; inGrace != x.grace {
+			t.Errorf("ObserverClock %t: in Grace %t, want %t", x.opts != nil, inGrace, x.grace)
+		}
+	}
+}
