@@ -323,9 +323,9 @@ func (r *register) propose(ctx context.Context, skip int, names []string, next f
 	if len(wanted) == 0 {
 		return cells, sure, nil
 	}
-	all, err = r.ask(ctx, skip, func(ctx context.Context, i int) (reply, error) {
-		return r.accept(ctx, i, ballot, pick(names, wanted), pick(cells, wanted))
-	}, func(all []reply) bool {
+	// A server that is slow is sent its message after propose has returned: cells may be the caller's then, or none.
+	theirs, values := pick(names, wanted), pick(cells, wanted)
+	all, err = r.ask(ctx, skip, func(ctx context.Context, i int) (reply, error) { return r.accept(ctx, i, ballot, theirs, values) }, func(all []reply) bool {
 		for i := range wanted {
 			if promisedBy(all, i, ballot) < n {
 				return false
