@@ -1,11 +1,11 @@
 # The modules of this repository: those whose tests take longest first.
-MODULES := . examples/inventory cmd/holdfast tokens examples/httplock internal/sim internal/drill bench fence examples/tokens internal/history internal/overhead middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc metrics/prometheus metrics/otel
+MODULES := . examples/inventory examples/tickets cmd/holdfast tokens examples/httplock internal/sim internal/drill bench fence examples/tokens internal/history internal/overhead middleware/ordertest middleware/echo middleware/echov4 middleware/gin middleware/matrix middleware/grpc metrics/prometheus metrics/otel
 # Modules with many requirements of their own: make adapters checks them, and make test runs their examples.
 ADAPTERS := $(addprefix adapters/,asynq certmagic cron gocron goose migrate river watermill) migrate
 # Arbiters on other stores: make arbiters checks them, and make test runs what takes seconds.
 ARBITERS := fallback/postgres fallback/mysql fallback/sqlite
 # The same with many requirements: it is not in go.work, and make test leaves it out.
-STORES := fallback/etcd fallback/zookeeper fallback/consul fallback/mongodb fallback/kubernetes
+STORES := fallback/etcd fallback/zookeeper fallback/consul fallback/mongodb fallback/kubernetes fallback/s3
 # Beside client-go's election. To compile that takes minutes: it is not in go.work, and make test leaves it out.
 ELECTIONS := bench/elections
 # The manifests in docs/deploy, decoded by the types of Kubernetes and of Docker Compose: the same.
@@ -19,7 +19,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: modules core counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb kubeapiserver
+.PHONY: modules core counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb kubeapiserver versitygw
 
 # Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
 # the rest gives way to them.
@@ -48,7 +48,7 @@ tests:
 
 # Each arbiter on its store: kills, restarts, restores, promotions, and what it costs at rest.
 arbiters: export GOFLAGS := $(RACE)
-arbiters: databases etcd zookeeper ferretdb kubeapiserver
+arbiters: databases etcd zookeeper ferretdb kubeapiserver versitygw
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v pgbouncer >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null || echo "without pgbouncer one test is skipped" >&2; fi
 	go test -count=1 -timeout 30m -v ./fallback/redisquorum -arbiters.full
@@ -247,6 +247,11 @@ ferretdb:
 kubeapiserver:
 	@cd internal/kubeapiserver && export CGO_ENABLED=0 GOWORK=off GOFLAGS='$(PLAIN)' && go build . && go build -o etcd/etcd ./etcd || \
 	  echo "without an API server the arbiter on Kubernetes is not tested" >&2
+
+# An S3 gateway, which the arbiter in a bucket is tested with. Without it these tests are skipped.
+versitygw:
+	@cd internal/versitygw && CGO_ENABLED=0 GOWORK=off GOFLAGS='$(PLAIN)' go build . || \
+	  echo "without an S3 gateway the arbiter in a bucket is not tested" >&2
 
 # A ZooKeeper, for its arbiter. Without it the test is skipped.
 zookeeper:

@@ -7,11 +7,11 @@
 //	go run ./examples/inventory -chaos
 //	go run ./examples/inventory -catalogue
 //	go run ./examples/inventory -postgres local
-//	go run ./examples/inventory -arbiter postgres
-//	go run ./examples/inventory -arbiter sqlite
+//	go run ./examples/inventory -arbiter etcd
 //	go run ./examples/inventory -postgres postgres://user:password@localhost/test
 //
-// It needs no server: a Redis-protocol server and an SQL database run inside the parent process, unless the flags name others.
+// It needs no server: a Redis-protocol server and an SQL database run inside the parent process, unless the flags name others. -arbiter
+// starts a store for Holdfast's rungs, of the machine's packages (stores.go has the list).
 // One rung after another, worker processes sell the same stock under a different lock, and the table
 // at the end compares them (rung.go has the list). With -chaos worker processes are killed during each
 // sale, and others take their places (chaos.go). With -catalogue nothing is sold: prices are read, a
@@ -32,7 +32,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -53,7 +52,7 @@ func main() {
 // config is a checked command line.
 type config struct {
 	redis      string        // address of a real server, or empty for the embedded one
-	arbiter    string        // what Holdfast's rungs go by: redis, postgres or sqlite
+	arbiter    string        // the store that Holdfast's rungs go by: one of arbiterStores
 	postgres   string        // how to connect to a server, or local, or empty for the embedded database
 	duration   time.Duration // of each rung's sale, unless everything is sold before
 	processes  int
@@ -73,7 +72,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&cfg.redis, "redis", "", "`address` (host:port) of a Redis server; empty: an embedded one")
 	flags.StringVar(&cfg.postgres, "postgres", "", "`DSN` of a PostgreSQL server, or local to start the machine's own; empty: an embedded database")
-	flags.StringVar(&cfg.arbiter, "arbiter", "redis", "`store` of Holdfast's rungs: redis, postgres (as -postgres, which is local then) or sqlite (a file)")
+	flags.StringVar(&cfg.arbiter, "arbiter", "redis", "`store` of Holdfast's rungs, which is started: "+arbiterNames()+" (postgres is as -postgres says, or local)")
 	flags.DurationVar(&cfg.duration, "duration", 5*time.Second, "time that each rung sells")
 	flags.IntVar(&cfg.processes, "processes", 4, "worker processes")
 	flags.IntVar(&cfg.goroutines, "goroutines", 16, "selling goroutines in each process")
@@ -117,8 +116,8 @@ func (c config) validate() error {
 			return fmt.Errorf("-redis %q: want host:port", c.redis)
 		}
 	}
-	if !slices.Contains([]string{"redis", "postgres", "sqlite"}, c.arbiter) {
-		return fmt.Errorf("-arbiter %q: want redis, postgres or sqlite", c.arbiter)
+	if _, err := findArbiterStore(c.arbiter); err != nil {
+		return err
 	}
 	if c.catalogue && c.chaos {
 		return errors.New("-catalogue: not with -chaos, which would kill a process between the two halves of a change")
@@ -212,14 +211,17 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 		err = errors.Join(err, server.deleteKeys(context.WithoutCancel(ctx), prefix))
 	}()
 
-	var file string
-	if cfg.arbiter == "sqlite" {
-		dir, err := os.MkdirTemp("", "inventory-")
-		if err != nil {
-			return nil, err
+	var at []string
+	locks, err := findArbiterStore(cfg.arbiter)
+	if err != nil {
+		return nil, err
+	}
+	if locks.start != nil {
+		var stop func() error
+		if at, stop, err = locks.start(ctx); err != nil {
+			return nil, fmt.Errorf("-arbiter %s: %w", cfg.arbiter, err)
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-		file = filepath.Join(dir, "locks")
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 
 	verb := "sell"
@@ -236,7 +238,7 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 			namespace: fmt.Sprintf("%s-%d", prefix, i+1),
 			redisAddr: server.addr,
 			place:     shop.place,
-			file:      file,
+			store:     at,
 			db:        db,
 			progress:  newProgress(stdout, fmt.Sprintf("[%d/%d] %s", i+1, len(cfg.rungs), r.title), cfg.duration),
 			stderr:    stderr,

@@ -87,7 +87,7 @@ func TestBadFlags(t *testing.T) {
 		{"-rungs setnx,ladder", `-rungs: no rung "ladder", only setnx,contender,handover,ring`},
 		{"-rungs setnx,setnx", "-rungs: setnx is there twice"},
 		{"-rungs=", `-rungs: no rung ""`},
-		{"-arbiter etcd", `-arbiter "etcd": want redis, postgres or sqlite`},
+		{"-arbiter memory", `-arbiter "memory": want redis, postgres, mysql, sqlite, etcd, zookeeper or quorum`},
 		{"-unknown", "flag provided but not defined: -unknown"},
 		{"setnx", `unexpected argument "setnx"`},
 	} {

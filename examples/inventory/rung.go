@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback"
-	pgarbiter "github.com/holdfast-go/holdfast/fallback/postgres"
-	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
-	"github.com/holdfast-go/holdfast/fallback/sqlite"
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
@@ -138,22 +134,6 @@ func openRing(client redis.UniversalClient, o order) (locker, error) {
 // partitions are fewer than by default, because the embedded server is slow: it takes a millisecond for each.
 const partitions = 127
 
-// arbiterOf returns the arbiter of -arbiter. The namespace is new in every run, so there is nothing that a store could have lost.
-func arbiterOf(client redis.UniversalClient, o order) (fallback.Arbiter, error) {
-	switch o.Arbiter {
-	case "postgres":
-		config, err := pgxpool.ParseConfig(o.Place.Postgres)
-		if err != nil {
-			return nil, err
-		}
-		return pgarbiter.New(config, &pgarbiter.Options{Table: o.Place.Schema + ".holdfast", Conns: arbiterConns - 3, ColdStart: true}), nil
-	case "sqlite":
-		return sqlite.New(o.File, &sqlite.Options{ColdStart: true}), nil
-	default:
-		return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), nil
-	}
-}
-
 // arbiterConns is how many connections an arbiter on PostgreSQL has in a process.
 const arbiterConns = 5
 
@@ -167,7 +147,11 @@ func (o order) arbiterConns() int {
 
 // newHoldfast is what a program needs to use Holdfast: an arbiter and a namespace.
 func newHoldfast(client redis.UniversalClient, o order, limits coord.Handoff, cluster *coord.Cluster) (holdfast, error) {
-	arbiter, err := arbiterOf(client, o)
+	store, err := findArbiterStore(o.Arbiter)
+	if err != nil {
+		return holdfast{}, err
+	}
+	arbiter, end, err := store.open(client, o)
 	if err != nil {
 		return holdfast{}, err
 	}
@@ -175,11 +159,23 @@ func newHoldfast(client redis.UniversalClient, o order, limits coord.Handoff, cl
 		Namespace: o.Namespace, Handoff: limits, Cluster: cluster, Partitions: partitions,
 		SessionTTL: o.sessionTTL(), CallTimeout: o.sessionTTL() / 6,
 	})
-	return holdfast{c}, err
+	return holdfast{c, end}, err
 }
 
 // holdfast makes a Coordinator a locker: its Lock returns a struct, and ours an interface.
-type holdfast struct{ *coord.Coordinator }
+type holdfast struct {
+	*coord.Coordinator
+	end func() error // closes the arbiter's client; nil: there is nothing to close
+}
+
+// Close implements locker.
+func (h holdfast) Close(ctx context.Context) error {
+	err := h.Coordinator.Close(ctx)
+	if h.end != nil {
+		err = errors.Join(err, h.end())
+	}
+	return err
+}
 
 func (h holdfast) Lock(ctx context.Context, key string) (hold, error) {
 	return h.Coordinator.Lock(ctx, key)

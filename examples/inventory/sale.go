@@ -19,7 +19,7 @@ type sale struct {
 	namespace string
 	redisAddr string
 	place     place
-	file      string // of an arbiter in a file
+	store     []string // where the arbiter is, if it was started
 	db        database
 	progress  *progress
 	stderr    io.Writer
@@ -210,7 +210,7 @@ func (s *sale) start(ctx context.Context, number int, late bool, reports chan<- 
 		Namespace:  s.namespace,
 		Place:      s.place,
 		Arbiter:    s.arbiter,
-		File:       s.file,
+		Store:      s.store,
 		SKUs:       s.skus,
 		Goroutines: s.goroutines,
 		Duration:   s.duration,

@@ -29,7 +29,7 @@ type order struct {
 	Namespace  string        `json:"namespace"`
 	Place      place         `json:"place"`
 	Arbiter    string        `json:"arbiter"`
-	File       string        `json:"file"` // of an arbiter in a file
+	Store      []string      `json:"store"` // where the arbiter is
 	SKUs       int           `json:"skus"`
 	Goroutines int           `json:"goroutines"`
 	Duration   time.Duration `json:"duration"`

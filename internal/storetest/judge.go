@@ -109,10 +109,16 @@ func (c *Counted) Swap(ctx context.Context, server string, changes []fallback.Ch
 // AtRest logs what processes cost at rest, each of which holds a lock.
 func AtRest(t *testing.T, store fallback.Records, opts *fallback.RecordsOptions) {
 	t.Helper()
+	AtRestWith(t, store, opts, 0)
+}
+
+// AtRestWith is AtRest with a SessionTTL; 0 is the default.
+func AtRestWith(t *testing.T, store fallback.Records, opts *fallback.RecordsOptions, ttl time.Duration) {
+	t.Helper()
 	for _, nodes := range []int{1, 10} {
 		counted := &Counted{Records: store}
 		for i := range nodes {
-			c, err := coord.New(t.Context(), fallback.NewRecords(counted, opts), &coord.Options{Namespace: fmt.Sprint("rest-", nodes)})
+			c, err := coord.New(t.Context(), fallback.NewRecords(counted, opts), &coord.Options{Namespace: fmt.Sprint("rest-", nodes), SessionTTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}
