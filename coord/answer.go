@@ -159,6 +159,15 @@ func (c *Coordinator) partOf(key string) keyPart {
 			k.Label = k.Reading[0]
 		}
 	}
+	if b, ok := s.Share.(*block); ok {
+		used := 0
+		if k.Free, used, k.Reading = b.callers(); used == 0 {
+			k.Locked, k.Kept = false, true
+		}
+		if len(k.Reading) > 0 {
+			k.Label = k.Reading[0]
+		}
+	}
 	return k
 }
 

@@ -82,7 +82,7 @@ type callers struct {
 	shares   shares
 	holder   string // by which names of holds differ from those of other processes
 	reads    reads
-	permits  permits
+	pools    pools
 	requests atomic.Uint64 // numbers of requests
 }
 

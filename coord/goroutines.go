@@ -25,6 +25,10 @@ package coord
 //	| Coordinator.tryEach       | pool.Go   | one of several TryLocks         | it returns            |
 //	| Coordinator.fly           | pool.Go   | a lock for callers that read    | it is had, or no more wanted |
 //	| reading.vacated           | pool.Go   | tells the trace of a lock's end | at once               |
+//	| block.vacated             | pool.Go   | tells the trace of a block's end | at once              |
+//	| block.linger              | AfterFunc | gives back a block that idles   | at once               |
+//	| block.startShrink         | pool.Go   | asks for a smaller block        | it is had, or the block has ended |
+//	| pool.grow                 | pool.Go   | a TryLock of a larger block     | it returns            |
 //	| Coordinator.RDo           | AfterFunc | ends the context of RDo         | at once               |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.relieve       | work.Go   | sends beside a slow sender      | the coordinator stops |

@@ -48,10 +48,11 @@ type KeyHolder struct {
 	Label string    `json:"label,omitempty"` // of WithLabel; with readers, one of Labels
 
 	Readers int      `json:"readers,omitempty"` // callers that read; 0: it keeps the lock for the next one, or could not be asked
-	Labels  []string `json:"labels,omitempty"`  // of readers that have one, sorted
+	Labels  []string `json:"labels,omitempty"`  // of readers that have one, or of callers with permits, sorted
 
-	Permits int `json:"permits,omitempty"` // of a semaphore, which this holder has, or its process keeps
+	Permits int `json:"permits,omitempty"` // of a semaphore, which this holder has: a block that its callers share
 	Of      int `json:"of,omitempty"`      // and how many the semaphore has
+	Free    int `json:"free,omitempty"`    // of Permits, those that no caller has now
 
 	name string // of the hold
 }

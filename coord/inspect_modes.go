@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -56,7 +55,7 @@ func (c *Coordinator) partitionNamed(name string) *partition {
 
 // namesHere returns the names of the key's holds that are not exclusive, as far as this process knows of them.
 func (c *Coordinator) namesHere(key string) (names [][]byte) {
-	own := append(c.callers.permits.names(key, c.callers.holder), fallback.SharedName(key, c.callers.holder), fallback.DowngradedName(key, c.callers.holder))
+	own := append(c.callers.pools.names(key), fallback.SharedName(key, c.callers.holder), fallback.DowngradedName(key, c.callers.holder))
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,26 +76,6 @@ func (c *Coordinator) namesHere(key string) (names [][]byte) {
 // hasRoom reports whether one more name has room in a question and its answer.
 func hasRoom(names [][]byte, one []byte) bool {
 	return len(names) < mostWaiters && (len(names)+1)*(2*len(one)+400) <= maxText
-}
-
-// names returns the names of the holds that callers of this process may have of a semaphore, if the key is that of one.
-func (p *permits) names(key, holder string) (names []string) {
-	if len(key) <= len(semaphorePrefix) || key[:len(semaphorePrefix)] != semaphorePrefix {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.of[namedSemaphore(key)]
-	for n := uint32(1); now.slots > 0 && n <= min(now.of, mostKeys) && len(names) < mostWaiters; n++ {
-		for i, word := range p.used[slotsOf{namedSemaphore(key), int(n), now.of}] {
-			for bit := range 64 {
-				if word>>bit&1 == 1 && len(names) < mostWaiters {
-					names = append(names, fallback.PermitsName(key, n, now.of, holder+"x"+strconv.Itoa(64*i+bit)))
-				}
-			}
-		}
-	}
-	return names
 }
 
 // readers returns how many callers of this process share the lock.
@@ -256,7 +235,7 @@ func (x *inspection) tellName(name string, i int, parts map[string]answered) {
 		if v.Locked || v.Kept || g != nil {
 			x.info.Shared = append(x.info.Shared, KeyHolder{
 				Process: a.Process, Mode: mode, Locked: v.Locked, Fence: v.Fence, Turns: v.Turns, Since: x.c.ago(v.Held), Readers: v.Readers,
-				Label: v.Label, Labels: v.Reading, Permits: permits, Of: of, name: name,
+				Label: v.Label, Labels: v.Reading, Permits: permits, Of: of, Free: v.Free, name: name,
 			})
 		}
 		if v.Waiting > 0 {

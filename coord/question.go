@@ -64,7 +64,8 @@ type keyPart struct {
 	Queue   []string      `json:"queue,omitempty"` // sessions of nodes that wait; "": the node that answers
 	Names   [][]byte      `json:"names,omitempty"` // of a key: its holds that are not exclusive, as far as the node knows
 	Readers int           `json:"readers,omitempty"`
-	Reading []string      `json:"reading,omitempty"` // labels of readers
+	Reading []string      `json:"reading,omitempty"` // labels of readers, or of callers with permits
+	Free    int           `json:"free,omitempty"`    // permits that no caller has
 }
 
 // A givenPart is another node's hold as its owner knows it.

@@ -5,21 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
-	"strconv"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"time"
-
-	"github.com/holdfast-go/holdfast/fallback"
 )
 
 // A Semaphore has permits, of which callers of all processes together have no more than there are.
 // It is made by [Coordinator.Semaphore], and safe for concurrent use.
 type Semaphore struct {
-	c   *Coordinator
-	key string // as it was given
-	of  uint32
-	err error // why it cannot be used; nil: it can
+	c    *Coordinator
+	key  string // as it was given
+	of   uint32
+	err  error // why it cannot be used; nil: it can
+	pool atomic.Pointer[pool]
 }
 
 // A SizeError is why permits cannot be had: others of the same semaphore are in use, in this process
@@ -52,9 +50,12 @@ const semaphorePrefix = "\x00"
 // use the same n: while permits are in use of another n, in any process, Acquire returns a
 // [*SizeError].
 //
-// A process keeps permits that were released for a moment, for its next callers (see
-// Options.Handoff), unless others wait. Those of a process that crashed are free when its session
-// is dead.
+// A process has its permits in blocks, which its callers share: while a block has enough of them, Acquire asks no other process. When
+// others wait, a process gives back what its callers do not use; and a block that is not used for twenty times Options.Handoff.Linger.
+// Stats, Trace and the log tell of blocks, not of each caller. The permits of a process that crashed are free when its session is dead.
+//
+// All processes have to know of blocks: one of an older version of this module gives back permits that are not used only with the
+// last ones of its block that are.
 func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 	s := &Semaphore{c: c, key: key, err: checkKey(key)}
 	if s.err == nil && (n < 1 || uint64(n) > math.MaxUint32) {
@@ -65,8 +66,8 @@ func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 }
 
 // Acquire waits for n permits until ctx ends. Callers of all processes are served in the order in
-// which they came: a large request is not starved by small ones. Permits last as a [Lock] does,
-// until Release or until they are lost.
+// which they came: a large request is not starved by small ones. A caller that waits lets no later one have permits of a block, in any
+// process, from the moment at which that process hears of it. Permits last as a [Lock] does, until Release or until they are lost.
 //
 // Errors: those of [Coordinator.Lock] without [ErrHeld]; a [*SizeError]; and if n is less than 1 or
 // more than the semaphore has.
@@ -75,7 +76,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (Permits, error) {
 }
 
 // TryAcquire is Acquire for callers that do not want to wait for others: if so many permits are
-// not free, or another caller waits, it returns [ErrLocked] at once. See [Coordinator.TryLock].
+// not free, or another caller waits, it returns [ErrLocked]. See [Coordinator.TryLock]. Permits that processes keep for their next callers
+// are given back meanwhile, which may take some milliseconds.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (Permits, error) {
 	return s.acquire(ctx, n, true)
 }
@@ -92,7 +94,7 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 		return err
 	}
 	inner, cancel := context.WithCancelCause(ctx)
-	p.lock.endsWith(cancel)
+	p.endsWith(cancel)
 	defer func() {
 		if released := p.Release(); errors.Is(released, ErrLost) && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, released)
@@ -104,33 +106,63 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 // Permits are some of a semaphore's that a caller has. Copies are the same permits. The zero
 // Permits were released. Their methods are safe for concurrent use.
 type Permits struct {
-	s    *Semaphore
-	lock Lock
-	slot int
-	n    int
+	b    *block // nil: they were released
+	at   int32  // of the block's uses
+	n    uint32
+	turn uint64          // of the use
+	ctx  context.Context // the one that Acquire was called with: for its values
 }
 
 // N returns how many they are.
-func (p Permits) N() int { return p.n }
+func (p Permits) N() int { return int(p.n) }
 
-// Context returns a context that lasts as long as the permits: see [Lock.Context].
-func (p Permits) Context() context.Context { return p.lock.Context() }
+// Context returns a context that lasts as long as the permits: it ends when they are released (its cause is then [ErrUnlocked]) or lost
+// (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Acquire was called with, but does not end with
+// that. It is made when it is first asked for.
+func (p Permits) Context() context.Context {
+	if p.b == nil {
+		return over(context.Background(), ErrUnlocked)
+	}
+	p.b.holds() // ends them at the deadline, by the clock: a process that stood still has not noticed yet
+	p.b.pool.mu.Lock()
+	defer p.b.pool.mu.Unlock()
+	f := p.follow()
+	if f == nil {
+		return over(p.ctx, ErrUnlocked)
+	}
+	if f.live == nil {
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(p.ctx))
+		f.live = ctx
+		if p.b.end.cause != nil {
+			cancel(p.b.loss())
+		} else {
+			f.ends = append(f.ends, cancel)
+		}
+	}
+	return f.live
+}
 
 // Wanted returns a channel that is closed when others wait for permits that are not free: see
 // [Lock.Wanted].
-func (p Permits) Wanted() <-chan struct{} { return p.lock.Wanted() }
+func (p Permits) Wanted() <-chan struct{} {
+	if p.b == nil {
+		return canceled.Done()
+	}
+	p.b.pool.mu.Lock()
+	p.b.watched = true
+	l := p.b.lock
+	p.b.pool.mu.Unlock()
+	return l.Wanted()
+}
 
-// Release gives the permits back. It never blocks on the network. It returns [ErrUnlocked] if they
-// were released before, and an error that Is [ErrLost] if they were lost.
+// Release gives the permits back, to the process's block of them. It never blocks on the network. It returns [ErrUnlocked] if they
+// were released before, and an error that Is [ErrLost] if they were lost. (Permits without a call of Context are as a rule not checked
+// against the clock here: a process that was stopped for longer than the lease may be told nil before it has noticed.)
 func (p Permits) Release() error {
-	if p.s == nil {
+	if p.b == nil {
 		return ErrUnlocked
 	}
-	err := p.lock.Unlock()
-	if !errors.Is(err, ErrUnlocked) {
-		p.s.c.callers.permits.free(p.s.slots(p.n), p.slot)
-	}
-	return err
+	return p.b.leave(p)
 }
 
 // acquire tries a few times if there are permits of another number, which processes may have kept for
@@ -171,85 +203,99 @@ func (s *Semaphore) acquireOnce(ctx context.Context, n int, try bool) (Permits, 
 	if ctx.Err() != nil {
 		return Permits{}, ended(ctx)
 	}
-	slot, err := s.c.callers.permits.take(s.slots(n))
-	if err != nil {
-		return Permits{}, err
-	}
-	key := semaphorePrefix + s.key
-	name := fallback.PermitsName(key, uint32(n), s.of, s.c.callers.holder+"x"+strconv.Itoa(slot))
 	label := ""
 	if labelled.Load() {
 		label = labelOf(ctx)
 	}
-	l, err := s.c.lockName(ctx, key, name, try, label)
-	if err != nil {
-		s.c.callers.permits.free(s.slots(n), slot)
-		return Permits{}, rekeyed(err, s.key)
-	}
-	return Permits{s, l, slot, n}, nil
-}
-
-// slotsOf are requests of a process for so many permits of a key.
-type slotsOf struct {
-	key string
-	n   int
-	of  uint32
-}
-
-func (s *Semaphore) slots(n int) slotsOf { return slotsOf{s.key, n, s.of} }
-
-// permits are the numbers by which the holds of one process for as many permits of a key are told
-// apart. The lowest ones are used, so that a hold which was kept for the next caller finds it.
-type permits struct {
-	mu   sync.Mutex // protects what follows
-	used map[slotsOf][]uint64
-	of   map[string]inUse // by key
-}
-
-// inUse is how many permits a semaphore has by which it is used, and how many slots of it are.
-type inUse struct {
-	of    uint32
-	slots int
-}
-
-// take returns the lowest number that is not in use.
-func (p *permits) take(of slotsOf) (slot int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.used == nil {
-		p.used, p.of = make(map[slotsOf][]uint64), make(map[string]inUse)
-	}
-	now := p.of[of.key]
-	if now.slots > 0 && now.of != of.of {
-		return 0, &SizeError{of.key, int(of.of), int(now.of)}
-	}
-	p.of[of.key] = inUse{of.of, now.slots + 1}
-	set := p.used[of]
-	for i, word := range set {
-		if free := bits.TrailingZeros64(^word); free < 64 {
-			set[i] |= 1 << free
-			return 64*i + free, nil
+	if p := s.pool.Load(); p != nil {
+		if x, pledge := p.take(s.of, uint32(n)); x.b != nil {
+			if pledge.Holds(s.c.moment()) || x.b.inForce() { // at this moment, which is the one that counts (rule 1)
+				x.ctx = ctx
+				x.keepLabel(label)
+				return x, nil
+			}
+			_ = x.Release()
 		}
 	}
-	p.used[of] = append(set, 1)
-	return 64 * len(set), nil
+	p, err := s.enter()
+	if err != nil {
+		return Permits{}, err
+	}
+	x, err := p.acquire(ctx, uint32(n), try, label)
+	if err != nil {
+		p.exit()
+		return Permits{}, rekeyed(err, s.key)
+	}
+	x.keepLabel(label)
+	return x, nil
 }
 
-func (p *permits) free(of slotsOf, slot int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	set := p.used[of]
-	set[slot/64] &^= 1 << (slot % 64)
-	for len(set) > 0 && set[len(set)-1] == 0 {
-		set = set[:len(set)-1]
+// enter makes the caller one of the users of the process's pool.
+func (s *Semaphore) enter() (*pool, error) {
+	for {
+		p := s.c.callers.pools.of(s.c, semaphorePrefix+s.key)
+		p.mu.Lock()
+		if p.gone {
+			p.mu.Unlock()
+			continue
+		}
+		if p.users > 0 && p.of != s.of {
+			of := p.of
+			p.mu.Unlock()
+			return nil, &SizeError{s.key, int(s.of), int(of)}
+		}
+		p.users++
+		var idle []Lock
+		if p.of != s.of {
+			for _, b := range slices.Clone(p.blocks) {
+				idle = append(idle, b.lock)
+				b.forget()
+			}
+		}
+		p.of = s.of
+		p.mu.Unlock()
+		for _, l := range idle {
+			_ = l.cede()
+		}
+		s.pool.Store(p)
+		return p, nil
 	}
-	if p.used[of] = set; len(set) == 0 {
-		delete(p.used, of)
+}
+
+// follow returns what ends with the permits; nil if they were released. The mutex is held.
+func (p Permits) follow() *follower {
+	u := &p.b.uses[p.at]
+	if u.turn != p.turn || u.n == 0 {
+		return nil
 	}
-	now := p.of[of.key]
-	if now.slots--; now.slots == 0 {
-		delete(p.of, of.key)
-	} else {
-		p.of[of.key] = now
+	if u.f == nil {
+		u.f = new(follower)
+	}
+	return u.f
+}
+
+// endsWith calls cancel when the permits end, or now if they have ended. Cancel must run no code of the user's.
+func (p Permits) endsWith(cancel context.CancelCauseFunc) {
+	p.b.pool.mu.Lock()
+	defer p.b.pool.mu.Unlock()
+	switch f := p.follow(); {
+	case f == nil:
+		cancel(ErrUnlocked)
+	case p.b.end.cause != nil:
+		cancel(p.b.loss())
+	default:
+		f.ends = append(f.ends, cancel)
+	}
+}
+
+// keepLabel keeps the caller's label until it releases the permits.
+func (p Permits) keepLabel(label string) {
+	if label == "" {
+		return
+	}
+	p.b.pool.mu.Lock()
+	defer p.b.pool.mu.Unlock()
+	if f := p.follow(); f != nil {
+		f.label = label
 	}
 }

@@ -38,10 +38,25 @@ type Stats struct {
 	// Grace is what is left of the arbiter's, as the last renewal said: the arbiter grants nothing new. 0 outside.
 	Grace time.Duration
 
+	Permits PermitStats // of semaphores
+
 	// With Cluster.Takeover.
 	Guardians int           // nodes that guard this one
 	Promised  time.Duration // for how long their promises make the session valid; 0 without guardians
 	Buried    uint64        // sessions of other nodes that this one has had buried
+}
+
+// PermitStats counts what this process has done about the permits of semaphores, since its start.
+type PermitStats struct {
+	Local  uint64 // callers that got permits of a block which the process had
+	Asked  uint64 // blocks that the process asked for, at the owner or the arbiter
+	Shrunk uint64 // blocks of which a part was given back while the rest was in use
+}
+
+func (s *PermitStats) add(o PermitStats) {
+	s.Local += o.Local
+	s.Asked += o.Asked
+	s.Shrunk += o.Shrunk
 }
 
 // An Outcome is an operation of the arbiter, and how calls of it ended.
@@ -81,6 +96,7 @@ func (c *Coordinator) Stats() Stats {
 		Outcomes: make(map[Outcome]Histogram),
 		Lost:     make(map[LossCause]uint64),
 		Sessions: c.tells.stats.sessions.Load(),
+		Permits:  c.callers.pools.stats(),
 	}
 	for i := range c.tells.stats.stripes {
 		x := &c.tells.stats.stripes[i]

@@ -14,6 +14,10 @@ type Mode struct {
 	Kind ModeKind
 	N    uint32 // Permits: so many
 	Of   uint32 // Permits: of so many; all holds of the key have the same
+
+	// Block is the block that the permits are of, "" if they are of none. A holder that needs fewer of a block gets another hold of
+	// it, of fewer, and then gives the first one back: holds of one block count as the largest of them.
+	Block string
 }
 
 // A ModeKind is what a Mode is.
@@ -65,6 +69,12 @@ func PermitsName(key string, n, of uint32, holder string) string {
 	return key + "\x00p" + strconv.FormatUint(uint64(n), 10) + "/" + strconv.FormatUint(uint64(of), 10) + "/" + holder + nameEnd
 }
 
+// BlockName is the name of a hold of n permits of the key's N that are a block of its holder's. A holder uses another number for
+// each of its blocks.
+func BlockName(key string, n, of uint32, holder string, number uint32) string {
+	return PermitsName(key, n, of, holder+"/"+strconv.FormatUint(uint64(number), 10))
+}
+
 // Split returns the key and the mode that a name says.
 func Split(name string) (key string, m Mode) {
 	key, spec := split(name)
@@ -110,7 +120,11 @@ func modeOf(spec string) Mode {
 		n, err := strconv.ParseUint(f[0], 10, 32)
 		of, err2 := strconv.ParseUint(f[1], 10, 32)
 		if err == nil && err2 == nil && 0 < n && n <= of {
-			return Mode{Permits, uint32(n), uint32(of)}
+			m := Mode{Kind: Permits, N: uint32(n), Of: uint32(of)}
+			if strings.IndexByte(f[2], '/') >= 0 {
+				m.Block = f[2]
+			}
+			return m
 		}
 	}
 	return Mode{Kind: unknown}
@@ -137,7 +151,35 @@ func (m Mode) Beside(others ...Mode) bool {
 			return false
 		}
 	}
-	return len(others) == 0 || sum <= uint64(m.Of) || m.Kind == Shared
+	return len(others) == 0 || sum <= uint64(m.Of) || m.Kind == Shared || m.Kind == Permits && m.sum(others) <= uint64(m.Of)
+}
+
+// sum returns how many permits the holds are together: those of one block are as many as the largest of them.
+func (m Mode) sum(others []Mode) (sum uint64) {
+	largest := map[string]uint32{m.Block: m.N}
+	if m.Block == "" {
+		sum = uint64(m.N)
+	}
+	for _, o := range others {
+		if o.Block == "" {
+			sum += uint64(o.N)
+		} else {
+			largest[o.Block] = max(largest[o.Block], o.N)
+		}
+	}
+	delete(largest, "")
+	for _, n := range largest {
+		if !guard.Blocks {
+			return uint64(m.N)
+		}
+		sum += uint64(n)
+	}
+	return sum
+}
+
+// Shrinks reports whether a hold of the mode is one of fewer permits, or as many, of the block that another hold is of.
+func (m Mode) Shrinks(o Mode) bool {
+	return m.Block != "" && m.Block == o.Block && m.N <= o.N && m.Of == o.Of
 }
 
 // put writes a row. A name that is no key is entered at its key as well, and stays there as long as it has a row.
@@ -228,6 +270,16 @@ func (p *Partition) inTheWay(name, session string) (names []string) {
 func (p *Partition) downgrades(key string, m Mode, session string) bool {
 	row, held := p.Rows[key]
 	return m.Kind == Downgraded && held && (row.Session == session || !guard.Downgrades)
+}
+
+// before reports whether a hold is granted before those that wait: the session has the exclusive one, or the holder more permits of
+// the same block.
+func (p *Partition) before(key, spec, session string) bool {
+	mine := modeOf(spec)
+	if mine.Block == "" {
+		return p.downgrades(key, mine, session)
+	}
+	return slices.ContainsFunc(p.Names[key], func(s string) bool { return s != spec && mine.Shrinks(modeOf(s)) })
 }
 
 // otherSize returns the number of permits that a hold in the way says, 0 if it is that of the name, or one of them is no Permits.

@@ -11,9 +11,13 @@ import (
 func TestNames(t *testing.T) {
 	for _, key := range []string{"k", "", "\x00", "a\x00sb", "\x00\xff", "k\xff", "鍵"} {
 		for name, want := range map[string]fallback.Mode{
-			fallback.SharedName(key, "h"):        {Kind: fallback.Shared},
-			fallback.DowngradedName(key, "h"):    {Kind: fallback.Downgraded},
-			fallback.PermitsName(key, 2, 7, "h"): {Kind: fallback.Permits, N: 2, Of: 7},
+			fallback.SharedName(key, "h"):         {Kind: fallback.Shared},
+			fallback.DowngradedName(key, "h"):     {Kind: fallback.Downgraded},
+			fallback.PermitsName(key, 2, 7, "h"):  {Kind: fallback.Permits, N: 2, Of: 7},
+			fallback.BlockName(key, 2, 7, "h", 5): {Kind: fallback.Permits, N: 2, Of: 7, Block: "h/5"},
+			fallback.BlockName(key, 1, math.MaxUint32, strings.Repeat("h", 13), math.MaxUint32): {
+				Kind: fallback.Permits, N: 1, Of: math.MaxUint32, Block: strings.Repeat("h", 13) + "/4294967295",
+			},
 			fallback.PermitsName(key, math.MaxUint32, math.MaxUint32, strings.Repeat("h", fallback.MaxHolder)): {Kind: fallback.Permits, N: math.MaxUint32, Of: math.MaxUint32},
 		} {
 			k, m := fallback.Split(name)
@@ -45,6 +49,9 @@ func TestMode_Beside(t *testing.T) {
 		{"p1/3/", []string{"p1/3/", "p1/3/"}, true}, {"p1/3/", []string{"p2/3/", "p1/3/"}, false}, {"p2/3/", []string{"p2/3/"}, false},
 		{"p1/3/", []string{"p1/4/"}, false}, {"p3/3/", nil, true}, {"p4294967295/4294967295/", []string{"p4294967295/4294967295/"}, false},
 		{"d", []string{"s", "d"}, true}, {"s", []string{"d"}, true}, {"d", []string{""}, false}, {"", []string{"d"}, false}, {"p1/3/", []string{"d"}, false},
+		{"p2/3/b/", []string{"p3/3/b/"}, true}, {"p2/3/b/", []string{"p3/3/c/"}, false}, {"p3/4/b/", []string{"p1/4/c/", "p2/4/b/", "p1/4/b/"}, true},
+		{"p3/4/b/", []string{"p1/4/c/", "p2/4/c/"}, false}, {"p1/4/b/", []string{"p2/4/c/", "p3/4/c/", "p1/4/x"}, false},
+		{"p1/4/b/", []string{"p2/4/c/", "p2/4/c/", "p1/4/x"}, true}, {"p1/4/", []string{"p4/4/"}, false},
 		{"later", nil, true}, {"later", []string{"later"}, false}, {"later", []string{"s"}, false}, {"s", []string{"later"}, false},
 		{"p0/3/", []string{"p0/3/"}, false}, {"p4/3/", []string{"p4/3/"}, false}, {"px/3/", []string{"px/3/"}, false},
 	} {
@@ -86,6 +93,37 @@ func TestLock_Downgraded(t *testing.T) {
 	locked("k", "c", fallback.Held)
 	l.Unlock(l.now, d("k", "a"), id("a", 1), l.send)
 	locked("k", "c", fallback.Granted)
+}
+
+// TestLock_Block checks that a holder that has permits of a block is let in with fewer of it, before those that wait, also where there are
+// no others, and that the rest is free when it has given the larger hold back.
+func TestLock_Block(t *testing.T) {
+	l := newLab(t)
+	b := func(n uint32, holder string, number uint32) string {
+		return fallback.BlockName("k", n, 8, holder, number)
+	}
+	locked := func(name, session string, request uint64, want fallback.Verdict) {
+		t.Helper()
+		a := l.Lock(l.now, fallback.LockRequest{Key: name, Me: id(session, request), Block: 1, Wait: true}, l.send)
+		if a.Verdict != want {
+			t.Errorf("%q for %s: %v, want %v", name, session, a.Verdict, want)
+		}
+	}
+	locked(b(8, "a", 1), "a", 1, fallback.Granted)
+	locked(b(5, "b", 1), "b", 1, fallback.Held)
+	locked(b(2, "a", 2), "a", 2, fallback.Held) // of another block: it waits behind b
+	locked(b(3, "a", 1), "a", 3, fallback.Granted)
+	locked(b(5, "b", 1), "b", 1, fallback.Held)
+	locked(b(1, "a", 1), "a", 4, fallback.Granted) // all three are eight permits
+	l.Unlock(l.now, b(8, "a", 1), id("a", 1), l.send)
+	locked(b(5, "b", 1), "b", 1, fallback.Granted)
+	locked(b(2, "a", 2), "a", 2, fallback.Held)
+	locked(b(4, "a", 1), "a", 5, fallback.Held) // no part of what a has
+	l.Unlock(l.now, b(3, "a", 1), id("a", 3), l.send)
+	locked(b(2, "a", 2), "a", 2, fallback.Granted)
+	locked(b(4, "a", 1), "a", 5, fallback.Held)
+	locked(b(1, "c", 1), "c", 1, fallback.Held)
+	want(t, "names", l.Names["k"], []string{"p1/8/a/1", "p5/8/b/1", "p2/8/a/2"})
 }
 
 // TestLock_AnotherSize checks that a request learns how many permits the others say there are.

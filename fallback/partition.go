@@ -225,7 +225,7 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	if len(way) > 0 {
 		return p.held(m, r, way, send)
 	}
-	first := p.downgrades(key, modeOf(spec), r.Me.Session) // it comes before those that wait
+	first := p.before(key, spec, r.Me.Session) // it comes before those that wait
 	var next Waiter
 	var ok bool
 	if !first {

@@ -48,6 +48,8 @@ var (
 	diffNames    = []string{ // of holds: the keys, and holds of other modes
 		"k", "l \x00{}", fallback.SharedName("k", "1"), fallback.SharedName("k", "2"), fallback.PermitsName("k", 1, 3, "1"),
 		fallback.PermitsName("k", 2, 3, "2"), fallback.PermitsName("k", 1, 2, "3"), fallback.SharedName("l \x00{}", "1"), fallback.DowngradedName("k", "1"), "k\x00later\x00\xff",
+		fallback.BlockName("k", 3, 3, "4", 1), fallback.BlockName("k", 2, 3, "4", 1), fallback.BlockName("k", 1, 3, "4", 1), fallback.BlockName("k", 2, 3, "5", 1),
+		fallback.BlockName("k", 1, 2, "4", 1),
 	}
 	diffSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: time.Hour, Lease: time.Minute}
 	longSettings = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: 90 * time.Minute, Lease: time.Minute}

@@ -28,5 +28,7 @@ const (
 	Covered    = true // a next set is asked for when its promises cover what was announced (G7)
 	Modes      = true // a hold is granted beside those only that its mode lets it stand beside (I1)
 	Downgrades = true // a reader stands beside a hold that its session has (I1)
+	Blocks     = true // holds of different blocks of permits are counted together (I1)
+	InUse      = true // a block of permits becomes no smaller than what callers have of it (I1)
 	Quantum    = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )

@@ -28,13 +28,15 @@ var (
 	Quantum    = true
 	Modes      = true
 	Downgrades = true
+	Blocks     = true
+	InUse      = true
 )
 
 // All is the guards by name.
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
-	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Witness": &Witness,
+	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Witness": &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
 }
 

@@ -38,6 +38,7 @@ type grants struct {
 	alone    time.Time  // since then there has been no stream to it
 	queue    []claimant // nodes that wait, in order of arrival, each once
 	group    *group     // of the key, if it is wanted in several modes
+	mode     fallback.Mode
 }
 
 // claimant is a node that waits for a key. The zero claimant is this node.

@@ -15,8 +15,10 @@ import (
 // looks at the others: a hold is granted if those that are held let it in, and in the order in which the requests came, over all names.
 // The nodes that have the holds know of no group. A group belongs to the ownership, and ends with it.
 type group struct {
-	keys     []*Key // the exclusive one first. It is in the group for as long as any other is
-	requests uint64 // so far
+	keys     []*Key         // the exclusive one first. It is in the group for as long as any other is
+	blocks   map[string]int // by block of permits: how many of the keys are of it
+	shrinks  int            // by how many those of one block are more than one
+	requests uint64         // so far
 	granting bool
 }
 
@@ -36,7 +38,29 @@ func (p *Partition) attach(k *Key) {
 		k.others = p.newGrants()
 	}
 	k.others.group = g
+	_, k.others.mode = fallback.Split(k.name)
 	g.keys = append(g.keys, k)
+	if b := k.others.mode.Block; b != "" {
+		if g.blocks == nil {
+			g.blocks = make(map[string]int)
+		}
+		if g.blocks[b]++; g.blocks[b] > 1 {
+			g.shrinks++
+		}
+	}
+}
+
+// detach takes a key out of its group, but for the first one.
+func (g *group) detach(k *Key) {
+	g.keys = slices.DeleteFunc(g.keys, func(x *Key) bool { return x == k })
+	if b := k.others.mode.Block; b != "" {
+		if g.blocks[b]--; g.blocks[b] > 0 {
+			g.shrinks--
+		} else {
+			delete(g.blocks, b)
+		}
+	}
+	k.others.group, k.others.mode = nil, fallback.Mode{}
 }
 
 // attachAll makes the groups of an ownership that begins.
@@ -94,14 +118,12 @@ func (g *group) inTheWay(k *Key) (way []*Key) {
 	if !k.available() {
 		way = append(way, k)
 	}
-	_, mine := fallback.Split(k.name)
-	own := g.downgrades(k)
+	mine, own := k.others.mode, g.downgrades(k)
 	var others []*Key
 	var modes []fallback.Mode
 	for _, x := range g.keys {
 		if x != k && !x.available() && (x != g.keys[0] || !own) {
-			_, m := fallback.Split(x.name)
-			others, modes = append(others, x), append(modes, m)
+			others, modes = append(others, x), append(modes, x.others.mode)
 		}
 	}
 	if mine.Beside(modes...) {
@@ -118,18 +140,24 @@ func (g *group) inTheWay(k *Key) (way []*Key) {
 // downgrades reports whether the node that has waited longest for k wants it beside the exclusive hold, which it has: see
 // fallback.Downgraded.
 func (g *group) downgrades(k *Key) bool {
-	_, mine := fallback.Split(k.name)
-	if mine.Kind != fallback.Downgraded || len(k.others.queue) == 0 || g.keys[0].available() {
+	if k.others.mode.Kind != fallback.Downgraded || len(k.others.queue) == 0 || g.keys[0].available() {
 		return false
 	}
 	return !guard.Downgrades || g.keys[0].others.holder.Session == k.others.queue[0].id.Session // "": this node
 }
 
-// first returns the key whose hold is to be granted next, nil if none is wanted: one for the holder of the exclusive one, or that of
-// the node that has waited longest.
+// shrinksTo reports whether a node waits for k that has more permits of the same block: see fallback.Mode.Block.
+func (g *group) shrinksTo(k *Key) bool {
+	return g.shrinks > 0 && len(k.others.queue) > 0 && g.blocks[k.others.mode.Block] > 1 && slices.ContainsFunc(g.keys, func(x *Key) bool {
+		return x != k && !x.available() && k.others.mode.Shrinks(x.others.mode)
+	})
+}
+
+// first returns the key whose hold is to be granted next, nil if none is wanted: one for the holder of the exclusive one or of a larger
+// block, or that of the node that has waited longest.
 func (g *group) first() *Key {
 	for _, k := range g.keys[1:] {
-		if g.downgrades(k) {
+		if g.downgrades(k) || g.shrinksTo(k) {
 			return k
 		}
 	}
@@ -142,9 +170,9 @@ func (k *Key) otherSize() uint32 {
 	if g == nil {
 		return 0
 	}
-	_, mine := fallback.Split(k.name)
+	mine := k.others.mode
 	for _, x := range g.keys {
-		if _, m := fallback.Split(x.name); mine.Kind == fallback.Permits && m.Kind == fallback.Permits && m.Of != mine.Of && !x.available() {
+		if m := x.others.mode; mine.Kind == fallback.Permits && m.Kind == fallback.Permits && m.Of != mine.Of && !x.available() {
 			return m.Of
 		}
 	}
@@ -228,8 +256,7 @@ func (p *Partition) settle(k *Key) {
 		if !unused {
 			return
 		}
-		g.keys = slices.DeleteFunc(g.keys, func(x *Key) bool { return x == k })
-		k.others.group = nil
+		g.detach(k)
 		p.noGrants(k)
 		p.tidy(k)
 		k = first

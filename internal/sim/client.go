@@ -183,14 +183,39 @@ func (s *start) have(key string, u *use, hold *history.Hold, heed context.Contex
 
 // share reads the key, or uses permits of it.
 func (s *start) share(ctx context.Context, number int, key string, permits bool, rng *rand.Rand, up func(time.Duration) time.Duration) {
-	w := s.n.w
-	u := &use{grant: &grant{by: s, called: time.Now()}}
+	if permits && rng.IntN(2) == 0 {
+		s.inParts(ctx, number, key, rng, up)
+		return
+	}
+	n := 0
+	if permits {
+		n = 1 + rng.IntN(semaphore)
+	}
 	try := rng.IntN(8) == 0
+	work, heed, _ := s.manner(rng, up)
+	s.shareFor(ctx, number, key, n, try, heed, work)
+}
+
+// inParts uses permits, and then parts of the block that the process has kept of them, at the same time.
+func (s *start) inParts(ctx context.Context, number int, key string, rng *rand.Rand, up func(time.Duration) time.Duration) {
+	s.shareFor(ctx, number, key, 2+rng.IntN(semaphore-1), false, false, 0)
+	var parts sync.WaitGroup
+	for range 1 + rng.IntN(2) {
+		n, try := 1+rng.IntN(2), rng.IntN(8) == 0
+		work, heed, _ := s.manner(rng, up)
+		parts.Go(func() { s.shareFor(ctx, number, key, n, try, heed, work) })
+	}
+	parts.Wait()
+}
+
+// shareFor reads the key for some time, or uses n permits of it, if that is not 0.
+func (s *start) shareFor(ctx context.Context, number int, key string, n int, try, stops bool, work time.Duration) {
+	w := s.n.w
+	u := &use{grant: &grant{by: s, called: time.Now()}, n: n}
 	var call *history.Call
 	var end func() error
 	var err error
-	if permits {
-		u.n = 1 + rng.IntN(semaphore)
+	if n > 0 {
 		call, end, err = s.acquire(ctx, number, key, u, try)
 	} else {
 		call, end, err = s.read(ctx, number, key, u, try)
@@ -206,7 +231,6 @@ func (s *start) share(ctx context.Context, number int, key string, permits bool,
 	u.at = time.Now()
 	hold := call.Granted(u.token)
 	w.h.shares(key, u)
-	work, stops, _ := s.manner(rng, up)
 	heed := s.ctx
 	if stops {
 		heed = u.ctx
@@ -214,8 +238,17 @@ func (s *start) share(ctx context.Context, number int, key string, permits bool,
 	s.have(key, u, hold, heed, work, end)
 }
 
+// semaphore returns the process's semaphore of a key.
+func (s *start) semaphore(key string) *coord.Semaphore {
+	if x, ok := s.semaphores.Load(key); ok {
+		return x.(*coord.Semaphore)
+	}
+	x, _ := s.semaphores.LoadOrStore(key, s.c.Semaphore(key, semaphore))
+	return x.(*coord.Semaphore)
+}
+
 func (s *start) acquire(ctx context.Context, number int, key string, u *use, try bool) (call *history.Call, end func() error, err error) {
-	sem := s.c.Semaphore(key, semaphore)
+	sem := s.semaphore(key)
 	acquire, record := sem.Acquire, s.rec.Acquire
 	if try {
 		acquire, record = sem.TryAcquire, s.rec.TryAcquire

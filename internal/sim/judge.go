@@ -33,7 +33,7 @@ type past struct {
 }
 
 // semaphore is how many permits each key has.
-const semaphore = 3
+const semaphore = 4
 
 // A use is what a reader has, or a caller with permits.
 type use struct {

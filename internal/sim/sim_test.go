@@ -86,6 +86,10 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d runs, %.0f simulated hours in %.0f s: %d faults, %.0f per hour, %d grants, %d writes, %d refused by the resource, %d violations",
 		all.Runs, all.Took.Hours(), time.Since(begin).Seconds(), all.Faults, float64(all.Faults)/max(all.Took.Hours(), 1e-9), all.Grants, all.Writes,
 		all.Late, all.Violations)
+	t.Logf("permits: %d callers got some of a block that the process had, %d blocks were made smaller while they were in use", all.Local, all.Shrunk)
+	if all.Runs >= 10 && all.Violations == 0 && *planned == "" && (all.Local == 0 || all.Shrunk == 0) {
+		t.Error("blocks of permits are not shared, or not made smaller: the simulation does not do what it should")
+	}
 }
 
 // runs makes as many as it should, or until something happens that must not.
@@ -114,7 +118,7 @@ func runs(t *testing.T, begin time.Time) (all total) {
 		for _, n := range r.Faults {
 			faults += n
 		}
-		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0})
+		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk})
 		if !ok {
 			all.Violations++
 			return all

@@ -19,13 +19,15 @@ type total struct {
 	Runs                         uint64
 	Took                         time.Duration // simulated
 	Faults, Grants, Writes, Late int
-	Violations                   int // runs that failed
+	Violations                   int    // runs that failed
+	Local, Shrunk                uint64 // as coord.PermitStats
 }
 
 func (t *total) add(r total) {
 	t.Runs, t.Took = t.Runs+r.Runs, t.Took+r.Took
 	t.Faults, t.Grants, t.Writes, t.Late = t.Faults+r.Faults, t.Grants+r.Grants, t.Writes+r.Writes, t.Late+r.Late
 	t.Violations += r.Violations
+	t.Local, t.Shrunk = t.Local+r.Local, t.Shrunk+r.Shrunk
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects

@@ -75,6 +75,7 @@ type Result struct {
 	Late   int // writes that the resource refused
 	Buried int // sessions that the arbiter buried
 	Faults map[kind]int
+	Blocks coord.PermitStats // of all processes
 
 	Records []history.Record
 }
@@ -133,6 +134,8 @@ type start struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	work    sync.WaitGroup // its clients
+
+	semaphores sync.Map // of *coord.Semaphore, by key
 }
 
 // Run runs a simulation. It must be called in a bubble of testing/synctest.
@@ -175,8 +178,16 @@ func Run(cfg Config) Result {
 	}
 	stop()
 	w.work.Wait()
+	var blocks coord.PermitStats
+	for _, s := range w.starts {
+		if s.c != nil {
+			x := s.c.Stats().Permits
+			blocks.Local, blocks.Asked, blocks.Shrunk = blocks.Local+x.Local, blocks.Asked+x.Asked, blocks.Shrunk+x.Shrunk
+		}
+	}
 	return Result{
-		Took: time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Buried: len(w.dead), Faults: w.faults,
+		Blocks: blocks,
+		Took:   time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Buried: len(w.dead), Faults: w.faults,
 		Records: w.log.Records(),
 	}
 }

@@ -27,7 +27,7 @@ for _, x in ipairs(way) do
   end
 end
 local next, till
-if #way == 0 and not downgrades(spec, session) then -- which comes before those that wait
+if #way == 0 and not before(spec, session) then -- which comes before those that wait
   local behind
   next, till, behind = promise(me)
   way = behind or way

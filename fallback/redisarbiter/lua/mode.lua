@@ -9,10 +9,10 @@ end
 local function mode(spec)
   local kind = string.sub(spec, 1, 1)
   if kind == 'p' then
-    local n, of = string.match(spec, '^p(%d+)/(%d+)/')
+    local n, of, holder = string.match(spec, '^p(%d+)/(%d+)/(.*)$')
     n, of = tonumber(n), tonumber(of)
     if n and 0 < n and n <= of and of <= 4294967295 then
-      return kind, n, of
+      return kind, n, of, string.find(holder, '/', 1, true) and holder
     end
   elseif kind == 's' or kind == '' then
     return kind, 0, 0
@@ -24,10 +24,18 @@ end
 
 -- Mode.Beside.
 local function beside(spec, others)
-  local kind, sum, of = mode(spec)
+  local kind, sum, of, block = mode(spec)
+  local largest = {} -- of each block
+  if block then
+    largest[block] = sum
+  end
   for _, other in ipairs(others) do
-    local k, n, o = mode(other)
+    local k, n, o, b = mode(other)
     sum = sum + n
+    if b then
+      sum = sum - math.min(largest[b] or 0, n)
+      largest[b] = math.max(largest[b] or 0, n)
+    end
     if k ~= kind or o ~= of or (kind ~= 's' and kind ~= 'p') then
       return false
     end
@@ -91,6 +99,21 @@ end
 local function downgrades(what, session)
   local r = string.sub(what, 1, 1) == 'd' and rowOf('')
   return r and (string.match(r, '^%S+') == session)
+end
+
+-- Partition.before.
+local function before(what, session)
+  local _, n, of, block = mode(what)
+  if not block then
+    return downgrades(what, session)
+  end
+  for s in string.gmatch(specs or '', '%S+') do
+    local _, m, o, b = mode(s)
+    if s ~= what and b == block and n <= m and of == o then
+      return true
+    end
+  end
+  return false
 end
 
 -- Partition.inTheWay, of a name of the key that ARGV[1] says: names and rows.

@@ -14,6 +14,7 @@ func namesOf(node string) []string {
 	return []string{
 		"k", fallback.SharedName("k", node), fallback.PermitsName("m", 2, 3, node), fallback.PermitsName("m", 1, 3, node+"2"), fallback.SharedName("k", node),
 		fallback.DowngradedName("k", node), fallback.DowngradedName("k", node),
+		fallback.BlockName("m", 3, 3, node, 1), fallback.BlockName("m", 2, 3, node, 1), fallback.BlockName("m", 1, 3, node, 1),
 	}
 }
 

@@ -1,0 +1,491 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// A block is permits that this process has, under one hold, and the callers that use them. It lasts from one caller to the next: it is
+// given back when it is not used for twenty times Options.Handoff.Linger, or when others want permits.
+//
+// A block that is wanted is shut: it has no permits for further callers. Those that are not used are given back at once, though others
+// are: the process asks for a hold of the block with as many permits as are in use, which the grantor lets in beside the larger one,
+// and then gives that back (see fallback.Mode.Block). So at each moment a hold has at least the permits that callers have. A pool's
+// mutex protects the fields.
+type block struct {
+	pool   *pool
+	number uint32
+
+	lock   Lock          // the hold's
+	pledge *lease.Pledge // until when lock is in force
+	size   uint32        // permits of lock
+	free   uint32        // those of them that no caller has; none if the block is to become smaller
+
+	uses   []permitUse
+	spare  []int32 // uses that no caller has
+	listed bool    // in the pool's open
+	end    blockEnd
+	spell  blockSpell
+
+	watched bool // a caller has asked whether permits are wanted
+}
+
+// permitUse is a caller's part of a block.
+type permitUse struct {
+	turn  uint64 // differs from one caller to the next
+	n     uint32 // 0: no caller has it
+	f     *follower
+	seen  uint64 // the turn that Stays has seen last
+	since lease.Moment
+}
+
+// blockEnd is the state of a block's end.
+type blockEnd struct {
+	shut   bool // there is nothing for further callers
+	over   bool // the hold has been given back, or is about to be
+	cause  error
+	shrink *shrinking // nil: the hold is not being made smaller
+}
+
+// shrinking is a smaller hold that is asked for.
+type shrinking struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// blockSpell is when a block began, and what relax looks at.
+type blockSpell struct {
+	turns, seen uint64 // uses that began, in all, and when relax looked last
+	most        uint32 // permits that were in use at the same time, since then
+	look        *time.Timer
+	began       lease.Moment
+}
+
+// blockLingers is for how many Lingers a block is kept that is not used. One that is wanted makes way at once.
+const blockLingers = 20
+
+// used returns how many permits callers have. The mutex is held.
+func (b *block) used() (n uint32) {
+	for i := range b.uses {
+		n += b.uses[i].n
+	}
+	return n
+}
+
+// newBlock returns a block, and n of its permits.
+func (p *pool) newBlock(l Lock, size, number, n uint32) (*block, Permits) {
+	b := &block{pool: p, number: number, lock: l, pledge: new(lease.Pledge), size: size, free: size}
+	b.spell.began = p.c.moment()
+	p.mu.Lock()
+	x := b.enter(n)
+	p.blocks = append(p.blocks, b)
+	b.list()
+	pledge := b.pledge
+	p.mu.Unlock()
+	b.share(l, pledge)
+	return b, x
+}
+
+// share lets the events of the partition know that callers share the lock, which is the block's, and may look at the pledge.
+func (b *block) share(l Lock, pledge *lease.Pledge) {
+	l.endsWith(func(cause error) { b.ended(l.fence, cause) })
+	l.p.mu.Lock()
+	l.p.Share(l.t, l.fence, pledge, b)
+	l.p.mu.Unlock()
+}
+
+// enter gives permits to a caller. There are enough. The mutex is held.
+func (b *block) enter(n uint32) Permits {
+	at := int32(len(b.uses))
+	if last := len(b.spare) - 1; last >= 0 {
+		at, b.spare = b.spare[last], b.spare[:last]
+	} else {
+		b.uses = append(b.uses, permitUse{})
+	}
+	b.free -= n
+	b.spell.turns++
+	b.spell.most = max(b.spell.most, b.size-b.free)
+	u := &b.uses[at]
+	u.turn, u.n = b.spell.turns, n
+	return Permits{b: b, at: at, n: n, turn: u.turn}
+}
+
+// out takes the permits back from a caller. The mutex is held.
+func (b *block) out(at int32) {
+	u := &b.uses[at]
+	b.free += u.n
+	u.n, u.f = 0, nil
+	b.spare = append(b.spare, at)
+}
+
+// list lets further callers have what is free. The mutex is held.
+func (b *block) list() {
+	if !b.listed && !b.end.shut && b.free > 0 {
+		b.pool.open, b.listed = append(b.pool.open, b), true
+	}
+}
+
+// shut lets no further callers in. The mutex is held.
+func (b *block) shut() {
+	b.end.shut = true
+	b.pledge.Retract()
+	if b.listed {
+		p := b.pool
+		p.open, b.listed = slices.DeleteFunc(p.open, func(x *block) bool { return x == b }), false
+	}
+}
+
+// forget takes the block out of its pool: its hold has ended, or is about to. The mutex is held.
+func (b *block) forget() {
+	if b.end.over {
+		return
+	}
+	b.shut()
+	b.end.over = true
+	if b.spell.look != nil {
+		b.spell.look.Stop()
+	}
+	if b.end.shrink != nil {
+		b.end.shrink.cancel()
+	}
+	p := b.pool
+	p.blocks = slices.DeleteFunc(p.blocks, func(x *block) bool { return x == b })
+	p.tidy()
+}
+
+// settle is for after callers have left. The mutex is held, and free afterwards.
+func (b *block) settle() {
+	used := b.used()
+	if used == 0 && b.pool.c.callers.limits.Linger <= 0 {
+		b.shut()
+	}
+	b.list()
+	last := used == 0 && b.end.shut && !b.end.over
+	if last {
+		b.forget()
+	}
+	b.shrink()
+	l := b.lock
+	b.pool.mu.Unlock()
+	if last {
+		_ = l.cede()
+	}
+}
+
+// leave is Permits.Release.
+func (b *block) leave(x Permits) error {
+	p := b.pool
+	p.mu.Lock()
+	u := &b.uses[x.at]
+	if u.turn != x.turn || u.n == 0 {
+		p.mu.Unlock()
+		return ErrUnlocked
+	}
+	if u.f != nil && b.end.cause == nil {
+		p.mu.Unlock()
+		b.holds()
+		p.mu.Lock()
+		if u = &b.uses[x.at]; u.turn != x.turn || u.n == 0 {
+			p.mu.Unlock()
+			return ErrUnlocked
+		}
+	}
+	if u.f != nil {
+		for _, cancel := range u.f.ends {
+			cancel(ErrUnlocked)
+		}
+	}
+	loss := b.loss()
+	b.out(x.at)
+	p.users--
+	if !b.end.shut && p.c.callers.limits.Linger > 0 { // as a rule
+		b.list()
+		p.mu.Unlock()
+		return loss
+	}
+	p.tidy()
+	b.settle()
+	return loss
+}
+
+// holds reports whether the hold is in force, by both clocks, and ends it if it is not.
+func (b *block) holds() bool {
+	for {
+		b.pool.mu.Lock()
+		l, cause := b.lock, b.end.cause
+		b.pool.mu.Unlock()
+		if cause != nil {
+			return false
+		}
+		held := l.holds()
+		b.pool.mu.Lock()
+		same := b.lock == l
+		b.pool.mu.Unlock()
+		if held || same {
+			return held
+		}
+	}
+}
+
+// inForce is holds. If the hold is in force, it is for as long as the pledge says.
+func (b *block) inForce() bool {
+	for {
+		b.pool.mu.Lock()
+		l := b.lock
+		b.pool.mu.Unlock()
+		var a after
+		p := l.p
+		now := p.lock()
+		ok := p.TurnState(l.t, l.fence, now, &a.Effects) == lease.TurnRuns
+		b.pool.mu.Lock()
+		same := b.lock == l
+		if ok && same && !b.end.shut {
+			p.Pledge(l.t, now)
+		}
+		b.pool.mu.Unlock()
+		p.unlock(&a)
+		a.do(p.c)
+		if same {
+			return ok
+		}
+	}
+}
+
+// Shut implements [lease.Sharer].
+func (b *block) Shut() (empty bool) {
+	p := b.pool
+	tight := p.c.moment() + tightFor
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tight = tight
+	if b.end.shut {
+		return false
+	}
+	b.shut()
+	if b.used() > 0 {
+		b.shrink()
+		return false
+	}
+	b.vacated()
+	return true
+}
+
+// Vacate implements [lease.Sharer].
+func (b *block) Vacate() (empty bool) {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	if b.end.shut || b.used() > 0 {
+		return false
+	}
+	b.vacated()
+	return true
+}
+
+// vacated is when the partition ends the turn. The mutex is held.
+func (b *block) vacated() {
+	b.forget()
+	c, l, began := b.pool.c, b.lock, b.spell.began
+	c.life.pool.Go(func() { c.noteReleased(l.p, l, c.moment()-began) })
+}
+
+// Empty implements [lease.Sharer].
+func (b *block) Empty() bool {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	return b.used() == 0
+}
+
+// Stays implements [lease.Sharer].
+func (b *block) Stays(now lease.Moment) lease.Moment {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	first := now
+	for i := range b.uses {
+		u := &b.uses[i]
+		if u.n == 0 {
+			continue
+		}
+		if u.seen != u.turn {
+			u.seen, u.since = u.turn, now
+		}
+		first = min(first, u.since)
+	}
+	return first
+}
+
+// ended is when a lock has ended. It runs no code of the user's, as the partition's mutex is held. One that was replaced by a smaller one
+// is none of the block's.
+func (b *block) ended(fence uint64, cause error) {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	if b.lock.fence == fence {
+		b.lose(cause)
+	}
+}
+
+// lose ends what callers have. The mutex is held.
+func (b *block) lose(cause error) {
+	if b.end.cause != nil {
+		return
+	}
+	b.end.cause = cause
+	b.forget()
+	for i := range b.uses {
+		if f := b.uses[i].f; f != nil {
+			for _, cancel := range f.ends {
+				cancel(b.loss())
+			}
+			f.ends = nil
+		}
+	}
+}
+
+// loss returns why the callers' permits were lost, as the block's hold was; nil if it was not. The mutex is held.
+func (b *block) loss() error {
+	if b.end.cause == nil { // as a rule
+		return nil
+	}
+	if loss := new(LossError); errors.As(b.end.cause, &loss) {
+		told := *loss
+		told.Key = namedSemaphore(b.pool.key)
+		return &told
+	}
+	return nil
+}
+
+// retire gives the block back if no caller has permits of it.
+func (b *block) retire() {
+	var a after
+	b.pool.mu.Lock()
+	l := b.lock
+	b.pool.mu.Unlock()
+	now := l.p.lock()
+	l.p.Retire(l.t, l.fence, now, &a.Effects)
+	l.p.unlock(&a)
+	a.do(b.pool.c)
+}
+
+// linger has a new block looked at.
+func (b *block) linger() {
+	c := b.pool.c
+	if c.callers.limits.Linger <= 0 {
+		return
+	}
+	every := blockLingers * c.callers.limits.Linger
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	if !b.end.over {
+		b.spell.look = time.AfterFunc(every, func() { b.relax(every) })
+	}
+}
+
+// relax gives the block back if it was not used since it was called last, or most of it if it was used little. Otherwise it is called
+// again.
+func (b *block) relax(every time.Duration) {
+	c := b.pool.c
+	b.pool.mu.Lock()
+	used, over := b.used(), b.end.over || c.life.ctx.Err() != nil
+	idle := used == 0 && b.spell.turns == b.spell.seen
+	most := b.spell.most
+	b.spell.seen, b.spell.most = b.spell.turns, used
+	if !idle && !over && most <= b.size/4 && used > 0 && !b.watched && !b.end.shut && b.end.shrink == nil {
+		b.startShrink(most)
+	}
+	if !over {
+		b.spell.look.Reset(every) // retire stops it
+	}
+	b.pool.mu.Unlock()
+	if idle && !over {
+		b.retire()
+	}
+}
+
+// shrink begins to give back what callers do not use of a block that is shut. The mutex is held.
+func (b *block) shrink() {
+	used := b.used()
+	if !b.end.shut || b.end.over || b.end.shrink != nil || used == 0 || used >= b.size {
+		return
+	}
+	if !guard.InUse {
+		used = max(1, used/2)
+	}
+	b.startShrink(used)
+}
+
+// startShrink asks for a hold of n permits of the block, as many at least as callers have. The mutex is held.
+func (b *block) startShrink(n uint32) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &shrinking{cancel, make(chan struct{})}
+	b.end.shrink = s
+	if !b.end.shut {
+		b.free -= b.size - n // until then, too
+	}
+	b.pool.c.life.pool.Go(func() {
+		defer cancel()
+		b.become(ctx, n)
+		close(s.done)
+	})
+}
+
+// become makes the block one of n permits.
+func (b *block) become(ctx context.Context, n uint32) {
+	p := b.pool
+	p.mu.Lock()
+	name := fallback.BlockName(p.key, n, p.of, p.c.callers.holder, b.number)
+	p.mu.Unlock()
+	l, err := p.c.lockName(ctx, p.key, name, false, "")
+	p.mu.Lock()
+	if !errors.Is(err, ErrClosed) {
+		b.end.shrink = nil
+	}
+	if err != nil || b.end.over {
+		if !b.end.shut {
+			b.free += b.size - n
+			b.list()
+		}
+		p.mu.Unlock()
+		if err == nil {
+			_ = l.cede()
+		}
+		return
+	}
+	was, pledge := b.lock, new(lease.Pledge)
+	if b.end.shut {
+		b.free = n - b.used()
+	}
+	b.lock, b.size, b.pledge, b.end.shut = l, n, pledge, false
+	p.counts.Shrunk++
+	b.list()
+	p.mu.Unlock()
+	b.share(l, pledge)
+	if err := was.cede(); err != nil { // the permits were lost before they were those of this hold
+		p.mu.Lock()
+		b.lose(err)
+		p.mu.Unlock()
+		_ = l.cede()
+		return
+	}
+	p.mu.Lock()
+	b.settle()
+}
+
+// callers returns how many permits of the block no caller has, and how many callers have, and the labels of those, sorted, so many at
+// most.
+func (b *block) callers() (free, used int, labels []string) {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	for i := range b.uses {
+		if f := b.uses[i].f; f != nil && f.label != "" {
+			labels = append(labels, f.label)
+		}
+	}
+	slices.Sort(labels)
+	used = int(b.used())
+	return int(b.size) - used, used, labels[:min(len(labels), mostWaiters)]
+}

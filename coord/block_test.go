@@ -1,0 +1,288 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+func acquire(t *testing.T, s *coord.Semaphore, n int) coord.Permits {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p, err := s.Acquire(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func release(t *testing.T, all ...coord.Permits) {
+	t.Helper()
+	for _, p := range all {
+		if err := p.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// partly returns a permit of a block of n, of which no other caller has any.
+func partly(t *testing.T, s *coord.Semaphore, n int) coord.Permits {
+	t.Helper()
+	release(t, acquire(t, s, n))
+	return acquire(t, s, 1)
+}
+
+// inBoth runs a test with two processes and the arbiter alone, and with two nodes of a cluster, each as the one and as the other.
+func inBoth(t *testing.T, f func(t *testing.T, key string, one, two *coord.Coordinator)) {
+	t.Run("at the arbiter", func(t *testing.T) {
+		bubble(t, func(t *testing.T, a *fallback.Memory) { f(t, "k", start(t, a, nil), start(t, a, nil)) })
+	})
+	t.Run("in a cluster", func(t *testing.T) {
+		store := fallback.NewMemory()
+		one, two := join(t, store, quick()), join(t, store, quick())
+		settle(t, quick().Partitions, one, two)
+		f(t, "k", one, two)
+		f(t, "l", two, one)
+	})
+}
+
+// A process asks for permits once, and its callers share them.
+func TestBlock_IsShared(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		s := c.Semaphore("k", 1000)
+		for range 50 {
+			release(t, acquire(t, s, 1))
+		}
+		if x := c.Stats().Permits; x.Asked != 1 || x.Local != 49 {
+			t.Errorf("%+v", x)
+		}
+		var all [64]coord.Permits
+		var work sync.WaitGroup
+		for i := range all {
+			work.Go(func() { all[i] = acquire(t, s, 1+i%2) })
+		}
+		work.Wait()
+		info, err := s.Inspect(t.Context())
+		sum, free := 0, 0
+		for _, h := range info.Shared {
+			sum, free = sum+h.Permits, free+h.Free
+			if !h.Locked && h.Free != h.Permits || h.Of != 1000 {
+				t.Errorf("%+v", h)
+			}
+		}
+		if err != nil || sum-free != 96 || len(info.Shared) > 12 {
+			t.Errorf("%d permits, %d of them free, in %d blocks: %v", sum, free, len(info.Shared), err)
+		}
+		if x := c.Stats().Permits; x.Asked > 12 {
+			t.Errorf("64 callers: %+v", x)
+		}
+		release(t, all[:]...)
+		time.Sleep(time.Second)
+		if info, err := s.Inspect(t.Context()); err != nil || len(info.Shared) > 0 {
+			t.Errorf("blocks that are not used: %+v, %v", info.Shared, err)
+		}
+	})
+}
+
+// What callers do not use of a block is given back while others use the rest, also where that is all permits that there are.
+func TestBlock_IsMadeSmaller(t *testing.T) {
+	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
+		before := one.Stats().Permits.Shrunk
+		used := partly(t, one.Semaphore(key, 10), 10)
+		ctx := used.Context()
+		other := acquire(t, two.Semaphore(key, 10), 9)
+		if n := one.Stats().Permits.Shrunk - before; n != 1 {
+			t.Errorf("%d blocks were made smaller", n)
+		}
+		if _, err := two.Semaphore(key, 10).TryAcquire(t.Context(), 1); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("the eleventh of ten: %v", err)
+		}
+		if ctx.Err() != nil {
+			t.Error(context.Cause(ctx))
+		}
+		release(t, used)
+		if context.Cause(ctx) != coord.ErrUnlocked {
+			t.Error(context.Cause(ctx))
+		}
+		release(t, other)
+	})
+}
+
+// Each caller that leaves a block which is wanted gives its permits to those that wait.
+func TestBlock_IsMadeSmallerStepByStep(t *testing.T) {
+	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
+		s := one.Semaphore(key, 10)
+		release(t, acquire(t, s, 10))
+		var used []coord.Permits
+		for range 5 {
+			used = append(used, acquire(t, s, 2))
+		}
+		var got []coord.Permits
+		var work sync.WaitGroup
+		work.Go(func() {
+			for range 5 {
+				got = append(got, acquire(t, two.Semaphore(key, 10), 2))
+			}
+		})
+		for _, p := range used {
+			<-p.Wanted()
+			release(t, p)
+			time.Sleep(time.Millisecond)
+		}
+		work.Wait()
+		release(t, got...)
+	})
+}
+
+// A block that is wanted has no permits for callers that come later.
+func TestBlock_ThatIsWanted(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		one, two := start(t, a, nil), start(t, a, nil)
+		s := one.Semaphore("k", 5)
+		used := partly(t, s, 4)
+		var order []string
+		var work sync.WaitGroup
+		work.Go(func() {
+			p := acquire(t, two.Semaphore("k", 5), 5)
+			order = append(order, "large")
+			release(t, p)
+		})
+		time.Sleep(100 * time.Millisecond)
+		if _, err := s.TryAcquire(t.Context(), 1); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("before one that waits: %v", err)
+		}
+		work.Go(func() {
+			p := acquire(t, s, 1)
+			order = append(order, "small")
+			release(t, p)
+		})
+		time.Sleep(100 * time.Millisecond)
+		if len(order) > 0 {
+			t.Error(order)
+		}
+		release(t, used)
+		work.Wait()
+		if !slices.Equal(order, []string{"large", "small"}) {
+			t.Error(order)
+		}
+	})
+}
+
+// What this process keeps is no reason to send a caller of its own away.
+func TestBlock_MakesRoomForOneThatTries(t *testing.T) {
+	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
+		s := one.Semaphore(key, 10)
+		used := partly(t, s, 4)
+		p, err := s.TryAcquire(t.Context(), 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.TryAcquire(t.Context(), 1); !errors.Is(err, coord.ErrLocked) {
+			t.Error(err)
+		}
+		release(t, p, used)
+	})
+}
+
+// Permits that were released are not taken for those of a later caller, nor lost ones for ones that are had.
+func TestBlock_Ends(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		s := c.Semaphore("k", 4)
+		first := acquire(t, s, 4)
+		gone := first.Context()
+		release(t, first)
+		x, y := acquire(t, s, 1), acquire(t, s, 2)
+		for _, p := range []coord.Permits{first, {}} {
+			if err := p.Release(); !errors.Is(err, coord.ErrUnlocked) || context.Cause(p.Context()) != coord.ErrUnlocked {
+				t.Errorf("released twice: %v", err)
+			}
+			<-p.Context().Done()
+		}
+		if context.Cause(gone) != coord.ErrUnlocked || first.N() != 4 || (coord.Permits{}).N() != 0 {
+			t.Error(context.Cause(gone))
+		}
+		live := x.Context()
+		info, err := s.Inspect(t.Context())
+		if err != nil || len(info.Shared) != 1 || info.Shared[0].Permits != 4 || info.Shared[0].Free != 1 {
+			t.Fatalf("%+v, %v", info.Shared, err)
+		}
+		if err := s.Break(t.Context(), info.Shared[0].Fence, "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		loss := new(coord.LossError)
+		if !errors.As(context.Cause(live), &loss) || loss.Key != "k" || loss.Cause != coord.Broken {
+			t.Errorf("%v", context.Cause(live))
+		}
+		for _, p := range []coord.Permits{x, y} {
+			if err := p.Release(); !errors.Is(err, coord.ErrLost) {
+				t.Errorf("lost: %v", err)
+			}
+		}
+		<-y.Wanted()
+		release(t, acquire(t, s, 4))
+	})
+}
+
+// A session that ends takes the blocks with it.
+func TestBlock_IsLostWithItsSession(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		c, other := start(t, net, nil), start(t, a, nil)
+		p := partly(t, c.Semaphore("k", 3), 3)
+		ctx := p.Context()
+		net.cut()
+		<-ctx.Done()
+		if err := p.Release(); !errors.Is(err, coord.ErrLost) || !errors.Is(context.Cause(ctx), coord.ErrLost) {
+			t.Errorf("%v, %v", err, context.Cause(ctx))
+		}
+		release(t, acquire(t, other.Semaphore("k", 3), 3))
+		synctest.Wait()
+	})
+}
+
+// A block that is used little gives most of its permits back, though no other process asks for them.
+func TestBlock_AdaptsToUse(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		s := c.Semaphore("k", 100)
+		used := partly(t, s, 80)
+		time.Sleep(time.Second)
+		info, err := s.Inspect(t.Context())
+		if err != nil || len(info.Shared) != 1 || info.Shared[0].Permits != 1 || info.Shared[0].Free != 0 {
+			t.Errorf("%+v, %v", info.Shared, err)
+		}
+		release(t, used)
+	})
+}
+
+func BenchmarkPermits(b *testing.B) {
+	c, err := coord.New(b.Context(), fallback.NewMemory(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	s, ctx := c.Semaphore("k", 1000), context.Background()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			p, err := s.Acquire(ctx, 1)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if err := p.Release(); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,365 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// A pool is what callers of this process have and want of one semaphore. It exists while there are such callers, or blocks.
+type pool struct {
+	c   *Coordinator
+	key string // of the names of holds
+
+	// The mutex protects what follows, and the fields of the blocks. It is one of the last in the order of mutexes: see rank.go. No
+	// clock is read while it is held.
+	mu     sync.Mutex
+	of     uint32
+	users  int                 // callers that have permits, or are about to
+	blocks []*block            // that this process holds
+	open   []*block            // those with permits for further callers; the one that permits came back to last is the last
+	asked  map[string]struct{} // names of blocks that callers wait for
+	grows  *growth             // nil: none is under way
+	tight  lease.Moment        // until then a block is as large as its caller needs
+	counts PermitStats
+	gone   bool
+}
+
+// growth is a larger block that is asked for, for the callers that wait for it.
+type growth struct {
+	callers []*grower
+	done    chan struct{}
+}
+
+// grower is a caller that waits for a growth.
+type grower struct {
+	n    uint32
+	left bool    // it waits no more
+	x    Permits // what it got; none: there is no such block
+}
+
+// tightFor is for how long a process asks for no more permits than its callers want, after others wanted some of what it had.
+const tightFor = time.Second
+
+// pools are the pools of a coordinator.
+type pools struct {
+	mu     sync.Mutex // locked after a pool's; protects what follows
+	all    map[string]*pool
+	past   PermitStats // of pools that are gone
+	number uint32      // of blocks
+}
+
+func (x *pools) of(c *Coordinator, key string) *pool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.all[key]
+	if p == nil {
+		if x.all == nil {
+			x.all = make(map[string]*pool)
+		}
+		p = &pool{c: c, key: key}
+		x.all[key] = p
+	}
+	return p
+}
+
+// next returns a number that no other block has.
+func (x *pools) next() uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.number++
+	return x.number
+}
+
+// stats adds up what is counted.
+func (x *pools) stats() PermitStats {
+	x.mu.Lock()
+	sum, all := x.past, make([]*pool, 0, len(x.all))
+	for _, p := range x.all {
+		all = append(all, p)
+	}
+	x.mu.Unlock()
+	for _, p := range all {
+		p.mu.Lock()
+		if !p.gone { // else perhaps it was added after sum was read: it is missing once
+			sum.add(p.counts)
+		}
+		p.mu.Unlock()
+	}
+	return sum
+}
+
+// exit is when a user has got no permits.
+func (p *pool) exit() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users--
+	p.tidy()
+}
+
+// tidy forgets a pool without users and blocks. The mutex is held.
+func (p *pool) tidy() {
+	if p.users > 0 || len(p.blocks) > 0 || p.gone {
+		return
+	}
+	p.gone = true
+	all := &p.c.callers.pools
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.all, p.key)
+	all.past.add(p.counts)
+}
+
+// take takes permits of a block that has enough of them, for one more user. It returns the pledge of the block, which the caller has to
+// look at. It returns nothing if there is no such block, or others of the process wait.
+func (p *pool) take(of, n uint32) (Permits, *lease.Pledge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of != of || p.grows != nil {
+		return Permits{}, nil
+	}
+	x := p.pick(n)
+	if x.b == nil {
+		return Permits{}, nil
+	}
+	p.users++
+	p.counts.Local++
+	return x, x.b.pledge
+}
+
+// pick takes permits of a block that has enough of them. The mutex is held.
+func (p *pool) pick(n uint32) Permits {
+	for i := len(p.open) - 1; i >= 0; i-- {
+		if b := p.open[i]; b.free >= n {
+			x := b.enter(n)
+			if b.free == 0 {
+				p.open, b.listed = slices.Delete(p.open, i, i+1), false
+			}
+			return x
+		}
+	}
+	return Permits{}
+}
+
+// acquire is for a user that has not got its permits at once.
+func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (Permits, error) {
+	for label == "" && !try {
+		now := p.c.moment()
+		p.mu.Lock()
+		if p.grows == nil {
+			if x := p.pick(n); x.b != nil {
+				p.counts.Local++
+				p.mu.Unlock()
+				x.ctx = ctx
+				if x.b.inForce() {
+					return x, nil
+				}
+				p.again(x)
+				continue
+			}
+		}
+		if p.users == 1 || now < p.tight {
+			p.mu.Unlock()
+			break
+		}
+		x, err := p.grow(ctx, n)
+		switch {
+		case err != nil:
+			return x, err
+		case x.b == nil: // it came too late for this one, or there is none
+		case x.b.inForce():
+			return x, nil
+		default:
+			p.again(x)
+		}
+	}
+	if try {
+		return p.try(ctx, n, label)
+	}
+	return p.ask(ctx, n, n, false, label)
+}
+
+// try asks for a block that is to be had at once. If it is refused, other processes and this one give back what they keep for callers to
+// come, which takes a moment. Where permits were refused, or wanted, a short time ago, there is little of that, and it asks once more only.
+func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error) {
+	x, err := p.ask(ctx, n, n, true, label)
+	if !errors.Is(err, ErrLocked) {
+		return x, err
+	}
+	now := p.c.moment()
+	p.mu.Lock()
+	tight := now < p.tight
+	p.tight = now + tightFor
+	p.mu.Unlock()
+	p.makeRoom(ctx)
+	for pause := firstRoom; sleep(ctx, pause); pause *= 2 {
+		x, err = p.ask(ctx, n, n, true, label)
+		if !errors.Is(err, ErrLocked) || tight || pause >= lastRoom {
+			break
+		}
+	}
+	return x, err
+}
+
+// Pauses of a caller that tries, while processes give back what they keep.
+const firstRoom, lastRoom = time.Millisecond, 8 * time.Millisecond
+
+// again gives permits back that are not in force, of a user that goes on.
+func (p *pool) again(x Permits) {
+	p.mu.Lock()
+	p.users++
+	p.mu.Unlock()
+	_ = x.Release()
+}
+
+// ask asks for a block, and returns n permits of it.
+func (p *pool) ask(ctx context.Context, n, size uint32, try bool, label string) (Permits, error) {
+	number := p.c.callers.pools.next()
+	p.mu.Lock()
+	name := fallback.BlockName(p.key, size, p.of, p.c.callers.holder, number)
+	if p.asked == nil {
+		p.asked = make(map[string]struct{})
+	}
+	p.asked[name] = struct{}{}
+	p.counts.Asked++
+	p.mu.Unlock()
+	l, err := p.c.lockName(ctx, p.key, name, try, label)
+	p.mu.Lock()
+	delete(p.asked, name)
+	p.mu.Unlock()
+	if err != nil {
+		return Permits{}, err
+	}
+	b, x := p.newBlock(l, size, number, n)
+	x.ctx = ctx
+	b.linger()
+	return x, nil
+}
+
+// grow waits for a larger block. It returns nothing if there is none, which makes the pool tight, or it had no room for the caller. The
+// mutex is held, and free afterwards.
+func (p *pool) grow(ctx context.Context, n uint32) (Permits, error) {
+	me := &grower{n: n}
+	g := p.grows
+	if g == nil {
+		g = &growth{done: make(chan struct{})}
+		p.grows = g
+		p.users++ // fill
+		p.c.life.pool.Go(func() { p.fill(g) })
+	}
+	g.callers = append(g.callers, me)
+	p.mu.Unlock()
+	select {
+	case <-g.done:
+		me.x.ctx = ctx
+		return me.x, nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	me.left = true
+	x := me.x
+	p.mu.Unlock()
+	if x.b != nil { // in the same moment
+		p.again(x)
+	}
+	return Permits{}, &WaitError{Key: p.key, Reason: ErrLocked, Ended: ended(ctx)}
+}
+
+// fill asks for a larger block, and gives of it to those that wait for it, in their order.
+func (p *pool) fill(g *growth) {
+	p.mu.Lock()
+	var sum, total uint32
+	for _, m := range g.callers {
+		sum += min(m.n, p.of-sum)
+	}
+	for _, b := range p.blocks {
+		total += b.size
+	}
+	size := max(sum, min(total, p.of/4))
+	p.mu.Unlock()
+	x, err := p.ask(context.Background(), 1, size, true, "")
+	now := p.c.moment()
+	p.mu.Lock()
+	p.grows = nil
+	p.users--
+	if err != nil {
+		p.tight = now + tightFor
+		p.tidy()
+		p.mu.Unlock()
+		close(g.done)
+		return
+	}
+	b := x.b
+	b.out(x.at)
+	for _, m := range g.callers {
+		if !m.left && !b.end.shut && b.free >= m.n { // else others wait: each asks for itself
+			m.x = b.enter(m.n)
+		}
+	}
+	b.settle()
+	close(g.done)
+}
+
+// makeRoom gives back what callers do not use of the blocks.
+func (p *pool) makeRoom(ctx context.Context) {
+	p.mu.Lock()
+	blocks := slices.Clone(p.blocks)
+	p.mu.Unlock()
+	for _, b := range blocks {
+		b.makeRoom(ctx)
+	}
+}
+
+// makeRoom gives back what callers do not use of the block.
+func (b *block) makeRoom(ctx context.Context) {
+	p := b.pool
+	p.mu.Lock()
+	if b.end.over || b.used() >= b.size {
+		p.mu.Unlock()
+		return
+	}
+	b.shut()
+	b.settle()
+	p.mu.Lock()
+	s := b.end.shrink
+	p.mu.Unlock()
+	if s == nil {
+		return
+	}
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+}
+
+// names returns the names of the holds of a semaphore that this process has, or that its callers wait for, if the key is that of one.
+func (x *pools) names(key string) (names []string) {
+	if !strings.HasPrefix(key, semaphorePrefix) {
+		return nil
+	}
+	x.mu.Lock()
+	p := x.all[key]
+	x.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.blocks {
+		names = append(names, b.lock.key)
+	}
+	for name := range p.asked {
+		if len(names) >= 4*mostWaiters {
+			break
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
