@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // KindOf tells ours from theirs by the name of a variant.
@@ -36,9 +36,9 @@ func Against(name string, times []float64) chart.Ratio {
 }
 
 // DistributionOf returns the quantiles of what was recorded.
-func DistributionOf(h *stats.Histogram, name string, kind chart.Kind) distribution {
+func DistributionOf(h *histogram.Histogram, name string, kind chart.Kind) distribution {
 	d := distribution{
-		Name: name, Kind: kind, Count: stats.Sum(h.Buckets[:]),
+		Name: name, Kind: kind, Count: h.Count(),
 		P50: float64(h.Quantile(0.5)), P99: float64(h.Quantile(0.99)), P999: float64(h.Quantile(0.999)), Max: float64(h.Longest),
 	}
 	for _, q := range []float64{0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 0.99999} {

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-
 	"github.com/holdfast-go/holdfast/bench/stats"
 )
 

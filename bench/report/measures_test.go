@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // A round is what all processes did, and each figure is the median of the rounds.
 func TestMeasured(t *testing.T) {
-	var waits stats.Histogram
+	var waits histogram.Histogram
 	waits.Record(time.Millisecond)
 	play := func(server time.Duration, rounds ...[2]stats.Effort) *stats.Tally {
 		x := new(stats.Tally)

@@ -11,9 +11,8 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // Outputs are the files that a run is written to, besides the terminal; empty: not.

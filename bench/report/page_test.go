@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // tallyOf is what was done in rounds of a second.
-func tallyOf(waits *stats.Histogram, sections ...int64) *stats.Tally {
+func tallyOf(waits *histogram.Histogram, sections ...int64) *stats.Tally {
 	t := new(stats.Tally)
 	for _, n := range sections {
 		t.Add(stats.NewRound(time.Second, 0, []stats.Effort{{Sections: n}}, waits))
@@ -26,7 +26,7 @@ func tallyOf(waits *stats.Histogram, sections ...int64) *stats.Tally {
 // sample is what two subjects found: one with everything that there is, and one with what all have.
 func sample() *Record {
 	r := &Record{Format: RecordFormat, Date: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Commit: "c0ffee", Command: "go run ./bench <all>"}
-	waits := new(stats.Histogram)
+	waits := new(histogram.Histogram)
 	for i := range 5000 {
 		waits.Record(time.Duration(i) * time.Microsecond)
 	}
@@ -39,7 +39,7 @@ func sample() *Record {
 		Versus: []chart.Ratio{Against("won", []float64{4, 5}), Against("lost", []float64{0.5})},
 	}
 	x.Contest("first", "some", []Contestant{
-		{"Holdfast", chart.Ours, tallyOf(waits, 10, 12)}, {"other", chart.Rival, tallyOf(new(stats.Histogram), 1, 0)},
+		{"Holdfast", chart.Ours, tallyOf(waits, 10, 12)}, {"other", chart.Rival, tallyOf(new(histogram.Histogram), 1, 0)},
 		{"third", chart.Rival, tallyOf(waits, 2, 3)},
 	})
 	r.Add("first", x, time.Second)

@@ -7,9 +7,8 @@ import (
 	"io"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // Result is what a subject prints: a table, notes, and what must hold. The report shows these of

@@ -17,9 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/internal/dbserver"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
 // ServerKind is a kind of server that rivals need, other than Redis.

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/await"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // What was started for a run ends with it.

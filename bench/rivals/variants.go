@@ -21,14 +21,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/figures"
-
-	"github.com/holdfast-go/holdfast/bench/harness"
-	"github.com/holdfast-go/holdfast/bench/report"
-	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
 // Variant is one library's lock.

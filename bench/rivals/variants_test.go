@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
-
-	"github.com/holdfast-go/holdfast/bench/harness"
 )
 
 // openVariants opens a variant as n processes would.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // Effort is what a process did in a round, and what it used for it.
@@ -57,7 +58,7 @@ type Round struct {
 }
 
 // NewRound puts together what the processes did.
-func NewRound(took, server time.Duration, parts []Effort, waits *Histogram) Round {
+func NewRound(took, server time.Duration, parts []Effort, waits *histogram.Histogram) Round {
 	r := Round{
 		Took: took, Server: server, Max: float64(waits.Longest),
 		P50: float64(waits.Quantile(0.5)), P99: float64(waits.Quantile(0.99)), P999: float64(waits.Quantile(0.999)),
@@ -116,7 +117,7 @@ type Tally struct {
 	All     Effort
 	Serving time.Duration // CPU of the servers
 	Parts   []int64       // operations by process
-	Waits   Histogram
+	Waits   histogram.Histogram
 	Untold  []string // names of measures
 }
 

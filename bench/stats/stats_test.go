@@ -40,38 +40,3 @@ func TestStatistics(t *testing.T) {
 		t.Errorf("per round %v", got)
 	}
 }
-
-func TestHistogram(t *testing.T) {
-	last := 0
-	for d := time.Duration(0); d < time.Hour; d += 1 + d/50 {
-		b := BucketOf(d)
-		if b < last || b > last+1 {
-			t.Fatalf("bucket of %d is %d after %d", d, b, last)
-		}
-		last = b
-		if diff := math.Abs(float64(middleOf(b) - d)); diff > 0.032*float64(d) {
-			t.Fatalf("the middle of bucket %d is %d, %g from %d", b, middleOf(b), diff, d)
-		}
-	}
-	if BucketOf(-1) != 0 || BucketOf(math.MaxInt64) != BucketCount-1 {
-		t.Error("the ends")
-	}
-	var h, half Histogram
-	if h.Quantile(0.5) != 0 {
-		t.Error("quantile of nothing")
-	}
-	for i := range 1000 {
-		d := time.Duration(i+1) * time.Millisecond
-		if i%2 == 0 {
-			half.Record(d)
-		} else {
-			h.Record(d)
-		}
-	}
-	h.Merge(half)
-	for q, want := range map[float64]time.Duration{0: time.Millisecond, 0.5: 500 * time.Millisecond, 1: time.Second} {
-		if got := h.Quantile(q); (got - want).Abs() > want/25 {
-			t.Errorf("quantile %g: %v, want %v", q, got, want)
-		}
-	}
-}

@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // coldSizes: calls are made in batches. Between two batches everything is given back.

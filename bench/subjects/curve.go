@@ -5,9 +5,8 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // curve is what was measured, in rounds, at some values of what it depends on.

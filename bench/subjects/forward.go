@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // forwardSizes: each block measures everything, in an order that changes.

@@ -14,12 +14,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/peer"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 var forwardTasks = harness.NewTask("forward", runForward)

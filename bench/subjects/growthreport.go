@@ -6,10 +6,9 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 func (t *growthTotal) result() report.Result {

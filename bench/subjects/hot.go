@@ -9,13 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // hotSizes: processes x goroutines contend for one key, in rounds of each variant by turns.
@@ -90,17 +89,11 @@ func measureVariants(ctx context.Context, b *Run, list []rivals.Variant) (_ repo
 		ws = append(ws, w)
 	}
 
-	// Round 0 is not counted: connections are made in it, and scripts loaded.
-	for round := range s.Rounds + 1 {
-		for i := range totals {
-			t := totals[(i+round)%len(totals)]
-			b.Progress.Step(t.Name, round*len(totals)+i, (s.Rounds+1)*len(totals))
-			b.Settle(ctx)
-			if err := t.round(ctx, b, servers, ws, round); err != nil {
-				cancel()
-				return report.Result{}, fmt.Errorf("%s: %w", t.Name, err)
-			}
-		}
+	if err := byTurns(ctx, b, s.Rounds, totals, func(t *hotTotal) string { return t.Name }, func(t *hotTotal, round int) error {
+		return t.round(ctx, b, servers, ws, round)
+	}); err != nil {
+		cancel()
+		return report.Result{}, err
 	}
 	r := hotResults(s, totals)
 	describeServers(&r, servers, list)

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -8,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/coord"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // hotTask tells a worker to contend for a key, or for many. Without Duration it only opens the
@@ -36,9 +37,9 @@ var hotTasks = harness.NewTask("hot", contendFor)
 // hotResult is what one process did in one round.
 type hotResult struct {
 	stats.Effort
-	Failed  int64           `json:"failed"`
-	Failure string          `json:"failure"`
-	Waits   stats.Histogram `json:"waits"`
+	Failed  int64               `json:"failed"`
+	Failure string              `json:"failure"`
+	Waits   histogram.Histogram `json:"waits"`
 
 	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
 	Calls map[string]int64 `json:"calls"`
@@ -129,15 +130,19 @@ func contendFor(ctx context.Context, h *harness.Host, t hotTask) (*hotResult, er
 	for op := range all.Calls {
 		all.Calls[op] -= seen.Calls[op]
 	}
-	for _, p := range parts {
-		all.Sections += p.Sections
-		all.Failed += p.Failed
-		if all.Failure == "" {
-			all.Failure = p.Failure
-		}
-		all.Waits.Merge(p.Waits)
-	}
+	all.add(parts)
 	return &all, nil
+}
+
+// add adds what the goroutines of the process did.
+func (r *hotResult) add(parts []hotResult) {
+	for i := range parts {
+		p := &parts[i]
+		r.Sections += p.Sections
+		r.Failed += p.Failed
+		r.Failure = cmp.Or(r.Failure, p.Failure)
+		r.Waits.Merge(&p.Waits)
+	}
 }
 
 // storeOf returns the pool of connections to a store, nil if there is none.

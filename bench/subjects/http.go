@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/internal/figures"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // httpSizes: each block measures everything, by turns.

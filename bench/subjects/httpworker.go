@@ -14,12 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/middleware"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/middleware"
 )
 
 var httpTasks = harness.NewTask("http", runHTTP)

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
-
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // modesSizes: read locks, in rounds of each way to have them by turns.
@@ -160,18 +159,9 @@ func (r *modesRun) all(ctx context.Context, ways []*modeWay) (totals []*modeTota
 			}
 		}
 	}
-	// Round 0 is not counted: connections are made in it, and scripts loaded.
-	for round := range r.job.Rounds + 1 {
-		for i := range totals {
-			t := totals[(i+round)%len(totals)]
-			r.b.Progress.Step(t.Name, round*len(totals)+i, (r.job.Rounds+1)*len(totals))
-			r.b.Settle(ctx)
-			if err := r.round(ctx, t, round); err != nil {
-				return nil, fmt.Errorf("%s: %w", t.Name, err)
-			}
-		}
-	}
-	return totals, nil
+	return totals, byTurns(ctx, r.b, r.job.Rounds, totals, func(t *modeTotal) string { return t.Name }, func(t *modeTotal, round int) error {
+		return r.round(ctx, t, round)
+	})
 }
 
 func (r *modesRun) task(t *modeTotal) *modesTask {

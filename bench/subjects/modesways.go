@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/coord"
-
 	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 // modeWay is one way to do some jobs: which is in the variant's in and more.

@@ -9,10 +9,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/holdfast-go/holdfast/coord"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 var modesTasks = harness.NewTask("modes", mode)
@@ -122,14 +121,7 @@ func mode(ctx context.Context, h *harness.Host, t modesTask) (_ *hotResult, err 
 	work.Wait()
 	time.Sleep(settle)
 	all := hotResult{Effort: used.Read(0)}
-	for _, p := range parts {
-		all.Sections += p.Sections
-		all.Failed += p.Failed
-		if all.Failure == "" {
-			all.Failure = p.Failure
-		}
-		all.Waits.Merge(p.Waits)
-	}
+	all.add(parts)
 	return &all, nil
 }
 

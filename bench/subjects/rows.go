@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/histogram"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // rowsSizes: processes x goroutines change rows of a PostgreSQL, in rounds of each method by turns.
@@ -155,18 +155,9 @@ func (r *rowsRun) all(ctx context.Context, methods []*rowMethod, mine, its int) 
 			}
 		}
 	}
-	// Round 0 is not counted: connections are made in it, and statements prepared.
-	for round := range s.rounds + 1 {
-		for i := range totals {
-			t := totals[(i+round)%len(totals)]
-			r.b.Progress.Step(t.name, round*len(totals)+i, (s.rounds+1)*len(totals))
-			r.b.Settle(ctx)
-			if err := r.round(ctx, t, round); err != nil {
-				return nil, fmt.Errorf("%s: %w", t.name, err)
-			}
-		}
-	}
-	return totals, nil
+	return totals, byTurns(ctx, r.b, s.rounds, totals, func(t *rowsTotal) string { return t.name }, func(t *rowsTotal, round int) error {
+		return r.round(ctx, t, round)
+	})
 }
 
 // round runs one method of one job, from a full stock on.
@@ -220,14 +211,14 @@ func (r *rowsRun) round(ctx context.Context, t *rowsTotal, round int) error {
 		return nil
 	}
 	var parts []stats.Effort
-	var waits stats.Histogram
+	var waits histogram.Histogram
 	for _, a := range answers {
 		parts = append(parts, a.Effort)
-		waits.Merge(a.Waits)
+		waits.Merge(&a.Waits)
 		t.conflicts += a.Conflicts
 	}
 	t.Add(stats.NewRound(last, after-before, parts, &waits))
-	t.Waits.Merge(waits)
+	t.Waits.Merge(&waits)
 	return nil
 }
 

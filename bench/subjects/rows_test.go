@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // needPostgres skips the test where there is none.
@@ -126,7 +127,7 @@ func TestRowsResults(t *testing.T) {
 	}
 	ours := &rowsTotal{rowMethod: find(rivals.ClusterVariant), refused: 2}
 	theirs := &rowsTotal{rowMethod: find(methodForUpdate), missing: -3}
-	var waits stats.Histogram
+	var waits histogram.Histogram
 	waits.Record(time.Second)
 	play := func(t *rowsTotal, took, server time.Duration, sold ...int64) {
 		var parts []stats.Effort
@@ -134,7 +135,7 @@ func TestRowsResults(t *testing.T) {
 			parts = append(parts, stats.Effort{Sections: n, CPU: time.Duration(n) * 20 * time.Nanosecond, Bytes: 7 * n})
 		}
 		t.Add(stats.NewRound(took, server, parts, &waits))
-		t.Waits.Merge(waits)
+		t.Waits.Merge(&waits)
 	}
 	play(ours, 2*time.Second, time.Second, 30, 30)
 	play(ours, 800*time.Millisecond, 0, 20, 20)

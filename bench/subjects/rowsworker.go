@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 const rowsTable = `create table stock (
@@ -162,13 +163,13 @@ type rowsTask struct {
 
 // rowsResult is what one process did in one round.
 type rowsResult struct {
-	stats.Effort                 // Sections: sales
-	Refused      int64           `json:"refused"`
-	Conflicts    int64           `json:"conflicts"`
-	Failed       int64           `json:"failed"`
-	Failure      string          `json:"failure"`
-	Last         time.Duration   `json:"last"` // when the last one was sold, after Begin
-	Waits        stats.Histogram `json:"waits"`
+	stats.Effort                     // Sections: sales
+	Refused      int64               `json:"refused"`
+	Conflicts    int64               `json:"conflicts"`
+	Failed       int64               `json:"failed"`
+	Failure      string              `json:"failure"`
+	Last         time.Duration       `json:"last"` // when the last one was sold, after Begin
+	Waits        histogram.Histogram `json:"waits"`
 }
 
 // rowsPool is what all methods of a process share.
@@ -237,7 +238,7 @@ func sellRows(ctx context.Context, h *harness.Host, t rowsTask) (*rowsResult, er
 			all.Failure = p.Failure
 		}
 		all.Last = max(all.Last, p.Last)
-		all.Waits.Merge(p.Waits)
+		all.Waits.Merge(&p.Waits)
 	}
 	return all, nil
 }

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/histogram"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // sharedSizes: processes x goroutines contend for one key or many, in rounds of each variant by
@@ -132,16 +132,10 @@ func measureStore(ctx context.Context, b *Run, subject string, s sharedSizes) (_
 			return report.Result{}, fmt.Errorf("%s: %w", t.Name, err)
 		}
 	}
-	// Round 0 is not counted: connections are made in it, and scripts loaded.
-	for round := range s.rounds + 1 {
-		for i := range totals {
-			t := totals[(i+round)%len(totals)]
-			b.Progress.Step(t.Name, round*len(totals)+i, (s.rounds+1)*len(totals))
-			b.Settle(ctx)
-			if err := run.round(ctx, t, round); err != nil {
-				return report.Result{}, fmt.Errorf("%s: %w", t.Name, err)
-			}
-		}
+	if err := byTurns(ctx, b, s.rounds, totals, func(t *sharedTotal) string { return t.Name }, func(t *sharedTotal, round int) error {
+		return run.round(ctx, t, round)
+	}); err != nil {
+		return report.Result{}, err
 	}
 	db := harness.NewStore(run.store)
 	defer db.Close()
@@ -271,14 +265,14 @@ func (r *sharedRun) round(ctx context.Context, t *sharedTotal, round int) error 
 // addHot adds a round, and returns what each process did.
 func addHot(t *stats.Tally, answers []*hotResult, took, server time.Duration) []int64 {
 	var parts []stats.Effort
-	var waits stats.Histogram
+	var waits histogram.Histogram
 	for _, a := range answers {
 		parts = append(parts, a.Effort)
-		waits.Merge(a.Waits)
+		waits.Merge(&a.Waits)
 	}
 	r := stats.NewRound(took, server, parts, &waits)
 	t.Add(r)
-	t.Waits.Merge(waits)
+	t.Waits.Merge(&waits)
 	return r.Parts
 }
 

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
-	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // stallBook is memory that the processes of a scenario share, a file mapped by each. What a process
@@ -18,7 +18,7 @@ type stallBook struct {
 	stale  atomic.Int64             // tokens that were not above the last one of their key
 	slow   atomic.Int64             // requests that waited for longer than stallSlow
 	tokens [stallKeys]atomic.Uint64
-	waits  [stats.BucketCount]atomic.Int64 // as those of a histogram
+	waits  [histogram.Buckets]atomic.Int64 // as those of a histogram
 	moment [stallMoments]stallMoment
 }
 
@@ -60,7 +60,7 @@ func (b *stallBook) waited(arrived time.Time, d time.Duration) {
 			break
 		}
 	}
-	b.waits[stats.BucketOf(d)].Add(1)
+	b.waits[histogram.Bucket(d)].Add(1)
 	if d > stallSlow {
 		b.slow.Add(1)
 	}
@@ -74,8 +74,8 @@ func (b *stallBook) granted(key int, fence uint64) {
 }
 
 // histogram is that of all waits.
-func (b *stallBook) histogram() *stats.Histogram {
-	h := new(stats.Histogram)
+func (b *stallBook) histogram() *histogram.Histogram {
+	h := new(histogram.Histogram)
 	for i := range b.waits {
 		h.Buckets[i] = b.waits[i].Load()
 	}

@@ -13,12 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/reexec"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // stallSizes: processes serve requests that arrive by the clock, each for one of many keys, while
@@ -89,7 +88,7 @@ func (r *stallRun) merge(x *stallRun) {
 	for _, round := range x.Rounds {
 		r.Add(round)
 	}
-	r.Waits.Merge(x.Waits)
+	r.Waits.Merge(&x.Waits)
 	r.arrived += x.arrived
 	r.failed += x.failed
 	r.slow += x.slow

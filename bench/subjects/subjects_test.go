@@ -14,12 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/internal/reexec"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 func TestMain(m *testing.M) {

@@ -69,7 +69,7 @@ func (s *seller) lookUp(ctx context.Context, sku int, t *tally) (err error) {
 	}
 	begin := time.Now()
 	hold, err := lock(ctx, skuName(sku))
-	t.Waits.record(time.Since(begin))
+	t.Waits.Record(time.Since(begin))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil
@@ -185,8 +185,8 @@ func writeLookUps(w io.Writer, outcomes []outcome) {
 			figures.Thousands(o.oversold),
 			figures.Thousands(int64(o.rate())),
 			fmt.Sprintf("%.2f", ratio(o.rate(), outcomes[0].rate())),
-			figures.Duration(o.tally.Waits.quantile(0.5)),
-			figures.Duration(o.tally.Waits.quantile(0.99)),
+			figures.Duration(o.tally.Waits.Quantile(0.5)),
+			figures.Duration(o.tally.Waits.Quantile(0.99)),
 			figures.Duration(o.tally.Waits.Longest),
 			fmt.Sprintf("%.2f", ratio(float64(o.commands), float64(o.tally.sold()))),
 		})

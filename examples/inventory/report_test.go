@@ -19,9 +19,9 @@ func testOutcome(title string, commands, oversold int64, processes ...int64) out
 		elapsed:   2 * time.Second,
 	}
 	for i := range 100 {
-		o.tally.Waits.record(time.Duration(i+1) * 10 * time.Microsecond)
+		o.tally.Waits.Record(time.Duration(i+1) * 10 * time.Microsecond)
 	}
-	o.tally.Waits.record(1500 * time.Millisecond)
+	o.tally.Waits.Record(1500 * time.Millisecond)
 	return o
 }
 

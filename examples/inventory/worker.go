@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // An order tells a worker process what to do. It travels in the environment, as JSON.
@@ -72,13 +73,13 @@ type result struct {
 
 // A tally adds up sales: those of a goroutine, of a process, of all.
 type tally struct {
-	Sold     []int64   `json:"sold"`     // updates that the database confirmed, by SKU; of a catalogue: look-ups
-	Changed  int64     `json:"changed"`  // prices
-	Torn     int64     `json:"torn"`     // look-ups that saw a change half done
-	Rejected int64     `json:"rejected"` // sales with a token that was not above the last one
-	Failed   int64     `json:"failed"`   // calls that returned an error
-	Failure  string    `json:"failure"`  // one of the errors
-	Waits    histogram `json:"waits"`    // for the lock; those that the end of the sale cut off, too
+	Sold     []int64             `json:"sold"`     // updates that the database confirmed, by SKU; of a catalogue: look-ups
+	Changed  int64               `json:"changed"`  // prices
+	Torn     int64               `json:"torn"`     // look-ups that saw a change half done
+	Rejected int64               `json:"rejected"` // sales with a token that was not above the last one
+	Failed   int64               `json:"failed"`   // calls that returned an error
+	Failure  string              `json:"failure"`  // one of the errors
+	Waits    histogram.Histogram `json:"waits"`    // for the lock; those that the end of the sale cut off, too
 }
 
 func newTally(skus int) tally { return tally{Sold: make([]int64, skus)} }
@@ -91,7 +92,7 @@ func (t *tally) add(other tally) {
 	t.Torn += other.Torn
 	t.Rejected += other.Rejected
 	t.fail(other.Failed, other.Failure)
-	t.Waits.merge(other.Waits)
+	t.Waits.Merge(&other.Waits)
 }
 
 func (t *tally) fail(n int64, failure string) {
@@ -272,7 +273,7 @@ func (s *seller) sellOne(ctx context.Context, sku int, t *tally) (err error) {
 	hold, err := s.locks.Lock(ctx, skuName(sku))
 	// A wait that the end of the sale cuts off counts as well, as long as it was: otherwise a lock
 	// that starves a buyer would look good.
-	t.Waits.record(time.Since(begin))
+	t.Waits.Record(time.Since(begin))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil

@@ -154,7 +154,7 @@ func TestSellingOut(t *testing.T) {
 	unlocked := 0
 	locks.hold = fixedHold{t.Context(), 0, &unlocked}
 	tally := s.sellAll(t.Context())
-	if tally.Sold[0] != 25 || tally.Failed != 0 || tally.Waits.count() != 26 {
+	if tally.Sold[0] != 25 || tally.Failed != 0 || tally.Waits.Count() != 26 {
 		t.Errorf("%+v", tally)
 	}
 	if oversold, err := shop.audit(t.Context(), tally.Sold); oversold != 0 || err != nil {

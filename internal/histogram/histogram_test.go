@@ -1,10 +1,9 @@
-package main
+package histogram
 
 import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"testing"
 	"time"
 )
@@ -12,13 +11,13 @@ import (
 func TestBucketsAreInOrderAndNarrow(t *testing.T) {
 	last := 0
 	check := func(d time.Duration) {
-		bucket := bucketOf(d)
+		bucket := Bucket(d)
 		if bucket < last || bucket > last+1 {
 			t.Fatalf("bucket of %d is %d after %d", d, bucket, last)
 		}
 		last = bucket
-		if diff := math.Abs(float64(middleOf(bucket) - d)); diff > 0.008*float64(d) {
-			t.Fatalf("the middle of bucket %d is %d, %g from %d", bucket, middleOf(bucket), diff, d)
+		if diff := math.Abs(float64(middle(bucket) - d)); diff > 0.008*float64(d) {
+			t.Fatalf("the middle of bucket %d is %d, %g from %d", bucket, middle(bucket), diff, d)
 		}
 	}
 	for d := range time.Duration(100_000) {
@@ -29,23 +28,26 @@ func TestBucketsAreInOrderAndNarrow(t *testing.T) {
 		check(d)
 	}
 	for _, d := range []time.Duration{-1, math.MinInt64} {
-		if bucketOf(d) != 0 {
-			t.Errorf("bucket of %d is %d", d, bucketOf(d))
+		if Bucket(d) != 0 {
+			t.Errorf("bucket of %d is %d", d, Bucket(d))
 		}
 	}
-	if d := middleOf(bucketOf(math.MaxInt64)); d < math.MaxInt64/100*99 {
+	if d := middle(Bucket(math.MaxInt64)); d < math.MaxInt64/100*99 {
 		t.Errorf("the middle of the last bucket is %d", d)
+	}
+	if b := Bucket(math.MaxInt64); b != Buckets-1 {
+		t.Errorf("the last bucket is %d of %d", b, Buckets)
 	}
 }
 
 func TestQuantile(t *testing.T) {
-	var empty histogram
-	if got := empty.quantile(0.5); got != 0 {
+	var empty Histogram
+	if got := empty.Quantile(0.5); got != 0 {
 		t.Errorf("quantile of nothing: %v", got)
 	}
-	var h histogram
+	var h Histogram
 	for i := range 1000 {
-		h.record(time.Duration(i+1) * time.Millisecond)
+		h.Record(time.Duration(i+1) * time.Millisecond)
 	}
 	for _, test := range []struct {
 		q    float64
@@ -56,37 +58,37 @@ func TestQuantile(t *testing.T) {
 		{0.99, 990 * time.Millisecond},
 		{1, time.Second},
 	} {
-		got := h.quantile(test.q)
+		got := h.Quantile(test.q)
 		if diff := (got - test.want).Abs(); diff > test.want/50 {
 			t.Errorf("quantile %g: %v, want %v", test.q, got, test.want)
 		}
 	}
-	if h.Longest != time.Second || h.count() != 1000 {
-		t.Errorf("longest %v, count %d", h.Longest, h.count())
+	if h.Longest != time.Second || h.Count() != 1000 {
+		t.Errorf("longest %v, count %d", h.Longest, h.Count())
 	}
 }
 
 func TestHistogramsMergeThroughJSON(t *testing.T) {
-	var all, merged histogram
+	var all, merged Histogram
 	for range 4 {
-		var part histogram
+		var part Histogram
 		for range 1000 {
 			d := time.Duration(rand.ExpFloat64() * float64(time.Millisecond))
-			part.record(d)
-			all.record(d)
+			part.Record(d)
+			all.Record(d)
 		}
 		text, err := json.Marshal(part)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var read histogram
+		var read Histogram
 		if err := json.Unmarshal(text, &read); err != nil {
 			t.Fatal(err)
 		}
-		merged.merge(read)
+		merged.Merge(&read)
 	}
-	merged.merge(histogram{})
-	if !reflect.DeepEqual(all, merged) {
+	merged.Merge(&Histogram{})
+	if all != merged {
 		t.Errorf("all\n%v\nmerged\n%v", all, merged)
 	}
 }
