@@ -6,16 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lan"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // What a process of this program is to be, in its environment.
@@ -35,86 +32,14 @@ func child() (mine bool, err error) {
 	return false, nil
 }
 
-// A process is one that was started here. It dies with this one.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	ended chan struct{}
-	err   error // how it ended, valid then
-}
-
-// launch starts this program again, behind a command that becomes it.
-func launch(in []string, variable, value, log string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	args := append(slices.Clone(in), self)
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), variable+"="+value)
-	return begin(cmd, log)
-}
-
-func begin(cmd *exec.Cmd, log string) (*process, error) {
-	f, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p := &process{cmd: cmd, ended: make(chan struct{})}
-	if p.stdin, err = cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
-	return p, nil
-}
-
-func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
-
-func (p *process) kill() {
-	p.signal(syscall.SIGKILL)
-	<-p.ended
-}
-
-// running reports whether the process has not ended.
-func (p *process) running() bool {
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// end lets the process end in order, or after the limit shows where its goroutines are.
-func (p *process) end(limit time.Duration) error {
-	_ = p.stdin.Close()
-	select {
-	case <-p.ended:
-	case <-time.After(limit):
-		p.signal(syscall.SIGQUIT)
-		<-p.ended
-		return fmt.Errorf("has not ended after %v: %w", limit, p.err)
-	}
-	return p.err
-}
-
 // A seat is a host for a node, and the process that is there, if any.
 type seat struct {
 	host *lan.Host
 	job  job
 	dir  string
 
-	mu   sync.Mutex // protects what follows
-	p    *process   // nil: none
+	mu   sync.Mutex      // protects what follows
+	p    *reexec.Process // nil: none
 	life int
 	down bool // it is not expected to work
 }
@@ -129,7 +54,7 @@ func (s *seat) start() error {
 	if err != nil {
 		return err
 	}
-	s.p, err = launch(s.host.In(), nodeVariable, string(text), filepath.Join(s.dir, s.host.Name+".log"))
+	s.p, err = reexec.Again(filepath.Join(s.dir, s.host.Name+".log"), s.host.In(), nodeVariable, string(text))
 	s.down = false
 	return err
 }
@@ -140,7 +65,7 @@ func (s *seat) kill() {
 	defer s.mu.Unlock()
 	s.down = true
 	if s.p != nil {
-		s.p.kill()
+		s.p.Kill()
 		s.p = nil
 	}
 }
@@ -155,7 +80,7 @@ func (s *seat) leave() error {
 	}
 	p := s.p
 	s.p = nil
-	if err := p.end(40 * time.Second); err != nil {
+	if err := p.End(40 * time.Second); err != nil {
 		return fmt.Errorf("%s: %w", s.host.Name, err)
 	}
 	return nil
@@ -165,7 +90,7 @@ func (s *seat) signal(sig os.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.p != nil {
-		s.p.signal(sig)
+		s.p.Signal(sig)
 	}
 }
 
@@ -173,11 +98,15 @@ func (s *seat) signal(sig os.Signal) {
 func (s *seat) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.p == nil || s.p.running() {
+	if s.p == nil {
 		return nil
 	}
-	if s.p.err == nil {
-		s.p.err = errors.New("without an error")
+	ended, err := s.p.Ended()
+	if !ended {
+		return nil
 	}
-	return fmt.Errorf("%s has ended: %w: see %s", s.host.Name, s.p.err, filepath.Join(s.dir, s.host.Name+".log"))
+	if err == nil {
+		err = errors.New("without an error")
+	}
+	return fmt.Errorf("%s has ended: %w: see %s", s.host.Name, err, filepath.Join(s.dir, s.host.Name+".log"))
 }

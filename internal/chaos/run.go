@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lan"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 	"github.com/holdfast-go/holdfast/internal/stall"
 )
 
@@ -49,7 +50,7 @@ type running struct {
 	begun    moment
 	net      *lan.Network
 	servers  *servers
-	resource *process
+	resource *reexec.Process
 	asks     *access
 	seats    []*seat
 	bands    []*band
@@ -193,7 +194,7 @@ func (r *running) setUp(ctx context.Context) error {
 func (r *running) openResource(ctx context.Context) error {
 	socket := filepath.Join(r.dir, "resource")
 	var err error
-	if r.resource, err = launch(nil, resourceVariable, socket, filepath.Join(r.dir, "resource.log")); err != nil {
+	if r.resource, err = reexec.Again(filepath.Join(r.dir, "resource.log"), nil, resourceVariable, socket); err != nil {
 		return err
 	}
 	return await(ctx, "the resource", func() (err error) { r.asks, err = openResource(socket); return err })
@@ -380,7 +381,7 @@ func (r *running) tearDown() error {
 		r.asks.c.Close()
 	}
 	if r.resource != nil {
-		r.resource.kill()
+		r.resource.Kill()
 	}
 	if r.servers != nil {
 		r.servers.stop()

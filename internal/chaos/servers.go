@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/lan"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // servers are the arbiter: Redis servers, and sentinels, each on a host of its own.
@@ -37,7 +37,7 @@ type dataServer struct {
 type sentinel struct {
 	host *lan.Host
 	addr string
-	p    *process
+	p    *reexec.Process
 }
 
 // Names of hosts, by topology.
@@ -134,9 +134,9 @@ func (s *servers) startSentinels(ctx context.Context, dir string) error {
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			return err
 		}
-		cmd := exec.Command("ip", append(x.host.Command(), "redis-server", conf, "--sentinel")...)
 		var err error
-		if x.p, err = begin(cmd, filepath.Join(dir, x.host.Name+".log")); err != nil {
+		args := append([]string{"ip"}, append(x.host.Command(), "redis-server", conf, "--sentinel")...)
+		if x.p, err = reexec.Run(filepath.Join(dir, x.host.Name+".log"), nil, args...); err != nil {
 			return err
 		}
 		s.addrs = append(s.addrs, x.addr)
@@ -296,7 +296,7 @@ func (s *servers) clusterSettled(ctx context.Context) error {
 func (s *servers) stop() {
 	for _, x := range s.sentinels {
 		if x.p != nil {
-			x.p.kill()
+			x.p.Kill()
 		}
 	}
 	for _, d := range s.data {

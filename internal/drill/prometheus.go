@@ -19,13 +19,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-go/holdfast/internal/reexec"
 	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
 // A monitor is a real Prometheus on a host of its own. It scrapes the nodes once a second, and has the rules of alerts.yml. Their
 // windows and pauses are shortened, since a drill does not last for minutes; what they compare stays.
 type monitor struct {
-	*process
+	*reexec.Process
 	url    string
 	panels map[string][]string // expressions of dashboard.json, by title
 }
@@ -69,7 +70,7 @@ func (w *world) startPrometheus() error {
 	if p.panels, err = panelsOf(filepath.Join(dir, "dashboard.json")); err != nil {
 		return err
 	}
-	p.process, err = begun(filepath.Join(w.dir, "prometheus.log"), nil, append(h.In(), "prometheus",
+	p.Process, err = reexec.Run(filepath.Join(w.dir, "prometheus.log"), nil, append(h.In(), "prometheus",
 		"--config.file="+filepath.Join(w.dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(w.dir, "tsdb"),
 		"--web.listen-address="+h.Addr+":9090", "--log.level=warn")...)
 	if err != nil {
@@ -79,7 +80,7 @@ func (w *world) startPrometheus() error {
 	return nil
 }
 
-func (p *monitor) end() error { return p.process.end(unix.SIGTERM) }
+func (p *monitor) end() error { return p.End(endTime, unix.SIGTERM) }
 
 // panelsOf returns the expressions of a dashboard, by the titles of its panels.
 func panelsOf(file string) (map[string][]string, error) {

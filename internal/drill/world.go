@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/lan"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
@@ -42,6 +43,9 @@ type world struct {
 	prometheus *monitor // nil in the short form
 }
 
+// endTime is what a process may take to end in order.
+const endTime = 20 * time.Second
+
 // A node is a process on a host.
 type node struct {
 	w    *world
@@ -49,7 +53,7 @@ type node struct {
 	host *lan.Host
 	url  string // of what it serves
 	log  string
-	*process
+	*reexec.Process
 }
 
 // names are those of the hosts, and of the nodes on them.
@@ -130,11 +134,7 @@ func (w *world) launch(name string, keys [][]byte) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	n.process, err = begun(n.log, []string{nodeVariable + "=" + string(text)}, append(n.host.In(), self)...)
+	n.Process, err = reexec.Again(n.log, n.host.In(), nodeVariable, string(text))
 	return n, err
 }
 
@@ -149,10 +149,10 @@ func (w *world) replace(i int, keys [][]byte) error {
 
 // leave ends a node as a deployment does: it gives its partitions to others first.
 func (n *node) leave() error {
-	if n.process == nil {
+	if n.Process == nil {
 		return nil
 	}
-	if err := n.end(); err != nil {
+	if err := n.End(endTime); err != nil {
 		return fmt.Errorf("%s: %w", n.name, err)
 	}
 	return nil

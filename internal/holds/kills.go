@@ -304,13 +304,13 @@ func (t *trial) harm(victims []*process, s killing) (mend func() error, err erro
 		return t.hosts.cut(concerned, s.By.cut)
 	}
 	for _, n := range victims {
-		if err := n.cmd.Process.Signal(s.By.signal); err != nil {
+		if err := n.Cmd.Process.Signal(s.By.signal); err != nil {
 			return nil, err
 		}
 	}
 	return func() (err error) {
 		for _, n := range victims {
-			err = errors.Join(err, n.cmd.Process.Signal(syscall.SIGCONT))
+			err = errors.Join(err, n.Cmd.Process.Signal(syscall.SIGCONT))
 		}
 		return err
 	}, nil

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // nodeVariable tells a process that it is a node, and which one.
@@ -43,7 +43,7 @@ type nodeConfig struct {
 	Cores      float64 // of a control group; 0: no limit
 }
 
-// order is what a node is told by a line on its standard input. It answers each by a line on its standard output.
+// order is what a node is told. It answers each by a report.
 type order struct {
 	Do       string // take, state, settle, try, unlock, leave; of kills: work, worst, owned, probe, guarded; of restarts: passage
 	From, To int    // take, try: numbers of keys
@@ -110,34 +110,24 @@ func runNode(text string) error {
 	if cfg.Log {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
 	}
-	ctx := context.Background()
 	n := &node{cfg: cfg}
 	var arbiter fallback.Arbiter = redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	if cfg.Observed {
 		n.seen = &observed{Arbiter: arbiter}
 		arbiter = n.seen
 	}
-	c, err := coord.New(ctx, arbiter, o)
+	c, err := coord.New(context.Background(), arbiter, o)
 	if err != nil {
 		return err
 	}
 	n.c = c
-	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	for {
-		var x order
-		if err := in.Decode(&x); errors.Is(err, io.EOF) {
-			return nil // the parent has gone, or is done with this one
-		} else if err != nil {
-			return err
-		}
-		if err := out.Encode(n.follow(ctx, x)); err != nil {
-			return err
-		}
-		if x.Do == "leave" || x.Leave {
-			return nil
-		}
-	}
+	return tasks.Serve(reexec.NewLine(os.Stdin, os.Stdout), n, time.Minute)
 }
+
+var tasks reexec.Tasks[*node]
+
+// followTask is the only task: an order.
+var followTask = reexec.Add(&tasks, "follow", func(ctx context.Context, n *node, x order) (report, error) { return n.follow(ctx, x), nil })
 
 func (n *node) follow(ctx context.Context, x order) (r report) {
 	var err error

@@ -4,23 +4,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // process is a node as the one that gives orders sees it.
 type process struct {
+	*reexec.Worker
 	name     string
-	cmd      *exec.Cmd
-	in       io.Closer
-	orders   *json.Encoder
-	reports  *json.Decoder
 	from, to int // keys that it holds
 	unlimit  func()
 }
@@ -30,9 +24,7 @@ func launch(cfg nodeConfig) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{
-		name: cfg.Name, cmd: w.Cmd, in: w.In, orders: json.NewEncoder(w.In), reports: json.NewDecoder(w.Out), unlimit: func() {},
-	}
+	p := &process{Worker: w, name: cfg.Name, unlimit: func() {}}
 	if cfg.Cores > 0 {
 		remove, err := limit(w.Cmd.Process.Pid, cfg.Cores)
 		if err != nil {
@@ -59,9 +51,7 @@ func (t *trial) launch(i int, cfg nodeConfig) (n *process, err error) {
 
 // tell gives an order, and waits until it was followed.
 func (p *process) tell(x order) (r report, err error) {
-	if err = p.orders.Encode(x); err == nil {
-		err = p.reports.Decode(&r)
-	}
+	r, err = followTask.Do(p.Worker, x)
 	if err == nil && r.Err != "" {
 		err = errors.New(r.Err)
 	}
@@ -74,9 +64,8 @@ func (p *process) tell(x order) (r report, err error) {
 // end ends the process, and waits for it.
 func (p *process) end(kill bool) {
 	if kill {
-		_ = p.cmd.Process.Kill()
+		_ = p.Cmd.Process.Kill()
 	}
-	_ = p.in.Close()
-	_ = p.cmd.Wait()
+	_ = p.Stop()
 	p.unlimit()
 }
