@@ -44,7 +44,8 @@ func (c *Coordinator) partitionOf(key string) *partition {
 func hash(s string) uint64 { return xxhash.Sum64String(s) }
 
 // lock is for an event, and returns the time at which it happens. It is read with the mutex held: waiting for it must not make
-// a grant of the past (rule 1).
+// a grant of the past (rule 1). An event that needs no time, a look, and what has no effects take p.mu themselves. What has effects
+// ends with unlock, as a test checks.
 func (p *partition) lock() time.Time {
 	p.mu.Lock()
 	return p.now()
