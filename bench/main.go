@@ -38,7 +38,8 @@
 //
 //   - growth: what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate; about five
 //     minutes (subjects/growth.go)
-//   - stalls: what requests wait while processes are replaced or killed, or Redis is, against redislock; about nine minutes
+//   - stalls: what requests wait while processes are replaced or killed, or Redis is, against redislock, and with -rivals all against others, too;
+//     about nine minutes, or half an hour
 //     (subjects/stalls.go)
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only

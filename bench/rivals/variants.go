@@ -112,7 +112,7 @@ var Variants = []Variant{
 		How:    "coord with Options.Cluster over redisarbiter.New, defaults",
 		Fenced: true,
 		Fair:   true,
-		In:     "shared zipf idle",
+		In:     "shared zipf idle stalls",
 		Open: func(e Environment) (Locker, error) {
 			c, err := NewCoordinator(e.Client, ClusterOptions(e.Order))
 			if err != nil {
@@ -141,6 +141,7 @@ var Variants = []Variant{
 		module: "github.com/go-redsync/redsync/v4",
 		How:    "go-redis pool, retry delay 5 ms, unlimited tries, expiry 8 s",
 		In:     "hot shared zipf latency",
+		more:   "stalls",
 		Open: func(e Environment) (Locker, error) {
 			return newRedsync(e, redsync.WithRetryDelay(retryDelay)), nil
 		},
@@ -149,7 +150,7 @@ var Variants = []Variant{
 		Name:   "redislock",
 		module: "github.com/bsm/redislock",
 		How:    "LinearBackoff(5 ms), TTL 8 s",
-		In:     "hot shared zipf latency",
+		In:     "hot shared zipf latency stalls",
 		Open: func(e Environment) (Locker, error) {
 			return &redislockLock{redislock.New(e.Client), e.Namespace, retryDelay}, nil
 		},
@@ -179,6 +180,7 @@ var Variants = []Variant{
 		module: "github.com/redis/rueidis",
 		How:    "KeyMajority 1 and NoLoopTracking, as its README advises for one Redis from 7.0.5 on; a call that takes longer than 20 ms is given up",
 		In:     "hot shared zipf latency",
+		more:   "stalls",
 		Open:   openRueidis(true),
 	},
 	{
@@ -195,7 +197,7 @@ var Variants = []Variant{
 		How:    "pgx pool with a connection per goroutine, pg_advisory_lock and pg_advisory_unlock",
 		Fair:   true,
 		In:     "shared zipf latency",
-		more:   "hot",
+		more:   "hot stalls",
 		Server: PostgresKind,
 		Open:   openAdvisory,
 	},
@@ -220,7 +222,7 @@ var Variants = []Variant{
 		module: "go.etcd.io/etcd/client/v3",
 		How:    "concurrency.Mutex, one client per process, a session per goroutine; etcd's tuning guide is about disks and networks only",
 		Fair:   true,
-		more:   "hot shared zipf latency",
+		more:   "hot shared zipf latency stalls",
 		Server: etcdKind,
 		Open:   openEtcd,
 	},
@@ -229,7 +231,7 @@ var Variants = []Variant{
 		module: "github.com/go-zookeeper/zk",
 		How:    "zk.Lock, one connection per process; its administrator's guide advises a disk for the log alone",
 		Fair:   true,
-		more:   "hot shared zipf latency",
+		more:   "hot shared zipf latency stalls",
 		Server: zookeeperKind,
 		Open:   openZookeeper,
 	},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/report"
-	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
@@ -25,8 +24,14 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			"outage: Redis is killed, started again with its data (appendonly) after " + s.outage.String() + ", and watched for " + s.after.String(),
 			"what is per operation is of the processes that were not killed, with what it takes them to join and to leave, or to open and close;",
 			"charts show the round with the longest wait of each",
-			"redislock: " + variantHow(stallRival),
 		},
+	}
+	said := make(map[string]bool)
+	for _, x := range runs {
+		if v := x.variant; v.Name != stallOurs && !said[v.Name] {
+			said[v.Name] = true
+			r.Notes = append(r.Notes, v.Name+": "+v.How)
+		}
 	}
 	takeover := 3 * time.Second // the default of coord.Cluster.Takeover
 	if ttl := s.sessionTTL; ttl > 0 && ttl <= takeover {
@@ -37,14 +42,14 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 		byScenario[x.scenario.name] = append(byScenario[x.scenario.name], x)
 		w := &x.Waits
 		r.Table = append(r.Table, []string{
-			x.scenario.name + ": " + x.variant, figures.Thousands(x.arrived), figures.Thousands(x.failed), figures.Thousands(x.slow),
+			x.scenario.name + ": " + x.variant.Name, figures.Thousands(x.arrived), figures.Thousands(x.failed), figures.Thousands(x.slow),
 			stats.Millis(w.Quantile(0.5)), stats.Millis(w.Quantile(0.99)), stats.Millis(w.Quantile(0.999)), stats.Millis(w.Longest),
 		})
-		r.Distributions = append(r.Distributions, report.DistributionOf(w, x.scenario.name+": "+x.variant, report.KindOf(x.variant)))
+		r.Distributions = append(r.Distributions, report.DistributionOf(w, x.scenario.name+": "+x.variant.Name, x.variant.Kind()))
 		if x.failed > 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant, figures.Thousands(x.failed), x.failure))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant.Name, figures.Thousands(x.failed), x.failure))
 		}
-		if x.variant != stallOurs {
+		if x.variant.Name != stallOurs {
 			continue
 		}
 		limit, text := stallRolling, x.scenario.name+": longest wait, seconds"
@@ -67,7 +72,7 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 		list := byScenario[scenario.name]
 		var all []report.Contestant
 		for _, x := range list {
-			all = append(all, report.Contestant{Name: scenario.name + ": " + x.variant, Kind: report.KindOf(x.variant), Tally: &x.Tally})
+			all = append(all, report.Contestant{Name: scenario.name + ": " + x.variant.Name, Kind: x.variant.Kind(), Tally: &x.Tally})
 		}
 		r.Compare(all)
 		line := chart.Timeline{
@@ -78,14 +83,17 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			line.Tracks = append(line.Tracks, x.track)
 		}
 		r.Figures = append(r.Figures, report.Figure{Timeline: &line})
-		if len(list) == 2 {
+		for _, x := range list[1:] {
+			if x.variant.Name != stallRival {
+				continue
+			}
 			r.Versus = append(r.Versus, chart.Ratio{
-				Name:  fmt.Sprintf("%s, part of requests served within %v vs. %s", scenario.short, stallSlow, list[1].variant),
-				Times: list[0].served() / list[1].served(),
+				Name:  fmt.Sprintf("%s, part of requests served within %v vs. %s", scenario.short, stallSlow, stallRival),
+				Times: list[0].served() / x.served(),
 			})
-			if list[0].failed+list[1].failed == 0 { // a request that fails at once has not waited
-				r.Versus = append(r.Versus, report.Against(fmt.Sprintf("%s, longest wait vs. %s", scenario.short, list[1].variant),
-					stats.PerRound(list[1].longest(), list[0].longest())))
+			if list[0].failed+x.failed == 0 { // a request that fails at once has not waited
+				r.Versus = append(r.Versus, report.Against(fmt.Sprintf("%s, longest wait vs. %s", scenario.short, stallRival),
+					stats.PerRound(x.longest(), list[0].longest())))
 			}
 		}
 	}
@@ -104,12 +112,4 @@ func (r *stallRun) longest() (list []float64) {
 // for long as well, so this is the least that it can be.
 func (r *stallRun) served() float64 {
 	return 1 - stats.Ratio(float64(min(r.failed+r.slow, r.arrived)), float64(r.arrived))
-}
-
-func variantHow(name string) string {
-	v, _, err := rivals.FindVariant(name)
-	if err != nil {
-		return err.Error()
-	}
-	return v.How
 }

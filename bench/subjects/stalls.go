@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/reexec"
@@ -46,31 +47,39 @@ const (
 )
 
 const (
-	stallOurs  = "Holdfast cluster"
+	stallOurs  = rivals.ClusterVariant
 	stallRival = "redislock"
 )
+
+// stallPool is for how many requests a rival has a connection or a session in each process, if it
+// needs one for each.
+const stallPool = 64
 
 // stallScenario is what goes wrong.
 type stallScenario struct {
 	name, short, title, about string
 
-	strike func(*stallStage) error
+	redisOnly bool // it says nothing about locks elsewhere
+	strike    func(*stallStage) error
 }
 
 var stallScenarios = []stallScenario{
-	{"rolling", "rolling restart", "Rolling restart: each process is replaced",
-		"A new process joins and gets the requests; the old one serves those it has, gives its keys away and ends.", (*stallStage).rolling},
-	{"killed", "a process killed", "One process is killed (SIGKILL)",
-		"It cannot give anything back: what it held or owned is free when its session, or its locks, expire.", (*stallStage).killed},
-	{"outage", "Redis down", "Redis is killed, and comes back with its data",
-		"Owners go on granting from memory. Without Redis a lock that is kept there is not to be had.", (*stallStage).outage},
+	{name: "killed", short: "a process killed", title: "One process is killed (SIGKILL)",
+		about:  "It cannot give anything back: what it held or owned is free when its session, or its locks, expire.",
+		strike: (*stallStage).killed},
+	{name: "rolling", short: "rolling restart", title: "Rolling restart: each process is replaced",
+		about:  "A new process joins and gets the requests; the old one serves those it has, gives its keys away and ends.",
+		strike: (*stallStage).rolling},
+	{name: "outage", short: "Redis down", title: "Redis is killed, and comes back with its data",
+		about:     "Owners go on granting from memory. Without Redis a lock that is kept there is not to be had.",
+		redisOnly: true, strike: (*stallStage).outage},
 }
 
 // stallRun is what one variant did in one scenario.
 type stallRun struct {
 	stats.Tally
 	scenario stallScenario
-	variant  string
+	variant  rivals.Variant
 	arrived  int64
 	failed   int64
 	failure  string
@@ -99,30 +108,42 @@ func (r *stallRun) merge(x *stallRun) {
 	}
 }
 
-// measureStalls takes about three minutes for each round.
-func measureStalls(ctx context.Context, b *Run) (report.Result, error) {
-	variants := []string{stallOurs, stallRival}
-	runs := make([]*stallRun, len(stallScenarios)*len(variants))
-	done := 0
-	for round := range b.Sizes.stalls.rounds {
-		for i, scenario := range stallScenarios {
-			for j := range variants {
-				j = (j + round) % len(variants)
-				b.Progress.Step(scenario.name+": "+variants[j], done, b.Sizes.stalls.rounds*len(runs))
-				done++
-				r, err := b.Sizes.stalls.play(ctx, b, scenario, variants[j])
-				if err != nil {
-					return report.Result{}, fmt.Errorf("%s, %s: %w", scenario.name, variants[j], err)
+// measureStalls takes about three minutes for each round, and a quarter of an hour with all rivals.
+func measureStalls(ctx context.Context, b *Run) (_ report.Result, err error) {
+	list := rivals.Chosen("stalls", b.Rivals)
+	servers, err := rivals.StartServers(ctx, -1, list)
+	if err != nil {
+		return report.Result{}, err
+	}
+	defer func() { err = errors.Join(err, servers.Stop()) }()
+	servers.Tell(b.Bench)
+	var runs []*stallRun
+	for _, scenario := range stallScenarios {
+		for _, v := range list {
+			if servers.Has(v) && !(scenario.redisOnly && v.Server != nil) {
+				r := &stallRun{scenario: scenario, variant: v}
+				if r.Untold = v.Unknown(); v.Server != nil {
+					r.Untold = append(r.Untold, stats.MeasureServer) // Redis's is measured
 				}
-				if to := &runs[i*len(variants)+j]; *to == nil {
-					*to = r
-				} else {
-					(*to).merge(r)
-				}
+				runs = append(runs, r)
 			}
 		}
 	}
-	return stallResults(b.Sizes.stalls, runs), nil
+	for round := range b.Sizes.stalls.rounds {
+		for i := range runs {
+			r := runs[(i+round)%len(runs)]
+			name := r.scenario.name + ": " + r.variant.Name
+			b.Progress.Step(name, round*len(runs)+i, b.Sizes.stalls.rounds*len(runs))
+			x, err := b.Sizes.stalls.play(ctx, b, r.scenario, r.variant, servers.Conn(r.variant))
+			if err != nil {
+				return report.Result{}, fmt.Errorf("%s: %w", name, err)
+			}
+			r.merge(x)
+		}
+	}
+	out := stallResults(b.Sizes.stalls, runs)
+	describeServers(&out, servers, list)
+	return out, nil
 }
 
 // stallStage is where a scenario is played: a redis-server and processes of its own.
@@ -155,7 +176,8 @@ type stallProcess struct {
 	number int
 }
 
-func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, variant string) (_ *stallRun, err error) {
+// play measures a variant, which has a server at conn if it is not on Redis.
+func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, v rivals.Variant, conn string) (_ *stallRun, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dir, err := os.MkdirTemp(b.Dir, "stalls-")
@@ -163,7 +185,7 @@ func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, va
 		return nil, err
 	}
 	x := &stallStage{ctx: ctx, b: *b.Bench, sizes: s, task: stallTask{Book: filepath.Join(dir, "book"), stallLoadOptions: stallLoadOptions{
-		Variant: variant, SessionTTL: s.sessionTTL,
+		Variant: v.Name, Server: conn, SessionTTL: s.sessionTTL,
 		Slots: s.processes, Rate: s.rate, Keys: s.keys, Hold: s.hold, Limit: s.limit,
 	}}}
 	// A server of its own, whatever -redis says: it will be killed. Its data is to survive that.
@@ -221,7 +243,7 @@ func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, va
 	if err := x.ended(); err != nil {
 		return nil, err
 	}
-	return x.result(scenario, took), nil
+	return x.result(scenario, v, took), nil
 }
 
 // ended notes what the server has used; after it, another process of it begins, or none.
@@ -379,10 +401,10 @@ func (x *stallStage) drop(p *stallProcess) error {
 	return p.Stop()
 }
 
-func (x *stallStage) result(scenario stallScenario, took time.Duration) *stallRun {
+func (x *stallStage) result(scenario stallScenario, v rivals.Variant, took time.Duration) *stallRun {
 	r := &stallRun{
-		scenario: scenario, variant: x.task.Variant, failure: x.failure, slow: x.book.slow.Load(), stale: x.book.stale.Load(),
-		track: chart.Track{Name: x.task.Variant, Kind: report.KindOf(x.task.Variant), Events: x.events},
+		scenario: scenario, variant: v, failure: x.failure, slow: x.book.slow.Load(), stale: x.book.stale.Load(),
+		track: chart.Track{Name: v.Name, Kind: v.Kind(), Events: x.events},
 	}
 	for i := range min(int(took/stallBucket), stallMoments) { // the last one is not over
 		m := &x.book.moment[i]

@@ -28,6 +28,7 @@ type stallTask struct {
 // stallLoadOptions are what a load consists of.
 type stallLoadOptions struct {
 	Variant    string        `json:"variant"`
+	Server     string        `json:"server"`      // how to connect to the variant's own
 	SessionTTL time.Duration `json:"session_ttl"` // of Holdfast; 0: default
 	Slots      int           `json:"slots"`
 	Rate       float64       `json:"rate"` // requests per second and slot
@@ -89,7 +90,7 @@ func openLoad(ctx context.Context, h *harness.Host, t stallTask) (_ *stallLoad, 
 	} else {
 		v, _, err := rivals.FindVariant(l.Variant)
 		if err == nil {
-			l.locker, err = v.Open(rivals.Environment{Order: h.Order, Client: client})
+			l.locker, err = v.Open(rivals.Environment{Order: h.Order, Client: client, Server: l.Server, Goroutines: stallPool, Count: count})
 		}
 		if err != nil {
 			return nil, errors.Join(err, client.Close())
