@@ -16,7 +16,7 @@ func (c *Coordinator) Do(ctx context.Context, key string, fn func(ctx context.Co
 	if err != nil {
 		return err
 	}
-	s := &section{values: lockValues(l)}
+	s := &section{values: lockValues{l: l}, follows: true}
 	defer func() {
 		unlocked := s.end()
 		if unlocked != nil && errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {

@@ -40,7 +40,6 @@ package coord
 //	| inspection.tell           | work.Go   | a question to another node      | answered or given up  |
 //	| inspection.askNames       | work.Go   | a question to another node      | answered or given up  |
 //	| Coordinator.askAll        | work.Go   | a question to another node      | answered or given up  |
-//	| section.ask               | AfterFunc | ends the context of Do          | at once               |
 //	| Coordinator.DoClaims      | AfterFunc | ends the context of DoClaims    | at once               |
 //	| Coordinator.LockFor       | AfterFunc | ends a lock whose time is over  | at once               |
 //	| until                     | AfterFunc | ends a context with another one | at once               |

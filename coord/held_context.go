@@ -32,35 +32,82 @@ func (c *Coordinator) heldBy(ctx context.Context, key string) bool {
 	}
 }
 
-// lockValues is the parent of the context of a lock: the values of the context that Lock was called with, and the lock. It
-// never ends, so that ending its child under a partition's mutex runs no code of the user's.
-type lockValues Lock
-
-func (*lockValues) Deadline() (time.Time, bool)     { return time.Time{}, false }
-func (*lockValues) Done() <-chan struct{}           { return nil }
-func (*lockValues) Err() error                      { return nil }
-func (v *lockValues) Held() (Lock, context.Context) { return Lock(*v), v.ctx }
-
-func (v *lockValues) Value(key any) any {
-	if key == (held.Key{}) {
-		return v
-	}
-	return v.ctx.Value(key)
+// lockValues is the parent of the context that ends with a lock: the values of the context that Lock was called with, and the
+// lock. That of Do also ends with the caller's context.
+//
+// The child is ended under a partition's mutex, where no code of the user's may run. Package context asks the parent then what ends it, to
+// take the child off that. The caller's context is asked beforehand, and its answers are kept.
+type lockValues struct {
+	l    Lock
+	done <-chan struct{} // closed when the caller's context ends; nil: that does not end the child
+	ends any             // what the caller's context has answered for endKey
 }
 
-// section is the context that Do gives to its function. It ends with the caller's context and with the lock. The context
-// that can end is made when Done or Err is first called: it costs several times as much as the lock.
+func (*lockValues) Deadline() (time.Time, bool)     { return time.Time{}, false }
+func (v *lockValues) Done() <-chan struct{}         { return v.done }
+func (v *lockValues) Held() (Lock, context.Context) { return v.l, v.l.ctx }
+
+// Err is asked once done is closed.
+func (v *lockValues) Err() error {
+	if v.done == nil {
+		return nil
+	}
+	return v.l.ctx.Err()
+}
+
+func (v *lockValues) Value(key any) any {
+	switch key {
+	case held.Key{}:
+		return v
+	case endKey:
+		return v.ends
+	}
+	return v.l.ctx.Value(key)
+}
+
+// endKey is what package context asks a context for, to find what ends it.
+var endKey = func() any {
+	var n keyNote
+	_ = context.Cause(&n)
+	return n.key
+}()
+
+// keyNote is a context that has ended, and notes what it is asked for.
+type keyNote struct {
+	context.Context
+	key any
+}
+
+func (*keyNote) Err() error          { return context.Canceled }
+func (n *keyNote) Value(key any) any { n.key = key; return nil }
+
+// section is the context of a lock. It ends with that; the one that Do gives to its function ends with the caller's context as well. What
+// can end is made when Done is first called: it costs several times as much as the lock.
 type section struct {
 	values lockValues // the caller's values, and the lock
-	mu     sync.Mutex // protects what follows; locked before the partition's
-	live   context.Context
-	stop   func() bool // stops following the caller's context
-	over   bool        // Do has returned
+
+	mu    sync.Mutex // protects what follows; locked before the partition's
+	live  context.Context
+	over  bool // Do has returned
+	asked bool // Err was called
+
+	follows bool // it ends with the caller's context; not changed
 }
 
 func (s *section) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (s *section) Done() <-chan struct{}       { return s.ask().Done() }
-func (s *section) Err() error                  { return s.ask().Err() }
+
+// Err looks at the clock when it is first called, and makes nothing if the lock is in force: most functions ask once.
+func (s *section) Err() error {
+	s.mu.Lock()
+	makes := s.live != nil || s.over || s.asked
+	s.asked = true
+	s.mu.Unlock()
+	if !makes && s.values.l.holds() && !(s.follows && s.values.l.ctx.Err() != nil) {
+		return nil
+	}
+	return s.ask().Err()
+}
 
 // Value goes by way of live once that is there: package context looks there for what ends this context.
 func (s *section) Value(key any) any {
@@ -71,7 +118,7 @@ func (s *section) Value(key any) any {
 	ctx := s.live
 	s.mu.Unlock()
 	if ctx == nil {
-		return s.values.ctx.Value(key)
+		return s.values.l.ctx.Value(key)
 	}
 	return ctx.Value(key)
 }
@@ -83,18 +130,13 @@ func (s *section) ask() context.Context {
 	if s.live != nil {
 		return s.live
 	}
-	ctx, cancel := context.WithCancelCause(&s.values)
-	s.live = ctx
-	outer := s.values.ctx
-	switch {
-	case outer.Done() == nil || s.over:
-	case outer.Err() != nil:
-		cancel(context.Cause(outer))
-		return ctx
-	default:
-		s.stop = context.AfterFunc(outer, func() { cancel(context.Cause(outer)) })
+	v := &s.values
+	if s.follows && !s.over {
+		v.done, v.ends = v.l.ctx.Done(), v.l.ctx.Value(endKey)
 	}
-	Lock(s.values).endsWith(cancel)
+	ctx, cancel := context.WithCancelCause(v)
+	s.live = ctx
+	v.l.endsWith(cancel)
 	return ctx
 }
 
@@ -102,12 +144,8 @@ func (s *section) ask() context.Context {
 func (s *section) end() error {
 	s.mu.Lock()
 	s.over = true
-	stop := s.stop
 	s.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-	return Lock(s.values).Unlock()
+	return s.values.l.Unlock()
 }
 
 // endsWith calls cancel with the cause when the lock ends, or now if it has ended. Cancel must run no code of the user's.
@@ -117,7 +155,7 @@ func (l Lock) endsWith(cancel context.CancelCauseFunc) {
 	now := p.lock()
 	switch p.TurnState(t, l.fence, now, &a.Effects) {
 	case lease.TurnUnlocked:
-		cancel(ErrUnlocked)
+		cancel(l.cause())
 	case lease.TurnLost:
 		cancel(lossOf(t.Lost()))
 	default:
@@ -125,4 +163,12 @@ func (l Lock) endsWith(cancel context.CancelCauseFunc) {
 	}
 	p.unlock(&a)
 	a.do(p.c)
+}
+
+// cause returns why a lock has ended that was unlocked, perhaps after it was lost. The partition's mutex is held.
+func (l Lock) cause() error {
+	if loss := l.t.Lost(); loss != nil && loss.Fence == l.fence {
+		return lossOf(loss)
+	}
+	return ErrUnlocked
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -157,6 +159,141 @@ func TestDo_ContextEndsWithCallerAndLock(t *testing.T) {
 			if err != nil || context.Cause(after) != coord.ErrUnlocked {
 				t.Errorf("asked %v: %v, %v", asked, err, context.Cause(after))
 			}
+		}
+	})
+}
+
+// watched is a context of the caller's that counts what it is asked. Its channel is its own if it has one.
+type watched struct {
+	context.Context
+	done  chan struct{}
+	calls atomic.Int32
+}
+
+func (w *watched) Value(key any) any { w.calls.Add(1); return w.Context.Value(key) }
+func (w *watched) Err() error        { w.calls.Add(1); return w.Context.Err() }
+func (w *watched) Done() <-chan struct{} {
+	w.calls.Add(1)
+	if w.done != nil {
+		return w.done
+	}
+	return w.Context.Done()
+}
+
+// A lock is lost under a partition's mutex: no code of the caller's may run then. It may ask for what needs the mutex.
+func TestContext_ALossRunsNoCodeOfTheCallers(t *testing.T) {
+	takes.Seconds(t)
+	for name, done := range map[string]chan struct{}{"a channel of package context": nil, "another channel": make(chan struct{})} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				net := &faulty{Arbiter: a}
+				c := start(t, net, nil)
+				inner, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				caller := &watched{Context: inner}
+				if done != nil {
+					caller.done = make(chan struct{})
+				}
+				err := c.Do(caller, "k", func(ctx context.Context, l coord.Lock) error {
+					derived, cancel := context.WithCancel(ctx)
+					defer cancel()
+					of := l.Context()
+					<-after(of.Done(), ctx.Done(), derived.Done()) // none has ended
+					net.cut()
+					caller.calls.Store(0)
+					time.Sleep(9 * time.Second) // T - M after the last renewal, at the latest
+					synctest.Wait()
+					if n := caller.calls.Load(); n != 0 {
+						t.Errorf("the caller's context was asked %d times", n)
+					}
+					for _, ctx := range []context.Context{ctx, derived, of} {
+						if !errors.Is(context.Cause(ctx), coord.ErrLost) {
+							t.Errorf("cause %v", context.Cause(ctx))
+						}
+					}
+					net.mend()
+					return nil
+				})
+				if !errors.Is(err, coord.ErrLost) {
+					t.Error(err)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// after returns a channel that is closed once none of the others is.
+func after(channels ...<-chan struct{}) <-chan struct{} {
+	open := make(chan struct{})
+	for _, c := range channels {
+		select {
+		case <-c:
+			return nil
+		default:
+		}
+	}
+	close(open)
+	return open
+}
+
+// What ends a lock's context is made when that is asked for; what is told then is why the lock has ended.
+func TestContext_AskedLate(t *testing.T) {
+	takes.Seconds(t)
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		c := start(t, net, nil)
+		l, lost, early := lock(t, c, "k"), lock(t, c, "lost"), lock(t, c, "early")
+		ctx, of, before := l.Context(), lost.Context(), early.Context()
+		if ctx.Err() != nil || before.Err() != nil || ctx != l.Context() {
+			t.Error(ctx.Err(), before.Err())
+		}
+		unlock(t, l)
+		if again := lock(t, c, "k"); context.Cause(ctx) != coord.ErrUnlocked || again.Context() == ctx || again.Context().Err() != nil {
+			t.Errorf("cause %v after Unlock, %v of the next lock", context.Cause(ctx), again.Context().Err())
+		} else {
+			unlock(t, again)
+		}
+		net.cut()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if !errors.Is(context.Cause(before), coord.ErrLost) {
+			t.Errorf("cause %v", context.Cause(before))
+		}
+		for _, l := range []coord.Lock{lost, early} {
+			if err := l.Unlock(); !errors.Is(err, coord.ErrLost) {
+				t.Error(err)
+			}
+		}
+		for _, ctx := range []context.Context{of, before, lost.Context()} { // the first is asked for the first time
+			if !errors.Is(context.Cause(ctx), coord.ErrLost) {
+				t.Errorf("after Unlock: cause %v", context.Cause(ctx))
+			}
+		}
+		net.mend()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A context of the caller's that package context does not know ends that of Do, too.
+func TestDo_AContextOfAnotherKind(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		why := errors.New("why")
+		inner, cancel := context.WithCancelCause(context.Background())
+		caller := &watched{Context: inner, done: make(chan struct{})}
+		err := c.Do(caller, "k", func(ctx context.Context, _ coord.Lock) error {
+			if ctx.Err() != nil {
+				t.Error(ctx.Err())
+			}
+			done := ctx.Done()
+			cancel(why)
+			close(caller.done)
+			<-done
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, why) {
+			t.Error(err)
 		}
 	})
 }

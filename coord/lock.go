@@ -425,31 +425,26 @@ func (l Lock) holds() bool {
 
 // Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
 // [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
-// was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for.
+// was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for, and what
+// ends it when that is asked for.
 func (l Lock) Context() context.Context {
 	if l.t == nil {
 		return over(context.Background(), ErrUnlocked)
 	}
-	var a after
 	p, t := l.p, l.t
-	now := p.lock()
-	var ctx context.Context
-	switch state := p.TurnState(t, l.fence, now, &a.Effects); {
-	case state == lease.TurnUnlocked:
-		ctx = over(l.ctx, ErrUnlocked)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !t.Is(l.fence):
+		return over(l.ctx, l.cause())
 	case t.Context != nil:
-		ctx = t.Context.(context.Context)
-	case state == lease.TurnLost:
-		ctx = over(l.ctx, lossOf(t.Lost()))
-	default:
-		var cancel context.CancelCauseFunc
-		ctx, cancel = context.WithCancelCause((*lockValues)(&l))
-		t.Context = ctx
-		t.OnEnd(cancel)
+		return t.Context.(context.Context)
+	case t.Lost() != nil:
+		return over(l.ctx, lossOf(t.Lost()))
 	}
-	p.unlock(&a)
-	a.do(p.c)
-	return ctx
+	s := &section{values: lockValues{l: l}}
+	t.Context = s
+	return s
 }
 
 // over returns a context that has ended.
@@ -462,8 +457,8 @@ func over(values context.Context, cause error) context.Context {
 // Unlock gives the lock to the next waiter of this process, or back to the arbiter. It never blocks on the network: what
 // has to be sent is sent in the background. It returns [ErrUnlocked] if this lock was unlocked before, and an error
 // that Is [ErrLost] if it was lost: then another caller may have had the key already. (A lock of a partition that this node
-// owns, without a call of Context, is not checked against the clock here: a process that was stopped for longer
-// than the lease may be told nil before it has noticed.)
+// owns is not checked against the clock here if no caller has asked when its context ends, by Done: a process that was stopped for
+// longer than the lease may be told nil before it has noticed.)
 func (l Lock) Unlock() error {
 	if l.t == nil {
 		return ErrUnlocked

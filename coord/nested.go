@@ -108,9 +108,12 @@ type nesting struct {
 // turns returns what the functions take turns by that nest in the lock itself, nil if it is not in force.
 func (l Lock) turns() chan struct{} {
 	ctx := l.Context() // which the turn keeps as long as it runs
+	if ctx.Err() != nil {
+		return nil
+	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
-	if ctx.Err() != nil || l.t.Context != ctx {
+	if l.t.Context != ctx {
 		return nil
 	}
 	n, ok := ctx.(*nesting)

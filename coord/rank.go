@@ -3,7 +3,7 @@ package coord
 // The order in which the mutexes of this package are locked, outermost first. A goroutine locks a mutex only while those
 // that it holds are further up. Two of one rank are never held at the same time.
 //
-//	section        the context that Do gives to its function
+//	section        the context of a lock, or that Do gives to its function
 //	settling       callers of Settled
 //	cluster        streams that are up, and the session that they were told
 //	partition      keys, holds, turns and the ownership of one partition

@@ -106,23 +106,24 @@ var paths = []path{
 		return func() { unlock(t)(c.TryLock(ctx, "order-4711")) }
 	}},
 	{name: "coord/own/rlock", calls: 64, setup: func(t testing.TB) func() { return read(t, nodes(t, 1, nil)[0], "order-4711") }},
-	{name: "coord/own/do", calls: 1, setup: func(t testing.TB) func() {
+	{name: "coord/own/context", calls: 1, setup: func(t testing.TB) func() {
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
-		f := func(context.Context, coord.Lock) error { return nil }
 		return func() {
-			if err := c.Do(ctx, "order-4711", f); err != nil {
+			l, err := c.Lock(ctx, "order-4711")
+			if err != nil || l.Context() == nil {
 				t.Error(err)
 			}
+			unlock(t)(l, err)
 		}
 	}},
+	{name: "coord/own/do", calls: 1, setup: func(t testing.TB) func() {
+		return do(t, func(context.Context, coord.Lock) error { return nil })
+	}},
+	{name: "coord/own/do/err", calls: 1, setup: func(t testing.TB) func() {
+		return do(t, func(ctx context.Context, _ coord.Lock) error { return ctx.Err() })
+	}},
 	{name: "coord/own/do/done", calls: 1, setup: func(t testing.TB) func() {
-		c, ctx := nodes(t, 1, nil)[0], t.Context()
-		f := func(ctx context.Context, _ coord.Lock) error { _ = ctx.Done(); return nil }
-		return func() {
-			if err := c.Do(ctx, "order-4711", f); err != nil {
-				t.Error(err)
-			}
-		}
+		return do(t, func(ctx context.Context, _ coord.Lock) error { _ = ctx.Done(); return nil })
 	}},
 	{name: "coord/own/handover", turns: contenders, calls: 1, setup: func(t testing.TB) func() {
 		return contended(t, nodes(t, 1, nil)[0], "order-4711")
@@ -221,6 +222,16 @@ func (c calls) RoundTrip(r *http.Request) (*http.Response, error) {
 func pair(t testing.TB, c *coord.Coordinator, key string) func() {
 	ctx := t.Context()
 	return func() { unlock(t)(c.Lock(ctx, key)) }
+}
+
+// do calls a function with a key of the node's own locked.
+func do(t testing.TB, f func(context.Context, coord.Lock) error) func() {
+	c, ctx := nodes(t, 1, nil)[0], t.Context()
+	return func() {
+		if err := c.Do(ctx, "order-4711", f); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // read locks and unlocks a key for reading.

@@ -133,6 +133,7 @@ func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	k.rested = true
 	k.unwant()
 	t.fence = 0
+	t.forget()
 	p.closing.turns--
 	return true
 }
@@ -309,12 +310,22 @@ func (p *Partition) TurnState(t *Turn, fence uint64, now time.Time, fx *Effects)
 // Lost returns why the turn was lost, nil if it was not.
 func (t *Turn) Lost() *Loss { return t.lost }
 
+// Is reports whether the turn is the one that began with a token, and was not unlocked.
+func (t *Turn) Is(fence uint64) bool { return t.fence == fence }
+
 // Key returns the key that the turn is of, nil if it was lost and the key is another turn's now.
 func (t *Turn) Key(fence uint64) *Key {
 	if t.fence != fence || !t.key.known {
 		return nil
 	}
 	return t.key
+}
+
+// forget takes a context off the turn that nothing has to end.
+func (t *Turn) forget() {
+	if t.Context != nil {
+		t.Context = nil
+	}
 }
 
 // OnEnd adds a function that ends a context with the turn. It must run no code of the user's.

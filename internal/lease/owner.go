@@ -131,6 +131,7 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 		p.shelve(k)
 	}
 	t.fence = 0
+	t.forget()
 	p.closing.turns--
 	return true
 }
@@ -148,6 +149,7 @@ func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
 	w := k.q.Pass(next)
 	p.grants[PathOwn]++
 	t.fence, t.began, k.used, k.moved = next, Unmeasured, true, 0
+	t.forget()
 	s := w.Value
 	s.Turn, s.Valid, s.Path, s.QuickUntil = t, Deadlines{o.goodUntil, o.goodUntil}, PathOwn, o.quickUntil
 	return w

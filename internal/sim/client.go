@@ -256,7 +256,7 @@ func (s *start) acquire(ctx context.Context, number int, key string, u *use, try
 	call = record(number, key, u.n, semaphore)
 	p, err := acquire(ctx, u.n)
 	if err == nil {
-		u.ctx = p.Context()
+		u.ctx = endOf(p)
 	}
 	return call, p.Release, err
 }

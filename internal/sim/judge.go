@@ -77,9 +77,17 @@ func (h *judge) of(key string) *past {
 	return k
 }
 
+// endOf returns a context that tells without a look at the clock whether the lock has ended. The judge asks under its mutex, also for a
+// process whose clock stands still: virtual time would stand still with it.
+func endOf(l interface{ Context() context.Context }) context.Context {
+	ctx := l.Context()
+	ctx.Done()
+	return ctx
+}
+
 // granted notes that a lock was granted, unless it has been lost since.
 func (h *judge) granted(by *start, key string, l coord.Lock, called time.Time) *grant {
-	g := &grant{by: by, ctx: l.Context(), token: uint64(l.Fence()), called: called, at: time.Now()}
+	g := &grant{by: by, ctx: endOf(l), token: uint64(l.Fence()), called: called, at: time.Now()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.of(key)

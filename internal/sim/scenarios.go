@@ -64,7 +64,7 @@ func shortHold(i int) Config {
 		if err != nil {
 			return // the owner has lapsed already
 		}
-		ctx := l.Context()
+		ctx := endOf(l)
 		time.Sleep(9*time.Second - at) // T - M after its last renewal, at the latest
 		if ctx.Err() == nil {
 			w.h.say("the owner has lapsed, and the holder of %q has not been told", key)
