@@ -11,6 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // BenchmarkRows is what a lock costs where services lock, beside the floor of each row: one reading of the clock, without
@@ -171,4 +173,38 @@ func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// BenchmarkCold is a lock of a key at Redis that this process has not used, and its Unlock, beside SET on the same connection.
+func BenchmarkCold(b *testing.B) {
+	server := redistest.Start(b)
+	client := server.Client(b)
+	c := start(b, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), nil)
+	keys, ctx := makeKeys(b.N+1000), context.Background()
+	var locks, sets []time.Duration
+	for i, key := range keys {
+		begun := time.Now()
+		l, err := c.Lock(ctx, key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(begun)
+		if err := l.Unlock(); err != nil {
+			b.Fatal(err)
+		}
+		begun = time.Now()
+		if err := client.Set(ctx, key, "token", time.Minute).Err(); err != nil {
+			b.Fatal(err)
+		}
+		if i >= 1000 {
+			locks, sets = append(locks, took), append(sets, time.Since(begun))
+		}
+	}
+	slices.Sort(locks)
+	slices.Sort(sets)
+	lock, set := float64(locks[len(locks)/2]), float64(sets[len(sets)/2])
+	b.ReportMetric(lock, "ns/op")
+	b.ReportMetric(set, "SET")
+	b.ReportMetric(lock/set, "x-SET")
+	b.ReportMetric(float64(locks[len(locks)/10])/float64(sets[len(sets)/10]), "p10-x-SET")
 }

@@ -23,6 +23,7 @@ type held struct {
 	live     context.Context
 	cancel   context.CancelCauseFunc
 	stop     func() bool
+	asked    bool // Err was called
 	kept     int  // handlers in KeepLocked that run
 	returned bool // what the middleware has called has returned
 	over     bool // the lock was given back
@@ -130,7 +131,17 @@ func (h *held) check() {
 
 func (h *held) Done() <-chan struct{} { return h.ask().Done() }
 
-func (h *held) Err() error { return h.ask().Err() }
+// Err makes nothing when it is first called, if the lock is in force: most handlers ask once.
+func (h *held) Err() error {
+	h.mu.Lock()
+	makes := h.live != nil || h.over || h.asked
+	h.asked = true
+	h.mu.Unlock()
+	if !makes && h.Context.Err() == nil && h.lock.Context().Err() == nil {
+		return nil
+	}
+	return h.ask().Err()
+}
 
 // Value goes by way of live once that is there: the context package looks there for what ends this context.
 func (h *held) Value(key any) any {
