@@ -233,9 +233,13 @@ func (x *inspection) tellName(name string, i int, parts map[string]answered) {
 		}
 		v := &a.keys[i]
 		if v.Locked || v.Kept || g != nil {
+			free := v.Free
+			if !v.Locked { // a block between its last caller and its release, too
+				free = permits
+			}
 			x.info.Shared = append(x.info.Shared, KeyHolder{
 				Process: a.Process, Mode: mode, Locked: v.Locked, Fence: v.Fence, Turns: v.Turns, Since: x.c.ago(v.Held), Readers: v.Readers,
-				Label: v.Label, Labels: v.Reading, Permits: permits, Of: of, Free: v.Free, name: name,
+				Label: v.Label, Labels: v.Reading, Permits: permits, Of: of, Free: free, name: name,
 			})
 		}
 		if v.Waiting > 0 {
