@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -266,18 +265,19 @@ func FuzzQuestions(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = l.Unlock() })
-	var names [][]byte
 	for range mostWaiters {
-		name := fallback.PermitsName(semaphorePrefix+"k", 1, mostWaiters, c.callers.holder+"x"+strconv.Itoa(len(names)))
 		p, err := c.Semaphore("k", mostWaiters).Acquire(WithLabel(context.Background(), strings.Repeat("\x01", MaxLabel)), 1)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Cleanup(func() { _ = p.Release() })
+	}
+	var names [][]byte // of the blocks, one for each as they have labels
+	for _, name := range c.callers.pools.names(semaphorePrefix + "k") {
 		names = append(names, []byte(name))
 	}
 	a := c.answer(context.Background(), question{About: "keys", Keys: names})
-	if n := len(a.encode()); n > maxText || len(a.Keys) != len(names) || !a.Keys[9].Locked {
+	if n := len(a.encode()); n > maxText || len(names) != mostWaiters || len(a.Keys) != len(names) || !a.Keys[9].Locked {
 		f.Errorf("of %d permits with labels %d are told, in %d bytes", len(names), len(a.Keys), n)
 	}
 	for _, q := range []question{{About: "keys", Keys: [][]byte{[]byte("k"), []byte("l")}}, {About: "held", Most: 1 << 40}, {About: "top", Most: -1, By: LongestHeld}, {About: "?"}} {
