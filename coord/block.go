@@ -189,7 +189,7 @@ func (b *block) leave(x Permits) error {
 	}
 	if u.f != nil && b.end.cause == nil {
 		p.mu.Unlock()
-		b.holds()
+		b.check()
 		p.mu.Lock()
 		if u = &b.uses[x.at]; u.turn != x.turn || u.n == 0 {
 			p.mu.Unlock()
@@ -214,21 +214,20 @@ func (b *block) leave(x Permits) error {
 	return loss
 }
 
-// holds reports whether the hold is in force, by both clocks, and ends it if it is not.
-func (b *block) holds() bool {
+// check ends the hold if it is not in force by both clocks.
+func (b *block) check() {
 	for {
 		b.pool.mu.Lock()
 		l, cause := b.lock, b.end.cause
 		b.pool.mu.Unlock()
-		if cause != nil {
-			return false
+		if cause != nil || l.holds() {
+			return
 		}
-		held := l.holds()
 		b.pool.mu.Lock()
 		same := b.lock == l
 		b.pool.mu.Unlock()
-		if held || same {
-			return held
+		if same {
+			return
 		}
 	}
 }

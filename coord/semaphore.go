@@ -123,7 +123,7 @@ func (p Permits) Context() context.Context {
 	if p.b == nil {
 		return over(context.Background(), ErrUnlocked)
 	}
-	p.b.holds() // ends them at the deadline, by the clock: a process that stood still has not noticed yet
+	p.b.check() // ends them at the deadline, by the clock: a process that stood still has not noticed yet
 	p.b.pool.mu.Lock()
 	defer p.b.pool.mu.Unlock()
 	f := p.follow()

@@ -30,10 +30,7 @@ const (
 
 // measureHeld lets one process hold very many locks.
 func measureHeld(ctx context.Context, b *Run) (report.Result, error) {
-	s := b.Sizes.Held
-	r, err := harness.Alone(ctx, b.Bench, "held", heldTasks, heldTask{
-		Locks: s.Locks, Periods: s.Periods, Partitions: s.Partitions, SessionTTL: s.SessionTTL,
-	})
+	r, err := harness.Alone(ctx, b.Bench, "held", heldTasks, heldTask(b.Sizes.Held))
 	if err != nil {
 		return report.Result{}, err
 	}

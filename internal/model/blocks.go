@@ -181,7 +181,9 @@ func (m *Blocks) next(s *blocks, callers bool, emit func(*blocks, string)) {
 			var request uint64
 			name, rest, _ := strings.Cut(y.back, "\n")
 			name, no, _ := strings.Cut(name, "\t")
-			fmt.Sscan(no, &request)
+			if _, err := fmt.Sscan(no, &request); err != nil {
+				panic(err) // giveBack has written it
+			}
 			y.back = rest
 			n.p.Unlock(blocksMoment, name, fallback.Identity{Session: names[i+1], Request: request}, m.send(n))
 		})
