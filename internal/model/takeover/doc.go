@@ -3,6 +3,7 @@
 //   - guardians.go: promises, votes and burials, with clocks that run at different rates, changes of the set of guardians,
 //     failovers of the arbiter, guardians that restart.
 //   - grace.go: an early end of Grace.
+//   - rounds.go: rounds, by which that is built.
 //   - length.go: a Grace whose length changes while processes run.
 //   - consent.go: a store that is deposed and goes on acknowledging.
 //

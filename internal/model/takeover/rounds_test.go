@@ -1,0 +1,79 @@
+package takeover
+
+import "testing"
+
+func rounds(failovers, tables uint8, begun int8) *Rounds {
+	return &Rounds{T: 2, Q: 4, Delta: 1, Failovers: failovers, Tables: tables, Begun: begun, Limit: 3_000_000}
+}
+
+// finer has two ticks in delta, and as many in M: else a deposed table says that a session is dead which has renewed at the other.
+func finer(failovers, tables uint8, begun int8) *Rounds {
+	m := rounds(failovers, tables, begun)
+	m.T, m.M, m.Q, m.Delta = 4, 2, 6, 2
+	return m
+}
+
+// replicated has one server, all replicas of which have each change of a session before it counts.
+func replicated(failovers uint8) *Rounds {
+	m := rounds(failovers, failovers, 2)
+	m.Replicated = true
+	return m
+}
+
+// TestRounds_AreSafe: rounds make no second owner, and none of what a holder relies on.
+func TestRounds_AreSafe(t *testing.T) {
+	moved := rounds(1, 0, 2)
+	moved.Moves = 1
+	older := rounds(1, 1, 1)
+	older.Older = true
+	for _, tt := range []struct {
+		name string
+		m    *Rounds
+	}{
+		{"the partition's server fails over", rounds(1, 0, 2)},
+		{"twice", rounds(2, 0, 2)},
+		{"and its slot moves", moved},
+		{"both servers fail over", rounds(1, 1, 2)},
+		{"both servers fail over; two ticks in delta", finer(1, 1, 1)},
+		{"both, and X never speaks", older},
+		{"all replicas have the sessions", replicated(1)},
+		{"all replicas have the sessions; twice", replicated(2)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			holds(t, tt.m.Explore(), true)
+		})
+	}
+}
+
+// TestRounds_EachGuardPrevents takes each guard away.
+func TestRounds_EachGuardPrevents(t *testing.T) {
+	for _, tt := range []struct {
+		off   RoundGuard
+		in    *Rounds
+		steps int
+	}{
+		{RoundUnique, rounds(1, 1, 2), 11},
+		{SightedBefore, rounds(2, 0, 2), 12},
+		{EndNamed, rounds(2, 0, 1), 11},
+		{RoundOld, rounds(1, 0, 1), 13},
+		{AnswersIn, rounds(1, 0, 1), 14},
+		{PassReclaims, rounds(1, 0, 1), 13},
+		{PassWaits, rounds(1, 0, 1), 15},
+		{EachSpoke, rounds(1, 0, 1), 9},
+		{CompleteOld, rounds(1, 0, 1), 8},
+		{TableOutOfGrace, rounds(1, 1, 1), 10},
+		{NewcomerWaits, finer(1, 1, 1), 11},
+		{PrimarySilent, rounds(1, 0, 1), 8},
+		{RoundOld, replicated(1), 13},
+		{AnswersIn, replicated(1), 14},
+		{EachSpoke, replicated(1), 9},
+		{CompleteOld, replicated(1), 8},
+	} {
+		t.Run(tt.off.String(), func(t *testing.T) {
+			t.Parallel()
+			tt.in.Without = tt.off
+			breaks(t, tt.in.Explore(), tt.steps)
+		})
+	}
+}
