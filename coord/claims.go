@@ -112,5 +112,14 @@ func (c *Coordinator) DoClaims(ctx context.Context, claims []Claim, fn func(ctx 
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(inner, locks)
+	return fn(checked{inner, &locks}, locks)
+}
+
+func (s Claimed) check() {
+	for _, l := range s.Writes {
+		l.holds()
+	}
+	for _, l := range s.Reads {
+		l.holds()
+	}
 }

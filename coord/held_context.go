@@ -86,10 +86,9 @@ func (n *keyNote) Value(key any) any { n.key = key; return nil }
 type section struct {
 	values lockValues // the caller's values, and the lock
 
-	mu    sync.Mutex // protects what follows; locked before the partition's
-	live  context.Context
-	over  bool // Do has returned
-	asked bool // Err was called
+	mu   sync.Mutex // protects what follows; locked before the partition's
+	live context.Context
+	over bool // Do has returned
 
 	follows bool // it ends with the caller's context; not changed
 }
@@ -97,13 +96,16 @@ type section struct {
 func (s *section) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (s *section) Done() <-chan struct{}       { return s.ask().Done() }
 
-// Err looks at the clock when it is first called, and makes nothing if the lock is in force: most functions ask once.
+// Err looks at the clock each time, and makes nothing if the lock is in force. A process that stood still may ask before it has noticed
+// that the lease is over: what ends the context may be later than the holder's next write.
 func (s *section) Err() error {
 	s.mu.Lock()
-	makes := s.live != nil || s.over || s.asked
-	s.asked = true
+	live, over := s.live, s.over
 	s.mu.Unlock()
-	if !makes && s.values.l.holds() && !(s.follows && s.values.l.ctx.Err() != nil) {
+	if live != nil && live.Err() != nil {
+		return live.Err()
+	}
+	if !over && s.values.l.holds() && !(s.follows && live == nil && s.values.l.ctx.Err() != nil) {
 		return nil
 	}
 	return s.ask().Err()
@@ -146,6 +148,22 @@ func (s *section) end() error {
 	s.over = true
 	s.mu.Unlock()
 	return s.values.l.Unlock()
+}
+
+// checked is the context of a lock that can end from the start. Its Err looks at the clock, as a section's does.
+type checked struct {
+	context.Context
+	by checker
+}
+
+// A checker ends locks that are not in force by the clock.
+type checker interface{ check() }
+
+func (c checked) Err() error {
+	if c.Context.Err() == nil {
+		c.by.check()
+	}
+	return c.Context.Err()
 }
 
 // endsWith calls cancel with the cause when the lock ends, or now if it has ended. Cancel must run no code of the user's.

@@ -427,6 +427,9 @@ func (l Lock) holds() bool {
 // [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
 // was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for, and what
 // ends it when that is asked for.
+//
+// Its Err looks at the clock each time. In a process that was stopped for longer than the lease, and goes on, Err says so at once, which may be
+// before Done is closed: ask Err before each write.
 func (l Lock) Context() context.Context {
 	if l.t == nil {
 		return over(context.Background(), ErrUnlocked)

@@ -59,7 +59,7 @@ func (c *Coordinator) RDo(ctx context.Context, key string, fn func(ctx context.C
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(inner, l)
+	return fn(checked{inner, l.x}, l)
 }
 
 // Key returns the key.
@@ -93,7 +93,6 @@ func (l ReadLock) Context() context.Context {
 	if l.x == nil {
 		return over(context.Background(), ErrUnlocked)
 	}
-	l.x.lock.holds() // ends it at its deadline, by the clock: a process that stood still has not noticed yet
 	s := l.x.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +102,7 @@ func (l ReadLock) Context() context.Context {
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(&readValues{l.ctx, l})
-		f.live = ctx
+		f.live = checked{ctx, l.x}
 		if l.x.ending.cause != nil {
 			cancel(l.x.loss())
 		} else {
@@ -145,6 +144,9 @@ func (l ReadLock) endsWith(cancel context.CancelCauseFunc) {
 		f.ends = append(f.ends, cancel)
 	}
 }
+
+// check ends the reading if it is not in force by the clock.
+func (x *reading) check() { x.lock.holds() }
 
 // holds reports whether the lock was not unlocked, and is in force.
 func (l ReadLock) holds() bool { return l.inside() && l.x.lock.holds() }

@@ -100,7 +100,7 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 			err = errors.Join(err, released)
 		}
 	}()
-	return fn(inner)
+	return fn(checked{inner, p.b})
 }
 
 // Permits are some of a semaphore's that a caller has. Copies are the same permits. The zero
@@ -118,12 +118,11 @@ func (p Permits) N() int { return int(p.n) }
 
 // Context returns a context that lasts as long as the permits: it ends when they are released (its cause is then [ErrUnlocked]) or lost
 // (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Acquire was called with, but does not end with
-// that. It is made when it is first asked for.
+// that. It is made when it is first asked for. Its Err looks at the clock, as that of [Lock.Context] does.
 func (p Permits) Context() context.Context {
 	if p.b == nil {
 		return over(context.Background(), ErrUnlocked)
 	}
-	p.b.check() // ends them at the deadline, by the clock: a process that stood still has not noticed yet
 	p.b.pool.mu.Lock()
 	defer p.b.pool.mu.Unlock()
 	f := p.follow()
@@ -132,7 +131,7 @@ func (p Permits) Context() context.Context {
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(p.ctx))
-		f.live = ctx
+		f.live = checked{ctx, p.b}
 		if p.b.end.cause != nil {
 			cancel(p.b.loss())
 		} else {

@@ -265,6 +265,7 @@ const step = 20 * time.Millisecond
 // visit holds the lock for a while, and says so.
 func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task, waited time.Duration) {
 	inForce := l.Context()
+	inForce.Done() // so Unlock looks at the clock
 	if text := w.grasp(l, inForce); text != "" {
 		r.tell(broken, l, text)
 	}
@@ -280,11 +281,11 @@ func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task, w
 		case <-ctx.Done():
 		case <-inForce.Done():
 		}
-		if l.Context().Err() == nil { // checks the clock, too
+		if inForce.Err() == nil { // checks the clock, too
 			ok = r.tell(write, l, "")
 		}
 	}
-	if l.Context().Err() == nil {
+	if inForce.Err() == nil {
 		r.tell(leave, l, "")
 	}
 	err := l.Unlock()

@@ -162,7 +162,7 @@ func (s *start) downgrade(key string, l coord.Lock, g *grant, hold *history.Hold
 		return false
 	}
 	reads := call.Granted(uint64(r.Fence()))
-	u := &use{grant: &grant{by: s, called: g.called, at: time.Now(), ctx: r.Context(), token: uint64(r.Fence())}}
+	u := &use{grant: &grant{by: s, called: g.called, at: time.Now(), ctx: endOf(r), token: uint64(r.Fence())}}
 	w.h.downgraded(key, g, u)
 	s.have(key, u, reads, s.ctx, work, r.Unlock)
 	return true
@@ -269,7 +269,7 @@ func (s *start) read(ctx context.Context, number int, key string, u *use, try bo
 	call = record(number, key)
 	l, err := lock(ctx, key)
 	if err == nil {
-		u.ctx, u.token = l.Context(), uint64(l.Fence())
+		u.ctx, u.token = endOf(l), uint64(l.Fence())
 	}
 	return call, l.Unlock, err
 }
@@ -306,7 +306,7 @@ func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func
 		hold := calls[i].Granted(uint64(all.Fence(x.Key)))
 		length, heed, down := s.manner(rng, up)
 		if l := all.ReadOf(x.Key); x.Read {
-			u := &use{grant: &grant{by: s, called: called, at: time.Now(), ctx: l.Context(), token: uint64(l.Fence())}}
+			u := &use{grant: &grant{by: s, called: called, at: time.Now(), ctx: endOf(l), token: uint64(l.Fence())}}
 			w.h.shares(x.Key, u)
 			work.Go(func() { s.have(x.Key, u, hold, s.ctx, length, l.Unlock) })
 		} else {

@@ -77,12 +77,19 @@ func (h *judge) of(key string) *past {
 	return k
 }
 
-// endOf returns a context that tells without a look at the clock whether the lock has ended. The judge asks under its mutex, also for a
-// process whose clock stands still: virtual time would stand still with it.
-func endOf(l interface{ Context() context.Context }) context.Context {
-	ctx := l.Context()
-	ctx.Done()
-	return ctx
+// end is a context that tells without a look at the clock whether the lock has ended. The judge asks under its mutex, also for a process
+// whose clock stands still: virtual time would stand still with it.
+type end struct{ context.Context }
+
+func endOf(l interface{ Context() context.Context }) context.Context { return end{l.Context()} }
+
+func (e end) Err() error {
+	select {
+	case <-e.Done():
+		return e.Context.Err()
+	default:
+		return nil
+	}
 }
 
 // granted notes that a lock was granted, unless it has been lost since.
