@@ -125,7 +125,7 @@ func (t *Transport) accept() {
 				return
 			}
 			t.log.warn("accept", "holdfast: cannot accept connections of other nodes", "error", err)
-			t.sleep(50*time.Millisecond, nil) // no descriptors left, mostly
+			t.sleep(50 * time.Millisecond) // no descriptors left, mostly
 			continue
 		}
 		from := hostaddr.Source(c.RemoteAddr())
@@ -179,13 +179,12 @@ func (t *Transport) dismiss(from netip.Addr) {
 	}
 }
 
-// sleep waits for d, or until more has a token, or Close.
-func (t *Transport) sleep(d time.Duration, more <-chan struct{}) {
+// sleep waits for d, or until Close.
+func (t *Transport) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-more:
 	case <-t.ctx.Done():
 	}
 }

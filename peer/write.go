@@ -184,13 +184,19 @@ const soonest = time.Millisecond
 // once every soonest: to wake a goroutine for each lone frame would cost the sender more
 // than the frame does, and the frame a system call, and the peer a wake-up, of its own.
 func (t *Transport) flushSoon() {
+	timer := time.NewTimer(soonest) // one for all times: under load it is once per millisecond
+	defer timer.Stop()
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
 		case <-t.soon:
 		}
-		t.sleep(soonest, nil)
+		timer.Reset(soonest)
+		select {
+		case <-t.ctx.Done():
+		case <-timer.C:
+		}
 		for _, s := range *t.streams.Load() {
 			s.Flush()
 		}
