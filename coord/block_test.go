@@ -126,20 +126,22 @@ func TestBlock_IsMadeSmallerStepByStep(t *testing.T) {
 		for range 5 {
 			used = append(used, acquire(t, s, 2))
 		}
-		var got []coord.Permits
+		got := make(chan coord.Permits)
 		var work sync.WaitGroup
 		work.Go(func() {
+			defer close(got)
 			for range 5 {
-				got = append(got, acquire(t, two.Semaphore(key, 10), 2))
+				got <- acquire(t, two.Semaphore(key, 10), 2)
 			}
 		})
+		var all []coord.Permits
 		for _, p := range used {
 			<-p.Wanted()
 			release(t, p)
-			time.Sleep(time.Millisecond)
+			all = append(all, <-got)
 		}
 		work.Wait()
-		release(t, got...)
+		release(t, all...)
 	})
 }
 

@@ -1,11 +1,9 @@
 package coord
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync/atomic"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -37,23 +35,6 @@ type link struct {
 	stated bool            // the other node has begun the statement of that session's holds: there is one for each session
 	ring   uint64          // fingerprint of the other's placement
 	beat   heartbeat
-}
-
-// heartbeat has the pings of a stream, sent and answered. The link's mutex protects it.
-type heartbeat struct {
-	pings      uint32 // that were sent
-	sent       [16]time.Time
-	heard      uint32        // the other's last ping
-	heardAt    time.Time     // when it came
-	last       uint32        // the ping of farewell
-	parted     chan struct{} // closed when that is answered, or the stream has ended; nil without a waiter
-	answeredAt time.Time     // when the last ping of either kind was answered
-}
-
-// answer is until when the other node answers for what it has granted, and how many such answers there were with it.
-type answer struct {
-	validUntil time.Time
-	pongs      uint64
 }
 
 // Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule 12).
@@ -93,20 +74,6 @@ func (x *cluster) Up(s *peer.Stream) {
 func (l *link) introduce(session string) {
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(session)})
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
-}
-
-// ping asks the other node for how long it answers for what it has granted. It is to be flushed.
-func (l *link) ping() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pingNow()
-}
-
-// pingNow is ping with l.mu held.
-func (l *link) pingNow() {
-	l.beat.pings++
-	l.beat.sent[l.beat.pings%uint32(len(l.beat.sent))] = l.x.c.now()
-	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.beat.pings, Token: l.x.ring.View().Fingerprint()})
 }
 
 // Down implements [peer.Handler].
@@ -279,124 +246,6 @@ func storable(session []byte) bool {
 	return len(session) > 0
 }
 
-// pinged answers for how long what this node has granted is good.
-func (l *link) pinged(f *peer.Frame) {
-	now := l.x.c.now()
-	l.mu.Lock()
-	l.beat.heard, l.beat.heardAt, l.ring = f.Ping, now, f.Token
-	l.mu.Unlock()
-	// A grant of a partition that is not counted here comes after this answer.
-	l.x.c.remote.confirmations.mu.Lock()
-	defer l.x.c.remote.confirmations.mu.Unlock()
-	left := min(l.x.c.answersUntil(now).Sub(now), l.x.announced())
-	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
-}
-
-// millis rounds down: what is announced must not be longer than it is.
-func millis(d time.Duration) uint32 { return uint32(max(0, min(d, time.Hour)).Milliseconds()) }
-
-func (l *link) ponged(f *peer.Frame) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ring, l.beat.answeredAt = f.Token, l.x.c.now()
-	if f.Ping >= l.beat.last {
-		l.part()
-	}
-	at, ok := l.when(f.Ping)
-	if !ok {
-		return
-	}
-	last := l.said.Load()
-	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.validUntil) {
-		l.said.Store(&answer{until, last.pongs + 1})
-	}
-}
-
-// part ends what farewell waits for. l.mu is held.
-func (l *link) part() {
-	if l.beat.parted != nil {
-		close(l.beat.parted)
-		l.beat.parted = nil
-	}
-}
-
-// farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout at most. What they have sent
-// until they knew that this node serves nothing any more has been read then: a hold that was given back meanwhile may
-// have got a row, which is this node's to remove (see unrow). And it asks once more: what this node has said to that has
-// left it then.
-func (x *cluster) farewell(ctx context.Context) {
-	if s := x.c.sessions.current(); s != nil {
-		s.guarded.leave()
-	}
-	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
-	defer cancel()
-	for range 2 {
-		for _, parted := range x.askAll() {
-			select {
-			case <-parted:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
-}
-
-// askAll pings all nodes, and returns a channel for each that is closed when it has answered, or its stream has ended.
-func (x *cluster) askAll() (parted []chan struct{}) {
-	for _, l := range x.all() {
-		done := make(chan struct{})
-		l.mu.Lock()
-		l.pingNow()
-		l.beat.last, l.beat.parted = l.beat.pings, done
-		if l.down.Load() { // Down may have been there before
-			l.part()
-		}
-		l.mu.Unlock()
-		l.s.Flush()
-		parted = append(parted, done)
-	}
-	return parted
-}
-
-// when returns when a ping was sent; false for one of long ago.
-func (l *link) when(ping uint32) (time.Time, bool) {
-	if ping == 0 || ping > l.beat.pings || l.beat.pings-ping >= uint32(len(l.beat.sent)) {
-		return time.Time{}, false
-	}
-	return l.beat.sent[ping%uint32(len(l.beat.sent))], true
-}
-
-// deadlineOf turns an announcement of an owner, which counts from a ping, into a deadline.
-func (l *link) deadlineOf(ping, left uint32) (deadline time.Time, pongs uint64) {
-	l.mu.Lock()
-	at, ok := l.when(ping)
-	pongs = l.said.Load().pongs
-	l.mu.Unlock()
-	if !ok {
-		return time.Time{}, pongs
-	}
-	return at.Add(time.Duration(left) * time.Millisecond), pongs
-}
-
-// Announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
-func (l *link) Announced(first time.Time, pongs uint64) time.Time {
-	if last := l.said.Load(); last.pongs > pongs && last.validUntil.After(first) {
-		return last.validUntil
-	}
-	return first
-}
-
-// Offer is the part of a grant that says for how long it is good.
-func (l *link) Offer(deadline time.Time) (ping, left uint32) {
-	l.mu.Lock()
-	ping, at := l.beat.heard, l.beat.heardAt
-	l.mu.Unlock()
-	if ping == 0 {
-		return 0, 0
-	}
-	return ping, millis(min(deadline.Sub(at), l.x.announced()))
-}
-
 func (l *link) agrees(fingerprint uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -420,35 +269,7 @@ func (l *link) Session() string {
 	return ""
 }
 
-// keepPinging asks all other nodes, every Keepalive, until the coordinator stops.
-func (x *cluster) keepPinging() {
-	t := time.NewTicker(x.c.opts.pingEvery())
-	defer t.Stop()
-	var told map[string]bool
-	for {
-		select {
-		case <-t.C:
-		case <-x.c.life.ctx.Done():
-			return
-		}
-		x.pingAll()
-		x.endWatches()
-		x.adoptNow() // of an owner that answers, but for less and less
-		told = x.tellUnreachable(told)
-	}
-}
-
 var errNotIts = errors.New("coord: the node speaks for a session that the arbiter does not list as its own")
-
-func (x *cluster) pingAll() {
-	if x.self.observing != nil {
-		return
-	}
-	for _, l := range x.all() {
-		l.ping()
-		l.s.Flush()
-	}
-}
 
 // resumed hears what the other node holds.
 func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {

@@ -1,0 +1,133 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// await waits for the turn, without the mutex.
+func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
+	t, at, err := x.p.wait(x.ctx, k, w, x.key)
+	if err != nil {
+		if x.try && errors.Is(err, ErrLocked) && x.c.heldBy(x.ctx, x.key) { // the caller reads the key
+			err = &WaitError{Key: x.key, Reason: ErrHeld}
+		}
+		return Lock{}, err
+	}
+	path, fence := Path(w.Value.Path), w.Fence()
+	x.c.recycle(w)
+	if t == nil {
+		return Lock{}, nil
+	}
+	l := Lock{x.p, t, fence, x.key, x.ctx}
+	if x.start != lease.Unmeasured {
+		x.c.noteGranted(x.p, l, path, at-x.start)
+	}
+	return l, nil
+}
+
+// join queues the caller.
+func (x *attempt) join(k *lease.Key) *lease.Waiter {
+	w := x.c.callers.waiters.Get().(*lease.Waiter)
+	w.Value.Try = x.try
+	if x.start != lease.Unmeasured {
+		w.Value.Began(x.start)
+	}
+	if x.p.traced && x.c.opts.LogCallers {
+		w.Value.Tag = calledFrom(0)
+	}
+	if x.label != "" {
+		w.Value.Tag = withLabel(w.Value.Tag, 0, x.label)
+	}
+	k.Join(w)
+	return w
+}
+
+func newWaiter() any { return &lease.Waiter{Value: &lease.Seat{Ready: make(chan struct{}, 1)}} }
+
+// wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the caller could have it.
+func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, key string) (t *lease.Turn, at lease.Moment, err error) {
+	s := w.Value
+	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w) {
+		p.c.recycle(w)
+		return nil, at, &WaitError{Key: key, Reason: errNoAnswer}
+	}
+	select {
+	case <-s.Ready:
+	case <-ctx.Done():
+		if p.leaveQueue(k, w) {
+			return nil, at, p.c.gaveUp(ctx, key, w)
+		}
+		<-s.Ready // the turn came, or a refusal, in the same moment
+		if !s.Refused {
+			// The caller is not there to use the turn: it is passed on, in full (rule 11).
+			Lock{p: p, t: s.Turn, fence: w.Fence()}.pass()
+			return nil, at, p.c.gaveUp(ctx, key, w)
+		}
+	}
+	if s.Refused {
+		err := &WaitError{Key: key, Reason: orLocked(s.Reason)}
+		p.c.recycle(w)
+		return nil, at, err
+	}
+	// The turn was given a while ago: this is the moment that counts.
+	if s.QuickUntil > 0 { // see lease.Partition.Quick
+		if at = p.c.moment(); at < s.QuickUntil {
+			return s.Turn, at, nil
+		}
+	}
+	now := p.c.now()
+	if s.Valid.Past(now) && !(Lock{p: p, t: s.Turn, fence: w.Fence()}).holds() {
+		return nil, at, nil
+	}
+	return s.Turn, p.c.at(now), nil
+}
+
+// awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
+// wait for a connection. It reports false if the waiter has left the queue.
+func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter) bool {
+	late := time.NewTimer(p.c.opts.CallTimeout * 9 / 8) // a call's own error comes first, and says more
+	defer late.Stop()
+	select {
+	case <-w.Value.Ready:
+		w.Value.Ready <- struct{}{} // for wait
+	case <-ctx.Done():
+	case <-late.C:
+		return !p.leaveQueue(k, w)
+	}
+	return true
+}
+
+// leaveQueue takes a waiter out of the queue, if it has not got its turn.
+func (p *partition) leaveQueue(k *lease.Key, w *lease.Waiter) bool {
+	var a after
+	now := p.lock()
+	left := p.Abandon(k, w, now, &a.Effects)
+	p.unlock(&a)
+	a.do(p.c)
+	return left
+}
+
+func (c *Coordinator) gaveUp(ctx context.Context, key string, w *lease.Waiter) error {
+	reason := orLocked(w.Value.Reason)
+	c.recycle(w)
+	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+}
+
+// recycle lets a waiter be used again.
+func (c *Coordinator) recycle(w *lease.Waiter) {
+	w.Value.Reset()
+	c.callers.waiters.Put(w)
+}
+
+// ended returns an error that matches the ctx's Err and its cause.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}
