@@ -5,7 +5,6 @@ package consul
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,54 +49,10 @@ func TestConsul_WhatItCostsAtRest(t *testing.T) {
 	storetest.AtRest(t, newStore(startFake(t, nil).client(""), nil), recordsOptions)
 }
 
-var (
-	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-	alice    = fallback.Identity{Session: "alice", Request: 1}
-	bob      = fallback.Identity{Session: "bob", Request: 1}
-)
-
-func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
-func lock(t *testing.T, n fallback.Namespace, key string, me fallback.Identity) fallback.LockAnswer {
-	t.Helper()
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: key, Me: me, Block: 1})
-	if err != nil || a.Verdict != fallback.Granted {
-		t.Fatalf("Lock(%q): %+v, %v", key, a, err)
-	}
-	return a
-}
-
 // Old data are told by the processes that have seen newer ones.
 func TestConsul_ARestoredSnapshotIsNoticed(t *testing.T) {
 	f := startFake(t, nil)
-	n := attach(t, New(f.client(""), nil))
-	restore := f.snapshot()
-	opened, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := lock(t, n, "k", alice)
-	restore()
-	r, err := n.Witness(t.Context(), 0, a.Token)
-	if err != nil || r.Grace == 0 {
-		t.Errorf("Witness: %+v, %v", r, err)
-	}
-	l, err := n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
-	if err != nil || l.Dead || l.Grace == 0 {
-		t.Errorf("Dead: %+v, %v", l, err)
-	}
+	storetest.OldDataAreNoticed(t, New(f.client(""), nil), f.snapshot)
 }
 
 // What is missing is in Grace for a process that was there before, and a write that began before that is not executed.
@@ -105,11 +60,11 @@ func TestConsul_DeletedDataAreNoticed(t *testing.T) {
 	f := startFake(t, nil)
 	empty := f.snapshot()
 	s := newStore(f.client(""), nil)
-	n := attach(t, fallback.NewRecords(s, recordsOptions))
+	n := storetest.Attach(t, fallback.NewRecords(s, recordsOptions))
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	lock(t, n, "k", alice)
+	storetest.Lock(t, n, "k", storetest.Alice)
 	look, err := s.Load(t.Context(), []string{"other"})
 	if err != nil {
 		t.Fatal(err)
@@ -132,10 +87,7 @@ func TestConsul_DeletedDataAreNoticed(t *testing.T) {
 		t.Fatalf("after %s comes %s, want another mark of the same index", look.Server, again.Server)
 	}
 	swap()
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: bob, Block: 1})
-	if err != nil || a.Verdict == fallback.Granted || a.Record.Grace == 0 {
-		t.Errorf("Lock of a key that was held: %+v, %v", a, err)
-	}
+	storetest.InGrace(t, n, "k", 0)
 }
 
 func TestConsul_ErrorsTellWhetherAWriteWasExecuted(t *testing.T) {
@@ -203,61 +155,15 @@ func TestConsul_ManyRecordsAtOnce(t *testing.T) {
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
-	var changes []fallback.Change
-	for i := range 300 {
-		keys = append(keys, fmt.Sprint("k", i))
-		changes = append(changes, fallback.Change{Key: keys[i]})
-	}
-	for round := range 3 {
-		look, err := s.Load(t.Context(), keys)
-		if err != nil || len(look.Values) != len(keys) {
-			t.Fatalf("%d values, %v", len(look.Values), err)
-		}
-		for i := range changes {
-			if round > 0 && string(look.Values[i].Value) != fmt.Sprint(round-1, i) {
-				t.Fatalf("round %d, record %d: %+v", round, i, look.Values[i])
-			}
-			changes[i].Value = fmt.Append(nil, round, i)
-			if round == 2 && i%2 == 0 {
-				continue // it has the version of before: it is not written
-			}
-			changes[i].Version = look.Values[i].Version
-		}
-		done, err := s.Swap(t.Context(), look.Server, changes)
-		if err != nil || len(done) != len(changes) {
-			t.Fatalf("%d done, %v", len(done), err)
-		}
-		for i, ok := range done {
-			if ok == (round == 2 && i%2 == 0) {
-				t.Fatalf("round %d, change %d: %t", round, i, ok)
-			}
-		}
-	}
-	look, err := s.Load(t.Context(), []string{"large"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	large := func(n int) error {
-		_, err := s.Swap(t.Context(), look.Server, []fallback.Change{{Key: "large", Value: make([]byte, n)}})
-		return err
-	}
-	if err := large(maxBytes); err != nil {
-		t.Errorf("a record of %d bytes: %v", maxBytes, err)
-	}
-	if err := large(maxBytes + 1); !errors.Is(err, fallback.ErrRefused) {
-		t.Errorf("a record of %d bytes: %v, want a refusal", maxBytes+1, err)
-	}
+	storetest.Many(t, s, storetest.Names("k", 300), 0, nil)
+	storetest.Largest(t, s, "large", maxBytes)
 }
 
 func TestConsul_Refuses(t *testing.T) {
 	f := startFake(t, map[string]string{"app": "holdfast/", "": "none"})
 	refused := func(client *api.Client, opts *Options, why string) {
 		t.Helper()
-		n, err := New(client, opts).Attach(t.Context(), settings)
-		if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("got %v, want a refusal that names %s", err, why)
-		}
+		storetest.Refused(t, New(client, opts), why)
 	}
 	refused(nil, nil, "client")
 	refused(f.client("app"), &Options{Prefix: "/holdfast/"}, "Prefix")
@@ -265,7 +171,7 @@ func TestConsul_Refuses(t *testing.T) {
 	refused(f.client("app"), &Options{Prefix: "other/"}, "policy")
 	refused(f.client(""), nil, "policy")
 	refused(f.client("unknown"), nil, "policy")
-	lock(t, attach(t, New(f.client("app"), nil)), "k", alice)
+	storetest.Lock(t, storetest.Attach(t, New(f.client("app"), nil)), "k", storetest.Alice)
 	old := startFake(t, nil)
 	old.old = true
 	refused(old.client(""), nil, "1.14")

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -75,48 +73,11 @@ func TestEtcd_WhatItCostsAtRest(t *testing.T) {
 	t.Logf("%d revisions in all", revision()-from)
 }
 
-var (
-	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-	alice    = fallback.Identity{Session: "alice", Request: 1}
-)
-
-func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
 // Old data in the cluster that wrote them are told by the processes that have seen newer ones.
 func TestEtcd_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	c := startCluster(t, 1)
-	n := attach(t, New(c.client(), nil))
-	back := c.copied()
-	opened, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: alice, Block: 1})
-	if err != nil || a.Verdict != fallback.Granted {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	back()
-	r, err := n.Witness(t.Context(), 0, a.Token)
-	if err != nil || r.Grace == 0 {
-		t.Errorf("Witness: %+v, %v", r, err)
-	}
-	l, err := n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
-	if err != nil || l.Dead || l.Grace == 0 {
-		t.Errorf("Dead: %+v, %v", l, err)
-	}
+	storetest.OldDataAreNoticed(t, New(c.client(), nil), c.copied)
 }
 
 // A changingLeader is what a client asks while the leader changes: some transactions fail.
@@ -163,48 +124,15 @@ func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
-	var changes []fallback.Change
-	for i := range 300 {
-		keys = append(keys, fmt.Sprint("k", i))
-		changes = append(changes, fallback.Change{Key: keys[i], Value: []byte(strings.Repeat("v", 10_000))})
-	}
-	for round := range 3 {
-		look, err := s.Load(t.Context(), keys)
-		if err != nil || len(look.Values) != len(keys) {
-			t.Fatalf("%d values, %v", len(look.Values), err)
-		}
-		for i := range changes {
-			if round == 2 && i%2 == 0 {
-				continue // it has the version of before: it is not written
-			}
-			changes[i].Version = look.Values[i].Version
-		}
-		done, err := s.Swap(t.Context(), look.Server, changes)
-		if err != nil || len(done) != len(changes) {
-			t.Fatalf("%d done, %v", len(done), err)
-		}
-		for i, ok := range done {
-			if ok == (round == 2 && i%2 == 0) {
-				t.Fatalf("round %d, change %d: %t", round, i, ok)
-			}
-		}
-	}
-	if done, err := s.Swap(t.Context(), "1-another", changes[:1]); err != nil || done[0] {
+	storetest.Many(t, s, storetest.Names("k", 300), 10_000, nil)
+	if done, err := s.Swap(t.Context(), "1-another", []fallback.Change{{Key: "new"}}); err != nil || done[0] {
 		t.Errorf("a swap at another server: %v, %v", done, err)
 	}
 }
 
 func TestEtcd_Refuses(t *testing.T) {
 	takes.Seconds(t)
-	refused := func(a fallback.Arbiter, why string) {
-		t.Helper()
-		n, err := a.Attach(t.Context(), settings)
-		if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("got %v, want a refusal that names %s", err, why)
-		}
-	}
-	refused(New(nil, nil), "client")
+	storetest.Refused(t, New(nil, nil), "client")
 	c := startCluster(t, 1)
 	admin := c.client()
 	ctx := context.Background()
@@ -226,15 +154,12 @@ func TestEtcd_Refuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused(New(c.client(), nil), "let the client in")
+	storetest.Refused(t, New(c.client(), nil), "let the client in")
 	app, err := clientv3.New(clientv3.Config{Endpoints: c.urls, Username: "app", Password: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer app.Close()
-	refused(New(app, &Options{Prefix: "other/"}), "rights")
-	n := attach(t, New(app, nil))
-	if a, err := n.Lock(ctx, fallback.LockRequest{Key: "k", Me: alice, Block: 1}); err != nil || a.Verdict != fallback.Granted {
-		t.Errorf("Lock by a user with the rights to the prefix: %+v, %v", a, err)
-	}
+	storetest.Refused(t, New(app, &Options{Prefix: "other/"}), "rights")
+	storetest.Lock(t, storetest.Attach(t, New(app, nil)), "k", storetest.Alice) // with the rights to the prefix
 }

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"maps"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,55 +100,11 @@ func TestKubernetes_WhatOwnersCost(t *testing.T) {
 	owners.AtRest(t, start, advised, counted) // its records are there now
 }
 
-var (
-	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-	alice    = fallback.Identity{Session: "alice", Request: 1}
-	bob      = fallback.Identity{Session: "bob", Request: 1}
-)
-
-func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
-func lock(t *testing.T, n fallback.Namespace, key string, me fallback.Identity) fallback.LockAnswer {
-	t.Helper()
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: key, Me: me, Block: 1})
-	if err != nil || a.Verdict != fallback.Granted {
-		t.Fatalf("Lock(%q): %+v, %v", key, a, err)
-	}
-	return a
-}
-
 // Old data are told by the processes that have seen newer ones.
 func TestKubernetes_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	c := startCluster(t, 1)
-	n := attach(t, c.arbiter())
-	back := c.copied()
-	opened, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := lock(t, n, "k", alice)
-	back()
-	r, err := n.Witness(t.Context(), 0, a.Token)
-	if err != nil || r.Grace == 0 {
-		t.Errorf("Witness: %+v, %v", r, err)
-	}
-	l, err := n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
-	if err != nil || l.Dead || l.Grace == 0 {
-		t.Errorf("Dead: %+v, %v", l, err)
-	}
+	storetest.OldDataAreNoticed(t, c.arbiter(), c.copied)
 }
 
 // What follows needs one cluster without injuries, which they share.
@@ -167,20 +121,18 @@ func TestKubernetes(t *testing.T) {
 
 // What is missing is in Grace for a process that was there before.
 func deletedData(t *testing.T, c *cluster) {
-	n := attach(t, c.arbiter())
+	n := storetest.Attach(t, c.arbiter())
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	lock(t, n, "k", alice)
+	storetest.Lock(t, n, "k", storetest.Alice)
 	c.clear()
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: bob, Block: 1})
-	if err != nil || a.Verdict == fallback.Granted || a.Record.Grace == 0 {
-		t.Errorf("Lock of a key that was held: %+v, %v", a, err)
-	}
+	storetest.InGrace(t, n, "k", 0)
 	c.clear()
 	s := c.store()
 	var first, then fallback.Look
-	if err = s.Open(t.Context()); err == nil {
+	err := s.Open(t.Context())
+	if err == nil {
 		first, err = s.Load(t.Context(), nil)
 	}
 	c.clear()
@@ -200,58 +152,19 @@ func manyRecords(t *testing.T, c *cluster) {
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
-	var changes []fallback.Change
-	for i := range 300 {
-		keys = append(keys, fmt.Sprint("many names, of %any kind/p", i))
-		changes = append(changes, fallback.Change{Key: keys[i]})
-	}
-	for round := range 3 {
-		look, err := s.Load(t.Context(), keys)
-		if err != nil || len(look.Values) != len(keys) {
-			t.Fatalf("%d values, %v", len(look.Values), err)
-		}
+	keys := storetest.Names("many names, of %any kind/p", 300)
+	storetest.Many(t, s, keys, 0, func(look fallback.Look) {
 		few, err := s.Load(t.Context(), keys[:maxGets])
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range changes {
-			if i < maxGets && few.Values[i].Version != look.Values[i].Version {
-				t.Errorf("record %d has the version %s by itself, and %s in a list", i, few.Values[i].Version, look.Values[i].Version)
-			}
-			if round > 0 && string(look.Values[i].Value) != fmt.Sprint(round-1, i) {
-				t.Fatalf("round %d, record %d: %+v", round, i, look.Values[i])
-			}
-			changes[i].Value = fmt.Append(nil, round, i)
-			if round == 2 && i%2 == 0 {
-				continue // it has the version of before: it is not written
-			}
-			changes[i].Version = look.Values[i].Version
-		}
-		done, err := s.Swap(t.Context(), look.Server, changes)
-		if err != nil || len(done) != len(changes) {
-			t.Fatalf("%d done, %v", len(done), err)
-		}
-		for i, ok := range done {
-			if ok == (round == 2 && i%2 == 0) {
-				t.Fatalf("round %d, change %d: %t", round, i, ok)
+		for i, v := range few.Values {
+			if v.Version != look.Values[i].Version {
+				t.Errorf("record %d has the version %s by itself, and %s in a list", i, v.Version, look.Values[i].Version)
 			}
 		}
-	}
-	look, err := s.Load(t.Context(), []string{"ns/large"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	large := func(n int) error {
-		_, err := s.Swap(t.Context(), look.Server, []fallback.Change{{Key: "ns/large", Value: make([]byte, n)}})
-		return err
-	}
-	if err := large(maxBytes); err != nil {
-		t.Errorf("a record of %d bytes: %v", maxBytes, err)
-	}
-	if err := large(maxBytes + 1); !errors.Is(err, fallback.ErrRefused) {
-		t.Errorf("a record of %d bytes: %v, want a refusal", maxBytes+1, err)
-	}
+	})
+	storetest.Largest(t, s, "ns/large", maxBytes)
 }
 
 // seen shows the answers of an API server.
@@ -313,10 +226,7 @@ func priority(t *testing.T, c *cluster) {
 func refuses(t *testing.T, c *cluster) {
 	refused := func(config *rest.Config, opts *Options, why string) {
 		t.Helper()
-		n, err := fallback.NewRecords(c.storeOf(config, opts), recordsOptions).Attach(t.Context(), settings)
-		if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("got %v, want a refusal that names %s", err, why)
-		}
+		storetest.Refused(t, fallback.NewRecords(c.storeOf(config, opts), recordsOptions), why)
 	}
 	with := func(change func(*rest.Config)) *rest.Config {
 		config := c.config(app)
@@ -324,9 +234,7 @@ func refuses(t *testing.T, c *cluster) {
 		return config
 	}
 	here := &Options{Namespace: "orders"}
-	if _, err := New(nil, here).Attach(t.Context(), settings); !errors.Is(err, fallback.ErrRefused) {
-		t.Errorf("without a configuration: %v", err)
-	}
+	storetest.Refused(t, New(nil, here), "")
 	refused(c.config(app), &Options{}, "Namespace")
 	refused(c.config(app), &Options{Namespace: "orders", Prefix: "Holdfast"}, "Prefix")
 	refused(c.config(app), &Options{Namespace: "orders", Prefix: "a-prefix-that-is-too-long"}, "Prefix")
@@ -337,7 +245,7 @@ func refuses(t *testing.T, c *cluster) {
 	refused(c.config("stranger"), here, "let the client in")
 	refused(c.config(admin), &Options{Namespace: "missing"}, "missing")
 	limited := with(func(c *rest.Config) { c.QPS, c.Burst = 200, 400 })
-	lock(t, attach(t, fallback.NewRecords(c.storeOf(limited, nil), recordsOptions)), "k", alice)
+	storetest.Lock(t, storetest.Attach(t, fallback.NewRecords(c.storeOf(limited, nil), recordsOptions)), "k", storetest.Alice)
 	refused(c.config(readOnly), here, "verbs") // the mark is there, so it has nothing to create
 	c.clear()
 }

@@ -67,26 +67,6 @@ func TestMySQL_WhatItCostsAtRest(t *testing.T) {
 	storetest.AtRest(t, store, store.records())
 }
 
-var (
-	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-	alice    = fallback.Identity{Session: "alice", Request: 1}
-	bob      = fallback.Identity{Session: "bob", Request: 1}
-)
-
-func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
 // again calls f until it has no error: the server may be away.
 func again[T any](t *testing.T, f func() (T, error)) (x T) {
 	t.Helper()
@@ -109,15 +89,15 @@ func lock(t *testing.T, n fallback.Namespace, me fallback.Identity) fallback.Loc
 func TestMySQL_ARestartHasNoGrace(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
-	n := attach(t, New(s.config("app"), options()))
+	n := storetest.Attach(t, New(s.config("app"), options()))
 	first := again(t, func() (fallback.Renewal, error) {
 		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 	})
-	held := lock(t, n, alice)
+	held := lock(t, n, storetest.Alice)
 	for range 2 {
 		s.restart()
-		a := lock(t, n, bob)
-		if want := (fallback.Row{Identity: alice, Token: held.Token}); a.Verdict != fallback.Held || a.Holder != want || a.Record.Grace != 0 {
+		a := lock(t, n, storetest.Bob)
+		if want := (fallback.Row{Identity: storetest.Alice, Token: held.Token}); a.Verdict != fallback.Held || a.Holder != want || a.Record.Grace != 0 {
 			t.Fatalf("Lock after a restart: %+v", a)
 		}
 		r := again(t, func() (fallback.Renewal, error) {
@@ -136,7 +116,7 @@ func TestMySQL_APromotionIsNoticed_AndTheWayBack(t *testing.T) {
 		t.Skip("takes half a minute: make arbiters")
 	}
 	s := startServer(t)
-	n := attach(t, New(s.config("app"), options()))
+	n := storetest.Attach(t, New(s.config("app"), options()))
 	names := make(map[string]bool)
 	look := func(what string, grace bool) {
 		t.Helper()
@@ -154,7 +134,7 @@ func TestMySQL_APromotionIsNoticed_AndTheWayBack(t *testing.T) {
 	})
 	look("at first", false)
 	s.save()
-	lock(t, n, alice)
+	lock(t, n, storetest.Alice)
 	first := s.now.Load()
 	s.crash()
 	look("after the promotion", true)
@@ -175,7 +155,7 @@ func TestMySQL_APromotionIsNoticed_AndTheWayBack(t *testing.T) {
 func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
-	n := attach(t, New(s.config("app"), options()))
+	n := storetest.Attach(t, New(s.config("app"), options()))
 	dir := s.now.Load().dir
 	s.kill()
 	s.run("cp", "-a", dir+"/data", dir+"/old")
@@ -183,7 +163,7 @@ func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 	opened := again(t, func() (fallback.Renewal, error) {
 		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 	})
-	token := lock(t, n, alice).Token
+	token := lock(t, n, storetest.Alice).Token
 	s.kill()
 	s.run("rm", "-rf", dir+"/data")
 	s.run("mv", dir+"/old", dir+"/data")
@@ -204,7 +184,7 @@ func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 
 func refused(t *testing.T, a fallback.Arbiter, why string) {
 	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
+	n, err := a.Attach(t.Context(), storetest.Settings)
 	if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
 		t.Errorf("got %v, want a refusal that names %s", err, why)
 	}
@@ -238,8 +218,8 @@ func TestMySQL_RefusesServersThatLose(t *testing.T) {
 
 	// A user who may only read and write the table, which a migration has made.
 	s.must(Table("hf.locks"), `CREATE USER clerk IDENTIFIED BY 'secret'`, `GRANT SELECT, INSERT, UPDATE ON hf.locks TO clerk`)
-	n := attach(t, New(s.config("clerk"), &Options{Table: "hf.locks", ColdStart: true}))
-	if a := lock(t, n, alice); a.Verdict != fallback.Granted {
+	n := storetest.Attach(t, New(s.config("clerk"), &Options{Table: "hf.locks", ColdStart: true}))
+	if a := lock(t, n, storetest.Alice); a.Verdict != fallback.Granted {
 		t.Errorf("Lock by a user who may only read and write: %+v", a)
 	}
 }

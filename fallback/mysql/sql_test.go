@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -20,10 +21,10 @@ func TestMySQL_AReplicaIsNotRefusedForGood(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
 	for _, user := range []string{"root", "app"} {
-		n := attach(t, New(s.config(user), options()))
-		lock(t, n, alice)
+		n := storetest.Attach(t, New(s.config(user), options()))
+		lock(t, n, storetest.Alice)
 		s.must(`SET GLOBAL read_only = 1`)
-		_, err := New(s.config(user), options()).Attach(t.Context(), settings)
+		_, err := New(s.config(user), options()).Attach(t.Context(), storetest.Settings)
 		if err == nil || errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "replica") {
 			t.Errorf("Attach by %s: %v", user, err)
 		}
@@ -31,7 +32,7 @@ func TestMySQL_AReplicaIsNotRefusedForGood(t *testing.T) {
 			t.Errorf("Load by %s: %v", user, err)
 		}
 		s.must(`SET GLOBAL read_only = 0`)
-		if a := lock(t, n, bob); a.Verdict != fallback.Held {
+		if a := lock(t, n, storetest.Bob); a.Verdict != fallback.Held {
 			t.Errorf("Lock by %s after it: %+v", user, a)
 		}
 	}
@@ -146,7 +147,7 @@ func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
 		t.Skip("takes seconds: make arbiters")
 	}
 	s := startServer(t)
-	n := attach(t, New(s.config("app"), options()))
+	n := storetest.Attach(t, New(s.config("app"), options()))
 	db := s.open(s.now.Load())
 	defer db.Close()
 	for _, statement := range []string{`SELECT * FROM hf.holdfast WHERE name LIKE 'ns/%' FOR UPDATE`, `LOCK TABLES hf.holdfast READ`} {
@@ -163,7 +164,7 @@ func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
 		}
 		rows.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // more than the two that a statement waits
-		a, err := n.Lock(ctx, fallback.LockRequest{Key: "k", Me: alice, Block: 1})
+		a, err := n.Lock(ctx, fallback.LockRequest{Key: "k", Me: storetest.Alice, Block: 1})
 		if err == nil {
 			t.Errorf("%s: %+v", statement, a)
 		}
@@ -175,10 +176,10 @@ func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		if a := lock(t, n, bob); a.Verdict != fallback.Granted && a.Holder.Session != "alice" {
+		if a := lock(t, n, storetest.Bob); a.Verdict != fallback.Granted && a.Holder.Session != "alice" {
 			t.Errorf("%s, and afterwards: %+v", statement, a)
 		}
-		for _, err := range n.Unlock(t.Context(), []fallback.Release{{Key: "k", Identity: bob}, {Key: "k", Identity: alice}}) {
+		for _, err := range n.Unlock(t.Context(), []fallback.Release{{Key: "k", Identity: storetest.Bob}, {Key: "k", Identity: storetest.Alice}}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +191,7 @@ func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
 func TestMySQL_IdleConnectionsThatTheServerEnds(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
-	n := attach(t, New(s.config("app"), options()))
+	n := storetest.Attach(t, New(s.config("app"), options()))
 	for range 3 {
 		db := s.open(s.now.Load())
 		rows, err := db.Query(`SELECT id FROM information_schema.processlist WHERE user = 'app'`)
@@ -211,7 +212,7 @@ func TestMySQL_IdleConnectionsThatTheServerEnds(t *testing.T) {
 		for _, id := range ids {
 			s.must(fmt.Sprint("KILL ", id))
 		}
-		if _, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: alice, Block: 1}); err != nil {
+		if _, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: storetest.Alice, Block: 1}); err != nil {
 			t.Error(err)
 		}
 	}

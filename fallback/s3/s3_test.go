@@ -86,84 +86,22 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.inner.RoundTrip(r)
 }
 
-var (
-	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-	alice    = fallback.Identity{Session: "alice", Request: 1}
-	bob      = fallback.Identity{Session: "bob", Request: 1}
-)
-
-func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
-func lock(t *testing.T, n fallback.Namespace, key string, me fallback.Identity) fallback.LockAnswer {
-	t.Helper()
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: key, Me: me, Block: 1})
-	if err != nil || a.Verdict != fallback.Granted {
-		t.Fatalf("Lock(%q): %+v, %v", key, a, err)
-	}
-	return a
-}
-
 // Old data are told by the processes that have seen newer ones.
 func TestS3_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	g := startGateway(t, 1)
-	n := attach(t, g.arbiter(0))
-	back := g.copied()
-	opened, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := lock(t, n, "k", alice)
-	back()
-	r, err := n.Witness(t.Context(), 0, a.Token)
-	if err != nil || r.Grace == 0 {
-		t.Errorf("Witness: %+v, %v", r, err)
-	}
-	l, err := n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
-	if err != nil || l.Dead || l.Grace == 0 {
-		t.Errorf("Dead: %+v, %v", l, err)
-	}
+	storetest.OldDataAreNoticed(t, g.arbiter(0), g.copied)
 }
 
 // What is missing is in Grace for a process that was there before. A record that is made for the data of before is in Grace for all.
 func TestS3_AnEmptiedBucketIsNoticed(t *testing.T) {
 	g := startGateway(t, 1)
-	st := g.store(0)
-	n := attach(t, fallback.NewRecords(st, quick))
-	lock(t, n, "k", alice)
-	look, err := st.Load(t.Context(), []string{"ns/p0", "ns/p1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.empty()
-	done, err := st.Swap(t.Context(), look.Server, []fallback.Change{
-		{Key: "ns/p0", Version: look.Values[0].Version, Value: look.Values[0].Value}, // a change
-		{Key: "ns/p1", Value: look.Values[0].Value},                                  // a new record
+	s := g.store(0)
+	storetest.LoseBetween(t, s, quick, g.empty, func() {
+		s.mu.Lock()
+		s.mark = "" // a second later
+		s.mu.Unlock()
 	})
-	if err != nil || done[0] || !done[1] {
-		t.Fatalf("Swap: %v, %v, want the new one only", done, err)
-	}
-	st.mu.Lock()
-	st.mark = "" // a second later
-	st.mu.Unlock()
-	for p := range uint32(3) {
-		a, err := n.Lock(t.Context(), fallback.LockRequest{Partition: p, Key: "k", Me: bob, Block: 1})
-		if err != nil || a.Verdict == fallback.Granted || a.Record.Grace == 0 {
-			t.Errorf("Lock in partition %d: %+v, %v", p, a, err)
-		}
-	}
 }
 
 func TestS3_ManyRecordsAtOnce(t *testing.T) {
@@ -171,47 +109,8 @@ func TestS3_ManyRecordsAtOnce(t *testing.T) {
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
-	var changes []fallback.Change
-	for i := range 55 {
-		keys = append(keys, fmt.Sprint("k", i))
-		changes = append(changes, fallback.Change{Key: keys[i]})
-	}
-	for round := range 3 {
-		look, err := s.Load(t.Context(), keys)
-		if err != nil || len(look.Values) != len(keys) {
-			t.Fatalf("%d values, %v", len(look.Values), err)
-		}
-		for i := range changes {
-			if round > 0 && string(look.Values[i].Value) != fmt.Sprint(round-1, i) {
-				t.Fatalf("round %d, record %d: %+v", round, i, look.Values[i])
-			}
-			changes[i].Value = fmt.Append(nil, round, i)
-			if round == 2 && i%2 == 0 {
-				continue // it has the version of before: it is not written
-			}
-			changes[i].Version = look.Values[i].Version
-		}
-		done, err := s.Swap(t.Context(), look.Server, changes)
-		if err != nil || len(done) != len(changes) {
-			t.Fatalf("%d done, %v", len(done), err)
-		}
-		for i, ok := range done {
-			if ok == (round == 2 && i%2 == 0) {
-				t.Fatalf("round %d, change %d: %t", round, i, ok)
-			}
-		}
-	}
-	large := func(n int) error {
-		_, err := s.Swap(t.Context(), "", []fallback.Change{{Key: "large", Value: make([]byte, n)}})
-		return err
-	}
-	if err := large(maxBytes); err != nil {
-		t.Errorf("a record of %d bytes: %v", maxBytes, err)
-	}
-	if err := large(maxBytes + 1); !errors.Is(err, fallback.ErrRefused) {
-		t.Errorf("a record of %d bytes: %v, want a refusal", maxBytes+1, err)
-	}
+	storetest.Many(t, s, storetest.Names("k", 55), 0, nil)
+	storetest.Largest(t, s, "large", maxBytes)
 }
 
 // A value that comes again has another version: an ETag may be a hash of the contents.
@@ -322,22 +221,14 @@ func isDial(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-func refused(t *testing.T, a fallback.Arbiter, why string) {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
-		t.Errorf("got %v, want a refusal that names %s", err, why)
-	}
-}
-
 func TestS3_Refuses(t *testing.T) {
 	g := startGateway(t, 1)
 	url := "http://" + g.addrs[0]
-	refused(t, New(nil, &Options{Bucket: bucket}), "client")
-	refused(t, New(g.client(0), nil), "Bucket")
-	refused(t, New(g.client(0), &Options{Bucket: "another"}), "create it")
-	refused(t, New(clientOf(transport(t), url, "holdfast", "wrong"), &Options{Bucket: bucket}), "let the client in")
-	s := settings
+	storetest.Refused(t, New(nil, &Options{Bucket: bucket}), "client")
+	storetest.Refused(t, New(g.client(0), nil), "Bucket")
+	storetest.Refused(t, New(g.client(0), &Options{Bucket: "another"}), "create it")
+	storetest.Refused(t, New(clientOf(transport(t), url, "holdfast", "wrong"), &Options{Bucket: bucket}), "let the client in")
+	s := storetest.Settings
 	s.Lease = 11 * time.Second
 	if _, err := New(g.client(0), &Options{Bucket: bucket}).Attach(t.Context(), s); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "SessionTTL to 20s") {
 		t.Errorf("a short session: %v", err)
@@ -346,7 +237,7 @@ func TestS3_Refuses(t *testing.T) {
 	if _, err := g.client(0).PutObject(t.Context(), &awss3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("other/mark"), Body: body}); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, New(g.client(0), &Options{Bucket: bucket, Prefix: "other/"}), "another program")
+	storetest.Refused(t, New(g.client(0), &Options{Bucket: bucket, Prefix: "other/"}), "another program")
 	for name, why := range map[string]string{
 		"AccessDenied": "s3:ListBucket", "ExpiredToken": "let the client in", "PermanentRedirect": "region", "NotImplemented": "conditional writes",
 	} {
@@ -396,7 +287,7 @@ func (c *careless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestS3_RefusesAStoreWithoutConditionalWrites(t *testing.T) {
 	for looksAt, why := range map[string]string{"": "If-None-Match", "If-None-Match": "If-Match", "If-Match": "If-None-Match"} {
 		server := httptest.NewServer(&careless{objects: make(map[string][]byte), looksAt: looksAt})
-		refused(t, fallback.NewRecords(newStore(clientOf(transport(t), server.URL, "any", "any"), &Options{Bucket: bucket}), quick), why)
+		storetest.Refused(t, fallback.NewRecords(newStore(clientOf(transport(t), server.URL, "any", "any"), &Options{Bucket: bucket}), quick), why)
 		server.Close()
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -65,56 +64,12 @@ func TestZookeeper_WhatItCostsAtRest(t *testing.T) {
 	storetest.AtRest(t, newStore(startEnsemble(t, 1).connect(), nil), recordsOptions)
 }
 
-var (
-	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-	alice    = fallback.Identity{Session: "alice", Request: 1}
-	bob      = fallback.Identity{Session: "bob", Request: 1}
-)
-
-func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
-func lock(t *testing.T, n fallback.Namespace, key string, me fallback.Identity, want fallback.Verdict) fallback.LockAnswer {
-	t.Helper()
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: key, Me: me, Block: 1})
-	if err != nil || a.Verdict != want {
-		t.Fatalf("Lock(%q): %+v, %v, want %v", key, a, err, want)
-	}
-	return a
-}
-
 // Old data in the ensemble that wrote them are told by the processes that have seen newer ones. The servers refuse the connection, which has
 // seen later changes than they have, if they count from before.
 func TestZookeeper_ARestoredSnapshotIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
-	n := attach(t, New(e.connect(), nil))
-	back := e.copied()
-	opened, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := lock(t, n, "k", alice, fallback.Granted)
-	back()
-	r, err := n.Witness(t.Context(), 0, a.Token)
-	if err != nil || r.Grace == 0 {
-		t.Errorf("Witness: %+v, %v", r, err)
-	}
-	l, err := n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
-	if err != nil || l.Dead || l.Grace == 0 {
-		t.Errorf("Dead: %+v, %v", l, err)
-	}
+	storetest.OldDataAreNoticed(t, New(e.connect(), nil), e.copied)
 }
 
 // What is missing is in Grace for a process that was there before.
@@ -122,20 +77,27 @@ func TestZookeeper_AnEmptiedEnsembleIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
 	back := e.copied()
-	n := attach(t, New(e.connect(), nil))
+	n := storetest.Attach(t, New(e.connect(), nil))
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	lock(t, n, "k", alice, fallback.Granted)
+	storetest.Lock(t, n, "k", storetest.Alice)
 	back() // to before the first process
-	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: bob, Block: 1})
-	if err != nil || a.Verdict == fallback.Granted || a.Record.Grace == 0 {
-		t.Errorf("Lock of a key that was held: %+v, %v", a, err)
-	}
+	storetest.InGrace(t, n, "k", 0)
 	r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 	if err != nil || r.Grace == 0 {
 		t.Errorf("Renew: %+v, %v", r, err)
 	}
+}
+
+// taken asks for a key, which another session has.
+func taken(t *testing.T, n fallback.Namespace) fallback.LockAnswer {
+	t.Helper()
+	a, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: storetest.Bob, Block: 1})
+	if err != nil || a.Verdict != fallback.Held {
+		t.Fatalf("Lock: %+v, %v", a, err)
+	}
+	return a
 }
 
 // A leader does not know at once that others have replaced it.
@@ -143,8 +105,8 @@ func TestZookeeper_ALeaderAloneAnswersNoRead(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 3)
 	leader := e.leader(-1)
-	n := attach(t, New(e.connect(leader), nil))
-	lock(t, n, "k", alice, fallback.Granted)
+	n := storetest.Attach(t, New(e.connect(leader), nil))
+	storetest.Lock(t, n, "k", storetest.Alice)
 	var goOn []func()
 	for i, m := range e.members {
 		if i != leader {
@@ -159,7 +121,7 @@ func TestZookeeper_ALeaderAloneAnswersNoRead(t *testing.T) {
 	for _, f := range goOn {
 		f()
 	}
-	if a := lock(t, n, "k", bob, fallback.Held); a.Holder.Identity != alice {
+	if a := taken(t, n); a.Holder.Identity != storetest.Alice {
 		t.Errorf("the holder is %+v", a.Holder)
 	}
 }
@@ -251,11 +213,11 @@ func TestZookeeper_AnExpiredSessionDoesNotMatter(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
 	s, v, conns := e.valvedStore(time.Second)
-	n := attach(t, fallback.NewRecords(s, recordsOptions))
+	n := storetest.Attach(t, fallback.NewRecords(s, recordsOptions))
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	held := lock(t, n, "k", alice, fallback.Granted)
+	held := storetest.Lock(t, n, "k", storetest.Alice)
 	mine := conns()[0]
 	if _, err := mine.Create("/ends", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
@@ -275,8 +237,8 @@ func TestZookeeper_AnExpiredSessionDoesNotMatter(t *testing.T) {
 		t.Fatalf("%+v", event)
 	}
 	v.set(false)
-	a := lock(t, n, "k", bob, fallback.Held)
-	if a.Holder.Identity != alice || a.Holder.Token != held.Token || a.Record.Grace != 0 {
+	a := taken(t, n)
+	if a.Holder.Identity != storetest.Alice || a.Holder.Token != held.Token || a.Record.Grace != 0 {
 		t.Errorf("%+v, want as before: %+v", a, held)
 	}
 	r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
@@ -322,60 +284,18 @@ func TestZookeeper_ManyRecordsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var keys []string
-	var changes []fallback.Change
-	for i := range 100 {
-		keys = append(keys, fmt.Sprint("ns/k", i))
-		changes = append(changes, fallback.Change{Key: keys[i], Value: []byte(strings.Repeat("v", 10_000))})
-	}
-	for round := range 3 {
-		look, err := s.Load(t.Context(), keys)
-		if err != nil || len(look.Values) != len(keys) {
-			t.Fatalf("%d values, %v", len(look.Values), err)
-		}
-		for i := range changes {
-			if round == 2 && i%2 == 0 {
-				continue // it has the version of before: it is not written
-			}
-			changes[i].Version = look.Values[i].Version
-		}
-		done, err := s.Swap(t.Context(), look.Server, changes)
-		if err != nil || len(done) != len(changes) {
-			t.Fatalf("%d done, %v", len(done), err)
-		}
-		for i, ok := range done {
-			if ok == (round == 2 && i%2 == 0) {
-				t.Fatalf("round %d, change %d: %t", round, i, ok)
-			}
-		}
-	}
-	if done, err := s.Swap(t.Context(), markPrefix+"another", changes[:1]); err != nil || done[0] {
+	storetest.Many(t, s, storetest.Names("ns/k", 100), 10_000, nil)
+	if done, err := s.Swap(t.Context(), markPrefix+"another", []fallback.Change{{Key: "new"}}); err != nil || done[0] {
 		t.Errorf("a swap at another server: %v, %v", done, err)
 	}
-	look, err := s.Load(t.Context(), []string{"large"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	large := func(n int) error {
-		_, err := s.Swap(t.Context(), look.Server, []fallback.Change{{Key: "large", Value: make([]byte, n)}})
-		return err
-	}
-	if err := large(maxBytes); err != nil {
-		t.Errorf("a record of %d bytes: %v", maxBytes, err)
-	}
-	if err := large(maxBytes + 1); !errors.Is(err, fallback.ErrRefused) {
-		t.Errorf("a record of %d bytes: %v, want a refusal", maxBytes+1, err)
-	}
+	storetest.Largest(t, s, "large", maxBytes)
 }
 
 func TestZookeeper_Refuses(t *testing.T) {
 	e := startEnsemble(t, 1)
 	refused := func(connect func() (*zk.Conn, error), opts *Options, why string) {
 		t.Helper()
-		n, err := New(connect, opts).Attach(t.Context(), settings)
-		if !errors.Is(err, fallback.ErrRefused) || n != nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("got %v, want a refusal that names %s", err, why)
-		}
+		storetest.Refused(t, New(connect, opts), why)
 	}
 	refused(nil, nil, "connects")
 	refused(e.connect(), &Options{Root: "holdfast"}, "Root")
@@ -389,7 +309,7 @@ func TestZookeeper_Refuses(t *testing.T) {
 		}
 		return conn, err
 	}
-	attach(t, New(app, &Options{ACL: zk.AuthACL(zk.PermAll)}))
+	storetest.Attach(t, New(app, &Options{ACL: zk.AuthACL(zk.PermAll)}))
 	refused(e.connect(), nil, "rights")
 	admin, err := app()
 	if err != nil {
@@ -403,6 +323,6 @@ func TestZookeeper_Refuses(t *testing.T) {
 	if _, err := admin.Create("/ours", nil, 0, zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate, "app", "secret")); err != nil {
 		t.Fatal(err)
 	}
-	n := attach(t, New(app, &Options{Root: "/ours", ACL: zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate, "app", "secret")}))
-	lock(t, n, "k", alice, fallback.Granted)
+	n := storetest.Attach(t, New(app, &Options{Root: "/ours", ACL: zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate, "app", "secret")}))
+	storetest.Lock(t, n, "k", storetest.Alice)
 }
