@@ -115,6 +115,32 @@ func TestAttachToAReplica(t *testing.T) {
 	use(t, attach(t, c, cold))
 }
 
+// A replica may be behind: what it says of a record counts no more than a write to it, however many are read at once.
+func TestVerify_AReplicaDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.Start(t), redistest.Start(t)
+	n := attach(t, replica.Client(t), cold)
+	sizes := []int{1, 2, redisarbiter.PlainFrom}
+	verify := func(size int) error {
+		_, err := redisarbiter.Verify(t.Context(), n, make([]fallback.Read, size))
+		return err
+	}
+	for _, size := range sizes {
+		if err := verify(size); err != nil {
+			t.Errorf("%d reads of a primary: %v", size, err)
+		}
+	}
+	if err := replica.Replicate(t.Context(), primary); err != nil {
+		t.Fatal(err)
+	}
+	use(t, attach(t, primary.Client(t), cold))
+	for _, size := range sizes {
+		if err := verify(size); err == nil || !strings.Contains(err.Error(), "READONLY") {
+			t.Errorf("%d reads of a replica: %v", size, err)
+		}
+	}
+}
+
 func TestAttachRefusesWrongPasswords(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "right")

@@ -388,6 +388,15 @@ func (x *twins) readsMany(ctx context.Context) (string, error) {
 	return x.verifies(ctx, []fallback.Read{{Partition: 1}, {Partition: 0}})
 }
 
+// readsMost is readsMany of so many that most are read by plain commands: the records that are neither the first nor the last one.
+func (x *twins) readsMost(ctx context.Context) (string, error) {
+	reads := make([]fallback.Read, 2*redisarbiter.PlainFrom)
+	for i := range reads {
+		reads[i].Partition = uint32(i % 2)
+	}
+	return x.verifies(ctx, reads)
+}
+
 // opensSeen begins a session with the expiry of another time, which says nothing then.
 func (x *twins) opensSeen(ctx context.Context) (string, error) {
 	r := fallback.Registration{TTL: time.Hour, Info: "addr b", Seen: time.Now().Add(50 * time.Minute).UnixMilli()}

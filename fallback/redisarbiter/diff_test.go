@@ -38,6 +38,7 @@ type twins struct {
 
 	stream
 	deck   []move // nil: all
+	looks  int    // at the partitions
 	copies map[uint32]*replica
 	log    []string
 }

@@ -20,6 +20,9 @@ var (
 	CompareClocks = compareClocks
 )
 
+// PlainFrom is from how many records on they are read by plain commands.
+const PlainFrom = plainFrom
+
 // EpochZero is what epochs count seconds from.
 var EpochZero = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 

@@ -51,7 +51,7 @@ type Options struct {
 
 // Arbiter is the arbiter on a Redis server, 6.2 or later, or a compatible one: standalone, behind Sentinel, or a Cluster.
 //
-// One operation is one script on keys of one slot, called by its digest. All keys and channels begin with
+// One operation is one script on keys of one slot, called by its digest; a read of many partitions is one pipeline. All keys and channels begin with
 // "{" + namespace + ":". Nothing in them expires but the queues of waiters, which are hints, and results.
 type Arbiter struct {
 	client redis.UniversalClient

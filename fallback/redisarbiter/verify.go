@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
@@ -60,26 +62,119 @@ func (n *redisSpace) verifyEach(ctx context.Context, reads []fallback.Read, stat
 	return at
 }
 
-// readMany answers, by one script, those reads that name no keys: those of an owner, and all after a failover. If the script
-// fails, they are read one by one.
+// readMany answers those reads that name no keys: those of an owner, and all after a failover. What is left, as something is
+// unusual or fails, is read one by one.
 func (n *redisSpace) readMany(ctx context.Context, reads []fallback.Read, states []fallback.State, done []bool) {
-	var keys []string
-	var at []int
+	x := &records{n: n, states: states, done: done}
 	for i, q := range reads {
 		if len(q.Keys) == 0 {
-			keys, at = append(keys, n.part(q.Partition)), append(at, i)
+			x.names, x.at = append(x.names, n.part(q.Partition)), append(x.at, i)
 		}
 	}
-	if len(keys) < 2 {
+	if c, ok := n.conns.work.(*redis.Client); ok && len(x.names) >= plainFrom {
+		x.plainly(ctx, c)
+		x.forget()
+	}
+	if len(x.names) > 1 {
+		x.byScript(ctx)
+	}
+}
+
+// plainFrom is from how many records on they are read by plain commands.
+const plainFrom = 16
+
+// records is a call of readMany: the names of records, of which reads they are, and where the answers go.
+type records struct {
+	n      *redisSpace
+	names  []string
+	at     []int
+	states []fallback.State
+	done   []bool
+}
+
+// answer takes a record as it is stored, which was read at a moment by the server's clock.
+func (x *records) answer(i int, text string, now int64) {
+	if r, ok := decodeRecord(text, now, x.n.graceOf(x.names[i])); ok {
+		k := x.at[i]
+		x.states[k], x.done[k] = fallback.State{Record: r, Rows: []fallback.Row{}, Wanted: []bool{}}, true
+	}
+}
+
+// forget drops the records that have an answer.
+func (x *records) forget() {
+	names, at := x.names[:0], x.at[:0]
+	for i, k := range x.at {
+		if !x.done[k] {
+			names, at = append(names, x.names[i]), append(at, k)
+		}
+	}
+	x.names, x.at = names, at
+}
+
+// plainly reads the records by plain commands, which cost a server half of what they cost in a script. The first and the last one are
+// read by the script, which says what the server is called and what time it is. It has had one name meanwhile if it has the same one
+// at both ends, as none comes twice. Records of the usual kind have an answer then: this server has written them, and they are not in
+// Grace or in the middle of it.
+func (x *records) plainly(ctx context.Context, c *redis.Client) {
+	all, err := paced(ctx, x.n, scriptMany, func(ctx context.Context) ([]redis.Cmder, error) {
+		scripts := x.n.lengths.begin()
+		defer scripts.calls.Add(-1)
+		return c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			last := len(x.names) - 1
+			pipe.EvalSha(ctx, scripts.digest[scriptMany], x.names[:1])
+			for _, name := range x.names[1:last] {
+				pipe.HMGet(ctx, name, "i", "m")
+			}
+			pipe.EvalSha(ctx, scripts.digest[scriptMany], x.names[last:])
+			return nil
+		})
+	})
+	if err != nil || len(all) != len(x.names) {
 		return
 	}
-	// One script per server of a cluster, which wait for each other no longer than for ctx.
+	last := len(all) - 1
+	first, end := manyOf(all[0]), manyOf(all[last])
+	if first.server != end.server || len(first.records) != 1 || len(end.records) != 1 {
+		return
+	}
+	x.answer(0, first.records[0], first.now)
+	x.answer(last, end.records[0], end.now)
+	latest := end.now + x.n.Grace().Milliseconds()
+	for i := 1; i < last; i++ {
+		cmd, ok := all[i].(*redis.SliceCmd)
+		if !ok || len(cmd.Val()) != 2 {
+			continue
+		}
+		server, _ := cmd.Val()[0].(string)
+		text, _ := cmd.Val()[1].(string)
+		if server != end.server {
+			continue
+		}
+		if isUsual(text, end.now, latest) || x.n.observer != nil {
+			x.answer(i, text, end.now)
+		}
+	}
+}
+
+// isUsual reports whether a record's Grace is none, or one that goes on: it ends after now, and at the latest when one would that
+// begins now. It is what many.lua looks for.
+func isUsual(text string, now, latest int64) bool {
+	_, rest, _ := strings.Cut(text, " ")
+	_, rest, _ = strings.Cut(rest, " ")
+	grace, _, _ := strings.Cut(rest, " ")
+	end, err := strconv.ParseInt(grace, 10, 64)
+	return err == nil && (end == 0 || now < end && end <= latest)
+}
+
+// byScript reads the records by one script for each server of a cluster. They wait for each other no longer than for ctx.
+func (x *records) byScript(ctx context.Context) {
+	n := x.n
 	var work sync.WaitGroup
-	for _, g := range n.sameServer(ctx, keys) {
+	for _, g := range n.sameServer(ctx, x.names) {
 		work.Go(func() {
 			names, args := make([]string, len(g)), []any(nil)
 			for i, k := range g {
-				names[i] = keys[k]
+				names[i] = x.names[k]
 			}
 			if n.kind == clustered {
 				for _, name := range names {
@@ -88,25 +183,48 @@ func (n *redisSpace) readMany(ctx context.Context, reads []fallback.Read, states
 				names = names[:1]
 			}
 			v, err := n.run(ctx, scriptMany, names, args...)
-			all := list(v)
-			if err != nil || len(all) != 1+len(g) {
-				return
-			}
-			clock, _ := all[0].(string)
-			now, err := strconv.ParseInt(clock, 10, 64)
-			if err != nil {
-				return
-			}
-			for i, x := range all[1:] {
-				text, _ := x.(string)
-				k := at[g[i]]
-				if r, ok := decodeRecord(text, now, n.graceOf(keys[g[i]])); ok {
-					states[k], done[k] = fallback.State{Record: r, Rows: []fallback.Row{}, Wanted: []bool{}}, true
+			if many := asMany(v); err == nil && len(many.records) == len(g) {
+				for i, text := range many.records {
+					x.answer(g[i], text, many.now)
 				}
 			}
 		})
 	}
 	work.Wait()
+}
+
+// many is what many.lua answers.
+type many struct {
+	server  string
+	now     int64
+	records []string
+}
+
+func manyOf(c redis.Cmder) many {
+	cmd, ok := c.(*redis.Cmd)
+	if !ok {
+		return many{}
+	}
+	return asMany(cmd.Val())
+}
+
+// asMany reads an answer. It returns no records of one that is malformed.
+func asMany(v any) (x many) {
+	all := list(v)
+	if len(all) < 2 {
+		return x
+	}
+	x.server, _ = all[0].(string)
+	clock, _ := all[1].(string)
+	now, err := strconv.ParseInt(clock, 10, 64)
+	if err != nil {
+		return x
+	}
+	x.now, x.records = now, make([]string, len(all)-2)
+	for i, r := range all[2:] {
+		x.records[i], _ = r.(string)
+	}
+	return x
 }
 
 // sameServer groups keys, by their indices, that one server has.

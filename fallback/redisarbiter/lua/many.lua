@@ -1,13 +1,17 @@
 -- Verify of many partitions without keys.
 -- KEYS: records. In a cluster there is one, and ARGV has all: those in slots of the same server. If one is elsewhere, the
--- script fails, and where a record has to be written at maxmemory; what it has done until then is what it does for each record by itself.
--- Answer: what time it is (ms), then each record as it is stored. The caller takes it apart, which would be a third of
--- the script's time.
+-- script fails, and where a record has to be written at maxmemory, and on a replica; what it has done until then is what it does for each
+-- record by itself.
+-- Answer: what the server is called, what time it is (ms), then each record as it is stored. The caller takes it apart, which would be a
+-- third of the script's time.
 local names, call, find, sub, byte = KEYS, redis.call, string.find, string.sub, string.byte
 if ARGV[1] then
   names = ARGV
 end
-local a, latest = {string.format('%.0f', now)}, now + Q
+if find(info, 'role:slave', 1, true) then -- what it has may be old
+  error('READONLY')
+end
+local a, latest = {server, string.format('%.0f', now)}, now + Q
 local last -- when Grace ends that is in the middle of it
 for i = 1, #names do
   local f = call('HMGET', names[i], 'i', 'm')
@@ -31,6 +35,6 @@ for i = 1, #names do
     save()
     m = text()
   end
-  a[i + 1] = m
+  a[i + 2] = m
 end
 return a
