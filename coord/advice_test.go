@@ -2,10 +2,12 @@ package coord_test
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -32,5 +34,40 @@ func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
 	set("noeviction")
 	if n := told(); n != 2 {
 		t.Errorf("%d records of two changes", n)
+	}
+}
+
+// A process that starts at a server with Redis's default replication says which settings to use; one that waits for replicas does not.
+func TestAdvice_DefaultReplicationIsToldAtTheStart(t *testing.T) {
+	t.Parallel()
+	s, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
+	if err := replica.Replicate(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	client := s.Client(t)
+	await.Within(t, time.Minute, "a replica", func() bool {
+		return strings.Contains(client.Info(t.Context(), "replication").Val(), "connected_slaves:1")
+	})
+	for _, x := range []struct {
+		replicas int
+		told     bool
+	}{{0, true}, {1, false}} {
+		log := newRecords()
+		a := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Replicas: x.replicas})
+		c := start(t, a, &coord.Options{Partitions: 1, Logger: slog.New(log)})
+		about := func() []record { return log.about("holdfast: the arbiter's settings make locks less safe") }
+		if x.told {
+			await.Within(t, time.Minute, "a record", func() bool { return len(about()) == 1 })
+			r := about()[0]
+			if text := r.attrs["advice"].String(); r.level != slog.LevelWarn || !strings.Contains(text, "redisarbiter.Options.Replicas") || !strings.Contains(text, "min-replicas-to-write") {
+				t.Errorf("%v", r)
+			}
+		}
+		if err := c.Close(t.Context()); err != nil { // it waits for what runs in the background
+			t.Error(err)
+		}
+		if n := len(about()); n != 1 && x.told || n != 0 && !x.told {
+			t.Errorf("Replicas %d: %d records", x.replicas, n)
+		}
 	}
 }

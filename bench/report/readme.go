@@ -23,8 +23,9 @@ const (
 // readmeFigures fills the template with a record's cells. A cell that the record lacks is an error.
 func readmeFigures(r *Record) (string, error) {
 	t, err := template.New("readme.tmpl").Funcs(template.FuncMap{
-		"cell": r.cell,
-		"date": func() string { return r.Date.Format("January 2006") },
+		"cell":    r.cell,
+		"library": r.library,
+		"date":    func() string { return r.Date.Format("January 2006") },
 	}).Parse(readmeText)
 	if err != nil {
 		return "", err
@@ -67,6 +68,21 @@ func (r *Record) cell(subject, row, column string) (string, error) {
 		return "", fmt.Errorf("%s: no column %q in %q", subject, column, s.Table[0])
 	}
 	return "", fmt.Errorf("%s: no row %q", subject, row)
+}
+
+// library returns the name of a library with the version that a subject measured: how the first row that names both begins.
+func (r *Record) library(subject, name string) (string, error) {
+	s := r.subject(subject)
+	if s == nil {
+		return "", fmt.Errorf("the run has no subject %s", subject)
+	}
+	for _, cells := range s.Table[1:] {
+		first := strings.TrimSpace(cells[0])
+		if at := versions.FindStringIndex(first); at != nil && first[:at[0]] == name {
+			return first[:at[1]], nil
+		}
+	}
+	return "", fmt.Errorf("%s: no row with a version of %s", subject, name)
 }
 
 // withFigures returns text with the figures between the two lines.

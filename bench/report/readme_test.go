@@ -47,6 +47,14 @@ func TestReadme_CellsThatAreMissing(t *testing.T) {
 			t.Errorf("cell(%q, %q, %q): %q, %v", x.subject, x.row, x.column, got, err)
 		}
 	}
+	r.Subjects[0].Table = append(r.Subjects[0].Table, []string{"lib", "1"}, []string{"library v1.2.3", "2"}, []string{"lib v0.9.4, often", "3"})
+	for _, x := range []struct{ subject, name, library string }{
+		{"own", "lib", "lib v0.9.4"}, {"own", "library", "library v1.2.3"}, {"own", "Lock", ""}, {"owned", "lib", ""},
+	} {
+		if got, err := r.library(x.subject, x.name); got != x.library || (err == nil) != (x.library != "") {
+			t.Errorf("library(%q, %q): %q, %v", x.subject, x.name, got, err)
+		}
+	}
 	if _, err := withFigures("no figures", ""); err == nil {
 		t.Error("a README without the lines is written to")
 	}

@@ -158,9 +158,15 @@ func EndGrace(ctx context.Context, n fallback.Namespace, p int, name int64, leng
 	return err
 }
 
-// LateRenewal is a renewal with a beat.
-func LateRenewal(ctx context.Context, n fallback.Namespace, id string, beat int64) (answer string, err error) {
+// LateRenewal is a renewal with a beat, and with the one that the process was told. entries is of how many fields and texts the answer tells.
+func LateRenewal(ctx context.Context, n fallback.Namespace, id string, beat, told int64) (answer string, entries int, err error) {
 	x := n.(*redisSpace)
-	v, err := x.runOnce(ctx, call{scriptRenew, []string{x.sessions()}, []any{id, 3600000, "renew", "", "", 0, x.Grace().Milliseconds(), x.Grace().Milliseconds(), beat, 256}})
-	return reader{v: list(v)}.str(0), err
+	grace := x.Grace().Milliseconds()
+	args := []any{id, 3600000, "renew", "", "", told, grace, grace, beat, sightingsAtOnce}
+	v, err := x.runOnce(ctx, call{scriptRenew, []string{x.sessions()}, args})
+	all := list(v)
+	return reader{v: all}.str(0), len(all) - renewLen, err
 }
+
+// SightingsAtOnce is of how many entries the answer to a renewal tells.
+const SightingsAtOnce = sightingsAtOnce

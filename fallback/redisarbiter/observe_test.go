@@ -82,7 +82,7 @@ func TestObserver_SweepsWhatItHasSeen(t *testing.T) {
 	if sweep("a", beat-1); deadSession(t, n, "a").Dead {
 		t.Fatal("declared dead by another beat")
 	}
-	if answer, err := redisarbiter.LateRenewal(t.Context(), n, "a", beat-1); err != nil || answer != "alive" {
+	if answer, _, err := redisarbiter.LateRenewal(t.Context(), n, "a", beat-1, 0); err != nil || answer != "alive" {
 		t.Fatalf("a late renewal: got %q, %v", answer, err)
 	}
 	if after, _ := entryOf(t, c, "a"); after != beat {
@@ -91,7 +91,7 @@ func TestObserver_SweepsWhatItHasSeen(t *testing.T) {
 	if sweep("a", beat); !deadSession(t, n, "a").Dead {
 		t.Fatal("not declared dead")
 	}
-	if answer, err := redisarbiter.LateRenewal(t.Context(), n, "a", beat+1); err != nil || answer != "dead" {
+	if answer, _, err := redisarbiter.LateRenewal(t.Context(), n, "a", beat+1, 0); err != nil || answer != "dead" {
 		t.Errorf("Renew of one that was declared dead: got %q, %v", answer, err)
 	}
 	if after, ttl := entryOf(t, c, "a"); after != beat || ttl != 0 {
@@ -147,10 +147,19 @@ func TestObserver_EndsTheGraceThatItHasSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	record := func() string { return c.HGet(t.Context(), recordKey(0), "m").Val() }
+	before := record()
+	if end(0, 0, time.Hour); record() != before {
+		t.Errorf("a Grace that is none has ended: the record is %q, of %q", record(), before)
+	}
 	change()
 	inGrace()
 	s1, p1 := names()
 	change()
+	end(s1, p1, time.Hour) // it is the first to see that server
+	if i := c.HGet(t.Context(), recordKey(0), "i").Val(); i == "another" {
+		t.Error("another server's Grace has ended")
+	}
 	inGrace()
 	s2, p2 := names()
 	if s1 == s2 || p1 == p2 {
@@ -165,9 +174,50 @@ func TestObserver_EndsTheGraceThatItHasSeen(t *testing.T) {
 			t.Errorf("in Grace: sessions %t, partition %t", sessions, partition)
 		}
 	}
+	// Older data in Grace are no news, and a full server ends Grace as well.
+	openSession(t, n, "a")
+	beat, _ := entryOf(t, c, "a")
+	if answer, _, err := redisarbiter.LateRenewal(t.Context(), n, "a", beat, beat+1); err != nil || answer != "alive" {
+		t.Errorf("a renewal in Grace: got %q, %v", answer, err)
+	}
+	if now, _ := names(); now != s2 {
+		t.Error("another Grace of the sessions has begun in it")
+	}
+	if err := c.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
 	end(s2, p2, time.Hour)
 	if sessions, partition := inGrace(); sessions || partition {
 		t.Errorf("still in Grace: sessions %t, partition %t", sessions, partition)
+	}
+}
+
+// By the server's clock Grace is over when it is, whatever a process has seen.
+func TestObserver_EndsNoGraceOfTheServersClock(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	n := attachTo(t, c, cold, diffSettings)
+	if err := errors.Join(c.HSet(t.Context(), sessionsKey, "i", "another", "u", "another name").Err(),
+		c.HSet(t.Context(), recordKey(0), "i", "another", "u", "another").Err()); err != nil {
+		t.Fatal(err)
+	}
+	inGrace := func() bool {
+		r, err := n.Load(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Grace > 0 && deadSession(t, n, "nobody").Grace > 0
+	}
+	if !inGrace() {
+		t.Fatal("not in Grace")
+	}
+	var sessions, partition int64
+	_, err := fmt.Sscan(c.HGet(t.Context(), sessionsKey, "g").Val(), &sessions)
+	_, err2 := fmt.Sscan(strings.Fields(c.HGet(t.Context(), recordKey(0), "m").Val())[2], &partition)
+	if err := errors.Join(err, err2, redisarbiter.EndGrace(t.Context(), n, -1, sessions, time.Hour), redisarbiter.EndGrace(t.Context(), n, 0, partition, time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if !inGrace() {
+		t.Error("Grace has ended")
 	}
 }
 
@@ -211,6 +261,9 @@ func TestObserver_ManySessions(t *testing.T) {
 		}
 	}
 	openSession(t, b, "b")
+	if _, entries, err := redisarbiter.LateRenewal(t.Context(), b, "b", 0, 0); err != nil || entries != 2*redisarbiter.SightingsAtOnce {
+		t.Errorf("a renewal tells of %d fields and texts, want %d; %v", entries, 2*redisarbiter.SightingsAtOnce, err)
+	}
 	await.Within(t, patience, "all others are declared dead", func() bool {
 		if _, err := b.Renew(t.Context(), "b", fallback.Registration{TTL: time.Hour}); err != nil {
 			t.Fatal(err)
