@@ -81,7 +81,11 @@ func (h *judge) of(key string) *past {
 // whose clock stands still: virtual time would stand still with it.
 type end struct{ context.Context }
 
-func endOf(l interface{ Context() context.Context }) context.Context { return end{l.Context()} }
+func endOf(l interface{ Context() context.Context }) context.Context {
+	ctx := l.Context()
+	ctx.Done() // which looks at the clock the first time
+	return end{ctx}
+}
 
 func (e end) Err() error {
 	select {
