@@ -224,6 +224,10 @@ func TestNothingWaitsForASilentServer(t *testing.T) {
 					_, err := redisarbiter.Verify(ctx, n, []fallback.Read{{}, {Partition: 1}})
 					return err
 				},
+				"Verify of many": func(ctx context.Context) error {
+					_, err := redisarbiter.Verify(ctx, n, make([]fallback.Read, 2*redisarbiter.PlainFrom))
+					return err
+				},
 				"Listen": func(ctx context.Context) error {
 					_, err := n.Listen(ctx, "alice", func(fallback.Message) {})
 					return err

@@ -100,9 +100,10 @@ func (x *records) answer(i int, text string, now int64) {
 	}
 }
 
-// forget drops the records that have an answer.
+// forget drops the records that have an answer. A call that was given up may go on, and reads the slices of before.
 func (x *records) forget() {
-	names, at := x.names[:0], x.at[:0]
+	var names []string
+	var at []int
 	for i, k := range x.at {
 		if !x.done[k] {
 			names, at = append(names, x.names[i]), append(at, k)
@@ -116,30 +117,29 @@ func (x *records) forget() {
 // at both ends, as none comes twice. Records of the usual kind have an answer then: this server has written them, and they are not in
 // Grace or in the middle of it.
 func (x *records) plainly(ctx context.Context, c *redis.Client) {
-	all, err := paced(ctx, x.n, scriptMany, func(ctx context.Context) ([]redis.Cmder, error) {
-		scripts := x.n.lengths.begin()
+	n, names, last := x.n, x.names, len(x.names)-1
+	all, err := paced(ctx, n, scriptMany, func(ctx context.Context) ([]redis.Cmder, error) { // it may outlive this method
+		scripts := n.lengths.begin()
 		defer scripts.calls.Add(-1)
 		return c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			last := len(x.names) - 1
-			pipe.EvalSha(ctx, scripts.digest[scriptMany], x.names[:1])
-			for _, name := range x.names[1:last] {
+			pipe.EvalSha(ctx, scripts.digest[scriptMany], names[:1])
+			for _, name := range names[1:last] {
 				pipe.HMGet(ctx, name, "i", "m")
 			}
-			pipe.EvalSha(ctx, scripts.digest[scriptMany], x.names[last:])
+			pipe.EvalSha(ctx, scripts.digest[scriptMany], names[last:])
 			return nil
 		})
 	})
-	if err != nil || len(all) != len(x.names) {
+	if err != nil || len(all) != len(names) {
 		return
 	}
-	last := len(all) - 1
 	first, end := manyOf(all[0]), manyOf(all[last])
 	if first.server != end.server || len(first.records) != 1 || len(end.records) != 1 {
 		return
 	}
 	x.answer(0, first.records[0], first.now)
 	x.answer(last, end.records[0], end.now)
-	latest := end.now + x.n.Grace().Milliseconds()
+	latest := end.now + n.Grace().Milliseconds()
 	for i := 1; i < last; i++ {
 		cmd, ok := all[i].(*redis.SliceCmd)
 		if !ok || len(cmd.Val()) != 2 {
@@ -150,7 +150,7 @@ func (x *records) plainly(ctx context.Context, c *redis.Client) {
 		if server != end.server {
 			continue
 		}
-		if isUsual(text, end.now, latest) || x.n.observer != nil {
+		if isUsual(text, end.now, latest) || n.observer != nil {
 			x.answer(i, text, end.now)
 		}
 	}
