@@ -11,11 +11,14 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/internal/storetest"
+	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -162,4 +165,30 @@ func TestEtcd_Refuses(t *testing.T) {
 	defer app.Close()
 	storetest.Refused(t, New(app, &Options{Prefix: "other/"}), "rights")
 	storetest.Lock(t, storetest.Attach(t, New(app, nil)), "k", storetest.Alice) // with the rights to the prefix
+}
+
+func TestEtcd_Row(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: make arbiters")
+	}
+	client := func(address string) *clientv3.Client {
+		return (&cluster{t: t, urls: []string{address}}).client()
+	}
+	owners.Row(t, owners.Store{
+		Name:    "etcd",
+		Options: coord.Options{Partitions: 31},
+		Serve:   func() string { return startCluster(t, 1).urls[0] },
+		Open:    func(address string) fallback.Arbiter { return New(client(address), nil) },
+		Usual: func(address string) func(context.Context, string) (func() error, error) {
+			session, err := concurrency.NewSession(client(address))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = session.Close() })
+			return func(ctx context.Context, key string) (func() error, error) {
+				m := concurrency.NewMutex(session, key)
+				return func() error { return m.Unlock(ctx) }, m.Lock(ctx)
+			}
+		},
+	})
 }

@@ -1,0 +1,24 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/sqlite"
+	"github.com/holdfast-go/holdfast/internal/storetest/owners"
+)
+
+// Users of SQLite lock the file as a whole, by a transaction: there is no lock of a key.
+func TestSQLite_Row(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: make arbiters")
+	}
+	owners.Row(t, owners.Store{
+		Name:    "a file",
+		Options: coord.Options{Partitions: 31},
+		Serve:   func() string { return filepath.Join(t.TempDir(), "locks.db") },
+		Open:    func(path string) fallback.Arbiter { return sqlite.New(path, nil) },
+	})
+}

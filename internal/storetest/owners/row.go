@@ -1,0 +1,267 @@
+package owners
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// A Store is a row of the table in docs/arbiters.md.
+type Store struct {
+	Name    string
+	Options coord.Options // of each node, but for Cluster
+
+	Serve func() (address string)               // starts a server, or names a file
+	Open  func(address string) fallback.Arbiter // in this process, or in one that is killed
+
+	// Usual returns what users of the store lock with elsewhere: a function that locks. Nil: there is no such thing.
+	Usual func(address string) func(ctx context.Context, key string) (unlock func() error, err error)
+}
+
+const (
+	atAddress = "HOLDFAST_ROW_ADDRESS" // in the environment of a process that is killed
+	ready     = "owns and is guarded"  // what that process says
+	kills     = 5
+)
+
+// Row logs what locks cost with a store: an owner's and one that an owner is asked for, beside the same with a Redis of the same run; a key that
+// is new to the store and one that is not, without a cluster, beside the store's usual lock; and how long the keys of a killed process are
+// nobody's. The test that calls it is run again in that process, so it must do nothing else before.
+func Row(t *testing.T, s Store) {
+	t.Helper()
+	t.Cleanup(func() { // runs after the nodes are closed
+		await.Within(t, time.Minute, "the last probe of other nodes ends", func() bool {
+			stacks := make([]byte, 1<<20)
+			return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("hashicorp/memberlist"))
+		})
+	})
+	if address := os.Getenv(atAddress); address != "" {
+		c := s.node(t, s.Open(address), true, 0)
+		await.Within(t, 3*time.Minute, "the node owns partitions, and is guarded", func() bool {
+			x := c.Stats()
+			return x.Owned > 0 && x.Guardians > 0
+		})
+		fmt.Println(ready)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	address := s.Serve()
+	server := redistest.Start(t)
+	theirs := func(string) fallback.Arbiter {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr})
+		t.Cleanup(func() { _ = client.Close() })
+		return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
+	}
+	ours, beside := s.pair(t, address, s.Open), s.pair(t, "", theirs)
+	own, ownRedis := turns(t, 100, ours.own(t), beside.own(t))
+	forward, forwardRedis := turns(t, 20, ours.forward(t), beside.forward(t))
+	text := fmt.Sprintf("| %s | %.0f ns, %.2f x | %.0f µs, %.2f x", s.Name, own, own/ownRedis, forward/1e3, forward/forwardRedis)
+
+	alone := s.node(t, s.Open(address), false, -1)
+	n := 0
+	first := middle(sample(t, func() error {
+		n++
+		return lockAndUnlock(t.Context(), alone, fmt.Sprint("new ", n))
+	}))
+	again := middle(sample(t, func() error { return lockAndUnlock(t.Context(), alone, "the same") }))
+	text += fmt.Sprintf(" | %.2f ms | %.2f ms", first/1e6, again/1e6)
+	if s.Usual == nil {
+		text += " |"
+	} else {
+		lock := s.Usual(address)
+		text += fmt.Sprintf(" | %.2f ms", middle(sample(t, func() error {
+			unlock, err := lock(t.Context(), "the usual")
+			if err != nil {
+				return err
+			}
+			return unlock()
+		}))/1e6)
+	}
+	var gaps []float64
+	for range kills {
+		gaps = append(gaps, s.takeover(t, address, ours))
+	}
+	slices.Sort(gaps)
+	t.Logf("row: %s | %.1f s |", text, gaps[len(gaps)/2])
+	t.Logf("after %d kills: %.1f s; SessionTTL %v, RenewEvery %v (0: the default), %d partitions", kills, gaps, s.Options.SessionTTL,
+		s.Options.RenewEvery, s.Options.Partitions)
+}
+
+// A pair is two nodes of a cluster. The second one gives back at once what the first one owns.
+type pair struct{ one, two *coord.Coordinator }
+
+func (s Store) pair(t *testing.T, address string, open func(string) fallback.Arbiter) pair {
+	t.Helper()
+	p := pair{s.node(t, open(address), true, 0), s.node(t, open(address), true, -1)}
+	await.Within(t, 3*time.Minute, "two nodes own all partitions", func() bool {
+		return p.one.Stats().Owned+p.two.Stats().Owned == s.Options.Partitions
+	})
+	return p
+}
+
+func (s Store) node(t *testing.T, a fallback.Arbiter, cluster bool, linger time.Duration) *coord.Coordinator {
+	t.Helper()
+	o := s.Options
+	o.Namespace = "alone"
+	o.Handoff.Linger = linger
+	if cluster {
+		o.Namespace, o.Cluster = "table", &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
+	}
+	c, err := coord.New(t.Context(), a, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := c.Close(ctx); err != nil { // on a machine that has much else to do
+			t.Log(err)
+		}
+	})
+	return c
+}
+
+// key returns one that is free and fits.
+func key(t *testing.T, fits func(key string) bool) string {
+	t.Helper()
+	for i := range 100_000 {
+		if k := fmt.Sprint("key ", i); fits(k) {
+			return k
+		}
+	}
+	t.Fatal("no key is of that node")
+	return ""
+}
+
+// owns reports whether a node owns a key.
+func owns(c *coord.Coordinator, key string) bool {
+	n, ok := c.Owner(key)
+	return ok && n.Self
+}
+
+// own locks a key of the node's own.
+func (p pair) own(t *testing.T) func() error {
+	k := key(t, func(k string) bool { return owns(p.one, k) })
+	return func() error { return lockAndUnlock(t.Context(), p.one, k) }
+}
+
+// forward locks a key that the other node owns, and gives it back at once.
+func (p pair) forward(t *testing.T) func() error {
+	k := key(t, func(k string) bool { return owns(p.one, k) })
+	return func() error { return lockAndUnlock(t.Context(), p.two, k) }
+}
+
+func lockAndUnlock(ctx context.Context, c *coord.Coordinator, key string) error {
+	l, err := c.Lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	return l.Unlock()
+}
+
+// turns returns the medians of what two functions take, in nanoseconds, which run by turns in batches.
+func turns(t *testing.T, batch int, f, g func() error) (a, b float64) {
+	t.Helper()
+	const rounds = 200
+	var took [2][]float64
+	for range rounds {
+		for i, f := range []func() error{f, g} {
+			began := time.Now()
+			for range batch {
+				if err := f(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			took[i] = append(took[i], float64(time.Since(began))/float64(batch))
+		}
+	}
+	return middle(took[0]), middle(took[1])
+}
+
+// sample calls f for some seconds, or a few hundred times.
+func sample(t *testing.T, f func() error) (took []float64) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); len(took) < 300 && (time.Now().Before(end) || len(took) < 10); {
+		began := time.Now()
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, float64(time.Since(began)))
+	}
+	return took
+}
+
+func middle(of []float64) float64 {
+	if len(of) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+// takeover has a third node join, in a process of its own, kills that, and returns for how many seconds its keys cannot be locked.
+func (s Store) takeover(t *testing.T, address string, p pair) float64 {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-arbiters.full", "-test.timeout=5m")
+	cmd.Env, cmd.Stderr = append(os.Environ(), atAddress+"="+address), os.Stderr
+	stdin, err := cmd.StdinPipe() // so that it ends with this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill := sync.OnceFunc(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	defer kill()
+	for lines := bufio.NewScanner(stdout); lines.Text() != ready; {
+		if !lines.Scan() {
+			t.Fatal("the third node has ended")
+		}
+	}
+	own := func() int { return p.one.Stats().Owned + p.two.Stats().Owned }
+	await.Within(t, 3*time.Minute, "the third node owns its share", func() bool { return own() < s.Options.Partitions*5/6 })
+	k := ""
+	await.Within(t, time.Minute, "a key is the third node's", func() bool {
+		for i := 0; i < 100 && k == ""; i++ {
+			try := fmt.Sprint("key ", i)
+			asked := p.two.Stats().Granted[coord.PathForwarded]
+			if n, ok := p.two.Owner(try); ok && !n.Self && !owns(p.one, try) && lockAndUnlock(t.Context(), p.two, try) == nil &&
+				p.two.Stats().Granted[coord.PathForwarded] > asked {
+				k = try
+			}
+		}
+		return k != ""
+	})
+	began := time.Now()
+	kill()
+	if err := lockAndUnlock(t.Context(), p.two, k); err != nil {
+		t.Fatal(err)
+	}
+	gap := time.Since(began).Seconds()
+	await.Within(t, 3*time.Minute, "two nodes own all partitions again", func() bool { return own() == s.Options.Partitions })
+	return gap
+}
