@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // A seat is a word that a reader has to itself while it reads: what it has is other than what any
@@ -56,7 +58,7 @@ func (x *reading) look() (any bool, uses int) {
 			if v == 0 { // nor has one after it ever been taken
 				break
 			}
-			any = any || v&seatTaken != 0
+			any = any || v&seatTaken != 0 && guard.Seats
 			uses += int(v)
 		}
 	}

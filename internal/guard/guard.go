@@ -30,5 +30,6 @@ const (
 	Downgrades = true // a reader stands beside a hold that its session has (I1)
 	Blocks     = true // holds of different blocks of permits are counted together (I1)
 	InUse      = true // a block of permits becomes no smaller than what callers have of it (I1)
+	Seats      = true // a writer waits for the readers that have a seat (I1)
 	Quantum    = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )
