@@ -33,6 +33,7 @@ type Config struct {
 	History  bool          // records what clients see
 
 	script func(*world) // what happens instead
+	blind  bool         // no process looks for circles
 	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
 }
 
@@ -63,6 +64,14 @@ func (cfg Config) t(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * cfg.TTL.Seconds() / 10)
 }
 
+// deadlocks returns coord.Options.DeadlockAfter.
+func (cfg Config) deadlocks() time.Duration {
+	if cfg.blind {
+		return -1
+	}
+	return cfg.t(time.Second)
+}
+
 func (w *world) t(d time.Duration) time.Duration { return w.cfg.t(d) }
 
 // Result is what a run has shown.
@@ -73,6 +82,7 @@ type Result struct {
 	Grants int
 	Writes int
 	Late   int // writes that the resource refused
+	Found  int // circles of callers
 	Buried int // sessions that the arbiter buried
 	Faults map[kind]int
 	Blocks coord.PermitStats // of all processes
@@ -187,7 +197,7 @@ func Run(cfg Config) Result {
 	}
 	return Result{
 		Blocks: blocks,
-		Took:   time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Buried: len(w.dead), Faults: w.faults,
+		Took:   time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
 		Records: w.log.Records(),
 	}
 }
@@ -252,7 +262,7 @@ func (n *node) start() *start {
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
-		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true,
+		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(),
 	}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
@@ -351,6 +361,7 @@ func (w *world) calm() {
 		}
 	}
 	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, pauses, and the longest a client works
+	w.h.missed(w.t(25 * time.Second))
 	var work sync.WaitGroup
 	for _, n := range w.nodes {
 		for i, k := range w.keys {
