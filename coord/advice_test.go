@@ -1,6 +1,8 @@
 package coord_test
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -69,5 +71,35 @@ func TestAdvice_DefaultReplicationIsToldAtTheStart(t *testing.T) {
 		if n := len(about()); n != 1 && x.told || n != 0 && !x.told {
 			t.Errorf("Replicas %d: %d records", x.replicas, n)
 		}
+	}
+}
+
+// A server's clock that is set years ahead ends all sessions. The log says that it is the clock.
+func TestAdvice_AClockThatIsSetYearsAhead(t *testing.T) {
+	t.Parallel()
+	s, clock := redistest.StartClocked(t)
+	log := newRecords()
+	c := start(t, overRedis(t, s), &coord.Options{Partitions: 1, SessionTTL: time.Second, Grace: 2 * time.Second, Logger: slog.New(log)})
+	if err := clock.Set(11 * 365 * 24 * time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	about := func() []record { return log.about("holdfast: the arbiter is not fit for locks any more") }
+	await.Within(t, time.Minute, "a record", func() bool { return len(about()) > 0 })
+	if r := about()[0]; r.level != slog.LevelError || !strings.Contains(fmt.Sprint(r.attrs["error"]), "clock is more than a year ahead") {
+		t.Errorf("%v", r)
+	}
+	await.Within(t, time.Minute, "an error of a lock that names the clock", func() bool {
+		_, err := c.TryLock(t.Context(), "k")
+		return errors.Is(err, coord.ErrUnavailable) && strings.Contains(err.Error(), "clock is years ahead")
+	})
+	if err := clock.Set(0); err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatalf("when the clock is right again: %v", err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
 	}
 }

@@ -37,6 +37,16 @@ func TestReplicationThatLosesWritesIsAdvisedAgainst(t *testing.T) {
 	wantAdvice(t, n, "")
 }
 
+// go-redis calls the server of a Sentinel client "FailoverClient", which tells an operator nothing.
+func TestAdvice_NamesTheServer(t *testing.T) {
+	info := map[string]string{"connected_slaves": "1"}
+	for addr, name := range map[string]string{"redis-1:6379": "redis-1:6379 has replicas (1)", "FailoverClient": "the primary that Sentinel names has replicas (1)"} {
+		if got := redisarbiter.AdviceOn(info, 0, addr); len(got) != 1 || !strings.HasPrefix(got[0], name) {
+			t.Errorf("%s: %q", addr, got)
+		}
+	}
+}
+
 func TestEvictionThatIsSwitchedOnLaterIsFound(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

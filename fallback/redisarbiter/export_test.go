@@ -11,6 +11,7 @@ import (
 
 // What the tests see of the inside.
 var (
+	AdviceOn      = adviceOn
 	CheckInfo     = checkInfo
 	ParseInfo     = parseInfo
 	ParseMessage  = parseMessage

@@ -9,7 +9,7 @@ func (a *Arbiter) Servers() []string {
 		if c == nil {
 			return nil
 		}
-		if o := c.Options(); o.Network == "tcp" && o.Addr != "FailoverClient" { // go-redis's word for Sentinel
+		if o := c.Options(); o.Network == "tcp" && o.Addr != failoverAddr {
 			return []string{o.Addr}
 		}
 	case *redis.ClusterClient:
