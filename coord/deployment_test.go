@@ -191,7 +191,7 @@ func overlaps(t *testing.T, processes ...deployed) (n int64) {
 	return twice.Load()
 }
 
-// The phases of docs/operations.md, "Changing Partitions or Grace while processes run".
+// The phases of docs/operations.md, "Changing Partitions while processes run".
 func TestOperations_PartitionsChangeInTwoDeployments(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
@@ -212,7 +212,7 @@ func TestOperations_PartitionsChangeInTwoDeployments(t *testing.T) {
 	})
 }
 
-// The steps of docs/operations.md, "Changing Partitions or Grace with a stop": nothing is left in the old namespace, and tokens go on
+// The steps of docs/operations.md, "Changing Partitions with a stop": nothing is left in the old namespace, and tokens go on
 // rising.
 func TestOperations_PartitionsChangeWithAStop(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
