@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // A flight is callers that wait together for the shared name to be locked.
@@ -29,6 +30,7 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 	h := hash(key)
 	s := c.shardOf(h)
 	if x := s.find(h, key); x != nil {
+		guard.Preempt()
 		if seat, turn := x.sit(); seat != nil {
 			if x.pledge.Holds(c.moment()) || x.inForce() { // at this moment, which is the one that counts (rule 1)
 				return ReadLock{x, seat, turn, ctx}, nil

@@ -31,5 +31,9 @@ const (
 	Blocks     = true // holds of different blocks of permits are counted together (I1)
 	InUse      = true // a block of permits becomes no smaller than what callers have of it (I1)
 	Seats      = true // a writer waits for the readers that have a seat (I1)
+	Pledge     = true // callers that share a turn look again once it is to end (I1)
 	Quantum    = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )
+
+// Preempt is where another goroutine may run, which a simulation has to try.
+func Preempt() {}

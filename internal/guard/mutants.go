@@ -3,6 +3,8 @@
 // Package guard names the guards of the protocol, so that each can be taken out.
 package guard
 
+import "time"
+
 // The guards. They must not change while anything runs that they guard.
 var (
 	Grace      = true
@@ -31,13 +33,14 @@ var (
 	Blocks     = true
 	InUse      = true
 	Seats      = true
+	Pledge     = true
 )
 
 // All is the guards by name.
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
-	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats,
+	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats, "Pledge": &Pledge,
 	"Witness":  &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
 }
@@ -48,3 +51,6 @@ var Core = map[string]*bool{
 	"Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse, "Announced": &Announced, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay,
 	"Absent": &Absent, "Waits": &Waits,
 }
+
+// Preempt lets others run for a moment: other goroutines, and what is on its way. No mutex may be held.
+func Preempt() { time.Sleep(50 * time.Microsecond) }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // A Sharer is callers that share a turn. Its methods are called by events, so they must not block,
@@ -38,7 +39,11 @@ func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
 func (x *Pledge) Given() bool { return x.until.Load() != 0 }
 
 // Retract makes Holds report false, until Pledge gives it again. It is safe without the mutex.
-func (x *Pledge) Retract() { x.until.Store(0) }
+func (x *Pledge) Retract() {
+	if guard.Pledge {
+		x.until.Store(0)
+	}
+}
 
 // Share notes that callers share a turn. They are asked to make way when another caller or node asks
 // for the key; at once, if one has.

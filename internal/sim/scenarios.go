@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -39,6 +41,7 @@ var scenarios = []scenario{
 	{"a deaf node's keys are locked again soon", 3, deafened},
 	{"a node that is cut off ends before it is buried", 3, cutOff},
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian},
+	{"a hold that is given back lets no reader in", 8, lateReader},
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
@@ -79,7 +82,7 @@ func shortHold(i int) Config {
 // arrived. A node that wants it then asks the holder's node, which must not say that it has not got it.
 func grantOnItsWay(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
-		w.net.setLatency(300 * time.Millisecond)
+		w.net.setLatency(100 * time.Microsecond)
 		for i := range 10 {
 			time.Sleep(12 * time.Second)
 			n := w.nodes[i%3]
@@ -302,3 +305,47 @@ func deadShard(i int) Config {
 }
 
 const deadLocks = 300
+
+// lateReader: a node has a key for reading, and its readers take seats, each between one step and the next of what gives the key to a
+// writer. One that has found the hold before it was given back must notice.
+func lateReader(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, script: func(w *world) {
+		time.Sleep(15 * time.Second)
+		w.net.setLatency(100 * time.Microsecond) // less than what a reader takes
+		owner, other := w.nodes[0].now, w.nodes[1].now
+		key := ""
+		for n := 0; key == ""; n++ {
+			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
+				key = fmt.Sprint("key", n)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		var reads atomic.Bool
+		var work sync.WaitGroup
+		work.Go(func() {
+			for ctx.Err() == nil {
+				if l, err := owner.c.Lock(ctx, key); err == nil {
+					for range 4 {
+						if reads.Load() {
+							w.h.say("I1: a caller has %q beside a reader", key)
+						}
+						time.Sleep(50 * time.Microsecond)
+					}
+					_ = l.Unlock()
+				}
+				time.Sleep(7 * time.Millisecond)
+			}
+		})
+		for ctx.Err() == nil {
+			if l, err := other.c.RLock(ctx, key); err == nil {
+				reads.Store(true)
+				time.Sleep(150 * time.Microsecond)
+				reads.Store(false)
+				_ = l.Unlock()
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		work.Wait()
+	}}
+}
