@@ -34,6 +34,7 @@ func (c *Coordinator) lease() *lease.Config {
 		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
 		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Handoff: c.callers.limits, Clustered: o.Cluster != nil,
 		NoAnswer: errNoAnswer, Full: errFull, Size: errSize, View: view{c}, Requests: &c.callers.requests, Offers: &c.debts.offers,
+		Sights: sights(o.Cluster),
 	}
 }
 

@@ -39,6 +39,18 @@ func init() {
 			Session: h.Identity.Session, Request: h.Identity.Request, Own: h.Source == lease.SourceOwn || h.Source == lease.SourceHome, Owned: h.Epoch,
 		}, lease.Earlier(h.Until.Session, h.Until.Slot)
 	}
+	wire.Look = func(c any, number uint32, name string) (x wire.Seen, ok bool) {
+		p := &c.(*Coordinator).parts[number]
+		if !p.mu.TryLock() {
+			return wire.Seen{}, false
+		}
+		defer p.mu.Unlock()
+		x.Epoch, x.ServesUntil = p.Serving()
+		if h, ok := p.HoldOf(name); ok {
+			x.Request, x.HasUntil = h.Identity.Request, lease.Earlier(h.Until.Session, h.Until.Slot)
+		}
+		return x, true
+	}
 	wire.Granted = func(c any, key string) (epoch uint32, session string, request uint64, until time.Time) {
 		p := c.(*Coordinator).partitionOf(key)
 		if !p.mu.TryLock() {
@@ -66,4 +78,15 @@ func init() {
 		defer p.mu.Unlock()
 		return fmt.Sprintf("session %.4s, %s", x.sessions.id(), p.Describe(key, now))
 	}
+}
+
+// sights returns the function of a simulation that sees what this node decides; nil: there is none.
+func sights(x *Cluster) func(lease.Sight) {
+	if x == nil {
+		return nil
+	}
+	if h, ok := x.host.(interface{ Saw(lease.Sight) }); ok {
+		return h.Saw
+	}
+	return nil
 }

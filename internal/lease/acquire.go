@@ -80,6 +80,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	}
 	p.own, p.bounds.unreachableSince, p.moving.offered = o, time.Time{}, false
 	step(&p.check.naming, NamedElsewhere, nextNamings[:])
+	p.show(SightServes, s.ID, o.epoch, nil)
 	p.sawEpoch(got.Record)
 	for key, k := range p.table.keys {
 		if k.q.State() != handoff.Idle && k.hold.row.Identity != got.Rows[key].Identity {
@@ -130,6 +131,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 	if n := p.grantedByRows(k, row.Identity); n > 0 {
 		if w := k.q.Take(uint64(row.Token), n, false, now); w != nil {
 			k.hold = hold{session: s, row: row, confirmed: sent}
+			p.show(SightAccepts, s.ID, 0, k)
 			p.basis.oldest = Earlier(p.basis.oldest, sent)
 			p.basis.holds++
 			p.seat(k, w, PathArbiter, now, fx)

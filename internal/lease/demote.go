@@ -100,6 +100,7 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 	o, until := p.own, p.ownedUntil()
 	p.own = nil
+	p.show(SightFreezes, o.session.ID, o.epoch, nil)
 	step(&p.phase, next, nextPhases[:])
 	p.bounds.announcedEnds = until.Add(p.cfg.Margin) // by the holders' clocks, which may be slower
 	p.bounds.reliedUntil = p.bounds.announcedEnds
@@ -137,6 +138,7 @@ func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
 		k.hold.row = fallback.Row{
 			Identity: fallback.Identity{Session: o.session.ID, Request: p.cfg.Requests.Add(1)}, Token: fallback.Token(k.turn.fence),
 		}
+		p.show(SightKeeps, o.session.ID, o.epoch, k)
 	case SourceHome:
 		p.leaveHome(&k.hold, o.epoch, until)
 	}

@@ -139,6 +139,7 @@ func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	g := k.others
 	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}
 	g.token, g.granted = p.token(delegated), p.cfg.At(now)
+	p.show(SightGrants, p.own.session.ID, 0, k)
 	f := p.send(c.link, peer.Grant, k.name, c.id)
 	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
 	if len(g.queue) > 0 || k.q.Waiting() > 0 {

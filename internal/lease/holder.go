@@ -105,6 +105,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 		return nil
 	}
 	k.hold, p.tokens.brought = h, h.row.Token+fallback.Token(f.Count-1)
+	p.show(SightAccepts, s.ID, 0, k)
 	p.basis.holds++
 	p.basis.remote++
 	p.basis.common.known = false

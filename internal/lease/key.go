@@ -265,6 +265,9 @@ func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
 	if k.hold.remote() {
 		p.basis.remote--
 	}
+	if k.hold.source != SourceOwn {
+		p.show(SightDrops, k.hold.row.Session, 0, k)
+	}
 	k.hold, k.rested = hold{}, false
 	p.retract(k)
 	p.basis.holds--

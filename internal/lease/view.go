@@ -90,6 +90,8 @@ type Config struct {
 
 	Requests *atomic.Uint64 // numbers of requests
 	Offers   *atomic.Int64  // holds that may still be offered to their owners until the next look at the arbiter
+
+	Sights func(Sight) // called with the partition's mutex held, in a simulation only; may be nil
 }
 
 // At returns a time as a moment.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
 // The arbiter's side is package fallback's: each operation makes a fallback.Partition or fallback.Sessions of the state,
@@ -144,9 +145,10 @@ func (m *Model) on(s *state, takes bool, f func(fallback.Moment, *fallback.Parti
 	}
 	before := s.p
 	f(now, p)
-	s.p = read(p, now.Now)
 	if takes {
-		m.given(s, s.p.epoch)
+		m.given(s, uint16(p.Epoch))
+	}
+	if s.p = read(p, now.Now); takes {
 		if before.grace != 0 && s.p != before {
 			m.violate(I7, "something was taken in Grace")
 		}
@@ -180,6 +182,11 @@ func (m *Model) acquire(s *state, i uint8, epoch uint16, dead uint8) (got fallba
 	})
 	if !m.has(ImportRows) {
 		got.Rows = nil
+	}
+	if got.Verdict == fallback.Granted {
+		e := of(spec.Acquired, i, uint16(got.Record.Epoch))
+		e.Rows = listed(rowsOf(got.Rows))
+		m.note(s, e)
 	}
 	return got
 }
@@ -246,10 +253,14 @@ func (m *Model) lock(s *state, j, req uint8, shared, down bool) (a fallback.Lock
 		hidden.each(func(name string, r fallback.Row) { p.Rows[name] = r })
 		p.Owner = owner
 	})
+	if a.Verdict == fallback.Granted {
+		m.note(s, about(spec.Locked, row{j, req, makeToken(uint16(a.Token.Epoch()), uint16(a.Token.Seq()))}, shared))
+	}
 	return a
 }
 
 func (m *Model) unlock(s *state, j, req uint8) {
+	m.note(s, about(spec.Unlocked, row{j, req, 0}, false))
 	m.on(s, false, func(now fallback.Moment, p *fallback.Partition) {
 		id := identity(j, req)
 		if !m.has(ExactUnlock) {
@@ -345,6 +356,9 @@ func (m *Model) isDead(s *state, by, i uint8) (dead bool) {
 		}
 		dead = t.Dead(now, names[i]).Dead
 	})
+	if dead {
+		m.note(s, of(spec.Dead, i, 0))
+	}
 	if dead && s.node[i].life == alive {
 		m.violate(I3, "the arbiter counts a session dead that lives by its own clock")
 	}
@@ -359,6 +373,7 @@ func (m *Model) buryAt(s *state, i uint8) {
 		t.Members[names[i]] = x
 		t.Bury(now, names[i], 1, x.Guardians.Set)
 	})
+	m.note(s, of(spec.Dead, i, 0))
 }
 
 func (m *Model) renew(s *state, i uint8) (ok bool) {

@@ -89,6 +89,10 @@ func (x *explorer) search() (r Result) {
 					return
 				}
 				x.check(n)
+				if x.Specified && x.broken == "" {
+					x.refines(s, n)
+				}
+				n.noted = nil
 				r.Broken = x.broken
 				granted := n.maxTok > held && !e.fault
 				fp := x.print(n)
@@ -147,6 +151,7 @@ func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 			c := *n
 			if found = x.print(&c) == x.prints[way[k]]; found {
 				next = *n
+				next.noted = nil
 				x.forget(&next)
 				lines = append(lines, e.String())
 			}
@@ -159,7 +164,10 @@ func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 	if andOn {
 		broken := ""
 		x.next(&s, func(n *state, e event) {
-			if x.check(n); x.broken != "" && broken == "" {
+			if x.check(n); x.Specified && x.broken == "" {
+				x.refines(&s, n)
+			}
+			if x.broken != "" && broken == "" {
 				broken = x.broken
 				lines = append(lines, e.String())
 			}

@@ -1,5 +1,7 @@
 package model
 
+import "github.com/holdfast-go/holdfast/internal/model/spec"
+
 // faults makes what goes wrong, and what mends it.
 func (a *action) faults() {
 	for i := uint8(1); i <= a.Nodes; i++ {
@@ -59,6 +61,9 @@ func (a *action) clockSteps(i uint8) {
 	left := a.ownedUntil(&x)
 	a.die(n, i)
 	if x.own != 0 {
+		sent := of(spec.Demoted, i, x.own)
+		sent.Rows = listed(demote.rows)
+		a.note(n, sent)
 		if x.from == fromSelf {
 			n.node[i].section = left
 		}

@@ -1,6 +1,9 @@
 package model
 
-import "github.com/holdfast-go/holdfast/fallback"
+import (
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/model/spec"
+)
 
 // holder makes what a node does as one that wants the key, or has it.
 func (a *action) holder(j uint8) {
@@ -84,6 +87,9 @@ func (a *action) accept(n *state, j, from uint8, r row, shared bool, conf, ann u
 	if shared && r.tok <= n.maxExcl {
 		a.violate(I2, "token "+r.tok.String()+" of a shared hold is accepted after "+n.maxExcl.String()+" of an exclusive one")
 	}
+	if from != fromSelf {
+		a.note(n, about(spec.Accepted, r, shared))
+	}
 	if n.maxTok = max(n.maxTok, r.tok); !shared {
 		n.maxExcl = max(n.maxExcl, r.tok)
 	}
@@ -93,6 +99,9 @@ func (a *action) accept(n *state, j, from uint8, r row, shared bool, conf, ann u
 func (a *action) release(n *state, j uint8) {
 	x := &n.node[j]
 	k := x.name(j)
+	if x.seenHold() {
+		a.note(n, about(spec.Dropped, row{j, x.req, x.tok}, x.shared))
+	}
 	mine := x.own != 0 && x.table[k].who == j && x.table[k].req == x.req
 	if x.from == fromSelf && x.rowed {
 		x.relA |= bit(x.req)
@@ -168,6 +177,7 @@ func (a *action) adopts(j uint8) {
 	}
 	n := a.begin()
 	r := row{j, x.req, x.tok}
+	a.note(n, about(spec.Adopted, r, x.shared))
 	if ok := a.adopt(n, r, x.shared, x.at); ok {
 		executed := *n
 		n.node[j].conf = a.lease()
@@ -180,7 +190,9 @@ func (a *action) adopts(j uint8) {
 		a.release(n, j)
 		a.done("$a cannot adopt token $t, and ends the hold", j, 0, x.tok)
 	}
-	if n = a.begin(); n.send(message{kind: lateAdopt, node: j, row: r, epoch: x.at, shared: x.shared}) {
+	n = a.begin()
+	a.note(n, about(spec.Adopted, r, x.shared))
+	if n.send(message{kind: lateAdopt, node: j, row: r, epoch: x.at, shared: x.shared}) {
 		a.fault(delay, "$a's adopt of token $t is late", j, 0, x.tok)
 	}
 }
@@ -206,6 +218,7 @@ func (a *action) verifyHold(j uint8) {
 		a.done("$a sees that its row is gone, and ends the hold of token $t", j, 0, x.tok)
 		return
 	}
+	a.note(n, about(spec.Adopted, r, x.shared))
 	looked := *n
 	if a.reclaimRow(n, r, x.shared) {
 		n.node[j].conf = a.lease()

@@ -31,8 +31,9 @@ type Model struct {
 	Without Guard     // guards that are taken away
 	Check   Invariant // what is checked; 0: everything
 
-	Limit int  // states to stop at; 0: none
-	Live  bool // look for states from which nothing can be granted any more (I8)
+	Limit     int  // states to stop at; 0: none
+	Specified bool // each action is compared with package spec
+	Live      bool // look for states from which nothing can be granted any more (I8)
 
 	// Used again for each transition.
 	part    fallback.Partition
@@ -152,6 +153,7 @@ type action struct {
 // begin returns a copy of the state to work on.
 func (a *action) begin() *state {
 	a.n = *a.was
+	a.n.noted = nil
 	a.broken = ""
 	return &a.n
 }

@@ -41,10 +41,11 @@ func (b bounds) model() *Model {
 	}
 }
 
-// explore fails the test if an invariant does not hold, or if there are states from which nothing
-// can be granted any more.
+// explore fails the test if an invariant does not hold, if an action is none that package spec
+// allows, or if there are states from which nothing can be granted any more.
 func explore(t *testing.T, m *Model) Result {
 	t.Helper()
+	m.Specified = m.Rewinds == 0 // older data are granted from until a node notices: that is not specified
 	r := m.Explore()
 	t.Logf("%d states, depth %d, complete %t, %v", r.States, r.Depth, r.Complete, r.Took)
 	if r.Broken != "" || r.Stuck > 0 {

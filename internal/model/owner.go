@@ -1,6 +1,9 @@
 package model
 
-import "github.com/holdfast-go/holdfast/fallback"
+import (
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/model/spec"
+)
 
 // owner makes what a node does with a partition: take it, serve it, give it back.
 func (a *action) owner(i uint8) {
@@ -105,6 +108,7 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, k
 		return // it is of older data, and unserved
 	}
 	a.saw(x, makeToken(epoch, 0))
+	a.note(n, of(spec.Served, i, epoch))
 	if x.holds() && (r.who != i || r.req != x.req) {
 		a.release(n, i)
 	}
@@ -198,6 +202,9 @@ func (a *action) grantsMode(i uint8, shared bool) {
 			z := &n.node[i]
 			z.seq++
 			z.table[k], z.spoke = row{j, y.wreq, tok}, z.spoke&^bit(k)
+			granted := about(spec.Granted, z.table[k], shared)
+			granted.Session = names[i]
+			a.note(n, granted)
 			if n.push(i, j, frame{kind: frameGrant, req: y.wreq, left: max(left, 1), tok: tok}) {
 				a.done("owner $a grants the key to $b"+reading+", with token $t; the grant is on its way", i, j, tok)
 			}
@@ -232,7 +239,13 @@ func (a *action) vouch(i uint8) {
 func (a *action) freeze(n *state, i uint8) bool {
 	x := &n.node[i]
 	left := a.ownedUntil(x)
+	a.note(n, of(spec.Frozen, i, x.own))
 	if r := x.table[x.name(i)]; r.who == i && x.from == fromSelf {
+		if !x.rowed {
+			e := about(spec.Kept, row{i, x.req, x.tok}, x.shared)
+			e.Session, e.Epoch = names[i], uint32(x.own)
+			a.note(n, e)
+		}
 		x.from, x.at, x.frozen, x.ann, x.conf = fromOwner+i, x.own, true, left, 0
 		if left == 0 {
 			a.release(n, i)
@@ -266,6 +279,9 @@ func (a *action) giveBack(i uint8) {
 			holds[k] = row{}
 		}
 	}
+	sent := of(spec.Demoted, i, epoch)
+	sent.Rows = listed(holds)
+	a.note(n, sent)
 	frozen := *n
 	d := a.demote(n, i, epoch, holds)
 	executed := *n
@@ -278,6 +294,7 @@ func (a *action) giveBack(i uint8) {
 	a.n = frozen
 	if !a.has(StopBeforeDemote) {
 		a.n = *a.was
+		a.note(n, sent)
 	}
 	if a.n.send(message{kind: lateDemote, node: i, epoch: epoch, rows: holds}) {
 		a.fault(delay, "$a sends demote of epoch $t, which is late", i, 0, e)
@@ -310,6 +327,7 @@ func (a *action) unserved(i uint8) {
 	}
 	epoch := uint16(r.Epoch)
 	n.node[i].never = max(n.node[i].never, epoch)
+	a.note(n, of(spec.Forsworn, i, epoch))
 	looked := *n
 	a.demoteUnserved(n, i, epoch)
 	a.done("$a finds itself named as owner at epoch $t, which it does not serve, and demotes that", i, 0, makeToken(epoch, 0))
@@ -374,6 +392,7 @@ func (a *action) verifyOwner(i uint8) {
 		}
 		return
 	}
+	a.note(n, of(spec.Reclaimed, i, x.own))
 	looked := *n
 	if a.reclaimOwner(n, i, x.own) {
 		x.slot = a.lease()

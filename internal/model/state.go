@@ -217,6 +217,8 @@ type state struct {
 	maxEpoch uint16 // the highest that was given out
 	budget   [kinds]uint8
 	faults   uint8 // all kinds together
+
+	noted *noted // what the last action has done, as package spec sees it; with Specified
 }
 
 func bit(i uint8) uint8 { return 1 << i }

@@ -1,5 +1,7 @@
 package model
 
+import "github.com/holdfast-go/holdfast/internal/model/spec"
+
 // tick is what happens when time passes: everything is nearer by a tick, what has lapsed ends by its node's own clock, and
 // all nodes that reach the arbiter renew, verify, and ping. So without faults nothing ever lapses; what R is for is one tick.
 func (a *action) tick() {
@@ -170,6 +172,7 @@ func (a *action) die(n *state, i uint8) {
 			n.down[j] &^= bit(i)
 		}
 	}
+	a.note(n, of(spec.Over, i, 0))
 	n.node[i] = node{life: dead, seen: n.node[i].seen, shared: n.node[i].shared && n.node[i].from == fromSelf}
 }
 
@@ -187,6 +190,7 @@ func (a *action) reopen(i uint8) {
 	if gone {
 		n.node[i] = node{session: a.lease(), seen: a.was.node[i].seen}
 		a.open(n, i)
+		a.note(n, of(spec.Opened, i, 0))
 		a.done("$a opens a new session", i, 0, 0)
 	}
 }

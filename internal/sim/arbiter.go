@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
 var errLost = errors.New("sim: connection to the arbiter lost")
@@ -129,6 +130,7 @@ type weather struct {
 type client struct {
 	s     *server
 	w     *world
+	of    *start
 	clock *clock // of the node
 
 	mu      sync.Mutex // protects what follows
@@ -263,6 +265,20 @@ func (n *space) at() fallback.Namespace {
 	return old
 }
 
+// calls notes what the node asks of the arbiter, when it does.
+func (n *space) calls(p uint32, e spec.Event) {
+	if !n.c.of.dead.Load() {
+		n.c.w.traces.step(p, e)
+	}
+}
+
+// callsAbout is calls about a hold.
+func (n *space) callsAbout(p uint32, kind spec.Kind, name string, row fallback.Row) {
+	if !n.c.of.dead.Load() {
+		n.c.w.traces.about(p, kind, name, row)
+	}
+}
+
 // one is through for calls with an error only.
 func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 	_, err := through(n.c, ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
@@ -270,6 +286,7 @@ func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 }
 
 func (n *space) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	n.c.w.traces.opened(n.c.of, id)
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Open(ctx, id, r) })
 }
 
@@ -284,6 +301,7 @@ func (n *space) Dead(ctx context.Context, id string, by fallback.Stamp) (fallbac
 		if err == nil && l.Dead {
 			n.c.w.taken(old, "%.4s is said to be dead", id)
 			n.c.w.saidDead(id)
+			n.c.w.traces.dead(id)
 		}
 		return l, err
 	})
@@ -298,6 +316,7 @@ func (n *space) Bury(ctx context.Context, id string, version uint32, voters []st
 			n.c.w.taken(old, "%.4s is buried", id)
 			n.c.w.saidDead(id)
 			n.c.w.hasBuried(id)
+			n.c.w.traces.dead(id)
 		}
 		return b, err
 	})
@@ -327,12 +346,18 @@ func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Exp
 			n.c.w.taken(old, "partition %d is given to %.4s", p, me)
 			n.c.w.seen(p, a.Record.Epoch)
 			n.c.w.acquired(p, a.Record.Epoch, me)
+			if rows := rowsOf(a.Rows); old {
+				n.c.w.traces.elsewhere(p, a.Record.Epoch, me, rows...)
+			} else {
+				n.c.w.traces.step(p, spec.Event{Kind: spec.Acquired, Session: me, Epoch: a.Record.Epoch, Rows: rows})
+			}
 		}
 		return a, err
 	})
 }
 
 func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
+	n.calls(p, spec.Event{Kind: spec.Demoted, Session: me, Epoch: epoch, Rows: rowsOf(holds)})
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
 		old := n.deposed()
 		d, err := n.at().Demote(ctx, p, me, epoch, holds)
@@ -344,6 +369,7 @@ func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, h
 }
 
 func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Demotion, error) {
+	n.calls(p, spec.Event{Kind: spec.Forsworn, Session: me, Epoch: epoch})
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
 		old := n.deposed()
 		d, err := n.at().DemoteUnserved(ctx, p, me, epoch)
@@ -369,12 +395,20 @@ func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.Lock
 		if err == nil && a.Verdict == fallback.Granted {
 			n.c.w.taken(old, "%q is given to %.4s", r.Key, r.Me.Session)
 			n.c.w.seen(r.Partition, a.Token.Epoch())
+			if row := (fallback.Row{Identity: r.Me, Token: a.Token}); old {
+				n.c.w.traces.elsewhere(r.Partition, 0, "", row)
+			} else {
+				n.c.w.traces.about(r.Partition, spec.Locked, r.Key, row)
+			}
 		}
 		return a, err
 	})
 }
 
 func (n *space) Unlock(ctx context.Context, r []fallback.Release) []error {
+	for _, x := range r {
+		n.callsAbout(x.Partition, spec.Unlocked, x.Key, fallback.Row{Identity: x.Identity})
+	}
 	return each(n.c, ctx, r, func(r fallback.Release) uint32 { return r.Partition },
 		func(err error) error { return err },
 		func(ctx context.Context, r []fallback.Release) []error { return n.at().Unlock(ctx, r) })
@@ -411,12 +445,20 @@ func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) u
 func (n *space) Spread() bool { return n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0 }
 
 func (n *space) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
+	for _, c := range claims {
+		for _, x := range c.Holds {
+			n.callsAbout(c.Partition, spec.Adopted, x.Key, x.Row)
+		}
+	}
 	return each(n.c, ctx, claims, func(c fallback.Claims) uint32 { return c.Partition },
 		func(err error) fallback.Restored { return fallback.Restored{Err: err} },
 		func(ctx context.Context, c []fallback.Claims) []fallback.Restored { return n.at().Restore(ctx, c) })
 }
 
 func (n *space) ReclaimOwners(ctx context.Context, me string, owned []fallback.Ownership) []fallback.Reclaimed {
+	for _, x := range owned {
+		n.calls(x.Partition, spec.Event{Kind: spec.Reclaimed, Session: me, Epoch: x.Epoch})
+	}
 	return each(n.c, ctx, owned, func(x fallback.Ownership) uint32 { return x.Partition },
 		func(err error) fallback.Reclaimed { return fallback.Reclaimed{Err: err} },
 		func(ctx context.Context, x []fallback.Ownership) []fallback.Reclaimed {

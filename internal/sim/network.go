@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -42,6 +43,7 @@ type host struct {
 	accept chan *conn // what has been dialled
 	gone   chan struct{}
 	*clock
+	saw func(lease.Sight) // nil: what its node decides is not looked at
 
 	dead  bool           // protected by net.mu
 	conns map[*conn]bool // protected by net.mu: this host's ends
@@ -53,6 +55,13 @@ type host struct {
 func (h *host) Ended(err error) {
 	if errors.Is(err, peer.ErrProtocol) {
 		h.net.bad("a stream to another node ends: %v", err)
+	}
+}
+
+// Saw is told what the node decides, with the build tag simulation.
+func (h *host) Saw(x lease.Sight) {
+	if h.saw != nil {
+		h.saw(x)
 	}
 }
 

@@ -7,11 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/history"
+	"github.com/holdfast-go/holdfast/internal/model/spec"
 	"github.com/holdfast-go/holdfast/internal/virtual"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 var (
@@ -88,9 +91,24 @@ func TestSimulation(t *testing.T) {
 		all.Late, all.Violations)
 	t.Logf("permits: %d callers got some of a block that the process had, %d blocks were made smaller while they were in use", all.Local, all.Shrunk)
 	t.Logf("%d circles of callers that waited for each other", all.Found)
+	all.traced(t)
 	if all.Runs >= 10 && all.Violations == 0 && *planned == "" && (all.Local == 0 || all.Shrunk == 0) {
 		t.Error("blocks of permits are not shared, or not made smaller: the simulation does not do what it should")
 	}
+}
+
+// traced tells what was compared with the specification, and fails the test if something never was.
+func (t *total) traced(test *testing.T) {
+	var text strings.Builder
+	sum := 0
+	for k := spec.Acquired; k < spec.Kinds; k++ {
+		if sum += t.Events[k]; t.Events[k] > 0 {
+			fmt.Fprintf(&text, ", %d %v", t.Events[k], k)
+		} else if t.Runs >= 100 && k != spec.Over && k != spec.Opened && wire.Clocks && *planned == "" {
+			test.Errorf("in %d runs no event was %q: the simulation does not do what it should", t.Runs, k)
+		}
+	}
+	test.Logf("traces: %d events were compared with the specification, in %d cases without a node's clock%s", sum, t.Unknown, &text)
 }
 
 // runs makes as many as it should, or until something happens that must not.
@@ -119,7 +137,7 @@ func runs(t *testing.T, begin time.Time) (all total) {
 		for _, n := range r.Faults {
 			faults += n
 		}
-		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found})
+		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found, r.Events, r.Unknown})
 		if !ok {
 			all.Violations++
 			return all

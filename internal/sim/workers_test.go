@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
 // total is what some runs have shown.
@@ -22,6 +24,8 @@ type total struct {
 	Violations                   int    // runs that failed
 	Local, Shrunk                uint64 // as coord.PermitStats
 	Found                        int    // circles of callers
+	Events                       [spec.Kinds]int
+	Unknown                      int // as Result
 }
 
 func (t *total) add(r total) {
@@ -30,6 +34,10 @@ func (t *total) add(r total) {
 	t.Violations += r.Violations
 	t.Local, t.Shrunk = t.Local+r.Local, t.Shrunk+r.Shrunk
 	t.Found += r.Found
+	for k, n := range r.Events {
+		t.Events[k] += n
+	}
+	t.Unknown += r.Unknown
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects

@@ -12,6 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	membership "github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/history"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/model/spec"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -84,8 +86,11 @@ type Result struct {
 	Late   int // writes that the resource refused
 	Found  int // circles of callers
 	Buried int // sessions that the arbiter buried
-	Faults map[kind]int
-	Blocks coord.PermitStats // of all processes
+
+	Events  [spec.Kinds]int // that were compared with the specification
+	Unknown int             // deadlines that it could not ask a node for, which was busy
+	Faults  map[kind]int
+	Blocks  coord.PermitStats // of all processes
 
 	Records []history.Record
 }
@@ -106,6 +111,8 @@ type world struct {
 	nodes []*node
 	keys  []string
 	times timeline
+
+	traces *traces
 
 	resting atomic.Bool // clients do not work for long any more, and not often
 
@@ -155,6 +162,7 @@ func Run(cfg Config) Result {
 	}
 	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
 		epochs: make(map[won]string), dead: make(map[string]bool)}
+	w.traces = newTraces(w)
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
 	w.h.state, w.net.bad = w.state, w.h.say
 	ctx, stop := context.WithCancel(context.Background())
@@ -197,7 +205,8 @@ func Run(cfg Config) Result {
 	}
 	return Result{
 		Blocks: blocks,
-		Took:   time.Since(w.begin), Story: w.story, Bad: w.h.bad, Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
+		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
+		Events: w.traces.events, Unknown: w.traces.unknown,
 		Records: w.log.Records(),
 	}
 }
@@ -241,7 +250,8 @@ func (n *node) start() *start {
 	} else if wire.Clocks && w.cfg.Drift > 0 {
 		s.h.clock.rate += w.cfg.Drift * (2*s.h.clock.rng.Float64() - 1)
 	}
-	s.client.clock = s.h.clock
+	s.client.clock, s.client.of = s.h.clock, s
+	s.h.saw = func(x lease.Sight) { w.traces.saw(s, x) }
 	s.client.weather.latency = usual
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.rec = &history.Recorder{Process: fmt.Sprintf("%d.%d", n.number, s.number), Now: w.now, Put: func(r history.Record) {

@@ -33,6 +33,15 @@ type Hold struct {
 	Owned   uint32 // else: the epoch of the owner that it rests on, 0 for none
 }
 
+// Seen is what [Look] finds: the epoch at which a node serves a partition, and the request of its
+// hold of a name, each 0 for none, with deadlines by the node's clock.
+type Seen struct {
+	Epoch       uint32
+	ServesUntil time.Time
+	Request     uint64
+	HasUntil    time.Time
+}
+
 // Set by package coord.
 var (
 	// Use makes a *coord.Cluster use a Host.
@@ -51,6 +60,10 @@ var (
 	// Holding tells what hold of a key a *coord.Coordinator has, and until when by its own clock.
 	// The zero time: none, or it is busy.
 	Holding func(coordinator any, key string) (Hold, time.Time)
+
+	// Look finds out what a *coord.Coordinator does with a partition, and with a hold's name.
+	// ok is false if it is busy.
+	Look func(coordinator any, partition uint32, name string) (x Seen, ok bool)
 
 	// Granted tells to which node a *coord.Coordinator has given a key of a partition that it serves, at which epoch, and until when
 	// by its own clock it serves it. The zero time: it does not, or it is busy.

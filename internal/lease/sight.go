@@ -1,0 +1,41 @@
+package lease
+
+import "github.com/holdfast-go/holdfast/fallback"
+
+// A Sight is something that a node has decided, for a simulation that compares it with the specification (package spec).
+type Sight struct {
+	Kind      SightKind
+	Partition uint32
+	Session   string // the node's
+	Epoch     uint32 // SightServes, SightFreezes, SightKeeps
+	Name      string // of the hold: the others
+	Row       fallback.Row
+	Until     Deadlines // SightKeeps, SightAccepts: of the hold
+}
+
+// A SightKind is what a Sight is.
+type SightKind uint8
+
+// The kinds of sights.
+const (
+	SightServes  SightKind = iota // the node begins to serve an epoch
+	SightFreezes                  // it ends the service
+	SightKeeps                    // a hold of its own callers goes on after that, and has got an identity
+	SightGrants                   // the node, as the owner, grants a hold to another one
+	SightAccepts                  // it begins to have a hold of the arbiter's, or of another owner's
+	SightDrops                    // it ends such a hold, or one that it has kept
+)
+
+// show tells of a decision. Only with the build tag simulation does it do anything, or cost anything.
+func (p *Partition) show(kind SightKind, session string, epoch uint32, k *Key) {
+	if !checked || p.cfg.Sights == nil {
+		return
+	}
+	x := Sight{Kind: kind, Partition: p.number, Session: session, Epoch: epoch}
+	if k != nil && kind == SightGrants {
+		x.Name, x.Row = k.name, fallback.Row{Identity: k.others.holder, Token: k.others.token}
+	} else if k != nil {
+		x.Name, x.Row, x.Until = k.name, k.hold.row, p.deadlines(&k.hold)
+	}
+	p.cfg.Sights(x)
+}
