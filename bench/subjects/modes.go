@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,16 @@ type modeJob struct {
 	Active      int // so many of them lock; 0: all
 	Goroutines  int // of each process
 	Procs       int // processors that a process uses; 0: all
+	Batch       int // operations that are timed at a time; 0: loopBatch
 	Rounds      int
 	Round       time.Duration
 }
+
+func (j modeJob) batch() int { return cmp.Or(j.Batch, loopBatch) }
+
+// permitsLoss is how much of the throughput a limit that does not bind may take: the sections
+// without a limit per second to those with one.
+const permitsLoss = 1.02
 
 func (s modesSizes) jobs() (list []modeJob) {
 	for n := range 2 {
@@ -47,7 +55,10 @@ func (s modesSizes) jobs() (list []modeJob) {
 			Processes: 2, Active: 1, Goroutines: n, Procs: n, Rounds: s.blocks, Round: s.block,
 		})
 	}
-	return list
+	return append(list, modeJob{
+		Name: "permits", Title: "sections of two round trips to Redis, a limit of ten times the callers", Processes: 8, Goroutines: 8, Batch: 8,
+		Rounds: s.blocks, Round: s.block,
+	})
 }
 
 // kind is what the ways to do the job are found by.
@@ -118,7 +129,7 @@ func measureJobs(ctx context.Context, b *Run, jobs []modeJob, choose func(*modeW
 	r.Notes = append(r.Notes,
 		"ratio: the first line's operations per second to this line's, in each round; median of the rounds",
 		"CPU (nanoseconds), allocations, commands and bytes: of the processes that lock, the cluster's work included, per operation",
-		"pairs of calls are timed 1,000 at a time, so their waits are means; no judge is in them",
+		"pairs of calls are timed 1,000 at a time, and sections with permits 8, so their waits are means; no judge is in them",
 		"nothing is pinned: the kernel decides what runs where")
 	describeServers(&r, servers, list)
 	return r, nil
@@ -247,6 +258,14 @@ func (r *modesRun) results(to *report.Result, totals []*modeTotal) {
 		}
 		if kind == chart.Ours {
 			to.Claims = append(to.Claims, report.AtMost(0, float64(t.failed), name+": sections that failed"))
+		}
+		if kind == chart.Ours && r.job.kind() == "permits" {
+			for _, other := range totals {
+				if other.floor && !other.Alone {
+					loss := stats.SpreadOf(stats.PerRound(other.Rates, t.Rates)).Median
+					to.Claims = append(to.Claims, report.AtMost(permitsLoss, loss, name+": "+other.Name+", sections per second to it"))
+				}
+			}
 		}
 		if kind == chart.Ours && t.reads && r.job.kind() == "read" {
 			to.Claims = append(to.Claims, report.AtMost(modesAllocs, t.Per(float64(t.All.Allocs)), name+": allocations per pair of calls"))

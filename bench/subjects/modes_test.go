@@ -28,7 +28,10 @@ func TestModesRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkModes(t, r, 12)
+	checkModes(t, r, 12+5)
+	if c := named(t, r, "Holdfast Semaphore, permits: no limit, sections per second"); c.Got <= 0 {
+		t.Errorf("%s: %v", c.Text, c.Got)
+	}
 	for _, text := range []string{"Holdfast RLock, own key, read-1: alloc", "Holdfast RLock, another's key, read-2: alloc"} {
 		if c := named(t, r, text); !(c.Got >= 0) {
 			t.Errorf("%s: %v", c.Text, c.Got)

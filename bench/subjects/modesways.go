@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/coord"
 )
@@ -19,7 +21,9 @@ type modeWay struct {
 	open  func(p modePlace) (*openMode, error)
 }
 
-var modeWays = []modeWay{
+var modeWays = append(readWays, permitsWays...)
+
+var readWays = []modeWay{
 	{
 		Variant: rivals.Variant{Name: "Holdfast RLock, own key", How: "RLock and Unlock of a key that the node owns", In: "read"},
 		reads:   true,
@@ -59,6 +63,68 @@ var modeWays = []modeWay{
 			}}, nil
 		},
 	},
+}
+
+// permitsWays are those of the job "permits".
+var permitsWays = []modeWay{
+	{
+		Variant: rivals.Variant{Name: "Holdfast Semaphore", How: "Acquire and Release of one permit of a semaphore of all processes", In: "permits"},
+		open: func(p modePlace) (*openMode, error) {
+			c, err := p.cluster()
+			if err != nil {
+				return nil, err
+			}
+			s := c.Semaphore("renderers", permitsOf(p.job))
+			return limited(p, func(ctx context.Context) (func(), error) {
+				l, err := s.Acquire(ctx, 1)
+				return func() { _ = l.Release() }, err
+			}), nil
+		},
+	},
+	{
+		Variant: rivals.Variant{Name: "no limit", How: "the same sections by as many processes", In: "permits"},
+		floor:   true,
+		open:    func(p modePlace) (*openMode, error) { return limited(p, unlimited), nil },
+	},
+	{
+		Variant: rivals.Variant{
+			Name: "x/sync/semaphore", How: "golang.org/x/sync/semaphore in one process, with as many callers", In: "permits", Alone: true,
+		},
+		open: func(p modePlace) (*openMode, error) {
+			s := semaphore.NewWeighted(int64(permitsOf(p.job)))
+			return limited(p, func(ctx context.Context) (func(), error) { return func() { s.Release(1) }, s.Acquire(ctx, 1) }), nil
+		},
+	},
+	{
+		Variant: rivals.Variant{Name: "no limit, one process", How: "the same sections by one process, with as many callers", In: "permits", Alone: true},
+		floor:   true,
+		open:    func(p modePlace) (*openMode, error) { return limited(p, unlimited), nil },
+	},
+}
+
+// permitsOf is a limit that does not bind.
+func permitsOf(j modeJob) int { return 10 * j.Processes * j.Goroutines }
+
+func unlimited(context.Context) (func(), error) { return func() {}, nil }
+
+// limited makes sections of two round trips to Redis, each between acquire and what that returns.
+func limited(p modePlace, acquire func(context.Context) (func(), error)) *openMode {
+	return &openMode{loop: func(ctx context.Context, n int) error {
+		for range n {
+			release, err := acquire(ctx)
+			if err != nil {
+				return err
+			}
+			if err = p.Client.Incr(ctx, "{bench}:sections").Err(); err == nil {
+				err = p.Client.Incr(ctx, "{bench}:sections").Err()
+			}
+			release()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
 }
 
 func findWay(name string) (*modeWay, error) {

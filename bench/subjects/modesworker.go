@@ -116,7 +116,7 @@ func mode(ctx context.Context, h *harness.Host, t modesTask) (_ *hotResult, err 
 	var work sync.WaitGroup
 	for i := range parts {
 		r := &parts[i]
-		work.Go(func() { m.pairs(round, r) })
+		work.Go(func() { m.pairs(round, t.Job.batch(), r) })
 	}
 	work.Wait()
 	time.Sleep(settle)
@@ -126,15 +126,15 @@ func mode(ctx context.Context, h *harness.Host, t modesTask) (_ *hotResult, err 
 }
 
 // pairs is one goroutine that locks and unlocks, with nothing in between, until ctx ends.
-func (m *openMode) pairs(ctx context.Context, r *hotResult) {
+func (m *openMode) pairs(ctx context.Context, batch int, r *hotResult) {
 	for ctx.Err() == nil {
 		begin := time.Now()
-		if err := m.loop(context.WithoutCancel(ctx), loopBatch); err != nil {
+		if err := m.loop(context.WithoutCancel(ctx), batch); err != nil {
 			r.Failed++
 			r.Failure = err.Error()
 			return
 		}
-		r.Sections += loopBatch
-		r.Waits.Record(time.Since(begin) / loopBatch)
+		r.Sections += int64(batch)
+		r.Waits.Record(time.Since(begin) / time.Duration(batch))
 	}
 }
