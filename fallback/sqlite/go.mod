@@ -7,7 +7,7 @@ replace github.com/holdfast-go/holdfast => ../..
 require (
 	github.com/holdfast-go/holdfast v0.1.0
 	go.uber.org/goleak v1.3.0
-	golang.org/x/sys v0.49.0
+	golang.org/x/sys v0.50.0
 	modernc.org/sqlite v1.61.1
 )
 

@@ -12,7 +12,7 @@ require (
 	github.com/holdfast-go/holdfast/metrics/prometheus v0.1.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/redis/go-redis/v9 v9.23.0
-	golang.org/x/sys v0.49.0
+	golang.org/x/sys v0.50.0
 )
 
 require (
