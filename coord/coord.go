@@ -83,7 +83,6 @@ type callers struct {
 	holder   string // by which names of holds differ from those of other processes
 	reads    reads
 	pools    pools
-	stuck    stuck
 	requests atomic.Uint64 // numbers of requests
 }
 
@@ -143,7 +142,6 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	c.life.ctx, c.life.stop = context.WithCancelCause(context.Background())
 	c.callers.waiters.New = newWaiter
 	c.callers.shares.init()
-	c.callers.stuck.wake = make(chan struct{}, 1)
 	c.sessions.init()
 	c.debts.releases.init()
 	c.debts.lingers.init()

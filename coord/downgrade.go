@@ -51,7 +51,6 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 			if label := labelOf(l.ctx); label != "" {
 				r.keepLabel(label)
 			}
-			took(l.ctx, carriedLock{read: r})
 		}
 		return r, nil
 	}

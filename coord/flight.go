@@ -44,30 +44,24 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 	return c.rlockSlowly(ctx, s, h, key, try, nil)
 }
 
-// rlockLabelled is rlock with a label, for a locker, or with a context that has ended. Otherwise it returns nothing.
+// rlockLabelled is rlock with a label, or with a context that has ended. Otherwise it returns nothing.
 func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (ReadLock, error) {
 	if ctx.Err() != nil {
 		return ReadLock{}, cmp.Or(checkKey(key), ended(ctx))
 	}
 	label := labelOf(ctx)
-	if label == "" && !isTask(ctx) {
+	if label == "" {
 		return ReadLock{}, nil
 	}
 	if err := checkKey(key); err != nil {
 		return ReadLock{}, err
 	}
-	h, told := hash(key), &label
-	if label == "" {
-		told = nil
-	}
-	l, err := c.rlockSlowly(ctx, c.shardOf(h), h, key, try, told)
+	h := hash(key)
+	l, err := c.rlockSlowly(ctx, c.shardOf(h), h, key, try, &label)
 	if err != nil {
 		return l, err
 	}
-	if label != "" {
-		l.keepLabel(label)
-	}
-	took(ctx, carriedLock{read: l})
+	l.keepLabel(label)
 	return l, nil
 }
 
@@ -83,16 +77,25 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 			continue
 		}
 		if x == nil {
-			held, holds := c.carries(ctx, key)
-			if held {
+			if c.heldBy(ctx, key) {
 				s.leave(key, f, label)
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrHeld}
 			}
 			if f == nil {
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrLocked}
 			}
-			if err := c.awaitFlight(ctx, s, key, f, label, holds && !try); err != nil {
-				return ReadLock{}, err
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				reason := c.whyNot(key)
+				if s.leave(key, f, label) {
+					return ReadLock{}, &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+				}
+				<-f.done
+				if f.x != nil { // the caller is not there to use it
+					f.x.leave()
+				}
+				return ReadLock{}, &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 			}
 			if x = f.x; x == nil && f.try && !try {
 				continue
@@ -106,28 +109,6 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 		}
 		x.leave()
 	}
-}
-
-// awaitFlight waits for a flight to end. holds: ctx carries locks.
-func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string, f *flight, label *string, holds bool) error {
-	if holds { // see attempt.await
-		if w := c.endure(ctx, fallback.SharedName(key, c.callers.holder), f.done); w != nil && s.leave(key, f, label) {
-			return c.sentAway(w)
-		}
-	}
-	select {
-	case <-f.done:
-		return nil
-	case <-ctx.Done():
-	}
-	reason := c.whyNot(key)
-	if !s.leave(key, f, label) {
-		<-f.done
-		if f.x != nil { // the caller is not there to use it
-			f.x.leave()
-		}
-	}
-	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 }
 
 // warmAfter is how many callers find the mutex of a reading locked by themselves before it has seats.

@@ -81,16 +81,6 @@ type Options struct {
 	// LongHold is the same for how long a lock is held. Default 1 min; negative: no such records.
 	LongHold time.Duration
 
-	// DeadlockAfter is how long a caller that has locks waits for another one before the processes look whether callers wait for each
-	// other in a circle. They look again a quarter of it later: if the circle is still there, the youngest of its callers gets a
-	// [*DeadlockError]. A caller has the locks that the context of its call carries:
-	// the one that Do gave, that of [Lock.Context], [ReadLock.Context], or of [WithLocker]; and within LockAll, and its
-	// variants, those that it has got so far. It must not give one of them back before its wait is over, or a circle may be told that
-	// was none. Permits of a semaphore are left out: a circle in which a caller waits for permits is not found.
-	// Other processes are asked by the streams of the cluster; without one, and for processes that do not look, only circles within
-	// one process are found. Default 1 s; negative: not looked for.
-	DeadlockAfter time.Duration
-
 	// LogCallers makes the records of long waits and long holds tell the place in the program that called. Each Lock costs
 	// several times as much then. Default: no.
 	LogCallers bool
@@ -156,7 +146,6 @@ func (o *Options) filled() Options {
 	setDefault(&f.Name, hostName())
 	setDefault(&f.LongWait, 10*time.Second)
 	setDefault(&f.LongHold, time.Minute)
-	setDefault(&f.DeadlockAfter, time.Second)
 	if f.Observe && f.Cluster == nil {
 		f.Cluster = new(Cluster)
 	}

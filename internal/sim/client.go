@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/internal/circle"
 	"github.com/holdfast-go/holdfast/internal/history"
 )
 
@@ -37,10 +36,6 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		switch kind := rng.IntN(7); {
 		case kind < 3:
 			s.share(ctx, number, key, kind == 0, rng, up)
-			cancel()
-			continue
-		case kind == 3 && rng.IntN(3) == 0:
-			s.entangle(ctx, number, rng)
 			cancel()
 			continue
 		case kind == 3:
@@ -297,21 +292,12 @@ func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func
 	if rng.IntN(8) == 0 {
 		lock = s.c.TryLockClaims
 	}
-	x := w.h.begins(s)
-	for _, c := range claims {
-		x.keys = append(x.keys, c.Key)
-	}
-	w.h.waits(x, circle.Claim{})
-	all, err := lock(coord.WithLabel(ctx, x.label), claims...)
-	w.h.waited(x)
+	all, err := lock(ctx, claims...)
 	s.h.clock.wait()
 	if s.dead.Load() {
 		return
 	}
 	var work sync.WaitGroup
-	if err != nil {
-		w.h.toldOf(x, err)
-	}
 	for i, x := range claims {
 		if err != nil {
 			calls[i].Refused()

@@ -35,7 +35,6 @@ type Config struct {
 	History  bool          // records what clients see
 
 	script func(*world) // what happens instead
-	blind  bool         // no process looks for circles
 	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
 }
 
@@ -66,14 +65,6 @@ func (cfg Config) t(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * cfg.TTL.Seconds() / 10)
 }
 
-// deadlocks returns coord.Options.DeadlockAfter.
-func (cfg Config) deadlocks() time.Duration {
-	if cfg.blind {
-		return -1
-	}
-	return cfg.t(time.Second)
-}
-
 func (w *world) t(d time.Duration) time.Duration { return w.cfg.t(d) }
 
 // Result is what a run has shown.
@@ -84,7 +75,6 @@ type Result struct {
 	Grants int
 	Writes int
 	Late   int // writes that the resource refused
-	Found  int // circles of callers
 	Buried int // sessions that the arbiter buried
 
 	Events  [spec.Kinds]int // that were compared with the specification
@@ -205,7 +195,7 @@ func Run(cfg Config) Result {
 	}
 	return Result{
 		Blocks: blocks,
-		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
+		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Buried: len(w.dead), Faults: w.faults,
 		Events: w.traces.events, Unknown: w.traces.unknown,
 		Records: w.log.Records(),
 	}
@@ -272,7 +262,7 @@ func (n *node) start() *start {
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
-		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(),
+		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true,
 	}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
@@ -371,7 +361,6 @@ func (w *world) calm() {
 		}
 	}
 	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, pauses, and the longest a client works
-	w.h.missed(w.t(25 * time.Second))
 	var work sync.WaitGroup
 	for _, n := range w.nodes {
 		for i, k := range w.keys {
