@@ -37,13 +37,11 @@ func (r *releaser) add(more ...fallback.Release) {
 	}
 }
 
-// await has the contender ask again once a batch is answered.
+// await has the contender ask again once a batch is answered. It may be in the list more than once.
 func (r *releaser) await(a *acquisition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Contains(r.awaited, a) {
-		r.awaited = append(r.awaited, a)
-	}
+	r.awaited = append(r.awaited, a)
 }
 
 // answered pokes the contenders that wait for that.
