@@ -19,24 +19,11 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/postgres"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-var settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-
-func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
-	t.Helper()
-	n, err := a.Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
+var settings, attach = storetest.Settings, storetest.Attach
 
 // again calls f until it has no error: the server may be away.
 func again[T any](t *testing.T, f func() (T, error)) (x T) {
