@@ -11,26 +11,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/sqlite"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-var (
-	settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
-	alice    = fallback.Identity{Session: "alice", Request: 1}
-	bob      = fallback.Identity{Session: "bob", Request: 1}
-)
+var settings, alice, bob = storetest.Settings, storetest.Alice, storetest.Bob
 
 func attach(t *testing.T, path string, opts *sqlite.Options) fallback.Namespace {
 	t.Helper()
-	n, err := sqlite.New(path, opts).Attach(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
+	return storetest.Attach(t, sqlite.New(path, opts))
 }
 
 func lock(t *testing.T, n fallback.Namespace, me fallback.Identity) fallback.LockAnswer {
