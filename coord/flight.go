@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/guard"
@@ -15,6 +16,7 @@ type flight struct {
 	labels []*string // of those that have one, in order
 	try    bool
 	cancel context.CancelFunc
+	name   string        // the one that is asked for: see lockShared
 	done   chan struct{} // closed when it has ended
 	ended  bool
 	x      *reading // each of the n callers is one of its readers; nil: see err
@@ -87,7 +89,7 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 			select {
 			case <-f.done:
 			case <-ctx.Done():
-				reason := c.whyNot(key)
+				reason := c.whyNot(s, key, f)
 				if s.leave(key, f, label) {
 					return ReadLock{}, &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 				}
@@ -157,11 +159,11 @@ func (c *Coordinator) join(
 	return nil, ReadLock{}, f
 }
 
-// fly locks the shared name for the callers of a flight.
+// fly locks a shared name for the callers of a flight.
 func (c *Coordinator) fly(ctx context.Context, s *readShard, hash uint64, key string, f *flight) {
 	c.life.pool.Go(func() {
 		defer f.cancel()
-		l, err := c.lockName(ctx, key, fallback.SharedName(key, c.callers.holder), f.try, "")
+		l, err := c.lockShared(ctx, s, key, f)
 		var x *reading
 		if err == nil {
 			x = c.newReading(l, hash, key)
@@ -186,6 +188,46 @@ func (c *Coordinator) fly(ctx context.Context, s *readShard, hash uint64, key st
 			l.pass()
 		}
 	})
+}
+
+// mostShared is how many shared names of a key a process has.
+const mostShared = 16
+
+// sharedName returns one of the shared names of a key that this process has: see lockShared.
+func (c *Coordinator) sharedName(key string, i int) string {
+	if i == 0 { // as a rule
+		return fallback.SharedName(key, c.callers.holder)
+	}
+	return fallback.SharedName(key, c.callers.holder+"/"+strconv.Itoa(i))
+}
+
+// lockShared locks a shared name for the callers of a flight. The first name may have a reading that is shut, with readers inside. The
+// callers wait for those until the quantum is over. Then they ask the grantor for another name, and wait there behind a writer that
+// waits. One that has given up has told the grantor, and not this process.
+func (c *Coordinator) lockShared(ctx context.Context, s *readShard, key string, f *flight) (Lock, error) {
+	p := c.partitionOf(key)
+	for i := 0; ; i++ {
+		name := c.sharedName(key, i)
+		now := p.lock()
+		left, busy := p.Patience(p.Find(name), now)
+		p.mu.Unlock()
+		if busy && left <= 0 && i < mostShared-1 {
+			continue
+		}
+		s.mu.Lock()
+		f.name = name
+		s.mu.Unlock()
+		if !busy || f.try || i == mostShared-1 {
+			return c.lockName(ctx, key, name, f.try, "")
+		}
+		patient, cancel := context.WithTimeout(ctx, left)
+		l, err := c.lockName(patient, key, name, false, "")
+		over := patient.Err() != nil
+		cancel()
+		if err == nil || !over || ctx.Err() != nil {
+			return l, err
+		}
+	}
 }
 
 // leave is for a caller that waits no more. It reports false if the flight has ended: then the

@@ -55,7 +55,10 @@ func (c *Coordinator) partitionNamed(name string) *partition {
 
 // namesHere returns the names of the key's holds that are not exclusive, as far as this process knows of them.
 func (c *Coordinator) namesHere(key string) (names [][]byte) {
-	own := append(c.callers.pools.names(key), fallback.SharedName(key, c.callers.holder), fallback.DowngradedName(key, c.callers.holder))
+	own := append(c.callers.pools.names(key), fallback.DowngradedName(key, c.callers.holder))
+	for i := range mostShared {
+		own = append(own, c.sharedName(key, i))
+	}
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -201,11 +201,14 @@ func (c *Coordinator) enterName(ctx context.Context, key, name string, try bool,
 }
 
 // whyNot returns the reason why the key cannot be read yet.
-func (c *Coordinator) whyNot(key string) error {
+func (c *Coordinator) whyNot(s *readShard, key string, f *flight) error {
+	s.mu.Lock()
+	name := f.name
+	s.mu.Unlock()
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return orLocked(p.Reason(p.Find(fallback.SharedName(key, c.callers.holder))))
+	return orLocked(p.Reason(p.Find(name)))
 }
 
 // rekeyed is the error of a lock of a name as one of its key.

@@ -58,7 +58,8 @@ func IsName(name string) bool {
 	return spec != ""
 }
 
-// SharedName is the name of a shared hold of the key. Each process uses a holder of its own, 1 to MaxHolder letters and digits.
+// SharedName is the name of a shared hold of the key. Each process uses holders of its own, 1 to MaxHolder letters, digits and slashes, and
+// another one for each hold that it has of the key at the same time.
 func SharedName(key, holder string) string { return key + "\x00s" + holder + nameEnd }
 
 // DowngradedName is the name of a hold for a holder that has the key's exclusive one. See [Downgraded].

@@ -98,6 +98,14 @@ func (q *Queue[T]) Turns() int { return q.turns }
 // Recalled tells whether another process has asked for the key under this hold.
 func (q *Queue[T]) Recalled() bool { return !q.recalled.IsZero() }
 
+// RecalledFor returns for how long another process has asked for the key under this hold, 0 if none has.
+func (q *Queue[T]) RecalledFor(now time.Time) time.Duration {
+	if !q.Recalled() {
+		return 0
+	}
+	return now.Sub(q.recalled)
+}
+
 // Enter takes a lingering hold's next turn without waiting, if there is one.
 func (q *Queue[T]) Enter() (fence uint64, ok bool) {
 	if q.state != Lingering {
