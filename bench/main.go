@@ -25,7 +25,7 @@
 //   - shared: many goroutines of several processes want one key, for two round trips to a store (subjects/shared.go)
 //   - zipf: the same with 1,000 keys of which some are wanted more (subjects/shared.go)
 //   - forward: one process locks what the other one owns (subjects/forward.go)
-//   - modes: read locks, beside what they are compared with (subjects/modes.go)
+//   - modes: read locks and permits, beside what a user would have elsewhere, of which what is not installed is not run (subjects/modes.go)
 //   - idle: what processes that lock nothing ask of Redis (subjects/idle.go)
 //   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (subjects/http.go)
 //

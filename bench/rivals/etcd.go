@@ -10,13 +10,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	recipe "go.etcd.io/etcd/client/v3/experimental/recipes"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 )
 
-var etcdKind = &ServerKind{
+var EtcdKind = &ServerKind{
 	Name:   "etcd",
 	Debian: "etcd-server",
 	Find:   onPath("etcd"),
@@ -101,5 +102,43 @@ func (l *etcdLock) Close(context.Context) error {
 	for range cap(l.free) {
 		(<-l.free).Orphan()
 	}
+	return l.client.Close()
+}
+
+// EtcdRW is RWMutex of etcd's experimental/recipes, in order of arrival. Each lock has a key of its own, so all may share a session.
+type EtcdRW struct {
+	client  *clientv3.Client
+	session *concurrency.Session
+	prefix  string
+}
+
+// OpenEtcdRW opens one.
+func OpenEtcdRW(e Environment, key string) (*EtcdRW, error) {
+	client, err := etcdClient(e.Server, e.Count)
+	if err != nil {
+		return nil, err
+	}
+	s, err := concurrency.NewSession(client)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &EtcdRW{client, s, "/" + e.Namespace + "/" + key}, nil
+}
+
+// RLock waits for the lock for reading, and returns what unlocks it. The recipe has no context.
+func (l *EtcdRW) RLock(context.Context) (unlock func() error, err error) {
+	m := recipe.NewRWMutex(l.session, l.prefix)
+	return m.RUnlock, m.RLock()
+}
+
+// Lock waits for the lock for writing, and returns what unlocks it.
+func (l *EtcdRW) Lock(context.Context) (unlock func() error, err error) {
+	m := recipe.NewRWMutex(l.session, l.prefix)
+	return m.Unlock, m.Lock()
+}
+
+// Close leaves the lease to a server that ends soon.
+func (l *EtcdRW) Close() error {
+	l.session.Orphan()
 	return l.client.Close()
 }

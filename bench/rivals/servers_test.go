@@ -18,7 +18,7 @@ import (
 // What was started for a run ends with it.
 func TestServersEnd(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []*ServerKind{PostgresKind, mariadbKind, etcdKind, zookeeperKind} {
+	for _, kind := range []*ServerKind{PostgresKind, mariadbKind, EtcdKind, zookeeperKind} {
 		t.Run(kind.Name, func(t *testing.T) {
 			s, err := startServer(t.Context(), kind)
 			if errors.Is(err, errNoServer) {
@@ -50,7 +50,7 @@ func TestServersEnd(t *testing.T) {
 
 // A server that cannot start is an error that says why, not one that is absent.
 func TestServerFails(t *testing.T) {
-	kind := *etcdKind
+	kind := *EtcdKind
 	kind.Find = onPath("sh")
 	command := kind.command
 	kind.command = func(ctx context.Context, s *Server) (*exec.Cmd, error) {

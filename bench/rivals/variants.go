@@ -223,7 +223,7 @@ var Variants = []Variant{
 		How:    "concurrency.Mutex, one client per process, a session per goroutine; etcd's tuning guide is about disks and networks only",
 		Fair:   true,
 		more:   "hot shared zipf latency stalls",
-		Server: etcdKind,
+		Server: EtcdKind,
 		Open:   openEtcd,
 	},
 	{

@@ -37,6 +37,7 @@ type modeJob struct {
 	Goroutines  int // of each process
 	Procs       int // processors that a process uses; 0: all
 	Batch       int // operations that are timed at a time; 0: loopBatch
+	Writes      int // one section in so many is a writer's; 0: there are no writers
 	Rounds      int
 	Round       time.Duration
 }
@@ -56,6 +57,9 @@ func (s modesSizes) jobs() (list []modeJob) {
 		})
 	}
 	return append(list, modeJob{
+		Name: "mixed", Title: "sections of two round trips to Redis under a lock of one key, one in 1,000 for writing", Processes: 4, Goroutines: 8,
+		Batch: rivalBatch, Writes: 1000, Rounds: s.blocks, Round: s.block,
+	}, modeJob{
 		Name: "permits", Title: "sections of two round trips to Redis, a limit of ten times the callers", Processes: 8, Goroutines: 8, Batch: 8,
 		Rounds: s.blocks, Round: s.block,
 	})
@@ -129,7 +133,7 @@ func measureJobs(ctx context.Context, b *Run, jobs []modeJob, choose func(*modeW
 	r.Notes = append(r.Notes,
 		"ratio: the first line's operations per second to this line's, in each round; median of the rounds",
 		"CPU (nanoseconds), allocations, commands and bytes: of the processes that lock, the cluster's work included, per operation",
-		"pairs of calls are timed 1,000 at a time, and sections with permits 8, so their waits are means; no judge is in them",
+		"pairs of calls are timed 1,000 at a time, and sections, and pairs by way of a server, 8: their waits are means; a judge is in what is mixed",
 		"nothing is pinned: the kernel decides what runs where")
 	describeServers(&r, servers, list)
 	return r, nil
@@ -258,6 +262,9 @@ func (r *modesRun) results(to *report.Result, totals []*modeTotal) {
 		}
 		if kind == chart.Ours {
 			to.Claims = append(to.Claims, report.AtMost(0, float64(t.failed), name+": sections that failed"))
+			if r.job.Writes > 0 {
+				to.Claims = append(to.Claims, report.AtMost(0, float64(t.wrong), name+": times that a writer was not alone"))
+			}
 		}
 		if kind == chart.Ours && r.job.kind() == "permits" {
 			for _, other := range totals {

@@ -2,7 +2,9 @@ package subjects
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,9 +21,13 @@ type modeWay struct {
 	floor bool // beside what is alone: it locks nothing
 	reads bool // its locks are for reading
 	open  func(p modePlace) (*openMode, error)
+
+	// openRW is open of a lock for readers and writers, which jobs of both kinds use.
+	openRW func(p modePlace) (_ readerWriter, shut func() error, err error)
 }
 
-var modeWays = append(readWays, permitsWays...)
+// modeWays has ours first, of each job.
+var modeWays = slices.Concat(readWays, mixedWays, rwRivals, permitsWays)
 
 var readWays = []modeWay{
 	{
@@ -75,12 +81,13 @@ var permitsWays = []modeWay{
 				return nil, err
 			}
 			s := c.Semaphore("renderers", permitsOf(p.job))
-			return limited(p, func(ctx context.Context) (func(), error) {
+			return limited(p, func(ctx context.Context) (func() error, error) {
 				l, err := s.Acquire(ctx, 1)
-				return func() { _ = l.Release() }, err
+				return l.Release, err
 			}), nil
 		},
 	},
+	redissonPermits,
 	{
 		Variant: rivals.Variant{Name: "no limit", How: "the same sections by as many processes", In: "permits"},
 		floor:   true,
@@ -92,7 +99,8 @@ var permitsWays = []modeWay{
 		},
 		open: func(p modePlace) (*openMode, error) {
 			s := semaphore.NewWeighted(int64(permitsOf(p.job)))
-			return limited(p, func(ctx context.Context) (func(), error) { return func() { s.Release(1) }, s.Acquire(ctx, 1) }), nil
+			release := func() error { s.Release(1); return nil }
+			return limited(p, func(ctx context.Context) (func() error, error) { return release, s.Acquire(ctx, 1) }), nil
 		},
 	},
 	{
@@ -105,10 +113,10 @@ var permitsWays = []modeWay{
 // permitsOf is a limit that does not bind.
 func permitsOf(j modeJob) int { return 10 * j.Processes * j.Goroutines }
 
-func unlimited(context.Context) (func(), error) { return func() {}, nil }
+func unlimited(context.Context) (func() error, error) { return func() error { return nil }, nil }
 
 // limited makes sections of two round trips to Redis, each between acquire and what that returns.
-func limited(p modePlace, acquire func(context.Context) (func(), error)) *openMode {
+func limited(p modePlace, acquire func(context.Context) (release func() error, err error)) *openMode {
 	return &openMode{loop: func(ctx context.Context, n int) error {
 		for range n {
 			release, err := acquire(ctx)
@@ -118,8 +126,7 @@ func limited(p modePlace, acquire func(context.Context) (func(), error)) *openMo
 			if err = p.Client.Incr(ctx, "{bench}:sections").Err(); err == nil {
 				err = p.Client.Incr(ctx, "{bench}:sections").Err()
 			}
-			release()
-			if err != nil {
+			if err := errors.Join(err, release()); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -49,6 +50,7 @@ type modePlace struct {
 	rivals.Environment
 	job     modeJob
 	cluster func() (*coord.Coordinator, error) // the process's node
+	key     string                             // of a lock for readers and writers
 }
 
 // openMode is a way that is open in this process.
@@ -57,6 +59,8 @@ type openMode struct {
 	loop  func(ctx context.Context, n int) error
 	close func() error // nil: nothing is to be closed
 	count *harness.Counter
+	batch int                   // pairs of calls that are timed at a time; 0: as the job says
+	judge atomic.Pointer[judge] // of the round
 }
 
 // loopBatch is how many pairs of calls are timed at a time.
@@ -84,7 +88,11 @@ func (t modesTask) open(h *harness.Host) (*openMode, error) {
 		count = v.count
 		return v.Locker.(*rivals.Holdfast).C, nil
 	}
-	m, err := w.open(p)
+	open := w.open
+	if open == nil {
+		open = func(p modePlace) (*openMode, error) { return openLocks(w, p) }
+	}
+	m, err := open(p)
 	if err != nil {
 		return nil, errors.Join(err, p.Client.Close())
 	}
@@ -105,6 +113,12 @@ func mode(ctx context.Context, h *harness.Host, t modesTask) (_ *hotResult, err 
 	if err != nil || t.Duration == 0 {
 		return new(hotResult), err
 	}
+	judges, unmap, err := openJudges(t.Judges, t.Job)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unmap()) }()
+	m.judge.Store(&judges[0])
 	if t.Job.Procs > 0 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(t.Job.Procs))
 	}
@@ -116,7 +130,7 @@ func mode(ctx context.Context, h *harness.Host, t modesTask) (_ *hotResult, err 
 	var work sync.WaitGroup
 	for i := range parts {
 		r := &parts[i]
-		work.Go(func() { m.pairs(round, t.Job.batch(), r) })
+		work.Go(func() { m.pairs(round, cmp.Or(m.batch, t.Job.batch()), r) })
 	}
 	work.Wait()
 	time.Sleep(settle)

@@ -1,0 +1,160 @@
+package rivals
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What Redisson's read-write lock and semaphore do at the server, as scripts: see RedissonRW and RedissonSemaphore. Redisson itself is a
+// library of Java; this is what a user of Go would write after it. It is no translation: names differ, and a holder has a lock once.
+
+// redissonLease is Redisson's lockWatchdogTimeout. It is renewed every third of it, which no section here lasts.
+const redissonLease = 30 * time.Second
+
+// granted is what the scripts answer for a lock. Else it is for how many milliseconds another one holds it at most.
+const granted = -1
+
+// The hash KEYS[1] has the mode, and a field for each holder. Each reader has a key with an expiry as well, as the hash has only one:
+// the latest of its holders.
+var (
+	redissonRead = redis.NewScript(`
+local mode = redis.call('HGET', KEYS[1], 'mode')
+if mode == 'write' then return math.max(redis.call('PTTL', KEYS[1]), 1) end
+if not mode then redis.call('HSET', KEYS[1], 'mode', 'read') end
+redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
+redis.call('SET', KEYS[1] .. ':' .. ARGV[1], 1, 'PX', ARGV[2])
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
+return -1`)
+
+	redissonReadDone = redis.NewScript(`
+if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('DEL', KEYS[1] .. ':' .. ARGV[1])
+local latest = 0
+for _, holder in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if holder ~= 'mode' then latest = math.max(latest, redis.call('PTTL', KEYS[1] .. ':' .. holder)) end
+end
+if latest > 0 then
+  redis.call('PEXPIRE', KEYS[1], latest)
+  return 1
+end
+redis.call('DEL', KEYS[1])
+redis.call('PUBLISH', KEYS[2], 0)
+return 1`)
+
+	redissonWrite = redis.NewScript(`
+if redis.call('EXISTS', KEYS[1]) == 1 then return math.max(redis.call('PTTL', KEYS[1]), 1) end
+redis.call('HSET', KEYS[1], 'mode', 'write', ARGV[1], 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return -1`)
+
+	redissonWriteDone = redis.NewScript(`
+if redis.call('HGET', KEYS[1], 'mode') ~= 'write' or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('PUBLISH', KEYS[2], 1)
+return 1`)
+
+	redissonAcquire = redis.NewScript(`
+if tonumber(redis.call('GET', KEYS[1]) or '0') < tonumber(ARGV[1]) then return 86400000 end
+redis.call('DECRBY', KEYS[1], ARGV[1])
+return -1`)
+
+	redissonRelease = redis.NewScript(`
+redis.call('PUBLISH', KEYS[2], redis.call('INCRBY', KEYS[1], ARGV[1]))
+return 1`)
+)
+
+// errNotHeld says that a lock was not held any more when it was to be unlocked.
+var errNotHeld = errors.New("redisson: not held any more")
+
+// redissonObject is what locks and semaphores have in common: who has to wait subscribes to a channel, and tries again after each message,
+// and when the holder has lapsed.
+type redissonObject struct {
+	client *redis.Client
+	keys   []string // the object and its channel
+	me     string
+	count  atomic.Uint64
+}
+
+func newRedissonObject(client *redis.Client, key string) redissonObject {
+	return redissonObject{client: client, keys: []string{key, key + ":channel"}, me: rand.Text() + ":"}
+}
+
+func (o *redissonObject) enter(ctx context.Context, try *redis.Script, args ...any) error {
+	wait, err := try.Run(ctx, o.client, o.keys, args...).Int64()
+	if err != nil || wait == granted {
+		return err
+	}
+	sub := o.client.Subscribe(ctx, o.keys[1])
+	defer sub.Close()
+	if _, err := sub.Receive(ctx); err != nil { // it is subscribed
+		return err
+	}
+	messages := sub.Channel()
+	for {
+		if wait, err = try.Run(ctx, o.client, o.keys, args...).Int64(); err != nil || wait == granted {
+			return err
+		}
+		select {
+		case <-messages:
+		case <-time.After(time.Duration(wait) * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (o *redissonObject) leave(done *redis.Script, args ...any) error {
+	n, err := done.Run(context.Background(), o.client, o.keys, args...).Int64()
+	if err == nil && n != 1 {
+		err = errNotHeld
+	}
+	return err
+}
+
+// RedissonRW is Redisson's read-write lock of a key. It is not fair: a writer gets it when there happens to be no reader.
+type RedissonRW struct{ o redissonObject }
+
+// NewRedissonRW returns one; the key's name has to have a hash tag if the server is a cluster.
+func NewRedissonRW(client *redis.Client, key string) *RedissonRW {
+	return &RedissonRW{newRedissonObject(client, key)}
+}
+
+// RLock waits for the lock for reading, and returns what unlocks it.
+func (l *RedissonRW) RLock(ctx context.Context) (unlock func() error, err error) {
+	return l.lock(ctx, redissonRead, redissonReadDone)
+}
+
+// Lock waits for the lock for writing, and returns what unlocks it.
+func (l *RedissonRW) Lock(ctx context.Context) (unlock func() error, err error) {
+	return l.lock(ctx, redissonWrite, redissonWriteDone)
+}
+
+func (l *RedissonRW) lock(ctx context.Context, try, done *redis.Script) (unlock func() error, err error) {
+	holder := l.o.me + strconv.FormatUint(l.o.count.Add(1), 10)
+	if err := l.o.enter(ctx, try, holder, redissonLease.Milliseconds()); err != nil {
+		return nil, err
+	}
+	return func() error { return l.o.leave(done, holder) }, nil
+}
+
+// RedissonSemaphore is Redisson's RSemaphore: a number at the server. The permits of a process that has crashed are lost.
+type RedissonSemaphore struct{ o redissonObject }
+
+// NewRedissonSemaphore returns one of n permits; the first one of a name decides the number.
+func NewRedissonSemaphore(ctx context.Context, client *redis.Client, key string, n int) (*RedissonSemaphore, error) {
+	return &RedissonSemaphore{newRedissonObject(client, key)}, client.SetNX(ctx, key, n, 0).Err()
+}
+
+// Acquire waits for n permits, and returns what releases them.
+func (s *RedissonSemaphore) Acquire(ctx context.Context, n int) (release func() error, err error) {
+	if err := s.o.enter(ctx, redissonAcquire, n); err != nil {
+		return nil, err
+	}
+	return func() error { return s.o.leave(redissonRelease, n) }, nil
+}
