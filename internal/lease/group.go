@@ -33,6 +33,9 @@ func (p *Partition) attach(k *Key) {
 	if g == nil {
 		g = &group{keys: []*Key{first}}
 		first.others.group = g
+		for i := range first.others.queue {
+			first.others.queue[i].order = 0 // of a group that there was before
+		}
 	}
 	if k.others == nil {
 		k.others = p.newGrants()

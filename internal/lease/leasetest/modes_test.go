@@ -176,3 +176,15 @@ func stepModes(w *World, r *rand.Rand) string {
 		return fmt.Sprintf("%s %s %s", n.Name, []string{"watch", "leave"}[r.IntN(2)], word)
 	}
 }
+
+// A writer that waits is served before readers that come later, also if it has waited since there were other readers, who have gone.
+func TestModes_NoReaderOvertakes(t *testing.T) {
+	for _, writer := range []string{"a", "d"} {
+		w := after(t, "a b c d", "a acquire\n owner a\n ping\n b lock k\n deliver\n deliver\n c lock k:sc\n deliver")
+		do(t, w, writer+" lock k\n deliver\n c leave k:sc\n deliver\n c lock k:sc\n deliver")
+		do(t, w, "b unlock k\n deliver\n pass 2.5s\n deliver")
+		if s := statusOf(w.node(writer), "k"); !s.Locked {
+			t.Errorf("the writer %s waits: %+v", writer, s)
+		}
+	}
+}
