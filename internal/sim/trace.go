@@ -131,7 +131,8 @@ func (x *traces) stepLocked(p uint32, e *spec.Event) {
 // hold is a hold as package spec sees it. That of permits is none: other checks count them.
 func hold(name string, row fallback.Row) (h spec.Hold, ok bool) {
 	key, m := fallback.Split(name)
-	return spec.Hold{Key: key, Name: name, Shared: m.Reads(), Row: row}, m.Kind == fallback.Exclusive || m.Reads()
+	h = spec.Hold{Key: key, Name: name, Shared: m.Reads(), Downgraded: m.Kind == fallback.Downgraded, Row: row}
+	return h, m.Kind == fallback.Exclusive || h.Shared
 }
 
 // about notes an event of a hold.

@@ -51,6 +51,10 @@ type Hold struct {
 	Key    string
 	Name   string // of the row
 	Shared bool   // it stands beside other shared ones
+
+	// It was granted to a session that has the exclusive hold, or a row of it. A caller gets it if that hold is in force then.
+	Downgraded bool
+
 	fallback.Row
 }
 
@@ -257,6 +261,9 @@ func (s *State) accept(h *Hold) error {
 	switch {
 	case s.Offers[h.Identity] != h.Token:
 		return fmt.Errorf("rule 13: it was not granted, or was released before")
+	case h.Downgraded && !s.downgrades(h):
+		s.Accepted[h.Identity] = h.Token // its node gives it back
+		return nil
 	case !h.Shared && h.Token <= t.Any, h.Token <= t.Exclusive:
 		return fmt.Errorf("I2: a token was accepted that is %d.%d", t.Any.Epoch(), t.Any.Seq())
 	}
@@ -265,6 +272,16 @@ func (s *State) accept(h *Hold) error {
 	}
 	s.Last[h.Key] = t
 	return s.have(h)
+}
+
+// downgrades reports whether the session has the exclusive hold.
+func (s *State) downgrades(h *Hold) bool {
+	for i := range s.Holds {
+		if o := &s.Holds[i]; o.Key == h.Key && o.Session == h.Session && !o.Shared && !s.gone(o) {
+			return true
+		}
+	}
+	return false
 }
 
 // have adds a hold to those that there are.

@@ -165,3 +165,35 @@ func TestStep_LapsedServiceIsOver(t *testing.T) {
 		}
 	}
 }
+
+// What was granted for a downgrade of a lock that has been lost since is no caller's: a writer with a lower token may come after it.
+func TestStep_DowngradedHoldOfALostLockIsNoCallers(t *testing.T) {
+	for name, c := range map[string]struct {
+		before  []Kind // of the exclusive hold
+		refused string // a writer with a lower token
+	}{
+		"in force": {[]Kind{Locked, Accepted}, "I2"},
+		"lost":     {[]Kind{Locked, Accepted, Dropped}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New()
+			old, writer, reader := hold(row("a", 1, 1, 1)), hold(row("a", 2, 1, 2)), hold(row("a", 3, 1, 3))
+			reader.Name, reader.Shared, reader.Downgraded = "k d", true, true
+			var events []Event
+			for _, k := range c.before {
+				events = append(events, Event{Kind: k, Hold: old})
+			}
+			events = append(events, Event{Kind: Locked, Hold: writer})
+			for _, k := range []Kind{Locked, Accepted, Dropped, Unlocked} {
+				events = append(events, Event{Kind: k, Hold: reader})
+			}
+			events = append(events, Event{Kind: Accepted, Hold: writer})
+			for i := range events {
+				err := s.Step(&events[i])
+				if refused := i == len(events)-1 && c.refused != ""; refused != (err != nil) || refused && !strings.HasPrefix(err.Error(), c.refused) {
+					t.Errorf("%v: %v, expected %q", &events[i], err, c.refused)
+				}
+			}
+		})
+	}
+}
