@@ -19,13 +19,20 @@ func StepClock(c *Coordinator, session string, seconds int64) bool {
 	if s == nil || s.ID != session {
 		return false
 	}
-	s.Extend(earlierByWall(s.Deadline(), seconds))
+	deadline := earlierByWall(s.Deadline(), seconds)
+	var a after
 	for i := range c.parts {
 		p := &c.parts[i]
+		if !s.Deadline().IsZero() {
+			s.Extend(deadline) // a renewal may have been answered that was sent before the step
+		}
 		p.mu.Lock()
 		p.Reconfirm(s.Session, func(t time.Time) time.Time { return earlierByWall(t, seconds) })
 		p.mu.Unlock()
+		p.lapsed(&a) // watch may do so before it looks at the session
 	}
+	a.do(c)
+	c.sooner.add(c.now())
 	return true
 }
 

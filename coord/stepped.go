@@ -13,7 +13,8 @@ import (
 //
 //   - the holds of other nodes, which stay in force;
 //   - the locks that this node's own callers have just lost. A caller may still be at work, so such a
-//     row stays until the arbiter counts the old session dead, as if there had been no step.
+//     row stays, as a rule until the arbiter counts the old session dead. No rule relies on that: a
+//     caller that asks between the step and the session's end is told at once, and its key is free.
 //
 // A key that had no holder is free at once.
 

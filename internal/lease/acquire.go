@@ -172,7 +172,7 @@ func (p *Partition) Forswear(epoch uint32) bool {
 // MayForswear reports whether a record that names this node may be demoted now: once all that was announced has passed (rule 6).
 // acquiring tells whether the call comes from what Acquiring waits for.
 func (p *Partition) MayForswear(acquiring bool, now time.Time) bool {
-	return p.own == nil && p.phase != Demoting && (p.phase != Acquiring || acquiring) && (Past(p.bounds.announcedEnds, now) || !guard.Waits)
+	return p.own == nil && p.phase != Demoting && (p.phase != Acquiring || acquiring) && (Over(p.bounds.announcedEnds, now) || !guard.Waits)
 }
 
 // BeginFreeing begins to ask for the partition of another node's to become Shared. It reports whether that is to be done.

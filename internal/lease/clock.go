@@ -25,6 +25,15 @@ func Past(deadline, now time.Time) bool {
 	return !now.Before(deadline) || now.UnixNano() >= deadline.UnixNano()
 }
 
+// Stepped reports whether a deadline has passed by the wall clock alone, which has stepped, or the machine was suspended.
+func Stepped(deadline, now time.Time) bool {
+	return now.Before(deadline) && now.UnixNano() >= deadline.UnixNano()
+}
+
+// Over reports whether a time has passed by every node's clock, where [Past] is for what this node alone relies on: so much time has
+// passed, as the monotonic clock goes on by no more than that. The wall clock may step, and says nothing.
+func Over(t, now time.Time) bool { return !now.Before(t) }
+
 // Later returns the later of two moments.
 func Later(a, b time.Time) time.Time {
 	if b.After(a) {

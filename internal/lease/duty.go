@@ -27,7 +27,7 @@ const (
 func (p *Partition) Duty(x Placement, now time.Time) Duty {
 	idle := p.idle()
 	switch {
-	case idle && p.check.naming != NamedElsewhere && Past(p.bounds.announcedEnds, now) && (!x.Mine || now.Before(p.bounds.notBefore)):
+	case idle && p.check.naming != NamedElsewhere && Over(p.bounds.announcedEnds, now) && (!x.Mine || now.Before(p.bounds.notBefore)):
 		if now.Sub(p.check.lookedAt) <= p.cfg.RetryEvery {
 			return DutyWait
 		}

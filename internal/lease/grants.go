@@ -239,7 +239,7 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 		p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l && x.id == id })
 	}
 	k := p.table.keys[string(f.Key)]
-	if p.own == nil && !Past(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
+	if p.own == nil && !Over(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
 		// It was given back before it was known that this node has given the partition back, with a row for it.
 		p.unrow(p.release(string(f.Key), id), fx)
 	}

@@ -27,7 +27,7 @@ func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *E
 		if len(p.moving.freedEarly) < MaxRumors {
 			p.moving.freedEarly = append(p.moving.freedEarly, Rumor{key, id})
 		}
-	case p.own == nil && !Past(p.bounds.announcedEnds, now): // this node may have written the row again
+	case p.own == nil && !Over(p.bounds.announcedEnds, now): // this node may have written the row again
 		p.disclaim(key, id, fx)
 	case p.own == nil || k == nil || k.others == nil || k.others.holder != id:
 	case !guard.Hearsay:

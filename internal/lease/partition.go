@@ -212,7 +212,7 @@ func (p *Partition) Leave() (owned bool) {
 // Left reports whether a call is under way that began before Leave, and whether other nodes must not get the partition yet: it
 // was not given back, or was not before it lapsed.
 func (p *Partition) Left(now time.Time) (busy, owed bool) {
-	return p.phase == Demoting || p.phase == Acquiring, p.check.naming == NamedSurely || p.own != nil || !Past(p.bounds.reliedUntil, now)
+	return p.phase == Demoting || p.phase == Acquiring, p.check.naming == NamedSurely || p.own != nil || !Over(p.bounds.reliedUntil, now)
 }
 
 // LoseAll takes away the holds of a session, or all for a nil one.
@@ -242,8 +242,14 @@ func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effect
 	}
 }
 
-// Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none.
+// Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none. If a step of the
+// wall clock has ended the session that owns the partition, it leaves that to FreezeStepped, which gives it back with its rows.
 func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
+	if p.own != nil {
+		if d := p.own.session.Deadline(); d.IsZero() || Stepped(d, now) {
+			return now
+		}
+	}
 	if p.own != nil && !p.serves(now) {
 		p.letGo(now, fx)
 	}

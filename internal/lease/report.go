@@ -174,7 +174,7 @@ func (p *Partition) Describe(key string, now time.Time) string {
 	if o := p.own; o != nil {
 		say("owned by session %.4s at %d", o.session.ID, o.epoch)
 	}
-	if !Past(p.bounds.reliedUntil, now) {
+	if !Over(p.bounds.reliedUntil, now) {
 		say("an earlier epoch is relied on")
 	}
 	say("should be this node's: %v, forsworn %d, %d parked", p.cfg.View.Route(p.number).Mine, p.bounds.forsworn, len(p.moving.parked))

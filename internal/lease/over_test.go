@@ -1,0 +1,35 @@
+package lease
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// A wall clock that steps forward ends what this node relies on, and not what other nodes were told that they may rely on: their clocks
+// have not stepped.
+func TestOver_AStepOfTheWallClockEndsNoAnnouncement(t *testing.T) {
+	now := time.Now()
+	ends, stepped := now.Add(time.Minute), now
+	*(*uint64)(unsafe.Pointer(&stepped)) += 3600 << 30 // its whole seconds by the wall clock
+	if stepped.Sub(now) != 0 || stepped.Unix()-now.Unix() != 3600 {
+		t.Fatalf("the wall clock's part of a time is not where it was: %v", stepped)
+	}
+	p := &Partition{}
+	p.bounds.announcedEnds, p.bounds.reliedUntil = ends, ends
+	for _, c := range []struct {
+		when       string
+		now        time.Time
+		past, over bool
+	}{
+		{"before", now, false, false},
+		{"stepped", stepped, true, false},
+		{"stepped, and later", stepped.Add(time.Minute), true, true},
+		{"later", now.Add(time.Minute), true, true},
+	} {
+		_, owed := p.Left(c.now)
+		if Past(ends, c.now) != c.past || p.MayForswear(false, c.now) != c.over || owed != !c.over {
+			t.Errorf("%s: past %t, may be demoted unserved %t, owed %t", c.when, Past(ends, c.now), p.MayForswear(false, c.now), owed)
+		}
+	}
+}
