@@ -60,7 +60,7 @@ func (s modesSizes) jobs() (list []modeJob) {
 		Name: "mixed", Title: "sections of two round trips to Redis under a lock of one key, one in 1,000 for writing", Processes: 4, Goroutines: 8,
 		Batch: rivalBatch, Writes: 1000, Rounds: s.blocks, Round: s.block,
 	}, modeJob{
-		Name: "permits", Title: "sections of two round trips to Redis, a limit of ten times the callers", Processes: 8, Goroutines: 8, Batch: 8,
+		Name: "permits", Title: "sections of two round trips to Redis, a limit of ten times the callers", Processes: 8, Goroutines: 8, Batch: rivalBatch,
 		Rounds: s.blocks, Round: s.block,
 	})
 }
@@ -133,7 +133,7 @@ func measureJobs(ctx context.Context, b *Run, jobs []modeJob, choose func(*modeW
 	r.Notes = append(r.Notes,
 		"ratio: the first line's operations per second to this line's, in each round; median of the rounds",
 		"CPU (nanoseconds), allocations, commands and bytes: of the processes that lock, the cluster's work included, per operation",
-		"pairs of calls are timed 1,000 at a time, and sections, and pairs by way of a server, 8: their waits are means; a judge is in what is mixed",
+		"pairs of calls that ask no server are timed 1,000 at a time, so their waits are means; a judge is in what is mixed",
 		"nothing is pinned: the kernel decides what runs where")
 	describeServers(&r, servers, list)
 	return r, nil

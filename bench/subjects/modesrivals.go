@@ -15,8 +15,9 @@ type readerWriter interface {
 	Lock(ctx context.Context) (unlock func() error, err error)
 }
 
-// rivalBatch is how many pairs of calls are timed at a time if each needs round trips.
-const rivalBatch = 8
+// rivalBatch is how many pairs of calls are timed at a time if each needs round trips: what of a batch is done after the end of a
+// round counts as done in it.
+const rivalBatch = 1
 
 // rwRivals are locks for readers and writers that a user would have elsewhere.
 var rwRivals = []modeWay{
