@@ -93,6 +93,14 @@ type Mute interface {
 	Mute() bool
 }
 
+// A Courier is a [Mute] Namespace whose transitions run in this process, so that it knows which messages its calls cause. There may be
+// another way than the store's to the processes that they are for.
+type Courier interface {
+	// Carry has messages handed to send from now on: each after the transition that causes it has taken effect, in the goroutine of
+	// the call. send must not block.
+	Carry(send Sender)
+}
+
 // SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {

@@ -180,7 +180,10 @@ type memory struct {
 	settings Settings
 	length   atomic.Int64 // the Grace that this process uses: agreement.Uses
 
-	agreement Agreement // protected by the arbiter's mutex
+	// Protected by the arbiter's mutex:
+	agreement Agreement
+	carrier   Sender
+	letters   []letter // of the transition that runs, for carrier
 }
 
 func (n *memory) moment() Moment { return n.arbiter.moment(n.Grace()) }
@@ -200,10 +203,19 @@ func (n *memory) do(ctx context.Context, f func(m Moment)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	send, letters := n.step(f)
+	for _, x := range letters {
+		send(x.session, x.Message)
+	}
+	return nil
+}
+
+func (n *memory) step(f func(m Moment)) (send Sender, letters []letter) {
 	n.arbiter.mu.Lock()
 	defer n.arbiter.mu.Unlock()
 	f(n.moment())
-	return nil
+	letters, n.letters = n.letters, nil
+	return n.carrier, letters
 }
 
 func (n *memory) on(ctx context.Context, p uint32, f func(m Moment, p *Partition)) error {
@@ -385,8 +397,19 @@ func (n *memory) Verify(ctx context.Context, reads []Read) []State {
 	return states
 }
 
+// Carry implements [Courier], for wrappers that are [Mute]. Listen gets none of this process's messages then.
+func (n *memory) Carry(send Sender) {
+	n.arbiter.mu.Lock()
+	defer n.arbiter.mu.Unlock()
+	n.carrier = send
+}
+
 // send is called with the arbiter's mutex held.
 func (n *memory) send(session string, m Message) {
+	if n.carrier != nil {
+		n.letters = append(n.letters, letter{session, m})
+		return
+	}
 	if l := n.arbiter.listeners[n.settings.Namespace+" "+session]; l != nil {
 		l.put(m)
 	}

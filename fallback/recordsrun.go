@@ -22,6 +22,7 @@ type recordsSpace struct {
 	observer  *observer     // nil: the store has a clock
 	born      atomic.Uint32 // of a durable store: Sessions.Born, as this process has attached to it
 	slowness  slowness      // with RecordsOptions.Slow
+	carrier   atomic.Pointer[Sender]
 }
 
 func (n *recordsSpace) tableKey() string { return n.settings.Namespace + "/s" }
@@ -93,14 +94,14 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 		return nil, err
 	}
 	m := moment{Moment{Now: look.Now, Server: look.Server, Grace: grace}, look.Kept, at}
-	var mail []Mail
+	var mail []letter
 	var changes []Change
 	var changed []int // of changes: which attempt each is of
-	letters := make([][]Mail, len(left))
+	letters := make([][]letter, len(left))
 	for i, at := range left {
 		was := look.Values[i]
 		send := func(session string, msg Message) {
-			letters[i] = append(letters[i], Mail{n.channel(session), encodeMessage(msg)})
+			letters[i] = append(letters[i], letter{session, msg})
 		}
 		value, err := all[at].step(m, was.Value, send)
 		switch {

@@ -276,12 +276,32 @@ func (n *recordsSpace) peek(ctx context.Context, partitions []uint32, f func(i i
 // channel is the one of a session; that of all sessions has no name.
 func (n *recordsSpace) channel(session string) string { return n.settings.Namespace + "/c" + session }
 
+// A letter is a message for a session.
+type letter struct {
+	session string
+	Message
+}
+
 // post sends messages, which are hints: it does not matter whether they arrive.
-func (n *recordsSpace) post(ctx context.Context, mail []Mail) {
-	if len(mail) > 0 && n.messenger != nil {
+func (n *recordsSpace) post(ctx context.Context, letters []letter) {
+	send := n.carrier.Load()
+	switch {
+	case len(letters) == 0:
+	case n.messenger != nil:
+		mail := make([]Mail, len(letters))
+		for i, x := range letters {
+			mail[i] = Mail{n.channel(x.session), encodeMessage(x.Message)}
+		}
 		_ = n.messenger.Send(ctx, mail)
+	case send != nil:
+		for _, x := range letters {
+			(*send)(x.session, x.Message)
+		}
 	}
 }
+
+// Carry implements [Courier]. A [Messenger] comes first.
+func (n *recordsSpace) Carry(send Sender) { n.carrier.Store(&send) }
 
 // Listen implements [Namespace]. No message comes without a [Messenger]: there is one gap, for ever.
 func (n *recordsSpace) Listen(ctx context.Context, _ string, handle func(Message)) (func(), error) {

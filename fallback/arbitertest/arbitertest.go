@@ -19,6 +19,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,6 +140,7 @@ type space struct {
 	ctx      context.Context
 	arbiter  fallback.Arbiter
 	settings fallback.Settings
+	carried  carried
 }
 
 func newSpace(t *testing.T, a fallback.Arbiter, grace time.Duration) *space {
@@ -160,7 +162,43 @@ func (s *space) attach() fallback.Namespace {
 			s.t.Errorf("Close: %v", err)
 		}
 	})
+	if c, ok := n.(fallback.Courier); ok && mute(n) {
+		c.Carry(s.carried.send)
+	}
 	return n
+}
+
+func mute(n fallback.Namespace) bool {
+	m, ok := n.(fallback.Mute)
+	return ok && m.Mute()
+}
+
+// carried brings the messages of a [fallback.Courier] to the sessions.
+type carried struct {
+	mu  sync.Mutex // protects all
+	all map[string]func(fallback.Message)
+}
+
+func (c *carried) send(session string, m fallback.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if handle := c.all[session]; handle != nil {
+		handle(m)
+	}
+}
+
+func (c *carried) listen(session string, handle func(fallback.Message)) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = make(map[string]func(fallback.Message))
+	}
+	c.all[session] = handle
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.all, session)
+	}
 }
 
 func id(session string, request uint64) fallback.Identity {

@@ -228,6 +228,9 @@ func attachInGrace(s *space, server Server) {
 }
 
 func gap(s *space, server Server) {
+	if mute(s.Namespace) {
+		s.t.Skip("the namespace is mute")
+	}
 	epoch := s.own("owner")
 	in := s.listen("owner")
 	server.Save()

@@ -39,14 +39,20 @@ type inbox struct {
 	fences  uint64
 }
 
-// listen skips the test if the namespace is mute.
+// listen skips the test if the namespace is mute, and no [fallback.Courier].
 func (s *space) listen(session string) *inbox {
 	s.t.Helper()
-	if m, ok := s.Namespace.(fallback.Mute); ok && m.Mute() {
+	in := &inbox{s: s, session: session, ch: make(chan fallback.Message, 1024)}
+	handle := func(m fallback.Message) { in.ch <- m }
+	_, courier := s.Namespace.(fallback.Courier)
+	switch {
+	case !mute(s.Namespace):
+		in.stop = must(s.Listen(s.ctx, session, handle))(s)
+	case courier:
+		in.stop = s.carried.listen(session, handle)
+	default:
 		s.t.Skip("the namespace is mute")
 	}
-	in := &inbox{s: s, session: session, ch: make(chan fallback.Message, 1024)}
-	in.stop = must(s.Listen(s.ctx, session, func(m fallback.Message) { in.ch <- m }))(s)
 	s.t.Cleanup(in.stop)
 	return in
 }
