@@ -167,7 +167,10 @@ const maxService = 256
 
 // frameVersions are those of what frames mean that this package speaks. A release that changes that raises Newest, goes on speaking
 // the version before, and asks [peer.Stream.Frames] where they differ.
-var frameVersions = peer.Versions{Oldest: 1, Newest: 1}
+var frameVersions = peer.Versions{Oldest: 1, Newest: 2}
+
+// framesHint is the first version with [peer.Hint].
+const framesHint = 2
 
 // version is what the nodes of a cluster must agree on besides the namespace.
 func (o *Options) version() uint64 { return 1<<32 | uint64(o.Partitions) }

@@ -22,7 +22,7 @@ type acquisition struct {
 	evict fallback.Identity // the hold of a session that was seen dead
 
 	doubted fallback.Identity // the last request that is in c.doubts
-	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster or by this process
+	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
 }
 
 // errNoAnswer is the trouble of a contender at first.
@@ -228,13 +228,6 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), false, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
 		a.heldBy(ans.Holder.Session)
-		own := ans.Holder.Session == a.p.c.sessions.id() && silent(a.p.c.remote.ns)
-		if own { // it may have given it back, and the arbiter lost that
-			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity)
-			if a.looks < 3 { // or it is a hold of another mode, which may last
-				a.p.c.debts.releases.await(a)
-			}
-		}
 		again, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
@@ -244,14 +237,14 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 			key, m := fallback.Split(a.Name)
 			return a.settle(errSize(key, m.Of, ans.Size), true, 0)
 		}
-		return a.settle(nil, false, min(again, jitter(a.patience(own))))
+		return a.settle(nil, false, min(again, jitter(a.patience())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes us when it is done. If it does not come, a waiter has to look.
 		if _, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.debts.releases.add(a.p.release(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
-		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.patience(false))))
+		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.patience())))
 	case ans.Verdict == fallback.InGrace:
 		err := fmt.Errorf("%w: the arbiter failed over or lost its data, nothing is granted for %v (Options.Grace)",
 			ErrUnavailable, ans.Record.Grace)
@@ -283,14 +276,14 @@ func (a *acquisition) heldBy(session string) {
 
 // patience is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is
 // about to be owned, and contenders that wait at the arbiter are not told. As a rule that takes milliseconds, so the first waits
-// are short, and each is a little longer. So are those for a hold that this process is giving back itself (own), if the arbiter is mute.
-func (a *acquisition) patience(own bool) time.Duration {
+// are short, and each is a little longer.
+func (a *acquisition) patience() time.Duration {
 	p, o := a.p, &a.p.c.opts
 	p.mu.Lock()
 	p.AwaitRoute() // before the look: see rerouted
 	p.mu.Unlock()
 	switch {
-	case own, p.c.cluster.route(p.Number()).known():
+	case p.c.cluster.route(p.Number()).known():
 		a.looks++
 		return min(lease.FirstPause*time.Duration(a.looks), o.RetryEvery/2)
 	case silent(p.c.remote.ns):

@@ -55,3 +55,6 @@ func Lingering(c *Coordinator) int {
 	defer c.debts.lingers.mu.Unlock()
 	return len(c.debts.lingers.list)
 }
+
+// Knows reports whether c has a stream to x that has named x's session.
+func Knows(c, x *Coordinator) bool { return c.cluster.linkTo(x.sessions.id()) != nil }

@@ -256,3 +256,6 @@ func (n *faultySpace) Listen(ctx context.Context, session string, handle func(fa
 		}
 	})
 }
+
+// Carry implements [fallback.Courier].
+func (n *faultySpace) Carry(send fallback.Sender) { n.Namespace.(fallback.Courier).Carry(send) }

@@ -55,6 +55,8 @@ func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 		}
 		if b[0] >= 0xe0 {
 			f.Kind, f.Key = peer.Query+peer.Kind(b[0]&1), []byte(texts[int(b[1])%len(texts)])
+		} else if b[0] >= 0xd0 {
+			f.Kind, f.Flags = peer.Hint, "wafrcg\x00\xff"[b[0]&7]
 		}
 		if b[1]>>4 == 15 { // of another partition
 			f.Partition += uint32(b[4])
@@ -116,6 +118,10 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Add([]byte{0xe0, 1, 0, 1, 0, 0, 0xe0, 2, 0, 2, 0, 0, 0xe0, 3, 0, 3, 0, 0, 0xe1, 1, 0, 1, 0, 0, 0xf0, 4, 0, 4, 0, 0, 0xe0, 2, 0, 4, 0, 0})
 	f.Add([]byte{0xe0, 4, 0, 1, 0, 0})
+	for hint := range byte(8) {
+		f.Add([]byte{0xd0 | hint, 0, 1, 1, 1, 1, 0xd0 | hint, 3, 0, 2, 1, 1})
+		f.Add([]byte{0, 0, 0, 1, 1, 1, 0xd0 | hint, 0, 0, 1, 1, 1, 0xd0 | hint, 0, 1, 1, 1, 1, 0xd0 | hint, 2, 4, 1, 1, 1})
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		late := time.After(8 * time.Second) // a fuzz test's process dies after 10 s
 		for s == nil || s.Send(&peer.Frame{Kind: peer.Ping, Ping: 1}) != nil {

@@ -60,9 +60,15 @@ func (x *outsider) Frame(_ *peer.Stream, f *peer.Frame) {
 // intrude starts a process that dials c as a node of that name. identity may be nil.
 func intrude(t *testing.T, c *Coordinator, node string, identity *peer.Identity) *outsider {
 	t.Helper()
+	return intrudeAt(t, c, node, identity, frameVersions)
+}
+
+// intrudeAt is intrude of a process that speaks those versions.
+func intrudeAt(t *testing.T, c *Coordinator, node string, identity *peer.Identity, frames peer.Versions) *outsider {
+	t.Helper()
 	x := &outsider{make(chan *peer.Stream, 64), make(chan error, 64), make(chan peer.Kind, 64)}
 	o := peer.Options{
-		Node: node, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, Handler: x, Retry: 2 * time.Millisecond,
+		Node: node, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frames, Handler: x, Retry: 2 * time.Millisecond,
 		Keepalive: c.opts.Cluster.Keepalive, // or the stream ends in any case
 	}
 	if identity != nil {

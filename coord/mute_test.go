@@ -7,10 +7,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // A muteArbiter delivers no messages, as most stores, and says so.
-type muteArbiter struct{ fallback.Arbiter }
+type muteArbiter struct {
+	fallback.Arbiter
+	carried bool // what messages there are is known to the process whose call causes them
+}
 
 type muteSpace struct{ fallback.Namespace }
 
@@ -19,7 +23,16 @@ func (a muteArbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.
 	if err != nil {
 		return nil, err
 	}
+	if a.carried {
+		return courierSpace{muteSpace{n}, n.(fallback.Courier)}, nil
+	}
 	return muteSpace{n}, nil
+}
+
+// A courierSpace knows what messages its calls cause, as that of a store of records does.
+type courierSpace struct {
+	muteSpace
+	fallback.Courier
 }
 
 func (muteSpace) Mute() bool { return true }
@@ -34,7 +47,7 @@ func TestMute_TheSameProcessComesAgain(t *testing.T) {
 		for _, rest := range []time.Duration{0, 5 * time.Millisecond, 7 * time.Millisecond} { // a hold lingers for 5 to 10 ms by default
 			bubble(t, func(t *testing.T, a *fallback.Memory) {
 				f := &faulty{Arbiter: a}
-				c := start(t, muteArbiter{f}, &coord.Options{Handoff: coord.Handoff{Linger: linger}})
+				c := start(t, muteArbiter{f, true}, &coord.Options{Handoff: coord.Handoff{Linger: linger}})
 				f.set(func(string) fault { return fault{request: time.Millisecond, answer: time.Millisecond} })
 				for range 20 {
 					began := time.Now()
@@ -55,7 +68,7 @@ func TestMute_AnotherProcessComes(t *testing.T) {
 		o := func() *coord.Options {
 			return &coord.Options{RetryEvery: 100 * time.Millisecond, Handoff: coord.Handoff{Linger: -1}}
 		}
-		one, two := start(t, muteArbiter{a}, o()), start(t, muteArbiter{a}, o())
+		one, two := start(t, muteArbiter{Arbiter: a}, o()), start(t, muteArbiter{Arbiter: a}, o())
 		for range 20 {
 			l := lock(t, one, "k")
 			var unlocked time.Time
@@ -72,4 +85,40 @@ func TestMute_AnotherProcessComes(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 	})
+}
+
+// unowned returns two nodes with a stream between them, whose partitions have no owner yet.
+func unowned(t *testing.T, retry time.Duration) (one, two *coord.Coordinator) {
+	t.Helper()
+	a, o := muteArbiter{fallback.NewMemory(), true}, quick()
+	o.SessionTTL, o.Grace, o.RetryEvery, o.RenewEvery = 20*retry, 30*retry, retry, retry
+	o.Cluster.Debounce, o.Cluster.MaxDebounce, o.Cluster.Takeover = time.Hour, time.Hour, -1
+	one, two = join(t, a, o), join(t, a, o)
+	await.Until(t, "each has a stream to the other", func() bool { return coord.Knows(one, two) && coord.Knows(two, one) })
+	return one, two
+}
+
+// With a stream between the nodes a waiter is told over it what the arbiter does not tell, though none of them owns the key.
+func TestMute_NodesTellEachOther(t *testing.T) {
+	const retry = 30 * time.Second
+	one, two := unowned(t, retry)
+	began := time.Now()
+	for range 20 {
+		l := lock(t, one, "k")
+		got := make(chan coord.Lock, 1)
+		go func() { got <- lock(t, two, "k") }()
+		select {
+		case <-l.Wanted():
+		case <-time.After(retry / 2):
+			t.Fatal("a holder is not told that its key is asked for")
+		}
+		unlock(t, l)
+		select {
+		case l = <-got:
+		case <-time.After(retry / 2):
+			t.Fatal("a waiter is not told that the key is free")
+		}
+		unlock(t, l)
+	}
+	t.Logf("%v for each turn", time.Since(began)/40)
 }

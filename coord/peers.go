@@ -193,6 +193,12 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	case peer.Moved:
 		now := p.lock()
 		p.Moved(l, f, now, &a.Effects)
+	case peer.Hint:
+		if !l.x.c.hinted(f) {
+			return // of a session that has ended
+		}
+		now := p.lock()
+		p.hinted(f, now, &a.Effects)
 	case peer.Frozen:
 		p.mu.Lock()
 		p.Frozen(l, f.Epoch)
@@ -212,6 +218,8 @@ func fits(l *link, f *peer.Frame) bool {
 		return sound(f)
 	case peer.Resume:
 		return len(f.Session) == 0 || storable(f.Session)
+	case peer.Hint:
+		return l.s.Frames() >= framesHint && hints(f)
 	}
 	return true
 }

@@ -13,13 +13,12 @@ import (
 
 // releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
 type releaser struct {
-	mu      mutex[leafRank] // protects pending, failed and awaited
+	mu      mutex[leafRank] // protects pending and failed
 	pending []fallback.Release
 	failed  []fallback.Release
-	signal  chan struct{}  // capacity 1: pending is not empty
-	resend  chan struct{}  // capacity 1: failed is not empty
-	senders atomic.Int32   // that have been relieved, and whose batches are under way
-	awaited []*acquisition // that are to be poked when a batch is answered, with mu held
+	signal  chan struct{} // capacity 1: pending is not empty
+	resend  chan struct{} // capacity 1: failed is not empty
+	senders atomic.Int32  // that have been relieved, and whose batches are under way
 }
 
 // maxBatch bounds one call. It keeps the arbiter free for others in between.
@@ -34,24 +33,6 @@ func (r *releaser) add(more ...fallback.Release) {
 	select {
 	case r.signal <- struct{}{}:
 	default:
-	}
-}
-
-// await has the contender ask again once a batch is answered. It may be in the list more than once.
-func (r *releaser) await(a *acquisition) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.awaited = append(r.awaited, a)
-}
-
-// answered pokes the contenders that wait for that.
-func (r *releaser) answered() {
-	r.mu.Lock()
-	awaited := r.awaited
-	r.awaited = nil
-	r.mu.Unlock()
-	for _, a := range awaited {
-		a.poke()
 	}
 }
 
@@ -213,7 +194,6 @@ func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release, t
 		}
 	}
 	c.calledMany(OpUnlock, len(batch), len(left), start, err)
-	c.debts.releases.answered()
 	return left, err
 }
 

@@ -148,6 +148,9 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		if x, ok := ns.(fallback.Queuer); ok {
 			c.remote.queues.Store(x.Queues())
 		}
+		if x, ok := ns.(fallback.Courier); ok && silent(ns) {
+			x.Carry(c.carry)
+		}
 		c.advise()
 		if !ns.Guarded() {
 			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")

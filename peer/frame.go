@@ -23,6 +23,7 @@ const (
 	Guard                   // a ping, promise or vote of takeover by guardians; only to nodes that take part
 	Query                   // a part of a question about keys; only to nodes that answer questions
 	Answer                  // a part of the answer
+	Hint                    // a message of an arbiter that delivers none; only to nodes that take such frames
 
 	kinds // their number and one
 )
@@ -30,7 +31,7 @@ const (
 var kindNames = [kinds]string{
 	Request: "Request", Grant: "Grant", Recall: "Recall", Release: "Release", Cancel: "Cancel", Moved: "Moved",
 	Ping: "Ping", Pong: "Pong", Resume: "Resume", Frozen: "Frozen", Ask: "Ask", Deny: "Deny", Guard: "Guard",
-	Query: "Query", Answer: "Answer",
+	Query: "Query", Answer: "Answer", Hint: "Hint",
 }
 
 // String returns the kind's name, or Kind(n) for one that does not exist.
