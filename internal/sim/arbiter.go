@@ -471,28 +471,3 @@ func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State 
 		func(err error) fallback.State { return fallback.State{Err: err} },
 		func(ctx context.Context, r []fallback.Read) []fallback.State { return n.at().Verify(ctx, r) })
 }
-
-// Listen ends the subscription that its caller does not hear of.
-func (n *space) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
-	var begun func()
-	stop, err := through(n.c, ctx, func(ctx context.Context) (stop func(), err error) {
-		var one sync.Mutex // messages come one at a time
-		hear := func(m fallback.Message) {
-			if n.c.fate().message {
-				n.c.clock.wait()
-				one.Lock()
-				defer one.Unlock()
-				handle(m)
-			}
-		}
-		begun, err = n.Namespace.Listen(ctx, session, hear)
-		n.c.mu.Lock()
-		defer n.c.mu.Unlock()
-		n.c.hear = hear
-		return begun, err
-	})
-	if stop == nil && begun != nil {
-		begun()
-	}
-	return stop, err
-}

@@ -22,6 +22,7 @@ type savedRun struct {
 	Length  int          `json:"length"`
 	Drift   float64      `json:"drift"`
 	History bool         `json:"history"`
+	Mute    bool         `json:"mute,omitempty"`
 	Plan    []savedFault `json:"plan"`
 }
 
@@ -56,7 +57,7 @@ func (cfg Config) save(failed string) []byte {
 	}
 	r := savedRun{
 		Failed: failed, Seed: cfg.Seed, TTL: span(cfg.TTL), Nodes: cfg.Nodes, Clients: cfg.Clients, Keys: cfg.Keys, Think: span(cfg.Think),
-		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Plan: []savedFault{},
+		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Mute: cfg.Mute, Plan: []savedFault{},
 	}
 	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -104,7 +105,7 @@ func load(text []byte) (cfg Config, err error) {
 	}
 	cfg = Config{
 		Seed: r.Seed, TTL: time.Duration(r.TTL), Nodes: r.Nodes, Clients: r.Clients, Keys: r.Keys, Think: time.Duration(r.Think),
-		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Plan: []Fault{},
+		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Mute: r.Mute, Plan: []Fault{},
 	}
 	within := func(n, least, most int) bool { return least <= n && n <= most }
 	switch {

@@ -94,6 +94,10 @@ func TestSimulation(t *testing.T) {
 	if all.Runs >= 10 && all.Violations == 0 && *planned == "" && (all.Local == 0 || all.Shrunk == 0) {
 		t.Error("blocks of permits are not shared, or not made smaller: the simulation does not do what it should")
 	}
+	t.Logf("messages that nodes were to carry: %d", all.Carried)
+	if all.Runs >= 60 && all.Carried == 0 && *planned == "" {
+		t.Error("no message was carried: the simulation does not do what it should")
+	}
 }
 
 // traced tells what was compared with the specification, and fails the test if something never was.
@@ -136,7 +140,7 @@ func runs(t *testing.T, begin time.Time) (all total) {
 		for _, n := range r.Faults {
 			faults += n
 		}
-		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Events, r.Unknown})
+		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Events, r.Unknown, r.Carried})
 		if !ok {
 			all.Violations++
 			return all

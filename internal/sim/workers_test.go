@@ -24,7 +24,7 @@ type total struct {
 	Violations                   int    // runs that failed
 	Local, Shrunk                uint64 // as coord.PermitStats
 	Events                       [spec.Kinds]int
-	Unknown                      int // as Result
+	Unknown, Carried             int // as Result
 }
 
 func (t *total) add(r total) {
@@ -35,7 +35,7 @@ func (t *total) add(r total) {
 	for k, n := range r.Events {
 		t.Events[k] += n
 	}
-	t.Unknown += r.Unknown
+	t.Unknown, t.Carried = t.Unknown+r.Unknown, t.Carried+r.Carried
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects

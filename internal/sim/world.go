@@ -33,6 +33,7 @@ type Config struct {
 	Plan     []Fault       // what happens; nil: what the seed says
 	Logger   *slog.Logger  // of the coordinators; nil: silent
 	History  bool          // records what clients see
+	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
 
 	script func(*world) // what happens instead
 	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
@@ -50,6 +51,7 @@ func Random(seed uint64) Config {
 		Ping: []time.Duration{0, 1600, 1600}[r.IntN(3)] * time.Millisecond, Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
 		History:  seed%historyEvery == 0,
 		Takeover: []time.Duration{0, 0, 3 * time.Second}[r.IntN(3)],
+		Mute:     r.IntN(4) == 0,
 	}
 }
 
@@ -79,6 +81,7 @@ type Result struct {
 
 	Events  [spec.Kinds]int // that were compared with the specification
 	Unknown int             // deadlines that it could not ask a node for, which was busy
+	Carried int             // messages that nodes were to carry
 	Faults  map[kind]int
 	Blocks  coord.PermitStats // of all processes
 
@@ -102,7 +105,8 @@ type world struct {
 	keys  []string
 	times timeline
 
-	traces *traces
+	traces  *traces
+	carried atomic.Int64
 
 	resting atomic.Bool // clients do not work for long any more, and not often
 
@@ -196,7 +200,7 @@ func Run(cfg Config) Result {
 	return Result{
 		Blocks: blocks,
 		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Buried: len(w.dead), Faults: w.faults,
-		Events: w.traces.events, Unknown: w.traces.unknown,
+		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()),
 		Records: w.log.Records(),
 	}
 }
