@@ -52,6 +52,7 @@ arbiters: databases etcd zookeeper ferretdb kubeapiserver versitygw
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v pgbouncer >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null || echo "without pgbouncer one test is skipped" >&2; fi
 	go test -count=1 -timeout 30m -v ./fallback/redisquorum -arbiters.full
+	go test -count=1 -run WhatItCosts -v ./fallback/redisarbiter -arbiters.full
 	go test -count=1 -timeout 30m ./internal/release -release.build
 	@for m in $(ARBITERS); do (cd $$m && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
 	@for m in $(STORES); do (cd $$m && export GOWORK=off && $(LINT) run ./... && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done

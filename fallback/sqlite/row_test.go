@@ -7,8 +7,16 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/sqlite"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
+
+func TestSQLite_WhatItCostsAtRest(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: make arbiters")
+	}
+	storetest.AtRest(t, sqlite.Store(filepath.Join(t.TempDir(), "locks.db")), &fallback.RecordsOptions{ColdStart: true})
+}
 
 // Users of SQLite lock the file as a whole, by a transaction: there is no lock of a key.
 func TestSQLite_Row(t *testing.T) {

@@ -117,35 +117,46 @@ func AtRestWith(t *testing.T, store fallback.Records, opts *fallback.RecordsOpti
 	t.Helper()
 	for _, nodes := range []int{1, 10} {
 		counted := &Counted{Records: store}
-		for i := range nodes {
-			c, err := coord.New(t.Context(), fallback.NewRecords(counted, opts), &coord.Options{Namespace: fmt.Sprint("rest-", nodes), SessionTTL: ttl})
-			if err != nil {
-				t.Fatal(err)
+		o := coord.Options{Namespace: fmt.Sprint("rest-", nodes), SessionTTL: ttl}
+		hour := Rest(t, nodes, o, func() fallback.Arbiter { return fallback.NewRecords(counted, opts) }, func() map[string]int64 {
+			return map[string]int64{
+				"reads": counted.Loads.Load(), "read": counted.Keys.Load(), "writes": counted.Swaps.Load(), "written": counted.Changes.Load(),
 			}
-			defer func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-				defer cancel()
-				if err := c.Close(ctx); err != nil {
-					t.Error(err)
-				}
-			}()
-			l, err := c.Lock(t.Context(), fmt.Sprint("key ", i))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Unlock()
-		}
-		const while = 25 * time.Second
-		time.Sleep(5 * time.Second) // what the start costs is not at rest
-		figures := []*atomic.Int64{&counted.Loads, &counted.Swaps, &counted.Keys, &counted.Changes}
-		var hour [4]int64
-		for i, f := range figures {
-			hour[i] = f.Load()
-		}
-		time.Sleep(while)
-		for i, f := range figures {
-			hour[i] = (f.Load() - hour[i]) * int64(time.Hour/while) / int64(nodes)
-		}
-		t.Logf("%d nodes, for each and hour: %d reads of %d records, %d writes of %d records", nodes, hour[0], hour[2], hour[1], hour[3])
+		})
+		t.Logf("%d nodes, for each and hour: %d reads of %d records, %d writes of %d records", nodes, hour["reads"], hour["read"],
+			hour["writes"], hour["written"])
 	}
+}
+
+// Rest starts nodes without a cluster, each of which holds a lock, and returns by how much what look counts rises at rest, for each
+// node and hour.
+func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbiter, look func() map[string]int64) (hour map[string]int64) {
+	t.Helper()
+	for i := range nodes {
+		c, err := coord.New(t.Context(), start(), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			if err := c.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+		l, err := c.Lock(t.Context(), fmt.Sprint("key ", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Unlock()
+	}
+	const while = 25 * time.Second
+	time.Sleep(5 * time.Second) // what the start costs is not at rest
+	from := look()
+	time.Sleep(while)
+	hour = look()
+	for name := range hour {
+		hour[name] = (hour[name] - from[name]) * int64(time.Hour/while) / int64(nodes)
+	}
+	return hour
 }
