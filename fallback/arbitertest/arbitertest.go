@@ -140,13 +140,13 @@ type space struct {
 	ctx      context.Context
 	arbiter  fallback.Arbiter
 	settings fallback.Settings
-	carried  carried
+	carried  *carried
 }
 
 func newSpace(t *testing.T, a fallback.Arbiter, grace time.Duration) *space {
 	t.Helper()
 	s := &space{
-		t: t, ctx: t.Context(), arbiter: a,
+		t: t, ctx: t.Context(), arbiter: a, carried: new(carried),
 		settings: fallback.Settings{Namespace: NamespacePrefix + rand.Text(), Partitions: 4, Grace: grace},
 	}
 	s.Namespace = s.attach()
