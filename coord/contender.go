@@ -228,6 +228,9 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), false, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
 		a.heldBy(ans.Holder.Session)
+		if _, ok := a.p.c.remote.ns.(fallback.Courier); !ok && silent(a.p.c.remote.ns) && ans.Holder.Session == a.p.c.sessions.id() {
+			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity) // it may have given it back, and the arbiter lost that
+		}
 		again, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
