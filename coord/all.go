@@ -115,6 +115,20 @@ func (c *Coordinator) claim(ctx context.Context, x Claim, try bool) (g granted, 
 	return g, err
 }
 
+// claimNext waits for a key, for a caller that has others.
+func (c *Coordinator) claimNext(ctx context.Context, x Claim, others []granted) (granted, error) {
+	if len(others) == 0 || c.opts.DeadlockAfter <= 0 {
+		return c.claim(ctx, x, false)
+	}
+	locks := make([]carriedLock, len(others))
+	for i, g := range others {
+		locks[i] = carriedLock{g.l, g.r}
+	}
+	g, err := c.claim(&chainContext{ctx, locks}, x, false)
+	g.l.ctx, g.r.ctx = ctx, ctx
+	return g, err
+}
+
 func (c *Coordinator) lockAll(ctx context.Context, claims []Claim, try bool) ([]granted, error) {
 	order, err := c.inOrder(claims)
 	if err != nil {
@@ -144,7 +158,7 @@ func (c *Coordinator) lockAll(ctx context.Context, claims []Claim, try bool) ([]
 				inTheWay = e
 			}
 		}
-		if locks[n], err = c.claim(ctx, order[n], false); err != nil {
+		if locks[n], err = c.claimNext(ctx, order[n], locks[:n]); err != nil {
 			if _, told := errors.AsType[*WaitError](err); !told && ctx.Err() != nil && inTheWay != nil { // the time was up with the try
 				err = &WaitError{Key: inTheWay.Key, Reason: inTheWay.Reason, Ended: ended(ctx)}
 			}

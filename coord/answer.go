@@ -97,6 +97,8 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 			return a
 		}
 		a.Keys, a.Left = c.topHere(ctx, most, q.By)
+	case "waits":
+		a.Waits, a.Behind, a.More = c.waitsFor(q.Keys)
 	case "node":
 		r := c.report()
 		a.Node = &r

@@ -11,6 +11,13 @@ import (
 
 // await waits for the turn, without the mutex.
 func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
+	if x.holds && !x.try && !isPermits(x.key) {
+		// A caller that has got its turn since it was found in a circle goes on: it is in none.
+		if s := x.c.endure(x.ctx, x.key, nil, w.Value.Ready); s != nil && x.p.leaveQueue(k, w) {
+			x.c.recycle(w)
+			return Lock{}, x.c.sentAway(s)
+		}
+	}
 	t, at, err := x.p.wait(x.ctx, k, w, x.key)
 	if err != nil {
 		if x.try && errors.Is(err, ErrLocked) && x.c.heldBy(x.ctx, x.key) { // the caller reads the key

@@ -83,6 +83,7 @@ type callers struct {
 	holder   string // by which names of holds differ from those of other processes
 	reads    reads
 	pools    pools
+	stuck    stuck
 	requests atomic.Uint64 // numbers of requests
 }
 
@@ -142,6 +143,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	c.life.ctx, c.life.stop = context.WithCancelCause(context.Background())
 	c.callers.waiters.New = newWaiter
 	c.callers.shares.init()
+	c.callers.stuck.wake = make(chan struct{}, 1)
 	c.sessions.init()
 	c.debts.releases.init()
 	c.debts.lingers.init()

@@ -51,6 +51,7 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 			if label := labelOf(l.ctx); label != "" {
 				r.keepLabel(label)
 			}
+			took(l.ctx, carriedLock{read: r})
 		}
 		return r, nil
 	}

@@ -22,6 +22,10 @@ var (
 	// and Share return it at once.
 	ErrHeld = errors.New("coord: already held by the caller: its context is that of a lock of this key")
 
+	// ErrDeadlock: callers wait for each other in a circle, and the caller is the youngest of them. See
+	// DeadlockError, which errors.As finds, and Options.DeadlockAfter.
+	ErrDeadlock = errors.New("coord: callers wait for each other in a circle")
+
 	// ErrInvalidKey: a key must have 1 to 1024 bytes, and must not end with NUL, letters or digits, NUL and 0xff.
 	ErrInvalidKey = errors.New("coord: invalid key")
 

@@ -49,6 +49,16 @@ func Seated(l ReadLock) bool { return l.turn&seatCounted == 0 }
 // SameSeat reports whether two readers have the same seat, or had it.
 func SameSeat(a, b ReadLock) bool { return a.seat == b.seat }
 
+// Stuck returns how many waits are looked at, as they may be part of a circle.
+func Stuck(c *Coordinator) int { return len(c.callers.stuck.all()) }
+
+// SendAway ends these waits, as if each were the youngest of a circle.
+func SendAway(c *Coordinator) {
+	for _, w := range c.callers.stuck.all() {
+		c.callers.stuck.tell(w.id, &DeadlockError{Key: namedKey(w.name)})
+	}
+}
+
 // Lingering returns how many keys and readings a coordinator looks at once per Linger.
 func Lingering(c *Coordinator) int {
 	c.debts.lingers.mu.Lock()

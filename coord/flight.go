@@ -46,24 +46,30 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 	return c.rlockSlowly(ctx, s, h, key, try, nil)
 }
 
-// rlockLabelled is rlock with a label, or with a context that has ended. Otherwise it returns nothing.
+// rlockLabelled is rlock with a label, for a locker, or with a context that has ended. Otherwise it returns nothing.
 func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (ReadLock, error) {
 	if ctx.Err() != nil {
 		return ReadLock{}, cmp.Or(checkKey(key), ended(ctx))
 	}
 	label := labelOf(ctx)
-	if label == "" {
+	if label == "" && !isTask(ctx) {
 		return ReadLock{}, nil
 	}
 	if err := checkKey(key); err != nil {
 		return ReadLock{}, err
 	}
-	h := hash(key)
-	l, err := c.rlockSlowly(ctx, c.shardOf(h), h, key, try, &label)
+	h, told := hash(key), &label
+	if label == "" {
+		told = nil
+	}
+	l, err := c.rlockSlowly(ctx, c.shardOf(h), h, key, try, told)
 	if err != nil {
 		return l, err
 	}
-	l.keepLabel(label)
+	if label != "" {
+		l.keepLabel(label)
+	}
+	took(ctx, carriedLock{read: l})
 	return l, nil
 }
 
@@ -79,25 +85,16 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 			continue
 		}
 		if x == nil {
-			if c.heldBy(ctx, key) {
+			held, holds := c.carries(ctx, key)
+			if held {
 				s.leave(key, f, label)
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrHeld}
 			}
 			if f == nil {
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrLocked}
 			}
-			select {
-			case <-f.done:
-			case <-ctx.Done():
-				reason := c.whyNot(s, key, f)
-				if s.leave(key, f, label) {
-					return ReadLock{}, &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
-				}
-				<-f.done
-				if f.x != nil { // the caller is not there to use it
-					f.x.leave()
-				}
-				return ReadLock{}, &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+			if err := c.awaitFlight(ctx, s, key, f, label, holds && !try); err != nil {
+				return ReadLock{}, err
 			}
 			if x = f.x; x == nil && f.try && !try {
 				continue
@@ -111,6 +108,33 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 		}
 		x.leave()
 	}
+}
+
+// awaitFlight waits for a flight to end. holds: ctx carries locks.
+func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string, f *flight, label *string, holds bool) error {
+	if holds { // see attempt.await
+		asks := func() string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return f.name
+		}
+		if w := c.endure(ctx, c.sharedName(key, 0), asks, f.done); w != nil && s.leave(key, f, label) {
+			return c.sentAway(w)
+		}
+	}
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+	}
+	reason := c.whyNot(s, key, f)
+	if !s.leave(key, f, label) {
+		<-f.done
+		if f.x != nil { // the caller is not there to use it
+			f.x.leave()
+		}
+	}
+	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 }
 
 // warmAfter is how many callers find the mutex of a reading locked by themselves before it has seats.

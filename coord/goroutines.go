@@ -69,6 +69,9 @@ func (c *Coordinator) startServices(first *session) {
 		c.endLingers,
 		c.keepReporting,
 	}
+	if c.opts.DeadlockAfter > 0 {
+		services = append(services, c.keepFollowing)
+	}
 	if x := c.cluster; x != nil {
 		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting, x.keepAnswering)
 	}

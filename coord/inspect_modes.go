@@ -26,7 +26,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (KeyInfo, error) {
 func modeOf(name string) string {
 	switch _, m := fallback.Split(name); {
 	case m.Reads():
-		return "read"
+		return modeRead
 	case m.Kind == fallback.Permits:
 		return fmt.Sprintf("%d of %d permits", m.N, m.Of)
 	case m.Kind != fallback.Exclusive:

@@ -13,7 +13,7 @@ const MaxLabel = 128
 
 type labelKey struct{}
 
-// labelled reports whether this program has made a label. A program without labels pays one load per lock for them.
+// labelled reports whether this program has made a label or a locker. A program without them pays one load per lock.
 var labelled atomic.Bool
 
 // WithLabel returns a context that names the caller of [Coordinator.Lock], RLock, their variants, Share, and [Semaphore.Acquire],
@@ -36,14 +36,17 @@ func labelOf(ctx context.Context) string {
 	return label
 }
 
-// lockLabelled is lock with a label.
+// lockLabelled is lock with a label, or for a locker.
 func (c *Coordinator) lockLabelled(ctx context.Context, key string, try bool, label string) (Lock, error) {
 	p := c.partitionOf(key)
 	p.mu.Lock()
 	x := &attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured, label: label}
 	l, err := c.enter(x, p.Find(key))
 	if err == nil {
-		l.keepLabel(label)
+		if label != "" {
+			l.keepLabel(label)
+		}
+		took(ctx, carriedLock{lock: l})
 	}
 	return l, err
 }

@@ -72,7 +72,7 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		return Lock{}, ended(ctx)
 	}
 	if labelled.Load() {
-		if label := labelOf(ctx); label != "" {
+		if label, task := labelOf(ctx), isTask(ctx); label != "" || task {
 			return c.lockLabelled(ctx, key, try, label)
 		}
 	}
@@ -159,6 +159,7 @@ type attempt struct {
 	start lease.Moment // when it began; lease.Unmeasured if no clock was read
 	label string       // of WithLabel
 	reads bool         // the key is known to be read by this process
+	holds bool         // ctx carries locks
 }
 
 // queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
@@ -169,7 +170,7 @@ func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
 	}
 	w := x.join(k)
 	p.mu.Unlock()
-	if c.heldBy(x.ctx, x.key) && p.leaveQueue(k, w) {
+	if x.itself() && p.leaveQueue(k, w) {
 		c.recycle(w)
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
 	}
@@ -250,11 +251,17 @@ func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 	if first != nil {
 		first.first(k, w)
 	}
-	if len(w.Value.Ready) == 0 && c.heldBy(x.ctx, x.key) && p.leaveQueue(k, w) { // the caller reads the key
+	if len(w.Value.Ready) == 0 && x.itself() && p.leaveQueue(k, w) { // the caller reads the key
 		c.recycle(w)
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
 	}
 	return x.await(k, w)
+}
+
+// itself reports whether the caller would wait for itself, and notes whether it has locks.
+func (x *attempt) itself() (held bool) {
+	held, x.holds = x.c.carries(x.ctx, x.key)
+	return held
 }
 
 // lookUp returns a key if it is in use, with p.mu held.

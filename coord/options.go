@@ -81,6 +81,20 @@ type Options struct {
 	// LongHold is the same for how long a lock is held. Default 1 min; negative: no such records.
 	LongHold time.Duration
 
+	// DeadlockAfter is how long a caller that has locks waits for another one before the processes look whether callers
+	// wait for each other in a circle. They look again a quarter of it later: if the circle is still there, the youngest
+	// of its callers gets a [*DeadlockError]. A good value is 1 s. Default 0: no process looks; negative: the same.
+	//
+	// A caller has the locks that the context of its call carries: the one that Do gave, that of [Lock.Context],
+	// [ReadLock.Context], or of [WithLocker]; and within LockAll, and its variants, those that it has got so far. It must
+	// not give one of them back before its wait is over, or a circle may be told that was none. Permits of a semaphore
+	// are left out: a circle in which a caller waits for permits is not found.
+	// So is one in which a reader waits behind a writer for another reader, while no node of a cluster owns the key.
+	//
+	// Other processes are asked by the streams of the cluster. Without one only circles within the process are found, and
+	// none with a process that does not look.
+	DeadlockAfter time.Duration
+
 	// LogCallers makes the records of long waits and long holds tell the place in the program that called. Each Lock costs
 	// several times as much then. Default: no.
 	LogCallers bool

@@ -44,6 +44,7 @@ func options() map[string]option {
 		"Cluster":          {(*coord.Cluster)(nil), nil, nil},
 		"StartUnavailable": {false, nil, []any{true}},
 		"LongWait":         {10 * time.Second, nil, []any{-time.Second, time.Nanosecond}},
+		"DeadlockAfter":    {time.Duration(0), nil, []any{-time.Second, time.Nanosecond}},
 		"LongHold":         {time.Minute, nil, []any{-time.Second, time.Nanosecond}},
 		"LogCallers":       {false, nil, []any{true}},
 		"Unbreakable":      {false, nil, []any{true}},

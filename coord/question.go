@@ -27,7 +27,7 @@ const (
 
 // A question is what a node asks.
 type question struct {
-	About string   `json:"about"` // keys, held, top, node, break or drain
+	About string   `json:"about"` // keys, held, top, waits, node, break or drain
 	Keys  [][]byte `json:"keys,omitempty"`
 	Names bool     `json:"names,omitempty"` // of keys: also the names of their holds
 	Most  int      `json:"most,omitempty"`  // of held and top
@@ -44,6 +44,8 @@ type reply struct {
 	Left    int         `json:"left,omitempty"`   // keys that were not looked at, as that would have taken too long
 	Broken  bool        `json:"broken,omitempty"` // the lock
 	Node    *NodeReport `json:"node,omitempty"`
+	Waits   []waitPart  `json:"waits,omitempty"`  // of callers that have one of the keys
+	Behind  []placePart `json:"behind,omitempty"` // of requests for reading one of the keys
 	Error   string      `json:"error,omitempty"`
 }
 

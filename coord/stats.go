@@ -16,6 +16,8 @@ type Stats struct {
 	Lost     map[LossCause]uint64 // locks lost while they were held, by cause
 	Sessions uint64               // sessions begun; more than 1 means that all locks were lost in between
 
+	Deadlocks uint64 // callers sent away with a DeadlockError
+
 	// Waits for another caller of this process, of keys that this node owns, are a sample: one in about 8.
 	// Holds of keys that it owns, or that were locked a moment ago, are one in about 64. All others are counted.
 	Waits Histogram // how long granted locks were waited for, those that waited
@@ -83,7 +85,9 @@ type counters struct {
 	lost     [len(lossCauses)]atomic.Uint64
 	sessions atomic.Uint64
 	buried   atomic.Uint64
-	took     [opCount][reasonCount + 1]atomic.Pointer[recorder] // calls of the arbiter, the last of each those that were answered; nil: none
+
+	deadlocks atomic.Uint64
+	took      [opCount][reasonCount + 1]atomic.Pointer[recorder] // calls of the arbiter, the last of each those that were answered; nil: none
 }
 
 // Stats returns a snapshot. It takes each partition's mutex for a moment.
@@ -125,6 +129,7 @@ func (c *Coordinator) Stats() Stats {
 		s.Grace = max(0, time.Duration(ends)-c.since(c.began))
 	}
 	s.Buried = c.tells.stats.buried.Load()
+	s.Deadlocks = c.tells.stats.deadlocks.Load()
 	var n lease.Counts
 	for i := range c.parts {
 		c.parts[i].count(&s, &n)

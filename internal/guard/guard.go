@@ -32,6 +32,8 @@ const (
 	InUse      = true // a block of permits becomes no smaller than what callers have of it (I1)
 	Seats      = true // a writer waits for the readers that have a seat (I1)
 	Pledge     = true // callers that share a turn look again once it is to end (I1)
+	Twice      = true // a circle of callers is told when it was found twice
+	Between    = true // a reader is in the way of another one only with a writer between them
 	Quantum    = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )
 

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -182,6 +183,32 @@ func (p *Partition) NamesOf(key string, most int) (names []string) {
 		names = append(names, x.name)
 	}
 	return names
+}
+
+// A Request is what a node that wants to read a key has asked its owner for.
+type Request struct {
+	Name  string // of the hold that it asked for
+	Epoch uint32 // of the ownership
+	Order uint64 // of the requests of the key, from 1
+}
+
+// Behind returns the requests for reading a key that wait behind one for writing, if this node is the owner: the first of each node. It
+// changes nothing.
+func (p *Partition) Behind(key string, now time.Time) (all []Request) {
+	k := p.table.keys[key]
+	if k == nil || k.group() == nil || !p.serves(now) {
+		return nil
+	}
+	writer := slices.IndexFunc(k.others.queue, func(c claimant) bool { return c.link != nil || k.q.Waiting() > 0 })
+	if writer < 0 {
+		return nil
+	}
+	for _, x := range k.group().keys[1:] {
+		if q := x.others.queue; x.others.mode.Kind == fallback.Shared && len(q) > 0 && q[0].order > k.others.queue[writer].order {
+			all = append(all, Request{x.name, p.own.epoch, q[0].order})
+		}
+	}
+	return all
 }
 
 // Knows reports whether this node has a hold of the name, wants one, or knows of another node's.

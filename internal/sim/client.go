@@ -1,13 +1,18 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/circle"
 	"github.com/holdfast-go/holdfast/internal/history"
 )
 
@@ -34,8 +39,16 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 			ctx, cancel = context.WithTimeout(ctx, up(20*time.Second))
 		}
 		switch kind := rng.IntN(7); {
+		case w.cfg.hasty && kind < 6:
+			s.entangle(ctx, number, rng)
+			cancel()
+			continue
 		case kind < 3:
 			s.share(ctx, number, key, kind == 0, rng, up)
+			cancel()
+			continue
+		case kind == 3 && rng.IntN(3) == 0:
+			s.entangle(ctx, number, rng)
 			cancel()
 			continue
 		case kind == 3:
@@ -50,13 +63,19 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		switch rng.IntN(16) {
 		case 0, 1:
 			call = s.rec.TryLock(number, key)
+			done := w.h.wants(key, true)
 			l, err = s.c.TryLock(ctx, key)
+			done()
 		case 2:
 			call = s.rec.Lock(number, key)
+			done := w.h.wants(key, false)
 			l, err = s.c.LockFor(ctx, key, step+up(8*time.Second))
+			done()
 		default:
 			call = s.rec.Lock(number, key)
+			done := w.h.wants(key, false)
 			l, err = s.c.Lock(ctx, key)
+			done()
 		}
 		cancel()
 		s.h.clock.wait()
@@ -292,12 +311,23 @@ func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func
 	if rng.IntN(8) == 0 {
 		lock = s.c.TryLockClaims
 	}
+	x := w.h.begins(s)
+	x.all = inOrder(claims)
+	if ctx = coord.WithLabel(ctx, x.label); w.cfg.blind || rng.IntN(2) == 0 {
+		ctx = coord.WithLocker(ctx)
+		x.ctx = ctx
+	}
+	done := w.h.waits(x, circle.Claim{})
 	all, err := lock(ctx, claims...)
+	done()
 	s.h.clock.wait()
 	if s.dead.Load() {
 		return
 	}
 	var work sync.WaitGroup
+	if err != nil {
+		w.h.toldOf(x, err)
+	}
 	for i, x := range claims {
 		if err != nil {
 			calls[i].Refused()
@@ -314,4 +344,16 @@ func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func
 		}
 	}
 	work.Wait()
+}
+
+// inOrder returns the claims in the order in which they are waited for: see coord.Coordinator.LockAll.
+func inOrder(claims []coord.Claim) []circle.Claim {
+	all := make([]circle.Claim, len(claims))
+	for i, c := range claims {
+		all[i] = circle.Claim{Key: c.Key, Read: c.Read}
+	}
+	slices.SortFunc(all, func(a, b circle.Claim) int {
+		return cmp.Or(cmp.Compare(xxhash.Sum64String(a.Key)%partitions, xxhash.Sum64String(b.Key)%partitions), cmp.Compare(a.Key, b.Key))
+	})
+	return all
 }

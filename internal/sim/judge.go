@@ -21,6 +21,7 @@ type judge struct {
 	begin  time.Time
 	slack  time.Duration
 	state  func(key string) []string // of everybody
+	tasks  tasks
 }
 
 // past is what is known of a key.

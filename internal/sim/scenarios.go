@@ -42,6 +42,16 @@ var scenarios = []scenario{
 	{"a node that is cut off ends before it is buried", 3, cutOff},
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian},
 	{"a hold that is given back lets no reader in", 8, lateReader},
+	{"no circle is told that is none", 12, noCircle},
+}
+
+// noCircle: what nodes tell each other of waits is older than what they look for, and most tasks read, with a writer between them at
+// times only.
+func noCircle(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Clients: 6, Keys: 4, hasty: true, script: func(w *world) {
+		w.net.setLatency(time.Duration(i%3+1) * 100 * time.Millisecond)
+		time.Sleep(2 * time.Minute)
+	}}
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a

@@ -55,7 +55,7 @@ func run(t *testing.T, cfg Config) (r Result, ok bool) {
 	begin := time.Now()
 	r = simulate(t, cfg)
 	if testing.Verbose() {
-		t.Logf("seed %d: %d grants, %d writes, %d refused, %v, took %v", cfg.Seed, r.Grants, r.Writes, r.Late, r.Faults, time.Since(begin))
+		t.Logf("seed %d: %d grants, %d writes, %d refused, %d circles, %v, took %v", cfg.Seed, r.Grants, r.Writes, r.Late, r.Found, r.Faults, time.Since(begin))
 	}
 	if len(r.Bad) == 0 {
 		return r, true
@@ -90,6 +90,7 @@ func TestSimulation(t *testing.T) {
 		all.Runs, all.Took.Hours(), time.Since(begin).Seconds(), all.Faults, float64(all.Faults)/max(all.Took.Hours(), 1e-9), all.Grants, all.Writes,
 		all.Late, all.Violations)
 	t.Logf("permits: %d callers got some of a block that the process had, %d blocks were made smaller while they were in use", all.Local, all.Shrunk)
+	t.Logf("%d circles of callers that waited for each other", all.Found)
 	all.traced(t)
 	if all.Runs >= 10 && all.Violations == 0 && *planned == "" && (all.Local == 0 || all.Shrunk == 0) {
 		t.Error("blocks of permits are not shared, or not made smaller: the simulation does not do what it should")
@@ -140,7 +141,7 @@ func runs(t *testing.T, begin time.Time) (all total) {
 		for _, n := range r.Faults {
 			faults += n
 		}
-		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Events, r.Unknown, r.Carried})
+		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found, r.Events, r.Unknown, r.Carried})
 		if !ok {
 			all.Violations++
 			return all

@@ -23,6 +23,7 @@ type total struct {
 	Faults, Grants, Writes, Late int
 	Violations                   int    // runs that failed
 	Local, Shrunk                uint64 // as coord.PermitStats
+	Found                        int    // circles of callers
 	Events                       [spec.Kinds]int
 	Unknown, Carried             int // as Result
 }
@@ -32,6 +33,7 @@ func (t *total) add(r total) {
 	t.Faults, t.Grants, t.Writes, t.Late = t.Faults+r.Faults, t.Grants+r.Grants, t.Writes+r.Writes, t.Late+r.Late
 	t.Violations += r.Violations
 	t.Local, t.Shrunk = t.Local+r.Local, t.Shrunk+r.Shrunk
+	t.Found += r.Found
 	for k, n := range r.Events {
 		t.Events[k] += n
 	}

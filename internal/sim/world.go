@@ -36,6 +36,8 @@ type Config struct {
 	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
 
 	script func(*world) // what happens instead
+	blind  bool         // no process looks for circles
+	hasty  bool         // processes look for circles all the time, and clients do little but get into them
 	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
 }
 
@@ -67,6 +69,17 @@ func (cfg Config) t(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * cfg.TTL.Seconds() / 10)
 }
 
+// deadlocks returns coord.Options.DeadlockAfter.
+func (cfg Config) deadlocks() time.Duration {
+	switch {
+	case cfg.blind:
+		return -1
+	case cfg.hasty:
+		return cfg.t(20 * time.Millisecond)
+	}
+	return cfg.t(time.Second)
+}
+
 func (w *world) t(d time.Duration) time.Duration { return w.cfg.t(d) }
 
 // Result is what a run has shown.
@@ -77,6 +90,7 @@ type Result struct {
 	Grants int
 	Writes int
 	Late   int // writes that the resource refused
+	Found  int // circles of callers
 	Buried int // sessions that the arbiter buried
 
 	Events  [spec.Kinds]int // that were compared with the specification
@@ -199,7 +213,7 @@ func Run(cfg Config) Result {
 	}
 	return Result{
 		Blocks: blocks,
-		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Buried: len(w.dead), Faults: w.faults,
+		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
 		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()),
 		Records: w.log.Records(),
 	}
@@ -266,7 +280,7 @@ func (n *node) start() *start {
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
-		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true,
+		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(),
 	}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
@@ -365,6 +379,7 @@ func (w *world) calm() {
 		}
 	}
 	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, pauses, and the longest a client works
+	w.h.missed(w.t(25 * time.Second))
 	var work sync.WaitGroup
 	for _, n := range w.nodes {
 		for i, k := range w.keys {
@@ -383,7 +398,9 @@ func (s *start) lockFinally(key string, number int) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.t(90*time.Second))
 	defer cancel()
 	call, called := s.rec.Lock(number, key), time.Now()
+	done := w.h.wants(key, false)
 	l, err := s.c.Lock(ctx, key)
+	done()
 	if err != nil {
 		call.Refused()
 		w.h.mu.Lock()

@@ -36,11 +36,11 @@ type collector struct {
 	locks *coord.Coordinator
 	all   []*prometheus.Desc
 
-	wait, hold, arbiter                     *prometheus.Desc
-	count, granted, lost, calls, failed     *prometheus.Desc
-	partitions, sessions, grace, up, buried *prometheus.Desc
-	longest                                 *prometheus.Desc
-	guardians, promised, nodes              *prometheus.Desc
+	wait, hold, arbiter                                *prometheus.Desc
+	count, granted, lost, calls, failed                *prometheus.Desc
+	partitions, sessions, grace, up, buried, deadlocks *prometheus.Desc
+	longest                                            *prometheus.Desc
+	guardians, promised, nodes                         *prometheus.Desc
 }
 
 // describe makes the descriptions. Names are those that OpenTelemetry's exporter makes of the names in docs/metrics.md.
@@ -65,6 +65,7 @@ func (c *collector) describe(labels prometheus.Labels) {
 	add(&c.nodes, "node_count", "Other nodes of the cluster: those with a stream to this one, those without, and those that refuse it or are refused.", "state")
 	add(&c.guardians, "guardian_count", "Nodes that guard this one.")
 	add(&c.promised, "guardian_promise_seconds", "For how long their promises make the session valid.")
+	add(&c.deadlocks, "lock_deadlock_total", "Callers that were sent away because callers waited for each other in a circle.")
 	add(&c.buried, "session_buried_total", "Sessions of other nodes that this one has had buried.")
 }
 
@@ -134,6 +135,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	gauge(c.guardians, float64(s.Guardians))
 	gauge(c.promised, s.Promised.Seconds())
 	counter(c.buried, s.Buried)
+	counter(c.deadlocks, s.Deadlocks)
 }
 
 // bounds are the upper bounds of the buckets, from a microsecond to half an hour: powers of 4 in nanoseconds, where those of

@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -49,6 +50,52 @@ func TestStatusOf(t *testing.T) {
 	})
 	if seen != 1 {
 		t.Errorf("%d keys", seen)
+	}
+}
+
+// The owner tells which requests for reading wait behind one for writing, and no others: not the one that came before the writer's, nor
+// any once the writer is gone; and no other node does.
+func TestBehind(t *testing.T) {
+	for _, writer := range []string{"a", "b"} {
+		w := after(t, "a b c d", "a acquire\n owner a\n ping\n b lock k:sb\n deliver\n deliver\n c lock k:sc")
+		a := w.node("a")
+		behind := func() []lease.Request { return a.P.Behind("k", w.now) }
+		do(t, w, "deliver\n deliver")
+		if all := behind(); len(all) != 0 {
+			t.Errorf("no writer waits: %+v", all)
+		}
+		do(t, w, writer+" lock k\n deliver\n deliver")
+		if all := behind(); len(all) != 0 {
+			t.Errorf("nobody is behind the writer: %+v", all)
+		}
+		do(t, w, "d lock k:sd\n deliver")
+		first := behind()
+		if len(first) != 1 || first[0].Name != fallback.SharedName("k", "d") || first[0].Epoch == 0 || first[0].Order == 0 {
+			t.Fatalf("behind %s's: %+v", writer, first)
+		}
+		if again := behind(); !slices.Equal(again, first) || w.node("b").P.Behind("k", w.now) != nil || a.P.Behind("l", w.now) != nil {
+			t.Errorf("the same: %+v", again)
+		}
+		do(t, w, "d leave k:sd\n deliver\n d lock k:sd\n deliver")
+		if again := behind(); len(again) != 1 || again[0].Order <= first[0].Order {
+			t.Errorf("it was made again: %+v", again)
+		}
+		do(t, w, writer+" leave k\n deliver\n deliver")
+		if all := behind(); len(all) != 0 {
+			t.Errorf("the writer is gone: %+v", all)
+		}
+	}
+	w := after(t, "a b c d", "a acquire\n owner a\n ping\n b lock k\n deliver\n deliver\n c lock k:sc\n deliver\n d lock k\n deliver")
+	if all := w.node("a").P.Behind("k", w.now); len(all) != 0 {
+		t.Errorf("the reader came before the writer: %+v", all)
+	}
+	do(t, w, "a lock k:sa")
+	if all := w.node("a").P.Behind("k", w.now); len(all) != 1 || all[0].Name != fallback.SharedName("k", "a") {
+		t.Errorf("one reader came after it: %+v", all)
+	}
+	do(t, w, "tick 1h")
+	if all := w.node("a").P.Behind("k", w.now); len(all) != 0 {
+		t.Errorf("an owner of before: %+v", all)
 	}
 }
 

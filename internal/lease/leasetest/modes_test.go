@@ -182,6 +182,9 @@ func TestModes_NoReaderOvertakes(t *testing.T) {
 	for _, writer := range []string{"a", "d"} {
 		w := after(t, "a b c d", "a acquire\n owner a\n ping\n b lock k\n deliver\n deliver\n c lock k:sc\n deliver")
 		do(t, w, writer+" lock k\n deliver\n c leave k:sc\n deliver\n c lock k:sc\n deliver")
+		if all := w.node("a").P.Behind("k", w.now); len(all) != 1 {
+			t.Errorf("behind %s's: %+v", writer, all)
+		}
 		do(t, w, "b unlock k\n deliver\n pass 2.5s\n deliver")
 		if s := statusOf(w.node(writer), "k"); !s.Locked {
 			t.Errorf("the writer %s waits: %+v", writer, s)

@@ -1,0 +1,61 @@
+package coord
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A DeadlockError is why a caller was sent away that waited for a lock: callers waited for each other in a circle, and this one
+// had come last. The locks that it has are as they were: it gives them back for the others to go on, and begins anew. See
+// Options.DeadlockAfter.
+type DeadlockError struct {
+	Key   string         // for which the caller waited
+	Cycle []DeadlockWait // each waits for a lock of the next one, and the last one for a lock of the first, which is the caller
+}
+
+// modeRead is what a lock for reading is called.
+const modeRead = "read"
+
+// A DeadlockWait is one of the callers of a circle.
+type DeadlockWait struct {
+	Process
+	Key     string    // for which it waits
+	Mode    string    // how: "" for a lock, or "read"
+	Label   string    // of WithLabel
+	Since   time.Time // when it began to wait, by its process's clock
+	Has     string    // the key that it has, and for which the caller before it in the circle waits
+	HasMode string    // as Mode
+}
+
+// Error returns the circle, for logs.
+func (e *DeadlockError) Error() string {
+	return "coord: callers wait for each other in a circle: " + e.circle()
+}
+
+// Is makes errors.Is(e, ErrDeadlock) and errors.Is(e, ErrLocked) true.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock || target == ErrLocked }
+
+// circle returns the circle in one line, such as `a of berta has "x" and waits for "y"; ...`.
+func (e *DeadlockError) circle() string {
+	var all []string
+	for _, w := range e.Cycle {
+		all = append(all, fmt.Sprintf("%s has %s and waits for %s", w.name(), showMode(w.Has, w.HasMode), showMode(w.Key, w.Mode)))
+	}
+	return strings.Join(all, "; ")
+}
+
+// name returns the caller's label and process, as far as there are any.
+func (w *DeadlockWait) name() string {
+	if w.Label == "" {
+		return "a caller of " + show(w.Process.Name)
+	}
+	return show(w.Label) + " of " + show(w.Process.Name)
+}
+
+func showMode(key, mode string) string {
+	if mode == "" {
+		return show(key)
+	}
+	return show(key) + " (" + mode + ")"
+}

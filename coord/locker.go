@@ -1,0 +1,157 @@
+package coord
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/internal/held"
+)
+
+// WithLocker returns a context for one task that takes locks by several calls, of Lock, RLock or their variants, one after another.
+// Permits of a semaphore are no such locks. Each lock that it takes with the context counts as carried by it, as if all calls had the context of the lock
+// before ([Lock.Context]): so a call for a key that the task has already returns [ErrHeld], and a circle of tasks that wait for each other
+// is found (Options.DeadlockAfter). Goroutines that wait at the same time need a context each, as what one of them waits for is not in
+// the way of another. A lock with such a context costs several times as much as one without.
+func WithLocker(ctx context.Context) context.Context {
+	if !labelled.Load() {
+		labelled.Store(true)
+	}
+	return &lockerContext{ctx, new(locker)}
+}
+
+// A locker is a task, with the locks that it has taken.
+type locker struct {
+	mu    sync.Mutex // protects what follows
+	locks []carriedLock
+	fewer int // when there are as many, those that have ended are left out
+}
+
+// A carriedLock is a lock that a context carries: read if it is one for reading, lock otherwise.
+type carriedLock struct {
+	lock Lock
+	read ReadLock
+}
+
+func (x carriedLock) holds() bool {
+	if x.read.x != nil {
+		return x.read.holds()
+	}
+	return x.lock.t != nil && x.lock.holds()
+}
+
+// name returns the name of the hold, and the token.
+func (x carriedLock) name() (name string, fence uint64) {
+	l := x.lock
+	if x.read.x != nil {
+		l = x.read.x.lock
+	}
+	return l.key, l.fence
+}
+
+type lockerKey struct{}
+
+type lockerContext struct {
+	context.Context
+	locker *locker
+}
+
+// Value answers for the locks that the task has. The first of them tells the others as its outer context.
+func (x *lockerContext) Value(key any) any {
+	switch key {
+	case lockerKey{}:
+		return x.locker
+	case held.Key{}:
+		if h := chained(x.Context, x.locker.inForce()); h != nil {
+			return h
+		}
+	}
+	return x.Context.Value(key)
+}
+
+// inForce returns the locks that have not ended, the last one first.
+func (x *locker) inForce() []carriedLock {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tidy()
+	locks := slices.Clone(x.locks)
+	slices.Reverse(locks)
+	return locks
+}
+
+// tidy leaves out what has ended. The mutex is held, which is further up than all those of package coord.
+func (x *locker) tidy() {
+	x.locks = slices.DeleteFunc(x.locks, func(l carriedLock) bool { return !l.holds() })
+	x.fewer = 2 * len(x.locks)
+}
+
+// isTask reports whether a context has a locker.
+func isTask(ctx context.Context) bool { return ctx.Value(lockerKey{}) != nil }
+
+// took notes a lock for the locker of a context, if it has one.
+func took(ctx context.Context, l carriedLock) {
+	x, ok := ctx.Value(lockerKey{}).(*locker)
+	if !ok {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.locks) >= max(x.fewer, 8) {
+		x.tidy()
+	}
+	x.locks = append(x.locks, l)
+}
+
+// chained returns what a context answers for [held.Key] that carries locks, nil if there are none.
+func chained(outer context.Context, locks []carriedLock) any {
+	if len(locks) == 0 {
+		return nil
+	}
+	rest := outer
+	if len(locks) > 1 {
+		rest = &chainContext{outer, locks[1:]}
+	}
+	if r := locks[0].read; r.x != nil {
+		return &readValues{rest, r}
+	}
+	l := locks[0].lock
+	l.ctx = rest
+	return &lockValues{l: l}
+}
+
+// chainContext is a context that carries locks.
+type chainContext struct {
+	context.Context
+	locks []carriedLock
+}
+
+func (x *chainContext) Value(key any) any {
+	if key == (held.Key{}) {
+		return chained(x.Context, x.locks)
+	}
+	return x.Context.Value(key)
+}
+
+// carried returns the locks of this coordinator that a context carries and that are in force, each once.
+func (c *Coordinator) carried(ctx context.Context) (all []carriedLock) {
+	for {
+		h, ok := ctx.Value(held.Key{}).(holder)
+		if !ok {
+			return all
+		}
+		l, outer := h.Held()
+		x := carriedLock{lock: l}
+		if v, ok := h.(*readValues); ok {
+			x.read = v.l
+		}
+		name, fence := x.name()
+		same := func(o carriedLock) bool {
+			n, f := o.name()
+			return n == name && f == fence
+		}
+		if l.t != nil && l.p.c == c && !slices.ContainsFunc(all, same) && x.holds() {
+			all = append(all, x)
+		}
+		ctx = outer
+	}
+}
