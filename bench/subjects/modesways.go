@@ -99,8 +99,9 @@ var permitsWays = []modeWay{
 		},
 		open: func(p modePlace) (*openMode, error) {
 			s := semaphore.NewWeighted(int64(permitsOf(p.job)))
-			release := func() error { s.Release(1); return nil }
-			return limited(p, func(ctx context.Context) (func() error, error) { return release, s.Acquire(ctx, 1) }), nil
+			return limited(p, func(ctx context.Context) (func() error, error) {
+				return func() error { s.Release(1); return nil }, s.Acquire(ctx, 1)
+			}), nil
 		},
 	},
 	{
