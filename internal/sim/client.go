@@ -167,6 +167,7 @@ func (s *start) downgrade(key string, l coord.Lock, g *grant, hold *history.Hold
 	ctx, cancel := context.WithTimeout(s.ctx, w.t(5*time.Second))
 	defer cancel()
 	call := hold.Downgrade()
+	w.h.downgrading(g)
 	r, err := l.Downgrade(ctx)
 	s.h.clock.wait()
 	if s.dead.Load() {
@@ -178,6 +179,7 @@ func (s *start) downgrade(key string, l coord.Lock, g *grant, hold *history.Hold
 			hold.Lost()
 			return true
 		}
+		w.h.notDowngraded(key, g)
 		return false
 	}
 	reads := call.Granted(uint64(r.Fence()))

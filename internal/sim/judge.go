@@ -51,6 +51,9 @@ type grant struct {
 	at       time.Time
 	released bool
 	resting  bool // on nothing, which has been told
+
+	downgrades bool     // it is being made one for reading
+	beside     []uint64 // tokens of readers that were let in meanwhile
 }
 
 // newJudge returns one that grants processes that have stood still some time to notice what happened meanwhile.
@@ -151,9 +154,37 @@ func (h *judge) downgraded(key string, g *grant, u *use) {
 			u.token>>32, uint32(u.token), k.token>>32, uint32(k.token))
 		h.bad = append(h.bad, h.state(key)...)
 	}
+	for _, token := range g.beside {
+		if token < u.token {
+			h.besides(key, g, token)
+		}
+	}
 	g.released = true
 	h.mu.Unlock()
 	h.shares(key, u)
+}
+
+// downgrading notes that the holder is about to make its lock one for reading. Readers may be let in before it knows that it is one.
+func (h *judge) downgrading(g *grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g.downgrades = true
+}
+
+// notDowngraded notes that a lock is what it was: no reader may have been let in.
+func (h *judge) notDowngraded(key string, g *grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, token := range g.beside {
+		h.besides(key, g, token)
+	}
+	g.downgrades, g.beside = false, nil
+}
+
+// besides tells of a reader beside a lock. The mutex is held.
+func (h *judge) besides(key string, g *grant, token uint64) {
+	h.fail("I1: %q was read with token %d.%d while %s had it with %d.%d", key, token>>32, uint32(token), g.by, g.token>>32, uint32(g.token))
+	h.bad = append(h.bad, h.state(key)...)
 }
 
 // shares notes that a key is read, or that permits are had, unless they have been lost since.
@@ -178,7 +209,11 @@ func (h *judge) shares(key string, u *use) {
 		}
 		return
 	}
-	if o := k.holder; o != nil && !o.released && !o.by.dead.Load() && o.ctx.Err() == nil && !h.excused(o) {
+	switch o := k.holder; {
+	case o == nil || o.released || o.by.dead.Load() || o.ctx.Err() != nil || h.excused(o):
+	case o.downgrades:
+		o.beside = append(o.beside, u.token)
+	default:
 		h.fail("I1: %s reads %q with token %d.%d, and since %v ago %s has it with %d.%d", u.by, key, u.token>>32, uint32(u.token),
 			time.Since(o.at), o.by, o.token>>32, uint32(o.token))
 		h.bad = append(h.bad, h.state(key)...)
