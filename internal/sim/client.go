@@ -175,11 +175,11 @@ func (s *start) downgrade(key string, l coord.Lock, g *grant, hold *history.Hold
 	}
 	if err != nil {
 		call.Refused()
+		w.h.notDowngraded(key, g)
 		if errors.Is(err, coord.ErrLost) {
 			hold.Lost()
 			return true
 		}
-		w.h.notDowngraded(key, g)
 		return false
 	}
 	reads := call.Granted(uint64(r.Fence()))

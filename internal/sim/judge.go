@@ -171,7 +171,7 @@ func (h *judge) downgrading(g *grant) {
 	g.downgrades = true
 }
 
-// notDowngraded notes that a lock is what it was: no reader may have been let in.
+// notDowngraded notes that a lock is what it was, or has been lost since: no reader may have been let in while it was in force.
 func (h *judge) notDowngraded(key string, g *grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
