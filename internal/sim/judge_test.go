@@ -22,7 +22,7 @@ func TestJudge_ReadersOfADowngrade(t *testing.T) {
 	} {
 		h := newJudge(time.Second)
 		h.state = func(string) []string { return nil }
-		by := &start{n: new(node), h: &host{clock: newClock(1, 1, 2)}}
+		by := &start{n: new(node), h: &host{clock: new(clock)}}
 		at := func(token uint64) *grant {
 			return &grant{by: by, ctx: t.Context(), token: token, called: time.Now(), at: time.Now()}
 		}
