@@ -95,9 +95,11 @@ func (p *pool) newBlock(l Lock, size, number, n uint32) (*block, Permits) {
 // share lets the events of the partition know that callers share the lock, which is the block's, and may look at the pledge.
 func (b *block) share(l Lock, pledge *lease.Pledge) {
 	l.endsWith(func(cause error) { b.ended(l.fence, cause) })
-	l.p.mu.Lock()
-	l.p.Share(l.t, l.fence, pledge, b)
-	l.p.mu.Unlock()
+	var a after
+	now := l.p.lock()
+	l.p.Share(l.t, l.fence, pledge, b, now, &a.Effects)
+	l.p.unlock(&a)
+	a.do(b.pool.c)
 }
 
 // enter gives permits to a caller. There are enough. The mutex is held.

@@ -267,6 +267,31 @@ func TestBlock_AdaptsToUse(t *testing.T) {
 	})
 }
 
+// A block whose callers leave while a smaller hold is on its way is given back as a whole, if others have come by then.
+func TestBlock_IsLeftWhileItIsMadeSmaller(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		one, two := start(t, muteArbiter{Arbiter: net}, nil), start(t, muteArbiter{Arbiter: a}, nil)
+		used := partly(t, one.Semaphore("k", 8), 8)
+		var work sync.WaitGroup
+		work.Go(func() { release(t, acquire(t, two.Semaphore("k", 8), 8)) })
+		asked := make(chan struct{}, 1)
+		net.set(func(op string) fault {
+			if op != "lock" {
+				return fault{}
+			}
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return fault{answer: 20 * time.Millisecond}
+		})
+		<-asked // as little of the block is used: the process is not told that another one waits
+		release(t, used)
+		work.Wait()
+	})
+}
+
 func BenchmarkPermits(b *testing.B) {
 	c, err := coord.New(b.Context(), fallback.NewMemory(), nil)
 	if err != nil {

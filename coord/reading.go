@@ -152,9 +152,11 @@ func (c *Coordinator) newReading(l Lock, hash uint64, key string) *reading {
 		ending: readingEnd{stays: c.callers.limits.Linger > 0}, count: readerCount{n: 1, spell: 1},
 	}
 	l.endsWith(x.end)
-	l.p.mu.Lock()
-	l.p.Share(l.t, l.fence, &x.pledge, x)
-	l.p.mu.Unlock()
+	var a after
+	now := l.p.lock()
+	l.p.Share(l.t, l.fence, &x.pledge, x, now, &a.Effects)
+	l.p.unlock(&a)
+	a.do(c)
 	return x
 }
 

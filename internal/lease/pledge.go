@@ -46,8 +46,8 @@ func (x *Pledge) Retract() {
 }
 
 // Share notes that callers share a turn. They are asked to make way when another caller or node asks
-// for the key; at once, if one has.
-func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer) {
+// for the key; at once, if one has. If none is inside then, the turn ends with that.
+func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer, now time.Time, fx *Effects) {
 	k := t.Key(fence)
 	if k == nil || t.lost != nil {
 		callers.Shut()
@@ -55,7 +55,7 @@ func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer) {
 	}
 	x.callers, t.pledge = callers, x
 	if p.closing.ending != Open || k.q.Waiting() > 0 || k.q.Recalled() || k.others != nil && len(k.others.queue) > 0 {
-		callers.Shut() // the caller of Share is inside
+		p.makeWay(k, now, fx)
 	}
 }
 

@@ -43,7 +43,7 @@ func shared(t *testing.T, began time.Time, lasts time.Duration, callers *fakeSha
 	k.others = nil // of no group: nothing else is wanted here
 	turn, fence := p.BeginOwn(k, began, 0)
 	x := new(Pledge)
-	p.Share(turn, fence, x, callers)
+	p.Share(turn, fence, x, callers, began, &Effects{})
 	p.Pledge(turn, began)
 	return p, turn, fence, x
 }
@@ -104,15 +104,20 @@ func TestPledge_MakesWay(t *testing.T) {
 	}
 }
 
-// A key that is asked for before the turn is shared is shut at once.
+// A key that is asked for before the turn is shared is shut at once, and given back if its callers have left by then.
 func TestPledge_WantedBefore(t *testing.T) {
 	now := time.Now()
-	p, turn, fence, x := shared(t, now, time.Minute, &fakeSharer{inside: 1})
-	var fx Effects
-	p.recallHere(turn.key, now, &fx)
-	callers := &fakeSharer{inside: 1}
-	p.Share(turn, fence, x, callers)
-	if !callers.shut {
-		t.Error("it lets callers in before the one that waits")
+	for inside := range 2 {
+		p, turn, fence, x := shared(t, now, time.Minute, &fakeSharer{inside: 1})
+		var fx Effects
+		p.recallHere(turn.key, now, &fx)
+		callers := &fakeSharer{inside: inside}
+		p.Share(turn, fence, x, callers, now, &fx)
+		if !callers.shut {
+			t.Errorf("%d inside: it lets callers in before the one that waits", inside)
+		}
+		if ended := turn.Key(fence) == nil && p.Turns() == 0 && p.basis.holds == 0; ended != (inside == 0) {
+			t.Errorf("%d inside: ended %v, %d turns, %d holds", inside, ended, p.Turns(), p.basis.holds)
+		}
 	}
 }

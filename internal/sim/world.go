@@ -427,6 +427,9 @@ func (s *start) shareFinally(ctx context.Context, number int, key string) {
 			call.Refused()
 			w.h.mu.Lock()
 			w.h.fail("I8: %v cannot share %q, permits: %d: %v", s, key, permits, err)
+			if permits > 0 {
+				key = "\x00" + key // the semaphore's
+			}
 			w.h.bad = append(w.h.bad, w.state(key)...)
 			w.h.mu.Unlock()
 			continue
