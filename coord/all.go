@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/held"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Locks are the locks of several keys, which [Coordinator.LockAll] granted together. Copies are the
@@ -198,8 +199,20 @@ func (c *Coordinator) inOrder(claims []Claim) ([]Claim, error) {
 // later one.
 func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []granted) (int, error) {
 	errs := make([]error, len(claims))
+	asked, done := c.askTogether(ctx, claims)
+	defer done()
+	defer func() {
+		for _, x := range asked { // a function of Options.Trace has panicked
+			x.p.abandon(x.k, x.w)
+		}
+	}()
 	var work sync.WaitGroup
+	next := 0 // of asked
 	for i, x := range claims {
+		if next < len(asked) && asked[next].claim == i {
+			next++
+			continue
+		}
 		if n, _ := c.Owner(x.Key); n.Self || len(claims) == 1 {
 			locks[i], errs[i] = c.claim(ctx, x, true)
 			continue
@@ -209,6 +222,11 @@ func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []grant
 			defer work.Done()
 			locks[i], errs[i] = c.claim(ctx, x, true)
 		})
+	}
+	for len(asked) > 0 {
+		x := asked[0]
+		asked = asked[1:]
+		locks[x.claim].l, errs[x.claim] = x.answer()
 	}
 	work.Wait()
 	n := slices.IndexFunc(errs, func(err error) bool { return err != nil })
@@ -222,6 +240,67 @@ func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []grant
 		}
 	}
 	return n, errs[n]
+}
+
+// An asking is a try whose request is under way.
+type asking struct {
+	*attempt
+	claim int // which one
+	k     *lease.Key
+	w     *lease.Waiter
+}
+
+// askTogether asks other nodes for keys that no caller of this process uses: each node for all of its keys in one write. Other keys are
+// left out, those for reading as well, and all if the caller has a label or is a task. done is called when all have been awaited.
+func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []asking, done func()) {
+	if c.cluster == nil || len(claims) == 1 || ctx.Err() != nil || labelled.Load() && (labelOf(ctx) != "" || isTask(ctx)) {
+		return nil, func() {}
+	}
+	var a after
+	var late context.Context // ends when the answers have been awaited for long enough
+	done = func() {}
+	for i, claim := range claims {
+		if claim.Read {
+			continue
+		}
+		x := &attempt{c: c, p: c.partitionOf(claim.Key), ctx: ctx, key: claim.Key, try: true}
+		k, w := x.send(&a)
+		if w == nil {
+			continue
+		}
+		if late == nil {
+			late, done = context.WithTimeout(context.Background(), c.answerIn())
+		}
+		x.late = late.Done()
+		asked = append(asked, asking{x, i, k, w})
+	}
+	a.do(c)
+	return asked, done
+}
+
+// send queues the caller for a key that is not in use here, and is not this node's. What it sends stays in a. It returns no waiter, and
+// has done nothing, if the key is another one.
+func (x *attempt) send(a *after) (k *lease.Key, w *lease.Waiter) {
+	p := x.p
+	now := p.lock()
+	if p.Find(x.key) != nil || p.Vacant() || p.Ending() != lease.Open || x.c.readingOf(x.key) != nil {
+		p.mu.Unlock()
+		return nil, nil
+	}
+	k, x.start = p.Key(x.key), x.c.at(now)
+	w = x.join(k)
+	p.Want(k, now, &a.Effects)
+	p.unlock(a)
+	return k, w
+}
+
+// answer waits for the answer.
+func (x *asking) answer() (Lock, error) {
+	l, err := x.asked(x.k, x.w)
+	if l.t == nil && err == nil { // it was over before the caller had it
+		return x.c.enter(x.attempt, x.p.lookUp(x.key))
+	}
+	return l, x.over(err)
 }
 
 // heldLocks is the parent of DoAll's context: the caller's values, and the locks.

@@ -18,7 +18,7 @@ func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
 			return Lock{}, x.c.sentAway(s)
 		}
 	}
-	t, at, err := x.p.wait(x.ctx, k, w, x.key)
+	t, at, err := x.p.wait(x.ctx, k, w, x)
 	if err != nil {
 		if x.try && errors.Is(err, ErrLocked) && x.c.heldBy(x.ctx, x.key) { // the caller reads the key
 			err = &WaitError{Key: x.key, Reason: ErrHeld}
@@ -57,9 +57,9 @@ func (x *attempt) join(k *lease.Key) *lease.Waiter {
 func newWaiter() any { return &lease.Waiter{Value: &lease.Seat{Ready: make(chan struct{}, 1)}} }
 
 // wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the caller could have it.
-func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, key string) (t *lease.Turn, at lease.Moment, err error) {
-	s := w.Value
-	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w) {
+func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, x *attempt) (t *lease.Turn, at lease.Moment, err error) {
+	s, key := w.Value, x.key
+	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w, x.late) {
 		p.c.recycle(w)
 		return nil, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
@@ -95,19 +95,28 @@ func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, key
 }
 
 // awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
-// wait for a connection. It reports false if the waiter has left the queue.
-func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter) bool {
-	late := time.NewTimer(p.c.opts.CallTimeout * 9 / 8) // a call's own error comes first, and says more
-	defer late.Stop()
+// wait for a connection. It reports false if the waiter has left the queue. late is closed when that is over; nil: it begins now.
+func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter, late <-chan struct{}) bool {
+	var rung <-chan time.Time
+	if late == nil {
+		timer := time.NewTimer(p.c.answerIn())
+		defer timer.Stop()
+		rung = timer.C
+	}
 	select {
 	case <-w.Value.Ready:
 		w.Value.Ready <- struct{}{} // for wait
+		return true
 	case <-ctx.Done():
-	case <-late.C:
-		return !p.leaveQueue(k, w)
+		return true
+	case <-rung:
+	case <-late:
 	}
-	return true
+	return !p.leaveQueue(k, w)
 }
+
+// answerIn is for how long a TryLock waits for an answer. A call's own error comes first, and says more.
+func (c *Coordinator) answerIn() time.Duration { return c.opts.CallTimeout * 9 / 8 }
 
 // leaveQueue takes a waiter out of the queue, if it has not got its turn.
 func (p *partition) leaveQueue(k *lease.Key, w *lease.Waiter) bool {

@@ -160,6 +160,8 @@ type attempt struct {
 	label string       // of WithLabel
 	reads bool         // the key is known to be read by this process
 	holds bool         // ctx carries locks
+
+	late <-chan struct{} // closed when a try has waited for an answer for long enough; nil: that begins when it waits
 }
 
 // queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
@@ -251,8 +253,13 @@ func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 	if first != nil {
 		first.first(k, w)
 	}
-	if len(w.Value.Ready) == 0 && x.itself() && p.leaveQueue(k, w) { // the caller reads the key
-		c.recycle(w)
+	return x.asked(k, w)
+}
+
+// asked waits, once a request is under way. The mutex is free.
+func (x *attempt) asked(k *lease.Key, w *lease.Waiter) (Lock, error) {
+	if len(w.Value.Ready) == 0 && x.itself() && x.p.leaveQueue(k, w) { // the caller reads the key
+		x.c.recycle(w)
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
 	}
 	return x.await(k, w)

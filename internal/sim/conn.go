@@ -58,6 +58,7 @@ func (h *half) wait(at time.Time) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
+	c.here.wrote.Add(1)
 	late := c.here.net.late() + c.here.left()
 	c.in.mu.Lock()
 	closed := c.in.err

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -44,6 +45,8 @@ type host struct {
 	gone   chan struct{}
 	*clock
 	saw func(lease.Sight) // nil: what its node decides is not looked at
+
+	wrote atomic.Int64 // how often it has written to a connection
 
 	dead  bool           // protected by net.mu
 	conns map[*conn]bool // protected by net.mu: this host's ends
