@@ -38,7 +38,6 @@ func init() {
 var spared = map[string]string{
 	"Renewal": "the watch that ends a session at its deadline is there as well",
 	"Quantum": "without it keys are shared out unfairly, and locks are as exclusive as before",
-	"Between": "TestFind of internal/circle is what notices it, each time",
 }
 
 // traced are guards without which a run diverges from what package spec allows. Others are noticed by other checks first, or only.

@@ -43,6 +43,7 @@ var scenarios = []scenario{
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian},
 	{"a hold that is given back lets no reader in", 8, lateReader},
 	{"no circle is told that is none", 12, noCircle},
+	{"a reader whose grant is late is in no circle", 4, lateGrant},
 }
 
 // noCircle: what nodes tell each other of waits is older than what they look for, and most tasks read, with a writer between them at
@@ -52,6 +53,54 @@ func noCircle(i int) Config {
 		w.net.setLatency(time.Duration(i%3+1) * 100 * time.Millisecond)
 		time.Sleep(2 * time.Minute)
 	}}
+}
+
+// lateGrant: a task waits to read a key, as its node does not reach the owner for a while. Another one reads the key, and waits for a lock
+// of the first. No writer is between the readers, so they do not wait for each other.
+func lateGrant(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, hasty: true, script: func(w *world) {
+		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond)
+		one, two, owner := w.nodes[0].now, w.nodes[1].now, w.nodes[2].now
+		reads, writes := owner.ownKey(), one.ownKey()
+		task := func(s *start) (context.Context, *task) {
+			x := w.h.begins(s)
+			return coord.WithLabel(coord.WithLocker(context.Background()), x.label), x
+		}
+		firstCtx, first := task(one)
+		secondCtx, second := task(two)
+		ends := []func(){one.next(firstCtx, first, 0, writes, false), two.next(secondCtx, second, 0, reads, true)}
+		cut := func(cut bool) {
+			w.net.setCut(one.h, owner.h, cut)
+			w.net.setCut(owner.h, one.h, cut)
+		}
+		cut(true)
+		var work sync.WaitGroup
+		var last [2]func()
+		work.Go(func() { // it gets what it wants, and then gives back what the other one wants
+			last[0] = one.next(firstCtx, first, 0, reads, true)
+			ends[0]()
+		})
+		time.Sleep(50 * time.Millisecond)
+		work.Go(func() { last[1] = two.next(secondCtx, second, 0, writes, false) })
+		time.Sleep(time.Second)
+		cut(false)
+		work.Wait()
+		for _, end := range []func(){last[0], last[1], ends[1]} {
+			if end != nil {
+				end()
+			}
+		}
+	}}
+}
+
+// ownKey returns a key that the process owns.
+func (s *start) ownKey() string {
+	for n := 0; ; n++ {
+		key := fmt.Sprint("key", n)
+		if o, _ := s.c.Owner(key); o.Self {
+			return key
+		}
+	}
 }
 
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
@@ -64,12 +113,7 @@ func shortHold(i int) Config {
 		<-w.nodes[1].start().ready
 		time.Sleep(15 * time.Second)
 		owner, holder := w.nodes[0].now, w.nodes[1].now
-		key := ""
-		for n := 0; key == ""; n++ {
-			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
-				key = fmt.Sprint("key", n)
-			}
-		}
+		key := owner.ownKey()
 		owner.client.set(func(x *weather) { x.away = true })
 		time.Sleep(at)
 		holder.client.set(func(x *weather) { x.away = true })
@@ -141,13 +185,7 @@ func (s *start) reachNone() {
 
 // sever locks a key of the owner's at the holder. Then neither reaches any partition, nor the other one.
 func sever(w *world, owner, holder *start) (coord.Lock, error) {
-	key := ""
-	for n := 0; key == ""; n++ {
-		if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
-			key = fmt.Sprint("key", n)
-		}
-	}
-	held, err := holder.c.Lock(context.Background(), key)
+	held, err := holder.c.Lock(context.Background(), owner.ownKey())
 	owner.reachNone()
 	holder.reachNone()
 	w.net.setCut(owner.h, holder.h, true)
@@ -323,12 +361,7 @@ func lateReader(i int) Config {
 		time.Sleep(15 * time.Second)
 		w.net.setLatency(100 * time.Microsecond) // less than what a reader takes
 		owner, other := w.nodes[0].now, w.nodes[1].now
-		key := ""
-		for n := 0; key == ""; n++ {
-			if o, _ := owner.c.Owner(fmt.Sprint("key", n)); o.Self {
-				key = fmt.Sprint("key", n)
-			}
-		}
+		key := owner.ownKey()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		var reads atomic.Bool
