@@ -227,7 +227,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 	case err != nil:
 		return a.settle(fmt.Errorf("%w: %w", ErrUnavailable, err), false, jitter(o.RetryEvery))
 	case ans.Verdict == fallback.Held:
-		a.heldBy(ans.Holder.Session)
+		a.heldBy(ans, sent)
 		if _, ok := a.p.c.remote.ns.(fallback.Courier); !ok && silent(a.p.c.remote.ns) && ans.Holder.Session == a.p.c.sessions.id() {
 			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity) // it may have given it back, and the arbiter lost that
 		}
@@ -270,11 +270,15 @@ func silent(ns fallback.Namespace) bool {
 	return ok && m.Mute()
 }
 
-// heldBy notes which session has the key.
-func (a *acquisition) heldBy(session string) {
+// heldBy notes which session has the key, and whether another request waits before this one, as of an answer to what was sent then.
+func (a *acquisition) heldBy(ans fallback.LockAnswer, sent time.Time) {
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
-	a.p.HeldBy(a.Contender, session)
+	epoch := uint32(0)
+	if ans.Behind {
+		epoch = ans.Record.Epoch
+	}
+	a.p.HeldBy(a.Contender, ans.Holder.Session, epoch, sent)
 }
 
 // patience is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is

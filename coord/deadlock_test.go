@@ -147,6 +147,9 @@ func TestDeadlock_IsFound(t *testing.T) {
 		{"a reader and a writer", func(t *testing.T, c *coord.Coordinator) [][2]taker {
 			return [][2]taker{{reads(c, "a"), reads(c, "b")}, {locks(c, "b"), locks(c, "a")}}
 		}, `"caller 1" of "one" has "b" and waits for "a"; "caller 0" of "one" has "a" (read) and waits for "b" (read)`},
+		{"readers, and a writer between", func(t *testing.T, c *coord.Coordinator) [][2]taker {
+			return [][2]taker{{reads(c, "a"), locks(c, "b")}, {none, locks(c, "a")}, {locks(c, "b"), reads(c, "a")}}
+		}, `"caller 2" of "one" has "b" and waits for "a" (read); "caller 0" of "one" has "a" (read) and waits for "b"`},
 		{"a writer that reads now", func(t *testing.T, c *coord.Coordinator) [][2]taker {
 			return [][2]taker{{downgrades1(c, "a"), locks(c, "b")}, {locks(c, "b"), locks(c, "a")}}
 		}, `"caller 1" of "one" has "b" and waits for "a"; "caller 0" of "one" has "a" (read) and waits for "b"`},

@@ -89,7 +89,6 @@ type Options struct {
 	// [ReadLock.Context], or of [WithLocker]; and within LockAll, and its variants, those that it has got so far. It must
 	// not give one of them back before its wait is over, or a circle may be told that was none. Permits of a semaphore
 	// are left out: a circle in which a caller waits for permits is not found.
-	// So is one in which a reader waits behind a writer for another reader, while no node of a cluster owns the key.
 	//
 	// Other processes are asked by the streams of the cluster. Without one only circles within the process are found, and
 	// none with a process that does not look.

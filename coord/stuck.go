@@ -20,8 +20,10 @@ import (
 // want, and so on. A circle is believed when it is found twice, some time apart: a wait, request or lock that ended in between is not
 // the same one. So all parts of a circle were there when the first look ended.
 //
-// A reader waits for another one because of a writer between them. Only the owner knows their order: that a writer waits somewhere
-// proves nothing, as the reader may have come before it, with a grant that is on its way. So the owner tells of the very requests.
+// A reader waits for another one because of a writer between them. Only the grantor knows their order: that a writer waits somewhere
+// proves nothing, as the reader may have come before it, with a grant that is on its way. So the owner tells of the very requests. Where
+// there is none, the arbiter's answer to a request says that another one waits before it. It counts once, and the arbiter is asked again: so
+// what two looks have seen was so at a time in between.
 
 // mostDepth is how often all nodes are asked in one look, and so how long a circle may be.
 const mostDepth = 16
@@ -417,11 +419,19 @@ func (c *Coordinator) waitsFor(keys [][]byte) (all []waitPart, behind []placePar
 // mostWaits is for how many bytes of waits an answer has room.
 const mostWaits = maxText - 8<<10
 
-// behind returns the requests for reading the key that wait behind one for writing, if this node is its owner.
+// behind returns the requests for reading the key that wait behind one for writing: those that this node, its owner, knows of, or its own
+// at the arbiter.
 func (c *Coordinator) behind(key string) []lease.Request {
+	var a after
 	p := c.partitionOf(key)
-	now := c.now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.Behind(key, now)
+	now := p.lock()
+	all := p.Behind(key, now)
+	for i := range mostShared {
+		if r, ok := p.WaitsBehind(c.sharedName(key, i), now); ok {
+			all = append(all, r)
+		}
+	}
+	p.unlock(&a)
+	a.do(c)
+	return all
 }

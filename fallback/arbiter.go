@@ -278,6 +278,7 @@ type LockAnswer struct {
 	Holder    Row           // Held: its holder. Promised: the waiter that it is for, without a token
 	Retry     time.Duration // Promised: until the promise lapses
 	Size      uint32        // Held: how many permits the key has by a hold in the way, if the request says another number
+	Behind    bool          // Held: no hold is in the request's way, but one that came before it waits for holds
 }
 
 // Release names a hold, or a waiter, to be removed.

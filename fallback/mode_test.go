@@ -95,6 +95,32 @@ func TestLock_Downgraded(t *testing.T) {
 	locked("k", "c", fallback.Granted)
 }
 
+// TestLock_Behind checks that a reader is told whether a writer that waits is all that is in its way.
+func TestLock_Behind(t *testing.T) {
+	l := newLab(t)
+	locked := func(name, session string, want fallback.Verdict, behind bool) {
+		t.Helper()
+		a := l.Lock(l.now, fallback.LockRequest{Key: name, Me: id(session, 1), Block: 1, Wait: true}, l.send)
+		if a.Verdict != want || a.Behind != behind {
+			t.Errorf("%q for %s: %v, behind %t, want %v, %t", name, session, a.Verdict, a.Behind, want, behind)
+		}
+	}
+	s := fallback.SharedName
+	locked(s("k", "a"), "a", fallback.Granted, false)
+	locked("k", "b", fallback.Held, false)
+	locked(s("k", "c"), "c", fallback.Held, true)
+	l.Unlock(l.now, s("k", "a"), id("a", 1), l.send)
+	locked(s("k", "c"), "c", fallback.Promised, false)
+	locked("k", "b", fallback.Granted, false)
+	locked(s("k", "c"), "c", fallback.Held, false)
+	locked("k", "d", fallback.Held, false)
+	l.Unlock(l.now, "k", id("b", 1), l.send)
+	locked(s("k", "c"), "c", fallback.Granted, false)
+	locked(s("k", "e"), "e", fallback.Held, true)
+	l.Unlock(l.now, "k", id("d", 1), l.send) // it gives up
+	locked(s("k", "e"), "e", fallback.Granted, false)
+}
+
 // TestLock_Block checks that a holder that has permits of a block is let in with fewer of it, before those that wait, also where there are
 // no others, and that the rest is free when it has given the larger hold back.
 func TestLock_Block(t *testing.T) {

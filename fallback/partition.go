@@ -240,7 +240,9 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 		return LockAnswer{Verdict: Promised, Record: p.record(m), Holder: Row{Identity: next.Identity}, Retry: left}
 	case len(p.Queues[key]) > 0: // the first waiter does not fit, and this one comes after it
 		next = p.Queues[key][0]
-		return p.held(m, r, p.inTheWay(named(key, next.Spec), next.Session), send)
+		a := p.held(m, r, p.inTheWay(named(key, next.Spec), next.Session), send)
+		a.Behind = true
+		return a
 	}
 	p.dequeue(key, me)
 	if p.Seq > math.MaxUint32-r.Block {

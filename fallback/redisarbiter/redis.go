@@ -391,7 +391,7 @@ func (n *redisSpace) Lock(ctx context.Context, q fallback.LockRequest) (fallback
 		a.Token = fallback.MakeToken(r.epoch(recordLen), uint32(r.num(recordLen+1)))
 		a.Contended = r.num(recordLen+2) > 0
 	case fallback.Held:
-		a.Holder, a.Size = r.row(recordLen), uint32(r.num(recordLen+1))
+		a.Holder, a.Size, a.Behind = r.row(recordLen), uint32(r.num(recordLen+1)), r.num(recordLen+2) > 0
 	case fallback.Promised:
 		a.Retry, a.Holder = r.ms(recordLen), r.row(recordLen+1)
 	}

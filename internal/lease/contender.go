@@ -22,8 +22,9 @@ type Contender struct {
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long; nil: another process has the key
 	holder  string            // the session that has the key, as the arbiter has said last
-	owner   string            // the session that owns the partition, if there was no stream to it
-	paused  bool              // an owner needs time: see Redirect
+	behind  behind
+	owner   string // the session that owns the partition, if there was no stream to it
+	paused  bool   // an owner needs time: see Redirect
 }
 
 func (x *Contender) over() bool { return x.key.contender != x }
@@ -58,7 +59,7 @@ func (p *Partition) Begin(x *Contender, s *Session, fx *Effects) (id fallback.Id
 			fx.Releases = append(fx.Releases, p.release(x.Name, x.id))
 		}
 		x.id = fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}
-		x.asked, x.known = false, p.tokens.seen
+		x.asked, x.known, x.behind = false, p.tokens.seen, behind{}
 	}
 	return x.id, x.known, x.key.q.Any(waits), true
 }
@@ -96,8 +97,33 @@ func (p *Partition) Disown(x *Contender, fx *Effects) {
 	}
 }
 
-// HeldBy notes the session that has the key.
-func (p *Partition) HeldBy(x *Contender, session string) { x.holder = session }
+// behind is what is known of the place of a request at the arbiter.
+type behind struct {
+	epoch uint32    // at which it waits behind another one that waits for holds; 0: it does not
+	told  time.Time // when WaitsBehind was called last
+	anew  bool      // the arbiter has said so, asked after that
+}
+
+// HeldBy notes the session that has the key, and at which epoch the request waits behind another one that waits for holds, 0 for none: the
+// arbiter, asked at the time sent, has said so.
+func (p *Partition) HeldBy(x *Contender, session string, epoch uint32, sent time.Time) {
+	x.holder = session
+	x.behind.epoch, x.behind.anew = epoch, epoch > 0 && !sent.Before(x.behind.told)
+}
+
+// WaitsBehind returns the request of this node's for a name at the arbiter, if that has said, asked after the last call, that it waits
+// behind another one. The arbiter is asked again.
+func (p *Partition) WaitsBehind(name string, now time.Time) (r Request, ok bool) {
+	k := p.table.keys[name]
+	if k == nil || k.contender == nil || k.contender.behind.epoch == 0 {
+		return Request{}, false
+	}
+	x := k.contender
+	out := p.order()
+	out.Pokes = append(out.Pokes, x)
+	ok, x.behind.anew, x.behind.told = x.behind.anew, false, now
+	return Request{name, x.behind.epoch, x.id.Request}, ok
+}
 
 // Settle notes the trouble (nil: the key is locked) for callers that give up, and sends those away that only try, or all. It
 // reports whether a caller is left.

@@ -52,7 +52,7 @@ func (n *Node) answerContend(c *call, now time.Time, fx *lease.Effects) {
 			n.P.Settle(x, errNoStream, false, now, fx)
 		}
 	case fallback.Held, fallback.Promised:
-		n.P.HeldBy(x, c.answer.Holder.Session)
+		n.P.HeldBy(x, c.answer.Holder.Session, 0, c.sent)
 		n.P.AwaitRoute()
 		n.P.Settle(x, nil, false, now, fx)
 	default:
