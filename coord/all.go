@@ -242,7 +242,7 @@ func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []grant
 	return n, errs[n]
 }
 
-// An asking is a try whose request is under way.
+// An asking is a try with a request that is under way.
 type asking struct {
 	*attempt
 	claim int // which one

@@ -267,7 +267,7 @@ func TestBlock_AdaptsToUse(t *testing.T) {
 	})
 }
 
-// A block whose callers leave while a smaller hold is on its way is given back as a whole, if others have come by then.
+// A block is given back as a whole if its callers leave while a smaller hold is on its way, and others have come by then.
 func TestBlock_IsLeftWhileItIsMadeSmaller(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
