@@ -12,39 +12,41 @@ ELECTIONS := bench/elections
 MANIFESTS := internal/manifests
 VULNS := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB := https://vuln.go.dev
-# To compile is half of the work of "make test" on a new machine. So all is compiled with the race detector, also for the linter, and
-# little without it and without cgo; nothing has DWARF; and compilers collect their garbage seldom: a third less.
+# To compile is half of the work of "make test" on a new machine. So most is compiled with the race detector, and little without it and
+# without cgo; nothing has DWARF; compilers collect their garbage seldom, and give way to tests; and the linter, which is as much to compile
+# as all else, has a command of its own.
 PLAIN := -gcflags=all=-dwarf=false -ldflags=-w
 RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: modules core counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb kubeapiserver versitygw
+.PHONY: modules found core counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb kubeapiserver versitygw
 
-# Everything that a change has to pass, with a real redis-server. The tests wait more than they compute: they run side by side, and
-# the rest gives way to them.
+# Everything that a change has to pass, with a real redis-server, but the linter: make lint. The tests wait more than they compute: they
+# run side by side, and the rest gives way to them.
 test: redis databases network clients
 	@$(MAKE) --no-print-directory -j 2 checks tests
 
 # Packages peer and model without the race detector: the former reads and writes in another way, and the latter explores nothing with
-# it.
+# it. What computes may have to wait for long: it has half an hour.
 checks: export GOFLAGS := $(PLAIN)
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
-	@nice $(MAKE) --no-print-directory -j 1 modules
+	@nice $(MAKE) --no-print-directory found
 	@CGO_ENABLED=0 nice go vet ./peer
-	@CGO_ENABLED=0 nice go test ./peer ./internal/model/...
-	@CGO_ENABLED=0 nice go test -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
-	@CGO_ENABLED=0 nice go test -tags simulation -run Scenarios ./internal/sim
+	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m ./peer ./internal/model/...
+	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
+	@CGO_ENABLED=0 nice go test -timeout 30m -tags simulation -run Scenarios ./internal/sim
 	@nice $(MAKE) --no-print-directory -j 2 counts vulns core sim FOR=0 RUNS=150
 
-# Each line of output is one package's. golangci-lint vets.
+# Each line of output is one package's. The root's packages are in all modules: they are compiled first, once.
 SIDES ?= 2
 tests: export GOFLAGS := $(RACE)
 tests:
-	@printf '%s\n' $(MODULES) | xargs -P $(SIDES) -I DIR sh -c 'cd DIR && GOGC=400 go list -export -test ./... >/dev/null && go test -vet=off -timeout 10m ./...'
-	@for m in $(ADAPTERS); do (cd $$m && GOGC=400 go vet ./... && go test -vet=off -run '^Example' ./...) || exit 1; done
-	@for m in $(ARBITERS); do (cd $$m && GOGC=400 go test -vet=off -short -run 'Conforms/(Sessions|Owners)|_' -timeout 10m ./...) || exit 1; done
+	@GOGC=400 nice go list -export -test ./... >/dev/null
+	@{ printf '%s -timeout=20m ./...\n' $(MODULES); printf '%s -run=^Example ./...\n' $(ADAPTERS); \
+	  printf '%s -timeout=20m -short -run=Conforms/(Sessions|Owners)|_ ./...\n' $(ARBITERS); } | \
+	  xargs -P $(SIDES) -L 1 sh -c 'cd $$0 && export GOGC=400 && nice go list -export -test ./... >/dev/null && nice go vet ./... && unset GOGC && go test -vet=off "$$@"'
 
 # Each arbiter on its store: kills, restarts, restores, promotions, and what it costs at rest.
 arbiters: export GOFLAGS := $(RACE)
@@ -74,13 +76,16 @@ core:
 short:
 	go test -short ./...
 
-# Beside what "make test" lints: what is compiled without the race detector only, which is one file of package peer.
+# golangci-lint, before a change lands: to compile it takes minutes, once. One file of package peer is compiled without the race detector only.
 lint: modules
 	@CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run $(LINTER) run --allow-parallel-runners ./peer
 
-# All modules at once, in the workspace: what they share is checked once. Each has to find its packages without the workspace, too.
+# All modules at once, in the workspace: what they share is checked once.
 modules:
 	@$(LINT) run --allow-parallel-runners $(MODULES:%=./%/...) $(ARBITERS:%=./%/...)
+
+# Each module has to find its packages without the workspace, too.
+found:
 	@for m in $(MODULES) $(ARBITERS); do (cd $$m && GOWORK=off go list -deps -test ./... >/dev/null) || exit 1; done
 
 # Known vulnerabilities in code that is called. It fails if there are any, and says so where the database cannot be had.

@@ -20,6 +20,7 @@ func TestLeave_HandsPartitionsOver(t *testing.T) {
 	for range 3 {
 		o := quick()
 		o.Cluster.Debounce = debounce
+		o.SessionTTL, o.Grace = 10*time.Second, 12*time.Second // beside other tests a session of 3 s may end
 		nodes = append(nodes, join(t, a, o))
 	}
 	settle(t, 61, nodes...)

@@ -157,7 +157,9 @@ func bubble(t *testing.T, f func(w *world)) {
 // keeper returns a process's.
 func (w *world) keeper(opts *tokens.Options) (*tokens.Keeper, *coord.Coordinator) {
 	w.Helper()
-	locks, err := coord.New(context.Background(), w.arbiter, &coord.Options{SessionTTL: 10 * time.Minute, RenewEvery: 150 * time.Second}) // for hours go by
+	locks, err := coord.New(context.Background(), w.arbiter, &coord.Options{
+		SessionTTL: 10 * time.Minute, RenewEvery: 150 * time.Second, Partitions: 31, // for hours go by
+	})
 	if err != nil {
 		w.Fatal(err)
 	}

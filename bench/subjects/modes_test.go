@@ -28,15 +28,10 @@ func TestModesRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := 0
+	lines := 0 // one of a rival whose server is missing says that it was not run
 	for _, j := range b.Sizes.modes.jobs() {
 		lines++
 		for _, w := range modeWays {
-			if w.Server != nil {
-				if _, ok := w.Server.Find(); !ok {
-					continue
-				}
-			}
 			if w.MeasuredIn(j.kind(), false) {
 				lines++
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-var buildAll = flag.Bool("release.build", false, "build importers of modules outside of go.work, too: to compile what they require takes minutes")
+var buildAll = flag.Bool("release.build", false, "build importers of all modules, not only of the one at the root: to compile what they require, in versions of their own, takes minutes")
 
 // Each released module can be required by a program elsewhere, which has neither this repository's
 // replacements nor its workspace: modules come from a proxy that is made of the working tree.
@@ -41,10 +41,6 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 	// With the flags of the tests: what they have compiled is not compiled again.
 	env := append(os.Environ(), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod -modcacherw", "GOSUMDB=off", "GONOPROXY=", "GOPRIVATE=",
 		"GOPROXY=file://"+proxy+",file://"+cache+"/cache/download,"+goenv(t, "GOPROXY"))
-	work, err := os.ReadFile(filepath.Join(root, "go.work"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	released := 0
 	for _, m := range all {
 		if !m.Released {
@@ -61,7 +57,7 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 			write(t, filepath.Join(dir, "go.mod"),
 				fmt.Sprintf("module example.com/importer\n\ngo 1.26.0\n\nrequire %s %s\n", m.Path, version))
 			args := []string{"build", "./..."}
-			if !*buildAll && !strings.Contains(string(work), "\t./"+m.Dir+"\n") && m.Dir != "." {
+			if !*buildAll && m.Dir != "." {
 				args = []string{"list", "-deps", "./..."} // finds each package, and compiles none
 			}
 			cmd := exec.CommandContext(t.Context(), "go", args...)

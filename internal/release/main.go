@@ -136,7 +136,7 @@ func check(root, version string) error {
 			}
 		}
 	}
-	if _, err := run(root, "go", "test", "-count=1", "./internal/release"); err != nil {
+	if _, err := run(root, "go", "test", "-count=1", "-timeout", "30m", "./internal/release", "-release.build"); err != nil {
 		return err
 	}
 	incompatible, err := compare(root)
