@@ -199,14 +199,22 @@ func (c *Coordinator) inOrder(claims []Claim) ([]Claim, error) {
 // later one.
 func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []granted) (int, error) {
 	errs := make([]error, len(claims))
+	var work sync.WaitGroup
 	asked, done := c.askTogether(ctx, claims)
 	defer done()
+	whole := false
 	defer func() {
+		if whole {
+			return
+		}
 		for _, x := range asked { // a function of Options.Trace has panicked
 			x.p.abandon(x.k, x.w)
 		}
+		work.Wait()
+		for _, g := range locks {
+			_ = g.unlock()
+		}
 	}()
-	var work sync.WaitGroup
 	next := 0 // of asked
 	for i, x := range claims {
 		if next < len(asked) && asked[next].claim == i {
@@ -229,6 +237,7 @@ func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []grant
 		locks[x.claim].l, errs[x.claim] = x.answer()
 	}
 	work.Wait()
+	whole = true
 	n := slices.IndexFunc(errs, func(err error) bool { return err != nil })
 	if n < 0 {
 		return len(claims), nil
@@ -251,19 +260,23 @@ type asking struct {
 }
 
 // askTogether asks other nodes for keys that no caller of this process uses: each node for all of its keys in one write. Other keys are
-// left out, those for reading as well, and all if the caller has a label or is a task. done is called when all have been awaited.
+// left out, and those for reading as well. done is called when all have been awaited.
 func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []asking, done func()) {
-	if c.cluster == nil || len(claims) == 1 || ctx.Err() != nil || labelled.Load() && (labelOf(ctx) != "" || isTask(ctx)) {
-		return nil, func() {}
+	done = func() {}
+	if c.cluster == nil || len(claims) == 1 || ctx.Err() != nil {
+		return nil, done
+	}
+	label := ""
+	if labelled.Load() {
+		label = labelOf(ctx)
 	}
 	var a after
 	var late context.Context // ends when the answers have been awaited for long enough
-	done = func() {}
 	for i, claim := range claims {
 		if claim.Read {
 			continue
 		}
-		x := &attempt{c: c, p: c.partitionOf(claim.Key), ctx: ctx, key: claim.Key, try: true}
+		x := &attempt{c: c, p: c.partitionOf(claim.Key), ctx: ctx, key: claim.Key, try: true, label: label}
 		k, w := x.send(&a)
 		if w == nil {
 			continue
@@ -298,9 +311,18 @@ func (x *attempt) send(a *after) (k *lease.Key, w *lease.Waiter) {
 func (x *asking) answer() (Lock, error) {
 	l, err := x.asked(x.k, x.w)
 	if l.t == nil && err == nil { // it was over before the caller had it
-		return x.c.enter(x.attempt, x.p.lookUp(x.key))
+		l, err = x.c.enter(x.attempt, x.p.lookUp(x.key))
+	} else {
+		err = x.over(err)
 	}
-	return l, x.over(err)
+	if err != nil || !labelled.Load() {
+		return l, err
+	}
+	if x.label != "" {
+		l.keepLabel(x.label)
+	}
+	took(x.ctx, carriedLock{lock: l})
+	return l, nil
 }
 
 // heldLocks is the parent of DoAll's context: the caller's values, and the locks.

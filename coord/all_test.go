@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // free checks that no key is locked.
@@ -188,6 +189,67 @@ func TestLockAll_FreeKeysAreAskedForTogether(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Keys of another node are had all, with the caller's label, or none: also if one is busy, or a function of Options.Trace panics.
+func TestLockAll_OfAnotherNode(t *testing.T) {
+	store, o, other := fallback.NewMemory(), quick(), quick()
+	o.Handoff.Linger, other.Handoff.Linger = -1, -1 // a try is not refused for what is kept
+	var panics atomic.Pointer[string]               // a key
+	o.Trace = &coord.Trace{Granted: func(_ context.Context, g coord.GrantInfo) {
+		if key := panics.Load(); key != nil && g.Key == *key {
+			panic("boom")
+		}
+	}}
+	one, two := join(t, store, o), join(t, store, other)
+	settle(t, o.Partitions, one, two)
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprint("key ", i))
+	}
+	none := func(what string) {
+		t.Helper()
+		for _, key := range keys {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			l, err := two.Lock(ctx, key)
+			if cancel(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			unlock(t, l)
+		}
+	}
+	locks, err := one.LockAll(coord.WithLabel(t.Context(), "many"), keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if _, err := two.TryLock(t.Context(), key); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("%s: %v", key, err)
+		}
+		if info, err := two.Inspect(t.Context(), key); err != nil || info.Holder == nil || info.Holder.Label != "many" {
+			t.Errorf("%s: %+v, %v", key, info, err)
+		}
+	}
+	if err := locks.Unlock(); err != nil {
+		t.Error(err)
+	}
+	none("unlocked")
+	for _, i := range []int{0, 10, 19} {
+		l := lock(t, two, keys[i])
+		if _, err := one.TryLockAll(t.Context(), keys...); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("one is busy: %v", err)
+		}
+		unlock(t, l)
+		none("one was busy")
+		panics.Store(&keys[i])
+		await.Until(t, "it panics", func() (panicked bool) { // what was given back may be on its way
+			defer func() { panicked = recover() != nil }()
+			_, _ = one.TryLockAll(t.Context(), keys...)
+			return false
+		})
+		panics.Store(nil)
+		none("a panic")
+	}
 }
 
 // DoAll's context carries all of the locks, and ends with the first that is over.
