@@ -45,7 +45,7 @@ func (s Locks) Unlock() error {
 // caller must not call LockAll while it holds another lock that others lock in the same way.
 //
 // Keys that are free cost what the slowest of them costs: those of other nodes, or of the arbiter, are
-// asked for at the same time. Each that is not free is waited for in turn.
+// asked for at the same time, and each other node in one write. Each that is not free is waited for in turn.
 //
 // Errors are those of [Coordinator.Lock]; a [*WaitError] names the key.
 func (c *Coordinator) LockAll(ctx context.Context, keys ...string) (Locks, error) {
