@@ -260,9 +260,14 @@ type asking struct {
 }
 
 // askTogether asks other nodes for keys that no caller of this process uses: each node for all of its keys in one write. Other keys are
-// left out, and those for reading as well. done is called when all have been awaited.
+// left out. Those for reading are asked for, and to be claimed yet. done is called when all have been awaited.
 func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []asking, done func()) {
-	done = func() {}
+	var ends []func()
+	done = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
 	if c.cluster == nil || len(claims) == 1 || ctx.Err() != nil {
 		return nil, done
 	}
@@ -274,6 +279,11 @@ func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []
 	var late context.Context // ends when the answers have been awaited for long enough
 	for i, claim := range claims {
 		if claim.Read {
+			if n, _ := c.Owner(claim.Key); !n.Self {
+				if land := c.flyAhead(claim.Key, &a); land != nil {
+					ends = append(ends, land)
+				}
+			}
 			continue
 		}
 		x := &attempt{c: c, p: c.partitionOf(claim.Key), ctx: ctx, key: claim.Key, try: true, label: label}
@@ -282,7 +292,9 @@ func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []
 			continue
 		}
 		if late == nil {
-			late, done = context.WithTimeout(context.Background(), c.answerIn())
+			var cancel context.CancelFunc
+			late, cancel = context.WithTimeout(context.Background(), c.answerIn())
+			ends = append(ends, cancel)
 		}
 		x.late = late.Done()
 		asked = append(asked, asking{x, i, k, w})

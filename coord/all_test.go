@@ -234,9 +234,25 @@ func TestLockAll_OfAnotherNode(t *testing.T) {
 		t.Error(err)
 	}
 	none("unlocked")
+	reads, err := one.LockClaims(t.Context(), coord.ForReading(keys...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if _, err := two.TryLock(t.Context(), key); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("%s is read: %v", key, err)
+		}
+	}
+	if err := reads.Unlock(); err != nil {
+		t.Error(err)
+	}
+	none("not read any more")
 	for _, i := range []int{0, 10, 19} {
 		l := lock(t, two, keys[i])
 		if _, err := one.TryLockAll(t.Context(), keys...); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("one is busy: %v", err)
+		}
+		if _, err := one.TryLockClaims(t.Context(), coord.ForReading(keys...)...); !errors.Is(err, coord.ErrLocked) {
 			t.Errorf("one is busy: %v", err)
 		}
 		unlock(t, l)

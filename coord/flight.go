@@ -166,13 +166,9 @@ func (c *Coordinator) join(
 	f := s.flights[key]
 	switch {
 	case f == nil:
-		ctx, cancel := context.WithCancel(context.Background())
-		f = &flight{try: try, cancel: cancel, done: make(chan struct{})}
-		if s.flights == nil {
-			s.flights = make(map[string]*flight)
-		}
-		s.flights[key] = f
-		c.fly(ctx, s, hash, key, f)
+		var ctx context.Context
+		ctx, f = s.begin(key, try)
+		c.fly(s, hash, key, f, func() (Lock, error) { return c.lockShared(ctx, s, key, f) })
 	case try && !f.try:
 		return nil, ReadLock{}, nil
 	}
@@ -183,11 +179,51 @@ func (c *Coordinator) join(
 	return nil, ReadLock{}, f
 }
 
+// begin adds a flight. The mutex is held.
+func (s *readShard) begin(key string, try bool) (context.Context, *flight) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &flight{try: try, cancel: cancel, done: make(chan struct{})}
+	if s.flights == nil {
+		s.flights = make(map[string]*flight)
+	}
+	s.flights[key] = f
+	return ctx, f
+}
+
+// flyAhead begins a flight that tries, for a caller that joins it at once. What is sent stays in a. That caller calls land when it has
+// the lock, or has not got it. There is no land, and no flight of its own, if callers of this process have the key or wait for it.
+func (c *Coordinator) flyAhead(key string, a *after) (land func()) {
+	h := hash(key)
+	s := c.shardOf(h)
+	s.mu.Lock()
+	if s.current[key] != nil || s.flights[key] != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	ctx, f := s.begin(key, true)
+	f.n, f.name = 1, c.sharedName(key, 0) // until land the flight has a caller
+	s.mu.Unlock()
+	x := &asking{attempt: &attempt{c: c, p: c.partitionOf(key), ctx: ctx, key: f.name, try: true}}
+	if x.k, x.w = x.send(a); x.w != nil {
+		c.fly(s, h, key, f, x.answer)
+	} else {
+		c.fly(s, h, key, f, func() (Lock, error) { return c.lockShared(ctx, s, key, f) })
+	}
+	return func() {
+		if !s.leave(key, f, nil) {
+			<-f.done
+			if f.x != nil {
+				f.x.leave()
+			}
+		}
+	}
+}
+
 // fly locks a shared name for the callers of a flight.
-func (c *Coordinator) fly(ctx context.Context, s *readShard, hash uint64, key string, f *flight) {
+func (c *Coordinator) fly(s *readShard, hash uint64, key string, f *flight, lock func() (Lock, error)) {
 	c.life.pool.Go(func() {
 		defer f.cancel()
-		l, err := c.lockShared(ctx, s, key, f)
+		l, err := lock()
 		var x *reading
 		if err == nil {
 			x = c.newReading(l, hash, key)
