@@ -2,7 +2,7 @@
 // usual case: the arbiter is Redis, and the processes are a cluster that shares the keys out and
 // locks them in memory.
 //
-//	locks, err := holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop"})
+//	locks, err := holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop", Logger: slog.Default()})
 //	...
 //	err = locks.Do(ctx, "order/4711", func(ctx context.Context, l holdfast.Lock) error {
 //		// One at a time among all processes. ctx ends if the lock is lost.

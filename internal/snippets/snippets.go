@@ -108,16 +108,17 @@ func (b Block) Program(root, frame string) (string, error) {
 
 // Build compiles a program with the modules of the workspace. It may import internal packages.
 func Build(ctx context.Context, root, program, out string, flags ...string) error {
-	return run(ctx, root, program, append([]string{"build", "-o", out}, flags...))
+	return run(ctx, root, []string{program}, append([]string{"build", "-o", out}, flags...))
 }
 
-// Check compiles a program as Build does, and does not take the time to link it.
-func Check(ctx context.Context, root, program string) error {
-	return run(ctx, root, program, []string{"list", "-export"})
+// Check compiles programs as Build does, all by one command, and does not take the time to link them. Its error names each mistake with the
+// document's line.
+func Check(ctx context.Context, root string, programs []string) error {
+	return run(ctx, root, programs, []string{"list", "-export"})
 }
 
-// run runs a command of go on the program.
-func run(ctx context.Context, root, program string, args []string) error {
+// run runs a command of go on the programs.
+func run(ctx context.Context, root string, programs, args []string) error {
 	dir, err := os.MkdirTemp("", "snippet-*")
 	if err != nil {
 		return err
@@ -126,21 +127,26 @@ func run(ctx context.Context, root, program string, args []string) error {
 	if err := noteInputs(root); err != nil {
 		return err
 	}
-	real := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(real, []byte(program), 0o600); err != nil {
-		return err
+	// The compiler finds each program in a directory of the root module, which is not on disk.
+	replace := map[string]string{}
+	overlay := filepath.Join(dir, "overlay.json")
+	args = append(args, "-overlay", overlay)
+	for i, text := range programs {
+		real, place := filepath.Join(dir, fmt.Sprint(i, ".go")), fmt.Sprint("internal/snippets/program", i)
+		if err := os.WriteFile(real, []byte(text), 0o600); err != nil {
+			return err
+		}
+		replace[filepath.Join(root, filepath.FromSlash(place), "main.go")] = real
+		args = append(args, "./"+place)
 	}
-	// The compiler finds the program in a directory of the root module, which is not on disk.
-	place := filepath.Join(root, "internal", "snippets", "program")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(place, "main.go"): real}})
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return err
 	}
-	overlay := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(overlay, text, 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "-overlay", overlay, "./internal/snippets/program")...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	// Tests of a module by itself set GOWORK=off.
 	cmd.Env = append(os.Environ(), "GOWORK="+filepath.Join(root, "go.work"))

@@ -47,22 +47,22 @@ func TestDocumentsCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
+	var programs []string
 	for _, b := range all {
 		if b.Lang != "go" {
 			continue
 		}
-		found++
 		if b.Name == "" && !strings.HasPrefix(b.Text, "package ") {
 			t.Errorf("%s:%d: Go code must name its frame, as in \"```go lock\", or be a whole program", b.File, b.Line)
 			continue
 		}
-		if err := Check(t.Context(), root(t), program(t, b)); err != nil {
-			t.Errorf("%s:%d: %v", b.File, b.Line, err)
-		}
+		programs = append(programs, program(t, b))
 	}
-	if found < 2 {
-		t.Errorf("%d blocks of Go code; README alone has more", found)
+	if len(programs) < 2 {
+		t.Errorf("%d blocks of Go code; README alone has more", len(programs))
+	}
+	if err := Check(t.Context(), root(t), programs); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestReadmeRuns(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	b.Text = replace(t, b.Text, `"localhost:6379"`, `"`+server.Addr+`"`)
-	b.Text = replace(t, b.Text, `{Namespace: "shop"}`, `{Namespace: "shop", Redis: &holdfast.RedisOptions{ColdStart: true}}`)
+	b.Text = replace(t, b.Text, `Logger: slog.Default()}`, `Logger: slog.Default(), Redis: &holdfast.RedisOptions{ColdStart: true}}`)
 	binary := filepath.Join(t.TempDir(), "readme")
 	if err := Build(t.Context(), root(t), program(t, b), binary); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestErrorsNameTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Check(t.Context(), root(t), text)
+	err = Check(t.Context(), root(t), []string{text})
 	if err == nil || !strings.Contains(err.Error(), "README.md:7") || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("got %v", err)
 	}
