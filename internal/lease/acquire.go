@@ -71,7 +71,7 @@ func (p *Partition) acquired(now time.Time, fx *Effects) {
 // Serve begins to grant the partition's keys, if the answer to Acquire came in time. The keys of the arbiter's rows are held
 // already. It reports whether it does.
 func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.Time, fx *Effects) bool {
-	o := &ownership{session: s, epoch: got.Record.Epoch, confirmed: sent}
+	o := newOwnership(s, got.Record.Epoch, sent)
 	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.closing.ending != Open || o.epoch <= p.bounds.forsworn {
 		if p.check.naming == NamedElsewhere { // nothing was ever announced at this epoch
 			step(&p.check.naming, NamedPerhaps, nextNamings[:])
@@ -88,7 +88,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 			p.lose(k, Superseded, now, fx)
 			p.own = o
 		} else if k.q.State() != handoff.Idle {
-			p.comeHome(&k.hold)
+			p.comeHome(k.hold)
 			p.retract(k)
 		}
 	}
@@ -103,7 +103,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	for key, k := range p.table.keys {
 		p.endContender(k)
 		if l := k.request.link; l != nil {
-			p.send(l, peer.Cancel, key, k.request.id)
+			p.send(l, peer.Cancel, key, k.request.id())
 			k.request = request{}
 		}
 		p.settle(k)
@@ -130,7 +130,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 	}
 	if n := p.grantedByRows(k, row.Identity); n > 0 {
 		if w := k.q.Take(uint64(row.Token), n, false, now); w != nil {
-			k.hold = hold{session: s, row: row, confirmed: sent}
+			k.hold = p.newHold(hold{session: s, row: row, confirmed: sent})
 			p.show(SightAccepts, s.ID, 0, k)
 			p.basis.oldest = Earlier(p.basis.oldest, sent)
 			p.basis.holds++
@@ -152,7 +152,7 @@ func (p *Partition) grantedByRows(k *Key, id fallback.Identity) uint64 {
 		k.contender.id = fallback.Identity{} // not to be withdrawn
 		p.endContender(k)
 		return Block
-	case k.request.link != nil && k.request.id == id:
+	case k.request.link != nil && k.request.id() == id:
 		k.request = request{}
 		return delegated
 	}

@@ -57,7 +57,7 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 		return nil, p.basis.remote, min(next, until.Sub(now)-when.At())
 	}
 	for key, k := range p.table.keys {
-		h := &k.hold
+		h := k.hold
 		if k.q.State() == handoff.Idle || !h.remote() || !h.confirmed.IsZero() {
 			continue
 		}

@@ -43,7 +43,7 @@ func (p *Partition) until(now time.Time) (until time.Time, ok bool) {
 // keeps it.
 func (p *Partition) checkCommon(until time.Time) {
 	for _, k := range p.table.keys {
-		h := &k.hold
+		h := k.hold
 		if k.q.State() == handoff.Idle || !h.remote() || !h.ownerGone() && !p.deadlines(h).Slot.Before(until) {
 			continue
 		}
@@ -58,6 +58,16 @@ func (p *Partition) checkCommon(until time.Time) {
 func (p *Partition) CheckWanted() {
 	if checked && p.closing.ending == Open && p.own == nil && p.phase != Acquiring && p.phase != Demoting { // wantAll follows these two
 		p.checkWanted()
+	}
+	if checked {
+		p.checkShared()
+	}
+}
+
+// checkShared panics if a hold that keys share was written to.
+func (p *Partition) checkShared() {
+	if noHold != (hold{}) || p.own != nil && p.own.hold != (hold{session: p.own.session, source: SourceOwn}) {
+		panic("lease: a hold was changed that is not one key's alone")
 	}
 }
 

@@ -110,7 +110,7 @@ func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 		if k.q.State() == handoff.Lingering && k.hold.source == SourceOwn {
 			k.q.Relax()
 			p.basis.holds--
-			k.hold = hold{}
+			p.endHold(k)
 		}
 		if k.q.State() != handoff.Idle {
 			p.freezeHold(k, o, until)
@@ -134,13 +134,14 @@ func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
 	p.retract(k)
 	switch k.hold.source {
 	case SourceOwn:
-		p.leaveHome(&k.hold, o.epoch, until)
+		k.hold = p.newHold(*k.hold)
+		p.leaveHome(k.hold, o.epoch, until)
 		k.hold.row = fallback.Row{
 			Identity: fallback.Identity{Session: o.session.ID, Request: p.cfg.Requests.Add(1)}, Token: fallback.Token(k.turn.fence),
 		}
 		p.show(SightKeeps, o.session.ID, o.epoch, k)
 	case SourceHome:
-		p.leaveHome(&k.hold, o.epoch, until)
+		p.leaveHome(k.hold, o.epoch, until)
 	}
 }
 

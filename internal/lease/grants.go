@@ -121,7 +121,7 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 		return false
 	}
 	w := k.q.Take(uint64(p.token(1)), 1, k.others != nil && len(k.others.queue) > 0, now)
-	k.hold = hold{session: p.own.session, source: SourceOwn}
+	k.hold = &p.own.hold
 	p.basis.holds++
 	p.seat(k, w, PathOwn, now, fx)
 	return true

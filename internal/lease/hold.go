@@ -26,6 +26,28 @@ type hold struct {
 	pongs     uint64    // pongs after this many may extend it, if the source is SourceOwner
 }
 
+// noHold is that of a key that has none. It is not to be written to.
+var noHold hold
+
+// newHold returns a hold of one key.
+func (p *Partition) newHold(h hold) *hold {
+	x := p.table.spare
+	if x == nil {
+		x = new(hold)
+	}
+	*x, p.table.spare = h, nil
+	return x
+}
+
+// endHold takes a key's hold away.
+func (p *Partition) endHold(k *Key) {
+	if k.hold != &noHold && k.hold.source != SourceOwn {
+		*k.hold = hold{}
+		p.table.spare = k.hold
+	}
+	k.hold = &noHold
+}
+
 // remote reports whether the hold may have no row.
 func (h *hold) remote() bool { return h.source == SourceOwner || h.source == SourceFrozen }
 
@@ -61,7 +83,7 @@ func (p *Partition) InForce(k *Key, now time.Time, fx *Effects) bool {
 	if k.hold.source == SourceOwn && p.Good(now) {
 		return true
 	}
-	if !p.deadlines(&k.hold).Past(now) {
+	if !p.deadlines(k.hold).Past(now) {
 		return true
 	}
 	cause := LeaseExpired

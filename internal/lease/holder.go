@@ -11,8 +11,16 @@ import (
 
 // request is a request at a key's owner, for all of this node's waiters. Its zero value is none.
 type request struct {
-	link Link
-	id   fallback.Identity
+	link    Link
+	session *Session // in whose name it is
+	number  uint64
+}
+
+func (r *request) id() fallback.Identity {
+	if r.session == nil {
+		return fallback.Identity{}
+	}
+	return fallback.Identity{Session: r.session.ID, Request: r.number}
 }
 
 // Want gets a hold for the waiters of a key that has none: from the owner if there is one, and else from the arbiter.
@@ -53,8 +61,8 @@ func (p *Partition) ask(k *Key, l Link) bool {
 	if s == nil || l.Down() {
 		return false
 	}
-	k.request = request{l, fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}}
-	f := p.send(l, peer.Request, k.name, k.request.id)
+	k.request = request{l, s, p.cfg.Requests.Add(1)}
+	f := p.send(l, peer.Request, k.name, k.request.id())
 	if !k.q.Any(waits) {
 		f.Flags = FlagTry
 	}
@@ -64,7 +72,7 @@ func (p *Partition) ask(k *Key, l Link) bool {
 // requestOf returns the key of the request that a frame is about, nil if it is over.
 func (p *Partition) requestOf(l Link, f *peer.Frame) *Key {
 	k := p.table.keys[string(f.Key)]
-	if k == nil || k.request.link != l || k.request.id.Request != f.Request {
+	if k == nil || k.request.link != l || k.request.number != f.Request {
 		return nil
 	}
 	return k
@@ -84,12 +92,12 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	}
 	// Of a doubtful grant: the arbiter knows the present owner of the partition.
 	doubtful := k != nil && !p.believable(fallback.Token(f.Token), now)
-	if k == nil || doubtful || s == nil || p.own != nil || k.request.id.Session != s.ID || k.q.State() != handoff.Idle {
+	if k == nil || doubtful || s == nil || p.own != nil || k.request.session != s || k.q.State() != handoff.Idle {
 		p.notRequested(l, f, k, doubtful, deadline, pongs, now, fx)
 		return nil
 	}
 	h := hold{
-		session: s, row: fallback.Row{Identity: k.request.id, Token: fallback.Token(f.Token)},
+		session: s, row: fallback.Row{Identity: k.request.id(), Token: fallback.Token(f.Token)},
 		source: SourceOwner, from: l, epoch: f.Epoch, announced: deadline, pongs: pongs,
 	}
 	k.request = request{}
@@ -104,7 +112,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 		p.tidy(k)
 		return nil
 	}
-	k.hold, p.tokens.brought = h, h.row.Token+fallback.Token(f.Count-1)
+	k.hold, p.tokens.brought = p.newHold(h), h.row.Token+fallback.Token(f.Count-1)
 	p.show(SightAccepts, s.ID, 0, k)
 	p.basis.holds++
 	p.basis.remote++
@@ -120,7 +128,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 // request.
 func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, deadline time.Time, pongs uint64, now time.Time, fx *Effects) {
 	if h := p.table.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
-		p.vouched(l, &h.hold, f.Epoch, deadline, pongs, now)
+		p.vouched(l, h.hold, f.Epoch, deadline, pongs, now)
 		p.retract(h)
 		return
 	}
@@ -128,7 +136,7 @@ func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, d
 	if k != nil {
 		k.request = request{}
 		if doubtful {
-			k.moved++
+			k.askElsewhere()
 		}
 		p.want(k, now, fx, doubtful)
 	}
@@ -153,7 +161,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 	switch {
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Request == f.Request && k.hold.source != SourceOwn:
 		p.recallHere(k, now, fx)
-	case k != nil && k.request.link != nil && k.request.id.Request == f.Request:
+	case k != nil && k.request.link != nil && k.request.number == f.Request:
 		// about to be had
 	case k != nil && k.contender != nil && k.contender.id.Request == f.Request:
 		k.contender.asked = true // the same, and then it is recalled at once
@@ -218,7 +226,7 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	}
 	if k := p.requestOf(l, f); k != nil {
 		k.request = request{}
-		k.moved++
+		k.askElsewhere()
 		p.want(k, now, fx, true)
 	}
 }

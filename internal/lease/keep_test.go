@@ -15,7 +15,7 @@ func kept(t *testing.T, began time.Time, lease time.Duration) (*Partition, *Key)
 	p := new(Partition)
 	p.Init(&Config{Began: began, Lease: lease, Handoff: handoff.Limits{Linger: 5 * time.Millisecond}, Requests: new(atomic.Uint64)}, 7)
 	k := p.Key("k")
-	k.hold = hold{session: NewSession("s", began.Add(time.Minute)), confirmed: began, row: fallback.Row{Token: 1}}
+	k.hold = p.newHold(hold{session: NewSession("s", began.Add(time.Minute)), confirmed: began, row: fallback.Row{Token: 1}})
 	p.basis.holds++
 	k.q.Join(new(Waiter))
 	if k.q.Take(1, Block, false, began) == nil {
@@ -65,7 +65,7 @@ func TestSoon_Retracted(t *testing.T) {
 		},
 		"given back": func(p *Partition, k *Key, fx *Effects) { p.recallHere(k, now, fx) },
 		"relaxed":    func(p *Partition, k *Key, fx *Effects) { k.rested = false; p.Relax(k, now.Add(time.Hour), fx) },
-		"frozen":     func(p *Partition, k *Key, _ *Effects) { p.freezeHold(k, &ownership{session: k.hold.session}, now) },
+		"frozen":     func(p *Partition, k *Key, _ *Effects) { p.freezeHold(k, newOwnership(k.hold.session, 1, now), now) },
 		"another": func(p *Partition, _ *Key, _ *Effects) {
 			p.Key("other")
 			p.Find("other")

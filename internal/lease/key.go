@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -15,13 +16,12 @@ import (
 type Key struct {
 	name string
 	q    handoff.Queue[*Seat]
-	hold hold  // valid if q is not Idle
+	hold *hold // one of none, the ownership's, or its own
 	turn *Turn // the one that runs if q is in state Turn; else for the next one
 
 	// At most one request is under way, while q is Idle and a caller waits.
 	contender *Contender // at the arbiter
 	request   request    // at the owner of the partition
-	moved     int        // consecutive nodes that were asked and did not own the partition
 
 	others *grants       // an owner's, of other nodes; nil: there is nothing to know
 	wanted chan struct{} // see Wanted; nil: the turn that runs has not asked
@@ -35,7 +35,13 @@ type Key struct {
 	known    bool   // in the partition's keys
 	recycled bool   // in the partition's unused
 	rested   bool   // no clock was read when it began to linger
+	moved    uint8  // consecutive nodes that were asked and did not own the partition, 255 at most
+
+	first Turn // as a rule the only one
 }
+
+// askElsewhere notes that one more node that was asked does not own the partition.
+func (k *Key) askElsewhere() { k.moved = min(k.moved, math.MaxUint8-1) + 1 }
 
 // Join queues a caller.
 func (k *Key) Join(w *Waiter) {
@@ -96,7 +102,7 @@ func (p *Partition) Keep(t *Turn, fence uint64) bool {
 func (p *Partition) Reenter(k *Key, now time.Time) (*Turn, uint64, Path) {
 	own := k.hold.source == SourceOwn && p.Good(now)
 	if !own {
-		d := p.deadlines(&k.hold)
+		d := p.deadlines(k.hold)
 		if d.Past(now) {
 			return nil, 0, 0
 		}
@@ -187,7 +193,7 @@ func (p *Partition) begin(k *Key, fence uint64, path Path, at Moment) *Turn {
 // seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
 func (p *Partition) seat(k *Key, w *Waiter, path Path, now time.Time, fx *Effects) {
 	s := w.Value
-	s.Turn, s.Valid, s.Path, s.QuickUntil = p.begin(k, w.Fence(), path, p.cfg.At(now)), p.deadlines(&k.hold), path, 0
+	s.Turn, s.Valid, s.Path, s.QuickUntil = p.begin(k, w.Fence(), path, p.cfg.At(now)), p.deadlines(k.hold), path, 0
 	fx.wakeUp(w)
 }
 
@@ -245,7 +251,7 @@ func (p *Partition) supply(k *Key) Path {
 
 // giveBack returns the hold that the queue has let go of, and gets another if a caller waits.
 func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
-	h := &k.hold
+	h := k.hold
 	if h.callPending {
 		out := p.order()
 		out.Doubts = append(out.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
@@ -268,7 +274,8 @@ func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
 	if k.hold.source != SourceOwn {
 		p.show(SightDrops, k.hold.row.Session, 0, k)
 	}
-	k.hold, k.rested = hold{}, false
+	p.endHold(k)
+	k.rested = false
 	p.retract(k)
 	p.basis.holds--
 	switch {
@@ -335,7 +342,7 @@ func (p *Partition) unwanted(k *Key, now time.Time, fx *Effects) {
 	p.endContender(k)
 	if l := k.request.link; l != nil {
 		if !l.Down() {
-			p.send(l, peer.Cancel, k.name, k.request.id)
+			p.send(l, peer.Cancel, k.name, k.request.id())
 		}
 		k.request = request{}
 	}
@@ -366,7 +373,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 		out := p.order()
 		out.Pokes = append(out.Pokes, k.contender)
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id: // it came first
-	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id == id: // no request of the arbiter's: the message lies
+	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // no request of the arbiter's: the message lies
 	default:
 		fx.Releases = append(fx.Releases, p.release(key, id))
 	}
@@ -391,7 +398,7 @@ func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *E
 		p.recallHere(k, now, fx)
 	case k != nil && k.contender != nil && k.contender.id == id:
 		k.contender.asked = true
-	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id == id: // the owner's grant is on its way, and the row came first
+	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // the owner's grant is on its way, and the row came first
 	default:
 		fx.Releases = append(fx.Releases, p.release(key, id))
 	}

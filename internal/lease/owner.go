@@ -24,6 +24,12 @@ type ownership struct {
 	goodWall  int64
 
 	quickUntil Moment // until then the monotonic clock alone decides; see Quick
+
+	hold hold // of each key of its own callers; not to be written to
+}
+
+func newOwnership(s *Session, epoch uint32, confirmed time.Time) *ownership {
+	return &ownership{session: s, epoch: epoch, confirmed: confirmed, hold: hold{session: s, source: SourceOwn}}
 }
 
 // serves reports whether this node may grant the partition's keys now (rule 1), as a rule by two comparisons.
@@ -81,7 +87,7 @@ func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
 	k := p.add(name)
 	fence := uint64(p.token(1))
 	k.q.Begin(fence)
-	k.hold.session, k.hold.source = p.own.session, SourceOwn
+	k.hold = &p.own.hold
 	p.basis.holds++
 	return p.begin(k, fence, PathOwn, at), fence
 }
@@ -110,7 +116,7 @@ func (p *Partition) shelve(k *Key) bool {
 	if old := *slot; old != nil {
 		old.shelved = false
 		if old.hold.source == SourceOwn && old.others == nil && !old.listed && old.q.Relax() == handoff.GiveBack {
-			old.hold = hold{}
+			p.endHold(old)
 			p.basis.holds--
 			p.tidy(old)
 		}
@@ -167,7 +173,7 @@ func (p *Partition) BeginOwn(k *Key, now time.Time, begin Moment) (*Turn, uint64
 	if !k.q.Begin(token) {
 		return nil, 0
 	}
-	k.hold = hold{session: p.own.session, source: SourceOwn}
+	k.hold = &p.own.hold
 	p.basis.holds++
 	return p.begin(k, token, PathOwn, begin), token
 }

@@ -38,6 +38,7 @@ type table struct {
 	recent *Key            // one of them: the last one found
 	good   Moment          // until when the monotonic clock alone decides that its hold is in force: see Soon
 	unused *Key            // one to be used again
+	spare  *hold           // the same
 	tags   map[*Key]any    // that the shell has put on keys
 }
 
@@ -136,10 +137,8 @@ func (p *Partition) add(name string) *Key {
 		p.table.unused, k.recycled = nil, false
 		k.name = name
 	} else {
-		k = &Key{name: name}
-	}
-	if k.turn == nil {
-		k.turn = &Turn{key: k}
+		k = &Key{name: name, hold: &noHold}
+		k.first.key, k.turn = k, &k.first
 	}
 	if p.table.keys == nil {
 		p.table.keys = make(map[string]*Key)
@@ -166,7 +165,7 @@ func (p *Partition) tidy(k *Key) {
 		p.table.keys, p.table.peak = nil, 0 // a map does not shrink by itself
 	}
 	if p.table.unused == nil && !k.listed && !k.shelved {
-		k.recycled, k.used, k.name, k.hold = true, false, "", hold{}
+		k.recycled, k.used, k.name = true, false, ""
 		p.table.unused = k
 	}
 }
@@ -233,8 +232,8 @@ func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effect
 		if k.q.State() != handoff.Idle && (s == nil || k.hold.session == s) {
 			p.lose(k, cause, now, fx)
 		}
-		if l := k.request.link; l != nil && (s == nil || k.request.id.Session == s.ID) {
-			id := k.request.id
+		if l := k.request.link; l != nil && (s == nil || k.request.session == s) {
+			id := k.request.id()
 			k.request = request{}
 			p.send(l, peer.Cancel, k.name, id)
 			p.want(k, now, fx, true)
@@ -266,8 +265,8 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 		c := common{known: true}
 		for _, k := range p.table.keys {
 			if k.hold.remote() && p.InForce(k, now, fx) {
-				next = Earlier(next, p.deadlines(&k.hold).Slot)
-				c.add(&k.hold)
+				next = Earlier(next, p.deadlines(k.hold).Slot)
+				c.add(k.hold)
 			}
 		}
 		p.basis.common = c

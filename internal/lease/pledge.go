@@ -61,7 +61,7 @@ func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer, now 
 
 // Pledge gives the pledge of a turn that runs and is in force now, by both clocks.
 func (p *Partition) Pledge(t *Turn, now time.Time) {
-	d := p.deadlines(&t.key.hold)
+	d := p.deadlines(t.key.hold)
 	t.key.used = true
 	if t.pledge != nil {
 		t.pledge.until.Store(int64(min(p.cfg.At(now)+WallEvery, p.cfg.At(d.Session), p.cfg.At(d.Slot))))

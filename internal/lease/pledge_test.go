@@ -37,7 +37,7 @@ func shared(t *testing.T, began time.Time, lasts time.Duration, callers *fakeSha
 	t.Helper()
 	p := new(Partition)
 	p.Init(&Config{Began: began, Lease: lasts, Handoff: handoff.Limits{Linger: time.Millisecond}, Requests: new(atomic.Uint64)}, 7)
-	p.own = &ownership{session: NewSession("s", began.Add(time.Minute)), epoch: 1, confirmed: began}
+	p.own = newOwnership(NewSession("s", began.Add(time.Minute)), 1, began)
 	name := fallback.SharedName("k", "a process")
 	k := p.Key(name)
 	k.others = nil // of no group: nothing else is wanted here

@@ -146,7 +146,7 @@ func (p *Partition) HoldOf(key string) (h HoldStatus, ok bool) {
 	if k == nil || k.q.State() == handoff.Idle {
 		return HoldStatus{}, false
 	}
-	return HoldStatus{k.hold.row.Identity, k.hold.source, k.hold.epoch, p.deadlines(&k.hold)}, true
+	return HoldStatus{k.hold.row.Identity, k.hold.source, k.hold.epoch, p.deadlines(k.hold)}, true
 }
 
 // HolderOf returns the other node's hold of a key that this node, the owner, knows of; zero if there is none. imported tells that
@@ -161,7 +161,7 @@ func (p *Partition) HolderOf(key string) (id fallback.Identity, imported bool) {
 // RequestOf returns the request for a key that is at its owner; a nil stream if there is none.
 func (p *Partition) RequestOf(key string) (Link, fallback.Identity) {
 	if k := p.table.keys[key]; k != nil {
-		return k.request.link, k.request.id
+		return k.request.link, k.request.id()
 	}
 	return nil, fallback.Identity{}
 }
@@ -184,7 +184,7 @@ func (p *Partition) Describe(key string, now time.Time) string {
 	}
 	say("%v, %d wait", k.q.State(), k.q.Waiting())
 	if k.q.State() != handoff.Idle {
-		h := &k.hold
+		h := k.hold
 		say("hold of session %.4s with row %v, confirmed %.3f s ago, rests on %v at %d, recalled %v",
 			h.session.ID, h.row, now.Sub(h.confirmed).Seconds(), h.source, h.epoch, k.q.Recalled())
 		d := p.deadlines(h)
@@ -194,7 +194,7 @@ func (p *Partition) Describe(key string, now time.Time) string {
 		say("asks the arbiter as %v: %v", x.id, x.trouble)
 	}
 	if l := k.request.link; l != nil {
-		say("asks %v as %v", l.Node(), k.request.id)
+		say("asks %v as %v", l.Node(), k.request.id())
 	}
 	if g := k.others; g != nil {
 		say("granted to %v, imported %v, recalled %v, stream %v, %d nodes wait", g.holder, g.imported, !g.recalled.IsZero(), g.link != nil, len(g.queue))

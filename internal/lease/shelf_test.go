@@ -14,7 +14,7 @@ func TestShelf_KeepsAFewKeys(t *testing.T) {
 	cfg := &Config{Began: now, Lease: time.Minute, Handoff: handoff.Limits{Linger: time.Millisecond}}
 	p := new(Partition)
 	p.Init(cfg, 7)
-	p.own = &ownership{session: NewSession("s", now.Add(time.Minute)), epoch: 1, confirmed: now}
+	p.own = newOwnership(NewSession("s", now.Add(time.Minute)), 1, now)
 	lock := func(name string) (*Turn, uint64) {
 		t.Helper()
 		k := p.Find(name)

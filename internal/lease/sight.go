@@ -35,7 +35,7 @@ func (p *Partition) show(kind SightKind, session string, epoch uint32, k *Key) {
 	if k != nil && kind == SightGrants {
 		x.Name, x.Row = k.name, fallback.Row{Identity: k.others.holder, Token: k.others.token}
 	} else if k != nil {
-		x.Name, x.Row, x.Until = k.name, k.hold.row, p.deadlines(&k.hold)
+		x.Name, x.Row, x.Until = k.name, k.hold.row, p.deadlines(k.hold)
 	}
 	p.cfg.Sights(x)
 }

@@ -31,7 +31,7 @@ func (p *Partition) Check(s *Session, now time.Time) Check {
 		if k.q.State() == handoff.Idle || k.hold.session != s || k.hold.confirmed.IsZero() {
 			continue
 		}
-		if p.settleDown(&k.hold, when, now) {
+		if p.settleDown(k.hold, when, now) {
 			p.retract(k)
 			continue
 		}
