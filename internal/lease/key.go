@@ -187,6 +187,9 @@ func (p *Partition) begin(k *Key, fence uint64, path Path, at Moment) *Turn {
 	p.grants[path]++
 	k.turn.fence, k.turn.began, k.used, k.moved = fence, at, true, 0
 	p.closing.turns++
+	if checked && path == PathOwn {
+		p.show(SightTakes, p.own.session.ID, p.own.epoch, k)
+	}
 	return k.turn
 }
 

@@ -10,7 +10,7 @@ type Sight struct {
 	Epoch     uint32 // SightServes, SightFreezes, SightKeeps
 	Name      string // of the hold: the others
 	Row       fallback.Row
-	Until     Deadlines // SightKeeps, SightAccepts: of the hold
+	Until     Deadlines // SightKeeps, SightAccepts: of the hold; SightTakes: of the ownership
 }
 
 // A SightKind is what a Sight is.
@@ -22,6 +22,7 @@ const (
 	SightFreezes                  // it ends the service
 	SightKeeps                    // a hold of its own callers goes on after that, and has got an identity
 	SightGrants                   // the node, as the owner, grants a hold to another one
+	SightTakes                    // it grants one to a caller of its own, but for a caller that has waited for another one's unlock
 	SightAccepts                  // it begins to have a hold of the arbiter's, or of another owner's
 	SightDrops                    // it ends such a hold, or one that it has kept
 )
@@ -32,9 +33,14 @@ func (p *Partition) show(kind SightKind, session string, epoch uint32, k *Key) {
 		return
 	}
 	x := Sight{Kind: kind, Partition: p.number, Session: session, Epoch: epoch}
-	if k != nil && kind == SightGrants {
+	switch {
+	case k == nil:
+	case kind == SightGrants:
 		x.Name, x.Row = k.name, fallback.Row{Identity: k.others.holder, Token: k.others.token}
-	} else if k != nil {
+	case kind == SightTakes:
+		id, until := fallback.Identity{Session: session}, p.ownedUntil()
+		x.Name, x.Row, x.Until = k.name, fallback.Row{Identity: id, Token: fallback.Token(k.turn.fence)}, Deadlines{until, until}
+	default:
 		x.Name, x.Row, x.Until = k.name, k.hold.row, p.deadlines(k.hold)
 	}
 	p.cfg.Sights(x)

@@ -89,6 +89,10 @@ func (a *action) accept(n *state, j, from uint8, r row, shared bool, conf, ann u
 	}
 	if from != fromSelf {
 		a.note(n, about(spec.Accepted, r, shared))
+	} else {
+		e := about(spec.Took, r, shared)
+		e.Session = names[j]
+		a.note(n, e)
 	}
 	if n.maxTok = max(n.maxTok, r.tok); !shared {
 		n.maxExcl = max(n.maxExcl, r.tok)

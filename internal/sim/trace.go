@@ -156,7 +156,7 @@ func (x *traces) elsewhere(p uint32, epoch uint32, session string, rows ...fallb
 }
 
 var sights = map[lease.SightKind]spec.Kind{
-	lease.SightServes: spec.Served, lease.SightFreezes: spec.Frozen, lease.SightKeeps: spec.Kept, lease.SightGrants: spec.Granted,
+	lease.SightServes: spec.Served, lease.SightFreezes: spec.Frozen, lease.SightKeeps: spec.Kept, lease.SightGrants: spec.Granted, lease.SightTakes: spec.Took,
 	lease.SightAccepts: spec.Accepted, lease.SightDrops: spec.Dropped,
 }
 
@@ -174,9 +174,17 @@ func (x *traces) saw(s *start, y lease.Sight) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if kind := y.Kind; (kind == lease.SightAccepts || kind == lease.SightKeeps) && y.Until.Past(s.h.read()) {
-		x.parts[y.Partition].Accepted[y.Row.Identity] = y.Row.Token // the node stood still since it has read its clock: this is over
-		return
+	late := func() bool { return y.Until.Past(s.h.read()) } // the node stood still since it has read its clock: this is over
+	switch y.Kind {
+	case lease.SightAccepts, lease.SightKeeps:
+		if late() {
+			x.parts[y.Partition].Accepted[y.Row.Identity] = y.Row.Token
+			return
+		}
+	case lease.SightTakes:
+		if late() && s.h.stoodSince(x.w.begin, 0) {
+			return
+		}
 	}
 	x.stepLocked(y.Partition, &e)
 }

@@ -21,7 +21,8 @@ const (
 	Served                    // Session begins to serve Epoch
 	Frozen                    // Session ends its service of Epoch
 	Kept                      // Session has frozen Epoch, and Hold is one of its own callers: it gets an identity
-	Granted                   // Session, which serves the partition, grants Hold
+	Granted                   // Session, which serves the partition, grants Hold to another one
+	Took                      // Session, which serves the partition, grants Hold to a caller of its own: when that ends, is not seen
 	Demoted                   // sent: Session demotes Epoch, with Rows
 	Forsworn                  // sent: Session demotes Epoch, which it does not serve
 	Reclaimed                 // sent: Session wants its ownership of Epoch back
@@ -38,7 +39,7 @@ const (
 )
 
 var kinds = [...]string{
-	Acquired: "acquired", Served: "serves", Frozen: "freezes", Kept: "keeps", Granted: "grants", Demoted: "demotes", Forsworn: "forswears",
+	Acquired: "acquired", Served: "serves", Frozen: "freezes", Kept: "keeps", Granted: "grants", Took: "takes", Demoted: "demotes", Forsworn: "forswears",
 	Reclaimed: "reclaims", Locked: "locked", Accepted: "accepts", Dropped: "drops", Unlocked: "unlocks", Adopted: "adopts", Dead: "is dead",
 	Over: "is over", Opened: "opens",
 }
@@ -70,7 +71,7 @@ type Event struct {
 // String returns the event on a line.
 func (e *Event) String() string {
 	switch e.Kind {
-	case Granted:
+	case Granted, Took:
 		return fmt.Sprintf("%.4s %v %v", e.Session, e.Kind, &e.Hold)
 	case Kept:
 		return fmt.Sprintf("%.4s %v %v, of epoch %d", e.Session, e.Kind, &e.Hold, e.Epoch)
@@ -217,17 +218,18 @@ func (s *State) stepHold(e *Event) error {
 		}
 		return s.have(h)
 	case Granted:
-		for i := range s.Serving {
-			if x := &s.Serving[i]; x.Session == e.Session && x.Epoch == h.Token.Epoch() {
-				if h.Token.Seq() <= x.Seq {
-					return fmt.Errorf("I2: it gave out token %d.%d before", x.Epoch, x.Seq)
-				}
-				x.Seq = h.Token.Seq()
-				s.Offers[h.Identity] = h.Token
-				return nil
-			}
+		if err := s.give(e); err != nil {
+			return err
 		}
-		return fmt.Errorf("I4: it does not serve the partition at that epoch")
+		s.Offers[h.Identity] = h.Token
+	case Took:
+		if err := s.give(e); err != nil {
+			return err
+		}
+		if err := s.order(h); err != nil {
+			return err
+		}
+		return s.free(h)
 	case Locked:
 		if x := s.other(""); x != nil {
 			return fmt.Errorf("I4: the arbiter grants the key while %.4s serves the partition at %d", x.Session, x.Epoch)
@@ -255,23 +257,47 @@ func (s *State) stepHold(e *Event) error {
 	return nil
 }
 
+// give is when a session, which serves the partition, gives out a token.
+func (s *State) give(e *Event) error {
+	t := e.Hold.Token
+	for i := range s.Serving {
+		if x := &s.Serving[i]; x.Session == e.Session && x.Epoch == t.Epoch() {
+			if t.Seq() <= x.Seq {
+				return fmt.Errorf("I2: it gave out token %d.%d before", x.Epoch, x.Seq)
+			}
+			x.Seq = t.Seq()
+			return nil
+		}
+	}
+	return fmt.Errorf("I4: it does not serve the partition at that epoch")
+}
+
 // accept is when a node begins to have a hold that was granted to it.
 func (s *State) accept(h *Hold) error {
-	t := s.Last[h.Key]
 	switch {
 	case s.Offers[h.Identity] != h.Token:
 		return fmt.Errorf("rule 13: it was not granted, or was released before")
 	case h.Downgraded && !s.downgrades(h):
 		s.Accepted[h.Identity] = h.Token // its node gives it back
 		return nil
-	case !h.Shared && h.Token <= t.Any, h.Token <= t.Exclusive:
+	}
+	if err := s.order(h); err != nil {
+		return err
+	}
+	return s.have(h)
+}
+
+// order notes the token of a hold that begins.
+func (s *State) order(h *Hold) error {
+	t := s.Last[h.Key]
+	if !h.Shared && h.Token <= t.Any || h.Token <= t.Exclusive {
 		return fmt.Errorf("I2: a token was accepted that is %d.%d", t.Any.Epoch(), t.Any.Seq())
 	}
 	if t.Any = max(t.Any, h.Token); !h.Shared {
 		t.Exclusive = h.Token
 	}
 	s.Last[h.Key] = t
-	return s.have(h)
+	return nil
 }
 
 // downgrades reports whether the session has the exclusive hold. One that has lapsed unnoticed is had: no other request is made for the
@@ -290,6 +316,17 @@ func (s *State) have(h *Hold) error {
 	if s.Dead[h.Session] {
 		return fmt.Errorf("rule 1: the session is over")
 	}
+	if err := s.free(h); err != nil {
+		return err
+	}
+	s.Accepted[h.Identity] = h.Token
+	s.drop(h.Identity)
+	s.Holds = append(s.Holds, *h)
+	return nil
+}
+
+// free looks whether a hold that begins may stand beside those that there are.
+func (s *State) free(h *Hold) error {
 	for i := 0; i < len(s.Holds); i++ {
 		o := s.Holds[i]
 		if o.Key != h.Key || o.Session == h.Session || o.Shared && h.Shared {
@@ -303,9 +340,6 @@ func (s *State) have(h *Hold) error {
 			i--
 		}
 	}
-	s.Accepted[h.Identity] = h.Token
-	s.drop(h.Identity)
-	s.Holds = append(s.Holds, *h)
 	return nil
 }
 

@@ -132,6 +132,53 @@ func TestStep_Grants(t *testing.T) {
 	}
 }
 
+// What an owner grants to its own callers is compared with all else, and not kept.
+func TestStep_Takes(t *testing.T) {
+	for name, c := range map[string]struct {
+		after  int
+		token  uint32
+		key    string
+		shared bool
+		why    string
+	}{
+		"a free key":           {8, 2, "l", false, ""},
+		"before it serves":     {3, 1, "l", false, "I4: it does not serve"},
+		"after it has frozen":  {10, 2, "l", false, "I4: it does not serve"},
+		"a token of before":    {8, 1, "l", false, "I2: it gave out token 2.1"},
+		"beside another node":  {8, 2, "k", false, "I1: there is"},
+		"to read, beside one":  {8, 2, "k", true, "I1: there is"},
+		"when that has lapsed": {8, 2, "k", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := after(t, c.after)
+			if name == "when that has lapsed" {
+				s.Lapsed = func(_ string, _ uint32, h *Hold) Answer {
+					if h == nil {
+						return Lasts
+					}
+					return Lapsed
+				}
+			}
+			h := Hold{Key: c.key, Name: c.key, Shared: c.shared, Row: row("b", 0, 2, c.token)}
+			err := s.Step(&Event{Kind: Took, Session: "b", Hold: h})
+			if (err == nil) != (c.why == "") || err != nil && !strings.HasPrefix(err.Error(), c.why) {
+				t.Errorf("%v, expected %q", err, c.why)
+			}
+		})
+	}
+	s := after(t, 8)
+	taken := Hold{Key: "l", Name: "l", Row: row("b", 0, 2, 5)}
+	if err := s.Step(&Event{Kind: Took, Session: "b", Hold: taken}); err != nil {
+		t.Error(err)
+	}
+	earlier := hold(row("a", 3, 2, 4))
+	earlier.Key, earlier.Name = "l", "l"
+	s.Offers[earlier.Identity] = earlier.Token
+	if err := s.Step(&Event{Kind: Accepted, Hold: earlier}); err == nil || !strings.HasPrefix(err.Error(), "I2: a token was accepted") {
+		t.Error(err)
+	}
+}
+
 // Two refusals need more than one event that is not in life.
 func TestStep_RefusesASecondServiceAndTheDead(t *testing.T) {
 	s := after(t, 4)
