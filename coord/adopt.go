@@ -104,7 +104,8 @@ func (x *cluster) keepAdopting() {
 		if err := x.c.reclaim(x.c.life.ctx, all); err != nil {
 			soon = min(soon, jitter(o.RetryEvery))
 		}
-		timer.Reset(max(soon, o.Cluster.Keepalive/4))
+		// An owner may answer, but for less and less.
+		timer.Reset(max(min(soon, o.pingEvery()), o.Cluster.Keepalive/4))
 	}
 }
 

@@ -46,7 +46,7 @@ const unlimited = time.Duration(1<<63 - 1)
 // pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
 func (o *Options) pingEvery() time.Duration {
 	if d := o.takeover(); d > 0 {
-		return min(o.Cluster.Keepalive, d/6)
+		return min(o.Cluster.Keepalive, d/looksPerPromise)
 	}
 	return o.Cluster.Keepalive
 }

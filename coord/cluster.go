@@ -153,6 +153,7 @@ type clusterNews struct {
 	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	resting    atomic.Int64 // holds without a row, when they were last looked at
+	pinged     atomic.Int64 // a lease.Moment: when all nodes were asked last
 }
 
 // beginning is the state of a start, until the node has settled.

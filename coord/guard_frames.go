@@ -35,6 +35,11 @@ func (o *outbox) add(l *link, f *peer.Frame) {
 		return
 	}
 	_ = l.s.Queue(f)
+	o.to(l)
+}
+
+// to notes that something is queued on a stream.
+func (o *outbox) to(l *link) {
 	if !slices.Contains(o.links, l) {
 		o.links = append(o.links, l)
 	}

@@ -81,6 +81,9 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	burials := g.burials()
 	next = g.guard.Next() - mono
 	g.mu.Unlock()
+	if again {
+		x.queuePings(&out)
+	}
 	out.flush()
 	for _, b := range burials {
 		g.c.background(func() { g.bury(b) })

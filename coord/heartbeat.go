@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -156,9 +157,14 @@ func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	return ping, millis(min(deadline.Sub(at), l.x.announced()))
 }
 
-// keepPinging asks all other nodes, every Keepalive, until the coordinator stops.
+// keepPinging asks all other nodes each pingEvery, until the coordinator stops. A session that has guardians asks them as often, and all
+// others with the same write: then keepPinging does what that has missed.
 func (x *cluster) keepPinging() {
-	t := time.NewTicker(x.c.opts.pingEvery())
+	every := x.c.opts.pingEvery()
+	if d := x.c.opts.takeover(); d > 0 && every == d/looksPerPromise {
+		every += every / 8
+	}
+	t := time.NewTimer(every)
 	defer t.Stop()
 	var told map[string]bool
 	for {
@@ -167,19 +173,31 @@ func (x *cluster) keepPinging() {
 		case <-x.c.life.ctx.Done():
 			return
 		}
-		x.pingAll()
+		left := every - (x.c.moment() - lease.Moment(x.heard.pinged.Load()))
+		if left <= 0 {
+			x.pingAll()
+			left = every
+		}
 		x.endWatches()
-		x.adoptNow() // of an owner that answers, but for less and less
 		told = x.tellUnreachable(told)
+		t.Reset(left)
 	}
 }
 
 func (x *cluster) pingAll() {
+	var out outbox
+	x.queuePings(&out)
+	out.flush()
+}
+
+// queuePings is pingAll without the writing.
+func (x *cluster) queuePings(out *outbox) {
 	if x.self.observing != nil {
 		return
 	}
+	x.heard.pinged.Store(int64(x.c.moment()))
 	for _, l := range x.all() {
 		l.ping()
-		l.s.Flush()
+		out.to(l)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
@@ -37,16 +38,20 @@ type card struct {
 }
 
 func (c card) encode() string {
-	v := make(url.Values, 11)
-	for name, value := range map[string]string{
-		"name": c.Name, "n": c.Node, "g": c.Gossip, "p": c.Peer, "s": c.Service, "k": c.Key, "d": lasting(c.Takeover),
-		"h": c.Host, "pid": c.pid(), "q": c.answers(), "ka": lasting(c.Keepalive),
+	var text strings.Builder
+	for _, f := range [...]struct{ name, value string }{ // sorted by name
+		{"d", lasting(c.Takeover)}, {"g", c.Gossip}, {"h", c.Host}, {"k", c.Key}, {"ka", lasting(c.Keepalive)}, {"n", c.Node}, {"name", c.Name},
+		{"p", c.Peer}, {"pid", c.pid()}, {"q", c.answers()}, {"s", c.Service},
 	} {
-		if value != "" {
-			v.Set(name, value)
+		if f.value == "" {
+			continue
 		}
+		if text.Len() > 0 {
+			text.WriteByte('&')
+		}
+		text.WriteString(f.name + "=" + url.QueryEscape(f.value))
 	}
-	return v.Encode()
+	return text.String()
 }
 
 // decodeCard is the inverse of encode. Fields that it does not know are of a later version.

@@ -247,6 +247,9 @@ func (w *world) say(line string) {
 	w.story = append(w.story, fmt.Sprintf("%8.3fs %s", time.Since(w.begin).Seconds(), line))
 }
 
+// usualSearch is how often a node looks for others that it does not know, by default.
+const usualSearch = 5 * time.Second
+
 // start starts a process.
 func (n *node) start() *start {
 	w := n.w
@@ -274,13 +277,17 @@ func (n *node) start() *start {
 	w.starts = append(w.starts, s)
 	w.mu.Unlock()
 	cluster := &coord.Cluster{
-		Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(s.h, o) }, Keepalive: w.t(w.cfg.Ping),
+		Membership: func(o ring.Options) (ring.Membership, error) {
+			o.RediscoverEvery = max(usualSearch, w.t(usualSearch))
+			return membership.StartOn(s.h, o)
+		},
+		Keepalive: w.t(w.cfg.Ping),
 		Takeover: takeover(w.t(w.cfg.Takeover)),
 	}
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
-		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(),
+		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(), LongWait: w.t(10 * time.Second), LongHold: w.t(time.Minute),
 	}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)
