@@ -41,7 +41,7 @@ var spared = map[string]string{
 }
 
 // traced are guards without which a run diverges from what package spec allows. Others are noticed by other checks first, or only.
-var traced = []string{"Dead", "Epoch", "Grace", "Hearsay", "Identity", "Import", "Modes", "OnItsWay"}
+var traced = []string{"Absent", "Dead", "Epoch", "Grace", "Hearsay", "Identity", "Import", "Modes", "OnItsWay"}
 
 // TestMutants takes out one guard after another. Each time something has to go wrong: it proves that the simulation can fail.
 func TestMutants(t *testing.T) {

@@ -282,7 +282,7 @@ func (n *node) start() *start {
 			return membership.StartOn(s.h, o)
 		},
 		Keepalive: w.t(w.cfg.Ping),
-		Takeover: takeover(w.t(w.cfg.Takeover)),
+		Takeover:  takeover(w.t(w.cfg.Takeover)),
 	}
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{
