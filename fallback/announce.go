@@ -16,10 +16,15 @@ type Announcer interface {
 
 // Announce implements [Announcer].
 func (n *memory) Announce(ctx context.Context, key string) error {
+	return n.tellAll(ctx, Message{Kind: Changed, Key: key})
+}
+
+// tellAll sends a message to all sessions.
+func (n *memory) tellAll(ctx context.Context, m Message) error {
 	return n.do(ctx, func(Moment) {
 		for id, l := range n.arbiter.listeners {
 			if strings.HasPrefix(id, n.settings.Namespace+" ") {
-				l.put(Message{Kind: Changed, Key: key})
+				l.put(m)
 			}
 		}
 	})

@@ -139,6 +139,8 @@ type Registration struct {
 	// Seen is the Expiry of the session's last Renewal, 0: none. A table in which the session expires much sooner has older
 	// data under the identity of the present server, as from a backup. Then Grace begins.
 	Seen int64
+
+	Round RoundCall // in a Namespace that is a [Rounder]
 }
 
 // A Stamp is what the table of sessions has told a session of itself.
@@ -165,6 +167,8 @@ type Renewal struct {
 
 	// Expiry is when the session expires, if Alive, by the arbiter's clock. It is for Registration.Seen and Stamp only.
 	Expiry int64
+
+	Round Round // of the table, if Alive, in a Namespace that is a [Rounder]
 }
 
 // Liveness is the answer to Dead.
@@ -313,6 +317,7 @@ const (
 	Revoked MessageKind = 'r' // the partition's owner is asked to demote
 	Freed   MessageKind = 'f' // a hold in a partition of the session's was released here: of Session and Request (rule 9)
 	Changed MessageKind = 'c' // news of the key was announced: see Announcer
+	Changes MessageKind = 'o' // the round of the table of sessions is another one, or Graces have ended: see Rounder
 	Gap     MessageKind = 'g' // messages may have been lost before this one
 )
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +20,10 @@ import (
 // Its clock is [time.Now], and it can be made to fail over, so a test can run through a crash of the store in
 // a synctest bubble.
 type Memory struct {
-	mu        sync.Mutex // protects what follows, and every namespace's state
-	server    int        // which server process this is; Restore starts another
-	name      string     // of that process
+	mu        sync.Mutex        // protects what follows, and every namespace's state
+	server    int               // which server process this is; Restore starts another
+	name      string            // of that process
+	apart     map[uint32]string // names of the servers of partitions that failed over by themselves
 	spaces    map[string]*memorySpace
 	listeners map[string]*listener // by namespace and session
 }
@@ -58,7 +60,7 @@ func (a *Memory) Restore(s *Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.server++
-	a.name = memoryName(a.server)
+	a.name, a.apart = memoryName(a.server), nil
 	for name, now := range a.spaces {
 		// A namespace keeps its settings: they belong to the processes that are attached.
 		*now = memorySpace{settings: now.settings, secrets: now.secrets, parts: make([]Partition, now.settings.Partitions)}
@@ -69,6 +71,47 @@ func (a *Memory) Restore(s *Snapshot) {
 	for _, l := range a.listeners {
 		l.gap()
 	}
+}
+
+// RestorePartitions is Restore of the server of some partitions: the one of the sessions, and of the others, stays as it is.
+func (a *Memory) RestorePartitions(s *Snapshot, which func(p uint32) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.server++
+	was := a.apart
+	a.apart = maps.Clone(was)
+	if a.apart == nil {
+		a.apart = make(map[uint32]string)
+	}
+	for name, now := range a.spaces {
+		for p := range now.parts {
+			if !which(uint32(p)) {
+				continue
+			}
+			a.apart[uint32(p)] = memoryName(a.server)
+			if now.parts[p] = (Partition{}); s != nil && s.spaces[name] != nil {
+				now.parts[p] = *s.spaces[name].parts[p].Clone()
+			}
+		}
+	}
+	for _, l := range a.listeners {
+		l.gap()
+	}
+}
+
+// Fork returns a Memory with the same state and identity, which nobody listens to: a server that was deposed, and goes on.
+func (a *Memory) Fork() *Memory {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &Memory{server: a.server, name: a.name, apart: maps.Clone(a.apart), spaces: cloneSpaces(a.spaces), listeners: make(map[string]*listener)}
+}
+
+// of is the moment of an operation on a partition.
+func (a *Memory) of(m Moment, p uint32) Moment {
+	if name := a.apart[p]; name != "" {
+		m.Server, m.Process = name, name
+	}
+	return m
 }
 
 // Rewind gives the Memory the state of the snapshot, and keeps its identity: as when a backup is restored into a server that
@@ -121,7 +164,7 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	if sp == nil {
 		sp = &memorySpace{settings: s, parts: make([]Partition, s.Partitions)}
 		a.spaces[s.Namespace] = sp
-		sp.format(a.moment(s.Grace), 0, s.Mark(true))
+		sp.format(a, a.moment(s.Grace), 0, s.Mark(true))
 	}
 	mark := sp.sessions.Format
 	if mark == "" { // lost since
@@ -136,14 +179,14 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	n := &memory{arbiter: a, space: sp, settings: s, agreement: Agreement{Needs: needs.Milliseconds(), Uses: uses, Plans: uses}}
 	n.length.Store(uses)
 	if sp.sessions.Format == "" {
-		sp.format(n.moment(), s.Grace.Milliseconds(), s.Mark(true))
+		sp.format(a, n.moment(), s.Grace.Milliseconds(), s.Mark(true))
 	}
 	return n, nil
 }
 
-func (s *memorySpace) format(m Moment, grace int64, mark string) {
+func (s *memorySpace) format(a *Memory, m Moment, grace int64, mark string) {
 	for i := range s.parts {
-		s.parts[i].Format(m, grace)
+		s.parts[i].Format(a.of(m, uint32(i)), grace)
 	}
 	s.sessions.Mark(m, mark, grace)
 	if s.secrets == "" {
@@ -226,6 +269,7 @@ func (n *memory) on(ctx context.Context, p uint32, f func(m Moment, p *Partition
 
 // attempt runs a transition unless the clock does not allow for any.
 func (n *memory) attempt(m Moment, p uint32, f func(m Moment, p *Partition)) error {
+	m = n.arbiter.of(m, p)
 	if err := n.space.parts[p].Refuses(m); err != nil {
 		return err
 	}
@@ -237,7 +281,7 @@ func (n *memory) attempt(m Moment, p uint32, f func(m Moment, p *Partition)) err
 func (n *memory) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) error {
 	return n.do(ctx, func(m Moment) {
 		if n.space.sessions.Format == "" {
-			n.space.format(m, m.Grace, n.settings.mark(n.Grace()))
+			n.space.format(n.arbiter, m, m.Grace, n.settings.mark(n.Grace()))
 		}
 		f(m, &n.space.sessions)
 	})
@@ -263,6 +307,7 @@ func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal
 		a, wait, _ = s.OpenWith(m, id, r.TTL.Milliseconds(), r.Info, t)
 		if n.agree(a, t); a.Alive {
 			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
+			a.Round = s.Turn(m, id, r.Round)
 		}
 	})
 	if err == nil && wait {
@@ -281,6 +326,7 @@ func (n *memory) Renew(ctx context.Context, id string, r Registration) (a Renewa
 		a, _ = s.RenewWith(m, id, r.TTL.Milliseconds(), r.Info, t)
 		if n.agree(a, t); a.Alive {
 			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
+			a.Round = s.Turn(m, id, r.Round)
 		}
 	})
 	return a, err

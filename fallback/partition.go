@@ -40,6 +40,7 @@ type Partition struct {
 	Server   string              // name of the server that wrote this
 	Process  string              // and its process
 	GraceEnd int64               // by the server's clock, Unix milliseconds; 0: not in Grace
+	Changed  int64               // the GraceEnd of a Grace that began because the server is another one
 	Rows     map[string]Row      // by name, which for most is the key: see Mode
 	Names    map[string][]string // for each key: the modes and holders of the names in Rows that are no keys
 	Queues   map[string][]Waiter // by key
@@ -79,23 +80,30 @@ func (p *Partition) enter(m Moment) {
 	}
 	switch {
 	case p.Server == "": // lost: in a formatted namespace every record exists
-		*p = Partition{Server: m.Server, Process: m.Process, GraceEnd: m.Now + m.Grace}
+		*p = Partition{Server: m.Server, Process: m.Process, GraceEnd: m.Now + m.Grace, Changed: m.Now + m.Grace}
 	case p.Server != m.Server:
 		switch {
 		case !m.renamed(p.Process):
 			p.GraceEnd = m.Now + m.Grace
+			p.Changed = p.GraceEnd
 		case p.GraceEnd == 0:
 			p.GraceEnd = m.Now
 		}
 		p.Server, p.Process = m.Server, m.Process
 	}
 	// A clock that stepped back must not prolong Grace for ever.
-	p.GraceEnd = min(p.GraceEnd, m.Now+m.Grace)
+	if p.GraceEnd > m.Now+m.Grace {
+		p.GraceEnd, p.Changed = m.Now+m.Grace, 0
+	}
 	if p.GraceEnd != 0 && m.Now >= p.GraceEnd {
-		p.GraceEnd = 0
-		if p.Owner == "" {
-			p.advance(m, "")
-		}
+		p.endGrace(m)
+	}
+}
+
+func (p *Partition) endGrace(m Moment) {
+	p.GraceEnd, p.Changed = 0, 0
+	if p.Owner == "" {
+		p.advance(m, "")
 	}
 }
 

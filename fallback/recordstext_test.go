@@ -48,7 +48,7 @@ func filled[T any]() *T {
 
 func checkText[T any](t *testing.T, encode func(*T) []byte, decode func([]byte) (*T, error)) {
 	t.Helper()
-	x := filled[T]()
+	x := withoutRounds(filled[T]())
 	text := encode(x)
 	for _, b := range text {
 		if b < ' ' || b > '~' {
@@ -78,6 +78,17 @@ var someGrace = storedGrace{3, 4}
 
 func encodeP(p *Partition) []byte { return encodePartition(p, someGrace) }
 func encodeS(s *Sessions) []byte  { return encodeSessions(s, someGrace) }
+
+// withoutRounds leaves out what is of rounds, which stores of records have none of.
+func withoutRounds[T any](x *T) *T {
+	switch x := any(x).(type) {
+	case *Partition:
+		x.Changed = 0
+	case *Sessions:
+		x.Round = SpokenRound{}
+	}
+	return x
+}
 
 func decodeP(text []byte) (*Partition, error) {
 	p, g, err := decodePartition(text)

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
@@ -19,6 +20,7 @@ type Sessions struct {
 	Secrets  string            // see DecodeSecrets
 	Members  map[string]Member // by session
 	Born     uint32            // in a durable store: the epoch of partitions without a record
+	Round    SpokenRound       // by which Grace may end early
 }
 
 // A Member is a session's entry.
@@ -43,7 +45,7 @@ func (s *Sessions) enter(m Moment) bool {
 	}
 	if s.Server != m.Server {
 		if !m.renamed(s.Process) {
-			s.Name, s.GraceEnd = m.Server, m.Now+m.Grace
+			s.Name, s.GraceEnd, s.Round = m.Server, m.Now+m.Grace, SpokenRound{}
 		}
 		s.Server, s.Process = m.Server, m.Process
 	}
@@ -134,7 +136,7 @@ func (s *Sessions) Witness(m Moment, by Stamp) {
 	}
 	x, exists := s.Members[by.Session]
 	if !exists || by.Seen <= m.Now+x.TTL && 2*x.Expiry+x.TTL < 2*by.Seen {
-		s.GraceEnd = m.Now + s.length(m)
+		s.GraceEnd, s.Round = m.Now+s.length(m), SpokenRound{}
 	}
 }
 
@@ -198,5 +200,6 @@ func (s *Sessions) CloseSession(m Moment, id string) {
 func (s *Sessions) Clone() *Sessions {
 	c := *s
 	c.Members = maps.Clone(s.Members)
+	c.Round.Spoken = slices.Clone(s.Round.Spoken)
 	return &c
 }

@@ -3,6 +3,8 @@ package redisarbiter
 import (
 	"context"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
@@ -11,8 +13,13 @@ const everybody = "all"
 
 // Announce implements [Announcer].
 func (n *redisSpace) Announce(ctx context.Context, key string) error {
+	return n.tellAll(ctx, n.conns.locks, string(fallback.Changed)+" "+key)
+}
+
+// tellAll publishes a message for all sessions.
+func (n *redisSpace) tellAll(ctx context.Context, by redis.UniversalClient, text string) error {
 	_, err := outlive(ctx, &n.calls, func(ctx context.Context) (int64, error) {
-		return n.conns.locks.Publish(ctx, n.channels()+everybody, string(fallback.Changed)+" "+key).Result()
+		return by.Publish(ctx, n.channels()+everybody, text).Result()
 	})
 	return refused(err)
 }

@@ -65,6 +65,7 @@ type image struct {
 	Owner                     string
 	Epoch, Seq, From, Revoked uint32
 	Grace                     string
+	Named                     bool
 	Rows                      map[string]fallback.Row
 	Names                     map[string]string
 	Queues                    map[string][]string
@@ -148,7 +149,7 @@ func (x *twins) images(ctx context.Context) (string, error) {
 
 func (x *twins) memoryImage(p uint32) image {
 	m := x.peek(p)
-	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, x.ends(m.GraceEnd), maps.Clone(m.Rows), make(map[string]string), make(map[string][]string)}
+	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, x.ends(m.GraceEnd), m.GraceName() != "" && !redisarbiter.HasObserver(x.redis), maps.Clone(m.Rows), make(map[string]string), make(map[string][]string)}
 	if i.Rows == nil {
 		i.Rows = make(map[string]fallback.Row)
 	}
@@ -166,6 +167,7 @@ func (x *twins) memoryImage(p uint32) image {
 
 func (x *twins) redisImage(ctx context.Context, p uint32) (i image, err error) {
 	i = image{Rows: make(map[string]fallback.Row), Names: make(map[string]string), Queues: make(map[string][]string)}
+	changed, end := "", ""
 	for field, text := range x.client.HGetAll(ctx, recordKey(p)).Val() {
 		if key, names := strings.CutPrefix(field, "n:"); names {
 			i.Names[key] = text
@@ -181,10 +183,13 @@ func (x *twins) redisImage(ctx context.Context, p uint32) (i image, err error) {
 			if _, err := fmt.Sscanf(text, "%d %d %d %d %d", &i.Epoch, &i.Seq, &grace, &i.From, &i.Revoked); err != nil {
 				return i, fmt.Errorf("%q: %w", text, err)
 			}
-			i.Grace = x.ends(grace)
+			i.Grace, end = x.ends(grace), fmt.Sprint(grace)
 			i.Owner = text[strings.LastIndexByte(text, ' ')+1:]
+		case field == "e":
+			changed = text
 		}
 	}
+	i.Named = changed != "" && changed == end && !redisarbiter.HasObserver(x.redis) // where no clock shortens a Grace
 	for _, key := range diffKeys {
 		for _, z := range x.client.ZRangeWithScores(ctx, queueKey(p, key), 0, -1).Val() {
 			i.Queues[key] = append(i.Queues[key], fmt.Sprint(z.Member, promised(int64(max(0, -z.Score)))))
@@ -214,7 +219,16 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 			told = add(told, session, m.Expiry, m.TTL, m.Terms.Encode(), m.Guardians.Encode(), m.Info)
 		}
 	})
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if r := s.Round; r.Name != "" {
+			told = append(told, fmt.Sprint("round ", r.Name, " ", r.Spoken, r.Server == s.Name))
+		}
+	})
 	for field, text := range x.client.HGetAll(ctx, sessionsKey).Val() {
+		if f := strings.Fields(text); field == "r" && len(f) >= 3 {
+			_, name, _ := strings.Cut(x.client.HGet(ctx, sessionsKey, "u").Val(), " ")
+			heard = append(heard, fmt.Sprint("round ", f[0], " ", f[3:], f[1] == name))
+		}
 		if session, ok := strings.CutPrefix(field, "s:"); ok {
 			f := strings.SplitN(text, " ", 3)
 			expiry, err := strconv.ParseInt(f[0], 10, 64)

@@ -442,3 +442,51 @@ func exhausts(x *twins, ctx context.Context) (string, error) {
 	m[1] = fmt.Sprint(uint32(math.MaxUint32))
 	return "", x.client.HSet(ctx, recordKey(0), "m", strings.Join(m, " ")).Err()
 }
+
+// begins makes a session begin a round.
+func begins(session, name, after string) move {
+	return rounds(session, fallback.RoundCall{Begin: name, After: after})
+}
+
+// speaks makes a session speak for a round, and ask whether it is complete.
+func speaks(session, name string) move {
+	return rounds(session, fallback.RoundCall{Spoke: name, Ask: true})
+}
+
+func rounds(session string, c fallback.RoundCall) move {
+	return func(x *twins, ctx context.Context) (string, error) {
+		r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Round: c}
+		defer x.as(session)()
+		return both(x, fmt.Sprintf("Renew(%s, %v)", session, c), func(n fallback.Namespace) (fallback.Renewal, error) {
+			return n.Renew(ctx, session, r)
+		}, plainRenewal)
+	}
+}
+
+// endsNamed is endNamed of a choice.
+func endsNamed(how byte) move {
+	return func(x *twins, ctx context.Context) (string, error) {
+		rest := x.data
+		x.data = []byte{how}
+		defer func() { x.data = rest }()
+		return x.endNamed(ctx)
+	}
+}
+
+// loses0 makes the record of partition 0 be lost.
+func loses0(x *twins, ctx context.Context) (string, error) { return "", x.loseOne(ctx, 0) }
+
+// roundLapses makes the round of the table be an old one.
+func (x *twins) roundLapses(ctx context.Context) (string, error) {
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if s.Round.Name != "" {
+			s.Round.Began = 1
+		}
+	})
+	f := strings.Fields(x.client.HGet(ctx, sessionsKey, "r").Val())
+	if len(f) < 3 {
+		return "", nil
+	}
+	f[2] = "1"
+	return "", x.client.HSet(ctx, sessionsKey, "r", strings.Join(f, " ")).Err()
+}

@@ -329,9 +329,9 @@ func (x *twins) deploy(ctx context.Context) (string, error) {
 }
 
 func (x *twins) opened(ctx context.Context, session string) (string, error) {
-	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians()}
+	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians(), Round: x.round()}
 	defer x.as(session)()
-	return both(x, fmt.Sprintf("Open(%s, %v)", session, r.Guardians), func(n fallback.Namespace) (fallback.Renewal, error) {
+	return both(x, fmt.Sprintf("Open(%s, %v, %v)", session, r.Guardians, r.Round), func(n fallback.Namespace) (fallback.Renewal, error) {
 		a, err := n.Open(ctx, session, r)
 		if errors.Is(err, fallback.ErrWait) {
 			return fallback.Renewal{Sessions: -1, Length: n.Grace().Milliseconds()}, nil
@@ -349,12 +349,68 @@ func (x *twins) renew(ctx context.Context) (string, error) {
 }
 
 func (x *twins) renewed(ctx context.Context, session string) (string, error) {
-	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians(), Seen: x.stamp()}
+	r := fallback.Registration{TTL: time.Hour, Info: "addr " + session, Guardians: x.guardians(), Seen: x.stamp(), Round: x.round()}
 	defer x.as(session)()
 	x.tell(ctx, session, r.Seen)
-	return both(x, fmt.Sprintf("Renew(%s, %v, %d)", session, r.Guardians, r.Seen), func(n fallback.Namespace) (fallback.Renewal, error) {
+	return both(x, fmt.Sprintf("Renew(%s, %v, %d, %v)", session, r.Guardians, r.Seen, r.Round), func(n fallback.Namespace) (fallback.Renewal, error) {
 		return n.Renew(ctx, session, r)
 	}, plainRenewal)
+}
+
+// round is nothing, often; else mostly what fits the present one.
+func (x *twins) round() (c fallback.RoundCall) {
+	now := ""
+	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) { now = s.Round.Name })
+	how := x.next()
+	if how&3 == 0 {
+		return c
+	}
+	c.Ask = how&4 != 0
+	if how&8 != 0 {
+		c.Spoke = choose(&x.stream, now, now, now, "r1", "r%")
+	}
+	if how&16 != 0 {
+		c.Begin, c.After = choose(&x.stream, "r1", "r%", "r.", "r"), choose(&x.stream, now, now, now, "r1", "")
+	}
+	return c
+}
+
+// named compares the names of Graces: that they are there, as they have times in them.
+func (x *twins) named(ctx context.Context) (string, error) {
+	if redisarbiter.HasObserver(x.redis) { // where no clock takes a Grace's name away
+		return "", nil
+	}
+	return both(x, "Graces", func(n fallback.Namespace) (named [2]bool, err error) {
+		for i, g := range n.(fallback.Rounder).Graces(ctx, []uint32{0, 1}) {
+			if g.Err != nil {
+				return named, g.Err
+			}
+			named[i] = g.Name != ""
+		}
+		return named, nil
+	}, identity)
+}
+
+// endNamed ends Graces by their names, or by others.
+func (x *twins) endNamed(ctx context.Context) (string, error) {
+	if redisarbiter.HasObserver(x.redis) {
+		return "", nil
+	}
+	how := x.next()
+	return both(x, fmt.Sprint("EndGraces ", how), func(n fallback.Namespace) (struct{}, error) {
+		all := n.(fallback.Rounder).Graces(ctx, []uint32{0, 1})
+		for i := range all {
+			switch how >> (2 * i) & 7 {
+			case 4:
+				all[i].Name = "x" + all[i].Name
+			case 5:
+				all[i].Name += "0"
+			case 6:
+				all[i].Name = ""
+			}
+		}
+		return done(errors.Join(n.(fallback.Rounder).EndGraces(ctx, all)...))
+	}, identity)
 }
 
 // guardians are none, often.

@@ -163,7 +163,7 @@ func EndGrace(ctx context.Context, n fallback.Namespace, p int, name int64, leng
 func LateRenewal(ctx context.Context, n fallback.Namespace, id string, beat, told int64) (answer string, entries int, err error) {
 	x := n.(*redisSpace)
 	grace := x.Grace().Milliseconds()
-	args := []any{id, 3600000, "renew", "", "", told, grace, grace, beat, sightingsAtOnce}
+	args := []any{id, 3600000, "renew", "", "", told, grace, grace, beat, sightingsAtOnce, "", "", "", no}
 	v, err := x.runOnce(ctx, call{scriptRenew, []string{x.sessions()}, args})
 	all := list(v)
 	return reader{v: all}.str(0), len(all) - renewLen, err

@@ -99,6 +99,8 @@ func parseMessage(text string) (fallback.Message, bool) {
 	case fallback.Changed:
 		m.Key = rest
 		return m, first == "" && rest != ""
+	case fallback.Changes:
+		return m, first == "" && rest == ""
 	case fallback.Revoked:
 		p, err := strconv.ParseUint(first, 10, 32)
 		e, err2 := strconv.ParseUint(rest, 10, epochBits)

@@ -39,7 +39,7 @@ type lease struct{ beat, expiry int64 }
 const (
 	sightingsAtOnce = 256 // entries that a renewal's answer tells of
 	sightingsKept   = 1000
-	renewLen        = 8 // of a renewal's answer, without entries
+	renewLen        = 10 // of a renewal's answer, without entries
 )
 
 func newObserver() *observer {

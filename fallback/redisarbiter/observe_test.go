@@ -315,3 +315,39 @@ func TestObserver_ANewNamespaceIsInGrace(t *testing.T) {
 		}
 	}
 }
+
+// Grace ends early by its name, which no clock changes, and the epoch is that of the end of the whole Grace.
+func TestObserver_GraceEndsByItsName(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	n := attachTo(t, c, observed, diffSettings)
+	if err := c.HSet(t.Context(), recordKey(0), "i", "another", "u", "another").Err(); err != nil {
+		t.Fatal(err)
+	}
+	grace := func() (left time.Duration, epoch uint32, name fallback.NamedGrace) {
+		t.Helper()
+		r, err := n.Load(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Grace, r.Epoch, n.(fallback.Rounder).Graces(t.Context(), []uint32{0})[0]
+	}
+	end := func(g fallback.NamedGrace) {
+		t.Helper()
+		if errs := n.(fallback.Rounder).EndGraces(t.Context(), []fallback.NamedGrace{g}); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	left, _, name := grace()
+	if left == 0 || name.Name == "" || name.Err != nil {
+		t.Fatalf("at another server: %v left, %+v", left, name)
+	}
+	end(fallback.NamedGrace{Name: name.Name + "1"})
+	if left, _, _ := grace(); left == 0 {
+		t.Fatal("Grace has ended by another name")
+	}
+	end(name)
+	left, epoch, name := grace()
+	if ends := uint32(time.Now().Add(diffSettings.Grace-time.Minute).Unix() - redisarbiter.EpochZero); left != 0 || name.Name != "" || epoch < ends {
+		t.Errorf("after its end: %v left, %+v, epoch %d, want at least %d", left, name, epoch, ends)
+	}
+}

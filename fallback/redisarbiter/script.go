@@ -47,6 +47,7 @@ const (
 	scriptList
 	scriptSweep
 	scriptOver
+	scriptEnd
 	scriptMany
 	scriptLoadResult
 	scriptSaveResult
@@ -65,7 +66,7 @@ var sources = [scriptCount][]string{
 	scriptRestore: {"server", "state", "process", "rules", "mode", "restore"},
 	scriptOwner:   {"server", "state", "process", "rules", "owner"},
 	scriptFormat:  {"server", "state", "process", "rules", "fresh", "format"},
-	scriptRenew:   {"server", "process", "sessions", "renew"},
+	scriptRenew:   {"server", "process", "sessions", "round", "renew"},
 	scriptDead:    {"server", "process", "sessions", "dead"},
 	scriptBury:    {"server", "process", "sessions", "bury"},
 	scriptClose:   {"server", "process", "sessions", "close"},
@@ -74,6 +75,7 @@ var sources = [scriptCount][]string{
 	scriptList:    {"server", "process", "sessions", "list"},
 	scriptSweep:   {"server", "process", "sessions", "sweep"},
 	scriptOver:    {"server", "state", "process", "rules", "over"},
+	scriptEnd:     {"server", "state", "process", "rules", "end"},
 	scriptMany:    {"server", "none", "process", "rules", "many"},
 
 	scriptLoadResult: {"load_result"},
@@ -162,7 +164,20 @@ func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
 	if isNoScript(err) {
 		v, err = client.Eval(ctx, x.source[c.script], c.keys, c.args...).Result()
 	}
+	lookAgain(ctx, client, err)
 	return v, err
+}
+
+// lookAgain has the client of a cluster ask, in the background, which server has which slots, after an error that is no server's answer.
+// By itself it does so when a server tells it that a slot has moved, which one that is down does not, and once a minute.
+func lookAgain(ctx context.Context, c redis.UniversalClient, err error) {
+	var answer redis.Error
+	if err == nil || errors.As(err, &answer) || errors.Is(err, context.Canceled) {
+		return
+	}
+	if cluster, ok := c.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
 }
 
 // runAll executes scripts in one go. The outcomes are in the order of the batch.
@@ -267,6 +282,7 @@ func (n *redisSpace) pipeline(ctx context.Context, x *scripts, batch []call, to 
 		}
 	}
 	_, err := pipe.Exec(ctx)
+	lookAgain(ctx, n.conns.of(batch[0].script), err)
 	for i, cmd := range cmds {
 		if cmd == nil {
 			continue

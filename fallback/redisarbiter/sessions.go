@@ -25,7 +25,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 		beat, seen := n.observer.renews(id, reg.Seen)
 		sent := n.observer.now()
 		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), seen, t.Uses, t.Needs,
-			beat, sightingsAtOnce)
+			beat, sightingsAtOnce, reg.Round.Spoke, reg.Round.Begin, reg.Round.After, flag(reg.Round.Ask))
 		alone := done()
 		if deposed := primary(); err == nil {
 			err = deposed
@@ -50,6 +50,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 			a.Server = r.str(1)
 		}
 		if a.Alive {
+			a.Round = fallback.Round{Name: r.str(8), Complete: r.num(9) == 1}
 			a.Expiry = r.num(5) + reg.TTL.Milliseconds()
 			if n.observer != nil {
 				a.Expiry = sent + reg.TTL.Milliseconds()

@@ -32,6 +32,15 @@ const (
 	InUse      = true // a block of permits becomes no smaller than what callers have of it (I1)
 	Seats      = true // a writer waits for the readers that have a seat (I1)
 	Pledge     = true // callers that share a turn look again once it is to end (I1)
+	Spoken     = true // a round is complete when each session of the table has spoken for it, or is dead
+	TableGrace = true // and never in Grace of the table
+	GraceNamed = true // a Grace that ends early is ended by its name
+	RoundOld   = true // a session begins its pass when a deposed server is silent
+	AnswersIn  = true // and when no answer is outstanding to what it asked before
+	PassAll    = true // it speaks when the pass has found, or reclaimed, all that it has
+	PassAdopts = true // and holds that rest on an owner have rows
+	PassWaits  = true // and when what it announced, and has no longer, has passed
+	Newcomer   = true // a session that is opened in Grace of the table takes nothing while a deposed server may answer
 	Twice      = true // a circle of callers is told when it was found twice
 	Between    = true // a reader is in the way of another one only with a writer between them
 	Quantum    = true // a key that others want is handed over after a while (DESIGN.md, Quantum)

@@ -34,6 +34,15 @@ var (
 	InUse      = true
 	Seats      = true
 	Pledge     = true
+	Spoken     = true
+	TableGrace = true
+	GraceNamed = true
+	RoundOld   = true
+	AnswersIn  = true
+	PassAll    = true
+	PassAdopts = true
+	PassWaits  = true
+	Newcomer   = true
 	Twice      = true
 	Between    = true
 )
@@ -44,6 +53,8 @@ var All = map[string]*bool{
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
 	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats, "Pledge": &Pledge,
 	"Twice": &Twice, "Between": &Between,
+	"Spoken": &Spoken, "TableGrace": &TableGrace, "GraceNamed": &GraceNamed, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
+	"PassAll": &PassAll, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness":  &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
 }

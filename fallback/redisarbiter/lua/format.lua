@@ -3,7 +3,7 @@
 local used = 0
 if not seen then
   grace, seen, run = begun(time, fresh(ARGV[2])), server, process()
-elseif owner ~= '' or redis.call('HLEN', rec) > 3 then
+elseif owner ~= '' or redis.call('HLEN', rec) - (redis.call('HGET', rec, 'e') and 1 or 0) > 3 then
   used = 1
 end
 enter()

@@ -1,8 +1,9 @@
 -- The rules of a record: its parts, what time it is, Partition.enter, Partition.advance, and its writing.
 local epoch, seq, grace, from, revoked, owner, dirty
+local changed -- the Grace of a record that began because the server is another one: Partition.Changed
 local run -- process(), where it is to be written
 local function parse()
-  epoch, seq, grace, from, revoked, owner, dirty, run = 0, 0, 0, 0, 0, '', false, nil
+  epoch, seq, grace, from, revoked, owner, dirty, run, changed = 0, 0, 0, 0, 0, '', false, nil, nil
   if record then
     epoch, seq, grace, from, revoked, owner = string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
     epoch, seq, grace = tonumber(epoch), tonumber(seq), tonumber(grace)
@@ -20,6 +21,9 @@ end
 local function save()
   if run then
     redis.call('HSET', rec, 'i', server, 'u', run, 'm', text())
+    if changed then
+      redis.call('HSET', rec, 'e', changed)
+    end
   elseif dirty then
     redis.call('HSET', rec, 'm', text())
   end
@@ -31,7 +35,8 @@ local function advance(to)
 end
 
 local function finish()
-  grace, dirty = 0, true
+  grace, dirty, changed = 0, true, nil
+  redis.call('HDEL', rec, 'e')
   if owner == '' then
     advance('')
   end
@@ -48,6 +53,7 @@ local function enter()
     run = process()
     if not renamed(redis.call('HGET', rec, 'u'), run) then
       grace = begun(time, Q, grace)
+      changed = string.format('%.0f', grace)
     elseif grace == 0 then
       finish()
     end
@@ -60,6 +66,7 @@ local function enter()
   end
   if grace > now + Q then -- the clock stepped back
     grace, dirty = now + Q, true
+    redis.call('HDEL', rec, 'e')
   end
   if grace > 0 and now >= grace then
     finish()

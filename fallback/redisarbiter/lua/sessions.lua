@@ -1,14 +1,15 @@
 -- What every operation on the sessions begins with: the state of the table, and Sessions.enter.
 -- KEYS[1] the hash of the sessions.
 -- Fields: f format mark, with the Grace that all sessions that are opened use (length.go), i name of the server, u its process (process.lua) and its name when the last Grace began, g end of
--- Grace (ms), k the secrets (secret.go), and 's:' .. session for each entry: expiry (ms),
+-- Grace (ms), k the secrets (secret.go), r the round (SpokenRound): its name, its server's, when it began (ms), and the sessions that have
+-- spoken, with blanks between; and 's:' .. session for each entry: expiry (ms),
 -- time to live (ms), what it publishes, with blanks between. After the time to live, without a blank: its terms, two numbers
 -- with a semicolon before each (length.go), and if the session has guardians, a colon, their version, and each after a comma
 -- (guardians.go). Without a clock (observe.go), the expiry is a beat instead, which no other renewal has, and g is what names the Grace.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local f = redis.call('HMGET', tab, 'f', 'i', 'g', 'u', 'k')
+local f = redis.call('HMGET', tab, 'f', 'i', 'g', 'u', 'k', 'r')
 local grace = tonumber(f[3] or 0)
 
 local function int(n)
@@ -49,6 +50,8 @@ local function enter()
     local run, was, name = process(), string.match(f[4] or '', '^(%S*) (.*)$')
     if not renamed(was, run) then
       grace, name = begun(time, Q, grace), server
+      redis.call('HDEL', tab, 'r')
+      f[6] = nil
     end
     f[2], f[4] = server, run .. ' ' .. name
     redis.call('HSET', tab, 'i', server, 'u', f[4], 'g', int(grace))
@@ -117,6 +120,14 @@ local function bury(id, at, terms)
   redis.call('HSET', tab, 's:' .. id, int(at) .. ' 0' .. terms .. ' ')
 end
 
+-- Grace because of older data, which have no round.
+local function older(at)
+  grace = at
+  redis.call('HSET', tab, 'g', int(grace))
+  redis.call('HDEL', tab, 'r')
+  f[6] = nil
+end
+
 -- Sessions.Witness: seen is when a session expires, as it was told last; or its beat, 0 if it knows to have expired.
 local function witness(id, seen)
   seen = tonumber(seen)
@@ -124,8 +135,7 @@ local function witness(id, seen)
     if grace == 0 and seen > 0 then
       local beat = member(id)
       if not beat or beat < seen then
-        grace = begun(time, Q)
-        redis.call('HSET', tab, 'g', int(grace))
+        older(begun(time, Q))
       end
     end
     return
@@ -135,8 +145,7 @@ local function witness(id, seen)
   end
   local expiry, ttl = member(id)
   if not expiry or (seen <= now + ttl and 2 * expiry + ttl < 2 * seen) then
-    grace = now + Q
-    redis.call('HSET', tab, 'g', int(grace))
+    older(now + Q)
   end
 end
 

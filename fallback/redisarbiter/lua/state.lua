@@ -1,7 +1,8 @@
 -- What every operation on a partition begins with: what the record says.
 -- KEYS[1] the partition's hash. ARGV[1] the name of a hold, for an operation on one, or ''. Most names are a key; the others say a mode
 -- and a holder as well (mode.go).
--- Fields: i name of the server that wrote this, u its process (process.lua), m the record; for each row 'r:' .. name: session, request,
+-- Fields: i name of the server that wrote this, u its process (process.lua), m the record, e the Grace if that began because the server is
+-- another one; for each row 'r:' .. name: session, request,
 -- epoch and seq of the token, with blanks between; and 'n:' .. key: what the names of that key say beside it, with blanks between.
 local rec, key, name, spec = KEYS[1], ARGV[1], ARGV[1], ''
 local function split(name)

@@ -1,0 +1,13 @@
+-- EndGrace: ends a Grace by its name.
+-- KEYS: record. ARGV: [1] '', [2] what the server is called, and [3] the Grace. Answer: 1.
+redis.call('HDEL', rec, '')
+enter()
+if grace > 0 and server == ARGV[2] and string.format('%.0f', grace) == ARGV[3] and redis.call('HGET', rec, 'e') == ARGV[3] then
+  local ends = OBSERVED and grace / 1000 + Q or grace
+  finish()
+  if owner == '' then
+    epoch = math.min(math.max(epoch, math.floor(ends / 1000) - 946684800), 2147483647)
+  end
+end
+save()
+return 1

@@ -1,0 +1,139 @@
+package fallback
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
+)
+
+// A Rounder is a [Namespace] whose table of sessions has rounds, by which Grace may end early. It is
+// for stores that keep the table and the partitions on servers that fail over each by itself.
+// docs/protocol.md has the rules, and docs/adr/0023 the reasons.
+//
+// Renewals begin a round, tell of it, and say that a session has spoken for it: see RoundCall.
+type Rounder interface {
+	// Graces returns the names of the Graces that partitions are in, as far as they were looked at
+	// (Load, Verify), in their order. A partition has no name if it is in no Grace, or in one that
+	// began for another reason than that its server is another one.
+	Graces(ctx context.Context, partitions []uint32) []NamedGrace
+
+	// EndGraces ends Graces by their names: a partition that is not in the Grace of that name stays
+	// as it is. Each is atomic by itself, and has an error of its own, in their order. Nil: all were executed.
+	EndGraces(ctx context.Context, graces []NamedGrace) []error
+
+	// TellRound sends a message of kind [Changes] to all sessions: there is another round, or
+	// Graces have ended. It is a hint.
+	TellRound(ctx context.Context) error
+}
+
+// A NamedGrace is the Grace of a partition.
+type NamedGrace struct {
+	Partition uint32
+	Name      string // empty: it has none
+	Err       error  // why that is not known
+}
+
+// A RoundCall is a session's part in the round of the table, which it sends with a renewal.
+type RoundCall struct {
+	Spoke string // the round for which this session has reclaimed all that it has
+
+	Begin string // begins a round of that name, which was never used before, without blanks
+	After string // if the present one has this name, "" for none
+
+	Ask bool // tell whether it is complete
+}
+
+// A Round is what the answer to a renewal tells of the round of the table.
+type Round struct {
+	Name     string // empty: there is none
+	Complete bool   // it was asked for, the table is in no Grace, and each session has spoken or is dead
+}
+
+// A SpokenRound is the round of a table. It belongs to the server that it was begun at.
+type SpokenRound struct {
+	Name   string
+	Server string // what that was called
+	Began  int64  // by its clock; a round that is older than two Graces is forgotten
+	Spoken []string
+}
+
+// Turn takes part in the round. It belongs to an Open or Renew that answered Alive.
+func (s *Sessions) Turn(m Moment, id string, c RoundCall) (r Round) {
+	x := s.Round
+	if x.Server != s.Name || m.Now >= x.Began+2*s.length(m) {
+		x = SpokenRound{}
+	}
+	if c.Begin != "" && c.After == x.Name && c.Begin != x.Name {
+		x = SpokenRound{Name: c.Begin, Server: s.Name, Began: m.Now}
+	}
+	if c.Spoke != "" && c.Spoke == x.Name && !slices.Contains(x.Spoken, id) {
+		x.Spoken = append(slices.Clone(x.Spoken), id)
+	}
+	s.Round = x
+	if r.Name = x.Name; c.Ask && x.Name != "" && (s.GraceEnd == 0 || !guard.TableGrace) {
+		r.Complete = true
+		for id, member := range s.Members {
+			if m.Now < member.Expiry && !slices.Contains(x.Spoken, id) && guard.Spoken {
+				r.Complete = false
+			}
+		}
+	}
+	return r
+}
+
+// GraceName names the Grace that the partition is in; "": it is in none, or in one that began for
+// another reason than that the server is another one.
+func (p *Partition) GraceName() string {
+	if p.GraceEnd == 0 || p.GraceEnd != p.Changed {
+		return ""
+	}
+	return p.Server + " " + strconv.FormatInt(p.GraceEnd, 10)
+}
+
+// EndGrace is [Rounder.EndGraces] of one partition. A partition without an owner has the epoch then that it would have had at
+// the end of the whole Grace: so tokens rise over lost data as much as without rounds.
+func (p *Partition) EndGrace(m Moment, name string) {
+	p.enter(m)
+	if p.GraceEnd != 0 && name != "" && (p.GraceName() == name || !guard.GraceNamed) {
+		ends := p.GraceEnd
+		if p.endGrace(m); p.Owner == "" {
+			p.Epoch = uint32(min(max(int64(p.Epoch), ends/1000-epochZero), MaxEpoch))
+		}
+	}
+}
+
+// Graces implements [Rounder].
+func (n *memory) Graces(ctx context.Context, partitions []uint32) []NamedGrace {
+	all := make([]NamedGrace, len(partitions))
+	err := n.do(ctx, func(Moment) {
+		for i, p := range partitions {
+			all[i] = NamedGrace{Partition: p, Name: n.space.parts[p].GraceName()}
+		}
+	})
+	for i := range all {
+		all[i].Err = err
+	}
+	return all
+}
+
+// EndGraces implements [Rounder].
+func (n *memory) EndGraces(ctx context.Context, graces []NamedGrace) []error {
+	errs := make([]error, len(graces))
+	err := n.do(ctx, func(m Moment) {
+		for i, g := range graces {
+			errs[i] = n.attempt(m, g.Partition, func(m Moment, p *Partition) { p.EndGrace(m, g.Name) })
+		}
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(graces))
+	}
+	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return nil
+	}
+	return errs
+}
+
+// TellRound implements [Rounder].
+func (n *memory) TellRound(ctx context.Context) error { return n.tellAll(ctx, Message{Kind: Changes}) }

@@ -1,0 +1,88 @@
+package fallback_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// TestRound: a round is complete when each session has spoken for it, or is dead, and never in Grace of the table.
+func TestRound(t *testing.T) {
+	m := fallback.Moment{Now: 1_000_000, Server: "s", Process: "s", Grace: 12_000}
+	var s fallback.Sessions
+	s.Mark(m, "holdfast/1 grace=12s", 0)
+	turn := func(id string, c fallback.RoundCall) fallback.Round {
+		t.Helper()
+		s.Renew(m, id, 10_000, "")
+		c.Ask = true
+		return s.Turn(m, id, c)
+	}
+	want := func(got fallback.Round, name string, complete bool) {
+		t.Helper()
+		if got != (fallback.Round{Name: name, Complete: complete}) {
+			t.Errorf("got %+v, want %q, %t", got, name, complete)
+		}
+	}
+	s.Open(m, "a", 10_000, "")
+	s.Open(m, "b", 10_000, "")
+	s.Open(m, "c", 1_000, "")
+	want(turn("a", fallback.RoundCall{}), "", false)
+	want(turn("a", fallback.RoundCall{Begin: "r1"}), "r1", false)
+	want(turn("b", fallback.RoundCall{Begin: "r2"}), "r1", false)
+	want(turn("a", fallback.RoundCall{Spoke: "r1"}), "r1", false)
+	want(turn("b", fallback.RoundCall{Spoke: "r0"}), "r1", false)
+	want(turn("b", fallback.RoundCall{Spoke: "r1"}), "r1", false) // c lives
+	m.Now += 1_500
+	want(turn("b", fallback.RoundCall{}), "r1", true)
+	want(turn("b", fallback.RoundCall{Begin: "r2", After: "r1"}), "r2", false)
+	want(turn("b", fallback.RoundCall{Spoke: "r1"}), "r2", false)
+	m.Server, m.Process = "other", "other"
+	want(turn("a", fallback.RoundCall{}), "", false) // it was the other server's
+	want(turn("a", fallback.RoundCall{Begin: "r3", Spoke: "r3"}), "r3", false)
+	want(turn("b", fallback.RoundCall{Spoke: "r3"}), "r3", false) // Grace
+	m.Now += 12_000
+	s.Open(m, "a", 10_000, "")
+	s.Open(m, "b", 10_000, "")
+	want(turn("a", fallback.RoundCall{}), "r3", true)
+	m.Now += 12_000
+	s.Open(m, "a", 10_000, "")
+	want(turn("a", fallback.RoundCall{}), "", false) // it is old
+}
+
+// TestEndGrace: a Grace ends early by its name, and only one that began because the server is another one has a name. The epoch is not
+// lower than that of the end of the whole Grace.
+func TestEndGrace(t *testing.T) {
+	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
+	var p fallback.Partition
+	p.Format(m, 0)
+	p.Load(m)
+	if name := p.GraceName(); name != "" {
+		t.Fatalf("a partition that is in no Grace has one named %q", name)
+	}
+	p.Witness(m, fallback.MakeToken(p.Epoch+5, 0))
+	if r := p.Load(m); r.Grace == 0 || p.GraceName() != "" {
+		t.Fatalf("Grace of older data has the name %q, %v", p.GraceName(), r)
+	}
+	m.Server, m.Process = "other", "other"
+	p.Load(m)
+	name := p.GraceName()
+	m.Now += 1_000
+	p.EndGrace(m, name+"0")
+	p.EndGrace(m, "")
+	if r := p.Load(m); name == "" || r.Grace == 0 {
+		t.Fatalf("Grace %q has ended by another name: %v", name, r)
+	}
+	late := p.Clone()
+	p.EndGrace(m, name)
+	if r := p.Load(m); r.Grace != 0 {
+		t.Fatalf("Grace goes on: %v", r)
+	}
+	m.Now += 11_000
+	if late.Load(m); late.Epoch != p.Epoch {
+		t.Errorf("epoch %d after an early end, %d after the whole Grace", p.Epoch, late.Epoch)
+	}
+	p.EndGrace(m, name)
+	if p.Epoch != late.Epoch {
+		t.Error("Grace has ended twice")
+	}
+}
