@@ -144,6 +144,8 @@ func (a *acquisition) run(pause time.Duration) {
 // inline: in a caller's goroutine.
 func (a *acquisition) step(s *session, inline bool) time.Duration {
 	c := a.p.c
+	flight := c.flights.begin()
+	defer c.flights.end(flight)
 	r, known, begun := a.request(s)
 	if !begun {
 		return -1
@@ -251,8 +253,8 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 	case ans.Verdict == fallback.InGrace:
 		err := fmt.Errorf("%w: the arbiter failed over or lost its data, nothing is granted for %v (Options.Grace)",
 			ErrUnavailable, ans.Record.Grace)
-		a.p.c.sessions.sweep(a.p.c.graceBegan(sent, ans.Record.Grace))
-		return a.settle(err, false, min(ans.Record.Grace+time.Millisecond, o.RenewEvery))
+		a.p.c.graceSeen(a.p.Number(), sent, ans.Record.Grace)
+		return a.settle(err, false, a.p.c.graceLasts(ans.Record.Grace))
 	case ans.Verdict == fallback.Owned && a.p.c.cluster != nil:
 		return a.redirect(ans.Record)
 	case ans.Verdict == fallback.Owned:

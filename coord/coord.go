@@ -40,6 +40,7 @@ type Coordinator struct {
 	parts    []partition
 	sessions sessions
 	sooner   soonest
+	flights  flights
 
 	remote  remote
 	debts   debts

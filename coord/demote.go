@@ -26,9 +26,13 @@ func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 // arbiter has answered, ctx has ended, or more reports false.
 func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func() bool) {
 	c := p.c
+	flight := c.flights.begin() // of the last call
+	defer func() { c.flights.end(flight) }()
 	demoted, stale := false, false
 	var sent time.Time
 	for more() {
+		c.flights.end(flight)
+		flight = c.flights.begin()
 		sent = c.now()
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.demoting(len(x.Holds)))
 		d, err := c.remote.ns.Demote(call, p.Number(), x.Session.ID, x.Epoch, x.Holds)

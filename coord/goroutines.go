@@ -12,6 +12,8 @@ package coord
 //	| newObserver               | work.Go   | keeps list and key fresh         | the coordinator stops |
 //	| Coordinator.maintain      | loops.Go  | verifies what a session has     | the session is over   |
 //	| Coordinator.maintain      | loops.Go  | ends what lapses by the clock   | the session is over   |
+//	| Coordinator.maintain      | loops.Go  | speaks for rounds               | the session is over   |
+//	| Coordinator.maintain      | loops.Go  | ends Graces early               | the session is over   |
 //	| Coordinator.maintain      | loops.Go  | pings guardians, and votes      | the session is over   |
 //	| Coordinator.background    | pool.Go   | calls the arbiter: see below    | answered or given up  |
 //	| acquisition.start         | pool.Go   | a contender                     | it is over            |

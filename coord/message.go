@@ -26,6 +26,8 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 		if int64(m.Partition) < int64(len(c.parts)) && c.cluster != nil {
 			c.parts[m.Partition].summoned(m.Epoch)
 		}
+	case fallback.Changes:
+		s.rounds.hint()
 	case fallback.Changed:
 		c.tells.news.tell(m.Key)
 	case fallback.Gap:

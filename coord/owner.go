@@ -26,6 +26,8 @@ func (p *partition) acquireOwnership() {
 // tryAcquire makes the calls.
 func (p *partition) tryAcquire(s *session) {
 	c := p.c
+	flight := c.flights.begin() // of one call each
+	defer func() { c.flights.end(flight) }()
 	known := p.known()
 	r, err := c.witness(c.life.ctx, p, known)
 	if err != nil || r.Grace > 0 {
@@ -44,6 +46,8 @@ func (p *partition) tryAcquire(s *session) {
 	}
 	// An answer that is lost is asked for again: Acquire knows its own retry.
 	for {
+		c.flights.end(flight)
+		flight = c.flights.begin()
 		sent := p.c.now()
 		call, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 		got, err := c.remote.ns.Acquire(call, p.Number(), s.ID, expect)

@@ -182,6 +182,8 @@ func (c *Coordinator) reclaimOne(ctx context.Context, call []claims) (failed []*
 	ctx, cancel := context.WithTimeout(ctx, c.answers())
 	defer cancel()
 	sent := c.now()
+	flight := c.flights.begin()
+	defer c.flights.end(flight)
 	var a after
 	defer func() { a.do(c) }()
 	if call[0].Own.Epoch > 0 {

@@ -60,6 +60,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			s.leased(r.sent.Add(c.opts.lease()))
 			s.guarded.recorded(r.Version, r.sent)
 			s.seen.Store(r.Expiry)
+			s.rounds.told(r.Round)
 			c.seen(r.Renewal)
 			c.clearDoubts()
 			timer.Reset(c.opts.RenewEvery - c.since(r.sent))

@@ -20,6 +20,7 @@ type session struct {
 	ended chan struct{} // closed when it has died
 
 	guarded *guarded // nil: its lease alone counts
+	rounds  *rounds  // nil: Grace ends by itself
 
 	stopListening func()
 }
@@ -99,6 +100,15 @@ func (x *sessions) replaced(now time.Time) {
 	x.sweep(now)
 }
 
+// graceOver notes that what was seen in Grace until then is in none any more.
+func (x *sessions) graceOver(seen time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.grace.Before(seen) {
+		x.grace = time.Time{}
+	}
+}
+
 // graces returns when the latest Grace began that was seen, and when the arbiter became another
 // server.
 func (x *sessions) graces() (grace, other time.Time) {
@@ -112,6 +122,14 @@ func (x *sessions) sweepSince(t time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.grace.After(t)
+}
+
+// graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
+func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
+	c.sessions.sweep(c.graceBegan(sent, left))
+	if s := c.sessions.current(); s != nil {
+		s.rounds.inGrace(p)
+	}
 }
 
 // graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when
@@ -157,7 +175,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		}
 	}
 	s := &session{Session: lease.NewSession(rand.Text(), time.Time{}), ended: make(chan struct{})}
-	s.guarded = c.newGuarded(s)
+	s.guarded, s.rounds = c.newGuarded(s), c.newRounds(s)
 	start := c.now()
 	// Before the first request, so that no message about it is missed. Both calls may have to make
 	// a connection, and there is nothing yet that a late answer could harm.
@@ -174,6 +192,9 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	cancel()
 	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
+	if err == nil && r.Alive {
+		err = c.newcomer(ctx, s, r)
+	}
 	if err == nil && (!r.Alive || lease.Past(until, c.now())) {
 		err = errors.New("coord: the session was not opened in time")
 	}
@@ -259,6 +280,10 @@ func (c *Coordinator) maintain(s *session) error {
 	defer loops.Wait()
 	loops.Go(func() { c.verify(ctx, s) })
 	loops.Go(func() { c.watch(ctx, s, cancel) })
+	if s.rounds != nil {
+		loops.Go(func() { s.rounds.speak(ctx) })
+		loops.Go(func() { s.rounds.hasten(ctx) })
+	}
 	if s.guarded != nil {
 		loops.Go(func() { s.guarded.run(ctx) })
 	}

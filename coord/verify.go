@@ -33,7 +33,7 @@ func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
 	p.unlock(&a)
 	a.do(p.c)
 	if s.Record.Grace > 0 {
-		p.c.sessions.sweep(p.c.graceBegan(sent, s.Record.Grace))
+		p.c.graceSeen(p.Number(), sent, s.Record.Grace)
 	}
 	if revoked > 0 {
 		p.revoked(revoked)
@@ -53,16 +53,18 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 		timer.Reset(0)
 	}
 	for {
+		var passed chan<- error // the session is to speak for a round
 		select {
 		case <-timer.C:
 		case <-c.sessions.sweeps:
+		case passed = <-s.rounds.wanted():
 		case <-ctx.Done():
 			return
 		}
 		begin := c.now()
 		_, other := c.sessions.graces()
 		list, more := c.toSweep(x)
-		held := !begin.Before(due) || other.After(verified)
+		held := !begin.Before(due) || other.After(verified) || passed != nil
 		if held || len(list) > 0 {
 			err := c.verifyOnce(ctx, s, x, held, list)
 			switch {
@@ -72,6 +74,9 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 				verified, due = begin, c.now().Add(c.opts.RenewEvery)
 			}
 			more = more || err != nil
+			if passed != nil {
+				passed <- err
+			}
 		}
 		next := c.left(due)
 		if more {

@@ -27,7 +27,7 @@ func (c *Coordinator) witness(ctx context.Context, p *partition, known fallback.
 	if err != nil || r.Grace == 0 {
 		return r, err
 	}
-	c.sessions.sweep(c.graceBegan(sent, r.Grace))
+	c.graceSeen(p.Number(), sent, r.Grace)
 	return r, nil
 }
 

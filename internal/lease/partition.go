@@ -314,5 +314,8 @@ func (p *Partition) release(key string, id fallback.Identity) fallback.Release {
 	return fallback.Release{Partition: p.number, Key: key, Identity: id}
 }
 
+// AnnouncedEnds is when the last deadline that was announced at an epoch which this node has given up has passed by any node's clock.
+func (p *Partition) AnnouncedEnds() time.Time { return p.bounds.announcedEnds }
+
 // Ending returns how far Close has come.
 func (p *Partition) Ending() Ending { return p.closing.ending }

@@ -26,9 +26,11 @@ type server struct {
 
 	swap    sync.RWMutex     // held by calls while they are executed; protects what follows
 	deposed *fallback.Memory // the primary before, for nodes that still believe in it; nil: none does
+	apart   *fallback.Memory // the same, of the server of some partitions, which failed over by itself
 	since   time.Time        // when it became another server; zero: never since the namespace was new
 	before  time.Time        // the same of deposed
 	rewound time.Time        // when it got older data under the same identity
+	parted  time.Time        // when the server of some partitions became another one; zero: never
 
 	mu   sync.Mutex // protects what follows
 	rng  *rand.Rand
@@ -60,16 +62,7 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	s.swap.Lock()
 	defer s.swap.Unlock()
 	if deposed {
-		s.deposed = fallback.NewMemory()
-		n, err := s.deposed.Attach(context.Background(), s.settings())
-		if err != nil {
-			panic(err)
-		}
-		_ = n.Close()
-		for range s.servers - 1 {
-			s.deposed.Restore(nil) // each is another server: this one has to be the same as before
-		}
-		s.deposed.Restore(s.Memory.Snapshot())
+		s.deposed = s.Memory.Fork()
 		s.before = s.since
 	}
 	s.Memory.Restore(to)
@@ -77,6 +70,19 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	if s.servers > 1 {
 		s.since = time.Now()
 	}
+}
+
+// ofOther tells which partitions are on a server of their own, as in a Redis Cluster.
+func ofOther(p uint32) bool { return p%2 == 1 }
+
+// failoverPart makes the server of some partitions another one, with what the snapshot has of them. The one before goes on, for those
+// clients that are told to believe in it.
+func (s *server) failoverPart(to *fallback.Snapshot) {
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	s.apart = s.Memory.Fork()
+	s.Memory.RestorePartitions(to, ofOther)
+	s.parted = time.Now()
 }
 
 // rewind gives the arbiter older data, as RESTORE of a backup does: nothing tells that but the data
@@ -124,6 +130,7 @@ type weather struct {
 	unmessage float64          // share of messages that do not arrive
 	shard     [partitions]bool // nothing about these partitions arrives
 	deposed   bool             // it believes in the primary before
+	apart     bool             // it believes in the server before of some partitions
 }
 
 // client is the arbiter as one node sees it.
@@ -256,13 +263,55 @@ func (n *space) at() fallback.Namespace {
 	if !n.deposed() {
 		return n.Namespace
 	}
+	return n.of(n.c.s.deposed)
+}
+
+// of is the namespace at another server.
+func (n *space) of(m *fallback.Memory) fallback.Namespace {
 	settings := n.c.s.settings()
 	settings.Grace = n.Namespace.Grace() // as the process uses it
-	old, err := n.c.s.deposed.Attach(context.Background(), settings)
+	old, err := m.Attach(context.Background(), settings)
 	if err != nil {
 		panic(err)
 	}
 	return old
+}
+
+// apart tells whether the node believes in the server before of a partition.
+func (n *space) apart(p uint32) bool {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	return n.c.weather.apart && !n.c.weather.deposed && ofOther(p)
+}
+
+// about is at of what concerns a partition. old says that it is a server before.
+func (n *space) about(p uint32) (at fallback.Namespace, old bool) {
+	if n.apart(p) {
+		return n.of(n.c.s.apart), true
+	}
+	return n.at(), n.deposed()
+}
+
+// parted makes a call about many partitions, by the servers that the node believes in.
+func parted[Q, A any](n *space, all []Q, partition func(Q) uint32, do func(fallback.Namespace, []Q) []A) []A {
+	answers := make([]A, len(all))
+	for _, apart := range []bool{false, true} {
+		var these []Q
+		var where []int
+		for i, q := range all {
+			if n.apart(partition(q)) == apart {
+				these, where = append(these, q), append(where, i)
+			}
+		}
+		if len(these) == 0 {
+			continue
+		}
+		at, _ := n.about(partition(these[0]))
+		for i, a := range do(at, these) { // none, of releases: all were executed
+			answers[where[i]] = a
+		}
+	}
+	return answers
 }
 
 // calls notes what the node asks of the arbiter, when it does.
@@ -335,13 +384,16 @@ func (n *space) CloseSession(ctx context.Context, id string) error {
 }
 
 func (n *space) Load(ctx context.Context, p uint32) (fallback.Record, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) { return n.at().Load(ctx, p) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) {
+		at, _ := n.about(p)
+		return at.Load(ctx, p)
+	})
 }
 
 func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) {
-		old := n.deposed()
-		a, err := n.at().Acquire(ctx, p, me, x)
+		at, old := n.about(p)
+		a, err := at.Acquire(ctx, p, me, x)
 		if err == nil && a.Verdict == fallback.Granted {
 			n.c.w.taken(old, "partition %d is given to %.4s", p, me)
 			n.c.w.seen(p, a.Record.Epoch)
@@ -359,8 +411,8 @@ func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Exp
 func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
 	n.calls(p, spec.Event{Kind: spec.Demoted, Session: me, Epoch: epoch, Rows: rowsOf(holds)})
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
-		old := n.deposed()
-		d, err := n.at().Demote(ctx, p, me, epoch, holds)
+		at, old := n.about(p)
+		d, err := at.Demote(ctx, p, me, epoch, holds)
 		if err == nil && d.Verdict == fallback.Granted {
 			n.c.w.taken(old, "partition %d is given back by %.4s", p, me)
 		}
@@ -371,8 +423,8 @@ func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, h
 func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (fallback.Demotion, error) {
 	n.calls(p, spec.Event{Kind: spec.Forsworn, Session: me, Epoch: epoch})
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
-		old := n.deposed()
-		d, err := n.at().DemoteUnserved(ctx, p, me, epoch)
+		at, old := n.about(p)
+		d, err := at.DemoteUnserved(ctx, p, me, epoch)
 		if err == nil && d.Verdict == fallback.Granted {
 			n.c.w.taken(old, "partition %d is given back, unserved, by %.4s", p, me)
 		}
@@ -381,17 +433,23 @@ func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch u
 }
 
 func (n *space) Witness(ctx context.Context, p uint32, seen fallback.Token) (fallback.Record, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) { return n.at().Witness(ctx, p, seen) })
+	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Record, error) {
+		at, _ := n.about(p)
+		return at.Witness(ctx, p, seen)
+	})
 }
 
 func (n *space) Revoke(ctx context.Context, p uint32, epoch uint32, by string) error {
-	return n.one(ctx, func(ctx context.Context) error { return n.at().Revoke(ctx, p, epoch, by) })
+	return n.one(ctx, func(ctx context.Context) error {
+		at, _ := n.about(p)
+		return at.Revoke(ctx, p, epoch, by)
+	})
 }
 
 func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
 	return about(n.c, ctx, r.Partition, func(ctx context.Context) (fallback.LockAnswer, error) {
-		old := n.deposed()
-		a, err := n.at().Lock(ctx, r)
+		at, old := n.about(r.Partition)
+		a, err := at.Lock(ctx, r)
 		if err == nil && a.Verdict == fallback.Granted {
 			n.c.w.taken(old, "%q is given to %.4s", r.Key, r.Me.Session)
 			n.c.w.seen(r.Partition, a.Token.Epoch())
@@ -411,7 +469,10 @@ func (n *space) Unlock(ctx context.Context, r []fallback.Release) []error {
 	}
 	return each(n.c, ctx, r, func(r fallback.Release) uint32 { return r.Partition },
 		func(err error) error { return err },
-		func(ctx context.Context, r []fallback.Release) []error { return n.at().Unlock(ctx, r) })
+		func(ctx context.Context, r []fallback.Release) []error {
+			return parted(n, r, func(r fallback.Release) uint32 { return r.Partition },
+				func(at fallback.Namespace, r []fallback.Release) []error { return at.Unlock(ctx, r) })
+		})
 }
 
 // each makes a call about many partitions, of which some may be out of reach.
@@ -452,7 +513,10 @@ func (n *space) Restore(ctx context.Context, claims []fallback.Claims) []fallbac
 	}
 	return each(n.c, ctx, claims, func(c fallback.Claims) uint32 { return c.Partition },
 		func(err error) fallback.Restored { return fallback.Restored{Err: err} },
-		func(ctx context.Context, c []fallback.Claims) []fallback.Restored { return n.at().Restore(ctx, c) })
+		func(ctx context.Context, c []fallback.Claims) []fallback.Restored {
+			return parted(n, c, func(c fallback.Claims) uint32 { return c.Partition },
+				func(at fallback.Namespace, c []fallback.Claims) []fallback.Restored { return at.Restore(ctx, c) })
+		})
 }
 
 func (n *space) ReclaimOwners(ctx context.Context, me string, owned []fallback.Ownership) []fallback.Reclaimed {
@@ -462,12 +526,65 @@ func (n *space) ReclaimOwners(ctx context.Context, me string, owned []fallback.O
 	return each(n.c, ctx, owned, func(x fallback.Ownership) uint32 { return x.Partition },
 		func(err error) fallback.Reclaimed { return fallback.Reclaimed{Err: err} },
 		func(ctx context.Context, x []fallback.Ownership) []fallback.Reclaimed {
-			return n.at().ReclaimOwners(ctx, me, x)
+			return parted(n, x, func(x fallback.Ownership) uint32 { return x.Partition },
+				func(at fallback.Namespace, x []fallback.Ownership) []fallback.Reclaimed {
+					return at.ReclaimOwners(ctx, me, x)
+				})
 		})
 }
 
 func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State {
 	return each(n.c, ctx, r, func(r fallback.Read) uint32 { return r.Partition },
 		func(err error) fallback.State { return fallback.State{Err: err} },
-		func(ctx context.Context, r []fallback.Read) []fallback.State { return n.at().Verify(ctx, r) })
+		func(ctx context.Context, r []fallback.Read) []fallback.State {
+			return parted(n, r, func(r fallback.Read) uint32 { return r.Partition },
+				func(at fallback.Namespace, r []fallback.Read) []fallback.State { return at.Verify(ctx, r) })
+		})
+}
+
+// Graces implements [fallback.Rounder].
+func (n *space) Graces(ctx context.Context, p []uint32) []fallback.NamedGrace {
+	return each(n.c, ctx, p, func(p uint32) uint32 { return p },
+		func(err error) fallback.NamedGrace { return fallback.NamedGrace{Err: err} },
+		func(ctx context.Context, p []uint32) []fallback.NamedGrace {
+			return parted(n, p, func(p uint32) uint32 { return p },
+				func(at fallback.Namespace, p []uint32) []fallback.NamedGrace {
+					return at.(fallback.Rounder).Graces(ctx, p)
+				})
+		})
+}
+
+// EndGraces implements [fallback.Rounder].
+func (n *space) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
+	return each(n.c, ctx, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
+		func(err error) error { return err },
+		func(ctx context.Context, g []fallback.NamedGrace) []error {
+			return parted(n, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
+				func(at fallback.Namespace, g []fallback.NamedGrace) []error { return n.ended(ctx, at, g) })
+		})
+}
+
+// ended counts the Graces that ended early.
+func (n *space) ended(ctx context.Context, at fallback.Namespace, all []fallback.NamedGrace) []error {
+	before := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
+	errs := at.(fallback.Rounder).EndGraces(ctx, all)
+	after := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
+	for i := range all {
+		if before[i].Name != "" && after[i].Name == "" {
+			n.c.w.ended.Add(1)
+		}
+	}
+	return errs
+}
+
+func partitionsOf(all []fallback.NamedGrace) (list []uint32) {
+	for _, g := range all {
+		list = append(list, g.Partition)
+	}
+	return list
+}
+
+// TellRound implements [fallback.Rounder].
+func (n *space) TellRound(ctx context.Context) error {
+	return n.one(ctx, func(ctx context.Context) error { return n.at().(fallback.Rounder).TellRound(ctx) })
 }

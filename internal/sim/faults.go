@@ -52,7 +52,7 @@ func (w *world) inject(f Fault) {
 		if w.hasty() {
 			return
 		}
-	case failover, down, late, forge, rewind:
+	case failover, part, down, late, forge, rewind:
 	case cut, reset:
 		if s == nil || other == nil {
 			return
@@ -120,6 +120,9 @@ func (w *world) inject(f Fault) {
 	case failover:
 		old := w.s.Snapshot()
 		w.after(f.Late, func() { w.failover(old, f) })
+	case part:
+		old := w.s.Snapshot()
+		w.after(f.Late, func() { w.failoverPart(old, f) })
 	case rewind:
 		old := w.s.Snapshot()
 		w.after(f.Late, func() { w.s.rewind(old) })
@@ -149,6 +152,21 @@ func (w *world) failover(old *fallback.Snapshot, f Fault) {
 		if s := n.now; s != nil && f.Some[n.number] {
 			s.client.set(func(x *weather) { x.deposed = true })
 			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.deposed = false }) })
+		}
+	}
+}
+
+// failoverPart is failover of the server of some partitions.
+func (w *world) failoverPart(old *fallback.Snapshot, f Fault) {
+	if w.hasty() {
+		w.say("failover: not now")
+		return
+	}
+	w.s.failoverPart(old)
+	for _, n := range w.nodes {
+		if s := n.now; s != nil && f.Some[n.number] {
+			s.client.set(func(x *weather) { x.apart = true })
+			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.apart = false }) })
 		}
 	}
 }

@@ -91,6 +91,9 @@ func (w *world) rests(key string) {
 	if w.s.rewound.After(since) {
 		since = w.s.rewound
 	}
+	if w.s.parted.After(since) {
+		since = w.s.parted
+	}
 	w.s.swap.RUnlock()
 	if !since.IsZero() && time.Since(since) < w.s.grace+w.cfg.TTL {
 		return

@@ -27,6 +27,15 @@ func (n *space) Carry(send fallback.Sender) {
 	})
 }
 
+// tell gives the node a message, if it listens.
+func (c *client) tell(m fallback.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if hear := c.hear; hear != nil {
+		go hear(m)
+	}
+}
+
 // Listen ends the subscription that its caller does not hear of.
 func (n *space) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
 	var begun func()

@@ -36,8 +36,11 @@ func init() {
 
 // spared are guards whose absence a simulation need not notice, and why.
 var spared = map[string]string{
-	"Renewal": "the watch that ends a session at its deadline is there as well",
-	"Quantum": "without it keys are shared out unfairly, and locks are as exclusive as before",
+	"Renewal":   "the watch that ends a session at its deadline is there as well",
+	"Quantum":   "without it keys are shared out unfairly, and locks are as exclusive as before",
+	"PassWaits": "holders have asked for rows before they speak (PassAdopts), and those that cannot do not speak; the model knows one holder, which does not",
+	"AnswersIn": "an answer has to come between a pass and the end of its call, which a minute of runs sees at times only: internal/model/takeover has the story",
+	"Newcomer":  "it takes two servers that fail over while both deposed ones answer: internal/model/takeover has the story",
 }
 
 // traced are guards without which a run diverges from what package spec allows. Others are noticed by other checks first, or only.

@@ -27,11 +27,12 @@ const (
 	shard    kind = "shard"    // a node from some partitions
 	late     kind = "late"     // the network
 	forge    kind = "forge"    // messages to all nodes, as by a stranger that may publish
+	part     kind = "part"     // the server of some partitions, to an earlier state
 	rewind   kind = "rewind"   // the arbiter, to earlier data under the same identity; never drawn: see docs/simulation.md
 )
 
 // kinds are what the plan is drawn from: what is there twice comes twice as often.
-var kinds = []kind{cut, cut, alone, away, away, lossy, slow, crash, leave, still, still, failover, empty, down, reset, shard, late, forge}
+var kinds = []kind{cut, cut, alone, away, away, lossy, slow, crash, leave, still, still, failover, empty, down, reset, shard, late, forge, part, part}
 
 // Fault is something that is done to nodes, network or arbiter. Which of its fields count depends on its kind.
 type Fault struct {
@@ -69,6 +70,8 @@ func (f Fault) String() string {
 		}
 	case failover:
 		s += fmt.Sprintf("the arbiter will go back to what it is now in %v; the deposed one still answers some", f.Late)
+	case part:
+		s += fmt.Sprintf("the server of some partitions will go back to what it is now in %v; the deposed one still answers some", f.Late)
 	case rewind:
 		s += fmt.Sprintf("the arbiter will have the data of now in %v, under the same identity", f.Late)
 	case empty:
@@ -120,7 +123,7 @@ func (cfg Config) plan() (all []Fault) {
 			f.Late = between(100*time.Millisecond, 10*time.Second)
 		case slow:
 			f.Late = between(20*time.Millisecond, 3*time.Second)
-		case failover:
+		case failover, part:
 			f.Late = between(time.Millisecond, 3*time.Second)
 		case late:
 			f.Late = between(5*time.Millisecond, 400*time.Millisecond)

@@ -44,6 +44,12 @@ var scenarios = []scenario{
 	{"a hold that is given back lets no reader in", 8, lateReader},
 	{"no circle is told that is none", 12, noCircle},
 	{"a reader whose grant is late is in no circle", 4, lateGrant},
+	{"Grace of some partitions ends early", 8, graceEndsEarly},
+	{"Grace does not end before all is reclaimed", 4, holdsOver},
+	{"what was taken at a deposed server is reclaimed before Grace ends early", 40, takesLate},
+	{"a Grace that was seen is ended, and not the next", 6, failsTwice},
+	{"what was announced has passed before Grace ends early", 4, letsGo},
+	{"Grace does not end early where the sessions were lost", 4, unheard},
 }
 
 // noCircle: what nodes tell each other of waits is older than what they look for, and most tasks read, with a writer between them at

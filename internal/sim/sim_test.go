@@ -95,6 +95,10 @@ func TestSimulation(t *testing.T) {
 	if all.Runs >= 10 && all.Violations == 0 && *planned == "" && (all.Local == 0 || all.Shrunk == 0) {
 		t.Error("blocks of permits are not shared, or not made smaller: the simulation does not do what it should")
 	}
+	t.Logf("Graces of partitions that ended early: %d", all.Ended)
+	if all.Runs >= 60 && all.Ended == 0 && *planned == "" {
+		t.Error("no Grace ended early: the simulation does not do what it should")
+	}
 	t.Logf("messages that nodes were to carry: %d", all.Carried)
 	if all.Runs >= 60 && all.Carried == 0 && *planned == "" {
 		t.Error("no message was carried: the simulation does not do what it should")
@@ -141,7 +145,7 @@ func runs(t *testing.T, begin time.Time) (all total) {
 		for _, n := range r.Faults {
 			faults += n
 		}
-		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found, r.Events, r.Unknown, r.Carried})
+		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found, r.Events, r.Unknown, r.Carried, r.Ended})
 		if !ok {
 			all.Violations++
 			return all

@@ -25,7 +25,7 @@ type total struct {
 	Local, Shrunk                uint64 // as coord.PermitStats
 	Found                        int    // circles of callers
 	Events                       [spec.Kinds]int
-	Unknown, Carried             int // as Result
+	Unknown, Carried, Ended      int // as Result
 }
 
 func (t *total) add(r total) {
@@ -37,7 +37,7 @@ func (t *total) add(r total) {
 	for k, n := range r.Events {
 		t.Events[k] += n
 	}
-	t.Unknown, t.Carried = t.Unknown+r.Unknown, t.Carried+r.Carried
+	t.Unknown, t.Carried, t.Ended = t.Unknown+r.Unknown, t.Carried+r.Carried, t.Ended+r.Ended
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects

@@ -36,6 +36,7 @@ type Config struct {
 	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
 
 	script func(*world) // what happens instead
+	apart  bool         // processes have no Cluster
 	blind  bool         // no process looks for circles
 	hasty  bool         // processes look for circles all the time, and clients do little but get into them
 	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
@@ -96,6 +97,7 @@ type Result struct {
 	Events  [spec.Kinds]int // that were compared with the specification
 	Unknown int             // deadlines that it could not ask a node for, which was busy
 	Carried int             // messages that nodes were to carry
+	Ended   int             // Graces of partitions that ended early
 	Faults  map[kind]int
 	Blocks  coord.PermitStats // of all processes
 
@@ -121,6 +123,7 @@ type world struct {
 
 	traces  *traces
 	carried atomic.Int64
+	ended   atomic.Int64 // Graces that ended early
 
 	resting atomic.Bool // clients do not work for long any more, and not often
 
@@ -214,7 +217,7 @@ func Run(cfg Config) Result {
 	return Result{
 		Blocks: blocks,
 		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
-		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()),
+		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()),
 		Records: w.log.Records(),
 	}
 }
@@ -288,6 +291,9 @@ func (n *node) start() *start {
 	opts := &coord.Options{
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
 		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(), LongWait: w.t(10 * time.Second), LongHold: w.t(time.Minute),
+	}
+	if w.cfg.apart {
+		opts.Cluster = nil
 	}
 	if w.cfg.Logger != nil {
 		opts.Logger = w.cfg.Logger.With("node", n.number, "start", s.number)

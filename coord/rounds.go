@@ -1,0 +1,474 @@
+package coord
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	mathrand "math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// rounds is a session's part in the rounds of the table of sessions, by which Grace ends early: docs/protocol.md has the rules. One
+// loop speaks for the rounds that others begin, or this session; the other one begins them, and ends the Graces that it has
+// seen before.
+type rounds struct {
+	c     *Coordinator
+	s     *session
+	by    fallback.Rounder
+	hints chan struct{}   // capacity 1: the round may be another one
+	sight chan struct{}   // capacity 1: sighted is not empty
+	pass  chan chan error // for verify: to look at all that the session has
+
+	mu      mutex[leafRank] // protects what follows
+	round   string          // of the table, as it was told last; "" for none
+	since   time.Time       // when it was first told
+	changed chan struct{}   // closed when round is another one, or a hint has come
+	sighted map[uint32]bool // partitions that were seen in Grace
+}
+
+// newRounds returns nil for an arbiter that has no rounds, or has all on one server: there the table of sessions is in Grace for as
+// long as the partitions. It does so, too, where a round would not be over before Grace. Such a session never speaks.
+func (c *Coordinator) newRounds(s *session) *rounds {
+	by, ok := c.remote.ns.(fallback.Rounder)
+	if !ok || !c.spreads() || c.silence()+c.least() >= c.graceTime() {
+		return nil
+	}
+	return &rounds{
+		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error),
+		changed: make(chan struct{}), sighted: make(map[uint32]bool),
+	}
+}
+
+// silence is for how long a deposed server may answer: delta of the rules.
+func (c *Coordinator) silence() time.Duration {
+	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
+}
+
+// least is how long Grace is at least from when it was seen. Epochs are the seconds of a server's clock, and clocks of servers differ by
+// Margin. So those that a deposed server gave out before it fell silent are lower than those that the new one gives out (I2).
+func (c *Coordinator) least() time.Duration { return c.silence() + c.opts.Margin + time.Second }
+
+// newcomer waits after a session was opened, for as long as it must not take anything.
+func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renewal) error {
+	if s.rounds == nil || r.Grace == 0 || !guard.Newcomer {
+		return nil
+	}
+	return pauseFor(ctx, c.silence())
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// wanted returns the channel by which verify is asked to look at all that the session has; nil without rounds.
+func (x *rounds) wanted() <-chan chan error {
+	if x == nil {
+		return nil
+	}
+	return x.pass
+}
+
+// inGrace notes that a partition was seen in Grace.
+func (x *rounds) inGrace(p uint32) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	x.sighted[p] = true
+	x.mu.Unlock()
+	signal(x.sight)
+}
+
+// hint is told that the round may be another one.
+func (x *rounds) hint() {
+	if x != nil {
+		signal(x.hints)
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// told notes the round that a renewal has told of.
+func (x *rounds) told(r fallback.Round) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if r.Name != x.round {
+		x.round, x.since = r.Name, x.c.now()
+		x.news()
+	}
+}
+
+// news is called with x.mu held.
+func (x *rounds) news() {
+	close(x.changed)
+	x.changed = make(chan struct{})
+}
+
+// now returns the round, since when it is known, and what is closed when that changes.
+func (x *rounds) now() (round string, since time.Time, changed <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.round, x.since, x.changed
+}
+
+// renew is a renewal for the round's sake. What it says of the session is left to the others.
+func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Renewal, error) {
+	c := x.c
+	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	reg := c.registration()
+	reg.Seen, reg.Guardians, reg.Round = x.s.seen.Load(), x.s.guarded.registers(), r
+	sent := c.now()
+	a, err := c.remote.ns.Renew(call, x.s.ID, reg)
+	c.called(OpRenew, sent, err)
+	if err == nil && !a.Alive {
+		err = errors.New("coord: the arbiter says that the session is dead")
+	}
+	if err == nil {
+		x.told(a.Round)
+	}
+	return a, err
+}
+
+// speak says for each round that all which the session has is reclaimed, once that is so, until ctx ends.
+func (x *rounds) speak(ctx context.Context) {
+	spoken := ""
+	for ctx.Err() == nil {
+		round, _, changed := x.now()
+		if round != "" && round != spoken {
+			if x.reclaimed(ctx, round) && x.say(ctx, round) {
+				x.c.opts.Logger.Debug("holdfast: all that this session has is reclaimed", "session", x.s.ID, "round", round)
+				spoken = round
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-x.hints:
+			x.look(ctx)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look is what a hint makes: the round is asked for, and callers ask again for what they wait for.
+func (x *rounds) look(ctx context.Context) {
+	_, _ = x.renew(ctx, fallback.RoundCall{})
+	x.askAgain()
+	x.mu.Lock()
+	x.news()
+	x.mu.Unlock()
+	_ = pauseFor(ctx, x.c.opts.RetryEvery/4) // any client that may publish can make hints
+}
+
+// askAgain makes callers that wait ask at once.
+func (x *rounds) askAgain() {
+	for i := range x.c.parts {
+		x.c.parts[i].gap()
+	}
+}
+
+// graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is left.
+func (c *Coordinator) graceLasts(left time.Duration) time.Duration {
+	most := c.opts.RenewEvery
+	if s := c.sessions.current(); s != nil && s.rounds != nil {
+		most = c.opts.RetryEvery // it may end at any time, and the hint that says so be lost
+	}
+	return min(left+time.Millisecond, most)
+}
+
+// still reports whether a round is the present one.
+func (x *rounds) still(ctx context.Context, round string) bool {
+	now, _, _ := x.now()
+	return now == round && ctx.Err() == nil
+}
+
+// reclaimed makes the pass of a round. It reports false if another one has begun.
+func (x *rounds) reclaimed(ctx context.Context, round string) bool {
+	c := x.c
+	if guard.RoundOld && pauseFor(ctx, c.silence()) != nil {
+		return false
+	}
+	if guard.AnswersIn && !c.flights.settled(ctx) {
+		return false
+	}
+	for guard.PassAll {
+		done := make(chan error, 1)
+		select {
+		case x.pass <- done:
+		case <-ctx.Done():
+			return false
+		}
+		if <-done == nil && x.adopted(ctx) == nil {
+			break
+		}
+		if pauseFor(ctx, c.opts.RetryEvery) != nil || !x.still(ctx, round) {
+			return false
+		}
+	}
+	for until := c.announcedEnds(); guard.PassWaits && !lease.Over(until, c.now()); until = c.announcedEnds() {
+		if pauseFor(ctx, max(until.Sub(c.now()), time.Millisecond)) != nil || !x.still(ctx, round) {
+			return false
+		}
+	}
+	return x.still(ctx, round)
+}
+
+// adopted gets rows for holds that rest on an owner, where the arbiter may not have that owner: it may have left in an orderly way, by a
+// server that was deposed, and no session speaks for it then.
+func (x *rounds) adopted(ctx context.Context) error {
+	if !guard.PassAdopts {
+		return nil
+	}
+	c := x.c
+	var resting []uint32
+	orphans := func(p *partition) []fallback.Claim {
+		now := p.lock()
+		defer p.mu.Unlock()
+		holds, _, _ := p.Orphans(lease.Adoption{Lead: unlimited}, now)
+		return holds
+	}
+	for i := range c.parts {
+		if len(orphans(&c.parts[i])) > 0 {
+			resting = append(resting, uint32(i))
+		}
+	}
+	inGrace, sure := x.find(ctx, resting)
+	if !sure {
+		return errNoAnswer
+	}
+	var all []claims
+	for _, i := range inGrace {
+		p := &c.parts[i]
+		if holds := orphans(p); len(holds) > 0 {
+			all = append(all, claims{p, lease.Claims{Holds: holds}})
+		}
+	}
+	return c.reclaim(ctx, all)
+}
+
+// announcedEnds is when the last deadline has passed that was announced for a partition which this node has let go.
+func (c *Coordinator) announcedEnds() (last time.Time) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		last = lease.Later(last, p.AnnouncedEnds())
+		p.mu.Unlock()
+	}
+	return last
+}
+
+// say says it, until that is acknowledged or another round has begun.
+func (x *rounds) say(ctx context.Context, round string) bool {
+	for x.still(ctx, round) {
+		if _, err := x.renew(ctx, fallback.RoundCall{Spoke: round}); err == nil {
+			return true
+		}
+		_ = pauseFor(ctx, x.c.opts.RetryEvery)
+	}
+	return false
+}
+
+// hasten ends the Graces early that this process sees, until ctx ends.
+func (x *rounds) hasten(ctx context.Context) {
+	for {
+		select {
+		case <-x.sight:
+		case <-ctx.Done():
+			return
+		}
+		for ctx.Err() == nil && x.hastenOnce(ctx) {
+		}
+	}
+}
+
+// hastenOnce reports whether partitions may still be in Grace.
+func (x *rounds) hastenOnce(ctx context.Context) bool {
+	c := x.c
+	begun := c.now()
+	x.mu.Lock()
+	mine := slices.Sorted(maps.Keys(x.sighted))
+	clear(x.sighted)
+	x.mu.Unlock()
+	still, sure := x.find(ctx, mine)
+	if len(still) == 0 && sure {
+		if c.remote.graceEnds.Load() == 0 {
+			c.sessions.graceOver(begun)
+		}
+		return false
+	}
+	x.mu.Lock()
+	for _, p := range mine { // until it is seen that they are not
+		if !sure || slices.Contains(still, p) {
+			x.sighted[p] = true
+		}
+	}
+	x.mu.Unlock()
+	round, since, changed := x.now()
+	if c.remote.graceEnds.Load() != 0 && guard.TableGrace || round != "" && c.since(since) < 2*c.opts.RenewEvery {
+		x.await(ctx, changed, c.opts.RenewEvery) // the table is in Grace, or another session ends them
+		return true
+	}
+	// Others see it, too. One of them is enough.
+	x.await(ctx, changed, time.Duration(mathrand.Int64N(int64(c.opts.RetryEvery/2))))
+	if now, _, _ := x.now(); now == round {
+		x.end(ctx, round)
+	}
+	return true
+}
+
+// await waits until the round is another one, or a hint comes, for a while at most.
+func (x *rounds) await(ctx context.Context, changed <-chan struct{}, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// end begins a round after another one, and ends the Graces that it has seen before, when it is complete.
+func (x *rounds) end(ctx context.Context, after string) {
+	c := x.c
+	all := make([]uint32, len(c.parts))
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	inGrace, _ := x.find(ctx, all)
+	var graces []fallback.NamedGrace
+	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	for _, g := range x.by.Graces(call, inGrace) {
+		if g.Err == nil && g.Name != "" {
+			graces = append(graces, g)
+		}
+	}
+	cancel()
+	seen := c.now()
+	if len(graces) == 0 {
+		_ = pauseFor(ctx, c.opts.RenewEvery)
+		return
+	}
+	round := rand.Text()
+	r, err := x.renew(ctx, fallback.RoundCall{Begin: round, After: after})
+	if err != nil || r.Round.Name != round || r.Grace > 0 && guard.TableGrace {
+		_ = pauseFor(ctx, c.opts.RetryEvery)
+		return
+	}
+	x.tell(ctx)
+	if !x.complete(ctx, round, c.now()) || pauseFor(ctx, c.least()-c.since(seen)) != nil {
+		return
+	}
+	failed := x.endGraces(ctx, graces)
+	x.askAgain()
+	x.tell(ctx)
+	if failed < len(graces) {
+		c.opts.Logger.Info("holdfast: Grace ends early", "partitions", len(graces)-failed, "after", c.since(seen))
+	}
+}
+
+// tell gives all sessions the hint.
+func (x *rounds) tell(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	defer cancel()
+	_ = x.by.TellRound(call) // they look by themselves with their next renewals
+}
+
+// complete waits until all sessions have spoken for a round that began then, or are dead. It reports false if another one has begun, or
+// Grace is over.
+func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bool {
+	c := x.c
+	if pauseFor(ctx, c.silence()) != nil {
+		return false
+	}
+	for c.since(begun) < c.graceTime() {
+		r, err := x.renew(ctx, fallback.RoundCall{Ask: true})
+		switch {
+		case err == nil && r.Round.Name != round:
+			return false
+		case err == nil && r.Round.Complete:
+			return true
+		}
+		if pauseFor(ctx, c.opts.RetryEvery/2) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// endGraces returns how many it could not end.
+func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (failed int) {
+	c := x.c
+	for these := range slices.Chunk(graces, readsPerCall) {
+		call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+		sent := c.now()
+		n := 0
+		var last error
+		for _, err := range x.by.EndGraces(call, these) {
+			if err != nil {
+				last = err
+				n++
+			}
+		}
+		cancel()
+		c.calledMany(OpOwnership, len(these), n, sent, last)
+		failed += n
+	}
+	return failed
+}
+
+// find reads partitions, and returns those that are in Grace. sure says that all have answered.
+func (x *rounds) find(ctx context.Context, all []uint32) (inGrace []uint32, sure bool) {
+	c := x.c
+	var work sync.WaitGroup
+	var mu mutex[leafRank] // protects inGrace, sure
+	sure = true
+	spread(c, &work, slices.Collect(slices.Chunk(all, readsPerCall)), verifyCalls, func(these []uint32) {
+		reads := make([]fallback.Read, len(these))
+		for i, p := range these {
+			reads[i].Partition = p
+		}
+		call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+		defer cancel()
+		sent := c.now()
+		n := 0
+		var last error
+		states := c.remote.ns.Verify(call, reads)
+		mu.Lock()
+		for i, s := range states {
+			switch {
+			case s.Err != nil:
+				last, sure = s.Err, false
+				n++
+			case s.Record.Grace > 0:
+				inGrace = append(inGrace, these[i])
+			}
+		}
+		mu.Unlock()
+		c.calledMany(OpVerify, len(reads), n, sent, last)
+	})
+	work.Wait()
+	return inGrace, sure
+}

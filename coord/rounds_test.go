@@ -1,0 +1,161 @@
+package coord_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// A server of a Redis Cluster is killed, and its replica takes over. It has not the table of sessions: so keys of its
+// partitions that no process has are locked again long before Grace would end by itself, and a lock in force stays in force.
+func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 3)
+	c := clusterClient(t, nodes)
+	primary := serverOf(t, nodes, func(addr string) bool { return addr != masterOf(t, c, "{ns:s}") })
+	replica := redistest.StartClusterNode(t)
+	follow(t, replica, primary)
+
+	opts := func() *coord.Options {
+		return &coord.Options{Namespace: "ns", Partitions: 16, SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second}
+	}
+	var all []*coord.Coordinator
+	for range 2 {
+		x, err := coord.New(t.Context(), redisarbiter.New(clusterClient(t, nodes), &redisarbiter.Options{ColdStart: true}), opts())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			_ = x.Close(ctx)
+		})
+		all = append(all, x)
+	}
+	held, free := "", ""
+	var number uint64
+	for i := 0; free == ""; i++ {
+		key := fmt.Sprint("key", i)
+		number = xxhash.Sum64String(key) % 16
+		switch at := masterOf(t, c, fmt.Sprintf("{ns:p%d}", number)); {
+		case at != primary.Addr:
+		case held == "":
+			held = key
+		default:
+			free = key
+		}
+	}
+	l, err := all[0].Lock(t.Context(), held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inStep(t, primary, replica)
+	primary.Kill()
+	r := replica.Client(t)
+	await.Within(t, 30*time.Second, "the replica takes over", func() bool {
+		return r.Do(t.Context(), "CLUSTER", "FAILOVER", "TAKEOVER").Err() == nil && strings.Contains(r.Info(t.Context(), "replication").Val(), "role:master")
+	})
+	begun := time.Now()
+	ends := make(chan int64, 1) // when Grace of the partition would end by itself, by the server's clock
+	go func() {
+		for end := ""; ; time.Sleep(10 * time.Millisecond) {
+			if end = r.HGet(t.Context(), fmt.Sprintf("{ns:p%d}", number), "e").Val(); end != "" || t.Context().Err() != nil {
+				ms, _ := strconv.ParseInt(end, 10, 64)
+				ends <- ms
+				return
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got, err := all[1].Lock(ctx, free)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(begun)
+	if now, end := r.Time(t.Context()).Val(), time.UnixMilli(<-ends); !now.Before(end) {
+		t.Errorf("the key was had after %v, at %v: not before Grace was over, at %v", took, now, end)
+	}
+	if l.Context().Err() != nil {
+		t.Error("the lock in force was lost")
+	}
+	if _, err := all[1].TryLock(t.Context(), held); err == nil {
+		t.Error("the lock in force has a second holder")
+	}
+	t.Logf("a free key of partition %d was had %v after the takeover; Grace is 22s", number, took)
+	_, _ = got.Unlock(), l.Unlock()
+}
+
+// clusterClient returns a client of a cluster.
+func clusterClient(t *testing.T, nodes []*redistest.Server) *redis.ClusterClient {
+	o := &redis.ClusterOptions{}
+	for _, s := range nodes {
+		o.Addrs = append(o.Addrs, s.Addr)
+	}
+	c := redis.NewClusterClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func masterOf(t *testing.T, c *redis.ClusterClient, key string) string {
+	m, err := c.MasterForKey(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Options().Addr
+}
+
+// serverOf returns a server that will do.
+func serverOf(t *testing.T, nodes []*redistest.Server, good func(addr string) bool) *redistest.Server {
+	for _, s := range nodes {
+		if good(s.Addr) {
+			return s
+		}
+	}
+	t.Fatal("no server will do")
+	return nil
+}
+
+// follow makes a server the replica of a primary of a cluster.
+func follow(t *testing.T, replica, primary *redistest.Server) {
+	t.Helper()
+	host, port, _ := strings.Cut(primary.Addr, ":")
+	r := replica.Client(t)
+	if err := r.ClusterMeet(t.Context(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	id := primary.Client(t).Do(t.Context(), "CLUSTER", "MYID").Val()
+	await.Within(t, 30*time.Second, "the server is a replica", func() bool {
+		return r.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil
+	})
+	await.Within(t, 30*time.Second, "the replica follows", func() bool {
+		return strings.Contains(r.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+}
+
+// inStep waits until the replica has all that its primary has.
+func inStep(t *testing.T, primary, replica *redistest.Server) {
+	t.Helper()
+	offset := func(s *redistest.Server, field string) int64 {
+		_, rest, _ := strings.Cut(s.Client(t).Info(t.Context(), "replication").Val(), field+":")
+		text, _, _ := strings.Cut(rest, "\r")
+		n, _ := strconv.ParseInt(text, 10, 64)
+		return n
+	}
+	await.Within(t, 30*time.Second, "the replica is in step", func() bool {
+		return offset(replica, "slave_repl_offset") >= offset(primary, "master_repl_offset")
+	})
+}

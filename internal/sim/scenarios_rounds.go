@@ -1,0 +1,262 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// onOther returns a key of each partition that is on the other server, which no client wants.
+func onOther() (keys []string) {
+	for n := 0; len(keys) < partitions/2; n++ {
+		key := fmt.Sprint("free", n)
+		p := func(k string) uint32 { return uint32(xxhash.Sum64String(k) % partitions) }
+		if ofOther(p(key)) && !slices.ContainsFunc(keys, func(k string) bool { return p(k) == p(key) }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// graceEndsEarly: the server of some partitions fails over, at times to one that lost all. Each node wants a key of each of them, and
+// has it long before Q.
+func graceEndsEarly(i int) Config {
+	const most = 6 * time.Second // Q is 12 s
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2 + i%3, Clients: 2, Keys: 4, script: func(w *world) {
+		time.Sleep(30 * time.Second)
+		var lost *fallback.Snapshot
+		if i%2 == 0 {
+			lost = w.s.Snapshot()
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+		}
+		w.failoverPart(lost, Fault{})
+		begin := time.Now()
+		took := make(chan time.Duration)
+		for _, n := range w.nodes {
+			for _, key := range onOther() {
+				go func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+					defer cancel()
+					l, err := n.now.c.Lock(ctx, key)
+					if err != nil {
+						w.h.say("Lock of %q: %v", key, err)
+					} else {
+						_ = l.Unlock()
+					}
+					took <- time.Since(begin)
+				}()
+			}
+		}
+		var longest time.Duration
+		for range len(w.nodes) * len(onOther()) {
+			longest = max(longest, <-took)
+		}
+		w.say(fmt.Sprintf("the longest wait was %v", longest))
+		if longest > most {
+			w.h.say("the longest wait after a failover of some partitions' server was %v, not %v", longest, most)
+		}
+		time.Sleep(20 * time.Second)
+	}}
+}
+
+// holdsOver: a node has keys from the arbiter, and hears nothing of it while the server of some partitions fails over and has lost all. Nothing
+// of it may be given to others before it has reclaimed it.
+func holdsOver(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
+		time.Sleep(30 * time.Second)
+		holder, other := w.nodes[0].now, w.nodes[1].now
+		var held []coord.Lock
+		for _, key := range onOther() {
+			l, err := holder.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				return
+			}
+			held = append(held, l)
+		}
+		holder.reachNone() // but the table of sessions
+		for _, n := range w.nodes[1:] {
+			w.net.setCut(holder.h, n.now.h, true)
+			w.net.setCut(n.now.h, holder.h, true)
+		}
+		w.failoverPart(nil, Fault{})
+		for _, l := range held {
+			go contend(w, l, other)
+		}
+		time.Sleep(time.Duration(3+i) * time.Second)
+		holder.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+		w.net.heal()
+		time.Sleep(20 * time.Second)
+		for _, l := range held {
+			if l.Context().Err() == nil {
+				_ = l.Unlock()
+			}
+		}
+		time.Sleep(time.Second)
+	}}
+}
+
+// inVain is contend for a lock that is in force for 12 s at most.
+func inVain(w *world, l coord.Lock, other *start) {
+	end := time.AfterFunc(12*time.Second, func() { _ = l.Unlock() })
+	defer end.Stop()
+	contend(w, l, other)
+}
+
+// failsTwice: the server of some partitions fails over again, and loses all, just before the Grace of the first time ends early. A node has keys, and does not
+// reach the new one.
+func failsTwice(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
+		time.Sleep(20 * time.Second)
+		holder, other := w.nodes[0].now, w.nodes[1].now
+		var work sync.WaitGroup
+		for _, key := range onOther() {
+			l, err := holder.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				return
+			}
+			work.Go(func() { inVain(w, l, other) })
+		}
+		w.failoverPart(w.s.Snapshot(), Fault{})
+		time.Sleep(2900*time.Millisecond + time.Duration(i)*20*time.Millisecond)
+		holder.reachNone()
+		w.failoverPart(nil, Fault{})
+		time.Sleep(4 * time.Second)
+		holder.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+		work.Wait()
+	}}
+}
+
+// takesLate: a node takes keys at a deposed server for as long as that answers, and then reaches neither the new one nor others for a while. At
+// times the answers come late: after it could have spoken, if it did not wait for them.
+func takesLate(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
+		time.Sleep(20 * time.Second)
+		taker, other := w.nodes[0].now, w.nodes[1].now
+		var some [8]bool
+		some[0] = true
+		w.failoverPart(w.s.Snapshot(), Fault{Some: some})
+		var work sync.WaitGroup
+		for _, key := range onOther() {
+			work.Go(func() { // it begins a round at once
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				_, _ = other.c.Lock(ctx, key)
+			})
+		}
+		time.Sleep(450 * time.Millisecond)
+		if i%2 == 1 {
+			taker.client.set(func(x *weather) { x.latency = time.Second })
+		}
+		for _, key := range onOther() {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				defer cancel()
+				if l, err := taker.c.Lock(ctx, key); err == nil {
+					inVain(w, l, other)
+				}
+			})
+		}
+		time.Sleep(120 * time.Millisecond) // a first call is short
+		taker.client.set(func(x *weather) { x.latency = usual })
+		time.Sleep(260 * time.Millisecond)
+		taker.client.set(func(x *weather) { x.apart = false }) // it is silent, delta is 1 s
+		time.Sleep(time.Duration(i%2) * 650 * time.Millisecond)
+		taker.reachNone()
+		time.Sleep(5 * time.Second)
+		taker.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+		work.Wait()
+	}}
+}
+
+// letsGo: an owner gives a partition back at a deposed server, and a node that it has granted a key does not hear of it: it relies on what
+// was announced.
+func letsGo(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
+		time.Sleep(30 * time.Second)
+		for _, n := range w.nodes { // who owns a key of the other server
+			for _, key := range onOther() {
+				if o, _ := n.now.c.Owner(key); !o.Self {
+					continue
+				}
+				holder := w.nodes[(n.number+1)%3]
+				held, err := holder.now.c.Lock(context.Background(), key)
+				if err != nil {
+					w.h.say("Lock: %v", err)
+					return
+				}
+				w.leftAlone(n, holder, i)
+				other := w.nodes[(n.number+2)%3].now
+				contend(w, held, other)
+				return
+			}
+		}
+	}}
+}
+
+// leftAlone is what letsGo makes of owner and holder.
+func (w *world) leftAlone(owner, holder *node, i int) {
+	for _, n := range w.nodes {
+		if n != holder {
+			w.net.setCut(holder.now.h, n.now.h, true)
+			w.net.setCut(n.now.h, holder.now.h, true)
+		}
+	}
+	var some [8]bool
+	some[owner.number] = true
+	w.failoverPart(nil, Fault{Some: some})
+	if i%2 == 0 { // it leaves
+		w.work.Go(owner.leave())
+		go func() {
+			time.Sleep(1500 * time.Millisecond)
+			holder.now.reachNone()
+		}()
+		return
+	}
+	holder.now.reachNone()
+	deposed, err := w.s.apart.Attach(context.Background(), w.s.settings())
+	if err != nil {
+		w.h.say("%v", err)
+		return
+	}
+	for p := range uint32(partitions) { // it is asked for them
+		if r, err := deposed.Load(context.Background(), p); err == nil && ofOther(p) {
+			_ = deposed.Revoke(context.Background(), p, r.Epoch, "nobody")
+			owner.now.client.tell(fallback.Message{Kind: fallback.Revoked, Partition: p, Epoch: r.Epoch})
+		}
+	}
+	go func() {
+		time.Sleep(900 * time.Millisecond)
+		owner.now.client.set(func(x *weather) { x.apart = false })
+	}()
+}
+
+// unheard: a node has keys, and reaches no arbiter, which has lost all: the new server does not know its session.
+func unheard(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
+		time.Sleep(20 * time.Second)
+		time.Sleep(time.Duration(i) * 500 * time.Millisecond)
+		holder, other := w.nodes[0].now, w.nodes[1].now
+		var work sync.WaitGroup
+		for _, key := range onOther() {
+			l, err := holder.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				return
+			}
+			work.Go(func() { inVain(w, l, other) })
+		}
+		holder.client.set(func(x *weather) { x.away = true })
+		w.s.failover(nil, false)
+		work.Wait()
+		holder.client.set(func(x *weather) { x.away = false })
+	}}
+}
