@@ -10,7 +10,7 @@ type Sight struct {
 	Epoch     uint32 // SightServes, SightFreezes, SightKeeps
 	Name      string // of the hold: the others
 	Row       fallback.Row
-	Until     Deadlines // SightKeeps, SightAccepts: of the hold; SightTakes: of the ownership
+	Until     Deadlines // SightKeeps, SightAccepts: of the hold; SightGrants, SightTakes: of the ownership
 }
 
 // A SightKind is what a Sight is.
@@ -36,7 +36,8 @@ func (p *Partition) show(kind SightKind, session string, epoch uint32, k *Key) {
 	switch {
 	case k == nil:
 	case kind == SightGrants:
-		x.Name, x.Row = k.name, fallback.Row{Identity: k.others.holder, Token: k.others.token}
+		until := p.ownedUntil()
+		x.Name, x.Row, x.Until = k.name, fallback.Row{Identity: k.others.holder, Token: k.others.token}, Deadlines{until, until}
 	case kind == SightTakes:
 		id, until := fallback.Identity{Session: session}, p.ownedUntil()
 		x.Name, x.Row, x.Until = k.name, fallback.Row{Identity: id, Token: fallback.Token(k.turn.fence)}, Deadlines{until, until}

@@ -181,6 +181,11 @@ func (x *traces) saw(s *start, y lease.Sight) {
 			x.parts[y.Partition].Accepted[y.Row.Identity] = y.Row.Token
 			return
 		}
+	case lease.SightGrants: // it is sent late, and its node compares it with what the owner has announced
+		if late() && s.h.stoodSince(x.w.begin, 0) {
+			x.parts[y.Partition].Offers[y.Row.Identity] = y.Row.Token
+			return
+		}
 	case lease.SightTakes:
 		if late() && s.h.stoodSince(x.w.begin, 0) {
 			return
