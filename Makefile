@@ -33,20 +33,21 @@ checks: export GOFLAGS := $(PLAIN)
 checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@nice $(MAKE) --no-print-directory found
-	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m ./peer ./internal/model/...
+	@CGO_ENABLED=0 go test -vet=off ./peer
+	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m ./internal/model/...
 	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
 	@CGO_ENABLED=0 nice go test -timeout 30m -tags simulation -run Scenarios ./internal/sim
 	@nice $(MAKE) --no-print-directory -j 2 counts vulns core sim FOR=0 RUNS=150
 	@GOFLAGS='$(RACE)' nice go vet ./... && CGO_ENABLED=0 nice go vet ./peer
 
 # Each line of output is one package's. The root's packages are in all modules: they are compiled first, once.
-SIDES ?= 3
+SIDES ?= 2
 tests: export GOFLAGS := $(RACE)
 tests:
 	@GOGC=400 go list -export -test ./... >/dev/null
-	@{ printf '%s -timeout=20m ./...\n' '. -p=3' $(filter-out .,$(MODULES)); printf '%s -run=^Example ./...\n' $(ADAPTERS); \
+	@{ printf '%s -timeout=20m ./...\n' $(MODULES); printf '%s -run=^Example ./...\n' $(ADAPTERS); \
 	  printf '%s -timeout=20m -short -run=Conforms/(Sessions|Owners)|_ ./...\n' $(ARBITERS); } | \
-	  xargs -P $(SIDES) -L 1 sh -c 'cd $$0 && GOGC=400 nice -n 5 go list -export -test ./... >/dev/null && go test -vet=off "$$@"'
+	  xargs -P $(SIDES) -L 1 sh -c 'cd $$0 && GOGC=400 nice go list -export -test ./... >/dev/null && go test -vet=off "$$@"'
 
 # Each arbiter on its store: kills, restarts, restores, promotions, and what it costs at rest.
 arbiters: export GOFLAGS := $(RACE)
