@@ -19,12 +19,7 @@ import (
 func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
 	takes.Seconds(t)
 	nodes := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "15000")
-	var addrs []string
-	for _, n := range nodes {
-		addrs = append(addrs, n.Addr)
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	defer client.Close()
+	client := redistest.ClusterClient(t, nodes)
 	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{SessionTTL: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -85,14 +85,19 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time, to chan<- renewal, over <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
 	defer cancel()
-	reg := c.registration()
-	reg.Seen, reg.Guardians = s.seen.Load(), s.guarded.registers()
-	r, err := c.remote.ns.Renew(ctx, s.ID, reg)
+	r, err := c.remote.ns.Renew(ctx, s.ID, c.renewing(s))
 	c.called(OpRenew, sent, err)
 	select {
 	case to <- renewal{r, sent, err}:
 	case <-over:
 	}
+}
+
+// renewing is what a session says of itself with each renewal.
+func (c *Coordinator) renewing(s *session) fallback.Registration {
+	r := c.registration()
+	r.Seen, r.Guardians = s.seen.Load(), s.guarded.registers()
+	return r
 }
 
 // trouble tells of renewals that fail, once.

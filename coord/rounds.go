@@ -60,18 +60,10 @@ func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renew
 	if s.rounds == nil || r.Grace == 0 || !guard.Newcomer {
 		return nil
 	}
-	return pauseFor(ctx, c.silence())
-}
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !sleep(ctx, c.silence()) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // wanted returns the channel by which verify is asked to look at all that the session has; nil without rounds.
@@ -138,8 +130,8 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	c := x.c
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	reg := c.registration()
-	reg.Seen, reg.Guardians, reg.Round = x.s.seen.Load(), x.s.guarded.registers(), r
+	reg := c.renewing(x.s)
+	reg.Round = r
 	sent := c.now()
 	a, err := c.remote.ns.Renew(call, x.s.ID, reg)
 	c.called(OpRenew, sent, err)
@@ -180,7 +172,7 @@ func (x *rounds) look(ctx context.Context) {
 	x.mu.Lock()
 	x.news()
 	x.mu.Unlock()
-	_ = pauseFor(ctx, x.c.opts.RetryEvery/4) // any client that may publish can make hints
+	sleep(ctx, x.c.opts.RetryEvery/4) // any client that may publish can make hints
 }
 
 // askAgain makes callers that wait ask at once.
@@ -208,7 +200,7 @@ func (x *rounds) still(ctx context.Context, round string) bool {
 // reclaimed makes the pass of a round. It reports false if another one has begun.
 func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 	c := x.c
-	if guard.RoundOld && pauseFor(ctx, c.silence()) != nil {
+	if guard.RoundOld && !sleep(ctx, c.silence()) {
 		return false
 	}
 	if guard.AnswersIn && !c.flights.settled(ctx) {
@@ -224,12 +216,12 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 		if <-done == nil && x.adopted(ctx) == nil {
 			break
 		}
-		if pauseFor(ctx, c.opts.RetryEvery) != nil || !x.still(ctx, round) {
+		if !sleep(ctx, c.opts.RetryEvery) || !x.still(ctx, round) {
 			return false
 		}
 	}
 	for until := c.announcedEnds(); guard.PassWaits && !lease.Over(until, c.now()); until = c.announcedEnds() {
-		if pauseFor(ctx, max(until.Sub(c.now()), time.Millisecond)) != nil || !x.still(ctx, round) {
+		if !sleep(ctx, max(until.Sub(c.now()), time.Millisecond)) || !x.still(ctx, round) {
 			return false
 		}
 	}
@@ -286,7 +278,7 @@ func (x *rounds) say(ctx context.Context, round string) bool {
 		if _, err := x.renew(ctx, fallback.RoundCall{Spoke: round}); err == nil {
 			return true
 		}
-		_ = pauseFor(ctx, x.c.opts.RetryEvery)
+		sleep(ctx, x.c.opts.RetryEvery)
 	}
 	return false
 }
@@ -368,17 +360,17 @@ func (x *rounds) end(ctx context.Context, after string) {
 	cancel()
 	seen := c.now()
 	if len(graces) == 0 {
-		_ = pauseFor(ctx, c.opts.RenewEvery)
+		sleep(ctx, c.opts.RenewEvery)
 		return
 	}
 	round := rand.Text()
 	r, err := x.renew(ctx, fallback.RoundCall{Begin: round, After: after})
 	if err != nil || r.Round.Name != round || r.Grace > 0 && guard.TableGrace {
-		_ = pauseFor(ctx, c.opts.RetryEvery)
+		sleep(ctx, c.opts.RetryEvery)
 		return
 	}
 	x.tell(ctx)
-	if !x.complete(ctx, round, c.now()) || pauseFor(ctx, c.least()-c.since(seen)) != nil {
+	if !x.complete(ctx, round, c.now()) || !sleep(ctx, c.least()-c.since(seen)) {
 		return
 	}
 	failed := x.endGraces(ctx, graces)
@@ -400,7 +392,7 @@ func (x *rounds) tell(ctx context.Context) {
 // Grace is over.
 func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bool {
 	c := x.c
-	if pauseFor(ctx, c.silence()) != nil {
+	if !sleep(ctx, c.silence()) {
 		return false
 	}
 	for c.since(begun) < c.graceTime() {
@@ -411,7 +403,7 @@ func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bo
 		case err == nil && r.Round.Complete:
 			return true
 		}
-		if pauseFor(ctx, c.opts.RetryEvery/2) != nil {
+		if !sleep(ctx, c.opts.RetryEvery/2) {
 			return false
 		}
 	}

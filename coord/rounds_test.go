@@ -24,7 +24,7 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	c := clusterClient(t, nodes)
+	c := redistest.ClusterClient(t, nodes)
 	primary := serverOf(t, nodes, func(addr string) bool { return addr != masterOf(t, c, "{ns:s}") })
 	replica := redistest.StartClusterNode(t)
 	follow(t, replica, primary)
@@ -34,7 +34,7 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	}
 	var all []*coord.Coordinator
 	for range 2 {
-		x, err := coord.New(t.Context(), redisarbiter.New(clusterClient(t, nodes), &redisarbiter.Options{ColdStart: true}), opts())
+		x, err := coord.New(t.Context(), redisarbiter.New(redistest.ClusterClient(t, nodes), &redisarbiter.Options{ColdStart: true}), opts())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,17 +97,6 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	}
 	t.Logf("a free key of partition %d was had %v after the takeover; Grace is 22s", number, took)
 	_, _ = got.Unlock(), l.Unlock()
-}
-
-// clusterClient returns a client of a cluster.
-func clusterClient(t *testing.T, nodes []*redistest.Server) *redis.ClusterClient {
-	o := &redis.ClusterOptions{}
-	for _, s := range nodes {
-		o.Addrs = append(o.Addrs, s.Addr)
-	}
-	c := redis.NewClusterClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 func masterOf(t *testing.T, c *redis.ClusterClient, key string) string {

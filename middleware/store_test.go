@@ -53,12 +53,7 @@ func TestRedisStoreOnACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers")
 	}
-	var addrs []string
-	for _, s := range redistest.StartCluster(t, 3) {
-		addrs = append(addrs, s.Addr)
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { client.Close() })
+	client := redistest.ClusterClient(t, redistest.StartCluster(t, 3))
 	n := 0
 	storetest.Run(t, func(*testing.T) middleware.Store {
 		n++

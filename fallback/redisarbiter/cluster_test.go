@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
@@ -15,23 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// clusterOf returns a client of a cluster, closed when the test ends.
-func clusterOf(t *testing.T, nodes []*redistest.Server) *redis.ClusterClient {
-	o := &redis.ClusterOptions{}
-	for _, s := range nodes {
-		o.Addrs = append(o.Addrs, s.Addr)
-	}
-	c := redis.NewClusterClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 func TestRedisClusterConforms(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	arbitertest.Run(t, arbitertest.Fixture{
-		New: func(t *testing.T) fallback.Arbiter { return redisarbiter.New(clusterOf(t, nodes), cold) },
+		New: func(t *testing.T) fallback.Arbiter { return redisarbiter.New(redistest.ClusterClient(t, nodes), cold) },
 	})
 }
 
@@ -39,7 +26,7 @@ func TestRedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	c := clusterOf(t, nodes)
+	c := redistest.ClusterClient(t, nodes)
 	settings := fallback.Settings{Namespace: "ns", Partitions: 64, Grace: time.Hour}
 	n := attachTo(t, c, cold, settings)
 

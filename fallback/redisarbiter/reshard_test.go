@@ -89,7 +89,7 @@ func TestASlotThatMoves(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	c := clusterOf(t, nodes)
+	c := redistest.ClusterClient(t, nodes)
 	settings := fallback.Settings{Namespace: "ns", Partitions: 8, Grace: 3 * time.Second}
 	n := attachTo(t, c, cold, settings)
 	const p = 5
@@ -161,7 +161,7 @@ func TestTakeover(t *testing.T) {
 	extra := redistest.StartClusterNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	c := clusterOf(t, nodes)
+	c := redistest.ClusterClient(t, nodes)
 	settings := fallback.Settings{Namespace: "ns", Partitions: 8, Grace: 3 * time.Second}
 	n := attachTo(t, c, cold, settings)
 	const p = 5
@@ -205,7 +205,7 @@ func TestVerifyOfManyIsOneScriptPerServer(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	n := attachTo(t, clusterOf(t, nodes), cold, fallback.Settings{Namespace: "ns", Partitions: 300, Grace: time.Hour})
+	n := attachTo(t, redistest.ClusterClient(t, nodes), cold, fallback.Settings{Namespace: "ns", Partitions: 300, Grace: time.Hour})
 	var reads []fallback.Read
 	for p := range uint32(300) {
 		reads = append(reads, fallback.Read{Partition: p})

@@ -36,6 +36,17 @@ func StartCluster(t testing.TB, n int, args ...string) []*Server {
 	return nodes
 }
 
+// ClusterClient returns a new client of a cluster, closed when the test ends.
+func ClusterClient(t testing.TB, nodes []*Server) *redis.ClusterClient {
+	o := &redis.ClusterOptions{}
+	for _, s := range nodes {
+		o.Addrs = append(o.Addrs, s.Addr)
+	}
+	c := redis.NewClusterClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // StartClusterNode starts a server that may join a cluster.
 func StartClusterNode(t testing.TB) *Server {
 	t.Helper()

@@ -72,19 +72,6 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	}
 }
 
-// ofOther tells which partitions are on a server of their own, as in a Redis Cluster.
-func ofOther(p uint32) bool { return p%2 == 1 }
-
-// failoverPart makes the server of some partitions another one, with what the snapshot has of them. The one before goes on, for those
-// clients that are told to believe in it.
-func (s *server) failoverPart(to *fallback.Snapshot) {
-	s.swap.Lock()
-	defer s.swap.Unlock()
-	s.apart = s.Memory.Fork()
-	s.Memory.RestorePartitions(to, ofOther)
-	s.parted = time.Now()
-}
-
 // rewind gives the arbiter older data, as RESTORE of a backup does: nothing tells that but the data
 // themselves.
 func (s *server) rewind(to *fallback.Snapshot) {
@@ -277,43 +264,6 @@ func (n *space) of(m *fallback.Memory) fallback.Namespace {
 	return old
 }
 
-// apart tells whether the node believes in the server before of a partition.
-func (n *space) apart(p uint32) bool {
-	n.c.mu.Lock()
-	defer n.c.mu.Unlock()
-	return n.c.weather.apart && !n.c.weather.deposed && ofOther(p)
-}
-
-// about is at of what concerns a partition. old says that it is a server before.
-func (n *space) about(p uint32) (at fallback.Namespace, old bool) {
-	if n.apart(p) {
-		return n.of(n.c.s.apart), true
-	}
-	return n.at(), n.deposed()
-}
-
-// parted makes a call about many partitions, by the servers that the node believes in.
-func parted[Q, A any](n *space, all []Q, partition func(Q) uint32, do func(fallback.Namespace, []Q) []A) []A {
-	answers := make([]A, len(all))
-	for _, apart := range []bool{false, true} {
-		var these []Q
-		var where []int
-		for i, q := range all {
-			if n.apart(partition(q)) == apart {
-				these, where = append(these, q), append(where, i)
-			}
-		}
-		if len(these) == 0 {
-			continue
-		}
-		at, _ := n.about(partition(these[0]))
-		for i, a := range do(at, these) { // none, of releases: all were executed
-			answers[where[i]] = a
-		}
-	}
-	return answers
-}
-
 // calls notes what the node asks of the arbiter, when it does.
 func (n *space) calls(p uint32, e spec.Event) {
 	if !n.c.of.dead.Load() {
@@ -502,9 +452,6 @@ func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) u
 	return answers
 }
 
-// Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
-func (n *space) Spread() bool { return n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0 }
-
 func (n *space) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
 	for _, c := range claims {
 		for _, x := range c.Holds {
@@ -540,51 +487,4 @@ func (n *space) Verify(ctx context.Context, r []fallback.Read) []fallback.State 
 			return parted(n, r, func(r fallback.Read) uint32 { return r.Partition },
 				func(at fallback.Namespace, r []fallback.Read) []fallback.State { return at.Verify(ctx, r) })
 		})
-}
-
-// Graces implements [fallback.Rounder].
-func (n *space) Graces(ctx context.Context, p []uint32) []fallback.NamedGrace {
-	return each(n.c, ctx, p, func(p uint32) uint32 { return p },
-		func(err error) fallback.NamedGrace { return fallback.NamedGrace{Err: err} },
-		func(ctx context.Context, p []uint32) []fallback.NamedGrace {
-			return parted(n, p, func(p uint32) uint32 { return p },
-				func(at fallback.Namespace, p []uint32) []fallback.NamedGrace {
-					return at.(fallback.Rounder).Graces(ctx, p)
-				})
-		})
-}
-
-// EndGraces implements [fallback.Rounder].
-func (n *space) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
-	return each(n.c, ctx, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
-		func(err error) error { return err },
-		func(ctx context.Context, g []fallback.NamedGrace) []error {
-			return parted(n, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
-				func(at fallback.Namespace, g []fallback.NamedGrace) []error { return n.ended(ctx, at, g) })
-		})
-}
-
-// ended counts the Graces that ended early.
-func (n *space) ended(ctx context.Context, at fallback.Namespace, all []fallback.NamedGrace) []error {
-	before := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
-	errs := at.(fallback.Rounder).EndGraces(ctx, all)
-	after := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
-	for i := range all {
-		if before[i].Name != "" && after[i].Name == "" {
-			n.c.w.ended.Add(1)
-		}
-	}
-	return errs
-}
-
-func partitionsOf(all []fallback.NamedGrace) (list []uint32) {
-	for _, g := range all {
-		list = append(list, g.Partition)
-	}
-	return list
-}
-
-// TellRound implements [fallback.Rounder].
-func (n *space) TellRound(ctx context.Context) error {
-	return n.one(ctx, func(ctx context.Context) error { return n.at().(fallback.Rounder).TellRound(ctx) })
 }

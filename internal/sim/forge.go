@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// forge sends messages that only the arbiter should send, forty times per session's life until the end. They name
+// forge sends messages that only the arbiter should send, ten times per tenth of a session's life until the end. They name
 // holds that are in force, as a stranger can know by listening to what is published.
 func (w *world) forge(end time.Time) {
 	if time.Now().After(end) {
@@ -52,7 +52,7 @@ func (w *world) forge(end time.Time) {
 			})
 		}
 	}
-	w.after(w.t(250*time.Millisecond), func() { w.forge(end) })
+	w.after(w.t(100*time.Millisecond), func() { w.forge(end) })
 }
 
 // liesAbout says of a key that its holder has released it.

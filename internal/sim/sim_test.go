@@ -96,7 +96,7 @@ func TestSimulation(t *testing.T) {
 		t.Error("blocks of permits are not shared, or not made smaller: the simulation does not do what it should")
 	}
 	t.Logf("Graces of partitions that ended early: %d", all.Ended)
-	if all.Runs >= 100 && all.Ended == 0 && *planned == "" {
+	if all.Runs >= 60 && all.Ended == 0 && *planned == "" && *step == 1 { // every other seed has servers that fail over apart
 		t.Error("no Grace ended early: the simulation does not do what it should")
 	}
 	t.Logf("messages that nodes were to carry: %d", all.Carried)

@@ -1,0 +1,108 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// ofOther tells which partitions are on a server of their own, as in a Redis Cluster.
+func ofOther(p uint32) bool { return p%2 == 1 }
+
+// failoverPart makes the server of some partitions another one, with what the snapshot has of them. The one before goes on, for those
+// clients that are told to believe in it.
+func (s *server) failoverPart(to *fallback.Snapshot) {
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	s.apart = s.Memory.Fork()
+	s.Memory.RestorePartitions(to, ofOther)
+	s.parted = time.Now()
+}
+
+// Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
+func (n *space) Spread() bool { return n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0 }
+
+// apart tells whether the node believes in the server before of a partition.
+func (n *space) apart(p uint32) bool {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	return n.c.weather.apart && !n.c.weather.deposed && ofOther(p)
+}
+
+// about is at of what concerns a partition. old says that it is a server before.
+func (n *space) about(p uint32) (at fallback.Namespace, old bool) {
+	if n.apart(p) {
+		return n.of(n.c.s.apart), true
+	}
+	return n.at(), n.deposed()
+}
+
+// parted makes a call about many partitions, by the servers that the node believes in.
+func parted[Q, A any](n *space, all []Q, partition func(Q) uint32, do func(fallback.Namespace, []Q) []A) []A {
+	answers := make([]A, len(all))
+	for _, apart := range []bool{false, true} {
+		var these []Q
+		var where []int
+		for i, q := range all {
+			if n.apart(partition(q)) == apart {
+				these, where = append(these, q), append(where, i)
+			}
+		}
+		if len(these) == 0 {
+			continue
+		}
+		at, _ := n.about(partition(these[0]))
+		for i, a := range do(at, these) { // none, of releases: all were executed
+			answers[where[i]] = a
+		}
+	}
+	return answers
+}
+
+// Graces implements [fallback.Rounder].
+func (n *space) Graces(ctx context.Context, p []uint32) []fallback.NamedGrace {
+	return each(n.c, ctx, p, func(p uint32) uint32 { return p },
+		func(err error) fallback.NamedGrace { return fallback.NamedGrace{Err: err} },
+		func(ctx context.Context, p []uint32) []fallback.NamedGrace {
+			return parted(n, p, func(p uint32) uint32 { return p },
+				func(at fallback.Namespace, p []uint32) []fallback.NamedGrace {
+					return at.(fallback.Rounder).Graces(ctx, p)
+				})
+		})
+}
+
+// EndGraces implements [fallback.Rounder].
+func (n *space) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
+	return each(n.c, ctx, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
+		func(err error) error { return err },
+		func(ctx context.Context, g []fallback.NamedGrace) []error {
+			return parted(n, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
+				func(at fallback.Namespace, g []fallback.NamedGrace) []error { return n.ended(ctx, at, g) })
+		})
+}
+
+// ended counts the Graces that ended early.
+func (n *space) ended(ctx context.Context, at fallback.Namespace, all []fallback.NamedGrace) []error {
+	before := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
+	errs := at.(fallback.Rounder).EndGraces(ctx, all)
+	after := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
+	for i := range all {
+		if before[i].Name != "" && after[i].Name == "" {
+			n.c.w.ended.Add(1)
+		}
+	}
+	return errs
+}
+
+func partitionsOf(all []fallback.NamedGrace) (list []uint32) {
+	for _, g := range all {
+		list = append(list, g.Partition)
+	}
+	return list
+}
+
+// TellRound implements [fallback.Rounder].
+func (n *space) TellRound(ctx context.Context) error {
+	return n.one(ctx, func(ctx context.Context) error { return n.at().(fallback.Rounder).TellRound(ctx) })
+}
