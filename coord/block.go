@@ -50,7 +50,8 @@ type blockEnd struct {
 	shut   bool // there is nothing for further callers
 	over   bool // the hold has been given back, or is about to be
 	cause  error
-	shrink *shrinking // nil: the hold is not being made smaller
+	shrink *shrinking  // nil: the hold is not being made smaller
+	again  *time.Timer // nil: no request for a smaller hold has failed
 }
 
 // shrinking is a smaller hold that is asked for.
@@ -155,6 +156,9 @@ func (b *block) forget() {
 	}
 	if b.end.shrink != nil {
 		b.end.shrink.cancel()
+	}
+	if b.end.again != nil {
+		b.end.again.Stop()
 	}
 	p := b.pool
 	p.blocks = slices.DeleteFunc(p.blocks, func(x *block) bool { return x == b })
@@ -446,7 +450,11 @@ func (b *block) become(ctx context.Context, n uint32) {
 		b.end.shrink = nil
 	}
 	if err != nil || b.end.over {
-		if !b.end.shut {
+		switch {
+		case b.end.over:
+		case b.end.shut:
+			b.askAgain()
+		default: // relax asks again
 			b.free += b.size - n
 			b.list()
 		}
@@ -474,6 +482,22 @@ func (b *block) become(ctx context.Context, n uint32) {
 	}
 	p.mu.Lock()
 	b.settle()
+}
+
+// askAgain asks for a smaller block some time after that failed, while others wait for what is not used. The mutex is held.
+func (b *block) askAgain() {
+	c := b.pool.c
+	if b.end.again != nil {
+		b.end.again.Reset(jitter(c.opts.RetryEvery)) // forget stops it
+		return
+	}
+	b.end.again = time.AfterFunc(jitter(c.opts.RetryEvery), func() {
+		b.pool.mu.Lock()
+		defer b.pool.mu.Unlock()
+		if c.life.ctx.Err() == nil {
+			b.shrink()
+		}
+	})
 }
 
 // callers returns how many permits of the block no caller has, and how many callers have, and the labels of those, sorted, so many at

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -290,6 +291,40 @@ func TestBlock_IsLeftWhileItIsMadeSmaller(t *testing.T) {
 		release(t, used)
 		work.Wait()
 	})
+}
+
+// A smaller block is asked for again if that was refused, though no caller leaves.
+func TestBlock_IsMadeSmallerAfterARefusal(t *testing.T) {
+	for name, linger := range map[string]time.Duration{"": 0, "no linger": -1} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				net, o := &faulty{Arbiter: a}, &coord.Options{Handoff: coord.Handoff{Linger: linger}}
+				one, two := start(t, net, o), start(t, a, o)
+				s := one.Semaphore("k", 8)
+				used := []coord.Permits{acquire(t, s, 4), acquire(t, s, 1)} // the second one in a block of two
+				var refused atomic.Int32
+				net.set(func(op string) fault {
+					if op != "lock" {
+						return fault{}
+					}
+					refused.Add(1)
+					return fault{err: fallback.ErrRefused}
+				})
+				var work sync.WaitGroup
+				work.Go(func() { release(t, acquire(t, two.Semaphore("k", 8), 3)) })
+				time.Sleep(10 * time.Second)
+				net.mend()
+				work.Wait()
+				if n := refused.Load(); n < 3 || n > 100 {
+					t.Errorf("refused %d times", n)
+				}
+				if n := one.Stats().Permits.Shrunk; n != 1 {
+					t.Errorf("%d blocks were made smaller", n)
+				}
+				release(t, used...)
+			})
+		})
+	}
 }
 
 func BenchmarkPermits(b *testing.B) {

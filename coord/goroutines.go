@@ -29,6 +29,7 @@ package coord
 //	| reading.vacated           | pool.Go   | tells the trace of a lock's end | at once               |
 //	| block.vacated             | pool.Go   | tells the trace of a block's end | at once              |
 //	| block.linger              | AfterFunc | gives back a block that idles   | at once               |
+//	| block.askAgain            | AfterFunc | asks for a smaller block again  | at once               |
 //	| block.startShrink         | pool.Go   | asks for a smaller block        | it is had, or the block has ended |
 //	| pool.grow                 | pool.Go   | a TryLock of a larger block     | it returns            |
 //	| Coordinator.RDo           | AfterFunc | ends the context of RDo         | at once               |

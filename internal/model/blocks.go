@@ -14,11 +14,12 @@ import (
 //
 // Each process has one block at a time. Requests, answers, the words of the grantor that permits are wanted, and releases take any time.
 type Blocks struct {
-	N       uint8 // permits
-	Grants  uint8 // blocks that are granted, in all
-	Crashes uint8
-	Without BlockGuard
-	Harm    bool // look for too many permits only
+	N        uint8 // permits
+	Grants   uint8 // blocks that are granted, in all
+	Crashes  uint8
+	Refusals uint8 // requests for a smaller block that are refused, in all, as by an arbiter that is out of memory for a moment
+	Without  BlockGuard
+	Harm     bool // look for too many permits only
 }
 
 // A BlockGuard is something without which there are more permits in use than there are, or permits that are free are not to be had.
@@ -33,6 +34,7 @@ const (
 	ShutFirst                         // a block that is to be made smaller has nothing for further callers until it is
 	WantedShut                        // nor has one that is wanted
 	Shrink                            // a block that is wanted is made smaller while it is in use
+	AskAgain                          // it is asked for again if that was refused
 )
 
 const blockProcesses = 2
@@ -42,6 +44,7 @@ type blocks struct {
 	p             *fallback.Partition
 	x             [blockProcesses]blockOwner
 	left, crashes uint8 // grants, crashes
+	refusals      uint8
 }
 
 // blockOwner is a process.
@@ -55,6 +58,7 @@ type blockOwner struct {
 	queued          bool   // it has reached the grantor, and waits there
 	granted         bool   // it was granted, and the answer is on its way
 	contended       bool   // the answer says that others wait
+	refused         bool   // what was asked for last, without AskAgain
 	back            string // holds that were given back, which the grantor is still to hear of
 }
 
@@ -70,7 +74,7 @@ func (s *blocks) key() string {
 		names = append(names, fmt.Sprintf("%q %s %d", name, r.Session, r.Request))
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("%v %v %v %d %d", names, s.p.Queues[key], s.x, s.left, s.crashes)
+	return fmt.Sprintf("%v %v %v %d %d %d", names, s.p.Queues[key], s.x, s.left, s.crashes, s.refusals)
 }
 
 func (m *Blocks) name(i int, number, n uint8) string {
@@ -87,7 +91,7 @@ var blocksMoment = fallback.Moment{Now: 1000 * epochZero, Server: "now"}
 
 // Explore sees every state, or stops at the first one that must not be, of which it returns a shortest story.
 func (m *Blocks) Explore() (states int, broken string, story []string) {
-	first := &blocks{p: new(fallback.Partition), left: m.Grants, crashes: m.Crashes}
+	first := &blocks{p: new(fallback.Partition), left: m.Grants, crashes: m.Crashes, refusals: m.Refusals}
 	first.p.Format(blocksMoment, 0)
 	type origin struct {
 		from int
@@ -167,7 +171,9 @@ func (m *Blocks) next(s *blocks, callers bool, emit func(*blocks, string)) {
 			})
 		}
 		do(callers && x.used < x.size && !x.shut, "a caller gets a permit of $'s block", func(_ *blocks, y *blockOwner) { y.used++ })
-		do(callers && x.used > 0, "a caller of $ gives a permit back", func(_ *blocks, y *blockOwner) { y.used-- })
+		do(callers && x.used > 0, "a caller of $ gives a permit back", func(_ *blocks, y *blockOwner) {
+			y.used, y.refused = y.used-1, false
+		})
 		do(x.wanted, "$ hears that permits are wanted", func(_ *blocks, y *blockOwner) {
 			y.wanted = false
 			y.shut = y.size > 0 && m.Without&WantedShut == 0
@@ -176,6 +182,10 @@ func (m *Blocks) next(s *blocks, callers bool, emit func(*blocks, string)) {
 		do(x.shut && x.used == 0 && x.size > 0, "$ gives its block back", func(_ *blocks, y *blockOwner) { m.giveBack(y, i) })
 		do(x.shut && x.used > 0 && x.used < x.size && x.ask == 0, "$ makes its block smaller", func(_ *blocks, y *blockOwner) { m.shrink(y, i) })
 		do(x.ask > 0 && !x.granted && s.left > 0, "$'s request reaches the grantor", func(n *blocks, _ *blockOwner) { m.lock(n, i) })
+		do(callers && x.size > 0 && x.ask > 0 && !x.queued && s.refusals > 0, "$'s request is refused", func(n *blocks, y *blockOwner) {
+			n.refusals--
+			y.ask, y.asks, y.refused = 0, 0, m.Without&AskAgain != 0
+		})
 		do(x.granted, "$ has the answer", func(n *blocks, y *blockOwner) { m.answer(y, i) })
 		do(x.back != "", "a release of $'s reaches the grantor", func(n *blocks, y *blockOwner) {
 			var request uint64
@@ -236,7 +246,7 @@ func (m *Blocks) lock(n *blocks, i int) {
 
 // shrink asks for a smaller hold of the block, if there is something to give back.
 func (m *Blocks) shrink(x *blockOwner, i int) {
-	if x.used == 0 || x.used >= x.size || x.ask > 0 || m.Without&Shrink != 0 {
+	if x.used == 0 || x.used >= x.size || x.ask > 0 || x.refused || m.Without&Shrink != 0 {
 		return
 	}
 	x.ask, x.asks = x.used, x.fresh()
@@ -254,7 +264,7 @@ func (m *Blocks) giveBack(x *blockOwner, i int) {
 	if x.ask > 0 { // what was asked for is given back, too
 		x.back += fmt.Sprintf("%s\t%d\n", m.name(i, x.number, x.ask), x.asks)
 	}
-	x.size, x.shut, x.ask, x.asks, x.queued, x.granted, x.contended, x.request = 0, false, 0, 0, false, false, false, 0
+	x.size, x.shut, x.ask, x.asks, x.queued, x.granted, x.contended, x.request, x.refused = 0, false, 0, 0, false, false, false, 0, false
 }
 
 // answer is when the process has the hold that it asked for: a block, or a smaller one of its block.
