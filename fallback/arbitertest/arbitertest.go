@@ -86,6 +86,7 @@ func Run(t *testing.T, f Fixture) {
 		{"Length of Grace", lengthTests},
 		{"Burials", burialTests},
 		{"Holds", holdTests},
+		{"Modes", modeTests},
 		{"Waiting", waitingTests},
 		{"Owners", ownerTests},
 		{"Results", resultTests},
