@@ -129,6 +129,7 @@ type client struct {
 
 	mu      sync.Mutex // protects what follows
 	weather weather
+	rough   time.Time              // until when requests were lost, executed again, or late
 	dead    bool                   // the node is
 	hear    func(fallback.Message) // delivers a message to its present session, nil if it has none
 }
@@ -136,7 +137,24 @@ type client struct {
 func (c *client) set(f func(*weather)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.note()
 	f(&c.weather)
+}
+
+// note keeps how long requests were lost, executed again, or late.
+func (c *client) note() {
+	w := &c.weather
+	if w.away || w.lost > 0 || w.unheard > 0 || w.repeated > 0 || w.latency > usual || w.shard != [partitions]bool{} || c.dead {
+		c.rough = time.Now().Add(w.echo + w.latency)
+	}
+}
+
+// wasRough reports whether a request that the node has made since then may be lost, executed again, or late.
+func (c *client) wasRough(since time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note()
+	return c.rough.After(since)
 }
 
 // fate is what happens to one call.

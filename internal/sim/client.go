@@ -63,17 +63,17 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 		switch rng.IntN(16) {
 		case 0, 1:
 			call = s.rec.TryLock(number, key)
-			done := w.h.wants(key, true)
+			done := w.h.wants(s, key, true)
 			l, err = s.c.TryLock(ctx, key)
 			done()
 		case 2:
 			call = s.rec.Lock(number, key)
-			done := w.h.wants(key, false)
+			done := w.h.wants(s, key, false)
 			l, err = s.c.LockFor(ctx, key, step+up(8*time.Second))
 			done()
 		default:
 			call = s.rec.Lock(number, key)
-			done := w.h.wants(key, false)
+			done := w.h.wants(s, key, false)
 			l, err = s.c.Lock(ctx, key)
 			done()
 		}

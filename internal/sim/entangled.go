@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -31,6 +32,7 @@ type stay struct {
 	circle.Claim
 	from, until time.Time // until is zero as long as it lasts
 	tries       bool      // it does not wait
+	untold      bool      // the arbiter may have it in its queue for longer, as the process did not reach it, or a request came twice
 }
 
 // tasks are those of all processes. The judge's mutex protects them.
@@ -158,17 +160,25 @@ func (h *judge) waits(x *task, key circle.Claim) (done func()) {
 	return func() {
 		h.ends(wait)
 		for _, s := range writes {
-			h.ends(s)
+			h.gone(x.by, s)
 		}
 	}
 }
 
 // wants notes that a caller wants to write, and waits if it has to, or only tries; until done is called.
-func (h *judge) wants(key string, tries bool) (done func()) {
+func (h *judge) wants(by *start, key string, tries bool) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.writer(key, tries)
-	return func() { h.ends(s) }
+	return func() { h.gone(by, s) }
+}
+
+// gone notes that a writer waits no more.
+func (h *judge) gone(by *start, s *stay) {
+	untold := by.client.wasRough(s.from)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.until, s.untold = time.Now(), untold
 }
 
 // writer is wants with the mutex held.
@@ -229,22 +239,39 @@ func (h *judge) toldOf(x *task, err error) {
 			h.fail("%q waits for %q, and %q has %q: %v", w.Label, w.Key, next.Label, next.Has, d)
 		case w.Mode == "read" && next.HasMode == "read":
 			if h.tasks.readers++; !h.behind(w, next, from, until) {
-				h.fail("%q reads %q, for which no writer has waited, and %q waits for it: %v", next.Label, w.Key, w.Label, d)
+				h.fail("%q reads %q, for which no writer has waited, and %q waits for it: %v; %s", next.Label, w.Key, w.Label, d, h.wrote(w.Key, from))
 			}
 		}
 	}
 }
 
 // behind reports whether a reader could have waited for another one as there was a writer: within the time when all of the circle were
-// there, or, in one process, since the other reader came.
+// there, or, in one process, since the other reader came. The arbiter may have a writer in its queue until its session is dead.
 func (h *judge) behind(w, next coord.DeadlockWait, from, until time.Time) bool {
 	same := w.Session == next.Session
 	if same {
 		from = h.tasks.all[next.Label].in(next)[1].from
 	}
 	return slices.ContainsFunc(h.tasks.writers[w.Key], func(s *stay) bool {
-		return (same || !s.tries) && (until.IsZero() || !s.from.After(until)) && (s.until.IsZero() || !s.until.Before(from))
+		ended := s.until
+		if s.untold {
+			ended = ended.Add(h.ttl)
+		}
+		return (same || !s.tries) && (until.IsZero() || !s.from.After(until)) && (s.until.IsZero() || !ended.Before(from))
 	})
+}
+
+// wrote tells how long ago the last callers that wanted to write a key came and ended, counted from a time.
+func (h *judge) wrote(key string, from time.Time) string {
+	var text strings.Builder
+	all := h.tasks.writers[key]
+	for _, s := range all[max(0, len(all)-5):] {
+		fmt.Fprintf(&text, " a writer (tries: %v) from %v", s.tries, s.from.Sub(from))
+		if !s.until.IsZero() {
+			fmt.Fprintf(&text, " until %v", s.until.Sub(from))
+		}
+	}
+	return "counted from the last of them:" + text.String()
 }
 
 // in returns the task's wait and its hold by which it is part of a circle, nil for what is not known.

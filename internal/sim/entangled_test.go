@@ -51,9 +51,11 @@ func TestCircles_BehindAWriter(t *testing.T) {
 		"the same, in one process":            {&stay{from: at(1), until: at(2)}, true, false},
 		"one that tried before":               {&stay{from: at(2), until: at(2), tries: true}, true, false},
 		"one that tried":                      {&stay{from: at(4), until: at(4), tries: true}, false, true},
+		"one that the arbiter may still have": {&stay{from: at(1), until: at(2), untold: true}, false, false},
+		"one that it had, until a while ago":  {&stay{from: at(-3), until: at(-2), untold: true}, false, true},
 		"one that left before there were any": {&stay{from: begin, until: begin}, true, true},
 	} {
-		h := newJudge(time.Second)
+		h := newJudge(4 * time.Second)
 		one, two := h.begins(nil), h.begins(nil)
 		one.waits, one.holds = []*stay{{Claim: circle.Claim{Key: "b", Read: true}, from: at(3)}}, []*stay{{Claim: circle.Claim{Key: "a"}, from: at(1)}}
 		two.waits, two.holds = []*stay{{Claim: circle.Claim{Key: "a"}, from: at(3)}}, []*stay{{Claim: circle.Claim{Key: "b", Read: true}, from: at(1)}}
@@ -99,7 +101,7 @@ func TestCircles_ThatAreNone(t *testing.T) {
 		"it has another key":             {named(at(2, 0), "a"), named(at(1, 0), "c"), true},
 		"it waited for that key earlier": {named(at(1, 2), "a"), named(at(1, 0), "b"), true},
 	} {
-		h := newJudge(time.Second)
+		h := newJudge(4 * time.Second)
 		one, two := h.begins(nil), h.begins(nil)
 		one.waits, one.holds = []*stay{named(at(3, 0), "b")}, []*stay{named(at(1, 0), "a")}
 		two.waits, two.holds = []*stay{x.wait}, []*stay{x.hold}

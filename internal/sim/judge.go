@@ -19,6 +19,7 @@ type judge struct {
 	late   int // that it refused, because a later holder had been there
 	bad    []string
 	begin  time.Time
+	ttl    time.Duration
 	slack  time.Duration
 	state  func(key string) []string // of everybody
 	tasks  tasks
@@ -56,9 +57,9 @@ type grant struct {
 	beside     []uint64 // tokens of readers that were let in meanwhile
 }
 
-// newJudge returns one that grants processes that have stood still some time to notice what happened meanwhile.
-func newJudge(slack time.Duration) *judge {
-	return &judge{keys: make(map[string]*past), begin: time.Now(), slack: slack + 50*time.Millisecond}
+// newJudge returns one for sessions of that length. Processes that have stood still get some time to notice what happened meanwhile.
+func newJudge(ttl time.Duration) *judge {
+	return &judge{keys: make(map[string]*past), begin: time.Now(), ttl: ttl, slack: ttl/4 + 50*time.Millisecond}
 }
 
 func (h *judge) fail(format string, args ...any) {

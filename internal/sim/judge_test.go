@@ -20,7 +20,7 @@ func TestJudge_ReadersOfADowngrade(t *testing.T) {
 		"before it was begun":         {6, 5, false, true},
 		"not begun, and not made one": {6, 0, false, true},
 	} {
-		h := newJudge(time.Second)
+		h := newJudge(4 * time.Second)
 		h.state = func(string) []string { return nil }
 		by := &start{n: new(node), h: &host{clock: new(clock)}}
 		at := func(token uint64) *grant {

@@ -171,7 +171,7 @@ func Run(cfg Config) Result {
 	if cfg.Think == 0 {
 		cfg.Think = 400 * time.Millisecond
 	}
-	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL / 4), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
+	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
 		epochs: make(map[won]string), dead: make(map[string]bool)}
 	w.traces = newTraces(w)
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
@@ -411,7 +411,7 @@ func (s *start) lockFinally(key string, number int) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.t(90*time.Second))
 	defer cancel()
 	call, called := s.rec.Lock(number, key), time.Now()
-	done := w.h.wants(key, false)
+	done := w.h.wants(s, key, false)
 	l, err := s.c.Lock(ctx, key)
 	done()
 	if err != nil {
