@@ -14,7 +14,6 @@ const looksPerPromise = 6
 
 // run pings the session's guardians, changes them, and votes, until the session has ended.
 func (g *guarded) run(ctx context.Context) {
-	every := g.times.Promise / looksPerPromise
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for last := g.c.now(); ; {
@@ -27,17 +26,22 @@ func (g *guarded) run(ctx context.Context) {
 		now := g.c.now()
 		stood := now.Sub(last) > g.times.Promise/4
 		last = now
-		timer.Reset(max(min(g.once(now, stood), every), time.Millisecond))
+		timer.Reset(max(g.once(now, stood), time.Millisecond))
 	}
 }
 
 // due reports whether it is time for the next pings, and votes that are repeated. g.mu is held.
 func (g *guarded) due(now time.Time) bool {
-	if now.Sub(g.contact.pinged) < g.times.Promise/looksPerPromise-time.Millisecond {
+	if g.untilDue(now) > time.Millisecond {
 		return false
 	}
 	g.contact.pinged = now
 	return true
+}
+
+// untilDue returns how long that is from now. g.mu is held.
+func (g *guarded) untilDue(now time.Time) time.Duration {
+	return g.times.Promise/looksPerPromise - now.Sub(g.contact.pinged)
 }
 
 // wake makes run look.
@@ -48,8 +52,8 @@ func (g *guarded) wake() {
 	}
 }
 
-// once does what is due, and returns when the next promise to another session passes. stood: this process has stood still, so
-// pings may have come that it has not read.
+// once does what is due, and returns in how long it has to look again: when something is due, or the next promise to another session
+// passes. stood: this process has stood still, so pings may have come that it has not read.
 func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	x := g.c.cluster
 	live := x.answering(now, g.times.Promise/3) // a promise lasts for as long again, to change the set in
@@ -79,7 +83,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 		}
 	}
 	burials := g.burials()
-	next = g.guard.Next() - mono
+	next = min(g.guard.Next()-mono, g.untilDue(now))
 	g.mu.Unlock()
 	if again {
 		x.queuePings(&out)

@@ -478,15 +478,25 @@ func loses0(x *twins, ctx context.Context) (string, error) { return "", x.loseOn
 
 // roundLapses makes the round of the table be an old one.
 func (x *twins) roundLapses(ctx context.Context) (string, error) {
+	return x.changeRound(ctx, func(r *fallback.SpokenRound) { r.Began = 1 }, 2, "1")
+}
+
+// roundOfBefore makes the round of the table be another server's: what a process of a version without rounds leaves as it notices one.
+func (x *twins) roundOfBefore(ctx context.Context) (string, error) {
+	return x.changeRound(ctx, func(r *fallback.SpokenRound) { r.Server = "before" }, 1, "before")
+}
+
+// changeRound changes the round of the table, if there is one: in memory, and a part of the text that Redis has.
+func (x *twins) changeRound(ctx context.Context, change func(*fallback.SpokenRound), part int, text string) (string, error) {
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		if s.Round.Name != "" {
-			s.Round.Began = 1
+			change(&s.Round)
 		}
 	})
 	f := strings.Fields(x.client.HGet(ctx, sessionsKey, "r").Val())
 	if len(f) < 3 {
 		return "", nil
 	}
-	f[2] = "1"
+	f[part] = text
 	return "", x.client.HSet(ctx, sessionsKey, "r", strings.Join(f, " ")).Err()
 }

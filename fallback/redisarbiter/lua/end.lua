@@ -2,7 +2,7 @@
 -- KEYS: record. ARGV: [1] '', [2] what the server is called, and [3] the Grace. Answer: 1.
 redis.call('HDEL', rec, '')
 enter()
-if grace > 0 and server == ARGV[2] and string.format('%.0f', grace) == ARGV[3] and redis.call('HGET', rec, 'e') == ARGV[3] then
+if server == ARGV[2] and redis.call('HGET', rec, 'e') == ARGV[3] then -- the field goes with the Grace that it names
   local ends = OBSERVED and grace / 1000 + Q or grace
   finish()
   if owner == '' then

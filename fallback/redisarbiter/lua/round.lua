@@ -1,14 +1,14 @@
 -- Sessions.Turn: a session's part in the round of the table. Answers the round's name, and whether it is complete: 1 or 0.
 local function turn()
   local name, at, began, spoken = string.match(f[6] or '', '^(%S+) (%S+) (%d+)(.*)$')
-  if not name or at ~= named() or now >= tonumber(began) + 2 * Q then
+  if at ~= named() or now >= tonumber(began) + 2 * Q then
     name, spoken = '', ''
   end
   if ARGV[12] ~= '' and ARGV[13] == name and ARGV[12] ~= name then
     name, at, began, spoken = ARGV[12], named(), int(now), ''
   end
   local me = ' ' .. ARGV[1] .. ' '
-  if ARGV[11] ~= '' and ARGV[11] == name and not string.find(spoken .. ' ', me, 1, true) then
+  if ARGV[11] == name and not string.find(spoken .. ' ', me, 1, true) then
     spoken = spoken .. ' ' .. ARGV[1]
   end
   local is = nil
