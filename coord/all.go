@@ -45,7 +45,9 @@ func (s Locks) Unlock() error {
 // caller must not call LockAll while it holds another lock that others lock in the same way.
 //
 // Keys that are free cost what the slowest of them costs: those of other nodes, or of the arbiter, are
-// asked for at the same time, and each other node in one write. Each that is not free is waited for in turn.
+// asked for at the same time, and each other node in one write. Each that is not free is waited for in turn. Keys that other nodes keep
+// for their next callers ([Handoff].Linger) are asked for twice, once in vain: their owner has them given back meanwhile. It keeps no
+// request for them, as a caller that waits for one key must not be granted a later one.
 //
 // Errors are those of [Coordinator.Lock]; a [*WaitError] names the key.
 func (c *Coordinator) LockAll(ctx context.Context, keys ...string) (Locks, error) {

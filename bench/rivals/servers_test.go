@@ -18,7 +18,7 @@ import (
 // What was started for a run ends with it.
 func TestServersEnd(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []*ServerKind{PostgresKind, mariadbKind, EtcdKind, zookeeperKind} {
+	for _, kind := range []*ServerKind{PostgresKind, mariadbKind, EtcdKind, ZookeeperKind} {
 		t.Run(kind.Name, func(t *testing.T) {
 			s, err := startServer(t.Context(), kind)
 			if errors.Is(err, errNoServer) {

@@ -36,6 +36,10 @@ func TestReadersAndWriters(t *testing.T) {
 			l, err := OpenEtcdRW(e, "k")
 			return l, l.Close, err
 		}},
+		"ZooKeeper": {ZookeeperKind, func(e Environment) (rw, func() error, error) {
+			l, err := OpenZookeeperRW(e, "k")
+			return l, l.Close, err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := Variant{Server: x.server}

@@ -232,7 +232,7 @@ var Variants = []Variant{
 		How:    "zk.Lock, one connection per process; its administrator's guide advises a disk for the log alone",
 		Fair:   true,
 		more:   "hot shared zipf latency stalls",
-		Server: zookeeperKind,
+		Server: ZookeeperKind,
 		Open:   openZookeeper,
 	},
 	{

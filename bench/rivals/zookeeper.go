@@ -20,7 +20,7 @@ import (
 // zookeeperJar is where Debian has ZooKeeper. The jar names those that it needs.
 const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
-var zookeeperKind = &ServerKind{
+var ZookeeperKind = &ServerKind{
 	Name:   "ZooKeeper",
 	Debian: "zookeeper",
 	Find: func() (string, bool) {
@@ -79,6 +79,15 @@ func (silent) Printf(string, ...any) {}
 func (silent) Print(...any)          {}
 
 func openZookeeper(e Environment) (Locker, error) {
+	conn, err := zookeeperConn(e)
+	if err != nil {
+		return nil, err
+	}
+	return &zookeeperLock{conn, e.Namespace}, nil
+}
+
+// zookeeperConn returns a connection that has its session.
+func zookeeperConn(e Environment) (*zk.Conn, error) {
 	conn, events, err := zk.Connect([]string{e.Server}, 10*time.Second, zk.WithLogger(silent{}),
 		zk.WithDialer(func(network, addr string, limit time.Duration) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -93,7 +102,7 @@ func openZookeeper(e Environment) (Locker, error) {
 		select {
 		case event := <-events:
 			if event.State == zk.StateHasSession {
-				return &zookeeperLock{conn, e.Namespace}, nil
+				return conn, nil
 			}
 		case <-limit:
 			conn.Close()

@@ -76,6 +76,18 @@ func (s Spread) String() string {
 	return Number(s.Median) + " (" + Number(s.Least) + ".." + Number(s.Most) + ")"
 }
 
+// IntervalOf is the median of a sample, with an interval for the median of what it is a sample of, at 95 %: the ranks are those of the
+// binomial distribution, so nothing is assumed of the values but that each is drawn by itself.
+func IntervalOf(sample []float64) Spread {
+	if len(sample) == 0 {
+		return SpreadOf(nil)
+	}
+	sorted := slices.Sorted(slices.Values(sample))
+	n := float64(len(sorted))
+	low := max(0, int(math.Floor(n/2-1.96*math.Sqrt(n)/2))-1)
+	return Spread{Median(sample), sorted[low], sorted[len(sorted)-1-low]}
+}
+
 // Number writes three digits or, of large numbers, all, in groups.
 func Number(x float64) string {
 	switch a := math.Abs(x); {

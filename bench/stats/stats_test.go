@@ -24,6 +24,19 @@ func TestStatistics(t *testing.T) {
 	if got := SpreadOf([]float64{1.25, 20000, 0.012}).String(); got != "1.25 (0.012..20,000)" {
 		t.Errorf("spread %q", got)
 	}
+	if got := IntervalOf(nil).String(); got != "- (-..-)" {
+		t.Errorf("interval %q", got)
+	}
+	hundred := make([]float64, 100)
+	for i := range hundred {
+		hundred[i] = float64(100 - i)
+	}
+	if got := IntervalOf(hundred); got != (Spread{50.5, 40, 61}) { // the ranks in tables, for 96.5 %
+		t.Errorf("interval %v", got)
+	}
+	if got := IntervalOf([]float64{3, 1, 2}); got != (Spread{2, 1, 3}) {
+		t.Errorf("interval %v", got)
+	}
 	if got := Number(math.Inf(1)); got != "+Inf" {
 		t.Errorf("infinity is %q", got)
 	}

@@ -22,6 +22,7 @@ import (
 type modesSizes struct {
 	blocks int           // of pairs of calls, by one goroutine and by two
 	block  time.Duration // how long one is
+	ratios int           // comparisons in slices: see pairSlice
 }
 
 // modesAllocs is how many allocations a read lock of a key that the process reads takes, at most:
@@ -40,6 +41,7 @@ type modeJob struct {
 	Writes      int // one section in so many is a writer's; 0: there are no writers
 	Rounds      int
 	Round       time.Duration
+	Ratios      int // comparisons in slices; 0: none
 }
 
 func (j modeJob) batch() int { return cmp.Or(j.Batch, loopBatch) }
@@ -61,7 +63,7 @@ func (s modesSizes) jobs() (list []modeJob) {
 		Batch: rivalBatch, Writes: 1000, Rounds: s.blocks, Round: s.block,
 	}, modeJob{
 		Name: "permits", Title: "sections of two round trips to Redis, a limit of ten times the callers", Processes: 8, Goroutines: 8, Batch: rivalBatch,
-		Rounds: s.blocks, Round: s.block,
+		Rounds: s.blocks, Round: s.block, Ratios: s.ratios,
 	})
 }
 
@@ -86,6 +88,7 @@ type modesRun struct {
 	job     modeJob
 	ws      []*reexec.Worker
 	servers *rivals.Servers
+	pairs   *pairs // nil: there was no comparison in slices
 }
 
 func measureModes(ctx context.Context, b *Run) (report.Result, error) {
@@ -174,9 +177,15 @@ func (r *modesRun) all(ctx context.Context, ways []*modeWay) (totals []*modeTota
 			}
 		}
 	}
-	return totals, byTurns(ctx, r.b, r.job.Rounds, totals, func(t *modeTotal) string { return t.Name }, func(t *modeTotal, round int) error {
+	if err := byTurns(ctx, r.b, r.job.Rounds, totals, func(t *modeTotal) string { return t.Name }, func(t *modeTotal, round int) error {
 		return r.round(ctx, t, round)
-	})
+	}); err != nil {
+		return totals, err
+	}
+	if other, ok := r.pairOf(totals); ok {
+		r.pairs, err = r.compare(totals[0], other)
+	}
+	return totals, err
 }
 
 func (r *modesRun) task(t *modeTotal) *modesTask {
@@ -266,13 +275,8 @@ func (r *modesRun) results(to *report.Result, totals []*modeTotal) {
 				to.Claims = append(to.Claims, report.AtMost(0, float64(t.wrong), name+": times that a writer was not alone"))
 			}
 		}
-		if kind == chart.Ours && r.job.kind() == "permits" {
-			for _, other := range totals {
-				if other.floor && !other.Alone {
-					loss := stats.SpreadOf(stats.PerRound(other.Rates, t.Rates)).Median
-					to.Claims = append(to.Claims, report.AtMost(permitsLoss, loss, name+": "+other.Name+", sections per second to it"))
-				}
-			}
+		if t == first && r.pairs != nil {
+			r.pairs.results(to, name)
 		}
 		if kind == chart.Ours && t.reads && r.job.kind() == "read" {
 			to.Claims = append(to.Claims, report.AtMost(modesAllocs, t.Per(float64(t.All.Allocs)), name+": allocations per pair of calls"))

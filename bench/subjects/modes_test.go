@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/bench/report"
 )
@@ -38,12 +39,41 @@ func TestModesRead(t *testing.T) {
 		}
 	}
 	checkModes(t, r, lines)
-	if c := named(t, r, "Holdfast Semaphore, permits: no limit, sections per second"); c.Got <= 0 {
+	if c := named(t, r, "Holdfast Semaphore, permits: no limit, sections per second to it, in slices"); c.Got <= 0 {
 		t.Errorf("%s: %v", c.Text, c.Got)
 	}
 	for _, text := range []string{"Holdfast RLock, own key, read-1: alloc", "Holdfast RLock, another's key, read-2: alloc"} {
 		if c := named(t, r, text); !(c.Got >= 0) {
 			t.Errorf("%s: %v", c.Text, c.Got)
 		}
+	}
+}
+
+// A way that does half as much as another one for the same processor time is told so, though both become slower all the time.
+func TestPairsOf(t *testing.T) {
+	t.Parallel()
+	const ratios = 5
+	all := pairsResult{}
+	for i := range warmSlices + ratios*slicesPerRatio {
+		n := int64(1000 - 10*i)
+		if second(i) {
+			n *= 2
+		}
+		if i < warmSlices {
+			n = 7
+		}
+		all.Sections, all.CPU = append(all.Sections, n), append(all.CPU, time.Millisecond)
+	}
+	p := pairsOf("the other", all)
+	if len(p.rates) != ratios || len(p.costs) != ratios {
+		t.Fatalf("%v, %v", p.rates, p.costs)
+	}
+	for i := range p.rates {
+		if p.rates[i] != 2 || p.costs[i] != 2 {
+			t.Errorf("%v times the sections, %v times the processor time for one", p.rates[i], p.costs[i])
+		}
+	}
+	if p.cpu[0] != 2*p.cpu[1] || p.second != "the other" {
+		t.Errorf("%v by %s", p.cpu, p.second)
 	}
 }

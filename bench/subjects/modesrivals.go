@@ -56,6 +56,20 @@ var rwRivals = []modeWay{
 			return l, l.Close, nil
 		},
 	},
+	{
+		Variant: rivals.Variant{
+			Name: "ZooKeeper read-write lock", In: "read mixed", Server: rivals.ZookeeperKind,
+			How: "ZooKeeper's recipe, which is Curator's InterProcessReadWriteLock, by go-zookeeper: an ephemeral node in sequence for each caller, and the list of all " +
+				"of them; a connection for each process; one server, which writes to its disk",
+		},
+		openRW: func(p modePlace) (readerWriter, func() error, error) {
+			l, err := rivals.OpenZookeeperRW(p.Environment, p.key)
+			if err != nil {
+				return nil, nil, err
+			}
+			return l, l.Close, nil
+		},
+	},
 }
 
 // mixedWays are those of the job "mixed" that are no rivals.
@@ -85,7 +99,7 @@ var redissonPermits = modeWay{
 		if err != nil {
 			return nil, err
 		}
-		return limited(p, func(ctx context.Context) (func() error, error) { return s.Acquire(ctx, 1) }), nil
+		return limited(p, func(ctx context.Context) (func() error, error) { return s.Acquire(ctx, 1) }, func(release func() error) error { return release() }), nil
 	},
 }
 

@@ -81,17 +81,14 @@ var permitsWays = []modeWay{
 				return nil, err
 			}
 			s := c.Semaphore("renderers", permitsOf(p.job))
-			return limited(p, func(ctx context.Context) (func() error, error) {
-				l, err := s.Acquire(ctx, 1)
-				return l.Release, err
-			}), nil
+			return limited(p, func(ctx context.Context) (coord.Permits, error) { return s.Acquire(ctx, 1) }, coord.Permits.Release), nil
 		},
 	},
 	redissonPermits,
 	{
 		Variant: rivals.Variant{Name: "no limit", How: "the same sections by as many processes", In: "permits"},
 		floor:   true,
-		open:    func(p modePlace) (*openMode, error) { return limited(p, unlimited), nil },
+		open:    func(p modePlace) (*openMode, error) { return unlimited(p), nil },
 	},
 	{
 		Variant: rivals.Variant{
@@ -99,35 +96,41 @@ var permitsWays = []modeWay{
 		},
 		open: func(p modePlace) (*openMode, error) {
 			s := semaphore.NewWeighted(int64(permitsOf(p.job)))
-			return limited(p, func(ctx context.Context) (func() error, error) {
-				return func() error { s.Release(1); return nil }, s.Acquire(ctx, 1)
+			return limited(p, func(ctx context.Context) (none, error) { return none{}, s.Acquire(ctx, 1) }, func(none) error {
+				s.Release(1)
+				return nil
 			}), nil
 		},
 	},
 	{
 		Variant: rivals.Variant{Name: "no limit, one process", How: "the same sections by one process, with as many callers", In: "permits", Alone: true},
 		floor:   true,
-		open:    func(p modePlace) (*openMode, error) { return limited(p, unlimited), nil },
+		open:    func(p modePlace) (*openMode, error) { return unlimited(p), nil },
 	},
 }
 
 // permitsOf is a limit that does not bind.
 func permitsOf(j modeJob) int { return 10 * j.Processes * j.Goroutines }
 
-func unlimited(context.Context) (func() error, error) { return func() error { return nil }, nil }
+// none is what a way has that gives nothing to release.
+type none struct{}
 
-// limited makes sections of two round trips to Redis, each between acquire and what that returns.
-func limited(p modePlace, acquire func(context.Context) (release func() error, err error)) *openMode {
+func unlimited(p modePlace) *openMode {
+	return limited(p, func(context.Context) (none, error) { return none{}, nil }, func(none) error { return nil })
+}
+
+// limited makes sections of two round trips to Redis, each between acquire and release.
+func limited[T any](p modePlace, acquire func(context.Context) (T, error), release func(T) error) *openMode {
 	return &openMode{loop: func(ctx context.Context, n int) error {
 		for range n {
-			release, err := acquire(ctx)
+			permit, err := acquire(ctx)
 			if err != nil {
 				return err
 			}
 			if err = p.Client.Incr(ctx, "{bench}:sections").Err(); err == nil {
 				err = p.Client.Incr(ctx, "{bench}:sections").Err()
 			}
-			if err := errors.Join(err, release()); err != nil {
+			if err := errors.Join(err, release(permit)); err != nil {
 				return err
 			}
 		}

@@ -23,7 +23,7 @@ var FullSizes = Sizes{
 		calm: 3 * time.Second, every: 4 * time.Second, outage: 5 * time.Second, after: 18 * time.Second,
 	},
 	rows:  rowsSizes{processes: 4, goroutines: 16, stock: 3000, rows: 1000, rounds: 4, round: time.Second},
-	modes: modesSizes{blocks: 10, block: 200 * time.Millisecond},
+	modes: modesSizes{blocks: 10, block: 200 * time.Millisecond, ratios: 200},
 }
 
 var QuickSizes = Sizes{
@@ -47,5 +47,5 @@ var QuickSizes = Sizes{
 		calm: time.Second, every: 2 * time.Second, outage: 5 * time.Second, after: 14 * time.Second,
 	},
 	rows:  rowsSizes{processes: 4, goroutines: 16, stock: 500, rows: 1000, rounds: 2, round: 400 * time.Millisecond},
-	modes: modesSizes{blocks: 5, block: 100 * time.Millisecond},
+	modes: modesSizes{blocks: 5, block: 100 * time.Millisecond, ratios: 30},
 }

@@ -76,7 +76,7 @@ var tiny = Sizes{
 		sessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
 	},
 	rows:  rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
-	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond},
+	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond, ratios: 3},
 }
 
 // tinyBench starts a server for a test.

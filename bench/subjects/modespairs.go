@@ -1,0 +1,173 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/stats"
+)
+
+// Two ways whose difference is small are compared in slices of time that are shorter than what disturbs a machine: the same
+// goroutines of the same processes go from one way to the other, A B B A A B B A ..., all at the same moments. Four slices, A B B A,
+// are one comparison: what becomes steadily faster or slower meanwhile is the same for both.
+
+// slicesPerRatio are the slices of one comparison, and warmSlices those that count for none, at the beginning.
+const slicesPerRatio, warmSlices = 4, 4
+
+// pairSlice is how long a slice is. Blocks of permits outlive two of them without use.
+const pairSlice = 25 * time.Millisecond
+
+// second reports whether a slice is the second way's.
+func second(slice int) bool { return slice%slicesPerRatio == 1 || slice%slicesPerRatio == 2 }
+
+var pairsTasks = harness.NewTask("modes-pairs", comparePairs)
+
+// pairsTask tells a worker to do a job in two ways by turns.
+type pairsTask struct {
+	Ways   [2]modesTask `json:"ways"` // both are open
+	Begin  time.Time    `json:"begin"`
+	Slices int          `json:"slices"`
+}
+
+// pairsResult is what a worker did in each slice.
+type pairsResult struct {
+	Sections []int64         `json:"sections"` // that began in it
+	CPU      []time.Duration `json:"cpu"`      // of the process
+	Failure  string          `json:"failure"`
+}
+
+func comparePairs(ctx context.Context, h *harness.Host, t pairsTask) (*pairsResult, error) {
+	var ways [2]*openMode
+	for i := range ways {
+		m, err := t.Ways[i].get(h)
+		if err != nil {
+			return nil, err
+		}
+		ways[i] = m
+	}
+	r := &pairsResult{Sections: make([]int64, t.Slices), CPU: make([]time.Duration, t.Slices)}
+	var slice atomic.Int32 // t.Slices: it is over
+	parts, errs := make([][]int64, t.Ways[0].Job.Goroutines), make([]error, t.Ways[0].Job.Goroutines)
+	time.Sleep(time.Until(t.Begin))
+	used := harness.SelfCPU()
+	var work sync.WaitGroup
+	for g := range parts {
+		parts[g] = make([]int64, t.Slices)
+		work.Go(func() {
+			for at := slice.Load(); int(at) < t.Slices && errs[g] == nil; at = slice.Load() {
+				way := ways[0]
+				if second(int(at)) {
+					way = ways[1]
+				}
+				errs[g] = way.loop(context.WithoutCancel(ctx), 1)
+				parts[g][at]++
+			}
+		})
+	}
+	for i := range t.Slices {
+		time.Sleep(time.Until(t.Begin.Add(time.Duration(i+1) * pairSlice)))
+		slice.Store(int32(i + 1))
+		now := harness.SelfCPU()
+		r.CPU[i], used = now-used, now
+	}
+	work.Wait()
+	for _, p := range parts {
+		for i, n := range p {
+			r.Sections[i] += n
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		r.Failure = err.Error()
+	}
+	return r, nil
+}
+
+// pairs is what the comparison of two ways has found: in each four slices, or of all of them.
+type pairs struct {
+	second   string     // its name
+	rates    []float64  // sections of the second way to those of the first
+	costs    []float64  // processor time per section, of the first way to the second's
+	cpu      [2]float64 // of each way, per section, in nanoseconds
+	sections [2]int64
+}
+
+// compare compares a way with another one. It has to be called after rounds of both.
+func (r *modesRun) compare(one, other *modeTotal) (*pairs, error) {
+	t := pairsTask{
+		Ways: [2]modesTask{*r.task(one), *r.task(other)}, Begin: time.Now().Add(100 * time.Millisecond),
+		Slices: warmSlices + r.job.Ratios*slicesPerRatio,
+	}
+	r.b.Progress.Step("in slices", 0, 1)
+	answers, err := pairsTasks.All(r.ws, t)
+	if err != nil {
+		return nil, err
+	}
+	all := pairsResult{Sections: make([]int64, t.Slices), CPU: make([]time.Duration, t.Slices)}
+	for _, a := range answers {
+		if a.Failure != "" {
+			return nil, fmt.Errorf("%s beside %s: %s", one.Name, other.Name, a.Failure)
+		}
+		for i := range all.Sections {
+			all.Sections[i] += a.Sections[i]
+			all.CPU[i] += a.CPU[i]
+		}
+	}
+	return pairsOf(other.Name, all), nil
+}
+
+// pairsOf compares what two ways did in slices. The second one has a name.
+func pairsOf(name string, all pairsResult) *pairs {
+	p := &pairs{second: name}
+	var cpu [2]time.Duration
+	for i := warmSlices; i < len(all.Sections); i += slicesPerRatio {
+		var n [2]int64
+		var used [2]time.Duration
+		for k := i; k < i+slicesPerRatio; k++ {
+			side := 0
+			if second(k) {
+				side = 1
+			}
+			n[side] += all.Sections[k]
+			used[side] += all.CPU[k]
+		}
+		p.rates = append(p.rates, stats.Ratio(float64(n[1]), float64(n[0])))
+		p.costs = append(p.costs, stats.Ratio(float64(used[0])*float64(n[1]), float64(used[1])*float64(n[0])))
+		for side := range n {
+			p.sections[side] += n[side]
+			cpu[side] += used[side]
+		}
+	}
+	for side := range cpu {
+		p.cpu[side] = stats.Ratio(float64(cpu[side]), float64(p.sections[side]))
+	}
+	return p
+}
+
+// results adds what was found, for the first way.
+func (p *pairs) results(to *report.Result, name string) {
+	rate, cost := stats.IntervalOf(p.rates), stats.IntervalOf(p.costs)
+	to.Claims = append(to.Claims, report.AtMost(permitsLoss, rate.Median, name+": "+p.second+", sections per second to it, in slices"))
+	to.Notes = append(to.Notes, fmt.Sprintf(
+		"%s, in %d comparisons of slices of %v by turns in the same processes: sections per second of %q are %s of its own, processor time per section %s of the other's "+
+			"(%s and %s ns): medians, with the interval that has the median with 95 %%",
+		name, len(p.rates), pairSlice, p.second, rate, cost, stats.Number(p.cpu[0]), stats.Number(p.cpu[1])))
+}
+
+// pairOf returns the totals that are compared in slices: ours, and the floor of as many processes. False: they are none of this job.
+func (r *modesRun) pairOf(totals []*modeTotal) (other *modeTotal, ok bool) {
+	if r.job.Ratios == 0 {
+		return nil, false
+	}
+	i := slices.IndexFunc(totals, func(t *modeTotal) bool { return t.floor && !t.Alone })
+	if i < 0 {
+		return nil, false
+	}
+	return totals[i], true
+}
