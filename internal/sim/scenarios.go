@@ -26,6 +26,7 @@ var scenarios = []scenario{
 	{"a grant on its way is not denied", 8, grantOnItsWay},
 	{"what is not confirmed lapses", 3, shardLost},
 	{"a request of long ago does nothing", 4, echoes},
+	{"an owner that cannot confirm that it is one grants nothing", 3, unconfirmed},
 	{"a session is not closed while what it announced may be believed", 6, closeAfterLapse},
 	{"a dead shard costs no lock of another one", 8, deadShard},
 	{"nothing is given back to a server that does not answer", 3, kept},
@@ -112,10 +113,11 @@ func (s *start) ownKey() string {
 // shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
 // node that does not reach it either. That one must be told at that moment, and not when it looks the next time.
 func shortHold(i int) Config {
-	at := 6*time.Second + time.Duration(i)*50*time.Millisecond
+	at := 7550*time.Millisecond - time.Duration(i%12)*50*time.Millisecond
+	phase := time.Second + time.Duration(i/12)*500*time.Millisecond // nodes look at their clocks once per R, which is 2.5 s
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, script: func(w *world) {
 		w.nodes[1].leave()()
-		time.Sleep(time.Second) // or both would look at their clocks at the same moments
+		time.Sleep(phase)
 		<-w.nodes[1].start().ready
 		time.Sleep(15 * time.Second)
 		owner, holder := w.nodes[0].now, w.nodes[1].now
@@ -128,7 +130,12 @@ func shortHold(i int) Config {
 			return // the owner has lapsed already
 		}
 		ctx := endOf(l)
-		time.Sleep(9*time.Second - at) // T - M after its last renewal, at the latest
+		w.net.setCut(owner.h, holder.h, true) // or the owner tells it
+		w.net.setCut(holder.h, owner.h, true)
+		for begin := time.Now(); owner.c.Stats().Owned > 0 && time.Since(begin) < 9*time.Second-at; { // T - M after its last renewal, at the latest
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(5 * time.Millisecond)
 		if ctx.Err() == nil {
 			w.h.say("the owner has lapsed, and the holder of %q has not been told", key)
 		}

@@ -103,6 +103,46 @@ func holdsOver(i int) Config {
 	}}
 }
 
+// unconfirmed: an owner has its session, but reaches none of its partitions, and no other node, while the server of some of them fails over and has
+// lost all. Others take these after Grace; it must not go on granting their keys.
+func unconfirmed(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
+		time.Sleep(30 * time.Second)
+		var owner, other *start
+		var keys []string
+		for n, x := range w.nodes {
+			var own []string
+			for _, key := range onOther() {
+				if at, ok := x.now.c.Owner(key); ok && at.Self {
+					own = append(own, key)
+				}
+			}
+			if len(own) > len(keys) {
+				owner, other, keys = x.now, w.nodes[(n+1)%len(w.nodes)].now, own
+			}
+		}
+		owner.reachNone()
+		for _, n := range w.nodes {
+			if n.now != owner {
+				w.net.setCut(owner.h, n.now.h, true)
+				w.net.setCut(n.now.h, owner.h, true)
+			}
+		}
+		w.failoverPart(nil, Fault{})
+		var work sync.WaitGroup
+		for _, key := range keys {
+			for _, s := range []*start{owner, other} {
+				work.Go(func() {
+					for begin := time.Now(); time.Since(begin) < 40*time.Second; time.Sleep(50 * time.Millisecond) {
+						_ = s.tryTurn(key)
+					}
+				})
+			}
+		}
+		work.Wait()
+	}}
+}
+
 // inVain is contend for a lock that is in force for 12 s at most.
 func inVain(w *world, l coord.Lock, other *start) {
 	end := time.AfterFunc(12*time.Second, func() { _ = l.Unlock() })
