@@ -35,7 +35,7 @@ checks:
 	@nice $(MAKE) --no-print-directory found
 	@CGO_ENABLED=0 go test -vet=off ./peer
 	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m ./internal/model/...
-	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m -tags mutants -run 'Search|Stories|ModelWalks_|Step_' ./internal/lease/...
+	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m -tags mutants -run 'Search|Stories|NoticeAMissingGuard|Step_' ./internal/lease/...
 	@CGO_ENABLED=0 nice go test -timeout 30m -tags simulation -run Scenarios ./internal/sim
 	@nice $(MAKE) --no-print-directory -j 2 counts vulns core sim FOR=0 RUNS=150
 	@GOFLAGS='$(RACE)' nice go vet ./... && CGO_ENABLED=0 nice go vet ./peer
@@ -67,10 +67,12 @@ adapters: export GOFLAGS := $(RACE)
 adapters: redis databases etcd
 	@for m in $(ADAPTERS) $(ELECTIONS) $(MANIFESTS); do (cd $$m && $(LINT) run ./... && go test -timeout 10m ./...) || exit 1; done
 
-# Tests of the lock's decisions (internal/lease) reach at least 95 of 100 statements. For a search that goes a step further, which takes
-# six times as long: go test ./internal/lease/leasetest -run Search -lease.deeper 1.
+# Tests of the lock's decisions (internal/lease) reach at least 95 of 100 statements. The walks have their full number here only, and the
+# search its full depth only in checks, where transitions are compared with the tables, too: with the race detector both are shorter, as each
+# is one goroutine. For a search that goes a step further, which takes six times as long: go test ./internal/lease/leasetest -run Search
+# -lease.deeper 1.
 core:
-	@f=$$(mktemp) && CGO_ENABLED=0 go test -coverpkg=./internal/lease -coverprofile=$$f ./internal/lease/... && \
+	@f=$$(mktemp) && CGO_ENABLED=0 go test -skip '^TestSearch$$' -coverpkg=./internal/lease -coverprofile=$$f ./internal/lease/... && \
 	  go tool cover -func=$$f | awk '/^total:/ { print "internal/lease:", $$3, "of statements"; exit $$3 + 0 < 95 }'; s=$$?; rm -f $$f; exit $$s
 
 # What does not take long: a minute.
