@@ -78,7 +78,7 @@ func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	client := clientOf(t, &redis.Options{Addr: s.Addr, PoolSize: 10})
-	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, Grace: 40 * time.Second, RenewEvery: 500 * time.Millisecond})
+	c := startDefault(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, Grace: 40 * time.Second, RenewEvery: 500 * time.Millisecond})
 	l := lock(t, c, "k")
 	admin := s.Client(t)
 	var work sync.WaitGroup
@@ -125,7 +125,7 @@ func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
 	for _, heeds := range []bool{false, true} {
 		client := clientOf(t, &redis.Options{Addr: p.Addr, PoolSize: 4, ContextTimeoutEnabled: heeds})
 		// A call at the end of the callers' queue takes 7 s, longer than a renewal may. The session has time for many.
-		c := start(t, redisarbiter.New(client, coldStart), &coord.Options{
+		c := startDefault(t, redisarbiter.New(client, coldStart), &coord.Options{
 			Namespace: fmt.Sprint("storm", heeds), SessionTTL: 60 * time.Second, Grace: 120 * time.Second,
 			RenewEvery: time.Second, CallTimeout: 4 * time.Second,
 		})
@@ -168,7 +168,7 @@ func TestACancelledLockReturnsWhileItsCallIsUnderWay(t *testing.T) {
 	s := redistest.Start(t)
 	client := clientOf(t, &redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true})
 	// A call of the caller's own goroutine may take a twentieth of CallTimeout.
-	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 100 * time.Second, Grace: 200 * time.Second})
+	c := startDefault(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 100 * time.Second, Grace: 200 * time.Second})
 	for i := range 10 {
 		unlock(t, lock(t, c, fmt.Sprint("warm", i)))
 	}
@@ -200,7 +200,7 @@ func TestAPasswordThatIsRotatedLate(t *testing.T) {
 	set := func(p string) { password.Store(&p) }
 	set("old")
 	client := clientOf(t, &redis.Options{Addr: s.Addr, CredentialsProvider: func() (string, string) { return "", *password.Load() }})
-	c := start(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, RenewEvery: 5 * time.Second, Grace: 40 * time.Second})
+	c := startDefault(t, redisarbiter.New(client, coldStart), &coord.Options{SessionTTL: 20 * time.Second, RenewEvery: 5 * time.Second, Grace: 40 * time.Second})
 	held := lock(t, c, "held")
 
 	admin := clientOf(t, &redis.Options{Addr: s.Addr, Password: "old", PoolSize: 1})

@@ -19,8 +19,31 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// start and bubble are those of every package that uses coordinators.
-var start, bubble = coordtest.Start, coordtest.Bubble
+// bubble and startDefault are those of every package that uses coordinators. startDefault is for tests of what a node does about many
+// partitions or many holds.
+var startDefault, bubble = coordtest.Start, coordtest.Bubble
+
+// start is startDefault with few partitions.
+func start(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
+	tb.Helper()
+	return startDefault(tb, a, withFew(opts))
+}
+
+// few is the number of partitions in tests that are not about it. A node walks over its partitions several times a second: with the
+// default and the race detector, an hour of virtual time took a processor half a minute.
+const few = 61
+
+// withFew returns the options with few partitions, unless they name a number.
+func withFew(opts *coord.Options) *coord.Options {
+	var o coord.Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Partitions == 0 {
+		o.Partitions = few
+	}
+	return &o
+}
 
 func lock(t *testing.T, c *coord.Coordinator, key string) coord.Lock {
 	t.Helper()
@@ -409,7 +432,7 @@ func TestCloseWaitsForLocksInUse(t *testing.T) {
 
 func TestCloseTakesAwayWhatIsNotUnlockedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		c, err := coord.New(context.Background(), a, nil)
+		c, err := coord.New(context.Background(), a, withFew(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

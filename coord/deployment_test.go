@@ -195,7 +195,7 @@ func overlaps(t *testing.T, processes ...deployed) (n int64) {
 func TestOperations_PartitionsChangeInTwoDeployments(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		old := func() *coord.Coordinator { return start(t, a, &coord.Options{Namespace: "shop"}) }
+		old := func() *coord.Coordinator { return startDefault(t, a, &coord.Options{Namespace: "shop"}) }
 		next := func() *coord.Coordinator {
 			return start(t, a, &coord.Options{Namespace: "shop-2", Partitions: 31, Grace: 30 * time.Second})
 		}

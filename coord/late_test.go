@@ -18,7 +18,7 @@ import (
 func TestLate_AnswersCount(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
-		c := start(t, net, nil)
+		c := startDefault(t, net, nil)
 		held := make(map[string]coord.Lock)
 		for i := range 300 {
 			key := fmt.Sprint("key ", i)
@@ -81,7 +81,7 @@ func TestLate_ReleasesDoNotOverwhelmTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		const keys = 5000
 		net := &faulty{Arbiter: a}
-		c := start(t, net, nil)
+		c := startDefault(t, net, nil)
 		var locks []coord.Lock
 		for i := range keys {
 			locks = append(locks, lock(t, c, fmt.Sprint("key ", i)))

@@ -157,11 +157,11 @@ func TestAHoldThatTheArbiterDoesNotKnowIsLost(t *testing.T) {
 // removeRows removes every row, as an operator might by hand.
 func removeRows(t *testing.T, a fallback.Arbiter) {
 	t.Helper()
-	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 1021, Grace: 12 * time.Second})
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: few, Grace: 12 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for p := range uint32(1021) {
+	for p := range uint32(few) {
 		s, err := ns.Acquire(t.Context(), p, "hand", fallback.Expect{Epoch: must(ns.Load(t.Context(), p)).Epoch})
 		if err != nil || s.Verdict != fallback.Granted {
 			t.Fatal(s, err)

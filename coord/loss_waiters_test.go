@@ -126,7 +126,7 @@ func TestDeadWaitersHoldNobodyUp(t *testing.T) {
 func TestASweepThatFailsIsTriedAgainWithPauses(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
-		c := start(t, net, nil)
+		c := startDefault(t, net, nil)
 		net.cut("verify")
 		a.Restore(nil)
 		time.Sleep(8 * time.Second)
@@ -166,7 +166,7 @@ func TestContextsEndBeforeAnybodyIsToldOfTheLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
 		var held []context.Context
-		c := start(t, net, &coord.Options{Trace: &coord.Trace{Lost: func(coord.LossError) {
+		c := startDefault(t, net, &coord.Options{Trace: &coord.Trace{Lost: func(coord.LossError) {
 			for _, ctx := range held {
 				if ctx.Err() == nil {
 					t.Error("a lock of the dead session is still in force")

@@ -159,7 +159,7 @@ func TestLog_ManyLossesAreOneRecord(t *testing.T) {
 		f := &faulty{Arbiter: a}
 		o := named("one", h)
 		o.LogCallers = false
-		c := start(t, f, o)
+		c := startDefault(t, f, o)
 		const n = 2000
 		for i := range n {
 			lock(t, c, fmt.Sprint(i))

@@ -157,7 +157,7 @@ func TestAnUncontendedLockIsOneRoundTripAndItsUnlockNone(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
 	given := make(chan int, 1) // releases acknowledged
-	c := start(t, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Background: client}), &coord.Options{
+	c := startDefault(t, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Background: client}), &coord.Options{
 		SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, // no renewal while commands are counted
 		Trace: &coord.Trace{
 			Call: func(x coord.CallInfo) {
@@ -198,7 +198,7 @@ func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
 	}
 	password := redistest.Start(t, "--requirepass", "secret")
 	evicting := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	start(t, overRedis(t, primary), nil)
+	startDefault(t, overRedis(t, primary), nil)
 
 	for name, x := range map[string]struct {
 		redis redis.Options
@@ -240,7 +240,7 @@ func TestAtMaxmemoryNewLocksAreRefusedAndOldOnesLast(t *testing.T) {
 	takes.Seconds(t)
 	s := redistest.Start(t)
 	client := s.Client(t)
-	c := start(t, overRedis(t, s), &coord.Options{SessionTTL: 4 * time.Second})
+	c := startDefault(t, overRedis(t, s), &coord.Options{SessionTTL: 4 * time.Second})
 	l := lock(t, c, "before")
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1mb").Err(); err != nil {
 		t.Fatal(err)

@@ -179,7 +179,7 @@ func heapInUse() int64 {
 func BenchmarkCold(b *testing.B) {
 	server := redistest.Start(b)
 	client := server.Client(b)
-	c := start(b, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), nil)
+	c := startDefault(b, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), nil)
 	keys, ctx := makeKeys(b.N+1000), context.Background()
 	var locks, sets []time.Duration
 	for i, key := range keys {

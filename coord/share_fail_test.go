@@ -112,7 +112,7 @@ func TestAValueBesideAnError(t *testing.T) {
 // A caller that waits for the store when the coordinator is closed is told that, and not of another's context.
 func TestCloseEndsReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		c := must(coord.New(context.Background(), a, &coord.Options{CallTimeout: 500 * time.Millisecond}))
+		c := must(coord.New(context.Background(), a, withFew(&coord.Options{CallTimeout: 500 * time.Millisecond})))
 		opts := &coord.ShareOptions[string]{Store: silent{ShareStore: must(coord.Store(c)), get: true}}
 		done := make(chan error, 1)
 		go func() {

@@ -64,7 +64,7 @@ func TestRefreshAhead(t *testing.T) {
 // Close ends a run in the background at once, and waits for it.
 func TestCloseEndsARefresh(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		c := must(coord.New(context.Background(), a, nil))
+		c := must(coord.New(context.Background(), a, withFew(nil)))
 		opts := &coord.ShareOptions[int]{TTL: time.Minute, RefreshAhead: 59 * time.Second}
 		var runs atomic.Int64
 		ended := false // before Close returns
@@ -96,7 +96,7 @@ func TestCloseEndsARefresh(t *testing.T) {
 // Close waits for a flight, and takes its lock away when its ctx ends.
 func TestCloseWaitsForFlights(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		c := must(coord.New(context.Background(), a, nil))
+		c := must(coord.New(context.Background(), a, withFew(nil)))
 		fn, _ := counted(time.Second)
 		var work sync.WaitGroup
 		work.Go(func() {
@@ -115,7 +115,7 @@ func TestCloseWaitsForFlights(t *testing.T) {
 // Also for one that has no lock yet, and no waiters.
 func TestCloseWaitsForReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		c := must(coord.New(context.Background(), a, nil))
+		c := must(coord.New(context.Background(), a, withFew(nil)))
 		ended := false
 		opts := &coord.ShareOptions[string]{Store: hooked{must(coord.Store(c)), func() error {
 			time.Sleep(time.Second)

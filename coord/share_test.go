@@ -66,7 +66,7 @@ func TestFnRunsOnceOverRedis(t *testing.T) {
 	fn, runs := counted(20 * time.Millisecond)
 	var work sync.WaitGroup
 	for range 3 {
-		c := start(t, overRedis(t, s), nil)
+		c := startDefault(t, overRedis(t, s), nil)
 		for range 32 {
 			work.Go(func() {
 				if v, err := coord.Share(t.Context(), c, "k", &coord.ShareOptions[string]{TTL: time.Hour}, fn); v != "result 1" || err != nil {
@@ -101,7 +101,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 	end := func(t *testing.T, how func(c *coord.Coordinator, f *faulty), after time.Duration) {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
 			f := &faulty{Arbiter: a}
-			first, second := must(coord.New(context.Background(), f, nil)), start(t, a, nil)
+			first, second := must(coord.New(context.Background(), f, withFew(nil))), start(t, a, nil)
 			puts := 0 // in turns, under the lock
 			opts := &coord.ShareOptions[string]{Store: hooked{must(coord.Store(second)), nil, func() error { puts++; return nil }}}
 			running := make(chan struct{})

@@ -58,7 +58,7 @@ func TestAReleaseThatFailsHoldsUpNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		x := &sick{Arbiter: a}
 		x.part.Store(-1)
-		here, there := start(t, x, nil), start(t, a, nil)
+		here, there := startDefault(t, x, nil), startDefault(t, a, nil)
 		unlock(t, lock(t, here, "sick"))
 		x.part.Store(int64(xxhash.Sum64String("sick") % 1021))
 		time.Sleep(time.Second)
@@ -157,16 +157,16 @@ func TestGraceBeginsEverywhereAfterALongOutage(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
-		c := start(t, net, nil)
+		c := startDefault(t, net, nil)
 		net.cut()
 		time.Sleep(30 * time.Second)
 		a.Restore(a.Snapshot())
 		net.mend()
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		begin := time.Now()
 		unlock(t, lock(t, c, "k"))
 		if d := time.Since(begin); d > time.Second {
-			t.Errorf("an hour after the failover the first lock took %v: Grace had not begun", d)
+			t.Errorf("a minute after the failover the first lock took %v: Grace had not begun", d)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestGraceBeginsEverywhereAfterASecondFailover(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
-		c := start(t, net, nil)
+		c := startDefault(t, net, nil)
 		var late atomic.Bool
 		late.Store(true)
 		net.set(func(op string) fault {
@@ -189,11 +189,11 @@ func TestGraceBeginsEverywhereAfterASecondFailover(t *testing.T) {
 		time.Sleep(2 * time.Second) // noticed by the renewal, swept
 		late.Store(false)
 		a.Restore(a.Snapshot())
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		begin := time.Now()
 		unlock(t, lock(t, c, "k"))
 		if d := time.Since(begin); d > time.Second {
-			t.Errorf("an hour after the second failover the first lock took %v: Grace had not begun", d)
+			t.Errorf("a minute after the second failover the first lock took %v: Grace had not begun", d)
 		}
 	})
 }
@@ -201,8 +201,8 @@ func TestGraceBeginsEverywhereAfterASecondFailover(t *testing.T) {
 func TestTryLockOfAnOwnedPartitionIsOneCall(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
-		ns, _ := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 1021, Grace: 12 * time.Second})
-		p := uint32(xxhash.Sum64String("k") % 1021)
+		ns, _ := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: few, Grace: 12 * time.Second})
+		p := uint32(xxhash.Sum64String("k") % few)
 		_, _ = ns.Open(t.Context(), "owner", fallback.Registration{TTL: time.Hour})
 		r := must(ns.Load(t.Context(), p))
 		must(ns.Acquire(t.Context(), p, "owner", fallback.Expect{Epoch: r.Epoch}))
