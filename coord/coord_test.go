@@ -19,31 +19,10 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// bubble and startDefault are those of every package that uses coordinators. startDefault is for tests of what a node does about many
-// partitions or many holds.
-var startDefault, bubble = coordtest.Start, coordtest.Bubble
+// These are those of every package that uses coordinators. startDefault is for tests of what a node does about many partitions or many holds.
+var start, startDefault, bubble, withFew = coordtest.Start, coordtest.StartDefault, coordtest.Bubble, coordtest.WithFew
 
-// start is startDefault with few partitions.
-func start(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
-	tb.Helper()
-	return startDefault(tb, a, withFew(opts))
-}
-
-// few is the number of partitions in tests that are not about it. A node walks over its partitions several times a second: with the
-// default and the race detector, an hour of virtual time took a processor half a minute.
-const few = 61
-
-// withFew returns the options with few partitions, unless they name a number.
-func withFew(opts *coord.Options) *coord.Options {
-	var o coord.Options
-	if opts != nil {
-		o = *opts
-	}
-	if o.Partitions == 0 {
-		o.Partitions = few
-	}
-	return &o
-}
+const few = coordtest.Few
 
 func lock(t *testing.T, c *coord.Coordinator, key string) coord.Lock {
 	t.Helper()
