@@ -105,7 +105,7 @@ func (x *cluster) unsettled(want int) error {
 	}
 	if left := time.Duration(x.heard.graceLeft.Load()); left > 0 {
 		why = append(why, fmt.Sprintf("the arbiter grants nothing for another %v at most (Grace), as it has just started, has failed over, "+
-			"has lost its data, or was promoted at some time before this namespace was new; for development see redisarbiter.Options.ColdStart", left.Round(time.Second)))
+			"has lost its data, or was promoted at some time before this namespace was new; for development see ColdStart in the arbiter's Options", left.Round(time.Second)))
 	}
 	if active < want {
 		why = append(why, fmt.Sprintf("%d of %d nodes found", active, want))

@@ -12,9 +12,9 @@ const (
 	// Grace begins.
 	Guarded
 
-	// Durable: what was acknowledged is never lost. There is no Grace, and no wait before a new
-	// namespace is used. Only an older backup that is put in its place begins Grace, once a
-	// process tells that it has seen newer data.
+	// Durable: what was acknowledged is never lost. There is no Grace over any failure. What begins
+	// it is what operators do: a namespace that is missing may have been deleted, and an older
+	// backup that is put in its place is noticed by a process that has seen newer data.
 	Durable
 )
 

@@ -166,7 +166,7 @@ func TestDurable_FormatsWhatIsUsed(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()
 		l.kept = 0
-		n := attachRecords(t, l, &fallback.RecordsOptions{Durable: true})
+		n := attachRecords(t, l, &fallback.RecordsOptions{Durable: true, ColdStart: true})
 		want(t, "durability", fallback.DurabilityOf(n), fallback.Durable)
 		want(t, "Grace", left(t, n), [2]time.Duration{})
 		states := n.Verify(t.Context(), []fallback.Read{{Partition: 0}, {Partition: 1}})
@@ -195,9 +195,49 @@ func TestDurable_AStoreThatWasEmptiedIsInGrace(t *testing.T) {
 		want(t, "Grace where the process is the first", left(t, n), [2]time.Duration{quiet, quiet})
 		time.Sleep(2 * quiet)
 		l.rewind(map[string]fallback.Versioned{})
-		attachRecords(t, l, opts)
-		if got := left(t, n); got[0] != quiet {
-			t.Errorf("Grace where another process has made it anew: %v", got)
+		other := attachRecords(t, l, opts)
+		want(t, "Grace where another process has made it anew", left(t, n), [2]time.Duration{quiet, quiet})
+		want(t, "Grace for that process", left(t, other), [2]time.Duration{quiet, quiet})
+		want(t, "writes", l.writes, 3)
+		time.Sleep(quiet)
+		want(t, "Grace at its end", left(t, n), [2]time.Duration{})
+		a, b := loaded(t, n, 0).Epoch, loaded(t, other, 0).Epoch
+		if now := uint32(fallback.EpochAt(time.Now())); a != b || a < now || a > now+1 {
+			t.Errorf("epochs after Grace: %d and %d, want %d", a, b, now)
 		}
 	})
+}
+
+// A process that says that the store is new is believed. Those at work begin Grace.
+func TestDurable_AStoreThatIsSaidToBeNew(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		l := newLedger()
+		opts := &fallback.RecordsOptions{Durable: true, ColdStart: true}
+		n := attachRecords(t, l, opts)
+		r, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		l.rewind(map[string]fallback.Versioned{})
+		other := attachRecords(t, l, opts)
+		want(t, "Grace for the process that says so", left(t, other), [2]time.Duration{})
+		if r, err = n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour, Seen: r.Expiry}); err != nil || !r.Alive {
+			t.Errorf("Renew: %+v, %v", r, err)
+		}
+		want(t, "Grace for the one at work", left(t, n), [2]time.Duration{quiet, quiet})
+		want(t, "Grace for the other one, too", left(t, other), [2]time.Duration{quiet, quiet})
+		time.Sleep(quiet)
+		want(t, "Grace at its end", left(t, n), [2]time.Duration{})
+		want(t, "writes", l.writes, 5) // no partition: two marks, a session, its renewal, the end of Grace
+	})
+}
+
+func loaded(t *testing.T, n fallback.Namespace, p uint32) fallback.Record {
+	t.Helper()
+	r, err := n.Load(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -89,11 +89,12 @@ type Mail struct {
 // RecordsOptions are the options of [NewRecords]. The zero value is valid, and so is a nil pointer.
 type RecordsOptions struct {
 	// ColdStart says that a store without the namespace is new, rather than one that lost it, whatever
-	// [Look.Kept] is. For tests, demos and development.
+	// [Look.Kept] is. For tests, demos and development, and for what makes a namespace before processes use it.
 	ColdStart bool
 
 	// Durable says that the store never loses what it has acknowledged, and that a Load has every Swap that was acknowledged
-	// before it, whichever of its members fail: [Durable]. Nothing is written for a partition before it is first used.
+	// before it, whichever of its members fail: [Durable]. Nothing is written for a partition before it is first used. A namespace that is
+	// missing begins with Grace, as its records may have been deleted: see ColdStart.
 	Durable bool
 
 	// NoClock says that the store has no clock that could be read in the same step as a record. Then a process declares a session
@@ -191,8 +192,11 @@ const (
 // begin goes by the format mark, which it makes if there is none.
 func (n *recordsSpace) begin(ctx context.Context, coldStart bool) error {
 	how := look
-	if coldStart || n.opts.Durable {
+	switch {
+	case coldStart:
 		how = cold
+	case n.opts.Durable:
+		how = full // nothing tells a namespace that was never made from one that was deleted while processes use it
 	}
 	for {
 		at, _, err := n.look(ctx, []string{n.tableKey()})
@@ -229,12 +233,15 @@ func compareClocks(theirs, ours time.Time) error {
 	return nil
 }
 
-// format makes the records of all partitions, and then the table with the mark. If the mark is missing, the next process
-// starts over, and what exists stays as it is.
+// format makes the records of all partitions, unless the store is durable, and then the table with the mark. If the mark is missing, the
+// next process starts over, and what exists stays as it is.
 func (n *recordsSpace) format(ctx context.Context, how formatting) error {
-	left := make([]uint32, n.settings.Partitions)
-	for i := range left {
-		left[i] = uint32(i)
+	var left []uint32
+	for i := range uint32(n.settings.Partitions) {
+		if n.opts.Durable {
+			break // a partition without a record is in Grace while the table is
+		}
+		left = append(left, i)
 	}
 	length := func(m Moment, kept time.Duration) int64 {
 		switch how {
@@ -247,14 +254,11 @@ func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 		}
 	}
 	const chunk = 256
-	if n.opts.Durable && how == cold {
-		left = nil
-	}
 	for len(left) > 0 {
 		part := left[:min(chunk, len(left))]
 		left = left[len(part):]
 		used := make([]bool, len(part))
-		errs := n.partitions(ctx, part, false, func(i int, m moment, p *Partition, _ Sender) {
+		errs := n.partitions(ctx, part, false, nil, func(i int, m moment, p *Partition, _ Sender) {
 			if p.Server == "" {
 				p.Format(m.Moment, length(m.Moment, m.kept))
 			} else {
@@ -276,10 +280,12 @@ func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 		secrets = *known
 	}
 	return n.onTable(ctx, func(m moment, s *Sessions) {
-		s.Mark(m.Moment, n.settings.mark(time.Duration(m.Grace)*time.Millisecond), length(m.Moment, m.kept))
+		grace := length(m.Moment, m.kept)
+		s.Mark(m.Moment, n.settings.mark(time.Duration(m.Grace)*time.Millisecond), grace)
 		s.FirstSecret(m.Moment, secrets)
 		if n.opts.Durable && s.Born == 0 {
-			s.Born = uint32(min(max(m.Now/1000-epochZero, 1), MaxEpoch))
+			// After Grace, so that all tokens of deleted records are lower.
+			s.Born = uint32(min(max((m.Now+grace+999)/1000-epochZero, 1), MaxEpoch))
 		}
 	})
 }

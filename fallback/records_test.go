@@ -41,7 +41,7 @@ func TestRecordsConform_WithoutMessages(t *testing.T) {
 // A store need not read two records at one moment.
 func TestRecordsConform_EachRecordAtAMomentOfItsOwn(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string]*fallback.RecordsOptions{"clock": {}, "NoClock": {NoClock: true}, "both": {NoClock: true, Durable: true}} {
+	for name, opts := range map[string]*fallback.RecordsOptions{"clock": {}, "NoClock": {NoClock: true}, "both": {NoClock: true, Durable: true, ColdStart: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared := newLedger()
@@ -66,7 +66,7 @@ func TestRecordsConform_EachRecordAtAMomentOfItsOwn(t *testing.T) {
 func TestRecordsConform_ByObserversClocks(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]*fallback.RecordsOptions{
-		"NoClock": {NoClock: true}, "Durable": {Durable: true}, "both": {NoClock: true, Durable: true},
+		"NoClock": {NoClock: true}, "Durable": {Durable: true, ColdStart: true}, "both": {NoClock: true, Durable: true, ColdStart: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,10 +108,14 @@ func TestRecordsConform_Durable(t *testing.T) {
 		}
 		return arbitertest.Cluster{
 			New: func(*testing.T) fallback.Arbiter {
-				return fallback.NewRecords(l, &fallback.RecordsOptions{Durable: true, NoClock: true})
+				return fallback.NewRecords(l, &fallback.RecordsOptions{Durable: true, NoClock: true, ColdStart: true})
 			},
 			Kill: kill, Restart: kill,
-			Cut: func(*testing.T) func() { return func() {} },
+			Cut:   func(*testing.T) func() { return func() {} },
+			Empty: func(*testing.T) { l.rewind(map[string]fallback.Versioned{}) },
+			Careful: func(*testing.T) fallback.Arbiter {
+				return fallback.NewRecords(l, &fallback.RecordsOptions{Durable: true, NoClock: true})
+			},
 		}
 	})
 }

@@ -20,7 +20,7 @@ type recordsSpace struct {
 	secrets   atomic.Pointer[string] // as the table has told them last: they outlive its loss
 	opts      RecordsOptions
 	observer  *observer     // nil: the store has a clock
-	born      atomic.Uint32 // of a durable store: Sessions.Born, as this process has attached to it
+	born      atomic.Uint32 // of a durable store: Sessions.Born, as this process has attached to it, or has seen it in Grace
 	slowness  slowness      // with RecordsOptions.Slow
 	carrier   atomic.Pointer[Sender]
 }
@@ -160,10 +160,11 @@ var errAbsent = errors.New("fallback: no record")
 
 // onAll runs a transition on each of some partitions, which are different ones.
 //
-// A durable store has no record of a partition that was never changed. It is Shared, at the epoch at which the namespace was made, which
-// the table of sessions tells: one that is missing or another one says that the partition is missing because it was lost.
+// A durable store has no record of a partition that was never changed. Such a one is in Grace while the table of sessions is, and
+// else Shared, at the epoch at which the namespace was made, which the table tells. If that is missing, or another one than
+// when this process attached or saw a Grace of the table, the partition is missing because it was lost.
 func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, m moment, p *Partition, send Sender)) []error {
-	errs := n.partitions(ctx, parts, n.opts.Durable, f)
+	errs := n.partitions(ctx, parts, n.opts.Durable, nil, f)
 	var absent []uint32
 	var of []int
 	for i, err := range errs {
@@ -174,17 +175,20 @@ func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, 
 	if len(absent) == 0 {
 		return errs
 	}
-	var born uint32
-	err := n.onSessions(ctx, func(_ Moment, s *Sessions) { born = s.Born })
-	lost := born != n.born.Load() // and stays so for this process
+	var as *Partition
+	err := n.onSessions(ctx, func(m Moment, s *Sessions) {
+		switch s.enter(m); {
+		case s.GraceEnd != 0:
+			as = &Partition{GraceEnd: s.GraceEnd}
+		case s.Born == n.born.Load():
+			as = &Partition{Epoch: max(s.Born, 1)}
+		default:
+			as = nil
+		}
+	})
 	again := make([]error, len(absent))
 	if err == nil {
-		again = n.partitions(ctx, absent, false, func(i int, m moment, p *Partition, send Sender) {
-			if p.Server == "" && !lost {
-				p.Server, p.Process, p.Epoch = m.Server, m.Process, max(born, 1)
-			}
-			f(of[i], m, p, send)
-		})
+		again = n.partitions(ctx, absent, false, as, func(i int, m moment, p *Partition, send Sender) { f(of[i], m, p, send) })
 	}
 	for k, i := range of {
 		if errs[i] = again[k]; err != nil {
@@ -194,8 +198,8 @@ func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, 
 	return errs
 }
 
-// partitions is onAll of records that are there, or may be missing.
-func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there bool, f func(i int, m moment, p *Partition, send Sender)) []error {
+// partitions is onAll of records that are there, or may be missing: then they are lost, or as given. What is as given is not written.
+func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there bool, as *Partition, f func(i int, m moment, p *Partition, send Sender)) []error {
 	all := make([]attempt, len(parts))
 	for i, number := range parts {
 		key := n.partKey(number)
@@ -207,33 +211,32 @@ func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there boo
 			case there && p.Server == "":
 				return nil, errAbsent
 			}
+			end := p.GraceEnd
+			if n.observer != nil {
+				end = n.observer.grace(key, g, m.span)
+			}
+			var blank []byte
+			if p.Server == "" && as != nil {
+				p.Server, p.Process, p.Epoch, p.GraceEnd = m.Server, m.Process, as.Epoch, as.GraceEnd
+				blank, end = encodePartition(p, storedGrace{}), as.GraceEnd
+			}
 			if err := p.Refuses(m.Moment); err != nil {
 				return nil, err
 			}
-			if n.observer == nil {
-				f(i, m, p, send)
-				return n.unlessFresh(m, value, encodePartition(p, storedGrace{})), nil
-			}
-			end := n.observer.grace(key, g, m.span)
 			p.GraceEnd = end
 			f(i, m, p, send)
+			switch {
+			case blank != nil && string(blank) == string(encodePartition(p, storedGrace{})):
+				return value, nil
+			case n.observer == nil:
+				return encodePartition(p, storedGrace{}), nil
+			}
 			g = n.observer.graceAfter(key, g, end, p.GraceEnd, m.Now)
 			p.GraceEnd = 0
-			return n.unlessFresh(m, value, encodePartition(p, g)), nil
+			return encodePartition(p, g), nil
 		}}
 	}
 	return n.run(ctx, all)
-}
-
-// unlessFresh returns the text of a partition, or none if it has no record in a durable store, and needs none.
-func (n *recordsSpace) unlessFresh(m moment, was []byte, text []byte) []byte {
-	if len(was) == 0 && n.opts.Durable {
-		fresh := Partition{Server: m.Server, Process: m.Process, Epoch: max(n.born.Load(), 1)}
-		if string(text) == string(encodePartition(&fresh, storedGrace{})) {
-			return nil
-		}
-	}
-	return text
 }
 
 // on runs a transition on one partition.
@@ -257,6 +260,9 @@ func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions
 		f(m, s)
 		if s.Secrets != "" {
 			n.secrets.Store(&s.Secrets)
+		}
+		if s.GraceEnd != 0 {
+			n.born.Store(s.Born) // what this process has is reclaimed by its end, or over
 		}
 		if n.observer == nil {
 			return encodeSessions(s, storedGrace{}), nil

@@ -65,10 +65,10 @@ var arbiterStores = []arbiterStore{
 		if err != nil {
 			return nil, nil, err
 		}
-		return etcd.New(client, nil), client.Close, nil
+		return etcd.New(client, &etcd.Options{ColdStart: true}), client.Close, nil
 	}},
 	{"zookeeper", startZooKeeper, func(_ redis.UniversalClient, o order) (fallback.Arbiter, func() error, error) {
-		return zookeeper.New(func() (*zk.Conn, error) { return connectZooKeeper(o.Store) }, nil), nil, nil
+		return zookeeper.New(func() (*zk.Conn, error) { return connectZooKeeper(o.Store) }, &zookeeper.Options{ColdStart: true}), nil, nil
 	}},
 	{"quorum", startQuorum, func(_ redis.UniversalClient, o order) (fallback.Arbiter, func() error, error) {
 		var clients []*redis.Client

@@ -14,8 +14,8 @@ import (
 // injures. What a hook is nil for is skipped. The store never loses what it acknowledged:
 // [fallback.Durable].
 type Cluster struct {
-	// New returns an arbiter on the store, as of another process. Namespaces can be used at once,
-	// without an option that says so.
+	// New returns an arbiter on the store, as of another process, which takes a namespace that is
+	// missing for a new one: [fallback.RecordsOptions.ColdStart].
 	New func(t *testing.T) fallback.Arbiter
 
 	// Kill ends the leader (or the only member) at once, as kill -9 does. Calls answer again
@@ -33,6 +33,11 @@ type Cluster struct {
 
 	// Cut cuts off a minority without the leader. heal ends the cut.
 	Cut func(t *testing.T) (heal func())
+
+	// Empty deletes all records in one step, or that of the sessions first. Careful is New without
+	// ColdStart.
+	Empty   func(t *testing.T)
+	Careful func(t *testing.T) fallback.Arbiter
 }
 
 // RunDurable checks that a store loses nothing that it acknowledged, and begins no Grace, over
@@ -45,7 +50,8 @@ func RunDurable(t *testing.T, start func(t *testing.T) Cluster) {
 		needed func(Cluster) bool
 		run    func(s *space, c Cluster)
 	}{
-		{"a new namespace is used at once", func(Cluster) bool { return true }, durableStart},
+		{"a namespace that is said to be new is used at once", func(Cluster) bool { return true }, durableStart},
+		{"a store that was emptied begins with Grace", func(c Cluster) bool { return c.Empty != nil && c.Careful != nil }, emptied},
 		{"a kill of the leader loses nothing", func(c Cluster) bool { return c.Kill != nil }, func(s *space, c Cluster) {
 			nothingLost(s, c.New(s.t), c.Kill)
 		}},
@@ -93,6 +99,46 @@ func durableStart(s *space, _ Cluster) {
 		want(s, "Grace", must(s.Load(s.ctx, p))(s).Grace, 0)
 	}
 	s.take(id("alice", 1), "k")
+}
+
+// emptied has a process attach to a store that an operator has emptied, before those notice that
+// use it. They get back what they hold.
+func emptied(s *space, c Cluster) {
+	first := s.open("alice", time.Hour)
+	row := s.take(id("alice", 1), "k")
+	owned := must(s.Acquire(s.ctx, 1, "alice", fallback.Expect{Epoch: must(s.Load(s.ctx, 1))(s).Epoch}))(s).Record
+	never := must(s.Load(s.ctx, 2))(s) // has no record
+	for i := range 2 {
+		c.Empty(s.t)
+		n := soon(s, "Attach", func(ctx context.Context) (fallback.Namespace, error) { return c.Careful(s.t).Attach(ctx, s.settings) })
+		defer n.Close()
+		for p := range uint32(3) {
+			r := fallback.LockRequest{Partition: p, Key: "k", Me: id("bob", uint64(i+1))}
+			want(s, "verdict for a process that came first", lockSoon(s, n, r).Verdict, fallback.InGrace)
+			want(s, "verdict for one that was there", lockSoon(s, s.Namespace, r).Verdict, fallback.InGrace)
+		}
+		want(s, "dead", must(n.Dead(s.ctx, "alice", fallback.Stamp{}))(s).Dead, false)
+		r := must(s.Renew(s.ctx, "alice", fallback.Registration{TTL: time.Hour, Info: "addr of alice", Seen: first.Expiry}))(s)
+		if !r.Alive || r.Grace == 0 {
+			s.t.Errorf("Renew: %+v, want alive, in Grace", r)
+		}
+		want(s, "owner reclaimed", s.ReclaimOwners(s.ctx, "alice", []fallback.Ownership{{Partition: 1, Epoch: owned.Epoch}})[0].Verdict, fallback.Granted)
+		restored := s.Restore(s.ctx, []fallback.Claims{{Holds: []fallback.Claim{{Key: "k", Row: row}}}})[0]
+		if restored.Err != nil || restored.Verdicts[0] != fallback.Granted {
+			s.t.Errorf("Restore: %+v", restored)
+		}
+		states := must(verify(s.ctx, n, []fallback.Read{{Partition: 0, Keys: []string{"k"}}, {Partition: 1}, {Partition: 2}}))(s)
+		want(s, "rows for the other process", states[0].Rows, []fallback.Row{row})
+		want(s, "owner for the other process", states[1].Record.Owner, "alice")
+		for p, x := range states {
+			if x.Record.Grace == 0 {
+				s.t.Errorf("partition %d is not in Grace", p)
+			}
+		}
+		if states[2].Record.Epoch > never.Epoch {
+			s.t.Errorf("the epoch of a partition without a record is %d in Grace, %d before", states[2].Record.Epoch, never.Epoch)
+		}
+	}
 }
 
 // nothingLost has what there is before an injury compared with what there is after it, here and

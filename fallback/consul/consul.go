@@ -27,15 +27,21 @@ import (
 type Options struct {
 	// Prefix begins all keys, without a slash at the beginning. Empty: "holdfast/".
 	Prefix string
+
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
+	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	ColdStart bool
 }
 
 // New returns an arbiter on the key-value store of a client's datacenter. The client stays the caller's. New does no I/O. opts may be nil. The
 // arbiter is Durable, needs no clock of the store's, and has no messages ([fallback.Mute]). It uses no sessions of Consul's.
 func New(client *api.Client, opts *Options) fallback.Arbiter {
-	return fallback.NewRecords(newStore(client, opts), recordsOptions)
+	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
 
-var recordsOptions = &fallback.RecordsOptions{Durable: true, NoClock: true}
+func recordsOptions(opts *Options) *fallback.RecordsOptions {
+	return &fallback.RecordsOptions{Durable: true, NoClock: true, ColdStart: opts != nil && opts.ColdStart}
+}
 
 func newStore(client *api.Client, opts *Options) *store {
 	s := &store{client: client, prefix: "holdfast/"}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestConsulConforms(t *testing.T) {
 	shared := startFake(t, nil)
 	arbitertest.Run(t, arbitertest.Fixture{
-		New: func(*testing.T) fallback.Arbiter { return New(shared.client(""), nil) },
+		New: func(*testing.T) fallback.Arbiter { return New(shared.client(""), isNew) },
 	})
 }
 
@@ -39,20 +39,20 @@ func TestConsulConforms_Durable(t *testing.T) {
 func TestConsul_NoTwoHoldersOverElections(t *testing.T) {
 	takes.Seconds(t)
 	f := startFake(t, nil)
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.client(""), nil) }, f.election, f.election, f.election, f.election)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.client(""), isNew) }, f.election, f.election, f.election, f.election)
 }
 
 func TestConsul_WhatItCostsAtRest(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: make arbiters")
 	}
-	storetest.AtRest(t, newStore(startFake(t, nil).client(""), nil), recordsOptions)
+	storetest.AtRest(t, newStore(startFake(t, nil).client(""), nil), recordsOptions(isNew))
 }
 
 // Old data are told by the processes that have seen newer ones.
 func TestConsul_ARestoredSnapshotIsNoticed(t *testing.T) {
 	f := startFake(t, nil)
-	storetest.OldDataAreNoticed(t, New(f.client(""), nil), f.snapshot)
+	storetest.OldDataAreNoticed(t, New(f.client(""), isNew), f.snapshot)
 }
 
 // What is missing is in Grace for a process that was there before, and a write that began before that is not executed.
@@ -60,7 +60,7 @@ func TestConsul_DeletedDataAreNoticed(t *testing.T) {
 	f := startFake(t, nil)
 	empty := f.snapshot()
 	s := newStore(f.client(""), nil)
-	n := storetest.Attach(t, fallback.NewRecords(s, recordsOptions))
+	n := storetest.Attach(t, fallback.NewRecords(s, recordsOptions(isNew)))
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestConsul_Refuses(t *testing.T) {
 	refused(f.client("app"), &Options{Prefix: "other/"}, "policy")
 	refused(f.client(""), nil, "policy")
 	refused(f.client("unknown"), nil, "policy")
-	storetest.Lock(t, storetest.Attach(t, New(f.client("app"), nil)), "k", storetest.Alice)
+	storetest.Lock(t, storetest.Attach(t, New(f.client("app"), isNew)), "k", storetest.Alice)
 	old := startFake(t, nil)
 	old.old = true
 	refused(old.client(""), nil, "1.14")

@@ -198,11 +198,17 @@ func (f *fake) election() {
 	}
 }
 
+// isNew says that namespaces are new.
+var isNew = &Options{ColdStart: true}
+
 func (f *fake) injuries() arbitertest.Cluster {
 	injure := func(*testing.T) { f.election() }
+	empty := f.snapshot()
 	return arbitertest.Cluster{
-		New:     func(*testing.T) fallback.Arbiter { return New(f.client(""), nil) },
+		New:     func(*testing.T) fallback.Arbiter { return New(f.client(""), isNew) },
 		Kill:    injure,
 		Restart: injure,
+		Careful: func(*testing.T) fallback.Arbiter { return New(f.client(""), nil) },
+		Empty:   func(*testing.T) { empty() },
 	}
 }

@@ -25,15 +25,21 @@ import (
 type Options struct {
 	// Prefix begins all keys. Empty: "holdfast/".
 	Prefix string
+
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
+	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	ColdStart bool
 }
 
 // New returns an arbiter on the cluster of a client, which stays the caller's to close. It does no I/O. opts may be nil. The arbiter is Durable,
 // needs no clock of the store's, and has no messages ([fallback.Mute]).
 func New(client *clientv3.Client, opts *Options) fallback.Arbiter {
-	return fallback.NewRecords(newStore(client, opts), recordsOptions)
+	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
 
-var recordsOptions = &fallback.RecordsOptions{Durable: true, NoClock: true}
+func recordsOptions(opts *Options) *fallback.RecordsOptions {
+	return &fallback.RecordsOptions{Durable: true, NoClock: true, ColdStart: opts != nil && opts.ColdStart}
+}
 
 func newStore(client *clientv3.Client, opts *Options) *store {
 	s := &store{client: client, prefix: "holdfast/"}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEtcdConforms(t *testing.T) {
 	shared := startCluster(t, 1)
 	arbitertest.Run(t, arbitertest.Fixture{
-		New: func(*testing.T) fallback.Arbiter { return New(shared.client(), nil) },
+		New: func(*testing.T) fallback.Arbiter { return New(shared.client(), isNew) },
 	})
 }
 
@@ -55,7 +55,7 @@ func TestEtcd_NoTwoHoldersOverKills(t *testing.T) {
 			time.AfterFunc(3*time.Second, heal)
 		})
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.client(), nil) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.client(), isNew) }, injuries...)
 }
 
 func TestEtcd_WhatItCostsAtRest(t *testing.T) {
@@ -72,7 +72,7 @@ func TestEtcd_WhatItCostsAtRest(t *testing.T) {
 		return r.Header.Revision
 	}
 	from := revision()
-	storetest.AtRest(t, newStore(client, nil), recordsOptions)
+	storetest.AtRest(t, newStore(client, nil), recordsOptions(isNew))
 	t.Logf("%d revisions in all", revision()-from)
 }
 
@@ -80,7 +80,7 @@ func TestEtcd_WhatItCostsAtRest(t *testing.T) {
 func TestEtcd_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	c := startCluster(t, 1)
-	storetest.OldDataAreNoticed(t, New(c.client(), nil), c.copied)
+	storetest.OldDataAreNoticed(t, New(c.client(), isNew), c.copied)
 }
 
 // A changingLeader is what a client asks while the leader changes: some transactions fail.
@@ -157,14 +157,14 @@ func TestEtcd_Refuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	storetest.Refused(t, New(c.client(), nil), "let the client in")
+	storetest.Refused(t, New(c.client(), isNew), "let the client in")
 	app, err := clientv3.New(clientv3.Config{Endpoints: c.urls, Username: "app", Password: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer app.Close()
 	storetest.Refused(t, New(app, &Options{Prefix: "other/"}), "rights")
-	storetest.Lock(t, storetest.Attach(t, New(app, nil)), "k", storetest.Alice) // with the rights to the prefix
+	storetest.Lock(t, storetest.Attach(t, New(app, isNew)), "k", storetest.Alice) // with the rights to the prefix
 }
 
 func TestEtcd_Row(t *testing.T) {
@@ -178,7 +178,7 @@ func TestEtcd_Row(t *testing.T) {
 		Name:    "etcd",
 		Options: coord.Options{Partitions: 31},
 		Serve:   func() string { return startCluster(t, 1).urls[0] },
-		Open:    func(address string) fallback.Arbiter { return New(client(address), nil) },
+		Open:    func(address string) fallback.Arbiter { return New(client(address), isNew) },
 		Usual: func(address string) func(context.Context, string) (func() error, error) {
 			session, err := concurrency.NewSession(client(address))
 			if err != nil {

@@ -147,7 +147,7 @@ func (c *cluster) old() (fallback.Arbiter, func()) {
 	i := c.leader(-1)
 	goOn := c.members[i].Stop()
 	c.leader(i)
-	return New(c.client(i), nil), goOn
+	return New(c.client(i), isNew), goOn
 }
 
 // stopFollower makes a member stand still that does not lead.
@@ -156,11 +156,20 @@ func (c *cluster) stopFollower() (heal func()) {
 	return c.members[(c.leader(-1)+1)%len(c.members)].Stop()
 }
 
+// isNew says that namespaces are new.
+var isNew = &Options{ColdStart: true}
+
 func (c *cluster) injuries() arbitertest.Cluster {
 	x := arbitertest.Cluster{
-		New:     func(*testing.T) fallback.Arbiter { return New(c.client(), nil) },
+		New:     func(*testing.T) fallback.Arbiter { return New(c.client(), isNew) },
 		Kill:    func(*testing.T) { c.killLeader() },
 		Restart: func(*testing.T) { c.restart() },
+		Careful: func(*testing.T) fallback.Arbiter { return New(c.client(), nil) },
+		Empty: func(t *testing.T) {
+			if _, err := c.client().Delete(t.Context(), "holdfast/", clientv3.WithPrefix()); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}
 	if len(c.members) > 1 {
 		x.Old = func(*testing.T) (fallback.Arbiter, func()) { return c.old() }

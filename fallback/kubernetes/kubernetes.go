@@ -38,6 +38,10 @@ type Options struct {
 
 	// Prefix begins the names of all records: up to 20 lower-case letters, digits and hyphens. Empty: "holdfast".
 	Prefix string
+
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
+	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	ColdStart bool
 }
 
 // New returns an arbiter on the API server that a configuration leads to. It does no I/O, and copies the configuration. opts may be nil. The
@@ -45,10 +49,12 @@ type Options struct {
 //
 // It has a client of its own, without client-go's default limit of five requests per second (config.QPS is 0). A limit below 50 is refused.
 func New(config *rest.Config, opts *Options) fallback.Arbiter {
-	return fallback.NewRecords(newStore(config, opts), recordsOptions)
+	return fallback.NewRecords(newStore(config, opts), recordsOptions(opts))
 }
 
-var recordsOptions = &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true}
+func recordsOptions(opts *Options) *fallback.RecordsOptions {
+	return &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true, ColdStart: opts != nil && opts.ColdStart}
+}
 
 func newStore(config *rest.Config, opts *Options) *store {
 	s := &store{prefix: "holdfast"}

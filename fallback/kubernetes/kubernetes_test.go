@@ -69,7 +69,7 @@ func TestKubernetes_WhatItCostsAtRest(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: make arbiters")
 	}
-	storetest.AtRest(t, startCluster(t, 1).store(), recordsOptions)
+	storetest.AtRest(t, startCluster(t, 1).store(), recordsOptions(isNew))
 }
 
 func TestKubernetes_WhatOwnersCost(t *testing.T) {
@@ -88,7 +88,7 @@ func TestKubernetes_WhatOwnersCost(t *testing.T) {
 				kind = "LIST"
 			}
 			all[kind]++
-		}), nil), recordsOptions)
+		}), nil), recordsOptions(isNew))
 	}
 	counted := func() map[string]int64 {
 		mu.Lock()
@@ -226,7 +226,7 @@ func priority(t *testing.T, c *cluster) {
 func refuses(t *testing.T, c *cluster) {
 	refused := func(config *rest.Config, opts *Options, why string) {
 		t.Helper()
-		storetest.Refused(t, fallback.NewRecords(c.storeOf(config, opts), recordsOptions), why)
+		storetest.Refused(t, fallback.NewRecords(c.storeOf(config, opts), recordsOptions(isNew)), why)
 	}
 	with := func(change func(*rest.Config)) *rest.Config {
 		config := c.config(app)
@@ -245,7 +245,7 @@ func refuses(t *testing.T, c *cluster) {
 	refused(c.config("stranger"), here, "let the client in")
 	refused(c.config(admin), &Options{Namespace: "missing"}, "missing")
 	limited := with(func(c *rest.Config) { c.QPS, c.Burst = 200, 400 })
-	storetest.Lock(t, storetest.Attach(t, fallback.NewRecords(c.storeOf(limited, nil), recordsOptions)), "k", storetest.Alice)
+	storetest.Lock(t, storetest.Attach(t, fallback.NewRecords(c.storeOf(limited, nil), recordsOptions(isNew))), "k", storetest.Alice)
 	refused(c.config(readOnly), here, "verbs") // the mark is there, so it has nothing to create
 	c.clear()
 }

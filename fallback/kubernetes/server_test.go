@@ -226,7 +226,10 @@ func (c *cluster) storeOf(config *rest.Config, opts *Options) *store {
 
 func (c *cluster) store() *store { return c.storeOf(c.config(app), nil) }
 
-func (c *cluster) arbiter() fallback.Arbiter { return fallback.NewRecords(c.store(), recordsOptions) }
+// isNew says that namespaces are new.
+var isNew = &Options{ColdStart: true}
+
+func (c *cluster) arbiter() fallback.Arbiter { return fallback.NewRecords(c.store(), recordsOptions(isNew)) }
 
 // other leads new connections to another server. Those that there are stay.
 func (c *cluster) other() (was int) {
@@ -284,6 +287,8 @@ func (c *cluster) injuries() arbitertest.Cluster {
 		New:     func(*testing.T) fallback.Arbiter { return c.arbiter() },
 		Kill:    func(*testing.T) { c.kill() },
 		Restart: func(*testing.T) { c.restart() },
+		Careful: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(c.store(), recordsOptions(nil)) },
+		Empty:   func(*testing.T) { c.clear() },
 	}
 	if len(c.servers) > 1 {
 		x.Cut = func(*testing.T) func() { return c.stop() }

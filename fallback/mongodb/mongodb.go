@@ -32,6 +32,10 @@ type Options struct {
 
 	// Collection has all records. Empty: "records".
 	Collection string
+
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
+	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	ColdStart bool
 }
 
 // New returns an arbiter on the replica set of a client, which stays the caller's to disconnect. It does no I/O. opts may be nil. The
@@ -39,10 +43,12 @@ type Options struct {
 //
 // Writes have the concern majority with the journal, and reads are linearizable, whatever the client's concerns are.
 func New(client *mongo.Client, opts *Options) fallback.Arbiter {
-	return fallback.NewRecords(newStore(client, opts), recordsOptions)
+	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
 
-var recordsOptions = &fallback.RecordsOptions{Durable: true, NoClock: true}
+func recordsOptions(opts *Options) *fallback.RecordsOptions {
+	return &fallback.RecordsOptions{Durable: true, NoClock: true, ColdStart: opts != nil && opts.ColdStart}
+}
 
 func newStore(client *mongo.Client, opts *Options) *store {
 	s := &store{client: client, database: "holdfast", collection: "records"}

@@ -54,7 +54,7 @@ func TestMongodb_WhatItCostsAtRest(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: make arbiters")
 	}
-	storetest.AtRest(t, startServer(t).store(nil), recordsOptions)
+	storetest.AtRest(t, startServer(t).store(nil), recordsOptions(isNew))
 }
 
 // Old data are told by the processes that have seen newer ones.
@@ -67,7 +67,7 @@ func TestMongodb_ARestoredBackupIsNoticed(t *testing.T) {
 // What is missing is in Grace for a process that was there before. A record that is made for the data of before is in Grace for all.
 func TestMongodb_ADroppedCollectionIsNoticed(t *testing.T) {
 	s := startServer(t).store(nil)
-	storetest.LoseBetween(t, s, recordsOptions, func() {
+	storetest.LoseBetween(t, s, recordsOptions(isNew), func() {
 		if err := s.records().Drop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestMongodb_WritesAreOfAMajorityAndReadsAreLinearizable(t *testing.T) {
 			}
 		}
 	})
-	n := storetest.Attach(t, fallback.NewRecords(s.storeOf(client, nil), recordsOptions))
+	n := storetest.Attach(t, fallback.NewRecords(s.storeOf(client, nil), recordsOptions(isNew)))
 	storetest.Lock(t, n, "k", storetest.Alice)
 	storetest.Lock(t, n, "l", storetest.Alice)
 	mu.Lock()

@@ -114,7 +114,10 @@ func (s *server) storeOf(client *mongo.Client, opts *Options) one {
 	return o
 }
 
-func (s *server) arbiter() fallback.Arbiter { return fallback.NewRecords(s.store(nil), recordsOptions) }
+// isNew says that namespaces are new.
+var isNew = &Options{ColdStart: true}
+
+func (s *server) arbiter() fallback.Arbiter { return fallback.NewRecords(s.store(nil), recordsOptions(isNew)) }
 
 // kill is kill -9, after which the server comes back with its data.
 func (s *server) kill() {
@@ -129,6 +132,12 @@ func (s *server) injuries() arbitertest.Cluster {
 		New:     func(*testing.T) fallback.Arbiter { return s.arbiter() },
 		Kill:    func(*testing.T) { s.kill() },
 		Restart: func(*testing.T) { s.kill() },
+		Careful: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(s.store(nil), recordsOptions(nil)) },
+		Empty: func(t *testing.T) {
+			if err := s.store(nil).records().Drop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}
 }
 

@@ -38,9 +38,11 @@ func TestMySQLConforms_Durable(t *testing.T) {
 	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster {
 		s := startServer(t)
 		return arbitertest.Cluster{
-			New:     func(*testing.T) fallback.Arbiter { return New(s.config("app"), &Options{Durable: true}) },
+			New:     func(*testing.T) fallback.Arbiter { return New(s.config("app"), &Options{Durable: true, ColdStart: true}) },
 			Kill:    func(*testing.T) { s.restart() },
 			Restart: func(*testing.T) { s.restart() },
+			Careful: func(*testing.T) fallback.Arbiter { return New(s.config("app"), &Options{Durable: true}) },
+			Empty:   func(*testing.T) { s.must(`DELETE FROM hf.holdfast`) },
 		}
 	})
 }

@@ -27,7 +27,7 @@ func TestS3_Row(t *testing.T) {
 		Name:    "S3",
 		Options: coord.Options{Partitions: 31, SessionTTL: 30 * time.Second},
 		Serve:   func() string { return "http://" + startGateway(t, 1).addrs[0] },
-		Open:    func(url string) fallback.Arbiter { return New(client(url), &Options{Bucket: bucket}) },
+		Open:    func(url string) fallback.Arbiter { return New(client(url), &Options{Bucket: bucket, ColdStart: true}) },
 		Usual: func(url string) func(context.Context, string) (func() error, error) { // an object that must not be there yet
 			c, none, name := client(url), "*", bucket
 			return func(ctx context.Context, key string) (func() error, error) {

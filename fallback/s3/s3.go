@@ -37,6 +37,10 @@ type Options struct {
 
 	// Prefix begins the keys of all objects. Empty: "holdfast/".
 	Prefix string
+
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
+	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	ColdStart bool
 }
 
 // MinLease is the shortest SessionTTL + Margin that is not refused: a SessionTTL of 20 s. A call has a tenth of that by default, and one of a
@@ -46,10 +50,12 @@ const MinLease = 22 * time.Second
 // New returns an arbiter in a bucket. It does no I/O. opts must name the bucket. The arbiter is Durable, needs no clock of the store's, and has
 // no messages ([fallback.Mute]). It sends each write once, whatever the client's Retryer is.
 func New(client *awss3.Client, opts *Options) fallback.Arbiter {
-	return fallback.NewRecords(newStore(client, opts), recordsOptions)
+	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
 
-var recordsOptions = &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true, MinLease: MinLease}
+func recordsOptions(opts *Options) *fallback.RecordsOptions {
+	return &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true, MinLease: MinLease, ColdStart: opts != nil && opts.ColdStart}
+}
 
 func newStore(client *awss3.Client, opts *Options) *store {
 	s := &store{client: client, prefix: "holdfast/"}

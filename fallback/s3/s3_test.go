@@ -65,7 +65,7 @@ func TestS3_WhatItCostsAtRest(t *testing.T) {
 	c := &counting{inner: http.DefaultTransport.(*http.Transport).Clone()}
 	defer c.inner.CloseIdleConnections()
 	g := startGateway(t, 1)
-	storetest.AtRestWith(t, newStore(clientOf(c, "http://"+g.addrs[0], "holdfast", "holdfast-secret"), &Options{Bucket: bucket}), recordsOptions, 20*time.Second)
+	storetest.AtRestWith(t, newStore(clientOf(c, "http://"+g.addrs[0], "holdfast", "holdfast-secret"), &Options{Bucket: bucket}), recordsOptions(&Options{ColdStart: true}), 20*time.Second)
 	t.Logf("in all: %d GET, %d PUT", c.gets.Load(), c.puts.Load())
 }
 

@@ -101,8 +101,8 @@ func clientOf(transport http.RoundTripper, url, user, secret string) *awss3.Clie
 	})
 }
 
-// quick has no MinLease: the judge's sessions are short.
-var quick = &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true}
+// quick has no MinLease: the judge's sessions are short. Its namespaces are new.
+var quick = &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true, ColdStart: true}
 
 func (g *gateway) store(server int) *store {
 	return newStore(g.client(server), &Options{Bucket: bucket})
@@ -145,6 +145,10 @@ func (g *gateway) injuries() arbitertest.Cluster {
 		New:     func(*testing.T) fallback.Arbiter { return g.arbiter(0) },
 		Kill:    func(*testing.T) { g.kill(0) },
 		Restart: func(*testing.T) { g.killAll() },
+		Careful: func(*testing.T) fallback.Arbiter {
+			return fallback.NewRecords(g.store(0), &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true})
+		},
+		Empty: func(*testing.T) { g.empty() },
 	}
 	if len(g.servers) > 1 {
 		// No server leads. One that stands still while others work has nothing old to say when it goes on.

@@ -25,7 +25,7 @@ func TestZookeeper_Row(t *testing.T) {
 		Open: func(address string) fallback.Arbiter {
 			e := of(address)
 			t.Cleanup(e.conns.Wait)
-			return New(e.connect(), nil)
+			return New(e.connect(), isNew)
 		},
 		Usual: func(address string) func(context.Context, string) (func() error, error) {
 			e := of(address)

@@ -203,7 +203,7 @@ func (e *ensemble) old() (fallback.Arbiter, func()) {
 	i := e.leader(-1)
 	goOn := e.members[i].Stop()
 	e.leader(i)
-	return New(e.connect(i), nil), goOn
+	return New(e.connect(i), isNew), goOn
 }
 
 // stopFollower makes a member stand still that does not lead.
@@ -212,17 +212,46 @@ func (e *ensemble) stopFollower() (heal func()) {
 	return e.members[(e.leader(-1)+1)%len(e.members)].Stop()
 }
 
+// isNew says that namespaces are new.
+var isNew = &Options{ColdStart: true}
+
 func (e *ensemble) injuries() arbitertest.Cluster {
 	x := arbitertest.Cluster{
-		New:     func(*testing.T) fallback.Arbiter { return New(e.connect(), nil) },
+		New:     func(*testing.T) fallback.Arbiter { return New(e.connect(), isNew) },
 		Kill:    func(*testing.T) { e.killLeader() },
 		Restart: func(*testing.T) { e.restart() },
+		Careful: func(*testing.T) fallback.Arbiter { return New(e.connect(), nil) },
+		Empty:   e.empty,
 	}
 	if len(e.members) > 1 {
 		x.Old = func(*testing.T) (fallback.Arbiter, func()) { return e.old() }
 		x.Cut = func(*testing.T) func() { return e.stopFollower() }
 	}
 	return x
+}
+
+// empty deletes all records.
+func (e *ensemble) empty(t *testing.T) {
+	t.Helper()
+	conn, err := e.connect()()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var clear func(path string)
+	clear = func(path string) {
+		children, _, err := conn.Children(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range children {
+			clear(path + "/" + x)
+		}
+		if err := conn.Delete(path, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clear("/holdfast")
 }
 
 // copied stops a server that is alone, copies its data, and starts it again. back puts the copy in their place.

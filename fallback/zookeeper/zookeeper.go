@@ -31,6 +31,10 @@ type Options struct {
 
 	// ACL is that of the znodes that are made. Empty: anyone may do anything.
 	ACL []zk.ACL
+
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
+	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	ColdStart bool
 }
 
 // New returns an arbiter on an ensemble. It does no I/O. opts may be nil. The arbiter is Durable, needs no clock of the store's, and has no
@@ -40,10 +44,12 @@ type Options struct {
 // given no answer for seconds. It may block until the ensemble answers, as [zk.Conn.AddAuth] does. The arbiter closes the connection: with
 // its last namespace, or when it takes another one. Sessions of ZooKeeper count for nothing: nothing is lost with one.
 func New(connect func() (*zk.Conn, error), opts *Options) fallback.Arbiter {
-	return fallback.NewRecords(newStore(connect, opts), recordsOptions)
+	return fallback.NewRecords(newStore(connect, opts), recordsOptions(opts))
 }
 
-var recordsOptions = &fallback.RecordsOptions{Durable: true, NoClock: true}
+func recordsOptions(opts *Options) *fallback.RecordsOptions {
+	return &fallback.RecordsOptions{Durable: true, NoClock: true, ColdStart: opts != nil && opts.ColdStart}
+}
 
 func newStore(connect func() (*zk.Conn, error), opts *Options) *store {
 	s := &store{connect: connect, root: "/holdfast", acl: zk.WorldACL(zk.PermAll)}

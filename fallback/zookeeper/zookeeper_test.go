@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestZookeeperConforms(t *testing.T) {
 	shared := startEnsemble(t, 1)
 	arbitertest.Run(t, arbitertest.Fixture{
-		New: func(*testing.T) fallback.Arbiter { return New(shared.connect(), nil) },
+		New: func(*testing.T) fallback.Arbiter { return New(shared.connect(), isNew) },
 	})
 }
 
@@ -54,14 +54,14 @@ func TestZookeeper_NoTwoHoldersOverKills(t *testing.T) {
 			time.AfterFunc(3*time.Second, heal)
 		})
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(e.connect(), nil) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(e.connect(), isNew) }, injuries...)
 }
 
 func TestZookeeper_WhatItCostsAtRest(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: make arbiters")
 	}
-	storetest.AtRest(t, newStore(startEnsemble(t, 1).connect(), nil), recordsOptions)
+	storetest.AtRest(t, newStore(startEnsemble(t, 1).connect(), nil), recordsOptions(isNew))
 }
 
 // Old data in the ensemble that wrote them are told by the processes that have seen newer ones. The servers refuse the connection, which has
@@ -69,7 +69,7 @@ func TestZookeeper_WhatItCostsAtRest(t *testing.T) {
 func TestZookeeper_ARestoredSnapshotIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
-	storetest.OldDataAreNoticed(t, New(e.connect(), nil), e.copied)
+	storetest.OldDataAreNoticed(t, New(e.connect(), isNew), e.copied)
 }
 
 // What is missing is in Grace for a process that was there before.
@@ -77,7 +77,7 @@ func TestZookeeper_AnEmptiedEnsembleIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
 	back := e.copied()
-	n := storetest.Attach(t, New(e.connect(), nil))
+	n := storetest.Attach(t, New(e.connect(), isNew))
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestZookeeper_ALeaderAloneAnswersNoRead(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 3)
 	leader := e.leader(-1)
-	n := storetest.Attach(t, New(e.connect(leader), nil))
+	n := storetest.Attach(t, New(e.connect(leader), isNew))
 	storetest.Lock(t, n, "k", storetest.Alice)
 	var goOn []func()
 	for i, m := range e.members {
@@ -213,7 +213,7 @@ func TestZookeeper_AnExpiredSessionDoesNotMatter(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
 	s, v, conns := e.valvedStore(time.Second)
-	n := storetest.Attach(t, fallback.NewRecords(s, recordsOptions))
+	n := storetest.Attach(t, fallback.NewRecords(s, recordsOptions(isNew)))
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
