@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // An observer judges by its own clock what a store without a clock has. A record tells that
@@ -23,9 +25,10 @@ type observer struct {
 	seen map[string]sighting
 }
 
-// A sighting is a beat, and since when it was seen, by the observer's clock.
+// A sighting is a beat, and since when it was seen, by the observer's clock. highest is the
+// highest one that was seen before: it is of data that the store has lost, if it is above beat.
 type sighting struct {
-	beat, since int64
+	beat, since, highest int64
 }
 
 func newObserver() *observer { return &observer{began: time.Now(), seen: make(map[string]sighting)} }
@@ -39,16 +42,22 @@ type span struct{ from, to int64 }
 
 // see returns since when a thing has had a beat. older says that it has had a later one: the
 // store has older data. Of a look that was sent before a later beat was seen that says nothing.
+// The count begins anew with an older beat as well: its session may have ended before the loss.
 func (o *observer) see(thing string, beat int64, at span) (since int64, older bool) {
 	x, ok := o.seen[thing]
 	switch {
 	case !ok || beat > x.beat:
-		x = sighting{beat, at.to}
+		if !ok || guard.SameBeat {
+			x.since = at.to
+		}
+		x.beat = beat
+	case beat < x.beat && at.from < x.since:
+		return x.since, false
 	case beat < x.beat:
-		return x.since, at.from >= x.since
+		x = sighting{beat, at.to, max(x.beat, x.highest)}
 	}
 	o.seen[thing] = x
-	return x.since, false
+	return x.since, beat < x.highest
 }
 
 // wrote notes a beat that this process has written.
@@ -56,7 +65,7 @@ func (o *observer) wrote(thing string, beat int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if x, ok := o.seen[thing]; !ok || beat > x.beat {
-		o.seen[thing] = sighting{beat, o.now()}
+		o.seen[thing] = sighting{beat, o.now(), x.highest}
 	}
 }
 
@@ -65,7 +74,11 @@ func (o *observer) wrote(thing string, beat int64) {
 func (o *observer) next(thing string, beat int64) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return (max(beat, o.seen[thing].beat)>>beatNoise+1)<<beatNoise | rand.Int64N(1<<beatNoise)
+	if !guard.BeatUnique {
+		return (beat>>beatNoise + 1) << beatNoise
+	}
+	x := o.seen[thing]
+	return (max(beat, x.beat, x.highest)>>beatNoise+1)<<beatNoise | rand.Int64N(1<<beatNoise)
 }
 
 const beatNoise = 16
@@ -83,12 +96,7 @@ func (o *observer) members(s *Sessions, at span) {
 			continue
 		}
 		since, older := o.see(memberThing(id), x.Beat, at)
-		x.Expiry = since + x.TTL
-		if older {
-			// It has lost a renewal, which Witness finds by this: the session lives, but expires
-			// too soon.
-			x.Expiry = at.from + 1
-		}
+		x.Expiry, x.Older = since+x.TTL, older
 		s.Members[id] = x
 	}
 	if len(o.seen) > 4*len(s.Members)+sightingsKept {
@@ -119,24 +127,29 @@ func (o *observer) grace(key string, g storedGrace, at span) (end int64) {
 	}
 	x, ok := o.seen[thing]
 	if !ok || x.beat != g.Beat {
-		x = sighting{g.Beat, at.to}
+		x = sighting{beat: g.Beat, since: at.to}
+		if !guard.GraceLook {
+			x.since -= g.Length
+		}
 		o.seen[thing] = x
 	}
 	return x.since + g.Length
 }
 
 // graceAfter returns what is to be stored of a record's Grace that ends at end, where was was
-// stored of one that ended at wasEnd.
-func (o *observer) graceAfter(key string, was storedGrace, wasEnd, end, now int64) storedGrace {
+// stored of one that ended at wasEnd. anew says that the server is another one: then it is
+// another Grace, though this process may have seen the one before just now. Others have counted
+// that one for longer.
+func (o *observer) graceAfter(key string, was storedGrace, wasEnd, end, now int64, anew bool) storedGrace {
 	switch {
 	case end == 0:
 		return storedGrace{}
-	case was.Beat != 0 && end <= wasEnd:
+	case was.Beat != 0 && (end <= wasEnd && !anew || !guard.GraceAnew):
 		return was
 	}
 	g := storedGrace{1 + rand.Int64N(1<<62), end - now}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.seen["g"+key] = sighting{g.Beat, now} // if it is not written, it is never seen
+	o.seen["g"+key] = sighting{beat: g.Beat, since: now} // if it is not written, it is never seen
 	return g
 }

@@ -161,6 +161,43 @@ func TestObserver_GraceIsCountedByEach(t *testing.T) {
 	})
 }
 
+// A failover begins another Grace, also if the data are in one, and if the process that notices sees that one for the first time.
+func TestObserver_AFailoverInGraceBeginsAnother(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		l := newLedger()
+		a := attachRecords(t, l, noClock)
+		l.restore(l.snapshot())
+		left(t, a)
+		copied := l.snapshot()
+		time.Sleep(quiet)
+		l.restore(copied)
+		b := attachRecords(t, l, noClock)
+		want(t, "Grace for a process that comes later", left(t, b), [2]time.Duration{quiet, quiet})
+		want(t, "Grace for one that has counted the Grace before", left(t, a), [2]time.Duration{quiet, quiet})
+	})
+}
+
+// A session that has ended is dead in the end also where the store has lost its last renewals, for the processes that have seen them.
+func TestObserver_ASessionOfOlderDataDies(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		l := newLedger()
+		a, b := attachRecords(t, l, noClock), attachRecords(t, l, noClock)
+		opened := openSession(t, b, "bob")
+		copied := l.snapshot()
+		time.Sleep(time.Second)
+		renewSession(t, b, "bob", opened.Expiry)
+		deadSession(t, a, "bob") // sees the renewal
+		l.restore(copied)
+		deadSession(t, a, "bob")
+		time.Sleep(2 * quiet)
+		for _, n := range []fallback.Namespace{a, b} {
+			if l := deadSession(t, n, "bob"); !l.Dead {
+				t.Errorf("long after: %+v, want dead", l)
+			}
+		}
+	})
+}
+
 // Nothing is written for partitions that nothing was done with.
 func TestDurable_FormatsWhatIsUsed(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {

@@ -224,6 +224,7 @@ func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there boo
 				return nil, err
 			}
 			p.GraceEnd = end
+			server := p.Server
 			f(i, m, p, send)
 			switch {
 			case blank != nil && string(blank) == string(encodePartition(p, storedGrace{})):
@@ -231,7 +232,7 @@ func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there boo
 			case n.observer == nil:
 				return encodePartition(p, storedGrace{}), nil
 			}
-			g = n.observer.graceAfter(key, g, end, p.GraceEnd, m.Now)
+			g = n.observer.graceAfter(key, g, end, p.GraceEnd, m.Now, p.Server != server)
 			p.GraceEnd = 0
 			return encodePartition(p, g), nil
 		}}
@@ -257,6 +258,7 @@ func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions
 			s.GraceEnd = end
 			n.observer.members(s, m.span)
 		}
+		server := s.Server
 		f(m, s)
 		if s.Secrets != "" {
 			n.secrets.Store(&s.Secrets)
@@ -267,7 +269,7 @@ func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions
 		if n.observer == nil {
 			return encodeSessions(s, storedGrace{}), nil
 		}
-		g = n.observer.graceAfter(n.tableKey(), g, end, s.GraceEnd, m.Now)
+		g = n.observer.graceAfter(n.tableKey(), g, end, s.GraceEnd, m.Now, s.Server != server)
 		s.GraceEnd = 0
 		for id, x := range s.Members {
 			x.Expiry = 0

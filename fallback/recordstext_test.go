@@ -79,13 +79,17 @@ var someGrace = storedGrace{3, 4}
 func encodeP(p *Partition) []byte { return encodePartition(p, someGrace) }
 func encodeS(s *Sessions) []byte  { return encodeSessions(s, someGrace) }
 
-// withoutRounds leaves out what is of rounds, which stores of records have none of.
+// withoutRounds leaves out what is of rounds, which stores of records have none of, and what is of one process.
 func withoutRounds[T any](x *T) *T {
 	switch x := any(x).(type) {
 	case *Partition:
 		x.Changed = 0
 	case *Sessions:
 		x.Round = SpokenRound{}
+		for id, m := range x.Members {
+			m.Older = false
+			x.Members[id] = m
+		}
 	}
 	return x
 }

@@ -29,6 +29,7 @@ type Member struct {
 	TTL    int64  // milliseconds; 0: it was buried, and the entry says so for Grace, to the session if it lives
 	Info   string // what the session publishes
 	Beat   int64  // in a store without a clock: raised by each renewal
+	Older  bool   // this process has seen a later beat: the store has lost that renewal. Never stored
 
 	Guardians Guardians
 	Terms     Terms
@@ -135,7 +136,7 @@ func (s *Sessions) Witness(m Moment, by Stamp) {
 		return
 	}
 	x, exists := s.Members[by.Session]
-	if !exists || by.Seen <= m.Now+x.TTL && 2*x.Expiry+x.TTL < 2*by.Seen {
+	if !exists || x.Older || by.Seen <= m.Now+x.TTL && 2*x.Expiry+x.TTL < 2*by.Seen {
 		s.GraceEnd, s.Round = m.Now+s.length(m), SpokenRound{}
 	}
 }

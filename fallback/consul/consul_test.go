@@ -39,7 +39,13 @@ func TestConsulConforms_Durable(t *testing.T) {
 func TestConsul_NoTwoHoldersOverElections(t *testing.T) {
 	takes.Seconds(t)
 	f := startFake(t, nil)
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.client(""), isNew) }, f.election, f.election, f.election, f.election)
+	injuries := []func(){f.election, f.election, f.election, f.election}
+	if *long {
+		for range 4 {
+			injuries = append(injuries, f.leaderless, f.answerLost, f.http.CloseClientConnections)
+		}
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.client(""), isNew) }, injuries...)
 }
 
 func TestConsul_WhatItCostsAtRest(t *testing.T) {

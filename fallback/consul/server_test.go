@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 
@@ -195,6 +196,30 @@ func (f *fake) election() {
 			return 0, ""
 		}
 		return http.StatusInternalServerError, "No cluster leader"
+	}
+}
+
+// leaderless has no leader for two seconds.
+func (f *fake) leaderless() {
+	end := time.Now().Add(2 * time.Second)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before = func(bool) (int, string) {
+		if time.Now().After(end) {
+			return 0, ""
+		}
+		return http.StatusInternalServerError, "No cluster leader"
+	}
+}
+
+// answerLost loses every other answer for two seconds.
+func (f *fake) answerLost() {
+	end, n := time.Now().Add(2*time.Second), 0
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lose = func(bool) bool {
+		n++
+		return n%2 == 0 && time.Now().Before(end)
 	}
 }
 

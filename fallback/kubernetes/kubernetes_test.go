@@ -56,7 +56,7 @@ func TestKubernetes_NoTwoHoldersOverKills(t *testing.T) {
 	}
 	c := startCluster(t, 2)
 	var injuries []func()
-	for range 3 {
+	for range 4 {
 		injuries = append(injuries, c.kill, c.restart, c.cut, func() {
 			heal := c.stop()
 			time.AfterFunc(3*time.Second, heal)

@@ -229,7 +229,9 @@ func (c *cluster) store() *store { return c.storeOf(c.config(app), nil) }
 // isNew says that namespaces are new.
 var isNew = &Options{ColdStart: true}
 
-func (c *cluster) arbiter() fallback.Arbiter { return fallback.NewRecords(c.store(), recordsOptions(isNew)) }
+func (c *cluster) arbiter() fallback.Arbiter {
+	return fallback.NewRecords(c.store(), recordsOptions(isNew))
+}
 
 // other leads new connections to another server. Those that there are stay.
 func (c *cluster) other() (was int) {

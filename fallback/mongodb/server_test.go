@@ -117,7 +117,9 @@ func (s *server) storeOf(client *mongo.Client, opts *Options) one {
 // isNew says that namespaces are new.
 var isNew = &Options{ColdStart: true}
 
-func (s *server) arbiter() fallback.Arbiter { return fallback.NewRecords(s.store(nil), recordsOptions(isNew)) }
+func (s *server) arbiter() fallback.Arbiter {
+	return fallback.NewRecords(s.store(nil), recordsOptions(isNew))
+}
 
 // kill is kill -9, after which the server comes back with its data.
 func (s *server) kill() {

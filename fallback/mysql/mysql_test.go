@@ -38,7 +38,9 @@ func TestMySQLConforms_Durable(t *testing.T) {
 	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster {
 		s := startServer(t)
 		return arbitertest.Cluster{
-			New:     func(*testing.T) fallback.Arbiter { return New(s.config("app"), &Options{Durable: true, ColdStart: true}) },
+			New: func(*testing.T) fallback.Arbiter {
+				return New(s.config("app"), &Options{Durable: true, ColdStart: true})
+			},
 			Kill:    func(*testing.T) { s.restart() },
 			Restart: func(*testing.T) { s.restart() },
 			Careful: func(*testing.T) fallback.Arbiter { return New(s.config("app"), &Options{Durable: true}) },

@@ -255,7 +255,7 @@ func TestQuorum_NoTwoHolders(t *testing.T) {
 	}
 	q := startQuorum(t, 3)
 	var injuries []func()
-	for i := range 12 {
+	for i := range 16 {
 		injuries = append(injuries, func() {
 			switch i % 3 {
 			case 0:

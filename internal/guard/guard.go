@@ -41,6 +41,10 @@ const (
 	PassAdopts = true // and holds that rest on an owner have rows
 	PassWaits  = true // and when what it announced, and has no longer, has passed
 	Newcomer   = true // a session that is opened in Grace of the table takes nothing while a deposed server may answer
+	SameBeat   = true // an observer that sees another beat of a session begins its count anew
+	BeatUnique = true // no beat is used twice, whatever the store has forgotten
+	GraceLook  = true // an observer counts a Grace from its own first look
+	GraceAnew  = true // a failover begins another Grace, also of data that are in one
 	Twice      = true // a circle of callers is told when it was found twice
 	Between    = true // a reader is in the way of another one only with a writer between them
 	Quantum    = true // a key that others want is handed over after a while (DESIGN.md, Quantum)

@@ -43,6 +43,10 @@ var (
 	PassAdopts = true
 	PassWaits  = true
 	Newcomer   = true
+	SameBeat   = true
+	BeatUnique = true
+	GraceLook  = true
+	GraceAnew  = true
 	Twice      = true
 	Between    = true
 )
@@ -53,6 +57,7 @@ var All = map[string]*bool{
 	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
 	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats, "Pledge": &Pledge,
 	"Twice": &Twice, "Between": &Between,
+	"SameBeat": &SameBeat, "BeatUnique": &BeatUnique, "GraceLook": &GraceLook, "GraceAnew": &GraceAnew,
 	"Spoken": &Spoken, "TableGrace": &TableGrace, "GraceNamed": &GraceNamed, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
 	"PassAll": &PassAll, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness":  &Witness,

@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	rivals    = 2 // the one that was attached before, and the newcomer
-	newcomer  = 1
+	rivals   = 2 // the one that was attached before, and the newcomer
+	newcomer = 1
 )
 
 // emptied is a state.

@@ -22,7 +22,8 @@ type server struct {
 	*fallback.Memory
 	look    fallback.Namespace // for the judge
 	grace   time.Duration
-	servers int // that there have been
+	servers int    // that there have been
+	books   *books // in the place of Memory: processes are observers
 
 	swap    sync.RWMutex     // held by calls while they are executed; protects what follows
 	deposed *fallback.Memory // the primary before, for nodes that still believe in it; nil: none does
@@ -37,14 +38,21 @@ type server struct {
 	down bool // no node reaches it
 }
 
-func newServer(rng *rand.Rand, grace time.Duration) *server {
+func newServer(rng *rand.Rand, grace time.Duration, observed bool) *server {
 	s := &server{Memory: fallback.NewMemory(), rng: rng, grace: grace}
 	s.failover(nil, false)
 	var err error
-	if _, err = s.Attach(context.Background(), s.settings()); err == nil {
+	attach := s.Attach
+	if observed {
+		s.books = newBooks()
+		attach = func(ctx context.Context, x fallback.Settings) (fallback.Namespace, error) {
+			return s.observe(ctx, nil, x, true)
+		}
+	}
+	if _, err = attach(context.Background(), s.settings()); err == nil {
 		longest := s.settings() // that a process uses: see world.ttl
 		longest.Grace = grace * 11 / 10
-		s.look, err = s.Attach(context.Background(), longest)
+		s.look, err = attach(context.Background(), longest)
 	}
 	if err != nil {
 		panic(err)
@@ -59,6 +67,10 @@ func (s *server) settings() fallback.Settings {
 // failover makes the arbiter another server, with the state of the snapshot, or with nothing for a nil one. If deposed,
 // the one before goes on, for those clients that are told to believe in it.
 func (s *server) failover(to *fallback.Snapshot, deposed bool) {
+	if s.books != nil {
+		s.failoverBook(nil)
+		return
+	}
 	s.swap.Lock()
 	defer s.swap.Unlock()
 	if deposed {
@@ -95,11 +107,14 @@ func (s *server) setDown(down bool) {
 
 // describe tells what the arbiter knows of a key.
 func (s *server) describe(key string) string {
-	n, err := s.Memory.Attach(context.Background(), s.settings())
-	if err != nil {
-		return err.Error()
+	n := s.look
+	if s.books == nil {
+		var err error
+		if n, err = s.Memory.Attach(context.Background(), s.settings()); err != nil {
+			return err.Error()
+		}
+		defer n.Close()
 	}
-	defer n.Close()
 	p := uint32(xxhash.Sum64String(key) % partitions)
 	state := n.Verify(context.Background(), []fallback.Read{{Partition: p, Keys: []string{key}, Busy: 1}})[0]
 	sessions, _ := n.List(context.Background())
@@ -188,7 +203,12 @@ func (c *client) fate() fate {
 
 // Attach implements [fallback.Arbiter].
 func (c *client) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
-	n, err := through(c, ctx, func(ctx context.Context) (fallback.Namespace, error) { return c.s.Memory.Attach(ctx, s) })
+	n, err := through(c, ctx, func(ctx context.Context) (fallback.Namespace, error) {
+		if c.s.books != nil {
+			return c.s.observe(ctx, c, s, false)
+		}
+		return c.s.Memory.Attach(ctx, s)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +228,9 @@ func through[T any](c *client, ctx context.Context, do func(context.Context) (T,
 		return none, errors.Join(errLost, ctx.Err())
 	}
 	execute := func() (T, error) {
+		if c.s.books != nil { // reads and writes are steps of their own
+			return do(observedIn(context.WithoutCancel(ctx)))
+		}
 		c.s.swap.RLock()
 		defer c.s.swap.RUnlock()
 		return do(context.WithoutCancel(ctx))
@@ -265,7 +288,7 @@ func (n *space) deposed() bool {
 
 // at is the namespace at the server that the node believes in.
 func (n *space) at() fallback.Namespace {
-	if !n.deposed() {
+	if n.c.s.books != nil || !n.deposed() {
 		return n.Namespace
 	}
 	return n.of(n.c.s.deposed)
@@ -315,10 +338,14 @@ func (n *space) Dead(ctx context.Context, id string, by fallback.Stamp) (fallbac
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Liveness, error) {
 		old := n.deposed()
 		l, err := n.at().Dead(ctx, id, by)
+		old = executedIn(ctx).orOld(old)
 		if err == nil && l.Dead {
-			n.c.w.taken(old, "%.4s is said to be dead", id)
+			n.c.w.taken(executedIn(ctx), old, "%.4s is said to be dead", id)
 			n.c.w.saidDead(id)
 			n.c.w.traces.dead(id)
+			if n.c.s.books != nil {
+				n.c.w.watched.Add(1)
+			}
 		}
 		return l, err
 	})
@@ -329,8 +356,9 @@ func (n *space) Bury(ctx context.Context, id string, version uint32, voters []st
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Burial, error) {
 		old := n.deposed()
 		b, err := n.at().(fallback.Burier).Bury(ctx, id, version, voters)
+		old = executedIn(ctx).orOld(old)
 		if err == nil && b.Dead {
-			n.c.w.taken(old, "%.4s is buried", id)
+			n.c.w.taken(executedIn(ctx), old, "%.4s is buried", id)
 			n.c.w.saidDead(id)
 			n.c.w.hasBuried(id)
 			n.c.w.traces.dead(id)
@@ -362,8 +390,9 @@ func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Exp
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Acquisition, error) {
 		at, old := n.about(p)
 		a, err := at.Acquire(ctx, p, me, x)
+		old = executedIn(ctx).orOld(old)
 		if err == nil && a.Verdict == fallback.Granted {
-			n.c.w.taken(old, "partition %d is given to %.4s", p, me)
+			n.c.w.taken(executedIn(ctx), old, "partition %d is given to %.4s", p, me)
 			n.c.w.seen(p, a.Record.Epoch)
 			n.c.w.acquired(p, a.Record.Epoch, me)
 			if rows := rowsOf(a.Rows); old {
@@ -381,8 +410,9 @@ func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, h
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
 		at, old := n.about(p)
 		d, err := at.Demote(ctx, p, me, epoch, holds)
+		old = executedIn(ctx).orOld(old)
 		if err == nil && d.Verdict == fallback.Granted {
-			n.c.w.taken(old, "partition %d is given back by %.4s", p, me)
+			n.c.w.taken(executedIn(ctx), old, "partition %d is given back by %.4s", p, me)
 		}
 		return d, err
 	})
@@ -393,8 +423,9 @@ func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch u
 	return about(n.c, ctx, p, func(ctx context.Context) (fallback.Demotion, error) {
 		at, old := n.about(p)
 		d, err := at.DemoteUnserved(ctx, p, me, epoch)
+		old = executedIn(ctx).orOld(old)
 		if err == nil && d.Verdict == fallback.Granted {
-			n.c.w.taken(old, "partition %d is given back, unserved, by %.4s", p, me)
+			n.c.w.taken(executedIn(ctx), old, "partition %d is given back, unserved, by %.4s", p, me)
 		}
 		return d, err
 	})
@@ -418,8 +449,9 @@ func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.Lock
 	return about(n.c, ctx, r.Partition, func(ctx context.Context) (fallback.LockAnswer, error) {
 		at, old := n.about(r.Partition)
 		a, err := at.Lock(ctx, r)
+		old = executedIn(ctx).orOld(old)
 		if err == nil && a.Verdict == fallback.Granted {
-			n.c.w.taken(old, "%q is given to %.4s", r.Key, r.Me.Session)
+			n.c.w.taken(executedIn(ctx), old, "%q is given to %.4s", r.Key, r.Me.Session)
 			n.c.w.seen(r.Partition, a.Token.Epoch())
 			if row := (fallback.Row{Identity: r.Me, Token: a.Token}); old {
 				n.c.w.traces.elsewhere(r.Partition, 0, "", row)

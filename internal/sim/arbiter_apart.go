@@ -21,13 +21,15 @@ func (s *server) failoverPart(to *fallback.Snapshot) {
 }
 
 // Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
-func (n *space) Spread() bool { return n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0 }
+func (n *space) Spread() bool {
+	return !n.c.w.cfg.Observed && (n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0)
+}
 
 // apart tells whether the node believes in the server before of a partition.
 func (n *space) apart(p uint32) bool {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	return n.c.weather.apart && !n.c.weather.deposed && ofOther(p)
+	return n.c.s.books == nil && n.c.weather.apart && !n.c.weather.deposed && ofOther(p)
 }
 
 // about is at of what concerns a partition. old says that it is a server before.

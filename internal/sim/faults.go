@@ -117,13 +117,19 @@ func (w *world) inject(f Fault) {
 				n.start()
 			}
 		})
-	case failover:
+	case failover, part:
+		if w.cfg.Observed { // all is on one server
+			old := w.s.books.copied()
+			w.after(f.Late, func() { w.failover(func() { w.s.failoverBook(old) }, f) })
+			break
+		}
 		old := w.s.Snapshot()
-		w.after(f.Late, func() { w.failover(old, f) })
-	case part:
-		old := w.s.Snapshot()
+		if f.Kind == failover {
+			w.after(f.Late, func() { w.failover(func() { w.s.failover(old, true) }, f) })
+			break
+		}
 		w.after(f.Late, func() { w.failoverPart(old, f) })
-	case rewind:
+	case rewind: // never with observers
 		old := w.s.Snapshot()
 		w.after(f.Late, func() { w.s.rewind(old) })
 	case empty:
@@ -142,12 +148,12 @@ func (w *world) inject(f Fault) {
 }
 
 // failover makes the arbiter what it was. Some nodes still believe in the one before for a while, which is less than Q - T - M.
-func (w *world) failover(old *fallback.Snapshot, f Fault) {
+func (w *world) failover(become func(), f Fault) {
 	if w.hasty() {
 		w.say("failover: not now")
 		return
 	}
-	w.s.failover(old, true)
+	become()
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
 			s.client.set(func(x *weather) { x.deposed = true })

@@ -54,14 +54,17 @@ func (w *world) acquired(partition, epoch uint32, by string) {
 }
 
 // taken is called at the moment when something is taken from a session, or given to one, at the arbiter: it must not be in Grace
-// (I7). Grace begins when something is looked at, so it ends no earlier than Q after the server was changed. The arbiter counts
+// (I7). e is not nil if processes are observers. Grace begins when something is looked at, so it ends no earlier than Q after the server was changed. The arbiter counts
 // in whole milliseconds. The server's clock is that of the world.
-func (w *world) taken(deposed bool, format string, args ...any) {
-	since := w.s.since
+func (w *world) taken(e *executed, deposed bool, format string, args ...any) {
+	since, now := w.s.since, time.Now()
 	if deposed {
 		since = w.s.before
 	}
-	if now := time.Now(); !since.IsZero() && now.UnixMilli() < since.UnixMilli()+w.s.grace.Milliseconds() {
+	if e != nil {
+		since, now = e.since, e.at
+	}
+	if !since.IsZero() && now.UnixMilli() < since.UnixMilli()+w.s.grace.Milliseconds() {
 		w.h.say("I7: "+format+", %v after the arbiter became another server", append(args, now.Sub(since))...)
 	}
 }

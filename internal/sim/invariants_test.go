@@ -75,7 +75,7 @@ func takes(w *world, after time.Duration) {
 	time.Sleep(15 * time.Second)
 	w.s.failover(nil, false)
 	time.Sleep(after)
-	w.taken(false, "partition %d is given to %.4s", 1, "somebody")
+	w.taken(nil, false, "partition %d is given to %.4s", 1, "somebody")
 }
 
 // unlock removes a row behind everybody's back.

@@ -9,7 +9,7 @@ import (
 )
 
 // Mute implements [fallback.Mute].
-func (n *space) Mute() bool { return n.c.w.cfg.Mute }
+func (n *space) Mute() bool { return n.c.w.cfg.Mute || n.c.w.cfg.Observed }
 
 // Carry implements [fallback.Courier]. What a call has caused is known to its process when the call has been answered.
 func (n *space) Carry(send fallback.Sender) {

@@ -22,6 +22,7 @@ var (
 	most = flag.Int("sim.runs", 10, "number of `runs`; 0: no limit")
 	logs = flag.Bool("sim.log", false, "what the coordinators log")
 	same = flag.Bool("sim.same", false, "the same seed in every run")
+	eyes = flag.Bool("sim.observed", false, "processes judge by their own clocks in every run")
 
 	planned = flag.String("sim.plan", "", "run what this `file` says, again and again, instead of what seeds say")
 	saves   = flag.String("sim.save", os.TempDir(), "`directory` to write the plan of a run to that failed; empty: not")
@@ -103,6 +104,10 @@ func TestSimulation(t *testing.T) {
 	if all.Runs >= 60 && all.Carried == 0 && *planned == "" {
 		t.Error("no message was carried: the simulation does not do what it should")
 	}
+	t.Logf("sessions that observers declared dead: %d", all.Watched)
+	if all.Runs >= 60 && all.Watched == 0 && *planned == "" {
+		t.Error("no observer declared a session dead: the simulation does not do what it should")
+	}
 }
 
 // traced tells what was compared with the specification, and fails the test if something never was.
@@ -140,12 +145,13 @@ func runs(t *testing.T, begin time.Time) (all total) {
 			cfg = Random(*seed)
 			cfg.History = true
 		}
+		cfg.Observed = cfg.Observed || *eyes
 		r, ok := run(t, cfg)
 		faults := 0
 		for _, n := range r.Faults {
 			faults += n
 		}
-		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found, r.Events, r.Unknown, r.Carried, r.Ended})
+		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found, r.Events, r.Unknown, r.Carried, r.Ended, r.Watched})
 		if !ok {
 			all.Violations++
 			return all

@@ -26,6 +26,7 @@ type total struct {
 	Found                        int    // circles of callers
 	Events                       [spec.Kinds]int
 	Unknown, Carried, Ended      int // as Result
+	Watched                      int
 }
 
 func (t *total) add(r total) {
@@ -38,6 +39,7 @@ func (t *total) add(r total) {
 		t.Events[k] += n
 	}
 	t.Unknown, t.Carried, t.Ended = t.Unknown+r.Unknown, t.Carried+r.Carried, t.Ended+r.Ended
+	t.Watched += r.Watched
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects

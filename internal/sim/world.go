@@ -34,6 +34,7 @@ type Config struct {
 	Logger   *slog.Logger  // of the coordinators; nil: silent
 	History  bool          // records what clients see
 	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
+	Observed bool          // the arbiter has no clock that counts: processes judge by their own ones. Then it delivers no messages, either
 
 	script func(*world) // what happens instead
 	apart  bool         // processes have no Cluster
@@ -55,6 +56,7 @@ func Random(seed uint64) Config {
 		History:  seed%historyEvery == 0,
 		Takeover: []time.Duration{0, 0, 3 * time.Second}[r.IntN(3)],
 		Mute:     r.IntN(4) == 0,
+		Observed: r.IntN(5) == 0,
 	}
 }
 
@@ -98,6 +100,7 @@ type Result struct {
 	Unknown int             // deadlines that it could not ask a node for, which was busy
 	Carried int             // messages that nodes were to carry
 	Ended   int             // Graces of partitions that ended early
+	Watched int             // sessions that observers declared dead
 	Faults  map[kind]int
 	Blocks  coord.PermitStats // of all processes
 
@@ -124,6 +127,7 @@ type world struct {
 	traces  *traces
 	carried atomic.Int64
 	ended   atomic.Int64 // Graces that ended early
+	watched atomic.Int64 // answers of observers that a session is dead
 
 	resting atomic.Bool // clients do not work for long any more, and not often
 
@@ -174,7 +178,7 @@ func Run(cfg Config) Result {
 	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
 		epochs: make(map[won]string), dead: make(map[string]bool)}
 	w.traces = newTraces(w)
-	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second))
+	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second), cfg.Observed)
 	w.h.state, w.net.bad = w.state, w.h.say
 	ctx, stop := context.WithCancel(context.Background())
 	w.work.Go(func() {
@@ -217,7 +221,7 @@ func Run(cfg Config) Result {
 	return Result{
 		Blocks: blocks,
 		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
-		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()),
+		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()), Watched: int(w.watched.Load()),
 		Records: w.log.Records(),
 	}
 }
