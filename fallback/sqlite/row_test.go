@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -29,4 +30,12 @@ func TestSQLite_Row(t *testing.T) {
 		Serve:   func() string { return filepath.Join(t.TempDir(), "locks.db") },
 		Open:    func(path string) fallback.Arbiter { return sqlite.New(path, nil) },
 	})
+}
+
+// Fifty nodes, which share one store, renew their sessions in one record.
+func TestSQLite_FiftyNodes(t *testing.T) {
+	if !*long {
+		t.Skip("takes minutes: make arbiters")
+	}
+	storetest.Crowd(t, 50, 2*time.Minute, sqlite.Store(filepath.Join(t.TempDir(), "locks.db")), &fallback.RecordsOptions{ColdStart: true})
 }

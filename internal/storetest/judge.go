@@ -160,3 +160,60 @@ func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbite
 	}
 	return hour
 }
+
+// Crowd has many nodes, each of which holds a lock for the time given, and logs how many of those were lost, and what the nodes
+// ask of the store.
+func Crowd(t *testing.T, nodes int, while time.Duration, store fallback.Records, opts *fallback.RecordsOptions) {
+	t.Helper()
+	counted := &Counted{Records: store}
+	var all []*coord.Coordinator
+	var starts sync.WaitGroup
+	var mu sync.Mutex // protects all
+	for range nodes {
+		starts.Go(func() {
+			c, err := coord.New(t.Context(), fallback.NewRecords(counted, opts), &coord.Options{Namespace: "crowd"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, c)
+		})
+	}
+	starts.Wait()
+	var held []coord.Lock
+	for i, c := range all {
+		l, err := c.Lock(t.Context(), fmt.Sprint("key ", i))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		held = append(held, l)
+	}
+	time.Sleep(5 * time.Second)
+	loads, swaps, began := counted.Loads.Load(), counted.Swaps.Load(), time.Now()
+	time.Sleep(while)
+	hours := time.Since(began).Hours() * float64(nodes)
+	t.Logf("%d nodes, for each and hour: %.0f reads, %.0f writes", nodes, float64(counted.Loads.Load()-loads)/hours, float64(counted.Swaps.Load()-swaps)/hours)
+	lost := 0
+	for _, l := range held {
+		if l.Context().Err() != nil || l.Unlock() != nil {
+			lost++
+		}
+	}
+	t.Logf("%d of %d locks were lost in %v", lost, len(held), while)
+	for _, c := range all {
+		starts.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := c.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starts.Wait()
+	if lost > 0 {
+		t.Error("locks were lost")
+	}
+}
