@@ -182,7 +182,7 @@ func (m *Blocks) next(s *blocks, callers bool, emit func(*blocks, string)) {
 		do(x.shut && x.used == 0 && x.size > 0, "$ gives its block back", func(_ *blocks, y *blockOwner) { m.giveBack(y, i) })
 		do(x.shut && x.used > 0 && x.used < x.size && x.ask == 0, "$ makes its block smaller", func(_ *blocks, y *blockOwner) { m.shrink(y, i) })
 		do(x.ask > 0 && !x.granted && s.left > 0, "$'s request reaches the grantor", func(n *blocks, _ *blockOwner) { m.lock(n, i) })
-		do(callers && x.size > 0 && x.ask > 0 && !x.queued && s.refusals > 0, "$'s request is refused", func(n *blocks, y *blockOwner) {
+		do(callers && x.size > 0 && x.ask > 0 && !x.queued && !x.granted && s.refusals > 0, "$'s request is refused", func(n *blocks, y *blockOwner) {
 			n.refusals--
 			y.ask, y.asks, y.refused = 0, 0, m.Without&AskAgain != 0
 		})
