@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,6 +146,8 @@ func TestIdempotentAnswerCannotBeStored(t *testing.T) {
 func TestIdempotentLockLost(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
 		release := make(chan struct{})
+		free := sync.OnceFunc(func() { close(release) })
+		defer free() // the server waits for its handlers
 		cause := make(chan error, 1)
 		s := open(t, 2, nil, &middleware.IdempotentOptions{Rerun: rerun}, func(n int64, w http.ResponseWriter, r *http.Request) {
 			if n == 1 {
@@ -169,7 +172,7 @@ func TestIdempotentLockLost(t *testing.T) {
 		} else {
 			r.is(t, http.StatusConflict, middleware.TypeOutcome)
 		}
-		close(release)
+		free()
 		r := from(t, first, "the first answer")
 		if rerun { // it was executed again, and that one's answer counts
 			r.is(t, http.StatusConflict, middleware.TypeOutcome)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,8 @@ func TestIdempotentConcurrentDuplicates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const n, servers = 100, 4
 			release := make(chan struct{})
+			free := sync.OnceFunc(func() { close(release) })
+			defer free() // the server waits for its handlers
 			s := open(t, servers, store, &middleware.IdempotentOptions{Wait: limit}, func(n int64, w http.ResponseWriter, r *http.Request) {
 				<-release
 				fmt.Fprintf(w, "run %d", n)
@@ -45,7 +48,7 @@ func TestIdempotentConcurrentDuplicates(t *testing.T) {
 				}
 				return sum == n-1
 			})
-			close(release)
+			free()
 			replayed := 0
 			for range n {
 				r := from(t, replies, "an answer")
@@ -63,6 +66,8 @@ func TestIdempotentConcurrentDuplicates(t *testing.T) {
 
 func TestIdempotentWaitsOnlySoLong(t *testing.T) {
 	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	defer free() // the server waits for its handlers
 	s := open(t, 2, nil, &middleware.IdempotentOptions{Wait: -1}, func(n int64, w http.ResponseWriter, r *http.Request) {
 		<-release
 		fmt.Fprint(w, n)
@@ -78,7 +83,7 @@ func TestIdempotentWaitsOnlySoLong(t *testing.T) {
 		}
 	}
 	s.post(0, "another").is(t, http.StatusUnprocessableEntity, middleware.TypeReused) // that is known already
-	close(release)
+	free()
 	r := from(t, first, "the answer")
 	r.is(t, http.StatusOK, "1")
 	s.post(1, "x").is(t, http.StatusOK, "1")
@@ -88,6 +93,8 @@ func TestIdempotentWaitLimit(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		c := start(t, fallback.NewMemory(), nil)
 		release := make(chan struct{})
+		free := sync.OnceFunc(func() { close(release) })
+		defer free() // the server waits for its handlers
 		h := middleware.Idempotent(c, middleware.NewMemoryStore(nil), middleware.Unscoped, &middleware.IdempotentOptions{Wait: 3 * time.Second})(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { <-release; w.WriteHeader(http.StatusOK) }))
 		post := func() *httptest.ResponseRecorder {
@@ -107,7 +114,7 @@ func TestIdempotentWaitLimit(t *testing.T) {
 		if d := time.Since(begin); d != 3*time.Second {
 			t.Errorf("waited for %v", d)
 		}
-		close(release)
+		free()
 		if w := <-first; w.Code != http.StatusOK {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
@@ -121,6 +128,8 @@ func TestIdempotentWaitLimit(t *testing.T) {
 func TestIdempotentClientLeaves(t *testing.T) {
 	for _, follow := range []bool{false, true} {
 		noticed, release := make(chan struct{}, 1), make(chan struct{})
+		free := sync.OnceFunc(func() { close(release) })
+		defer free()
 		s := open(t, 1, nil, &middleware.IdempotentOptions{FollowClient: follow}, func(n int64, w http.ResponseWriter, r *http.Request) {
 			if n == 1 {
 				select {
@@ -151,7 +160,7 @@ func TestIdempotentClientLeaves(t *testing.T) {
 		again := make(chan reply, 1)
 		go func() { again <- s.post(0, "x") }()
 		waiting(t, s.nodes[0], 1)
-		close(release)
+		free()
 		r := from(t, again, "the answer")
 		r.is(t, http.StatusOK, "1")
 		if !r.replayed() || s.runs.Load() != 1 {
@@ -162,6 +171,8 @@ func TestIdempotentClientLeaves(t *testing.T) {
 
 func TestIdempotentWaitingClientLeaves(t *testing.T) {
 	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	defer free() // the server waits for its handlers
 	s := open(t, 1, nil, nil, func(n int64, w http.ResponseWriter, r *http.Request) {
 		<-release
 		fmt.Fprint(w, n)
@@ -179,7 +190,7 @@ func TestIdempotentWaitingClientLeaves(t *testing.T) {
 	if r := from(t, second, "the end"); r.err == nil {
 		t.Error(r.body)
 	}
-	close(release)
+	free()
 	from(t, first, "the answer").is(t, http.StatusOK, "1")
 }
 
