@@ -10,7 +10,7 @@ type Sight struct {
 	Epoch     uint32 // SightServes, SightFreezes, SightKeeps
 	Name      string // of the hold: the others
 	Row       fallback.Row
-	Until     Deadlines // SightKeeps, SightAccepts: of the hold; SightGrants, SightTakes: of the ownership
+	Until     Deadlines // SightKeeps, SightAccepts: of the hold; SightServes, SightGrants, SightTakes: of the ownership
 }
 
 // A SightKind is what a Sight is.
@@ -34,6 +34,9 @@ func (p *Partition) show(kind SightKind, session string, epoch uint32, k *Key) {
 	}
 	x := Sight{Kind: kind, Partition: p.number, Session: session, Epoch: epoch}
 	switch {
+	case kind == SightServes:
+		until := p.ownedUntil()
+		x.Until = Deadlines{until, until}
 	case k == nil:
 	case kind == SightGrants:
 		until := p.ownedUntil()

@@ -176,6 +176,12 @@ func (x *traces) saw(s *start, y lease.Sight) {
 	defer x.mu.Unlock()
 	late := func() bool { return y.Until.Past(s.h.read()) } // the node stood still since it has read its clock: this is over
 	switch y.Kind {
+	case lease.SightServes: // with that it grants nothing but what is allowed below
+		if late() && s.h.stoodSince(x.w.begin, 0) {
+			x.parts[y.Partition].Had[y.Epoch] = y.Session
+			delete(x.parts[y.Partition].Given, y.Epoch)
+			return
+		}
 	case lease.SightAccepts, lease.SightKeeps:
 		if late() {
 			x.parts[y.Partition].Accepted[y.Row.Identity] = y.Row.Token
