@@ -29,7 +29,7 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 			return l, err
 		}
 	}
-	h := readHash(key)
+	h := hash(key)
 	s := c.shardOf(h)
 	if x := s.find(h, key); x != nil {
 		guard.Preempt()
@@ -58,7 +58,7 @@ func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (
 	if err := checkKey(key); err != nil {
 		return ReadLock{}, err
 	}
-	h, told := readHash(key), &label
+	h, told := hash(key), &label
 	if label == "" {
 		told = nil
 	}
@@ -193,7 +193,7 @@ func (s *readShard) begin(key string, try bool) (context.Context, *flight) {
 // flyAhead begins a flight that tries, for a caller that joins it at once. What is sent stays in a. That caller calls land when it has
 // the lock, or has not got it. There is no land, and no flight of its own, if callers of this process have the key or wait for it.
 func (c *Coordinator) flyAhead(key string, a *after) (land func()) {
-	h := readHash(key)
+	h := hash(key)
 	s := c.shardOf(h)
 	s.mu.Lock()
 	if s.current[key] != nil || s.flights[key] != nil {
@@ -315,7 +315,7 @@ func (s *readShard) leave(key string, f *flight, label *string) bool {
 
 // readingOf returns the lock of the shared name that callers of this process have, nil if there is none.
 func (c *Coordinator) readingOf(key string) *reading {
-	s := c.shardOf(readHash(key))
+	s := c.shardOf(hash(key))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current[key]

@@ -3,7 +3,6 @@ package coord
 import (
 	"context"
 	"errors"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -103,23 +102,6 @@ type follower struct {
 type stay struct {
 	turn  uint64
 	since lease.Moment
-}
-
-// readHash is the hash by which readings are found. Those of keys of a usual length take a third of what the hash of partitions takes, which
-// other processes have to agree on.
-func readHash(key string) uint64 {
-	if len(key) < 8 || len(key) > 16 {
-		return hash(key)
-	}
-	first, last := word(key), word(key[len(key)-8:]) // all bytes are in one of them
-	high, low := bits.Mul64(first^0xa0761d6478bd642f, last^0xe7037ed1a0b428db^uint64(len(key)))
-	return high ^ low
-}
-
-// word returns the first eight bytes, which compilers read at once.
-func word(s string) uint64 {
-	_ = s[7]
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 func (c *Coordinator) shardOf(hash uint64) *readShard {

@@ -4,19 +4,9 @@ import "testing"
 
 func emptiedWithin() *Emptied { return &Emptied{T: 2, Q: 3, Wipes: 2, Ticks: 6} }
 
-func explainEmptied(t *testing.T, m *Emptied) string {
-	t.Helper()
-	states, broken, story := m.Explore()
-	t.Logf("%q after %d states", broken, states)
-	for i, line := range story {
-		t.Logf("%3d. %s", i+1, line)
-	}
-	return broken
-}
-
 func TestEmptied(t *testing.T) {
 	t.Parallel()
-	if explainEmptied(t, emptiedWithin()) != "" {
+	if explain(t, emptiedWithin()) != "" {
 		t.Error("a key has two holders")
 	}
 }
@@ -28,7 +18,7 @@ func TestEmptiedGuards(t *testing.T) {
 			t.Parallel()
 			m := emptiedWithin()
 			m.Without = off
-			if explainEmptied(t, m) == "" {
+			if explain(t, m) == "" {
 				t.Error("it is not needed, as it seems")
 			}
 		})
@@ -40,7 +30,7 @@ func TestEmptiedGrants(t *testing.T) {
 	t.Parallel()
 	m := emptiedWithin()
 	m.Q = 1 // shorter than the lease
-	if explainEmptied(t, m) == "" {
+	if explain(t, m) == "" {
 		t.Error("the key is never granted")
 	}
 }

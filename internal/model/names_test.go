@@ -2,23 +2,11 @@ package model
 
 import (
 	"testing"
-	"time"
 )
 
 // namesWithin has a replication backlog that outlives Grace.
 func namesWithin(promotions, restarts, renames uint8) *Naming {
 	return &Naming{Promotions: promotions, Restarts: restarts, Renames: renames, Grants: 3, Ticks: 5, T: 2, Q: 3, TTL: 3}
-}
-
-func explainNames(t *testing.T, m *Naming) string {
-	t.Helper()
-	begin := time.Now()
-	states, broken, story := m.Explore()
-	t.Logf("%s after %d states, %v", broken, states, time.Since(begin))
-	for i, line := range story {
-		t.Logf("%3d. %s", i+1, line)
-	}
-	return broken
 }
 
 func TestNames(t *testing.T) {
@@ -42,7 +30,7 @@ func exploreNames(t *testing.T, all map[string]*Naming) {
 	for name, m := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if explainNames(t, m) != "" {
+			if explain(t, m) != "" {
 				t.Error("an invariant does not hold")
 			}
 		})
@@ -64,7 +52,7 @@ func TestNameGuards(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.in.Without, c.in.Check = c.off, c.want
-			if explainNames(t, c.in) == "" {
+			if explain(t, c.in) == "" {
 				t.Error("it is not needed, as it seems")
 			}
 		})
@@ -75,7 +63,7 @@ func TestNameGuards(t *testing.T) {
 func TestNamesAreForgottenTooSoon(t *testing.T) {
 	m := namesWithin(2, 0, 3)
 	m.TTL = 1
-	if explainNames(t, m) == "" {
+	if explain(t, m) == "" {
 		t.Error("it is no limit, as it seems")
 	}
 }

@@ -6,19 +6,9 @@ func observedWithin() *Observed {
 	return &Observed{T: 3, M: 1, Renewals: 2, Late: 2, Ticks: 5}
 }
 
-func explainObserved(t *testing.T, m *Observed) string {
-	t.Helper()
-	states, broken, story := m.Explore()
-	t.Logf("%q after %d states", broken, states)
-	for i, line := range story {
-		t.Logf("%3d. %s", i+1, line)
-	}
-	return broken
-}
-
 func TestObserved(t *testing.T) {
 	t.Parallel()
-	if explainObserved(t, observedWithin()) != "" {
+	if explain(t, observedWithin()) != "" {
 		t.Error("a living session is declared dead")
 	}
 }
@@ -27,14 +17,14 @@ func TestObservedByFastClocks(t *testing.T) {
 	t.Parallel()
 	m := observedWithin()
 	m.Fast, m.Renewals = 1, 1
-	if explainObserved(t, m) != "" {
+	if explain(t, m) != "" {
 		t.Error("a living session is declared dead")
 	}
 }
 
 func TestDeepObserved(t *testing.T) {
 	needsDeep(t)
-	if explainObserved(t, &Observed{T: 2, M: 1, Renewals: 3, Late: 2, Ticks: 7, Fast: 1, Steps: 1}) != "" {
+	if explain(t, &Observed{T: 2, M: 1, Renewals: 3, Late: 2, Ticks: 7, Fast: 1, Steps: 1}) != "" {
 		t.Error("a living session is declared dead")
 	}
 }
@@ -73,7 +63,7 @@ func TestObservedGuards(t *testing.T) {
 			case DeathMargin:
 				m.Fast = 1
 			}
-			if explainObserved(t, m) == "" {
+			if explain(t, m) == "" {
 				t.Error("it is not needed, as it seems")
 			}
 		})
@@ -85,7 +75,7 @@ func TestObservedDefences(t *testing.T) {
 	t.Parallel()
 	m := observedWithin()
 	m.Without = InTime
-	if explainObserved(t, m) != "" {
+	if explain(t, m) != "" {
 		t.Error("a living session is declared dead")
 	}
 }

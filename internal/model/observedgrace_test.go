@@ -6,19 +6,9 @@ func graceWithin() *ObservedGrace {
 	return &ObservedGrace{T: 2, Q: 3, Deposed: 1, Renewals: 2, Late: 1, Failovers: 1, Ticks: 4}
 }
 
-func explainGrace(t *testing.T, m *ObservedGrace) string {
-	t.Helper()
-	states, broken, story := m.Explore()
-	t.Logf("%q after %d states", broken, states)
-	for i, line := range story {
-		t.Logf("%3d. %s", i+1, line)
-	}
-	return broken
-}
-
 func TestObservedGrace(t *testing.T) {
 	t.Parallel()
-	if explainGrace(t, graceWithin()) != "" {
+	if explain(t, graceWithin()) != "" {
 		t.Error("a living session is declared dead")
 	}
 }
@@ -35,7 +25,7 @@ func TestObservedGraceGuards(t *testing.T) {
 			if off == GraceCompare || off == GraceAnew {
 				m.Failovers = 2
 			}
-			if explainGrace(t, m) == "" {
+			if explain(t, m) == "" {
 				t.Error("it is not needed, as it seems")
 			}
 		})
