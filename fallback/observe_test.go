@@ -216,7 +216,7 @@ func TestDurable_FormatsWhatIsUsed(t *testing.T) {
 		if token := lock(t, n, 1, "k", id("alice", 1)).Token; token.Epoch() < uint32(fallback.EpochAt(time.Now()))-60 {
 			t.Errorf("the first token is %v", token)
 		}
-		want(t, "writes", l.writes, 3)
+		want(t, "writes", l.writes, 5) // one of each, and two of the table, which tells of them
 		other := attachRecords(t, l, &fallback.RecordsOptions{Durable: true})
 		want(t, "what another process sees", fmt.Sprint(other.Verify(t.Context(), []fallback.Read{{Partition: 1, Keys: []string{"k"}}})[0].Rows[0].Identity), fmt.Sprint(id("alice", 1)))
 	})

@@ -144,7 +144,7 @@ func (a *recordsArbiter) Attach(ctx context.Context, s Settings) (Namespace, err
 	if err := a.store.Open(ctx); err != nil {
 		return nil, err
 	}
-	n := &recordsSpace{store: a.store, settings: s, opts: a.opts}
+	n := &recordsSpace{store: a.store, settings: s, opts: a.opts, made: newMade()}
 	if a.opts.NoClock {
 		n.observer = newObserver()
 	}
@@ -211,6 +211,7 @@ func (n *recordsSpace) begin(ctx context.Context, coldStart bool) error {
 			return err
 		}
 		n.born.Store(table.Born)
+		n.made.saw(table.Made)
 		if table.Format != "" {
 			s, err := n.settings.Adopt(table.Format, true)
 			n.settings = s
@@ -257,8 +258,8 @@ func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 	for len(left) > 0 {
 		part := left[:min(chunk, len(left))]
 		left = left[len(part):]
-		used := make([]bool, len(part))
-		errs := n.partitions(ctx, part, false, nil, func(i int, m moment, p *Partition, _ Sender) {
+		used, errs := make([]bool, len(part)), make([]error, len(part))
+		n.partitions(ctx, part, indices(len(part)), nil, errs, func(i int, m moment, p *Partition, _ Sender) {
 			if p.Server == "" {
 				p.Format(m.Moment, length(m.Moment, m.kept))
 			} else {

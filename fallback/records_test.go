@@ -113,6 +113,11 @@ func TestRecordsConform_Durable(t *testing.T) {
 			Kill: kill, Restart: kill,
 			Cut:   func(*testing.T) func() { return func() {} },
 			Empty: func(*testing.T) { l.rewind(map[string]fallback.Versioned{}) },
+			Delete: func(_ *testing.T, key string) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				delete(l.records, key)
+			},
 			Careful: func(*testing.T) fallback.Arbiter {
 				return fallback.NewRecords(l, &fallback.RecordsOptions{Durable: true, NoClock: true})
 			},

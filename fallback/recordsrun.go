@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -22,6 +21,7 @@ type recordsSpace struct {
 	observer  *observer     // nil: the store has a clock
 	born      atomic.Uint32 // of a durable store: Sessions.Born, as this process has attached to it, or has seen it in Grace
 	slowness  slowness      // with RecordsOptions.Slow
+	made      made          // of a durable store
 	carrier   atomic.Pointer[Sender]
 }
 
@@ -52,11 +52,7 @@ type attempt struct {
 // is the same until Swap, so no other transition came between. An answer that rests on a record which is not swapped tells how it
 // was at the moment of Load.
 func (n *recordsSpace) run(ctx context.Context, all []attempt) []error {
-	errs := make([]error, len(all))
-	left := make([]int, len(all))
-	for i := range all {
-		left[i] = i
-	}
+	errs, left := make([]error, len(all)), indices(len(all))
 	for try := 0; len(left) > 0; try++ {
 		err := ctx.Err()
 		if err == nil && try > 0 {
@@ -155,68 +151,51 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// errAbsent: a durable store has no record of a partition.
-var errAbsent = errors.New("fallback: no record")
+func indices(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
 
 // onAll runs a transition on each of some partitions, which are different ones.
-//
-// A durable store has no record of a partition that was never changed. Such a one is in Grace while the table of sessions is, and
-// else Shared, at the epoch at which the namespace was made, which the table tells. If that is missing, or another one than
-// when this process attached or saw a Grace of the table, the partition is missing because it was lost.
 func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, m moment, p *Partition, send Sender)) []error {
-	errs := n.partitions(ctx, parts, n.opts.Durable, nil, f)
-	var absent []uint32
-	var of []int
-	for i, err := range errs {
-		if errors.Is(err, errAbsent) {
-			absent, of = append(absent, parts[i]), append(of, i)
-		}
-	}
-	if len(absent) == 0 {
+	errs, left := make([]error, len(parts)), indices(len(parts))
+	if !n.opts.Durable {
+		n.partitions(ctx, parts, left, nil, errs, f)
 		return errs
 	}
-	var as *Partition
-	err := n.onSessions(ctx, func(m Moment, s *Sessions) {
-		switch s.enter(m); {
-		case s.GraceEnd != 0:
-			as = &Partition{GraceEnd: s.GraceEnd}
-		case s.Born == n.born.Load():
-			as = &Partition{Epoch: max(s.Born, 1)}
-		default:
-			as = nil
-		}
-	})
-	again := make([]error, len(absent))
-	if err == nil {
-		again = n.partitions(ctx, absent, false, as, func(i int, m moment, p *Partition, send Sender) { f(of[i], m, p, send) })
-	}
-	for k, i := range of {
-		if errs[i] = again[k]; err != nil {
-			errs[i] = err
-		}
+	for know := make([]knowledge, len(parts)); len(left) > 0; {
+		n.partitions(ctx, parts, left, know, errs, f)
+		left = n.learn(ctx, parts, left, know, errs)
 	}
 	return errs
 }
 
-// partitions is onAll of records that are there, or may be missing: then they are lost, or as given. What is as given is not written.
-func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there bool, as *Partition, f func(i int, m moment, p *Partition, send Sender)) []error {
-	all := make([]attempt, len(parts))
-	for i, number := range parts {
-		key := n.partKey(number)
-		all[i] = attempt{key, func(m moment, value []byte, send Sender) ([]byte, error) {
+// partitions runs a transition on those of some partitions which left has. A partition without a record was lost, unless know says otherwise, and
+// what is only known is not written.
+func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, left []int, know []knowledge, errs []error, f func(i int, m moment, p *Partition, send Sender)) {
+	all := make([]attempt, len(left))
+	for k, i := range left {
+		key := n.partKey(parts[i])
+		all[k] = attempt{key, func(m moment, value []byte, send Sender) ([]byte, error) {
 			p, g, err := decodePartition(value)
-			switch {
-			case err != nil:
+			if err != nil {
 				return nil, err
-			case there && p.Server == "":
-				return nil, errAbsent
+			}
+			var as *Partition
+			if know != nil {
+				if as, err = know[i].enter(p, n.made.has(parts[i])); err != nil {
+					return nil, err
+				}
 			}
 			end := p.GraceEnd
 			if n.observer != nil {
 				end = n.observer.grace(key, g, m.span)
 			}
 			var blank []byte
-			if p.Server == "" && as != nil {
+			if as != nil {
 				p.Server, p.Process, p.Epoch, p.GraceEnd = m.Server, m.Process, as.Epoch, as.GraceEnd
 				blank, end = encodePartition(p, storedGrace{}), as.GraceEnd
 			}
@@ -228,6 +207,7 @@ func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there boo
 			f(i, m, p, send)
 			switch {
 			case blank != nil && string(blank) == string(encodePartition(p, storedGrace{})):
+				know[i].created = false
 				return value, nil
 			case n.observer == nil:
 				return encodePartition(p, storedGrace{}), nil
@@ -237,7 +217,9 @@ func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, there boo
 			return encodePartition(p, g), nil
 		}}
 	}
-	return n.run(ctx, all)
+	for k, err := range n.run(ctx, all) {
+		errs[left[k]] = err
+	}
 }
 
 // on runs a transition on one partition.
@@ -259,6 +241,7 @@ func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions
 			n.observer.members(s, m.span)
 		}
 		server := s.Server
+		n.made.saw(s.Made)
 		f(m, s)
 		if s.Secrets != "" {
 			n.secrets.Store(&s.Secrets)

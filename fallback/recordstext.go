@@ -73,6 +73,7 @@ type (
 		GraceEnd int64    `json:"graceEnd,omitempty"`
 		storedGrace
 		Born    uint32                  `json:"born,omitempty"`
+		Made    []byte                  `json:"made,omitempty"` // in base64
 		Secrets anyBytes                `json:"secrets"`
 		Members map[string]storedMember `json:"members,omitempty"`
 	}
@@ -193,7 +194,7 @@ func encodeSessions(s *Sessions, g storedGrace) []byte {
 	}
 	return encode(storedSessions{
 		Format: anyBytes(s.Format), Server: anyBytes(s.Server), Process: anyBytes(s.Process), Name: anyBytes(s.Name),
-		GraceEnd: s.GraceEnd, storedGrace: g, Born: s.Born, Secrets: anyBytes(s.Secrets),
+		GraceEnd: s.GraceEnd, storedGrace: g, Born: s.Born, Made: s.Made, Secrets: anyBytes(s.Secrets),
 		Members: mapped(s.Members, inJSON, func(x Member) storedMember {
 			return storedMember{
 				x.Expiry, x.TTL, anyBytes(x.Info), x.Beat, x.Guardians.Version, listed(x.Guardians.Set, toBytes), x.Terms.Uses, x.Terms.Needs,
@@ -213,7 +214,7 @@ func decodeSessions(text []byte) (*Sessions, storedGrace, error) {
 	}
 	return &Sessions{
 		Format: string(s.Format), Server: string(s.Server), Process: string(s.Process), Name: string(s.Name),
-		GraceEnd: s.GraceEnd, Born: s.Born, Secrets: string(s.Secrets),
+		GraceEnd: s.GraceEnd, Born: s.Born, Made: s.Made, Secrets: string(s.Secrets),
 		Members: mapped(s.Members, fromJSON, func(x storedMember) Member {
 			return Member{
 				Expiry: x.Expiry, TTL: x.TTL, Info: string(x.Info), Beat: x.Beat,

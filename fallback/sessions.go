@@ -19,7 +19,8 @@ type Sessions struct {
 	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
 	Secrets  string            // see DecodeSecrets
 	Members  map[string]Member // by session
-	Born     uint32            // in a durable store: the epoch of partitions without a record
+	Born     uint32            // in a durable store: the epoch of partitions that never had a record
+	Made     []byte            // in a durable store: a bit for each partition, from bit 0 of byte 0 on: it has a record
 	Round    SpokenRound       // by which Grace may end early
 }
 
@@ -200,7 +201,7 @@ func (s *Sessions) CloseSession(m Moment, id string) {
 // Clone returns a copy that shares nothing.
 func (s *Sessions) Clone() *Sessions {
 	c := *s
-	c.Members = maps.Clone(s.Members)
+	c.Members, c.Made = maps.Clone(s.Members), slices.Clone(s.Made)
 	c.Round.Spoken = slices.Clone(s.Round.Spoken)
 	return &c
 }

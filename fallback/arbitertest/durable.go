@@ -38,6 +38,9 @@ type Cluster struct {
 	// ColdStart.
 	Empty   func(t *testing.T)
 	Careful func(t *testing.T) fallback.Arbiter
+
+	// Delete deletes one record, as an operator may do. The key is the one that [fallback.Records] is told.
+	Delete func(t *testing.T, key string)
 }
 
 // RunDurable checks that a store loses nothing that it acknowledged, and begins no Grace, over
@@ -52,6 +55,7 @@ func RunDurable(t *testing.T, start func(t *testing.T) Cluster) {
 	}{
 		{"a namespace that is said to be new is used at once", func(Cluster) bool { return true }, durableStart},
 		{"a store that was emptied begins with Grace", func(c Cluster) bool { return c.Empty != nil && c.Careful != nil }, emptied},
+		{"a partition whose record was deleted begins with Grace", func(c Cluster) bool { return c.Delete != nil }, deleted},
 		{"a kill of the leader loses nothing", func(c Cluster) bool { return c.Kill != nil }, func(s *space, c Cluster) {
 			nothingLost(s, c.New(s.t), c.Kill)
 		}},
@@ -138,6 +142,38 @@ func emptied(s *space, c Cluster) {
 		if states[2].Record.Epoch > never.Epoch {
 			s.t.Errorf("the epoch of a partition without a record is %d in Grace, %d before", states[2].Record.Epoch, never.Epoch)
 		}
+	}
+}
+
+// deleted has an operator delete records of partitions alone. Their holders and owners get back what they have.
+func deleted(s *space, c Cluster) {
+	row := s.take(id("alice", 1), "k")
+	owned := must(s.Acquire(s.ctx, 1, "alice", fallback.Expect{Epoch: must(s.Load(s.ctx, 1))(s).Epoch}))(s).Record
+	others := []fallback.Namespace{s.Namespace, s.attach()}
+	for i := range 2 {
+		for p := range 2 {
+			c.Delete(s.t, fmt.Sprintf("%s/p%d", s.settings.Namespace, p))
+		}
+		if i == 1 {
+			n := must(c.New(s.t).Attach(s.ctx, s.settings))(s)
+			defer n.Close()
+			others = append([]fallback.Namespace{n}, others...)
+		}
+		for _, n := range others {
+			for p, verdict := range []fallback.Verdict{fallback.InGrace, fallback.InGrace, fallback.Granted} {
+				r := fallback.LockRequest{Partition: uint32(p), Key: "k", Me: id("bob", 1)}
+				want(s, "verdict", lockSoon(s, n, r).Verdict, verdict)
+			}
+			want(s, "Grace of the sessions", must(n.Dead(s.ctx, "alice", fallback.Stamp{}))(s).Grace, 0)
+		}
+		want(s, "owner reclaimed", s.ReclaimOwners(s.ctx, "alice", []fallback.Ownership{{Partition: 1, Epoch: owned.Epoch}})[0].Verdict, fallback.Granted)
+		restored := s.Restore(s.ctx, []fallback.Claims{{Holds: []fallback.Claim{{Key: "k", Row: row}}}})[0]
+		if restored.Err != nil || restored.Verdicts[0] != fallback.Granted {
+			s.t.Errorf("Restore: %+v", restored)
+		}
+		states := must(verify(s.ctx, others[0], []fallback.Read{{Partition: 0, Keys: []string{"k"}}, {Partition: 1}}))(s)
+		want(s, "rows for another process", states[0].Rows, []fallback.Row{row})
+		want(s, "owner for another process", states[1].Record.Owner, "alice")
 	}
 }
 

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Emptied explores a durable store whose records are deleted while processes are at work. It has a table of sessions, and one
-// partition, which has a record once it was changed. The holder has a row from before. Another process was
-// attached before, too, and a newcomer attaches at any time: both want the key. Records are deleted in one step; no call is under way then.
+// Emptied explores a durable store whose records are deleted while processes are at work: all in one step, or the partition's alone. It has
+// a table of sessions, and one partition, which has a record once it was changed; the table tells then that it was made. The holder has a
+// row from before. Another process was attached before, too, and a newcomer attaches at any time: both want the key. In Grace each of them
+// may write a row of another key. A call may be under way if it is the holder's that writes its row again.
 type Emptied struct {
 	T, Q    uint8 // ticks: the lease, and Grace
 	Wipes   uint8 // in all
@@ -18,11 +19,14 @@ type Emptied struct {
 // An EmptiedGuard is something without which the key has two holders when a store was emptied.
 type EmptiedGuard uint8
 
-// Guards of a durable store that is emptied.
+// Guards of a durable store that is emptied, or loses the record of the partition.
 const (
 	NewGrace     EmptiedGuard = 1 << iota // a table of sessions begins with Grace, also if the process that makes it knows of no other
 	AbsentGrace                           // a partition without a record is in Grace while the table is
 	NewGraceAnew                          // that Grace is another one each time: a process that counted the one before does not end it
+	MadeGrace                             // a partition that was made and has no record is lost: a Grace of its own begins
+	MadeAnew                              // that Grace has its full length, also while the table is in Grace
+	MadeFirst                             // what is in a record counts when the table tells that the partition was made
 )
 
 const (
@@ -34,9 +38,12 @@ const (
 type emptied struct {
 	table     bool
 	grace     uint8 // beat of the table's Grace; 0: none
+	made      bool  // it tells that the partition was made
 	there     bool  // the partition's record
 	row       bool  // the holder's, in it
+	claims    bool  // the holder has written its row, and not yet told the table that the partition is made
 	partGrace uint8 // beat of the record's Grace
+	partFor   uint8 // and its length in ticks
 	beats     uint8 // that were used
 	holds     bool  // the holder has the key, by its own opinion
 	listed    bool  // its session is in the table
@@ -59,7 +66,7 @@ func (m *Emptied) Explore() (states int, broken string, story []string) {
 		from int
 		what string
 	}
-	first := emptied{table: true, there: true, row: true, holds: true, listed: true, lease: m.T, wipes: m.Wipes, ticks: m.Ticks}
+	first := emptied{table: true, made: true, there: true, row: true, holds: true, listed: true, lease: m.T, wipes: m.Wipes, ticks: m.Ticks}
 	seen := map[emptied]bool{first: true}
 	all, origins := []emptied{first}, []origin{{-1, ""}}
 	for at := 0; at < len(all) && broken == ""; at++ {
@@ -81,13 +88,30 @@ func (m *Emptied) Explore() (states int, broken string, story []string) {
 	return len(all), broken, story
 }
 
+func (e *emptied) unmake() { e.there, e.row, e.partGrace, e.partFor = false, false, 0, 0 }
+
+// begin writes the partition's record, without rows, in a Grace for so many ticks.
+func (m *Emptied) begin(n *emptied, length uint8) {
+	n.there, n.row, n.partGrace, n.partFor = true, false, m.beat(n), length
+}
+
+// lost reports whether the partition has lost its record.
+func (m *Emptied) lost(n *emptied) bool {
+	return !n.there && n.made && m.has(MadeGrace) && (n.grace == 0 || m.has(MadeAnew))
+}
+
 func (m *Emptied) has(g EmptiedGuard) bool { return m.Without&g == 0 }
 
 func (m *Emptied) next(was emptied, emit func(emptied, string)) {
 	if n := was; was.wipes > 0 {
 		n.wipes--
-		n.table, n.grace, n.there, n.row, n.partGrace, n.listed = false, 0, false, false, 0, false
+		n.unmake()
+		alone := n
+		n.table, n.grace, n.made, n.listed = false, 0, false, false
 		emit(n, "the store is emptied")
+		if was.there {
+			emit(alone, "the partition's record is deleted")
+		}
 	}
 	if n := was; was.ticks > 0 {
 		n.ticks--
@@ -132,14 +156,27 @@ func (m *Emptied) renew(was emptied, emit func(emptied, string)) {
 		n.grace = m.beat(&n) // it was told that it had a session: the table is of older data
 	}
 	n.listed = true
-	switch graced := n.partGrace != 0 || !n.there && n.grace != 0; {
+	switch graced := n.partGrace != 0 || !n.there && n.grace != 0 || m.lost(&n); {
+	case n.claims:
+		n.claims, n.made, n.lease = false, true, m.T
+		emit(n, "the holder tells the table that the partition is made: it has the key")
+		return
 	case n.row:
 		n.lease = m.T
+		if m.has(MadeFirst) {
+			n.made = true
+		}
 	case graced:
 		if !n.there {
-			n.partGrace = m.beat(&n)
+			m.begin(&n, m.Q)
 		}
-		n.there, n.row, n.lease = true, true, m.T
+		if n.row = true; n.made || !m.has(MadeFirst) {
+			n.lease = m.T
+			break
+		}
+		n.claims = true
+		emit(n, "the holder renews, and writes its row anew")
+		return
 	default:
 		n.holds = false
 	}
@@ -176,23 +213,31 @@ func (m *Emptied) rival(was emptied, i int, emit func(emptied, string)) {
 	m.ask(was, i, name, emit)
 }
 
-// ask is a rival that ends a Grace that it has counted to the end, or locks.
+// ask is a rival that ends a Grace that it has counted to the end, writes another row, or locks.
 func (m *Emptied) ask(was emptied, i int, name string, emit func(emptied, string)) {
 	x := was.o[i]
 	if n := was; was.grace != 0 && x.grace == was.grace && x.since >= m.Q {
 		n.grace = 0
 		emit(n, name+" ends the table's Grace")
 	}
-	if n := was; was.partGrace != 0 && x.partGrace == was.partGrace && x.partSince >= m.Q {
-		n.partGrace = 0
+	if n := was; was.partGrace != 0 && x.partGrace == was.partGrace && x.partSince >= was.partFor {
+		n.partGrace, n.partFor = 0, 0
 		emit(n, name+" ends the partition's Grace")
 	}
-	graced := was.partGrace != 0
-	if !was.there && m.has(AbsentGrace) {
-		graced = was.grace != 0
-	}
-	if n := was; !graced && !was.row {
-		n.there = true
+	n := was
+	switch {
+	case m.lost(&was):
+		m.begin(&n, m.Q)
+		emit(n, name+" finds that the partition's record is lost, and begins Grace")
+	case was.partGrace != 0:
+	case !was.there && was.grace != 0 && m.has(AbsentGrace):
+		if x.grace == was.grace { // its Grace ends with the table's
+			m.begin(&n, m.Q-x.since)
+			n.made, n.o[i].partGrace, n.o[i].partSince = true, n.partGrace, 0
+			emit(n, name+" writes another row")
+		}
+	case !was.row:
+		n.there, n.made = true, true
 		if n.two = was.holds && was.lease > 0; n.two {
 			emit(n, name+" locks the key")
 		}

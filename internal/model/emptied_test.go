@@ -13,7 +13,8 @@ func TestEmptied(t *testing.T) {
 
 // TestEmptiedGuards takes guards away, and expects that a key has two holders.
 func TestEmptiedGuards(t *testing.T) {
-	for name, off := range map[string]EmptiedGuard{"NewGrace": NewGrace, "AbsentGrace": AbsentGrace, "NewGraceAnew": NewGraceAnew} {
+	for name, off := range map[string]EmptiedGuard{"NewGrace": NewGrace, "AbsentGrace": AbsentGrace, "NewGraceAnew": NewGraceAnew,
+		"MadeGrace": MadeGrace, "MadeAnew": MadeAnew, "MadeFirst": MadeFirst} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := emptiedWithin()
