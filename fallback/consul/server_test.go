@@ -223,6 +223,19 @@ func (f *fake) answerLost() {
 	}
 }
 
+// remove deletes a record.
+func (f *fake) remove(t *testing.T, key string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := len(f.pairs)
+	f.pairs = maps.Clone(f.pairs)
+	maps.DeleteFunc(f.pairs, func(k string, _ api.KVPair) bool { return strings.HasSuffix(k, "/records/"+key) })
+	if len(f.pairs) != before-1 {
+		t.Fatalf("%d records of %q", before-len(f.pairs), key)
+	}
+}
+
 // isNew says that namespaces are new.
 var isNew = &Options{ColdStart: true}
 
@@ -235,5 +248,6 @@ func (f *fake) injuries() arbitertest.Cluster {
 		Restart: injure,
 		Careful: func(*testing.T) fallback.Arbiter { return New(f.client(""), nil) },
 		Empty:   func(*testing.T) { empty() },
+		Delete:  f.remove,
 	}
 }

@@ -171,6 +171,11 @@ func (c *cluster) injuries() arbitertest.Cluster {
 			}
 		},
 	}
+	x.Delete = func(t *testing.T, key string) {
+		if r, err := c.client().Delete(t.Context(), newStore(nil, nil).recordKey(key)); err != nil || r.Deleted != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
 	if len(c.members) > 1 {
 		x.Old = func(*testing.T) (fallback.Arbiter, func()) { return c.old() }
 		x.Cut = func(*testing.T) func() { return c.stopFollower() }

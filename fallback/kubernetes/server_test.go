@@ -291,6 +291,7 @@ func (c *cluster) injuries() arbitertest.Cluster {
 		Restart: func(*testing.T) { c.restart() },
 		Careful: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(c.store(), recordsOptions(nil)) },
 		Empty:   func(*testing.T) { c.clear() },
+		Delete:  func(_ *testing.T, key string) { c.remove(c.store().recordName(key)) },
 	}
 	if len(c.servers) > 1 {
 		x.Cut = func(*testing.T) func() { return c.stop() }
@@ -342,8 +343,19 @@ func (c *cluster) clear() {
 		c.t.Fatal(err)
 	}
 	for _, x := range all.Items {
-		if err := s.client.Delete().Namespace("orders").Resource(resource).Name(x.Name).Do(c.t.Context()).Error(); err != nil {
-			c.t.Fatal(err)
-		}
+		c.remove(x.Name)
+	}
+}
+
+// remove deletes the record of a name.
+func (c *cluster) remove(name string) {
+	c.t.Helper()
+	s := c.storeOf(c.config(admin), nil)
+	err := s.connect()
+	if err == nil {
+		err = s.client.Delete().Namespace("orders").Resource(resource).Name(name).Do(c.t.Context()).Error()
+	}
+	if err != nil {
+		c.t.Fatal(err)
 	}
 }

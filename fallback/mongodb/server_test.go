@@ -140,6 +140,11 @@ func (s *server) injuries() arbitertest.Cluster {
 				t.Fatal(err)
 			}
 		},
+		Delete: func(t *testing.T, key string) {
+			if r, err := s.store(nil).records().DeleteOne(t.Context(), bson.D{{Key: "_id", Value: recordID(key)}}); err != nil || r.DeletedCount != 1 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		},
 	}
 }
 

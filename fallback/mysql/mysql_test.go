@@ -45,6 +45,7 @@ func TestMySQLConforms_Durable(t *testing.T) {
 			Restart: func(*testing.T) { s.restart() },
 			Careful: func(*testing.T) fallback.Arbiter { return New(s.config("app"), &Options{Durable: true}) },
 			Empty:   func(*testing.T) { s.must(`DELETE FROM hf.holdfast`) },
+			Delete:  func(_ *testing.T, key string) { s.must(`DELETE FROM hf.holdfast WHERE name = '` + key + `'`) },
 		}
 	})
 }

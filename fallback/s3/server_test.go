@@ -148,7 +148,8 @@ func (g *gateway) injuries() arbitertest.Cluster {
 		Careful: func(*testing.T) fallback.Arbiter {
 			return fallback.NewRecords(g.store(0), &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true})
 		},
-		Empty: func(*testing.T) { g.empty() },
+		Empty:  func(*testing.T) { g.empty() },
+		Delete: func(_ *testing.T, key string) { g.remove(g.store(0).recordKey(key)) },
 	}
 	if len(g.servers) > 1 {
 		// No server leads. One that stands still while others work has nothing old to say when it goes on.
@@ -212,9 +213,15 @@ func (g *gateway) empty() {
 		g.t.Fatalf("%v, %v", list, err)
 	}
 	for _, o := range list.Contents {
-		if _, err := client.DeleteObject(g.t.Context(), &awss3.DeleteObjectInput{Bucket: aws.String(bucket), Key: o.Key}); err != nil {
-			g.t.Fatal(err)
-		}
+		g.remove(*o.Key)
+	}
+}
+
+// remove deletes an object.
+func (g *gateway) remove(name string) {
+	g.t.Helper()
+	if _, err := g.client(0).DeleteObject(g.t.Context(), &awss3.DeleteObjectInput{Bucket: aws.String(bucket), Key: &name}); err != nil {
+		g.t.Fatal(err)
 	}
 }
 
