@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -221,7 +222,8 @@ func (e *ensemble) injuries() arbitertest.Cluster {
 		Kill:    func(*testing.T) { e.killLeader() },
 		Restart: func(*testing.T) { e.restart() },
 		Careful: func(*testing.T) fallback.Arbiter { return New(e.connect(), nil) },
-		Empty:   e.empty,
+		Empty:   func(t *testing.T) { e.clear(t, "") },
+		Delete:  func(t *testing.T, key string) { e.clear(t, url.PathEscape(key)) },
 	}
 	if len(e.members) > 1 {
 		x.Old = func(*testing.T) (fallback.Arbiter, func()) { return e.old() }
@@ -230,28 +232,35 @@ func (e *ensemble) injuries() arbitertest.Cluster {
 	return x
 }
 
-// empty deletes all records.
-func (e *ensemble) empty(t *testing.T) {
+// clear deletes the records of a name. Empty: all.
+func (e *ensemble) clear(t *testing.T, name string) {
 	t.Helper()
 	conn, err := e.connect()()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	var clear func(path string)
-	clear = func(path string) {
+	deleted := 0
+	var walk func(path string)
+	walk = func(path string) {
 		children, _, err := conn.Children(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, x := range children {
-			clear(path + "/" + x)
+			walk(path + "/" + x)
+		}
+		if name != "" && !strings.HasSuffix(path, "/"+name) {
+			return
 		}
 		if err := conn.Delete(path, -1); err != nil {
 			t.Fatal(err)
 		}
+		deleted++
 	}
-	clear("/holdfast")
+	if walk("/holdfast"); deleted == 0 {
+		t.Fatalf("there is no record %q", name)
+	}
 }
 
 // copied stops a server that is alone, copies its data, and starts it again. back puts the copy in their place.

@@ -323,6 +323,6 @@ func TestZookeeper_Refuses(t *testing.T) {
 	if _, err := admin.Create("/ours", nil, 0, zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate, "app", "secret")); err != nil {
 		t.Fatal(err)
 	}
-	n := storetest.Attach(t, New(app, &Options{Root: "/ours", ACL: zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate, "app", "secret")}))
+	n := storetest.Attach(t, New(app, &Options{Root: "/ours", ColdStart: true, ACL: zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate, "app", "secret")}))
 	storetest.Lock(t, n, "k", storetest.Alice)
 }
