@@ -36,18 +36,24 @@ type node struct {
 func (w *world) start(t *testing.T, h *netns.Host, cluster *agent.Addresses) *node {
 	t.Helper()
 	program := w.program
-	env := os.Environ()
 	if cluster != nil {
 		program = w.variable
 		text, err := json.Marshal(cluster)
 		if err != nil {
 			t.Fatal(err)
 		}
-		env = append(env, agent.ClusterVariable+"="+string(text))
+		t.Setenv(agent.ClusterVariable, string(text))
 	}
-	args := append(h.In(), program, w.stock)
+	n := w.launch(t, h, program)
+	w.started++
+	return n
+}
+
+// launch starts a program, which agent.Serve is part of, with SQLite's file as its first argument.
+func (w *world) launch(t *testing.T, h *netns.Host, program string, more ...string) *node {
+	t.Helper()
+	args := append(append(h.In(), program, w.stock), more...)
 	n := &node{t: t, name: h.Name, cmd: exec.Command(args[0], args[1:]...)}
-	n.cmd.Env = env
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +75,6 @@ func (w *world) start(t *testing.T, h *netns.Host, cluster *agent.Addresses) *no
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w.started++
 	t.Cleanup(func() {
 		if !n.ended {
 			_ = n.cmd.Process.Kill()
