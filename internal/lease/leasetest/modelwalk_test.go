@@ -26,10 +26,7 @@ var modelFaults = map[string]model.Model{
 func TestModelWalks(t *testing.T) {
 	for name, m := range modelFaults {
 		t.Run(name, func(t *testing.T) {
-			walks := modelWalks
-			if race {
-				walks /= 5
-			}
+			walks := fewer(modelWalks, 5)
 			same, all := 0, 0
 			for seed := range uint64(walks) {
 				broken, n, of := walkModel(t, m, seed)

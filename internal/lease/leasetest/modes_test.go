@@ -43,10 +43,7 @@ func (w *World) inForce() map[string]*inForceTogether {
 // TestRandomWalks_Modes lets nodes do anything in any order, with readers, writers and permits, and cuts their streams. A writer
 // is alone, permits are not more than there are (I1), and tokens rise from a writer to what comes after it (I2).
 func TestRandomWalks_Modes(t *testing.T) {
-	granted, together, seeds := 0, 0, uint64(walks/2)
-	if race {
-		seeds /= 8
-	}
+	granted, together, seeds := 0, 0, uint64(fewer(walks/2, 8))
 	for seed := range seeds {
 		g, n, wrong := walkModes(t, seed, true)
 		if wrong != "" {

@@ -234,10 +234,13 @@ func (n *Node) open() {
 	n.session = lease.NewSession(n.session.ID+"'", n.w.now.Add(n.w.Times.lease()))
 }
 
-// quit: the node leaves the cluster.
+// quit: the node leaves the cluster. Its coordinator is closed before.
 func (n *Node) quit() {
 	if !n.left {
 		n.left = true
+		if n.P.Ending() == lease.Open {
+			n.event(func(now time.Time, fx *lease.Effects) { n.P.Close(errClosed, now, fx) })
+		}
 		n.P.Leave()
 	}
 	busy, owed := n.P.Left(n.w.now)

@@ -14,10 +14,7 @@ const walks = 6000
 // TestRandomWalks lets two nodes do anything in any order, and cuts their stream. No key may have two holders in force (I1), and
 // tokens rise (I2).
 func TestRandomWalks(t *testing.T) {
-	granted, seeds := 0, uint64(walks)
-	if race {
-		seeds /= 8
-	}
+	granted, seeds := 0, uint64(fewer(walks, 8))
 	for seed := range seeds {
 		n, wrong := walk(t, seed, true)
 		if wrong != "" {
@@ -29,6 +26,14 @@ func TestRandomWalks(t *testing.T) {
 	if uint64(granted) < seeds {
 		t.Errorf("%d grants only", granted)
 	}
+}
+
+// fewer returns n, or n divided by a number where there is no time for all: with the race detector, as a walk is one goroutine, and with -short.
+func fewer(n, by int) int {
+	if race || testing.Short() {
+		return n / by
+	}
+	return n
 }
 
 // walk returns how many locks were granted, and the story of a violation if there was one.
