@@ -12,10 +12,12 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A server that begins to evict keys while processes run is told of, once for each change.
 func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	client, log := s.Client(t), newRecords()
@@ -76,6 +78,7 @@ func TestAdvice_DefaultReplicationIsToldAtTheStart(t *testing.T) {
 
 // A server's clock that is set years ahead ends all sessions. The log says that it is the clock.
 func TestAdvice_AClockThatIsSetYearsAhead(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s, clock := redistest.StartClocked(t)
 	log := newRecords()

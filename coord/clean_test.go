@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // crashed makes what a process leaves that held locks and crashed.
@@ -133,6 +134,7 @@ func TestClean_AReleaseThatWasLost(t *testing.T) {
 }
 
 func TestClean_OverRedis(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	a := overRedis(t, server)

@@ -12,11 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A new namespace on a server that was promoted long ago waits for Grace, as the server does not tell when that was. The error says
 // that, and not only that data may be lost.
 func TestSettled_ANewNamespaceOnAPromotedServer(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	first, second := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
 	if err := second.Replicate(t.Context(), first); err != nil {

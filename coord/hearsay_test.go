@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -87,6 +88,7 @@ func refusedAt(t *testing.T, owner *Coordinator, l Lock) func() bool {
 
 // TestForgedMessages says by PUBLISH what only the arbiter should say. No node believes it.
 func TestForgedMessages(t *testing.T) {
+	takes.Seconds(t)
 	s := redistest.Start(t)
 	lie := liar{t, s.Client(t)}
 	arbiter := redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // waitFor starts callers that wait for a key until the test ends, and are counted then.
@@ -120,6 +121,7 @@ func TestInspect_EachNodeTellsHolderAndWaiters(t *testing.T) {
 }
 
 func TestHeldAndTop_OverTheCluster(t *testing.T) {
+	takes.Seconds(t)
 	nodes := threeNodes(t)
 	anna, berta, clara := nodes[0], nodes[1], nodes[2]
 	keys := []string{keyOwnedBy(t, anna), keyOwnedBy(t, berta), keyOwnedBy(t, clara), "\xff\x00 no text"}

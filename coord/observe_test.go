@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // observer starts a process that only observes.
@@ -163,6 +164,7 @@ func TestObserve_TakesOverALongerGrace(t *testing.T) {
 }
 
 func TestDrain_ANodeStaysAClient(t *testing.T) {
+	takes.Seconds(t)
 	nodes := threeNodes(t)
 	anna, berta, clara := nodes[0], nodes[1], nodes[2]
 	key := keyOwnedBy(t, anna)

@@ -181,6 +181,7 @@ func TestLog_ManyLossesAreOneRecord(t *testing.T) {
 
 // In a cluster the owner of a key knows which process has it, and others know the owner.
 func TestLog_LongWaitsInACluster(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	logs := map[string]records{"one": newRecords(), "two": newRecords()}
 	nodes := make(map[string]*coord.Coordinator)

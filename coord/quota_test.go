@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // syncBuffer is a buffer that goroutines share.
@@ -35,6 +36,7 @@ func (b *syncBuffer) count(text string) int {
 // A node holds and waits for as many keys of another one as that lets it. Then its callers are told, and the owner's log; other
 // callers of the owner's keys are served.
 func TestCluster_MaxPerNode(t *testing.T) {
+	takes.Seconds(t)
 	m := fallback.NewMemory()
 	var log syncBuffer
 	o := small()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func rlock(t *testing.T, c *coord.Coordinator, key string) coord.ReadLock {
@@ -376,6 +377,7 @@ func TestSemaphore_AnotherSize(t *testing.T) {
 }
 
 func TestSemaphore_AnotherSizeInACluster(t *testing.T) {
+	takes.Seconds(t)
 	store := fallback.NewMemory()
 	one, two := join(t, store, quick()), join(t, store, quick())
 	differentSizes(t, one, two)

@@ -118,6 +118,7 @@ func (e *ends) trace() *coord.Trace {
 // Readers that take seats and writers exclude each other, which the race detector sees by data that
 // they share. Each lock of the shared name is unlocked once.
 func TestRLock_BesideWriters(t *testing.T) {
+	takes.Seconds(t)
 	for _, where := range []string{"at the arbiter", "at the owner"} {
 		t.Run(where, func(t *testing.T) {
 			var e ends

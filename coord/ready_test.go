@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // settledOpts are quick ones.
@@ -21,6 +22,7 @@ func settledOpts() *coord.Options {
 
 // Where all nodes are settled each partition has one owner, and all locks are in memory.
 func TestSettled(t *testing.T) {
+	takes.Seconds(t)
 	a := fallback.NewMemory()
 	var nodes []*coord.Coordinator
 	for n := 1; n <= 3; n++ {

@@ -143,6 +143,7 @@ func TestADeadServerHoldsUpNoReleases(t *testing.T) {
 
 // A caller that waits for a free key is not told that another one has it (rule 10).
 func TestADeadServerIsNotSaidToBeLocked(t *testing.T) {
+	takes.Seconds(t)
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "acquire" })
 	defer net.stop(nil)

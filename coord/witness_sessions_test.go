@@ -10,11 +10,13 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A table of sessions from before a holder's session began does not make the holder dead: neither for the holder, nor for a
 // process that asks.
 func TestSession_IsNotDeadByABackupOfBefore(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client(t)
@@ -72,6 +74,7 @@ func TestSession_ThatABackupListsThoughItHasEnded(t *testing.T) {
 
 // In a cluster over Redis all keys of the namespace are restored while nodes run and hold locks, at Redis and from each other.
 func TestCluster_ABackupIsRestoredIntoARunningRedis(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client(t)

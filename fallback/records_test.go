@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
@@ -40,6 +41,7 @@ func TestRecordsConform_WithoutMessages(t *testing.T) {
 
 // A store need not read two records at one moment.
 func TestRecordsConform_EachRecordAtAMomentOfItsOwn(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	for name, opts := range map[string]*fallback.RecordsOptions{"clock": {}, "NoClock": {NoClock: true}, "both": {NoClock: true, Durable: true, ColdStart: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +66,7 @@ func TestRecordsConform_EachRecordAtAMomentOfItsOwn(t *testing.T) {
 
 // Arbiters with observers are processes of their own: each has seen what it has seen.
 func TestRecordsConform_ByObserversClocks(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	for name, opts := range map[string]*fallback.RecordsOptions{
 		"NoClock": {NoClock: true}, "Durable": {Durable: true, ColdStart: true}, "both": {NoClock: true, Durable: true, ColdStart: true},
@@ -92,6 +95,7 @@ func TestRecordsConform_ByObserversClocks(t *testing.T) {
 }
 
 func TestRecordsConform_Durable(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	arbitertest.RunDurable(t, func(*testing.T) arbitertest.Cluster {
 		l := newLedger()

@@ -36,6 +36,7 @@ func TestANodeWithoutAnAddress(t *testing.T) {
 }
 
 func TestAnOwnerThatIsDownCostsOneDial(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	const avoid = 300 * time.Millisecond
 	nodes := clusterOf(t, 2, serveApart, func(x *node) http.Handler {

@@ -6,10 +6,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // The trailers of requests and of responses arrive, whichever versions the client, the hop and the owner speak.
 func TestRoute_TrailersOfAllVersions(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	hops := map[string]func(*http.Protocols){
 		"the client's": nil,

@@ -9,11 +9,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
 // Large answers do not fill the server that the locks are on: by default they are not kept, and repeated requests are told.
 func TestIdempotent_LargeAnswersLeaveRoomForLocks(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "50mb", "--maxmemory-policy", "noeviction")
 	c := start(t, redisarbiter.New(server.Client(t), &redisarbiter.Options{ColdStart: true}), nil)

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/crash"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
@@ -267,6 +268,7 @@ func TestRun_ALostRecord(t *testing.T) {
 }
 
 func TestRun_OverRedis(t *testing.T) {
+	takes.Seconds(t)
 	s := redistest.Start(t)
 	d := &diary{t: t}
 	ctx, cancel := context.WithCancel(t.Context())

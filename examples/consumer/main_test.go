@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // consumerEnv makes the test binary a consumer of the Redis server at that address.
@@ -49,6 +50,7 @@ func TestMain(m *testing.M) {
 // Each order is paid once, although each message is sent twice, payments fail, and a process is killed in the middle of one. The one whose
 // end is not known is not paid again: it is put aside.
 func TestConsumer(t *testing.T) {
+	takes.Seconds(t)
 	server := redistest.Start(t)
 	client := server.Client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Stories are sequences of moves that random choices hardly ever make. Each is a move as well, so that others come before and after
@@ -111,6 +112,7 @@ const ballot = "a session is buried by enough of its guardians"
 
 // TestMemoryAndRedisTellTheSameStories is for each story with nothing before it, and nothing left out.
 func TestMemoryAndRedisTellTheSameStories(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	x := newTwins(t, cold)
 	for _, s := range stories {

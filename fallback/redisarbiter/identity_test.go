@@ -77,6 +77,7 @@ func TestServerStaysTheSameThoughItsNameHasChangedMoreThanOnce(t *testing.T) {
 // What follows are other servers, whatever they have of the data.
 
 func TestServerThatIsRestartedWithItsDataIsAnotherOne(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	for name, args := range map[string][]string{
 		"from a dump":                           {"--repl-diskless-sync-delay", "0"},

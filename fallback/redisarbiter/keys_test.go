@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // TestNothingIsLeftBehind uses every operation and gives everything back. That no other keys are touched is seen by
@@ -138,6 +139,7 @@ func TestGarbageOnChannelIsIgnored(t *testing.T) {
 
 // Processes that were started with different settings: whichever is first, all others are told.
 func TestAttachAtOnceWithDifferentSettings(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	c := s.Client(t)

@@ -15,11 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 var observed = &redisarbiter.Options{ColdStart: true, ObserverClock: true}
 
 func TestRedisConformsWithoutItsClock(t *testing.T) {
+	takes.Seconds(t)
 	shared := redistest.Start(t)
 	arbitertest.Run(t, arbitertest.Fixture{
 		New: func(t *testing.T) fallback.Arbiter { return redisarbiter.New(dial(t, shared.Addr), observed) },
@@ -252,6 +254,7 @@ func TestObserver_IsANamespacesOwn(t *testing.T) {
 
 // A renewal tells of some sessions, where there are many. Of each it tells in the end.
 func TestObserver_ManySessions(t *testing.T) {
+	takes.Seconds(t)
 	c := redistest.Start(t).Client(t)
 	a, b := attachTo(t, c, observed, diffSettings), attachTo(t, c, observed, diffSettings)
 	const many = 600

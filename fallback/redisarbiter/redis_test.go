@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // restricted is a user of a server that may touch nothing but one prefix's keys and channels, and may not administer.
@@ -41,6 +42,7 @@ func TestRedisConforms(t *testing.T) {
 
 // A client that heeds contexts by itself is called without a goroutine.
 func TestRedisConformsWithClientThatHeedsContexts(t *testing.T) {
+	takes.Seconds(t)
 	shared := redistest.Start(t)
 	arbitertest.Run(t, arbitertest.Fixture{
 		New: func(t *testing.T) fallback.Arbiter {

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/storetest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
@@ -84,6 +85,7 @@ func TestQuorumConforms(t *testing.T) {
 
 // One server after another loses all that it has, and is admitted again. Nothing is lost.
 func TestQuorum_ServersThatForget(t *testing.T) {
+	takes.Seconds(t)
 	for _, n := range []int{3, 5} {
 		q := startQuorum(t, n)
 		s := newStore(q.clients(), nil)
@@ -197,6 +199,7 @@ func TestQuorum_Grace(t *testing.T) {
 }
 
 func TestQuorum_AMinorityIsAway(t *testing.T) {
+	takes.Seconds(t)
 	q := startQuorum(t, 3)
 	s := newStore(q.clients(), nil)
 	if err := s.Open(t.Context()); err != nil {

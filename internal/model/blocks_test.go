@@ -3,6 +3,8 @@ package model
 import (
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func exploreBlocks(t *testing.T, m *Blocks) (states int, broken string) {
@@ -26,6 +28,9 @@ func TestBlocks(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name != "three permits" {
+				takes.Seconds(t)
+			}
 			if states, broken := exploreBlocks(t, m); broken != "" || states < 300 {
 				t.Errorf("%s, after %d states", broken, states)
 			}

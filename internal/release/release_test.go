@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/repo"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // The modules require each other at a version that a tag can have, and find each other in the
@@ -47,6 +48,7 @@ func TestModules_RequireEachOtherAtOneVersion(t *testing.T) {
 
 // A release of what is in the working tree, in a repository of its own.
 func TestRelease_SetsVersionsAndTags(t *testing.T) {
+	takes.Seconds(t)
 	root, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)

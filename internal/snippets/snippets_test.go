@@ -68,6 +68,7 @@ func TestDocumentsCompile(t *testing.T) {
 
 // README's first program sells a unit, with the advice that README gives for a new Redis.
 func TestReadmeRuns(t *testing.T) {
+	takes.Seconds(t)
 	b, err := Find(root(t), "README.md", "lock")
 	if err != nil {
 		t.Fatal(err)

@@ -62,6 +62,9 @@ func TestGuardians_BuriedIsNotValid(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() {
+				tt.m.Rates = worst
+			}
 			holds(t, tt.m.Explore(), true)
 		})
 	}

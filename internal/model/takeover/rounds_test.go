@@ -1,6 +1,10 @@
 package takeover
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
 
 func rounds(failovers, tables uint8, begun int8) *Rounds {
 	return &Rounds{T: 2, Q: 4, Delta: 1, Failovers: failovers, Tables: tables, Begun: begun, Limit: 3_000_000}
@@ -41,6 +45,9 @@ func TestRounds_AreSafe(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.m.Failovers > 1 || tt.m.Tables > 0 {
+				takes.Seconds(t)
+			}
 			holds(t, tt.m.Explore(), true)
 		})
 	}
