@@ -32,6 +32,7 @@ var coldStart = &redisarbiter.Options{ColdStart: true}
 
 // A connection takes several round trips to make. With half a second for each, none is made within one CallTimeout.
 func TestASlowServerGetsASession(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	for _, heeds := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client heeds contexts %t", heeds), func(t *testing.T) {

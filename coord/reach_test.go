@@ -12,11 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Two nodes advertise addresses at which they cannot be reached: Settled names the other one, the
 // address, and the option; and keys are locked all the same.
 func TestSettled_namesTheUnreachable(t *testing.T) {
+	takes.Seconds(t)
 	for _, port := range []string{"Peer", "Gossip"} {
 		t.Run(port, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 var update = flag.Bool("model.update", false, "write stories as they are now")
@@ -56,6 +58,9 @@ func TestGuards(t *testing.T) {
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {
 			t.Parallel()
+			if c.steps > 10 {
+				takes.Seconds(t)
+			}
 			m := c.in.model()
 			m.Without, m.Check = c.off, Harm
 			r := m.Explore()
@@ -125,6 +130,9 @@ func TestProgress(t *testing.T) {
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {
 			t.Parallel()
+			if c.off == Unserved {
+				takes.Seconds(t)
+			}
 			m := c.in.model()
 			m.Without, m.Requests, m.Live = c.off, 1, true
 			r := m.Explore()

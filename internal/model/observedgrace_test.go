@@ -1,12 +1,17 @@
 package model
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
 
 func graceWithin() *ObservedGrace {
 	return &ObservedGrace{T: 2, Q: 3, Deposed: 1, Renewals: 2, Late: 1, Failovers: 1, Ticks: 4}
 }
 
 func TestObservedGrace(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	if explain(t, graceWithin()) != "" {
 		t.Error("a living session is declared dead")

@@ -1,6 +1,10 @@
 package model
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
 
 // rewound is a model in which the arbiter's data go back, after a few changes.
 func (b bounds) rewound(back uint8) *Model {
@@ -80,6 +84,9 @@ func TestRewinds_Guards(t *testing.T) {
 		{SeenExpiry, BackSessions, bounds{}, 6},
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {
+			if c.steps > 10 {
+				takes.Seconds(t)
+			}
 			m := c.in.rewound(c.back)
 			m.Without, m.Check, m.Limit = c.off, Harm, 600_000
 			r := m.Explore()
