@@ -52,7 +52,7 @@ func (x *cluster) balance() {
 func (x *cluster) keepDoubting() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for counted := x.c.now(); ; {
 		select {
 		case <-timer.C:
 		case <-x.wakes.dead:
@@ -60,6 +60,10 @@ func (x *cluster) keepDoubting() {
 			return
 		}
 		next := x.c.opts.RenewEvery
+		if now := x.c.now(); x.countDue(now.Sub(counted)) {
+			x.countKeys(now)
+			counted = now
+		}
 		if x.doubt() {
 			next = x.c.opts.RetryEvery / 2
 		}
@@ -71,12 +75,9 @@ func (x *cluster) keepDoubting() {
 func (x *cluster) doubt() (left bool) {
 	c := x.c
 	var a after
-	used := make(usage)
-	defer func() { x.settleQuotas(used, c.now()) }()
 	for i := range c.parts {
 		p := &c.parts[i]
 		now := p.lock()
-		p.Usage(func(l lease.Link) { used[l.(*link)]++ })
 		absent, lonely := p.Doubtful(now, &a.Effects)
 		p.unlock(&a)
 		for _, id := range absent {

@@ -2,9 +2,11 @@ package coord
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -31,6 +33,29 @@ func (l *link) Use(n int) { l.used.Add(int64(n)) }
 
 // usage is how many keys of this node's partitions each other node holds or waits for.
 type usage map[*link]int64
+
+// countDue reports whether keys are to be counted again, when the last count was so long ago. It takes a look at each key, and what was
+// counted wrong since matters to a node that is near its limit only.
+func (x *cluster) countDue(since time.Duration) bool {
+	o := &x.c.opts
+	if since < o.RenewEvery {
+		return false
+	}
+	most := int64(o.Cluster.MaxPerNode)
+	return since >= 4*o.RenewEvery || most > 0 && slices.ContainsFunc(x.all(), func(l *link) bool { return l.used.Load() >= most/2 })
+}
+
+// countKeys counts the keys that other nodes use.
+func (x *cluster) countKeys(now time.Time) {
+	used := make(usage)
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		p.Usage(func(l lease.Link) { used[l.(*link)]++ })
+		p.mu.Unlock()
+	}
+	x.settleQuotas(used, now)
+}
 
 // refusalsEvery is how often refusals are logged, for each node.
 const refusalsEvery = time.Minute

@@ -125,7 +125,8 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 			k.others = &grants{}
 		}
 		g := k.others
-		g.holder, g.token, g.imported, g.link, g.alone = row.Identity, row.Token, true, p.cfg.View.LinkTo(row.Session), now
+		g.holder, g.token, g.imported, g.link, g.alone = row.Identity, row.Token, true, p.linkTo(row.Session), now
+		p.table.unsure = true
 		return
 	}
 	if n := p.grantedByRows(k, row.Identity); n > 0 {

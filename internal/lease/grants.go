@@ -143,7 +143,7 @@ func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	f := p.send(c.link, peer.Grant, k.name, c.id)
 	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
 	if len(g.queue) > 0 || k.q.Waiting() > 0 {
-		f.Flags, g.recalled = FlagContended, now
+		f.Flags, g.recalled, p.table.unsure = FlagContended, now, true
 	}
 	return true
 }
@@ -155,9 +155,9 @@ func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
 	case k.q.State() != handoff.Idle:
 		p.recallHere(k, now, fx)
 	case g.holder != fallback.Identity{} && g.recalled.IsZero():
-		g.recalled = now
+		g.recalled, p.table.unsure = now, true
 		if g.link == nil {
-			g.link = p.cfg.View.LinkTo(g.holder.Session)
+			g.link = p.linkTo(g.holder.Session)
 		}
 		if g.link != nil {
 			p.send(g.link, peer.Recall, k.name, g.holder)
@@ -180,8 +180,10 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 	case l.Full():
 		p.send(l, peer.Deny, key, id).Flags = FlagFull
 	case p.serves(now):
+		p.meets(l)
 		p.request(claimant{id: id, link: l}, key, try, now, fx)
 	case p.closing.ending == Open && p.cfg.View.Route(p.number).Mine && p.take(now):
+		p.meets(l)
 		p.moving.parked = append(p.moving.parked, parked{claimant{id: id, link: l}, key, try})
 		l.Use(1)
 	default:
@@ -263,6 +265,9 @@ func (p *Partition) Usage(f func(Link)) {
 	for _, x := range p.moving.parked {
 		f(x.link)
 	}
+	if p.own == nil {
+		return
+	}
 	for _, k := range p.table.keys {
 		if k.others == nil {
 			continue
@@ -290,12 +295,20 @@ func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 
 // Cut: a stream has ended. Its grants stay; the requests that waited over it are made again.
 func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
+	i := slices.Index(p.table.links, l)
+	if i < 0 {
+		if checked {
+			p.checkCut(l)
+		}
+		return
+	}
+	p.table.links = slices.Delete(p.table.links, i, i+1)
 	p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l })
 	for _, k := range p.table.keys {
 		if k.others != nil {
 			k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == l })
 			if k.others.link == l {
-				k.others.link, k.others.alone = nil, now
+				k.others.link, k.others.alone, p.table.unsure = nil, now, true
 			}
 			p.grantNext(k, now, fx)
 		}
@@ -328,16 +341,24 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 	if p.own == nil {
 		return nil, false
 	}
+	if !p.table.unsure {
+		if checked {
+			p.checkSure()
+		}
+		return nil, false
+	}
+	p.table.unsure = false
 	for _, k := range p.table.keys {
 		g := k.others
 		if g == nil || g.holder == (fallback.Identity{}) {
 			continue
 		}
 		if g.link == nil {
-			if g.link = p.cfg.View.LinkTo(g.holder.Session); g.link != nil && !g.recalled.IsZero() {
+			if g.link = p.linkTo(g.holder.Session); g.link != nil && !g.recalled.IsZero() {
 				p.send(g.link, peer.Recall, k.name, g.holder)
 			}
 		}
+		p.table.unsure = p.table.unsure || g.doubtful()
 		if g.link == nil && now.Sub(g.alone) > p.cfg.SessionTTL { // also if no node wants the key
 			absent = append(absent, g.holder)
 		}
@@ -357,6 +378,9 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 	}
 	return absent, lonely
 }
+
+// doubtful reports whether another node's hold is in the way of others, or its node out of reach.
+func (g *grants) doubtful() bool { return g.link == nil || !g.recalled.IsZero() }
 
 // Bury frees the keys of a session that is dead.
 func (p *Partition) Bury(session string, now time.Time, fx *Effects) {
@@ -380,6 +404,7 @@ func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.T
 	if k == nil || k.others == nil || k.others.holder != id || id.Session != l.Session() {
 		return
 	}
+	p.meets(l)
 	k.others.link = l
 	if !p.serves(now) {
 		return

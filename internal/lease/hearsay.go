@@ -95,7 +95,7 @@ func (p *Partition) askHolder(k *Key, now time.Time) {
 		return
 	}
 	if g.link == nil {
-		g.link = p.cfg.View.LinkTo(g.holder.Session)
+		g.link = p.linkTo(g.holder.Session)
 	}
 	if g.link != nil {
 		g.asked = now

@@ -61,6 +61,7 @@ func (p *Partition) ask(k *Key, l Link) bool {
 	if s == nil || l.Down() {
 		return false
 	}
+	p.meets(l)
 	k.request = request{l, s, p.cfg.Requests.Add(1)}
 	f := p.send(l, peer.Request, k.name, k.request.id())
 	if !k.q.Any(waits) {

@@ -35,6 +35,8 @@ type Partition struct {
 type table struct {
 	keys   map[string]*Key // that callers of this process use, or that linger
 	peak   int             // largest size of keys since it was made
+	links  []Link          // that the keys have asked, or that have asked for them, and perhaps some more
+	unsure bool            // a hold of another node may be recalled, or its node out of reach: see Doubtful
 	recent *Key            // one of them: the last one found
 	good   Moment          // until when the monotonic clock alone decides that its hold is in force: see Soon
 	unused *Key            // one to be used again

@@ -35,6 +35,9 @@ func (p *Partition) Check(s *Session, now time.Time) Check {
 			p.retract(k)
 			continue
 		}
+		if k.hold.remote() && now.Sub(k.hold.confirmed) < p.cfg.RenewEvery/2 {
+			continue // adopted a moment ago: the arbiter has more of these to write, before they lapse
+		}
 		x.Keys, x.Rows = append(x.Keys, key), append(x.Rows, k.hold.row)
 		if k.used {
 			// A process that gets no messages has to find out in this way that another one waits.
