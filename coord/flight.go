@@ -320,18 +320,3 @@ func (c *Coordinator) readingOf(key string) *reading {
 	defer s.mu.Unlock()
 	return s.current[key]
 }
-
-// beside is for a key that this process reads. A caller that will not wait for the readers is sent away before it asks for the
-// key: that would let no more of them in, for nothing. If there are none at the moment it waits for none.
-func (x *attempt) beside(r *reading, a *after) (Lock, error) {
-	x.reads = true
-	x.p.unlock(a)
-	a.do(x.c)
-	if x.c.heldBy(x.ctx, x.key) {
-		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
-	}
-	if !r.retire() && x.try && r.lock.holds() {
-		return Lock{}, &WaitError{Key: x.key, Reason: ErrLocked}
-	}
-	return Lock{}, nil
-}

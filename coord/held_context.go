@@ -89,6 +89,40 @@ type keyNote struct {
 func (*keyNote) Err() error          { return context.Canceled }
 func (n *keyNote) Value(key any) any { n.key = key; return nil }
 
+// Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
+// [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
+// was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for, and what
+// ends it when that is asked for.
+//
+// Its Err looks at the clock each time. In a process that was stopped for longer than the lease, and goes on, Err says so at once, which may be
+// before Done is closed: ask Err before each write.
+func (l Lock) Context() context.Context {
+	if l.t == nil {
+		return over(context.Background(), ErrUnlocked)
+	}
+	p, t := l.p, l.t
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !t.Is(l.fence):
+		return over(l.ctx, l.cause())
+	case t.Context != nil:
+		return t.Context.(context.Context)
+	case t.Lost() != nil:
+		return over(l.ctx, lossOf(t.Lost()))
+	}
+	s := &section{values: lockValues{l: l}}
+	t.Context = s
+	return s
+}
+
+// over returns a context that has ended.
+func over(values context.Context, cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(values))
+	cancel(cause)
+	return ctx
+}
+
 // section is the context of a lock. It ends with that; the one that Do gives to its function ends with the caller's context as well. What
 // can end is made when Done is first called: it costs several times as much as the lock.
 type section struct {

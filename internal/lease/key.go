@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
-	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -82,22 +81,6 @@ func (p *Partition) retract(k *Key) {
 	}
 }
 
-// Keep ends a turn under a hold of another's key, which lingers then. As Rest it reads no clock, for nothing is granted. It reports false
-// if the caller has to do it by Unlock: one in 64, to be measured, and those after which there may be more to do.
-func (p *Partition) Keep(t *Turn, fence uint64) bool {
-	k := t.key
-	if t.fence != fence || t.lost != nil || k.hold.source == SourceOwn || k.others != nil || t.end != nil || t.pledge != nil || !k.listed ||
-		p.closing.ending != Open || p.grants[PathTurn]%64 == 0 || t.began == Unmeasured || !k.q.Keep() {
-		return false
-	}
-	k.rested = true
-	k.unwant()
-	t.fence = 0
-	t.forget()
-	p.closing.turns--
-	return true
-}
-
 // Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.
 func (p *Partition) Reenter(k *Key, now time.Time) (*Turn, uint64, Path) {
 	own := k.hold.source == SourceOwn && p.Good(now)
@@ -162,6 +145,39 @@ func (p *Partition) Abandon(k *Key, w *Waiter, now time.Time, fx *Effects) bool 
 	return true
 }
 
+// fail sends waiters away with a reason, nil for a key that is locked: those that which chooses, all if it is nil.
+func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, now time.Time, fx *Effects) {
+	k.q.Drain(which, func(w *Waiter) {
+		w.Value.Refused, w.Value.Reason = true, reason
+		fx.wakeUp(w)
+	})
+	p.unwanted(k, now, fx)
+}
+
+// unwanted ends the request that no caller waits for any more (rule 11).
+func (p *Partition) unwanted(k *Key, now time.Time, fx *Effects) {
+	if k.q.Waiting() > 0 {
+		return
+	}
+	p.endContender(k)
+	if l := k.request.link; l != nil {
+		if !l.Down() {
+			p.send(l, peer.Cancel, k.name, k.request.id())
+		}
+		k.request = request{}
+	}
+	if k.others != nil {
+		k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == nil })
+		if len(k.others.queue) == 0 && k.others.holder == (fallback.Identity{}) {
+			p.noGrants(k)
+		}
+		if g := k.group(); g != nil { // it may have been in the way of nodes that came later
+			p.grantGroup(g, now, fx)
+		}
+	}
+	p.tidy(k)
+}
+
 // Reason returns why a key is not to be had; nil: it is locked, or it is not known. k may be nil.
 func (p *Partition) Reason(k *Key) error {
 	if k == nil {
@@ -203,46 +219,6 @@ func (p *Partition) seat(k *Key, w *Waiter, path Path, now time.Time, fx *Effect
 // Turns returns the number of turns that run.
 func (p *Partition) Turns() int { return p.closing.turns }
 
-// finish ends the turn that runs: the next waiter gets it, or the hold lingers or is given back.
-func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
-	p.end(k, fx)
-	limits := p.cfg.Handoff
-	if p.closing.ending != Open {
-		limits.Linger = 0
-	}
-	fx.Idle = !k.q.Recalled()
-	path := p.supply(k)
-	next, what := k.q.Done(now, limits)
-	switch {
-	case next != nil:
-		p.seat(k, next, path, now, fx)
-	case what == handoff.GiveBack:
-		p.giveBack(k, now, fx)
-	case p.shelve(k):
-	default:
-		k.since, k.rested = p.cfg.At(now), false
-		if !k.listed {
-			k.listed = true
-			p.order().Linger = k
-		}
-	}
-}
-
-// Relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
-func (p *Partition) Relax(k *Key, now time.Time, fx *Effects) bool {
-	if k.q.State() == handoff.Lingering && k.rested {
-		k.rested, k.since = false, p.cfg.At(now)
-	}
-	if k.q.State() == handoff.Lingering && p.cfg.At(now)-k.since < p.cfg.Handoff.Linger {
-		return false
-	}
-	k.listed, fx.Idle = false, true
-	if k.q.Relax() == handoff.GiveBack {
-		p.giveBack(k, now, fx)
-	}
-	return true
-}
-
 // supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
 func (p *Partition) supply(k *Key) Path {
 	if k.hold.source != SourceOwn || p.own == nil || p.own.seq >= noSeq {
@@ -250,159 +226,4 @@ func (p *Partition) supply(k *Key) Path {
 	}
 	k.q.Supply(uint64(p.token(1)))
 	return PathOwn
-}
-
-// giveBack returns the hold that the queue has let go of, and gets another if a caller waits.
-func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
-	h := k.hold
-	if h.callPending {
-		out := p.order()
-		out.Doubts = append(out.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
-	}
-	local := h.source == SourceOwn || h.keepRow
-	if !local && (h.source != SourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.Down()) { // there is a row, or may be
-		fx.Releases = append(fx.Releases, p.release(k.name, h.row.Identity))
-	}
-	if !local && p.cfg.Clustered && p.own == nil {
-		p.handBack(k)
-	}
-	p.dropped(k, now, fx)
-}
-
-// dropped is called when the queue has dropped its hold.
-func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
-	if k.hold.remote() {
-		p.basis.remote--
-	}
-	if k.hold.source != SourceOwn {
-		p.show(SightDrops, k.hold.row.Session, 0, k)
-	}
-	p.endHold(k)
-	k.rested = false
-	p.retract(k)
-	p.basis.holds--
-	switch {
-	case k.q.Waiting() == 0 && k.others == nil: // it is not wanted
-	case p.own == nil:
-		p.want(k, now, fx, false)
-	case k.q.Waiting() > 0:
-		p.wantHere(k, now, fx)
-	default:
-		p.grantNext(k, now, fx)
-	}
-	p.tidy(k)
-}
-
-// lose takes the hold away from the callers. The row may still be at the arbiter: it is released.
-func (p *Partition) lose(k *Key, cause Cause, now time.Time, fx *Effects) {
-	p.loseFor(k, cause, "", now, fx)
-}
-
-// Break takes the hold of a key away from the caller that has the lock with a token, for a cause, and why. It reports false if
-// no caller has that lock. The hold is given back as if it had been unlocked: the loss is an ordered effect, and comes first.
-func (p *Partition) Break(key string, fence uint64, cause Cause, why string, now time.Time, fx *Effects) bool {
-	k := p.table.keys[key]
-	if k == nil || k.q.State() != handoff.Turn || k.turn.fence != fence || !p.InForce(k, now, fx) {
-		return false
-	}
-	p.loseFor(k, cause, why, now, fx)
-	return true
-}
-
-func (p *Partition) loseFor(k *Key, cause Cause, why string, now time.Time, fx *Effects) {
-	if k.q.State() == handoff.Turn {
-		t := k.turn
-		loss := Loss{Key: k.name, Fence: t.fence, Cause: cause, Why: why, End: t.end}
-		t.lost = &loss
-		t.retract()
-		fx.Losses = append(fx.Losses, loss)
-		if loss.End != nil {
-			out := p.order()
-			out.Losses = append(out.Losses, loss)
-		}
-		k.turn = &Turn{key: k} // the lost one belongs to its lock
-		k.unwant()
-		p.closing.turns--
-	}
-	k.q.Drop()
-	p.giveBack(k, now, fx)
-}
-
-// fail sends waiters away with a reason, nil for a key that is locked: those that which chooses, all if it is nil.
-func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, now time.Time, fx *Effects) {
-	k.q.Drain(which, func(w *Waiter) {
-		w.Value.Refused, w.Value.Reason = true, reason
-		fx.wakeUp(w)
-	})
-	p.unwanted(k, now, fx)
-}
-
-// unwanted ends the request that no caller waits for any more (rule 11).
-func (p *Partition) unwanted(k *Key, now time.Time, fx *Effects) {
-	if k.q.Waiting() > 0 {
-		return
-	}
-	p.endContender(k)
-	if l := k.request.link; l != nil {
-		if !l.Down() {
-			p.send(l, peer.Cancel, k.name, k.request.id())
-		}
-		k.request = request{}
-	}
-	if k.others != nil {
-		k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == nil })
-		if len(k.others.queue) == 0 && k.others.holder == (fallback.Identity{}) {
-			p.noGrants(k)
-		}
-		if g := k.group(); g != nil { // it may have been in the way of nodes that came later
-			p.grantGroup(g, now, fx)
-		}
-	}
-	p.tidy(k)
-}
-
-// Has reports whether the request is a hold of this process, or may still become one.
-func (p *Partition) Has(key string, id fallback.Identity) bool {
-	k := p.table.keys[key]
-	return k != nil && (k.q.State() != handoff.Idle && k.hold.row.Identity == id || k.contender != nil && k.contender.id == id)
-}
-
-// Woken is a message of the arbiter's: the key is free, and promised to the request. If that is over it is withdrawn, so that
-// the next one need not wait until the promise lapses: a replica that was promoted may remember waiters of long ago.
-func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Effects) {
-	k := p.table.keys[key]
-	switch {
-	case k != nil && k.contender != nil && k.contender.id == id:
-		out := p.order()
-		out.Pokes = append(out.Pokes, k.contender)
-	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id: // it came first
-	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // no request of the arbiter's: the message lies
-	default:
-		fx.Releases = append(fx.Releases, p.release(key, id))
-	}
-}
-
-// Gap is a message of the arbiter's: others may have been missed.
-func (p *Partition) Gap(fx *Effects) {
-	for _, k := range p.table.keys {
-		if k.contender != nil {
-			out := p.order()
-			out.Pokes = append(out.Pokes, k.contender)
-		}
-	}
-}
-
-// Asked is a message of the arbiter's: another process waits for the key, and the arbiter has a row with the identity. The hold
-// is recalled. If this process neither has it nor is about to, the row is an orphan, and removed (rule 13).
-func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *Effects) {
-	k := p.table.keys[key]
-	switch {
-	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id:
-		p.recallHere(k, now, fx)
-	case k != nil && k.contender != nil && k.contender.id == id:
-		k.contender.asked = true
-	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // the owner's grant is on its way, and the row came first
-	default:
-		fx.Releases = append(fx.Releases, p.release(key, id))
-	}
 }

@@ -98,69 +98,6 @@ func (p *Partition) Vacant() bool { return p.own != nil && p.closing.ending == O
 // Calm reports whether no turn of the partition runs.
 func (p *Partition) Calm() bool { return p.closing.turns == 0 }
 
-// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
-// tables, and what is put in and taken out allocates nothing.
-const shelfSize = 6
-
-// shelve keeps a key whose hold is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
-// is used again needs no new entry, and one that is not needs no timer. It reports false if another node may have to do with the key.
-func (p *Partition) shelve(k *Key) bool {
-	if k.hold.source != SourceOwn || k.others != nil {
-		return false
-	}
-	if k.shelved {
-		return true
-	}
-	slot := &p.shelf.keys[p.shelf.next]
-	p.shelf.next = (p.shelf.next + 1) % shelfSize
-	if old := *slot; old != nil {
-		old.shelved = false
-		if old.hold.source == SourceOwn && old.others == nil && !old.listed && old.q.Relax() == handoff.GiveBack {
-			p.endHold(old)
-			p.basis.holds--
-			p.tidy(old)
-		}
-	}
-	*slot, k.shelved = k, true
-	return true
-}
-
-// Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
-// without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
-func (p *Partition) Rest(t *Turn, fence uint64) bool {
-	k := t.key
-	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
-		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
-		return false
-	}
-	if !k.shelved {
-		p.shelve(k)
-	}
-	t.fence = 0
-	t.forget()
-	p.closing.turns--
-	return true
-}
-
-// Pass is the same where a caller waits in this process, and returns the waiter to be woken. It needs no clock either: the
-// waiter reads it before its Lock returns, and that is the moment which counts (rule 1). Two in 64 take the long way: the first
-// has its beginning measured, the second its end, and both move on the time for which the quick reading is good.
-func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
-	k, o := t.key, p.own
-	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
-		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.grants[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
-		return nil
-	}
-	next := uint64(p.token(1))
-	w := k.q.Pass(next)
-	p.grants[PathOwn]++
-	t.fence, t.began, k.used, k.moved = next, Unmeasured, true, 0
-	t.forget()
-	s := w.Value
-	s.Turn, s.Valid, s.Path, s.QuickUntil = t, Deadlines{o.goodUntil, o.goodUntil}, PathOwn, o.quickUntil
-	return w
-}
-
 // Sampled reports whether the wait that begins is one that is measured: one in 8.
 func (p *Partition) Sampled() bool { return p.grants[PathOwn]%8 == 0 }
 

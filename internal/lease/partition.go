@@ -5,7 +5,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
-	"github.com/holdfast-go/holdfast/peer"
 )
 
 // Partition is a node's state of one partition: the keys in use and, in a cluster, the ownership. Call Init before use.
@@ -214,87 +213,6 @@ func (p *Partition) Leave() (owned bool) {
 // was not given back, or was not before it lapsed.
 func (p *Partition) Left(now time.Time) (busy, owed bool) {
 	return p.phase == Demoting || p.phase == Acquiring, p.check.naming == NamedSurely || p.own != nil || !Over(p.bounds.reliedUntil, now)
-}
-
-// LoseAll takes away the holds of a session, or all for a nil one.
-func (p *Partition) LoseAll(s *Session, cause Cause, now time.Time, fx *Effects) {
-	owned := p.own != nil && (s == nil || p.own.session == s)
-	if owned {
-		p.freeze(Unowned)
-	}
-	p.loseHolds(s, cause, now, fx)
-	if owned { // callers of this node's own waited behind other nodes
-		p.wantAll(now, fx, true)
-	}
-}
-
-// loseHolds is LoseAll once the partition is not served any more.
-func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effects) {
-	for _, k := range p.table.keys {
-		if k.q.State() != handoff.Idle && (s == nil || k.hold.session == s) {
-			p.lose(k, cause, now, fx)
-		}
-		if l := k.request.link; l != nil && (s == nil || k.request.session == s) {
-			id := k.request.id()
-			k.request = request{}
-			p.send(l, peer.Cancel, k.name, id)
-			p.want(k, now, fx, true)
-		}
-	}
-}
-
-// Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none. If a step of the
-// wall clock has ended the session that owns the partition, it leaves that to FreezeStepped, which gives it back with its rows.
-func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
-	if p.own != nil {
-		if d := p.own.session.Deadline(); d.IsZero() || Stepped(d, now) {
-			return now
-		}
-	}
-	if p.own != nil && !p.serves(now) {
-		p.letGo(now, fx)
-	}
-	var next time.Time
-	if p.own != nil {
-		next = p.ownedUntil()
-	}
-	if p.basis.holds == 0 {
-		return next
-	}
-	if until, ok := p.until(now); p.basis.remote > 0 && ok {
-		next = Earlier(next, until)
-	} else if p.basis.remote > 0 { // each has a deadline of its own
-		c := common{known: true}
-		for _, k := range p.table.keys {
-			if k.hold.remote() && p.InForce(k, now, fx) {
-				next = Earlier(next, p.deadlines(k.hold).Slot)
-				c.add(k.hold)
-			}
-		}
-		p.basis.common = c
-	}
-	return p.lapsedRows(next, now, fx)
-}
-
-// lapsedRows takes away holds with rows that were not confirmed in time, and returns the earlier one of next and their next deadline.
-func (p *Partition) lapsedRows(next, now time.Time, fx *Effects) time.Time {
-	if p.basis.oldest.IsZero() {
-		return next
-	}
-	lapse := p.basis.oldest.Add(p.cfg.Lease)
-	if Past(lapse, now) {
-		p.basis.oldest = time.Time{}
-		for _, k := range p.table.keys {
-			if p.InForce(k, now, fx) && !k.hold.confirmed.IsZero() {
-				p.basis.oldest = Earlier(p.basis.oldest, k.hold.confirmed)
-			}
-		}
-		if p.basis.oldest.IsZero() {
-			return next
-		}
-		lapse = p.basis.oldest.Add(p.cfg.Lease)
-	}
-	return Earlier(next, lapse)
 }
 
 // saw notes a token that the arbiter has told of, or an epoch, as a token with the number 0. It is remembered for as long

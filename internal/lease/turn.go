@@ -53,48 +53,6 @@ func waits(w *Waiter) bool { return !w.Value.Try }
 
 func tries(w *Waiter) bool { return w.Value.Try }
 
-// Unlock ends a turn, and reports how long it took, a negative number if that was not measured.
-func (p *Partition) Unlock(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
-	if t.fence != fence {
-		return 0, TurnUnlocked
-	}
-	if t.lost == nil && p.InForce(t.key, now, fx) {
-		if held = -1; t.began != Unmeasured {
-			held = p.cfg.At(now) - t.began
-		}
-		p.finish(t.key, now, fx)
-		return held, TurnRuns
-	}
-	t.fence = 0
-	return 0, TurnLost
-}
-
-// Cede is Unlock without a next turn: the hold is given back, and callers of this node that wait for it have to ask for it again.
-// The node has a Downgraded hold, beside which none of them may have the key.
-func (p *Partition) Cede(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
-	if state := p.TurnState(t, fence, now, fx); state != TurnRuns {
-		return 0, state
-	}
-	k := t.key
-	if held = -1; t.began != Unmeasured {
-		held = p.cfg.At(now) - t.began
-	}
-	p.end(k, fx)
-	k.q.Drop()
-	p.giveBack(k, now, fx)
-	return held, TurnRuns
-}
-
-// end ends the turn that runs.
-func (p *Partition) end(k *Key, fx *Effects) {
-	t := k.turn
-	fx.End = t.end
-	t.retract()
-	t.fence, t.Context, t.end, t.pledge = 0, nil, nil, nil
-	k.unwant()
-	p.closing.turns--
-}
-
 // A TurnState is what has become of the turn of a lock.
 type TurnState uint8
 

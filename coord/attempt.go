@@ -1,0 +1,293 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// An attempt is a call of Lock or TryLock that takes the long way. Its methods are called with the partition's mutex held, and
+// free it. They return the zero Lock without an error if there has to be another try.
+type attempt struct {
+	c     *Coordinator
+	p     *partition
+	ctx   context.Context
+	key   string
+	try   bool
+	start lease.Moment // when it began; lease.Unmeasured if no clock was read
+	label string       // of WithLabel
+	reads bool         // the key is known to be read by this process
+	holds bool         // ctx carries locks
+
+	late <-chan struct{} // closed when a try has waited for an answer for long enough; nil: that begins when it waits
+}
+
+// queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
+func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
+	c, p := x.c, x.p
+	if p.Sampled() || c.opts.Trace.Granted != nil || c.opts.Trace.Waited != nil || !own {
+		x.start = c.moment()
+	}
+	w := x.join(k)
+	p.mu.Unlock()
+	if x.itself() && p.leaveQueue(k, w) {
+		c.recycle(w)
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+	}
+	return x.await(k, w)
+}
+
+// once takes the key if that is possible at once, and waits for it otherwise.
+func (x *attempt) once(k *lease.Key) (Lock, error) {
+	var a after
+	c, p := x.c, x.p
+	now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
+	begin := c.at(now)
+	if x.start == lease.Unmeasured {
+		x.start = begin
+	}
+	if p.Ending() != lease.Open {
+		p.mu.Unlock()
+		return Lock{}, &WaitError{Key: x.key, Reason: c.over()}
+	}
+	k = p.Live(k, x.key, now, &a.Effects)
+	if t, fence, path := p.Enter(k, begin); t != nil { // it began to linger since it was looked up
+		p.mu.Unlock()
+		l := Lock{p, t, fence, x.key, x.ctx}
+		c.noteGranted(p, l, Path(path), begin-x.start)
+		return l, nil
+	}
+	if t, fence := p.BeginOwn(k, now, begin); t != nil {
+		if o := p.Pending(); o != nil {
+			a.carryOut(p, o)
+		}
+		p.mu.Unlock()
+		a.do(c)
+		l := Lock{p, t, fence, x.key, x.ctx}
+		c.noteGranted(p, l, PathOwn, begin-x.start)
+		return l, nil
+	}
+	if r := c.readingOf(x.key); r != nil && !x.reads {
+		return x.beside(r, &a)
+	}
+	if x.try {
+		if reason, occupied := p.Occupied(k, now, &a.Effects); occupied {
+			return Lock{}, x.refuse(reason, &a)
+		}
+	}
+	return x.ask(k, now, &a)
+}
+
+// refuse ends a TryLock of a key that is not free.
+func (x *attempt) refuse(reason error, a *after) error {
+	x.p.unlock(a)
+	a.do(x.c)
+	if x.c.heldBy(x.ctx, x.key) {
+		reason = ErrHeld
+	}
+	return &WaitError{Key: x.key, Reason: orLocked(reason)}
+}
+
+// orLocked returns the reason why a key is not to be had, which is that it is locked if there is no other.
+func orLocked(reason error) error {
+	if reason == nil {
+		return ErrLocked
+	}
+	return reason
+}
+
+// beside is for a key that this process reads. A caller that will not wait for the readers is sent away before it asks for the
+// key: that would let no more of them in, for nothing. If there are none at the moment it waits for none.
+func (x *attempt) beside(r *reading, a *after) (Lock, error) {
+	x.reads = true
+	x.p.unlock(a)
+	a.do(x.c)
+	if x.c.heldBy(x.ctx, x.key) {
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+	}
+	if !r.retire() && x.try && r.lock.holds() {
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrLocked}
+	}
+	return Lock{}, nil
+}
+
+// ask queues the caller, makes a request for the key if none is under way, and waits.
+func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
+	c, p := x.c, x.p
+	w := x.join(k)
+	var first *acquisition
+	if c.cluster == nil && k.Idle() && c.inline(x.ctx) {
+		first = p.newAcquisition(p.Contend(k))
+	} else {
+		p.Want(k, now, &a.Effects)
+	}
+	p.unlock(a)
+	a.do(c)
+	if first != nil {
+		first.first(k, w)
+	}
+	return x.asked(k, w)
+}
+
+// asked waits, once a request is under way. The mutex is free.
+func (x *attempt) asked(k *lease.Key, w *lease.Waiter) (Lock, error) {
+	if len(w.Value.Ready) == 0 && x.itself() && x.p.leaveQueue(k, w) { // the caller reads the key
+		x.c.recycle(w)
+		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+	}
+	return x.await(k, w)
+}
+
+// itself reports whether the caller would wait for itself, and notes whether it has locks.
+func (x *attempt) itself() (held bool) {
+	held, x.holds = x.c.carries(x.ctx, x.key)
+	return held
+}
+
+// join queues the caller.
+func (x *attempt) join(k *lease.Key) *lease.Waiter {
+	w := x.c.callers.waiters.Get().(*lease.Waiter)
+	w.Value.Try = x.try
+	if x.start != lease.Unmeasured {
+		w.Value.Began(x.start)
+	}
+	if x.p.traced && x.c.opts.LogCallers {
+		w.Value.Tag = calledFrom(0)
+	}
+	if x.label != "" {
+		w.Value.Tag = withLabel(w.Value.Tag, 0, x.label)
+	}
+	k.Join(w)
+	return w
+}
+
+func newWaiter() any { return &lease.Waiter{Value: &lease.Seat{Ready: make(chan struct{}, 1)}} }
+
+// await waits for the turn, without the mutex.
+func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
+	if x.holds && !x.try && !isPermits(x.key) {
+		// A caller that has got its turn since it was found in a circle goes on: it is in none.
+		if s := x.c.endure(x.ctx, x.key, nil, w.Value.Ready); s != nil && x.p.leaveQueue(k, w) {
+			x.c.recycle(w)
+			return Lock{}, x.c.sentAway(s)
+		}
+	}
+	t, at, err := x.p.wait(x.ctx, k, w, x)
+	if err != nil {
+		if x.try && errors.Is(err, ErrLocked) && x.c.heldBy(x.ctx, x.key) { // the caller reads the key
+			err = &WaitError{Key: x.key, Reason: ErrHeld}
+		}
+		return Lock{}, err
+	}
+	path, fence := Path(w.Value.Path), w.Fence()
+	x.c.recycle(w)
+	if t == nil {
+		return Lock{}, nil
+	}
+	l := Lock{x.p, t, fence, x.key, x.ctx}
+	if x.start != lease.Unmeasured {
+		x.c.noteGranted(x.p, l, path, at-x.start)
+	}
+	return l, nil
+}
+
+// wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the caller could have it.
+func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, x *attempt) (t *lease.Turn, at lease.Moment, err error) {
+	s, key := w.Value, x.key
+	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w, x.late) {
+		p.c.recycle(w)
+		return nil, at, &WaitError{Key: key, Reason: errNoAnswer}
+	}
+	select {
+	case <-s.Ready:
+	case <-ctx.Done():
+		if p.leaveQueue(k, w) {
+			return nil, at, p.c.gaveUp(ctx, key, w)
+		}
+		<-s.Ready // the turn came, or a refusal, in the same moment
+		if !s.Refused {
+			// The caller is not there to use the turn: it is passed on, in full (rule 11).
+			Lock{p: p, t: s.Turn, fence: w.Fence()}.pass()
+			return nil, at, p.c.gaveUp(ctx, key, w)
+		}
+	}
+	if s.Refused {
+		err := &WaitError{Key: key, Reason: orLocked(s.Reason)}
+		p.c.recycle(w)
+		return nil, at, err
+	}
+	// The turn was given a while ago: this is the moment that counts.
+	if s.QuickUntil > 0 { // see lease.Partition.Quick
+		if at = p.c.moment(); at < s.QuickUntil {
+			return s.Turn, at, nil
+		}
+	}
+	now := p.c.now()
+	if s.Valid.Past(now) && !(Lock{p: p, t: s.Turn, fence: w.Fence()}).holds() {
+		return nil, at, nil
+	}
+	return s.Turn, p.c.at(now), nil
+}
+
+// awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
+// wait for a connection. It reports false if the waiter has left the queue. late is closed when that is over; nil: it begins now.
+func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter, late <-chan struct{}) bool {
+	var rung <-chan time.Time
+	if late == nil {
+		timer := time.NewTimer(p.c.answerIn())
+		defer timer.Stop()
+		rung = timer.C
+	}
+	select {
+	case <-w.Value.Ready:
+		w.Value.Ready <- struct{}{} // for wait
+		return true
+	case <-ctx.Done():
+		return true
+	case <-rung:
+	case <-late:
+	}
+	return !p.leaveQueue(k, w)
+}
+
+// answerIn is for how long a TryLock waits for an answer. A call's own error comes first, and says more.
+func (c *Coordinator) answerIn() time.Duration { return c.opts.CallTimeout * 9 / 8 }
+
+// leaveQueue takes a waiter out of the queue, if it has not got its turn.
+func (p *partition) leaveQueue(k *lease.Key, w *lease.Waiter) bool {
+	var a after
+	now := p.lock()
+	left := p.Abandon(k, w, now, &a.Effects)
+	p.unlock(&a)
+	a.do(p.c)
+	return left
+}
+
+func (c *Coordinator) gaveUp(ctx context.Context, key string, w *lease.Waiter) error {
+	reason := orLocked(w.Value.Reason)
+	c.recycle(w)
+	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+}
+
+// recycle lets a waiter be used again.
+func (c *Coordinator) recycle(w *lease.Waiter) {
+	w.Value.Reset()
+	c.callers.waiters.Put(w)
+}
+
+// ended returns an error that matches the ctx's Err and its cause.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}
+
+// lookUp returns a key if it is in use, with p.mu held.
+func (p *partition) lookUp(key string) *lease.Key {
+	p.mu.Lock()
+	return p.Find(key)
+}

@@ -1,0 +1,209 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/handoff"
+)
+
+// Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
+// without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
+func (p *Partition) Rest(t *Turn, fence uint64) bool {
+	k := t.key
+	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
+		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
+		return false
+	}
+	if !k.shelved {
+		p.shelve(k)
+	}
+	t.fence = 0
+	t.forget()
+	p.closing.turns--
+	return true
+}
+
+// Keep ends a turn under a hold of another's key, which lingers then. As Rest it reads no clock, for nothing is granted. It reports false
+// if the caller has to do it by Unlock: one in 64, to be measured, and those after which there may be more to do.
+func (p *Partition) Keep(t *Turn, fence uint64) bool {
+	k := t.key
+	if t.fence != fence || t.lost != nil || k.hold.source == SourceOwn || k.others != nil || t.end != nil || t.pledge != nil || !k.listed ||
+		p.closing.ending != Open || p.grants[PathTurn]%64 == 0 || t.began == Unmeasured || !k.q.Keep() {
+		return false
+	}
+	k.rested = true
+	k.unwant()
+	t.fence = 0
+	t.forget()
+	p.closing.turns--
+	return true
+}
+
+// Pass is Rest where a caller waits in this process, and returns the waiter to be woken. It needs no clock either: the
+// waiter reads it before its Lock returns, and that is the moment which counts (rule 1). Two in 64 take the long way: the first
+// has its beginning measured, the second its end, and both move on the time for which the quick reading is good.
+func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
+	k, o := t.key, p.own
+	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
+		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.grants[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
+		return nil
+	}
+	next := uint64(p.token(1))
+	w := k.q.Pass(next)
+	p.grants[PathOwn]++
+	t.fence, t.began, k.used, k.moved = next, Unmeasured, true, 0
+	t.forget()
+	s := w.Value
+	s.Turn, s.Valid, s.Path, s.QuickUntil = t, Deadlines{o.goodUntil, o.goodUntil}, PathOwn, o.quickUntil
+	return w
+}
+
+// Unlock ends a turn, and reports how long it took, a negative number if that was not measured.
+func (p *Partition) Unlock(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
+	if t.fence != fence {
+		return 0, TurnUnlocked
+	}
+	if t.lost == nil && p.InForce(t.key, now, fx) {
+		if held = -1; t.began != Unmeasured {
+			held = p.cfg.At(now) - t.began
+		}
+		p.finish(t.key, now, fx)
+		return held, TurnRuns
+	}
+	t.fence = 0
+	return 0, TurnLost
+}
+
+// Cede is Unlock without a next turn: the hold is given back, and callers of this node that wait for it have to ask for it again.
+// The node has a Downgraded hold, beside which none of them may have the key.
+func (p *Partition) Cede(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
+	if state := p.TurnState(t, fence, now, fx); state != TurnRuns {
+		return 0, state
+	}
+	k := t.key
+	if held = -1; t.began != Unmeasured {
+		held = p.cfg.At(now) - t.began
+	}
+	p.end(k, fx)
+	k.q.Drop()
+	p.giveBack(k, now, fx)
+	return held, TurnRuns
+}
+
+// end ends the turn that runs.
+func (p *Partition) end(k *Key, fx *Effects) {
+	t := k.turn
+	fx.End = t.end
+	t.retract()
+	t.fence, t.Context, t.end, t.pledge = 0, nil, nil, nil
+	k.unwant()
+	p.closing.turns--
+}
+
+// finish ends the turn that runs: the next waiter gets it, or the hold lingers or is given back.
+func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
+	p.end(k, fx)
+	limits := p.cfg.Handoff
+	if p.closing.ending != Open {
+		limits.Linger = 0
+	}
+	fx.Idle = !k.q.Recalled()
+	path := p.supply(k)
+	next, what := k.q.Done(now, limits)
+	switch {
+	case next != nil:
+		p.seat(k, next, path, now, fx)
+	case what == handoff.GiveBack:
+		p.giveBack(k, now, fx)
+	case p.shelve(k):
+	default:
+		k.since, k.rested = p.cfg.At(now), false
+		if !k.listed {
+			k.listed = true
+			p.order().Linger = k
+		}
+	}
+}
+
+// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
+// tables, and what is put in and taken out allocates nothing.
+const shelfSize = 6
+
+// shelve keeps a key whose hold is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
+// is used again needs no new entry, and one that is not needs no timer. It reports false if another node may have to do with the key.
+func (p *Partition) shelve(k *Key) bool {
+	if k.hold.source != SourceOwn || k.others != nil {
+		return false
+	}
+	if k.shelved {
+		return true
+	}
+	slot := &p.shelf.keys[p.shelf.next]
+	p.shelf.next = (p.shelf.next + 1) % shelfSize
+	if old := *slot; old != nil {
+		old.shelved = false
+		if old.hold.source == SourceOwn && old.others == nil && !old.listed && old.q.Relax() == handoff.GiveBack {
+			p.endHold(old)
+			p.basis.holds--
+			p.tidy(old)
+		}
+	}
+	*slot, k.shelved = k, true
+	return true
+}
+
+// Relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
+func (p *Partition) Relax(k *Key, now time.Time, fx *Effects) bool {
+	if k.q.State() == handoff.Lingering && k.rested {
+		k.rested, k.since = false, p.cfg.At(now)
+	}
+	if k.q.State() == handoff.Lingering && p.cfg.At(now)-k.since < p.cfg.Handoff.Linger {
+		return false
+	}
+	k.listed, fx.Idle = false, true
+	if k.q.Relax() == handoff.GiveBack {
+		p.giveBack(k, now, fx)
+	}
+	return true
+}
+
+// giveBack returns the hold that the queue has let go of, and gets another if a caller waits.
+func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
+	h := k.hold
+	if h.callPending {
+		out := p.order()
+		out.Doubts = append(out.Doubts, Doubt{k.name, h.row.Identity, now.Add(p.cfg.SessionTTL)})
+	}
+	local := h.source == SourceOwn || h.keepRow
+	if !local && (h.source != SourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.Down()) { // there is a row, or may be
+		fx.Releases = append(fx.Releases, p.release(k.name, h.row.Identity))
+	}
+	if !local && p.cfg.Clustered && p.own == nil {
+		p.handBack(k)
+	}
+	p.dropped(k, now, fx)
+}
+
+// dropped is called when the queue has dropped its hold.
+func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
+	if k.hold.remote() {
+		p.basis.remote--
+	}
+	if k.hold.source != SourceOwn {
+		p.show(SightDrops, k.hold.row.Session, 0, k)
+	}
+	p.endHold(k)
+	k.rested = false
+	p.retract(k)
+	p.basis.holds--
+	switch {
+	case k.q.Waiting() == 0 && k.others == nil: // it is not wanted
+	case p.own == nil:
+		p.want(k, now, fx, false)
+	case k.q.Waiting() > 0:
+		p.wantHere(k, now, fx)
+	default:
+		p.grantNext(k, now, fx)
+	}
+	p.tidy(k)
+}
