@@ -25,16 +25,25 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
-// The types and errors that programs name.
+// The types that programs name.
 type (
-	Coordinator  = coord.Coordinator
-	Lock         = coord.Lock
-	ReadLock     = coord.ReadLock
-	Semaphore    = coord.Semaphore
-	Permits      = coord.Permits
-	Locks        = coord.Locks
-	Fence        = coord.Fence
-	NodeInfo     = coord.NodeInfo
+	// A Coordinator grants locks: one per process is enough.
+	Coordinator = coord.Coordinator
+	// A Lock is a granted lock, of which one caller has the key.
+	Lock = coord.Lock
+	// A ReadLock is a granted lock for reading, beside other readers.
+	ReadLock = coord.ReadLock
+	// A Semaphore has permits, of which callers of all processes together have no more than there are.
+	Semaphore = coord.Semaphore
+	// Permits are some of a semaphore's that a caller has.
+	Permits = coord.Permits
+	// Locks are the locks of several keys, which LockAll granted together.
+	Locks = coord.Locks
+	// A Fence is a fencing token: it rises with each lock of a key.
+	Fence = coord.Fence
+	// A NodeInfo describes a node of the cluster.
+	NodeInfo = coord.NodeInfo
+	// RedisOptions are the options of the arbiter on Redis.
 	RedisOptions = redisarbiter.Options
 )
 

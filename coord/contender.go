@@ -244,7 +244,7 @@ func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) 
 		}
 		return a.settle(nil, false, min(again, jitter(a.patience())))
 	case ans.Verdict == fallback.Promised:
-		// The one that it is promised to wakes us when it is done. If it does not come, a waiter has to look.
+		// The one that it is promised to wakes this one when it is done. If it does not come, a waiter has to look.
 		if _, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.debts.releases.add(a.p.release(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))

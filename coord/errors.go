@@ -72,7 +72,7 @@ type LossCause uint8
 // Causes of losses.
 const (
 	SessionExpired LossCause = iota + 1 // the session could not be renewed in time, or the process was stopped for too long
-	LeaseExpired                        // the key's slot at the arbiter could not be verified in time
+	LeaseExpired                        // the arbiter did not confirm the hold of the key in time
 	Superseded                          // the arbiter knows nothing of the lock any more, or gave the key to another
 	CoordClosed                         // Close was called, and its ctx ended before the lock was unlocked
 	TimeOver                            // the time that LockFor was given is over

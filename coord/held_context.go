@@ -91,8 +91,8 @@ func (n *keyNote) Value(key any) any { n.key = key; return nil }
 
 // Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
 // [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
-// was called with, but does not end with that. It carries the lock: see [ErrHeld]. It is made when it is first asked for, and what
-// ends it when that is asked for.
+// was called with, but does not end with that. It carries the lock: see [ErrHeld]. The first call
+// makes it, and the first call of its Done what ends it: a lock without them pays nothing for a context.
 //
 // Its Err looks at the clock each time. In a process that was stopped for longer than the lease, and goes on, Err says so at once, which may be
 // before Done is closed: ask Err before each write.

@@ -8,7 +8,7 @@ import (
 )
 
 // Settled waits until the cluster has come to rest, as far as this node can see: it has found at least so many nodes, itself
-// among them (0: however many there are), and all of them have had their share; it owns all the partitions that it should, and no
+// among them (0: however many there are), and the ring gives each of them a share; it owns all the partitions that it should, and no
 // others; and it has streams to the nodes that own the rest. From then on keys are locked in memory, here or at another node. No
 // program has to wait for that, as until then they are locked at the arbiter; it is for tests and measurements, and for a
 // server that is to be told of only when it is fast. What is settled may be unsettled a moment later.

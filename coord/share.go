@@ -39,7 +39,7 @@ import (
 // Errors: [ErrInvalidKey]; [ErrClosed]; [ErrHeld]; of the options, which name the field; ctx's own
 // if it ended; [ErrNoResults]; [ErrUnavailable] if the store could not be read (fn is not run
 // then); those of Lock; and those of fn. An error that Is [ErrNotShared] means that the value is
-// valid nevertheless, and returned, but was not stored, or in vain. It also Is
+// valid nevertheless, and returned, but was not stored, or was stored in vain. It also Is
 //
 //   - [ErrLost]: the lock was lost before fn ended, so fn may have run elsewhere meanwhile, and a result with a higher fence
 //     may be stored. (A lock that is lost in the moment after storing is reported as well.)

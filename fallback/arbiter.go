@@ -12,7 +12,7 @@ type Arbiter interface {
 	// Attach checks that the store can be trusted, formats the namespace if it is new, and returns it.
 	//
 	// It blocks for some round trips, until ctx ends at most. Errors: [ErrRefused] if the server is not fit to be an
-	// arbiter or does not let us in (the text names the setting), [ErrMismatch] if the namespace was formatted with
+	// arbiter or refuses this process (the text names the setting), [ErrMismatch] if the namespace was formatted with
 	// other settings; anything else means that the store could not be reached, and Attach may be called again.
 	Attach(ctx context.Context, s Settings) (Namespace, error)
 }
@@ -30,7 +30,7 @@ type Settings struct {
 	Lease time.Duration
 }
 
-// A Namespace is the set of operations on one namespace of an arbiter. DESIGN.md has the rules and invariants cited here.
+// A Namespace is the set of operations on one namespace of an arbiter. docs/protocol.md has the rules and invariants cited here.
 //
 // Contract of every operation, unless its comment says otherwise:
 //

@@ -12,5 +12,5 @@
 //
 // [github.com/holdfast-go/holdfast/fallback/arbitertest] checks that an arbiter does what this package says.
 //
-// Numbers of rules (rule 1 to 17) and invariants (I1 to I8) in comments are those of DESIGN.md.
+// Numbers of rules (rule 1 to 17) and invariants (I1 to I8) in comments are those of docs/protocol.md.
 package fallback

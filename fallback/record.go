@@ -10,7 +10,7 @@ import (
 
 // Errors of Attach and of operations that were not executed.
 var (
-	// ErrRefused: the server cannot be used as it is set up, or refuses us. Trying again is of no use until an operator
+	// ErrRefused: the server cannot be used as it is set up, or refuses this process. Trying again is of no use until an operator
 	// changes a setting; the text says which.
 	ErrRefused = errors.New("fallback: refused")
 	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused: locks of before can be kept, and no new

@@ -1,8 +1,8 @@
 // Package middleware puts the locks of a [coord.Coordinator] around handlers of net/http: [Route] sends each request to the process
 // where its lock is a local one, [Coalesce] lets reads that ask for the same share one run of the handler, [Idempotent] executes a
 // request once however often it is sent, and [Serialize] runs those that are about the same thing one after another
-// ([SerializeAll]: the same things). Each can be used alone. Together they are stacked in this order, with what authenticates and
-// limits bodies around them all (docs/http.md has the place of other middlewares):
+// ([SerializeAll]: the same things; [Limit]: so many at the same time). Each can be used alone. Together they are stacked in this order,
+// with what authenticates and limits bodies around them all (docs/http.md has the place of other middlewares):
 //
 //	h = authenticate(route(coalesce(idempotent(serialize(h)))))
 //
@@ -24,8 +24,8 @@
 // to the next, the answer is stored, and the client gets it. If the turn does not come in time (423), nothing was executed, and the
 // request may be repeated with its idempotency key.
 //
-// A request that is not let through is answered with a [Problem] (RFC 9457), by all four in the same way; one without its client
-// leaves all queues.
+// A request that is not let through is answered with a [Problem] (RFC 9457), by all of them in the same way; one
+// without its client leaves all queues.
 //
 // When a process ends, its requests end first, and then their locks: [http.Server.Shutdown], then [coord.Coordinator.Close], which
 // gives the keys to the other processes, then the transport's idle connections. See the example "shutdown".

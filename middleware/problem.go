@@ -18,7 +18,7 @@ const (
 
 	TypeKey           = typeBase + "TypeKey"           // 400: the request has no usable key
 	TypeLocked        = typeBase + "TypeLocked"        // 423 or 409: the request's turn did not come in time
-	TypeTooMany       = typeBase + "TypeTooMany"       // 429: too many requests wait for the key
+	TypeTooMany       = typeBase + "TypeTooMany"       // 429: too many requests wait for the key, or run with it (Limit)
 	TypeUnavailable   = typeBase + "TypeUnavailable"   // 503: locks are not to be had now
 	TypeOwner         = typeBase + "TypeOwner"         // 502, or 504 after a time limit: the key's owner did not answer, and may have got the request
 	TypeBody          = typeBase + "TypeBody"          // 400, or 408 after a time limit: the request's body could not be read

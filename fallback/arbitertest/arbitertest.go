@@ -2,7 +2,7 @@
 //
 // [Run] is for the tests of every implementation of [fallback.Arbiter], third parties' included. It knows nothing but the
 // interfaces: it attaches namespaces, plays the nodes that use them, and looks at the answers. Numbers of rules and
-// invariants (I1 to I8) are those of DESIGN.md.
+// invariants (I1 to I8) are those of docs/protocol.md.
 //
 //	func TestConformance(t *testing.T) {
 //		arbitertest.Run(t, arbitertest.Fixture{

@@ -1,5 +1,5 @@
 // Package model sees every state that the lock protocol can come to, within bounds: one partition, one
-// key, two or three nodes, and a few faults. In each it checks the invariants I1 to I7 of DESIGN.md.
+// key, two or three nodes, and a few faults. In each it checks the invariants I1 to I7 of docs/protocol.md.
 // When it has seen them all, it looks for states from which no process can be granted the key any more
 // (I8).
 //
