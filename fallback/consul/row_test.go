@@ -3,6 +3,8 @@
 package consul
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -13,15 +15,22 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
-// What stands for Consul has no sessions, so Consul's own lock cannot be measured beside.
+// What stands for Consul has no sessions, so Consul's own lock cannot be measured beside. How long it takes to answer says nothing of a real one:
+// of locks without a cluster the number of transactions counts.
 func TestConsul_Row(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: make arbiters")
 	}
+	f := startFake(t, nil)
+	calls := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.calls
+	}
 	owners.Row(t, owners.Store{
 		Name:    "Consul",
 		Options: coord.Options{Partitions: 31},
-		Serve:   func() string { return startFake(t, nil).http.URL },
+		Serve:   func() string { return f.http.URL },
 		Open: func(address string) fallback.Arbiter {
 			transport := &http.Transport{MaxIdleConnsPerHost: 64}
 			t.Cleanup(transport.CloseIdleConnections)
@@ -32,4 +41,26 @@ func TestConsul_Row(t *testing.T) {
 			return New(c, isNew)
 		},
 	})
+	c, err := coord.New(t.Context(), New(f.client(""), isNew), &coord.Options{Partitions: 31, Namespace: "counted", Handoff: coord.Handoff{Linger: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.WithoutCancel(t.Context()))
+	count := func(what string, key func(i int) string) {
+		const locks = 500
+		before := calls()
+		for i := range locks {
+			l, err := c.Lock(t.Context(), key(i))
+			if err == nil {
+				err = l.Unlock()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%s: %.2f transactions for a lock and its release", what, float64(calls()-before)/locks)
+	}
+	count("each partition's first keys, and more", func(i int) string { return fmt.Sprint("first ", i) })
+	count("a new key", func(i int) string { return fmt.Sprint("new ", i) })
+	count("the same key again", func(int) string { return "the same" })
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
@@ -11,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
-// What users lock with in Kubernetes is client-go's election, which is held for as long as a process runs: there is no row to compare with.
+// What users lock with in Kubernetes is a Lease, most by client-go's election, which is held for as long as a process runs. A lock for a section
+// is a Lease that must not be there yet: one that another one has can only be asked for again.
 func TestKubernetes_Row(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: make arbiters")
@@ -27,6 +29,21 @@ func TestKubernetes_Row(t *testing.T) {
 			addr, ca, _ := strings.Cut(address, " ")
 			c := &cluster{t: t, addrs: []string{addr}, ca: []byte(ca), conns: make(map[net.Conn]struct{})}
 			return c.arbiter()
+		},
+		Usual: func(address string) func(context.Context, string) (func() error, error) {
+			addr, ca, _ := strings.Cut(address, " ")
+			c := &cluster{t: t, addrs: []string{addr}, ca: []byte(ca), conns: make(map[net.Conn]struct{})}
+			s := c.storeOf(c.config(admin), nil)
+			if err := s.connect(); err != nil {
+				t.Fatal(err)
+			}
+			const leases = "/apis/coordination.k8s.io/v1/namespaces/orders/leases"
+			return func(ctx context.Context, key string) (func() error, error) {
+				name := strings.ReplaceAll(key, " ", "-")
+				lease := `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "` + name + `"}, "spec": {"holderIdentity": "row"}}`
+				err := s.client.Post().AbsPath(leases).SetHeader("Content-Type", "application/json").Body([]byte(lease)).Do(ctx).Error()
+				return func() error { return s.client.Delete().AbsPath(leases, name).Do(ctx).Error() }, err
+			}
 		},
 	})
 }
