@@ -54,7 +54,7 @@ var (
 // All is the guards by name.
 var All = map[string]*bool{
 	"Grace": &Grace, "Epoch": &Epoch, "Identity": &Identity, "Dead": &Dead, "Import": &Import, "Freeze": &Freeze, "Lapse": &Lapse,
-	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed,
+	"Announced": &Announced, "Renewal": &Renewal, "OnItsWay": &OnItsWay, "Hearsay": &Hearsay, "Absent": &Absent, "Listed": &Listed, "Waits": &Waits,
 	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats, "Pledge": &Pledge,
 	"Twice": &Twice, "Between": &Between,
 	"SameBeat": &SameBeat, "BeatUnique": &BeatUnique, "GraceLook": &GraceLook, "GraceAnew": &GraceAnew,

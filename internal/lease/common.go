@@ -48,7 +48,7 @@ func (p *Partition) checkCommon(until time.Time) {
 			continue
 		}
 		if !p.basis.common.from.Down() {
-			panic("lease: a hold does not rest on the stream that all are said to rest on")
+			Illegal("a hold does not rest on the stream that all are said to rest on")
 		}
 	}
 }
@@ -67,14 +67,14 @@ func (p *Partition) CheckWanted() {
 // checkShared panics if a hold that keys share was written to.
 func (p *Partition) checkShared() {
 	if noHold != (hold{}) || p.own != nil && p.own.hold != (hold{session: p.own.session, source: SourceOwn}) {
-		panic("lease: a hold was changed that is not one key's alone")
+		Illegal("a hold was changed that is not one key's alone")
 	}
 }
 
 func (p *Partition) checkWanted() {
 	for _, k := range p.table.keys {
 		if k.q.State() == handoff.Idle && k.q.Waiting() > 0 && k.contender == nil && k.request.link == nil {
-			panic("lease: nothing is done about a key that callers wait for")
+			Illegal("nothing is done about a key that callers wait for")
 		}
 	}
 }

@@ -163,13 +163,13 @@ func name(names []string, i uint8, kind string) string {
 	return fmt.Sprintf("%s(%d)", kind, i)
 }
 
-// step changes a state. With the build tag simulation it panics if the table does not allow it.
+// step changes a state. With the build tag simulation it panics if the table does not allow it: see Illegal.
 func step[S interface {
 	~uint8
 	fmt.Stringer
 }](state *S, next S, table [][]S) {
 	if checked && *state != next && !legal(table, *state, next) {
-		panic(fmt.Sprintf("lease: %v must not become %v", *state, next))
+		Illegal(fmt.Sprintf("%v must not become %v", *state, next))
 	}
 	*state = next
 }
