@@ -93,7 +93,7 @@ type granted struct {
 }
 
 func (g granted) unlock() error {
-	if g.r.x != nil {
+	if g.r.seat != nil {
 		return g.r.Unlock()
 	}
 	return g.l.Unlock()
@@ -101,7 +101,7 @@ func (g granted) unlock() error {
 
 // pass gives it back unused.
 func (g granted) pass() {
-	if g.r.x != nil {
+	if g.r.seat != nil {
 		_ = g.r.Unlock()
 		return
 	}
@@ -110,10 +110,13 @@ func (g granted) pass() {
 
 // claim locks a key as it is claimed.
 func (c *Coordinator) claim(ctx context.Context, x Claim, try bool) (g granted, err error) {
-	if x.Read {
-		g.r, err = c.rlock(ctx, x.Key, try)
-	} else {
-		g.l, err = c.lock(ctx, x.Key, try)
+	switch {
+	case x.Read && try:
+		g.r, err = c.TryRLock(ctx, x.Key)
+	case x.Read:
+		g.r, err = c.RLock(ctx, x.Key)
+	default:
+		err = c.lock(ctx, x.Key, try, &g.l)
 	}
 	return g, err
 }

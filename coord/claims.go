@@ -76,7 +76,7 @@ func claimed(all []granted, err error) (s Claimed, _ error) {
 		return Claimed{}, err
 	}
 	for _, g := range all {
-		if g.r.x != nil {
+		if g.r.seat != nil {
 			s.Reads = append(s.Reads, g.r)
 		} else {
 			s.Writes = append(s.Writes, g.l)

@@ -24,6 +24,8 @@ func (c *Coordinator) now() time.Time {
 func (c *Coordinator) since(t time.Time) time.Duration { return c.now().Sub(t) }
 func (c *Coordinator) left(t time.Time) time.Duration  { return t.Sub(c.now()) }
 
+func readHash(key string) uint64 { return hash(key) }
+
 // mutex is a sync.Mutex that a node may hold while it stands still. Goroutines that wait for it are idle then, as
 // testing/synctest sees them, so that time goes on. Its place in the order is checked.
 type mutex[R ranked] struct {

@@ -37,7 +37,7 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 			_ = inner.cede()
 			continue
 		}
-		x := c.newReading(inner, hash(l.key), l.key)
+		x := c.newReading(inner, readHash(l.key), l.key)
 		if err := l.cede(); err != nil && guard.Downgrades {
 			_ = inner.cede()
 			return ReadLock{}, err

@@ -23,27 +23,42 @@ type flight struct {
 	err    error
 }
 
+// seated gives the caller a seat if this process reads the key, and the lock is in force. Otherwise it returns none, as for a caller that
+// may have a label, unless that was asked for. What does not depend on the key comes last: the processor does it while it looks up the key.
+func (c *Coordinator) seated(ctx context.Context, key string, asked bool) (*seat, uint64) {
+	h := readHash(key)
+	x := c.callers.reads.find(h, key)
+	if x == nil {
+		return nil, 0
+	}
+	guard.Preempt()
+	seat, turn := x.sit()
+	if seat == nil {
+		return nil, 0
+	}
+	if (asked || !labelled.Load()) && ctx.Err() == nil &&
+		(x.pledge.Holds(c.moment()) || x.inForce()) { // at this moment, which is the one that counts (rule 1)
+		return seat, turn
+	}
+	x.rise(seat, turn)
+	return nil, 0
+}
+
+// rlock is RLock of a caller that has got no seat, perhaps as it has a label.
 func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock, error) {
 	if labelled.Load() || ctx.Err() != nil {
-		if l, err := c.rlockLabelled(ctx, key, try); l.x != nil || err != nil {
+		if l, err := c.rlockLabelled(ctx, key, try); l.seat != nil || err != nil {
 			return l, err
 		}
-	}
-	h := hash(key)
-	s := c.shardOf(h)
-	if x := s.find(h, key); x != nil {
-		guard.Preempt()
-		if seat, turn := x.sit(); seat != nil {
-			if x.pledge.Holds(c.moment()) || x.inForce() { // at this moment, which is the one that counts (rule 1)
-				return ReadLock{x, seat, turn, ctx}, nil
-			}
-			x.rise(seat, turn)
+		if seat, turn := c.seated(ctx, key, true); seat != nil {
+			return ReadLock{seat, turn, ctx}, nil
 		}
 	}
 	if err := checkKey(key); err != nil {
 		return ReadLock{}, err
 	}
-	return c.rlockSlowly(ctx, s, h, key, try, nil)
+	h := readHash(key)
+	return c.rlockSlowly(ctx, c.shardOf(h), h, key, try, nil)
 }
 
 // rlockLabelled is rlock with a label, for a locker, or with a context that has ended. Otherwise it returns nothing.
@@ -58,7 +73,7 @@ func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (
 	if err := checkKey(key); err != nil {
 		return ReadLock{}, err
 	}
-	h, told := hash(key), &label
+	h, told := readHash(key), &label
 	if label == "" {
 		told = nil
 	}
@@ -77,7 +92,7 @@ func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (
 func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string) (ReadLock, error) {
 	for {
 		x, l, f := c.join(ctx, s, hash, key, try, label)
-		if l.x != nil {
+		if l.seat != nil {
 			if x.inForce() {
 				return l, nil
 			}
@@ -151,11 +166,11 @@ func (c *Coordinator) join(
 	if x := s.current[key]; x != nil {
 		if x.count.joins++; x.count.joins >= warmAfter && x.ending.stays {
 			if x.seats == nil {
-				x.seats = newSeats()
+				x.seats = x.newSeats()
 			}
-			s.list(x)
+			x.list()
 			if seat, turn := x.sit(); seat != nil {
-				return x, ReadLock{x, seat, turn, ctx}, nil
+				return x, ReadLock{seat, turn, ctx}, nil
 			}
 		}
 		if x.count.n++; x.count.n == 1 {
@@ -193,7 +208,7 @@ func (s *readShard) begin(key string, try bool) (context.Context, *flight) {
 // flyAhead begins a flight that tries, for a caller that joins it at once. What is sent stays in a. That caller calls land when it has
 // the lock, or has not got it. There is no land, and no flight of its own, if callers of this process have the key or wait for it.
 func (c *Coordinator) flyAhead(key string, a *after) (land func()) {
-	h := hash(key)
+	h := readHash(key)
 	s := c.shardOf(h)
 	s.mu.Lock()
 	if s.current[key] != nil || s.flights[key] != nil {
@@ -315,7 +330,7 @@ func (s *readShard) leave(key string, f *flight, label *string) bool {
 
 // readingOf returns the lock of the shared name that callers of this process have, nil if there is none.
 func (c *Coordinator) readingOf(key string) *reading {
-	s := c.shardOf(hash(key))
+	s := c.shardOf(readHash(key))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current[key]

@@ -109,7 +109,7 @@ func (x *reading) labels() (all []string) {
 
 // waitToRead returns how many callers of this process wait to read a key, and the labels of the first of them that have one.
 func (c *Coordinator) waitToRead(key string) (n int, labels []string) {
-	s := c.shardOf(hash(key))
+	s := c.shardOf(readHash(key))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.flights[key]

@@ -38,8 +38,9 @@ type Lock struct {
 // Errors: [ErrInvalidKey], [ErrClosed], [ErrHeld]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
 // [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
 // reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
-func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
-	return c.lock(ctx, key, false)
+func (c *Coordinator) Lock(ctx context.Context, key string) (l Lock, err error) {
+	err = c.lock(ctx, key, false, &l)
+	return l, err
 }
 
 // TryLock is Lock for callers that do not want to wait for others: if the key is not free it returns [ErrLocked] at
@@ -50,8 +51,9 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (Lock, error) {
 // the key; and some more where a partition is changing hands. Whether a holder lives is asked in the background, for the next
 // try: so the first TryLock after a crash may say that the key is locked. So it may for some milliseconds (see
 // Options.Handoff) of a key that another process has just unlocked, or keeps for its next caller.
-func (c *Coordinator) TryLock(ctx context.Context, key string) (Lock, error) {
-	return c.lock(ctx, key, true)
+func (c *Coordinator) TryLock(ctx context.Context, key string) (l Lock, err error) {
+	err = c.lock(ctx, key, true, &l)
+	return l, err
 }
 
 func checkKey(key string) error {
@@ -64,16 +66,18 @@ func checkKey(key string) error {
 	return nil
 }
 
-func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, error) {
+// lock is Lock and TryLock. A Lock is more than the compiler keeps in registers: to is for one copy of it less.
+func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) (err error) {
 	if len(key) == 0 || len(key) > MaxKey || key[len(key)-1] == 0xff && fallback.IsName(key) {
-		return Lock{}, checkKey(key)
+		return checkKey(key)
 	}
 	if ctx.Err() != nil {
-		return Lock{}, ended(ctx)
+		return ended(ctx)
 	}
 	if labelled.Load() {
 		if label, task := labelOf(ctx), isTask(ctx); label != "" || task {
-			return c.lockLabelled(ctx, key, try, label)
+			*to, err = c.lockLabelled(ctx, key, try, label)
+			return err
 		}
 	}
 	p := c.partitionOf(key)
@@ -96,11 +100,11 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 				t, fence = p.Fresh(key, at)
 			}
 			p.mu.Unlock()
-			l := Lock{p, t, fence, key, ctx}
+			*to = Lock{p, t, fence, key, ctx}
 			if p.traced {
-				c.noteGranted(p, l, PathOwn, 0)
+				c.noteGranted(p, *to, PathOwn, 0)
 			}
-			return l, nil
+			return nil
 		}
 	}
 	if p.Lingers(k) { // as a rule, under a hold of another's key
@@ -117,12 +121,13 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool) (Lock, err
 		}
 		if t != nil {
 			p.mu.Unlock()
-			l := Lock{p, t, fence, key, ctx}
-			c.noteGranted(p, l, Path(path), 0)
-			return l, nil
+			*to = Lock{p, t, fence, key, ctx}
+			c.noteGranted(p, *to, Path(path), 0)
+			return nil
 		}
 	}
-	return c.enter(&attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured}, k)
+	*to, err = c.enter(&attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured}, k)
+	return err
 }
 
 // good reads both clocks, and reports whether this node, an owner, may grant the partition's keys.

@@ -34,7 +34,7 @@ type carriedLock struct {
 }
 
 func (x carriedLock) holds() bool {
-	if x.read.x != nil {
+	if x.read.seat != nil {
 		return x.read.holds()
 	}
 	return x.lock.t != nil && x.lock.holds()
@@ -43,8 +43,8 @@ func (x carriedLock) holds() bool {
 // name returns the name of the hold, and the token.
 func (x carriedLock) name() (name string, fence uint64) {
 	l := x.lock
-	if x.read.x != nil {
-		l = x.read.x.lock
+	if x.read.seat != nil {
+		l = x.read.seat.x.lock
 	}
 	return l.key, l.fence
 }
@@ -111,7 +111,7 @@ func chained(outer context.Context, locks []carriedLock) any {
 	if len(locks) > 1 {
 		rest = &chainContext{outer, locks[1:]}
 	}
-	if r := locks[0].read; r.x != nil {
+	if r := locks[0].read; r.seat != nil {
 		return &readValues{rest, r}
 	}
 	l := locks[0].lock

@@ -50,7 +50,7 @@ func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx con
 	if err := ctx.Err(); err != nil {
 		return ended(ctx)
 	}
-	if l := c.enclosingReader(ctx, key); l.x != nil {
+	if l := c.enclosingReader(ctx, key); l.seat != nil {
 		err = fn(ctx, l.Fence())
 		if l.holds() {
 			return err
@@ -70,7 +70,7 @@ func (c *Coordinator) enclosingReader(ctx context.Context, key string) ReadLock 
 		if !ok {
 			return ReadLock{}
 		}
-		if v, ok := h.(*readValues); ok && v.l.x.id.key == key && v.l.x.c == c && v.l.holds() {
+		if v, ok := h.(*readValues); ok && v.l.seat.x.id.key == key && v.l.seat.x.c == c && v.l.holds() {
 			return v.l
 		}
 		_, ctx = h.Held()

@@ -14,8 +14,7 @@ import (
 // at the same time, and none of them beside a [Lock]. It is a small value: copies are the same
 // lock. The zero ReadLock is one that was unlocked. Its methods are safe for concurrent use.
 type ReadLock struct {
-	x    *reading // nil: it was unlocked
-	seat *seat
+	seat *seat           // nil: it was unlocked
 	turn uint64          // what the seat has for as long as the lock is not unlocked, but for seatFollowed
 	ctx  context.Context // the one that RLock was called with: for its values
 }
@@ -35,12 +34,18 @@ type ReadLock struct {
 // All processes that use a key have to know of read locks: one of an older version of this module
 // takes no notice of them. Errors and ctx are as for [Coordinator.Lock].
 func (c *Coordinator) RLock(ctx context.Context, key string) (ReadLock, error) {
+	if seat, turn := c.seated(ctx, key, false); seat != nil {
+		return ReadLock{seat, turn, ctx}, nil
+	}
 	return c.rlock(ctx, key, false)
 }
 
 // TryRLock is RLock for callers that do not want to wait for others: see [Coordinator.TryLock]. It
 // returns [ErrLocked] also while another caller of this process waits for the key to read it.
 func (c *Coordinator) TryRLock(ctx context.Context, key string) (ReadLock, error) {
+	if seat, turn := c.seated(ctx, key, false); seat != nil {
+		return ReadLock{seat, turn, ctx}, nil
+	}
 	return c.rlock(ctx, key, true)
 }
 
@@ -59,52 +64,52 @@ func (c *Coordinator) RDo(ctx context.Context, key string, fn func(ctx context.C
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(checked{inner, l.x}, l)
+	return fn(checked{inner, l.seat.x}, l)
 }
 
 // Key returns the key.
 func (l ReadLock) Key() string {
-	if l.x == nil {
+	if l.seat == nil {
 		return ""
 	}
-	return l.x.id.key
+	return l.seat.x.id.key
 }
 
 // Fence returns the lock's token. It is above that of every Lock of the key that was granted
 // before, and below that of every one that is granted later. Readers may have the same.
 func (l ReadLock) Fence() Fence {
-	if l.x == nil {
+	if l.seat == nil {
 		return 0
 	}
-	return l.x.lock.Fence()
+	return l.seat.x.lock.Fence()
 }
 
 // Wanted returns a channel that is closed when a caller of this process or of another one waits to
 // write: see [Lock.Wanted].
 func (l ReadLock) Wanted() <-chan struct{} {
-	if l.x == nil {
+	if l.seat == nil {
 		return canceled.Done()
 	}
-	return l.x.lock.Wanted()
+	return l.seat.x.lock.Wanted()
 }
 
 // Context returns a context that lasts as long as the lock: see [Lock.Context].
 func (l ReadLock) Context() context.Context {
-	if l.x == nil {
+	if l.seat == nil {
 		return over(context.Background(), ErrUnlocked)
 	}
-	s := l.x.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	x := l.seat.x
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
 	f := l.follow()
 	if f == nil {
 		return over(l.ctx, ErrUnlocked)
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(&readValues{l.ctx, l})
-		f.live = checked{ctx, l.x}
-		if l.x.ending.cause != nil {
-			cancel(l.x.loss())
+		f.live = checked{ctx, x}
+		if x.ending.cause != nil {
+			cancel(x.loss())
 		} else {
 			f.ends = append(f.ends, cancel)
 		}
@@ -117,22 +122,18 @@ func (l ReadLock) Context() context.Context {
 // is as a rule not checked against the clock here: a process that was stopped for longer than the
 // lease may be told nil before it has noticed.)
 func (l ReadLock) Unlock() error {
-	if l.x == nil {
-		return ErrUnlocked
-	}
-	if l.turn&seatCounted != 0 || !l.seat.CompareAndSwap(l.turn, l.turn+seatLeft) {
-		return l.unlockFollowed()
-	}
-	if l.x.pledge.Given() {
+	s := l.seat
+	left := s != nil && l.turn&seatCounted == 0 && s.CompareAndSwap(l.turn, l.turn+seatLeft)
+	if left && s.x.pledge.Given() { // as a rule
 		return nil
 	}
-	return l.x.left()
+	return l.unlockSlowly(left)
 }
 
 // endsWith calls cancel when the lock ends, or now if it has ended. Cancel must run no code of the
 // user's.
 func (l ReadLock) endsWith(cancel context.CancelCauseFunc) {
-	x := l.x
+	x := l.seat.x
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	switch f := l.follow(); {
@@ -149,7 +150,7 @@ func (l ReadLock) endsWith(cancel context.CancelCauseFunc) {
 func (x *reading) check() { x.lock.holds() }
 
 // holds reports whether the lock was not unlocked, and is in force.
-func (l ReadLock) holds() bool { return l.inside() && l.x.lock.holds() }
+func (l ReadLock) holds() bool { return l.inside() && l.seat.x.lock.holds() }
 
 // readValues is the parent of a reader's contexts: the values of the caller's, and the lock.
 type readValues struct {
@@ -166,7 +167,7 @@ func (v *readValues) Held() (Lock, context.Context) {
 	if !v.l.holds() {
 		return Lock{}, v.outer
 	}
-	return v.l.x.lock, v.outer
+	return v.l.seat.x.lock, v.outer
 }
 
 func (v *readValues) Value(key any) any {

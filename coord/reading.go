@@ -10,7 +10,12 @@ import (
 )
 
 // reads are the keys that callers of this process read.
-type reads [64]readShard
+type reads struct {
+	shards [1 << 6]readShard
+
+	// Some of what the shards have as current, to be found without a mutex: see find. Those of a shard are next to each other.
+	warm [1 << 10]atomic.Pointer[reading]
+}
 
 // A readShard has some of the keys. Its mutex is one of the last in the order of mutexes: see
 // rank.go. No clock is read while it is held.
@@ -18,12 +23,7 @@ type readShard struct {
 	mu      sync.Mutex          // protects what follows, and the fields of readings and flights
 	current map[string]*reading // by key: those that let callers in
 	flights map[string]*flight  // callers that wait for a key, together
-
-	warm [warmSlots]atomic.Pointer[reading] // some of current, to be found without the mutex: see find
 }
-
-// warmSlots is how many readings of a shard are found without its mutex, a power of two.
-const warmSlots = 16
 
 // A reading is a lock of the shared name that this process has, and its readers. It lasts from one
 // reader to the next: it ends when another caller or node wants the key, or when it has not been used
@@ -41,7 +41,7 @@ type reading struct {
 	id    readingName
 	lock  Lock
 	began lease.Moment
-	seats []row // nil at first: few callers read the key. It changes before the reading is in s.warm
+	seats []row // nil at first: few callers read the key. It changes before the reading is in warm
 
 	pledge lease.Pledge // until when lock is in force
 
@@ -104,32 +104,41 @@ type stay struct {
 	since lease.Moment
 }
 
+// shardOf returns the shard of a key's hash: all keys that have one of the same slots of warm have the same.
 func (c *Coordinator) shardOf(hash uint64) *readShard {
-	return &c.callers.reads[hash>>32%uint64(len(c.callers.reads))]
+	r := &c.callers.reads
+	return &r.shards[hash%uint64(len(r.warm))/uint64(len(r.warm)/len(r.shards))]
 }
 
 // find returns the reading of a key if it is one of those that are found without the mutex. It has
 // seats.
-func (s *readShard) find(hash uint64, key string) *reading {
-	i := hash >> 40 % warmSlots
-	if x := s.warm[i].Load(); x != nil && x.id.key == key {
+func (r *reads) find(hash uint64, key string) *reading {
+	i := hash % uint64(len(r.warm))
+	if x := r.warm[i].Load(); x != nil && x.id.key == key {
 		return x
 	}
-	if x := s.warm[i^1].Load(); x != nil && x.id.key == key {
+	if x := r.warm[i^1].Load(); x != nil && x.id.key == key {
 		return x
 	}
 	return nil
 }
 
+// slots returns the two places where find looks for a reading.
+func (x *reading) slots() (a, b *atomic.Pointer[reading]) {
+	r := &x.c.callers.reads
+	i := x.id.hash % uint64(len(r.warm))
+	return &r.warm[i], &r.warm[i^1]
+}
+
 // list lets find find a reading, perhaps in another one's place. The mutex is held.
-func (s *readShard) list(x *reading) {
-	i := x.id.hash >> 40 % warmSlots
+func (x *reading) list() {
+	a, b := x.slots()
 	switch {
-	case s.warm[i].Load() == x || s.warm[i^1].Load() == x:
-	case s.warm[i].Load() != nil && s.warm[i^1].Load() == nil:
-		s.warm[i^1].Store(x)
+	case a.Load() == x || b.Load() == x:
+	case a.Load() != nil && b.Load() == nil:
+		b.Store(x)
 	default:
-		s.warm[i].Store(x)
+		a.Store(x)
 	}
 }
 
@@ -140,9 +149,9 @@ func (x *reading) close() {
 	if x.s.current[x.id.key] == x {
 		delete(x.s.current, x.id.key)
 	}
-	i := x.id.hash >> 40 % warmSlots
-	x.s.warm[i].CompareAndSwap(x, nil)
-	x.s.warm[i^1].CompareAndSwap(x, nil)
+	a, b := x.slots()
+	a.CompareAndSwap(x, nil)
+	b.CompareAndSwap(x, nil)
 }
 
 // newReading returns the reading of a lock, with one reader that is counted: the caller.
@@ -234,9 +243,9 @@ func (x *reading) inForce() (ok bool) {
 
 // counted returns the lock of a reader that is counted.
 func (x *reading) counted(ctx context.Context) ReadLock {
-	own := new(seat)
+	own := &seat{x: x}
 	own.Store(seatTaken | seatCounted)
-	return ReadLock{x, own, seatTaken | seatCounted, ctx}
+	return ReadLock{own, seatTaken | seatCounted, ctx}
 }
 
 // leave is when a reader that is counted is one no more.
@@ -395,7 +404,7 @@ func (l ReadLock) follow() *follower {
 			break
 		}
 	}
-	x, at := l.x, place{l.seat, l.turn}
+	x, at := l.seat.x, place{l.seat, l.turn}
 	f := x.followed[at]
 	if f == nil {
 		f = new(follower)
@@ -409,8 +418,9 @@ func (l ReadLock) follow() *follower {
 
 // keepLabel keeps the reader's label until it unlocks.
 func (l ReadLock) keepLabel(label string) {
-	l.x.s.mu.Lock()
-	defer l.x.s.mu.Unlock()
+	s := l.seat.x.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if f := l.follow(); f != nil {
 		f.label = label
 	}
@@ -419,9 +429,16 @@ func (l ReadLock) keepLabel(label string) {
 // inside reports whether the lock was not unlocked.
 func (l ReadLock) inside() bool { return l.seat.Load()&^seatFollowed == l.turn }
 
-// unlockFollowed is Unlock of a reader that is counted, or has contexts, or was unlocked before.
-func (l ReadLock) unlockFollowed() error {
-	x := l.x
+// unlockSlowly is Unlock of a reader that has left its seat while there is no pledge; or of one that has not, as it is counted, or has
+// contexts, or was unlocked before.
+func (l ReadLock) unlockSlowly(left bool) error {
+	if l.seat == nil {
+		return ErrUnlocked
+	}
+	x := l.seat.x
+	if left {
+		return x.left()
+	}
 	inForce := x.lock.holds()
 	x.s.mu.Lock()
 	v := l.seat.Load()

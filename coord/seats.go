@@ -15,7 +15,10 @@ import (
 // for each other. That is how BRAVO lets readers in (Dice and Kogan, "BRAVO - Biased Locking for
 // Reader-Writer Locks", 2019, arXiv 1810.01553); its readers fall back on a lock that they share when
 // a seat is taken, these on being counted under a mutex.
-type seat = atomic.Uint64
+type seat struct {
+	atomic.Uint64
+	x *reading // the seat is one of its; it does not change
+}
 
 // What a seat has is how many readers have had it, and these bits.
 const (
@@ -27,21 +30,28 @@ const (
 	seatLeft = seatTurn - seatTaken // what a reader adds when it leaves
 )
 
-// A row is the seats of goroutines that are not expected to run on different processors: a cache line.
+// A row is the seats of goroutines that are not expected to run on different processors: cache lines of their own.
 type row struct{ at [rowSeats]seat }
 
 const rowSeats = 8
 
 // newSeats returns the seats of a reading: rows for many more goroutines than can run at the same
 // time, as the row is chosen by a hash.
-func newSeats() []row {
+func (x *reading) newSeats() []row {
 	n := max(16, min(64, 8*runtime.GOMAXPROCS(0)))
-	return make([]row, 1<<bits.Len(uint(n-1)))
+	rows := make([]row, 1<<bits.Len(uint(n-1)))
+	for i := range rows {
+		for j := range rows[i].at {
+			rows[i].at[j].x = x
+		}
+	}
+	return rows
 }
 
 // sit takes a seat, the first free one of the goroutine's row. It returns none if all of them are taken.
 func (x *reading) sit() (*seat, uint64) {
-	r := &x.seats[goroutineHash()&uint64(len(x.seats)-1)]
+	seats := x.seats
+	r := &seats[goroutineHash()&uint64(len(seats)-1)]
 	for i := range r.at {
 		if v := r.at[i].Load(); v&seatTaken == 0 && r.at[i].CompareAndSwap(v, v|seatTaken) {
 			return &r.at[i], v | seatTaken
