@@ -9,7 +9,7 @@ import (
 )
 
 // A block is permits that this process has, under one hold, and the callers that use them. It lasts from one caller to the next: it is
-// given back when it is not used for twenty times Options.Handoff.Linger, or when others want permits.
+// given back when it is not used for blockIdle, or when others want permits.
 //
 // A block that is wanted is shut: it has no permits for further callers. Those that are not used are given back at once, though others
 // are: the process asks for a hold of the block with as many permits as are in use, which the grantor lets in beside the larger one,
@@ -59,8 +59,12 @@ type blockSpell struct {
 	began       lease.Moment
 }
 
-// blockLingers is for how many Lingers a block is kept that is not used. One that is wanted makes way at once.
-const blockLingers = 20
+// blockIdle and blockLingers are for how long, and for how many Lingers, a block is kept at least that is not used: callers come in bursts,
+// and one that finds no block waits for another process. A block that is wanted makes way at once.
+const (
+	blockIdle    = time.Second
+	blockLingers = 20
+)
 
 // used returns how many permits callers have. The mutex is held.
 func (b *block) used() (n uint32) {
@@ -373,7 +377,7 @@ func (b *block) linger() {
 	if c.callers.limits.Linger <= 0 {
 		return
 	}
-	every := blockLingers * c.callers.limits.Linger
+	every := max(blockIdle, blockLingers*c.callers.limits.Linger)
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	if !b.end.over {

@@ -87,9 +87,40 @@ func TestBlock_IsShared(t *testing.T) {
 			t.Errorf("64 callers: %+v", x)
 		}
 		release(t, all[:]...)
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second)
 		if info, err := s.Inspect(t.Context()); err != nil || len(info.Shared) > 0 {
 			t.Errorf("blocks that are not used: %+v, %v", info.Shared, err)
+		}
+	})
+}
+
+// Callers that come in bursts find the blocks of the burst before.
+func TestBlock_OutlivesAPause(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		one, two := start(t, a, nil), start(t, a, nil)
+		burst := func() {
+			var work sync.WaitGroup
+			for _, c := range []*coord.Coordinator{one, two} {
+				for range 8 {
+					work.Go(func() {
+						for range 20 {
+							p := acquire(t, c.Semaphore("k", 640), 1)
+							time.Sleep(5 * time.Millisecond)
+							release(t, p)
+						}
+					})
+				}
+			}
+			work.Wait()
+		}
+		burst()
+		asked := one.Stats().Permits.Asked + two.Stats().Permits.Asked
+		for range 20 {
+			time.Sleep(200 * time.Millisecond)
+			burst()
+		}
+		if n := one.Stats().Permits.Asked + two.Stats().Permits.Asked - asked; n > 0 {
+			t.Errorf("%d blocks were asked for again", n)
 		}
 	})
 }
@@ -259,7 +290,7 @@ func TestBlock_AdaptsToUse(t *testing.T) {
 		c := start(t, a, nil)
 		s := c.Semaphore("k", 100)
 		used := partly(t, s, 80)
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second)
 		info, err := s.Inspect(t.Context())
 		if err != nil || len(info.Shared) != 1 || info.Shared[0].Permits != 1 || info.Shared[0].Free != 0 {
 			t.Errorf("%+v, %v", info.Shared, err)

@@ -51,7 +51,8 @@ const semaphorePrefix = "\x00"
 // [*SizeError].
 //
 // A process has its permits in blocks, which its callers share: while a block has enough of them, Acquire asks no other process. When
-// others wait, a process gives back what its callers do not use; and a block that is not used for twenty times Options.Handoff.Linger.
+// others wait, a process gives back what its callers do not use; and a block that is not used for a second, or twenty times
+// Options.Handoff.Linger if that is longer.
 // Stats, Trace and the log tell of blocks, not of each caller. The permits of a process that crashed are free when its session is dead.
 //
 // All processes have to know of blocks: one of an older version of this module gives back permits that are not used only with the
