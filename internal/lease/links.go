@@ -22,24 +22,24 @@ func (p *Partition) meets(l Link) {
 	}
 }
 
-// checkCut panics if a key keeps a stream that the partition has not met.
+// checkCut tells of it (Illegal) if a key keeps a stream that the partition has not met.
 func (p *Partition) checkCut(l Link) {
 	is := func(c claimant) bool { return c.link == l }
 	for _, k := range p.table.keys {
 		if k.request.link == l || k.others != nil && (k.others.link == l || slices.ContainsFunc(k.others.queue, is)) {
-			panic("lease: a key of a stream that the partition has not met")
+			Illegal("a key of a stream that the partition has not met")
 		}
 	}
 	if slices.ContainsFunc(p.moving.parked, func(x parked) bool { return x.link == l }) {
-		panic("lease: a request waits of a stream that the partition has not met")
+		Illegal("a request waits of a stream that the partition has not met")
 	}
 }
 
-// checkSure panics if Doubtful would have something to do.
+// checkSure tells of it (Illegal) if Doubtful would have something to do.
 func (p *Partition) checkSure() {
 	for _, k := range p.table.keys {
 		if g := k.others; g != nil && g.holder != (fallback.Identity{}) && g.doubtful() {
-			panic("lease: a hold to be asked after, and the partition is sure of all")
+			Illegal("a hold to be asked after, and the partition is sure of all")
 		}
 	}
 }

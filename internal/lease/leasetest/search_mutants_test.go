@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // TestSearch_NoticesAMissingGuard takes out each guard of the core, one after the other.
 func TestSearch_NoticesAMissingGuard(t *testing.T) {
+	takes.Seconds(t) // a shorter search notices some only
 	for _, x := range scenes {
 		if x.guard == "" {
 			continue
