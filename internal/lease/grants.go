@@ -297,9 +297,7 @@ func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
 	i := slices.Index(p.table.links, l)
 	if i < 0 {
-		if checked {
-			p.checkCut(l)
-		}
+		p.checkCut(l)
 		return
 	}
 	p.table.links = slices.Delete(p.table.links, i, i+1)
@@ -342,9 +340,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 		return nil, false
 	}
 	if !p.table.unsure {
-		if checked {
-			p.checkSure()
-		}
+		p.checkSure()
 		return nil, false
 	}
 	p.table.unsure = false
