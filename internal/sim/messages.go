@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -40,12 +39,12 @@ func (c *client) tell(m fallback.Message) {
 func (n *space) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
 	var begun func()
 	stop, err := through(n.c, ctx, func(ctx context.Context) (stop func(), err error) {
-		var one sync.Mutex // messages come one at a time
+		one := make(chan struct{}, 1) // messages come one at a time; time goes on for those that wait while the node stands still
 		hear := func(m fallback.Message) {
 			if n.c.fate().message {
 				n.c.clock.wait()
-				one.Lock()
-				defer one.Unlock()
+				one <- struct{}{}
+				defer func() { <-one }()
 				handle(m)
 			}
 		}
