@@ -18,6 +18,7 @@ type Contender struct {
 
 	key     *Key              // used again for another name once no caller waits: look whether key.contender is this one
 	id      fallback.Identity // of the request now at the arbiter
+	again   bool              // the arbiter was asked for it before, and may have it in its queue
 	known   fallback.Token    // what was seen before the first request of that name
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long; nil: another process has the key
@@ -54,7 +55,8 @@ func (p *Partition) Begin(x *Contender, s *Session, fx *Effects) (id fallback.Id
 		return id, 0, false, false
 	}
 	x.owner = ""
-	if x.id.Session != s.ID {
+	x.again = x.id.Session == s.ID
+	if !x.again {
 		if x.id.Session != "" {
 			fx.Releases = append(fx.Releases, p.release(x.Name, x.id))
 		}
@@ -199,8 +201,7 @@ func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (
 		x.paused = true
 		return min(FirstPause*time.Duration(k.moved-1), p.cfg.RetryEvery/2), false
 	}
-	p.endContender(k)
-	x.id = fallback.Identity{} // it is not queued
+	p.leaveArbiter(x)
 	if !p.ask(k, l) {
 		p.want(k, now, fx, true)
 	}
@@ -220,8 +221,16 @@ func (p *Partition) Home(x *Contender, now time.Time, fx *Effects) bool {
 		return false
 	}
 	k := x.key
-	p.endContender(k)
-	x.id = fallback.Identity{}
+	p.leaveArbiter(x)
 	p.wantHere(k, now, fx)
 	return true
+}
+
+// leaveArbiter ends a request that the arbiter has answered with an owner. If it was asked before, when there was none, the request may
+// be in its queue: then Withdraw takes it out, or others would wait behind it when the partition has no owner again.
+func (p *Partition) leaveArbiter(x *Contender) {
+	p.endContender(x.key)
+	if !x.again {
+		x.id = fallback.Identity{}
+	}
 }

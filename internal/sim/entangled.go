@@ -32,6 +32,7 @@ type stay struct {
 	circle.Claim
 	from, until time.Time // until is zero as long as it lasts
 	tries       bool      // it does not wait
+	by          *start    // of one that wants to write
 	untold      bool      // the arbiter may have it in its queue for longer, as the process did not reach it, or a request came twice
 }
 
@@ -154,7 +155,7 @@ func (h *judge) waits(x *task, key circle.Claim) (done func()) {
 	var writes []*stay
 	for _, c := range claims {
 		if !c.Read {
-			writes = append(writes, h.writer(c.Key, false))
+			writes = append(writes, h.writer(x.by, c.Key, false))
 		}
 	}
 	return func() {
@@ -169,7 +170,7 @@ func (h *judge) waits(x *task, key circle.Claim) (done func()) {
 func (h *judge) wants(by *start, key string, tries bool) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.writer(key, tries)
+	s := h.writer(by, key, tries)
 	return func() { h.gone(by, s) }
 }
 
@@ -182,8 +183,8 @@ func (h *judge) gone(by *start, s *stay) {
 }
 
 // writer is wants with the mutex held.
-func (h *judge) writer(key string, tries bool) *stay {
-	s := &stay{Claim: circle.Claim{Key: key}, from: time.Now(), tries: tries}
+func (h *judge) writer(by *start, key string, tries bool) *stay {
+	s := &stay{Claim: circle.Claim{Key: key}, from: time.Now(), tries: tries, by: by}
 	if h.tasks.writers == nil {
 		h.tasks.writers = make(map[string][]*stay)
 	}
@@ -266,7 +267,7 @@ func (h *judge) wrote(key string, from time.Time) string {
 	var text strings.Builder
 	all := h.tasks.writers[key]
 	for _, s := range all[max(0, len(all)-5):] {
-		fmt.Fprintf(&text, " a writer (tries: %v) from %v", s.tries, s.from.Sub(from))
+		fmt.Fprintf(&text, " a writer of %v (tries: %v, untold: %v) from %v", s.by, s.tries, s.untold, s.from.Sub(from))
 		if !s.until.IsZero() {
 			fmt.Fprintf(&text, " until %v", s.until.Sub(from))
 		}

@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -233,5 +234,11 @@ func (w *World) recordText() string {
 	case r.Owner != "":
 		text = "Owned by " + r.Owner
 	}
-	return fmt.Sprintf("%s, epoch %d; %s", text, r.Epoch, strings.Join(append(rows, "no more rows"), "; "))
+	rows = append(rows, "no more rows")
+	for _, key := range slices.Sorted(maps.Keys(w.record.Queues)) {
+		for _, x := range w.record.Queues[key] {
+			rows = append(rows, fmt.Sprintf("%s waits for %s", identity(x.Identity), key))
+		}
+	}
+	return fmt.Sprintf("%s, epoch %d; %s", text, r.Epoch, strings.Join(rows, "; "))
 }
