@@ -58,6 +58,7 @@ arbiters: databases etcd zookeeper ferretdb kubeapiserver versitygw
 	go test -count=1 -run WhatItCosts -v ./fallback/redisarbiter -arbiters.full
 	go test -count=1 -timeout 30m ./internal/release -release.build
 	@for m in $(ARBITERS); do (cd $$m && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
+	cd examples/inventory && go test -tags stores -count=1 -v -run SaleOverOtherArbiters .
 	@for m in $(STORES); do (cd $$m && export GOWORK=off && $(LINT) run ./... && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators and in two processes, with a crash in the

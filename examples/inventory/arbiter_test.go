@@ -7,10 +7,12 @@ import (
 	"testing"
 )
 
-// The main job, on each arbiter.
+// The main job, on each arbiter. Those of stores_more.go: make arbiters.
 func TestSaleOverOtherArbiters(t *testing.T) {
 	programs := map[string]string{
 		"mysql": "mariadb-install-db", "sqlite": "", "etcd": "etcd", "zookeeper": "java", "quorum": "redis-server", "postgres": "", "redis": "",
+		"s3": "../../internal/versitygw/versitygw", "kubernetes": "../../internal/kubeapiserver/kubeapiserver",
+		"mongodb": "../../internal/ferretdb/ferretdb", "consul": "",
 	}
 	for _, x := range arbiterStores {
 		store := x.name

@@ -8,10 +8,12 @@
 //	go run ./examples/inventory -catalogue
 //	go run ./examples/inventory -postgres local
 //	go run ./examples/inventory -arbiter etcd
+//	go run -tags stores ./examples/inventory -arbiter kubernetes
 //	go run ./examples/inventory -postgres postgres://user:password@localhost/test
 //
 // It needs no server: a Redis-protocol server and an SQL database run inside the parent process, unless the flags name others. -arbiter
-// starts a store for Holdfast's rungs, of the machine's packages (stores.go has the list).
+// starts a store for Holdfast's rungs, of the machine's packages (stores.go has the list). With the build tag "stores" there are more, which are
+// compiled first (stores_more.go): S3, Kubernetes, FerretDB in the place of MongoDB, and what stands for Consul in its arbiter's tests.
 // One rung after another, worker processes sell the same stock under a different lock, and the table
 // at the end compares them (rung.go has the list). With -chaos worker processes are killed during each
 // sale, and others take their places (chaos.go). With -catalogue nothing is sold: prices are read, a

@@ -134,6 +134,14 @@ func openRing(client redis.UniversalClient, o order) (locker, error) {
 // partitions are fewer than by default, because the embedded server is slow: it takes a millisecond for each.
 const partitions = 127
 
+// partitions are fewer still where FerretDB has them: it looks at all records to find some.
+func (o order) partitions() int {
+	if o.Arbiter == "mongodb" {
+		return partitions / 4
+	}
+	return partitions
+}
+
 // arbiterConns is how many connections an arbiter on PostgreSQL has in a process.
 const arbiterConns = 5
 
@@ -156,7 +164,7 @@ func newHoldfast(client redis.UniversalClient, o order, limits coord.Handoff, cl
 		return holdfast{}, err
 	}
 	c, err := coord.New(context.Background(), arbiter, &coord.Options{
-		Namespace: o.Namespace, Handoff: limits, Cluster: cluster, Partitions: partitions,
+		Namespace: o.Namespace, Handoff: limits, Cluster: cluster, Partitions: o.partitions(),
 		SessionTTL: o.sessionTTL(), CallTimeout: o.sessionTTL() / 6,
 	})
 	return holdfast{c, end}, err

@@ -85,10 +85,16 @@ var arbiterStores = []arbiterStore{
 	}},
 }
 
+// moreStores are those of stores_more.go, which a program has with the build tag "stores".
+var moreStores = []string{"s3", "kubernetes", "mongodb", "consul"}
+
 // findArbiterStore returns the store with a name.
 func findArbiterStore(name string) (arbiterStore, error) {
 	i := slices.IndexFunc(arbiterStores, func(s arbiterStore) bool { return s.name == name })
-	if i < 0 {
+	switch {
+	case i < 0 && slices.Contains(moreStores, name):
+		return arbiterStore{}, fmt.Errorf("-arbiter %s: is in the build of go run -tags stores ./examples/inventory", name)
+	case i < 0:
 		return arbiterStore{}, fmt.Errorf("-arbiter %q: want %s", name, arbiterNames())
 	}
 	return arbiterStores[i], nil

@@ -42,7 +42,7 @@ func TestConsul_NoTwoHoldersOverElections(t *testing.T) {
 	injuries := []func(){f.election, f.election, f.election, f.election}
 	if *long {
 		for range 4 {
-			injuries = append(injuries, f.leaderless, f.answerLost, f.http.CloseClientConnections)
+			injuries = append(injuries, f.leaderless, f.answerLost, f.CloseClientConnections)
 		}
 	}
 	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.client(""), isNew) }, injuries...)
@@ -119,28 +119,28 @@ func TestConsul_ErrorsTellWhetherAWriteWasExecuted(t *testing.T) {
 		"a lower limit":        {http.StatusRequestEntityTooLarge, "Request body(10 bytes) too large, max size: 9 bytes.", false, true},
 		"something in between": {http.StatusBadGateway, "", false, false},
 	} {
-		f.mu.Lock()
-		f.before = func(writes bool) (int, string) {
+		f.Mu.Lock()
+		f.Before = func(writes bool) (int, string) {
 			if writes {
 				return x.status, x.text
 			}
 			return 0, ""
 		}
-		f.mu.Unlock()
+		f.Mu.Unlock()
 		_, err := s.Swap(t.Context(), look.Server, change)
 		if err == nil || errors.Is(err, fallback.ErrNotSent) != x.certain || errors.Is(err, fallback.ErrRefused) != x.refused {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f.mu.Lock()
-	f.before, f.lose = nil, func(writes bool) bool { return writes }
-	f.mu.Unlock()
+	f.Mu.Lock()
+	f.Before, f.Lose = nil, func(writes bool) bool { return writes }
+	f.Mu.Unlock()
 	if _, err := s.Swap(t.Context(), look.Server, change); err == nil || errors.Is(err, fallback.ErrNotSent) || errors.Is(err, fallback.ErrRefused) {
 		t.Errorf("an answer that is lost: %v", err)
 	}
-	f.mu.Lock()
-	f.lose = nil
-	f.mu.Unlock()
+	f.Mu.Lock()
+	f.Lose = nil
+	f.Mu.Unlock()
 	if look, err := s.Load(t.Context(), []string{"k"}); err != nil || string(look.Values[0].Value) != "v" {
 		t.Errorf("%+v, %v, want what was written", look, err)
 	}
@@ -179,6 +179,6 @@ func TestConsul_Refuses(t *testing.T) {
 	refused(f.client("unknown"), nil, "policy")
 	storetest.Lock(t, storetest.Attach(t, New(f.client("app"), isNew)), "k", storetest.Alice)
 	old := startFake(t, nil)
-	old.old = true
+	old.Old = true
 	refused(old.client(""), nil, "1.14")
 }

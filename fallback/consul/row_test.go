@@ -23,14 +23,14 @@ func TestConsul_Row(t *testing.T) {
 	}
 	f := startFake(t, nil)
 	calls := func() int {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.calls
+		f.Mu.Lock()
+		defer f.Mu.Unlock()
+		return f.Calls
 	}
 	owners.Row(t, owners.Store{
 		Name:    "Consul",
 		Options: coord.Options{Partitions: 31},
-		Serve:   func() string { return f.http.URL },
+		Serve:   func() string { return f.URL },
 		Open: func(address string) fallback.Arbiter {
 			transport := &http.Transport{MaxIdleConnsPerHost: 64}
 			t.Cleanup(transport.CloseIdleConnections)

@@ -19,13 +19,17 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/standin"
 	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	standin.MongoDB.Store(true)
+	goleak.VerifyTestMain(m)
+}
 
 // Each arbiter has a client of its own, as a process has.
 func TestMongodbConforms(t *testing.T) {
@@ -104,7 +108,7 @@ func TestMongodb_WritesAreOfAMajorityAndReadsAreLinearizable(t *testing.T) {
 			}
 		}
 	})
-	n := storetest.Attach(t, fallback.NewRecords(s.storeOf(client, nil), recordsOptions(isNew)))
+	n := storetest.Attach(t, New(client, isNew))
 	storetest.Lock(t, n, "k", storetest.Alice)
 	storetest.Lock(t, n, "l", storetest.Alice)
 	mu.Lock()
@@ -135,5 +139,8 @@ func TestMongodb_Refuses(t *testing.T) {
 	if err := newStore(nil, nil).explain(mongo.CommandError{Code: 10107}); errors.Is(err, fallback.ErrRefused) {
 		t.Errorf("another primary: %v", err)
 	}
-	storetest.Refused(t, New(startServer(t).client(nil), nil), "FerretDB")
+	s := startServer(t)
+	standin.MongoDB.Store(false)
+	defer standin.MongoDB.Store(true)
+	storetest.Refused(t, New(s.client(nil), nil), "FerretDB")
 }

@@ -13,28 +13,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
-// FerretDB updates a record in two steps. The nodes of this process write one record at a time; the one that is killed has a process of its
-// own, and may write a record that another one writes just then: a measurement, no judge.
 func TestMongodb_Row(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: make arbiters")
 	}
-	shared := make(map[string]*server)
-	at := func(addr string) *server {
-		if shared[addr] == nil {
-			shared[addr] = &server{t: t, addr: addr}
-		}
-		return shared[addr]
-	}
+	at := func(addr string) *server { return &server{t: t, addr: addr} }
 	owners.Row(t, owners.Store{
 		Name:    "MongoDB",
 		Options: coord.Options{Partitions: 31},
-		Serve: func() string {
-			s := startServer(t)
-			shared[s.addr] = s
-			return s.addr
-		},
-		Open: func(addr string) fallback.Arbiter { return at(addr).arbiter() },
+		Serve:   func() string { return startServer(t).addr },
+		Open:    func(addr string) fallback.Arbiter { return at(addr).arbiter() },
 		Usual: func(addr string) func(context.Context, string) (func() error, error) { // a document that must not be there yet
 			locks := at(addr).client(nil).Database("usual").Collection("locks")
 			return func(ctx context.Context, key string) (func() error, error) {

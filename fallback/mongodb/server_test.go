@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,13 +22,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-// A server is FerretDB on SQLite. It finds a document and updates it in two steps, so the tests have it write one record at a time.
+// A server is FerretDB on SQLite, which is sent one command that writes at a time (internal/ferretdb).
 type server struct {
 	t       *testing.T
 	process *storetest.Process
 	dir     string
 	addr    string
-	mu      sync.Mutex // held by a Swap
 }
 
 func startServer(t *testing.T) *server {
@@ -94,32 +92,12 @@ func (s *server) watched(opts *options.ClientOptions, see func(bson.Raw)) *mongo
 	return s.client(opts.SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) { see(e.Command) }}))
 }
 
-// one has the server write one record at a time.
-type one struct {
-	*store
-	server *server
-}
-
-func (o one) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
-	o.server.mu.Lock()
-	defer o.server.mu.Unlock()
-	return o.store.Swap(ctx, server, changes)
-}
-
-func (s *server) store(opts *Options) one { return s.storeOf(s.client(nil), opts) }
-
-func (s *server) storeOf(client *mongo.Client, opts *Options) one {
-	o := one{newStore(client, opts), s}
-	o.any = true
-	return o
-}
+func (s *server) store(opts *Options) *store { return newStore(s.client(nil), opts) }
 
 // isNew says that namespaces are new.
 var isNew = &Options{ColdStart: true}
 
-func (s *server) arbiter() fallback.Arbiter {
-	return fallback.NewRecords(s.store(nil), recordsOptions(isNew))
-}
+func (s *server) arbiter() fallback.Arbiter { return New(s.client(nil), isNew) }
 
 // kill is kill -9, after which the server comes back with its data.
 func (s *server) kill() {
@@ -134,7 +112,7 @@ func (s *server) injuries() arbitertest.Cluster {
 		New:     func(*testing.T) fallback.Arbiter { return s.arbiter() },
 		Kill:    func(*testing.T) { s.kill() },
 		Restart: func(*testing.T) { s.kill() },
-		Careful: func(*testing.T) fallback.Arbiter { return fallback.NewRecords(s.store(nil), recordsOptions(nil)) },
+		Careful: func(*testing.T) fallback.Arbiter { return New(s.client(nil), nil) },
 		Empty: func(t *testing.T) {
 			if err := s.store(nil).records().Drop(t.Context()); err != nil {
 				t.Fatal(err)
