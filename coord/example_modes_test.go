@@ -32,6 +32,36 @@ func ExampleCoordinator_RLock() {
 	// Output: true
 }
 
+// A page shows what nothing writes at the moment, and leaves out the rest. Readers are let in together.
+func ExampleCoordinator_TryRLock() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	writer, err := c.Lock(context.Background(), "stock")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer writer.Unlock()
+	for _, part := range []string{"prices", "stock", "prices"} {
+		l, err := c.TryRLock(context.Background(), part)
+		if errors.Is(err, coord.ErrLocked) {
+			fmt.Println(part, "is being written")
+			continue
+		}
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		defer l.Unlock()
+		fmt.Println(part, "is read")
+	}
+	// Output:
+	// prices is read
+	// stock is being written
+	// prices is read
+}
+
 // A job takes as many permits as it has parts that run at the same time.
 func ExampleSemaphore_Acquire() {
 	c := newCoordinator()
@@ -49,6 +79,31 @@ func ExampleSemaphore_Acquire() {
 	// Output:
 	// 6 true <nil>
 	// <nil>
+}
+
+// A server turns away what it cannot begin at once.
+func ExampleSemaphore_TryAcquire() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	uploads := c.Semaphore("uploads", 2)
+	for i := range 3 {
+		p, err := uploads.TryAcquire(context.Background(), 1)
+		if errors.Is(err, coord.ErrLocked) {
+			fmt.Println("upload", i, "has to come again")
+			continue
+		}
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		defer p.Release()
+		fmt.Println("upload", i, "begins")
+	}
+	// Output:
+	// upload 0 begins
+	// upload 1 begins
+	// upload 2 has to come again
 }
 
 func ExampleSemaphore_Do() {
@@ -79,6 +134,31 @@ func ExampleCoordinator_LockAll() {
 	defer locks.Unlock()
 	fmt.Println(len(locks), locks.Of("account/3").Fence() > 0, locks.Of("account/9").Fence() > 0)
 	// Output: 2 true true
+}
+
+// An audit that finds one of its accounts in use locks none of them.
+func ExampleCoordinator_TryLockAll() {
+	c := newCoordinator()
+	defer c.Close(context.Background())
+
+	transfer, err := c.Lock(context.Background(), "account/9")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	_, err = c.TryLockAll(context.Background(), "account/3", "account/9")
+	fmt.Println(errors.Is(err, coord.ErrLocked))
+	fmt.Println(transfer.Unlock())
+	locks, err := c.TryLockAll(context.Background(), "account/9", "account/3", "account/9") // in any order, twice or once
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	fmt.Println(len(locks), locks.Unlock())
+	// Output:
+	// true
+	// <nil>
+	// 2 <nil>
 }
 
 // The stock is written, and the catalogue only read: others may read it at the same time.
