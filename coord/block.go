@@ -81,10 +81,12 @@ func (p *pool) newBlock(l Lock, size, number, n uint32) (*block, Permits) {
 	p.mu.Lock()
 	x := b.enter(n)
 	p.blocks = append(p.blocks, b)
-	b.list()
 	pledge := b.pledge
 	p.mu.Unlock()
-	b.share(l, pledge)
+	b.share(l, pledge) // which shuts it if others want it by now
+	p.mu.Lock()
+	b.list()
+	p.mu.Unlock()
 	return b, x
 }
 
@@ -162,11 +164,12 @@ func (b *block) forget() {
 
 // settle is for after callers have left. The mutex is held, and free afterwards.
 func (b *block) settle() {
+	b.list()
+	b.pool.counts.Local += b.pool.serve()
 	used := b.used()
 	if used == 0 && b.pool.c.callers.limits.Linger <= 0 {
 		b.shut()
 	}
-	b.list()
 	last := used == 0 && b.end.shut && !b.end.over
 	if last {
 		b.forget()
@@ -207,6 +210,9 @@ func (b *block) leave(x Permits) error {
 	p.users--
 	if !b.end.shut && p.c.callers.limits.Linger > 0 { // as a rule
 		b.list()
+		if len(p.grows.callers) > 0 {
+			p.counts.Local += p.serve()
+		}
 		p.mu.Unlock()
 		return loss
 	}

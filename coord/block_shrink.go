@@ -83,6 +83,7 @@ func (b *block) become(ctx context.Context, n uint32) {
 		default: // relax asks again
 			b.free += b.size - n
 			b.list()
+			p.counts.Local += p.serve()
 		}
 		p.mu.Unlock()
 		if err == nil {
@@ -96,9 +97,9 @@ func (b *block) become(ctx context.Context, n uint32) {
 	}
 	b.lock, b.size, b.pledge, b.end.shut = l, n, pledge, false
 	p.counts.Shrunk++
-	b.list()
 	p.mu.Unlock()
-	b.share(l, pledge)
+	b.share(l, pledge) // which shuts it if others want it by now: settle lists it, if not
+
 	if err := was.cede(); err != nil { // the permits were lost before they were those of this hold
 		p.mu.Lock()
 		b.lose(err)

@@ -31,7 +31,7 @@ package coord
 //	| block.linger              | AfterFunc | gives back a block that idles   | at once               |
 //	| block.askAgain            | AfterFunc | asks for a smaller block again  | at once               |
 //	| block.startShrink         | pool.Go   | asks for a smaller block        | it is had, or the block has ended |
-//	| pool.grow                 | pool.Go   | a TryLock of a larger block     | it returns            |
+//	| pool.grow                 | pool.Go   | asks for larger blocks          | no caller waits, or one is refused |
 //	| Coordinator.RDo           | AfterFunc | ends the context of RDo         | at once               |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.relieve       | work.Go   | sends beside a slow sender      | the coordinator stops |

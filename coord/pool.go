@@ -25,23 +25,24 @@ type pool struct {
 	blocks []*block            // that this process holds
 	open   []*block            // those with permits for further callers; the one that permits came back to last is the last
 	asked  map[string]struct{} // names of blocks that callers wait for
-	grows  *growth             // nil: none is under way
-	tight  lease.Moment        // until then a block is as large as its caller needs
+	grows  growth
+	tight  lease.Moment // until then a block is as large as its caller needs
 	counts PermitStats
 	gone   bool
 }
 
-// growth is a larger block that is asked for, for the callers that wait for it.
+// growth is the callers that wait in this process, for permits that come back to a block, and for a larger block. The first one is served
+// first, whatever the others want.
 type growth struct {
 	callers []*grower
-	done    chan struct{}
+	asking  bool // fill asks for larger blocks, until no caller waits
 }
 
-// grower is a caller that waits for a growth.
+// grower is a caller that waits in this process.
 type grower struct {
 	n    uint32
-	left bool    // it waits no more
-	x    Permits // what it got; none: there is no such block
+	x    Permits // what it got; none: it has to ask for itself
+	done chan struct{}
 }
 
 // tightFor is for how long a process asks for no more permits than its callers want, after others wanted some of what it had.
@@ -121,7 +122,7 @@ func (p *pool) tidy() {
 func (p *pool) take(of, n uint32) (Permits, *lease.Pledge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.of != of || p.grows != nil {
+	if p.of != of || len(p.grows.callers) > 0 {
 		return Permits{}, nil
 	}
 	x := p.pick(n)
@@ -152,7 +153,7 @@ func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (P
 	for label == "" && !try {
 		now := p.c.moment()
 		p.mu.Lock()
-		if p.grows == nil {
+		if len(p.grows.callers) == 0 {
 			if x := p.pick(n); x.b != nil {
 				p.counts.Local++
 				p.mu.Unlock()
@@ -172,7 +173,7 @@ func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (P
 		switch {
 		case err != nil:
 			return x, err
-		case x.b == nil: // it came too late for this one, or there is none
+		case x.b == nil: // there is no larger block
 		case x.b.inForce():
 			return x, nil
 		default:
@@ -242,28 +243,29 @@ func (p *pool) ask(ctx context.Context, n, size uint32, try bool, label string) 
 	return x, nil
 }
 
-// grow waits for a larger block. It returns nothing if there is none, which makes the pool tight, or it had no room for the caller. The
-// mutex is held, and free afterwards.
+// grow waits for permits of a block of the process, and has a larger one asked for. It returns nothing if that was refused, or others want
+// permits. The mutex is held, and free afterwards.
 func (p *pool) grow(ctx context.Context, n uint32) (Permits, error) {
-	me := &grower{n: n}
-	g := p.grows
-	if g == nil {
-		g = &growth{done: make(chan struct{})}
-		p.grows = g
+	me := &grower{n: n, done: make(chan struct{})}
+	p.grows.callers = append(p.grows.callers, me)
+	if !p.grows.asking {
+		p.grows.asking = true
 		p.users++ // fill
-		p.c.life.pool.Go(func() { p.fill(g) })
+		p.c.life.pool.Go(p.fill)
 	}
-	g.callers = append(g.callers, me)
 	p.mu.Unlock()
 	select {
-	case <-g.done:
+	case <-me.done:
 		me.x.ctx = ctx
 		return me.x, nil
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	me.left = true
 	x := me.x
+	if at := slices.Index(p.grows.callers, me); at >= 0 {
+		p.grows.callers = slices.Delete(p.grows.callers, at, at+1)
+		p.counts.Local += p.serve() // perhaps it was the first one
+	}
 	p.mu.Unlock()
 	if x.b != nil { // in the same moment
 		p.again(x)
@@ -271,39 +273,67 @@ func (p *pool) grow(ctx context.Context, n uint32) (Permits, error) {
 	return Permits{}, &WaitError{Key: p.key, Reason: ErrLocked, Ended: ended(ctx)}
 }
 
-// fill asks for a larger block, and gives of it to those that wait for it, in their order.
-func (p *pool) fill(g *growth) {
+// serve gives permits of the blocks to the callers that wait in this process, in their order, as far as there are enough. It returns how many
+// callers got some. The mutex is held.
+func (p *pool) serve() (n uint64) {
+	for ; len(p.grows.callers) > 0; n++ {
+		x := p.pick(p.grows.callers[0].n)
+		if x.b == nil {
+			break
+		}
+		p.wake(x)
+	}
+	return n
+}
+
+// wake ends the wait of the first caller that waits in this process. The mutex is held.
+func (p *pool) wake(x Permits) {
+	m := p.grows.callers[0]
+	p.grows.callers[0], p.grows.callers = nil, p.grows.callers[1:]
+	m.x = x
+	close(m.done)
+}
+
+// fill asks for larger blocks as long as callers wait in this process. If others want permits, or there are too few, each caller has to ask
+// for itself.
+func (p *pool) fill() {
+	now := p.c.moment()
 	p.mu.Lock()
+	for len(p.grows.callers) > 0 && now >= p.tight {
+		size := p.larger()
+		p.mu.Unlock()
+		x, err := p.ask(context.Background(), 1, size, true, "")
+		now = p.c.moment()
+		p.mu.Lock()
+		if err != nil {
+			p.tight = now + tightFor
+			break
+		}
+		x.b.out(x.at)
+		x.b.list()
+		_ = p.serve() // they are not counted as served by what the process had
+		x.b.settle()
+		p.mu.Lock()
+	}
+	for len(p.grows.callers) > 0 {
+		p.wake(Permits{})
+	}
+	p.grows.asking = false
+	p.users--
+	p.tidy()
+	p.mu.Unlock()
+}
+
+// larger returns the size of a block that has enough for those that wait, and doubles what there is, up to a part. The mutex is held.
+func (p *pool) larger() uint32 {
 	var sum, total uint32
-	for _, m := range g.callers {
+	for _, m := range p.grows.callers {
 		sum += min(m.n, p.of-sum)
 	}
 	for _, b := range p.blocks {
 		total += b.size
 	}
-	size := max(sum, min(total, p.of/4))
-	p.mu.Unlock()
-	x, err := p.ask(context.Background(), 1, size, true, "")
-	now := p.c.moment()
-	p.mu.Lock()
-	p.grows = nil
-	p.users--
-	if err != nil {
-		p.tight = now + tightFor
-		p.tidy()
-		p.mu.Unlock()
-		close(g.done)
-		return
-	}
-	b := x.b
-	b.out(x.at)
-	for _, m := range g.callers {
-		if !m.left && !b.end.shut && b.free >= m.n { // else others wait: each asks for itself
-			m.x = b.enter(m.n)
-		}
-	}
-	b.settle()
-	close(g.done)
+	return max(sum, min(total, p.of/4))
 }
 
 // makeRoom gives back what callers do not use of the blocks.
