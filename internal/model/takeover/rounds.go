@@ -19,10 +19,13 @@ const (
 	TableOutOfGrace                        // not while the table of sessions is in Grace, unless it cannot have lost anything
 	NewcomerWaits                          // a session that is opened in Grace of its table takes nothing for delta
 	PrimarySilent                          // a deposed server is silent after delta
+	OpenedAtAll                            // of one server: an opening counts once all replicas have it
+	OpenedOnDisk                           // and once its own disk has it
 )
 
 var roundGuardNames = []string{
 	"RoundUnique", "SightedBefore", "EndNamed", "RoundOld", "AnswersIn", "PassReclaims", "PassWaits", "EachSpoke", "CompleteOld", "TableOutOfGrace", "NewcomerWaits", "PrimarySilent",
+	"OpenedAtAll", "OpenedOnDisk",
 }
 
 func (g RoundGuard) String() string { return roundGuardNames[bits.TrailingZeros32(uint32(g))] }
@@ -40,12 +43,17 @@ type Rounds struct {
 	Moves          uint8 // of the partition's slot to another server
 	Begun          int8  // rounds, at most
 	Replicated     bool  // the table is at the same server, and no change of a session counts before it is on all replicas
+	Opened         bool  // the table is at the same server, and an opening counts once it is on all replicas: they may lack renewals
+	Restarts       bool  // the server may start again with what its disk has, and its replicas follow it
 	Older          bool  // X is of a version that never speaks
 	Without        RoundGuard
 	Limit          int
 }
 
 func (m *Rounds) has(g RoundGuard) bool { return m.Without&g == 0 }
+
+// one reports whether one server has both the partition and the table, which is not without any session that was opened.
+func (m *Rounds) one() bool { return m.Replicated || m.Opened }
 
 type (
 	// record is what a server has of the partition.
@@ -110,6 +118,7 @@ const (
 	rCopyS
 	rFailP
 	rFailPEmpty
+	rRestart
 	rFailS
 	rFailSEmpty
 	rMove
@@ -127,7 +136,7 @@ func (m *Rounds) names() []string {
 		rAcquireLate: "X acquires at server $v; the answer is on its way", rAnswer: "the answer reaches X", rVerify: "X verifies at server $v",
 		rReclaim: "X reclaims", rDrop: "X lets go of the partition", rAnnounce: "X announces to H", rBegin: "X begins its pass for round $v",
 		rPass: "X has what it found at server $v: it says so with its next renewal", rCopyP: "the partition's replica is in step", rCopyS: "the table's replica is in step",
-		rFailP: "FAILOVER of the partition to its replica", rFailPEmpty: "FAILOVER of the partition, everything is lost", rFailS: "FAILOVER of the table to its replica",
+		rFailP: "FAILOVER of the partition to its replica", rFailPEmpty: "FAILOVER of the partition, everything is lost", rRestart: "RESTART of the server, with what its disk has", rFailS: "FAILOVER of the table to its replica",
 		rFailSEmpty: "FAILOVER of the table, everything is lost", rMove: "the partition's slot moves", rSight: "A sees Grace $v", rRound: "A begins a round at table $v", rOther: "B begins a round at table $v",
 		rStated: "table $v says to A that the round is complete", rEnd: "A ends Grace", rZOwns: "Z acquires",
 	}
@@ -239,6 +248,7 @@ func (m *Rounds) atRecords(was *roundState, f func(s *roundState, x *record, n i
 func (m *Rounds) session(was *roundState, add adderR) {
 	m.atTables(was, func(s *roundState, x *table, n int8) {
 		switch {
+		case s.life == 0 && m.Opened && n > 0: // it gets no acknowledgement
 		case s.life == 0:
 			s.life, s.lease = 1, m.T-m.M
 			x.known, x.expiry, x.spoke = true, m.T, 0
@@ -327,11 +337,15 @@ func (m *Rounds) fails(was *roundState, add adderR) {
 		s.pCopied, s.pCopy = true, s.p
 		add(rCopyP, 0, s)
 		if s = *was; s.pCopied {
-			m.failed(&s, s.pCopy)
+			m.failed(&s, s.pCopy, m.has(OpenedAtAll))
 			add(rFailP, 0, s)
 		}
+		if s = *was; m.Restarts {
+			m.failed(&s, s.pCopy, m.has(OpenedOnDisk))
+			add(rRestart, 0, s)
+		}
 		s = *was
-		m.failed(&s, record{})
+		m.failed(&s, record{}, m.has(OpenedAtAll))
 		add(rFailPEmpty, 0, s)
 	}
 	if s = *was; s.moves < m.Moves {
@@ -343,6 +357,9 @@ func (m *Rounds) fails(was *roundState, add adderR) {
 	if s = *was; s.sFails < m.Tables && !m.Replicated {
 		s.sCopied, s.sCopy = true, s.s
 		add(rCopyS, 0, s)
+		if m.Opened { // the server has both
+			return
+		}
 		if s = *was; s.sCopied {
 			m.tableFailed(&s, s.sCopy)
 			add(rFailS, 0, s)
@@ -353,13 +370,19 @@ func (m *Rounds) fails(was *roundState, add adderR) {
 	}
 }
 
-func (m *Rounds) failed(s *roundState, to record) {
+// failed makes another server, or another life of it, that of the partition. opened: of one server, its table has the sessions that were opened.
+func (m *Rounds) failed(s *roundState, to record, opened bool) {
 	s.pFails++
 	s.graces++
 	s.pOld, s.pGone, s.p, s.pCopied = s.p, m.Delta, to, false
 	s.p.grace, s.p.name = m.Q, s.graces
-	if m.Replicated {
+	switch {
+	case m.Replicated:
 		m.tableFailed(s, s.s)
+	case m.Opened:
+		x := s.sCopy // empty, if there is none
+		x.known = x.known || opened && s.life > 0
+		m.tableFailed(s, x)
 	}
 }
 
@@ -393,7 +416,7 @@ func (m *Rounds) ender(was *roundState, add adderR) {
 		add(rRound, n, *s)
 	})
 	m.atTables(was, func(s *roundState, x *table, n int8) {
-		inGrace := x.grace > 0 && m.has(TableOutOfGrace) && !m.Replicated
+		inGrace := x.grace > 0 && m.has(TableOutOfGrace) && !m.one()
 		dead := !x.known || x.expiry == 0 && x.grace == 0
 		if s.round > 0 && x.round == s.round && !s.stated && !inGrace && (x.age >= m.Delta || !m.has(CompleteOld)) && (dead || x.spoke == x.round || !m.has(EachSpoke)) {
 			s.stated = true
@@ -406,7 +429,7 @@ func (m *Rounds) ender(was *roundState, add adderR) {
 	}
 	if s = *was; s.stated && s.p.grace > 0 && (s.p.name == named || !m.has(EndNamed)) {
 		s.p.grace = 0
-		if m.Replicated {
+		if m.one() {
 			s.s.grace = 0
 		}
 		add(rEnd, 0, s)

@@ -24,6 +24,13 @@ func replicated(failovers uint8) *Rounds {
 	return m
 }
 
+// opened has one server, all replicas of which have each opening of a session before it counts.
+func opened(failovers uint8, restarts bool) *Rounds {
+	m := rounds(failovers, failovers, 2)
+	m.Opened, m.Restarts = true, restarts
+	return m
+}
+
 // TestRounds_AreSafe: rounds make no second owner, and none of what a holder relies on.
 func TestRounds_AreSafe(t *testing.T) {
 	moved := rounds(1, 0, 2)
@@ -42,6 +49,9 @@ func TestRounds_AreSafe(t *testing.T) {
 		{"both, and X never speaks", older},
 		{"all replicas have the sessions", replicated(1)},
 		{"all replicas have the sessions; twice", replicated(2)},
+		{"all replicas have each opening", opened(1, false)},
+		{"all replicas have each opening, and so has the disk", opened(1, true)},
+		{"all replicas have each opening, and so has the disk; twice", opened(2, true)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -76,6 +86,12 @@ func TestRounds_EachGuardPrevents(t *testing.T) {
 		{AnswersIn, replicated(1), 14},
 		{EachSpoke, replicated(1), 9},
 		{CompleteOld, replicated(1), 8},
+		{OpenedAtAll, opened(1, false), 9},
+		{OpenedOnDisk, opened(1, true), 9},
+		{RoundOld, opened(1, false), 13},
+		{AnswersIn, opened(1, false), 14},
+		{EachSpoke, opened(1, false), 9},
+		{CompleteOld, opened(1, false), 8},
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
