@@ -2,8 +2,12 @@ package redisarbiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,7 +15,8 @@ import (
 // Advise implements [fallback.Adviser].
 func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) (advice []string, err error) {
-		var mu sync.Mutex // protects advice: the masters are asked concurrently
+		var mu sync.Mutex // protects advice and replicas: the masters are asked concurrently
+		replicas := false
 		one := func(ctx context.Context, c *redis.Client) error {
 			var clock *redis.TimeCmd
 			info, err := readInfo(ctx, c, func(pipe redis.Pipeliner) { clock = pipe.Time(ctx) })
@@ -24,11 +29,16 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			advice = append(advice, adviceOn(info, n.opts.Replicas, c.Options().Addr)...)
+			if has := info["connected_slaves"]; has != "" && has != "0" {
+				replicas = true
+			}
 			return err
 		}
 		switch c := n.conns.work.(type) {
 		case *redis.ClusterClient:
-			err = c.ForEachMaster(ctx, one)
+			if err = c.ForEachMaster(ctx, one); err == nil && replicas {
+				advice = append(advice, n.slowFailover(ctx, c)...)
+			}
 		case *redis.Client:
 			err = one(ctx, c)
 		}
@@ -52,4 +62,33 @@ func adviceOn(info map[string]string, replicas int, addr string) (advice []strin
 			"to 1 with a short min-replicas-max-lag", addr, n))
 	}
 	return advice
+}
+
+// promotes is how long a replica takes in a Redis Cluster, after cluster-node-timeout, until it has taken over: some 2 s, measured, to 4 s.
+const promotes = 4 * time.Second
+
+// slowFailover advises against a Redis Cluster whose servers miss one of them for longer than locks last without it. It does not ask again
+// where CONFIG is not permitted.
+func (n *redisSpace) slowFailover(ctx context.Context, c *redis.ClusterClient) []string {
+	if n.settings.Lease == 0 || n.noConfig.Load() {
+		return nil
+	}
+	told, err := c.ConfigGet(ctx, "cluster-node-timeout").Result()
+	if e, answered := errors.AsType[redis.Error](err); answered && strings.HasPrefix(e.Error(), "NOPERM") {
+		n.noConfig.Store(true)
+	}
+	return timeoutAdvice(told["cluster-node-timeout"], n.settings.Lease)
+}
+
+// timeoutAdvice is about a cluster-node-timeout in milliseconds, for sessions that rely on their leases for so long at most.
+func timeoutAdvice(timeout string, lease time.Duration) []string {
+	ms, err := strconv.Atoi(timeout)
+	lasts := lease * 6 / 10 // T - M - R, by default
+	away := time.Duration(ms)*time.Millisecond + promotes
+	if err != nil || away <= lasts {
+		return nil
+	}
+	return []string{fmt.Sprintf("cluster-node-timeout is %v: when a server of the Redis Cluster crashes, its replica takes over after up to %v, and locks "+
+		"in force last for %v without it: set it to 2000 (ms), or coord.Options.SessionTTL to %v", time.Duration(ms)*time.Millisecond, away, lasts.Round(100*time.Millisecond),
+		(away * 10 / 6).Round(time.Second))}
 }

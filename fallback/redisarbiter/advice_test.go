@@ -2,12 +2,16 @@ package redisarbiter_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // wantAdvice checks that there is one advice that says what is named, or none at all.
@@ -44,6 +48,55 @@ func TestAdvice_NamesTheServer(t *testing.T) {
 		if got := redisarbiter.AdviceOn(info, 0, addr); len(got) != 1 || !strings.HasPrefix(got[0], name) {
 			t.Errorf("%s: %q", addr, got)
 		}
+	}
+}
+
+// A replica of a Redis Cluster takes over after cluster-node-timeout and some seconds. By default that is longer than locks last.
+func TestAdvice_AFailoverThatTakesLongerThanLocksLast(t *testing.T) {
+	for _, x := range []struct {
+		timeout string
+		ttl     time.Duration
+		told    string
+	}{
+		{"15000", 10 * time.Second, "set it to 2000 (ms), or coord.Options.SessionTTL to 32s"},
+		{"5000", 10 * time.Second, "set it to 2000 (ms), or coord.Options.SessionTTL to 15s"},
+		{"2000", 10 * time.Second, ""},
+		{"15000", 35 * time.Second, ""},
+		{"15000", 32 * time.Second, ""},
+		{"", 10 * time.Second, ""},
+	} {
+		got := redisarbiter.TimeoutAdvice(x.timeout, x.ttl*11/10)
+		if x.told == "" && len(got) > 0 || x.told != "" && (len(got) != 1 || !strings.Contains(got[0], x.told)) {
+			t.Errorf("%s, %v: %q", x.timeout, x.ttl, got)
+		}
+	}
+}
+
+func TestAdvice_OfARedisCluster(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 3)
+	ns, err := redisarbiter.New(redistest.ClusterClient(t, nodes), cold).Attach(t.Context(),
+		fallback.Settings{Namespace: "ns", Partitions: 3, Grace: 12 * time.Second, Lease: 11 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	wantAdvice(t, ns, "") // there is no replica
+	replica := redistest.StartClusterNode(t)
+	r := replica.Client(t)
+	host, port, _ := strings.Cut(nodes[0].Addr, ":")
+	if err := r.ClusterMeet(t.Context(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	id := nodes[0].Client(t).Do(t.Context(), "CLUSTER", "MYID").Val()
+	await.Within(t, time.Minute, "the server is a replica", func() bool { return r.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil })
+	await.Within(t, time.Minute, "the primary has it", func() bool {
+		return strings.Contains(nodes[0].Client(t).Info(t.Context(), "replication").Val(), "connected_slaves:1")
+	})
+	advice, err := ns.(fallback.Adviser).Advise(t.Context())
+	if err != nil || !slices.ContainsFunc(advice, func(s string) bool { return strings.HasPrefix(s, "cluster-node-timeout is 5s: ") }) {
+		t.Errorf("%q, %v", advice, err)
 	}
 }
 

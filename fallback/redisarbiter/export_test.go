@@ -12,6 +12,7 @@ import (
 // What the tests see of the inside.
 var (
 	AdviceOn      = adviceOn
+	TimeoutAdvice = timeoutAdvice
 	CheckInfo     = checkInfo
 	ParseInfo     = parseInfo
 	ParseMessage  = parseMessage

@@ -176,6 +176,7 @@ type redisSpace struct {
 	observer *observer              // nil: the server's clock counts
 	calls    workers.Pool           // for calls, which may outlive their context
 	secrets  atomic.Pointer[string] // as the server has told them last: they outlive the loss of its data
+	noConfig atomic.Bool            // CONFIG is not permitted
 }
 
 // What flags are in calls: interfaces, so that none is made for each call.

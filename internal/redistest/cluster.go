@@ -48,9 +48,9 @@ func ClusterClient(t testing.TB, nodes []*Server) *redis.ClusterClient {
 }
 
 // StartClusterNode starts a server that may join a cluster.
-func StartClusterNode(t testing.TB) *Server {
+func StartClusterNode(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, Place{}, freeClusterAddr, []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"})
+	return start(t, Place{}, freeClusterAddr, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}, args...))
 }
 
 // FormCluster makes servers that were started with --cluster-enabled yes the primaries of a cluster, and waits until they agree.

@@ -1,0 +1,280 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+var failoverTimes = flag.Int("failover.times", 0, "how often TestFailover_Figures has each failover; 0: it is skipped")
+
+// TestFailover_Figures logs what failovers of Sentinel and Redis Cluster cost with the default options: keys of owners, and keys without one.
+// It fails if a lock is lost.
+func TestFailover_Figures(t *testing.T) {
+	if *failoverTimes == 0 {
+		t.Skip("run it with -failover.times 5")
+	}
+	redis.SetLogger(quiet{})
+	for _, f := range []figure{
+		{"Sentinel", "SENTINEL FAILOVER", sentinelFailsOver(false)},
+		{"Sentinel", "SIGKILL of the primary", sentinelFailsOver(true)},
+		{"Redis Cluster, a server without the sessions", "CLUSTER FAILOVER", clusterFailsOver(false, false)},
+		{"Redis Cluster, a server without the sessions", "SIGKILL", clusterFailsOver(false, true)},
+		{"Redis Cluster, the server of the sessions", "CLUSTER FAILOVER", clusterFailsOver(true, false)},
+		{"Redis Cluster, the server of the sessions", "SIGKILL", clusterFailsOver(true, true)},
+	} {
+		t.Run(f.where+", "+f.what, func(t *testing.T) { f.measure(t, *failoverTimes) })
+	}
+}
+
+// quiet is a logger of go-redis that says nothing of servers that are gone.
+type quiet struct{}
+
+// Printf implements what go-redis wants.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// A figure is a kind of failover.
+type figure struct {
+	where, what string
+	begin       func(t *testing.T) stage
+}
+
+// A stage is servers of which one is about to fail over.
+type stage struct {
+	client   func() redis.UniversalClient
+	strike   func()              // begins the failover
+	promoted func() bool         // the replica is the primary
+	concerns func(k string) bool // the key's record, without an owner, is on the server that fails over
+}
+
+const figurePartitions, figureNodes = 61, 3
+
+// measured is what one failover has shown.
+type measured struct {
+	promoted, again  time.Duration // since it began: the replica is promoted; all new keys that were asked for are had
+	longest          time.Duration // of locks of owners' keys
+	locks, bad, lost int
+}
+
+func (f figure) measure(t *testing.T, times int) {
+	var all []measured
+	for i := range times {
+		t.Run(fmt.Sprint(i), func(t *testing.T) { all = append(all, f.once(t)) })
+	}
+	if len(all) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	column := func(of func(m measured) time.Duration) string {
+		var d []time.Duration
+		for _, m := range all {
+			d = append(d, of(m))
+		}
+		slices.Sort(d)
+		return fmt.Sprintf("%.1f s (%.1f to %.1f)", d[len(d)/2].Seconds(), d[0].Seconds(), d[len(d)-1].Seconds())
+	}
+	var sum measured
+	for _, m := range all {
+		sum.locks, sum.bad, sum.lost, sum.longest = sum.locks+m.locks, sum.bad+m.bad, sum.lost+m.lost, max(sum.longest, m.longest)
+	}
+	t.Logf("row: | %s | %s | %d | %s | %s | %d, of which %d failed | %.2f s | %d |", f.where, f.what, len(all), column(func(m measured) time.Duration { return m.promoted }),
+		column(func(m measured) time.Duration { return m.again - m.promoted }), sum.locks, sum.bad, sum.longest.Seconds(), sum.lost)
+}
+
+func (f figure) once(t *testing.T) (m measured) {
+	st := f.begin(t)
+	node := func(name string, c *coord.Cluster) *coord.Coordinator {
+		x, err := coord.New(t.Context(), redisarbiter.New(st.client(), &redisarbiter.Options{ColdStart: true}),
+			&coord.Options{Namespace: name, Partitions: figurePartitions, Cluster: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			_ = x.Close(ctx)
+		})
+		return x
+	}
+	var nodes []*coord.Coordinator
+	for range figureNodes {
+		nodes = append(nodes, node("figures", &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}))
+	}
+	alone := node("alone", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, n := range nodes {
+		if err := n.Settled(ctx, figureNodes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var held []coord.Lock
+	for i := range 100 {
+		for _, n := range []*coord.Coordinator{alone, nodes[i%figureNodes]} {
+			l, err := n.Lock(ctx, fmt.Sprint("held ", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, l)
+		}
+	}
+	time.Sleep(5 * time.Second) // two RenewEvery: replicas are in step, and all have looked
+
+	var work sync.WaitGroup
+	load, stop := context.WithCancel(t.Context())
+	var locks, bad atomic.Int64
+	var mu sync.Mutex // protects m.longest
+	for _, n := range nodes {
+		work.Go(func() {
+			for load.Err() == nil {
+				began := time.Now()
+				l, err := n.Lock(load, fmt.Sprint("owned ", rand.IntN(1000)))
+				took := time.Since(began)
+				if load.Err() != nil {
+					break
+				}
+				locks.Add(1)
+				if err == nil {
+					err = l.Unlock()
+				}
+				if err != nil {
+					bad.Add(1)
+				}
+				mu.Lock()
+				m.longest = max(m.longest, took)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	began := time.Now()
+	st.strike()
+	await.Within(t, time.Minute, "the replica is promoted", st.promoted)
+	m.promoted = time.Since(began)
+	var asks sync.WaitGroup // for keys that no process has had
+	for asked, i := 0, 0; asked < 8; i++ {
+		if k := fmt.Sprint("new ", i); st.concerns(k) {
+			asked++
+			asks.Go(func() {
+				for { // the connection may be to the server of before yet
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					l, err := alone.Lock(ctx, k)
+					cancel()
+					if err == nil {
+						err = l.Unlock()
+					}
+					if err == nil || t.Context().Err() != nil {
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+	}
+	asks.Wait()
+	m.again = time.Since(began)
+	time.Sleep(time.Until(began.Add(14 * time.Second))) // longer than Grace, and than any lease
+	stop()
+	work.Wait()
+	m.locks, m.bad = int(locks.Load()), int(bad.Load())
+	for _, l := range held {
+		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
+			m.lost++
+		}
+	}
+	if m.lost > 0 || m.bad > 0 {
+		t.Errorf("%d of %d locks were lost, %d of %d locks of owners' keys failed", m.lost, len(held), m.bad, m.locks)
+	}
+	return m
+}
+
+// sentinelFailsOver has a primary with one replica, and a Sentinel.
+func sentinelFailsOver(crash bool) func(t *testing.T) stage {
+	return func(t *testing.T) stage {
+		primary, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
+		follow(t, replica, primary)
+		at := startSentinel(t, primary)
+		s := redis.NewSentinelClient(&redis.Options{Addr: at})
+		t.Cleanup(func() { _ = s.Close() })
+		return stage{
+			client: func() redis.UniversalClient {
+				c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: primaryName, SentinelAddrs: []string{at}})
+				t.Cleanup(func() { _ = c.Close() })
+				return c
+			},
+			strike: func() {
+				if crash {
+					primary.Kill()
+				} else if err := s.Failover(t.Context(), primaryName).Err(); err != nil {
+					t.Fatal(err)
+				}
+			},
+			promoted: func() bool {
+				addr, err := s.GetMasterAddrByName(t.Context(), primaryName).Result()
+				return err == nil && len(addr) == 2 && addr[1] == replica.Port()
+			},
+			concerns: func(string) bool { return true },
+		}
+	}
+}
+
+// clusterFailsOver has three primaries, of which one has a replica: that with the table of sessions, or another one.
+func clusterFailsOver(sessions, crash bool) func(t *testing.T) stage {
+	return func(t *testing.T) stage {
+		timeout := []string{"--cluster-node-timeout", "1500"} // with 15 s, its default, locks are lost before the replica is promoted
+		nodes := redistest.StartCluster(t, 3, timeout...)
+		c := redistest.ClusterClient(t, nodes)
+		has := func(s *redistest.Server, key string) bool {
+			m, err := c.MasterForKey(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m.Options().Addr == s.Addr
+		}
+		i := slices.IndexFunc(nodes, func(s *redistest.Server) bool { return has(s, "{alone:s}") == sessions })
+		primary, replica := nodes[i], redistest.StartClusterNode(t, timeout...)
+		r := replica.Client(t)
+		host, port, _ := strings.Cut(primary.Addr, ":")
+		if err := r.ClusterMeet(t.Context(), host, port).Err(); err != nil {
+			t.Fatal(err)
+		}
+		id := primary.Client(t).Do(t.Context(), "CLUSTER", "MYID").Val()
+		await.Within(t, time.Minute, "the server is a replica", func() bool { return r.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil })
+		info := func(text string) bool { return strings.Contains(r.Info(t.Context(), "replication").Val(), text) }
+		await.Within(t, time.Minute, "the replica follows", func() bool { return info("master_link_status:up") })
+		mine := make(map[uint64]bool)
+		for p := range uint64(figurePartitions) {
+			mine[p] = has(primary, fmt.Sprintf("{alone:p%d}", p))
+		}
+		return stage{
+			client: func() redis.UniversalClient { return redistest.ClusterClient(t, nodes) },
+			strike: func() {
+				if crash {
+					primary.Kill()
+				} else {
+					await.Within(t, time.Minute, "the failover begins", func() bool { return r.ClusterFailover(t.Context()).Err() == nil })
+				}
+			},
+			promoted: func() bool { return info("role:master") },
+			concerns: func(k string) bool { return mine[xxhash.Sum64String(k)%figurePartitions] },
+		}
+	}
+}
