@@ -193,6 +193,7 @@ func TestLockAll_FreeKeysAreAskedForTogether(t *testing.T) {
 
 // Keys of another node are had all, with the caller's label, or none: also if one is busy, or a function of Options.Trace panics.
 func TestLockAll_OfAnotherNode(t *testing.T) {
+	t.Parallel()
 	store, o, other := fallback.NewMemory(), quick(), quick()
 	o.Handoff.Linger, other.Handoff.Linger = -1, -1 // a try is not refused for what is kept
 	var panics atomic.Pointer[string]               // a key

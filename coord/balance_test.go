@@ -84,6 +84,7 @@ func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 // As long as the arbiter says that this node owns a partition, and the node does not, no caller gets its keys. One that only tries must not
 // ask again and again meanwhile.
 func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	ns := attach(t, a)
 	c := join(t, a, quick())

@@ -127,6 +127,7 @@ func TestBlock_OutlivesAPause(t *testing.T) {
 
 // What callers do not use of a block is given back while others use the rest, also where that is all permits that there are.
 func TestBlock_IsMadeSmaller(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
 		before := one.Stats().Permits.Shrunk
 		used := partly(t, one.Semaphore(key, 10), 10)
@@ -151,6 +152,7 @@ func TestBlock_IsMadeSmaller(t *testing.T) {
 
 // Each caller that leaves a block which is wanted gives its permits to those that wait.
 func TestBlock_IsMadeSmallerStepByStep(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
 		s := one.Semaphore(key, 10)
 		release(t, acquire(t, s, 10))
@@ -213,6 +215,7 @@ func TestBlock_ThatIsWanted(t *testing.T) {
 
 // What this process keeps is no reason to send a caller of its own away.
 func TestBlock_MakesRoomForOneThatTries(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
 		s := one.Semaphore(key, 10)
 		used := partly(t, s, 4)

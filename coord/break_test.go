@@ -24,6 +24,7 @@ func broken(t *testing.T, l coord.Lock, err error, reason string) {
 
 // The holder is an owner, or another node. It is told before the waiter gets the key.
 func TestBreak_TheHolderIsToldFirst(t *testing.T) {
+	t.Parallel()
 	nodes := threeNodes(t)
 	anna, berta, clara := nodes[0], nodes[1], nodes[2]
 	key := keyOwnedBy(t, anna)
@@ -75,6 +76,7 @@ func TestBreak_TheHolderIsToldFirst(t *testing.T) {
 
 // The process that asks for it says so in its log, and the holder's says that it has lost a lock: each once, with the reason.
 func TestBreak_IsLoggedOnBothSides(t *testing.T) {
+	t.Parallel()
 	const here, there = "holdfast: a lock of this process was broken", "holdfast: a lock of a process was broken on request of this one"
 	a := fallback.NewMemory()
 	var nodes []*coord.Coordinator

@@ -79,6 +79,7 @@ func settle(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
 }
 
 func TestOneNodeOwnsAllAndAsksNobody(t *testing.T) {
+	t.Parallel()
 	c := join(t, fallback.NewMemory(), quick())
 	settle(t, 61, c)
 	before := c.Stats().Calls[coord.OpLock]
@@ -98,6 +99,7 @@ func TestOneNodeOwnsAllAndAsksNobody(t *testing.T) {
 }
 
 func TestNodesExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	var nodes []*coord.Coordinator
 	for range 3 {
@@ -268,6 +270,7 @@ func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
 }
 
 func TestNodesTellTheirService(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	plain, o := join(t, a, quick()), quick()
 	o.Cluster.Service = "http://127.0.0.1:8080"
@@ -363,6 +366,7 @@ func TestKeysOfAClusterKeepStrangersOut(t *testing.T) {
 }
 
 func TestAClusterByIPv6(t *testing.T) {
+	t.Parallel()
 	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
 		t.Skip("no IPv6 here")
 	} else {

@@ -17,7 +17,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	takes.SideBySide(4)
+	leak.Main(m)
+}
 
 // These are those of every package that uses coordinators. startDefault is for tests of what a node does about many partitions or many holds.
 var start, startDefault, bubble, withFew = coordtest.Start, coordtest.StartDefault, coordtest.Bubble, coordtest.WithFew

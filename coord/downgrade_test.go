@@ -82,6 +82,7 @@ func TestDowngrade_AtTheArbiter(t *testing.T) {
 }
 
 func TestDowngrade_InACluster(t *testing.T) {
+	t.Parallel()
 	store := fallback.NewMemory()
 	var nodes []*coord.Coordinator
 	for range 3 {

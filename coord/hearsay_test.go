@@ -170,6 +170,7 @@ func TestForgedMessages(t *testing.T) {
 
 // A request that is at an owner waits for no message of the arbiter's. Its row may be there before its grant is, and is not removed.
 func TestAForgedWake(t *testing.T) {
+	t.Parallel()
 	m := fallback.NewMemory()
 	a, b := enter(t, m, small()), enter(t, m, small())
 	if err := a.Settled(t.Context(), 2); err != nil {
@@ -224,6 +225,7 @@ func (n *whispers) Acquire(ctx context.Context, p uint32, me string, x fallback.
 
 // The rows that Acquire answers with are respected, whatever a message says of them meanwhile.
 func TestAForgedReleaseDuringAcquire(t *testing.T) {
+	t.Parallel()
 	m := fallback.NewMemory()
 	b := enter(t, m, small())
 	await.Until(t, "b owns all", func() bool { return b.Stats().Owned == 61 })
@@ -268,6 +270,7 @@ func TestAForgedReleaseDuringAcquire(t *testing.T) {
 // A grant whose token is not above what is known of the partition, or that is years ahead, is given back, and no token of it is handed
 // out. The next one is taken.
 func TestAGrantOfAnImpossibleToken(t *testing.T) {
+	t.Parallel()
 	m := fallback.NewMemory()
 	a, b := enter(t, m, small()), enter(t, m, small())
 	if err := a.Settled(t.Context(), 2); err != nil {

@@ -69,6 +69,7 @@ func TestDo_InsideDoOfTheSameKeyIsAnError(t *testing.T) {
 }
 
 func TestDo_InsideDoOfTheSameKeyIsAnErrorInACluster(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())
 	settle(t, 61, one, two)

@@ -25,6 +25,7 @@ func nameOf(c *coord.Coordinator) string {
 
 // A writer waits for readers of two processes: each node tells which they are, and any of them can be made to give way.
 func TestInspect_Readers(t *testing.T) {
+	t.Parallel()
 	nodes := threeNodes(t)
 	anna, berta, clara := nodes[0], nodes[1], nodes[2]
 	key := keyOwnedBy(t, anna)
@@ -101,6 +102,7 @@ func TestInspect_Readers(t *testing.T) {
 
 // Readers that wait for a writer are told with their number.
 func TestInspect_WaitingReaders(t *testing.T) {
+	t.Parallel()
 	nodes := threeNodes(t)
 	anna, berta := nodes[0], nodes[1]
 	key := keyOwnedBy(t, anna)
@@ -131,6 +133,7 @@ func TestInspect_WaitingReaders(t *testing.T) {
 
 // Permits are those of a semaphore, and no lock's.
 func TestInspect_Permits(t *testing.T) {
+	t.Parallel()
 	nodes := threeNodes(t)
 	of := func(c *coord.Coordinator) *coord.Semaphore { return c.Semaphore("reports", 3) }
 	var all []coord.Permits

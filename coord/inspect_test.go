@@ -69,6 +69,7 @@ func threeNodes(t *testing.T) (nodes []*coord.Coordinator) {
 }
 
 func TestInspect_EachNodeTellsHolderAndWaiters(t *testing.T) {
+	t.Parallel()
 	nodes := threeNodes(t)
 	anna, berta, clara := nodes[0], nodes[1], nodes[2]
 	key := keyOwnedBy(t, anna)

@@ -50,6 +50,7 @@ func TestLockFor(t *testing.T) {
 
 // The same of keys of this node's own and of another's.
 func TestLockFor_InACluster(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())
 	settle(t, 61, one, two)

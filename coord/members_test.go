@@ -188,6 +188,7 @@ func TestAMemberSpeaksForItselfOnly(t *testing.T) {
 // A member cannot end another node's hold, though it knows the session and guesses the number of the request: neither by Deny, nor
 // by Release, nor by a statement of what it holds.
 func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
+	t.Parallel()
 	m := fallback.NewMemory()
 	a, b := enter(t, m, small()), enter(t, m, small())
 	if err := a.Settled(t.Context(), 2); err != nil {

@@ -100,6 +100,7 @@ func unowned(t *testing.T, retry time.Duration) (one, two *coord.Coordinator) {
 
 // With a stream between the nodes a waiter is told over it what the arbiter does not tell, though none of them owns the key.
 func TestMute_NodesTellEachOther(t *testing.T) {
+	t.Parallel()
 	const retry = 30 * time.Second
 	one, two := unowned(t, retry)
 	began := time.Now()

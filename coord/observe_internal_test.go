@@ -62,6 +62,7 @@ func TestObserve_AStrangerIsNoObserver(t *testing.T) {
 // What an observer may not do ends its stream: it states nothing, asks for no key, and answers for
 // none.
 func TestObserve_AnObserverOnlyAsks(t *testing.T) {
+	t.Parallel()
 	c := enter(t, fallback.NewMemory(), small())
 	known := newIdentity(t)
 	publish(t, c, "observer op/1", card{Node: "observer op/1", Key: known.Fingerprint()}, time.Hour)
@@ -113,6 +114,7 @@ func TestObserve_AnObserverOnlyAsks(t *testing.T) {
 
 // A node has few observers, and each of them proves itself again after some time.
 func TestObserve_ObserversAreFewAndProveThemselvesAgain(t *testing.T) {
+	t.Parallel()
 	c := enter(t, fallback.NewMemory(), small())
 	x := c.cluster
 	known := newIdentity(t)

@@ -26,6 +26,7 @@ func (a plainArbiter) Attach(ctx context.Context, s fallback.Settings) (fallback
 // On an arbiter that keeps no results an observer asks the nodes as well, and is none, nor a
 // process that locks, for as long as it runs.
 func TestObserve_WithoutResults(t *testing.T) {
+	t.Parallel()
 	m := fallback.NewMemory()
 	a := plainArbiter{m, m}
 	o := quick()

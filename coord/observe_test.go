@@ -23,6 +23,7 @@ func observer(t *testing.T, a fallback.Arbiter) *coord.Coordinator {
 // With the default options, an observer finds a namespace with other settings, and sees and does
 // what a node could.
 func TestObserve_SeesAllAndIsNoMember(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	var nodes []*coord.Coordinator
 	for _, name := range []string{"anna", "berta"} {
@@ -199,6 +200,7 @@ func TestDrain_ANodeStaysAClient(t *testing.T) {
 }
 
 func TestDrain_TheLastNodeKeepsItsPartitions(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	o := quick()
 	o.Unbreakable = true

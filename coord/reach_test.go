@@ -67,6 +67,7 @@ func TestSettled_namesTheUnreachable(t *testing.T) {
 
 // What is missing is in the error also where all members can be reached.
 func TestSettled_countsTheNodes(t *testing.T) {
+	t.Parallel()
 	c := start(t, fallback.NewMemory(), settledOpts())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -78,6 +79,7 @@ func TestSettled_countsTheNodes(t *testing.T) {
 
 // On a Redis that has only just been started a newcomer is told what there is to wait for.
 func TestSettled_saysThatThereIsGrace(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	c := start(t, redisarbiter.New(client, nil), settledOpts())
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

@@ -104,6 +104,7 @@ func TestRLock_ATryKeepsNoReaderOut(t *testing.T) {
 }
 
 func TestRLock_ATryKeepsNoReaderOutAtTheOwner(t *testing.T) {
+	t.Parallel()
 	store := fallback.NewMemory()
 	one := join(t, store, quick())
 	settle(t, quick().Partitions, one)
@@ -298,6 +299,7 @@ func TestModes_AtTheArbiter(t *testing.T) {
 }
 
 func TestModes_InACluster(t *testing.T) {
+	t.Parallel()
 	store := fallback.NewMemory()
 	one, two, three := join(t, store, quick()), join(t, store, quick()), join(t, store, quick())
 	var away sync.WaitGroup
@@ -313,6 +315,7 @@ func TestModes_InACluster(t *testing.T) {
 // An owner serves other nodes' readers and permits over the streams. The names of their holds are in the keys' partitions; as other
 // names, which were in any partition, they were a protocol error, and the streams ended.
 func TestModes_ByTheOwner(t *testing.T) {
+	t.Parallel()
 	store := fallback.NewMemory()
 	one, two := join(t, store, quick()), join(t, store, quick())
 	settle(t, quick().Partitions, one, two)

@@ -244,6 +244,7 @@ func TestRLock_IsKept(t *testing.T) {
 
 // A key that is kept for readers is in no writer's way, at its owner.
 func TestRLock_KeptForNoReader(t *testing.T) {
+	t.Parallel()
 	store := fallback.NewMemory()
 	one, two := join(t, store, quick()), join(t, store, quick())
 	settle(t, quick().Partitions, one, two)
@@ -302,6 +303,7 @@ func TestRLock_LostWithASeat(t *testing.T) {
 
 // A wall clock that steps forward, as after a machine was suspended, ends a pledge: it is no older than a millisecond.
 func TestRLock_AfterTheWallClockStepped(t *testing.T) {
+	t.Parallel()
 	c, err := coord.New(t.Context(), fallback.NewMemory(), &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -66,6 +66,7 @@ func granted(nodes []*coord.Coordinator, path coord.Path) (n uint64) {
 }
 
 func TestSettledEnds(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	c := must(coord.New(context.Background(), a, settledOpts()))
 	defer c.Close(t.Context())

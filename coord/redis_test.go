@@ -191,6 +191,7 @@ func TestAnUncontendedLockIsOneRoundTripAndItsUnlockNone(t *testing.T) {
 const nobody = "127.0.0.1:1"
 
 func TestNewNamesTheSettingThatIsWrong(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.Start(t)
 	if err := replica.Replicate(t.Context(), primary); err != nil {

@@ -84,6 +84,7 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 // A process that can gossip, as it has a copy of the secret or the keys, says under a member's name that the member is elsewhere.
 // The node is dialled, and requests are sent, where the arbiter says that it is.
 func TestAddressesComeFromTheArbiter(t *testing.T) {
+	t.Parallel()
 	o := small()
 	o.Cluster.GossipKeys = [][]byte{[]byte("16 bytes of keys")}
 	c := enter(t, fallback.NewMemory(), o)

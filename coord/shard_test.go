@@ -162,6 +162,7 @@ func TestADeadServerIsNotSaidToBeLocked(t *testing.T) {
 
 // After its ctx has ended, Close does not ask a server that does not answer for one partition after the other.
 func TestADeadServerHoldsUpCloseForAFewCalls(t *testing.T) {
+	t.Parallel()
 	const partitions = 509
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	o := quick()

@@ -18,6 +18,7 @@ import (
 )
 
 func TestTheArbitersStoreConforms(t *testing.T) {
+	t.Parallel()
 	t.Run("Memory", func(t *testing.T) {
 		sharetest.Run(t, func(t *testing.T) coord.ShareStore {
 			return must(coord.Store(start(t, fallback.NewMemory(), nil)))

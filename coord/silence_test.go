@@ -265,6 +265,7 @@ func TestNewWithStartUnavailableWaitsForNothing(t *testing.T) {
 }
 
 func TestCloseGivesUpOnASilentServer(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	c, err := coord.New(context.Background(), stubborn(t, s), &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 // Callers that wait for less than RenewEvery get a key of an owner that their node cannot reach, too: it is the node that
 // has been waiting, not the single caller.
 func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	var gates []*gate
 	var nodes []*coord.Coordinator

@@ -73,6 +73,7 @@ func TestWanted(t *testing.T) {
 
 // The same where an owner knows which callers wait: holders at the owner and at another node.
 func TestWanted_InACluster(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())
 	settle(t, 61, one, two)

@@ -20,9 +20,13 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	takes.SideBySide(4)
+	leak.Main(m)
+}
 
 func open(t *testing.T, a fallback.Arbiter, o *coord.Options) *coord.Coordinator {
 	t.Helper()
@@ -128,6 +132,7 @@ func keyOf(t *testing.T, c *coord.Coordinator, prefix string) string {
 
 // The page shows nodes, keys and events, escaped, without a script and with nothing from elsewhere. curl gets JSON.
 func TestHandler_ThePage(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	all := nodes(t, a, "anna", "berta")
 	anna, berta := all[0], all[1]
@@ -201,6 +206,7 @@ func TestHandler_ThePage(t *testing.T) {
 
 // The page names the key that callers wait for, and the process that has it, where it says what is wrong.
 func TestHandler_NamesTheHolderThatCallersWaitFor(t *testing.T) {
+	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
 	key := keyOf(t, all[0], "order/")
 	l, err := all[1].Lock(coord.WithLabel(t.Context(), "export"), key)
@@ -234,6 +240,7 @@ func TestHandler_NamesTheHolderThatCallersWaitFor(t *testing.T) {
 
 // Nothing is broken or drained unless it is allowed, and by a request of the page itself.
 func TestHandler_BreaksAndDrainsOnlyIfAllowed(t *testing.T) {
+	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
 	anna, berta := all[0], all[1]
 	key := keyOf(t, anna, "order/")
@@ -301,6 +308,7 @@ func TestHandler_BreaksAndDrainsOnlyIfAllowed(t *testing.T) {
 
 // A key that is read is not free: the page names the processes that read it, and breaks their locks.
 func TestHandler_Readers(t *testing.T) {
+	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
 	key := keyOf(t, all[0], "catalog/")
 	l, err := all[1].RLock(t.Context(), key)
@@ -321,6 +329,7 @@ func TestHandler_Readers(t *testing.T) {
 
 // The page of a key shows its semaphore: permits in use, of how many, the holders with their labels and the waiters.
 func TestHandler_Permits(t *testing.T) {
+	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
 	var mine []coord.Permits
 	for i, c := range all {
@@ -373,6 +382,7 @@ func TestHandler_Permits(t *testing.T) {
 
 // What is wrong is said at the top: a node that does not answer, and without a cluster there is a page as well.
 func TestHandler_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	a := fallback.NewMemory()
 	all := nodes(t, a, "anna")
 	// A session that a process has left behind.

@@ -23,6 +23,7 @@ import (
 
 // Of streams that say nothing, a node keeps 16, of one address 12.
 func TestSilentStreamsAtATime(t *testing.T) {
+	t.Parallel()
 	a := begin(t, options("a"), hooks{tune: func(c *memberlist.Config) {
 		quick(c)
 		c.TCPTimeout = 10 * time.Minute // memberlist ends none of them

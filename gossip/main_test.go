@@ -12,10 +12,14 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	takes.SideBySide(4)
+	leak.Main(m)
+}
 
 const patience = 20 * time.Second // the machine may be slow; nothing waits that long otherwise
 

@@ -83,6 +83,7 @@ func TestDefaultTimes(t *testing.T) {
 }
 
 func TestAJoiningNodeOwnsNothing(t *testing.T) {
+	t.Parallel()
 	rings := cluster(t, 2, hooks{})
 	opts := options("joining")
 	opts.Seeds = []string{rings[0].Gossip()}
@@ -110,6 +111,7 @@ func TestAJoiningNodeOwnsNothing(t *testing.T) {
 }
 
 func TestAStartedNodePlacesNobodyUntilItHasLooked(t *testing.T) {
+	t.Parallel()
 	release, asked := make(chan struct{}), make(chan struct{}, 100)
 	opts := options("n")
 	opts.MaxDebounce = time.Hour
@@ -136,6 +138,7 @@ func TestAStartedNodePlacesNobodyUntilItHasLooked(t *testing.T) {
 }
 
 func TestANodeThatCanAskNobodyGoesOnAlone(t *testing.T) {
+	t.Parallel()
 	opts := options("n")
 	opts.Discover = func(ctx context.Context) ([]string, error) { return nil, errors.New("the arbiter is away") }
 	r := begin(t, opts, hooks{})
@@ -144,6 +147,7 @@ func TestANodeThatCanAskNobodyGoesOnAlone(t *testing.T) {
 }
 
 func TestLeave(t *testing.T) {
+	t.Parallel()
 	rings := cluster(t, 3, hooks{})
 	if err := rings[2].Leave(t.Context()); err != nil {
 		t.Fatal(err)
@@ -168,6 +172,7 @@ func TestLeave(t *testing.T) {
 }
 
 func TestLeaveWithoutTimeEndsTheRingAllTheSame(t *testing.T) {
+	t.Parallel()
 	rings := cluster(t, 2, hooks{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -179,6 +184,7 @@ func TestLeaveWithoutTimeEndsTheRingAllTheSame(t *testing.T) {
 }
 
 func TestEndsAtOnceByManyCallers(t *testing.T) {
+	t.Parallel()
 	r := cluster(t, 2, hooks{})[0]
 	var wg sync.WaitGroup
 	for i := range 6 {
@@ -199,6 +205,7 @@ func TestEndsAtOnceByManyCallers(t *testing.T) {
 }
 
 func TestACrashedNodeIsGoneAndPlacedUntilTheMembershipSettles(t *testing.T) {
+	t.Parallel()
 	rings := cluster(t, 3, hooks{})
 	dead := rings[2]
 	var partition uint32
@@ -263,6 +270,7 @@ func TestAHealedPartitionMerges(t *testing.T) {
 }
 
 func TestClustersThatDidNotKnowEachOtherMerge(t *testing.T) {
+	t.Parallel()
 	var reg registry
 	var both [2][]*Ring
 	for side := range both {
@@ -284,6 +292,7 @@ func TestClustersThatDidNotKnowEachOtherMerge(t *testing.T) {
 }
 
 func TestSessionAndStateOfAPlacedNodeChangeAtOnceAndTheRestStays(t *testing.T) {
+	t.Parallel()
 	var reg registry
 	rings := make([]*Ring, 3)
 	for i := range rings {

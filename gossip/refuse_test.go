@@ -52,6 +52,7 @@ func TestAnotherKeyIsRefused(t *testing.T) {
 }
 
 func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
+	t.Parallel()
 	old, next := key(1, 32), key(2, 16)
 	var reg registry
 	var rings []*Ring
@@ -216,6 +217,7 @@ func TestGarbageDoesNoHarm(t *testing.T) {
 }
 
 func TestOtherNodesAreShownAndNeverPlaced(t *testing.T) {
+	t.Parallel()
 	a := begin(t, options("a"), hooks{})
 	opts := options("b")
 	opts.Partitions, opts.Seeds = 272, []string{a.Gossip()}

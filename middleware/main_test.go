@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -9,25 +8,20 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
-	"strconv"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func TestMain(m *testing.M) {
 	if order := os.Getenv(processEnv); order != "" {
 		os.Exit(processMain(order))
 	}
-	// They wait more than they compute, also where there are few cores.
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = f.Value.Set("4")
-	}
+	takes.SideBySide(4)
 	leak.Main(m)
 }
 

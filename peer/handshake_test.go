@@ -212,6 +212,7 @@ func TestGarbage(t *testing.T) {
 
 // A client that connects and says nothing, such as a health check, is no news.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	for name, secret := range map[string]*tls.Config{"plain": nil, "TLS": newAuthority(t).config(t)} {
 		t.Run(name, func(t *testing.T) {
 			lines := newLogLines()

@@ -200,6 +200,7 @@ func TestNeverReads(t *testing.T) {
 
 // The same, but only a little waits: nothing is taken for too long.
 func TestStalls(t *testing.T) {
+	t.Parallel()
 	const k = 400 * time.Millisecond
 	e := newEvents(t)
 	a := start(t, Options{Node: "a", Handler: e, Keepalive: k})

@@ -1,12 +1,9 @@
 package subjects
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/reexec"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func TestMain(m *testing.M) {
@@ -27,11 +25,7 @@ func TestMain(m *testing.M) {
 	// A program with the race detector sleeps for a second before it ends, so that others may report
 	// races. Ours are all awaited.
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
-	// They wait more than they compute, also where there are few cores.
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = f.Value.Set("4")
-	}
+	takes.SideBySide(4)
 	rivals.Lasting.All = &rivals.Servers{Running: make(map[string]*rivals.Server), Absent: make(map[string]error)}
 	goleak.VerifyTestMain(lastingServers{m})
 }

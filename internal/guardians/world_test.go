@@ -274,7 +274,7 @@ func TestWorld_BuriedIsNotValid(t *testing.T) {
 	first, begin := rand.Uint64(), time.Now()
 	limit := *worldFor
 	if testing.Short() {
-		limit = time.Second
+		limit = 300 * time.Millisecond
 	}
 	runs, buried, changes, dead := 0, 0, 0, 0
 	for ; runs < 10 || time.Since(begin) < limit; runs++ {
@@ -329,9 +329,13 @@ func settled(t *testing.T, seed uint64, nodes int) *world {
 // TestWorld_CrashedIsBuriedSoon: sessions that crash are dead within D, by the slowest clock, and the moments that votes take.
 func TestWorld_CrashedIsBuriedSoon(t *testing.T) {
 	t.Parallel()
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 3
+	}
 	for _, tt := range []struct{ nodes, crash int }{{2, 1}, {3, 1}, {4, 1}, {5, 1}, {5, 2}, {8, 1}, {8, 2}} {
 		var took []time.Duration
-		for seed := range uint64(10) {
+		for seed := range seeds {
 			w := settled(t, seed, tt.nodes)
 			begin := w.now
 			for i := range tt.crash {

@@ -1,10 +1,15 @@
 package model
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
 
 func emptiedWithin() *Emptied { return &Emptied{T: 2, Q: 3, Wipes: 2, Ticks: 6} }
 
 func TestEmptied(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	if explain(t, emptiedWithin()) != "" {
 		t.Error("a key has two holders")

@@ -58,7 +58,7 @@ func TestGuards(t *testing.T) {
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {
 			t.Parallel()
-			if c.steps > 10 {
+			if c.steps > 8 {
 				takes.Seconds(t)
 			}
 			m := c.in.model()

@@ -42,7 +42,7 @@ func (b bounds) model() *Model {
 }
 
 // nearest is how many states are explored with -short: those that are nearest to the beginning.
-const nearest = 1500
+const nearest = 1000
 
 // explore fails the test if an invariant does not hold, if an action is none that package spec
 // allows, or if there are states from which nothing can be granted any more.

@@ -25,6 +25,9 @@ func TestObservedGraceGuards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if off == GraceCompare || off == GraceAnew || off == BeatUnique {
+				takes.Seconds(t)
+			}
 			m := graceWithin()
 			m.Without, m.Deposed, m.Q = off, 0, 2
 			if off == GraceCompare || off == GraceAnew {

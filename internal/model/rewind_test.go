@@ -84,7 +84,7 @@ func TestRewinds_Guards(t *testing.T) {
 		{SeenExpiry, BackSessions, bounds{}, 6},
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {
-			if c.steps > 10 {
+			if c.steps > 8 {
 				takes.Seconds(t)
 			}
 			m := c.in.rewound(c.back)

@@ -1,12 +1,27 @@
-// Package takes leaves out what takes long.
+// Package takes leaves out what takes long, and lets what waits run side by side.
 package takes
 
-import "testing"
+import (
+	"flag"
+	"runtime"
+	"strconv"
+	"testing"
+)
 
 // Seconds skips a test that takes seconds, with -short.
 func Seconds(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("takes seconds")
+	}
+}
+
+// SideBySide lets n parallel tests run at a time where there are fewer processors, unless the command says how many: they wait more than
+// they compute. It is for TestMain.
+func SideBySide(n int) {
+	flag.Parse()
+	cores := runtime.GOMAXPROCS(0)
+	if f := flag.Lookup("test.parallel"); cores < n && f.Value.String() == strconv.Itoa(cores) {
+		_ = f.Value.Set(strconv.Itoa(n))
 	}
 }

@@ -1,6 +1,10 @@
 package takeover
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
 
 // Guardians, as bits of a set.
 const a, b, c, d = 1, 2, 4, 8
@@ -62,6 +66,9 @@ func TestGuardians_BuriedIsNotValid(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.m.Restarts > 0 {
+				takes.Seconds(t)
+			}
 			if testing.Short() {
 				tt.m.Rates = worst
 			}
@@ -135,6 +142,9 @@ func TestGuardians_EachGuardPrevents(t *testing.T) {
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
+			if tt.steps > 9 {
+				takes.Seconds(t)
+			}
 			tt.in.Without, tt.in.Limit = tt.off, 3_000_000
 			breaks(t, tt.in.Explore(), tt.steps)
 		})
