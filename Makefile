@@ -20,7 +20,7 @@ RACE := -race $(PLAIN)
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LINT := CGO_ENABLED=0 GOGC=400 GOFLAGS='$(PLAIN)' go run -exec "env CGO_ENABLED=1 'GOFLAGS=$(RACE)'" $(LINTER)
 
-.PHONY: modules found core guards counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb kubeapiserver versitygw
+.PHONY: rule modules found core guards counts rolling lua-mutants test arbiters adapters release apidiff checks tests lint vulns short bench charts figures elections migration budget fuzz sim mutants model http http-guards chaos soak holds lab drill redis databases network clients jdk etcd page browser promtool metrics overhead zookeeper ferretdb kubeapiserver versitygw
 
 # Everything that a change has to pass, with a real redis-server, but the linter: make lint. The tests wait more than they compute: they
 # run side by side, and the rest gives way to them.
@@ -297,3 +297,13 @@ clients:
 jdk:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v javac >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq default-jdk-headless >/dev/null || echo "without a JDK the scenes of Java's HttpClient are skipped" >&2; fi
+
+# A rule of docs/protocol.md: its text, the functions that keep it, the transcript, and the tests, guards and comments that name it: make rule N=7
+RULE = grep -rnE --include=*.go '[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b'
+rule:
+	@awk '/^## /{rules=/^## Rules/} rules&&/^[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} rules&&p' docs/protocol.md
+	@printf '\nkept by\n'; grep -E '^\| $(N)\. ' DESIGN.md | grep -oE '`[a-z]+(\.[A-Za-z]+)+`' | grep -v txt | tr -d '`' | while IFS=. read -r dir type f; do \
+	  grep -nE "^func (\([^)]*\b$$type\b[^)]*\) $$f|$${f:-$$type})\(|^	$$type += " $$(ls -d $$dir internal/$$dir 2>/dev/null)/*.go | grep -v _test.go; done
+	@printf '\ntranscripts: go test -run Transcripts/rule%02d ./internal/lease/leasetest\n' $(N); ls internal/lease/leasetest/testdata | grep ^rule$$(printf %02d $(N)) || echo none
+	@printf '\nnamed by tests and guards\n'; $(RULE) . | grep -E '_test\.go:|/guards?\.go:' || true
+	@printf '\nnamed by code\n'; $(RULE) coord internal/lease handoff peer fallback | grep -v _test.go: || true

@@ -285,9 +285,3 @@ func ended(ctx context.Context) error {
 	}
 	return ctx.Err()
 }
-
-// lookUp returns a key if it is in use, with p.mu held.
-func (p *partition) lookUp(key string) *lease.Key {
-	p.mu.Lock()
-	return p.Find(key)
-}

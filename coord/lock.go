@@ -153,6 +153,12 @@ func (c *Coordinator) enter(x *attempt, k *lease.Key) (Lock, error) {
 	}
 }
 
+// lookUp returns a key if it is in use, with p.mu held.
+func (p *partition) lookUp(key string) *lease.Key {
+	p.mu.Lock()
+	return p.Find(key)
+}
+
 func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.Duration) {
 	if waited > 0 {
 		c.tells.stats.stripes[p.Number()%stripes].waits.record(waited)

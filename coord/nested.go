@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
@@ -139,3 +140,33 @@ func (n *nestedContext) Value(key any) any {
 	}
 	return n.Context.Value(key)
 }
+
+// A holder is what a context answers for [held.Key]: a lock that the caller holds, and the context around it, which may
+// carry more locks. Package middleware has an implementation of its own.
+type holder interface {
+	Held() (l Lock, outer context.Context)
+}
+
+// heldBy reports whether ctx carries a lock of the key that is in force. A caller that waits for the key would wait for
+// itself. It may call the user's code, so no mutex may be held.
+func (c *Coordinator) heldBy(ctx context.Context, key string) bool {
+	held, _ := c.carries(ctx, key)
+	return held
+}
+
+// carries is heldBy. Where that is false it reports as well whether ctx carries any lock.
+func (c *Coordinator) carries(ctx context.Context, key string) (held, any bool) {
+	for {
+		h, ok := ctx.Value(heldKey).(holder)
+		if !ok {
+			return false, any
+		}
+		l, outer := h.Held()
+		if any = true; l.t != nil && l.p.c == c && (l.key == key || fallback.IsName(l.key) && namedKey(l.key) == key) && l.holds() {
+			return true, true
+		}
+		ctx = outer
+	}
+}
+
+var heldKey any = held.Key{}

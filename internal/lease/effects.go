@@ -2,6 +2,7 @@ package lease
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/peer"
@@ -55,6 +56,23 @@ func (p *Partition) order() *Ordered {
 	return p.out
 }
 
+// Sent is a frame for another node.
+type Sent struct {
+	To    Link
+	Frame peer.Frame
+}
+
+// Flags of frames, by their kind.
+const (
+	FlagTry       = 1 // Request: refuse it if the key is not free
+	FlagContended = 1 // Grant: another node waits
+	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
+	FlagFull      = 2 // Deny: the owner lets this node have no more keys
+	FlagSize      = 4 // Deny: the permits of the key are as many as Count says
+	FlagYours     = 1 // Moved: the partition has no owner now, and should be the receiver's
+	FlagLeft      = 2 // Moved: the same, as the sender leaves
+)
+
 // send puts a frame about a hold or a request on a stream, in the order in which it was decided. It returns the frame for what is
 // not always in it, valid until the next one.
 func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identity) *peer.Frame {
@@ -78,6 +96,9 @@ func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identit
 	return f
 }
 
+// bytesOf returns a string's bytes, which must not be written to: a frame is encoded, and never kept.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
 // Effects are what has to happen outside because of events, once the partition's mutex is free. Events of several partitions may
 // add to the same. The zero value is none.
 type Effects struct {
@@ -90,12 +111,6 @@ type Effects struct {
 	Idle     bool      // no other node is known to wait for a hold that is given back
 	Adopt    bool      // holds have lost their owner
 	Balance  bool      // the record of a partition may name this node: it has to look
-}
-
-// Sent is a frame for another node.
-type Sent struct {
-	To    Link
-	Frame peer.Frame
 }
 
 // A Loss is a lock that was lost.

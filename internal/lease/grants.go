@@ -3,7 +3,6 @@ package lease
 import (
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
@@ -12,17 +11,6 @@ import (
 
 // delegated is how many tokens an owner gives to another node with a key.
 const delegated = 1024
-
-// Flags of frames.
-const (
-	FlagTry       = 1 // Request: refuse it if the key is not free
-	FlagContended = 1 // Grant: another node waits
-	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
-	FlagFull      = 2 // Deny: the owner lets this node have no more keys
-	FlagSize      = 4 // Deny: the permits of the key are as many as Count says
-	FlagYours     = 1 // Moved: the partition has no owner now, and should be the receiver's
-	FlagLeft      = 2 // Moved: the same, as the sender leaves
-)
 
 // grants is what the owner of a partition knows of a key that not only its own callers want.
 type grants struct {
@@ -54,125 +42,6 @@ type parked struct {
 	key string
 	try bool
 }
-
-// wantHere wants a key of this node's partition for its own callers.
-func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
-	if k.others != nil {
-		if !slices.ContainsFunc(k.others.queue, func(c claimant) bool { return c.link == nil }) {
-			k.queue(claimant{})
-		}
-		if k.others.group == nil {
-			p.recall(k, now, fx)
-		}
-	}
-	p.grantNext(k, now, fx)
-}
-
-// available reports whether no node has the key.
-func (k *Key) available() bool {
-	return k.q.State() == handoff.Idle && (k.others == nil || k.others.holder == fallback.Identity{})
-}
-
-// grantNext gives a key that no node has to the node that has waited longest.
-func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
-	if g := k.group(); g != nil {
-		p.grantGroup(g, now, fx)
-		return
-	}
-	if !k.available() || !p.serves(now) { // if it does not, letGo follows
-		return
-	}
-	for k.others != nil && len(k.others.queue) > 0 {
-		if p.grantFirst(k, now, fx) {
-			return
-		}
-	}
-	if p.grantSelf(k, now, fx) {
-		return
-	}
-	p.noGrants(k)
-	p.tidy(k)
-}
-
-// grantFirst gives a key that no node has to the first one that waits. It reports false if that one is gone.
-func (p *Partition) grantFirst(k *Key, now time.Time, fx *Effects) bool {
-	c := k.others.queue[0]
-	k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once
-	if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now) {
-		return true
-	}
-	if c.link != nil && !c.link.Down() {
-		p.send(c.link, peer.Moved, k.name, c.id)
-	}
-	return false
-}
-
-// noGrants forgets that other nodes have or want a key: none does.
-func (p *Partition) noGrants(k *Key) {
-	if g := k.others; g != nil && g.group == nil {
-		*g = grants{queue: g.queue[:0]}
-		p.shelf.spare, k.others = g, nil
-	}
-}
-
-// grantSelf gives the turn to the first of this node's own waiters, if there is one.
-func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
-	if k.q.Waiting() == 0 {
-		return false
-	}
-	w := k.q.Take(uint64(p.token(1)), 1, k.others != nil && len(k.others.queue) > 0, now)
-	k.hold = &p.own.hold
-	p.basis.holds++
-	p.seat(k, w, PathOwn, now, fx)
-	return true
-}
-
-// grant gives the key to another node.
-func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
-	if c.link.Down() {
-		return false
-	}
-	ping, left := c.link.Offer(p.ownedUntil())
-	if left == 0 {
-		return false
-	}
-	g := k.others
-	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}
-	g.token, g.granted = p.token(delegated), p.cfg.At(now)
-	p.show(SightGrants, p.own.session.ID, 0, k)
-	f := p.send(c.link, peer.Grant, k.name, c.id)
-	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
-	if len(g.queue) > 0 || k.q.Waiting() > 0 {
-		f.Flags, g.recalled, p.table.unsure = FlagContended, now, true
-	}
-	return true
-}
-
-// recall asks the holder of a key back, because another caller or node waits.
-func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
-	g := k.others
-	switch {
-	case k.q.State() != handoff.Idle:
-		p.recallHere(k, now, fx)
-	case g.holder != fallback.Identity{} && g.recalled.IsZero():
-		g.recalled, p.table.unsure = now, true
-		if g.link == nil {
-			g.link = p.linkTo(g.holder.Session)
-		}
-		if g.link != nil {
-			p.send(g.link, peer.Recall, k.name, g.holder)
-		}
-	}
-}
-
-// freeHolder notes that the holder of a key, another node, has it no more.
-func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
-	k.others.holder, k.others.link = fallback.Identity{}, nil
-	p.grantNext(k, now, fx)
-}
-
-// bytesOf returns a string's bytes, which must not be written to: a frame is encoded, and never kept.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
 // Requested: another node wants a key.
 func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool, now time.Time, fx *Effects) {
@@ -235,6 +104,116 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 	}
 }
 
+// wantHere wants a key of this node's partition for its own callers.
+func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
+	if k.others != nil {
+		if !slices.ContainsFunc(k.others.queue, func(c claimant) bool { return c.link == nil }) {
+			k.queue(claimant{})
+		}
+		if k.others.group == nil {
+			p.recall(k, now, fx)
+		}
+	}
+	p.grantNext(k, now, fx)
+}
+
+// recall asks the holder of a key back, because another caller or node waits.
+func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
+	g := k.others
+	switch {
+	case k.q.State() != handoff.Idle:
+		p.recallHere(k, now, fx)
+	case g.holder != fallback.Identity{} && g.recalled.IsZero():
+		g.recalled, p.table.unsure = now, true
+		if g.link == nil {
+			g.link = p.linkTo(g.holder.Session)
+		}
+		if g.link != nil {
+			p.send(g.link, peer.Recall, k.name, g.holder)
+		}
+	}
+}
+
+// available reports whether no node has the key.
+func (k *Key) available() bool {
+	return k.q.State() == handoff.Idle && (k.others == nil || k.others.holder == fallback.Identity{})
+}
+
+// grantNext gives a key that no node has to the node that has waited longest.
+func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
+	if g := k.group(); g != nil {
+		p.grantGroup(g, now, fx)
+		return
+	}
+	if !k.available() || !p.serves(now) { // if it does not, letGo follows
+		return
+	}
+	for k.others != nil && len(k.others.queue) > 0 {
+		if p.grantFirst(k, now, fx) {
+			return
+		}
+	}
+	if p.grantSelf(k, now, fx) {
+		return
+	}
+	p.noGrants(k)
+	p.tidy(k)
+}
+
+// grantFirst gives a key that no node has to the first one that waits. It reports false if that one is gone.
+func (p *Partition) grantFirst(k *Key, now time.Time, fx *Effects) bool {
+	c := k.others.queue[0]
+	k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once
+	if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now) {
+		return true
+	}
+	if c.link != nil && !c.link.Down() {
+		p.send(c.link, peer.Moved, k.name, c.id)
+	}
+	return false
+}
+
+// grantSelf gives the turn to the first of this node's own waiters, if there is one.
+func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
+	if k.q.Waiting() == 0 {
+		return false
+	}
+	w := k.q.Take(uint64(p.token(1)), 1, k.others != nil && len(k.others.queue) > 0, now)
+	k.hold = &p.own.hold
+	p.basis.holds++
+	p.seat(k, w, PathOwn, now, fx)
+	return true
+}
+
+// grant gives the key to another node.
+func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
+	if c.link.Down() {
+		return false
+	}
+	ping, left := c.link.Offer(p.ownedUntil())
+	if left == 0 {
+		return false
+	}
+	g := k.others
+	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}
+	g.token, g.granted = p.token(delegated), p.cfg.At(now)
+	p.show(SightGrants, p.own.session.ID, 0, k)
+	f := p.send(c.link, peer.Grant, k.name, c.id)
+	f.Epoch, f.Token, f.Count, f.Ping, f.Left = p.own.epoch, uint64(g.token), delegated, ping, left
+	if len(g.queue) > 0 || k.q.Waiting() > 0 {
+		f.Flags, g.recalled, p.table.unsure = FlagContended, now, true
+	}
+	return true
+}
+
+// noGrants forgets that other nodes have or want a key: none does.
+func (p *Partition) noGrants(k *Key) {
+	if g := k.others; g != nil && g.group == nil {
+		*g = grants{queue: g.queue[:0]}
+		p.shelf.spare, k.others = g, nil
+	}
+}
+
 // Released: another node gives the hold id back, or gives up its wait.
 func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
 	if len(p.moving.parked) > 0 {
@@ -260,27 +239,10 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 	p.grantNext(k, now, fx)
 }
 
-// Usage calls f with the stream of each node that holds or waits for a key of this node's partition, once per key.
-func (p *Partition) Usage(f func(Link)) {
-	for _, x := range p.moving.parked {
-		f(x.link)
-	}
-	if p.own == nil {
-		return
-	}
-	for _, k := range p.table.keys {
-		if k.others == nil {
-			continue
-		}
-		if k.others.link != nil && k.others.holder != (fallback.Identity{}) {
-			f(k.others.link)
-		}
-		for _, c := range k.others.queue {
-			if c.link != nil {
-				f(c.link)
-			}
-		}
-	}
+// freeHolder notes that the holder of a key, another node, has it no more.
+func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
+	k.others.holder, k.others.link = fallback.Identity{}, nil
+	p.grantNext(k, now, fx)
 }
 
 // unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
@@ -291,125 +253,4 @@ func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 	case p.moving.exported[r.Key].Identity == r.Identity:
 		p.moving.late[r.Key] = r
 	}
-}
-
-// Cut: a stream has ended. Its grants stay; the requests that waited over it are made again.
-func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
-	i := slices.Index(p.table.links, l)
-	if i < 0 {
-		p.checkCut(l)
-		return
-	}
-	p.table.links = slices.Delete(p.table.links, i, i+1)
-	p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l })
-	for _, k := range p.table.keys {
-		if k.others != nil {
-			k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == l })
-			if k.others.link == l {
-				k.others.link, k.others.alone, p.table.unsure = nil, now, true
-			}
-			p.grantNext(k, now, fx)
-		}
-		if k.request.link == l {
-			k.request = request{}
-			p.want(k, now, fx, true)
-		}
-	}
-}
-
-// Stated: the other node has stated all its holds. A grant of this node's that was not among them is free (rule 12).
-func (p *Partition) Stated(l Link, session string, now time.Time, fx *Effects) {
-	if p.own == nil {
-		return
-	}
-	for _, k := range p.table.keys {
-		g := k.others
-		if g == nil || g.imported || g.node != l.Node() || g.holder == (fallback.Identity{}) {
-			continue
-		}
-		if g.link != l || g.holder.Session != session { // the holds of a session that has ended are over, too
-			p.freeHolder(k, now, fx)
-		}
-	}
-}
-
-// Doubtful asks the holders that have been in the way of others for long whether they are there (rule 13). It returns those that
-// cannot be asked: are their sessions dead? lonely tells that one has been out of reach for so long that the arbiter is to ask it.
-func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Identity, lonely bool) {
-	if p.own == nil {
-		return nil, false
-	}
-	if !p.table.unsure {
-		p.checkSure()
-		return nil, false
-	}
-	p.table.unsure = false
-	for _, k := range p.table.keys {
-		g := k.others
-		if g == nil || g.holder == (fallback.Identity{}) {
-			continue
-		}
-		if g.link == nil {
-			if g.link = p.linkTo(g.holder.Session); g.link != nil && !g.recalled.IsZero() {
-				p.send(g.link, peer.Recall, k.name, g.holder)
-			}
-		}
-		p.table.unsure = p.table.unsure || g.doubtful()
-		if g.link == nil && now.Sub(g.alone) > p.cfg.SessionTTL { // also if no node wants the key
-			absent = append(absent, g.holder)
-		}
-		if g.recalled.IsZero() {
-			continue
-		}
-		if g.link == nil {
-			absent = append(absent, g.holder)
-			// It may have given the key back, and could not say so.
-			lonely = lonely || now.Sub(g.recalled) > p.cfg.RenewEvery
-			continue
-		}
-		if now.Sub(g.recalled) >= p.cfg.RenewEvery && now.Sub(g.asked) >= p.cfg.RenewEvery {
-			g.asked = now
-			p.send(g.link, peer.Ask, k.name, g.holder)
-		}
-	}
-	return absent, lonely
-}
-
-// doubtful reports whether another node's hold is in the way of others, or its node out of reach.
-func (g *grants) doubtful() bool { return g.link == nil || !g.recalled.IsZero() }
-
-// Bury frees the keys of a session that is dead.
-func (p *Partition) Bury(session string, now time.Time, fx *Effects) {
-	if p.own == nil {
-		return
-	}
-	for key, k := range p.table.keys {
-		if k.others != nil && k.others.holder.Session == session {
-			if k.others.imported {
-				fx.Releases = append(fx.Releases, p.release(key, k.others.holder))
-			}
-			p.freeHolder(k, now, fx)
-		}
-	}
-}
-
-// Resumed: the other node states that it has a hold, or offers it (rule 17). If the hold is in this node's table, it is granted
-// once more, at the present epoch.
-func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.Time, fx *Effects) {
-	k := p.table.keys[key]
-	if k == nil || k.others == nil || k.others.holder != id || id.Session != l.Session() {
-		return
-	}
-	p.meets(l)
-	k.others.link = l
-	if !p.serves(now) {
-		return
-	}
-	ping, left := l.Offer(p.ownedUntil())
-	if left == 0 {
-		return
-	}
-	k.others.vouched = true
-	f := p.send(l, peer.Grant, k.name, k.others.holder)
-	f.Epoch, f.Token, f.Ping, f.Left = p.own.epoch, uint64(k.others.token), ping, left // and no count
 }

@@ -241,34 +241,3 @@ func (p *Partition) Frozen(l Link, epoch uint32) {
 		}
 	}
 }
-
-// handBack tells the owner that a hold is given back. An owner that does not hear it asks (rule 13).
-func (p *Partition) handBack(k *Key) {
-	l := k.hold.from
-	switch {
-	case k.hold.source != SourceOwner: // there is a row, and the present owner of the partition has read it
-		last := l
-		l = p.cfg.View.Route(p.number).Link
-		if last != nil && last != l && !last.Down() { // or the last owner is about to write it
-			p.send(last, peer.Release, k.name, k.hold.row.Identity)
-		}
-	case l.Down():
-		l = p.cfg.View.LinkNode(l.Node())
-	}
-	if l != nil {
-		p.send(l, peer.Release, k.name, k.hold.row.Identity)
-	}
-}
-
-// State puts the holds that were granted by the node at the other end on the stream.
-func (p *Partition) State(l Link, fx *Effects) {
-	if p.basis.remote == 0 {
-		return
-	}
-	for key, k := range p.table.keys {
-		if k.q.State() == handoff.Idle || k.hold.from == nil || k.hold.from.Node() != l.Node() {
-			continue
-		}
-		p.send(l, peer.Resume, key, k.hold.row.Identity).Token = uint64(k.hold.row.Token)
-	}
-}

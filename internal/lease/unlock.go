@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 // Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
@@ -182,6 +183,24 @@ func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
 		p.handBack(k)
 	}
 	p.dropped(k, now, fx)
+}
+
+// handBack tells the owner that a hold is given back. An owner that does not hear it asks (rule 13).
+func (p *Partition) handBack(k *Key) {
+	l := k.hold.from
+	switch {
+	case k.hold.source != SourceOwner: // there is a row, and the present owner of the partition has read it
+		last := l
+		l = p.cfg.View.Route(p.number).Link
+		if last != nil && last != l && !last.Down() { // or the last owner is about to write it
+			p.send(last, peer.Release, k.name, k.hold.row.Identity)
+		}
+	case l.Down():
+		l = p.cfg.View.LinkNode(l.Node())
+	}
+	if l != nil {
+		p.send(l, peer.Release, k.name, k.hold.row.Identity)
+	}
 }
 
 // dropped is called when the queue has dropped its hold.
