@@ -10,7 +10,7 @@
 // Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what the process holds is
 // verified, one read per partition in use. Every grant is checked against the clock at the moment it is made; when
 // the arbiter has not acknowledged the session or a hold for too long, the locks are lost before the arbiter gives them to
-// anyone else, their contexts end, and Unlock says so.
+// another process, their contexts end, and Unlock says so.
 //
 // What no lease can give is protection from a process that stops between that check and its write. For that every lock has
 // a fencing token, [Lock.Fence], that rises with every grant of the key: let the resource refuse a token lower than the

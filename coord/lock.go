@@ -31,9 +31,9 @@ type Lock struct {
 // ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
 // [Lock.Context].
 //
-// Without a cluster, the goroutine that calls Lock may make the first request to the arbiter by itself. It does not notice
-// that ctx is cancelled before that request is over, after a twentieth of Options.CallTimeout at the latest. (It does so if
-// the arbiter's client heeds deadlines, see [fallback.Prompter], and the arbiter has answered fast before.)
+// Without a cluster, the goroutine that calls Lock makes the first request to the arbiter by itself, if the arbiter's client heeds
+// deadlines (see [fallback.Prompter]) and the arbiter has answered fast before. It does not notice that ctx is cancelled before that
+// request is over, after a twentieth of Options.CallTimeout at the latest.
 //
 // Errors: [ErrInvalidKey], [ErrClosed], [ErrHeld]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
 // [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
