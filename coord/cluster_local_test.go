@@ -379,7 +379,11 @@ func TestAClusterByIPv6(t *testing.T) {
 		return o
 	}
 	x, y := join(t, a, o()), join(t, a, o())
-	settle(t, 61, x, y)
+	for _, c := range []*coord.Coordinator{x, y} { // with streams, too: a TryLock needs one
+		if err := c.Settled(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := range 20 {
 		key := fmt.Sprint("key", i)
 		l := lock(t, x, key)
