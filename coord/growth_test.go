@@ -179,6 +179,34 @@ func TestGrowth_GoesOn(t *testing.T) {
 	})
 }
 
+// Callers that come at the same time wait for one answer: the process asks for more than the one that came first needs.
+func TestGrowth_OfARush(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		net := &faulty{Arbiter: a}
+		c := start(t, net, nil)
+		net.set(func(op string) fault {
+			if op == "lock" {
+				return fault{request: slowly}
+			}
+			return fault{}
+		})
+		l := line{t: t, s: c.Semaphore("k", 640)}
+		names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		for _, name := range names {
+			l.wait(t.Context(), name, 1)
+		}
+		time.Sleep(slowly)
+		l.has(names...)
+		if n := c.Stats().Permits.Asked; n != 2 {
+			t.Errorf("%d blocks were asked for", n)
+		}
+		for _, name := range names {
+			l.release(name)
+		}
+		l.work.Wait()
+	})
+}
+
 // A caller that waits no more lets those behind it have what it was too large for.
 func TestGrowth_OneIsCancelled(t *testing.T) {
 	growing(t, 2, func(t *testing.T, _ *coord.Coordinator, s *coord.Semaphore, used []coord.Permits) {

@@ -45,6 +45,9 @@ type grower struct {
 	done chan struct{}
 }
 
+// partOf is of how many permits a process asks for one at least, once several of its callers want some.
+const partOf = 64
+
 // tightFor is for how long a process asks for no more permits than its callers want, after others wanted some of what it had.
 const tightFor = time.Second
 
@@ -324,7 +327,8 @@ func (p *pool) fill() {
 	p.mu.Unlock()
 }
 
-// larger returns the size of a block that has enough for those that wait, and doubles what there is, up to a part. The mutex is held.
+// larger returns the size of a block that has enough for those that wait, and doubles what there is, up to a part. Those that come in the same
+// moment are asked for with the first one, so it is another part at least. The mutex is held.
 func (p *pool) larger() uint32 {
 	var sum, total uint32
 	for _, m := range p.grows.callers {
@@ -333,7 +337,7 @@ func (p *pool) larger() uint32 {
 	for _, b := range p.blocks {
 		total += b.size
 	}
-	return max(sum, min(total, p.of/4))
+	return max(sum, p.of/partOf, min(total, p.of/4))
 }
 
 // makeRoom gives back what callers do not use of the blocks.
