@@ -3,8 +3,10 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +206,59 @@ func TestGrowth_OfARush(t *testing.T) {
 			l.release(name)
 		}
 		l.work.Wait()
+	})
+}
+
+// A limit that does not bind costs bursts of eight processes, which come after their blocks went back, little more than a request. It made half
+// of the sections where callers waited for two requests, one after the other, while permits came back.
+func TestGrowth_OfBursts(t *testing.T) {
+	const (
+		request    = 50 * time.Millisecond
+		on, period = 4 * request, 3 * time.Second
+		bursts     = 4
+	)
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var all []*coord.Semaphore
+		for range 8 {
+			net := &faulty{Arbiter: a}
+			all = append(all, start(t, net, nil).Semaphore("k", 640))
+			net.set(func(op string) fault {
+				if op == "lock" {
+					return fault{request: request}
+				}
+				return fault{}
+			})
+		}
+		sections := func(section func(s *coord.Semaphore)) (n int64) {
+			var sum atomic.Int64
+			for range bursts {
+				var work sync.WaitGroup
+				end := time.Now().Add(on)
+				for i := range 8 * len(all) {
+					work.Go(func() {
+						for time.Now().Before(end) {
+							section(all[i%len(all)])
+							sum.Add(1)
+						}
+					})
+				}
+				work.Wait()
+				time.Sleep(time.Until(end) + period)
+			}
+			return sum.Load()
+		}
+		job := func() { time.Sleep(request + rand.N(request)) }
+		unlimited := sections(func(*coord.Semaphore) { job() })
+		limited := sections(func(s *coord.Semaphore) {
+			p := acquire(t, s, 1)
+			job()
+			release(t, p)
+		})
+		ratio := float64(unlimited) / float64(limited)
+		t.Logf("no limit made %d sections, which is %.2f times %d", unlimited, ratio, limited)
+		if ratio > 1.4 {
+			t.Errorf("no limit made %.2f times the sections", ratio)
+		}
 	})
 }
 
