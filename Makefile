@@ -54,12 +54,17 @@ arbiters: export GOFLAGS := $(RACE)
 arbiters: databases etcd zookeeper ferretdb kubeapiserver versitygw
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v pgbouncer >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null || echo "without pgbouncer one test is skipped" >&2; fi
-	go test -count=1 -timeout 30m -v ./fallback/redisquorum -arbiters.full
-	go test -count=1 -run WhatItCosts -v ./fallback/redisarbiter -arbiters.full
-	go test -count=1 -timeout 30m ./internal/release -release.build
-	@for m in $(ARBITERS); do (cd $$m && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
-	cd examples/inventory && go test -tags stores -count=1 -v -run SaleOverOtherArbiters .
-	@for m in $(STORES); do (cd $$m && export GOWORK=off && $(LINT) run ./... && go test -count=1 -timeout 30m -v ./... -arbiters.full) || exit 1; done
+	@failed=; \
+	check() { d=$$1; shift; echo "== $$d"; (cd $$d && go test -count=1 -timeout 30m -v "$$@") || failed="$$failed $$d"; }; \
+	check fallback/redisquorum . -arbiters.full; \
+	check fallback/redisarbiter -run WhatItCosts . -arbiters.full; \
+	check internal/release . -release.build; \
+	for m in $(ARBITERS); do check $$m . -arbiters.full; done; \
+	export GOWORK=off; \
+	for m in examples/inventory $(STORES); do (cd $$m && $(LINT) run --build-tags stores ./...) || failed="$$failed $$m:lint"; done; \
+	check examples/inventory -tags stores -run SaleOverOtherArbiters .; \
+	for m in $(STORES); do check $$m . -arbiters.full; done; \
+	[ -z "$$failed" ] || { echo "make arbiters failed in$$failed" >&2; exit 1; }
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators and in two processes, with a crash in the
 # middle; client-go's election beside ours; and the manifests of docs/deploy.

@@ -4,7 +4,6 @@ package consul
 
 import (
 	"errors"
-	"flag"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,8 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
-
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -40,7 +37,7 @@ func TestConsul_NoTwoHoldersOverElections(t *testing.T) {
 	takes.Seconds(t)
 	f := startFake(t, nil)
 	injuries := []func(){f.election, f.election, f.election, f.election}
-	if *long {
+	if storetest.Full() {
 		for range 4 {
 			injuries = append(injuries, f.leaderless, f.answerLost, f.CloseClientConnections)
 		}
@@ -49,9 +46,7 @@ func TestConsul_NoTwoHoldersOverElections(t *testing.T) {
 }
 
 func TestConsul_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	storetest.AtRest(t, newStore(startFake(t, nil).client(""), nil), recordsOptions(isNew))
 }
 

@@ -18,9 +18,6 @@ import (
 // What stands for Consul has no sessions, so Consul's own lock cannot be measured beside. How long it takes to answer says nothing of a real one:
 // of locks without a cluster the number of transactions counts.
 func TestConsul_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	f := startFake(t, nil)
 	calls := func() int {
 		f.Mu.Lock()
@@ -28,9 +25,8 @@ func TestConsul_Row(t *testing.T) {
 		return f.Calls
 	}
 	owners.Row(t, owners.Store{
-		Name:    "Consul",
-		Options: coord.Options{Partitions: 31},
-		Serve:   func() string { return f.URL },
+		Name:  "Consul",
+		Serve: func() string { return f.URL },
 		Open: func(address string) fallback.Arbiter {
 			transport := &http.Transport{MaxIdleConnsPerHost: 64}
 			t.Cleanup(transport.CloseIdleConnections)

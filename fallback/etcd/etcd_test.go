@@ -5,7 +5,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"flag"
 	"testing"
 	"time"
 
@@ -22,8 +21,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each arbiter has a client of its own, as a process has.
@@ -37,16 +34,14 @@ func TestEtcdConforms(t *testing.T) {
 func TestEtcdConforms_Durable(t *testing.T) {
 	takes.Seconds(t)
 	members := 1
-	if *long {
+	if storetest.Full() {
 		members = 3
 	}
 	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster { return startCluster(t, members).injuries() })
 }
 
 func TestEtcd_NoTwoHoldersOverKills(t *testing.T) {
-	if !*long {
-		t.Skip("takes minutes: make arbiters")
-	}
+	storetest.Minutes(t)
 	c := startCluster(t, 3)
 	var injuries []func()
 	for range 4 {
@@ -59,9 +54,7 @@ func TestEtcd_NoTwoHoldersOverKills(t *testing.T) {
 }
 
 func TestEtcd_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	client := startCluster(t, 1).client()
 	revision := func() int64 {
 		t.Helper()
@@ -168,9 +161,7 @@ func TestEtcd_Refuses(t *testing.T) {
 }
 
 func TestEtcd_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	client := func(address string) *clientv3.Client {
 		return (&cluster{t: t, urls: []string{address}}).client()
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"maps"
 	"net/http"
 	"sync"
@@ -28,8 +27,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each arbiter has connections of its own, as a process has.
@@ -44,16 +41,14 @@ func TestKubernetesConforms(t *testing.T) {
 func TestKubernetesConforms_Durable(t *testing.T) {
 	takes.Seconds(t)
 	servers := 1
-	if *long {
+	if storetest.Full() {
 		servers = 2
 	}
 	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster { return startCluster(t, servers).injuries() })
 }
 
 func TestKubernetes_NoTwoHoldersOverKills(t *testing.T) {
-	if !*long {
-		t.Skip("takes minutes: make arbiters")
-	}
+	storetest.Minutes(t)
 	c := startCluster(t, 2)
 	var injuries []func()
 	for range 4 {
@@ -66,16 +61,12 @@ func TestKubernetes_NoTwoHoldersOverKills(t *testing.T) {
 }
 
 func TestKubernetes_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	storetest.AtRest(t, startCluster(t, 1).store(), recordsOptions(isNew))
 }
 
 func TestKubernetes_WhatOwnersCost(t *testing.T) {
-	if !*long {
-		t.Skip("takes minutes: make arbiters")
-	}
+	storetest.Minutes(t)
 	c := startCluster(t, 1)
 	var mu sync.Mutex
 	all := make(map[string]int64)

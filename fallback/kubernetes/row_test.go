@@ -15,12 +15,9 @@ import (
 // What users lock with in Kubernetes is a Lease, most by client-go's election, which is held for as long as a process runs. A lock for a section
 // is a Lease that must not be there yet: one that another one has can only be asked for again.
 func TestKubernetes_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	owners.Row(t, owners.Store{
 		Name:    "Kubernetes",
-		Options: coord.Options{Partitions: 31, SessionTTL: 30 * time.Second, RenewEvery: 5 * time.Second},
+		Options: coord.Options{SessionTTL: 30 * time.Second, RenewEvery: 5 * time.Second},
 		Serve: func() string {
 			c := startCluster(t, 1)
 			return c.addrs[0] + " " + string(c.ca)

@@ -4,7 +4,6 @@ package mongodb
 
 import (
 	"errors"
-	"flag"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +23,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
-
 func TestMain(m *testing.M) {
 	standin.MongoDB.Store(true)
 	goleak.VerifyTestMain(m)
@@ -43,9 +40,7 @@ func TestMongodbConforms_Durable(t *testing.T) {
 }
 
 func TestMongodb_NoTwoHoldersOverKills(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	s := startServer(t)
 	var injuries []func()
 	for range 6 {
@@ -55,9 +50,7 @@ func TestMongodb_NoTwoHoldersOverKills(t *testing.T) {
 }
 
 func TestMongodb_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	storetest.AtRest(t, startServer(t).store(nil), recordsOptions(isNew))
 }
 

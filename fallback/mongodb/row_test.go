@@ -8,21 +8,16 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
 func TestMongodb_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	at := func(addr string) *server { return &server{t: t, addr: addr} }
 	owners.Row(t, owners.Store{
-		Name:    "MongoDB",
-		Options: coord.Options{Partitions: 31},
-		Serve:   func() string { return startServer(t).addr },
-		Open:    func(addr string) fallback.Arbiter { return at(addr).arbiter() },
+		Name:  "MongoDB",
+		Serve: func() string { return startServer(t).addr },
+		Open:  func(addr string) fallback.Arbiter { return at(addr).arbiter() },
 		Usual: func(addr string) func(context.Context, string) (func() error, error) { // a document that must not be there yet
 			locks := at(addr).client(nil).Database("usual").Collection("locks")
 			return func(ctx context.Context, key string) (func() error, error) {

@@ -23,7 +23,7 @@ func TestMySQLConforms(t *testing.T) {
 	f := arbitertest.Fixture{
 		New: func(*testing.T) fallback.Arbiter { return New(shared.config("app"), options()) },
 	}
-	if *long {
+	if storetest.Full() {
 		f.NewServer = func(t *testing.T) arbitertest.Server {
 			s := startServer(t)
 			return arbitertest.Server{Arbiter: New(s.config("app"), options()), Save: s.save, Crash: s.crash}
@@ -51,9 +51,7 @@ func TestMySQLConforms_Durable(t *testing.T) {
 }
 
 func TestMySQL_NoTwoHolders(t *testing.T) {
-	if !*long {
-		t.Skip("takes minutes: make arbiters")
-	}
+	storetest.Minutes(t)
 	s := startServer(t)
 	var injuries []func()
 	for range 4 {
@@ -64,9 +62,7 @@ func TestMySQL_NoTwoHolders(t *testing.T) {
 
 // What processes cost at rest, each of which holds a lock. README.md has the figures.
 func TestMySQL_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	s := startServer(t)
 	store := newStore(s.config("app"), options())
 	storetest.AtRest(t, store, store.records())
@@ -117,9 +113,7 @@ func TestMySQL_ARestartHasNoGrace(t *testing.T) {
 // A replica that takes the primary's place has not got the last lock. Then the old primary comes back as a replica of it, and takes
 // its place in turn: both are noticed, though the server is one that there was before.
 func TestMySQL_APromotionIsNoticed_AndTheWayBack(t *testing.T) {
-	if !*long {
-		t.Skip("takes half a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	s := startServer(t)
 	n := storetest.Attach(t, New(s.config("app"), options()))
 	names := make(map[string]bool)

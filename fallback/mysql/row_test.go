@@ -7,25 +7,20 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
 func TestMySQL_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	config := func(address string) *driver.Config {
 		c := configOf("app", "secret", func() string { return address })
 		c.DBName = "hf"
 		return c
 	}
 	owners.Row(t, owners.Store{
-		Name:    "MariaDB",
-		Options: coord.Options{Partitions: 31},
-		Serve:   func() string { return startServer(t).now.Load().socket() },
-		Open:    func(address string) fallback.Arbiter { return New(config(address), options()) },
+		Name:  "MariaDB",
+		Serve: func() string { return startServer(t).now.Load().socket() },
+		Open:  func(address string) fallback.Arbiter { return New(config(address), options()) },
 		Usual: func(address string) func(context.Context, string) (func() error, error) {
 			connector, err := driver.NewConnector(config(address))
 			if err != nil {

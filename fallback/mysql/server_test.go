@@ -28,7 +28,6 @@ import (
 )
 
 var (
-	long    = flag.Bool("arbiters.full", false, "run what takes minutes, too")
 	program = flag.String("mysql.program", "", "MySQL's mysqld; without, it is MariaDB's of the machine")
 )
 

@@ -143,9 +143,7 @@ func TestMySQL_ManyRecordsAtOnce(t *testing.T) {
 // A transaction of others that holds a record, and a lock of the whole table as backups take it, hold calls up and nothing else: what
 // was given up is not executed minutes later.
 func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
-	if !*long {
-		t.Skip("takes seconds: make arbiters")
-	}
+	storetest.Minutes(t)
 	s := startServer(t)
 	n := storetest.Attach(t, New(s.config("app"), options()))
 	db := s.open(s.now.Load())

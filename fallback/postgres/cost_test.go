@@ -13,9 +13,7 @@ import (
 
 // What processes cost at rest, each of which holds a lock. README.md has the figures.
 func TestPostgres_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	for _, nodes := range []int{1, 10} {
 		s := startServer(t)
 		conn, err := pgx.Connect(t.Context(), s.dsn("admin"))

@@ -159,9 +159,7 @@ func TestPostgres_AStandbyIsNotRefusedForGood(t *testing.T) {
 
 // Coordinators lock keys while the server is killed, and replaced by a standby that has not all of its commits.
 func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	s := startServer(t)
 	const keys = 3
 	var holders [keys]atomic.Int32

@@ -6,16 +6,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/postgres"
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
 func TestPostgres_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	config := func(address string) *pgxpool.Config {
 		c, err := pgxpool.ParseConfig(address)
 		if err != nil {
@@ -24,10 +20,9 @@ func TestPostgres_Row(t *testing.T) {
 		return c
 	}
 	owners.Row(t, owners.Store{
-		Name:    "PostgreSQL",
-		Options: coord.Options{Partitions: 31},
-		Serve:   func() string { return startServer(t).dsn("app") },
-		Open:    func(address string) fallback.Arbiter { return postgres.New(config(address), options()) },
+		Name:  "PostgreSQL",
+		Serve: func() string { return startServer(t).dsn("app") },
+		Open:  func(address string) fallback.Arbiter { return postgres.New(config(address), options()) },
 		Usual: func(address string) func(context.Context, string) (func() error, error) {
 			pool, err := pgxpool.NewWithConfig(t.Context(), config(address))
 			if err != nil {

@@ -2,7 +2,6 @@ package redisarbiter_test
 
 import (
 	"bufio"
-	"flag"
 	"fmt"
 	"maps"
 	"net"
@@ -18,13 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
-
 // docs/arbiters.md has the figures. Commands of scripts are not counted: they are no round trips.
 func TestRedis_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	for _, nodes := range []int{1, 10} {
 		server := redistest.Start(t)
 		conn, err := net.Dial("tcp", server.Addr)

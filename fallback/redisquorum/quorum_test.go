@@ -3,7 +3,6 @@ package redisquorum
 import (
 	"context"
 	"errors"
-	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
-
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(mute{}) // servers are killed
@@ -253,9 +250,7 @@ func TestQuorum_Mistakes(t *testing.T) {
 
 // Holders of locks while servers are killed, emptied and stopped, a minority at a time.
 func TestQuorum_NoTwoHolders(t *testing.T) {
-	if !*long {
-		t.Skip("takes minutes: make arbiters")
-	}
+	storetest.Minutes(t)
 	q := startQuorum(t, 3)
 	var injuries []func()
 	for i := range 16 {
@@ -279,8 +274,6 @@ func TestQuorum_NoTwoHolders(t *testing.T) {
 }
 
 func TestQuorum_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	storetest.AtRest(t, newStore(startQuorum(t, 3).clients(), nil), &fallback.RecordsOptions{NoClock: true, ColdStart: true})
 }

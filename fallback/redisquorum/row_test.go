@@ -6,18 +6,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
 func TestQuorum_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	owners.Row(t, owners.Store{
-		Name:    "three Redis servers",
-		Options: coord.Options{Partitions: 31},
+		Name: "three Redis servers",
 		Serve: func() string {
 			var addrs []string
 			for _, s := range startQuorum(t, 3).servers {

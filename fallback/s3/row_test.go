@@ -15,9 +15,6 @@ import (
 )
 
 func TestS3_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	client := func(url string) *awss3.Client {
 		transport := &http.Transport{MaxIdleConnsPerHost: 64}
 		t.Cleanup(transport.CloseIdleConnections)
@@ -25,7 +22,7 @@ func TestS3_Row(t *testing.T) {
 	}
 	owners.Row(t, owners.Store{
 		Name:    "S3",
-		Options: coord.Options{Partitions: 31, SessionTTL: 30 * time.Second},
+		Options: coord.Options{SessionTTL: 30 * time.Second},
 		Serve:   func() string { return "http://" + startGateway(t, 1).addrs[0] },
 		Open:    func(url string) fallback.Arbiter { return New(client(url), &Options{Bucket: bucket, ColdStart: true}) },
 		Usual: func(url string) func(context.Context, string) (func() error, error) { // an object that must not be there yet

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -28,8 +27,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each arbiter has a client of its own, as a process has.
@@ -44,9 +41,7 @@ func TestS3Conforms_Durable(t *testing.T) {
 }
 
 func TestS3_NoTwoHoldersOverKills(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	g := startGateway(t, 2)
 	var injuries []func()
 	for range 4 {
@@ -59,9 +54,7 @@ func TestS3_NoTwoHoldersOverKills(t *testing.T) {
 }
 
 func TestS3_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	c := &counting{inner: http.DefaultTransport.(*http.Transport).Clone()}
 	defer c.inner.CloseIdleConnections()
 	g := startGateway(t, 1)

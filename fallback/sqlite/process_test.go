@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -22,10 +21,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/sqlite"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/reexec"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
-
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
 
 // workerEnv has the directory of a worker: a process that locks keys of the arbiter in it.
 const workerEnv = "HOLDFAST_SQLITE_WORKER"
@@ -111,7 +109,7 @@ func lastToken(path string) uint64 {
 func TestSQLite_NoTwoHoldersOverKills(t *testing.T) {
 	takes.Seconds(t)
 	kills, each := 3, int64(30)
-	if *long {
+	if storetest.Full() {
 		kills, each = 10, 60
 	}
 	dir := t.TempDir()

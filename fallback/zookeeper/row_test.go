@@ -8,20 +8,15 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
 func TestZookeeper_Row(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
 	of := func(address string) *ensemble { return &ensemble{t: t, addrs: []string{address}} }
 	owners.Row(t, owners.Store{
-		Name:    "ZooKeeper",
-		Options: coord.Options{Partitions: 31},
-		Serve:   func() string { return startEnsemble(t, 1).addrs[0] },
+		Name:  "ZooKeeper",
+		Serve: func() string { return startEnsemble(t, 1).addrs[0] },
 		Open: func(address string) fallback.Arbiter {
 			e := of(address)
 			t.Cleanup(e.conns.Wait)

@@ -5,7 +5,6 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"flag"
 	"net"
 	"strings"
 	"sync"
@@ -21,8 +20,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-var long = flag.Bool("arbiters.full", false, "run what takes minutes, too")
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each arbiter has a connection of its own, as a process has.
@@ -36,16 +33,14 @@ func TestZookeeperConforms(t *testing.T) {
 func TestZookeeperConforms_Durable(t *testing.T) {
 	takes.Seconds(t)
 	members := 1
-	if *long {
+	if storetest.Full() {
 		members = 3
 	}
 	arbitertest.RunDurable(t, func(t *testing.T) arbitertest.Cluster { return startEnsemble(t, members).injuries() })
 }
 
 func TestZookeeper_NoTwoHoldersOverKills(t *testing.T) {
-	if !*long {
-		t.Skip("takes minutes: make arbiters")
-	}
+	storetest.Minutes(t)
 	e := startEnsemble(t, 3)
 	var injuries []func()
 	for range 4 {
@@ -58,9 +53,7 @@ func TestZookeeper_NoTwoHoldersOverKills(t *testing.T) {
 }
 
 func TestZookeeper_WhatItCostsAtRest(t *testing.T) {
-	if !*long {
-		t.Skip("takes a minute: make arbiters")
-	}
+	storetest.Minutes(t)
 	storetest.AtRest(t, newStore(startEnsemble(t, 1).connect(), nil), recordsOptions(isNew))
 }
 

@@ -4,8 +4,10 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -166,22 +168,28 @@ func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbite
 func Crowd(t *testing.T, nodes int, while time.Duration, store fallback.Records, opts *fallback.RecordsOptions) {
 	t.Helper()
 	counted := &Counted{Records: store}
-	var all []*coord.Coordinator
-	var starts sync.WaitGroup
-	var mu sync.Mutex // protects all
-	for range nodes {
-		starts.Go(func() {
-			c, err := coord.New(t.Context(), fallback.NewRecords(counted, opts), &coord.Options{Namespace: "crowd"})
-			if err != nil {
-				t.Error(err)
-				return
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	// A node that comes with many others may not be let in in time. It tries again, as a process does that is started again.
+	join := func() (c *coord.Coordinator) {
+		for err := coord.ErrUnavailable; errors.Is(err, coord.ErrUnavailable) && ctx.Err() == nil; {
+			if c, err = coord.New(ctx, fallback.NewRecords(counted, opts), &coord.Options{Namespace: "crowd"}); err == nil {
+				return c
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, c)
-		})
+			t.Log(err)
+		}
+		return nil
+	}
+	all := make([]*coord.Coordinator, nodes)
+	all[0] = join() // it makes the namespace
+	var starts sync.WaitGroup
+	for i := range all[1:] {
+		starts.Go(func() { all[i+1] = join() })
 	}
 	starts.Wait()
+	if slices.Contains(all, nil) {
+		t.Fatalf("not all nodes have joined within %v", patience)
+	}
 	var held []coord.Lock
 	for i, c := range all {
 		l, err := c.Lock(t.Context(), fmt.Sprint("key ", i))

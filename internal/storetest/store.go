@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,19 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
+
+var full = flag.Bool("arbiters.full", false, "run what takes minutes, too")
+
+// Full reports whether tests are to do what takes minutes.
+func Full() bool { return *full }
+
+// Minutes skips a test that takes minutes, or half of one, unless [Full].
+func Minutes(t testing.TB) {
+	t.Helper()
+	if !Full() {
+		t.Skip("takes minutes: make arbiters")
+	}
+}
 
 // Settings is what tests attach with. Alice and Bob are requests of two sessions.
 var (

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -23,12 +24,13 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
 // A Store is a row of the table in docs/arbiters.md.
 type Store struct {
 	Name    string
-	Options coord.Options // of each node, but for Cluster
+	Options coord.Options // of each node, but for Cluster; Partitions is 31 if it is 0
 
 	Serve func() (address string)               // starts a server, or names a file
 	Open  func(address string) fallback.Arbiter // in this process, or in one that is killed
@@ -48,6 +50,10 @@ const (
 // nobody's. The test that calls it is run again in that process, so it must do nothing else before.
 func Row(t *testing.T, s Store) {
 	t.Helper()
+	storetest.Minutes(t)
+	if s.Options.Partitions == 0 {
+		s.Options.Partitions = 31
+	}
 	t.Cleanup(func() { // runs after the nodes are closed
 		await.Within(t, time.Minute, "the last probe of other nodes ends", func() bool {
 			stacks := make([]byte, 1<<20)
@@ -218,6 +224,17 @@ func middle(of []float64) float64 {
 	return of[len(of)/2]
 }
 
+// sibling returns another key of a key's partition. That one may still be in force in the process that has locked it a moment before, and
+// has not told its owner yet that it gives it back.
+func (s Store) sibling(key string) string {
+	partition := func(key string) uint64 { return xxhash.Sum64String(key) % uint64(s.Options.Partitions) }
+	for i := 0; ; i++ {
+		if k := fmt.Sprint(key, " sibling ", i); partition(k) == partition(key) {
+			return k
+		}
+	}
+}
+
 // takeover has a third node join, in a process of its own, kills that, and returns for how many seconds its keys cannot be locked.
 func (s Store) takeover(t *testing.T, address string, p pair) float64 {
 	t.Helper()
@@ -251,7 +268,7 @@ func (s Store) takeover(t *testing.T, address string, p pair) float64 {
 			asked := p.two.Stats().Granted[coord.PathForwarded]
 			if n, ok := p.two.Owner(try); ok && !n.Self && !owns(p.one, try) && lockAndUnlock(t.Context(), p.two, try) == nil &&
 				p.two.Stats().Granted[coord.PathForwarded] > asked {
-				k = try
+				k = s.sibling(try)
 			}
 		}
 		return k != ""
