@@ -53,14 +53,17 @@ type attempt struct {
 // was at the moment of Load.
 func (n *recordsSpace) run(ctx context.Context, all []attempt) []error {
 	errs, left := make([]error, len(all)), indices(len(all))
+	var took time.Duration // the last try
 	for try := 0; len(left) > 0; try++ {
 		err := ctx.Err()
 		if err == nil && try > 0 {
-			err = pause(ctx, try)
+			err = pause(ctx, try, took)
 		}
+		began := time.Now()
 		var again []int
 		if err == nil {
 			again, err = n.round(ctx, all, left, errs)
+			took = time.Since(began)
 		}
 		if err != nil {
 			for _, i := range left {
@@ -139,9 +142,11 @@ func (n *recordsSpace) look(ctx context.Context, keys []string) (look Look, at s
 	return look, at, err
 }
 
-// pause waits for a moment, longer from try to try: those who were faster may be many.
-func pause(ctx context.Context, try int) error {
-	t := time.NewTimer(rand.N(time.Millisecond << min(try, 6)))
+// pause waits for a moment, longer from try to try: those who were faster may be many. Where a try takes long, up to eight times as long: tries that
+// come too early are in the way of each other. A try that took longer than most did so because this process stood still.
+func pause(ctx context.Context, try int, took time.Duration) error {
+	const most = 128 * time.Millisecond
+	t := time.NewTimer(rand.N(max(time.Millisecond<<min(try, 6), min(took, most)<<min(try, 6)/8)))
 	defer t.Stop()
 	select {
 	case <-t.C:
