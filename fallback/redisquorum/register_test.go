@@ -61,7 +61,6 @@ func TestRegister_ASlowServerGetsTheValueOfItsBallot(t *testing.T) {
 
 // lossy servers do as the scripts do. Messages and answers take time, and some are lost.
 type lossy struct {
-	members
 	sure bool // none is
 
 	mu    sync.Mutex // protects servers
