@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +20,6 @@ import (
 const (
 	judgedKeys = 3
 	advance    = 50 // locks between two injuries
-	patience   = 2 * time.Minute
 )
 
 // NoTwoHolders has coordinators lock keys, each on an arbiter that start makes, while injuries are
@@ -35,7 +33,7 @@ func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func(
 	defer stop()
 	var work sync.WaitGroup
 	for i := range 3 {
-		c, err := coord.New(ctx, start(), &coord.Options{Namespace: "judged", Partitions: 8, SessionTTL: 3 * time.Second})
+		c, err := Join(t, start(), &coord.Options{Namespace: "judged", Partitions: 8, SessionTTL: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +133,7 @@ func AtRestWith(t *testing.T, store fallback.Records, opts *fallback.RecordsOpti
 func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbiter, look func() map[string]int64) (hour map[string]int64) {
 	t.Helper()
 	for i := range nodes {
-		c, err := coord.New(t.Context(), start(), &o)
+		c, err := Join(t, start(), &o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,27 +166,18 @@ func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbite
 func Crowd(t *testing.T, nodes int, while time.Duration, store fallback.Records, opts *fallback.RecordsOptions) {
 	t.Helper()
 	counted := &Counted{Records: store}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	// A node that comes with many others may not be let in in time. It tries again, as a process does that is started again.
-	join := func() (c *coord.Coordinator) {
-		for err := coord.ErrUnavailable; errors.Is(err, coord.ErrUnavailable) && ctx.Err() == nil; {
-			if c, err = coord.New(ctx, fallback.NewRecords(counted, opts), &coord.Options{Namespace: "crowd"}); err == nil {
-				return c
-			}
-			t.Log(err)
-		}
-		return nil
+	all, errs := make([]*coord.Coordinator, nodes), make([]error, nodes)
+	join := func(i int) {
+		all[i], errs[i] = Join(t, fallback.NewRecords(counted, opts), &coord.Options{Namespace: "crowd"})
 	}
-	all := make([]*coord.Coordinator, nodes)
-	all[0] = join() // it makes the namespace
+	join(0) // it makes the namespace
 	var starts sync.WaitGroup
 	for i := range all[1:] {
-		starts.Go(func() { all[i+1] = join() })
+		starts.Go(func() { join(i + 1) })
 	}
 	starts.Wait()
-	if slices.Contains(all, nil) {
-		t.Fatalf("not all nodes have joined within %v", patience)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 	var held []coord.Lock
 	for i, c := range all {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -8,8 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 )
+
+// patience is for how long what has to happen may take.
+const patience = 2 * time.Minute
 
 var full = flag.Bool("arbiters.full", false, "run what takes minutes, too")
 
@@ -21,6 +26,19 @@ func Minutes(t testing.TB) {
 	t.Helper()
 	if !Full() {
 		t.Skip("takes minutes: make arbiters")
+	}
+}
+
+// Join is coord.New. A node that is not let in in time, as the machine has much else to do or many come at once, tries again, as a process does
+// that is started again.
+func Join(t *testing.T, a fallback.Arbiter, opts *coord.Options) (c *coord.Coordinator, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		if c, err = coord.New(ctx, a, opts); !errors.Is(err, coord.ErrUnavailable) || ctx.Err() != nil {
+			return c, err
+		}
+		t.Log(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
 // AtRest logs how long it takes two nodes to own all partitions, and what each of them asks of the store then, by kind of request, of which
@@ -24,7 +25,7 @@ func AtRest(t *testing.T, start func() fallback.Arbiter, opts coord.Options, cou
 	began, before := time.Now(), counted()
 	var nodes []*coord.Coordinator
 	for range 2 {
-		c, err := coord.New(t.Context(), start(), &opts)
+		c, err := storetest.Join(t, start(), &opts)
 		if err != nil {
 			t.Fatal(err)
 		}

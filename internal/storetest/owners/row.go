@@ -132,7 +132,7 @@ func (s Store) node(t *testing.T, a fallback.Arbiter, cluster bool, linger time.
 	if cluster {
 		o.Namespace, o.Cluster = "table", &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
 	}
-	c, err := coord.New(t.Context(), a, &o)
+	c, err := storetest.Join(t, a, &o)
 	if err != nil {
 		t.Fatal(err)
 	}
