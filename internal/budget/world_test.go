@@ -38,7 +38,7 @@ func nodes(t testing.TB, n int, change func(*coord.Options)) []*coord.Coordinato
 	var all []*coord.Coordinator
 	for range n {
 		o := patient()
-		o.Cluster = &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 50 * time.Millisecond}
+		o.Cluster = &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond}
 		if change != nil {
 			change(o)
 		}
