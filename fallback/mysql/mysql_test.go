@@ -53,11 +53,17 @@ func TestMySQLConforms_Durable(t *testing.T) {
 func TestMySQL_NoTwoHolders(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
+	var lines storetest.Lines
+	start := func() fallback.Arbiter {
+		c := s.config("app")
+		c.DialFunc = lines.Another().Through(c.DialFunc)
+		return New(c, options())
+	}
 	var injuries []func()
 	for range 4 {
-		injuries = append(injuries, s.restart, s.save, s.crash)
+		injuries = append(injuries, s.restart, s.save, s.crash, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(s.config("app"), options()) }, injuries...)
+	storetest.NoTwoHolders(t, start, injuries...)
 }
 
 // What processes cost at rest, each of which holds a lock. README.md has the figures.

@@ -1,21 +1,16 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/postgres"
 	"github.com/holdfast-go/holdfast/internal/await"
@@ -157,73 +152,22 @@ func TestPostgres_AStandbyIsNotRefusedForGood(t *testing.T) {
 	}
 }
 
-// Coordinators lock keys while the server is killed, and replaced by a standby that has not all of its commits.
+// Coordinators lock keys while the server is killed, and replaced by a standby that has not all of its commits, and while one of them is cut
+// off from it for longer than its session lasts.
 func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
-	const keys = 3
-	var holders [keys]atomic.Int32
-	var tokens [keys]atomic.Uint64
-	var locks, lost atomic.Int64
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var work sync.WaitGroup
-	for i := range 3 {
-		c, err := coord.New(ctx, postgres.New(s.config("app"), options()), &coord.Options{
-			Namespace: "judged", Partitions: 8, SessionTTL: 3 * time.Second,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			end, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			defer cancel()
-			_ = c.Close(end) // a hold that was lost is an error there
-		}()
-		for range 4 {
-			work.Go(func() {
-				for ctx.Err() == nil {
-					k := rand.IntN(keys)
-					l, err := c.Lock(ctx, fmt.Sprint("key ", k))
-					if err != nil {
-						time.Sleep(10 * time.Millisecond)
-						continue
-					}
-					if n := holders[k].Add(1); n != 1 && l.Context().Err() == nil {
-						t.Errorf("coordinator %d: %d holders of key %d", i, n, k)
-					}
-					if last := tokens[k].Swap(uint64(l.Fence())); last >= uint64(l.Fence()) {
-						t.Errorf("coordinator %d: token %v of key %d after %v", i, l.Fence(), k, fallback.Token(last))
-					}
-					select {
-					case <-l.Context().Done():
-						lost.Add(1)
-					case <-time.After(rand.N(20 * time.Millisecond)):
-					}
-					holders[k].Add(-1)
-					locks.Add(1)
-					_ = l.Unlock()
-				}
-			})
-		}
+	var lines storetest.Lines
+	start := func() fallback.Arbiter {
+		c := s.config("app")
+		c.ConnConfig.DialFunc = lines.Another().Through(c.ConnConfig.DialFunc)
+		return postgres.New(c, options())
 	}
-	advance := func(what string, n int64) {
-		t.Helper()
-		want := locks.Load() + n
-		await.Within(t, time.Minute, what, func() bool { return locks.Load() >= want })
-	}
-	advance("locks at first", 50)
+	var injuries []func()
 	for range 4 {
-		s.restart()
-		advance("locks after a kill", 50)
-		s.save()
-		advance("locks that the standby does not have", 50)
-		s.crash()
-		advance("locks after a promotion", 50)
+		injuries = append(injuries, s.restart, s.save, s.crash, func() { lines.Cut(4 * time.Second) })
 	}
-	stop()
-	work.Wait()
-	t.Logf("%d locks, %d lost", locks.Load(), lost.Load())
+	storetest.NoTwoHolders(t, start, injuries...)
 }
 
 // pgbouncer hands a connection to another client after each transaction.

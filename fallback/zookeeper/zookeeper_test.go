@@ -42,14 +42,25 @@ func TestZookeeperConforms_Durable(t *testing.T) {
 func TestZookeeper_NoTwoHoldersOverKills(t *testing.T) {
 	storetest.Minutes(t)
 	e := startEnsemble(t, 3)
+	var lines storetest.Lines
+	start := func() fallback.Arbiter {
+		dial := lines.Another().Through(new(net.Dialer).DialContext)
+		return New(func() (*zk.Conn, error) {
+			return e.dial(5*time.Second, func(network, address string, timeout time.Duration) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(context.Background(), timeout)
+				defer cancel()
+				return dial(ctx, network, address)
+			})
+		}, isNew)
+	}
 	var injuries []func()
 	for range 4 {
 		injuries = append(injuries, e.killLeader, e.restart, func() { _, goOn := e.old(); goOn() }, func() {
 			heal := e.stopFollower()
 			time.AfterFunc(3*time.Second, heal)
-		})
+		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(e.connect(), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, start, injuries...)
 }
 
 func TestZookeeper_WhatItCostsAtRest(t *testing.T) {

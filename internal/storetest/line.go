@@ -1,0 +1,105 @@
+//go:build unix
+
+package storetest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Line is the way of one process to its store. It can be cut: then nothing arrives, in either direction, and nothing is refused. What was
+// sent meanwhile arrives afterwards.
+type Line struct {
+	mu  sync.Mutex
+	cut chan struct{} // closed when it is whole again; nil: it is whole
+}
+
+// Lines are those of several processes.
+type Lines struct {
+	mu  sync.Mutex
+	all []*Line
+	n   int
+}
+
+// Another returns the line of one more process.
+func (x *Lines) Another() *Line {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l := new(Line)
+	x.all = append(x.all, l)
+	return l
+}
+
+// Cut cuts the line of the next process for a time. It returns at once.
+func (x *Lines) Cut(lasts time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l := x.all[x.n%len(x.all)]
+	x.n++
+	time.AfterFunc(lasts, l.Cut())
+}
+
+// Cut cuts the line until heal is called.
+func (l *Line) Cut() (heal func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut != nil {
+		return func() {} // it is cut already
+	}
+	cut := make(chan struct{})
+	l.cut = cut
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.cut = nil
+		close(cut)
+	}
+}
+
+// whole waits until it is.
+func (l *Line) whole() {
+	l.mu.Lock()
+	cut := l.cut
+	l.mu.Unlock()
+	if cut != nil {
+		<-cut
+	}
+}
+
+// Dialer is what a client library dials with.
+type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Through dials by the line.
+func (l *Line) Through(dial Dialer) Dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		near, far := net.Pipe()
+		go l.carry(conn, far)
+		go l.carry(far, conn)
+		return near, nil
+	}
+}
+
+// carry ends when either end is closed, and closes both.
+func (l *Line) carry(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	some := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(some)
+		l.whole()
+		if n > 0 {
+			if _, err := to.Write(some[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
