@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -21,6 +22,8 @@ type attempt struct {
 	label string       // of WithLabel
 	reads bool         // the key is known to be read by this process
 	holds bool         // ctx carries locks
+	gave  bool         // this process has given back what it kept of the key by another name, for this try
+	pause time.Duration
 
 	late <-chan struct{} // closed when a try has waited for an answer for long enough; nil: that begins when it waits
 }
@@ -74,6 +77,9 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 		return x.beside(r, &a)
 	}
 	if x.try {
+		if key, _ := fallback.Split(x.key); key != x.key && p.GiveWay(key, now, &a.Effects) {
+			x.gave = true
+		}
 		if reason, occupied := p.Occupied(k, now, &a.Effects); occupied {
 			return Lock{}, x.refuse(reason, &a)
 		}
@@ -108,10 +114,20 @@ func (x *attempt) beside(r *reading, a *after) (Lock, error) {
 	if x.c.heldBy(x.ctx, x.key) {
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
 	}
-	if !r.retire() && x.try && r.lock.holds() {
+	x.gave = r.retire()
+	if !x.gave && x.try && r.lock.holds() {
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrLocked}
 	}
 	return Lock{}, nil
+}
+
+// again waits for a moment, and reports whether to try again: the grantor may not know yet what this process has given back for this try.
+func (x *attempt) again(err error) bool {
+	if !x.try || !x.gave || x.pause >= lastRoom || !errors.Is(err, ErrLocked) || errors.Is(err, ErrHeld) {
+		return false
+	}
+	x.pause = max(firstRoom, 2*x.pause)
+	return sleep(x.ctx, x.pause)
 }
 
 // ask queues the caller, makes a request for the key if none is under way, and waits.

@@ -146,7 +146,7 @@ func (c *Coordinator) enter(x *attempt, k *lease.Key) (Lock, error) {
 		k = x.p.lookUp(x.key)
 	}
 	for {
-		if l, err := x.once(k); l.t != nil || err != nil {
+		if l, err := x.once(k); (l.t != nil || err != nil) && !x.again(err) {
 			return l, x.over(err)
 		}
 		k = x.p.lookUp(x.key)

@@ -44,6 +44,17 @@ func (k *Key) unwant() {
 	k.wanted = nil
 }
 
+// GiveWay gives back a hold of the key that lingers, for a caller of this process that tries to get the key by another name. It reports
+// false if there is none. What the owner itself has is in no caller's way: see refuses.
+func (p *Partition) GiveWay(key string, now time.Time, fx *Effects) bool {
+	k := p.table.keys[key]
+	if k == nil || k.q.State() != handoff.Lingering || k.hold.source == SourceOwn {
+		return false
+	}
+	p.recallHere(k, now, fx)
+	return true
+}
+
 // recallHere asks this node's own callers for a key, for another caller or node.
 func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
 	k.want()
