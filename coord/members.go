@@ -116,6 +116,7 @@ type members struct {
 type member struct {
 	card
 	sessions map[string]time.Time // when each was last listed
+	missed   map[string]time.Time // when each was first not listed any more
 }
 
 func newMembers(x *cluster) *members {
@@ -182,21 +183,25 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	start := c.now()
 	all, err := (*ns).List(ctx)
 	c.called(OpList, start, err)
+	var missed []string
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.failed = err
 	if err == nil {
 		m.done = this
-		gossip = m.list(all, start)
+		gossip, missed = m.list(all, start)
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
+	m.mu.Unlock()
+	for _, session := range missed { // it may be dead
+		c.tells.liveness.hint(c, session)
+	}
 	return gossip, err
 }
 
-// list takes an answer of the arbiter's. A session that is not in it is kept for as long as it may
-// take to renew: a server that lost its data lists it again then. m.mu is held.
-func (m *members) list(all map[string]string, now time.Time) (gossip []string) {
+// list takes an answer of the arbiter's. A session that is not in it any more is kept for as long as it may
+// take to renew: a server that lost its data lists it again then. It returns those that it misses for the first time. m.mu is held.
+func (m *members) list(all map[string]string, now time.Time) (gossip, missed []string) {
 	for session, text := range all {
 		k := decodeCard(text)
 		if k.Gossip != "" {
@@ -205,13 +210,17 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string) {
 		if k.Node == "" || isObserver(k.Node) {
 			continue
 		}
+		if when, dead := m.dead[k.Node]; dead && when.After(now) { // since the arbiter was asked
+			continue
+		}
 		n := m.nodes[k.Node]
 		if n == nil {
-			n = &member{sessions: make(map[string]time.Time)}
+			n = &member{sessions: make(map[string]time.Time), missed: make(map[string]time.Time)}
 			m.nodes[k.Node] = n
 		}
 		n.card = k
 		n.sessions[session] = now
+		delete(n.missed, session)
 		delete(m.dead, k.Node)
 	}
 	for _, gone := range []map[string]time.Time{m.dead, m.left} {
@@ -222,16 +231,27 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string) {
 		}
 	}
 	for name, n := range m.nodes {
-		for session, seen := range n.sessions {
-			if now.Sub(seen) > m.x.c.opts.SessionTTL {
-				delete(n.sessions, session)
+		for session := range n.sessions {
+			since, known := n.missed[session]
+			switch _, listed := all[session]; {
+			case listed:
+			case !known:
+				n.missed[session] = now
+				missed = append(missed, session)
+			case now.Sub(since) > m.x.c.opts.SessionTTL:
+				n.drop(session)
 			}
 		}
 		if len(n.sessions) == 0 {
 			delete(m.nodes, name)
 		}
 	}
-	return gossip
+	return gossip, missed
+}
+
+func (n *member) drop(session string) {
+	delete(n.sessions, session)
+	delete(n.missed, session)
 }
 
 // has reports whether the arbiter lists a session of the node.
@@ -308,7 +328,7 @@ func (m *members) forget(session string) {
 		if _, ok := n.sessions[session]; !ok {
 			continue
 		}
-		if delete(n.sessions, session); len(n.sessions) == 0 {
+		if n.drop(session); len(n.sessions) == 0 {
 			delete(m.nodes, name)
 			m.dead[name] = m.x.c.now()
 		}

@@ -1,0 +1,55 @@
+package coord
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// A session that the arbiter lists no more may be dead, and its node is known for as long as it may take to renew, however long ago it was listed.
+func TestMembers_ASessionThatIsListedNoMore(t *testing.T) {
+	now := time.Now()
+	m := newMembers(&cluster{c: &Coordinator{opts: Options{SessionTTL: 10 * time.Second}}})
+	both := map[string]string{"a": card{Node: "one"}.encode(), "b": card{Node: "two"}.encode()}
+	one := map[string]string{"a": both["a"]}
+	list := func(all map[string]string, at time.Time, want ...string) {
+		t.Helper()
+		if _, missed := m.list(all, at); !slices.Equal(missed, want) {
+			t.Errorf("it misses %q, not %q", missed, want)
+		}
+	}
+	list(both, now)
+	now = now.Add(time.Minute)
+	list(one, now, "b")
+	list(one, now.Add(10*time.Second))
+	if !m.lists("b") {
+		t.Error("it was forgotten when it was missed")
+	}
+	list(both, now.Add(11*time.Second))
+	now = now.Add(time.Minute)
+	list(one, now, "b")
+	list(one, now.Add(11*time.Second))
+	if m.lists("b") || !m.lists("a") {
+		t.Error("it is known for longer")
+	}
+}
+
+// A list that was asked for before the arbiter said that a session is dead does not bring its node back.
+func TestMembers_AListOfBefore(t *testing.T) {
+	c := &Coordinator{opts: Options{SessionTTL: 10 * time.Second}}
+	m := newMembers(&cluster{c: c})
+	both := map[string]string{"a": card{Node: "one"}.encode(), "b": card{Node: "two"}.encode()}
+	asked := c.now()
+	m.list(both, asked)
+	time.Sleep(time.Millisecond)
+	m.forget("b")
+	m.list(both, asked)
+	if m.has("two") || !m.gone("two") || !m.has("one") {
+		t.Error("the node is back")
+	}
+	time.Sleep(time.Millisecond)
+	m.list(both, c.now()) // the server has lost that it is dead, or it was another session
+	if !m.has("two") || m.gone("two") {
+		t.Error("the node is not back")
+	}
+}
