@@ -14,6 +14,17 @@ import (
 )
 
 func TestRefreshAhead(t *testing.T) {
+	for range 4 { // chance decides when a value is refreshed: one in some hundred is not, before it ends
+		if refreshesAhead(t) {
+			return
+		}
+	}
+	t.Fatal("not refreshed before its end, or only just")
+}
+
+// refreshesAhead reports whether a value was refreshed early enough to see what happens meanwhile.
+func refreshesAhead(t *testing.T) (seen bool) {
+	t.Helper()
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, other := start(t, a, nil), start(t, a, nil)
 		opts := &coord.ShareOptions[int]{TTL: time.Minute, RefreshAhead: 10 * time.Second}
@@ -24,12 +35,13 @@ func TestRefreshAhead(t *testing.T) {
 			<-proceed
 			return int(n), nil
 		}
+		defer close(proceed) // no run waits when the coordinators are closed
 		proceed <- struct{}{}
 		must(coord.Share(t.Context(), c, "k", opts, fn))
 		begin := time.Now()
 		for runs.Load() == 1 {
-			if time.Since(begin) > time.Minute {
-				t.Fatal("not refreshed before its end")
+			if time.Since(begin) > 59*time.Second {
+				return
 			}
 			time.Sleep(100 * time.Millisecond)
 			for _, c := range []*coord.Coordinator{c, other} {
@@ -40,8 +52,8 @@ func TestRefreshAhead(t *testing.T) {
 			synctest.Wait()
 		}
 		// While it is being refreshed no caller waits, and no other process refreshes.
-		if time.Since(begin) > 58*time.Second {
-			t.Skip("by chance it is too late to see more")
+		if seen = time.Since(begin) <= 58*time.Second; !seen {
+			return
 		}
 		for range 100 {
 			for _, c := range []*coord.Coordinator{c, other} {
@@ -59,6 +71,7 @@ func TestRefreshAhead(t *testing.T) {
 			}
 		}
 	})
+	return seen
 }
 
 // Close ends a run in the background at once, and waits for it.
