@@ -48,7 +48,8 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (l Lock, err error) 
 // Both come as a [*WaitError]; the other errors are Lock's.
 //
 // It takes one call of the arbiter, or of the node that owns the key; a second one where a process that is known to have died has
-// the key; and some more where a partition is changing hands. Whether a holder lives is asked in the background, for the next
+// the key; some more where a partition is changing hands; and up to four more, within 15 ms, where this process has just read the key, and
+// gives it back for this. Whether a holder lives is asked in the background, for the next
 // try: so the first TryLock after a crash may say that the key is locked. So it may for some milliseconds (see
 // Options.Handoff) of a key that another process has just unlocked, or keeps for its next caller.
 func (c *Coordinator) TryLock(ctx context.Context, key string) (l Lock, err error) {
