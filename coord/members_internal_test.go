@@ -39,16 +39,14 @@ func TestMembers_AListOfBefore(t *testing.T) {
 	c := &Coordinator{opts: Options{SessionTTL: 10 * time.Second}}
 	m := newMembers(&cluster{c: c})
 	both := map[string]string{"a": card{Node: "one"}.encode(), "b": card{Node: "two"}.encode()}
-	asked := c.now()
+	asked := c.now().Add(-time.Second)
 	m.list(both, asked)
-	time.Sleep(time.Millisecond)
 	m.forget("b")
 	m.list(both, asked)
 	if m.has("two") || !m.gone("two") || !m.has("one") {
 		t.Error("the node is back")
 	}
-	time.Sleep(time.Millisecond)
-	m.list(both, c.now()) // the server has lost that it is dead, or it was another session
+	m.list(both, c.now().Add(time.Second)) // the server has lost that it is dead, or it was another session
 	if !m.has("two") || m.gone("two") {
 		t.Error("the node is not back")
 	}
