@@ -27,7 +27,7 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	c := redistest.ClusterClient(t, nodes)
 	primary := serverOf(t, nodes, func(addr string) bool { return addr != masterOf(t, c, "{ns:s}") })
 	replica := redistest.StartClusterNode(t)
-	follow(t, replica, primary)
+	replica.FollowInCluster(t, primary)
 
 	opts := func() *coord.Options {
 		return &coord.Options{Namespace: "ns", Partitions: 16, SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second}
@@ -116,23 +116,6 @@ func serverOf(t *testing.T, nodes []*redistest.Server, good func(addr string) bo
 	}
 	t.Fatal("no server will do")
 	return nil
-}
-
-// follow makes a server the replica of a primary of a cluster.
-func follow(t *testing.T, replica, primary *redistest.Server) {
-	t.Helper()
-	host, port, _ := strings.Cut(primary.Addr, ":")
-	r := replica.Client(t)
-	if err := r.ClusterMeet(t.Context(), host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
-	id := primary.Client(t).Do(t.Context(), "CLUSTER", "MYID").Val()
-	await.Within(t, 30*time.Second, "the server is a replica", func() bool {
-		return r.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil
-	})
-	await.Within(t, 30*time.Second, "the replica follows", func() bool {
-		return strings.Contains(r.Info(t.Context(), "replication").Val(), "master_link_status:up")
-	})
 }
 
 // inStep waits until the replica has all that its primary has.

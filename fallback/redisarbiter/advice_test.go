@@ -84,13 +84,7 @@ func TestAdvice_OfARedisCluster(t *testing.T) {
 	defer ns.Close()
 	wantAdvice(t, ns, "") // there is no replica
 	replica := redistest.StartClusterNode(t)
-	r := replica.Client(t)
-	host, port, _ := strings.Cut(nodes[0].Addr, ":")
-	if err := r.ClusterMeet(t.Context(), host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
-	id := nodes[0].Client(t).Do(t.Context(), "CLUSTER", "MYID").Val()
-	await.Within(t, time.Minute, "the server is a replica", func() bool { return r.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil })
+	replica.FollowInCluster(t, nodes[0])
 	await.Within(t, time.Minute, "the primary has it", func() bool {
 		return strings.Contains(nodes[0].Client(t).Info(t.Context(), "replication").Val(), "connected_slaves:1")
 	})

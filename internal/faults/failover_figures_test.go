@@ -252,14 +252,7 @@ func clusterFailsOver(sessions, crash bool) func(t *testing.T) stage {
 		i := slices.IndexFunc(nodes, func(s *redistest.Server) bool { return has(s, "{alone:s}") == sessions })
 		primary, replica := nodes[i], redistest.StartClusterNode(t, timeout...)
 		r := replica.Client(t)
-		host, port, _ := strings.Cut(primary.Addr, ":")
-		if err := r.ClusterMeet(t.Context(), host, port).Err(); err != nil {
-			t.Fatal(err)
-		}
-		id := primary.Client(t).Do(t.Context(), "CLUSTER", "MYID").Val()
-		await.Within(t, time.Minute, "the server is a replica", func() bool { return r.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil })
-		info := func(text string) bool { return strings.Contains(r.Info(t.Context(), "replication").Val(), text) }
-		await.Within(t, time.Minute, "the replica follows", func() bool { return info("master_link_status:up") })
+		replica.FollowInCluster(t, primary)
 		mine := make(map[uint64]bool)
 		for p := range uint64(figurePartitions) {
 			mine[p] = has(primary, fmt.Sprintf("{alone:p%d}", p))
@@ -273,7 +266,7 @@ func clusterFailsOver(sessions, crash bool) func(t *testing.T) stage {
 					await.Within(t, time.Minute, "the failover begins", func() bool { return r.ClusterFailover(t.Context()).Err() == nil })
 				}
 			},
-			promoted: func() bool { return info("role:master") },
+			promoted: func() bool { return strings.Contains(r.Info(t.Context(), "replication").Val(), "role:master") },
 			concerns: func(k string) bool { return mine[xxhash.Sum64String(k)%figurePartitions] },
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // slots is the number of slots of a cluster.
@@ -51,6 +53,20 @@ func ClusterClient(t testing.TB, nodes []*Server) *redis.ClusterClient {
 func StartClusterNode(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, Place{}, freeClusterAddr, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}, args...))
+}
+
+// FollowInCluster makes a server of StartClusterNode the replica of a primary of a cluster, and waits until it follows.
+func (s *Server) FollowInCluster(t testing.TB, primary *Server) {
+	t.Helper()
+	r := s.Client(t)
+	if err := r.ClusterMeet(t.Context(), primary.host(), primary.Port()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	id := primary.Client(t).Do(t.Context(), "CLUSTER", "MYID").Val()
+	await.Within(t, time.Minute, "the server is a replica", func() bool { return r.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil })
+	await.Within(t, time.Minute, "the replica follows", func() bool {
+		return strings.Contains(r.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
 }
 
 // FormCluster makes servers that were started with --cluster-enabled yes the primaries of a cluster, and waits until they agree.
