@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -77,9 +76,8 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 		return x.beside(r, &a)
 	}
 	if x.try {
-		if key, _ := fallback.Split(x.key); key != x.key && p.GiveWay(key, now, &a.Effects) {
-			x.gave = true
-		}
+		live, gave := p.GiveWay(k, now, &a.Effects)
+		k, x.gave = live, x.gave || gave
 		if reason, occupied := p.Occupied(k, now, &a.Effects); occupied {
 			return Lock{}, x.refuse(reason, &a)
 		}

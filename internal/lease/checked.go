@@ -13,6 +13,7 @@ func Illegal(string) {}
 // CheckWanted does nothing, as what follows: they look for what must not be.
 func (p *Partition) CheckWanted() {}
 
+func (k *Key) checkKnown()                 {}
 func (p *Partition) checkCommon(time.Time) {}
 func (p *Partition) checkCut(Link)         {}
 func (p *Partition) checkSure()            {}

@@ -39,6 +39,13 @@ func (p *Partition) CheckWanted() {
 	p.checkShared()
 }
 
+// checkKnown tells of it (Illegal) if a key is used that the partition has forgotten: callers of it exclude nobody.
+func (k *Key) checkKnown() {
+	if !k.known {
+		Illegal("a key is used that was forgotten")
+	}
+}
+
 // checkShared tells of it (Illegal) if a hold that keys share was written to.
 func (p *Partition) checkShared() {
 	if noHold != (hold{}) || p.own != nil && p.own.hold != (hold{session: p.own.session, source: SourceOwn}) {

@@ -44,6 +44,7 @@ func (k *Key) askElsewhere() { k.moved = min(k.moved, math.MaxUint8-1) + 1 }
 
 // Join queues a caller.
 func (k *Key) Join(w *Waiter) {
+	k.checkKnown()
 	k.q.Join(w)
 	k.want()
 }
@@ -200,6 +201,7 @@ func (p *Partition) reason(k *Key) error {
 
 // begin gives the turn that the queue has begun to a caller.
 func (p *Partition) begin(k *Key, fence uint64, path Path, at Moment) *Turn {
+	k.checkKnown()
 	p.grants[path]++
 	k.turn.fence, k.turn.began, k.used, k.moved = fence, at, true, 0
 	p.closing.turns++

@@ -3,6 +3,7 @@ package lease
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
@@ -44,15 +45,18 @@ func (k *Key) unwant() {
 	k.wanted = nil
 }
 
-// GiveWay gives back a hold of the key that lingers, for a caller of this process that tries to get the key by another name. It reports
-// false if there is none. What the owner itself has is in no caller's way: see refuses.
-func (p *Partition) GiveWay(key string, now time.Time, fx *Effects) bool {
-	k := p.table.keys[key]
-	if k == nil || k.q.State() != handoff.Lingering || k.hold.source == SourceOwn {
-		return false
+// GiveWay gives back an exclusive hold that lingers, for a caller of this process that tries to get the same key by another name, which k
+// has. It reports false if there is none. What the owner itself has is in no caller's way: see refuses. It returns k, or if k was
+// forgotten with the other hold a new one in its place.
+func (p *Partition) GiveWay(k *Key, now time.Time, fx *Effects) (*Key, bool) {
+	name := k.name
+	key, _ := fallback.Split(name)
+	x := p.table.keys[key]
+	if key == name || x == nil || x.q.State() != handoff.Lingering || x.hold.source == SourceOwn {
+		return k, false
 	}
-	p.recallHere(k, now, fx)
-	return true
+	p.recallHere(x, now, fx)
+	return p.Key(name), true
 }
 
 // recallHere asks this node's own callers for a key, for another caller or node.

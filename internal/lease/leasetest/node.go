@@ -51,6 +51,7 @@ func (n *Node) lock(key string, try bool) {
 			return
 		}
 		if try {
+			k, _ = p.GiveWay(k, now, fx)
 			if reason, occupied := p.Occupied(k, now, fx); occupied {
 				n.refused(key, reason)
 				return
