@@ -106,6 +106,8 @@ type life struct {
 	ctx       context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
 	stop      context.CancelCauseFunc
 	work      sync.WaitGroup // every goroutine that the coordinator started
+	last      sync.Mutex     // protects over
+	over      bool           // nothing is begun in the background any more
 	closing   chan struct{}  // closed at the beginning of Close
 	closeOnce sync.Once
 	closed    chan struct{} // closed at its end
@@ -263,9 +265,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 	}
 	// The contenders that were waiting give up, and what they leave behind is released.
 	c.life.stop(ErrClosed)
-	c.callers.shares.work.Wait()
-	c.life.work.Wait()
-	c.life.pool.Close()
+	c.awaitGoroutines()
 	if c.cluster != nil {
 		c.cluster.end(ctx)
 	}

@@ -83,11 +83,27 @@ func (c *Coordinator) startServices(first *session) {
 	}
 }
 
-// background makes calls of the arbiter in the background. Close waits for them.
+// background makes calls of the arbiter in the background. Close waits for them; from then on none is made, as streams and the
+// membership, which may ask for them, end after that.
 func (c *Coordinator) background(f func()) {
+	c.life.last.Lock()
+	defer c.life.last.Unlock()
+	if c.life.over {
+		return
+	}
 	c.life.work.Add(1)
 	c.life.pool.Go(func() {
 		defer c.life.work.Done()
 		f()
 	})
+}
+
+// awaitGoroutines waits for every goroutine that the coordinator started, once life.ctx has ended.
+func (c *Coordinator) awaitGoroutines() {
+	c.life.last.Lock()
+	c.life.over = true
+	c.life.last.Unlock()
+	c.callers.shares.work.Wait()
+	c.life.work.Wait()
+	c.life.pool.Close()
 }

@@ -114,14 +114,14 @@ func (l Lock) turns() chan struct{} {
 	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
+	if n, ok := l.t.Context.(*nesting); ok && (n == ctx || n.Context == ctx) { // another goroutine may just have made it of ctx
+		return n.turns
+	}
 	if l.t.Context != ctx {
 		return nil
 	}
-	n, ok := ctx.(*nesting)
-	if !ok {
-		n = &nesting{ctx, make(chan struct{}, 1)}
-		l.t.Context = n
-	}
+	n := &nesting{ctx, make(chan struct{}, 1)}
+	l.t.Context = n
 	return n.turns
 }
 

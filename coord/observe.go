@@ -338,9 +338,7 @@ func (c *Coordinator) closeObserver() error {
 	close(c.life.closing)
 	c.callers.shares.close()
 	c.life.stop(ErrClosed)
-	c.callers.shares.work.Wait()
-	c.life.work.Wait()
-	c.life.pool.Close()
+	c.awaitGoroutines()
 	x := c.cluster
 	_ = x.net.Close()
 	x.self.observing.withdraw(context.Background())
