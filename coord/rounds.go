@@ -33,11 +33,11 @@ type rounds struct {
 	sighted map[uint32]bool // partitions that were seen in Grace
 }
 
-// newRounds returns nil for an arbiter that has no rounds, or has all on one server: there the table of sessions is in Grace for as
-// long as the partitions. It does so, too, where a round would not be over before Grace. Such a session never speaks.
+// newRounds returns nil for an arbiter that has no rounds, or has all on one server with replicas that may lack sessions: there the table is in
+// Grace for as long as the partitions. It does so, too, where a round would not be over before Grace. Such a session never speaks.
 func (c *Coordinator) newRounds(s *session) *rounds {
 	by, ok := c.remote.ns.(fallback.Rounder)
-	if !ok || !c.spreads() || c.silence()+c.least() >= c.graceTime() {
+	if !ok || !c.spreads() && !by.Openings() || c.silence()+c.least() >= c.graceTime() {
 		return nil
 	}
 	return &rounds{
@@ -319,7 +319,7 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 	}
 	x.mu.Unlock()
 	round, since, changed := x.now()
-	if c.remote.graceEnds.Load() != 0 && guard.TableGrace || round != "" && c.since(since) < 2*c.opts.RenewEvery {
+	if c.remote.graceEnds.Load() != 0 && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < 2*c.opts.RenewEvery {
 		x.await(ctx, changed, c.opts.RenewEvery) // the table is in Grace, or another session ends them
 		return true
 	}
@@ -365,7 +365,7 @@ func (x *rounds) end(ctx context.Context, after string) {
 	}
 	round := rand.Text()
 	r, err := x.renew(ctx, fallback.RoundCall{Begin: round, After: after})
-	if err != nil || r.Round.Name != round || r.Grace > 0 && guard.TableGrace {
+	if err != nil || r.Round.Name != round || r.Grace > 0 && !x.by.Openings() && guard.TableGrace {
 		sleep(ctx, c.opts.RetryEvery)
 		return
 	}

@@ -201,14 +201,26 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator) {
 			n.Report = &r
 		})
 	}
-	for by, to := range map[coord.By]*[]coord.KeySummary{coord.LongestHeld: &o.Held, coord.LongestWait: &o.Waited, coord.MostTaken: &o.Taken} {
-		work.Go(func() {
-			if list, err := locks.Top(ctx, mostKeys, by); err == nil {
-				*to = list.Keys
-			}
-		})
+	tops := []struct {
+		by   coord.By
+		to   *[]coord.KeySummary
+		list coord.KeyList
+		err  error
+	}{{by: coord.LongestHeld, to: &o.Held}, {by: coord.LongestWait, to: &o.Waited}, {by: coord.MostTaken, to: &o.Taken}}
+	for i := range tops {
+		x := &tops[i]
+		work.Go(func() { x.list, x.err = locks.Top(ctx, mostKeys, x.by) })
 	}
 	work.Wait()
+	for _, x := range tops {
+		*x.to = x.list.Keys
+		if x.err != nil {
+			o.lacks("", x.err.Error())
+		}
+		for _, u := range x.list.Unanswered {
+			o.lacks(u.Name, u.Reason)
+		}
+	}
 	o.Unowned = o.Partitions
 	for _, n := range o.Nodes {
 		if n.Report == nil {
@@ -224,6 +236,17 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator) {
 	o.Events = o.Events[:min(len(o.Events), mostEvents)]
 	if alone {
 		o.Unowned = 0
+	}
+}
+
+// lacks says that the lists of keys are without those of a node, once for all lists.
+func (o *Overview) lacks(node, reason string) {
+	text := "The lists of keys may lack some: " + reason
+	if node != "" {
+		text = "The lists of keys may lack those of node " + node + ": " + reason
+	}
+	if !slices.Contains(o.Problems, text) {
+		o.Problems = append(o.Problems, text)
 	}
 }
 

@@ -12,6 +12,21 @@ func (s Settings) Mark(guarded bool) string {
 	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
 }
 
+// openedOnAll is how the mark of a namespace begins in which a session counts once all replicas of the server have it. Versions that do not
+// know it refuse it.
+const openedOnAll = "holdfast/2 openings=all"
+
+// MarkOpenings makes a mark that of a namespace in which a session counts once all replicas of the server have it: see Rounder.Openings.
+func MarkOpenings(mark string) string { return strings.Replace(mark, "holdfast/1", openedOnAll, 1) }
+
+// CutOpenings is the inverse of MarkOpenings. It reports false for the mark of another namespace, which it returns as it is.
+func CutOpenings(mark string) (rest string, ok bool) {
+	if rest, ok = strings.CutPrefix(mark, openedOnAll); ok {
+		return "holdfast/1" + rest, true
+	}
+	return mark, false
+}
+
 // mark is Mark with another Grace.
 func (s Settings) mark(grace time.Duration) string {
 	s.Grace = grace

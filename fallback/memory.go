@@ -22,6 +22,7 @@ type Memory struct {
 	mu        sync.Mutex        // protects what follows, and every namespace's state
 	server    int               // which server process this is; Restore starts another
 	name      string            // of that process
+	openings  bool              // sessions count once all replicas have them
 	apart     map[uint32]string // names of the servers of partitions that failed over by themselves
 	spaces    map[string]*memorySpace
 	listeners map[string]*listener // by namespace and session
@@ -32,6 +33,7 @@ type memorySpace struct {
 	settings Settings
 	secrets  string // that the processes know: they outlive the loss of the table
 	sessions Sessions
+	opened   map[string]Member // what all replicas have of a session, where openings count so
 	parts    []Partition
 	results  memoryResults
 }
@@ -39,6 +41,22 @@ type memorySpace struct {
 // NewMemory returns an empty embedded arbiter.
 func NewMemory() *Memory {
 	return &Memory{name: memoryName(0), spaces: make(map[string]*memorySpace), listeners: make(map[string]*listener)}
+}
+
+// OpenOnReplicas makes the namespaces that are made from now on such in which a session counts once all replicas have it: what Restore puts in
+// the place of the state may lack renewals, but no session. See Rounder.Openings.
+func (a *Memory) OpenOnReplicas() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.openings = true
+}
+
+// mark is the mark of a namespace that is made now.
+func (a *Memory) mark(mark string) string {
+	if a.openings {
+		return MarkOpenings(mark)
+	}
+	return mark
 }
 
 // Attach implements [Arbiter].
@@ -52,9 +70,9 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	if sp == nil {
 		sp = &memorySpace{settings: s, parts: make([]Partition, s.Partitions)}
 		a.spaces[s.Namespace] = sp
-		sp.format(a, a.moment(s.Grace), 0, s.Mark(true))
+		sp.format(a, a.moment(s.Grace), 0, a.mark(s.Mark(true)))
 	}
-	mark := sp.sessions.Format
+	mark, _ := CutOpenings(sp.sessions.Format)
 	if mark == "" { // lost since
 		mark = sp.settings.Mark(true)
 	}
@@ -67,7 +85,7 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	n := &memory{arbiter: a, space: sp, settings: s, agreement: Agreement{Needs: needs.Milliseconds(), Uses: uses, Plans: uses}}
 	n.length.Store(uses)
 	if sp.sessions.Format == "" {
-		sp.format(a, n.moment(), s.Grace.Milliseconds(), s.Mark(true))
+		sp.format(a, n.moment(), s.Grace.Milliseconds(), a.mark(s.Mark(true)))
 	}
 	return n, nil
 }
@@ -169,7 +187,7 @@ func (n *memory) attempt(m Moment, p uint32, f func(m Moment, p *Partition)) err
 func (n *memory) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) error {
 	return n.do(ctx, func(m Moment) {
 		if n.space.sessions.Format == "" {
-			n.space.format(n.arbiter, m, m.Grace, n.settings.mark(n.Grace()))
+			n.space.format(n.arbiter, m, m.Grace, n.arbiter.mark(n.settings.mark(n.Grace())))
 		}
 		f(m, &n.space.sessions)
 	})
@@ -196,6 +214,7 @@ func (n *memory) Open(ctx context.Context, id string, r Registration) (a Renewal
 		if n.agree(a, t); a.Alive {
 			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
 			a.Round = s.Turn(m, id, r.Round)
+			n.space.replicate(id)
 		}
 	})
 	if err == nil && wait {
@@ -215,6 +234,7 @@ func (n *memory) Renew(ctx context.Context, id string, r Registration) (a Renewa
 		if n.agree(a, t); a.Alive {
 			a.Version, a.Expiry = s.Guard(id, r.Guardians), s.Members[id].Expiry
 			a.Round = s.Turn(m, id, r.Round)
+			n.space.replicate(id)
 		}
 	})
 	return a, err
@@ -239,7 +259,10 @@ func (n *memory) Rotate(ctx context.Context) error {
 }
 
 func (n *memory) CloseSession(ctx context.Context, id string) error {
-	return n.onSessions(ctx, func(m Moment, s *Sessions) { s.CloseSession(m, id) })
+	return n.onSessions(ctx, func(m Moment, s *Sessions) {
+		s.CloseSession(m, id)
+		delete(n.space.opened, id)
+	})
 }
 
 func (n *memory) Load(ctx context.Context, p uint32) (r Record, err error) {

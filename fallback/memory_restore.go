@@ -1,6 +1,10 @@
 package fallback
 
-import "maps"
+import (
+	"maps"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
+)
 
 // A Snapshot is a copy of a Memory's state: a replica that stopped following.
 type Snapshot struct {
@@ -23,14 +27,37 @@ func (a *Memory) Restore(s *Snapshot) {
 	a.name, a.apart = memoryName(a.server), nil
 	for name, now := range a.spaces {
 		// A namespace keeps its settings: they belong to the processes that are attached.
+		opened := now.opened
 		*now = memorySpace{settings: now.settings, secrets: now.secrets, parts: make([]Partition, now.settings.Partitions)}
 		if s != nil && s.spaces[name] != nil {
 			*now = *s.spaces[name].clone()
+			now.keep(opened)
 		}
 	}
 	for _, l := range a.listeners {
 		l.gap()
 	}
+}
+
+// replicate is called when a session counts: all replicas have it as it was opened, if that is how the namespace was made.
+func (s *memorySpace) replicate(id string) {
+	if _, known := s.opened[id]; known || !s.sessions.opened() || !guard.OnReplicas {
+		return
+	}
+	if s.opened == nil {
+		s.opened = make(map[string]Member)
+	}
+	s.opened[id] = s.sessions.Members[id]
+}
+
+// keep adds the sessions that were opened after the state was copied.
+func (s *memorySpace) keep(opened map[string]Member) {
+	for id, x := range opened {
+		if _, known := s.opened[id]; !known && s.sessions.opened() {
+			s.sessions.put(id, x)
+		}
+	}
+	s.opened = opened
 }
 
 // RestorePartitions is Restore of the server of some partitions: the one of the sessions, and of the others, stays as it is.
@@ -63,7 +90,7 @@ func (a *Memory) RestorePartitions(s *Snapshot, which func(p uint32) bool) {
 func (a *Memory) Fork() *Memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &Memory{server: a.server, name: a.name, apart: maps.Clone(a.apart), spaces: cloneSpaces(a.spaces), listeners: make(map[string]*listener)}
+	return &Memory{server: a.server, name: a.name, openings: a.openings, apart: maps.Clone(a.apart), spaces: cloneSpaces(a.spaces), listeners: make(map[string]*listener)}
 }
 
 // of is the moment of an operation on a partition.
@@ -106,7 +133,7 @@ func cloneSpaces(m map[string]*memorySpace) map[string]*memorySpace {
 }
 
 func (s *memorySpace) clone() *memorySpace {
-	c := &memorySpace{settings: s.settings, secrets: s.secrets, sessions: *s.sessions.Clone(), results: s.results.clone()}
+	c := &memorySpace{settings: s.settings, secrets: s.secrets, sessions: *s.sessions.Clone(), opened: maps.Clone(s.opened), results: s.results.clone()}
 	for i := range s.parts {
 		c.parts = append(c.parts, *s.parts[i].Clone())
 	}

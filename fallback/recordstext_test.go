@@ -85,7 +85,7 @@ func withoutRounds[T any](x *T) *T {
 	case *Partition:
 		x.Changed = 0
 	case *Sessions:
-		x.Round = SpokenRound{}
+		x.Round, x.Changed = SpokenRound{}, 0
 		for id, m := range x.Members {
 			m.Older = false
 			x.Members[id] = m

@@ -23,6 +23,10 @@ type Rounder interface {
 	// as it is. Each is atomic by itself, and has an error of its own, in their order. Nil: all were executed.
 	EndGraces(ctx context.Context, graces []NamedGrace) []error
 
+	// Openings reports whether a session counts, when it is opened, once all replicas of the table's server have it, and its own disk. Then
+	// the table of another server that takes over lacks none, and a round counts in Grace of the table, too.
+	Openings() bool
+
 	// TellRound sends a message of kind [Changes] to all sessions: there is another round, or
 	// Graces have ended. It is a hint.
 	TellRound(ctx context.Context) error
@@ -48,7 +52,7 @@ type RoundCall struct {
 // A Round is what the answer to a renewal tells of the round of the table.
 type Round struct {
 	Name     string // empty: there is none
-	Complete bool   // it was asked for, the table is in no Grace, and each session has spoken or is dead
+	Complete bool   // it was asked for, the table has all sessions, and each of them has spoken or is dead
 }
 
 // A SpokenRound is the round of a table. It belongs to the server that it was begun at.
@@ -72,10 +76,14 @@ func (s *Sessions) Turn(m Moment, id string, c RoundCall) (r Round) {
 		x.Spoken = append(slices.Clone(x.Spoken), id)
 	}
 	s.Round = x
-	if r.Name = x.Name; c.Ask && x.Name != "" && (s.GraceEnd == 0 || !guard.TableGrace) {
+	if r.Name = x.Name; c.Ask && x.Name != "" && (s.complete() || !guard.TableGrace) {
 		r.Complete = true
 		for id, member := range s.Members {
-			if m.Now < member.Expiry && !slices.Contains(x.Spoken, id) && guard.Spoken {
+			lives := m.Now < member.Expiry
+			if s.GraceEnd != 0 && s.opened() && guard.Unexpired { // by the clock of another server, and with a renewal that this one may lack
+				lives = member.TTL > 0
+			}
+			if lives && !slices.Contains(x.Spoken, id) && guard.Spoken {
 				r.Complete = false
 			}
 		}
@@ -134,6 +142,9 @@ func (n *memory) EndGraces(ctx context.Context, graces []NamedGrace) []error {
 	}
 	return errs
 }
+
+// Openings implements [Rounder].
+func (n *memory) Openings() bool { return n.arbiter.openings }
 
 // TellRound implements [Rounder].
 func (n *memory) TellRound(ctx context.Context) error { return n.tellAll(ctx, Message{Kind: Changes}) }

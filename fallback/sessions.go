@@ -17,6 +17,7 @@ type Sessions struct {
 	Process  string            // and its process
 	Name     string            // what the server was called when the last Grace began: it stays when the server takes another name
 	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
+	Changed  int64             // of sessions that are opened on all replicas: the GraceEnd that a change of server has set last
 	Secrets  string            // see DecodeSecrets
 	Members  map[string]Member // by session
 	Born     uint32            // in a durable store: the epoch of partitions that never had a record
@@ -48,6 +49,9 @@ func (s *Sessions) enter(m Moment) bool {
 	if s.Server != m.Server {
 		if !m.renamed(s.Process) {
 			s.Name, s.GraceEnd, s.Round = m.Server, m.Now+m.Grace, SpokenRound{}
+			if s.opened() {
+				s.Changed = s.GraceEnd
+			}
 		}
 		s.Server, s.Process = m.Server, m.Process
 	}
@@ -62,6 +66,23 @@ func (s *Sessions) enter(m Moment) bool {
 		}
 	}
 	return true
+}
+
+// opened reports whether sessions count once all replicas of the server have them.
+func (s *Sessions) opened() bool {
+	_, ok := CutOpenings(s.Format)
+	return ok
+}
+
+// complete reports whether the table has all sessions there are: it is in no Grace; or in one that a change of server began, and a session
+// counts once all replicas have it. In that one it may lack renewals.
+func (s *Sessions) complete() bool {
+	return s.GraceEnd == 0 || s.opened() && s.GraceEnd == s.Changed
+}
+
+// older begins Grace because the table is one of older data, which has no round.
+func (s *Sessions) older(m Moment) {
+	s.GraceEnd, s.Changed, s.Round = m.Now+s.length(m), 0, SpokenRound{}
 }
 
 // length is for how long the table is in Grace, whatever the caller uses.
@@ -111,6 +132,9 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 		return Renewal{}, false
 	}
 	x, exists := s.Members[id]
+	if !exists && s.GraceEnd != 0 && s.complete() && guard.Missing {
+		s.older(m) // it lacks one: it is of a backup, say
+	}
 	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0 && (!exists || x.TTL > 0)
 	if alive {
 		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Beat: x.Beat, Guardians: x.Guardians, Terms: x.Terms})
@@ -138,7 +162,7 @@ func (s *Sessions) Witness(m Moment, by Stamp) {
 	}
 	x, exists := s.Members[by.Session]
 	if !exists || x.Older || by.Seen <= m.Now+x.TTL && 2*x.Expiry+x.TTL < 2*by.Seen {
-		s.GraceEnd, s.Round = m.Now+s.length(m), SpokenRound{}
+		s.older(m)
 	}
 }
 

@@ -33,7 +33,10 @@ const (
 	Seats      = true // a writer waits for the readers that have a seat (I1)
 	Pledge     = true // callers that share a turn look again once it is to end (I1)
 	Spoken     = true // a round is complete when each session of the table has spoken for it, or is dead
-	TableGrace = true // and never in Grace of the table
+	TableGrace = true // and never in Grace of a table that may lack sessions
+	OnReplicas = true // a session counts once each server that may take over has it, in a namespace with that option
+	Unexpired  = true // in Grace of such a table no session is dead by its expiry
+	Missing    = true // a table that lacks a session after all does not have all
 	GraceNamed = true // a Grace that ends early is ended by its name
 	RoundOld   = true // a session begins its pass when a deposed server is silent
 	AnswersIn  = true // and when no answer is outstanding to what it asked before

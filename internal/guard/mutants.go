@@ -36,6 +36,9 @@ var (
 	Pledge     = true
 	Spoken     = true
 	TableGrace = true
+	OnReplicas = true
+	Unexpired  = true
+	Missing    = true
 	GraceNamed = true
 	RoundOld   = true
 	AnswersIn  = true
@@ -58,7 +61,7 @@ var All = map[string]*bool{
 	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats, "Pledge": &Pledge,
 	"Twice": &Twice, "Between": &Between,
 	"SameBeat": &SameBeat, "BeatUnique": &BeatUnique, "GraceLook": &GraceLook, "GraceAnew": &GraceAnew,
-	"Spoken": &Spoken, "TableGrace": &TableGrace, "GraceNamed": &GraceNamed, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
+	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "GraceNamed": &GraceNamed, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
 	"PassAll": &PassAll, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness":  &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,

@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
@@ -37,8 +38,11 @@ type server struct {
 	down bool // no node reaches it
 }
 
-func newServer(rng *rand.Rand, grace time.Duration, observed bool) *server {
+func newServer(rng *rand.Rand, grace time.Duration, observed, opened bool) *server {
 	s := &server{Memory: fallback.NewMemory(), rng: rng, grace: grace}
+	if opened {
+		s.OpenOnReplicas()
+	}
 	s.failover(nil, false)
 	var err error
 	attach := s.Attach
@@ -326,7 +330,13 @@ func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 
 func (n *space) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
 	n.c.w.traces.opened(n.c.of, id)
-	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) { return n.at().Open(ctx, id, r) })
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) {
+		a, err := n.at().Open(ctx, id, r)
+		if err == nil && n.c.w.cfg.Opened && n.deposed() && guard.OnReplicas {
+			return fallback.Renewal{}, errors.New("sim: the replicas of the server before follow another one")
+		}
+		return a, err
+	})
 }
 
 func (n *space) Renew(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
@@ -391,7 +401,7 @@ func (n *space) Acquire(ctx context.Context, p uint32, me string, x fallback.Exp
 		a, err := at.Acquire(ctx, p, me, x)
 		old = executedIn(ctx).orOld(old)
 		if err == nil && a.Verdict == fallback.Granted {
-			n.c.w.taken(executedIn(ctx), old, "partition %d is given to %.4s", p, me)
+			n.c.w.granted(executedIn(ctx), old, "partition %d is given to %.4s", p, me)
 			n.c.w.seen(p, a.Record.Epoch)
 			n.c.w.acquired(p, a.Record.Epoch, me)
 			if rows := rowsOf(a.Rows); old {
@@ -411,7 +421,7 @@ func (n *space) Demote(ctx context.Context, p uint32, me string, epoch uint32, h
 		d, err := at.Demote(ctx, p, me, epoch, holds)
 		old = executedIn(ctx).orOld(old)
 		if err == nil && d.Verdict == fallback.Granted {
-			n.c.w.taken(executedIn(ctx), old, "partition %d is given back by %.4s", p, me)
+			n.c.w.granted(executedIn(ctx), old, "partition %d is given back by %.4s", p, me)
 		}
 		return d, err
 	})
@@ -424,7 +434,7 @@ func (n *space) DemoteUnserved(ctx context.Context, p uint32, me string, epoch u
 		d, err := at.DemoteUnserved(ctx, p, me, epoch)
 		old = executedIn(ctx).orOld(old)
 		if err == nil && d.Verdict == fallback.Granted {
-			n.c.w.taken(executedIn(ctx), old, "partition %d is given back, unserved, by %.4s", p, me)
+			n.c.w.granted(executedIn(ctx), old, "partition %d is given back, unserved, by %.4s", p, me)
 		}
 		return d, err
 	})
@@ -450,7 +460,7 @@ func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.Lock
 		a, err := at.Lock(ctx, r)
 		old = executedIn(ctx).orOld(old)
 		if err == nil && a.Verdict == fallback.Granted {
-			n.c.w.taken(executedIn(ctx), old, "%q is given to %.4s", r.Key, r.Me.Session)
+			n.c.w.granted(executedIn(ctx), old, "%q is given to %.4s", r.Key, r.Me.Session)
 			n.c.w.seen(r.Partition, a.Token.Epoch())
 			if row := (fallback.Row{Identity: r.Me, Token: a.Token}); old {
 				n.c.w.traces.elsewhere(r.Partition, 0, "", row)

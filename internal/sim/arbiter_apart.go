@@ -22,7 +22,7 @@ func (s *server) failoverPart(to *fallback.Snapshot) {
 
 // Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
 func (n *space) Spread() bool {
-	return !n.c.w.cfg.Observed && (n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0)
+	return !n.c.w.cfg.Observed && !n.c.w.cfg.Opened && (n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0)
 }
 
 // apart tells whether the node believes in the server before of a partition.
@@ -103,6 +103,9 @@ func partitionsOf(all []fallback.NamedGrace) (list []uint32) {
 	}
 	return list
 }
+
+// Openings implements [fallback.Rounder].
+func (n *space) Openings() bool { return n.c.w.cfg.Opened && !n.c.w.cfg.Observed }
 
 // TellRound implements [fallback.Rounder].
 func (n *space) TellRound(ctx context.Context) error {

@@ -124,7 +124,7 @@ func (w *world) inject(f Fault) {
 			break
 		}
 		old := w.s.Snapshot()
-		if f.Kind == failover {
+		if f.Kind == failover || w.cfg.Opened {
 			w.after(f.Late, func() { w.failover(func() { w.s.failover(old, true) }, f) })
 			break
 		}

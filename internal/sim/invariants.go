@@ -57,6 +57,19 @@ func (w *world) acquired(partition, epoch uint32, by string) {
 // (I7). e is not nil if processes are observers. Grace begins when something is looked at, so it ends no earlier than Q after the server was changed. The arbiter counts
 // in whole milliseconds. The server's clock is that of the world.
 func (w *world) taken(e *executed, deposed bool, format string, args ...any) {
+	w.takenAfter(w.s.grace, e, deposed, format, args...)
+}
+
+// granted is taken of what may come with an early end of Grace: once a deposed server is silent.
+func (w *world) granted(e *executed, deposed bool, format string, args ...any) {
+	least := w.s.grace
+	if w.cfg.Opened {
+		least -= w.t(11 * time.Second)
+	}
+	w.takenAfter(least, e, deposed, format, args...)
+}
+
+func (w *world) takenAfter(least time.Duration, e *executed, deposed bool, format string, args ...any) {
 	since, now := w.s.since, time.Now()
 	if deposed {
 		since = w.s.before
@@ -64,7 +77,7 @@ func (w *world) taken(e *executed, deposed bool, format string, args ...any) {
 	if e != nil {
 		since, now = e.since, e.at
 	}
-	if !since.IsZero() && now.UnixMilli() < since.UnixMilli()+w.s.grace.Milliseconds() {
+	if !since.IsZero() && now.UnixMilli() < since.UnixMilli()+least.Milliseconds() {
 		w.h.say("I7: "+format+", %v after the arbiter became another server", append(args, now.Sub(since))...)
 	}
 }

@@ -24,6 +24,7 @@ type savedRun struct {
 	History bool         `json:"history"`
 	Mute    bool         `json:"mute,omitempty"`
 	Watches bool         `json:"observed,omitempty"`
+	Opened  bool         `json:"opened,omitempty"`
 	Plan    []savedFault `json:"plan"`
 }
 
@@ -58,7 +59,7 @@ func (cfg Config) save(failed string) []byte {
 	}
 	r := savedRun{
 		Failed: failed, Seed: cfg.Seed, TTL: span(cfg.TTL), Nodes: cfg.Nodes, Clients: cfg.Clients, Keys: cfg.Keys, Think: span(cfg.Think),
-		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Plan: []savedFault{},
+		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Plan: []savedFault{},
 	}
 	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -106,7 +107,7 @@ func load(text []byte) (cfg Config, err error) {
 	}
 	cfg = Config{
 		Seed: r.Seed, TTL: time.Duration(r.TTL), Nodes: r.Nodes, Clients: r.Clients, Keys: r.Keys, Think: time.Duration(r.Think),
-		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Mute: r.Mute, Observed: r.Watches, Plan: []Fault{},
+		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Plan: []Fault{},
 	}
 	within := func(n, least, most int) bool { return least <= n && n <= most }
 	switch {

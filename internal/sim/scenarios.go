@@ -51,6 +51,10 @@ var scenarios = []scenario{
 	{"a Grace that was seen is ended, and not the next", 6, failsTwice},
 	{"what was announced has passed before Grace ends early", 4, letsGo},
 	{"Grace does not end early where the sessions were lost", 4, unheard},
+	{"Grace of the one server ends early", 8, oneServer},
+	{"Grace of the one server ends early: it has keys, and no session of it is lost", 4, opensLate},
+	{"Grace of the one server does not end while a session lives that seems to have expired", 4, seemsExpired},
+	{"Grace of the one server does not end early where its data are a backup's", 4, backup},
 }
 
 // noCircle: what nodes tell each other of waits is older than what they look for, and most tasks read, with a writer between them at

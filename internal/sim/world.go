@@ -35,6 +35,7 @@ type Config struct {
 	History  bool          // records what clients see
 	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
 	Observed bool          // the arbiter has no clock that counts: processes judge by their own ones. Then it delivers no messages, either
+	Opened   bool          // the arbiter is one server, all replicas of which have each session before it counts
 
 	script func(*world) // what happens instead
 	apart  bool         // processes have no Cluster
@@ -57,6 +58,7 @@ func Random(seed uint64) Config {
 		Takeover: []time.Duration{0, 0, 3 * time.Second}[r.IntN(3)],
 		Mute:     r.IntN(4) == 0,
 		Observed: r.IntN(5) == 0,
+		Opened:   r.IntN(4) == 0,
 	}
 }
 
@@ -178,7 +180,7 @@ func Run(cfg Config) Result {
 	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
 		epochs: make(map[won]string), dead: make(map[string]bool)}
 	w.traces = newTraces(w)
-	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second), cfg.Observed)
+	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second), cfg.Observed, cfg.Opened)
 	w.h.state, w.net.bad = w.state, w.h.say
 	ctx, stop := context.WithCancel(context.Background())
 	w.work.Go(func() {
