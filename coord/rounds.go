@@ -364,7 +364,7 @@ func (x *rounds) end(ctx context.Context, after string) {
 		return
 	}
 	round := rand.Text()
-	r, err := x.renew(ctx, fallback.RoundCall{Begin: round, After: after})
+	r, err := x.begin(ctx, fallback.RoundCall{Begin: round, After: after})
 	if err != nil || r.Round.Name != round || r.Grace > 0 && !x.by.Openings() && guard.TableGrace {
 		sleep(ctx, c.opts.RetryEvery)
 		return
@@ -379,6 +379,16 @@ func (x *rounds) end(ctx context.Context, after string) {
 	if failed < len(graces) {
 		c.opts.Logger.Info("holdfast: Grace ends early", "partitions", len(graces)-failed, "after", c.since(seen))
 	}
+}
+
+// begin begins a round, at the third try at the latest: one that was begun without an answer would be waited for as another session's.
+func (x *rounds) begin(ctx context.Context, r fallback.RoundCall) (a fallback.Renewal, err error) {
+	for range 3 {
+		if a, err = x.renew(ctx, r); err == nil || !sleep(ctx, x.c.opts.RetryEvery/4) {
+			break
+		}
+	}
+	return a, err
 }
 
 // tell gives all sessions the hint.

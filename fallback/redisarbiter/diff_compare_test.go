@@ -220,6 +220,9 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 		}
 	})
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
+		if s.GraceEnd != 0 && s.Changed != 0 {
+			told = append(told, fmt.Sprint("a change of server began this Grace: ", s.Changed == s.GraceEnd))
+		}
 		if r := s.Round; r.Name != "" {
 			told = append(told, fmt.Sprint("round ", r.Name, " ", r.Spoken, r.Server == s.Name))
 		}
@@ -228,6 +231,9 @@ func (x *twins) sessions(ctx context.Context) (string, error) {
 		if f := strings.Fields(text); field == "r" && len(f) >= 3 {
 			_, name, _ := strings.Cut(x.client.HGet(ctx, sessionsKey, "u").Val(), " ")
 			heard = append(heard, fmt.Sprint("round ", f[0], " ", f[3:], f[1] == name))
+		}
+		if g := x.client.HGet(ctx, sessionsKey, "g").Val(); field == "e" && g != "0" {
+			heard = append(heard, fmt.Sprint("a change of server began this Grace: ", text == g))
 		}
 		if session, ok := strings.CutPrefix(field, "s:"); ok {
 			f := strings.SplitN(text, " ", 3)

@@ -32,6 +32,7 @@ type twins struct {
 	heard  *redis.PubSub
 
 	store  *fallback.Memory
+	onAll  bool // sessions are opened on all replicas
 	memory fallback.Namespace
 	long   struct{ redis, memory fallback.Namespace } // of a process that needs a longer Grace
 	taps   map[string]func() []fallback.Message
@@ -57,8 +58,15 @@ var (
 )
 
 func newTwins(t testing.TB, opts *redisarbiter.Options) *twins {
-	s := redistest.Start(t)
-	x := &twins{client: s.Client(t)}
+	var args []string
+	if opts.AllReplicas > 0 {
+		args = always
+	}
+	s := redistest.Start(t, args...)
+	x := &twins{client: s.Client(t), onAll: opts.AllReplicas > 0}
+	for range opts.AllReplicas {
+		follow(t, s, args...)
+	}
 	x.redis, x.long.redis = attachTo(t, x.client, opts, diffSettings), attachTo(t, x.client, opts, longSettings)
 	x.heard = x.client.PSubscribe(t.Context(), "{ns:c}:*")
 	t.Cleanup(func() { _ = x.heard.Close() })
@@ -101,6 +109,9 @@ func (x *twins) run(data []byte) (difference string, err error) {
 		return "", err
 	}
 	x.store = fallback.NewMemory()
+	if x.onAll {
+		x.store.OpenOnReplicas()
+	}
 	if x.memory, err = x.store.Attach(ctx, diffSettings); err != nil {
 		return "", err
 	}

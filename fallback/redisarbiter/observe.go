@@ -2,7 +2,6 @@ package redisarbiter
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -39,7 +38,7 @@ type lease struct{ beat, expiry int64 }
 const (
 	sightingsAtOnce = 256 // entries that a renewal's answer tells of
 	sightingsKept   = 1000
-	renewLen        = 10 // of a renewal's answer, without entries
+	renewLen        = 11 // of a renewal's answer, without entries
 )
 
 func newObserver() *observer {
@@ -279,34 +278,4 @@ func (n *redisSpace) counted(c call, v any) (over bool, end call) {
 		end = call{scriptSweep, c.keys[:1], []any{name, length}}
 	}
 	return left <= 0, end
-}
-
-// Marks.
-
-const observedFormat = "holdfast/2 clock=observers"
-
-// observedMark is the mark of a namespace in which the server's clock does not count. Versions that
-// do not know it refuse it.
-func observedMark(mark string) string {
-	return strings.Replace(mark, "holdfast/1", observedFormat, 1)
-}
-
-// observedBy goes by what a mark says of the clock, and returns what else it says. With first, this
-// process has not used the namespace yet.
-func (n *redisSpace) observedBy(mark string, first bool) (string, error) {
-	rest, observed := strings.CutPrefix(mark, observedFormat)
-	if observed {
-		mark = "holdfast/1" + rest
-	}
-	switch {
-	case !observed && n.opts.ObserverClock:
-		return mark, fmt.Errorf("%w: namespace %q was made without Options.ObserverClock, this process has it: leave it out, or use another Namespace",
-			fallback.ErrMismatch, n.settings.Namespace)
-	case observed == (n.observer != nil):
-	case first && observed:
-		n.observer = newObserver()
-	default:
-		return mark, fmt.Errorf("%w: namespace %q was made with Options.ObserverClock %t by another process, just now", fallback.ErrMismatch, n.settings.Namespace, observed)
-	}
-	return mark, nil
 }

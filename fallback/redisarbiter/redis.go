@@ -38,6 +38,18 @@ type Options struct {
 	// and without the option use one that has it alike, and one that was made without it is refused with it. See docs/redis.md for what it costs.
 	ObserverClock bool
 
+	// AllReplicas makes a new namespace one in which a session counts once all replicas of the
+	// server have it, and the server's own disk; it is how many replicas there are. Each server
+	// that takes over knows all sessions then, so Grace ends as soon as each of these has said
+	// that it has reclaimed what it has, and not after Q: see docs/redis.md for the figures. While
+	// a replica is away, no process can begin a session: none starts, and one that has lost its
+	// session gets no other. Sessions that there are go on. The server and its replicas must have
+	// appendonly yes and appendfsync always, and permit CONFIG GET and INFO. It is for one server,
+	// with or without Sentinel, and not beside ObserverClock. A namespace stays as it was made:
+	// processes without the option can look at it, and open no session in it. 0: not so; negative:
+	// refused.
+	AllReplicas int
+
 	// Background is the client for everything but lock calls and results: sessions, messages,
 	// verification, releases, ownership. Nil: clients of Holdfast's own, which it makes from the
 	// options of New's client and closes, so that neither the application nor lock calls can take
@@ -83,10 +95,15 @@ func (a *Arbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Nam
 	if a.opts.Replicas < 0 {
 		return nil, fmt.Errorf("%w: Options.Replicas is %d, must be 0 (none) or more", fallback.ErrRefused, a.opts.Replicas)
 	}
+	made, err := a.opts.asked()
+	if err != nil {
+		return nil, err
+	}
 	if a.opts.ReplicaTimeout < 0 {
 		return nil, fmt.Errorf("%w: Options.ReplicaTimeout is %v, must be more than 0, or 0 for 500 ms", fallback.ErrRefused, a.opts.ReplicaTimeout)
 	}
 	n := &redisSpace{opts: a.opts, settings: s, lengths: lengths{agreement: fallback.Agreement{Needs: s.Grace.Milliseconds()}}}
+	n.use(made)
 	if err := n.begin(ctx, a.client); err != nil {
 		_ = n.Close()
 		if errors.Is(err, errDenied) { // at work it is an outage
@@ -114,8 +131,8 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 		return refused(err)
 	}
 	n.guarded, n.kind = look.guarded, look.kind
-	if n.opts.ObserverClock {
-		n.observer = newObserver()
+	if err = n.fit(); err != nil && n.opts.AllReplicas > 0 {
+		return err
 	}
 	for range 3 {
 		if err = n.adoptMark(ctx, w, look.mark); err != nil {
@@ -157,7 +174,7 @@ func (n *redisSpace) adoptMark(ctx context.Context, w redis.UniversalClient, tol
 	if err != nil {
 		return refused(err)
 	}
-	if mark, err = n.observedBy(mark, true); err == nil {
+	if mark, err = n.madeAs(mark, true); err == nil {
 		n.settings, err = n.settings.Adopt(mark, n.guarded)
 	}
 	return err
@@ -173,6 +190,8 @@ type redisSpace struct {
 	lengths  lengths
 	guarded  bool
 	kind     kind
+	variant  variant
+	known    atomic.Pointer[string] // the session of this process that all servers know which may take over
 	observer *observer              // nil: the server's clock counts
 	calls    workers.Pool           // for calls, which may outlive their context
 	secrets  atomic.Pointer[string] // as the server has told them last: they outlive the loss of its data
@@ -247,10 +266,7 @@ func (n *redisSpace) format(ctx context.Context) error {
 func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	settings := n.settings
 	settings.Grace = n.Grace()
-	mark := settings.Mark(n.guarded)
-	if n.observer != nil {
-		mark = observedMark(mark)
-	}
+	mark := n.variant.mark(settings.Mark(n.guarded))
 	theirs, kept, err := n.markAndSecret(ctx, mode, "")
 	if err != nil {
 		return err
@@ -276,7 +292,7 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 			return err
 		}
 	}
-	if theirs, err = n.observedBy(theirs, false); err != nil {
+	if theirs, err = n.madeAs(theirs, false); err != nil {
 		return err
 	}
 	if _, err := settings.Adopt(theirs, n.guarded); err != nil {

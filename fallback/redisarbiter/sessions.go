@@ -19,13 +19,16 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 	if err := reg.Guardians.Check(); err != nil {
 		return fallback.Renewal{}, err
 	}
+	if err := n.fit(); err != nil {
+		return fallback.Renewal{}, err
+	}
 	for lost := false; ; {
 		primary := n.conns.chase.begin(ctx, &n.calls)
 		t, done := n.lengths.state()
 		beat, seen := n.observer.renews(id, reg.Seen)
 		sent := n.observer.now()
-		v, err := n.runWait(ctx, scriptRenew, []string{n.sessions()}, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), seen, t.Uses, t.Needs,
-			beat, sightingsAtOnce, reg.Round.Spoke, reg.Round.Begin, reg.Round.After, flag(reg.Round.Ask))
+		v, err := n.runRenew(ctx, id, how, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), seen, t.Uses, t.Needs,
+			beat, sightingsAtOnce, reg.Round.Spoke, reg.Round.Begin, reg.Round.After, flag(reg.Round.Ask), flag(n.variant == onAll))
 		alone := done()
 		if deposed := primary(); err == nil {
 			err = deposed
@@ -72,6 +75,27 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 		}
 		return a, r.err
 	}
+}
+
+// runRenew runs the script of Open and Renew. Where a session counts once all replicas have it,
+// that is awaited if it is opened, and if the server did not know it.
+func (n *redisSpace) runRenew(ctx context.Context, id, how string, args ...any) (any, error) {
+	keys := []string{n.sessions()}
+	if n.variant != onAll {
+		return n.runWait(ctx, scriptRenew, keys, args...)
+	}
+	if known := n.known.Load(); how == "renew" && known != nil && *known == id {
+		v, err := n.runWait(ctx, scriptRenew, keys, args...)
+		if all := list(v); err != nil || len(all) < renewLen || all[renewLen-1] != int64(1) {
+			return v, err
+		}
+		n.known.CompareAndSwap(known, nil)
+	}
+	v, err := n.enter(ctx, call{scriptRenew, keys, args})
+	if all := list(v); err == nil && len(all) > 0 && all[0] == "alive" {
+		n.known.Store(&id)
+	}
+	return v, err
 }
 
 var errLostTwice = errors.New("fallback: the table of sessions was lost twice")

@@ -35,8 +35,10 @@ func TestFailover_Figures(t *testing.T) {
 	}
 	redis.SetLogger(quiet{})
 	for _, f := range []figure{
-		{"Sentinel", "SENTINEL FAILOVER", sentinelFailsOver(false)},
-		{"Sentinel", "SIGKILL of the primary", sentinelFailsOver(true)},
+		{"Sentinel", "SENTINEL FAILOVER", sentinelFailsOver(false, 0)},
+		{"Sentinel", "SIGKILL of the primary", sentinelFailsOver(true, 0)},
+		{"Sentinel, AllReplicas", "SENTINEL FAILOVER", sentinelFailsOver(false, 1)},
+		{"Sentinel, AllReplicas", "SIGKILL of the primary", sentinelFailsOver(true, 1)},
 		{"Redis Cluster, a server without the sessions", "CLUSTER FAILOVER", clusterFailsOver(false, false)},
 		{"Redis Cluster, a server without the sessions", "SIGKILL", clusterFailsOver(false, true)},
 		{"Redis Cluster, the server of the sessions", "CLUSTER FAILOVER", clusterFailsOver(true, false)},
@@ -61,6 +63,7 @@ type figure struct {
 // A stage is servers of which one is about to fail over.
 type stage struct {
 	client   func() redis.UniversalClient
+	all      int                 // Options.AllReplicas
 	strike   func()              // begins the failover
 	promoted func() bool         // the replica is the primary
 	concerns func(k string) bool // the key's record, without an owner, is on the server that fails over
@@ -102,7 +105,7 @@ func (f figure) measure(t *testing.T, times int) {
 func (f figure) once(t *testing.T) (m measured) {
 	st := f.begin(t)
 	node := func(name string, c *coord.Cluster) *coord.Coordinator {
-		x, err := coord.New(t.Context(), redisarbiter.New(st.client(), &redisarbiter.Options{ColdStart: true}),
+		x, err := coord.New(t.Context(), redisarbiter.New(st.client(), &redisarbiter.Options{ColdStart: true, AllReplicas: st.all}),
 			&coord.Options{Namespace: name, Partitions: figurePartitions, Cluster: c})
 		if err != nil {
 			t.Fatal(err)
@@ -206,15 +209,20 @@ func (f figure) once(t *testing.T) (m measured) {
 	return m
 }
 
-// sentinelFailsOver has a primary with one replica, and a Sentinel.
-func sentinelFailsOver(crash bool) func(t *testing.T) stage {
+// sentinelFailsOver has a primary with one replica, and a Sentinel. all is Options.AllReplicas.
+func sentinelFailsOver(crash bool, all int) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
-		primary, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
+		args := []string{"--repl-diskless-sync-delay", "0"}
+		if all > 0 {
+			args = append(args, "--appendonly", "yes", "--appendfsync", "always")
+		}
+		primary, replica := redistest.Start(t, args...), redistest.Start(t, args...)
 		follow(t, replica, primary)
 		at := startSentinel(t, primary)
 		s := redis.NewSentinelClient(&redis.Options{Addr: at})
 		t.Cleanup(func() { _ = s.Close() })
 		return stage{
+			all: all,
 			client: func() redis.UniversalClient {
 				c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: primaryName, SentinelAddrs: []string{at}})
 				t.Cleanup(func() { _ = c.Close() })

@@ -3,19 +3,26 @@
 -- [5] its guardians: their version, and each after a comma; or ''. Those of a later version stay.
 -- [6] when it expires, as it was told. [7] the Grace that it uses, and [8] the one that it needs (ms). [9] the beat of this renewal; and
 -- [10] of how many entries at most the answer tells. (Without a clock.) Its part in the round (RoundCall): [11] the one that it has spoken for,
--- [12] the name of one to begin, [13] after which, [14] '1' to be told whether the round is complete.
+-- [12] the name of one to begin, [13] after which, [14] '1' to be told whether the round is complete. [15] '1' if the session counts once
+-- all replicas have it.
 -- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith) or 'lost' (the table), identity of the server, ms left of Grace, number of
--- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, the mark's Grace (ms), the round's name, and 1 if
--- that is complete.
+-- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, the mark's Grace (ms), the round's name, 1 if
+-- that is complete, and 1 if the table did not have the session.
 -- Without a clock also: entries of the table, each its field and its text.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
-  return {'lost', server, 0, 0, '', 0, 0, 0, '', 0}
+  return {'lost', server, 0, 0, '', 0, 0, 0, '', 0, 0}
 end
 if ARGV[3] == 'renew' then
   witness(ARGV[1], ARGV[6])
 end
 local expiry, ttl, _, guardians = member(ARGV[1])
+local unknown = not expiry
+if unknown and OPENED and ARGV[15] ~= '1' then
+  error('the namespace was lost, and formatted by a process with Options.AllReplicas')
+elseif unknown and OPENED and grace > 0 and complete() and ARGV[3] == 'renew' then
+  older(now + Q) -- it lacks one: it is of a backup, say
+end
 local alive = (grace > 0 and ttl ~= 0) or not dead(expiry, ttl)
 local uses, needs = tonumber(ARGV[7]), tonumber(ARGV[8])
 local mark = length(' grace=')
@@ -26,14 +33,14 @@ if ARGV[3] == 'open' and not expiry then
     if grace == 0 and needs >= mark then
       setlength(needs, now)
     end
-    return {'wait', named(), left(), 0, '', 0, 0, length(' grace='), '', 0}
+    return {'wait', named(), left(), 0, '', 0, 0, length(' grace='), '', 0, 0}
   end
   lower(math.max(most, needs))
 elseif alive and needs > mark then
   setlength(needs, now)
 end
 if not alive then
-  return {'dead', named(), left(), 0, '', 0, 0, length(' grace='), '', 0}
+  return {'dead', named(), left(), 0, '', 0, 0, length(' grace='), '', 0, 0}
 end
 local version = tonumber(string.match(guardians or '', '^:(%d+)') or 0)
 local new = tonumber(string.match(ARGV[5], '^%d+') or 0)
@@ -49,7 +56,7 @@ if needs < length(' grace=') and grace == 0 then
   local _, most = survey()
   lower(most)
 end
-local round, complete = turn()
+local round, all = turn()
 local fields = 4 -- that are not sessions
 if f[5] then
   fields = fields + 1
@@ -57,7 +64,10 @@ end
 if f[6] then
   fields = fields + 1
 end
-local answer = {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace='), round, complete}
+if f[7] then
+  fields = fields + 1
+end
+local answer = {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace='), round, all, unknown and 1 or 0}
 if OBSERVED then
   local entries
   if answer[4] <= tonumber(ARGV[10]) then

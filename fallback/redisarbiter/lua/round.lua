@@ -21,7 +21,7 @@ local function turn()
     redis.call('HDEL', tab, 'r')
   end
   f[6] = is
-  if ARGV[14] ~= '1' or name == '' or grace > 0 then
+  if ARGV[14] ~= '1' or name == '' or not complete() then
     return name, 0
   end
   local all = redis.call('HGETALL', tab)
@@ -29,7 +29,11 @@ local function turn()
     local id = string.match(all[i], '^s:(.*)$')
     if id and not string.find(spoken .. ' ', ' ' .. id .. ' ', 1, true) then
       local expiry, ttl = member(id)
-      if not dead(expiry, ttl) then
+      local lives = not dead(expiry, ttl)
+      if grace > 0 then -- by the clock of another server, and with a renewal that this one may lack
+        lives = ttl > 0
+      end
+      if lives then
         return name, 0
       end
     end

@@ -2,14 +2,14 @@
 -- KEYS[1] the hash of the sessions.
 -- Fields: f format mark, with the Grace that all sessions that are opened use (length.go), i name of the server, u its process (process.lua) and its name when the last Grace began, g end of
 -- Grace (ms), k the secrets (secret.go), r the round (SpokenRound): its name, its server's, when it began (ms), and the sessions that have
--- spoken, with blanks between; and 's:' .. session for each entry: expiry (ms),
+-- spoken, with blanks between; e where sessions are opened on all replicas (variant.go): Sessions.Changed; and 's:' .. session for each entry: expiry (ms),
 -- time to live (ms), what it publishes, with blanks between. After the time to live, without a blank: its terms, two numbers
 -- with a semicolon before each (length.go), and if the session has guardians, a colon, their version, and each after a comma
 -- (guardians.go). Without a clock (observe.go), the expiry is a beat instead, which no other renewal has, and g is what names the Grace.
 local tab = KEYS[1]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local f = redis.call('HMGET', tab, 'f', 'i', 'g', 'u', 'k', 'r')
+local f = redis.call('HMGET', tab, 'f', 'i', 'g', 'u', 'k', 'r', 'e')
 local grace = tonumber(f[3] or 0)
 
 local function int(n)
@@ -28,6 +28,14 @@ end
 Q = math.max(Q, length(' grace='))
 if f[1] and (string.find(f[1], ' clock=observers ', 1, true) ~= nil) ~= OBSERVED then
   error('the namespace was lost, and formatted by a process with another Options.ObserverClock')
+end
+
+-- Sessions.opened: whether a session counts once all replicas have it.
+local OPENED = string.find(f[1] or '', ' openings=all ', 1, true) ~= nil
+
+-- Sessions.complete: whether the table has all sessions there are.
+local function complete()
+  return grace == 0 or (OPENED and f[7] == int(grace))
 end
 
 -- Sessions.setGrace.
@@ -52,6 +60,10 @@ local function enter()
       grace, name = begun(time, Q, grace), server
       redis.call('HDEL', tab, 'r')
       f[6] = nil
+      if OPENED then
+        f[7] = int(grace)
+        redis.call('HSET', tab, 'e', f[7])
+      end
     end
     f[2], f[4] = server, run .. ' ' .. name
     redis.call('HSET', tab, 'i', server, 'u', f[4], 'g', int(grace))
@@ -124,8 +136,8 @@ end
 local function older(at)
   grace = at
   redis.call('HSET', tab, 'g', int(grace))
-  redis.call('HDEL', tab, 'r')
-  f[6] = nil
+  redis.call('HDEL', tab, 'r', 'e')
+  f[6], f[7] = nil, nil
 end
 
 -- Sessions.Witness: seen is when a session expires, as it was told last; or its beat, 0 if it knows to have expired.

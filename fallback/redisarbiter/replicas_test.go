@@ -1,0 +1,232 @@
+package redisarbiter_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// follow starts a replica, and waits until it has all.
+func follow(t testing.TB, primary *redistest.Server, args ...string) *redistest.Server {
+	t.Helper()
+	replica := redistest.Start(t, args...)
+	if err := replica.Replicate(t.Context(), primary); err != nil {
+		t.Fatal(err)
+	}
+	c := replica.Client(t)
+	await.Until(t, "the replica has all", func() bool {
+		return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	return replica
+}
+
+var (
+	always   = []string{"--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"}
+	replicas = fallback.Settings{Namespace: "ns", Partitions: 2, Grace: 12 * time.Second, Lease: time.Minute}
+)
+
+// enterSession opens a session.
+func enterSession(ctx context.Context, n fallback.Namespace, id string) error {
+	_, err := n.Open(ctx, id, fallback.Registration{TTL: 10 * time.Second})
+	return err
+}
+
+// onAll is the kind of namespace that these tests are about.
+var onAll = &redisarbiter.Options{ColdStart: true, AllReplicas: 1}
+
+// ofTable tells which stories are about the table.
+func ofTable(story string) bool {
+	return strings.Contains(story, "round") || strings.Contains(story, "session")
+}
+
+// aboutSessions are the moves that are about the table.
+var aboutSessions = []move{
+	(*twins).open, (*twins).open, (*twins).open, (*twins).renew, (*twins).renew, (*twins).renew, (*twins).renew, (*twins).list, (*twins).dead, (*twins).bury,
+	(*twins).closeSession, (*twins).changeSessionsServer, (*twins).changeSessionsServer, (*twins).renameSessionsServer, (*twins).loseSessions,
+	(*twins).endSessionsGrace, (*twins).expire, (*twins).stepBackSessions, (*twins).roundLapses,
+}
+
+func TestMemoryAndRedisWithAllReplicasDoTheSame(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	x := newTwins(t, onAll)
+	for _, s := range stories {
+		if ofTable(s.name) {
+			x.deck = []move{s.move}
+			x.check(t, []byte{0})
+		}
+	}
+	seed := rand.Uint64()
+	choices := rand.New(rand.NewPCG(seed, 0))
+	begin, limit := time.Now(), 8*time.Second
+	if testing.Short() {
+		limit = time.Second
+	}
+	n := 0
+	for ; n < 4000 && time.Since(begin) < limit; n++ {
+		data := x.random(choices)
+		if n%4 != 0 {
+			x.deck = aboutSessions
+		}
+		x.check(t, data)
+	}
+	t.Logf("%d sequences, seed %d", n, seed)
+}
+
+// A session counts once all replicas have it, and each error names what is missing.
+func TestAllReplicas_WhatAnOpeningNeeds(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	s := redistest.Start(t, always...)
+	c := s.Client(t)
+	one := attachTo(t, c, &redisarbiter.Options{ColdStart: true, AllReplicas: 1, ReplicaTimeout: 100 * time.Millisecond}, replicas)
+	if err := enterSession(t.Context(), one, "a"); err == nil || !strings.Contains(err.Error(), "AllReplicas): 0 of 1") {
+		t.Errorf("without a replica: %v", err)
+	}
+	first := follow(t, s, always...)
+	await.Until(t, "it opens with one", func() bool { return enterSession(t.Context(), one, "a") == nil })
+	second := follow(t, s, always...)
+	await.Until(t, "it opens with two", func() bool { return enterSession(t.Context(), one, "b") == nil })
+	if err := second.Signal(syscall.SIGSTOP); err != nil { // it is connected, and has nothing
+		t.Fatal(err)
+	}
+	if err := enterSession(t.Context(), one, "c"); err == nil || !strings.Contains(err.Error(), "1 of 2") {
+		t.Errorf("one of two is silent: %v", err)
+	}
+	second.Kill()
+	await.Until(t, "it is gone", func() bool { return strings.Contains(c.Info(t.Context(), "replication").Val(), "connected_slaves:1") })
+	for _, id := range []string{"a", "b"} {
+		if n := first.Client(t).HExists(t.Context(), sessionsKey, "s:"+id); !n.Val() {
+			t.Errorf("the replica lacks %s", id)
+		}
+	}
+	if err := c.ConfigSet(t.Context(), "appendfsync", "everysec").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := enterSession(t.Context(), one, "d"); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "appendfsync") {
+		t.Errorf("its disk is late: %v", err)
+	}
+	if _, err := one.Renew(t.Context(), "b", fallback.Registration{TTL: 10 * time.Second}); err != nil { // it counts already
+		t.Errorf("a renewal: %v", err)
+	}
+}
+
+// A namespace stays as it was made. Processes of another kind look at it, and open no session in it.
+func TestAllReplicas_NamespacesStayAsTheyWereMade(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, always...)
+	c := s.Client(t)
+	follow(t, s, always...)
+	attach := func(name string, o redisarbiter.Options) (fallback.Namespace, error) {
+		o.ColdStart = true
+		settings := replicas
+		settings.Namespace = name
+		n, err := redisarbiter.New(c, &o).Attach(t.Context(), settings)
+		if err == nil {
+			t.Cleanup(func() { _ = n.Close() })
+		}
+		return n, err
+	}
+	if _, err := attach("all", redisarbiter.Options{AllReplicas: 1}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := attach("all", redisarbiter.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.List(t.Context()); err != nil {
+		t.Errorf("a process that looks: %v", err)
+	}
+	if err := enterSession(t.Context(), n, "a"); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "Options.AllReplicas") {
+		t.Errorf("without the option: %v", err)
+	}
+	if _, err := attach("usual", redisarbiter.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := attach("observed", redisarbiter.Options{ObserverClock: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		name string
+		opts redisarbiter.Options
+		is   error
+		says string
+	}{
+		{"usual", redisarbiter.Options{AllReplicas: 1}, fallback.ErrMismatch, "was made with neither"},
+		{"observed", redisarbiter.Options{AllReplicas: 1}, fallback.ErrMismatch, "was made with Options.ObserverClock"},
+		{"all", redisarbiter.Options{ObserverClock: true}, fallback.ErrMismatch, "was made with Options.AllReplicas"},
+		{"all", redisarbiter.Options{AllReplicas: 1, ObserverClock: true}, fallback.ErrRefused, "has one of them"},
+		{"all", redisarbiter.Options{AllReplicas: -1}, fallback.ErrRefused, "Options.AllReplicas is -1"},
+	} {
+		if _, err := attach(x.name, x.opts); !errors.Is(err, x.is) || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s, %+v: %v", x.name, x.opts, err)
+		}
+	}
+}
+
+// A process that made its namespace in the usual way does not renew in one that another process
+// made anew, for all replicas.
+func TestAllReplicas_LostAndMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, always...)
+	c := s.Client(t)
+	follow(t, s, always...)
+	plain := attachTo(t, c, &redisarbiter.Options{ColdStart: true}, replicas)
+	if err := enterSession(t.Context(), plain, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	attachTo(t, c, &redisarbiter.Options{ColdStart: true, AllReplicas: 1}, replicas)
+	if _, err := plain.Renew(t.Context(), "a", fallback.Registration{TTL: 10 * time.Second}); err == nil || !strings.Contains(err.Error(), "Options.AllReplicas") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A replica that is promoted knows each session, whatever it lacks, and a round is complete once
+// each has spoken, in Grace of the table, too.
+func TestAllReplicas_Promoted(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	s := redistest.Start(t, always...)
+	replica := follow(t, s, always...)
+	o := &redisarbiter.Options{ColdStart: true, AllReplicas: 1}
+	old := attachTo(t, s.Client(t), o, replicas)
+	for _, id := range []string{"a", "b"} {
+		await.Until(t, "it is opened", func() bool { return enterSession(t.Context(), old, id) == nil })
+	}
+	if err := replica.Replicate(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, replica, always...)
+	now := attachTo(t, replica.Client(t), o, replicas)
+	turn := func(id string, r fallback.RoundCall) fallback.Renewal {
+		t.Helper()
+		a, err := now.Renew(t.Context(), id, fallback.Registration{TTL: 10 * time.Second, Round: r})
+		if err != nil || a.Grace == 0 {
+			t.Fatalf("%v: %+v", err, a)
+		}
+		return a
+	}
+	turn("a", fallback.RoundCall{Begin: "r1"})
+	if a := turn("a", fallback.RoundCall{Spoke: "r1", Ask: true}); a.Round.Complete {
+		t.Error("it is complete without b")
+	}
+	if a := turn("b", fallback.RoundCall{Spoke: "r1", Ask: true}); !a.Round.Complete {
+		t.Errorf("it is not complete: %+v", a)
+	}
+	if a := turn("c", fallback.RoundCall{Ask: true}); a.Round.Complete || a.Round.Name != "" {
+		t.Errorf("a table that lacked c is complete: %+v", a)
+	}
+}

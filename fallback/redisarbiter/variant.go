@@ -1,0 +1,163 @@
+package redisarbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A variant is how a namespace was made: it is how its format mark begins. Versions that do not
+// know one refuse it.
+type variant string
+
+const (
+	usual    variant = "holdfast/1"
+	observed variant = "holdfast/2 clock=observers" // the server's clock does not count: see Options.ObserverClock
+	onAll    variant = "holdfast/2 openings=all"    // a session counts once all replicas have it: see Options.AllReplicas
+)
+
+// mark makes the usual mark that of the variant.
+func (v variant) mark(mark string) string { return strings.Replace(mark, string(usual), string(v), 1) }
+
+// cut takes the variant of a mark off, and returns what else it says, as the usual one.
+func cut(mark string) (v variant, rest string) {
+	for _, v := range []variant{observed, onAll} {
+		if rest, ok := strings.CutPrefix(mark, string(v)); ok {
+			return v, string(usual) + rest
+		}
+	}
+	return usual, mark
+}
+
+// asked is the variant that the options ask for.
+func (o *Options) asked() (variant, error) {
+	switch {
+	case o.AllReplicas < 0:
+		return usual, fmt.Errorf("%w: Options.AllReplicas is %d, must be 0 (not so) or how many replicas the server has", fallback.ErrRefused, o.AllReplicas)
+	case o.AllReplicas > 0 && o.ObserverClock:
+		return usual, fmt.Errorf("%w: Options.AllReplicas and Options.ObserverClock are set: a namespace has one of them", fallback.ErrRefused)
+	case o.AllReplicas > 0:
+		return onAll, nil
+	case o.ObserverClock:
+		return observed, nil
+	}
+	return usual, nil
+}
+
+// option is what asks for the variant, for people.
+func (v variant) option() string {
+	switch v {
+	case observed:
+		return "Options.ObserverClock"
+	case onAll:
+		return "Options.AllReplicas"
+	}
+	return "neither Options.ObserverClock nor Options.AllReplicas"
+}
+
+// madeAs goes by the variant of a mark, and returns what else that says. With first, this process
+// has not used the namespace yet.
+func (n *redisSpace) madeAs(mark string, first bool) (string, error) {
+	is, rest := cut(mark)
+	switch {
+	case is == n.variant:
+	case first && n.variant == usual:
+		n.use(is)
+	case first:
+		return rest, fmt.Errorf("%w: namespace %q was made with %s, this process has %s: leave it out, or use another Namespace",
+			fallback.ErrMismatch, n.settings.Namespace, is.option(), n.variant.option())
+	default:
+		return rest, fmt.Errorf("%w: namespace %q was made with %s by another process, just now; this one has %s",
+			fallback.ErrMismatch, n.settings.Namespace, is.option(), n.variant.option())
+	}
+	return rest, nil
+}
+
+// use makes this process one of a namespace of that variant.
+func (n *redisSpace) use(v variant) {
+	n.variant, n.observer = v, nil
+	if v == observed {
+		n.observer = newObserver()
+	}
+}
+
+// Sessions that count once all replicas have them.
+
+// fit refuses a process that would open a session which not all servers have that may take over.
+func (n *redisSpace) fit() error {
+	switch {
+	case n.variant != onAll:
+		return nil
+	case n.opts.AllReplicas == 0:
+		return fmt.Errorf("%w: namespace %q was made with Options.AllReplicas: set it to how many replicas the server has, or use another Namespace",
+			fallback.ErrRefused, n.settings.Namespace)
+	case n.kind != single:
+		return fmt.Errorf("%w: Options.AllReplicas is for one server, with or without Sentinel, that permits INFO. In a Redis Cluster, Grace of partitions ends early without it",
+			fallback.ErrRefused)
+	}
+	return nil
+}
+
+// enter makes a call that opens a session, or renews one that a server may not have known. It
+// counts once the server's disk and all replicas have it: a server that starts again, and one that
+// takes over, comes with all sessions.
+func (n *redisSpace) enter(ctx context.Context, c call) (any, error) {
+	return paced(ctx, n, c.script, func(ctx context.Context) (any, error) {
+		x := n.lengths.begin()
+		defer x.calls.Add(-1)
+		v, err := n.enterOnce(ctx, c, redis.Pipeliner.EvalSha, x.digest[c.script])
+		if isNoScript(err) {
+			v, err = n.enterOnce(ctx, c, redis.Pipeliner.Eval, x.source[c.script])
+		}
+		return v, n.explain(refused(err), n.conns.of(c.script))
+	})
+}
+
+func (n *redisSpace) enterOnce(ctx context.Context, x call,
+	eval func(redis.Pipeliner, context.Context, string, []string, ...any) *redis.Cmd, script string) (any, error) {
+	pipe := n.conns.of(x.script).Pipeline() // one connection: WAIT is about what that wrote
+	disk := pipe.ConfigGet(ctx, "append*")
+	v := eval(pipe, ctx, script, x.keys, x.args...)
+	acks := pipe.Do(ctx, "WAIT", n.opts.AllReplicas, n.opts.ReplicaTimeout.Milliseconds())
+	info := pipe.Info(ctx, "replication") // after WAIT: a replica that came meanwhile has got all that is there
+	if _, err := pipe.Exec(ctx); err != nil {
+		if disk.Err() != nil && !isNoScript(err) {
+			return nil, fmt.Errorf("fallback: whether the server's disk keeps each write is not known (CONFIG GET append*): %w", disk.Err())
+		}
+		return nil, err
+	}
+	if err := keepsAll(disk.Val()); err != nil {
+		return nil, err
+	}
+	got, err := acks.Int()
+	if err != nil {
+		return nil, err
+	}
+	there, _ := strconv.Atoi(parseInfo(info.Val())["connected_slaves"])
+	if want := max(n.opts.AllReplicas, there); got < want {
+		return nil, fmt.Errorf("%w: %d of %d", errAllReplicas, got, want)
+	}
+	return v.Result()
+}
+
+// errAllReplicas says that a session does not count yet.
+var errAllReplicas = errors.New("fallback: not all replicas have the session (redisarbiter.Options.AllReplicas)")
+
+// keepsAll refuses a server whose disk may lack what it has acknowledged: it would start again
+// without the session.
+func keepsAll(config map[string]string) error {
+	if config["appendonly"] == "yes" && config["appendfsync"] == "always" {
+		return nil
+	}
+	return fmt.Errorf("%w: Options.AllReplicas needs a server that keeps each write on its disk: appendonly is %q and appendfsync is %q, must be yes and always, on its replicas, too",
+		fallback.ErrRefused, config["appendonly"], config["appendfsync"])
+}
+
+// Openings implements [fallback.Rounder].
+func (n *redisSpace) Openings() bool { return n.variant == onAll }
