@@ -17,11 +17,11 @@ type check struct {
 	lease.Check
 }
 
-// check lists the holds of a session.
-func (p *partition) check(s *session) check {
+// check lists the holds of a session; all: for a round.
+func (p *partition) check(s *session, all bool) check {
 	now := p.lock()
 	defer p.mu.Unlock()
-	return check{p, p.Check(s.Session, now)}
+	return check{p, p.Check(s.Session, all, now)}
 }
 
 // compare confirms the holds that the arbiter knows, as of the moment when it was asked. It returns
@@ -66,7 +66,7 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 		list, more := c.toSweep(x)
 		held := !begin.Before(due) || other.After(verified) || passed != nil
 		if held || len(list) > 0 {
-			err := c.verifyOnce(ctx, s, x, held, list)
+			err := c.verifyOnce(ctx, s, x, looks{held, passed != nil, list})
 			switch {
 			case held && err != nil:
 				due = c.now().Add(c.opts.RetryEvery)
@@ -90,19 +90,25 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 // how many are under way at the same time, without those that a server holds up.
 const readsPerCall, verifyCalls = 256, 8
 
-// verifyOnce looks at what the session has, if held, and at the partitions listed.
-func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, held bool, list []uint32) error {
-	slices.Sort(list)
+// looks is what is looked at: what the session has, if held, and without exceptions for a round; and the partitions listed.
+type looks struct {
+	held, round bool
+	list        []uint32
+}
+
+// verifyOnce looks.
+func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, at looks) error {
+	slices.Sort(at.list)
 	if c.cluster != nil {
 		c.debts.offers.Store(asksPerPeriod)
 	}
 	var checks []check
 	for i := range c.parts {
-		listed := contains(list, uint32(i))
-		if !held && !listed {
+		listed := contains(at.list, uint32(i))
+		if !at.held && !listed {
 			continue
 		}
-		if k := c.parts[i].check(s); listed || len(k.Keys) > 0 || k.Own.Epoch > 0 {
+		if k := c.parts[i].check(s, at.round); listed || len(k.Keys) > 0 || k.Own.Epoch > 0 {
 			checks = append(checks, k)
 		}
 	}

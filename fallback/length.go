@@ -136,6 +136,8 @@ func (s *Sessions) RenewWith(m Moment, id string, ttl int64, info string, t Term
 	r, ok = s.Renew(m, id, ttl, info)
 	if r.Alive {
 		s.state(id, t)
+		s.tidy(m)
+		r.Sessions = len(s.Members)
 		switch {
 		case t.Needs > s.Grace():
 			s.setGrace(t.Needs, m.Now)

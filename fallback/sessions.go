@@ -48,8 +48,9 @@ func (s *Sessions) enter(m Moment) bool {
 	}
 	if s.Server != m.Server {
 		if !m.renamed(s.Process) {
+			whole := m.Now >= s.GraceEnd || s.complete() || !guard.Chained
 			s.Name, s.GraceEnd, s.Round = m.Server, m.Now+m.Grace, SpokenRound{}
-			if s.opened() {
+			if s.Changed = 0; s.opened() && whole {
 				s.Changed = s.GraceEnd
 			}
 		}
@@ -67,6 +68,16 @@ func (s *Sessions) enter(m Moment) bool {
 	}
 	return true
 }
+
+// tidy removes those that have expired where each of them would be waited for after a failover: now and then, as it looks at all.
+func (s *Sessions) tidy(m Moment) {
+	if s.opened() && s.GraceEnd == 0 && m.Now/1000%tidyEvery == 0 {
+		s.sweep(m)
+	}
+}
+
+// tidyEvery is in which seconds renewals do: those of a whole number of times that.
+const tidyEvery = 16
 
 // opened reports whether sessions count once all replicas of the server have them.
 func (s *Sessions) opened() bool {

@@ -110,11 +110,21 @@ func TestAllReplicas_WhatAnOpeningNeeds(t *testing.T) {
 			t.Errorf("the replica lacks %s", id)
 		}
 	}
-	if err := c.ConfigSet(t.Context(), "appendfsync", "everysec").Err(); err != nil {
-		t.Fatal(err)
+	for _, x := range [][3]string{{"no-appendfsync-on-rewrite", "yes", "no"}, {"appendfsync", "everysec", "always"}, {"appendonly", "no", "yes"}} {
+		if err := c.ConfigSet(t.Context(), x[0], x[1]).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := enterSession(t.Context(), one, "d"); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), x[0]) {
+			t.Errorf("its disk is late: %v", err)
+		}
+		if err := c.ConfigSet(t.Context(), x[0], x[2]).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := enterSession(t.Context(), one, "d"); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "appendfsync") {
-		t.Errorf("its disk is late: %v", err)
+	for _, id := range []string{"c", "d"} {
+		if c.HExists(t.Context(), sessionsKey, "s:"+id).Val() {
+			t.Errorf("a session that could not be opened is left: %s", id)
+		}
 	}
 	if _, err := one.Renew(t.Context(), "b", fallback.Registration{TTL: 10 * time.Second}); err != nil { // it counts already
 		t.Errorf("a renewal: %v", err)
@@ -189,7 +199,7 @@ func TestAllReplicas_LostAndMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	attachTo(t, c, &redisarbiter.Options{ColdStart: true, AllReplicas: 1}, replicas)
-	if _, err := plain.Renew(t.Context(), "a", fallback.Registration{TTL: 10 * time.Second}); err == nil || !strings.Contains(err.Error(), "Options.AllReplicas") {
+	if _, err := plain.Renew(t.Context(), "a", fallback.Registration{TTL: 10 * time.Second}); !errors.Is(err, fallback.ErrMismatch) || !strings.Contains(err.Error(), "made anew with Options.AllReplicas") {
 		t.Errorf("%v", err)
 	}
 }
@@ -213,9 +223,14 @@ func TestAllReplicas_Promoted(t *testing.T) {
 	now := attachTo(t, replica.Client(t), o, replicas)
 	turn := func(id string, r fallback.RoundCall) fallback.Renewal {
 		t.Helper()
-		a, err := now.Renew(t.Context(), id, fallback.Registration{TTL: 10 * time.Second, Round: r})
-		if err != nil || a.Grace == 0 {
-			t.Fatalf("%v: %+v", err, a)
+		var a fallback.Renewal
+		await.Until(t, "it is answered", func() (ok bool) { // the replica may just have connected
+			var err error
+			a, err = now.Renew(t.Context(), id, fallback.Registration{TTL: 10 * time.Second, Round: r})
+			return err == nil
+		})
+		if a.Grace == 0 {
+			t.Fatalf("%+v", a)
 		}
 		return a
 	}

@@ -48,6 +48,9 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 			}
 			continue
 		}
+		if r.str(0) == "other" {
+			return fallback.Renewal{}, n.madeAnew()
+		}
 		a := fallback.Renewal{Alive: r.str(0) == "alive", Grace: r.ms(2), Sessions: int(r.num(3)), Version: uint32(r.num(6)), Length: r.num(7)}
 		if n.guarded {
 			a.Server = r.str(1)
@@ -92,8 +95,11 @@ func (n *redisSpace) runRenew(ctx context.Context, id, how string, args ...any) 
 		n.known.CompareAndSwap(known, nil)
 	}
 	v, err := n.enter(ctx, call{scriptRenew, keys, args})
-	if all := list(v); err == nil && len(all) > 0 && all[0] == "alive" {
+	switch all := list(v); {
+	case err == nil && len(all) > 0 && all[0] == "alive":
 		n.known.Store(&id)
+	case err != nil && how == "open":
+		_ = n.CloseSession(ctx, id) // or it is waited for after a failover, until it has expired
 	}
 	return v, err
 }

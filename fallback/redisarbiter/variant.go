@@ -121,27 +121,24 @@ func (n *redisSpace) enter(ctx context.Context, c call) (any, error) {
 
 func (n *redisSpace) enterOnce(ctx context.Context, x call,
 	eval func(redis.Pipeliner, context.Context, string, []string, ...any) *redis.Cmd, script string) (any, error) {
-	pipe := n.conns.of(x.script).Pipeline() // one connection: WAIT is about what that wrote
-	disk := pipe.ConfigGet(ctx, "append*")
-	v := eval(pipe, ctx, script, x.keys, x.args...)
-	acks := pipe.Do(ctx, "WAIT", n.opts.AllReplicas, n.opts.ReplicaTimeout.Milliseconds())
-	info := pipe.Info(ctx, "replication") // after WAIT: a replica that came meanwhile has got all that is there
-	if _, err := pipe.Exec(ctx); err != nil {
-		if disk.Err() != nil && !isNoScript(err) {
-			return nil, fmt.Errorf("fallback: whether the server's disk keeps each write is not known (CONFIG GET append*): %w", disk.Err())
-		}
+	there, err := n.keepsAll(ctx, n.conns.of(x.script))
+	if err != nil {
 		return nil, err
 	}
-	if err := keepsAll(disk.Val()); err != nil {
+	want := max(n.opts.AllReplicas, there)
+	pipe := n.conns.of(x.script).Pipeline() // one connection: WAIT is about what that wrote
+	v := eval(pipe, ctx, script, x.keys, x.args...)
+	acks := pipe.Do(ctx, "WAIT", want, n.opts.ReplicaTimeout.Milliseconds())
+	info := pipe.Info(ctx, "replication") // after WAIT: one that came meanwhile may be about to get what was there before
+	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	got, err := acks.Int()
 	if err != nil {
 		return nil, err
 	}
-	there, _ := strconv.Atoi(parseInfo(info.Val())["connected_slaves"])
-	if want := max(n.opts.AllReplicas, there); got < want {
-		return nil, fmt.Errorf("%w: %d of %d", errAllReplicas, got, want)
+	if want = max(want, connected(parseInfo(info.Val()))); got < want {
+		return nil, fmt.Errorf("%w: %d of %d have it: bring the others back, or remove them from Sentinel and lower the option", errAllReplicas, got, want)
 	}
 	return v.Result()
 }
@@ -149,14 +146,43 @@ func (n *redisSpace) enterOnce(ctx context.Context, x call,
 // errAllReplicas says that a session does not count yet.
 var errAllReplicas = errors.New("fallback: not all replicas have the session (redisarbiter.Options.AllReplicas)")
 
+func connected(info map[string]string) int {
+	n, _ := strconv.Atoi(info["connected_slaves"])
+	return n
+}
+
 // keepsAll refuses a server whose disk may lack what it has acknowledged: it would start again
-// without the session.
-func keepsAll(config map[string]string) error {
-	if config["appendonly"] == "yes" && config["appendfsync"] == "always" {
-		return nil
+// without the session. It returns the number of replicas that are connected.
+func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable) (replicas int, err error) {
+	pipe := c.Pipeline()
+	config := pipe.ConfigGet(ctx, "*append*")
+	told := []*redis.StringCmd{pipe.Info(ctx, "replication"), pipe.Info(ctx, "persistence")}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, fmt.Errorf("fallback: Options.AllReplicas asks whether the server's disk keeps each write (CONFIG GET, INFO): %w", err)
 	}
-	return fmt.Errorf("%w: Options.AllReplicas needs a server that keeps each write on its disk: appendonly is %q and appendfsync is %q, must be yes and always, on its replicas, too",
-		fallback.ErrRefused, config["appendonly"], config["appendfsync"])
+	for name, must := range map[string]string{"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"} {
+		if is := config.Val()[name]; is != must {
+			return 0, fmt.Errorf("%w: Options.AllReplicas needs a server that keeps each write on its disk: %s is %q, must be %s, on its replicas, too", fallback.ErrRefused, name, is, must)
+		}
+	}
+	info := parseInfo(told[0].Val() + told[1].Val())
+	// After a first start, and after it got all data of a primary, the file is complete once it
+	// has been written anew.
+	if info["aof_rewrite_in_progress"] != "0" || info["aof_rewrite_scheduled"] != "0" || info["aof_last_bgrewrite_status"] != "ok" {
+		return 0, fmt.Errorf("%w: the server writes its append-only file anew, or failed to (aof_last_bgrewrite_status is %q): it may not have all yet", errAllReplicas, info["aof_last_bgrewrite_status"])
+	}
+	return connected(info), nil
+}
+
+// madeAnew is the error of a process in whose namespace sessions count in another way than when it
+// began.
+func (n *redisSpace) madeAnew() error {
+	now := onAll
+	if n.variant == onAll {
+		now = usual
+	}
+	return fmt.Errorf("%w: namespace %q was deleted or lost, and made anew with %s, this process has %s: give all processes the same, and start this one again",
+		fallback.ErrMismatch, n.settings.Namespace, now.option(), n.variant.option())
 }
 
 // Openings implements [fallback.Rounder].

@@ -55,6 +55,7 @@ func command() error {
 	flag.Float64Var(&cfg.Share, "share", 0.4, "share of locks that are for reading, or permits; 0: only locks of one key that exclude each other")
 	flag.IntVar(&cfg.Replicas, "replicas", 0, "redisarbiter.Options.Replicas")
 	flag.BoolVar(&cfg.Observed, "observer-clock", false, "redisarbiter.Options.ObserverClock; a single server's clock is then stepped by an hour")
+	flag.BoolVar(&cfg.All, "all-replicas", false, "with sentinel: redisarbiter.Options.AllReplicas, with servers whose disks keep each write")
 	flag.BoolVar(&cfg.Defaults, "default-replication", false, "with sentinel: Redis's own settings, with which two holders are to be expected")
 	flag.StringVar(&cfg.Mutant, "mutant", "", "guards to take out, with commas between them, in a build with -tags mutants")
 	flag.StringVar(&cfg.Dir, "dir", "", "where to keep what the nodes write down; by default it is removed if there is no violation")
@@ -76,6 +77,9 @@ func command() error {
 	}
 	if serverNames[cfg.Topology] == nil {
 		return fmt.Errorf("chaos: -topology %s is none of single, sentinel, cluster", cfg.Topology)
+	}
+	if cfg.All && cfg.Topology != "sentinel" {
+		return errors.New("chaos: -all-replicas is for -topology sentinel")
 	}
 	cfg.Times, cfg.Pause = defaults(*ttl), span{200 * time.Millisecond, *pause}
 	cfg.Times.Takeover, cfg.Rest.From = *takeover, cfg.Rest.To/3

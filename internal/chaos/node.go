@@ -40,6 +40,7 @@ type job struct {
 	Servers  []string // with Sentinel, the sentinels
 	Replicas int      // see redisarbiter.Options
 	Observed bool     // its ObserverClock
+	All      int      // its AllReplicas
 	Seeds    []string // see coord.Cluster
 
 	Times times
@@ -128,7 +129,7 @@ func runNode(text string) error {
 	go n.watch.Run(func(d time.Duration) { slog.Warn("this process was stopped", "for", d) })
 	alone := runtime.NumGoroutine()
 	client := j.client()
-	n.c, err = coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: j.Cold, Replicas: j.Replicas, ObserverClock: j.Observed}), j.options())
+	n.c, err = coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: j.Cold, Replicas: j.Replicas, ObserverClock: j.Observed, AllReplicas: j.All}), j.options())
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}

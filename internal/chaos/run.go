@@ -32,6 +32,7 @@ type config struct {
 	Mutant   string
 	Replicas int
 	Observed bool     // redisarbiter.Options.ObserverClock
+	All      bool     // redisarbiter.Options.AllReplicas, with sentinel
 	Defaults bool     // Redis's default replication, with which two holders are to be expected
 	Only     []string // faults; empty: all
 	Soak     bool     // only faults that end no node, and what they need has to stay as it is
@@ -41,6 +42,14 @@ type config struct {
 	Kept     bool     // the key lasting is held by the first node until it loses it, then by the next one
 	Dir      string   // for events, logs and the servers' data; empty: a temporary one, which is removed if all was well
 	Quiet    bool
+}
+
+// allReplicas is Options.AllReplicas: how many replicas there are.
+func (cfg config) allReplicas() int {
+	if cfg.All {
+		return 2 // of three servers
+	}
+	return 0
 }
 
 // running is a run that is under way.
@@ -158,7 +167,7 @@ func (r *running) setUp(ctx context.Context) error {
 	}
 	setting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if r.servers, err = startServers(setting, r.net, r.cfg.Topology, r.dir, r.cfg.Defaults); err != nil {
+	if r.servers, err = startServers(setting, r.net, r.cfg.Topology, r.dir, r.cfg.Defaults, r.cfg.All); err != nil {
 		return err
 	}
 	if err := r.openResource(setting); err != nil {
@@ -205,7 +214,7 @@ func (r *running) addSeat(name string) error {
 	h := r.net.Host(name)
 	s := &seat{host: h, dir: r.dir, job: job{
 		Node: name, IP: h.Addr, Events: filepath.Join(r.dir, name+".events"), Resource: filepath.Join(r.dir, "resource"),
-		Mutant: r.cfg.Mutant, Cold: true, Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas, Observed: r.cfg.Observed,
+		Mutant: r.cfg.Mutant, Cold: true, Topology: r.cfg.Topology, Servers: r.servers.addrs, Replicas: r.cfg.Replicas, Observed: r.cfg.Observed, All: r.cfg.allReplicas(),
 		Times: r.cfg.Times,
 		Keys:  keyNames("k", r.cfg.Keys), Slow: keyNames("slow", r.cfg.Slow), Rest: r.cfg.Rest, Share: r.cfg.Share,
 	}}

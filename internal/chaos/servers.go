@@ -57,7 +57,7 @@ const (
 const redisPort = ":6379"
 
 // startServers starts what the topology says. stop must be called, also after an error.
-func startServers(ctx context.Context, n *lan.Network, topology, dir string, defaults bool) (*servers, error) {
+func startServers(ctx context.Context, n *lan.Network, topology, dir string, defaults, all bool) (*servers, error) {
 	s := &servers{topology: topology}
 	library := ""
 	if topology == "single" { // the clocks of several must not differ by more than M
@@ -84,7 +84,7 @@ func startServers(ctx context.Context, n *lan.Network, topology, dir string, def
 			place.Env = d.clock.Env(library)
 		}
 		var err error
-		if d.Server, err = redistest.NewAt(place, home, arguments(topology, defaults)...); err != nil {
+		if d.Server, err = redistest.NewAt(place, home, arguments(topology, defaults, all)...); err != nil {
 			return s, err
 		}
 	}
@@ -100,8 +100,11 @@ func startServers(ctx context.Context, n *lan.Network, topology, dir string, def
 
 // arguments are those of a data server. defaults leaves Redis's replication as it is: then a deposed primary goes on
 // acknowledging, and two holders are to be expected.
-func arguments(topology string, defaults bool) []string {
+func arguments(topology string, defaults, all bool) []string {
 	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--repl-diskless-sync-delay", "0"}
+	if all {
+		args[3] = "always"
+	}
 	switch {
 	case topology == "sentinel" && !defaults:
 		// A primary that was deposed while it could not be reached does not know. Within Q - T - M it has to stop, and it

@@ -37,10 +37,12 @@ const (
 	OnReplicas = true // a session counts once each server that may take over has it, in a namespace with that option
 	Unexpired  = true // in Grace of such a table no session is dead by its expiry
 	Missing    = true // a table that lacks a session after all does not have all
+	Chained    = true // nor does another server that takes over in Grace of such a table
 	GraceNamed = true // a Grace that ends early is ended by its name
 	RoundOld   = true // a session begins its pass when a deposed server is silent
 	AnswersIn  = true // and when no answer is outstanding to what it asked before
 	PassAll    = true // it speaks when the pass has found, or reclaimed, all that it has
+	PassWhole  = true // also rows that were written a moment ago: it may have been a deposed server that wrote them
 	PassAdopts = true // and holds that rest on an owner have rows
 	PassWaits  = true // and when what it announced, and has no longer, has passed
 	Newcomer   = true // a session that is opened in Grace of the table takes nothing while a deposed server may answer

@@ -39,10 +39,12 @@ var (
 	OnReplicas = true
 	Unexpired  = true
 	Missing    = true
+	Chained    = true
 	GraceNamed = true
 	RoundOld   = true
 	AnswersIn  = true
 	PassAll    = true
+	PassWhole  = true
 	PassAdopts = true
 	PassWaits  = true
 	Newcomer   = true
@@ -61,8 +63,8 @@ var All = map[string]*bool{
 	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats, "Pledge": &Pledge,
 	"Twice": &Twice, "Between": &Between,
 	"SameBeat": &SameBeat, "BeatUnique": &BeatUnique, "GraceLook": &GraceLook, "GraceAnew": &GraceAnew,
-	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "GraceNamed": &GraceNamed, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
-	"PassAll": &PassAll, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
+	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "Chained": &Chained, "GraceNamed": &GraceNamed, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
+	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness":  &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // A Check is what this process believes to hold in a partition at some moment.
@@ -17,8 +18,8 @@ type Check struct {
 	Known fallback.Token // what was seen before the arbiter is asked
 }
 
-// Check lists the holds of a session that rest on their rows.
-func (p *Partition) Check(s *Session, now time.Time) Check {
+// Check lists the holds of a session that rest on their rows; but for those that got one a moment ago, unless all are asked for.
+func (p *Partition) Check(s *Session, all bool, now time.Time) Check {
 	x := Check{Known: p.tokens.seen}
 	if p.own != nil && p.own.session == s {
 		x.Own = Tenure{s, p.own.epoch}
@@ -35,7 +36,7 @@ func (p *Partition) Check(s *Session, now time.Time) Check {
 			p.retract(k)
 			continue
 		}
-		if k.hold.remote() && now.Sub(k.hold.confirmed) < p.cfg.RenewEvery/2 {
+		if (!all || !guard.PassWhole) && k.hold.remote() && now.Sub(k.hold.confirmed) < p.cfg.RenewEvery/2 {
 			continue // adopted a moment ago: the arbiter has more of these to write, before they lapse
 		}
 		x.Keys, x.Rows = append(x.Keys, key), append(x.Rows, k.hold.row)

@@ -96,6 +96,16 @@ func (s *server) rewind(to *fallback.Snapshot) {
 	s.rewound = time.Now()
 }
 
+// startWith makes the arbiter another server with the data of a backup, in which sessions may be missing that have counted.
+func (s *server) startWith(backup *fallback.Snapshot) {
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	s.Memory.Rewind(backup)
+	s.Memory.Restore(s.Memory.Snapshot())
+	s.servers++
+	s.since = time.Now()
+}
+
 func (s *server) rewindSessions(to *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()

@@ -49,12 +49,14 @@ var scenarios = []scenario{
 	{"Grace does not end before all is reclaimed", 4, holdsOver},
 	{"what was taken at a deposed server is reclaimed before Grace ends early", 40, takesLate},
 	{"a Grace that was seen is ended, and not the next", 6, failsTwice},
-	{"what was announced has passed before Grace ends early", 4, letsGo},
+	{"what was announced has passed before Grace ends early", 8, letsGo},
+	{"what was given back to a deposed server is reclaimed before Grace ends early", 16, demotesLate},
 	{"Grace does not end early where the sessions were lost", 4, unheard},
 	{"Grace of the one server ends early", 8, oneServer},
 	{"Grace of the one server ends early: it has keys, and no session of it is lost", 4, opensLate},
 	{"Grace of the one server does not end while a session lives that seems to have expired", 4, seemsExpired},
 	{"Grace of the one server does not end early where its data are a backup's", 4, backup},
+	{"Grace of the one server does not end early where all was lost before", 4, lostTwice},
 }
 
 // noCircle: what nodes tell each other of waits is older than what they look for, and most tasks read, with a writer between them at

@@ -5,7 +5,7 @@
 -- [10] of how many entries at most the answer tells. (Without a clock.) Its part in the round (RoundCall): [11] the one that it has spoken for,
 -- [12] the name of one to begin, [13] after which, [14] '1' to be told whether the round is complete. [15] '1' if the session counts once
 -- all replicas have it.
--- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith) or 'lost' (the table), identity of the server, ms left of Grace, number of
+-- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith), 'lost' (the table) or 'other' (a namespace that was made anew, in another way), identity of the server, ms left of Grace, number of
 -- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, the mark's Grace (ms), the round's name, 1 if
 -- that is complete, and 1 if the table did not have the session.
 -- Without a clock also: entries of the table, each its field and its text.
@@ -17,10 +17,11 @@ if ARGV[3] == 'renew' then
   witness(ARGV[1], ARGV[6])
 end
 local expiry, ttl, _, guardians = member(ARGV[1])
+if OPENED ~= (ARGV[15] == '1') then
+  return {'other', server, 0, 0, '', 0, 0, 0, '', 0, 0}
+end
 local unknown = not expiry
-if unknown and OPENED and ARGV[15] ~= '1' then
-  error('the namespace was lost, and formatted by a process with Options.AllReplicas')
-elseif unknown and OPENED and grace > 0 and complete() and ARGV[3] == 'renew' then
+if unknown and OPENED and grace > 0 and complete() and ARGV[3] == 'renew' then
   older(now + Q) -- it lacks one: it is of a backup, say
 end
 local alive = (grace > 0 and ttl ~= 0) or not dead(expiry, ttl)
@@ -55,6 +56,9 @@ redis.call('HSET', tab, 's:' .. ARGV[1], int(till) .. ' ' .. ARGV[2] .. ';' .. A
 if needs < length(' grace=') and grace == 0 then
   local _, most = survey()
   lower(most)
+end
+if OPENED and grace == 0 and math.floor(now / 1000) % 16 == 0 then -- Sessions.tidy
+  survey()
 end
 local round, all = turn()
 local fields = 4 -- that are not sessions

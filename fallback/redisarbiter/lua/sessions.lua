@@ -57,10 +57,11 @@ local function enter()
   if f[2] ~= server then
     local run, was, name = process(), string.match(f[4] or '', '^(%S*) (.*)$')
     if not renamed(was, run) then
+      local whole = now >= grace or complete()
       grace, name = begun(time, Q, grace), server
-      redis.call('HDEL', tab, 'r')
-      f[6] = nil
-      if OPENED then
+      redis.call('HDEL', tab, 'r', 'e')
+      f[6], f[7] = nil, nil
+      if OPENED and whole then
         f[7] = int(grace)
         redis.call('HSET', tab, 'e', f[7])
       end

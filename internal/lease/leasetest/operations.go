@@ -159,7 +159,7 @@ func (n *Node) unserved(epoch uint32) {
 }
 
 // sendVerify reads what the arbiter knows of the holds.
-func (n *Node) sendVerify(string) *call { return &call{check: n.P.Check(n.session, n.w.now)} }
+func (n *Node) sendVerify(string) *call { return &call{check: n.P.Check(n.session, false, n.w.now)} }
 
 func executeVerify(w *World, _ *Node, c *call) {
 	c.state = w.record.Verify(w.moment(), fallback.Read{Keys: c.check.Keys, Busy: c.check.Busy})
