@@ -400,9 +400,12 @@ func (x *twins) readsMost(ctx context.Context) (string, error) {
 // opensSeen begins a session with the expiry of another time, which says nothing then.
 func (x *twins) opensSeen(ctx context.Context) (string, error) {
 	r := fallback.Registration{TTL: time.Hour, Info: "addr b", Seen: time.Now().Add(50 * time.Minute).UnixMilli()}
-	return both(x, "Open(b) with an expiry", func(n fallback.Namespace) (bool, error) {
+	return both(x, "Open(b) with an expiry", func(n fallback.Namespace) (string, error) {
 		a, err := n.Open(ctx, "b", r)
-		return a.Alive, err
+		if errors.Is(err, fallback.ErrWait) { // after one that needs a longer Grace
+			return "waits", nil
+		}
+		return fmt.Sprint(a.Alive), err
 	}, identity)
 }
 
