@@ -363,8 +363,7 @@ func (x *rounds) end(ctx context.Context, after string) {
 		sleep(ctx, c.opts.RenewEvery)
 		return
 	}
-	round := rand.Text()
-	r, err := x.begin(ctx, fallback.RoundCall{Begin: round, After: after})
+	round, r, err := x.begin(ctx, after)
 	if err != nil || r.Round.Name != round || r.Grace > 0 && !x.by.Openings() && guard.TableGrace {
 		sleep(ctx, c.opts.RetryEvery)
 		return
@@ -381,14 +380,15 @@ func (x *rounds) end(ctx context.Context, after string) {
 	}
 }
 
-// begin begins a round, at the third try at the latest: one that was begun without an answer would be waited for as another session's.
-func (x *rounds) begin(ctx context.Context, r fallback.RoundCall) (a fallback.Renewal, err error) {
-	for range 3 {
-		if a, err = x.renew(ctx, r); err == nil || !sleep(ctx, x.c.opts.RetryEvery/4) {
-			break
-		}
+// begin begins a round after another one, and returns what the table says then. If that is not answered, it asks which round there is: one that was
+// begun all the same would be waited for as another session's. It does not begin it again, as the name is for one round.
+func (x *rounds) begin(ctx context.Context, after string) (round string, r fallback.Renewal, err error) {
+	round = rand.Text()
+	r, err = x.renew(ctx, fallback.RoundCall{Begin: round, After: after})
+	for try := 0; try < 2 && err != nil && sleep(ctx, x.c.opts.RetryEvery/4); try++ {
+		r, err = x.renew(ctx, fallback.RoundCall{})
 	}
-	return a, err
+	return round, r, err
 }
 
 // tell gives all sessions the hint.

@@ -395,7 +395,7 @@ func TestHandler_SaysWhatIsWrong(t *testing.T) {
 	}
 	op := open(t, a, &coord.Options{Namespace: "shop", Name: "op", Observe: true})
 	_, page, _ := do(t, site(t, op, nil), "GET", "/debug/locks/", browser, nil, nil)
-	contains(t, page, "Node frozen does not answer", "61 <span", all[0].Stats().Session)
+	contains(t, page, "Node frozen does not answer", "may lack those of node frozen", "61 <span", all[0].Stats().Session)
 
 	lonely := open(t, fallback.NewMemory(), &coord.Options{Name: "lonely"})
 	l, err := lonely.Lock(t.Context(), "k")

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -58,6 +59,26 @@ func (x *twins) random(choices *rand.Rand) []byte {
 		data[i] = byte(choices.Uint32())
 	}
 	return data
+}
+
+// checkRandomly runs random sequences for a while; three of four have the moves of a deck alone, if there is one.
+func (x *twins) checkRandomly(t *testing.T, mostly []move) {
+	t.Helper()
+	seed := rand.Uint64()
+	choices := rand.New(rand.NewPCG(seed, 0))
+	begin, limit := time.Now(), 8*time.Second
+	if testing.Short() {
+		limit = time.Second
+	}
+	n := 0
+	for ; n < 4000 && time.Since(begin) < limit; n++ {
+		data := x.random(choices)
+		if mostly != nil && n%4 != 0 {
+			x.deck = mostly
+		}
+		x.check(t, data)
+	}
+	t.Logf("%d sequences, seed %d", n, seed)
 }
 
 // stream is where choices come from. When it has ended, all are 0.

@@ -3,7 +3,6 @@ package redisarbiter_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,16 +97,5 @@ func (x *twins) declared(ctx context.Context, session string) (string, error) {
 func TestMemoryAndRedisWithoutItsClockDoTheSame(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
-	x := newTwins(t, observed)
-	seed := rand.Uint64()
-	choices := rand.New(rand.NewPCG(seed, 0))
-	begin, limit := time.Now(), 8*time.Second
-	if testing.Short() {
-		limit = time.Second
-	}
-	n := 0
-	for ; n < 4000 && time.Since(begin) < limit; n++ {
-		x.check(t, x.random(choices))
-	}
-	t.Logf("%d sequences, seed %d", n, seed)
+	newTwins(t, observed).checkRandomly(t, nil)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -490,18 +489,7 @@ func (x *twins) closeSession(ctx context.Context) (string, error) {
 func TestMemoryAndRedisDoTheSame(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
-	x := newTwins(t, cold)
-	seed := rand.Uint64()
-	choices := rand.New(rand.NewPCG(seed, 0))
-	begin, limit := time.Now(), 8*time.Second
-	if testing.Short() {
-		limit = time.Second
-	}
-	n := 0
-	for ; n < 4000 && time.Since(begin) < limit; n++ {
-		x.check(t, x.random(choices))
-	}
-	t.Logf("%d sequences, seed %d", n, seed)
+	newTwins(t, cold).checkRandomly(t, nil)
 }
 
 func FuzzDifferential(f *testing.F) {

@@ -125,7 +125,7 @@ func (n *redisSpace) enterOnce(ctx context.Context, x call,
 	if err != nil {
 		return nil, err
 	}
-	want := max(n.opts.AllReplicas, there)
+	want := max(n.opts.AllReplicas, n.opts.Replicas, there)
 	pipe := n.conns.of(x.script).Pipeline() // one connection: WAIT is about what that wrote
 	v := eval(pipe, ctx, script, x.keys, x.args...)
 	acks := pipe.Do(ctx, "WAIT", want, n.opts.ReplicaTimeout.Milliseconds())
