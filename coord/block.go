@@ -16,21 +16,27 @@ import (
 // and then gives that back (see fallback.Mode.Block). So at each moment a hold has at least the permits that callers have. A pool's
 // mutex protects the fields.
 type block struct {
+	// What Acquire and Release of a permit that the process has look at comes first: a caller comes back from elsewhere, and each line of
+	// the cache is a wait for memory.
 	pool   *pool
-	number uint32
-
-	lock   Lock          // the hold's
 	pledge *lease.Pledge // until when lock is in force
-	size   uint32        // permits of lock
-	free   uint32        // those of them that no caller has; none if the block is to become smaller
-
 	uses   []permitUse
 	spare  []int32 // uses that no caller has
-	listed bool    // in the pool's open
 	end    blockEnd
+	size   uint32 // permits of lock
+	free   uint32 // those of them that no caller has; none if the block is to become smaller
+	listed bool   // in the pool's open
 	spell  blockSpell
 
+	lock    Lock // the hold's
+	number  uint32
 	watched bool // a caller has asked whether permits are wanted
+
+	first struct { // what uses, spare and pledge begin with, so that all is in one place
+		uses   [8]permitUse
+		spare  [8]int32
+		pledge lease.Pledge
+	}
 }
 
 // permitUse is a caller's part of a block.
@@ -76,7 +82,8 @@ func (b *block) used() (n uint32) {
 
 // newBlock returns a block, and n of its permits.
 func (p *pool) newBlock(l Lock, size, number, n uint32) (*block, Permits) {
-	b := &block{pool: p, number: number, lock: l, pledge: new(lease.Pledge), size: size, free: size}
+	b := &block{pool: p, number: number, lock: l, size: size, free: size}
+	b.uses, b.spare, b.pledge = b.first.uses[:0], b.first.spare[:0], &b.first.pledge
 	b.spell.began = p.c.moment()
 	p.mu.Lock()
 	x := b.enter(n)

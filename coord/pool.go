@@ -14,21 +14,22 @@ import (
 
 // A pool is what callers of this process have and want of one semaphore. It exists while there are such callers, or blocks.
 type pool struct {
-	c   *Coordinator
-	key string // of the names of holds
+	c *Coordinator
 
 	// The mutex protects what follows, and the fields of the blocks. It is one of the last in the order of mutexes: see rank.go. No
 	// clock is read while it is held.
 	mu     sync.Mutex
 	of     uint32
-	users  int                 // callers that have permits, or are about to
-	blocks []*block            // that this process holds
-	open   []*block            // those with permits for further callers; the one that permits came back to last is the last
-	asked  map[string]struct{} // names of blocks that callers wait for
-	grows  growth
-	tight  lease.Moment // until then a block is as large as its caller needs
-	counts PermitStats
 	gone   bool
+	users  int      // callers that have permits, or are about to
+	open   []*block // those with permits for further callers; the one that permits came back to last is the last
+	grows  growth
+	counts PermitStats
+	blocks []*block            // that this process holds
+	asked  map[string]struct{} // names of blocks that callers wait for
+	tight  lease.Moment        // until then a block is as large as its caller needs
+
+	key string // of the names of holds; never changes
 }
 
 // growth is the callers that wait in this process, for permits that come back to a block, and for a larger block. The first one is served
