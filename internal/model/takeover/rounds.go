@@ -21,11 +21,15 @@ const (
 	PrimarySilent                          // a deposed server is silent after delta
 	OpenedAtAll                            // of one server: an opening counts once all replicas have it
 	OpenedOnDisk                           // and once its own disk has it
+	Unexpired                              // in Grace of such a table no session is dead by its expiry
+	Missing                                // a table that lacks a session after all does not have all
+	Chained                                // nor does that of another server that takes over in such a Grace
+	PassWhole                              // the pass leaves out no row that was written a moment ago
 )
 
 var roundGuardNames = []string{
 	"RoundUnique", "SightedBefore", "EndNamed", "RoundOld", "AnswersIn", "PassReclaims", "PassWaits", "EachSpoke", "CompleteOld", "TableOutOfGrace", "NewcomerWaits", "PrimarySilent",
-	"OpenedAtAll", "OpenedOnDisk",
+	"OpenedAtAll", "OpenedOnDisk", "Unexpired", "Missing", "Chained", "PassWhole",
 }
 
 func (g RoundGuard) String() string { return roundGuardNames[bits.TrailingZeros32(uint32(g))] }
@@ -45,6 +49,8 @@ type Rounds struct {
 	Replicated     bool  // the table is at the same server, and no change of a session counts before it is on all replicas
 	Opened         bool  // the table is at the same server, and an opening counts once it is on all replicas: they may lack renewals
 	Restarts       bool  // the server may start again with what its disk has, and its replicas follow it
+	Backups        uint8 // with Opened: a backup from before all sessions is restored; session W, which is not cut off, is another one that it lacks
+	Rows           bool  // X may give the partition back, with a row for what its own caller holds
 	Older          bool  // X is of a version that never speaks
 	Without        RoundGuard
 	Limit          int
@@ -60,6 +66,7 @@ type (
 	record struct {
 		owner       uint8 // sX, ofZ, or 0: none
 		grace, name int8
+		row         bool // of X
 	}
 	// table is what a server has of the sessions.
 	table struct {
@@ -68,6 +75,8 @@ type (
 		spoke      int8 // the round for which X has spoken
 		round, age int8
 		grace      int8
+		w          bool // with Backups: W
+		lacks      bool // with Opened: it is in a Grace in which it does not have all sessions
 	}
 )
 
@@ -78,7 +87,7 @@ type roundState struct {
 	pCopied        bool
 	sCopied        bool
 	pFails, sFails uint8
-	moves          uint8
+	moves, backups uint8
 	graces, rounds int8 // names that were given out
 
 	life    int8 // of X's session: 0 before, 1 alive, 2 over
@@ -89,6 +98,8 @@ type roundState struct {
 	ans     int8 // an answer to acquire is on its way; what it is worth
 	asked   bool // before the pass began
 	ann     int8 // what X has announced at last, as H has it
+	hold    int8 // what X's caller holds by a row
+	fresh   int8 // for how long a pass without PassWhole leaves that out
 	heard   int8 // the round that X was told of
 	due     int8 // until X may begin its pass
 	passing int8 // the round of that
@@ -128,6 +139,11 @@ const (
 	rStated
 	rEnd
 	rZOwns
+	rBackup
+	rNotice
+	rGiveBack
+	rVerifyRow
+	rRestore
 )
 
 func (m *Rounds) names() []string {
@@ -139,10 +155,14 @@ func (m *Rounds) names() []string {
 		rFailP: "FAILOVER of the partition to its replica", rFailPEmpty: "FAILOVER of the partition, everything is lost", rRestart: "RESTART of the server, with what its disk has", rFailS: "FAILOVER of the table to its replica",
 		rFailSEmpty: "FAILOVER of the table, everything is lost", rMove: "the partition's slot moves", rSight: "A sees Grace $v", rRound: "A begins a round at table $v", rOther: "B begins a round at table $v",
 		rStated: "table $v says to A that the round is complete", rEnd: "A ends Grace", rZOwns: "Z acquires",
+		rBackup: "a BACKUP is restored, of before all sessions", rNotice: "W renews; the table does not know it", rGiveBack: "X gives the partition back at server $v, its caller's hold has a row there",
+		rVerifyRow: "X verifies the row at server $v", rRestore: "X restores the row",
 	}
 }
 
-func (m *Rounds) initial() []roundState { return []roundState{{}} }
+func (m *Rounds) initial() []roundState {
+	return []roundState{{s: table{w: m.Backups > 0}, sCopy: table{w: m.Backups > 0}}}
+}
 
 func (m *Rounds) owned(s *roundState) bool { return s.life == 1 && s.owns && s.slot > 0 }
 
@@ -152,6 +172,8 @@ func (m *Rounds) check(s *roundState) string {
 		return "X and Z own the partition"
 	case s.p.owner == ofZ && s.ann > 0:
 		return "Z owns what H holds"
+	case s.p.owner == ofZ && !s.p.row && s.life == 1 && s.hold > 0:
+		return "Z owns what X's caller holds"
 	}
 	return ""
 }
@@ -168,9 +190,12 @@ func (m *Rounds) next(was *roundState, to func(event, roundState)) {
 	m.ownership(was, add)
 	m.pass(was, add)
 	m.fails(was, add)
+	m.restored(was, add)
+	m.rows(was, add)
 	m.ender(was, add)
 	s := *was
-	if dead := !s.s.known || s.s.expiry == 0; s.p.grace == 0 && s.pFails > 0 && (s.p.owner == 0 || s.p.owner == sX && dead && s.s.grace == 0) {
+	free := (!s.s.known || s.s.expiry == 0) && s.s.grace == 0 // what X has
+	if s.p.grace == 0 && s.pFails+s.backups > 0 && (s.p.owner == 0 || s.p.owner == sX && free) && (!s.p.row || free) {
 		s.p.owner = ofZ
 		add(rZOwns, 0, s)
 	}
@@ -181,7 +206,7 @@ func (m *Rounds) tidy(s *roundState) {
 		s.life = 2
 	}
 	if s.life != 1 {
-		s.lease, s.waits, s.ans, s.heard, s.due, s.passing, s.spoken = 0, 0, 0, 0, 0, 0, 0
+		s.lease, s.waits, s.ans, s.heard, s.due, s.passing, s.spoken, s.hold = 0, 0, 0, 0, 0, 0, 0, 0
 	}
 	if !m.owned(s) {
 		s.owns, s.slot = false, 0
@@ -206,13 +231,22 @@ func (m *Rounds) tidy(s *roundState) {
 			p.name = 0
 		}
 	}
+	if s.hold = min(s.hold, s.lease); s.hold == 0 || m.has(PassWhole) {
+		s.fresh = 0
+	}
+	for _, x := range []*table{&s.s, &s.sOld, &s.sCopy} {
+		x.lacks = x.lacks && x.grace > 0
+	}
 }
 
 func (m *Rounds) tick(was *roundState, add adderR) {
 	s := *was
+	if m.Backups > 0 && !s.s.w {
+		return // W renews more often than that
+	}
 	for _, at := range []*int8{
 		&s.p.grace, &s.pOld.grace, &s.pCopy.grace, &s.s.grace, &s.sOld.grace, &s.sCopy.grace, &s.s.expiry, &s.sOld.expiry, &s.sCopy.expiry,
-		&s.pGone, &s.sGone, &s.lease, &s.waits, &s.slot, &s.ans, &s.ann, &s.due,
+		&s.pGone, &s.sGone, &s.lease, &s.waits, &s.slot, &s.ans, &s.ann, &s.due, &s.hold, &s.fresh,
 	} {
 		pass(at, 1)
 	}
@@ -228,7 +262,7 @@ func (m *Rounds) tick(was *roundState, add adderR) {
 func (m *Rounds) atTables(was *roundState, f func(s *roundState, x *table, n int8)) {
 	s := *was
 	f(&s, &s.s, 0)
-	if was.sFails > 0 && !m.Replicated && (was.sGone > 0 || !m.has(PrimarySilent)) {
+	if was.sFails+was.backups > 0 && !m.Replicated && (was.sGone > 0 || !m.has(PrimarySilent)) {
 		s = *was
 		f(&s, &s.sOld, 1)
 	}
@@ -238,7 +272,7 @@ func (m *Rounds) atTables(was *roundState, f func(s *roundState, x *table, n int
 func (m *Rounds) atRecords(was *roundState, f func(s *roundState, x *record, n int8)) {
 	s := *was
 	f(&s, &s.p, 0)
-	if was.pFails > 0 && (was.pGone > 0 || !m.has(PrimarySilent)) {
+	if was.pFails+was.backups > 0 && (was.pGone > 0 || !m.has(PrimarySilent)) {
 		s = *was
 		f(&s, &s.pOld, 1)
 	}
@@ -257,6 +291,9 @@ func (m *Rounds) session(was *roundState, add adderR) {
 			}
 			add(rOpen, n, *s)
 		case s.life == 1 && (x.grace > 0 || x.known && x.expiry > 0):
+			if !x.known {
+				m.unknown(x)
+			}
 			x.known, x.expiry, s.lease, x.spoke = true, m.T, m.T-m.M, s.spoken
 			if x.round > 0 && x.round != s.heard && !m.Older {
 				s.heard, s.due = x.round, 0
@@ -322,7 +359,7 @@ func (m *Rounds) pass(was *roundState, add adderR) {
 		if s.passing != s.heard || s.asked && m.has(AnswersIn) {
 			return
 		}
-		if m.owned(s) && x.owner != sX && m.has(PassReclaims) || !m.owned(s) && s.ann > 0 && m.has(PassWaits) {
+		if m.owned(s) && x.owner != sX && m.has(PassReclaims) || !m.owned(s) && s.ann > 0 && m.has(PassWaits) || s.hold > 0 && !x.row && s.fresh == 0 {
 			return
 		}
 		s.spoken, s.passing = s.passing, 0
@@ -381,7 +418,8 @@ func (m *Rounds) failed(s *roundState, to record, opened bool) {
 		m.tableFailed(s, s.s)
 	case m.Opened:
 		x := s.sCopy // empty, if there is none
-		x.known = x.known || opened && s.life > 0
+		x.known = x.known || opened && s.s.known
+		x.w, x.lacks = x.w || s.s.w, x.lacks || s.s.lacks // all replicas have what a session did that was not known, too
 		m.tableFailed(s, x)
 	}
 }
@@ -389,6 +427,7 @@ func (m *Rounds) failed(s *roundState, to record, opened bool) {
 func (m *Rounds) tableFailed(s *roundState, to table) {
 	s.sFails++
 	s.sOld, s.sGone, s.s, s.sCopied = s.s, m.Delta, to, false
+	s.s.lacks = s.s.lacks && m.has(Chained)
 	s.s.grace, s.s.round, s.s.age = m.Q, 0, 0 // a round is one server's
 }
 
@@ -416,8 +455,8 @@ func (m *Rounds) ender(was *roundState, add adderR) {
 		add(rRound, n, *s)
 	})
 	m.atTables(was, func(s *roundState, x *table, n int8) {
-		inGrace := x.grace > 0 && m.has(TableOutOfGrace) && !m.one()
-		dead := !x.known || x.expiry == 0 && x.grace == 0
+		inGrace := x.grace > 0 && m.has(TableOutOfGrace) && (!m.one() || x.lacks)
+		dead := !x.known || x.expiry == 0 && (x.grace == 0 || !m.has(Unexpired))
 		if s.round > 0 && x.round == s.round && !s.stated && !inGrace && (x.age >= m.Delta || !m.has(CompleteOld)) && (dead || x.spoke == x.round || !m.has(EachSpoke)) {
 			s.stated = true
 			add(rStated, n, *s)
@@ -429,7 +468,7 @@ func (m *Rounds) ender(was *roundState, add adderR) {
 	}
 	if s = *was; s.stated && s.p.grace > 0 && (s.p.name == named || !m.has(EndNamed)) {
 		s.p.grace = 0
-		if m.one() {
+		if m.Replicated {
 			s.s.grace = 0
 		}
 		add(rEnd, 0, s)

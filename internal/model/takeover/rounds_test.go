@@ -31,6 +31,20 @@ func opened(failovers uint8, restarts bool) *Rounds {
 	return m
 }
 
+// backup has one server like that, and a backup that is restored.
+func backup(failovers uint8, begun int8) *Rounds {
+	m := opened(failovers, false)
+	m.Backups, m.Begun = 1, begun
+	return m
+}
+
+// rows has an owner that may give the partition back, to the deposed server, too, while its own caller holds the key.
+func rows(tables uint8, begun int8) *Rounds {
+	m := rounds(1, tables, begun)
+	m.Rows = true
+	return m
+}
+
 // TestRounds_AreSafe: rounds make no second owner, and none of what a holder relies on.
 func TestRounds_AreSafe(t *testing.T) {
 	moved := rounds(1, 0, 2)
@@ -52,6 +66,10 @@ func TestRounds_AreSafe(t *testing.T) {
 		{"all replicas have each opening", opened(1, false)},
 		{"all replicas have each opening, and so has the disk", opened(1, true)},
 		{"all replicas have each opening, and so has the disk; twice", opened(2, true)},
+		{"all replicas have each opening, and a backup is restored", backup(0, 2)},
+		{"all replicas have each opening, a backup is restored, and a failover", backup(1, 2)},
+		{"the owner gives the partition back", rows(0, 2)},
+		{"both servers fail over, and the owner gives the partition back", rows(1, 1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +109,10 @@ func TestRounds_EachGuardPrevents(t *testing.T) {
 		{RoundOld, opened(1, false), 13},
 		{AnswersIn, opened(1, false), 14},
 		{EachSpoke, opened(1, false), 9},
-		{CompleteOld, opened(1, false), 8},
+		{Unexpired, opened(1, false), 9},
+		{Missing, backup(0, 1), 10},
+		{Chained, backup(1, 1), 11},
+		{PassWhole, rows(0, 1), 14},
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
