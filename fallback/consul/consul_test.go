@@ -36,13 +36,26 @@ func TestConsulConforms_Durable(t *testing.T) {
 func TestConsul_NoTwoHoldersOverElections(t *testing.T) {
 	takes.Seconds(t)
 	f := startFake(t, nil)
+	var lines storetest.Lines
 	injuries := []func(){f.election, f.election, f.election, f.election}
 	if storetest.Full() {
 		for range 4 {
-			injuries = append(injuries, f.leaderless, f.answerLost, f.CloseClientConnections)
+			injuries = append(injuries, f.leaderless, f.answerLost, f.CloseClientConnections, func() { lines.Cut(4 * time.Second) })
 		}
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.client(""), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.clientBy(lines.Another()), isNew) }, injuries...)
+}
+
+// Older data are put back while processes hold locks, as README.md says to do it.
+func TestConsul_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	f := startFake(t, nil)
+	var lines storetest.Lines
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(f.snapshot, f.unmark)...)
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.clientBy(lines.Another()), nil) }, injuries...)
 }
 
 func TestConsul_WhatItCostsAtRest(t *testing.T) {
@@ -54,6 +67,12 @@ func TestConsul_WhatItCostsAtRest(t *testing.T) {
 func TestConsul_ARestoredSnapshotIsNoticed(t *testing.T) {
 	f := startFake(t, nil)
 	storetest.OldDataAreNoticed(t, New(f.client(""), isNew), f.snapshot)
+}
+
+func TestConsul_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	f := startFake(t, nil)
+	storetest.TokensRise(t, func() fallback.Arbiter { return New(f.client(""), nil) }, f.snapshot, f.unmark)
 }
 
 // What is missing is in Grace for a process that was there before, and a write that began before that is not executed.

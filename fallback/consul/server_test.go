@@ -4,6 +4,7 @@ package consul
 
 import (
 	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/internal/consulfake"
+	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
 // A fake stands for Consul, and is injured.
@@ -32,7 +34,17 @@ func startFake(t *testing.T, tokens map[string]string) *fake {
 // client is one with connections of its own.
 func (f *fake) client(token string) *api.Client {
 	f.t.Helper()
-	transport := &http.Transport{}
+	return f.open(token, &http.Transport{})
+}
+
+// clientBy is one by a line.
+func (f *fake) clientBy(line *storetest.Line) *api.Client {
+	f.t.Helper()
+	return f.open("", &http.Transport{DialContext: line.Through(new(net.Dialer).DialContext)})
+}
+
+func (f *fake) open(token string, transport *http.Transport) *api.Client {
+	f.t.Helper()
 	f.t.Cleanup(transport.CloseIdleConnections)
 	c, err := api.NewClient(&api.Config{Address: f.URL, Token: token, HttpClient: &http.Client{Transport: transport}})
 	if err != nil {
@@ -51,6 +63,19 @@ func (f *fake) snapshot() (restore func()) {
 		defer f.Mu.Unlock()
 		f.Index, f.Pairs = index, maps.Clone(pairs)
 	}
+}
+
+// unmark deletes the mark.
+func (f *fake) unmark() {
+	f.t.Helper()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	name := newStore(nil, nil).nameKey()
+	if _, there := f.Pairs[name]; !there {
+		f.t.Fatal("there is no mark")
+	}
+	f.Pairs = maps.Clone(f.Pairs)
+	delete(f.Pairs, name)
 }
 
 // election is one: connections end, of calls on their way it stays unknown whether they were executed, and the next ones have no leader.

@@ -43,14 +43,27 @@ func TestEtcdConforms_Durable(t *testing.T) {
 func TestEtcd_NoTwoHoldersOverKills(t *testing.T) {
 	storetest.Minutes(t)
 	c := startCluster(t, 3)
+	var lines storetest.Lines
 	var injuries []func()
 	for range 4 {
 		injuries = append(injuries, c.killLeader, c.restart, func() { _, goOn := c.old(); goOn() }, func() {
 			heal := c.stopFollower()
 			time.AfterFunc(3*time.Second, heal)
-		})
+		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.client(), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.clientBy(lines.Another()), isNew) }, injuries...)
+}
+
+// Older data are put back while processes hold locks, as README.md says to do it.
+func TestEtcd_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	c := startCluster(t, 1)
+	var lines storetest.Lines
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(c.copied, c.mark)...)
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.clientBy(lines.Another()), nil) }, injuries...)
 }
 
 func TestEtcd_WhatItCostsAtRest(t *testing.T) {
@@ -74,6 +87,12 @@ func TestEtcd_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	c := startCluster(t, 1)
 	storetest.OldDataAreNoticed(t, New(c.client(), isNew), c.copied)
+}
+
+func TestEtcd_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	c := startCluster(t, 1)
+	storetest.TokensRise(t, func() fallback.Arbiter { return New(c.client(), nil) }, c.copied, c.mark)
 }
 
 // A changingLeader is what a client asks while the leader changes: some transactions fail.

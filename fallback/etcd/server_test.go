@@ -4,7 +4,9 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
@@ -77,7 +80,22 @@ func (c *cluster) client(members ...int) *clientv3.Client {
 			urls = append(urls, c.urls[i])
 		}
 	}
-	x, err := clientv3.New(clientv3.Config{Endpoints: urls, Logger: zap.NewNop()})
+	return c.open(clientv3.Config{Endpoints: urls})
+}
+
+// clientBy is one of all members, by a line.
+func (c *cluster) clientBy(line *storetest.Line) *clientv3.Client {
+	c.t.Helper()
+	dial := line.Through(new(net.Dialer).DialContext)
+	return c.open(clientv3.Config{Endpoints: c.urls, DialOptions: []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) }),
+	}})
+}
+
+func (c *cluster) open(config clientv3.Config) *clientv3.Client {
+	c.t.Helper()
+	config.Logger = zap.NewNop()
+	x, err := clientv3.New(config)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -181,6 +199,14 @@ func (c *cluster) injuries() arbitertest.Cluster {
 		x.Cut = func(*testing.T) func() { return c.stopFollower() }
 	}
 	return x
+}
+
+// mark puts another mark in the place of the one that there is.
+func (c *cluster) mark() {
+	c.t.Helper()
+	if _, err := c.client().Put(c.t.Context(), newStore(nil, nil).markKey(), rand.Text()); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // copied stops a cluster of one member, copies its data, and starts it again. back puts the copy in their place.

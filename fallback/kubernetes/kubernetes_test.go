@@ -50,14 +50,27 @@ func TestKubernetesConforms_Durable(t *testing.T) {
 func TestKubernetes_NoTwoHoldersOverKills(t *testing.T) {
 	storetest.Minutes(t)
 	c := startCluster(t, 2)
+	var lines storetest.Lines
 	var injuries []func()
 	for range 4 {
 		injuries = append(injuries, c.kill, c.restart, c.cut, func() {
 			heal := c.stop()
 			time.AfterFunc(3*time.Second, heal)
-		})
+		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, c.arbiter, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return c.arbiterBy(lines.Another(), isNew) }, injuries...)
+}
+
+// Older data are put back while processes hold locks, as README.md says to do it.
+func TestKubernetes_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	c := startCluster(t, 1)
+	var lines storetest.Lines
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(c.copied, func() { c.remove(c.store().markName()) })...)
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return c.arbiterBy(lines.Another(), nil) }, injuries...)
 }
 
 func TestKubernetes_WhatItCostsAtRest(t *testing.T) {
@@ -96,6 +109,12 @@ func TestKubernetes_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	c := startCluster(t, 1)
 	storetest.OldDataAreNoticed(t, c.arbiter(), c.copied)
+}
+
+func TestKubernetes_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	c := startCluster(t, 1)
+	storetest.TokensRise(t, func() fallback.Arbiter { return fallback.NewRecords(c.store(), recordsOptions(nil)) }, c.copied, func() { c.remove(c.store().markName()) })
 }
 
 // What follows needs one cluster without injuries, which they share.

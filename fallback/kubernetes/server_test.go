@@ -233,6 +233,13 @@ func (c *cluster) arbiter() fallback.Arbiter {
 	return fallback.NewRecords(c.store(), recordsOptions(isNew))
 }
 
+// arbiterBy is one by a line.
+func (c *cluster) arbiterBy(line *storetest.Line, opts *Options) fallback.Arbiter {
+	config := c.config(app)
+	config.Dial = line.Through(config.Dial)
+	return fallback.NewRecords(c.storeOf(config, nil), recordsOptions(opts))
+}
+
 // other leads new connections to another server. Those that there are stay.
 func (c *cluster) other() (was int) {
 	was = int(c.to.Load())

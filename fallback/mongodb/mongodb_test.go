@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -42,11 +43,24 @@ func TestMongodbConforms_Durable(t *testing.T) {
 func TestMongodb_NoTwoHoldersOverKills(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
+	var lines storetest.Lines
 	var injuries []func()
 	for range 6 {
-		injuries = append(injuries, s.kill)
+		injuries = append(injuries, s.kill, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, s.arbiter, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return s.arbiterBy(lines.Another(), isNew) }, injuries...)
+}
+
+// Older data are put back while processes hold locks, as README.md says to do it.
+func TestMongodb_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	s := startServer(t)
+	var lines storetest.Lines
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(s.copied, s.unmark)...)
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return s.arbiterBy(lines.Another(), nil) }, injuries...)
 }
 
 func TestMongodb_WhatItCostsAtRest(t *testing.T) {
@@ -59,6 +73,12 @@ func TestMongodb_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
 	storetest.OldDataAreNoticed(t, s.arbiter(), s.copied)
+}
+
+func TestMongodb_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	storetest.TokensRise(t, func() fallback.Arbiter { return New(s.client(nil), nil) }, s.copied, s.unmark)
 }
 
 // What is missing is in Grace for a process that was there before. A record that is made for the data of before is in Grace for all.

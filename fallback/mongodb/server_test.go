@@ -4,6 +4,7 @@ package mongodb
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,6 +99,27 @@ func (s *server) store(opts *Options) *store { return newStore(s.client(nil), op
 var isNew = &Options{ColdStart: true}
 
 func (s *server) arbiter() fallback.Arbiter { return New(s.client(nil), isNew) }
+
+// arbiterBy is one by a line.
+func (s *server) arbiterBy(line *storetest.Line, opts *Options) fallback.Arbiter {
+	s.t.Helper()
+	return New(s.client(options.Client().SetDialer(dialer(line.Through(new(net.Dialer).DialContext)))), opts)
+}
+
+type dialer storetest.Dialer
+
+// DialContext implements [options.ContextDialer].
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d(ctx, network, address)
+}
+
+// unmark deletes the mark.
+func (s *server) unmark() {
+	s.t.Helper()
+	if r, err := s.store(nil).records().DeleteOne(s.t.Context(), bson.D{{Key: "_id", Value: markID}}); err != nil || r.DeletedCount != 1 {
+		s.t.Fatalf("%+v, %v", r, err)
+	}
+}
 
 // kill is kill -9, after which the server comes back with its data.
 func (s *server) kill() {

@@ -66,6 +66,23 @@ func TestMySQL_NoTwoHolders(t *testing.T) {
 	storetest.NoTwoHolders(t, start, injuries...)
 }
 
+// Old files are put back under the server that wrote them, while processes hold locks, as README.md says to do it.
+func TestMySQL_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	s := startServer(t)
+	var lines storetest.Lines
+	start := func() fallback.Arbiter {
+		c := s.config("app")
+		c.DialFunc = lines.Another().Through(c.DialFunc)
+		return New(c, nil)
+	}
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(s.copied, s.unmark)...)
+	}
+	storetest.NoTwoHolders(t, start, injuries...)
+}
+
 // What processes cost at rest, each of which holds a lock. README.md has the figures.
 func TestMySQL_WhatItCostsAtRest(t *testing.T) {
 	storetest.Minutes(t)
@@ -161,18 +178,12 @@ func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
 	n := storetest.Attach(t, New(s.config("app"), options()))
-	dir := s.now.Load().dir
-	s.kill()
-	s.run("cp", "-a", dir+"/data", dir+"/old")
-	s.begin()
+	back := s.copied()
 	opened := again(t, func() (fallback.Renewal, error) {
 		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 	})
 	token := lock(t, n, storetest.Alice).Token
-	s.kill()
-	s.run("rm", "-rf", dir+"/data")
-	s.run("mv", dir+"/old", dir+"/data")
-	s.begin()
+	back()
 	r := again(t, func() (fallback.Record, error) { return n.Witness(t.Context(), 0, token) })
 	l := again(t, func() (fallback.Liveness, error) {
 		return n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
@@ -181,10 +192,16 @@ func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 		t.Errorf("Grace after a backup was restored: %+v, %+v", r, l)
 	}
 	// Whoever restores one tells of it by taking the mark away: then no process needs to have seen newer data.
-	s.must("DELETE FROM hf.holdfast WHERE name = '" + markName + "'")
+	s.unmark()
 	if r := again(t, func() (fallback.Record, error) { return n.Load(t.Context(), 1) }); r.Grace == 0 {
 		t.Errorf("Grace without the mark: %+v", r)
 	}
+}
+
+func TestMySQL_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	storetest.TokensRise(t, func() fallback.Arbiter { return New(s.config("app"), nil) }, s.copied, s.unmark)
 }
 
 func refused(t *testing.T, a fallback.Arbiter, why string) {

@@ -195,6 +195,28 @@ func (s *server) restart() {
 	s.begin()
 }
 
+// copied copies the files of now. back puts the copy in their place.
+func (s *server) copied() (back func()) {
+	s.t.Helper()
+	dir := s.now.Load().dir
+	s.kill()
+	s.run("cp", "-a", dir+"/data", dir+"/old")
+	s.begin()
+	return func() {
+		s.t.Helper()
+		s.kill()
+		s.run("rm", "-rf", dir+"/data")
+		s.run("mv", dir+"/old", dir+"/data")
+		s.begin()
+	}
+}
+
+// unmark deletes the mark.
+func (s *server) unmark() {
+	s.t.Helper()
+	s.must("DELETE FROM hf.holdfast WHERE name = '" + markName + "'")
+}
+
 // save has a replica that follows the server until now, and then ends.
 func (s *server) save() {
 	s.t.Helper()

@@ -72,16 +72,12 @@ func TestPostgres_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
 	n := attach(t, postgres.New(s.config("app"), options()))
-	s.kill()
-	old := s.newDir()
-	s.run("cp", "-a", s.data, old)
-	s.begin(s.data)
+	back := s.copied()
 	opened := again(t, func() (fallback.Renewal, error) {
 		return n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
 	})
 	token := lock(t, n, alice).Token
-	s.kill()
-	s.begin(old)
+	back()
 	r := again(t, func() (fallback.Record, error) { return n.Witness(t.Context(), 0, token) })
 	l := again(t, func() (fallback.Liveness, error) {
 		return n.Dead(t.Context(), "bob", fallback.Stamp{Session: "alice", Seen: opened.Expiry})
@@ -89,6 +85,12 @@ func TestPostgres_ARestoredBackupIsNoticed(t *testing.T) {
 	if r.Grace == 0 || l.Grace == 0 || l.Dead {
 		t.Errorf("Grace after a backup was restored: %+v, %+v", r, l)
 	}
+}
+
+func TestPostgres_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	storetest.TokensRise(t, func() fallback.Arbiter { return postgres.New(s.config("app"), &postgres.Options{Table: "hf.locks"}) }, s.copied, func() { s.must(`DELETE FROM hf.locks`) })
 }
 
 func TestPostgres_RefusesServersThatLose(t *testing.T) {
@@ -166,6 +168,23 @@ func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
 	var injuries []func()
 	for range 4 {
 		injuries = append(injuries, s.restart, s.save, s.crash, func() { lines.Cut(4 * time.Second) })
+	}
+	storetest.NoTwoHolders(t, start, injuries...)
+}
+
+// Old files are put back under the server that wrote them, while processes hold locks: those that have seen newer ones tell.
+func TestPostgres_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	s := startServer(t)
+	var lines storetest.Lines
+	start := func() fallback.Arbiter {
+		c := s.config("app")
+		c.ConnConfig.DialFunc = lines.Another().Through(c.ConnConfig.DialFunc)
+		return postgres.New(c, &postgres.Options{Table: "hf.locks"})
+	}
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(s.copied, func() {})...)
 	}
 	storetest.NoTwoHolders(t, start, injuries...)
 }

@@ -165,6 +165,20 @@ func (s *server) restart() {
 	s.begin(s.data)
 }
 
+// copied copies the files of now. back puts the copy in their place.
+func (s *server) copied() (back func()) {
+	s.t.Helper()
+	s.kill()
+	old := s.newDir()
+	s.run("cp", "-a", s.data, old)
+	s.begin(s.data)
+	return func() {
+		s.t.Helper()
+		s.kill()
+		s.begin(old)
+	}
+}
+
 // save makes a standby that stops following.
 func (s *server) save() {
 	s.t.Helper()

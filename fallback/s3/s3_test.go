@@ -43,14 +43,27 @@ func TestS3Conforms_Durable(t *testing.T) {
 func TestS3_NoTwoHoldersOverKills(t *testing.T) {
 	storetest.Minutes(t)
 	g := startGateway(t, 2)
+	var lines storetest.Lines
 	var injuries []func()
 	for range 4 {
 		injuries = append(injuries, func() { g.kill(0) }, func() { g.kill(1) }, g.killAll, func() {
 			goOn := g.servers[0].Stop()
 			time.AfterFunc(3*time.Second, goOn)
-		})
+		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, g.balanced, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return g.balanced(lines.Another(), quick) }, injuries...)
+}
+
+// Older objects are put back while processes hold locks, as README.md says to do it.
+func TestS3_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	g := startGateway(t, 1)
+	var lines storetest.Lines
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(g.copied, func() { g.remove(g.store(0).markKey()) })...)
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return g.balanced(lines.Another(), careful) }, injuries...)
 }
 
 func TestS3_WhatItCostsAtRest(t *testing.T) {
@@ -84,6 +97,12 @@ func TestS3_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	g := startGateway(t, 1)
 	storetest.OldDataAreNoticed(t, g.arbiter(0), g.copied)
+}
+
+func TestS3_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	g := startGateway(t, 1)
+	storetest.TokensRise(t, func() fallback.Arbiter { return fallback.NewRecords(g.store(0), careful) }, g.copied, func() { g.remove(g.store(0).markKey()) })
 }
 
 // What is missing is in Grace for a process that was there before. A record that is made for the data of before is in Grace for all.

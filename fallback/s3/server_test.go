@@ -5,6 +5,7 @@ package s3
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -101,8 +102,11 @@ func clientOf(transport http.RoundTripper, url, user, secret string) *awss3.Clie
 	})
 }
 
-// quick has no MinLease: the judge's sessions are short. Its namespaces are new.
-var quick = &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true, ColdStart: true}
+// These have no MinLease: the judge's sessions are short. Namespaces of quick are new.
+var (
+	quick   = &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true, ColdStart: true}
+	careful = &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true}
+)
 
 func (g *gateway) store(server int) *store {
 	return newStore(g.client(server), &Options{Bucket: bucket})
@@ -112,13 +116,13 @@ func (g *gateway) arbiter(server int) fallback.Arbiter {
 	return fallback.NewRecords(g.store(server), quick)
 }
 
-// balanced asks the servers that run, as a load balancer leads to them.
-func (g *gateway) balanced() fallback.Arbiter {
+// balanced asks the servers that run by a line, as a load balancer leads to them.
+func (g *gateway) balanced(line *storetest.Line, opts *fallback.RecordsOptions) fallback.Arbiter {
 	g.t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: line.Through(new(net.Dialer).DialContext)}
 	g.t.Cleanup(transport.CloseIdleConnections)
 	return fallback.NewRecords(newStore(clientOf(&balancer{transport: transport, addrs: g.addrs}, "http://the.servers", "holdfast", "holdfast-secret"),
-		&Options{Bucket: bucket}), quick)
+		&Options{Bucket: bucket}), opts)
 }
 
 // kill is kill -9 of a server, which comes back.
@@ -146,7 +150,7 @@ func (g *gateway) injuries() arbitertest.Cluster {
 		Kill:    func(*testing.T) { g.kill(0) },
 		Restart: func(*testing.T) { g.killAll() },
 		Careful: func(*testing.T) fallback.Arbiter {
-			return fallback.NewRecords(g.store(0), &fallback.RecordsOptions{Durable: true, NoClock: true, Slow: true})
+			return fallback.NewRecords(g.store(0), careful)
 		},
 		Empty:  func(*testing.T) { g.empty() },
 		Delete: func(_ *testing.T, key string) { g.remove(g.store(0).recordKey(key)) },

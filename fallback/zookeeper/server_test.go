@@ -3,6 +3,7 @@
 package zookeeper
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -136,6 +137,31 @@ func (e *ensemble) dial(timeout time.Duration, dialer zk.Dialer, members ...int)
 
 func (e *ensemble) connect(members ...int) func() (*zk.Conn, error) {
 	return func() (*zk.Conn, error) { return e.dial(5*time.Second, net.DialTimeout, members...) }
+}
+
+// arbiterBy is one by a line.
+func (e *ensemble) arbiterBy(line *storetest.Line, opts *Options) fallback.Arbiter {
+	dial := line.Through(new(net.Dialer).DialContext)
+	return New(func() (*zk.Conn, error) {
+		return e.dial(5*time.Second, func(network, address string, timeout time.Duration) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			defer cancel()
+			return dial(ctx, network, address)
+		})
+	}, opts)
+}
+
+// unmark takes the mark away.
+func (e *ensemble) unmark() {
+	e.t.Helper()
+	conn, err := e.connect()()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Set("/holdfast", nil, -1); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 // mode is what a server says of itself, empty if it says nothing.

@@ -43,16 +43,6 @@ func TestZookeeper_NoTwoHoldersOverKills(t *testing.T) {
 	storetest.Minutes(t)
 	e := startEnsemble(t, 3)
 	var lines storetest.Lines
-	start := func() fallback.Arbiter {
-		dial := lines.Another().Through(new(net.Dialer).DialContext)
-		return New(func() (*zk.Conn, error) {
-			return e.dial(5*time.Second, func(network, address string, timeout time.Duration) (net.Conn, error) {
-				ctx, cancel := context.WithTimeout(context.Background(), timeout)
-				defer cancel()
-				return dial(ctx, network, address)
-			})
-		}, isNew)
-	}
 	var injuries []func()
 	for range 4 {
 		injuries = append(injuries, e.killLeader, e.restart, func() { _, goOn := e.old(); goOn() }, func() {
@@ -60,7 +50,19 @@ func TestZookeeper_NoTwoHoldersOverKills(t *testing.T) {
 			time.AfterFunc(3*time.Second, heal)
 		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, start, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return e.arbiterBy(lines.Another(), isNew) }, injuries...)
+}
+
+// Older data are put back while processes hold locks, as README.md says to do it.
+func TestZookeeper_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	e := startEnsemble(t, 1)
+	var lines storetest.Lines
+	var injuries []func()
+	for range 4 {
+		injuries = append(injuries, lines.Restored(e.copied, e.unmark)...)
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return e.arbiterBy(lines.Another(), nil) }, injuries...)
 }
 
 func TestZookeeper_WhatItCostsAtRest(t *testing.T) {
@@ -74,6 +76,12 @@ func TestZookeeper_ARestoredSnapshotIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
 	storetest.OldDataAreNoticed(t, New(e.connect(), isNew), e.copied)
+}
+
+func TestZookeeper_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	e := startEnsemble(t, 1)
+	storetest.TokensRise(t, func() fallback.Arbiter { return New(e.connect(), nil) }, e.copied, e.unmark)
 }
 
 // What is missing is in Grace for a process that was there before.

@@ -41,6 +41,36 @@ func (x *Lines) Cut(lasts time.Duration) {
 	time.AfterFunc(lasts, l.Cut())
 }
 
+// CutAll cuts the lines of all processes until heal is called, as an operator keeps processes away from a store.
+func (x *Lines) CutAll() (heal func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var all []func()
+	for _, l := range x.all {
+		all = append(all, l.Cut())
+	}
+	return func() {
+		for _, heal := range all {
+			heal()
+		}
+	}
+}
+
+// Restored are two injuries: a copy of the data is made, and it is put back while all processes are away. copied returns what puts it back, and
+// marked tells processes that the data are others than before.
+func (x *Lines) Restored(copied func() (back func()), marked func()) []func() {
+	var back func()
+	return []func(){
+		func() { back = copied() },
+		func() {
+			heal := x.CutAll()
+			defer heal()
+			back()
+			marked()
+		},
+	}
+}
+
 // Cut cuts the line until heal is called.
 func (l *Line) Cut() (heal func()) {
 	l.mu.Lock()

@@ -1,0 +1,88 @@
+//go:build unix
+
+package sqlite_test
+
+import (
+	databasesql "database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/sqlite"
+	"github.com/holdfast-go/holdfast/internal/storetest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// A saved file has copies.
+type saved struct {
+	t    *testing.T
+	path string
+	made int
+}
+
+func newSaved(t *testing.T) *saved {
+	return &saved{t: t, path: filepath.Join(t.TempDir(), "locks")}
+}
+
+func (s *saved) run(sql string) {
+	s.t.Helper()
+	db, err := databasesql.Open("sqlite", "file:"+s.path+"?_pragma=busy_timeout(60000)")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(sql); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *saved) copy() (old string) {
+	s.t.Helper()
+	s.made++
+	old = fmt.Sprint(s.path, ".old", s.made)
+	s.run("VACUUM INTO '" + old + "'")
+	return old
+}
+
+// copied copies the file. back puts the copy in its place.
+func (s *saved) copied() (back func()) {
+	s.t.Helper()
+	old := s.copy()
+	return func() {
+		s.t.Helper()
+		remove(s.t, s.path)
+		if err := os.Rename(old, s.path); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// kept copies the file. back writes what the copy has into the file, as the command .restore does.
+func (s *saved) kept() (back func()) {
+	s.t.Helper()
+	old := s.copy()
+	return func() {
+		s.t.Helper()
+		s.run("ATTACH '" + old + "' AS old; BEGIN IMMEDIATE; DELETE FROM records; INSERT INTO records SELECT * FROM old.records; COMMIT")
+	}
+}
+
+// Copies take the file's place while processes hold locks, and older data are written into the file.
+func TestSQLite_NoTwoHoldersOverRestores(t *testing.T) {
+	storetest.Minutes(t)
+	s := newSaved(t)
+	var injuries []func()
+	for range 4 {
+		var back func()
+		injuries = append(injuries, func() { back = s.copied() }, func() { back() }, func() { back = s.kept() }, func() { back() })
+	}
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return sqlite.New(s.path, nil) }, injuries...)
+}
+
+func TestSQLite_TokensRiseOverARestore(t *testing.T) {
+	takes.Seconds(t)
+	s := newSaved(t)
+	storetest.TokensRise(t, func() fallback.Arbiter { return sqlite.New(s.path, nil) }, s.copied, func() {}) // a copy is another server
+}
