@@ -43,7 +43,7 @@ func TestConsul_NoTwoHoldersOverElections(t *testing.T) {
 			injuries = append(injuries, f.leaderless, f.answerLost, f.CloseClientConnections, func() { lines.Cut(4 * time.Second) })
 		}
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.clientBy(lines.Another()), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.clientBy(lines.Another(t)), isNew) }, injuries...)
 }
 
 // Older data are put back while processes hold locks, as README.md says to do it.
@@ -55,7 +55,7 @@ func TestConsul_NoTwoHoldersOverRestores(t *testing.T) {
 	for range 4 {
 		injuries = append(injuries, lines.Restored(f.snapshot, f.unmark)...)
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.clientBy(lines.Another()), nil) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(f.clientBy(lines.Another(t)), nil) }, injuries...)
 }
 
 func TestConsul_WhatItCostsAtRest(t *testing.T) {

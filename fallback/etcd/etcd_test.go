@@ -51,7 +51,7 @@ func TestEtcd_NoTwoHoldersOverKills(t *testing.T) {
 			time.AfterFunc(3*time.Second, heal)
 		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.clientBy(lines.Another()), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.clientBy(lines.Another(t)), isNew) }, injuries...)
 }
 
 // Older data are put back while processes hold locks, as README.md says to do it.
@@ -63,7 +63,7 @@ func TestEtcd_NoTwoHoldersOverRestores(t *testing.T) {
 	for range 4 {
 		injuries = append(injuries, lines.Restored(c.copied, c.mark)...)
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.clientBy(lines.Another()), nil) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return New(c.clientBy(lines.Another(t)), nil) }, injuries...)
 }
 
 func TestEtcd_WhatItCostsAtRest(t *testing.T) {

@@ -58,7 +58,7 @@ func TestKubernetes_NoTwoHoldersOverKills(t *testing.T) {
 			time.AfterFunc(3*time.Second, heal)
 		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return c.arbiterBy(lines.Another(), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return c.arbiterBy(lines.Another(t), isNew) }, injuries...)
 }
 
 // Older data are put back while processes hold locks, as README.md says to do it.
@@ -70,7 +70,7 @@ func TestKubernetes_NoTwoHoldersOverRestores(t *testing.T) {
 	for range 4 {
 		injuries = append(injuries, lines.Restored(c.copied, func() { c.remove(c.store().markName()) })...)
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return c.arbiterBy(lines.Another(), nil) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return c.arbiterBy(lines.Another(t), nil) }, injuries...)
 }
 
 func TestKubernetes_WhatItCostsAtRest(t *testing.T) {

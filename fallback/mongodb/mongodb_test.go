@@ -48,7 +48,7 @@ func TestMongodb_NoTwoHoldersOverKills(t *testing.T) {
 	for range 6 {
 		injuries = append(injuries, s.kill, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return s.arbiterBy(lines.Another(), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return s.arbiterBy(lines.Another(t), isNew) }, injuries...)
 }
 
 // Older data are put back while processes hold locks, as README.md says to do it.
@@ -60,7 +60,7 @@ func TestMongodb_NoTwoHoldersOverRestores(t *testing.T) {
 	for range 4 {
 		injuries = append(injuries, lines.Restored(s.copied, s.unmark)...)
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return s.arbiterBy(lines.Another(), nil) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return s.arbiterBy(lines.Another(t), nil) }, injuries...)
 }
 
 func TestMongodb_WhatItCostsAtRest(t *testing.T) {

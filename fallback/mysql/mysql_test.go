@@ -56,7 +56,7 @@ func TestMySQL_NoTwoHolders(t *testing.T) {
 	var lines storetest.Lines
 	start := func() fallback.Arbiter {
 		c := s.config("app")
-		c.DialFunc = lines.Another().Through(c.DialFunc)
+		c.DialFunc = lines.Another(t).Through(c.DialFunc)
 		return New(c, options())
 	}
 	var injuries []func()
@@ -73,7 +73,7 @@ func TestMySQL_NoTwoHoldersOverRestores(t *testing.T) {
 	var lines storetest.Lines
 	start := func() fallback.Arbiter {
 		c := s.config("app")
-		c.DialFunc = lines.Another().Through(c.DialFunc)
+		c.DialFunc = lines.Another(t).Through(c.DialFunc)
 		return New(c, nil)
 	}
 	var injuries []func()

@@ -162,7 +162,7 @@ func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
 	var lines storetest.Lines
 	start := func() fallback.Arbiter {
 		c := s.config("app")
-		c.ConnConfig.DialFunc = lines.Another().Through(c.ConnConfig.DialFunc)
+		c.ConnConfig.DialFunc = lines.Another(t).Through(c.ConnConfig.DialFunc)
 		return postgres.New(c, options())
 	}
 	var injuries []func()
@@ -179,7 +179,7 @@ func TestPostgres_NoTwoHoldersOverRestores(t *testing.T) {
 	var lines storetest.Lines
 	start := func() fallback.Arbiter {
 		c := s.config("app")
-		c.ConnConfig.DialFunc = lines.Another().Through(c.ConnConfig.DialFunc)
+		c.ConnConfig.DialFunc = lines.Another(t).Through(c.ConnConfig.DialFunc)
 		return postgres.New(c, &postgres.Options{Table: "hf.locks"})
 	}
 	var injuries []func()

@@ -51,7 +51,7 @@ func TestS3_NoTwoHoldersOverKills(t *testing.T) {
 			time.AfterFunc(3*time.Second, goOn)
 		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return g.balanced(lines.Another(), quick) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return g.balanced(lines.Another(t), quick) }, injuries...)
 }
 
 // Older objects are put back while processes hold locks, as README.md says to do it.
@@ -63,7 +63,7 @@ func TestS3_NoTwoHoldersOverRestores(t *testing.T) {
 	for range 4 {
 		injuries = append(injuries, lines.Restored(g.copied, func() { g.remove(g.store(0).markKey()) })...)
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return g.balanced(lines.Another(), careful) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return g.balanced(lines.Another(t), careful) }, injuries...)
 }
 
 func TestS3_WhatItCostsAtRest(t *testing.T) {

@@ -50,7 +50,7 @@ func TestZookeeper_NoTwoHoldersOverKills(t *testing.T) {
 			time.AfterFunc(3*time.Second, heal)
 		}, func() { lines.Cut(4 * time.Second) })
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return e.arbiterBy(lines.Another(), isNew) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return e.arbiterBy(lines.Another(t), isNew) }, injuries...)
 }
 
 // Older data are put back while processes hold locks, as README.md says to do it.
@@ -62,7 +62,7 @@ func TestZookeeper_NoTwoHoldersOverRestores(t *testing.T) {
 	for range 4 {
 		injuries = append(injuries, lines.Restored(e.copied, e.unmark)...)
 	}
-	storetest.NoTwoHolders(t, func() fallback.Arbiter { return e.arbiterBy(lines.Another(), nil) }, injuries...)
+	storetest.NoTwoHolders(t, func() fallback.Arbiter { return e.arbiterBy(lines.Another(t), nil) }, injuries...)
 }
 
 func TestZookeeper_WhatItCostsAtRest(t *testing.T) {

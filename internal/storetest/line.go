@@ -6,12 +6,15 @@ import (
 	"context"
 	"net"
 	"sync"
+	"testing"
 	"time"
 )
 
 // A Line is the way of one process to its store. It can be cut: then nothing arrives, in either direction, and nothing is refused. What was
 // sent meanwhile arrives afterwards.
 type Line struct {
+	over <-chan struct{} // closed when the test ends: then it is whole for good
+
 	mu  sync.Mutex
 	cut chan struct{} // closed when it is whole again; nil: it is whole
 }
@@ -23,11 +26,11 @@ type Lines struct {
 	n   int
 }
 
-// Another returns the line of one more process.
-func (x *Lines) Another() *Line {
+// Another returns the line of one more process of a test.
+func (x *Lines) Another(t testing.TB) *Line {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := new(Line)
+	l := &Line{over: t.Context().Done()}
 	x.all = append(x.all, l)
 	return l
 }
@@ -93,8 +96,12 @@ func (l *Line) whole() {
 	l.mu.Lock()
 	cut := l.cut
 	l.mu.Unlock()
-	if cut != nil {
-		<-cut
+	if cut == nil {
+		return
+	}
+	select {
+	case <-cut:
+	case <-l.over:
 	}
 }
 
