@@ -197,7 +197,7 @@ func (c *Coordinator) survey(ctx context.Context, f func(*lease.Glance)) (left i
 			before -= len(seen)
 			p.mu.Unlock()
 			tell()
-			runtime.Gosched() // as p.rest
+			runtime.Gosched() // as p.letIn
 			p.mu.Lock()
 			return ctx.Err() == nil
 		}, func(g lease.Glance) { seen = append(seen, g) })

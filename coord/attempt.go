@@ -132,9 +132,9 @@ func (x *attempt) again(err error) bool {
 func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 	c, p := x.c, x.p
 	w := x.join(k)
-	var first *acquisition
+	var first *contender
 	if c.cluster == nil && k.Idle() && c.inline(x.ctx) {
-		first = p.newAcquisition(p.Contend(k))
+		first = p.newContender(p.Contend(k))
 	} else {
 		p.Want(k, now, &a.Effects)
 	}
@@ -199,7 +199,7 @@ func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
 	path, fence := Path(w.Value.Path), w.Fence()
 	x.c.recycle(w)
 	if t == nil {
-		return Lock{}, nil
+		return Lock{}, nil // enter tries again
 	}
 	l := Lock{x.p, t, fence, x.key, x.ctx}
 	if x.start != lease.Unmeasured {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// acquisition makes the calls of a contender.
-type acquisition struct {
+// contender is the shell of a lease.Contender, which wants a key: it makes the calls.
+type contender struct {
 	p *partition
 	*lease.Contender
 	wake  chan struct{}     // capacity 1: something may have changed
@@ -31,16 +31,16 @@ var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 // errGoexit is the reason for callers when their contender was ended.
 var errGoexit = fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)
 
-// newAcquisition is to be started, by start or by first. p.mu is held.
-func (p *partition) newAcquisition(x *lease.Contender) *acquisition {
-	a := &acquisition{p: p, Contender: x, wake: make(chan struct{}, 1), over: make(chan struct{})}
+// newContender is to be started, by start or by first. p.mu is held.
+func (p *partition) newContender(x *lease.Contender) *contender {
+	a := &contender{p: p, Contender: x, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	x.Runner = a
 	p.c.life.work.Add(1)
 	return a
 }
 
 // start goes on in a goroutine.
-func (a *acquisition) start(pause time.Duration) {
+func (a *contender) start(pause time.Duration) {
 	c := a.p.c
 	c.life.pool.Go(func() {
 		defer c.life.work.Done()
@@ -60,7 +60,7 @@ func crash() {
 }
 
 // end is called when the contender is over. p.mu is held.
-func (a *acquisition) end() { close(a.over) }
+func (a *contender) end() { close(a.over) }
 
 // inline reports whether a caller may make the first request by itself, which spares it two changes
 // of goroutines: on several processors each costs as much as half a round trip. It cannot leave
@@ -84,7 +84,7 @@ const queueCalls = 4
 const slow = math.MaxInt64
 
 // first makes the first request, and leaves the rest to a goroutine. w is the caller's place in the queue, k its key.
-func (a *acquisition) first(k *lease.Key, w *lease.Waiter) {
+func (a *contender) first(k *lease.Key, w *lease.Waiter) {
 	p := a.p
 	pause, returned := time.Duration(0), false
 	defer func() {
@@ -116,7 +116,7 @@ func (p *partition) abandon(k *lease.Key, w *lease.Waiter) {
 }
 
 // run asks the arbiter, after a pause, until it grants the key, or the contender is over.
-func (a *acquisition) run(pause time.Duration) {
+func (a *contender) run(pause time.Duration) {
 	c := a.p.c
 	defer a.withdraw()
 	for {
@@ -142,7 +142,7 @@ func (a *acquisition) run(pause time.Duration) {
 
 // step makes one request. It returns after what time to make the next one, negative if there is nothing left to do.
 // inline: in a caller's goroutine.
-func (a *acquisition) step(s *session, inline bool) time.Duration {
+func (a *contender) step(s *session, inline bool) time.Duration {
 	c := a.p.c
 	flight := c.flights.begin()
 	defer c.flights.end(flight)
@@ -191,14 +191,14 @@ func (a *acquisition) step(s *session, inline bool) time.Duration {
 }
 
 // waits reports whether a caller waits that does not only try.
-func (a *acquisition) waits() bool {
+func (a *contender) waits() bool {
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
 	return a.p.Waits(a.Contender)
 }
 
 // request returns the request that is about to be sent, and the highest token that was seen before; false if none is.
-func (a *acquisition) request(s *session) (r fallback.LockRequest, known fallback.Token, ok bool) {
+func (a *contender) request(s *session) (r fallback.LockRequest, known fallback.Token, ok bool) {
 	var after after
 	p := a.p
 	p.lock()
@@ -209,7 +209,7 @@ func (a *acquisition) request(s *session) (r fallback.LockRequest, known fallbac
 }
 
 // install gives the hold to the first waiter. It reports false if there is none, or if the answer came too late.
-func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Time) bool {
+func (a *contender) install(s *session, ans fallback.LockAnswer, sent time.Time) bool {
 	var after after
 	p := a.p
 	now := p.lock()
@@ -221,7 +221,7 @@ func (a *acquisition) install(s *session, ans fallback.LockAnswer, sent time.Tim
 
 // judge decides what to do about an answer that is not a grant: for how long to pause before asking again, negative if
 // no caller waits any more.
-func (a *acquisition) judge(ans fallback.LockAnswer, sent time.Time, err error) time.Duration {
+func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) time.Duration {
 	o := &a.p.c.opts
 	switch {
 	case errors.Is(err, fallback.ErrRefused):
@@ -273,7 +273,7 @@ func silent(ns fallback.Namespace) bool {
 }
 
 // heldBy notes which session has the key, and whether another request waits before this one, as of an answer to what was sent then.
-func (a *acquisition) heldBy(ans fallback.LockAnswer, sent time.Time) {
+func (a *contender) heldBy(ans fallback.LockAnswer, sent time.Time) {
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
 	epoch := uint32(0)
@@ -286,7 +286,7 @@ func (a *acquisition) heldBy(ans fallback.LockAnswer, sent time.Time) {
 // patience is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is
 // about to be owned, and contenders that wait at the arbiter are not told. As a rule that takes milliseconds, so the first waits
 // are short, and each is a little longer.
-func (a *acquisition) patience() time.Duration {
+func (a *contender) patience() time.Duration {
 	p, o := a.p, &a.p.c.opts
 	p.mu.Lock()
 	p.AwaitRoute() // before the look: see rerouted
@@ -303,7 +303,7 @@ func (a *acquisition) patience() time.Duration {
 
 // redirect goes to the owner of the partition, as the arbiter says. Only if no node can reach the owner it is asked, by the
 // arbiter, to let go: never because a key is held or slow (rule 10).
-func (a *acquisition) redirect(r fallback.Record) time.Duration {
+func (a *contender) redirect(r fallback.Record) time.Duration {
 	p := a.p
 	x, o := p.c.cluster, &p.c.opts
 	p.mu.Lock()
@@ -335,7 +335,7 @@ func (a *acquisition) redirect(r fallback.Record) time.Duration {
 }
 
 // goTo sends the request to an owner, and returns -1 if it did, and otherwise after what time to ask the arbiter again.
-func (a *acquisition) goTo(owner *link) time.Duration {
+func (a *contender) goTo(owner *link) time.Duration {
 	var after after
 	now := a.p.lock()
 	pause, done := a.p.Redirect(a.Contender, owner, now, &after.Effects)
@@ -348,7 +348,7 @@ func (a *acquisition) goTo(owner *link) time.Duration {
 }
 
 // goHome is goTo where the arbiter has named this node.
-func (a *acquisition) goHome() time.Duration {
+func (a *contender) goHome() time.Duration {
 	var after after
 	now := a.p.lock()
 	done := a.p.Home(a.Contender, now, &after.Effects)
@@ -371,7 +371,7 @@ func (p *partition) take() {
 
 // settle notes the trouble (nil: the key is locked) for callers that give up, and sends those away that only try, or all. It
 // returns pause, or -1 if no caller is left.
-func (a *acquisition) settle(trouble error, all bool, pause time.Duration) time.Duration {
+func (a *contender) settle(trouble error, all bool, pause time.Duration) time.Duration {
 	var after after
 	p := a.p
 	now := p.lock()
@@ -385,7 +385,7 @@ func (a *acquisition) settle(trouble error, all bool, pause time.Duration) time.
 }
 
 // pause waits until it is time to ask again, or sooner if something changed.
-func (a *acquisition) pause(s *session, d time.Duration) {
+func (a *contender) pause(s *session, d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -399,7 +399,7 @@ func (a *acquisition) pause(s *session, d time.Duration) {
 	}
 }
 
-func (a *acquisition) poke() {
+func (a *contender) poke() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
@@ -407,7 +407,7 @@ func (a *acquisition) poke() {
 }
 
 // withdraw takes the request back if it did not become a hold (rule 11).
-func (a *acquisition) withdraw() {
+func (a *contender) withdraw() {
 	var after after
 	p := a.p
 	now := p.lock()

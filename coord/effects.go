@@ -36,13 +36,13 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 		p.startAcquiring()
 	}
 	for _, x := range o.Starts {
-		p.newAcquisition(x).start(0)
+		p.newContender(x).start(0)
 	}
 	for _, x := range o.Ends {
-		x.Runner.(*acquisition).end()
+		x.Runner.(*contender).end()
 	}
 	for _, x := range o.Pokes {
-		x.Runner.(*acquisition).poke()
+		x.Runner.(*contender).poke()
 	}
 	for _, d := range o.Doubts {
 		p.c.debts.doubts.add(doubt{p, d.Key, d.ID, d.When})

@@ -16,7 +16,7 @@ package coord
 //	| Coordinator.maintain      | loops.Go  | ends Graces early               | the session is over   |
 //	| Coordinator.maintain      | loops.Go  | pings guardians, and votes      | the session is over   |
 //	| Coordinator.background    | pool.Go   | calls the arbiter: see below    | answered or given up  |
-//	| acquisition.start         | pool.Go   | a contender                     | it is over            |
+//	| contender.start           | pool.Go   | a contender                     | it is over            |
 //	| spread                    | pool.Go   | one of many calls               | answered or given up  |
 //	| spread                    | AfterFunc | makes room beside a slow call   | at once               |
 //	| Coordinator.startReclaim  | pool.Go   | reclaims rows or records        | answered or given up  |

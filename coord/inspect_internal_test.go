@@ -82,11 +82,11 @@ func TestSurvey_WorkPerHold(t *testing.T) {
 		all, most, n, rests := 0, 0, 0, 0
 		p.mu.Lock()
 		if name == "Overdue" {
-			p.Overdue(c.moment(), p.rest, time.Hour, time.Hour, func(lease.Overdue) {}) // looks at the locks for the first time
+			p.Overdue(c.moment(), p.letIn, time.Hour, time.Hour, func(lease.Overdue) {}) // looks at the locks for the first time
 		}
 		walk(func() bool {
 			rests, n = rests+1, 0
-			return p.rest()
+			return p.letIn()
 		}, func() {
 			n++
 			all, most = all+1, max(most, n)
@@ -98,7 +98,7 @@ func TestSurvey_WorkPerHold(t *testing.T) {
 	}
 	rests, counts := 0, lease.Counts{}
 	p.mu.Lock()
-	p.Count(func() bool { rests++; return p.rest() }, &counts, func(lease.Path, uint64) {})
+	p.Count(func() bool { rests++; return p.letIn() }, &counts, func(lease.Path, uint64) {})
 	p.mu.Unlock()
 	if counts.Locked != keys || rests != 10 {
 		t.Errorf("Count: %+v, %d rests", counts, rests)
@@ -159,7 +159,7 @@ func BenchmarkSurvey(b *testing.B) {
 		start, used := time.Now(), threadTime(b)
 		p.Survey(c.moment(), func() bool {
 			holds, busy = append(holds, time.Since(start)), append(busy, threadTime(b)-used)
-			p.rest()
+			p.letIn()
 			start, used = time.Now(), threadTime(b)
 			return true
 		}, func(lease.Glance) { seen++ })

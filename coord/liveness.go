@@ -20,8 +20,8 @@ type verdict struct {
 	dead   bool      // for ever (rule 2)
 	again  time.Time // not sooner can it be dead, or be asked about
 	asking bool
-	hinted bool           // it may have died since it was asked about
-	tell   []*acquisition // to be poked when it is found dead
+	hinted bool         // it may have died since it was asked about
+	tell   []*contender // to be poked when it is found dead
 }
 
 // maxVerdicts is when to forget about those that have not been in the way for a while.
@@ -30,7 +30,7 @@ const maxVerdicts = 256
 // ask tells whether a session is known to be dead, and if not, after what time it may be. It never blocks: what is not
 // known is asked in the background, once for all keys that the session is in the way of, and not again before it
 // can have changed. If it turns out to be dead, a, which may be nil, is poked.
-func (x *liveness) ask(a *acquisition, c *Coordinator, session string) (again time.Duration, dead bool) {
+func (x *liveness) ask(a *contender, c *Coordinator, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s, now := x.m[session], c.now()
@@ -147,7 +147,7 @@ func (x *liveness) dead(c *Coordinator, session string) {
 
 // makeShared makes a partition Shared that a session of a cluster owns, in the background. This process is not in a cluster,
 // so it cannot ask the owner for keys.
-func (p *partition) makeShared(a *acquisition, r fallback.Record) {
+func (p *partition) makeShared(a *contender, r fallback.Record) {
 	s := p.c.sessions.current()
 	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
 	p.mu.Lock()

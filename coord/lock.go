@@ -141,7 +141,7 @@ func (p *partition) good(at *lease.Moment) bool {
 // enter is lock in all other cases. k is the key, if it is in use. The partition's mutex is held, and free afterwards.
 func (c *Coordinator) enter(x *attempt, k *lease.Key) (Lock, error) {
 	if busy, own := x.p.Busy(k); busy && !x.try {
-		if l, err := x.queue(k, own); l.t != nil || err != nil {
+		if l, err := x.queue(k, own); l.t != nil || err != nil { // neither: the turn was over before the caller could have it
 			return l, x.over(err)
 		}
 		k = x.p.lookUp(x.key)

@@ -17,7 +17,7 @@ func (c *Coordinator) watchOverdue() {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		p.Overdue(now, p.rest, c.opts.LongWait, c.opts.LongHold, func(x lease.Overdue) {
+		p.Overdue(now, p.letIn, c.opts.LongWait, c.opts.LongHold, func(x lease.Overdue) {
 			if x.Waiting > 0 {
 				waits = append(waits, x)
 			} else {

@@ -89,21 +89,6 @@ func (p *partition) close() {
 	a.do(p.c)
 }
 
-// loseAll takes away the holds of a session, or all for a nil one.
-func (p *partition) loseAll(s *lease.Session, cause LossCause, a *after) {
-	now := p.lock()
-	p.LoseAll(s, lease.Cause(cause), now, &a.Effects)
-	p.unlock(a)
-}
-
-// lapsed takes away what has lapsed, and returns when something may lapse next, zero if nothing may.
-func (p *partition) lapsed(a *after) time.Time {
-	now := p.lock()
-	next := p.Lapsed(now, &a.Effects)
-	p.unlock(a)
-	return next
-}
-
 // known returns the highest token that was seen by now. The answer to what is asked after that must not be lower.
 func (p *partition) known() fallback.Token {
 	p.mu.Lock()
@@ -118,12 +103,12 @@ func (p *partition) release(key string, id fallback.Identity) fallback.Release {
 func (p *partition) count(s *Stats, to *lease.Counts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.Count(p.rest, to, func(path lease.Path, n uint64) { s.Granted[Path(path)] += n })
+	p.Count(p.letIn, to, func(path lease.Path, n uint64) { s.Granted[Path(path)] += n })
 }
 
-// rest lets a caller in that waits for the mutex, which is held: a walk over many keys goes on
+// letIn lets a caller in that waits for the mutex, which is held: a walk over many keys goes on
 // after it. It returns true.
-func (p *partition) rest() bool {
+func (p *partition) letIn() bool {
 	p.mu.Unlock()
 	runtime.Gosched() // else this goroutine has the mutex back before the one that waits has woken up
 	p.mu.Lock()

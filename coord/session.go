@@ -419,3 +419,11 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 		timer.Reset(max(c.left(next), time.Millisecond))
 	}
 }
+
+// lapsed takes away what has lapsed, and returns when something may lapse next, zero if nothing may.
+func (p *partition) lapsed(a *after) time.Time {
+	now := p.lock()
+	next := p.Lapsed(now, &a.Effects)
+	p.unlock(a)
+	return next
+}

@@ -68,3 +68,10 @@ func (c *Coordinator) loseSession(s *session, err error, a *after) (list []stepp
 	}
 	return list, left
 }
+
+// loseAll takes away the holds of a session, or all for a nil one.
+func (p *partition) loseAll(s *lease.Session, cause LossCause, a *after) {
+	now := p.lock()
+	p.LoseAll(s, lease.Cause(cause), now, &a.Effects)
+	p.unlock(a)
+}

@@ -61,7 +61,7 @@ func holdTimes(tb testing.TB, p *partition, walk func(rest func() bool)) (holds 
 	begun := threadTime(tb)
 	walk(func() bool {
 		holds = append(holds, threadTime(tb)-begun)
-		p.rest()
+		p.letIn()
 		begun = threadTime(tb)
 		return true
 	})

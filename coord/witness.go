@@ -48,7 +48,7 @@ func outdated(ans fallback.LockAnswer, known fallback.Token) bool {
 }
 
 // refuse gives back what was granted from older data, and tells the arbiter. It returns as judge does.
-func (a *acquisition) refuse(ans fallback.LockAnswer, known fallback.Token) time.Duration {
+func (a *contender) refuse(ans fallback.LockAnswer, known fallback.Token) time.Duration {
 	p := a.p
 	if ans.Verdict == fallback.Granted {
 		var after after

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// take begins to acquire the partition, unless it has just been tried in vain. It reports whether the result is to be waited
-// for.
+// take begins to acquire the partition, unless it has just been tried in vain: the shell makes the calls, partition.startAcquiring. It
+// reports whether the result is to be waited for.
 func (p *Partition) take(now time.Time) bool {
 	switch {
 	case p.phase == Acquiring:

@@ -128,7 +128,7 @@ func (p *Partition) WaitsBehind(name string, now time.Time) (r Request, ok bool)
 }
 
 // Settle notes the trouble (nil: the key is locked) for callers that give up, and sends those away that only try, or all. It
-// reports whether a caller is left.
+// reports whether a caller is left: fail ends the contender when there is none.
 func (p *Partition) Settle(x *Contender, trouble error, all bool, now time.Time, fx *Effects) bool {
 	if x.over() {
 		return false

@@ -157,11 +157,3 @@ func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Lin
 		}
 	}
 }
-
-// letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or lost.
-func (p *Partition) letGo(now time.Time, fx *Effects) {
-	p.freeze(Unowned)
-	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
-	p.wantAll(now, fx, true)
-	fx.Adopt = true
-}

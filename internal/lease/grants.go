@@ -29,6 +29,16 @@ type grants struct {
 	mode     fallback.Mode
 }
 
+// newGrants returns grants for a key that has none.
+func (p *Partition) newGrants() *grants {
+	g := p.shelf.spare
+	if g == nil {
+		g = &grants{}
+	}
+	p.shelf.spare = nil
+	return g
+}
+
 // claimant is a node that waits for a key. The zero claimant is this node.
 type claimant struct {
 	id    fallback.Identity
@@ -104,6 +114,15 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 	}
 }
 
+// queue queues a node for a key.
+func (k *Key) queue(c claimant) {
+	if g := k.group(); g != nil {
+		g.requests++
+		c.order = g.requests
+	}
+	k.others.queue = append(k.others.queue, c)
+}
+
 // wantHere wants a key of this node's partition for its own callers.
 func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
 	if k.others != nil {
@@ -115,23 +134,6 @@ func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
 		}
 	}
 	p.grantNext(k, now, fx)
-}
-
-// recall asks the holder of a key back, because another caller or node waits.
-func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
-	g := k.others
-	switch {
-	case k.q.State() != handoff.Idle:
-		p.recallHere(k, now, fx)
-	case g.holder != fallback.Identity{} && g.recalled.IsZero():
-		g.recalled, p.table.unsure = now, true
-		if g.link == nil {
-			g.link = p.linkTo(g.holder.Session)
-		}
-		if g.link != nil {
-			p.send(g.link, peer.Recall, k.name, g.holder)
-		}
-	}
 }
 
 // available reports whether no node has the key.
@@ -211,46 +213,5 @@ func (p *Partition) noGrants(k *Key) {
 	if g := k.others; g != nil && g.group == nil {
 		*g = grants{queue: g.queue[:0]}
 		p.shelf.spare, k.others = g, nil
-	}
-}
-
-// Released: another node gives the hold id back, or gives up its wait.
-func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
-	if len(p.moving.parked) > 0 {
-		p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l && x.id == id })
-	}
-	k := p.table.keys[string(f.Key)]
-	if p.own == nil && !Over(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
-		// It was given back before it was known that this node has given the partition back, with a row for it.
-		p.unrow(p.release(string(f.Key), id), fx)
-	}
-	if k == nil || k.others == nil {
-		return
-	}
-	g := k.others
-	if waits := len(g.queue); waits > 0 {
-		g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
-		l.Use(len(g.queue) - waits)
-	}
-	if g.holder == id && (g.link == l || id.Session == l.Session()) {
-		l.Use(-1)
-		g.holder, g.link = fallback.Identity{}, nil
-	}
-	p.grantNext(k, now, fx)
-}
-
-// freeHolder notes that the holder of a key, another node, has it no more.
-func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
-	k.others.holder, k.others.link = fallback.Identity{}, nil
-	p.grantNext(k, now, fx)
-}
-
-// unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
-func (p *Partition) unrow(r fallback.Release, fx *Effects) {
-	switch {
-	case p.phase != Demoting:
-		fx.Releases = append(fx.Releases, r)
-	case p.moving.exported[r.Key].Identity == r.Identity:
-		p.moving.late[r.Key] = r
 	}
 }

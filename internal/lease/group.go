@@ -79,31 +79,12 @@ func (p *Partition) attachAll() {
 	}
 }
 
-// newGrants returns grants for a key that has none.
-func (p *Partition) newGrants() *grants {
-	g := p.shelf.spare
-	if g == nil {
-		g = &grants{}
-	}
-	p.shelf.spare = nil
-	return g
-}
-
 // group returns the key's group, nil if there is none.
 func (k *Key) group() *group {
 	if k.others == nil {
 		return nil
 	}
 	return k.others.group
-}
-
-// queue queues a node for a key.
-func (k *Key) queue(c claimant) {
-	if g := k.group(); g != nil {
-		g.requests++
-		c.order = g.requests
-	}
-	k.others.queue = append(k.others.queue, c)
 }
 
 // next returns the key of the node that has waited longest, nil if none waits.

@@ -23,7 +23,8 @@ func (r *request) id() fallback.Identity {
 	return fallback.Identity{Session: r.session.ID, Request: r.number}
 }
 
-// Want gets a hold for the waiters of a key that has none: from the owner if there is one, and else from the arbiter.
+// Want gets a hold for the waiters of a key that has none: from the owner if there is one, and else from the arbiter. For the latter a
+// contender begins, and the shell runs it: contender.run.
 func (p *Partition) Want(k *Key, now time.Time, fx *Effects) { p.want(k, now, fx, false) }
 
 // want is Want. direct leaves out the node that should own the partition, because it has just said that it does not.
@@ -154,27 +155,6 @@ func (p *Partition) believable(t fallback.Token, now time.Time) bool {
 	}
 	epoch := int64(t.Epoch())
 	return epoch <= int64(p.tokens.seen.Epoch())+maxAhead || epoch <= fallback.EpochAt(now)+maxAhead
-}
-
-// Recalled: the owner wants a key back, or asks whether this node has it at all.
-func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) {
-	k := p.table.keys[string(f.Key)]
-	switch {
-	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Request == f.Request && k.hold.source != SourceOwn:
-		p.recallHere(k, now, fx)
-	case k != nil && k.request.link != nil && k.request.number == f.Request:
-		// about to be had
-	case k != nil && k.contender != nil && k.contender.id.Request == f.Request:
-		k.contender.asked = true // the same, and then it is recalled at once
-	default:
-		id := ours(f)
-		p.send(l, peer.Deny, string(f.Key), id)
-		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
-		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
-		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID {
-			fx.Releases = append(fx.Releases, p.release(string(f.Key), id))
-		}
-	}
 }
 
 // Denied: the key is not free for callers that only try; or a node has not got the hold id, which it was believed to have.

@@ -220,12 +220,3 @@ func (p *Partition) seat(k *Key, w *Waiter, path Path, now time.Time, fx *Effect
 
 // Turns returns the number of turns that run.
 func (p *Partition) Turns() int { return p.closing.turns }
-
-// supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
-func (p *Partition) supply(k *Key) Path {
-	if k.hold.source != SourceOwn || p.own == nil || p.own.seq >= noSeq {
-		return PathTurn
-	}
-	k.q.Supply(uint64(p.token(1)))
-	return PathOwn
-}

@@ -7,6 +7,19 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
+// A Cause is why a lock was lost.
+type Cause uint8
+
+// The causes, as in package coord.
+const (
+	SessionExpired Cause = iota + 1
+	LeaseExpired
+	Superseded
+	CoordClosed
+	TimeOver
+	Broken
+)
+
 // Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none. If a step of the
 // wall clock has ended the session that owns the partition, it leaves that to FreezeStepped, which gives it back with its rows.
 func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
@@ -38,6 +51,14 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 		p.basis.common = c
 	}
 	return p.lapsedRows(next, now, fx)
+}
+
+// letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or lost.
+func (p *Partition) letGo(now time.Time, fx *Effects) {
+	p.freeze(Unowned)
+	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
+	p.wantAll(now, fx, true)
+	fx.Adopt = true
 }
 
 // lapsedRows takes away holds with rows that were not confirmed in time, and returns the earlier one of next and their next deadline.

@@ -11,16 +11,3 @@ const (
 	PathArbiter
 	PathCount
 )
-
-// A Cause is why a lock was lost.
-type Cause uint8
-
-// The causes, as in package coord.
-const (
-	SessionExpired Cause = iota + 1
-	LeaseExpired
-	Superseded
-	CoordClosed
-	TimeOver
-	Broken
-)

@@ -110,7 +110,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 	fx.Idle = !k.q.Recalled()
 	path := p.supply(k)
-	next, what := k.q.Done(now, limits)
+	next, what := k.q.Done(now, limits) // the next waiter, or what to do
 	switch {
 	case next != nil:
 		p.seat(k, next, path, now, fx)
@@ -124,6 +124,15 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 			p.order().Linger = k
 		}
 	}
+}
+
+// supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
+func (p *Partition) supply(k *Key) Path {
+	if k.hold.source != SourceOwn || p.own == nil || p.own.seq >= noSeq {
+		return PathTurn
+	}
+	k.q.Supply(uint64(p.token(1)))
+	return PathOwn
 }
 
 // shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no

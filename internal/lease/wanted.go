@@ -1,10 +1,12 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 // over is the channel of turns that are wanted.
@@ -59,12 +61,91 @@ func (p *Partition) GiveWay(k *Key, now time.Time, fx *Effects) (*Key, bool) {
 	return p.Key(name), true
 }
 
+// recall asks the holder of a key back, because another caller or node waits.
+func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
+	g := k.others
+	switch {
+	case k.q.State() != handoff.Idle:
+		p.recallHere(k, now, fx)
+	case g.holder != fallback.Identity{} && g.recalled.IsZero():
+		g.recalled, p.table.unsure = now, true
+		if g.link == nil {
+			g.link = p.linkTo(g.holder.Session)
+		}
+		if g.link != nil {
+			p.send(g.link, peer.Recall, k.name, g.holder)
+		}
+	}
+}
+
+// Recalled: the owner wants a key back, or asks whether this node has it at all.
+func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) {
+	k := p.table.keys[string(f.Key)]
+	switch {
+	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Request == f.Request && k.hold.source != SourceOwn:
+		p.recallHere(k, now, fx)
+	case k != nil && k.request.link != nil && k.request.number == f.Request:
+		// about to be had
+	case k != nil && k.contender != nil && k.contender.id.Request == f.Request:
+		k.contender.asked = true // the same, and then it is recalled at once
+	default:
+		id := ours(f)
+		p.send(l, peer.Deny, string(f.Key), id)
+		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
+		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
+		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID {
+			fx.Releases = append(fx.Releases, p.release(string(f.Key), id))
+		}
+	}
+}
+
 // recallHere asks this node's own callers for a key, for another caller or node.
 func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
 	k.want()
-	if k.q.Recall(now) == handoff.GiveBack {
+	if k.q.Recall(now) == handoff.GiveBack { // it lingered; one in use goes back when Done says so
 		p.giveBack(k, now, fx)
 		return
 	}
 	p.makeWay(k, now, fx)
+}
+
+// Released: another node gives the hold id back, or gives up its wait.
+func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
+	if len(p.moving.parked) > 0 {
+		p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l && x.id == id })
+	}
+	k := p.table.keys[string(f.Key)]
+	if p.own == nil && !Over(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
+		// It was given back before it was known that this node has given the partition back, with a row for it.
+		p.unrow(p.release(string(f.Key), id), fx)
+	}
+	if k == nil || k.others == nil {
+		return
+	}
+	g := k.others
+	if waits := len(g.queue); waits > 0 {
+		g.queue = slices.DeleteFunc(g.queue, func(c claimant) bool { return c.link == l && c.id == id })
+		l.Use(len(g.queue) - waits)
+	}
+	if g.holder == id && (g.link == l || id.Session == l.Session()) {
+		l.Use(-1)
+		g.holder, g.link = fallback.Identity{}, nil
+	}
+	p.grantNext(k, now, fx)
+}
+
+// freeHolder notes that the holder of a key, another node, has it no more.
+func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
+	k.others.holder, k.others.link = fallback.Identity{}, nil
+	p.grantNext(k, now, fx)
+}
+
+// unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
+func (p *Partition) unrow(r fallback.Release, fx *Effects) {
+	switch {
+	case p.phase != Demoting:
+		fx.Releases = append(fx.Releases, r)
+	case p.moving.exported[r.Key].Identity == r.Identity:
+		p.moving.late[r.Key] = r
+	}
 }
