@@ -303,12 +303,17 @@ jdk:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v javac >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq default-jdk-headless >/dev/null || echo "without a JDK the scenes of Java's HttpClient are skipped" >&2; fi
 
-# A rule of docs/protocol.md: its text, the functions that keep it, the transcript, and the tests, guards and comments that name it: make rule N=7
-RULE = grep -rnE --include=*.go '[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b'
+# A rule of docs/protocol.md: its text, the functions that keep it, the transcript, and the tests, guards and comments that name it: make rule N=7.
+# An invariant, N=I4, and a rule of docs/takeover.md, N=G5: the text, and what names it.
+RULE = grep -rnE --include=*.go $(if $(filter I% G%,$(N)),'\b$(N)\b','[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b')
 rule:
-	@awk '/^## /{rules=/^## Rules/} rules&&/^[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} rules&&p' docs/protocol.md
-	@printf '\nkept by\n'; grep -E '^\| $(N)\. ' DESIGN.md | grep -oE '`[a-z]+(\.[A-Za-z]+)+`' | grep -v txt | tr -d '`' | while IFS=. read -r dir type f; do \
-	  grep -nE "^func (\([^)]*\b$$type\b[^)]*\) $$f|$${f:-$$type})\(|^	$$type += " $$(ls -d $$dir internal/$$dir 2>/dev/null)/*.go | grep -v _test.go; done
-	@printf '\ntranscripts: go test -run Transcripts/rule%02d ./internal/lease/leasetest\n' $(N); ls internal/lease/leasetest/testdata | grep ^rule$$(printf %02d $(N)) || echo none
+	@case '$(N)' in \
+	I*) awk '/^- \*\*/{p=/^- \*\*$(N)\*\*/} /^$$/{p=0} p' DESIGN.md;; \
+	G*) awk '/^G[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} p' docs/takeover.md;; \
+	*) awk '/^## /{rules=/^## Rules/} rules&&/^[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} rules&&p' docs/protocol.md; \
+	  printf '\nkept by\n'; grep -E '^\| $(N)\. ' DESIGN.md | grep -oE '`[a-z]+(\.[A-Za-z]+)+`' | grep -v txt | tr -d '`' | while IFS=. read -r dir type f; do \
+	    grep -nE "^func (\([^)]*\b$$type\b[^)]*\) $$f|$${f:-$$type})\(|^	$$type += " $$(ls -d $$dir internal/$$dir 2>/dev/null)/*.go | grep -v _test.go; done; \
+	  printf '\ntranscripts: go test -run Transcripts/rule%02d ./internal/lease/leasetest\n' '$(N)'; \
+	  ls internal/lease/leasetest/testdata | grep "^rule$$(printf %02d '$(N)')" || echo none;; esac
 	@printf '\nnamed by tests and guards\n'; $(RULE) . | grep -E '_test\.go:|/guards?\.go:' || true
-	@printf '\nnamed by code\n'; $(RULE) coord internal/lease handoff peer fallback | grep -v _test.go: || true
+	@printf '\nnamed by code\n'; $(RULE) coord internal/lease internal/guardians handoff peer fallback | grep -v _test.go: || true

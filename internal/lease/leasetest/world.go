@@ -407,6 +407,8 @@ func (n *Node) get(l *end, f *peer.Frame) {
 			n.P.Frozen(l, f.Epoch)
 		case peer.Resume:
 			n.P.Resumed(l, id, string(f.Key), now, fx)
+		default:
+			panic(fmt.Sprintf("a frame of a kind that this world does not know: %v", f.Kind))
 		}
 	})
 }
