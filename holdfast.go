@@ -39,12 +39,39 @@ type (
 	Permits = coord.Permits
 	// Locks are the locks of several keys, which LockAll granted together.
 	Locks = coord.Locks
+	// A Claim is a key that LockClaims is to lock, for reading or writing.
+	Claim = coord.Claim
+	// Claimed are the locks that LockClaims granted together.
+	Claimed = coord.Claimed
 	// A Fence is a fencing token: it rises with each lock of a key.
 	Fence = coord.Fence
 	// A NodeInfo describes a node of the cluster.
 	NodeInfo = coord.NodeInfo
 	// RedisOptions are the options of the arbiter on Redis.
 	RedisOptions = redisarbiter.Options
+	// ShareOptions are the options of Share.
+	ShareOptions[T any] = coord.ShareOptions[T]
+
+	// A WaitError says why a lock was not obtained.
+	WaitError = coord.WaitError
+	// A LossError says which lock was lost, and why.
+	LossError = coord.LossError
+	// A LossCause says why a lock was lost.
+	LossCause = coord.LossCause
+	// A DeadlockError has the circle of callers that wait for each other.
+	DeadlockError = coord.DeadlockError
+	// A SizeError says that a semaphore's size is not that of others that use it.
+	SizeError = coord.SizeError
+)
+
+// Causes of losses.
+const (
+	SessionExpired = coord.SessionExpired
+	LeaseExpired   = coord.LeaseExpired
+	Superseded     = coord.Superseded
+	CoordClosed    = coord.CoordClosed
+	TimeOver       = coord.TimeOver
+	Broken         = coord.Broken
 )
 
 // The errors of locks, as package coord documents them.
@@ -54,7 +81,37 @@ var (
 	ErrLost        = coord.ErrLost
 	ErrHeld        = coord.ErrHeld
 	ErrClosed      = coord.ErrClosed
+	ErrDeadlock    = coord.ErrDeadlock
+	ErrUnlocked    = coord.ErrUnlocked
+	ErrInvalidKey  = coord.ErrInvalidKey
+	ErrNotHeld     = coord.ErrNotHeld
+	ErrNotBroken   = coord.ErrNotBroken
 )
+
+// ForReading returns claims of keys for reading, for LockClaims.
+func ForReading(keys ...string) []Claim { return coord.ForReading(keys...) }
+
+// ForWriting returns claims of keys for writing, for LockClaims.
+func ForWriting(keys ...string) []Claim { return coord.ForWriting(keys...) }
+
+// WithLabel is coord.WithLabel: a context that names the caller of Lock for those that look at the key.
+func WithLabel(ctx context.Context, label string) context.Context {
+	return coord.WithLabel(ctx, label)
+}
+
+// WithLocker is coord.WithLocker: a context for a caller that locks one key after another, so that a circle of such callers is found.
+func WithLocker(ctx context.Context) context.Context { return coord.WithLocker(ctx) }
+
+// Share is coord.Share: it runs fn once for all callers of all processes that ask at the same time, and keeps the result.
+func Share[T any](ctx context.Context, locks *Coordinator, key string, opts *ShareOptions[T],
+	fn func(ctx context.Context, fence Fence) (T, error)) (T, error) {
+	return coord.Share(ctx, locks, key, opts, fn)
+}
+
+// Unshare is coord.Unshare: it forgets a result that Share has kept. store is ShareOptions.Store.
+func Unshare(ctx context.Context, locks *Coordinator, key string, store coord.ShareStore) error {
+	return coord.Unshare(ctx, locks, key, store)
+}
 
 // Options are the options of [Open]. The zero value of each field means its default, and a nil
 // *Options means all defaults.

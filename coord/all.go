@@ -26,6 +26,9 @@ func (s Locks) Of(key string) Lock {
 	return Lock{}
 }
 
+// Fence returns the token of the lock of a key, 0 if the key was not asked for.
+func (s Locks) Fence(key string) Fence { return s.Of(key).Fence() }
+
 // Unlock unlocks all of them, also if some were lost or unlocked before. The error joins those of
 // [Lock.Unlock]. It does not block on the network.
 func (s Locks) Unlock() error {

@@ -35,8 +35,9 @@ type Lock struct {
 // deadlines (see [fallback.Prompter]) and the arbiter has answered fast before. It does not notice that ctx is cancelled before that
 // request is over, after a twentieth of Options.CallTimeout at the latest.
 //
-// Errors: [ErrInvalidKey], [ErrClosed], [ErrHeld]; ctx's own if it has ended before; or a [*WaitError] that matches ctx.Err() and says by [ErrLocked] or
-// [ErrUnavailable] what it was that took so long. A server that refuses to grant locks (maxmemory, permissions) is
+// Errors: [ErrInvalidKey]; ctx's own if it has ended before; or a [*WaitError] that matches [ErrClosed], [ErrHeld], [ErrDeadlock] (with
+// Options.DeadlockAfter) or [ErrObserver] (with Options.Observe); or one that matches ctx.Err() and says by [ErrLocked] or
+// [ErrUnavailable] what it was that took so long: look by errors.Is, not ==. A server that refuses to grant locks (maxmemory, permissions) is
 // reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
 func (c *Coordinator) Lock(ctx context.Context, key string) (l Lock, err error) {
 	err = c.lock(ctx, key, false, &l)

@@ -24,6 +24,7 @@ type KeptError struct {
 	Age  time.Duration // since it was stored
 }
 
+// Error returns Text.
 func (e *KeptError) Error() string { return e.Text }
 
 // Unwrap returns Err.
