@@ -164,6 +164,7 @@ func TestObserve_TakesOverALongerGrace(t *testing.T) {
 	})
 }
 
+// A node that is drained hands its partitions over while it lives (rule 4).
 func TestDrain_ANodeStaysAClient(t *testing.T) {
 	takes.Seconds(t)
 	nodes := threeNodes(t)
