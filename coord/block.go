@@ -28,9 +28,8 @@ type block struct {
 	listed bool   // in the pool's open
 	spell  blockSpell
 
-	lock    Lock // the hold's
-	number  uint32
-	watched bool // a caller has asked whether permits are wanted
+	lock   Lock // the hold's
+	number uint32
 
 	first struct { // what uses, spare and pledge begin with, so that all is in one place
 		uses   [8]permitUse
@@ -63,6 +62,7 @@ type blockSpell struct {
 	most        uint32 // permits that were in use at the same time, since then
 	look        *time.Timer
 	began       lease.Moment
+	watched     bool // a caller has asked whether permits are wanted
 }
 
 // blockIdle and blockLingers are for how long, and for how many Lingers, a block is kept at least that is not used: callers come in bursts,

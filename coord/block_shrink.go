@@ -25,7 +25,7 @@ func (b *block) relax(every time.Duration) {
 	idle := used == 0 && b.spell.turns == b.spell.seen
 	most := b.spell.most
 	b.spell.seen, b.spell.most = b.spell.turns, used
-	if !idle && !over && most <= b.size/4 && used > 0 && !b.watched && !b.end.shut && b.end.shrink == nil {
+	if !idle && !over && most <= b.size/4 && used > 0 && !b.spell.watched && !b.end.shut && b.end.shrink == nil {
 		b.startShrink(most)
 	}
 	if !over {

@@ -149,7 +149,7 @@ func (p Permits) Wanted() <-chan struct{} {
 		return canceled.Done()
 	}
 	p.b.pool.mu.Lock()
-	p.b.watched = true
+	p.b.spell.watched = true
 	l := p.b.lock
 	p.b.pool.mu.Unlock()
 	return l.Wanted()
