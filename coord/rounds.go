@@ -37,23 +37,32 @@ type rounds struct {
 // Grace for as long as the partitions. It does so, too, where a round would not be over before Grace. Such a session never speaks.
 func (c *Coordinator) newRounds(s *session) *rounds {
 	by, ok := c.remote.ns.(fallback.Rounder)
-	if !ok || !c.spreads() && !by.Openings() || c.silence()+c.least() >= c.graceTime() {
+	if !ok || !c.spreads() && !by.Openings() {
 		return nil
 	}
-	return &rounds{
+	x := &rounds{
 		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error),
 		changed: make(chan struct{}), sighted: make(map[uint32]bool),
 	}
+	if c.silence()+x.age()+c.opts.RetryEvery >= c.graceTime() {
+		return nil
+	}
+	return x
+}
+
+// age is how old a round is at least that is complete: delta. On one server each session has renewed by then, too: one that the table lacks
+// has seen that (Missing).
+func (x *rounds) age() time.Duration {
+	if !x.by.Openings() {
+		return x.c.silence()
+	}
+	return max(x.c.silence(), x.c.opts.RenewEvery+x.c.opts.RetryEvery/2)
 }
 
 // silence is for how long a deposed server may answer: delta of the rules.
 func (c *Coordinator) silence() time.Duration {
 	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
 }
-
-// least is how long Grace is at least from when it was seen. Epochs are the seconds of a server's clock, and clocks of servers differ by
-// Margin. So those that a deposed server gave out before it fell silent are lower than those that the new one gives out (I2).
-func (c *Coordinator) least() time.Duration { return c.silence() + c.opts.Margin + time.Second }
 
 // newcomer waits after a session was opened, for as long as it must not take anything.
 func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renewal) error {
@@ -369,7 +378,7 @@ func (x *rounds) end(ctx context.Context, after string) {
 		return
 	}
 	x.tell(ctx)
-	if !x.complete(ctx, round, c.now()) || !sleep(ctx, c.least()-c.since(seen)) {
+	if !x.complete(ctx, round, c.now()) {
 		return
 	}
 	failed := x.endGraces(ctx, graces)
@@ -402,7 +411,7 @@ func (x *rounds) tell(ctx context.Context) {
 // Grace is over.
 func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bool {
 	c := x.c
-	if !sleep(ctx, c.silence()) {
+	if !sleep(ctx, x.age()) {
 		return false
 	}
 	for c.since(begun) < c.graceTime() {

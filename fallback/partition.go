@@ -40,7 +40,7 @@ type Partition struct {
 	Server   string              // name of the server that wrote this
 	Process  string              // and its process
 	GraceEnd int64               // by the server's clock, Unix milliseconds; 0: not in Grace
-	Changed  int64               // the GraceEnd of a Grace that began because the server is another one
+	Changed  int64               // the GraceEnd of a Grace that began because the server is another one; after an early end: for advance
 	Rows     map[string]Row      // by name, which for most is the key: see Mode
 	Names    map[string][]string // for each key: the modes and holders of the names in Rows that are no keys
 	Queues   map[string][]Waiter // by key
@@ -86,8 +86,8 @@ func (p *Partition) enter(m Moment) {
 		case !m.renamed(p.Process):
 			p.GraceEnd = m.Now + m.Grace
 			p.Changed = p.GraceEnd
-		case p.GraceEnd == 0:
-			p.GraceEnd = m.Now
+		case p.GraceEnd == 0 && p.Owner == "":
+			p.advance(m, "")
 		}
 		p.Server, p.Process = m.Server, m.Process
 	}
@@ -131,11 +131,15 @@ const (
 func date(epoch int64) string { return time.Unix(epoch+epochZero, 0).UTC().Format(time.DateOnly) }
 
 // advance is the step of the epoch that every transition takes. The clock in it keeps tokens rising after the
-// record was lost (I2, I6).
+// record was lost (I2, I6). After a Grace that ended early it is the clock at the end of the whole Grace: epochs that the deposed
+// server gave out are below that, and may be above the clock.
 func (p *Partition) advance(m Moment, owner string) {
-	clock := m.Now/1000 - epochZero
-	p.Epoch = uint32(min(max(int64(p.Epoch)+1, clock), MaxEpoch))
-	p.Seq, p.Owner, p.From = 0, owner, 0
+	least := m.Now
+	if guard.Floor {
+		least = max(least, p.Changed)
+	}
+	p.Epoch = uint32(min(max(int64(p.Epoch)+1, least/1000-epochZero), MaxEpoch))
+	p.Seq, p.Owner, p.From, p.Changed = 0, owner, 0, 0
 }
 
 func (p *Partition) record(m Moment) Record {

@@ -100,14 +100,14 @@ func (p *Partition) GraceName() string {
 	return p.Server + " " + strconv.FormatInt(p.GraceEnd, 10)
 }
 
-// EndGrace is [Rounder.EndGraces] of one partition. A partition without an owner has the epoch then that it would have had at
-// the end of the whole Grace: so tokens rise over lost data as much as without rounds.
+// EndGrace is [Rounder.EndGraces] of one partition. Its next epoch is not below the one that it would have had at the end of the
+// whole Grace: so tokens rise over lost data as much as without rounds.
 func (p *Partition) EndGrace(m Moment, name string) {
 	p.enter(m)
 	if p.GraceEnd != 0 && name != "" && (p.GraceName() == name || !guard.GraceNamed) {
-		ends := p.GraceEnd
-		if p.endGrace(m); p.Owner == "" {
-			p.Epoch = uint32(min(max(int64(p.Epoch), ends/1000-epochZero), MaxEpoch))
+		p.GraceEnd, p.Changed = 0, p.GraceEnd
+		if p.Owner == "" {
+			p.advance(m, "")
 		}
 	}
 }

@@ -86,3 +86,32 @@ func TestEndGrace(t *testing.T) {
 		t.Error("Grace has ended twice")
 	}
 }
+
+// TestEndGrace_OfAnOwner: the owner stays, with its epoch. That of whatever comes after it is not lower than that of the end of the whole
+// Grace, and the one after that is the next.
+func TestEndGrace_OfAnOwner(t *testing.T) {
+	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
+	var p fallback.Partition
+	p.Format(m, 0)
+	least := p.Load(m).Epoch + 12
+	owned := p.Acquire(m, "a", fallback.Expect{Epoch: least - 12}).Record
+	m.Server, m.Process = "other", "other"
+	p.Load(m)
+	m.Now += 1_000
+	p.EndGrace(m, p.GraceName())
+	if r := p.Load(m); r.Grace != 0 || r.Owner != "a" || r.Epoch != owned.Epoch {
+		t.Fatalf("after the early end: %+v, it was %+v", r, owned)
+	}
+	whole := p.Clone()
+	whole.Load(fallback.Moment{Now: m.Now, Server: "a name", Process: "other", Grace: 12_000}) // the same process
+	for _, p := range []*fallback.Partition{&p, whole} {
+		m.Server = p.Server
+		next := p.DemoteUnserved(m, "a", owned.Epoch).Record
+		if next.Epoch < least {
+			t.Errorf("epoch %d after that of an owner, at the end of the whole Grace it would be %d", next.Epoch, least)
+		}
+		if again := p.Acquire(m, "b", fallback.Expect{Epoch: next.Epoch}).Record; again.Epoch != next.Epoch+1 {
+			t.Errorf("epoch %d after %d", again.Epoch, next.Epoch)
+		}
+	}
+}

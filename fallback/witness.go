@@ -7,7 +7,7 @@ func (p *Partition) Witness(m Moment, seen Token) Record {
 	p.enter(m)
 	if p.behind(seen) {
 		if p.GraceEnd == 0 {
-			p.GraceEnd = m.Now + m.Grace
+			p.GraceEnd, p.Changed = m.Now+m.Grace, 0
 		}
 		if e := seen.Epoch(); e > p.Epoch {
 			// A later epoch existed: the owner that this record names is history.

@@ -65,7 +65,7 @@ type image struct {
 	Owner                     string
 	Epoch, Seq, From, Revoked uint32
 	Grace                     string
-	Named                     bool
+	Named, Floor              bool // of Changed: it names the Grace, or it is for the next epoch
 	Rows                      map[string]fallback.Row
 	Names                     map[string]string
 	Queues                    map[string][]string
@@ -149,7 +149,11 @@ func (x *twins) images(ctx context.Context) (string, error) {
 
 func (x *twins) memoryImage(p uint32) image {
 	m := x.peek(p)
-	i := image{m.Owner, m.Epoch, m.Seq, m.From, m.Revoked, x.ends(m.GraceEnd), m.GraceName() != "" && !redisarbiter.HasObserver(x.redis), maps.Clone(m.Rows), make(map[string]string), make(map[string][]string)}
+	i := image{
+		Owner: m.Owner, Epoch: m.Epoch, Seq: m.Seq, From: m.From, Revoked: m.Revoked, Grace: x.ends(m.GraceEnd),
+		Named: m.GraceName() != "" && !redisarbiter.HasObserver(x.redis), Floor: m.Changed != 0 && m.GraceEnd == 0,
+		Rows: maps.Clone(m.Rows), Names: make(map[string]string), Queues: make(map[string][]string),
+	}
 	if i.Rows == nil {
 		i.Rows = make(map[string]fallback.Row)
 	}
@@ -190,6 +194,7 @@ func (x *twins) redisImage(ctx context.Context, p uint32) (i image, err error) {
 		}
 	}
 	i.Named = changed != "" && changed == end && !redisarbiter.HasObserver(x.redis) // where no clock shortens a Grace
+	i.Floor = changed != "" && end == "0"
 	for _, key := range diffKeys {
 		for _, z := range x.client.ZRangeWithScores(ctx, queueKey(p, key), 0, -1).Val() {
 			i.Queues[key] = append(i.Queues[key], fmt.Sprint(z.Member, promised(int64(max(0, -z.Score)))))

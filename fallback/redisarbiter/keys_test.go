@@ -277,7 +277,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 			_, err := redisarbiter.Verify(t.Context(), n, []fallback.Read{{}, {Partition: 1}, {Partition: 2}, {Partition: 3}})
 			return err
 		}},
-		{"Acquire", 6, func() { epoch = load().Epoch }, func() error {
+		{"Acquire", 7, func() { epoch = load().Epoch }, func() error {
 			a, err := n.Acquire(t.Context(), 0, "alice", fallback.Expect{Epoch: epoch, Owner: "alice", OwnerDead: true})
 			epoch = a.Record.Epoch
 			return wrong(err, a.Verdict == fallback.Granted)
@@ -292,7 +292,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 		{"Revoke", 7, nil, func() error { return n.Revoke(t.Context(), 0, epoch, "bob") }},
 		{"ReclaimOwner", 5, nil, func() error { _, err := redisarbiter.ReclaimOwner(t.Context(), n, 0, "alice", epoch); return err }},
 		{"ReclaimRow", 6, nil, func() error { _, err := redisarbiter.ReclaimRow(t.Context(), n, 0, "adopted", row); return err }},
-		{"DemoteUnserved", 6, func() {
+		{"DemoteUnserved", 7, func() {
 			for range 2 {
 				a, err := n.Acquire(t.Context(), 0, "alice", fallback.Expect{Epoch: load().Epoch})
 				if err == nil && a.Verdict == fallback.Granted {

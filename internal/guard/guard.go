@@ -39,6 +39,7 @@ const (
 	Missing    = true // a table that lacks a session after all does not have all
 	Chained    = true // nor does another server that takes over in Grace of such a table
 	GraceNamed = true // a Grace that ends early is ended by its name
+	Floor      = true // epochs are then as high as after the whole Grace (I2)
 	RoundOld   = true // a session begins its pass when a deposed server is silent
 	AnswersIn  = true // and when no answer is outstanding to what it asked before
 	PassAll    = true // it speaks when the pass has found, or reclaimed, all that it has

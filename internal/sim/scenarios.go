@@ -49,6 +49,7 @@ var scenarios = []scenario{
 	{"Grace does not end before all is reclaimed", 4, holdsOver},
 	{"what was taken at a deposed server is reclaimed before Grace ends early", 40, takesLate},
 	{"a Grace that was seen is ended, and not the next", 6, failsTwice},
+	{"tokens rise over lost data though Grace ends early", 2, runsAhead},
 	{"what was announced has passed before Grace ends early", 8, letsGo},
 	{"what was given back to a deposed server is reclaimed before Grace ends early", 16, demotesLate},
 	{"Grace does not end early where the sessions were lost", 4, unheard},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/injure"
 )
 
 // onOther returns a key of each partition that is on the other server, which no client wants.
@@ -167,13 +168,22 @@ func failsTwice(i int) Config {
 			work.Go(func() { inVain(w, l, other) })
 		}
 		w.failoverPart(w.s.Snapshot(), Fault{})
-		time.Sleep(2900*time.Millisecond + time.Duration(i)*20*time.Millisecond)
+		for end := time.Now().Add(5 * time.Second); w.s.spoken() < len(w.nodes) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Duration(i) * 5 * time.Millisecond)
 		holder.reachNone()
 		w.failoverPart(nil, Fault{})
 		time.Sleep(4 * time.Second)
 		holder.client.set(func(x *weather) { x.shard = [partitions]bool{} })
 		work.Wait()
 	}}
+}
+
+// spoken returns how many sessions have spoken for the round that there is.
+func (s *server) spoken() (n int) {
+	injure.State(s.Memory, s.settings().Namespace, func(t *fallback.Sessions, _ []fallback.Partition) { n = len(t.Round.Spoken) })
+	return n
 }
 
 // takesLate: a node takes keys at a deposed server for as long as that answers, and then reaches neither the new one nor others for a while. At
@@ -296,6 +306,49 @@ func (w *world) revokeAtDeposed(owner *start) {
 			owner.client.tell(fallback.Message{Kind: fallback.Revoked, Partition: p, Epoch: r.Epoch})
 		}
 	}
+}
+
+// runsAhead: partitions change hands so often that their epochs are ahead of the server's clock, which fails over then and has lost all. Tokens rise
+// all the same, though Grace ends early.
+func runsAhead(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, apart: true, script: func(w *world) {
+		time.Sleep(20 * time.Second)
+		ctx := context.Background()
+		ns, err := w.s.Memory.Attach(ctx, w.s.settings())
+		for p := range uint32(partitions) {
+			for range 3 {
+				var r fallback.Record
+				var a fallback.Acquisition
+				if r, err = ns.Load(ctx, p); err == nil && ofOther(p) {
+					if a, err = ns.Acquire(ctx, p, "hasty", fallback.Expect{Epoch: r.Epoch}); err == nil {
+						_, err = ns.DemoteUnserved(ctx, p, "hasty", a.Record.Epoch)
+					}
+				}
+			}
+		}
+		if err != nil {
+			w.h.say("%v", err)
+		}
+		before := make(map[string]coord.Fence)
+		for i := range 2 {
+			for _, key := range onOther() {
+				l, err := w.nodes[i].now.c.Lock(ctx, key)
+				if err != nil {
+					w.h.say("Lock: %v", err)
+					return
+				}
+				if l.Fence() <= before[key] {
+					w.h.say("I2: key %s was locked with %v after %v", key, l.Fence(), before[key])
+				}
+				before[key] = l.Fence()
+				_ = l.Unlock()
+			}
+			if i == 0 {
+				w.failoverPart(nil, Fault{})
+			}
+		}
+		time.Sleep(20 * time.Second)
+	}}
 }
 
 // unheard: a node has keys, and reaches no arbiter, which has lost all: the new server does not know its session.

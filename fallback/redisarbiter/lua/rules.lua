@@ -1,6 +1,6 @@
 -- The rules of a record: its parts, what time it is, Partition.enter, Partition.advance, and its writing.
 local epoch, seq, grace, from, revoked, owner, dirty
-local changed -- the Grace of a record that began because the server is another one: Partition.Changed
+local changed -- Partition.Changed, where it is to be written
 local run -- process(), where it is to be written
 local function parse()
   epoch, seq, grace, from, revoked, owner, dirty, run, changed = 0, 0, 0, 0, 0, '', false, nil, nil
@@ -30,13 +30,23 @@ local function save()
 end
 
 local function advance(to)
-  epoch = math.max(epoch + 1, math.floor(now / 1000) - 946684800) -- bounded: see enter
+  local least = redis.call('HGET', rec, 'e') -- a Grace has ended early: when the whole one ends
+  if least then
+    redis.call('HDEL', rec, 'e')
+  end
+  local clock = math.floor(math.max(now, tonumber(least or 0)) / 1000) - 946684800
+  epoch = math.max(epoch + 1, math.min(clock, 2147483647)) -- bounded: see enter
   seq, owner, from, dirty = 0, to, 0, true
 end
 
-local function finish()
+-- Partition.endGrace; or its early end, with the time at which the whole Grace ends.
+local function finish(whole)
   grace, dirty, changed = 0, true, nil
-  redis.call('HDEL', rec, 'e')
+  if whole then
+    redis.call('HSET', rec, 'e', string.format('%.0f', whole))
+  else
+    redis.call('HDEL', rec, 'e')
+  end
   if owner == '' then
     advance('')
   end
@@ -54,8 +64,8 @@ local function enter()
     if not renamed(redis.call('HGET', rec, 'u'), run) then
       grace = begun(time, Q, grace)
       changed = string.format('%.0f', grace)
-    elseif grace == 0 then
-      finish()
+    elseif grace == 0 and owner == '' then
+      advance('')
     end
   end
   if OBSERVED then

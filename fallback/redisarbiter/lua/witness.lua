@@ -5,7 +5,8 @@ enter()
 local e, s = tonumber(ARGV[2]), tonumber(ARGV[3])
 if e <= 2147483647 and (e > epoch or (e == epoch and owner == '' and s > seq)) then
   if grace == 0 then
-    grace = begun(time, Q)
+    grace, changed = begun(time, Q), nil
+    redis.call('HDEL', rec, 'e')
   end
   epoch, owner, seq, from, dirty = e, '', s, 0, true -- the owner that this record names is history
 end
