@@ -354,3 +354,42 @@ func TestObserver_GraceEndsByItsName(t *testing.T) {
 		t.Errorf("after its end: %v left, %+v, epoch %d, want at least %d", left, name, epoch, ends)
 	}
 }
+
+// The owner stays over a Grace that ends early, and the epoch after it is that of the end of the whole Grace, by either clock.
+func TestGraceOfAnOwnerEndsEarly(t *testing.T) {
+	for name, opts := range map[string]*redisarbiter.Options{"the server's clock": cold, "ObserverClock": observed} {
+		t.Run(name, func(t *testing.T) {
+			c := redistest.Start(t).Client(t)
+			n := attachTo(t, c, opts, diffSettings)
+			free, err := n.Load(t.Context(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owned, err := n.Acquire(t.Context(), 0, "a", fallback.Expect{Epoch: free.Epoch})
+			if err != nil || owned.Verdict != fallback.Granted {
+				t.Fatalf("%+v, %v", owned, err)
+			}
+			if err := c.HSet(t.Context(), recordKey(0), "i", "another", "u", "another").Err(); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := n.Load(t.Context(), 0); err != nil || r.Grace == 0 {
+				t.Fatalf("at another server: %+v, %v", r, err)
+			}
+			by := n.(fallback.Rounder)
+			named := by.Graces(t.Context(), []uint32{0})
+			for range 2 { // the answer to the first one may be lost
+				if errs := by.EndGraces(t.Context(), named); errs != nil {
+					t.Fatal(errs)
+				}
+			}
+			if r, err := n.Load(t.Context(), 0); err != nil || r.Grace != 0 || r.Owner != "a" || r.Epoch != owned.Record.Epoch {
+				t.Fatalf("after its end: %+v, %v", r, err)
+			}
+			d, err := n.DemoteUnserved(t.Context(), 0, "a", owned.Record.Epoch)
+			ends := uint32(time.Now().Add(diffSettings.Grace).Unix() - redisarbiter.EpochZero)
+			if err != nil || d.Record.Epoch < ends-60 || d.Record.Epoch > ends {
+				t.Errorf("after the owner: %+v, %v; want an epoch of about %d", d, err, ends)
+			}
+		})
+	}
+}
