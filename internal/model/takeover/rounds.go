@@ -48,6 +48,7 @@ type Rounds struct {
 	Begun          int8  // rounds, at most
 	Replicated     bool  // the table is at the same server, and no change of a session counts before it is on all replicas
 	Opened         bool  // the table is at the same server, and an opening counts once it is on all replicas: they may lack renewals
+	Apart          bool  // with Opened: the table is at another server, all replicas of which have each opening
 	Restarts       bool  // the server may start again with what its disk has, and its replicas follow it
 	Backups        uint8 // with Opened: a backup from before all sessions is restored; session W, which is not cut off, is another one that it lacks
 	Rows           bool  // X may give the partition back, with a row for what its own caller holds
@@ -394,15 +395,16 @@ func (m *Rounds) fails(was *roundState, add adderR) {
 	if s = *was; s.sFails < m.Tables && !m.Replicated {
 		s.sCopied, s.sCopy = true, s.s
 		add(rCopyS, 0, s)
-		if m.Opened { // the server has both
+		if m.Opened && !m.Apart { // the server has both
 			return
 		}
 		if s = *was; s.sCopied {
-			m.tableFailed(&s, s.sCopy)
+			m.tableFailed(&s, m.replica(&s, m.has(OpenedAtAll)))
 			add(rFailS, 0, s)
 		}
 		s = *was
-		m.tableFailed(&s, table{})
+		s.sCopy = table{}
+		m.tableFailed(&s, m.replica(&s, m.has(OpenedAtAll)))
 		add(rFailSEmpty, 0, s)
 	}
 }
@@ -416,12 +418,19 @@ func (m *Rounds) failed(s *roundState, to record, opened bool) {
 	switch {
 	case m.Replicated:
 		m.tableFailed(s, s.s)
-	case m.Opened:
-		x := s.sCopy // empty, if there is none
+	case m.Opened && !m.Apart:
+		m.tableFailed(s, m.replica(s, opened))
+	}
+}
+
+// replica is what a replica has of the table. opened: it has the sessions that were opened.
+func (m *Rounds) replica(s *roundState, opened bool) table {
+	x := s.sCopy // empty, if there is none
+	if m.Opened {
 		x.known = x.known || opened && s.s.known
 		x.w, x.lacks = x.w || s.s.w, x.lacks || s.s.lacks // all replicas have what a session did that was not known, too
-		m.tableFailed(s, x)
 	}
+	return x
 }
 
 func (m *Rounds) tableFailed(s *roundState, to table) {

@@ -31,6 +31,12 @@ func opened(failovers uint8, restarts bool) *Rounds {
 	return m
 }
 
+// openedApart has two servers, and all replicas of the table's have each opening of a session before it counts.
+func openedApart(m *Rounds) *Rounds {
+	m.Opened, m.Apart = true, true
+	return m
+}
+
 // backup has one server like that, and a backup that is restored.
 func backup(failovers uint8, begun int8) *Rounds {
 	m := opened(failovers, false)
@@ -68,6 +74,9 @@ func TestRounds_AreSafe(t *testing.T) {
 		{"all replicas have each opening, and so has the disk; twice", opened(2, true)},
 		{"all replicas have each opening, and a backup is restored", backup(0, 2)},
 		{"all replicas have each opening, a backup is restored, and a failover", backup(1, 2)},
+		{"all replicas of the table's server have each opening, and both servers fail over", openedApart(rounds(1, 1, 2))},
+		{"all replicas of the table's server have each opening, and both servers fail over; two ticks in delta", openedApart(finer(1, 1, 1))},
+		{"all replicas of the table's server have each opening, both servers fail over, and the owner gives the partition back", openedApart(rows(1, 1))},
 		{"the owner gives the partition back", rows(0, 2)},
 		{"both servers fail over, and the owner gives the partition back", rows(1, 1)},
 	} {
@@ -110,6 +119,9 @@ func TestRounds_EachGuardPrevents(t *testing.T) {
 		{AnswersIn, opened(1, false), 14},
 		{EachSpoke, opened(1, false), 9},
 		{Unexpired, opened(1, false), 9},
+		{OpenedAtAll, openedApart(rounds(1, 1, 1)), 10},
+		{Unexpired, openedApart(rounds(1, 1, 1)), 10},
+		{NewcomerWaits, openedApart(finer(1, 1, 1)), 11},
 		{Missing, backup(0, 1), 10},
 		{Chained, backup(1, 1), 11},
 		{PassWhole, rows(0, 1), 14},
