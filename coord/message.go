@@ -30,7 +30,8 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 		s.rounds.hint()
 	case fallback.Changed:
 		c.tells.news.tell(m.Key)
-	case fallback.Gap:
+	case fallback.Gap: // it may be another server
+		s.rounds.hint()
 		c.tells.news.tellAll()
 		for i := range c.parts {
 			c.parts[i].gap()

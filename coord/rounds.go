@@ -44,19 +44,22 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error),
 		changed: make(chan struct{}), sighted: make(map[uint32]bool),
 	}
-	if c.silence()+x.age()+c.opts.RetryEvery >= c.graceTime() {
+	if c.silence()+x.age() >= c.graceTime() {
 		return nil
 	}
 	return x
 }
 
-// age is how old a round is at least that is complete: delta. On one server each session has renewed by then, too: one that the table lacks
-// has seen that (Missing).
+// age is how old a round is at least that is complete. Epochs are the seconds of a server's clock, and clocks of servers differ by Margin: so those
+// that a server gave out after one failover are lower than those after the next (I2). On one server each session has renewed at it by then, at the deposed
+// one for delta at most: one that the table lacks has seen that (Missing).
 func (x *rounds) age() time.Duration {
-	if !x.by.Openings() {
-		return x.c.silence()
+	c := x.c
+	least := c.silence() + c.opts.Margin + time.Second
+	if x.by.Openings() {
+		least = max(least, c.silence()+c.opts.RenewEvery+c.opts.RetryEvery)
 	}
-	return max(x.c.silence(), x.c.opts.RenewEvery+x.c.opts.RetryEvery/2)
+	return least
 }
 
 // silence is for how long a deposed server may answer: delta of the rules.
@@ -328,7 +331,7 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 	}
 	x.mu.Unlock()
 	round, since, changed := x.now()
-	if c.remote.graceEnds.Load() != 0 && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < 2*c.opts.RenewEvery {
+	if c.remote.graceEnds.Load() != 0 && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < max(2*c.opts.RenewEvery, x.age()+c.silence()+c.opts.RetryEvery) {
 		x.await(ctx, changed, c.opts.RenewEvery) // the table is in Grace, or another session ends them
 		return true
 	}
