@@ -2,9 +2,9 @@ package harness
 
 import "fmt"
 
-// places are the cores of the processes that call, of the store and of the servers, negative
+// Placement is the cores of the processes that call, of the store and of the servers, negative
 // numbers if the kernel decides.
-type places struct {
+type Placement struct {
 	Callers, Store, Servers int
 	Note                    string
 }
@@ -16,7 +16,7 @@ const (
 	PlaceApart = "apart"
 )
 
-func (b *Bench) Places(subject string) places {
+func (b *Bench) Places(subject string) Placement {
 	mine, its, why := b.TwoCores()
 	place := b.Place
 	if place == "" {
@@ -24,13 +24,13 @@ func (b *Bench) Places(subject string) places {
 	}
 	switch {
 	case why != "":
-		return places{-1, -1, -1, why}
+		return Placement{-1, -1, -1, why}
 	case place == PlaceNear:
-		return places{mine, mine, its, fmt.Sprintf("-place %s: the processes and the store on core %d, the servers on core %d", place, mine, its)}
+		return Placement{mine, mine, its, fmt.Sprintf("-place %s: the processes and the store on core %d, the servers on core %d", place, mine, its)}
 	case place == PlaceApart:
-		return places{mine, its, its, fmt.Sprintf("-place %s: the processes on core %d, the store and the servers on core %d", place, mine, its)}
+		return Placement{mine, its, its, fmt.Sprintf("-place %s: the processes on core %d, the store and the servers on core %d", place, mine, its)}
 	}
-	return places{-1, -1, -1, "-place " + PlaceFree + ": the kernel decides what runs where"}
+	return Placement{-1, -1, -1, "-place " + PlaceFree + ": the kernel decides what runs where"}
 }
 
 // TwoCores returns a core for the callers and one for the callees, or negative numbers and why not.

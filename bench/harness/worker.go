@@ -21,8 +21,7 @@ type Order struct {
 	Process   int    `json:"process"` // from 1
 	Redis     string `json:"redis"`
 	Namespace string `json:"namespace"`
-	Referees  string `json:"referees"` // file; for hot
-	Profile   string `json:"profile"`  // file; empty: none
+	Profile   string `json:"profile"` // file; empty: none
 
 	Debounce time.Duration `json:"debounce"` // of clusters, for tests; 0: the library's default
 }
@@ -169,10 +168,16 @@ func Alone[T, A any](ctx context.Context, b *Bench, subject string, t reexec.Tas
 }
 
 // StartMany starts n workers on a core, and another one on another core as the store, and returns
-// the address of that. stop must be called in any case.
-func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*reexec.Worker, stop func() error, err error) {
+// the address of that. stop must be called in any case, and told whether anything failed: the
+// workers are interrupted then.
+func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*reexec.Worker, stop func(failed bool) error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	var all []*reexec.Worker
-	stop = func() error {
+	stop = func(failed bool) error {
+		if failed {
+			cancel()
+		}
+		defer cancel()
 		errs := make(chan error, len(all))
 		for _, w := range all { // all at the same time: a node that is left alone has much to take over
 			go func() { errs <- w.Stop() }()

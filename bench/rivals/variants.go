@@ -449,11 +449,3 @@ func (unlocked) Section(ctx context.Context, _ string, inside func(uint64)) erro
 	return nil
 }
 func (unlocked) Close(context.Context) error { return nil }
-
-func Describe(vs []Variant) string {
-	var parts []string
-	for _, v := range vs {
-		parts = append(parts, v.Title()+": "+v.How)
-	}
-	return strings.Join(parts, "\n")
-}

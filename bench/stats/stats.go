@@ -76,6 +76,11 @@ func (s Spread) String() string {
 	return Number(s.Median) + " (" + Number(s.Least) + ".." + Number(s.Most) + ")"
 }
 
+// Cells are the two cells of a table that have it: the median, and the limits.
+func (s Spread) Cells() []string {
+	return []string{Number(s.Median), Number(s.Least) + ".." + Number(s.Most)}
+}
+
 // IntervalOf is the median of a sample, with an interval for the median of what it is a sample of, at 95 %: the ranks are those of the
 // binomial distribution, so nothing is assumed of the values but that each is drawn by itself.
 func IntervalOf(sample []float64) Spread {

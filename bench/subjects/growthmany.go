@@ -18,7 +18,7 @@ import (
 type team struct {
 	n      int
 	run    sharedRun
-	stop   func() error
+	stop   func(failed bool) error
 	totals []*sharedTotal // Holdfast's and the rival's
 }
 
@@ -44,15 +44,11 @@ func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
 		}
 		t.where += fmt.Sprintf(" to core %d", its)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	b.Progress.Step("processes start", 0, 0)
 	var teams []*team
 	defer func() {
-		if err != nil {
-			cancel()
-		}
-		err = errors.Join(err, inParallel(teams, func(x *team) error { return x.stop() }))
+		failed := err != nil
+		err = errors.Join(err, inParallel(teams, func(x *team) error { return x.stop(failed) }))
 	}()
 	for _, n := range upTo(s.processes, 2) {
 		x := &team{n: n, run: sharedRun{b: b, subject: fmt.Sprintf("growth%d", n), sizes: sharedSizes{
@@ -84,12 +80,11 @@ func inParallel(teams []*team, f func(*team) error) error {
 
 // open opens both variants in all processes of the team.
 func (x *team) open(ctx context.Context) error {
-	for _, name := range []string{"Holdfast cluster", growthRivalName} {
-		v, i, err := rivals.FindVariant(name)
+	for _, name := range []string{rivals.ClusterVariant, growthRivalName} {
+		total, err := newSharedTotal(name)
 		if err != nil {
 			return err
 		}
-		total := newSharedTotal(v, i)
 		if err := x.run.open(ctx, total); err != nil {
 			return fmt.Errorf("%d processes, %s: %w", x.n, name, err)
 		}
@@ -194,7 +189,7 @@ func (t *growthTotal) count(b *Run, x *team) error {
 
 // pace lets all processes of the team lock for a while, at a rate of all of them together.
 func (x *team) pace(total *sharedTotal, key string, keys int, rate float64, d time.Duration) (traffic, error) {
-	pt := paceTask{
+	pt := hotTask{
 		Variant: total.Name, Key: key, Keys: keys, Goroutines: x.run.sizes.goroutines, Rate: rate / float64(x.n),
 		Begin: time.Now().Add(50 * time.Millisecond), Duration: d,
 	}

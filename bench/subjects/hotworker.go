@@ -30,6 +30,9 @@ type hotTask struct {
 	Keys   int    `json:"keys"`   // more than 1: so many, by zipf(1.1); Key is what they begin with
 	Server string `json:"server"` // how to connect to the variant's own
 	Apart  string `json:"apart"`  // what is put after the worker's namespace
+
+	Referees string  `json:"referees"` // for hot: file
+	Rate     float64 `json:"rate"`     // for growth: locks per second of this process; 0: as many as it can
 }
 
 var hotTasks = harness.NewTask("hot", contendFor)
@@ -78,9 +81,9 @@ func open(h *harness.Host, t hotTask) (*openVariant, error) {
 	}
 	h.AtEndWithin(func(ctx context.Context) error { return errors.Join(l.Close(ctx), client.Close()) })
 	open := &openVariant{Locker: l, Variant: v, count: count, number: i}
-	if h.Referees != "" {
+	if t.Referees != "" {
 		all, err := harness.Kept(h, "referees", func() ([]harness.Referee, error) {
-			all, unmap, err := harness.OpenReferees(h.Referees, len(rivals.Variants))
+			all, unmap, err := harness.OpenReferees(t.Referees, len(rivals.Variants))
 			if err == nil {
 				h.AtEnd(unmap)
 			}
@@ -100,38 +103,49 @@ func contendFor(ctx context.Context, h *harness.Host, t hotTask) (*hotResult, er
 	if err != nil {
 		return nil, err
 	}
-	if t.Duration == 0 {
-		all := new(hotResult)
-		all.see(v)
-		return all, nil
-	}
-	var seen hotResult
+	seen := new(hotResult)
 	seen.see(v)
+	if t.Duration == 0 {
+		return seen, nil
+	}
 	db := storeOf(h, t.Store)
 	keys := []string{t.Key}
 	for i := 1; i < t.Keys; i++ {
 		keys = append(keys, t.Key+"-"+strconv.Itoa(i))
 	}
-	used := harness.NewMeter(v.count)
-	time.Sleep(time.Until(t.Begin))
-	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
-	defer cancel()
-	parts := make([]hotResult, t.Goroutines)
-	var wg sync.WaitGroup
-	for i := range parts {
-		who := uint64(h.Process*10_000 + i)
-		wg.Go(func() { v.contend(round, keys, db, who, &parts[i]) })
-	}
-	wg.Wait()
-	<-round.Done() // without goroutines it is to be idle
-	time.Sleep(settle)
-	all := hotResult{Effort: used.Read(0)}
+	parts := make([]hotResult, t.Goroutines+1)
+	var all hotResult
+	all.Effort = together(ctx, t.Begin, t.Duration, len(parts), func(ctx context.Context, i int) {
+		if i == t.Goroutines { // without others it is to be idle
+			<-ctx.Done()
+			return
+		}
+		v.contend(ctx, keys, db, uint64(h.Process*10_000+i), &parts[i])
+	}, v.count)
 	all.see(v)
 	for op := range all.Calls {
 		all.Calls[op] -= seen.Calls[op]
 	}
 	all.add(parts)
 	return &all, nil
+}
+
+// together lets goroutines begin when those of all other workers do, and returns when all have
+// ended what the process has used since before, and for what the round has left behind.
+func together(
+	ctx context.Context, begin time.Time, d time.Duration, goroutines int, one func(ctx context.Context, i int), counters ...*harness.Counter,
+) stats.Effort {
+	used := harness.NewMeter(counters...)
+	time.Sleep(time.Until(begin))
+	ctx, cancel := context.WithDeadline(ctx, begin.Add(d))
+	defer cancel()
+	var work sync.WaitGroup
+	for i := range goroutines {
+		work.Go(func() { one(ctx, i) })
+	}
+	work.Wait()
+	time.Sleep(settle)
+	return used.Read(0)
 }
 
 // add adds what the goroutines of the process did.

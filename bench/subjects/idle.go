@@ -27,15 +27,8 @@ const (
 // measureIdle counts what an idle cluster asks of Redis.
 func measureIdle(ctx context.Context, b *Run) (_ report.Result, err error) {
 	s := b.Sizes.idle
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	_, ws, stop, err := b.StartMany(ctx, "idle", s.processes, -1, -1)
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-		err = errors.Join(err, stop())
-	}()
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return report.Result{}, err
 	}

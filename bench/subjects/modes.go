@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,15 +145,8 @@ func measureJobs(ctx context.Context, b *Run, jobs []modeJob, choose func(*modeW
 
 // all runs all rounds of all ways.
 func (r *modesRun) all(ctx context.Context, ways []*modeWay) (totals []*modeTotal, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	_, ws, stop, err := r.b.StartMany(ctx, "modes-"+r.job.Name, r.job.Processes, -1, -1)
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-		err = errors.Join(err, stop())
-	}()
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return nil, err
 	}
@@ -206,12 +200,12 @@ func (r *modesRun) round(ctx context.Context, t *modeTotal, round int) (err erro
 	}
 	// What a worker left locked at the end of a round must not spoil the next.
 	mt.Key = fmt.Sprintf("%s-%d", r.job.Name, round)
-	mt.Judges = filepath.Join(r.b.Dir, "judges")
-	judges, unmap, err := openJudges(mt.Judges, mt.Job)
+	mt.Judge = filepath.Join(r.b.Dir, "judge")
+	judge, unmap, err := openJudge(mt.Judge)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unmap(), os.Remove(mt.Judges)) }()
+	defer func() { err = errors.Join(err, unmap(), os.Remove(mt.Judge)) }()
 	if mt.Duration = r.job.Round; round == 0 {
 		mt.Duration = min(mt.Duration, 300*time.Millisecond)
 	}
@@ -228,9 +222,7 @@ func (r *modesRun) round(ctx context.Context, t *modeTotal, round int) (err erro
 	if err != nil {
 		return err
 	}
-	for i := range judges { // in round 0, too
-		t.wrong += judges[i].wrong.Load()
-	}
+	t.wrong += judge.wrong.Load() // in round 0, too
 	for _, a := range answers {
 		t.failed += a.Failed
 		if t.failure == "" {
@@ -254,18 +246,15 @@ func (r *modesRun) results(to *report.Result, totals []*modeTotal) {
 			kind = chart.Floor
 		}
 		list = append(list, report.Contestant{Name: name, Kind: kind, Tally: &t.Tally})
-		rate, times := stats.SpreadOf(t.Rates), stats.SpreadOf(stats.PerRound(first.Rates, t.Rates))
 		wait := func(d time.Duration) string { return chart.Format(float64(d), chart.Nanoseconds) }
 		var used []stats.Effort
 		for _, x := range t.Rounds {
 			used = append(used, x.Effort)
 		}
-		to.Table = append(to.Table, append([]string{
-			"  " + t.Title(), stats.Number(rate.Median), stats.Number(rate.Least) + ".." + stats.Number(rate.Most),
-			stats.Number(times.Median), stats.Number(times.Least) + ".." + stats.Number(times.Most),
+		to.Table = append(to.Table, slices.Concat([]string{"  " + t.Title()}, t.RateCells(&first.Tally), []string{
 			wait(t.Waits.Quantile(0.5)), wait(t.Waits.Quantile(0.99)), wait(t.Waits.Longest),
 			stats.Number(t.Per(float64(t.Serving))), stats.Number(float64(t.wrong)),
-		}, stats.UsedPer(used)...))
+		}, stats.UsedPer(used)))
 		if t.failed > 0 {
 			to.Notes = append(to.Notes, fmt.Sprintf("%s: %s sections failed; one: %s", name, figures.Thousands(t.failed), t.failure))
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -23,7 +22,7 @@ type modesTask struct {
 	Job      modeJob       `json:"job"`
 	Server   string        `json:"server"` // how to connect to the way's own
 	Key      string        `json:"key"`    // what the keys begin with
-	Judges   string        `json:"judges"` // file
+	Judge    string        `json:"judge"`  // file
 	Begin    time.Time     `json:"begin"`  // the same for all workers
 	Duration time.Duration `json:"duration"`
 }
@@ -35,14 +34,10 @@ type judge struct {
 	_      [48]byte
 }
 
-// openJudges maps the file, which gets the right size, until unmap is called.
-func openJudges(path string, _ modeJob) (_ []judge, unmap func() error, err error) {
-	const n = 1
-	mem, unmap, err := harness.MapFile(path, n*int(unsafe.Sizeof(judge{})))
-	if err != nil {
-		return nil, nil, err
-	}
-	return unsafe.Slice((*judge)(mem), n), unmap, nil
+// openJudge maps the file, which gets the right size, until unmap is called.
+func openJudge(path string) (_ *judge, unmap func() error, err error) {
+	mem, unmap, err := harness.MapFile(path, int(unsafe.Sizeof(judge{})))
+	return (*judge)(mem), unmap, err
 }
 
 // modePlace is where a way is opened: one process.
@@ -113,28 +108,20 @@ func mode(ctx context.Context, h *harness.Host, t modesTask) (_ *hotResult, err 
 	if err != nil || t.Duration == 0 {
 		return new(hotResult), err
 	}
-	judges, unmap, err := openJudges(t.Judges, t.Job)
+	judge, unmap, err := openJudge(t.Judge)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unmap()) }()
-	m.judge.Store(&judges[0])
+	m.judge.Store(judge)
 	if t.Job.Procs > 0 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(t.Job.Procs))
 	}
-	used := harness.NewMeter(m.count)
-	time.Sleep(time.Until(t.Begin))
-	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
-	defer cancel()
 	parts := make([]hotResult, t.Job.Goroutines)
-	var work sync.WaitGroup
-	for i := range parts {
-		r := &parts[i]
-		work.Go(func() { m.pairs(round, cmp.Or(m.batch, t.Job.batch()), r) })
-	}
-	work.Wait()
-	time.Sleep(settle)
-	all := hotResult{Effort: used.Read(0)}
+	var all hotResult
+	all.Effort = together(ctx, t.Begin, t.Duration, len(parts), func(ctx context.Context, i int) {
+		m.pairs(ctx, cmp.Or(m.batch, t.Job.batch()), &parts[i])
+	}, m.count)
 	all.add(parts)
 	return &all, nil
 }

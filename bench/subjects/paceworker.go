@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
@@ -12,60 +11,26 @@ import (
 
 var paceTasks = harness.NewTask("pace", pace)
 
-// paceTask tells a worker to lock and unlock at a rate.
-type paceTask struct {
-	Variant    string        `json:"variant"`
-	Key        string        `json:"key"`  // what keys begin with
-	Keys       int           `json:"keys"` // each lock takes one of them at random; 0: one that was never used
-	Goroutines int           `json:"goroutines"`
-	Rate       float64       `json:"rate"` // locks per second of this process; 0: as many as it can
-	Begin      time.Time     `json:"begin"`
-	Duration   time.Duration `json:"duration"`
-}
-
-// paceResult is what one process did.
-type paceResult struct {
-	Sections int64         `json:"sections"`
-	Failed   int64         `json:"failed"`
-	Failure  string        `json:"failure"`
-	Commands int64         `json:"commands"`
-	Trips    int64         `json:"trips"`
-	Took     time.Duration `json:"took"`
-}
-
-// pace does it with a variant that was opened before.
-func pace(ctx context.Context, h *harness.Host, t paceTask) (*paceResult, error) {
-	v, err := get(h, hotTask{Variant: t.Variant, Goroutines: t.Goroutines})
+// pace locks and unlocks at a rate, with a variant that was opened before. Each lock takes one of
+// the keys at random or, if there are none, one that was never used.
+func pace(ctx context.Context, h *harness.Host, t hotTask) (*hotResult, error) {
+	v, err := get(h, t)
 	if err != nil {
 		return nil, err
 	}
 	time.Sleep(time.Until(t.Begin))
-	commands, trips, begin := v.count.Commands.Load(), v.count.Trips.Load(), time.Now()
-	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
-	defer cancel()
-	parts := make([]paceResult, t.Goroutines)
-	var work sync.WaitGroup
-	for i := range parts {
-		work.Go(func() { v.paced(round, t, h.Process*10_000+i, &parts[i]) })
-	}
-	work.Wait()
-	<-round.Done()
-	all := paceResult{Took: time.Since(begin)}
-	time.Sleep(settle)
+	commands, trips := v.count.Commands.Load(), v.count.Trips.Load()
+	parts := make([]hotResult, t.Goroutines)
+	var all hotResult
+	together(ctx, t.Begin, t.Duration, len(parts), func(ctx context.Context, i int) { v.paced(ctx, t, h.Process*10_000+i, &parts[i]) })
 	all.Commands, all.Trips = v.count.Commands.Load()-commands, v.count.Trips.Load()-trips
-	for _, p := range parts {
-		all.Sections += p.Sections
-		all.Failed += p.Failed
-		if p.Failure != "" {
-			all.Failure = p.Failure
-		}
-	}
+	all.add(parts)
 	return &all, nil
 }
 
 // paced is one goroutine. What is late is not made up for: a rate that cannot be kept is one that
 // was not kept.
-func (v *openVariant) paced(ctx context.Context, t paceTask, who int, r *paceResult) {
+func (v *openVariant) paced(ctx context.Context, t hotTask, who int, r *hotResult) {
 	every := time.Duration(0)
 	if t.Rate > 0 {
 		every = time.Duration(float64(time.Second) * float64(t.Goroutines) / t.Rate)

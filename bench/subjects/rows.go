@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/histogram"
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
@@ -124,15 +124,8 @@ func (r *rowsRun) all(ctx context.Context, methods []*rowMethod, mine, its int) 
 	if _, err := r.conn.Exec(ctx, "drop table if exists stock; "+rowsTable); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	_, ws, stop, err := r.b.StartMany(ctx, "rows", s.processes, mine, its)
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-		err = errors.Join(err, stop())
-	}()
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return nil, err
 	}
@@ -210,15 +203,12 @@ func (r *rowsRun) round(ctx context.Context, t *rowsTotal, round int) error {
 	if round == 0 {
 		return nil
 	}
-	var parts []stats.Effort
-	var waits histogram.Histogram
+	var parts []*hotResult
 	for _, a := range answers {
-		parts = append(parts, a.Effort)
-		waits.Merge(&a.Waits)
+		parts = append(parts, &a.hotResult)
 		t.conflicts += a.Conflicts
 	}
-	t.Add(stats.NewRound(last, after-before, parts, &waits))
-	t.Waits.Merge(&waits)
+	addHot(&t.Tally, parts, last, after-before)
 	return nil
 }
 
@@ -244,7 +234,10 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) report.Result {
 		return nil
 	}
 	for i, job := range s.jobs() {
-		first := find(i, rivals.ClusterVariant)
+		var first *stats.Tally
+		if t := find(i, rivals.ClusterVariant); t != nil {
+			first = &t.Tally
+		}
 		if len(totals) > 0 {
 			r.Table = append(r.Table, []string{job.name})
 		}
@@ -253,19 +246,12 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) report.Result {
 			if t.job != i {
 				continue
 			}
-			rate, times := stats.SpreadOf(t.Rates), stats.Spread{Median: math.NaN(), Least: math.NaN(), Most: math.NaN()}
-			if first != nil {
-				times = stats.SpreadOf(stats.PerRound(first.Rates, t.Rates))
-			}
 			per := func(x float64) string { return stats.Number(t.Per(x)) }
-			r.Table = append(r.Table, []string{
-				"  " + t.name, stats.Number(rate.Median), stats.Number(rate.Least) + ".." + stats.Number(rate.Most),
-				stats.Number(times.Median), stats.Number(times.Least) + ".." + stats.Number(times.Most),
-				stats.Millis(t.Waits.Quantile(0.5)), stats.Millis(t.Waits.Quantile(0.99)), stats.Millis(t.Waits.Quantile(0.999)), stats.Millis(t.Waits.Longest),
+			r.Table = append(r.Table, slices.Concat([]string{"  " + t.name}, t.RateCells(first), t.WaitCells(), []string{
 				per(float64(t.conflicts)), per(float64(t.All.Commands)), per(float64(t.All.Bytes)),
 				per(t.All.CPU.Seconds() * 1e6), per(t.Serving.Seconds() * 1e6), per(float64(t.All.Allocs)),
 				stats.Number(stats.Jain(t.Parts)), stats.Number(float64(t.missing)),
-			})
+			}))
 			what, kind := t.name+", "+job.short(), report.KindOf(t.name)
 			if t.name == methodUpdate {
 				kind = chart.Floor

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
-	"github.com/holdfast-go/holdfast/bench/stats"
-	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 const rowsTable = `create table stock (
@@ -163,13 +160,10 @@ type rowsTask struct {
 
 // rowsResult is what one process did in one round.
 type rowsResult struct {
-	stats.Effort                     // Sections: sales
-	Refused      int64               `json:"refused"`
-	Conflicts    int64               `json:"conflicts"`
-	Failed       int64               `json:"failed"`
-	Failure      string              `json:"failure"`
-	Last         time.Duration       `json:"last"` // when the last one was sold, after Begin
-	Waits        histogram.Histogram `json:"waits"`
+	hotResult               // Sections: sales
+	Refused   int64         `json:"refused"`
+	Conflicts int64         `json:"conflicts"`
+	Last      time.Duration `json:"last"` // when the last one was sold, after Begin
 }
 
 // rowsPool is what all methods of a process share.
@@ -217,28 +211,15 @@ func sellRows(ctx context.Context, h *harness.Host, t rowsTask) (*rowsResult, er
 	if t.Duration == 0 {
 		return all, nil
 	}
-	used := harness.NewMeter(counters[:]...)
-	time.Sleep(time.Until(t.Begin))
-	round, cancel := context.WithDeadline(ctx, t.Begin.Add(t.Duration))
-	defer cancel()
 	parts := make([]rowsResult, t.Goroutines)
-	var work sync.WaitGroup
-	for i := range parts {
-		work.Go(func() { s.run(round, t, uint64(h.Process*10_000+i), &parts[i]) })
-	}
-	work.Wait()
-	time.Sleep(settle)
-	all.Effort = used.Read(0)
+	all.Effort = together(ctx, t.Begin, t.Duration, len(parts), func(ctx context.Context, i int) {
+		s.run(ctx, t, uint64(h.Process*10_000+i), &parts[i])
+	}, counters[:]...)
 	for _, p := range parts {
-		all.Sections += p.Sections
+		all.add([]hotResult{p.hotResult})
 		all.Refused += p.Refused
 		all.Conflicts += p.Conflicts
-		all.Failed += p.Failed
-		if all.Failure == "" {
-			all.Failure = p.Failure
-		}
 		all.Last = max(all.Last, p.Last)
-		all.Waits.Merge(&p.Waits)
 	}
 	return all, nil
 }

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,14 +59,15 @@ const (
 type sharedTotal struct {
 	rivals.Variant
 	stats.Tally
-	number  int
-	alone   bool    // one process, without a lock that others know: the floor
-	jain    float64 // the least of all rounds
-	calls   map[string]int64
-	failed  int64
-	failure string
-	wrong   int64 // that the store counted
-	stale   int64
+	number    int
+	alone     bool // one process, without a lock that others know: the floor
+	calls     map[string]int64
+	evals     int64 // scripts called in the rounds, as the server counts them
+	failed    int64
+	failure   string
+	uncounted int64 // sections that the processes counted and the referee did not
+	wrong     int64 // that the store, or the referee, counted
+	stale     int64
 }
 
 func measureShared(ctx context.Context, b *Run) (report.Result, error) {
@@ -78,12 +80,14 @@ func measureZipf(ctx context.Context, b *Run) (report.Result, error) {
 
 // sharedRun is what the rounds of a subject need.
 type sharedRun struct {
-	b       *Run
-	subject string
-	sizes   sharedSizes
-	ws      []*reexec.Worker
-	store   string
-	servers *rivals.Servers
+	b        *Run
+	subject  string
+	sizes    sharedSizes
+	ws       []*reexec.Worker
+	store    string
+	servers  *rivals.Servers
+	file     string            // of the referees
+	referees []harness.Referee // by variant; none: the store is the referee
 }
 
 func measureStore(ctx context.Context, b *Run, subject string, s sharedSizes) (_ report.Result, err error) {
@@ -96,82 +100,93 @@ func measureStore(ctx context.Context, b *Run, subject string, s sharedSizes) (_
 		}
 		defer func() { err = errors.Join(err, undo()) }()
 	}
-	list := rivals.Chosen(subject, b.Rivals)
-	run.servers, err = rivals.StartServers(ctx, at.Servers, list)
-	if err != nil {
-		return report.Result{}, err
+	list, results := rivals.Chosen(subject, b.Rivals), zipfResults
+	if s.keys == 1 {
+		list, results = append(list, rivals.Variants[len(rivals.Variants)-1]), sharedResults
 	}
-	defer func() { err = errors.Join(err, run.servers.Stop()) }()
-	run.servers.Tell(b.Bench)
-	var totals []*sharedTotal
-	for i, v := range rivals.Variants {
-		t := newSharedTotal(v, i)
-		if v.Unsafe() {
-			t.Name = "one worker without a lock"
-		}
-		if v.MeasuredIn(subject, b.Rivals) && run.servers.Has(v) || v.Unsafe() && s.keys == 1 {
-			totals = append(totals, t)
-		}
-	}
+	r, err := run.measure(ctx, list, at, results)
+	r.Notes = append([]string{at.Note}, r.Notes...)
+	return r, err
+}
 
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	keeper, ws, stop, err := b.StartMany(ctx, subject, s.processes, at.Callers, at.Store)
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-		err = errors.Join(err, stop())
-	}()
+// measure lets all processes run all variants, each for a round, in an order that changes.
+func (r *sharedRun) measure(
+	ctx context.Context, list []rivals.Variant, at harness.Placement, results func(sharedSizes, []*sharedTotal) report.Result,
+) (_ report.Result, err error) {
+	r.servers, err = rivals.StartServers(ctx, at.Servers, list)
 	if err != nil {
 		return report.Result{}, err
 	}
-	run.ws, run.store = ws, keeper
-	for _, t := range totals {
-		if err := run.open(ctx, t); err != nil {
+	defer func() { err = errors.Join(err, r.servers.Stop()) }()
+	r.servers.Tell(r.b.Bench)
+	var stop func(bool) error
+	r.store, r.ws, stop, err = r.b.StartMany(ctx, r.subject, r.sizes.processes, at.Callers, at.Store)
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
+	if err != nil {
+		return report.Result{}, err
+	}
+	var totals []*sharedTotal
+	for _, v := range list {
+		if !r.servers.Has(v) {
+			continue
+		}
+		t, err := newSharedTotal(v.Name)
+		if err != nil {
+			return report.Result{}, err
+		}
+		if v.Unsafe() {
+			if t.alone = r.referees == nil; t.alone {
+				t.Name = "one worker without a lock"
+			}
+		}
+		totals = append(totals, t)
+		if err := r.open(ctx, t); err != nil {
 			return report.Result{}, fmt.Errorf("%s: %w", t.Name, err)
 		}
 	}
-	if err := byTurns(ctx, b, s.rounds, totals, func(t *sharedTotal) string { return t.Name }, func(t *sharedTotal, round int) error {
-		return run.round(ctx, t, round)
+	if err := byTurns(ctx, r.b, r.sizes.rounds, totals, func(t *sharedTotal) string { return t.Name }, func(t *sharedTotal, round int) error {
+		return r.round(ctx, t, round)
 	}); err != nil {
 		return report.Result{}, err
 	}
-	db := harness.NewStore(run.store)
+	db := harness.NewStore(r.store)
 	defer db.Close()
 	for _, t := range totals {
 		if t.wrong, t.stale, err = db.Counts(t.number); err != nil {
 			return report.Result{}, err
 		}
+		if r.referees != nil {
+			referee := &r.referees[t.number]
+			t.wrong, t.stale = referee.Two.Load()+max(t.uncounted, -t.uncounted), referee.Stale.Load()
+		}
 	}
-	results := sharedResults
-	if s.keys > 1 {
-		results = zipfResults
-	}
-	r := results(s, totals)
-	describeServers(&r, run.servers, list)
-	r.Notes = append([]string{at.Note}, r.Notes...)
-	return r, nil
+	out := results(r.sizes, totals)
+	describeServers(&out, r.servers, list)
+	return out, nil
 }
 
-func newSharedTotal(v rivals.Variant, number int) *sharedTotal {
-	t := &sharedTotal{Variant: v, number: number, jain: 1, calls: make(map[string]int64), alone: v.Alone}
+func newSharedTotal(variant string) (*sharedTotal, error) {
+	v, number, err := rivals.FindVariant(variant)
+	t := &sharedTotal{Variant: v, number: number, calls: make(map[string]int64), alone: v.Alone}
 	t.Untold = v.Unknown()
-	return t
+	return t, err
 }
 
 func (r *sharedRun) task(t *sharedTotal) hotTask {
-	goroutines := r.sizes.goroutines
+	ht := hotTask{
+		Variant: rivals.Variants[t.number].Name, Key: r.subject, Keys: r.sizes.keys, Goroutines: r.sizes.goroutines,
+		Store: r.store, Server: r.servers.Conn(t.Variant), Referees: r.file,
+	}
+	if r.referees != nil {
+		ht.Store = "" // an empty section
+	}
 	switch {
-	case t.Unsafe():
-		goroutines = 1
+	case t.alone && t.Unsafe():
+		ht.Goroutines = 1
 	case t.alone:
-		goroutines *= r.sizes.processes
+		ht.Goroutines *= r.sizes.processes
 	}
-	return hotTask{
-		Variant: rivals.Variants[t.number].Name, Key: r.subject, Keys: r.sizes.keys, Goroutines: goroutines,
-		Store: r.store, Server: r.servers.Conn(t.Variant),
-	}
+	return ht
 }
 
 // open opens the variant in all processes, and waits until a cluster has settled.
@@ -232,62 +247,74 @@ func (r *sharedRun) round(ctx context.Context, t *sharedTotal, round int) error 
 	if round == 0 {
 		ht.Duration = min(ht.Duration, 300*time.Millisecond)
 	}
-	before, err := r.serverCPU(ctx, t.Variant)
+	evals, err := harness.CommandStats(ctx, r.b.Admin, "evalsha")
 	if err != nil {
 		return err
 	}
+	before, err := r.servers.CPU(ctx, r.b.Admin, t.Variant)
+	if err != nil {
+		return err
+	}
+	seen := r.counted(t)
 	ht.Begin = time.Now().Add(50 * time.Millisecond)
 	answers, err := hotTasks.All(ws, ht)
 	if err != nil {
 		return err
 	}
-	after, err := r.serverCPU(ctx, t.Variant)
+	after, err := r.servers.CPU(ctx, r.b.Admin, t.Variant)
+	if err != nil {
+		return err
+	}
+	then, err := harness.CommandStats(ctx, r.b.Admin, "evalsha")
 	if err != nil {
 		return err
 	}
 	for _, a := range answers {
+		t.uncounted += a.Sections
 		t.failed += a.Failed
-		if t.failure == "" {
-			t.failure = a.Failure
-		}
+		t.failure = cmp.Or(t.failure, a.Failure)
 		for op, n := range a.Calls {
 			if round > 0 {
 				t.calls[op] += n
 			}
 		}
 	}
+	t.uncounted -= r.counted(t) - seen
 	if round > 0 {
-		t.jain = min(t.jain, stats.Jain(addHot(&t.Tally, answers, ht.Duration, after-before)))
+		addHot(&t.Tally, answers, ht.Duration, after-before)
+		t.evals += then.Since(evals).Calls
 	}
 	return nil
 }
 
-// addHot adds a round, and returns what each process did.
-func addHot(t *stats.Tally, answers []*hotResult, took, server time.Duration) []int64 {
+// counted is how many sections the variant's referee has counted. What went in and never left
+// counts as two holders.
+func (r *sharedRun) counted(t *sharedTotal) int64 {
+	if r.referees == nil {
+		return 0
+	}
+	referee := &r.referees[t.number]
+	if referee.Inside.Swap(0) != 0 {
+		referee.Two.Add(1)
+	}
+	return referee.Sections.Load()
+}
+
+// addHot adds a round.
+func addHot(t *stats.Tally, answers []*hotResult, took, server time.Duration) {
 	var parts []stats.Effort
 	var waits histogram.Histogram
 	for _, a := range answers {
 		parts = append(parts, a.Effort)
 		waits.Merge(&a.Waits)
 	}
-	r := stats.NewRound(took, server, parts, &waits)
-	t.Add(r)
+	t.Add(stats.NewRound(took, server, parts, &waits))
 	t.Waits.Merge(&waits)
-	return r.Parts
 }
-
-// serverCPU is that of one of the rounds.
-func (r *sharedRun) serverCPU(ctx context.Context, v rivals.Variant) (time.Duration, error) {
-	return r.servers.CPU(ctx, r.b.Admin, v)
-}
-
-func (t *sharedTotal) perSection() float64 { return t.Per(float64(t.All.Commands)) }
 
 // times is how many times the sections per second of another the variant reaches, in the median of
 // the rounds.
-func (t *sharedTotal) times(other *sharedTotal) float64 {
-	return stats.Median(stats.PerRound(t.Rates, other.Rates))
-}
+func (t *sharedTotal) times(other *sharedTotal) float64 { return t.Times(&other.Tally).Median }
 
 // fastest returns the one of those that are chosen with the highest median rate, nil if there is
 // none.
@@ -304,28 +331,19 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 	first := totals[0]
 	table = [][]string{{"", "sections/s", "(min..max)", "ratio", "(min..max)", "commands/section", "Jain (processes)", "(worst round)",
 		"p50 wait ms", "p99", "p99.9", "max", "bytes/section", "CPU s per million", "of the server", "allocations", "two holders"}}
-	var list []rivals.Variant
 	for _, t := range totals {
-		list = append(list, t.Variant)
-		rate, times := stats.SpreadOf(t.Rates), stats.SpreadOf(stats.PerRound(first.Rates, t.Rates))
-		fair, worst := stats.Number(stats.Jain(t.Parts)), stats.Number(t.jain)
+		fair, worst := stats.Number(stats.Jain(t.Parts)), stats.Number(t.Worst(stats.Jain))
 		if t.alone {
 			fair, worst = "-", "-"
 		}
-		table = append(table, []string{
-			t.Title(), stats.Number(rate.Median), stats.Number(rate.Least) + ".." + stats.Number(rate.Most),
-			stats.Number(times.Median), stats.Number(times.Least) + ".." + stats.Number(times.Most),
-			stats.Number(t.perSection()), fair, worst,
-			stats.Millis(t.Waits.Quantile(0.5)), stats.Millis(t.Waits.Quantile(0.99)), stats.Millis(t.Waits.Quantile(0.999)), stats.Millis(t.Waits.Longest),
-			stats.Number(t.Per(float64(t.All.Bytes))), stats.Number(t.Per(t.All.CPU.Seconds() * 1e6)), stats.Number(t.Per(t.Serving.Seconds() * 1e6)),
-			stats.Number(t.Per(float64(t.All.Allocs))), stats.Number(float64(t.wrong)),
-		})
+		per := func(x float64) string { return stats.Number(t.Per(x)) }
+		table = append(table, slices.Concat([]string{t.Title()}, t.RateCells(&first.Tally), []string{per(float64(t.All.Commands)), fair, worst}, t.WaitCells(),
+			[]string{
+				per(float64(t.All.Bytes)), per(t.All.CPU.Seconds() * 1e6), per(t.Serving.Seconds() * 1e6), per(float64(t.All.Allocs)),
+				stats.Number(float64(t.wrong)),
+			}))
 	}
-	for _, v := range list {
-		if v.How != "" {
-			notes = append(notes, v.Title()+": "+v.How)
-		}
-	}
+	notes = describe(totals)
 	return table, append(notes,
 		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
 		"commands: sent to Redis by the clients in a round and the 30 ms after it, a script being one",
@@ -334,6 +352,16 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 		"bytes: both ways, on connections to servers of locks, not on those between nodes; allocations: of the processes; CPU: of the",
 		"processes, the store's connections included, and of redis-server (INFO) or the rival's server (by the kernel's count of its threads)",
 		"two holders: how often a section wrote over what another one had written since it read, by the store")
+}
+
+// describe says what each variant is.
+func describe(totals []*sharedTotal) (notes []string) {
+	for _, t := range totals {
+		if t.How != "" {
+			notes = append(notes, t.Title()+": "+t.How)
+		}
+	}
+	return notes
 }
 
 func contestants(totals []*sharedTotal) (list []report.Contestant) {
