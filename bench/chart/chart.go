@@ -35,6 +35,15 @@ type Head struct {
 	About string `json:"about,omitempty"` // how to read it, for readers that cannot see it as well
 }
 
+// Heading returns it.
+func (h Head) Heading() Head { return h }
+
+// Chart is any of them.
+type Chart interface {
+	Heading() Head
+	SVG() string
+}
+
 // Style is the CSS of all charts.
 const Style = `.chart{--ink:#1b1f24;--soft:#59636e;--grid:#e3e6ea;--ground:#ffffff;--ours:#0072b2;--floor:#8b949e;--bad:#c4450c;
 --r0:#d55e00;--r1:#009e73;--r2:#b3579b;--r3:#b87d00;--r4:#56707f;font:13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}

@@ -43,8 +43,6 @@ func (c *Counter) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-func (c *Counter) bytes() int64 { return c.Sent.Load() + c.Received.Load() }
-
 // Dial is a net.Dialer's DialContext, for other clients.
 func (c *Counter) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var d net.Dialer

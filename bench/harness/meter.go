@@ -34,7 +34,8 @@ func (m Meter) now() stats.Effort {
 		if c != nil {
 			e.Commands += c.Commands.Load()
 			e.Trips += c.Trips.Load()
-			e.Bytes += c.bytes()
+			e.Sent += c.Sent.Load()
+			e.Received += c.Received.Load()
 		}
 	}
 	return e
@@ -44,7 +45,8 @@ func (m Meter) now() stats.Effort {
 func (m Meter) Read(sections int64) stats.Effort {
 	e := m.now()
 	return stats.Effort{
-		Sections: sections, Commands: e.Commands - m.was.Commands, Trips: e.Trips - m.was.Trips, Bytes: e.Bytes - m.was.Bytes,
+		Sections: sections, Commands: e.Commands - m.was.Commands, Trips: e.Trips - m.was.Trips,
+		Sent: e.Sent - m.was.Sent, Received: e.Received - m.was.Received,
 		Allocs: e.Allocs - m.was.Allocs, CPU: e.CPU - m.was.CPU,
 	}
 }

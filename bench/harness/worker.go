@@ -236,3 +236,36 @@ func (b *Bench) StartPinned(ctx context.Context, subject string) (w *reexec.Work
 	}
 	return w, pinned, undo, nil
 }
+
+// StartPair starts a worker as StartPinned does, and another one on the servers' core, which the
+// note names as others. stop must be called in any case, as that of StartMany.
+func (b *Bench) StartPair(ctx context.Context, subject, others string) (one, other *reexec.Worker, pinned string, stop func(failed bool) error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	undo := func() error { return nil }
+	stop = func(failed bool) (err error) {
+		if failed {
+			cancel()
+		}
+		defer cancel()
+		for _, w := range []*reexec.Worker{one, other} {
+			if w != nil {
+				err = errors.Join(err, w.Stop())
+			}
+		}
+		return errors.Join(err, undo())
+	}
+	one, pinned, unpin, err := b.StartPinned(ctx, subject)
+	if err != nil {
+		return nil, nil, "", stop, err
+	}
+	undo = unpin
+	_, its, why := b.TwoCores()
+	if why == "" {
+		pinned += fmt.Sprintf(", %s to core %d", others, its)
+	}
+	err = Placed(its, func() error {
+		other, err = b.Start(ctx, subject, Order{Process: 2})
+		return err
+	})
+	return one, other, pinned, stop, err
+}

@@ -26,7 +26,7 @@ func TestMeasured(t *testing.T) {
 	floor := play(0, [2]stats.Effort{{Sections: 500}, {Sections: 500}}, [2]stats.Effort{{Sections: 250}, {Sections: 250}})
 	floor.Untold = []string{stats.MeasureCommands}
 	ours := play(time.Second,
-		[2]stats.Effort{{Sections: 60, Commands: 1, Bytes: 100, Allocs: 200, CPU: time.Millisecond}, {Sections: 40, CPU: time.Millisecond}},
+		[2]stats.Effort{{Sections: 60, Commands: 1, Sent: 60, Received: 40, Allocs: 200, CPU: time.Millisecond}, {Sections: 40, CPU: time.Millisecond}},
 		[2]stats.Effort{{Sections: 25}, {Sections: 25}})
 	quick := play(0, [2]stats.Effort{{Sections: 20, Commands: 80}, {Sections: 20}}, [2]stats.Effort{{Sections: 10, Commands: 10}, {Sections: 0}})
 	sparing := play(0, [2]stats.Effort{{Sections: 10, Commands: 10}, {}}, [2]stats.Effort{{Sections: 1, Commands: 1}, {}})
@@ -106,7 +106,7 @@ func TestMeter(t *testing.T) {
 		kept = append(kept, make([]byte, 100))
 	}
 	e := m.Read(7)
-	if e.Sections != 7 || e.Commands != 3 || e.Trips != 2 || e.Bytes != 111 || e.Allocs < uint64(len(kept)) || e.CPU < 5*time.Millisecond {
+	if e.Sections != 7 || e.Commands != 3 || e.Trips != 2 || e.Bytes() != 111 || e.Allocs < uint64(len(kept)) || e.CPU < 5*time.Millisecond {
 		t.Errorf("%+v, %d allocations", e, len(kept))
 	}
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -44,12 +45,7 @@ func (o Outputs) Write(r *Record) error {
 var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"number": func(x *float64) string {
-		if x == nil {
-			return "-"
-		}
-		return stats.Number(*x)
-	},
+	"number": optional,
 	"bound": func(c claimRecord) string {
 		return map[bool]string{true: "≥ ", false: "≤ "}[c.Least] + stats.Number(c.Bound)
 	},
@@ -60,7 +56,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"between":   measureValue.between,
 	"times":     func(x float64) string { return stats.Number(1 / x) },
 	"head":      Figure.Head,
-	"draw":      func(f Figure) template.HTML { return template.HTML(f.svg()) }, // our own drawing, which escapes names itself
+	"draw":      func(f Figure) template.HTML { return template.HTML(f.chart().SVG()) }, // our own drawing, which escapes names itself
 }).Parse(pageText))
 
 // page is what the template is filled with.
@@ -145,7 +141,7 @@ func writeCharts(dir, names string, r *Record) error {
 		if !slices.Contains(wanted, f.Head().Name) {
 			continue
 		}
-		text := chart.Standalone(f.Head(), f.svg()) + "\n"
+		text := chart.Standalone(f.Head(), f.chart().SVG()) + "\n"
 		if err := os.WriteFile(filepath.Join(dir, f.Head().Name+".svg"), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -173,7 +169,7 @@ func (r *Record) ladder() *Figure {
 	if len(bars.Rows) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(bars.Rows, func(a, b chart.Bar) int { return Compare(a.Value, b.Value) })
+	slices.SortStableFunc(bars.Rows, func(a, b chart.Bar) int { return cmp.Compare(a.Value, b.Value) })
 	return &Figure{Bars: &bars}
 }
 
@@ -189,18 +185,8 @@ func (r *Record) versus() *Figure {
 	if len(ratios.Rows) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(ratios.Rows, func(a, b chart.Ratio) int { return Compare(b.Times, a.Times) })
+	slices.SortStableFunc(ratios.Rows, func(a, b chart.Ratio) int { return cmp.Compare(b.Times, a.Times) })
 	return &Figure{Ratios: &ratios}
-}
-
-func Compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // drawn is the subject's figures, and one of its distributions.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -71,33 +72,20 @@ type Figure struct {
 	Timeline *chart.Timeline `json:"timeline,omitempty"`
 }
 
-func (f Figure) Head() chart.Head {
+func (f Figure) chart() chart.Chart {
 	switch {
-	case f.Bars != nil:
-		return f.Bars.Head
 	case f.Lines != nil:
-		return f.Lines.Head
+		return f.Lines
 	case f.Ratios != nil:
-		return f.Ratios.Head
+		return f.Ratios
 	case f.Timeline != nil:
-		return f.Timeline.Head
+		return f.Timeline
 	}
-	return chart.Head{}
+	return cmp.Or(f.Bars, new(chart.Bars))
 }
 
-func (f Figure) svg() string {
-	switch {
-	case f.Bars != nil:
-		return f.Bars.SVG()
-	case f.Lines != nil:
-		return f.Lines.SVG()
-	case f.Ratios != nil:
-		return f.Ratios.SVG()
-	case f.Timeline != nil:
-		return f.Timeline.SVG()
-	}
-	return ""
-}
+// Head is the chart's.
+func (f Figure) Head() chart.Head { return f.chart().Heading() }
 
 func (r *Record) Add(name string, x Result, took time.Duration) {
 	s := subjectRecord{
@@ -105,11 +93,7 @@ func (r *Record) Add(name string, x Result, took time.Duration) {
 		Measured: x.Measured, Rungs: x.Rungs, Versus: x.Versus, Distributions: x.Distributions, Figures: x.Figures,
 	}
 	for _, c := range x.Claims {
-		cr := claimRecord{Text: c.Text, Bound: c.Limit, Least: c.Least, Holds: c.Holds()}
-		if !math.IsNaN(c.Got) && !math.IsInf(c.Got, 0) {
-			cr.Value = &c.Got
-		}
-		s.Claims = append(s.Claims, cr)
+		s.Claims = append(s.Claims, claimRecord{c.Text, known(c.Got), c.Limit, c.Least, c.Holds()})
 	}
 	onlyFinite(reflect.ValueOf(&s))
 	r.Subjects = append(r.Subjects, s)

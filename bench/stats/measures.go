@@ -13,7 +13,8 @@ type Effort struct {
 	Sections int64         `json:"sections"` // or sales, or calls: what the figures are per
 	Commands int64         `json:"commands"` // to Redis
 	Trips    int64         `json:"trips"`
-	Bytes    int64         `json:"bytes"` // both ways, on connections to servers of locks
+	Sent     int64         `json:"sent"` // bytes, on connections to servers of locks
+	Received int64         `json:"received"`
 	Allocs   uint64        `json:"allocs"`
 	CPU      time.Duration `json:"cpu"` // of the whole process
 }
@@ -22,10 +23,14 @@ func (e *Effort) add(x Effort) {
 	e.Sections += x.Sections
 	e.Commands += x.Commands
 	e.Trips += x.Trips
-	e.Bytes += x.Bytes
+	e.Sent += x.Sent
+	e.Received += x.Received
 	e.Allocs += x.Allocs
 	e.CPU += x.CPU
 }
+
+// Bytes are those of both ways.
+func (e Effort) Bytes() int64 { return e.Sent + e.Received }
 
 // UsedHead are the columns that usedPer fills.
 var UsedHead = []string{"CPU", "allocations", "commands", "bytes"}
@@ -42,8 +47,16 @@ func UsedPer(rounds []Effort) []string {
 	}
 	return []string{
 		per(func(e Effort) float64 { return float64(e.CPU) }), per(func(e Effort) float64 { return float64(e.Allocs) }),
-		per(func(e Effort) float64 { return float64(e.Commands) }), per(func(e Effort) float64 { return float64(e.Bytes) }),
+		per(func(e Effort) float64 { return float64(e.Commands) }), per(func(e Effort) float64 { return float64(e.Bytes()) }),
 	}
+}
+
+// Cells are those of a measurement with another one beside it: its median and limits, its ratio to
+// the other one, block by block, and what an operation took.
+func Cells(name string, sample, base []float64, number func(float64) string, used []Effort) []string {
+	s := SpreadOf(sample)
+	cells := append([]string{name, number(s.Median), number(s.Least) + ".." + number(s.Most)}, SpreadOf(PerRound(sample, base)).Cells()...)
+	return append(cells, UsedPer(used)...)
 }
 
 // Round is what all processes did together.
@@ -91,7 +104,7 @@ var Metrics = []Metric{
 	{"p99.9", "p99.9", chart.Nanoseconds, false, func(r Round) float64 { return r.P999 }},
 	{"max", "max", chart.Nanoseconds, false, func(r Round) float64 { return r.Max }},
 	{MeasureCommands, "commands", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Commands)) }},
-	{MeasureBytes, "bytes", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Bytes)) }},
+	{MeasureBytes, "bytes", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Bytes())) }},
 	{"CPU s per million, callers", "CPU, callers", chart.Number, false, func(r Round) float64 { return r.per(r.CPU.Seconds() * 1e6) }},
 	{MeasureServer, "CPU, servers", chart.Number, false, func(r Round) float64 { return r.per(r.Server.Seconds() * 1e6) }},
 	{"allocations per operation", "allocations", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Allocs)) }},
@@ -115,6 +128,7 @@ type Tally struct {
 	Rounds  []Round
 	Rates   []float64 // operations per second, by round
 	All     Effort
+	Took    time.Duration // all rounds
 	Serving time.Duration // CPU of the servers
 	Parts   []int64       // operations by process
 	Waits   histogram.Histogram
@@ -125,6 +139,7 @@ func (t *Tally) Add(r Round) {
 	t.Rounds = append(t.Rounds, r)
 	t.Rates = append(t.Rates, Metrics[0].of(r))
 	t.All.add(r.Effort)
+	t.Took += r.Took
 	t.Serving += r.Server
 	for i, n := range r.Parts {
 		if i == len(t.Parts) {

@@ -51,7 +51,7 @@ func (r *coldResult) result(pinned string) report.Result {
 		per := func(x float64) string { return stats.Number(stats.Ratio(x, float64(used.Sections))) }
 		return []string{
 			name, stats.Micros(s.P50), stats.Micros(s.P99), stats.Micros(s.P999), stats.Micros(s.Max), stats.Number(stats.Ratio(s.P50, r.Set.P50)), stats.Number(stats.Ratio(s.P99, r.Set.P99)), on,
-			per(used.CPU.Seconds() * 1e6), per(float64(used.Allocs)), per(float64(used.Commands)), per(float64(used.Bytes)),
+			per(used.CPU.Seconds() * 1e6), per(float64(used.Allocs)), per(float64(used.Commands)), per(float64(used.Bytes())),
 		}
 	}
 	perLock := stats.Ratio(float64(r.LockCalls), float64(r.Lock.N))

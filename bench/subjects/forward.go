@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // forwardSizes: each block measures everything, in an order that changes.
@@ -33,35 +32,11 @@ const (
 // measureForward lets one process lock keys that the other one owns.
 func measureForward(ctx context.Context, b *Run) (_ report.Result, err error) {
 	s := b.Sizes.forward
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	caller, pinned, undo, err := b.StartPinned(ctx, "forward")
+	caller, owner, pinned, stop, err := b.StartPair(ctx, "forward", "the owner")
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, undo()) }()
-	ws := []*reexec.Worker{caller}
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-		for _, w := range ws {
-			err = errors.Join(err, w.Stop())
-		}
-	}()
-	var owner *reexec.Worker
-	start := func() error {
-		owner, err = b.Start(ctx, "forward", harness.Order{Process: 2})
-		return err
-	}
-	_, its, why := b.TwoCores()
-	if why == "" {
-		pinned += fmt.Sprintf(", the owner to core %d", its)
-	}
-	if err := harness.Placed(its, start); err != nil {
-		return report.Result{}, err
-	}
-	ws = append(ws, owner)
 	a, err := forwardTasks.Do(owner, forwardTask{})
 	if err != nil {
 		return report.Result{}, err
@@ -77,15 +52,14 @@ func measureForward(ctx context.Context, b *Run) (_ report.Result, err error) {
 
 func (r *forwardResult) result(s forwardSizes, pinned string) report.Result {
 	row := func(name string, m, base []float64, l stats.Latency, used []stats.Effort) []string {
-		t, x := stats.SpreadOf(m), stats.SpreadOf(stats.PerRound(m, base))
-		cells := []string{
-			name, stats.Micros(t.Median), stats.Micros(t.Least) + ".." + stats.Micros(t.Most), stats.Number(x.Median), stats.Number(x.Least) + ".." + stats.Number(x.Most),
-			stats.Micros(l.P99),
-		}
-		if used != nil {
-			cells = append(cells, stats.UsedPer(used)...)
+		cells := slices.Insert(stats.Cells(name, m, base, stats.Micros, used), 5, stats.Micros(l.P99))
+		if used == nil {
+			return cells[:6]
 		}
 		return cells
+	}
+	many := func(name, ratio string, rates stats.Spread, used []stats.Effort) []string {
+		return slices.Concat([]string{name}, rates.Cells(), []string{ratio, "", ""}, stats.UsedPer(used))
 	}
 	locks, bare := stats.SpreadOf(r.Rates), stats.SpreadOf(r.Bare)
 	part := stats.Median(stats.PerRound(r.Rates, r.Bare))
@@ -105,10 +79,8 @@ func (r *forwardResult) result(s forwardSizes, pinned string) report.Result {
 			row("Lock and Unlock", r.Pair, r.TCP, r.AllPair, r.Used[forwardLock]),
 			row("SET NX PX and EVALSHA", r.Redis, r.TCP, r.AllRedis, r.Used[forwardPair]),
 			{fmt.Sprintf("%d callers, per second", s.callers)},
-			append([]string{"requests, transport alone", stats.Number(bare.Median), stats.Number(bare.Least) + ".." + stats.Number(bare.Most), "1", "", ""},
-				stats.UsedPer(r.Used[forwardAlone])...),
-			append([]string{"locks", stats.Number(locks.Median), stats.Number(locks.Least) + ".." + stats.Number(locks.Most), stats.Number(part), "", ""},
-				stats.UsedPer(r.Used[forwardMany])...),
+			many("requests, transport alone", "1", bare, r.Used[forwardAlone]),
+			many("locks", stats.Number(part), locks, r.Used[forwardMany]),
 		},
 		Notes: []string{
 			fmt.Sprintf("%s; GOMAXPROCS of the caller is %d", pinned, r.Procs),

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -52,14 +53,17 @@ func (t *growthTotal) result() report.Result {
 		r.Table = append(r.Table, c.c.rows(c.name)...)
 	}
 	r.Table = append(r.Table, []string{fmt.Sprintf("%d processes", s.processes), "locks/s", "commands/s", "", "round trips per process and period"})
+	row := func(name string, x traffic) {
+		r.Table = append(r.Table, []string{name, stats.Number(x.locks), stats.Number(x.commands), "", stats.Number(x.trips)})
+	}
 	for _, x := range t.rate {
-		r.Table = append(r.Table, []string{"1,000 keys", stats.Number(x.locks), stats.Number(x.commands), "", stats.Number(x.trips)})
+		row("1,000 keys", x)
 	}
 	for _, x := range t.rateRival {
-		r.Table = append(r.Table, []string{"  " + growthRivalName, stats.Number(x.locks), stats.Number(x.commands), "", stats.Number(x.trips)})
+		row("  "+growthRivalName, x)
 	}
 	for _, x := range t.overKeys {
-		r.Table = append(r.Table, []string{figures.Thousands(int64(x.keys)) + " keys", stats.Number(x.locks), stats.Number(x.commands), "", stats.Number(x.trips)})
+		row(figures.Thousands(int64(x.keys))+" keys", x)
 	}
 	if t.failed > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s locks failed; one: %s", figures.Thousands(t.failed), t.failure))
@@ -91,7 +95,7 @@ func (t *growthTotal) claims() []report.Claim {
 	rateTrips, rateApart := worst(t.rate)
 	keysTrips, keysApart := worst(t.overKeys)
 	one := idlePeriod.Seconds() / t.sizes.window.Seconds() // a trip more or less falls into the window of a process
-	fastest := slices.MaxFunc(t.rate, func(a, b traffic) int { return report.Compare(a.locks, b.locks) })
+	fastest := slices.MaxFunc(t.rate, func(a, b traffic) int { return cmp.Compare(a.locks, b.locks) })
 	return []report.Claim{
 		rise(growthKeysRise, t.keys, t.mutexes, "an owner's pair, keys", "a map of mutexes"),
 		rise(growthHeldRise, t.held, t.heldFloor, "an owner's pair, keys held meanwhile", "a map of mutexes"),
@@ -125,7 +129,7 @@ func (t *growthTotal) figures() []report.Figure {
 		for _, x := range list {
 			l.Points = append(l.Points, chart.Point{X: x.locks, Y: x.commands})
 		}
-		slices.SortFunc(l.Points, func(a, b chart.Point) int { return report.Compare(a.X, b.X) })
+		slices.SortFunc(l.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
 		return l
 	}
 	return []report.Figure{

@@ -46,6 +46,13 @@ func (r *heldResult) result() report.Result {
 		per := func(e stats.Effort) string { return stats.Number(stats.Ratio(of(e), float64(e.Sections))) }
 		return []string{"to get there, per lock: " + name, "-", per(r.LockUsed), per(r.UnlockUsed), "-"}
 	}
+	stored := func(name string, of func(content) int) (cells []string) {
+		cells = append(cells, name)
+		for _, c := range []content{r.Before, r.Held, r.After, r.Closed} {
+			cells = append(cells, stats.Number(float64(of(c))))
+		}
+		return cells
+	}
 	return report.Result{
 		Title: fmt.Sprintf("HELD: %s locks held by one process, in %s of %s partitions",
 			figures.Thousands(int64(r.Locks)), figures.Thousands(int64(r.InUse)), figures.Thousands(int64(r.Partitions))),
@@ -54,13 +61,13 @@ func (r *heldResult) result() report.Result {
 			{"heap, KB", kilobytes(r.HeapBefore), kilobytes(r.HeapHeld), kilobytes(r.HeapAfter), "-"},
 			{"  per lock held, bytes", "-", stats.Number(perLock), stats.Number(float64(r.HeapAfter-r.HeapBefore) / float64(r.Locks)), "-"},
 			used("commands", func(e stats.Effort) float64 { return float64(e.Commands) }),
-			used("bytes", func(e stats.Effort) float64 { return float64(e.Bytes) }),
+			used("bytes", func(e stats.Effort) float64 { return float64(e.Bytes()) }),
 			used("allocations", func(e stats.Effort) float64 { return float64(e.Allocs) }),
 			used("CPU microseconds", func(e stats.Effort) float64 { return e.CPU.Seconds() * 1e6 }),
-			{"rows in Redis", stats.Number(float64(r.Before.Rows)), stats.Number(float64(r.Held.Rows)), stats.Number(float64(r.After.Rows)), stats.Number(float64(r.Closed.Rows))},
-			{"partition records without rows", stats.Number(float64(r.Before.Bare)), stats.Number(float64(r.Held.Bare)), stats.Number(float64(r.After.Bare)), stats.Number(float64(r.Closed.Bare))},
-			{"other keys, but the session table", stats.Number(float64(r.Before.Strays)), stats.Number(float64(r.Held.Strays)), stats.Number(float64(r.After.Strays)), stats.Number(float64(r.Closed.Strays))},
-			{"sessions", stats.Number(float64(r.Before.Sessions)), stats.Number(float64(r.Held.Sessions)), stats.Number(float64(r.After.Sessions)), stats.Number(float64(r.Closed.Sessions))},
+			stored("rows in Redis", func(c content) int { return c.Rows }),
+			stored("partition records without rows", func(c content) int { return c.Bare }),
+			stored("other keys, but the session table", func(c content) int { return c.Strays }),
+			stored("sessions", func(c content) int { return c.Sessions }),
 		},
 		Notes: []string{
 			fmt.Sprintf("In each of %d periods of %v: %s renewals, %s other commands, which are reads, in %s round trips",

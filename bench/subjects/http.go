@@ -35,10 +35,7 @@ func measureHTTP(ctx context.Context, b *Run) (report.Result, error) {
 
 func (r *httpResult) result(s httpSizes) report.Result {
 	row := func(name string, part int, sample, base []float64) []string {
-		t, x := stats.SpreadOf(sample), stats.SpreadOf(stats.PerRound(sample, base))
-		return append([]string{
-			name, micros3(t.Median), micros3(t.Least) + ".." + micros3(t.Most), stats.Number(x.Median), stats.Number(x.Least) + ".." + stats.Number(x.Most),
-		}, stats.UsedPer(r.Used[part])...)
+		return stats.Cells(name, sample, base, micros3, r.Used[part])
 	}
 	more := func(sample []float64) float64 {
 		var d []float64

@@ -77,7 +77,7 @@ func measureIdle(ctx context.Context, b *Run) (_ report.Result, err error) {
 		}
 		r.Table = append(r.Table, []string{
 			stats.Number(float64(i + 1)), stats.Number(float64(a.Owned)), stats.Number(float64(a.Trips) / n), stats.Number(float64(a.Commands) / n),
-			stats.Number(float64(a.Bytes) / n), stats.Number(float64(a.Allocs) / n),
+			stats.Number(float64(a.Bytes()) / n), stats.Number(float64(a.Allocs) / n),
 			stats.Number(100*a.CPU.Seconds()/open.Duration.Seconds()) + " %",
 		})
 	}

@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // latencySizes: each block measures every lane, in an order that changes.
@@ -34,39 +32,17 @@ const (
 
 // measureLatency lets one caller lock keys that no other one wants, in all ways.
 func measureLatency(ctx context.Context, b *Run) (_ report.Result, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	_, its, why := b.TwoCores()
+	_, its, _ := b.TwoCores()
 	list := rivals.Chosen("latency", b.Rivals)
 	servers, err := rivals.StartServers(ctx, its, list)
 	if err != nil {
 		return report.Result{}, err
 	}
 	defer func() { err = errors.Join(err, servers.Stop()) }()
-	caller, pinned, undo, err := b.StartPinned(ctx, "latency")
+	caller, owner, pinned, stop, err := b.StartPair(ctx, "latency", "the owner and the rivals' servers")
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return report.Result{}, err
-	}
-	defer func() { err = errors.Join(err, undo()) }()
-	ws := []*reexec.Worker{caller}
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-		for _, w := range ws {
-			err = errors.Join(err, w.Stop())
-		}
-	}()
-	var owner *reexec.Worker
-	if err := harness.Placed(its, func() error {
-		owner, err = b.Start(ctx, "latency", harness.Order{Process: 2})
-		return err
-	}); err != nil {
-		return report.Result{}, err
-	}
-	ws = append(ws, owner)
-	if why == "" {
-		pinned += fmt.Sprintf(", the owner and the rivals' servers to core %d", its)
 	}
 	a, err := forwardTasks.Do(owner, forwardTask{})
 	if err != nil {
@@ -123,12 +99,12 @@ func (r *latencyResult) result(s latencySizes, list []rivals.Variant) report.Res
 	}
 	for i := range r.Lanes {
 		l := &r.Lanes[i]
-		p50 := stats.SpreadOf(l.P50)
+		p50, t := stats.SpreadOf(l.P50), l.tally()
 		per := func(total float64, known bool) string {
 			if !known {
 				return "-"
 			}
-			return stats.Number(total / float64(l.Calls))
+			return stats.Number(t.Per(total))
 		}
 		title := l.Name
 		if v, _, err := rivals.FindVariant(l.Name); err == nil && l.Rival {
@@ -138,13 +114,14 @@ func (r *latencyResult) result(s latencySizes, list []rivals.Variant) report.Res
 			title, microsOf(p50.Median), microsOf(p50.Least) + ".." + microsOf(p50.Most),
 			microsOf(l.P99), microsOf(l.P999), microsOf(l.Max),
 			stats.Number(stats.Median(stats.PerRound(l.P50, tcp.P50))), stats.Number(stats.Median(stats.PerRound(l.P50, best.P50))),
-			stats.Number(stats.Ratio(float64(l.Calls), l.Took.Seconds())),
-			per(float64(l.Commands), l.Redis), per(float64(l.Sent), l.Sent > 0), per(float64(l.Received), l.Received > 0),
+			stats.Number(stats.Ratio(float64(t.All.Sections), t.Took.Seconds())),
+			per(float64(t.All.Commands), l.Redis), per(float64(t.All.Sent), t.All.Sent > 0), per(float64(t.All.Received), t.All.Received > 0),
 			// Microseconds per call are seconds per million of them.
-			per(l.Client.Seconds()*1e6, true), per(l.Server.Seconds()*1e6, l.Served), per(float64(l.Allocs), true),
+			per(t.All.CPU.Seconds()*1e6, true), per(t.Serving.Seconds()*1e6, l.Served), per(float64(t.All.Allocs), true),
 		})
 	}
 	own, forwarded, alone := r.lane(laneOwn), r.lane(laneForwarded), r.lane(laneAlone)
+	ours := own.tally().All
 	var all []report.Contestant
 	for i := range r.Lanes {
 		l := &r.Lanes[i]
@@ -169,7 +146,7 @@ func (r *latencyResult) result(s latencySizes, list []rivals.Variant) report.Res
 		"CPU: of the caller's whole process, all goroutines; of the server: redis-server's (INFO), the owner's, or that of all processes",
 		"of the rival's server, by the kernel's count of its threads",
 		fmt.Sprintf("Holdfast's locks by path: own %s, forwarded %s, others %s; %s commands of its cluster's node in the blocks of its own keys",
-			figures.Thousands(r.Own), figures.Thousands(r.Forwarded), figures.Thousands(r.Other), figures.Thousands(own.Commands)),
+			figures.Thousands(r.Own), figures.Thousands(r.Forwarded), figures.Thousands(r.Other), figures.Thousands(ours.Commands)),
 	}
 	for _, v := range list {
 		out.Notes = append(out.Notes, v.Title()+": "+v.How)
@@ -188,7 +165,7 @@ func (r *latencyResult) result(s latencySizes, list []rivals.Variant) report.Res
 		report.AtMost(latencyForward, stats.Median(stats.PerRound(forwarded.P50, best.P50)), "median of another node's key, times that of "+best.Name),
 		report.AtMost(latencyAlone, stats.Median(stats.PerRound(alone.P50, pair.P50)), "median without a cluster, times SET NX PX and EVALSHA"),
 		report.AtMost(ownMutex*2, stats.Median(stats.PerRound(own.P50, mutex.P50)), "median of an own key, times a pair of sync.Mutex's"),
-		report.AtMost(latencyCalls, stats.Ratio(float64(own.Commands), float64(own.Calls)), "Redis commands per lock of an own key"),
+		report.AtMost(latencyCalls, stats.Ratio(float64(ours.Commands), float64(ours.Sections)), "Redis commands per lock of an own key"),
 		report.AtMost(0, float64(stuck), "calls that had to be given up, of Holdfast and the floors"),
 		report.AtMost(0, float64(r.Other), "locks of the cluster that took another path than they should"),
 	}
@@ -216,7 +193,7 @@ func (l *laneResult) tally() *stats.Tally {
 	if !l.Redis {
 		t.Untold = append(t.Untold, stats.MeasureCommands)
 	}
-	if l.Sent == 0 {
+	if t.All.Sent == 0 {
 		t.Untold = append(t.Untold, stats.MeasureBytes)
 	}
 	if !l.Served {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
 func TestLatency(t *testing.T) {
@@ -53,13 +54,13 @@ func TestLatency(t *testing.T) {
 
 func TestLatencyResult(t *testing.T) {
 	r := latencyResult{Lanes: []laneResult{
-		{Name: laneMutex, P50: []float64{10, 10}, Calls: 2},
-		{Name: laneTCP, P50: []float64{50_000, 100_000}, Calls: 2},
-		{Name: lanePair, P50: []float64{100_000, 200_000}, Calls: 2},
-		{Name: laneOwn, P50: []float64{100, 100}, Calls: 200, Commands: 1},
-		{Name: laneForwarded, P50: []float64{60_000, 120_000}, Calls: 2, Stuck: 1},
-		{Name: "slow", Rival: true, P50: []float64{500_000, 900_000}, Calls: 2, Stuck: 3},
-		{Name: "quick", Rival: true, P50: []float64{120_000, 240_000}, Calls: 2, Took: time.Millisecond},
+		{Name: laneMutex, P50: []float64{10, 10}},
+		{Name: laneTCP, P50: []float64{50_000, 100_000}},
+		{Name: lanePair, P50: []float64{100_000, 200_000}},
+		{Name: laneOwn, P50: []float64{100, 100}, Rounds: []stats.Round{{Effort: stats.Effort{Sections: 200, Commands: 1}}}},
+		{Name: laneForwarded, P50: []float64{60_000, 120_000}, Stuck: 1},
+		{Name: "slow", Rival: true, P50: []float64{500_000, 900_000}, Stuck: 3},
+		{Name: "quick", Rival: true, P50: []float64{120_000, 240_000}, Rounds: []stats.Round{{Effort: stats.Effort{Sections: 2}, Took: time.Millisecond}}},
 	}}
 	out := r.result(latencySizes{}, nil)
 	for text, want := range map[string]float64{

@@ -41,13 +41,7 @@ type laneResult struct {
 	Redis, Served  bool      // it sends commands to Redis; the CPU time of the server is known
 	P50            []float64 // nanoseconds, by block
 	P99, P999, Max float64   // of all calls
-	Calls          int
-	Took           time.Duration // of all calls
-	Commands       int64
-	Sent, Received int64
-	Client, Server time.Duration // CPU
-	Allocs         uint64
-	Stuck          int // calls that did not return, and were given up
+	Stuck          int       // calls that did not return, and were given up
 	Rounds         []stats.Round
 }
 
@@ -251,12 +245,8 @@ func (l *lane) block(ctx context.Context, admin *redis.Client, warm bool) error 
 	if err != nil {
 		return err
 	}
-	var before counts
-	before.read(l.count)
 	samples := make([]time.Duration, 0, len(l.keys))
-	var then, now runtime.MemStats
-	runtime.ReadMemStats(&then)
-	cpu, begun := harness.SelfCPU(), time.Now()
+	meter, begun := harness.NewMeter(l.count), time.Now()
 	limited, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(stuckAfter, cancel)
 	defer func() { timer.Stop(); cancel() }()
@@ -283,42 +273,18 @@ func (l *lane) block(ctx context.Context, admin *redis.Client, warm bool) error 
 	}
 	took := time.Since(begun)
 	time.Sleep(settle) // what the calls have left to be done
-	cpu = harness.SelfCPU() - cpu
-	runtime.ReadMemStats(&now)
-	var after counts
-	after.read(l.count)
+	used := meter.Read(int64(len(l.keys) * l.batch))
 	end, err := l.serverCPU(ctx, admin)
 	if err != nil || warm {
 		return err
 	}
-	l.Calls += len(l.keys) * l.batch
-	l.Took += took
 	l.P50 = append(l.P50, stats.Median(samples))
 	l.samples = append(l.samples, samples...)
 	l.Rounds = append(l.Rounds, stats.Round{
-		Effort: stats.Effort{
-			Sections: int64(len(l.keys) * l.batch), Commands: after.commands - before.commands, CPU: cpu, Allocs: now.Mallocs - then.Mallocs,
-			Bytes: after.sent - before.sent + after.received - before.received,
-		},
-		Took: took, Server: end - server,
+		Effort: used, Took: took, Server: end - server,
 		P50: stats.Quantile(samples, 0.5), P99: stats.Quantile(samples, 0.99), P999: stats.Quantile(samples, 0.999), Max: stats.Quantile(samples, 1),
 	})
-	l.Client += cpu
-	l.Server += end - server
-	l.Allocs += now.Mallocs - then.Mallocs
-	l.Commands += after.commands - before.commands
-	l.Sent += after.sent - before.sent
-	l.Received += after.received - before.received
 	return nil
-}
-
-// counts is what a counter says at a moment.
-type counts struct{ commands, sent, received int64 }
-
-func (c *counts) read(from *harness.Counter) {
-	if from != nil {
-		*c = counts{from.Commands.Load(), from.Sent.Load(), from.Received.Load()}
-	}
 }
 
 // serverCPU is the time that the lane's servers have used so far.

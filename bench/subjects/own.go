@@ -61,10 +61,7 @@ func measureOwn(ctx context.Context, b *Run) (_ report.Result, err error) {
 
 func (r *ownResult) result(s ownSizes, pinned string) report.Result {
 	row := func(name string, part int, sample, base []float64) []string {
-		t, x := stats.SpreadOf(sample), stats.SpreadOf(stats.PerRound(sample, base))
-		return append([]string{
-			name, stats.Number(t.Median), stats.Number(t.Least) + ".." + stats.Number(t.Most), stats.Number(x.Median), stats.Number(x.Least) + ".." + stats.Number(x.Most),
-		}, stats.UsedPer(r.Used[part])...)
+		return stats.Cells(name, sample, base, stats.Number, r.Used[part])
 	}
 	times := func(a, b []float64) float64 { return stats.Median(stats.PerRound(a, b)) }
 	return report.Result{

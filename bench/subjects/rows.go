@@ -248,7 +248,7 @@ func rowsResults(s rowsSizes, totals []*rowsTotal) report.Result {
 			}
 			per := func(x float64) string { return stats.Number(t.Per(x)) }
 			r.Table = append(r.Table, slices.Concat([]string{"  " + t.name}, t.RateCells(first), t.WaitCells(), []string{
-				per(float64(t.conflicts)), per(float64(t.All.Commands)), per(float64(t.All.Bytes)),
+				per(float64(t.conflicts)), per(float64(t.All.Commands)), per(float64(t.All.Bytes())),
 				per(t.All.CPU.Seconds() * 1e6), per(t.Serving.Seconds() * 1e6), per(float64(t.All.Allocs)),
 				stats.Number(stats.Jain(t.Parts)), stats.Number(float64(t.missing)),
 			}))

@@ -132,7 +132,7 @@ func TestRowsResults(t *testing.T) {
 	play := func(t *rowsTotal, took, server time.Duration, sold ...int64) {
 		var parts []stats.Effort
 		for _, n := range sold {
-			parts = append(parts, stats.Effort{Sections: n, CPU: time.Duration(n) * 20 * time.Nanosecond, Bytes: 7 * n})
+			parts = append(parts, stats.Effort{Sections: n, CPU: time.Duration(n) * 20 * time.Nanosecond, Sent: 7 * n})
 		}
 		t.Add(stats.NewRound(took, server, parts, &waits))
 		t.Waits.Merge(&waits)

@@ -339,7 +339,7 @@ func sharedTable(totals []*sharedTotal) (table [][]string, notes []string) {
 		per := func(x float64) string { return stats.Number(t.Per(x)) }
 		table = append(table, slices.Concat([]string{t.Title()}, t.RateCells(&first.Tally), []string{per(float64(t.All.Commands)), fair, worst}, t.WaitCells(),
 			[]string{
-				per(float64(t.All.Bytes)), per(t.All.CPU.Seconds() * 1e6), per(t.Serving.Seconds() * 1e6), per(float64(t.All.Allocs)),
+				per(float64(t.All.Bytes())), per(t.All.CPU.Seconds() * 1e6), per(t.Serving.Seconds() * 1e6), per(float64(t.All.Allocs)),
 				stats.Number(float64(t.wrong)),
 			}))
 	}
