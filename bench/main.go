@@ -196,7 +196,7 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 		return 1
 	}
 	b.Progress = harness.NewProgress(stderr)
-	defer b.Progress.Close()
+	defer b.Progress.Clear()
 	rec := &report.Record{Format: report.RecordFormat, Date: time.Now(), Commit: report.Commit(), Command: cfg.command, Quick: cfg.quick}
 	var errs []error
 	for _, s := range everySubject {

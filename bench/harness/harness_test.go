@@ -78,12 +78,11 @@ func TestCounter(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	var out reexec.Buffer
-	p := startProgress(&out, 60)
+	p := &progress{w: &out, width: 60}
 	p.Begin("hot", 1, 9)
 	p.Step("redsync with a name that is much too long for this terminal", 1, 2)
 	p.Step("redsync", 2, 4)
 	p.Clear()
-	p.Close()
 	lines := strings.Split(out.String(), "\r\x1b[K")
 	if len(lines) != 5 || lines[1] != "1/9 hot: under way" || !strings.HasPrefix(lines[3], "1/9 hot: redsync, 3/4, about 0s left") || lines[4] != "" {
 		t.Errorf("%q", lines)
@@ -97,7 +96,6 @@ func TestProgress(t *testing.T) {
 	nobody.Begin("hot", 1, 9)
 	nobody.Step("redsync", 0, 1)
 	nobody.Clear()
-	nobody.Close()
 	if NewProgress(&out) != nil {
 		t.Error("a buffer is no terminal")
 	}

@@ -24,12 +24,9 @@ type progress struct {
 	done, total int
 	stepped     time.Time
 	shown       bool
-
-	stop chan struct{}
-	work sync.WaitGroup
 }
 
-// NewProgress returns one that writes to w if that is a terminal. close ends it.
+// NewProgress returns one that writes to w if that is a terminal.
 func NewProgress(w io.Writer) *progress {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -39,26 +36,7 @@ func NewProgress(w io.Writer) *progress {
 	if err != nil {
 		return nil
 	}
-	return startProgress(w, int(size.Col))
-}
-
-func startProgress(w io.Writer, width int) *progress {
-	p := &progress{w: w, width: max(width, 40), stop: make(chan struct{})}
-	p.work.Go(func() {
-		second := time.NewTicker(time.Second)
-		defer second.Stop()
-		for {
-			select {
-			case <-p.stop:
-				return
-			case <-second.C:
-				p.mu.Lock()
-				p.draw()
-				p.mu.Unlock()
-			}
-		}
-	})
-	return p
+	return &progress{w: w, width: max(int(size.Col), 40)}
 }
 
 // Begin is called at the beginning of each subject.
@@ -99,15 +77,6 @@ func (p *progress) Clear() {
 		p.shown = false
 	}
 	p.subject = ""
-}
-
-func (p *progress) Close() {
-	if p == nil {
-		return
-	}
-	close(p.stop)
-	p.work.Wait()
-	p.Clear()
 }
 
 // draw is called with the mutex.

@@ -39,7 +39,7 @@ func TestReadme_Figures(t *testing.T) {
 
 // TestReadme_CellsThatAreMissing: a figure that the run lacks is an error, and never an empty cell.
 func TestReadme_CellsThatAreMissing(t *testing.T) {
-	r := &Record{Subjects: []subjectRecord{{Name: "own", Table: [][]string{{"", "median"}, {"Lock", "75"}, {"short"}}}}}
+	r := &Record{Subjects: []subjectRecord{{Name: "own", Result: Result{Table: [][]string{{"", "median"}, {"Lock", "75"}, {"short"}}}}}}
 	for _, x := range []struct{ subject, row, column, cell string }{
 		{"own", "Lock", "median", "75"}, {"owned", "Lock", "median", ""}, {"own", "Unlock", "median", ""}, {"own", "Lock", "mean", ""}, {"own", "short", "median", ""},
 	} {

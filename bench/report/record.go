@@ -30,17 +30,10 @@ const RecordFormat = 1
 
 // subjectRecord is what one subject found.
 type subjectRecord struct {
-	Name          string         `json:"name"`
-	Title         string         `json:"title"`
-	Took          float64        `json:"took_seconds"`
-	Table         [][]string     `json:"table"` // the first row is the head
-	Notes         []string       `json:"notes"`
-	Claims        []claimRecord  `json:"claims"`
-	Measured      []measured     `json:"measured,omitempty"`
-	Rungs         []chart.Bar    `json:"rungs,omitempty"` // nanoseconds per lock, for the ladder of all subjects
-	Versus        []chart.Ratio  `json:"versus,omitempty"`
-	Distributions []distribution `json:"distributions,omitempty"`
-	Figures       []Figure       `json:"figures,omitempty"`
+	Name   string        `json:"name"`
+	Took   float64       `json:"took_seconds"`
+	Result               // but for its claims
+	Claims []claimRecord `json:"claims"`
 }
 
 // claimRecord is a claim, and whether it holds.
@@ -88,10 +81,8 @@ func (f Figure) chart() chart.Chart {
 func (f Figure) Head() chart.Head { return f.chart().Heading() }
 
 func (r *Record) Add(name string, x Result, took time.Duration) {
-	s := subjectRecord{
-		Name: name, Title: x.Title, Took: took.Seconds(), Table: x.Table, Notes: x.Notes,
-		Measured: x.Measured, Rungs: x.Rungs, Versus: x.Versus, Distributions: x.Distributions, Figures: x.Figures,
-	}
+	s := subjectRecord{Name: name, Took: took.Seconds(), Result: x}
+	s.Result.Claims = nil
 	for _, c := range x.Claims {
 		s.Claims = append(s.Claims, claimRecord{c.Text, known(c.Got), c.Limit, c.Least, c.Holds()})
 	}
@@ -124,7 +115,7 @@ func onlyFinite(v reflect.Value) {
 
 // result is the reverse of add.
 func (s subjectRecord) result() Result {
-	r := Result{Title: s.Title, Table: s.Table, Notes: s.Notes, Measured: s.Measured}
+	r := s.Result
 	for _, c := range s.Claims {
 		got := math.NaN()
 		if c.Value != nil {

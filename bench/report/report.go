@@ -14,16 +14,16 @@ import (
 // Result is what a subject prints: a table, notes, and what must hold. The report shows these of
 // any subject; what else there is to draw is in the other fields, which may be empty.
 type Result struct {
-	Title  string
-	Table  [][]string // the first row is the head
-	Notes  []string
-	Claims []Claim
+	Title  string     `json:"title"`
+	Table  [][]string `json:"table"` // the first row is the head
+	Notes  []string   `json:"notes"`
+	Claims []Claim    `json:"-"`
 
-	Measured      []measured    // all figures of each way to lock
-	Rungs         []chart.Bar   // nanoseconds per lock, for the ladder
-	Versus        []chart.Ratio // how many times better than others
-	Distributions []distribution
-	Figures       []Figure
+	Measured      []measured     `json:"measured,omitempty"` // all figures of each way to lock
+	Rungs         []chart.Bar    `json:"rungs,omitempty"`    // nanoseconds per lock, for the ladder of all subjects
+	Versus        []chart.Ratio  `json:"versus,omitempty"`   // how many times better than others
+	Distributions []distribution `json:"distributions,omitempty"`
+	Figures       []Figure       `json:"figures,omitempty"`
 }
 
 // Claim is one statement that must hold.

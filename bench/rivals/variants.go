@@ -127,14 +127,16 @@ var Variants = []Variant{
 		In:   "shared zipf latency",
 		more: "hot",
 		Open: func(e Environment) (Locker, error) {
-			return &setLock{e.Client, e.Namespace, 100 * time.Millisecond}, nil
+			return &setLock{unclosed{}, e.Client, e.Namespace, 100 * time.Millisecond}, nil
 		},
 	},
 	{
 		Name: "SET NX PX, 5 ms",
 		How:  "the same, again after 5 ms",
 		more: "hot shared zipf",
-		Open: func(e Environment) (Locker, error) { return &setLock{e.Client, e.Namespace, retryDelay}, nil },
+		Open: func(e Environment) (Locker, error) {
+			return &setLock{unclosed{}, e.Client, e.Namespace, retryDelay}, nil
+		},
 	},
 	{
 		Name:   "redsync",
@@ -152,7 +154,7 @@ var Variants = []Variant{
 		How:    "LinearBackoff(5 ms), TTL 8 s",
 		In:     "hot shared zipf latency stalls",
 		Open: func(e Environment) (Locker, error) {
-			return &redislockLock{redislock.New(e.Client), e.Namespace, retryDelay}, nil
+			return &redislockLock{unclosed{}, redislock.New(e.Client), e.Namespace, retryDelay}, nil
 		},
 	},
 	{
@@ -172,7 +174,7 @@ var Variants = []Variant{
 		In:     "shared zipf",
 		more:   "hot",
 		Open: func(e Environment) (Locker, error) {
-			return &redislockLock{redislock.New(e.Client), e.Namespace, 100 * time.Millisecond}, nil
+			return &redislockLock{unclosed{}, redislock.New(e.Client), e.Namespace, 100 * time.Millisecond}, nil
 		},
 	},
 	{
@@ -241,7 +243,7 @@ var Variants = []Variant{
 		In:    "hot zipf",
 		Alone: true,
 		Open: func(Environment) (Locker, error) {
-			return &keyedLock{KeyedMutex{Keys: make(map[string]*CountedMutex)}}, nil
+			return &keyedLock{KeyedMutex: KeyedMutex{Keys: make(map[string]*CountedMutex)}}, nil
 		},
 	},
 	{
@@ -353,7 +355,13 @@ func (h *Holdfast) Section(ctx context.Context, key string, inside func(uint64))
 
 func (h *Holdfast) Close(ctx context.Context) error { return h.C.Close(ctx) }
 
+// unclosed is a lock that leaves nothing open.
+type unclosed struct{}
+
+func (unclosed) Close(context.Context) error { return nil }
+
 type redsyncLock struct {
+	unclosed
 	rs        *redsync.Redsync
 	namespace string
 	options   []redsync.Option
@@ -361,7 +369,7 @@ type redsyncLock struct {
 
 func newRedsync(e Environment, more ...redsync.Option) *redsyncLock {
 	options := append([]redsync.Option{redsync.WithExpiry(Expiry), redsync.WithTries(math.MaxInt)}, more...)
-	return &redsyncLock{redsync.New(goredis.NewPool(e.Client)), e.Namespace, options}
+	return &redsyncLock{unclosed{}, redsync.New(goredis.NewPool(e.Client)), e.Namespace, options}
 }
 
 func (r *redsyncLock) Section(ctx context.Context, key string, inside func(uint64)) error {
@@ -374,9 +382,8 @@ func (r *redsyncLock) Section(ctx context.Context, key string, inside func(uint6
 	return err
 }
 
-func (r *redsyncLock) Close(context.Context) error { return nil }
-
 type redislockLock struct {
+	unclosed
 	client    *redislock.Client
 	namespace string
 	delay     time.Duration
@@ -392,10 +399,9 @@ func (r *redislockLock) Section(ctx context.Context, key string, inside func(uin
 	return l.Release(context.WithoutCancel(ctx))
 }
 
-func (r *redislockLock) Close(context.Context) error { return nil }
-
 // setLock is what most write themselves.
 type setLock struct {
+	unclosed
 	client    *redis.Client
 	namespace string
 	delay     time.Duration
@@ -421,10 +427,11 @@ func (s *setLock) Section(ctx context.Context, key string, inside func(uint64)) 
 	return deleteIfMine.Run(context.WithoutCancel(ctx), s.client, []string{key}, me).Err()
 }
 
-func (s *setLock) Close(context.Context) error { return nil }
-
 // keyedLock is a lock of this process alone.
-type keyedLock struct{ KeyedMutex }
+type keyedLock struct {
+	unclosed
+	KeyedMutex
+}
 
 func (k *keyedLock) Section(ctx context.Context, key string, inside func(uint64)) error {
 	if ctx.Err() != nil {
@@ -436,10 +443,8 @@ func (k *keyedLock) Section(ctx context.Context, key string, inside func(uint64)
 	return nil
 }
 
-func (k *keyedLock) Close(context.Context) error { return nil }
-
 // unlocked lets everybody in.
-type unlocked struct{}
+type unlocked struct{ unclosed }
 
 func (unlocked) Section(ctx context.Context, _ string, inside func(uint64)) error {
 	if ctx.Err() != nil {
@@ -448,4 +453,3 @@ func (unlocked) Section(ctx context.Context, _ string, inside func(uint64)) erro
 	inside(0)
 	return nil
 }
-func (unlocked) Close(context.Context) error { return nil }

@@ -2,7 +2,6 @@ package subjects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -46,8 +45,7 @@ type coldResult struct {
 // client library.
 type coldRun struct {
 	c      *coord.Coordinator
-	theirs *redis.Client // for Holdfast
-	count  *harness.Counter
+	count  *harness.Counter // of c's client
 	bare   *redis.Client
 	simple *harness.Counter // of bare
 	prefix string
@@ -62,19 +60,11 @@ var perms = [][3]int{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {0, 2, 1}, {1, 
 
 func runCold(ctx context.Context, h *harness.Host, t coldTask) (_ *coldResult, err error) {
 	r := coldRun{prefix: h.Namespace}
-	r.theirs, r.count = harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, r.theirs.Close()) }()
-	r.bare, r.simple = harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, r.bare.Close()) }()
+	r.bare, r.simple = bareClient(h)
 	var failed rivals.Failures
-	if r.c, err = rivals.NewCoordinator(r.theirs, &coord.Options{Namespace: h.Namespace, Trace: failed.Trace()}); err != nil {
+	if r.c, r.count, err = startNode(h, 0, &coord.Options{Namespace: h.Namespace, Trace: failed.Trace()}); err != nil {
 		return nil, err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), harness.CloseTime)
-		defer cancel()
-		err = errors.Join(err, r.c.Close(ctx))
-	}()
 
 	for range 10 { // connections, scripts, pools
 		if err := r.batch(ctx, 16); err != nil {

@@ -59,15 +59,12 @@ const (
 
 // forward does the task. What the owner opens stays open until the worker ends.
 func runForward(ctx context.Context, h *harness.Host, t forwardTask) (*forwardResult, error) {
-	client, count := harness.NewClient(h.Redis, 0)
-	h.AtEnd(client.Close)
 	opts := rivals.ClusterOptions(h.Order)
 	opts.Handoff.Linger = -1 // each lock is a request and a grant
-	c, err := rivals.NewCoordinator(client, opts)
+	c, count, err := startNode(h, 0, opts)
 	if err != nil {
 		return nil, err
 	}
-	h.AtEndWithin(c.Close)
 	if t.Echo == "" {
 		r := new(forwardResult)
 		if r.Echo, err = echoBytes(h); err != nil {
@@ -156,8 +153,7 @@ type forwardRun struct {
 }
 
 func (r *forwardRun) run(ctx context.Context, h *harness.Host, t forwardTask) (_ *forwardResult, err error) {
-	r.redis, r.simple = harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, r.redis.Close()) }()
+	r.redis, r.simple = bareClient(h)
 	if r.tcp, err = net.Dial("tcp", t.Echo); err != nil {
 		return nil, err
 	}
@@ -232,13 +228,7 @@ func (r *forwardRun) run(ctx context.Context, h *harness.Host, t forwardTask) (_
 		pairs, rediss = append(pairs, r.pairs...), append(rediss, r.rediss...)
 	}
 	res.AllTCP, res.AllLock, res.AllPair, res.AllRedis = stats.LatencyOf(tcps), stats.LatencyOf(locks), stats.LatencyOf(pairs), stats.LatencyOf(rediss)
-	for path, n := range r.c.Stats().Granted {
-		if n -= before.Granted[path]; path == coord.PathForwarded {
-			res.Forwarded += int64(n)
-		} else {
-			res.Other += int64(n)
-		}
-	}
+	res.Forwarded, res.Other = byPath(r.c, before, coord.PathForwarded)
 	return &res, nil
 }
 
@@ -271,13 +261,7 @@ func (r *forwardRun) warm(ctx context.Context, n int) error {
 	}
 }
 
-func (r *forwardRun) pair(ctx context.Context, key string) error {
-	l, err := r.c.Lock(ctx, key)
-	if err != nil {
-		return err
-	}
-	return l.Unlock()
-}
+func (r *forwardRun) pair(ctx context.Context, key string) error { return pair(ctx, r.c, key) }
 
 // call makes one measured call.
 func (r *forwardRun) call(ctx context.Context, what int, key string) error {

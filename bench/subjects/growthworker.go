@@ -73,39 +73,24 @@ func grow(ctx context.Context, h *harness.Host, t growthTask) (*growthResult, er
 	if err != nil {
 		return nil, err
 	}
-	before := r.own.Stats().Granted
+	before := r.own.Stats()
 	res, err := r.measure(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("%s, %d: %w", t.What, t.N, err)
 	}
-	for path, n := range r.own.Stats().Granted {
-		if path != coord.PathOwn {
-			res.Other += int64(n - before[path])
-		}
-	}
+	_, res.Other = byPath(r.own, before, coord.PathOwn)
 	return res, nil
 }
 
 func openGrowth(ctx context.Context, h *harness.Host) (_ *growthRun, err error) {
 	r := &growthRun{prefix: h.Namespace}
-	open := func(namespace string, opts *coord.Options) (c *coord.Coordinator, err error) {
-		client, _ := harness.NewClient(h.Redis, heldGoroutines)
-		opts.Namespace = namespace
-		c, err = rivals.NewCoordinator(client, opts)
-		if err != nil {
-			return nil, errors.Join(err, client.Close())
-		}
-		h.AtEndWithin(func(ctx context.Context) error { return errors.Join(c.Close(ctx), client.Close()) })
-		return c, nil
-	}
-	if r.own, err = open(h.Namespace, rivals.ClusterOptions(h.Order)); err != nil {
+	if r.own, _, err = startNode(h, heldGoroutines, rivals.ClusterOptions(h.Order)); err != nil {
 		return nil, err
 	}
-	if r.plain, err = open(h.Namespace+"-plain", &coord.Options{}); err != nil {
+	if r.plain, _, err = startNode(h, heldGoroutines, &coord.Options{Namespace: h.Namespace + "-plain"}); err != nil {
 		return nil, err
 	}
-	r.bare, _ = harness.NewClient(h.Redis, 0)
-	h.AtEnd(r.bare.Close)
+	r.bare, _ = bareClient(h)
 	return r, awaitStats(ctx, r.own, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions })
 }
 

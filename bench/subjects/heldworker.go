@@ -78,8 +78,7 @@ func runHeld(ctx context.Context, w *harness.Host, t heldTask) (_ *heldResult, e
 	client, count := harness.NewClient(w.Redis, heldGoroutines)
 	defer func() { err = errors.Join(err, client.Close()) }()
 	h := heldRun{prefix: "{" + w.Namespace + ":", parts: t.Partitions}
-	h.admin, _ = harness.NewClient(w.Redis, 0)
-	defer func() { err = errors.Join(err, h.admin.Close()) }()
+	h.admin, _ = bareClient(w)
 	if h.parts == 0 {
 		h.parts = 1021 // coord.Options.Partitions
 	}

@@ -46,9 +46,13 @@ type hotResult struct {
 
 	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
 	Calls map[string]int64 `json:"calls"`
-	Owned int              `json:"owned"`
-	Nodes int              `json:"nodes"`
+	view
 }
+
+// view is what a process sees of its cluster: the partitions that it owns, and all nodes.
+type view struct{ Owned, Nodes int }
+
+func (v *view) of(c *coord.Coordinator) { *v = view{c.Stats().Owned, len(c.Nodes())} }
 
 // settle is the time after a round in which what it left behind is given back. What is sent then
 // counts as the round's.
@@ -179,7 +183,8 @@ func (r *hotResult) see(v *openVariant) {
 		return
 	}
 	s := h.C.Stats()
-	r.Owned, r.Nodes, r.Calls = s.Owned, len(h.C.Nodes()), make(map[string]int64)
+	r.view.of(h.C)
+	r.Calls = make(map[string]int64)
 	for op, n := range s.Calls {
 		r.Calls[op.String()] = int64(n)
 	}

@@ -2,7 +2,6 @@ package subjects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -51,22 +50,17 @@ type httpNode struct {
 
 // httpRun is all sides of the comparisons.
 type httpRun struct {
-	closers []func() error // the last one first
-	nodes   [2]*httpNode
-	proxy   string // base URL of a ReverseProxy to the second node
-	client  *http.Client
-	count   *harness.Counter // of both coordinators' client
-	mine    *http.Request    // for a key of the first node
-	theirs  string           // path and query for one of the second node
+	h      *harness.Host
+	nodes  [2]*httpNode
+	proxy  string // base URL of a ReverseProxy to the second node
+	client *http.Client
+	count  *harness.Counter // of both coordinators' client
+	mine   *http.Request    // for a key of the first node
+	theirs string           // path and query for one of the second node
 }
 
 func runHTTP(ctx context.Context, h *harness.Host, t httpTask) (_ *httpResult, err error) {
-	var r httpRun
-	defer func() {
-		for i := len(r.closers) - 1; i >= 0; i-- {
-			err = errors.Join(err, r.closers[i]())
-		}
-	}()
+	r := httpRun{h: h}
 	if err := r.start(ctx, h); err != nil {
 		return nil, err
 	}
@@ -126,13 +120,8 @@ func runHTTP(ctx context.Context, h *harness.Host, t httpTask) (_ *httpResult, e
 		}
 	}
 	for i, n := range r.nodes {
-		for path, n := range n.c.Stats().Granted {
-			if n -= before[i].Granted[path]; path == coord.PathOwn {
-				res.Own += int64(n)
-			} else {
-				res.Other += int64(n)
-			}
-		}
+		own, other := byPath(n.c, before[i], coord.PathOwn)
+		res.Own, res.Other = res.Own+own, res.Other+other
 	}
 	res.Astray = r.nodes[0].served.Load()
 	return &res, nil
@@ -140,9 +129,8 @@ func runHTTP(ctx context.Context, h *harness.Host, t httpTask) (_ *httpResult, e
 
 // start makes the two nodes, and the proxy.
 func (r *httpRun) start(ctx context.Context, h *harness.Host) error {
-	client, count := harness.NewClient(h.Redis, 0)
+	client, count := bareClient(h)
 	r.count = count
-	r.closers = append(r.closers, client.Close)
 	var muxes [2]atomic.Pointer[http.Handler]
 	for i := range r.nodes {
 		n := &httpNode{}
@@ -157,11 +145,7 @@ func (r *httpRun) start(ctx context.Context, h *harness.Host) error {
 		if n.c, err = rivals.NewCoordinator(client, opts); err != nil {
 			return err
 		}
-		r.closers = append(r.closers, func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), harness.CloseTime)
-			defer cancel()
-			return n.c.Close(ctx)
-		})
+		h.AtEndWithin(n.c.Close)
 		h := middleware.Route(n.c, byOrder, &middleware.RouteOptions{Transport: r.transport()})(
 			middleware.Serialize(n.c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 				n.served.Add(1)
@@ -226,7 +210,7 @@ func (r *httpRun) serve(h http.Handler) (string, error) {
 	s := &http.Server{Handler: h}
 	var work sync.WaitGroup
 	work.Go(func() { _ = s.Serve(l) })
-	r.closers = append(r.closers, func() error {
+	r.h.AtEnd(func() error {
 		err := s.Close()
 		work.Wait()
 		return err
@@ -236,7 +220,7 @@ func (r *httpRun) serve(h http.Handler) (string, error) {
 
 func (r *httpRun) transport() *middleware.Transport {
 	t := middleware.NewTransport()
-	r.closers = append(r.closers, func() error {
+	r.h.AtEnd(func() error {
 		t.CloseIdleConnections()
 		return nil
 	})

@@ -94,8 +94,7 @@ type latencyRun struct {
 
 func runLatency(ctx context.Context, h *harness.Host, t latencyTask) (_ *latencyResult, err error) {
 	var r latencyRun
-	r.admin, _ = harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, r.admin.Close()) }()
+	r.admin, _ = bareClient(h)
 	keys := makeKeys("order", t.Calls)
 
 	conn, err := net.Dial("tcp", t.Echo)
@@ -103,20 +102,13 @@ func runLatency(ctx context.Context, h *harness.Host, t latencyTask) (_ *latency
 		return nil, err
 	}
 	defer conn.Close()
-	bare, bareCount := harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, bare.Close()) }()
+	bare, bareCount := bareClient(h)
 	r.floors(h.Namespace, keys, conn, t.Owner, bare, bareCount)
 
-	client, count := harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, client.Close()) }()
-	if r.c, err = rivals.NewCoordinator(client, rivals.ClusterOptions(h.Order)); err != nil {
+	var count *harness.Counter
+	if r.c, count, err = startNode(h, 0, rivals.ClusterOptions(h.Order)); err != nil {
 		return nil, err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), harness.CloseTime)
-		defer cancel()
-		err = errors.Join(err, r.c.Close(ctx))
-	}()
 	if err := r.cluster(ctx, count, t); err != nil {
 		return nil, err
 	}

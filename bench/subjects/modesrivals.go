@@ -35,26 +35,14 @@ var rwRivals = []modeWay{
 			Name: "PostgreSQL shared advisory lock", In: "read mixed", Server: rivals.PostgresKind,
 			How: "pg_advisory_lock_shared and pg_advisory_lock by pgx, a connection for each goroutine",
 		},
-		openRW: func(p modePlace) (readerWriter, func() error, error) {
-			l, err := rivals.OpenAdvisoryRW(p.Environment, p.key)
-			if err != nil {
-				return nil, nil, err
-			}
-			return l, l.Close, nil
-		},
+		openRW: openRival(rivals.OpenAdvisoryRW),
 	},
 	{
 		Variant: rivals.Variant{
 			Name: "etcd RWMutex", In: "read mixed", Server: rivals.EtcdKind,
 			How: "RWMutex of client/v3/experimental/recipes, a session for each process; one server, which writes to its disk",
 		},
-		openRW: func(p modePlace) (readerWriter, func() error, error) {
-			l, err := rivals.OpenEtcdRW(p.Environment, p.key)
-			if err != nil {
-				return nil, nil, err
-			}
-			return l, l.Close, nil
-		},
+		openRW: openRival(rivals.OpenEtcdRW),
 	},
 	{
 		Variant: rivals.Variant{
@@ -62,14 +50,21 @@ var rwRivals = []modeWay{
 			How: "ZooKeeper's recipe, which is Curator's InterProcessReadWriteLock, by go-zookeeper: an ephemeral node in sequence for each caller, and the list of all " +
 				"of them; a connection for each process; one server, which writes to its disk",
 		},
-		openRW: func(p modePlace) (readerWriter, func() error, error) {
-			l, err := rivals.OpenZookeeperRW(p.Environment, p.key)
-			if err != nil {
-				return nil, nil, err
-			}
-			return l, l.Close, nil
-		},
+		openRW: openRival(rivals.OpenZookeeperRW),
 	},
+}
+
+func openRival[L interface {
+	readerWriter
+	Close() error
+}](open func(rivals.Environment, string) (L, error)) func(modePlace) (readerWriter, func() error, error) {
+	return func(p modePlace) (readerWriter, func() error, error) {
+		l, err := open(p.Environment, p.key)
+		if err != nil {
+			return nil, nil, err
+		}
+		return l, l.Close, nil
+	}
 }
 
 // mixedWays are those of the job "mixed" that are no rivals.

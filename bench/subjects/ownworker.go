@@ -60,19 +60,11 @@ func runOwn(ctx context.Context, h *harness.Host, t ownTask) (_ *ownResult, err 
 	for i := range 1000 {
 		r.keys = append(r.keys, "order-"+strconv.Itoa(i))
 	}
-	theirs, count := harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, theirs.Close()) }()
-	var bare *harness.Counter
-	r.bare, bare = harness.NewClient(h.Redis, 0)
-	defer func() { err = errors.Join(err, r.bare.Close()) }()
-	if r.c, err = rivals.NewCoordinator(theirs, rivals.ClusterOptions(h.Order)); err != nil {
+	var bare, count *harness.Counter
+	r.bare, bare = bareClient(h)
+	if r.c, count, err = startNode(h, 0, rivals.ClusterOptions(h.Order)); err != nil {
 		return nil, err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), harness.CloseTime)
-		defer cancel()
-		err = errors.Join(err, r.c.Close(ctx))
-	}()
 	if err := awaitStats(ctx, r.c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions }); err != nil {
 		return nil, err
 	}
@@ -135,13 +127,7 @@ func runOwn(ctx context.Context, h *harness.Host, t ownTask) (_ *ownResult, err 
 		}
 	}
 	res.Commands, res.Trips, res.Took = count.Commands.Load()-commands, count.Trips.Load()-trips, time.Since(begun)
-	for path, n := range r.c.Stats().Granted {
-		if n -= before.Granted[path]; path == coord.PathOwn {
-			res.Own += int64(n)
-		} else {
-			res.Other += int64(n)
-		}
-	}
+	res.Own, res.Other = byPath(r.c, before, coord.PathOwn)
 	return &res, nil
 }
 

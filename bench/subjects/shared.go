@@ -206,17 +206,28 @@ func (r *sharedRun) open(ctx context.Context, t *sharedTotal) error {
 
 // settled waits until all partitions are owned, by all processes, and returns how long that took.
 func settled(ctx context.Context, ws []*reexec.Worker, open hotTask) (time.Duration, error) {
+	return allOwned(ctx, func() (views []view, err error) {
+		answers, err := hotTasks.All(ws, open)
+		for _, a := range answers {
+			views = append(views, a.view)
+		}
+		return views, err
+	})
+}
+
+// allOwned is settled where look returns the views of the processes.
+func allOwned(ctx context.Context, look func() ([]view, error)) (time.Duration, error) {
 	const limit = 30 * time.Second
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		answers, err := hotTasks.All(ws, open)
+		views, err := look()
 		if err != nil {
 			return 0, err
 		}
 		owned, done := 0, true
 		var seen []string
-		for _, a := range answers {
+		for _, a := range views {
 			owned += a.Owned
-			done = done && a.Nodes == len(ws) && a.Owned > 0
+			done = done && a.Nodes == len(views) && a.Owned > 0
 			seen = append(seen, fmt.Sprintf("%d of %d nodes", a.Owned, a.Nodes))
 		}
 		switch {

@@ -269,27 +269,17 @@ func (x *stallStage) settled() error {
 	if x.task.Variant != stallOurs {
 		return nil
 	}
-	const limit = 30 * time.Second
-	for begin := time.Now(); ; {
-		owned, done := 0, true
+	_, err := allOwned(x.ctx, func() (views []view, err error) {
 		for _, p := range x.slots {
 			a, err := stallTasks.Do(p.Worker, x.task)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			owned += a.Owned
-			done = done && a.Owned > 0 && a.Nodes == len(x.slots)
+			views = append(views, a.view)
 		}
-		switch {
-		case done && owned == partitions:
-			return nil
-		case time.Since(begin) > limit:
-			return fmt.Errorf("the cluster has not settled after %v: %d partitions owned", limit, owned)
-		}
-		if err := x.pass(50 * time.Millisecond); err != nil {
-			return err
-		}
-	}
+		return views, nil
+	})
+	return err
 }
 
 // pass lets time pass.

@@ -39,9 +39,9 @@ type stallLoadOptions struct {
 
 // stallResult is what the worker sees.
 type stallResult struct {
-	Owned, Nodes int          // of Holdfast in a cluster
-	Failure      string       // of a request, if one failed
-	Used         stats.Effort // since it began to serve
+	view                 // of Holdfast in a cluster
+	Failure string       // of a request, if one failed
+	Used    stats.Effort // since it began to serve
 }
 
 // stallLoad serves requests. They arrive by a clock, whether or not others are still waiting: a
@@ -136,7 +136,7 @@ func (l *stallLoad) end() error {
 func (l *stallLoad) result() *stallResult {
 	r := &stallResult{Used: l.used.Read(l.done.Load())}
 	if h, ok := l.locker.(*rivals.Holdfast); ok {
-		r.Owned, r.Nodes = h.C.Stats().Owned, len(h.C.Nodes())
+		r.view.of(h.C)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
