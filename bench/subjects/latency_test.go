@@ -53,14 +53,18 @@ func TestLatency(t *testing.T) {
 }
 
 func TestLatencyResult(t *testing.T) {
+	played := func(took time.Duration, calls, commands int64) []stats.Round {
+		return []stats.Round{{Effort: stats.Effort{Sections: calls, Commands: commands}, Took: took}}
+	}
+	some := played(0, 2, 0)
 	r := latencyResult{Lanes: []laneResult{
-		{Name: laneMutex, P50: []float64{10, 10}},
-		{Name: laneTCP, P50: []float64{50_000, 100_000}},
-		{Name: lanePair, P50: []float64{100_000, 200_000}},
-		{Name: laneOwn, P50: []float64{100, 100}, Rounds: []stats.Round{{Effort: stats.Effort{Sections: 200, Commands: 1}}}},
-		{Name: laneForwarded, P50: []float64{60_000, 120_000}, Stuck: 1},
-		{Name: "slow", Rival: true, P50: []float64{500_000, 900_000}, Stuck: 3},
-		{Name: "quick", Rival: true, P50: []float64{120_000, 240_000}, Rounds: []stats.Round{{Effort: stats.Effort{Sections: 2}, Took: time.Millisecond}}},
+		{Name: laneMutex, P50: []float64{10, 10}, Rounds: some},
+		{Name: laneTCP, P50: []float64{50_000, 100_000}, Rounds: some},
+		{Name: lanePair, P50: []float64{100_000, 200_000}, Rounds: some},
+		{Name: laneOwn, P50: []float64{100, 100}, Rounds: played(0, 200, 1)},
+		{Name: laneForwarded, P50: []float64{60_000, 120_000}, Stuck: 1, Rounds: some},
+		{Name: "slow", Rival: true, P50: []float64{500_000, 900_000}, Stuck: 3, Rounds: some},
+		{Name: "quick", Rival: true, P50: []float64{120_000, 240_000}, Rounds: played(time.Millisecond, 2, 0)},
 	}}
 	out := r.result(latencySizes{}, nil)
 	for text, want := range map[string]float64{
