@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -131,6 +132,14 @@ func runHTTP(ctx context.Context, h *harness.Host, t httpTask) (_ *httpResult, e
 func (r *httpRun) start(ctx context.Context, h *harness.Host) error {
 	client, count := bareClient(h)
 	r.count = count
+	h.AtEndWithin(func(ctx context.Context) (err error) { // of both together: the worker has a limit for all
+		for _, n := range r.nodes {
+			if n != nil && n.c != nil {
+				err = errors.Join(err, n.c.Close(ctx))
+			}
+		}
+		return err
+	})
 	var muxes [2]atomic.Pointer[http.Handler]
 	for i := range r.nodes {
 		n := &httpNode{}
@@ -145,7 +154,6 @@ func (r *httpRun) start(ctx context.Context, h *harness.Host) error {
 		if n.c, err = rivals.NewCoordinator(client, opts); err != nil {
 			return err
 		}
-		h.AtEndWithin(n.c.Close)
 		h := middleware.Route(n.c, byOrder, &middleware.RouteOptions{Transport: r.transport()})(
 			middleware.Serialize(n.c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 				n.served.Add(1)

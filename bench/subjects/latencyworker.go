@@ -105,10 +105,15 @@ func runLatency(ctx context.Context, h *harness.Host, t latencyTask) (_ *latency
 	bare, bareCount := bareClient(h)
 	r.floors(h.Namespace, keys, conn, t.Owner, bare, bareCount)
 
-	var count *harness.Counter
-	if r.c, count, err = startNode(h, 0, rivals.ClusterOptions(h.Order)); err != nil {
+	client, count := bareClient(h)
+	if r.c, err = rivals.NewCoordinator(client, rivals.ClusterOptions(h.Order)); err != nil {
 		return nil, err
 	}
+	defer func() { // now, as the worker has a limit for all that it closes at its end
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), harness.CloseTime)
+		defer cancel()
+		err = errors.Join(err, r.c.Close(ctx))
+	}()
 	if err := r.cluster(ctx, count, t); err != nil {
 		return nil, err
 	}
