@@ -51,17 +51,22 @@ type httpNode struct {
 
 // httpRun is all sides of the comparisons.
 type httpRun struct {
-	h      *harness.Host
-	nodes  [2]*httpNode
-	proxy  string // base URL of a ReverseProxy to the second node
-	client *http.Client
-	count  *harness.Counter // of both coordinators' client
-	mine   *http.Request    // for a key of the first node
-	theirs string           // path and query for one of the second node
+	closers []func() error // the last one first
+	nodes   [2]*httpNode
+	proxy   string // base URL of a ReverseProxy to the second node
+	client  *http.Client
+	count   *harness.Counter // of both coordinators' client
+	mine    *http.Request    // for a key of the first node
+	theirs  string           // path and query for one of the second node
 }
 
 func runHTTP(ctx context.Context, h *harness.Host, t httpTask) (_ *httpResult, err error) {
-	r := httpRun{h: h}
+	var r httpRun
+	defer func() {
+		for i := len(r.closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, r.closers[i]())
+		}
+	}()
 	if err := r.start(ctx, h); err != nil {
 		return nil, err
 	}
@@ -130,16 +135,9 @@ func runHTTP(ctx context.Context, h *harness.Host, t httpTask) (_ *httpResult, e
 
 // start makes the two nodes, and the proxy.
 func (r *httpRun) start(ctx context.Context, h *harness.Host) error {
-	client, count := bareClient(h)
+	client, count := harness.NewClient(h.Redis, 0)
 	r.count = count
-	h.AtEndWithin(func(ctx context.Context) (err error) { // of both together: the worker has a limit for all
-		for _, n := range r.nodes {
-			if n != nil && n.c != nil {
-				err = errors.Join(err, n.c.Close(ctx))
-			}
-		}
-		return err
-	})
+	r.closers = append(r.closers, client.Close)
 	var muxes [2]atomic.Pointer[http.Handler]
 	for i := range r.nodes {
 		n := &httpNode{}
@@ -154,6 +152,11 @@ func (r *httpRun) start(ctx context.Context, h *harness.Host) error {
 		if n.c, err = rivals.NewCoordinator(client, opts); err != nil {
 			return err
 		}
+		r.closers = append(r.closers, func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), harness.CloseTime)
+			defer cancel()
+			return n.c.Close(ctx)
+		})
 		h := middleware.Route(n.c, byOrder, &middleware.RouteOptions{Transport: r.transport()})(
 			middleware.Serialize(n.c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 				n.served.Add(1)
@@ -218,7 +221,7 @@ func (r *httpRun) serve(h http.Handler) (string, error) {
 	s := &http.Server{Handler: h}
 	var work sync.WaitGroup
 	work.Go(func() { _ = s.Serve(l) })
-	r.h.AtEnd(func() error {
+	r.closers = append(r.closers, func() error {
 		err := s.Close()
 		work.Wait()
 		return err
@@ -228,7 +231,7 @@ func (r *httpRun) serve(h http.Handler) (string, error) {
 
 func (r *httpRun) transport() *middleware.Transport {
 	t := middleware.NewTransport()
-	r.h.AtEnd(func() error {
+	r.closers = append(r.closers, func() error {
 		t.CloseIdleConnections()
 		return nil
 	})
