@@ -101,7 +101,7 @@ func (p *Partition) GraceName() string {
 }
 
 // EndGrace is [Rounder.EndGraces] of one partition. Its next epoch is not below the one that it would have had at the end of the
-// whole Grace: so tokens rise over lost data as much as without rounds.
+// whole Grace: so tokens rise over what this failover has lost as much as without rounds, and over what the next one loses by the time between both.
 func (p *Partition) EndGrace(m Moment, name string) {
 	p.enter(m)
 	if p.GraceEnd != 0 && name != "" && (p.GraceName() == name || !guard.GraceNamed) {
