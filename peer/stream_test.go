@@ -271,8 +271,9 @@ func TestPass(t *testing.T) {
 func TestQueue(t *testing.T) {
 	got := make(chan uint64, 10)
 	up := make(chan *Stream, 1)
-	b := start(t, Options{Node: "b", Handler: handler{frame: func(_ *Stream, f *Frame) { got <- f.Request }}})
-	a := start(t, Options{Node: "a", Keepalive: 100 * time.Millisecond, Handler: handler{up: func(s *Stream) { up <- s }}})
+	const k = 400 * time.Millisecond // of both: one that says nothing for 2.5 times that is cut off
+	b := start(t, Options{Node: "b", Keepalive: k, Handler: handler{frame: func(_ *Stream, f *Frame) { got <- f.Request }}})
+	a := start(t, Options{Node: "a", Keepalive: k, Handler: handler{up: func(s *Stream) { up <- s }}})
 	a.SetPeers(map[string]string{"b": b.Addr()})
 	s := await(t, up)
 	s.Queue(&Frame{Kind: Frozen, Request: 1})

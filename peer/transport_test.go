@@ -55,7 +55,7 @@ func TestRemoval(t *testing.T) {
 // of such nodes is bounded, and they leave nothing behind.
 func TestStrangers(t *testing.T) {
 	e := newEvents(t)
-	a := start(t, Options{Node: "a", Handler: e})
+	a := start(t, Options{Node: "a", Handler: e, Keepalive: time.Minute}) // they say nothing, and so many handshakes may take seconds
 	a.SetPeers(map[string]string{"x": "127.0.0.1:1"})
 	var conns []net.Conn
 	for i := range maxStrangers {
@@ -123,7 +123,9 @@ func TestAddressChange(t *testing.T) {
 // A stream without traffic lives, and one that the other side has forgotten is noticed:
 // here the peer's socket is open, but nothing comes.
 func TestKeepalive(t *testing.T) {
-	const k = 40 * time.Millisecond
+	takes.Seconds(t)
+	t.Parallel()
+	const k = 400 * time.Millisecond // a busy machine may let a node say nothing for 2.5 times a shorter one
 	ea, eb := newEvents(t), newEvents(t)
 	a := start(t, Options{Node: "a", Handler: ea, Keepalive: k})
 	b := start(t, Options{Node: "b", Handler: eb, Keepalive: k})
@@ -140,7 +142,7 @@ func TestKeepalive(t *testing.T) {
 	if err := await(t, ea.downs); !errors.Is(err, ErrSilent) {
 		t.Error(err)
 	}
-	if d := time.Since(begin); d < 2*k || d > 20*k {
+	if d := time.Since(begin); d < 2*k || d > 10*k {
 		t.Errorf("noticed after %v", d)
 	}
 	if len(ea.downs)+len(eb.downs) != 0 {
