@@ -137,12 +137,12 @@ func keysOf61() []string {
 // A node has locked a key at the arbiter, and does not know it yet, when it becomes the owner of the key's partition. Then it
 // must not grant the key to another node (I1).
 func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
-	const ttl = 20 * time.Second
+	const ttl = time.Minute
 	memory := fallback.NewMemory()
 	answer := make(chan struct{})
 	slow := &slowArbiter{Arbiter: memory, lock: func() { <-answer }}
 	o := nodeOptions(ttl)
-	o.Cluster.Keepalive = 200 * time.Millisecond
+	o.Cluster.Keepalive, o.CallTimeout = 200*time.Millisecond, 15*time.Second
 	x := startNode(t, slow, o)
 	keys := keysOf61()
 	type result struct {
@@ -152,7 +152,7 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	var mu sync.Mutex
 	got := make(map[string]result)
 	var work sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for _, k := range keys { // before the ring has settled, so each goes to the arbiter
 		work.Go(func() {
@@ -163,7 +163,7 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 		})
 	}
 	other := startNode(t, memory, o)
-	await.Within(t, 1500*time.Millisecond, "both own partitions", shared(x, other))
+	await.Within(t, 10*time.Second, "both own partitions", shared(x, other))
 	taken := make(map[string]coord.Lock)
 	var tries sync.WaitGroup
 	for _, k := range keys {
@@ -240,14 +240,14 @@ func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, pro
 		}
 		return false
 	}
-	await.Within(t, 10*time.Second, "both have tried", func() bool { return arbiters[0].tried.Load() > 3 && arbiters[1].tried.Load() > 3 })
+	await.Until(t, "both have tried", func() bool { return arbiters[0].tried.Load() > 3 && arbiters[1].tried.Load() > 3 })
 	if linked(nodes[0]) || linked(nodes[1]) {
 		t.Error("there is a stream between nodes that the arbiter has not listed")
 	}
 	for _, a := range arbiters {
 		a.away.Store(false)
 	}
-	await.Within(t, 10*time.Second, "both own partitions", shared(nodes...))
+	await.Until(t, "both own partitions", shared(nodes...))
 	return nodes, proxies
 }
 
@@ -328,19 +328,19 @@ func TestAStatementOfHoldsIsBelieved(t *testing.T) {
 func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 	takes.Seconds(t)
 	memory := fallback.NewMemory()
-	o := nodeOptions(10 * time.Second) // R is 2.5 s
+	o := nodeOptions(20 * time.Second) // R is 5 s
 	a, b := startNode(t, memory, o), startNode(t, memory, o)
-	await.Within(t, 10*time.Second, "both own partitions", shared(a, b))
+	await.Until(t, "both own partitions", shared(a, b))
 	locks := lockAll(t, a)
 	c := startNode(t, memory, o)
-	await.Within(t, 10*time.Second, "all own partitions", shared(a, b, c))
+	await.Until(t, "all own partitions", shared(a, b, c))
 	var work sync.WaitGroup
 	var mu sync.Mutex
 	var unlocked, last time.Time
 	slow := 0
 	for k := range locks {
 		work.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			l, err := c.Lock(ctx, k)
 			now := time.Now()
@@ -350,7 +350,7 @@ func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if last = now; now.Sub(unlocked) > time.Second {
+			if last = now; now.Sub(unlocked) > o.SessionTTL/8 {
 				slow++
 			}
 			_ = l.Unlock()
@@ -368,7 +368,7 @@ func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 	work.Wait()
 	t.Logf("the last of %d keys was granted %v after it was unlocked", len(locks), last.Sub(unlocked).Round(time.Millisecond))
 	if slow > 0 {
-		t.Errorf("%d of %d keys were granted more than 1 s after they were unlocked", slow, len(locks))
+		t.Errorf("%d of %d keys were granted more than half of R after they were unlocked", slow, len(locks))
 	}
 }
 
@@ -380,7 +380,7 @@ func TestANodeJoinsInGrace(t *testing.T) {
 	memory := fallback.NewMemory()
 	o := nodeOptions(ttl)
 	a, b := startNode(t, memory, o), startNode(t, memory, o)
-	await.Within(t, 10*time.Second, "both own partitions", shared(a, b))
+	await.Until(t, "both own partitions", shared(a, b))
 	memory.Restore(memory.Snapshot()) // it has restarted, with its data
 	since := time.Now()
 	c := startNode(t, memory, o)
@@ -410,9 +410,7 @@ func TestANodeJoinsInGrace(t *testing.T) {
 		t.Errorf("%d of 61 keys could not be had within 5 s, long after Grace; %d requests were sent to the arbiter meanwhile",
 			stuck, after-calls)
 	}
-	if sum := a.Stats().Owned + b.Stats().Owned + c.Stats().Owned; sum != 61 {
-		t.Errorf("%d of 61 partitions are owned", sum)
-	}
+	await.Until(t, "all partitions are owned", func() bool { return a.Stats().Owned+b.Stats().Owned+c.Stats().Owned == 61 })
 }
 
 // A node closes while its demotions do not get through, and then its last calls do. What it has announced to others is still
@@ -423,7 +421,7 @@ func TestANodeClosesWithoutDemoting(t *testing.T) {
 	o := nodeOptions(10 * time.Second)
 	leaver, holder := &slowArbiter{Arbiter: memory}, &slowArbiter{Arbiter: memory}
 	x, y := startNode(t, leaver, o), startNode(t, holder, o)
-	await.Within(t, 10*time.Second, "both own partitions", shared(x, y))
+	await.Until(t, "both own partitions", shared(x, y))
 	locks := make(map[string]coord.Lock)
 	owner := x.Nodes()[0]
 	for _, n := range x.Nodes() {
@@ -475,7 +473,7 @@ func TestAnOwnerCannotRenew(t *testing.T) {
 	memory := fallback.NewMemory()
 	slow := &slowArbiter{Arbiter: memory}
 	x, y := startNode(t, slow, nodeOptions(ttl)), startNode(t, memory, nodeOptions(ttl))
-	await.Within(t, 10*time.Second, "both own partitions", shared(x, y))
+	await.Until(t, "both own partitions", shared(x, y))
 	locks := lockAll(t, y)
 	slow.away.Store(true)
 	keep(t, locks, ttl+time.Second)

@@ -222,9 +222,9 @@ func (f *failover) taken(v visit) bool { return v.Token.Epoch() > f.epoch }
 // protocol promises: Q and, for noticing and for the machine, 2 s after it can be reached.
 func (f *failover) recover() {
 	f.t.Helper()
-	limit := f.restored.Add(f.base.Grace + 2*time.Second)
+	limit, late := f.restored.Add(f.base.Grace+2*time.Second), mine.Late()
 	processes := f.judge.await(f.t, time.Until(limit), "every process works again (I8)", each(f.names, byWorker, f.taken))
-	keys := f.judge.await(f.t, time.Until(limit), "every key is granted again (I8)",
+	keys := f.judge.await(f.t, time.Until(limit)+slack(late), "every key is granted again (I8)",
 		each(f.keys, byKey, f.taken))
 	f.t.Logf("Q is %v; away for %v; every process works again after %v, every key is granted again after %v", f.base.Grace,
 		f.restored.Sub(f.killed).Round(time.Millisecond), processes.Sub(f.restored).Round(time.Millisecond),

@@ -40,12 +40,13 @@ type scene struct {
 	names   []string // of the workers, but those that were killed
 	killed  map[string]bool
 	stalled time.Duration // as mine when it began
+	late    time.Duration // the same
 }
 
 // newScene makes a scene without workers. It is to be made after the servers, so that the workers end before them.
 func newScene(t *testing.T, base job) *scene {
 	t.Helper()
-	s := &scene{t: t, judge: newJudge(t), base: base, killed: make(map[string]bool), stalled: mine.Sum()}
+	s := &scene{t: t, judge: newJudge(t), base: base, killed: make(map[string]bool), stalled: mine.Sum(), late: mine.Late()}
 	s.base.Judge, s.base.Cold = s.judge.addr, true
 	t.Cleanup(func() {
 		for _, p := range s.workers {

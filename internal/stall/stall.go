@@ -11,10 +11,14 @@ import (
 type Watch struct {
 	total   atomic.Int64 // nanoseconds
 	longest atomic.Int64
+	late    atomic.Int64
 }
 
 // short is what a process may be kept waiting without being called stalled: less than the slack of any bound.
 const short = 200 * time.Millisecond
+
+// usual is how late a goroutine may be that has slept, where the machine has little else to do.
+const usual = 3 * time.Millisecond
 
 // Run looks, and tells of each stall. It never returns.
 func (w *Watch) Run(tell func(time.Duration)) {
@@ -22,7 +26,11 @@ func (w *Watch) Run(tell func(time.Duration)) {
 	for last := time.Now(); ; {
 		time.Sleep(tick)
 		now := time.Now()
-		if d := now.Sub(last) - tick; d > short {
+		d := now.Sub(last) - tick
+		if d > usual {
+			w.late.Add(int64(d))
+		}
+		if d > short {
 			w.total.Add(int64(d))
 			w.longest.Store(max(w.longest.Load(), int64(d)))
 			tell(d)
@@ -36,3 +44,7 @@ func (w *Watch) Sum() time.Duration { return time.Duration(w.total.Load()) }
 
 // Longest is the length of the longest one.
 func (w *Watch) Longest() time.Duration { return time.Duration(w.longest.Load()) }
+
+// Late is by how much the looks came late so far: the stalls, and all the time that this process
+// waited for a processor besides. Other processes of the machine wait as well.
+func (w *Watch) Late() time.Duration { return time.Duration(w.late.Load()) }
