@@ -203,7 +203,7 @@ func TestLockAll_OfAnotherNode(t *testing.T) {
 		}
 	}}
 	one, two := join(t, store, o), join(t, store, other)
-	settle(t, o.Partitions, one, two)
+	settled(t, o.Partitions, one, two)
 	var keys []string
 	for i := range 20 {
 		keys = append(keys, fmt.Sprint("key ", i))

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -171,8 +172,8 @@ func (x *cluster) unplaced() {
 const unplacedWithin = 50 * time.Millisecond
 
 // giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
-// lapsed: others must not get them before what this node has announced has passed.
-func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
+// lapsed: others must not get them before what this node has announced has passed. why is of the first.
+func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	x.self.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
 	x.unplaced()
@@ -204,11 +205,17 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int) {
 				time.Sleep(time.Millisecond)
 				continue
 			}
-			if busy || owed {
+			if busy && owed == "" {
+				owed = "a call for it is under way"
+			}
+			if owed != "" {
 				failed++
+			}
+			if failed == 1 && why == "" {
+				why = fmt.Sprintf("partition %d: %s", p.Number(), owed)
 			}
 			break
 		}
 	}
-	return failed
+	return failed, why
 }

@@ -49,7 +49,7 @@ func inBoth(t *testing.T, f func(t *testing.T, key string, one, two *coord.Coord
 	t.Run("in a cluster", func(t *testing.T) {
 		store := fallback.NewMemory()
 		one, two := join(t, store, quick()), join(t, store, quick())
-		settle(t, quick().Partitions, one, two)
+		settled(t, quick().Partitions, one, two)
 		f(t, "k", one, two)
 		f(t, "l", two, one)
 	})

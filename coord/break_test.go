@@ -87,7 +87,7 @@ func TestBreak_IsLoggedOnBothSides(t *testing.T) {
 		o.Name, o.Logger = name, slog.New(logs[name])
 		nodes = append(nodes, join(t, a, o))
 	}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	key := keyOwnedBy(t, nodes[0])
 	l := lock(t, nodes[1], key)
 	if err := nodes[0].Break(t.Context(), key, l.Fence(), "it is stuck"); err != nil {

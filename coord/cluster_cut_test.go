@@ -90,7 +90,7 @@ func TestNodesThatCannotReachEachOther(t *testing.T) {
 		o.Cluster.Peer, o.Cluster.PeerAdvertise = g.target, g.addr
 		gates, nodes = append(gates, g), append(nodes, join(t, a, o))
 	}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	// Each holds a key of the other's.
 	var held []coord.Lock
 	for i, c := range nodes {
@@ -238,7 +238,7 @@ func TestANodeThatCannotReachTheArbiter(t *testing.T) {
 	a := fallback.NewMemory()
 	net := &faulty{Arbiter: a}
 	nodes := []*coord.Coordinator{join(t, net, quick()), join(t, a, quick()), join(t, a, quick())}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	held := lock(t, nodes[0], "held")
 	h := hammer(t, nodes[1:]...)
 	h.lap("before")

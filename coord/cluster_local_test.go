@@ -51,6 +51,10 @@ func join(t testing.TB, a fallback.Arbiter, o *coord.Options) *coord.Coordinator
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
+			r, _ := c.Report(context.Background(), "")
+			for _, e := range r.Events {
+				t.Log(e.Time.Format(time.StampMilli), e.Level, e.Text)
+			}
 		}
 	})
 	return c
@@ -76,6 +80,18 @@ func settle(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
 		}
 		return all
 	})
+}
+
+// settled is settle, and waits until none has still to be given to another: the last node may have come when the others had shared out
+// all. The arbiter has to answer.
+func settled(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
+	t.Helper()
+	settle(t, partitions, nodes...)
+	for _, c := range nodes {
+		if err := c.Settled(t.Context(), len(nodes)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestOneNodeOwnsAllAndAsksNobody(t *testing.T) {
@@ -105,12 +121,7 @@ func TestNodesExcludeEachOther(t *testing.T) {
 	for range 3 {
 		nodes = append(nodes, join(t, a, quick()))
 	}
-	settle(t, 61, nodes...)
-	for _, c := range nodes { // the third may have come when two had shared out all: then its part is still to be given to it
-		if err := c.Settled(t.Context(), len(nodes)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	settled(t, 61, nodes...)
 	const keys, workers, rounds = 8, 8, 200
 	var in [keys]atomic.Int32
 	var last [keys]atomic.Uint64
@@ -275,7 +286,7 @@ func TestNodesTellTheirService(t *testing.T) {
 	plain, o := join(t, a, quick()), quick()
 	o.Cluster.Service = "http://127.0.0.1:8080"
 	other := join(t, a, o)
-	settle(t, 61, plain, other)
+	settled(t, 61, plain, other)
 	told := 0
 	for _, n := range plain.Nodes() {
 		switch {

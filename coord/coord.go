@@ -252,9 +252,9 @@ func (c *Coordinator) close(ctx context.Context) error {
 	}
 	var errs []error
 	if c.cluster != nil {
-		if n := c.cluster.giveBackAll(ctx); n > 0 {
+		if n, why := c.cluster.giveBackAll(ctx); n > 0 {
 			c.debts.outlived = true
-			errs = append(errs, fmt.Errorf("coord: Close: %d partitions could not be given back: %w", n, ErrUnavailable))
+			errs = append(errs, fmt.Errorf("coord: Close: %d partitions could not be given back (%s): %w", n, why, ErrUnavailable))
 		}
 	}
 	if n := c.awaitUnlocked(ctx); n > 0 {

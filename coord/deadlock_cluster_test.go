@@ -72,7 +72,7 @@ func deadlockNodes(t *testing.T, after time.Duration) (nodes []*coord.Coordinato
 		o.Name, o.DeadlockAfter = fmt.Sprint("node-", i), after
 		nodes = append(nodes, join(t, store, o))
 	}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	return nodes
 }
 

@@ -72,7 +72,7 @@ func TestDo_InsideDoOfTheSameKeyIsAnErrorInACluster(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())
-	settle(t, 61, one, two)
+	settled(t, 61, one, two)
 	nested(t, one) // one of them owns the key
 	nested(t, two)
 }

@@ -59,7 +59,7 @@ func threeNodes(t *testing.T) (nodes []*coord.Coordinator) {
 		o.Name = name
 		nodes = append(nodes, join(t, a, o))
 	}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	for _, c := range nodes {
 		if err := c.Settled(t.Context(), len(nodes)); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ func TestLeave_HandsPartitionsOver(t *testing.T) {
 		o.SessionTTL, o.Grace = 10*time.Second, 12*time.Second // beside other tests a session of 3 s may end
 		nodes = append(nodes, join(t, a, o))
 	}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	for _, c := range nodes {
 		if err := c.Settled(t.Context(), 3); err != nil {
 			t.Fatal(err)

@@ -53,7 +53,7 @@ func TestLockFor_InACluster(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())
-	settle(t, 61, one, two)
+	settled(t, 61, one, two)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		l, err := one.LockFor(t.Context(), key, 20*time.Millisecond)
 		if err != nil {

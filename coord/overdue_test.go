@@ -191,7 +191,7 @@ func TestLog_LongWaitsInACluster(t *testing.T) {
 		nodes[name] = join(t, a, o)
 	}
 	one, two := nodes["one"], nodes["two"]
-	settle(t, 61, one, two)
+	settled(t, 61, one, two)
 	key := keyOf(t, one)
 	if n, ok := two.Owner(key); !ok || n.Name != "one" || !strings.HasPrefix(n.ID, "one/") {
 		t.Errorf("the owner is %+v", n)

@@ -318,7 +318,7 @@ func TestModes_ByTheOwner(t *testing.T) {
 	t.Parallel()
 	store := fallback.NewMemory()
 	one, two := join(t, store, quick()), join(t, store, quick())
-	settle(t, quick().Partitions, one, two)
+	settled(t, quick().Partitions, one, two)
 	before := one.Stats()
 	for i := range 40 {
 		key := fmt.Sprint("k", i)

@@ -27,7 +27,7 @@ func TestRLock_AfterAWriterGaveUp(t *testing.T) {
 	t.Run("in a cluster", func(t *testing.T) {
 		store := fallback.NewMemory()
 		one, two := join(t, store, quick()), join(t, store, quick())
-		settle(t, quick().Partitions, one, two)
+		settled(t, quick().Partitions, one, two)
 		key := ownKey(t, one)
 		testAfterAWriterGaveUp(t, key, one, one)
 		testAfterAWriterGaveUp(t, key, one, two)

@@ -247,7 +247,7 @@ func TestRLock_KeptForNoReader(t *testing.T) {
 	t.Parallel()
 	store := fallback.NewMemory()
 	one, two := join(t, store, quick()), join(t, store, quick())
-	settle(t, quick().Partitions, one, two)
+	settled(t, quick().Partitions, one, two)
 	for _, c := range []*coord.Coordinator{one, two} {
 		key := ownKey(t, c)
 		runlock(t, seated(t, c, key))

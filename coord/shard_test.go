@@ -203,7 +203,7 @@ func TestADeadServerHoldsUpNoPartitions(t *testing.T) {
 	}
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	nodes := []*coord.Coordinator{join(t, net, opts()), join(t, net, opts())}
-	settle(t, partitions, nodes...)
+	settled(t, partitions, nodes...)
 	net.stop(func(p uint32, op string) bool { return p%2 == 0 })
 	defer net.stop(nil)
 	third := join(t, net, opts())

@@ -37,7 +37,7 @@ func TestSession_ClockStepFreesTheShare(t *testing.T) {
 		}
 	})
 	other, third := join(t, a, o()), join(t, a, o())
-	settle(t, 61, stepped, other, third)
+	settled(t, 61, stepped, other, third)
 	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ func TestTry_WhatThisNodeKeepsOfAnotherOnes(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())
-	settle(t, 61, one, two)
+	settled(t, 61, one, two)
 	key := keyOf(t, one)
 	await.Until(t, "there is a stream", func() bool {
 		l, err := two.TryLock(t.Context(), key)

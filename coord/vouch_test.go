@@ -86,23 +86,23 @@ func TestHoldsRestOnTheirOwnersAgain(t *testing.T) {
 	mine := &rowCount{Arbiter: a}
 	here := join(t, mine, quick())
 	second, third := join(t, a, quick()), join(t, a, quick())
-	settle(t, 61, here, second, third)
+	settled(t, 61, here, second, third)
 	held := holdMany(t, here)
 	if err := third.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "rows are looked after", func() bool { return mine.restored.Load()+mine.read.Load() > 0 })
-	settle(t, 61, here, second)
+	settled(t, 61, here, second)
 	noRows(t, mine)
 	stillHeld(t, here, held)
 
 	fourth := join(t, a, quick())
-	settle(t, 61, here, second, fourth)
+	settled(t, 61, here, second, fourth)
 	noRows(t, mine)
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	settle(t, 61, here, fourth)
+	settled(t, 61, here, fourth)
 	noRows(t, mine)
 	if err := fourth.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestAnOutageMakesNobodyAdopt(t *testing.T) {
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	mine := &rowCount{Arbiter: net}
 	here, there := join(t, mine, quick()), join(t, net, quick())
-	settle(t, 61, here, there)
+	settled(t, 61, here, there)
 	held := holdMany(t, here)
 	net.set(func(string) fault { return fault{lost: true} })
 	await.Throughout(t, quick().SessionTTL*2/5, "all is held", func() bool { return here.Stats().Locked == len(held) })

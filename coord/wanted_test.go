@@ -76,7 +76,7 @@ func TestWanted_InACluster(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
 	one, two := join(t, a, quick()), join(t, a, quick())
-	settle(t, 61, one, two)
+	settled(t, 61, one, two)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} { // of both
 		l := lock(t, one, key)
 		if isWanted(l) {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/handoff"
@@ -33,8 +34,16 @@ func (p *Partition) Leave() (owned bool) {
 	return p.own != nil
 }
 
-// Left reports whether a call is under way that began before Leave, and whether other nodes must not get the partition yet: it
-// was not given back, or was not before it lapsed.
-func (p *Partition) Left(now time.Time) (busy, owed bool) {
-	return p.phase == Demoting || p.phase == Acquiring, p.check.naming == NamedSurely || p.own != nil || !Over(p.bounds.reliedUntil, now)
+// Left reports whether a call is under way that began before Leave, and why other nodes must not get the partition yet; "" if they
+// may.
+func (p *Partition) Left(now time.Time) (busy bool, owed string) {
+	switch busy = p.phase == Demoting || p.phase == Acquiring; {
+	case p.own != nil:
+		owed = "it is served"
+	case p.check.naming == NamedSurely:
+		owed = "a Demote was not answered"
+	case !Over(p.bounds.reliedUntil, now):
+		owed = fmt.Sprintf("this node let go of it before, and others may rely on that for %v", p.bounds.reliedUntil.Sub(now))
+	}
+	return busy, owed
 }

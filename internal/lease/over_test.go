@@ -28,8 +28,8 @@ func TestOver_AStepOfTheWallClockEndsNoAnnouncement(t *testing.T) {
 		{"later", now.Add(time.Minute), true, true},
 	} {
 		_, owed := p.Left(c.now)
-		if Past(ends, c.now) != c.past || p.MayForswear(false, c.now) != c.over || owed != !c.over {
-			t.Errorf("%s: past %t, may be demoted unserved %t, owed %t", c.when, Past(ends, c.now), p.MayForswear(false, c.now), owed)
+		if Past(ends, c.now) != c.past || p.MayForswear(false, c.now) != c.over || (owed != "") != !c.over {
+			t.Errorf("%s: past %t, may be demoted unserved %t, owed %q", c.when, Past(ends, c.now), p.MayForswear(false, c.now), owed)
 		}
 	}
 }

@@ -245,7 +245,7 @@ func (n *Node) quit() {
 		n.P.Leave()
 	}
 	busy, owed := n.P.Left(n.w.now)
-	n.w.say("%s leaves: busy %t, has the partition to give back %t", n.Name, busy, owed)
+	n.w.say("%s leaves: busy %t, has the partition to give back %t", n.Name, busy, owed != "")
 }
 
 // free: the node asks for a partition of another node's to become Shared.
