@@ -194,7 +194,7 @@ func TestLockAll_FreeKeysAreAskedForTogether(t *testing.T) {
 // Keys of another node are had all, with the caller's label, or none: also if one is busy, or a function of Options.Trace panics.
 func TestLockAll_OfAnotherNode(t *testing.T) {
 	t.Parallel()
-	store, o, other := fallback.NewMemory(), quick(), quick()
+	store, o, other := fallback.NewMemory(), unhurried(), unhurried()
 	o.Handoff.Linger, other.Handoff.Linger = -1, -1 // a try is not refused for what is kept
 	var panics atomic.Pointer[string]               // a key
 	o.Trace = &coord.Trace{Granted: func(_ context.Context, g coord.GrantInfo) {
@@ -203,7 +203,7 @@ func TestLockAll_OfAnotherNode(t *testing.T) {
 		}
 	}}
 	one, two := join(t, store, o), join(t, store, other)
-	settled(t, o.Partitions, one, two)
+	settled(t, 61, one, two)
 	var keys []string
 	for i := range 20 {
 		keys = append(keys, fmt.Sprint("key ", i))

@@ -48,8 +48,8 @@ func inBoth(t *testing.T, f func(t *testing.T, key string, one, two *coord.Coord
 	})
 	t.Run("in a cluster", func(t *testing.T) {
 		store := fallback.NewMemory()
-		one, two := join(t, store, quick()), join(t, store, quick())
-		settled(t, quick().Partitions, one, two)
+		one, two := join(t, store, unhurried()), join(t, store, unhurried())
+		settled(t, 61, one, two)
 		f(t, "k", one, two)
 		f(t, "l", two, one)
 	})

@@ -82,7 +82,7 @@ func TestBreak_IsLoggedOnBothSides(t *testing.T) {
 	var nodes []*coord.Coordinator
 	logs := make(map[string]records)
 	for _, name := range []string{"anna", "berta"} {
-		o := quick()
+		o := unhurried()
 		logs[name] = newRecords()
 		o.Name, o.Logger = name, slog.New(logs[name])
 		nodes = append(nodes, join(t, a, o))

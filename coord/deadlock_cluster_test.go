@@ -67,8 +67,7 @@ func deadlockNodes(t *testing.T, after time.Duration) (nodes []*coord.Coordinato
 	t.Helper()
 	store := fallback.NewMemory()
 	for i := range 3 {
-		o := quick()
-		o.SessionTTL, o.Grace = time.Minute, 70*time.Second // nothing is lost if the machine stands still for a while
+		o := unhurried()
 		o.Name, o.DeadlockAfter = fmt.Sprint("node-", i), after
 		nodes = append(nodes, join(t, store, o))
 	}

@@ -86,9 +86,7 @@ func TestDowngrade_InACluster(t *testing.T) {
 	store := fallback.NewMemory()
 	var nodes []*coord.Coordinator
 	for range 3 {
-		o := quick()
-		o.SessionTTL, o.Grace = time.Minute, 70*time.Second // nothing is lost if the machine stands still for a while
-		nodes = append(nodes, join(t, store, o))
+		nodes = append(nodes, join(t, store, unhurried()))
 	}
 	downgrades(t, 20, nodes...)
 }

@@ -71,7 +71,7 @@ func TestDo_InsideDoOfTheSameKeyIsAnError(t *testing.T) {
 func TestDo_InsideDoOfTheSameKeyIsAnErrorInACluster(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
-	one, two := join(t, a, quick()), join(t, a, quick())
+	one, two := join(t, a, unhurried()), join(t, a, unhurried())
 	settled(t, 61, one, two)
 	nested(t, one) // one of them owns the key
 	nested(t, two)

@@ -55,16 +55,11 @@ func threeNodes(t *testing.T) (nodes []*coord.Coordinator) {
 	t.Helper()
 	a := fallback.NewMemory()
 	for _, name := range []string{"anna", "berta", "clara"} {
-		o := quick()
+		o := unhurried()
 		o.Name = name
 		nodes = append(nodes, join(t, a, o))
 	}
 	settled(t, 61, nodes...)
-	for _, c := range nodes {
-		if err := c.Settled(t.Context(), len(nodes)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return nodes
 }
 

@@ -24,9 +24,9 @@ func TestNothingIsLeftBehindByNodesThatLeaveAtOnce(t *testing.T) {
 	for range 3 {
 		var nodes []*coord.Coordinator
 		for range 3 {
-			nodes = append(nodes, join(t, a, quick()))
+			nodes = append(nodes, join(t, a, unhurried()))
 		}
-		settle(t, 61, nodes...)
+		settled(t, 61, nodes...)
 		var keys []string
 		for k := range 40 {
 			keys = append(keys, fmt.Sprint("key", k))
@@ -63,7 +63,7 @@ func TestNothingIsLeftBehindByNodesThatLeaveAtOnce(t *testing.T) {
 			})
 		}
 		work.Wait()
-		ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 4 * time.Second})
+		ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: unhurried().Grace})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func TestLockFor(t *testing.T) {
 func TestLockFor_InACluster(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
-	one, two := join(t, a, quick()), join(t, a, quick())
+	one, two := join(t, a, unhurried()), join(t, a, unhurried())
 	settled(t, 61, one, two)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		l, err := one.LockFor(t.Context(), key, 20*time.Millisecond)

@@ -100,11 +100,14 @@ func register(t *testing.T, c *Coordinator, session string, k card) {
 	}
 }
 
-// small are options of clusters in tests, with a server in the place of the embedded one.
+// small are options of clusters in tests, with a server in the place of the embedded one. What a busy machine does late is not taken
+// for a fault.
 func small(seeds ...string) *Options {
 	return &Options{
-		SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 61,
-		Cluster: &Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Seeds: seeds},
+		SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second, Partitions: 61,
+		Cluster: &Cluster{
+			Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 4 * time.Second, Takeover: -1, Seeds: seeds,
+		},
 	}
 }
 

@@ -29,7 +29,7 @@ func TestObserve_WithoutResults(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()
 	a := plainArbiter{m, m}
-	o := quick()
+	o := unhurried()
 	o.Name = "anna"
 	anna := join(t, a, o)
 	settle(t, 61, anna)

@@ -27,11 +27,11 @@ func TestObserve_SeesAllAndIsNoMember(t *testing.T) {
 	a := fallback.NewMemory()
 	var nodes []*coord.Coordinator
 	for _, name := range []string{"anna", "berta"} {
-		o := quick()
+		o := unhurried()
 		o.Name = name
 		nodes = append(nodes, join(t, a, o))
 	}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	anna, berta := nodes[0], nodes[1]
 	op := observer(t, a)
 	if n := op.Nodes(); len(n) != 2 || n[0].Name != "anna" || !n[0].Linked || n[1].Name != "berta" || !n[1].Linked || n[0].State != "listed" {
@@ -203,7 +203,7 @@ func TestDrain_ANodeStaysAClient(t *testing.T) {
 func TestDrain_TheLastNodeKeepsItsPartitions(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
-	o := quick()
+	o := unhurried()
 	o.Unbreakable = true
 	c := join(t, a, o)
 	settle(t, 61, c)

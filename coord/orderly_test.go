@@ -19,8 +19,8 @@ func TestLog_AnOrderlyLifeWarnsOfNothing(t *testing.T) {
 	h := newRecords()
 	var nodes []*coord.Coordinator
 	for _, name := range []string{"one", "two", "three"} {
-		o := quick()
-		o.Name, o.Logger, o.SessionTTL, o.Grace = name, slog.New(h), 0, 0 // a busy machine must not fail a renewal
+		o := unhurried()
+		o.Name, o.Logger = name, slog.New(h)
 		nodes = append(nodes, join(t, a, o))
 	}
 	settle(t, 61, nodes...)

@@ -186,7 +186,7 @@ func TestLog_LongWaitsInACluster(t *testing.T) {
 	logs := map[string]records{"one": newRecords(), "two": newRecords()}
 	nodes := make(map[string]*coord.Coordinator)
 	for name, h := range logs {
-		o := quick()
+		o := unhurried()
 		o.Name, o.Logger, o.LongWait = name, slog.New(h), 200*time.Millisecond
 		nodes[name] = join(t, a, o)
 	}

@@ -19,13 +19,8 @@ func TestPeerKeys(t *testing.T) {
 	takes.Seconds(t)
 	older, newer := bytes.Repeat([]byte("a"), 32), bytes.Repeat([]byte("b"), 32)
 	a := fallback.NewMemory()
-	slow := func() *coord.Options { // no session ends where the machine is busy
-		o := quick()
-		o.SessionTTL, o.Grace = 10*time.Second, 12*time.Second
-		return o
-	}
 	with := func(keys ...[]byte) *coord.Options {
-		o := slow()
+		o := unhurried()
 		o.Cluster.PeerKeys = keys
 		return o
 	}
@@ -47,7 +42,7 @@ func TestPeerKeys(t *testing.T) {
 	settle(t, 61, x, y)
 
 	t.Run("a node without", func(t *testing.T) {
-		stranger := join(t, a, slow())
+		stranger := join(t, a, unhurried())
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		err := stranger.Settled(ctx, 3)
@@ -65,7 +60,7 @@ func TestPeerKeys(t *testing.T) {
 	})
 	t.Run("observers", func(t *testing.T) {
 		for want, keys := range map[bool][][]byte{true: {newer}, false: nil} {
-			o := slow()
+			o := unhurried()
 			o.Observe = true
 			o.Cluster = &coord.Cluster{PeerKeys: keys}
 			watcher, err := coord.New(t.Context(), a, o)

@@ -68,7 +68,7 @@ func TestLog_WhatProtectsTheCluster(t *testing.T) {
 		},
 	} {
 		h := newRecords()
-		o := quick()
+		o := unhurried()
 		o.Logger = slog.New(h)
 		set(o.Cluster)
 		start(t, fallback.NewMemory(), o)

@@ -106,8 +106,8 @@ func TestRLock_ATryKeepsNoReaderOut(t *testing.T) {
 func TestRLock_ATryKeepsNoReaderOutAtTheOwner(t *testing.T) {
 	t.Parallel()
 	store := fallback.NewMemory()
-	one := join(t, store, quick())
-	settle(t, quick().Partitions, one)
+	one := join(t, store, unhurried())
+	settled(t, 61, one)
 	testATryKeepsNoReaderOut(t, one, func() {})
 }
 
@@ -301,11 +301,11 @@ func TestModes_AtTheArbiter(t *testing.T) {
 func TestModes_InACluster(t *testing.T) {
 	t.Parallel()
 	store := fallback.NewMemory()
-	one, two, three := join(t, store, quick()), join(t, store, quick()), join(t, store, quick())
+	one, two, three := join(t, store, unhurried()), join(t, store, unhurried()), join(t, store, unhurried())
 	var away sync.WaitGroup
 	away.Go(func() { // partitions move meanwhile
 		time.Sleep(200 * time.Millisecond)
-		four := join(t, store, quick())
+		four := join(t, store, unhurried())
 		runlock(t, rlock(t, four, "k"))
 	})
 	scramble(t, 60, one, two, three)
@@ -317,8 +317,8 @@ func TestModes_InACluster(t *testing.T) {
 func TestModes_ByTheOwner(t *testing.T) {
 	t.Parallel()
 	store := fallback.NewMemory()
-	one, two := join(t, store, quick()), join(t, store, quick())
-	settled(t, quick().Partitions, one, two)
+	one, two := join(t, store, unhurried()), join(t, store, unhurried())
+	settled(t, 61, one, two)
 	before := one.Stats()
 	for i := range 40 {
 		key := fmt.Sprint("k", i)
@@ -382,7 +382,7 @@ func TestSemaphore_AnotherSize(t *testing.T) {
 func TestSemaphore_AnotherSizeInACluster(t *testing.T) {
 	takes.Seconds(t)
 	store := fallback.NewMemory()
-	one, two := join(t, store, quick()), join(t, store, quick())
+	one, two := join(t, store, unhurried()), join(t, store, unhurried())
 	differentSizes(t, one, two)
 	differentSizes(t, two, one)
 }

@@ -26,8 +26,8 @@ func TestRLock_AfterAWriterGaveUp(t *testing.T) {
 	})
 	t.Run("in a cluster", func(t *testing.T) {
 		store := fallback.NewMemory()
-		one, two := join(t, store, quick()), join(t, store, quick())
-		settled(t, quick().Partitions, one, two)
+		one, two := join(t, store, unhurried()), join(t, store, unhurried())
+		settled(t, 61, one, two)
 		key := ownKey(t, one)
 		testAfterAWriterGaveUp(t, key, one, one)
 		testAfterAWriterGaveUp(t, key, one, two)

@@ -121,7 +121,7 @@ func TestRLock_BesideWriters(t *testing.T) {
 	for _, where := range []string{"at the arbiter", "at the owner"} {
 		t.Run(where, func(t *testing.T) {
 			var e ends
-			o := quick()
+			o := unhurried()
 			o.SessionTTL, o.Grace, o.Trace = time.Minute, 70*time.Second, e.trace() // nothing is lost if the machine stands still
 			if where == "at the arbiter" {
 				o.Cluster = nil
@@ -246,8 +246,8 @@ func TestRLock_IsKept(t *testing.T) {
 func TestRLock_KeptForNoReader(t *testing.T) {
 	t.Parallel()
 	store := fallback.NewMemory()
-	one, two := join(t, store, quick()), join(t, store, quick())
-	settled(t, quick().Partitions, one, two)
+	one, two := join(t, store, unhurried()), join(t, store, unhurried())
+	settled(t, 61, one, two)
 	for _, c := range []*coord.Coordinator{one, two} {
 		key := ownKey(t, c)
 		runlock(t, seated(t, c, key))

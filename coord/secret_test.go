@@ -61,6 +61,7 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	o := func() *Options {
 		o := small()
 		o.RenewEvery = 100 * time.Millisecond
+		o.SessionTTL, o.Grace, o.Cluster.Keepalive = 3*time.Second, 4*time.Second, 200*time.Millisecond // the old secret is forgotten a SessionTTL later
 		return o
 	}
 	a, b := enter(t, arbiter, o()), enter(t, arbiter, o())

@@ -52,7 +52,7 @@ func TestTry_WhatThisProcessKeepsIsNotInTheWay(t *testing.T) {
 func TestTry_WhatThisNodeKeepsOfAnotherOnes(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
-	one, two := join(t, a, quick()), join(t, a, quick())
+	one, two := join(t, a, unhurried()), join(t, a, unhurried())
 	settled(t, 61, one, two)
 	key := keyOf(t, one)
 	await.Until(t, "there is a stream", func() bool {

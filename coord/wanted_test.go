@@ -75,7 +75,7 @@ func TestWanted(t *testing.T) {
 func TestWanted_InACluster(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
-	one, two := join(t, a, quick()), join(t, a, quick())
+	one, two := join(t, a, unhurried()), join(t, a, unhurried())
 	settled(t, 61, one, two)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} { // of both
 		l := lock(t, one, key)
