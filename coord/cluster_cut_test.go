@@ -264,15 +264,17 @@ func TestAnOutageOfTheArbiterIsNotNoticed(t *testing.T) {
 	net := &faulty{Arbiter: a}
 	var nodes []*coord.Coordinator
 	for range 3 {
-		nodes = append(nodes, join(t, net, quick()))
+		o := quick() // but that a busy machine need not make haste
+		o.SessionTTL, o.Grace, o.Cluster.Keepalive, o.Cluster.Takeover = 12*time.Second, 15*time.Second, time.Second, -1
+		nodes = append(nodes, join(t, net, o))
 	}
-	settle(t, 61, nodes...)
+	settled(t, 61, nodes...)
 	held := lock(t, nodes[0], "held")
 	h := hammer(t, nodes...)
 	h.lap("before")
 	mended := make(chan struct{})
 	net.cut()
-	time.AfterFunc(1500*time.Millisecond, func() { // T - M - R is 1.95 s, whatever the laps take
+	time.AfterFunc(6*time.Second, func() { // T - M - R is 7.8 s, whatever the laps take
 		net.mend()
 		close(mended)
 	})
