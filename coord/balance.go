@@ -200,8 +200,9 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 		for {
 			p.mu.Lock()
 			busy, owed := p.Left(x.c.now())
+			coming := p.MayGiveUp(0) // on a busy machine its goroutine may have made room before it began
 			p.mu.Unlock()
-			if busy && ctx.Err() == nil { // begun before, by another goroutine
+			if busy && ctx.Err() == nil || coming && in.Err() == nil { // busy: begun before, by another goroutine
 				time.Sleep(time.Millisecond)
 				continue
 			}
