@@ -8,23 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// heartbeat has the pings of a stream, sent and answered. The link's mutex protects it.
-type heartbeat struct {
-	pings      uint32 // that were sent
-	sent       [16]time.Time
-	heard      uint32        // the other's last ping
-	heardAt    time.Time     // when it came
-	last       uint32        // the ping of farewell
-	parted     chan struct{} // closed when that is answered, or the stream has ended; nil without a waiter
-	answeredAt time.Time     // when the last ping of either kind was answered
-}
-
-// answer is until when the other node answers for what it has granted, and how many such answers there were with it.
-type answer struct {
-	validUntil time.Time
-	pongs      uint64
-}
-
 // ping asks the other node for how long it answers for what it has granted. It is to be flushed.
 func (l *link) ping() {
 	l.mu.Lock()

@@ -139,11 +139,3 @@ func (v view) Adoption() lease.Adoption {
 	}
 	return v.c.cluster.adoption()
 }
-
-// or returns the stream as a Link, a nil one for nil.
-func (l *link) or() lease.Link {
-	if l == nil {
-		return nil
-	}
-	return l
-}

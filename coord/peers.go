@@ -2,7 +2,6 @@ package coord
 
 import (
 	"errors"
-	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/peer"
@@ -13,24 +12,6 @@ const (
 	flagBegin = 1 // the statement begins, and says which session speaks
 	flagEnd   = 2 // the statement ends
 )
-
-// link is a stream to another node: as a holder of keys that the other one owns, and as an owner of keys that it holds.
-type link struct {
-	x    *cluster
-	s    *peer.Stream
-	down atomic.Bool
-	said atomic.Pointer[answer] // the last one that was worth something; written with mu held
-	// session is the other node's; nil until the node has stated one. Written with mu held.
-	session atomic.Pointer[string]
-	quota
-	asks     asks
-	observer bool // the other side only asks questions
-
-	mu     mutex[linkRank] // protects what follows
-	stated bool            // the other node has begun the statement of that session's holds: there is one for each session
-	ring   uint64          // fingerprint of the other's placement
-	beat   heartbeat
-}
 
 // Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule 12).
 func (x *cluster) Up(s *peer.Stream) {
@@ -105,20 +86,6 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	x.poke()
 }
 
-func (l *link) agrees(fingerprint uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ring == fingerprint
-}
-
-// Session implements [lease.Link].
-func (l *link) Session() string {
-	if s := l.session.Load(); s != nil {
-		return *s
-	}
-	return ""
-}
-
 var errNotIts = errors.New("coord: the node speaks for a session that the arbiter does not list as its own")
 
 // resumed hears what the other node holds.
@@ -164,9 +131,3 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		p.unlock(a)
 	}
 }
-
-// Node implements [lease.Link].
-func (l *link) Node() string { return l.s.Node() }
-
-// Down implements [lease.Link].
-func (l *link) Down() bool { return l.down.Load() }
