@@ -2,7 +2,6 @@ package coord
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -149,74 +148,4 @@ func (x *cluster) takeable(list []*partition) []*partition {
 // each does not wait for calls that do not come to an end.
 func (x *cluster) each(list []*partition, n int, f func(*partition)) {
 	spread(x.c, &x.c.life.work, list, n, f)
-}
-
-// unplaced waits until this node's own ring is without it, so that each partition that is given back can be offered to the node that
-// is next. It takes the ring a moment; it is not waited for any longer than that.
-func (x *cluster) unplaced() {
-	timer := time.NewTimer(unplacedWithin)
-	defer timer.Stop()
-	for {
-		v := x.ring.View()
-		if members := v.Placement().Members(); !slices.Contains(members, x.self.name) || len(members) == 1 {
-			return
-		}
-		select {
-		case <-v.Replaced():
-		case <-timer.C:
-			return
-		}
-	}
-}
-
-const unplacedWithin = 50 * time.Millisecond
-
-// giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
-// lapsed: others must not get them before what this node has announced has passed. why is of the first.
-func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
-	x.self.leaving.Store(true)
-	_ = x.ring.SetState(ring.Leaving)
-	x.unplaced()
-	var mine []*partition
-	for i := range x.c.parts {
-		p := &x.c.parts[i]
-		p.mu.Lock()
-		if p.Leave() {
-			mine = append(mine, p)
-		}
-		p.mu.Unlock()
-	}
-	// After ctx's end each is asked for once, as long as that does not take many calls' time.
-	in, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*x.c.opts.CallTimeout, cancel) })()
-	x.each(mine, leavers, func(p *partition) {
-		if in.Err() == nil {
-			p.demote(ctx, 0)
-		}
-	})
-	for i := range x.c.parts {
-		p := &x.c.parts[i]
-		for {
-			p.mu.Lock()
-			busy, owed := p.Left(x.c.now())
-			coming := p.MayGiveUp(0) // on a busy machine its goroutine may have made room before it began
-			p.mu.Unlock()
-			if busy && ctx.Err() == nil || coming && in.Err() == nil { // busy: begun before, by another goroutine
-				time.Sleep(time.Millisecond)
-				continue
-			}
-			if busy && owed == "" {
-				owed = "a call for it is under way"
-			}
-			if owed != "" {
-				failed++
-			}
-			if failed == 1 && why == "" {
-				why = fmt.Sprintf("partition %d: %s", p.Number(), owed)
-			}
-			break
-		}
-	}
-	return failed, why
 }

@@ -1,7 +1,6 @@
 package coord
 
 import (
-	"context"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -61,44 +60,6 @@ func (l *link) part() {
 		close(l.beat.parted)
 		l.beat.parted = nil
 	}
-}
-
-// farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout at most. What they have sent
-// until they knew that this node serves nothing any more has been read then: a hold that was given back meanwhile may
-// have got a row, which is this node's to remove (see unrow). And it asks once more: what this node has said to that has
-// left it then.
-func (x *cluster) farewell(ctx context.Context) {
-	if s := x.c.sessions.current(); s != nil {
-		s.guarded.leave()
-	}
-	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
-	defer cancel()
-	for range 2 {
-		for _, parted := range x.askAll() {
-			select {
-			case <-parted:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
-}
-
-// askAll pings all nodes, and returns a channel for each that is closed when it has answered, or its stream has ended.
-func (x *cluster) askAll() (parted []chan struct{}) {
-	for _, l := range x.all() {
-		done := make(chan struct{})
-		l.mu.Lock()
-		l.pingNow()
-		l.beat.last, l.beat.parted = l.beat.pings, done
-		if l.down.Load() { // Down may have been there before
-			l.part()
-		}
-		l.mu.Unlock()
-		l.s.Flush()
-		parted = append(parted, done)
-	}
-	return parted
 }
 
 // when returns when a ping was sent; false for one of long ago.

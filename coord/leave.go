@@ -1,0 +1,221 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/ring"
+)
+
+// Close gives everything back. From now on Lock and TryLock return ErrClosed, also to those that wait. Close waits
+// until ctx ends for the locks in use to be unlocked; those that are not are lost then, with the cause CoordClosed. It
+// returns when every goroutine of the coordinator has ended: after ctx's end at most a few calls of the arbiter later, if
+// functions that [Share] runs heed their contexts.
+//
+// It returns nil if everything was given back, and else an error that says what was not; that expires with the
+// session. Further calls wait for the first and return the same.
+func (c *Coordinator) Close(ctx context.Context) error {
+	c.life.closeOnce.Do(func() {
+		defer close(c.life.closed)
+		if c.opts.Observe {
+			c.life.closeErr = c.closeObserver()
+			return
+		}
+		c.life.closeErr = c.close(ctx)
+	})
+	<-c.life.closed
+	return c.life.closeErr
+}
+
+func (c *Coordinator) close(ctx context.Context) error {
+	close(c.life.closing)
+	c.callers.shares.close()
+	for i := range c.parts {
+		c.parts[i].close()
+	}
+	var errs []error
+	if c.cluster != nil {
+		if n, why := c.cluster.giveBackAll(ctx); n > 0 {
+			c.debts.outlived = true
+			errs = append(errs, fmt.Errorf("coord: Close: %d partitions could not be given back (%s): %w", n, why, ErrUnavailable))
+		}
+	}
+	if n := c.awaitUnlocked(ctx); n > 0 {
+		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
+	}
+	if c.cluster != nil {
+		c.cluster.farewell(ctx)
+	}
+	// The contenders that were waiting give up, and what they leave behind is released.
+	c.life.stop(ErrClosed)
+	c.awaitGoroutines()
+	if c.cluster != nil {
+		c.cluster.end(ctx)
+	}
+	if err := c.lastCalls(); err != nil {
+		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
+// lapsed: others must not get them before what this node has announced has passed. why is of the first.
+func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
+	x.self.leaving.Store(true)
+	_ = x.ring.SetState(ring.Leaving)
+	x.unplaced()
+	var mine []*partition
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		if p.Leave() {
+			mine = append(mine, p)
+		}
+		p.mu.Unlock()
+	}
+	// After ctx's end each is asked for once, as long as that does not take many calls' time.
+	in, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*x.c.opts.CallTimeout, cancel) })()
+	x.each(mine, leavers, func(p *partition) {
+		if in.Err() == nil {
+			p.demote(ctx, 0)
+		}
+	})
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		for {
+			p.mu.Lock()
+			busy, owed := p.Left(x.c.now())
+			coming := p.MayGiveUp(0) // on a busy machine its goroutine may have made room before it began
+			p.mu.Unlock()
+			if busy && ctx.Err() == nil || coming && in.Err() == nil { // busy: begun before, by another goroutine
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if busy && owed == "" {
+				owed = "a call for it is under way"
+			}
+			if owed != "" {
+				failed++
+			}
+			if failed == 1 && why == "" {
+				why = fmt.Sprintf("partition %d: %s", p.Number(), owed)
+			}
+			break
+		}
+	}
+	return failed, why
+}
+
+// unplaced waits until this node's own ring is without it, so that each partition that is given back can be offered to the node that
+// is next. It takes the ring a moment; it is not waited for any longer than that.
+func (x *cluster) unplaced() {
+	timer := time.NewTimer(unplacedWithin)
+	defer timer.Stop()
+	for {
+		v := x.ring.View()
+		if members := v.Placement().Members(); !slices.Contains(members, x.self.name) || len(members) == 1 {
+			return
+		}
+		select {
+		case <-v.Replaced():
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+const unplacedWithin = 50 * time.Millisecond
+
+// awaitUnlocked waits until no lock is in use, then takes away those that still are. It returns their number.
+func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
+	var a after
+	for i := range c.parts {
+		p := &c.parts[i]
+		select {
+		case <-p.emptied():
+		case <-ctx.Done():
+			p.loseAll(nil, CoordClosed, &a)
+		}
+	}
+	a.do(c)
+	return len(a.Losses)
+}
+
+// farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout at most. What they have sent
+// until they knew that this node serves nothing any more has been read then: a hold that was given back meanwhile may
+// have got a row, which is this node's to remove (see unrow). And it asks once more: what this node has said to that has
+// left it then.
+func (x *cluster) farewell(ctx context.Context) {
+	if s := x.c.sessions.current(); s != nil {
+		s.guarded.leave()
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	defer cancel()
+	for range 2 {
+		for _, parted := range x.askAll() {
+			select {
+			case <-parted:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// askAll pings all nodes, and returns a channel for each that is closed when it has answered, or its stream has ended.
+func (x *cluster) askAll() (parted []chan struct{}) {
+	for _, l := range x.all() {
+		done := make(chan struct{})
+		l.mu.Lock()
+		l.pingNow()
+		l.beat.last, l.beat.parted = l.beat.pings, done
+		if l.down.Load() { // Down may have been there before
+			l.part()
+		}
+		l.mu.Unlock()
+		l.s.Flush()
+		parted = append(parted, done)
+	}
+	return parted
+}
+
+// lastCalls gives back what is left, when no goroutine is left to do it.
+func (c *Coordinator) lastCalls() error {
+	if c.remote.ns == nil {
+		return nil
+	}
+	for _, d := range c.debts.doubts.all() {
+		c.debts.releases.add(d.p.release(d.key, d.id))
+	}
+	var err error
+	if c.sessions.current() != nil { // else what is left has ended with its session
+		err = c.flushReleases()
+	}
+	if err != nil {
+		err = fmt.Errorf("not all locks could be given back: %w: %w", ErrUnavailable, err)
+	}
+	if s := c.sessions.current(); s != nil {
+		s.stopListening()
+		if err == nil && !c.debts.outlived { // else the session has to expire
+			for range 2 { // else its node is taken for alive until it expires
+				if err = c.closeSession(s); err == nil {
+					break
+				}
+			}
+			if err != nil {
+				err = fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
+			}
+		}
+		c.releaseDisclaimed(s)
+		c.sessions.set(nil)
+		if f := c.opts.Trace.Session; f != nil {
+			f(SessionInfo{ID: s.ID, Ended: true})
+		}
+	}
+	return errors.Join(err, c.remote.ns.Close())
+}
