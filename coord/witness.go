@@ -2,7 +2,6 @@ package coord
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -40,33 +39,6 @@ func (c *Coordinator) contradict(ctx context.Context, p *partition, known fallba
 			"partition", p.Number(), "seen", known.String(), "left", r.Grace)
 	}
 	return r, err
-}
-
-// outdated reports whether an answer is of older data than this process had seen when it made the request.
-func outdated(ans fallback.LockAnswer, known fallback.Token) bool {
-	return ans.Record.Grace == 0 && (ans.Record.Epoch < known.Epoch() || ans.Verdict == fallback.Granted && ans.Token <= known)
-}
-
-// refuse gives back what was granted from older data, and tells the arbiter. It returns as judge does.
-func (a *contender) refuse(ans fallback.LockAnswer, known fallback.Token) time.Duration {
-	p := a.p
-	if ans.Verdict == fallback.Granted {
-		var after after
-		p.mu.Lock()
-		p.Disown(a.Contender, &after.Effects)
-		p.unlock(&after)
-		after.do(p.c)
-		// The grant has used up a number. The record may be at what was seen by now, so the arbiter is told of the next epoch.
-		known = max(known, fallback.MakeToken(ans.Record.Epoch+1, 0))
-	}
-	o := &p.c.opts
-	// Not ended by the caller's ctx, like the request.
-	r, err := p.c.contradict(context.Background(), p, known)
-	if err != nil {
-		return a.settle(fmt.Errorf("%w: the arbiter has older data than before: %w", ErrUnavailable, err), false, jitter(o.RetryEvery))
-	}
-	err = fmt.Errorf("%w: the arbiter has older data than before, nothing is granted for %v (Options.Grace)", ErrUnavailable, r.Grace)
-	return a.settle(err, false, min(r.Grace+time.Millisecond, o.RenewEvery))
 }
 
 // verifyOlder tells the arbiter of what was seen in the partitions where it may have older data, and then compares what it has
