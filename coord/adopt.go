@@ -108,6 +108,3 @@ func (x *cluster) keepAdopting() {
 		timer.Reset(max(min(soon, o.pingEvery()), o.Cluster.Keepalive/4))
 	}
 }
-
-// asksPerPeriod is how many holds are offered to their owners per RenewEvery at most (rule 17).
-const asksPerPeriod = 1 << 15

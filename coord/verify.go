@@ -24,6 +24,13 @@ func (p *partition) check(s *session, all bool) check {
 	return check{p, p.Check(s.Session, all, now)}
 }
 
+// older reports whether an answer may be of a record with older data than this process had seen when it asked.
+func (p *partition) older(k check, s fallback.State) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Older(k.Check, s)
+}
+
 // compare confirms the holds that the arbiter knows, as of the moment when it was asked. It returns
 // what is to be reclaimed.
 func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
@@ -95,6 +102,9 @@ type looks struct {
 	held, round bool
 	list        []uint32
 }
+
+// asksPerPeriod is how many holds are offered to their owners per RenewEvery at most (rule 17).
+const asksPerPeriod = 1 << 15
 
 // verifyOnce looks.
 func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, at looks) error {
@@ -182,4 +192,32 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, checks []check, t
 	c.calledMany(OpVerify, len(checks), n, sent, failed)
 	more, err := c.verifyOlder(ctx, x, checks, states, doubtful, sent)
 	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...)))
+}
+
+// verifyOlder tells the arbiter of what was seen in the partitions where it may have older data, and then compares what it has
+// answered to Verify, with Grace where that has begun.
+func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, checks []check, states []fallback.State, which []int, sent time.Time) ([]claims, error) {
+	var work sync.WaitGroup
+	var mu mutex[leafRank] // protects missing, failed
+	var missing []claims
+	var failed error
+	spread(c, &work, which, reclaimers, func(i int) {
+		k, s := checks[i], states[i]
+		r, err := c.contradict(ctx, k.p, k.Known)
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = err
+			return
+		}
+		if s.Record = r; !k.Rest {
+			x.saw(k.p.Number(), sent, r.Grace)
+		}
+		m := k.p.compare(k, s, sent)
+		mu.Lock()
+		defer mu.Unlock()
+		missing = append(missing, m)
+	})
+	work.Wait()
+	return missing, failed
 }
