@@ -43,25 +43,6 @@ func (p *Partition) MayGiveUp(epoch uint32) bool {
 	return p.own != nil && (epoch == 0 || p.own.epoch == epoch) && p.phase != Demoting
 }
 
-// FreezeStepped ends the ownership and the holds of a session that a step of the wall clock has ended. It reports whether Demote
-// is to be called. The rows of locks that this node's own callers have just lost are written and kept: a caller may still be at work.
-func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Frozen, ok bool) {
-	o := p.own
-	if o == nil || o.session != s || p.phase == Demoting {
-		p.loseHolds(s, SessionExpired, now, fx)
-		return Frozen{}, false
-	}
-	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting), Stepped: true}
-	p.moving.exported, p.moving.late = x.Holds, make(map[string]fallback.Release)
-	for key, k := range p.table.keys {
-		if row, ok := x.Holds[key]; ok && row == k.hold.row {
-			k.hold.keepRow = true
-		}
-	}
-	p.loseHolds(s, SessionExpired, now, fx)
-	return x, true
-}
-
 // EndDemote is called when Demote has been answered, or is given up. demoted tells that the arbiter did it, and stale that it had
 // been done; sent is when the last call was.
 func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time, fx *Effects) {

@@ -3,6 +3,7 @@ package lease
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -107,6 +108,25 @@ func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effect
 			p.want(k, now, fx, true)
 		}
 	}
+}
+
+// FreezeStepped ends the ownership and the holds of a session that a step of the wall clock has ended. It reports whether Demote
+// is to be called. The rows of locks that this node's own callers have just lost are written and kept: a caller may still be at work.
+func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Frozen, ok bool) {
+	o := p.own
+	if o == nil || o.session != s || p.phase == Demoting {
+		p.loseHolds(s, SessionExpired, now, fx)
+		return Frozen{}, false
+	}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting), Stepped: true}
+	p.moving.exported, p.moving.late = x.Holds, make(map[string]fallback.Release)
+	for key, k := range p.table.keys {
+		if row, ok := x.Holds[key]; ok && row == k.hold.row {
+			k.hold.keepRow = true
+		}
+	}
+	p.loseHolds(s, SessionExpired, now, fx)
+	return x, true
 }
 
 // Break takes the hold of a key away from the caller that has the lock with a token, for a cause, and why. It reports false if
