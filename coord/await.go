@@ -1,0 +1,121 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// await waits for the turn, without the mutex.
+func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
+	if x.holds && !x.try && !isPermits(x.key) {
+		// A caller that has got its turn since it was found in a circle goes on: it is in none.
+		if s := x.c.endure(x.ctx, x.key, nil, w.Value.Ready); s != nil && x.p.leaveQueue(k, w) {
+			x.c.recycle(w)
+			return Lock{}, x.c.sentAway(s)
+		}
+	}
+	t, at, err := x.p.wait(x.ctx, k, w, x)
+	if err != nil {
+		if x.try && errors.Is(err, ErrLocked) && x.c.heldBy(x.ctx, x.key) { // the caller reads the key
+			err = &WaitError{Key: x.key, Reason: ErrHeld}
+		}
+		return Lock{}, err
+	}
+	path, fence := Path(w.Value.Path), w.Fence()
+	x.c.recycle(w)
+	if t == nil {
+		return Lock{}, nil // enter tries again
+	}
+	l := Lock{x.p, t, fence, x.key, x.ctx}
+	if x.start != lease.Unmeasured {
+		x.c.noteGranted(x.p, l, path, at-x.start)
+	}
+	return l, nil
+}
+
+// wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the caller could have it.
+func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, x *attempt) (t *lease.Turn, at lease.Moment, err error) {
+	s, key := w.Value, x.key
+	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w, x.late) {
+		p.c.recycle(w)
+		return nil, at, &WaitError{Key: key, Reason: errNoAnswer}
+	}
+	select {
+	case <-s.Ready:
+	case <-ctx.Done():
+		if p.leaveQueue(k, w) {
+			return nil, at, p.c.gaveUp(ctx, key, w)
+		}
+		<-s.Ready // the turn came, or a refusal, in the same moment
+		if !s.Refused {
+			// The caller is not there to use the turn: it is passed on, in full (rule 11).
+			Lock{p: p, t: s.Turn, fence: w.Fence()}.pass()
+			return nil, at, p.c.gaveUp(ctx, key, w)
+		}
+	}
+	if s.Refused {
+		err := &WaitError{Key: key, Reason: orLocked(s.Reason)}
+		p.c.recycle(w)
+		return nil, at, err
+	}
+	// The turn was given a while ago: this is the moment that counts.
+	if s.QuickUntil > 0 { // see lease.Partition.Quick
+		if at = p.c.moment(); at < s.QuickUntil {
+			return s.Turn, at, nil
+		}
+	}
+	now := p.c.now()
+	if s.Valid.Past(now) && !(Lock{p: p, t: s.Turn, fence: w.Fence()}).holds() {
+		return nil, at, nil
+	}
+	return s.Turn, p.c.at(now), nil
+}
+
+// awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
+// wait for a connection. It reports false if the waiter has left the queue. late is closed when that is over; nil: it begins now.
+func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter, late <-chan struct{}) bool {
+	var rung <-chan time.Time
+	if late == nil {
+		timer := time.NewTimer(p.c.answerIn())
+		defer timer.Stop()
+		rung = timer.C
+	}
+	select {
+	case <-w.Value.Ready:
+		w.Value.Ready <- struct{}{} // for wait
+		return true
+	case <-ctx.Done():
+		return true
+	case <-rung:
+	case <-late:
+	}
+	return !p.leaveQueue(k, w)
+}
+
+// answerIn is for how long a TryLock waits for an answer. A call's own error comes first, and says more.
+func (c *Coordinator) answerIn() time.Duration { return c.opts.CallTimeout * 9 / 8 }
+
+// leaveQueue takes a waiter out of the queue, if it has not got its turn.
+func (p *partition) leaveQueue(k *lease.Key, w *lease.Waiter) bool {
+	var a after
+	now := p.lock()
+	left := p.Abandon(k, w, now, &a.Effects)
+	p.unlock(&a)
+	a.do(p.c)
+	return left
+}
+
+func (c *Coordinator) gaveUp(ctx context.Context, key string, w *lease.Waiter) error {
+	reason := orLocked(w.Value.Reason)
+	c.recycle(w)
+	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
+}
+
+// recycle lets a waiter be used again.
+func (c *Coordinator) recycle(w *lease.Waiter) {
+	w.Value.Reset()
+	c.callers.waiters.Put(w)
+}
