@@ -19,9 +19,3 @@ func (p *partition) now() time.Time {
 	p.clock = p.c.now()
 	return p.clock
 }
-
-// quickUntil returns the end of the time in which the monotonic clock alone decides about deadlines that p.now was just
-// compared with.
-func (p *partition) quickUntil(d lease.Deadlines) lease.Moment {
-	return min(p.c.at(p.clock)+lease.WallEvery, p.c.at(d.Session), p.c.at(d.Slot))
-}

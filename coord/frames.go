@@ -109,6 +109,12 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	p.unlock(a)
 }
 
+// quickUntil returns the end of the time in which the monotonic clock alone decides about deadlines that p.now was just
+// compared with.
+func (p *partition) quickUntil(d lease.Deadlines) lease.Moment {
+	return min(p.c.at(p.clock)+lease.WallEvery, p.c.at(d.Session), p.c.at(d.Slot))
+}
+
 // fits reports whether the fields of a frame suit its kind. The session that the node has stated is known to be storable.
 func fits(l *link, f *peer.Frame) bool {
 	switch f.Kind {
