@@ -55,48 +55,6 @@ func (p *Partition) Busy(k *Key) (busy, own bool) {
 	return k != nil && k.q.State() == handoff.Turn && p.closing.ending == Open, k != nil && k.hold.source == SourceOwn
 }
 
-// Enter gives a lingering hold's next turn to the caller, if there is one. The hold is in force.
-func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
-	if k.q.State() != handoff.Lingering {
-		return nil, 0, 0
-	}
-	path := p.supply(k)
-	fence, _ := k.q.Enter() // it lingers
-	return p.begin(k, fence, path, at), fence, path
-}
-
-// Lingers reports whether Reenter may grant the key. k may be nil.
-func (p *Partition) Lingers(k *Key) bool {
-	return k != nil && k.q.State() == handoff.Lingering && p.closing.ending == Open
-}
-
-// Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before: see Quick. It is so for the key of
-// the partition that was found last, as long as its hold is the same, and nothing has brought the deadline nearer.
-func (p *Partition) Soon(k *Key, at Moment) bool { return k == p.table.recent && at < p.table.good }
-
-// retract makes callers ask for the deadline of the key's hold, which may be nearer than before.
-func (p *Partition) retract(k *Key) {
-	k.turn.retract()
-	if k == p.table.recent {
-		p.table.good = 0
-	}
-}
-
-// Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.
-func (p *Partition) Reenter(k *Key, now time.Time) (*Turn, uint64, Path) {
-	own := k.hold.source == SourceOwn && p.Good(now)
-	if !own {
-		d := p.deadlines(k.hold)
-		if d.Past(now) {
-			return nil, 0, 0
-		}
-		if k == p.table.recent {
-			p.table.good = min(p.cfg.At(now)+WallEvery, p.cfg.At(d.Session), p.cfg.At(d.Slot))
-		}
-	}
-	return p.Enter(k, p.cfg.At(now))
-}
-
 // Live returns the key with a name if its hold is in force or it has none, and a new one otherwise.
 func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 	if k == nil {
