@@ -76,6 +76,16 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	p.hearAgain()
 }
 
+// unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
+func (p *Partition) unrow(r fallback.Release, fx *Effects) {
+	switch {
+	case p.phase != Demoting:
+		fx.Releases = append(fx.Releases, r)
+	case p.moving.exported[r.Key].Identity == r.Identity:
+		p.moving.late[r.Key] = r
+	}
+}
+
 // freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
 // of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
 func (p *Partition) freeze(next Phase) map[string]fallback.Row {

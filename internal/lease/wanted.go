@@ -139,13 +139,3 @@ func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
 	k.others.holder, k.others.link = fallback.Identity{}, nil
 	p.grantNext(k, now, fx)
 }
-
-// unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
-func (p *Partition) unrow(r fallback.Release, fx *Effects) {
-	switch {
-	case p.phase != Demoting:
-		fx.Releases = append(fx.Releases, r)
-	case p.moving.exported[r.Key].Identity == r.Identity:
-		p.moving.late[r.Key] = r
-	}
-}
