@@ -40,7 +40,8 @@ type outcome struct {
 // What a sale may take besides its duration.
 const (
 	startTime = 30 * time.Second // to start the processes and open the locks
-	closeTime = 5 * time.Second  // to give back and close the locks
+	closeTime = 5 * time.Second  // to give back and close the locks, when the sale was interrupted
+	calmTime  = 20 * time.Second // the same at its end, on a machine that has much else to do
 )
 
 // run sells until the time is up or all is sold. When it returns, no worker is left.
@@ -52,7 +53,7 @@ func (s *sale) run(ctx context.Context) (outcome, error) {
 	if err := fill(ctx); err != nil {
 		return outcome{}, err
 	}
-	limit := startTime + s.duration + 2*closeTime
+	limit := startTime + s.duration + calmTime + closeTime
 	ctx, cancelTimeout := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
 	defer cancelTimeout()
 	ctx, cancel := context.WithCancelCause(ctx)

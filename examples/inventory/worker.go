@@ -46,7 +46,7 @@ func (o order) sessionTTL() time.Duration {
 		return 20 * time.Second // the shortest that it does not refuse
 	}
 	if o.Chaos {
-		return 3 * time.Second
+		return 5 * time.Second
 	}
 	return 10 * time.Second // Holdfast's default
 }
@@ -167,7 +167,11 @@ func work(ctx context.Context, o order, started <-chan time.Duration, out io.Wri
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		limit := calmTime
+		if ctx.Err() != nil {
+			limit = closeTime
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
 		err = errors.Join(err, locks.Close(ctx))
 	}()
