@@ -50,10 +50,11 @@ func clusterOf(t testing.TB, n int, serve func(testing.TB, http.Handler) *httpte
 		client := x.Client().Transport.(*http.Transport)
 		x.tr.TLSClientConfig = client.TLSClientConfig.Clone()
 		x.c = start(t, a, &coord.Options{
-			SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: partitions,
+			// What a busy machine does late is not taken for a fault.
+			SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second, Partitions: partitions,
 			Cluster: &coord.Cluster{
 				Membership: gossip.Start,
-				Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Service: x.URL,
+				Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 4 * time.Second, Takeover: -1, Service: x.URL,
 			},
 		})
 		made := handler(x)

@@ -40,10 +40,11 @@ func start(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Liste
 	for i := range nodes {
 		nodes[i] = listen(t)
 		c := locks(t, a, &coord.Options{
-			Partitions: 61, SessionTTL: 3 * time.Second, Grace: 4 * time.Second,
+			// What a busy machine does late is not taken for a fault.
+			Partitions: 61, SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second,
 			Cluster: &coord.Cluster{
 				Membership: gossip.Start,
-				Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond,
+				Gossip:     "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 4 * time.Second, Takeover: -1,
 				Service: "http://" + nodes[i].Addr().String(),
 			},
 		})
