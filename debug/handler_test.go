@@ -47,9 +47,10 @@ func nodes(t *testing.T, a fallback.Arbiter, names ...string) (all []*coord.Coor
 	t.Helper()
 	for _, name := range names {
 		all = append(all, open(t, a, &coord.Options{
-			Namespace: "shop", Name: name, SessionTTL: 3 * time.Second, Grace: 4 * time.Second, Partitions: 61,
+			// What a busy machine does late is not taken for a fault.
+			Namespace: "shop", Name: name, SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second, Partitions: 61,
 			Cluster: &coord.Cluster{
-				Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Takeover: 2 * time.Second,
+				Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 2 * time.Second, Takeover: 30 * time.Second,
 			},
 		}))
 	}
@@ -386,7 +387,7 @@ func TestHandler_SaysWhatIsWrong(t *testing.T) {
 	a := fallback.NewMemory()
 	all := nodes(t, a, "anna")
 	// A session that a process has left behind.
-	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "shop", Partitions: 61, Grace: 4 * time.Second})
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "shop", Partitions: 61, Grace: 80 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
