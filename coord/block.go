@@ -246,8 +246,11 @@ func (b *block) check() {
 	}
 }
 
-// inForce is holds. If the hold is in force, it is for as long as the pledge says.
+// inForce reports whether the hold is in force by both clocks, now. If so, it is for as long as the pledge says.
 func (b *block) inForce() bool {
+	if b.extend() {
+		return true
+	}
 	for {
 		b.pool.mu.Lock()
 		l := b.lock
@@ -268,6 +271,15 @@ func (b *block) inForce() bool {
 			return ok
 		}
 	}
+}
+
+// extend is inForce by the clocks alone, if the partition has answered a moment ago.
+func (b *block) extend() bool {
+	c := b.pool.c
+	now := c.now()
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	return !b.end.shut && b.pledge.Extend(c.at(now), now)
 }
 
 // Shut implements [lease.Sharer].

@@ -224,6 +224,9 @@ func (x *reading) retire() bool {
 // inForce reports whether the reading lets readers in, and is in force by both clocks, now. If so, it
 // is for as long as the pledge says. A reader that calls it has a seat.
 func (x *reading) inForce() (ok bool) {
+	if x.extend() {
+		return true
+	}
 	var a after
 	p := x.lock.p
 	p.mu.Lock()
@@ -239,6 +242,14 @@ func (x *reading) inForce() (ok bool) {
 	p.unlock(&a)
 	a.do(p.c)
 	return ok
+}
+
+// extend is inForce by the clocks alone, if the partition has answered a moment ago.
+func (x *reading) extend() bool {
+	now := x.c.now()
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	return !x.ending.shut && x.pledge.Extend(x.c.at(now), now)
 }
 
 // counted returns the lock of a reader that is counted.

@@ -10,11 +10,7 @@ import (
 // have not stepped.
 func TestOver_AStepOfTheWallClockEndsNoAnnouncement(t *testing.T) {
 	now := time.Now()
-	ends, stepped := now.Add(time.Minute), now
-	*(*uint64)(unsafe.Pointer(&stepped)) += 3600 << 30 // its whole seconds by the wall clock
-	if stepped.Sub(now) != 0 || stepped.Unix()-now.Unix() != 3600 {
-		t.Fatalf("the wall clock's part of a time is not where it was: %v", stepped)
-	}
+	ends, stepped := now.Add(time.Minute), stepped(t, now, 3600)
 	p := &Partition{}
 	p.bounds.announcedEnds, p.bounds.reliedUntil = ends, ends
 	for _, c := range []struct {
@@ -32,4 +28,15 @@ func TestOver_AStepOfTheWallClockEndsNoAnnouncement(t *testing.T) {
 			t.Errorf("%s: past %t, may be demoted unserved %t, owed %q", c.when, Past(ends, c.now), p.MayForswear(false, c.now), owed)
 		}
 	}
+}
+
+// stepped returns a time as it is read when the wall clock has stepped by so many seconds.
+func stepped(t *testing.T, now time.Time, seconds int) time.Time {
+	t.Helper()
+	x := now
+	*(*uint64)(unsafe.Pointer(&x)) += uint64(seconds) << 30 // its whole seconds by the wall clock
+	if x.Sub(now) != 0 || x.Unix()-now.Unix() != int64(seconds) {
+		t.Fatalf("the wall clock's part of a time is not where it was: %v", x)
+	}
+	return x
 }

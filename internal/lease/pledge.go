@@ -24,13 +24,20 @@ type Sharer interface {
 }
 
 // A Pledge is a turn that callers share, as they may see it without the partition's mutex: until a
-// moment the monotonic clock alone decides that the turn is in force (see Quick). It only says what
-// the deadlines said in an event at most WallEvery before that moment. Where an event takes the hold
-// away, or may bring a deadline nearer, the pledge is retracted.
+// moment the monotonic clock alone decides that the turn is in force (see Quick), and for some time after that both clocks do, by Extend. It
+// only says what the deadlines said in an event at most pledgedFor before. Where an event takes the hold away, or may bring a deadline
+// nearer, the pledge is retracted.
 type Pledge struct {
 	until   atomic.Int64 // a Moment; 0: to be asked for
 	callers Sharer
+
+	good Moment // Extend may extend it until then; protected by the callers' mutex, as is wall
+	wall int64  // the same by the wall clock, in Unix nanoseconds
 }
+
+// pledgedFor is for how long callers that share a turn look at the clocks alone, at most. The partition has to learn often enough that the
+// key is used.
+const pledgedFor = 50 * time.Millisecond
 
 // Holds reports whether the turn is in force at a moment.
 func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
@@ -38,7 +45,17 @@ func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
 // Given reports whether the pledge was not retracted since it was given.
 func (x *Pledge) Given() bool { return x.until.Load() != 0 }
 
-// Retract makes Holds report false, until Pledge gives it again. It is safe without the mutex.
+// Extend makes Holds report true for WallEvery, if the pledge was not retracted, and what it was given by is good by both clocks at now,
+// which is the moment at. It reports whether it did. The callers' mutex is held, the partition's need not be.
+func (x *Pledge) Extend(at Moment, now time.Time) bool {
+	given := x.until.Load()
+	if given == 0 || at >= x.good || now.UnixNano() >= x.wall {
+		return false
+	}
+	return x.until.CompareAndSwap(given, int64(min(at+WallEvery, x.good))) // else it has just been retracted
+}
+
+// Retract makes Holds and Extend report false, until Pledge gives it again. It is safe without any mutex.
 func (x *Pledge) Retract() {
 	if guard.Pledge {
 		x.until.Store(0)
@@ -59,13 +76,18 @@ func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer, now 
 	}
 }
 
-// Pledge gives the pledge of a turn that runs and is in force now, by both clocks.
+// Pledge gives the pledge of a turn that runs and is in force now, by both clocks. The callers' mutex is held as well.
 func (p *Partition) Pledge(t *Turn, now time.Time) {
 	d := p.deadlines(t.key.hold)
 	t.key.used = true
-	if t.pledge != nil {
-		t.pledge.until.Store(int64(min(p.cfg.At(now)+WallEvery, p.cfg.At(d.Session), p.cfg.At(d.Slot))))
+	x := t.pledge
+	if x == nil {
+		return
 	}
+	at, until := p.cfg.At(now), now.Add(min(pledgedFor, p.cfg.RenewEvery/4))
+	x.good = min(p.cfg.At(until), p.cfg.At(d.Session), p.cfg.At(d.Slot))
+	x.wall = min(until.UnixNano(), d.Session.UnixNano(), d.Slot.UnixNano())
+	x.until.Store(int64(min(at+WallEvery, x.good)))
 }
 
 // Retire ends a turn that callers share if none of them is inside, and gives the hold back. It

@@ -36,7 +36,7 @@ func (x *fakeSharer) Vacate() bool {
 func shared(t *testing.T, began time.Time, lasts time.Duration, callers *fakeSharer) (*Partition, *Turn, uint64, *Pledge) {
 	t.Helper()
 	p := new(Partition)
-	p.Init(&Config{Began: began, Lease: lasts, Handoff: handoff.Limits{Linger: time.Millisecond}, Requests: new(atomic.Uint64)}, 7)
+	p.Init(&Config{Began: began, Lease: lasts, RenewEvery: time.Second, Handoff: handoff.Limits{Linger: time.Millisecond}, Requests: new(atomic.Uint64)}, 7)
 	p.own = newOwnership(NewSession("s", began.Add(time.Minute)), 1, began)
 	name := fallback.SharedName("k", "a process")
 	k := p.Key(name)
@@ -55,6 +55,34 @@ func TestPledge_Lasts(t *testing.T) {
 		_, _, _, x := shared(t, began, c.lease, &fakeSharer{inside: 1})
 		if !x.Given() || !x.Holds(c.until-1) || x.Holds(c.until) {
 			t.Errorf("lease %v: until %v", c.lease, x.until.Load())
+		}
+	}
+}
+
+// A pledge is extended by both clocks, until the partition has to be asked again, and no longer than the deadline.
+func TestPledge_Extended(t *testing.T) {
+	began := time.Now()
+	for what, c := range map[string]struct {
+		lease, at time.Duration
+		steps     int    // of the wall clock, in seconds
+		until     Moment // 0: it is not extended
+	}{
+		"soon":                {time.Minute, 2 * WallEvery, 0, 3 * WallEvery},
+		"in its last part":    {time.Minute, pledgedFor - 1, 0, pledgedFor},
+		"then":                {time.Minute, pledgedFor, 0, 0},
+		"before the deadline": {3 * WallEvery, 5 * WallEvery / 2, 0, 3 * WallEvery},
+		"at the deadline":     {3 * WallEvery, 3 * WallEvery, 0, 0},
+		"stepped forward":     {time.Minute, 2 * WallEvery, 1, 0},
+		"stepped back":        {time.Minute, 2 * WallEvery, -3600, 3 * WallEvery},
+	} {
+		_, _, _, x := shared(t, began, c.lease, &fakeSharer{inside: 1})
+		ok := x.Extend(c.at, stepped(t, began.Add(c.at), c.steps))
+		if ok != (c.until != 0) || ok && (!x.Holds(c.until-1) || x.Holds(c.until)) {
+			t.Errorf("%s: extended %t, until %v", what, ok, x.until.Load())
+		}
+		x.Retract()
+		if x.Extend(WallEvery/2, began.Add(WallEvery/2)) || x.Given() {
+			t.Errorf("%s: what was retracted is extended", what)
 		}
 	}
 }
