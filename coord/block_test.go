@@ -245,7 +245,7 @@ func TestBlock_Ends(t *testing.T) {
 			}
 			<-p.Context().Done()
 		}
-		if context.Cause(gone) != coord.ErrUnlocked || first.N() != 4 || (coord.Permits{}).N() != 0 {
+		if context.Cause(gone) != coord.ErrUnlocked || first.N() != 4 || first.Key() != "k" || (coord.Permits{}).Key() != "" || (coord.Permits{}).N() != 0 {
 			t.Error(context.Cause(gone))
 		}
 		live := x.Context()

@@ -114,6 +114,14 @@ type Permits struct {
 	ctx  context.Context // the one that Acquire was called with: for its values
 }
 
+// Key returns the semaphore's key; "" for the zero Permits.
+func (p Permits) Key() string {
+	if p.b == nil {
+		return ""
+	}
+	return namedSemaphore(p.b.pool.key)
+}
+
 // N returns how many they are.
 func (p Permits) N() int { return int(p.n) }
 
