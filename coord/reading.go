@@ -246,6 +246,9 @@ func (x *reading) inForce() (ok bool) {
 
 // extend is inForce by the clocks alone, if the partition has answered a moment ago.
 func (x *reading) extend() bool {
+	if !x.pledge.Given() {
+		return false
+	}
 	now := x.c.now()
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()

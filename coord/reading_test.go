@@ -301,7 +301,7 @@ func TestRLock_LostWithASeat(t *testing.T) {
 	})
 }
 
-// A wall clock that steps forward, as after a machine was suspended, ends a pledge: it is no older than a millisecond.
+// A wall clock that steps forward, as after a machine was suspended, ends a pledge.
 func TestRLock_AfterTheWallClockStepped(t *testing.T) {
 	t.Parallel()
 	c, err := coord.New(t.Context(), fallback.NewMemory(), &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})

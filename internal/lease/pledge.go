@@ -31,8 +31,11 @@ type Pledge struct {
 	until   atomic.Int64 // a Moment; 0: to be asked for
 	callers Sharer
 
-	good Moment // Extend may extend it until then; protected by the callers' mutex, as is wall
-	wall int64  // the same by the wall clock, in Unix nanoseconds
+	// Of the event that gave it. Protected by the callers' mutex.
+	since   Moment
+	wall    int64 // Unix nanoseconds
+	good    Moment
+	session *Session
 }
 
 // pledgedFor is for how long callers that share a turn look at the clocks alone, at most. The partition has to learn often enough that the
@@ -45,12 +48,19 @@ func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
 // Given reports whether the pledge was not retracted since it was given.
 func (x *Pledge) Given() bool { return x.until.Load() != 0 }
 
-// Extend makes Holds report true for WallEvery, if the pledge was not retracted, and what it was given by is good by both clocks at now,
-// which is the moment at. It reports whether it did. The callers' mutex is held, the partition's need not be.
+// Extend makes Holds report true for WallEvery, if the pledge was not retracted, the deadlines of the event that gave it have not passed at
+// now, which is the moment at, and both clocks have gone on alike since that event. It reports whether Holds does. The callers' mutex is held,
+// the partition's need not be.
 func (x *Pledge) Extend(at Moment, now time.Time) bool {
 	given := x.until.Load()
-	if given == 0 || at >= x.good || now.UnixNano() >= x.wall {
+	if given == 0 || at >= x.good || x.session.Deadline().IsZero() {
 		return false
+	}
+	if apart := time.Duration(now.UnixNano()-x.wall) - (at - x.since); apart.Abs() >= WallEvery {
+		return false
+	}
+	if int64(at) < given { // another caller has extended it
+		return true
 	}
 	return x.until.CompareAndSwap(given, int64(min(at+WallEvery, x.good))) // else it has just been retracted
 }
@@ -84,10 +94,16 @@ func (p *Partition) Pledge(t *Turn, now time.Time) {
 	if x == nil {
 		return
 	}
-	at, until := p.cfg.At(now), now.Add(min(pledgedFor, p.cfg.RenewEvery/4))
-	x.good = min(p.cfg.At(until), p.cfg.At(d.Session), p.cfg.At(d.Slot))
-	x.wall = min(until.UnixNano(), d.Session.UnixNano(), d.Slot.UnixNano())
-	x.until.Store(int64(min(at+WallEvery, x.good)))
+	left := min(pledgedFor, p.cfg.RenewEvery/4)
+	for _, t := range [...]time.Time{d.Session, d.Slot} {
+		left = min(left, t.Sub(now), time.Duration(t.UnixNano()-now.UnixNano()))
+	}
+	if t.key.hold.source == SourceOwn && p.own != nil && !p.own.goodUntil.IsZero() {
+		left = min(left, time.Duration(p.own.goodWall-now.UnixNano()))
+	}
+	x.since, x.wall, x.session = p.cfg.At(now), now.UnixNano(), t.key.hold.session
+	x.good = x.since + left
+	x.until.Store(int64(min(x.since+WallEvery, x.good)))
 }
 
 // Retire ends a turn that callers share if none of them is inside, and gives the hold back. It

@@ -73,17 +73,33 @@ func TestPledge_Extended(t *testing.T) {
 		"before the deadline": {3 * WallEvery, 5 * WallEvery / 2, 0, 3 * WallEvery},
 		"at the deadline":     {3 * WallEvery, 3 * WallEvery, 0, 0},
 		"stepped forward":     {time.Minute, 2 * WallEvery, 1, 0},
-		"stepped back":        {time.Minute, 2 * WallEvery, -3600, 3 * WallEvery},
+		"stepped back":        {time.Minute, 2 * WallEvery, -3600, 0},
 	} {
 		_, _, _, x := shared(t, began, c.lease, &fakeSharer{inside: 1})
 		ok := x.Extend(c.at, stepped(t, began.Add(c.at), c.steps))
 		if ok != (c.until != 0) || ok && (!x.Holds(c.until-1) || x.Holds(c.until)) {
 			t.Errorf("%s: extended %t, until %v", what, ok, x.until.Load())
 		}
+		x.session.Extend(time.Time{})
+		if x.Extend(WallEvery/2, began.Add(WallEvery/2)) {
+			t.Errorf("%s: extended after the session's end", what)
+		}
+		x.session.Extend(began.Add(time.Minute))
 		x.Retract()
 		if x.Extend(WallEvery/2, began.Add(WallEvery/2)) || x.Given() {
 			t.Errorf("%s: what was retracted is extended", what)
 		}
+	}
+}
+
+// An owner's deadline may be nearer by the wall clock than it looks: that clock was set back between two confirmations.
+func TestPledge_AnOwnersWallClock(t *testing.T) {
+	began := time.Now()
+	p, turn, _, x := shared(t, began, time.Minute, &fakeSharer{inside: 1})
+	p.own.goodUntil, p.own.goodWall = began.Add(time.Minute), began.Add(3*WallEvery).UnixNano()
+	p.Pledge(turn, began)
+	if !x.Extend(2*WallEvery, began.Add(2*WallEvery)) || x.Extend(3*WallEvery, began.Add(3*WallEvery)) {
+		t.Error("extended past the deadline of the wall clock, or not up to that")
 	}
 }
 

@@ -214,6 +214,9 @@ func (p *Partition) Reconfirm(s *Session, f func(time.Time) time.Time) {
 	if p.own != nil && p.own.session == s {
 		p.own.confirmed, p.own.goodUntil, p.own.quickUntil = f(p.own.confirmed), time.Time{}, 0
 	}
+	for _, k := range p.table.keys {
+		p.retract(k) // deadlines are nearer now
+	}
 }
 
 // Others calls f with each identity of other nodes that have a key of this node's partition, or wait for one.
