@@ -11,7 +11,7 @@ import (
 type confirmations struct {
 	mu     mutex[leafRank] // protects what follows
 	oldest time.Time
-	since  time.Time // the same, of those that began since begin
+	since  time.Time // the earliest such time, of partitions that began to be owned since begin
 }
 
 // add is called for an ownership that begins.

@@ -56,7 +56,8 @@ func (x *cluster) tellDead(session string) {
 var errBuried = errors.New("coord: the arbiter says that the node's session is dead")
 
 // died is called when the arbiter has said that a session is dead. Its node is no member any more, unless it has another one, so
-// that the ring is without it at once and its partitions go to their next owners. What waits for it asks again.
+// that the ring is without it at once and its partitions go to their next owners: poke wakes their balance, which acquires those that
+// takeable lists. What waits for it asks again.
 func (x *cluster) died(session string) {
 	if x.c.opts.takeover() == 0 {
 		x.poke()

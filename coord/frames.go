@@ -110,7 +110,7 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 }
 
 // quickUntil returns the end of the time in which the monotonic clock alone decides about deadlines that p.now was just
-// compared with.
+// compared with, as [lease.Partition.Quick] does at an owner.
 func (p *partition) quickUntil(d lease.Deadlines) lease.Moment {
 	return min(p.c.at(p.clock)+lease.WallEvery, p.c.at(d.Session), p.c.at(d.Slot))
 }

@@ -54,7 +54,7 @@ func (l *link) ponged(f *peer.Frame) {
 	}
 }
 
-// part ends what farewell waits for. l.mu is held.
+// part ends what Close waits for, in farewell: the other node has answered, or the stream has ended. l.mu is held.
 func (l *link) part() {
 	if l.beat.parted != nil {
 		close(l.beat.parted)

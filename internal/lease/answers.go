@@ -28,7 +28,7 @@ func ours(f *peer.Frame) fallback.Identity {
 func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uint64, now time.Time, fx *Effects) *Waiter {
 	s, k := p.cfg.View.Session(), p.requestOf(l, f)
 	if f.Count == 0 {
-		k = nil // it is no grant of a request
+		k = nil // the owner answers for a hold: see Resumed
 	}
 	// Of a doubtful grant: the arbiter knows the present owner of the partition.
 	doubtful := k != nil && !p.believable(fallback.Token(f.Token), now)
@@ -56,7 +56,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	p.show(SightAccepts, s.ID, 0, k)
 	p.basis.holds++
 	p.basis.remote++
-	p.basis.common.known = false
+	p.basis.common.known = false                                      // each remote hold is to be looked at once more: see until
 	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
 		fx.Sooner = Earlier(fx.Sooner, until.Slot)
 	}
@@ -95,39 +95,30 @@ func (p *Partition) believable(t fallback.Token, now time.Time) bool {
 	return epoch <= int64(p.tokens.seen.Epoch())+maxAhead || epoch <= fallback.EpochAt(now)+maxAhead
 }
 
-// Denied: the key is not free for callers that only try; or a node has not got the hold id, which it was believed to have.
+// Denied: the owner refuses a request, and the flag says why; or, without one, a node has not got the hold id, which it was believed to have.
 func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
-	if f.Flags == FlagFull { // the owner lets this node have no more keys: waiting would not help
+	switch f.Flags {
+	case FlagFull, FlagSize, FlagBusy:
 		if k := p.requestOf(l, f); k != nil {
 			k.request = request{}
-			p.fail(k, nil, p.cfg.Full(l.Node()), now, fx)
+			p.refused(k, l, f, now, fx)
 			p.tidy(k)
 		}
-		return
+	default:
+		p.notHeld(l, string(f.Key), id, now, fx)
 	}
-	if f.Flags == FlagSize {
-		if k := p.requestOf(l, f); k != nil {
-			k.request = request{}
-			p.fail(k, nil, p.sizeError(k.name, f.Count), now, fx)
-			p.tidy(k)
-		}
-		return
-	}
-	if f.Flags == FlagBusy {
-		if k := p.requestOf(l, f); k != nil {
-			k.request = request{}
-			p.fail(k, tries, nil, now, fx)
-			p.want(k, now, fx, false)
-			p.tidy(k)
-		}
-		return
-	}
-	k := p.table.keys[string(f.Key)]
-	if k != nil && k.others != nil && k.others.holder == id && (k.others.link == l || k.others.holder.Session == l.Session()) {
-		if k.others.imported {
-			fx.Releases = append(fx.Releases, p.release(k.name, k.others.holder))
-		}
-		p.freeHolder(k, now, fx)
+}
+
+// refused sends callers away for which the owner has refused the key.
+func (p *Partition) refused(k *Key, l Link, f *peer.Frame, now time.Time, fx *Effects) {
+	switch f.Flags {
+	case FlagFull: // the owner lets this node have no more keys: waiting would not help
+		p.fail(k, nil, p.cfg.Full(l.Node()), now, fx)
+	case FlagSize:
+		p.fail(k, nil, p.sizeError(k.name, f.Count), now, fx)
+	case FlagBusy: // callers that wait ask again
+		p.fail(k, tries, nil, now, fx)
+		p.want(k, now, fx, false)
 	}
 }
 

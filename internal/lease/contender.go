@@ -197,7 +197,7 @@ func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (
 	if x.over() {
 		return 0, true
 	}
-	if k.moved > 1 && !x.paused {
+	if k.moved > 1 && !x.paused { // so many have said so since the key's last turn
 		x.paused = true
 		return min(FirstPause*time.Duration(k.moved-1), p.cfg.RetryEvery/2), false
 	}

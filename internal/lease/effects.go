@@ -62,7 +62,7 @@ type Sent struct {
 	Frame peer.Frame
 }
 
-// Flags of frames, by their kind.
+// Flags of frames, by their kind. A Grant without a count of tokens gives no key: the owner answers for a hold that the node has (rule 17).
 const (
 	FlagTry       = 1 // Request: refuse it if the key is not free
 	FlagContended = 1 // Grant: another node waits

@@ -22,16 +22,16 @@ type Key struct {
 	others *grants       // an owner's, of other nodes; nil: there is nothing to know
 	wanted chan struct{} // see Wanted; nil: the turn that runs has not asked
 
-	seen     uint64 // the token of the turn that was last looked at: see Overdue
-	since    Moment // when that turn began, or was first looked at; or when it began to linger, or a little later
-	told     bool   // a record was written of that turn
-	used     bool   // a turn has begun since the hold was last verified
-	listed   bool   // in the shell's list of lingering keys
-	shelved  bool   // on the partition's shelf
-	known    bool   // in the partition's keys
-	recycled bool   // in the partition's unused
-	rested   bool   // no clock was read when it began to linger
-	moved    uint8  // consecutive nodes that were asked and did not own the partition, 255 at most
+	// Each says which method reads it.
+	seen    uint64 // Overdue: the token of the turn that it looked at last
+	since   Moment // Overdue: when that turn began, or was first looked at. Relax: when the hold began to linger, or a little later
+	told    bool   // Overdue: a record was written of that turn
+	used    bool   // Check: a turn has begun since the hold was last verified
+	listed  bool   // finish, shelve, tidy: in the shell's list of lingering keys, which calls Relax
+	shelved bool   // Rest, shelve, tidy: on the partition's shelf
+	known   bool   // Turn.Key, request, tidy: in the partition's keys
+	rested  bool   // Relax: Keep has read no clock when the hold began to linger
+	moved   uint8  // Redirect: consecutive nodes that were asked and did not own the partition, 255 at most. A turn clears it
 
 	first Turn // as a rule the only one
 }

@@ -6,6 +6,9 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
+// A hold lingers when its last turn has ended and no caller waits: this node keeps it for Options.Handoff.Linger, for the next caller. An
+// owner's own goes on its shelf, another one in the shell's list (finish, shelve, Relax).
+
 // Lingers reports whether Reenter may grant the key. k may be nil.
 func (p *Partition) Lingers(k *Key) bool {
 	return k != nil && k.q.State() == handoff.Lingering && p.closing.ending == Open

@@ -39,7 +39,7 @@ type table struct {
 	recent *Key            // one of them: the last one found
 	good   Moment          // until when the monotonic clock alone decides that its hold is in force: see Soon
 	unused *Key            // one to be used again
-	spare  *hold           // the same
+	spare  *hold           // a hold to be used again
 	tags   map[*Key]any    // that the shell has put on keys
 }
 
@@ -47,7 +47,7 @@ type table struct {
 type basis struct {
 	holds  int       // keys that have a hold
 	remote int       // keys with a hold that may have no row
-	common common    // that all the remote ones rest on
+	common common    // the stream that all the remote ones rest on, if it is one: then Orphans and Lapsed need not look at each
 	oldest time.Time // no row was confirmed before; zero: none is
 }
 
@@ -84,15 +84,24 @@ type moving struct {
 	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
 	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
 	exported   map[string]fallback.Row     // that Demote writes; not to be changed
-	late       map[string]fallback.Release // those of them that were given back meanwhile
+	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
 }
 
-// bounds are the epochs and times before which a partition is not served, or not acquired.
+// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to the times when this node gives
+// a partition up:
+//
+//	freeze         announcedEnds and reliedUntil are the end of the last deadline that was announced, and M more.
+//	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
+//	EndDemote      reliedUntil is cleared if the arbiter has demoted the epoch: the holds have rows, which the next owner respects.
+//	               announcedEnds stays: until then a holder may give back a hold by a Release frame, though it has a row by now.
+//	reliedUntil    has passed, where Demote was not answered: other nodes may have the partition (Left).
+//	announcedEnds  has passed: a record that names this node still may be demoted (MayForswear).
+//	notBefore      has passed, or the last owner has said that the partition is free: it may be acquired (take, Duty).
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier
 	announcedEnds    time.Time // when the last deadline announced at an epoch of this node's has passed by any node's clock
-	reliedUntil      time.Time // the same, if that epoch may not have been demoted
+	reliedUntil      time.Time // when it has, of an epoch that the arbiter may not have demoted
 	unreachableSince time.Time // its owner cannot be reached
 }
 
@@ -135,7 +144,7 @@ func (p *Partition) Key(name string) *Key {
 func (p *Partition) add(name string) *Key {
 	k := p.table.unused
 	if k != nil {
-		p.table.unused, k.recycled = nil, false
+		p.table.unused = nil
 		k.name = name
 	} else {
 		k = &Key{name: name, hold: &noHold}
@@ -166,7 +175,7 @@ func (p *Partition) tidy(k *Key) {
 		p.table.keys, p.table.peak = nil, 0 // a map does not shrink by itself
 	}
 	if p.table.unused == nil && !k.listed && !k.shelved {
-		k.recycled, k.used, k.name = true, false, ""
+		k.used, k.name = false, ""
 		p.table.unused = k
 	}
 }

@@ -133,7 +133,7 @@ const (
 	// SourceOwner: the word of the partition's owner, another node. Each of its pongs extends the deadline. The hold
 	// may also have a confirmed row: then the later deadline counts.
 	SourceOwner
-	// SourceFrozen: the same, but the owner extends the deadline no more (rule 5). The owner may have been this node.
+	// SourceFrozen: the word of an owner that extends the deadline no more (rule 5). The owner may have been this node.
 	// The hold needs a row in time.
 	SourceFrozen
 	// SourceOwn: this node's own partition. There is no row.

@@ -42,8 +42,8 @@ type Link interface {
 	Full() bool
 	// Use counts the keys that the other node holds or waits for.
 	Use(n int)
-	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node.
-	// left is 0 if there was no ping.
+	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node, its last one.
+	// left is 0 if there was no ping, or if the deadline has passed: then the node gets no grant, and a Moved frame instead.
 	Offer(deadline time.Time) (ping, left uint32)
 	// Announced returns the owner's deadline for a hold that was granted with the deadline first, when there had been so
 	// many pongs.

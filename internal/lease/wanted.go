@@ -87,7 +87,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 	case k != nil && k.request.link != nil && k.request.number == f.Request:
 		// about to be had
 	case k != nil && k.contender != nil && k.contender.id.Request == f.Request:
-		k.contender.asked = true // the same, and then it is recalled at once
+		k.contender.asked = true // it may become a hold, which is recalled at once then
 	default:
 		id := ours(f)
 		p.send(l, peer.Deny, string(f.Key), id)
@@ -99,10 +99,23 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 	}
 }
 
+// notHeld: a node says that it has not got the hold of a key, which it was asked for. If it is the one that has it as far as this node, the
+// owner, knows, the key is free.
+func (p *Partition) notHeld(l Link, key string, id fallback.Identity, now time.Time, fx *Effects) {
+	k := p.table.keys[key]
+	if k == nil || k.others == nil || k.others.holder != id || k.others.link != l && k.others.holder.Session != l.Session() {
+		return
+	}
+	if k.others.imported {
+		fx.Releases = append(fx.Releases, p.release(k.name, k.others.holder))
+	}
+	p.freeHolder(k, now, fx)
+}
+
 // recallHere asks this node's own callers for a key, for another caller or node.
 func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
 	k.want()
-	if k.q.Recall(now) == handoff.GiveBack { // it lingered; one in use goes back when Done says so
+	if k.q.Recall(now) == handoff.GiveBack { // it lingered; one in use goes back when Done says so: after the turn, or a quantum
 		p.giveBack(k, now, fx)
 		return
 	}

@@ -16,7 +16,7 @@ import (
 // tests look at.
 var ignoredFields = map[string]bool{
 	"unused": true, "spare": true, "out": true, "peak": true, "grants": true, "seen": false, "Quiet": true, "log": true, "cfg": true,
-	"granted": true, "broken": true, "newest": true, "lookedAt": true, "quickUntil": true, "QuickUntil": true, "recycled": true,
+	"granted": true, "broken": true, "newest": true, "lookedAt": true, "quickUntil": true, "QuickUntil": true,
 	"shelf": true, "shelfNext": true, "shelved": true,
 }
 
