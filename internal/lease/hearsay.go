@@ -32,7 +32,7 @@ func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *E
 	case p.own == nil || k == nil || k.others == nil || k.others.holder != id:
 	case !guard.Hearsay:
 		p.freeHolder(k, now, fx)
-	case k.others.rowed() || !guard.Absent:
+	case k.others.restsOnRow() || !guard.Absent:
 		out := p.order()
 		out.Rumors = append(out.Rumors, Rumor{key, id})
 	default:
@@ -76,7 +76,7 @@ func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Eff
 		k := p.table.keys[r.Key]
 		switch {
 		case k == nil || k.others == nil || k.others.holder != r.ID:
-		case there || guard.Absent && !k.others.rowed():
+		case there || guard.Absent && !k.others.restsOnRow():
 			p.askHolder(k, now)
 		default:
 			p.freeHolder(k, now, fx)
@@ -85,8 +85,8 @@ func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Eff
 	return revoked
 }
 
-// rowed reports whether the hold has a row at the arbiter as long as it is in force.
-func (g *grants) rowed() bool { return g.imported && !g.vouched }
+// restsOnRow reports whether the hold has a row at the arbiter as long as it is in force.
+func (g *grants) restsOnRow() bool { return g.imported && !g.vouched }
 
 // askHolder asks the node that has a key whether it has it, at most once per RetryEvery (rule 13).
 func (p *Partition) askHolder(k *Key, now time.Time) {
