@@ -13,7 +13,7 @@ import (
 func (k *Key) Join(w *Waiter) {
 	k.checkKnown()
 	k.q.Join(w)
-	k.want()
+	k.tellWanted()
 }
 
 // Busy reports whether a turn runs that a further caller has to wait for, if the partition is open. own tells whether the key

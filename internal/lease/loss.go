@@ -157,7 +157,7 @@ func (p *Partition) loseFor(k *Key, cause Cause, why string, now time.Time, fx *
 			out.Losses = append(out.Losses, loss)
 		}
 		k.turn = &Turn{key: k} // the lost one belongs to its lock
-		k.unwant()
+		k.endWanted()
 		p.closing.turns--
 	}
 	k.q.Drop()

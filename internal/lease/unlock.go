@@ -33,7 +33,7 @@ func (p *Partition) Keep(t *Turn, fence uint64) bool {
 		return false
 	}
 	k.rested = true
-	k.unwant()
+	k.endWanted()
 	t.fence = 0
 	t.forget()
 	p.closing.turns--
@@ -97,7 +97,7 @@ func (p *Partition) end(k *Key, fx *Effects) {
 	fx.End = t.end
 	t.retract()
 	t.fence, t.Context, t.end, t.pledge = 0, nil, nil, nil
-	k.unwant()
+	k.endWanted()
 	p.closing.turns--
 }
 

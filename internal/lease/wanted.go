@@ -27,23 +27,23 @@ func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 		k.wanted = make(chan struct{})
 		t.OnEnd(func(error) {}) // an Unlock in the usual case would leave the channel open
 		if k.q.Waiting() > 0 || k.q.Recalled() || k.others != nil && len(k.others.queue) > 0 {
-			k.want()
+			k.tellWanted()
 		}
 	}
 	return k.wanted
 }
 
-// want tells the turn that runs that the key is asked for.
-func (k *Key) want() {
+// tellWanted tells the turn that runs that the key is asked for.
+func (k *Key) tellWanted() {
 	if k.wanted != nil && k.wanted != over {
 		close(k.wanted)
 		k.wanted = over
 	}
 }
 
-// unwant ends that with the turn.
-func (k *Key) unwant() {
-	k.want()
+// endWanted does so, as the channel is over with the turn.
+func (k *Key) endWanted() {
+	k.tellWanted()
 	k.wanted = nil
 }
 
@@ -114,7 +114,7 @@ func (p *Partition) notHeld(l Link, key string, id fallback.Identity, now time.T
 
 // recallHere asks this node's own callers for a key, for another caller or node.
 func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
-	k.want()
+	k.tellWanted()
 	if k.q.Recall(now) == handoff.GiveBack { // it lingered; one in use goes back when Done says so: after the turn, or a quantum
 		p.giveBack(k, now, fx)
 		return
