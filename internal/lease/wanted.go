@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// over is the channel of turns that are wanted.
-var over = func() chan struct{} {
+// wantedAlready is the channel of turns that are wanted.
+var wantedAlready = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -21,7 +21,7 @@ var over = func() chan struct{} {
 func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 	k := t.Key(fence)
 	if k == nil || t.lost != nil {
-		return over
+		return wantedAlready
 	}
 	if k.wanted == nil {
 		k.wanted = make(chan struct{})
@@ -35,9 +35,9 @@ func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 
 // tellWanted tells the turn that runs that the key is asked for.
 func (k *Key) tellWanted() {
-	if k.wanted != nil && k.wanted != over {
+	if k.wanted != nil && k.wanted != wantedAlready {
 		close(k.wanted)
-		k.wanted = over
+		k.wanted = wantedAlready
 	}
 }
 
