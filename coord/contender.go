@@ -242,14 +242,14 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			key, m := fallback.Split(a.Name)
 			return a.settle(errSize(key, m.Of, ans.Size), true, 0)
 		}
-		return a.settle(nil, false, min(again, jitter(a.patience())))
+		return a.settle(nil, false, min(again, jitter(a.lookAgainIn())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes this one when it is done. If it does not come, a waiter has to look.
 		if _, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.debts.releases.add(a.p.release(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
-		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.patience())))
+		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.lookAgainIn())))
 	case ans.Verdict == fallback.InGrace:
 		err := fmt.Errorf("%w: the arbiter failed over or lost its data, nothing is granted for %v (Options.Grace)",
 			ErrUnavailable, ans.Record.Grace)
@@ -310,10 +310,10 @@ func (a *contender) heldBy(ans fallback.LockAnswer, sent time.Time) {
 	a.p.HeldBy(a.Contender, ans.Holder.Session, epoch, sent)
 }
 
-// patience is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is
+// lookAgainIn is how long to wait at most for a message about a key that is held at the arbiter. In a cluster the partition is
 // about to be owned, and contenders that wait at the arbiter are not told. As a rule that takes milliseconds, so the first waits
 // are short, and each is a little longer.
-func (a *contender) patience() time.Duration {
+func (a *contender) lookAgainIn() time.Duration {
 	p, o := a.p, &a.p.c.opts
 	p.mu.Lock()
 	p.AwaitRoute() // before the look: see rerouted

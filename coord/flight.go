@@ -284,7 +284,7 @@ func (c *Coordinator) lockShared(ctx context.Context, s *readShard, key string, 
 	for i := 0; ; i++ {
 		name := c.sharedName(key, i)
 		now := p.lock()
-		left, busy := p.Patience(p.Find(name), now)
+		left, busy := p.QuantumLeft(p.Find(name), now)
 		p.mu.Unlock()
 		if busy && left <= 0 && i < mostShared-1 {
 			continue

@@ -59,9 +59,9 @@ func (x *cluster) refused() map[string]error {
 	return all
 }
 
-// patience is for how long a member may be out of reach before the log says so: a node that has
+// toleratedOut is for how long a member may be out of reach before the log says so: a node that has
 // crashed is a member of the gossip for 6 to 9 s, and registered for SessionTTL.
-func (o *Options) patience() time.Duration { return max(10*time.Second, o.SessionTTL) }
+func (o *Options) toleratedOut() time.Duration { return max(10*time.Second, o.SessionTTL) }
 
 // tellUnreachable logs each member that has been out of reach for long, once. told is for the next
 // call.
@@ -69,7 +69,7 @@ func (x *cluster) tellUnreachable(told map[string]bool) map[string]bool {
 	still := make(map[string]bool)
 	for _, e := range x.unreachable() {
 		id := e.Port + " " + e.Node + " " + e.Addr
-		if e.For < x.c.opts.patience() {
+		if e.For < x.c.opts.toleratedOut() {
 			continue
 		}
 		if !told[id] {

@@ -116,18 +116,18 @@ func (p *Partition) Retire(t *Turn, fence uint64, now time.Time, fx *Effects) (e
 	return p.vacated(k, now, fx)
 }
 
-// patience is the quantum where Handoff.MaxHold does not limit it.
-const patience = 5 * time.Millisecond
+// usualQuantum is the quantum where Handoff.MaxHold does not limit it.
+const usualQuantum = 5 * time.Millisecond
 
-// Patience returns for how long a caller of this node should wait for the end of the turn of a key that runs, if one does: until its
+// QuantumLeft returns for how long a caller of this node should wait for the end of the turn of a key that runs, if one does: until its
 // quantum is over. Then the next turn is not this node's to give. k may be nil.
-func (p *Partition) Patience(k *Key, now time.Time) (left time.Duration, busy bool) {
+func (p *Partition) QuantumLeft(k *Key, now time.Time) (left time.Duration, busy bool) {
 	if k == nil || k.q.State() != handoff.Turn {
 		return 0, false
 	}
 	quantum := p.cfg.Handoff.MaxHold
 	if quantum <= 0 {
-		quantum = patience
+		quantum = usualQuantum
 	}
 	return quantum - k.q.RecalledFor(now), true
 }
