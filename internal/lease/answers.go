@@ -56,7 +56,8 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	p.show(SightAccepts, s.ID, 0, k)
 	p.basis.holds++
 	p.basis.remote++
-	p.basis.common.known = false                                      // each remote hold is to be looked at once more: see until
+	p.basis.common.known = false // each remote hold is to be looked at once more: see until
+
 	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
 		fx.Sooner = Earlier(fx.Sooner, until.Slot)
 	}

@@ -41,7 +41,7 @@ func (k *Key) tellWanted() {
 	}
 }
 
-// endWanted does so, as the channel is over with the turn.
+// endWanted closes the channel with the turn.
 func (k *Key) endWanted() {
 	k.tellWanted()
 	k.wanted = nil
