@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// bury asks the arbiter to bury a session that enough of its guardians say is dead. What it refuses is asked for again.
+// bury asks the arbiter to bury a session that enough of its guardians say is dead (G6). What it refuses is asked for again.
 func (g *guarded) bury(b guardians.Burial) {
 	c := g.c
 	defer func() {

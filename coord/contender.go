@@ -411,7 +411,8 @@ func (a *contender) settle(trouble error, all bool, pause time.Duration) time.Du
 	return pause
 }
 
-// pause waits until it is time to ask again, or sooner if something changed.
+// pause waits until it is time to ask again, or sooner if something changed: a message wakes the one waiter that the key is promised to, and
+// the timer all the others, as messages get lost (rule 15).
 func (a *contender) pause(s *session, d time.Duration) {
 	if d <= 0 {
 		return

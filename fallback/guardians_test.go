@@ -20,6 +20,7 @@ func guarded() *registry {
 	return r
 }
 
+// The arbiter buries on enough votes of the recorded set, for the recorded version (G6).
 func TestBury_TakesTheRecordedVersionAndEnoughVotes(t *testing.T) {
 	alive := fallback.Burial{Left: ttl * time.Millisecond, Version: 3}
 	for _, c := range []struct {
@@ -78,6 +79,7 @@ func TestBury_NeverInGrace(t *testing.T) {
 	want(t, "Bury in a lost table", r.Bury(r.now, "a", 3, trio.Set), fallback.Burial{Grace: quiet})
 }
 
+// The arbiter keeps the later version of a set (G1).
 func TestGuard_VersionsOnlyRise(t *testing.T) {
 	r := guarded()
 	want(t, "an earlier version", r.Guard("a", fallback.Guardians{Version: 2, Set: []string{"x"}}), 3)

@@ -54,7 +54,7 @@ func (g *Guardian) charge(ward string) *charge {
 	return c
 }
 
-// Pinged takes a ping of a session and promises that this node will not vote for D. now has to be read after the ping was
+// Pinged takes a ping of a session and promises that this node will not vote for D (G2). now has to be read after the ping was
 // received.
 func (g *Guardian) Pinged(ward string, p Ping, now Instant) Pong {
 	c := g.charge(ward)
@@ -83,7 +83,7 @@ func (g *Guardian) due(c *charge) (sets []Set) {
 	return sets
 }
 
-// Look returns this node's votes against all sessions with promises that have passed. They are to be sent to the other members of
+// Look returns this node's votes against all sessions with promises that have passed (G5). They are to be sent to the other members of
 // their sets, and count here already.
 func (g *Guardian) Look(now Instant) (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
@@ -149,7 +149,7 @@ func (c *charge) add(v Vote) {
 	}
 }
 
-// Burials returns what the votes suffice for. It returns the same again until the session is forgotten.
+// Burials returns what the votes suffice for (G6). It returns the same again until the session is forgotten.
 func (g *Guardian) Burials() (all []Burial) {
 	for ward, c := range g.wards {
 		for version, voters := range c.votes {

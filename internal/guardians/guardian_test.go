@@ -17,6 +17,7 @@ var (
 	not = guardians.Set{Version: 3, Members: []string{"b", "c"}}
 )
 
+// A guardian promises not to vote for D after a ping (G2), and votes then (G5).
 func TestGuardian_VotesWhenItsPromiseHasPassed(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
 	want(t, "next", g.Next(), guardians.Forever)
@@ -45,6 +46,7 @@ func TestGuardian_ThatIsDroppedDoesNotVote(t *testing.T) {
 	}
 }
 
+// It promises nothing for a version that it has voted for, nor for earlier ones (G5).
 func TestGuardian_VotesForBothSets(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
 	g.Pinged("y", ping(one), 0)
@@ -53,6 +55,7 @@ func TestGuardian_VotesForBothSets(t *testing.T) {
 	want(t, "pong", g.Pinged("x", ping(one), 14*s), guardians.Pong{Seq: 7, Voted: 2})
 }
 
+// Votes of members, for one version, bury (G6).
 func TestGuardian_EnoughVotesBury(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
 	g.Pinged("x", ping(one), 0)

@@ -2,11 +2,11 @@ package guardians
 
 import "time"
 
-// Max is the most guardians that a session may have.
+// Max is the most guardians that a session may have (G1).
 const Max = 5
 
-// Quorum returns how many of n guardians have to promise for their session to be valid, and how many
-// have to vote for it to be buried. The two numbers are n+1 together, so a session that is valid can
+// Quorum returns how many of n guardians have to promise for their session to be valid (G3), and how many
+// have to vote for it to be buried (G6). The two numbers are n+1 together, so a session that is valid can
 // not be buried. A session without guardians needs no promise, and no votes bury it: votes is 1,
 // which it never gets.
 func Quorum(n int) (promises, votes int) {
@@ -26,7 +26,7 @@ type Times struct {
 	Margin  time.Duration // M_D: a promise counts so much less for the session
 }
 
-// Valid is how long a promise counts for the session, from when it sent the ping.
+// Valid is how long a promise counts for the session, from when it sent the ping (G2).
 func (t Times) Valid() time.Duration { return t.Promise - t.Margin }
 
 // MarginFor returns M_D for promises of d, between clocks of which one may lose margin on another one within lease, as

@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// Set is the guardians of a session, by version. No version is used for two sets.
+// Set is the guardians of a session, by version. No version is used for two sets (G1).
 type Set struct {
 	Version uint32
 	Members []string // sessions
 }
 
-// Ping asks a guardian for a promise.
+// Ping asks a guardian for a promise (G2).
 type Ping struct {
 	Seq  uint64
 	Sets []Set // the recorded one, and the one that is to follow it
@@ -67,7 +67,7 @@ type promise struct {
 func NewWard(t Times) *Ward { return &Ward{times: t, promises: make(map[string]promise)} }
 
 // Propose begins to collect promises of a set that is to follow the recorded one. It reports false, and does nothing, while
-// the arbiter may have recorded an earlier proposal: that one has to be asked for until it is answered.
+// the arbiter may have recorded an earlier proposal: that one has to be asked for until it is answered (G7).
 func (w *Ward) Propose(members []string) bool {
 	if w.phase == Asked {
 		return false
@@ -106,7 +106,7 @@ func (w *Ward) Ping(guardian string, now Instant) Ping {
 	return p
 }
 
-// Promised takes a guardian's answer to a ping. One that comes after the session's end changes nothing.
+// Promised takes a guardian's answer to a ping, which counts from when that was sent (G2). One that comes after the session's end changes nothing.
 func (w *Ward) Promised(guardian string, a Pong, now Instant) {
 	i := slices.IndexFunc(w.pings, func(p sentPing) bool { return p.seq == a.Seq && p.guardian == guardian })
 	if i < 0 || !w.Alive(now) {
@@ -142,7 +142,7 @@ func (w *Ward) covered(s Set) Instant {
 	return ends[len(ends)-need]
 }
 
-// Until returns until when the guardians' promises make the session valid: Forever if it has none, in the past if it is
+// Until returns until when the guardians' promises make the session valid (G3): Forever if it has none, in the past if it is
 // not. The session's lease limits it as well.
 func (w *Ward) Until() Instant {
 	if w.lapsed {
@@ -163,7 +163,7 @@ func (w *Ward) Alive(now Instant) bool {
 	return !w.lapsed
 }
 
-// Bound returns the latest deadline that may be announced to a holder now, where the session's lease ends at lease. It is
+// Bound returns the latest deadline that may be announced to a holder now (G4), where the session's lease ends at lease. It is
 // at most Valid from now, guardians or not: else a first set could not be asked for before an announcement of lease's
 // length has passed. While promises are collected they bound it as well, so that they cover all announcements soon.
 func (w *Ward) Bound(lease, now Instant) Instant {
@@ -192,7 +192,7 @@ func (w *Ward) Announce(lease, now Instant) (left time.Duration) {
 func (w *Ward) Relied(until Instant) { w.announced = max(w.announced, until) }
 
 // Ask reports whether the set that was proposed is to be asked for, from now on, with each renewal: its members' promises
-// cover all that has been announced, which rests on the recorded set.
+// cover all that has been announced, which rests on the recorded set (G7).
 func (w *Ward) Ask(now Instant) bool {
 	if w.phase != Collecting || !w.Alive(now) {
 		return false
@@ -204,7 +204,7 @@ func (w *Ward) Ask(now Instant) bool {
 	return true
 }
 
-// Names returns the set that each renewal has to name. The arbiter keeps a later one.
+// Names returns the set that each renewal has to name (G8). The arbiter keeps a later one.
 func (w *Ward) Names() Set {
 	if w.phase == Asked {
 		return w.next

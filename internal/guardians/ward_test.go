@@ -75,6 +75,7 @@ func TestWard_WithoutGuardiansIsValid(t *testing.T) {
 	want(t, "guardians", len(w.Guardians()), 0)
 }
 
+// A session is valid while enough of its guardians promise (G3).
 func TestWard_IsValidWhileEnoughPromise(t *testing.T) {
 	for _, tt := range []struct {
 		names string
@@ -98,6 +99,7 @@ func TestWard_IsValidWhileEnoughPromise(t *testing.T) {
 	}
 }
 
+// A promise counts from when the ping was sent, for D - M_D (G2).
 func TestWard_PromiseCountsFromWhenThePingWasSent(t *testing.T) {
 	w := guarded("a")
 	p := w.Ping("a", 2*s)
@@ -141,6 +143,7 @@ func TestWard_LapseIsForEver(t *testing.T) {
 	want(t, "alive, when the lease has ended", w.Alive(0), false)
 }
 
+// What is announced is bounded (G4), and the next set is asked for when its promises cover that (G7). From then on renewals name it (G8).
 func TestWard_AsksForASetWhenItsPromisesCoverAllThatWasAnnounced(t *testing.T) {
 	w := guarded("a")
 	want(t, "announced", w.Announce(100*s, s), 7*s) // until 8 s
@@ -177,6 +180,7 @@ func TestWard_AsksForASetWhenItsPromisesCoverAllThatWasAnnounced(t *testing.T) {
 	want(t, "proposes meanwhile", w.Propose(nil), false)
 }
 
+// Both sets count until the answer (G7), and renewals go on naming the next one (G8).
 func TestWard_NeedsBothSetsUntilTheAnswer(t *testing.T) {
 	asked := func() *guardians.Ward {
 		w := guarded("a")

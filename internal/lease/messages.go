@@ -15,7 +15,7 @@ func (p *Partition) Has(key string, id fallback.Identity) bool {
 }
 
 // Woken is a message of the arbiter's: the key is free, and promised to the request. If that is over it is withdrawn, so that
-// the next one need not wait until the promise lapses: a replica that was promoted may remember waiters of long ago.
+// the next one need not wait until the promise lapses (rule 15): a replica that was promoted may remember waiters of long ago.
 func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Effects) {
 	k := p.table.keys[key]
 	switch {
@@ -29,7 +29,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 	}
 }
 
-// Gap is a message of the arbiter's: others may have been missed.
+// Gap is a message of the arbiter's: others may have been missed, so every waiter looks (rule 15).
 func (p *Partition) Gap(fx *Effects) {
 	for _, k := range p.table.keys {
 		if k.contender != nil {

@@ -1,6 +1,7 @@
 package snippets
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -215,6 +216,37 @@ func TestDesign_IndexOfRules(t *testing.T) {
 		for _, name := range files {
 			if _, err := os.Stat(filepath.Join(dir, "internal/lease/leasetest/testdata", name[1])); err != nil {
 				t.Errorf("rule %s: %v", row[1], err)
+			}
+		}
+	}
+}
+
+// A test names each rule, each invariant, and each rule of takeover by guardians: `make rule` shows it.
+func TestRules_AreNamedByTests(t *testing.T) {
+	dir := root(t)
+	var tests strings.Builder
+	err := repo.GoFiles(dir, func(file string) error {
+		if !strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, filepath.Join(dir, "internal", "snippets")) {
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		tests.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 17 {
+		names := fmt.Sprintf(`[Rr]ules? (\d+(,| and| to) )*%d\b`, n+1) // as in the Makefile
+		if !regexp.MustCompile(names).MatchString(tests.String()) {
+			t.Errorf("no test names rule %d", n+1)
+		}
+	}
+	for n := range 8 {
+		for _, kind := range "IG" {
+			name := fmt.Sprintf("%c%d", kind, n+1)
+			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(tests.String()) {
+				t.Errorf("no test names %s", name)
 			}
 		}
 	}

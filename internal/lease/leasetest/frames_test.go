@@ -44,6 +44,7 @@ func TestFrames_ARecallOfWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
+// A node that is told so by another one looks at its own ring: it follows no other node's (rule 14).
 func TestFrames_ANodeIsToldThatThePartitionShouldBeItsOwn(t *testing.T) {
 	w := after(t, "a b", "owner a")
 	f := peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours}
@@ -97,6 +98,7 @@ func TestTake_BeginsToAcquire(t *testing.T) {
 	}
 }
 
+// A hold that has a row and that its owner answers for again (rule 17) is in force until the later of the two deadlines.
 func TestDeadlines_TheLaterOneOfRowAndOwnerCounts(t *testing.T) {
 	w := after(t, "a b", "a acquire\n owner a\n ping\n b lock k\n deliver\n tick 4s\n b renew\n tick 4600ms\n b renew\n b adopt\n a renew\n a verify")
 	row, _ := w.node("b").P.HoldOf("k")

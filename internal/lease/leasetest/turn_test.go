@@ -198,6 +198,7 @@ func TestHeard_OfAnOwnershipThatIsOver(t *testing.T) {
 
 // A node asks for a partition before the last owner has given it back, and is offered it while the answer is on its way: it asks
 // again at once.
+// The offer says nothing of an owner: the arbiter is asked (rule 14).
 func TestEndAcquire_OfferedMeanwhile(t *testing.T) {
 	for _, offered := range []bool{false, true} {
 		w := after(t, "a b", "a acquire\n owner b")
