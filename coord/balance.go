@@ -17,7 +17,7 @@ func (x *cluster) yours(p uint32) {
 	if x.self.leaving.Load() {
 		flag = lease.FlagLeft
 	}
-	if l := x.route(p).link; l != nil {
+	if l, ok := x.route(p).Link.(*link); ok {
 		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: flag, Partition: p})
 	}
 }

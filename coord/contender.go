@@ -246,7 +246,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes this one when it is done. If it does not come, a waiter has to look.
 		if _, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
-			a.p.c.debts.releases.add(a.p.release(a.Name, ans.Holder.Identity))
+			a.p.c.debts.releases.add(a.p.ReleaseOf(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
 		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.lookAgainIn())))
@@ -319,7 +319,7 @@ func (a *contender) lookAgainIn() time.Duration {
 	p.AwaitRoute() // before the look: see rerouted
 	p.mu.Unlock()
 	switch {
-	case p.c.cluster.route(p.Number()).known():
+	case p.c.cluster.route(p.Number()).Known():
 		a.looks++
 		return min(lease.FirstPause*time.Duration(a.looks), o.RetryEvery/2)
 	case silent(p.c.remote.ns):
@@ -349,10 +349,10 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 		p.mu.Unlock()
 	}
 	switch to := x.route(p.Number()); {
-	case dead && to.mine:
+	case dead && to.Mine:
 		p.take()
-	case dead && to.link != nil: // the next owner, which takes it
-		return a.goTo(to.link)
+	case dead && to.Link != nil: // the next owner, which takes it
+		return a.goTo(to.Link)
 	case dead && x.outdated(p.Number()):
 	case dead, x.unreached.long(r.Owner, p.c.now(), o):
 		p.makeShared(a, r)
@@ -362,7 +362,7 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 }
 
 // goTo sends the request to an owner, and returns -1 if it did, and otherwise after what time to ask the arbiter again.
-func (a *contender) goTo(owner *link) time.Duration {
+func (a *contender) goTo(owner lease.Link) time.Duration {
 	var after after
 	now := a.p.lock()
 	pause, done := a.p.Redirect(a.Contender, owner, now, &after.Effects)
@@ -391,7 +391,7 @@ func (a *contender) goHome() time.Duration {
 func (p *partition) take() {
 	var a after
 	now := p.lock()
-	p.Take(now, &a.Effects)
+	p.Take(now)
 	p.unlock(&a)
 	a.do(p.c)
 }

@@ -37,7 +37,7 @@ func (c *Coordinator) releaseDisclaimed(own *session) {
 		for p, list := range c.cluster.hearsay.take() { // what was not looked up in time
 			for _, r := range list {
 				if r.Key != "" {
-					c.debts.disclaimed.add(p.release(r.Key, r.ID))
+					c.debts.disclaimed.add(p.ReleaseOf(r.Key, r.ID))
 				}
 			}
 		}

@@ -134,8 +134,8 @@ func (x *inspection) owner(ctx context.Context) seen {
 	if here := x.here(); here.Epoch > 0 {
 		return here
 	}
-	l := x.c.cluster.route(x.info.Partition).link
-	if l == nil {
+	l, ok := x.c.cluster.route(x.info.Partition).Link.(*link)
+	if !ok {
 		return seen{}
 	}
 	return x.askLink(ctx, l)

@@ -190,7 +190,7 @@ func (c *Coordinator) lastCalls() error {
 		return nil
 	}
 	for _, d := range c.debts.doubts.all() {
-		c.debts.releases.add(d.p.release(d.key, d.id))
+		c.debts.releases.add(d.p.ReleaseOf(d.key, d.id))
 	}
 	var err error
 	if c.sessions.current() != nil { // else what is left has ended with its session

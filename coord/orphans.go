@@ -61,7 +61,7 @@ func (c *Coordinator) clearDoubts() {
 			c.debts.doubts.add(d)
 			continue
 		}
-		c.debts.releases.add(d.p.release(d.key, d.id))
+		c.debts.releases.add(d.p.ReleaseOf(d.key, d.id))
 	}
 }
 

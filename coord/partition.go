@@ -96,10 +96,6 @@ func (p *partition) known() fallback.Token {
 	return p.Seen()
 }
 
-func (p *partition) release(key string, id fallback.Identity) fallback.Release {
-	return fallback.Release{Partition: p.Number(), Key: key, Identity: id}
-}
-
 func (p *partition) count(s *Stats, to *lease.Counts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,11 +121,7 @@ func (v view) Session() *lease.Session {
 	return nil
 }
 
-func (v view) Route(p uint32) lease.Route {
-	r := v.c.cluster.route(p)
-	return lease.Route{Mine: r.mine, Link: r.link.or()}
-}
-
+func (v view) Route(p uint32) lease.Route       { return v.c.cluster.route(p) }
 func (v view) LinkTo(session string) lease.Link { return v.c.cluster.linkTo(session).or() }
 func (v view) LinkNode(name string) lease.Link  { return v.c.cluster.linkNode(name).or() }
 

@@ -102,7 +102,7 @@ func (x *cluster) atRest() (nodes int, rest bool) {
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
 		n, ok := v.Owner(p.Number())
-		if !ok || n.Name != x.self.name && x.route(p.Number()).link == nil {
+		if !ok || n.Name != x.self.name && x.route(p.Number()).Link == nil {
 			return 0, false
 		}
 		p.mu.Lock()

@@ -3,34 +3,23 @@ package coord
 import (
 	"maps"
 	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// route is where a local caller has to go for the keys of a partition.
-type route struct {
-	mine bool  // this node should own it
-	link *link // to the node that should; nil with mine false: the arbiter
-}
-
-// known tells whether there is a node to ask, besides the arbiter.
-func (r route) known() bool { return r.mine || r.link != nil }
-
-func (x *cluster) route(p uint32) route {
+// route returns the way to the node that should own a partition.
+func (x *cluster) route(p uint32) lease.Route {
 	if x == nil {
-		return route{}
+		return lease.Route{}
 	}
 	n, ok := x.ring.View().Owner(p)
 	switch {
 	case !ok || n.Gone:
-		return route{}
+		return lease.Route{}
 	case n.Name == x.self.name:
-		return route{mine: !x.self.leaving.Load()}
+		return lease.Route{Mine: !x.self.leaving.Load()}
 	}
-	s := x.net.Stream(n.Name)
-	if s == nil {
-		return route{}
-	}
-	l, _ := s.Data.(*link)
-	return route{link: l}
+	return lease.Route{Link: x.linkNode(n.Name).or()}
 }
 
 // rerouted looks after waiters at the arbiter, which does not tell them that the partition has an owner now.

@@ -24,7 +24,7 @@ func (p *Partition) take(now time.Time) bool {
 }
 
 // Take is take for a contender that was told to.
-func (p *Partition) Take(now time.Time, fx *Effects) { p.take(now) }
+func (p *Partition) Take(now time.Time) { p.take(now) }
 
 // BeginAcquire begins to acquire the partition for the balance. It reports whether the calls are to be made.
 func (p *Partition) BeginAcquire() bool {
@@ -139,7 +139,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 			return
 		}
 	}
-	fx.Releases = append(fx.Releases, p.release(key, row.Identity)) // an orphan
+	fx.Releases = append(fx.Releases, p.ReleaseOf(key, row.Identity)) // an orphan
 	p.settle(k)
 	p.tidy(k)
 }

@@ -145,7 +145,7 @@ func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict
 		switch {
 		case k == nil && there:
 			// Given back meanwhile: the release may have come before the row was back.
-			fx.Releases = append(fx.Releases, p.release(h.Key, h.Row.Identity))
+			fx.Releases = append(fx.Releases, p.ReleaseOf(h.Key, h.Row.Identity))
 		case k == nil || k.hold.source == SourceHome:
 		case there:
 			k.hold.confirmed = Later(k.hold.confirmed, sent)

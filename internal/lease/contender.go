@@ -58,7 +58,7 @@ func (p *Partition) Begin(x *Contender, s *Session, fx *Effects) (id fallback.Id
 	x.again = x.id.Session == s.ID
 	if !x.again {
 		if x.id.Session != "" {
-			fx.Releases = append(fx.Releases, p.release(x.Name, x.id))
+			fx.Releases = append(fx.Releases, p.ReleaseOf(x.Name, x.id))
 		}
 		x.id = fallback.Identity{Session: s.ID, Request: p.cfg.Requests.Add(1)}
 		x.asked, x.known, x.behind = false, p.tokens.seen, behind{}
@@ -94,7 +94,7 @@ func (p *Partition) Install(x *Contender, s *Session, token fallback.Token, cont
 // Disown releases the hold that a request has become, or may become, and forgets the request.
 func (p *Partition) Disown(x *Contender, fx *Effects) {
 	if x.id != (fallback.Identity{}) {
-		fx.Releases = append(fx.Releases, p.release(x.Name, x.id))
+		fx.Releases = append(fx.Releases, p.ReleaseOf(x.Name, x.id))
 		x.id = fallback.Identity{}
 	}
 }

@@ -68,7 +68,7 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 				k.hold.confirmed = sent
 				p.basis.oldest = Earlier(p.basis.oldest, sent)
 			case k == nil && row.Session == x.Session.ID && !x.Stepped: // given back before it had the row
-				fx.Releases = append(fx.Releases, p.release(key, row.Identity))
+				fx.Releases = append(fx.Releases, p.ReleaseOf(key, row.Identity))
 			}
 		}
 	}

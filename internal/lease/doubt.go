@@ -60,7 +60,7 @@ func (p *Partition) Bury(session string, now time.Time, fx *Effects) {
 	for key, k := range p.table.keys {
 		if k.others != nil && k.others.holder.Session == session {
 			if k.others.imported {
-				fx.Releases = append(fx.Releases, p.release(key, k.others.holder))
+				fx.Releases = append(fx.Releases, p.ReleaseOf(key, k.others.holder))
 			}
 			p.freeHolder(k, now, fx)
 		}

@@ -107,7 +107,7 @@ func (p *Partition) askHolder(k *Key, now time.Time) {
 // node leaves, it looks itself whether that session is over: there may be no node that does it later.
 func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	if !guard.Hearsay {
-		fx.Releases = append(fx.Releases, p.release(key, id))
+		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
 		return
 	}
 	if l := p.cfg.View.LinkTo(id.Session); l != nil {
@@ -115,7 +115,7 @@ func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	}
 	if p.closing.ending == Leaving {
 		out := p.order()
-		out.Disclaimed = append(out.Disclaimed, p.release(key, id))
+		out.Disclaimed = append(out.Disclaimed, p.ReleaseOf(key, id))
 	}
 }
 
@@ -132,6 +132,6 @@ func (p *Partition) hearAgain() {
 // release was lost with what the arbiter has lost: it is an orphan, and removed.
 func (p *Partition) Unknown(key string, id fallback.Identity, _ time.Time, fx *Effects) {
 	if p.phase == Unowned && p.own == nil && p.moving.exported == nil && p.table.keys[key] == nil {
-		fx.Releases = append(fx.Releases, p.release(key, id))
+		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
 	}
 }

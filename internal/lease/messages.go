@@ -25,7 +25,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id: // it came first
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // no request of the arbiter's: the message lies
 	default:
-		fx.Releases = append(fx.Releases, p.release(key, id))
+		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
 	}
 }
 
@@ -50,6 +50,6 @@ func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *E
 		k.contender.asked = true
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // the owner's grant is on its way, and the row came first
 	default:
-		fx.Releases = append(fx.Releases, p.release(key, id))
+		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
 	}
 }

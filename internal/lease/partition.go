@@ -206,7 +206,8 @@ func (p *Partition) sawEpoch(r fallback.Record) {
 // Seen returns the highest token that the arbiter has told of by now.
 func (p *Partition) Seen() fallback.Token { return p.tokens.seen }
 
-func (p *Partition) release(key string, id fallback.Identity) fallback.Release {
+// ReleaseOf returns what removes the row of a hold of a key.
+func (p *Partition) ReleaseOf(key string, id fallback.Identity) fallback.Release {
 	return fallback.Release{Partition: p.number, Key: key, Identity: id}
 }
 

@@ -186,7 +186,7 @@ func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
 	}
 	local := h.source == SourceOwn || h.keepRow
 	if !local && (h.source != SourceOwner || !h.confirmed.IsZero() || h.rowed || h.from.Down()) { // there is a row, or may be
-		fx.Releases = append(fx.Releases, p.release(k.name, h.row.Identity))
+		fx.Releases = append(fx.Releases, p.ReleaseOf(k.name, h.row.Identity))
 	}
 	if !local && p.cfg.Clustered && p.own == nil {
 		p.handBack(k)

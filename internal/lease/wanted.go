@@ -94,7 +94,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
 		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
 		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID {
-			fx.Releases = append(fx.Releases, p.release(string(f.Key), id))
+			fx.Releases = append(fx.Releases, p.ReleaseOf(string(f.Key), id))
 		}
 	}
 }
@@ -107,7 +107,7 @@ func (p *Partition) notHeld(l Link, key string, id fallback.Identity, now time.T
 		return
 	}
 	if k.others.imported {
-		fx.Releases = append(fx.Releases, p.release(k.name, k.others.holder))
+		fx.Releases = append(fx.Releases, p.ReleaseOf(k.name, k.others.holder))
 	}
 	p.freeHolder(k, now, fx)
 }
@@ -130,7 +130,7 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 	k := p.table.keys[string(f.Key)]
 	if p.own == nil && !Over(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
 		// It was given back before it was known that this node has given the partition back, with a row for it.
-		p.unrow(p.release(string(f.Key), id), fx)
+		p.unrow(p.ReleaseOf(string(f.Key), id), fx)
 	}
 	if k == nil || k.others == nil {
 		return

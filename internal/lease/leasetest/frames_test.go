@@ -92,13 +92,14 @@ func TestTry_ComesAfterARequestThatIsUnderWay(t *testing.T) {
 func TestTake_BeginsToAcquire(t *testing.T) {
 	w := New("a")
 	n := w.node("a")
-	n.event(func(now time.Time, fx *lease.Effects) { n.P.Take(now, fx) })
+	n.event(func(now time.Time, _ *lease.Effects) { n.P.Take(now) })
 	if n.P.Phase() != lease.Acquiring {
 		t.Error(n.P.Phase())
 	}
 }
 
-// A hold that has a row and that its owner answers for again (rule 17) is in force until the later of the two deadlines.
+// A hold that has a row, and an owner that goes on announcing deadlines, is in force until the later of the two: it may rest on that owner
+// again (rule 17).
 func TestDeadlines_TheLaterOneOfRowAndOwnerCounts(t *testing.T) {
 	w := after(t, "a b", "a acquire\n owner a\n ping\n b lock k\n deliver\n tick 4s\n b renew\n tick 4600ms\n b renew\n b adopt\n a renew\n a verify")
 	row, _ := w.node("b").P.HoldOf("k")
