@@ -136,7 +136,7 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, at l
 	return errors.Join(errs...)
 }
 
-// noteConfirmations finds out which ownership was confirmed longest ago.
+// noteConfirmations finds out which ownership was confirmed longest ago: this node's pongs announce no later deadline than that and the lease.
 func (c *Coordinator) noteConfirmations() {
 	if c.cluster == nil {
 		return

@@ -54,7 +54,7 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	}
 	step(&p.phase, Unowned, nextPhases[:])
 	p.moving.exported, p.moving.late = nil, nil
-	if demoted || stale {
+	if demoted || stale { // the holds have rows, so no holder relies on the epoch for longer
 		p.bounds.reliedUntil = time.Time{}
 		step(&p.check.naming, NamedElsewhere, nextNamings[:])
 	} else {
@@ -76,7 +76,8 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	p.hearAgain()
 }
 
-// unrow removes the row of a hold that was given back, once it is there: this node may be about to write it.
+// unrow removes the row of a hold that was given back, once it is there: while Demote, which writes it, is under way, a release would come
+// before the row. So EndDemote makes it.
 func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 	switch {
 	case p.phase != Demoting:
@@ -94,7 +95,7 @@ func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 	p.show(SightFreezes, o.session.ID, o.epoch, nil)
 	step(&p.phase, next, nextPhases[:])
 	p.bounds.announcedEnds = until.Add(p.cfg.Margin) // by the holders' clocks, which may be slower
-	p.bounds.reliedUntil = p.bounds.announcedEnds
+	p.bounds.reliedUntil = p.bounds.announcedEnds    // until EndDemote knows that the holds have rows
 	holds := make(map[string]fallback.Row)
 	told := make(map[Link]bool)
 	for key, k := range p.table.keys {

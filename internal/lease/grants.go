@@ -192,9 +192,9 @@ func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	if c.link.Down() {
 		return false
 	}
-	ping, left := c.link.Offer(p.ownedUntil())
+	ping, left := c.link.Offer(p.ownedUntil()) // left counts from the sending of that ping, the node's last one
 	if left == 0 {
-		return false
+		return false // there was none yet, or the time is over: grantFirst sends a Moved frame
 	}
 	g := k.others
 	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}

@@ -39,7 +39,7 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	if p.basis.holds == 0 {
 		return next
 	}
-	if until, ok := p.until(now); p.basis.remote > 0 && ok {
+	if until, ok := p.until(now); p.basis.remote > 0 && ok { // all of them rest on one stream
 		next = Earlier(next, until)
 	} else if p.basis.remote > 0 { // each has a deadline of its own
 		c := common{known: true}

@@ -15,7 +15,7 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
 		return false
 	}
-	if !k.shelved {
+	if !k.shelved { // it is kept without a timer: see shelve
 		p.shelve(k)
 	}
 	t.fence = 0
@@ -24,8 +24,9 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 	return true
 }
 
-// Keep ends a turn under a hold of another's key, which lingers then. As Rest it reads no clock, for nothing is granted. It reports false
-// if the caller has to do it by Unlock: one in 64, to be measured, and those after which there may be more to do.
+// Keep ends a turn under a hold of another's key, which lingers then. As Rest it reads no clock, for nothing is granted: so Relax begins to
+// count when it comes by (rested). It reports false if the caller has to do it by Unlock: one in 64, to be measured, and those after which there
+// may be more to do, as where the key is not in the shell's list yet (listed): finish puts it there.
 func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source == SourceOwn || k.others != nil || t.end != nil || t.pledge != nil || !k.listed ||
@@ -110,7 +111,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 	fx.Idle = !k.q.Recalled()
 	path := p.supply(k)
-	next, what := k.q.Done(now, limits) // the next waiter, or what to do
+	next, what := k.q.Done(now, limits) // the next waiter, unless the tokens or the quantum of a recalled hold are used up; or what to do
 	switch {
 	case next != nil:
 		p.seat(k, next, path, now, fx)
