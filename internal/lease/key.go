@@ -23,13 +23,13 @@ type Key struct {
 	wanted chan struct{} // see Wanted; nil: the turn that runs has not asked
 
 	// Each says which method reads it.
-	seen    uint64 // Overdue: the token of the turn that it looked at last
-	since   Moment // Overdue: when that turn began, or was first looked at. Relax: when the hold began to linger, or a little later
+	seen    uint64 // Overdue, held: the token of the turn that Overdue looked at last
+	since   Moment // Overdue, held: when that turn began, or was first looked at. Relax: when the hold began to linger, or a little later
 	told    bool   // Overdue: a record was written of that turn
 	used    bool   // Check: a turn has begun since the hold was last verified
-	listed  bool   // finish, shelve, tidy: in the shell's list of lingering keys, which calls Relax
+	listed  bool   // Keep, finish, shelve, tidy: in the shell's list of lingering keys, which calls Relax
 	shelved bool   // Rest, shelve, tidy: on the partition's shelf
-	known   bool   // Turn.Key, request, tidy: in the partition's keys
+	known   bool   // Turn.Key, request, tidy, walkAt: in the partition's keys
 	rested  bool   // Relax: Keep has read no clock when the hold began to linger
 	moved   uint8  // Redirect: consecutive nodes that were asked and did not own the partition, 255 at most. A turn clears it
 
