@@ -48,13 +48,13 @@ func nodes(t *testing.T, a fallback.Arbiter, names ...string) (all []*coord.Coor
 	for _, name := range names {
 		all = append(all, open(t, a, &coord.Options{
 			// What a busy machine does late is not taken for a fault.
-			Namespace: "shop", Name: name, SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second, Partitions: 61,
+			Namespace: "shop", Name: name, SessionTTL: time.Minute, Grace: 80 * time.Second, Partitions: 61,
 			Cluster: &coord.Cluster{
 				Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 2 * time.Second, Takeover: 30 * time.Second,
 			},
 		}))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a busy machine
 	defer cancel()
 	for _, c := range all {
 		if err := c.Settled(ctx, len(all)); err != nil {
@@ -160,7 +160,7 @@ func TestHandler_ThePage(t *testing.T) {
 		info, err := anna.Inspect(t.Context(), plain)
 		return err == nil && len(info.Waiters) == 1
 	})
-	op := open(t, a, &coord.Options{Namespace: "shop", Name: "op", Observe: true})
+	op := open(t, a, &coord.Options{Namespace: "shop", Name: "op", Observe: true, SessionTTL: time.Minute})
 	for _, c := range []*coord.Coordinator{anna, op} {
 		s := site(t, c, nil)
 		status, page, h := do(t, s, "GET", "/debug/locks/?every=7", browser, nil, nil)
@@ -395,10 +395,15 @@ func TestHandler_SaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	op := open(t, a, &coord.Options{Namespace: "shop", Name: "op", Observe: true})
-	_, page, _ := do(t, site(t, op, nil), "GET", "/debug/locks/", browser, nil, nil)
+	var page string
+	s := site(t, op, nil)
+	await.Until(t, "the observer has a stream to the node that answers", func() bool {
+		_, page, _ = do(t, s, "GET", "/debug/locks/", browser, nil, nil)
+		return strings.Contains(page, "61 <span")
+	})
 	contains(t, page, "Node frozen does not answer", "may lack those of node frozen", "61 <span", all[0].Stats().Session)
 
-	lonely := open(t, fallback.NewMemory(), &coord.Options{Name: "lonely"})
+	lonely := open(t, fallback.NewMemory(), &coord.Options{Name: "lonely", SessionTTL: time.Minute})
 	l, err := lonely.Lock(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
