@@ -80,7 +80,8 @@ func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
 	if err := <-locked; err != nil {
 		t.Error(err)
 	}
-	if n := c.Stats().Granted[coord.PathForwarded]; n != 1 {
-		t.Errorf("forwarded %d times, want 1", n)
+	// On a busy machine the partition may have come to this node before the stream did.
+	if g := c.Stats().Granted; g[coord.PathForwarded]+g[coord.PathOwn] != 1 || g[coord.PathArbiter] > 0 {
+		t.Errorf("granted %v, want once by the owner", g)
 	}
 }
