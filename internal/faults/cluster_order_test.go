@@ -142,7 +142,7 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	answer := make(chan struct{})
 	slow := &slowArbiter{Arbiter: memory, lock: func() { <-answer }}
 	o := nodeOptions(ttl)
-	o.Cluster.Keepalive, o.CallTimeout = 200*time.Millisecond, 15*time.Second
+	o.Cluster.Keepalive, o.CallTimeout = 200*time.Millisecond, 6*time.Second
 	x := startNode(t, slow, o)
 	keys := keysOf61()
 	type result struct {
@@ -163,7 +163,7 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 		})
 	}
 	other := startNode(t, memory, o)
-	await.Within(t, 10*time.Second, "both own partitions", shared(x, other))
+	await.Within(t, 5*time.Second, "both own partitions", shared(x, other))
 	taken := make(map[string]coord.Lock)
 	var tries sync.WaitGroup
 	for _, k := range keys {
