@@ -75,7 +75,7 @@ func (n *namespace) open(o *coord.Options) *coord.Coordinator {
 func (n *namespace) node(name string) *coord.Coordinator {
 	n.t.Helper()
 	return n.open(&coord.Options{Name: name, Cluster: &coord.Cluster{
-		Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond,
+		Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 400 * time.Millisecond, // a busy machine
 	}})
 }
 
@@ -138,7 +138,7 @@ func (x *command) says(line string) {
 	x.t.Helper()
 	var got []byte
 	b := make([]byte, 1)
-	_ = x.out.(*os.File).SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = x.out.(*os.File).SetReadDeadline(time.Now().Add(time.Minute))
 	for !strings.Contains(string(got), line+"\n") {
 		if _, err := x.out.Read(b); err != nil {
 			x.t.Fatalf("it says %q, then %v, want %q; %s", got, err, line, x.err.String())
@@ -150,7 +150,7 @@ func (x *command) says(line string) {
 // ends waits for the end of the command, and returns its status and the rest of its output.
 func (x *command) ends() (status int, out string) {
 	x.t.Helper()
-	_ = x.out.(*os.File).SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = x.out.(*os.File).SetReadDeadline(time.Now().Add(time.Minute))
 	text, err := io.ReadAll(x.out)
 	if err != nil {
 		x.t.Fatalf("its output does not end: %v, after %q; %s", err, text, x.err.String())
@@ -187,7 +187,7 @@ func (x *command) line() string {
 	x.t.Helper()
 	var got []byte
 	b := make([]byte, 1)
-	_ = x.out.(*os.File).SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = x.out.(*os.File).SetReadDeadline(time.Now().Add(time.Minute))
 	for {
 		if _, err := x.out.Read(b); err != nil {
 			x.t.Fatalf("it says %q, then %v; %s", got, err, x.err.String())

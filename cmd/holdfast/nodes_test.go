@@ -28,13 +28,13 @@ func serveNode(name string) error {
 	redis.SetLogger(quiet{})
 	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
 		Name: name, SessionTTL: 6 * time.Second, Grace: 8 * time.Second, Partitions: 31, Cluster: &coord.Cluster{
-			Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 200 * time.Millisecond, Takeover: 5 * time.Second,
+			Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 500 * time.Millisecond, Takeover: 5 * time.Second,
 		},
 	})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Settled(ctx, 3); err != nil {
 		return err
