@@ -305,11 +305,12 @@ jdk:
 
 # A rule of docs/protocol.md: its text, the functions that keep it, the transcript, and the tests, guards and comments that name it: make rule N=7.
 # An invariant, N=I4, and a rule of docs/takeover.md, N=G5: the text, and what names it.
-RULE = grep -rnE --include=*.go $(if $(filter I% G%,$(N)),'\b$(N)\b','[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b')
+RULE = grep -rnE --include=*.go $(if $(filter I% G% E%,$(N)),'\b$(N)\b','[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b')
 rule:
 	@case '$(N)' in \
 	I*) awk '/^- \*\*/{p=/^- \*\*$(N)\*\*/} /^$$/{p=0} p' DESIGN.md;; \
 	G*) awk '/^G[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} p' docs/takeover.md;; \
+	E*) awk '/^- \*\*E[0-9]+\*\*/{p=/^- \*\*$(N)\*\*/} /^$$/{p=0} p' docs/protocol.md;; \
 	*) awk '/^## /{rules=/^## Rules/} rules&&/^[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} rules&&p' docs/protocol.md; \
 	  printf '\nkept by\n'; grep -E '^\| $(N)\. ' DESIGN.md | grep -oE '`[a-z]+(\.[A-Za-z]+)+`' | grep -v txt | tr -d '`' | while IFS=. read -r dir type f; do \
 	    grep -nE "^func (\([^)]*\b$$type\b[^)]*\) $$f|$${f:-$$type})\(|^	$$type += " $$(ls -d $$dir internal/$$dir 2>/dev/null)/*.go | grep -v _test.go; done; \

@@ -3,7 +3,7 @@
 //
 // One lock's journey: [Coordinator.Lock] queues the caller for its key in this process. If the process has a hold on the
 // key, the caller's turn comes in memory, with the next fencing token of the hold. If not, and another node owns the key's
-// partition, the process asks that node over a stream. Without an owner one contender for all the callers of that key asks
+// partition, the process asks that node over a stream; if it is to own the partition itself, it takes it. Without an owner one contender for all the callers of that key asks
 // the arbiter for a hold; if another process has the key, it waits there, and the other process is told that a caller
 // waits. [Lock.Unlock] passes the turn to the next caller, or gives the hold back.
 //

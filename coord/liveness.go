@@ -145,8 +145,8 @@ func (x *liveness) dead(c *Coordinator, session string) {
 	c.cluster.died(session)
 }
 
-// makeShared makes a partition Shared that a session of a cluster owns, in the background. This process is not in a cluster,
-// so it cannot ask the owner for keys.
+// makeShared makes a partition Shared that a session of a cluster owns, in the background: this process
+// cannot ask the owner for keys, as one without a cluster.
 func (p *partition) makeShared(a *contender, r fallback.Record) {
 	s := p.c.sessions.current()
 	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)

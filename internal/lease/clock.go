@@ -34,7 +34,7 @@ func Stepped(deadline, now time.Time) bool {
 // passed, as the monotonic clock goes on by no more than that. The wall clock may step, and says nothing.
 func Over(t, now time.Time) bool { return !now.Before(t) }
 
-// Later returns the later of two moments.
+// Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

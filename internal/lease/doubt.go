@@ -38,7 +38,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 		if g.link == nil {
 			absent = append(absent, g.holder)
 			// It may have given the key back, and could not say so.
-			lonely = lonely || now.Sub(g.recalled) > p.cfg.RenewEvery
+			lonely = lonely || min(now.Sub(g.recalled), now.Sub(g.alone)) > p.cfg.RenewEvery
 			continue
 		}
 		if now.Sub(g.recalled) >= p.cfg.RenewEvery && now.Sub(g.asked) >= p.cfg.RenewEvery {

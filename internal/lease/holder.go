@@ -26,7 +26,8 @@ func (r *request) id() fallback.Identity {
 // contender begins, and the shell runs it: contender.run.
 func (p *Partition) Want(k *Key, now time.Time, fx *Effects) { p.want(k, now, fx, false) }
 
-// want is Want. direct leaves out the node that should own the partition, because it has just said that it does not.
+// want is Want. direct leaves out the node that should own the partition: it has just said that it does not, or it was this node until now, or
+// its stream has ended.
 func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
 	if k.q.State() != handoff.Idle || k.q.Waiting() == 0 || k.contender != nil || k.request.link != nil {
 		return

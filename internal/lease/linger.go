@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A hold lingers when its last turn has ended and no caller waits: this node keeps it for Options.Handoff.Linger, for the next caller. An
-// owner's own goes on its shelf, another one in the shell's list (finish, shelve, Relax).
+// A hold lingers when its last turn has ended and no caller waits: this node keeps it for the next caller. An owner's own goes on its
+// shelf, until another key needs the place; another one in the shell's list, for Options.Handoff.Linger (finish, shelve, Relax).
 
 // Lingers reports whether Reenter may grant the key. k may be nil.
 func (p *Partition) Lingers(k *Key) bool {
