@@ -66,15 +66,15 @@ func stillHeld(t *testing.T, c *coord.Coordinator, held []coord.Lock) {
 	}
 }
 
-// noRows waits until a node reads no row for as long as it takes to verify everything twice.
-func noRows(t *testing.T, a *rowCount) {
+// noRows waits until a node with sessions of so long reads no row for as long as it takes to verify everything twice.
+func noRows(t *testing.T, a *rowCount, ttl time.Duration) {
 	t.Helper()
 	n, since := a.read.Load(), time.Now()
 	await.Until(t, "no rows are read", func() bool {
 		if now := a.read.Load(); now != n {
 			n, since = now, time.Now()
 		}
-		return time.Since(since) > 2*quick().SessionTTL/4
+		return time.Since(since) > 2*ttl/4
 	})
 }
 
@@ -93,22 +93,22 @@ func TestHoldsRestOnTheirOwnersAgain(t *testing.T) {
 	}
 	await.Until(t, "rows are looked after", func() bool { return mine.restored.Load()+mine.read.Load() > 0 })
 	settled(t, 61, here, second)
-	noRows(t, mine)
+	noRows(t, mine, quick().SessionTTL)
 	stillHeld(t, here, held)
 
 	fourth := join(t, a, quick())
 	settled(t, 61, here, second, fourth)
-	noRows(t, mine)
+	noRows(t, mine, quick().SessionTTL)
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	settled(t, 61, here, fourth)
-	noRows(t, mine)
+	noRows(t, mine, quick().SessionTTL)
 	if err := fourth.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	settle(t, 61, here)
-	noRows(t, mine)
+	noRows(t, mine, quick().SessionTTL)
 	stillHeld(t, here, held)
 	for _, l := range held {
 		unlock(t, l)
@@ -147,15 +147,18 @@ func TestAnOutageMakesNobodyAdopt(t *testing.T) {
 	takes.Seconds(t)
 	net := &faulty{Arbiter: fallback.NewMemory()}
 	mine := &rowCount{Arbiter: net}
-	here, there := join(t, mine, quick()), join(t, net, quick())
+	o := quick() // but that a busy machine has time left when the arbiter is back
+	o.SessionTTL, o.Grace, o.Cluster.Keepalive, o.Cluster.Takeover = 12*time.Second, 15*time.Second, time.Second, -1
+	other := *o
+	here, there := join(t, mine, o), join(t, net, &other)
 	settled(t, 61, here, there)
 	held := holdMany(t, here)
 	net.set(func(string) fault { return fault{lost: true} })
-	await.Throughout(t, quick().SessionTTL*2/5, "all is held", func() bool { return here.Stats().Locked == len(held) })
+	await.Throughout(t, o.SessionTTL*2/5, "all is held", func() bool { return here.Stats().Locked == len(held) })
 	net.mend()
 	failed := there.Stats().Failed[coord.OpRenew]
 	await.Until(t, "the arbiter is back", func() bool { return here.Stats().Failed[coord.OpRenew] > 0 || failed > 0 })
-	noRows(t, mine)
+	noRows(t, mine, o.SessionTTL)
 	stillHeld(t, here, held)
 	if n := mine.restored.Load(); n > 0 {
 		t.Errorf("%d holds were to be adopted", n)
