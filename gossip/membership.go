@@ -393,11 +393,11 @@ func (r *Ring) announce(wait time.Duration) error {
 }
 
 // farewell limits each of the two messages of a node that leaves. They are sent within a few gossip
-// intervals.
-const farewell = time.Second
+// intervals; a machine that is busy takes longer.
+const farewell = 5 * time.Second
 
 // Leave tells the others that this node leaves, so that they need not miss it first, and then ends
-// the ring, in any case. It blocks until the message is on its way, for 2 s at most and not beyond
+// the ring, in any case. It blocks until the message is on its way, for 10 s at most and not beyond
 // the deadline of ctx, and until all goroutines of the ring have ended; those of memberlist end by
 // themselves, within a probe. Give partitions away before, with SetState(Leaving). The error says
 // that the others may have to find out by themselves. After Leave or Close it does nothing, and
