@@ -382,15 +382,23 @@ func (r *Ring) repeat() {
 }
 
 // announce gossips what this node says about itself, if that has changed, and waits at most so long
-// until it has been sent to others.
+// until it has been sent to others. It says it again where that takes long: memberlist does not hear
+// that a message has been sent if that comes before it waits for it.
 func (r *Ring) announce(wait time.Duration) error {
 	if !r.self.untold() {
 		return nil
 	}
 	r.announcing.Lock()
 	defer r.announcing.Unlock()
-	return r.list.UpdateNode(wait)
+	for ; ; wait -= sayAgain {
+		if err := r.list.UpdateNode(min(wait, sayAgain)); err == nil || wait <= sayAgain {
+			return err
+		}
+	}
 }
+
+// sayAgain is for how long announce waits for a message.
+const sayAgain = time.Second
 
 // farewell limits each of the two messages of a node that leaves. They are sent within a few gossip
 // intervals; a machine that is busy takes longer.
