@@ -102,7 +102,7 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 			if owed != "" {
 				failed++
 			}
-			if failed == 1 && why == "" {
+			if owed != "" && why == "" {
 				why = fmt.Sprintf("partition %d: %s", p.Number(), owed)
 			}
 			break

@@ -382,30 +382,34 @@ func (r *Ring) repeat() {
 }
 
 // announce gossips what this node says about itself, if that has changed, and waits at most so long
-// until it has been sent to others. It says it again where that takes long: memberlist does not hear
-// that a message has been sent if that comes before it waits for it.
+// until it has been sent to others. memberlist does not hear that a message has been sent if that
+// comes before it waits for it: so an error does not tell that it has not.
 func (r *Ring) announce(wait time.Duration) error {
 	if !r.self.untold() {
 		return nil
 	}
 	r.announcing.Lock()
 	defer r.announcing.Unlock()
-	for ; ; wait -= sayAgain {
-		if err := r.list.UpdateNode(min(wait, sayAgain)); err == nil || wait <= sayAgain {
-			return err
-		}
-	}
+	return r.list.UpdateNode(wait)
 }
 
-// sayAgain is for how long announce waits for a message.
-const sayAgain = time.Second
+// A node that leaves waits for so long for each of its two messages. They are sent within a few gossip intervals; a machine that
+// is busy takes longer.
+const (
+	leaving = time.Second
+	left    = 5 * time.Second
+)
 
-// farewell limits each of the two messages of a node that leaves. They are sent within a few gossip
-// intervals; a machine that is busy takes longer.
-const farewell = 5 * time.Second
+// within limits a wait, also by the deadline of ctx. It returns more than 0, which would mean without limit.
+func within(ctx context.Context, wait time.Duration) time.Duration {
+	if at, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(at))
+	}
+	return max(wait, time.Nanosecond)
+}
 
 // Leave tells the others that this node leaves, so that they need not miss it first, and then ends
-// the ring, in any case. It blocks until the message is on its way, for 10 s at most and not beyond
+// the ring, in any case. It blocks until the message is on its way, for 6 s at most and not beyond
 // the deadline of ctx, and until all goroutines of the ring have ended; those of memberlist end by
 // themselves, within a probe. Give partitions away before, with SetState(Leaving). The error says
 // that the others may have to find out by themselves. After Leave or Close it does nothing, and
@@ -414,18 +418,12 @@ func (r *Ring) Leave(ctx context.Context) error {
 	return r.end(func() error {
 		r.self.change(func(m *metadata) { m.state = ring.Leaving })
 		r.self.finish()
-		for _, tell := range []func(time.Duration) error{r.announce, r.list.Leave} {
-			wait := farewell
-			if at, ok := ctx.Deadline(); ok {
-				wait = min(wait, time.Until(at))
-			}
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("gossip: left without telling others: %w", err)
-			}
-			wait = max(wait, time.Nanosecond) // 0 would mean without limit
-			if err := tell(wait); err != nil {
-				return fmt.Errorf("gossip: left, and others may not know: %w", err)
-			}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("gossip: left without telling others: %w", err)
+		}
+		_ = r.announce(within(ctx, leaving)) // what follows says more, so an error there is the one that counts
+		if err := r.list.Leave(within(ctx, left)); err != nil {
+			return fmt.Errorf("gossip: left, and others may not know: %w", errors.Join(err, ctx.Err()))
 		}
 		return nil
 	})
