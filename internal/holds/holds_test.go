@@ -26,8 +26,8 @@ func TestHolds_Survive(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed")
 	}
-	// A busy machine may let a process wait for seconds: no other node is to take that for its death.
-	s := setup{Holds: 60_000, Nodes: 4, Partitions: 61, TTL: 6 * time.Second, Takeover: -1}
+	// With guardians, which wait for long: a busy machine may let a process wait for seconds, and no other node is to take that for its death.
+	s := setup{Holds: 60_000, Nodes: 4, Partitions: 61, TTL: 12 * time.Second, Takeover: 8 * time.Second}
 	if testing.Short() {
 		s.Holds = 6000
 	}
