@@ -22,9 +22,10 @@ func WithLocker(ctx context.Context) context.Context {
 
 // A locker is a task, with the locks that it has taken.
 type locker struct {
-	mu    sync.Mutex // protects what follows
-	locks []carriedLock
-	fewer int // when there are as many, those that have ended are left out
+	mu     sync.Mutex    // protects what follows, and is held for no call of another type
+	locks  []carriedLock // only appended to, or replaced
+	tidied int           // how often it was replaced
+	fewer  int           // when there are as many, those that have ended are left out
 }
 
 // A carriedLock is a lock that a context carries: read if it is one for reading, lock otherwise.
@@ -71,18 +72,33 @@ func (x *lockerContext) Value(key any) any {
 
 // inForce returns the locks that have not ended, the last one first.
 func (x *locker) inForce() []carriedLock {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.tidy()
-	locks := slices.Clone(x.locks)
+	locks := slices.Clone(x.tidy())
 	slices.Reverse(locks)
 	return locks
 }
 
-// tidy leaves out what has ended. The mutex is held, which is further up than all those of package coord.
-func (x *locker) tidy() {
-	x.locks = slices.DeleteFunc(x.locks, func(l carriedLock) bool { return !l.holds() })
+// tidy leaves out what has ended, and returns the rest, which the caller must not change. It asks the locks without the mutex, as that
+// takes those of package coord and reads the clock; locks that come meanwhile stay.
+func (x *locker) tidy() []carriedLock {
+	x.mu.Lock()
+	before, tidied := x.locks, x.tidied
+	x.mu.Unlock()
+
+	var rest []carriedLock // another array, as that of before is read without the mutex
+	for _, l := range before {
+		if l.holds() {
+			rest = append(rest, l)
+		}
+	}
+
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(rest) < len(before) && x.tidied == tidied {
+		x.locks = slices.Concat(rest, x.locks[len(before):])
+		x.tidied++
+	}
 	x.fewer = 2 * len(x.locks)
+	return rest
 }
 
 // isTask reports whether a context has a locker.
@@ -95,11 +111,12 @@ func took(ctx context.Context, l carriedLock) {
 		return
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if len(x.locks) >= max(x.fewer, 8) {
+	x.locks = append(x.locks, l)
+	many := len(x.locks) > max(x.fewer, 8)
+	x.mu.Unlock()
+	if many {
 		x.tidy()
 	}
-	x.locks = append(x.locks, l)
 }
 
 // chained returns what a context answers for [held.Key] that carries locks, nil if there are none.
