@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,8 +41,8 @@ type Store struct {
 }
 
 const (
-	atAddress = "HOLDFAST_ROW_ADDRESS" // in the environment of a process that is killed
-	ready     = "owns and is guarded"  // what that process says
+	atAddress = "HOLDFAST_ROW_ADDRESS"  // in the environment of a process that is killed
+	ready     = "owns and is guarded: " // what that process says, with a key of its own
 	kills     = 5
 )
 
@@ -66,7 +67,7 @@ func Row(t *testing.T, s Store) {
 			x := c.Stats()
 			return x.Owned > 0 && x.Guardians > 0
 		})
-		fmt.Println(ready)
+		fmt.Println(ready + mine(t, c))
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
@@ -119,9 +120,14 @@ func (s Store) pair(t *testing.T, address string, open func(string) fallback.Arb
 	t.Helper()
 	p := pair{s.node(t, open(address), true, 0), s.node(t, open(address), true, -1)}
 	await.Within(t, 3*time.Minute, "two nodes own all partitions", func() bool {
-		return p.one.Stats().Owned+p.two.Stats().Owned == s.Options.Partitions
+		return p.whole(s.Options.Partitions)
 	})
 	return p
+}
+
+// whole reports whether the two own all partitions.
+func (p pair) whole(partitions int) bool {
+	return p.one.Stats().Owned+p.two.Stats().Owned == partitions
 }
 
 func (s Store) node(t *testing.T, a fallback.Arbiter, cluster bool, linger time.Duration) *coord.Coordinator {
@@ -156,6 +162,14 @@ func key(t *testing.T, fits func(key string) bool) string {
 	}
 	t.Fatal("no key is of that node")
 	return ""
+}
+
+// mine returns a key that a node has locked as the owner, so that it is not one that others are about to hand over to it.
+func mine(t *testing.T, c *coord.Coordinator) string {
+	return key(t, func(k string) bool {
+		before := c.Stats().Granted[coord.PathOwn]
+		return owns(c, k) && lockAndUnlock(t.Context(), c, k) == nil && c.Stats().Granted[coord.PathOwn] > before
+	})
 }
 
 // owns reports whether a node owns a key.
@@ -254,24 +268,15 @@ func (s Store) takeover(t *testing.T, address string, p pair) float64 {
 	}
 	kill := sync.OnceFunc(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 	defer kill()
-	for lines := bufio.NewScanner(stdout); lines.Text() != ready; {
+	k, own := "", false
+	for lines := bufio.NewScanner(stdout); !own; k, own = strings.CutPrefix(lines.Text(), ready) {
 		if !lines.Scan() {
 			t.Fatal("the third node has ended")
 		}
 	}
-	own := func() int { return p.one.Stats().Owned + p.two.Stats().Owned }
-	await.Within(t, 3*time.Minute, "the third node owns partitions", func() bool { return own() < s.Options.Partitions })
-	k := ""
-	await.Within(t, time.Minute, "a key is the third node's", func() bool {
-		for i := 0; i < 100 && k == ""; i++ {
-			try := fmt.Sprint("key ", i)
-			asked := p.two.Stats().Granted[coord.PathForwarded]
-			if n, ok := p.two.Owner(try); ok && !n.Self && !owns(p.one, try) && lockAndUnlock(t.Context(), p.two, try) == nil &&
-				p.two.Stats().Granted[coord.PathForwarded] > asked {
-				k = s.sibling(try)
-			}
-		}
-		return k != ""
+	await.Within(t, time.Minute, "the second node asks the third one", func() bool {
+		asked := p.two.Stats().Granted[coord.PathForwarded]
+		return lockAndUnlock(t.Context(), p.two, s.sibling(k)) == nil && p.two.Stats().Granted[coord.PathForwarded] > asked
 	})
 	began := time.Now()
 	kill()
@@ -279,6 +284,6 @@ func (s Store) takeover(t *testing.T, address string, p pair) float64 {
 		t.Fatal(err)
 	}
 	gap := time.Since(began).Seconds()
-	await.Within(t, 3*time.Minute, "two nodes own all partitions again", func() bool { return own() == s.Options.Partitions })
+	await.Within(t, 3*time.Minute, "two nodes own all partitions again", func() bool { return p.whole(s.Options.Partitions) })
 	return gap
 }
