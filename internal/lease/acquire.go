@@ -68,6 +68,10 @@ func (p *Partition) acquired(now time.Time, fx *Effects) {
 	}
 }
 
+func newOwnership(s *Session, epoch uint32, confirmed time.Time) *ownership {
+	return &ownership{session: s, epoch: epoch, confirmed: confirmed, hold: hold{session: s, source: SourceOwn}}
+}
+
 // Serve begins to grant the partition's keys, if the answer to Acquire came in time. The keys of the arbiter's rows are held
 // already. It reports whether it does.
 func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.Time, fx *Effects) bool {
@@ -139,7 +143,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 			return
 		}
 	}
-	fx.Releases = append(fx.Releases, p.ReleaseOf(key, row.Identity)) // an orphan
+	fx.Releases = append(fx.Releases, p.ReleaseOf(key, row.Identity)) // a row without a holder
 	p.settle(k)
 	p.tidy(k)
 }

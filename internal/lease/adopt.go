@@ -5,7 +5,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
-	"github.com/holdfast-go/holdfast/peer"
 )
 
 // Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that
@@ -46,8 +45,8 @@ type Claims struct {
 	Holds []fallback.Claim
 }
 
-// Orphans lists the holds that need a row now. It counts those that have none, and returns when the
-// next one may need one.
+// Orphans lists the holds that need a row now, as their owners answer for them no longer, or not for long. It counts those that have none,
+// and returns when the next one may need one.
 func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Claim, resting int, next time.Duration) {
 	next = p.cfg.RenewEvery
 	if p.basis.remote == 0 || p.phase == Demoting {
@@ -73,57 +72,6 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 		}
 	}
 	return holds, p.basis.remote, next
-}
-
-// settleDown makes a hold that has a row rest on its owner again, if that answers for it for long
-// enough (rule 17). It reports whether it does.
-func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
-	if !h.remote() || !when.Rests(h.ownerGone(), h.announcedUntil().Sub(now)) {
-		return false
-	}
-	h.confirmed, h.rowed = time.Time{}, true
-	return true
-}
-
-// offer asks the owner of the partition to answer for holds that rest on their rows (rule 17).
-func (p *Partition) offer(x Check, r fallback.Record) {
-	if !p.cfg.Clustered || r.Owner == "" || r.Grace > 0 || p.own != nil {
-		return
-	}
-	l := p.cfg.View.LinkTo(r.Owner)
-	if l == nil || l.Down() {
-		return
-	}
-	for i, key := range x.Keys {
-		k := p.holding(key, x.Rows[i])
-		if k == nil || k.hold.confirmed.IsZero() || !k.hold.ownerGone() && k.hold.from == l {
-			continue
-		}
-		if p.cfg.Offers.Add(-1) < 0 {
-			return
-		}
-		p.send(l, peer.Resume, key, x.Rows[i].Identity).Token = uint64(x.Rows[i].Token)
-	}
-}
-
-// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on
-// that, and its row, which stays, is looked after no more.
-func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
-	s := p.cfg.View.Session()
-	if h.source == SourceOwn || h.source == SourceHome || p.own != nil || h.session != s || epoch < h.epoch || Past(deadline, now) {
-		return
-	}
-	next := hold{source: SourceOwner, from: l, announced: deadline, pongs: pongs}
-	if !p.cfg.View.Adoption().Rests(false, next.announcedUntil().Sub(now)) {
-		return // not worth it
-	}
-	if !h.remote() {
-		p.basis.remote++
-	}
-	step(&h.source, SourceOwner, nextSources[:])
-	p.basis.common.known = false
-	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
-	h.confirmed, h.rowed = time.Time{}, true
 }
 
 // Reclaimed: the arbiter, asked at the time sent, has given the record back to the owner of a

@@ -28,7 +28,7 @@ func ours(f *peer.Frame) fallback.Identity {
 func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uint64, now time.Time, fx *Effects) *Waiter {
 	s, k := p.cfg.View.Session(), p.requestOf(l, f)
 	if f.Count == 0 {
-		k = nil // the owner answers for a hold: see Resumed
+		k = nil // the owner answers for a hold that this node has stated or offered
 	}
 	// Of a doubtful grant: the arbiter knows the present owner of the partition.
 	doubtful := k != nil && !p.believable(fallback.Token(f.Token), now)
@@ -56,7 +56,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	p.show(SightAccepts, s.ID, 0, k)
 	p.basis.holds++
 	p.basis.remote++
-	p.basis.common.known = false // each remote hold is to be looked at once more: see until
+	p.basis.common.known = false // each remote hold is to be looked at once more
 
 	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
 		fx.Sooner = Earlier(fx.Sooner, until.Slot)
@@ -81,6 +81,26 @@ func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, d
 		}
 		p.want(k, now, fx, doubtful)
 	}
+}
+
+// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on
+// that, and its row, which stays, is looked after no more.
+func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
+	s := p.cfg.View.Session()
+	if h.source == SourceOwn || h.source == SourceHome || p.own != nil || h.session != s || epoch < h.epoch || Past(deadline, now) {
+		return
+	}
+	next := hold{source: SourceOwner, from: l, announced: deadline, pongs: pongs}
+	if !p.cfg.View.Adoption().Rests(false, next.announcedUntil().Sub(now)) {
+		return // not worth it
+	}
+	if !h.remote() {
+		p.basis.remote++
+	}
+	step(&h.source, SourceOwner, nextSources[:])
+	p.basis.common.known = false
+	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
+	h.confirmed, h.rowed = time.Time{}, true
 }
 
 // maxAhead is by how many seconds the epoch of a grant may be ahead of the arbiter's and of this node's clock: a year.

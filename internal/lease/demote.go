@@ -9,6 +9,16 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
+// What happens to the times of bounds when this node gives a partition up:
+//
+//	freeze         announcedEnds and reliedUntil are the end of the last deadline that was announced, and M more.
+//	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
+//	EndDemote      reliedUntil is cleared if the arbiter has demoted the epoch: the holds have rows, which the next owner respects.
+//	               announcedEnds stays: until then a holder may give back a hold by a Release frame, though it has a row by now.
+//	reliedUntil    has passed, where Demote was not answered: other nodes may have the partition (Left).
+//	announcedEnds  has passed: a record that names this node still may be demoted (MayForswear).
+//	notBefore      has passed, or the last owner has said that the partition is free: it may be acquired (take, Duty).
+
 // A Tenure names an ownership. Its zero value is none.
 type Tenure struct {
 	Session *Session
@@ -19,7 +29,7 @@ type Tenure struct {
 type Frozen struct {
 	Tenure
 	Holds   map[string]fallback.Row // to be written; not to be changed
-	Stepped bool                    // its session has ended: see FreezeStepped
+	Stepped bool                    // a step of the clock has ended its session
 }
 
 // BeginDemote freezes the partition, which is not to be acquired again for some time. Holds in force stay in force (rule 5). It

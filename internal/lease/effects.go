@@ -17,7 +17,7 @@ type Ordered struct {
 	Pokes   []*Contender // to ask again now
 	Doubts  []Doubt
 	Linger  *Key    // has begun to linger
-	Rumors  []Rumor // to be looked up
+	Rumors  []Rumor // what messages say: to be looked up
 	Again   []Rumor // to be heard again
 	// Rows that this node has written and that are to be removed if their sessions are dead.
 	Disclaimed []fallback.Release
@@ -112,6 +112,19 @@ type Effects struct {
 	Adopt    bool      // holds have lost their owner
 	Balance  bool      // the record of a partition may name this node: it has to look
 }
+
+// A Cause is why a lock was lost.
+type Cause uint8
+
+// The causes, as in package coord.
+const (
+	SessionExpired Cause = iota + 1
+	LeaseExpired
+	Superseded
+	CoordClosed
+	TimeOver
+	Broken
+)
 
 // A Loss is a lock that was lost.
 type Loss struct {

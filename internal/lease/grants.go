@@ -14,7 +14,7 @@ const delegated = 1024
 
 // grants is what the owner of a partition knows of a key that not only its own callers want.
 type grants struct {
-	holder   fallback.Identity // another node's hold; zero: this node's own, or none (see Key.q)
+	holder   fallback.Identity // another node's hold; zero: none; the key's own queue says whether this node has it
 	token    fallback.Token
 	link     Link   // the holder's stream, nil if there is none
 	node     string // that this node granted it to

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// A group is what the owner of a partition knows of a key that is wanted in several modes (see fallback.Mode). Each name of the key
+// A group is what the owner of a partition knows of a key that is wanted in several modes. Each name of the key
 // is a Key of its own, with at most one hold, as if it were another key: all that happens to holds is the same. Only what grants one
 // looks at the others: a hold is granted if those that are held let it in, and in the order in which the requests came, over all names.
 // The nodes that have the holds know of no group. A group belongs to the ownership, and ends with it.
@@ -130,7 +130,7 @@ func (g *group) downgrades(k *Key) bool {
 	return !guard.Downgrades || g.keys[0].others.holder.Session == k.others.queue[0].id.Session // "": this node
 }
 
-// shrinksTo reports whether a node waits for k that has more permits of the same block: see fallback.Mode.Block.
+// shrinksTo reports whether a node waits for k that has more permits of the same block.
 func (g *group) shrinksTo(k *Key) bool {
 	return g.shrinks > 0 && len(k.others.queue) > 0 && g.blocks[k.others.mode.Block] > 1 && slices.ContainsFunc(g.keys, func(x *Key) bool {
 		return x != k && !x.available() && k.others.mode.Shrinks(x.others.mode)

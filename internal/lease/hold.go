@@ -16,7 +16,7 @@ type hold struct {
 
 	source      Source
 	rowed       bool // there is a row, or may be, though it is not read any more (rule 17)
-	keepRow     bool // the row that Demote writes is not to be released: see FreezeStepped
+	keepRow     bool // the row that Demote writes is not to be released: a step of the clock has ended the session, and its caller may be at work
 	callPending bool // a call that makes its row may be executed yet
 
 	// Of SourceOwner and SourceFrozen.

@@ -20,18 +20,18 @@ type Key struct {
 	request   request    // at the owner of the partition
 
 	others *grants       // an owner's, of other nodes; nil: there is nothing to know
-	wanted chan struct{} // see Wanted; nil: the turn that runs has not asked
+	wanted chan struct{} // closed when another caller or node asks for the key; nil: the turn that runs does not want to be told
 
-	// Each says which method reads it.
-	seen    uint64 // Overdue, held: the token of the turn that Overdue looked at last
-	since   Moment // Overdue, held: when that turn began, or was first looked at. Relax: when the hold began to linger, or a little later
-	told    bool   // Overdue: a record was written of that turn
-	used    bool   // Check: a turn has begun since the hold was last verified
-	listed  bool   // Keep, finish, shelve, tidy: in the shell's list of lingering keys, which calls Relax
-	shelved bool   // Rest, shelve, tidy: on the partition's shelf
-	known   bool   // Turn.Key, request, tidy, walkAt: in the partition's keys
-	rested  bool   // Relax: Keep has read no clock when the hold began to linger
-	moved   uint8  // Redirect: consecutive nodes that were asked and did not own the partition, 255 at most. A turn clears it
+	// In brackets: the methods that read it.
+	seen    uint64 // the token of the turn that was looked at last, for operators (Overdue, held)
+	since   Moment // when that turn began, or was first looked at (Overdue, held); or the lingering (Relax)
+	told    bool   // a record was written of that turn (Overdue)
+	used    bool   // a turn has begun since the hold was last verified (Check)
+	listed  bool   // the key is in the shell's list of those that linger (Keep, finish, shelve, tidy); the shell calls Relax for each
+	shelved bool   // it is on the partition's shelf (Rest, shelve, tidy)
+	known   bool   // it is in the partition's keys (Turn.Key, request, tidy, walkAt)
+	rested  bool   // the hold lingers, and no clock was read when that began (Relax)
+	moved   uint8  // consecutive nodes that were asked and did not own the partition, 255 at most (Redirect). A turn clears it
 
 	first Turn // as a rule the only one
 }

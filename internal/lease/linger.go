@@ -24,7 +24,7 @@ func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
 	return p.begin(k, fence, path, at), fence, path
 }
 
-// Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before: see Quick. It is so for the key of
+// Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before. It is so for the key of
 // the partition that was found last, as long as its hold is the same, and nothing has brought the deadline nearer.
 func (p *Partition) Soon(k *Key, at Moment) bool { return k == p.table.recent && at < p.table.good }
 

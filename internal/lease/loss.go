@@ -8,19 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// A Cause is why a lock was lost.
-type Cause uint8
-
-// The causes, as in package coord.
-const (
-	SessionExpired Cause = iota + 1
-	LeaseExpired
-	Superseded
-	CoordClosed
-	TimeOver
-	Broken
-)
-
 // Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none. If a step of the
 // wall clock has ended the session that owns the partition, it leaves that to FreezeStepped, which gives it back with its rows.
 func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {

@@ -42,7 +42,7 @@ func (p *Partition) Gap(fx *Effects) {
 }
 
 // Asked is a message of the arbiter's: another process waits for the key, and the arbiter has a row with the identity. The hold
-// is recalled. If this process neither has it nor is about to, the row is an orphan, and removed (rule 13).
+// is recalled. If this process neither has it nor is about to, the row has no holder, and is removed (rule 13).
 func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *Effects) {
 	k := p.table.keys[key]
 	switch {

@@ -12,26 +12,6 @@ import (
 // granted any more.
 const lastSeq, noSeq = 1 << 31, 1<<32 - 1<<16
 
-// ownership is a partition that this node serves: from the answer to Acquire until it begins to demote it (I4).
-type ownership struct {
-	session   *Session
-	epoch     uint32
-	seq       uint32    // of the last token given out
-	confirmed time.Time // the sending of the last call with an answer that confirmed it
-
-	// Until then it is good, by the monotonic and by the wall clock; see extend.
-	goodUntil time.Time
-	goodWall  int64
-
-	quickUntil Moment // until then the monotonic clock alone decides; see Quick
-
-	hold hold // of each key of its own callers; not to be written to
-}
-
-func newOwnership(s *Session, epoch uint32, confirmed time.Time) *ownership {
-	return &ownership{session: s, epoch: epoch, confirmed: confirmed, hold: hold{session: s, source: SourceOwn}}
-}
-
 // serves reports whether this node may grant the partition's keys now (rule 1), as a rule by two comparisons.
 func (p *Partition) serves(now time.Time) bool {
 	o := p.own
@@ -82,7 +62,7 @@ func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
 	return p.begin(k, fence, PathOwn, at), fence
 }
 
-// Fresh is Lock of a key, not of a name (see group), that is not in use, if Vacant and one of Quick and Good have said so.
+// Fresh is Lock of a key, not of another name, that is not in use, if Vacant and one of Quick and Good have said so.
 func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
 	k := p.add(name)
 	fence := uint64(p.token(1))

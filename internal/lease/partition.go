@@ -30,14 +30,30 @@ type Partition struct {
 	bounds  bounds
 }
 
+// ownership is a partition that this node serves: from the answer to Acquire until it begins to demote it (I4).
+type ownership struct {
+	session   *Session
+	epoch     uint32
+	seq       uint32    // of the last token given out
+	confirmed time.Time // the sending of the last call with an answer that confirmed it
+
+	// Until then it is good, by the monotonic and by the wall clock.
+	goodUntil time.Time
+	goodWall  int64
+
+	quickUntil Moment // until then the monotonic clock alone decides: a millisecond at most
+
+	hold hold // of each key of its own callers; not to be written to
+}
+
 // table has the keys that a partition has in use.
 type table struct {
 	keys   map[string]*Key // that callers of this process use, or that linger
 	peak   int             // largest size of keys since it was made
 	links  []Link          // that the keys have asked, or that have asked for them, and perhaps some more
-	unsure bool            // a hold of another node may be recalled, or its node out of reach: see Doubtful
+	unsure bool            // a hold of another node may be recalled, or its node out of reach
 	recent *Key            // one of them: the last one found
-	good   Moment          // until when the monotonic clock alone decides that its hold is in force: see Soon
+	good   Moment          // until when the monotonic clock alone decides that its hold is in force
 	unused *Key            // one to be used again
 	spare  *hold           // a hold to be used again
 	tags   map[*Key]any    // that the shell has put on keys
@@ -64,6 +80,10 @@ type closing struct {
 	waitFor Awaited // that contenders at the arbiter may wait for
 }
 
+// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
+// tables, and what is put in and taken out allocates nothing.
+const shelfSize = 6
+
 // A shelf has keys that linger at their owner, or did: the oldest one comes next.
 type shelf struct {
 	keys  [shelfSize]*Key
@@ -87,16 +107,7 @@ type moving struct {
 	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
 }
 
-// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to the times when this node gives
-// a partition up:
-//
-//	freeze         announcedEnds and reliedUntil are the end of the last deadline that was announced, and M more.
-//	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
-//	EndDemote      reliedUntil is cleared if the arbiter has demoted the epoch: the holds have rows, which the next owner respects.
-//	               announcedEnds stays: until then a holder may give back a hold by a Release frame, though it has a row by now.
-//	reliedUntil    has passed, where Demote was not answered: other nodes may have the partition (Left).
-//	announcedEnds  has passed: a record that names this node still may be demoted (MayForswear).
-//	notBefore      has passed, or the last owner has said that the partition is free: it may be acquired (take, Duty).
+// bounds are the epochs and times before which a partition is not served, or not acquired: they are set when this node gives it up.
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier

@@ -24,7 +24,7 @@ type Sharer interface {
 }
 
 // A Pledge is a turn that callers share, as they may see it without the partition's mutex: until a
-// moment the monotonic clock alone decides that the turn is in force (see Quick), and for some time after that both clocks do, by Extend. It
+// moment the monotonic clock alone decides that the turn is in force, and for some time after that both clocks do, by Extend. It
 // only says what the deadlines said in an event at most pledgedFor before. Where an event takes the hold away, or may bring a deadline
 // nearer, the pledge is retracted.
 type Pledge struct {

@@ -136,10 +136,6 @@ func (p *Partition) supply(k *Key) Path {
 	return PathOwn
 }
 
-// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
-// tables, and what is put in and taken out allocates nothing.
-const shelfSize = 6
-
 // shelve keeps a key whose hold is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
 // is used again needs no new entry, and one that is not needs no timer. It reports false if another node may have to do with the key.
 func (p *Partition) shelve(k *Key) bool {

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 // A Check is what this process believes to hold in a partition at some moment.
@@ -50,6 +51,16 @@ func (p *Partition) Check(s *Session, all bool, now time.Time) Check {
 		}
 	}
 	return x
+}
+
+// settleDown makes a hold that has a row rest on its owner again, if that answers for it for long
+// enough (rule 17). It reports whether it does.
+func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
+	if !h.remote() || !when.Rests(h.ownerGone(), h.announcedUntil().Sub(now)) {
+		return false
+	}
+	h.confirmed, h.rowed = time.Time{}, true
+	return true
 }
 
 // Older reports whether an answer may be of a record with older data than this process had seen when it asked: it is of an
@@ -104,4 +115,25 @@ func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *
 	}
 	p.offer(x, s.Record)
 	return missing, revoked
+}
+
+// offer asks the owner of the partition to answer for holds that rest on their rows (rule 17).
+func (p *Partition) offer(x Check, r fallback.Record) {
+	if !p.cfg.Clustered || r.Owner == "" || r.Grace > 0 || p.own != nil {
+		return
+	}
+	l := p.cfg.View.LinkTo(r.Owner)
+	if l == nil || l.Down() {
+		return
+	}
+	for i, key := range x.Keys {
+		k := p.holding(key, x.Rows[i])
+		if k == nil || k.hold.confirmed.IsZero() || !k.hold.ownerGone() && k.hold.from == l {
+			continue
+		}
+		if p.cfg.Offers.Add(-1) < 0 {
+			return
+		}
+		p.send(l, peer.Resume, key, x.Rows[i].Identity).Token = uint64(x.Rows[i].Token)
+	}
 }

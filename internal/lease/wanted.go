@@ -48,7 +48,7 @@ func (k *Key) endWanted() {
 }
 
 // GiveWay gives back an exclusive hold that lingers, for a caller of this process that tries to get the same key by another name, which k
-// has. It reports false if there is none. What the owner itself has is in no caller's way: see refuses. It returns k, or if k was
+// has. It reports false if there is none. What the owner itself has is in no caller's way. It returns k, or if k was
 // forgotten with the other hold a new one in its place.
 func (p *Partition) GiveWay(k *Key, now time.Time, fx *Effects) (*Key, bool) {
 	name := k.name
