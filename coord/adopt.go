@@ -6,22 +6,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// health is how the arbiter has answered of late.
-type health struct {
-	mu     mutex[leafRank] // protects what follows
-	took   time.Duration
-	silent bool // the last call was not answered
-}
-
-// note is called when a call has ended. It reports whether the arbiter answers again.
-func (h *health) note(took time.Duration, answered bool) (again bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	again = h.silent && answered
-	h.took, h.silent = took, !answered
-	return again
-}
-
 // perRow is how much of an arbiter's time a row is reckoned to cost, with several nodes that adopt
 // at the same moment.
 const perRow = 8 * time.Microsecond

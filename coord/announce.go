@@ -11,7 +11,7 @@ import (
 type confirmations struct {
 	mu     mutex[leafRank] // protects what follows
 	oldest time.Time
-	since  time.Time // the earliest such time, of partitions that began to be owned since begin
+	since  time.Time // the same of those only that began to be owned since begin
 }
 
 // add is called for an ownership that begins.
@@ -21,13 +21,15 @@ func (x *confirmations) add(confirmed time.Time) {
 	x.oldest, x.since = lease.Earlier(x.oldest, confirmed), lease.Earlier(x.since, confirmed)
 }
 
+// begin comes before a look at all ownerships, one by one, and end after it. The look may have
+// passed a partition when that begins to be owned: since counts those.
 func (x *confirmations) begin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.since = time.Time{}
 }
 
-// end is called with the oldest of all that were looked at since begin.
+// end takes the oldest of those that the look has found.
 func (x *confirmations) end(oldest time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -42,6 +44,9 @@ func (x *cluster) announced() time.Duration { return time.Duration(x.heard.annou
 
 // unlimited is for nodes that have sessions without guardians.
 const unlimited = time.Duration(1<<63 - 1)
+
+// looksPerPromise is how often a session looks after its guardians and its wards while a promise lasts. Each time it pings them.
+const looksPerPromise = 6
 
 // pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
 func (o *Options) pingEvery() time.Duration {

@@ -62,7 +62,7 @@ func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, x *
 		return nil, at, err
 	}
 	// The turn was given a while ago: this is the moment that counts.
-	if s.QuickUntil > 0 { // see lease.Partition.Quick
+	if s.QuickUntil > 0 { // until then the monotonic clock alone decides
 		if at = p.c.moment(); at < s.QuickUntil {
 			return s.Turn, at, nil
 		}

@@ -2,7 +2,6 @@ package coord
 
 import (
 	"context"
-	"errors"
 
 	"github.com/holdfast-go/holdfast/internal/guardians"
 	"github.com/holdfast-go/holdfast/peer"
@@ -51,34 +50,6 @@ func (x *cluster) tellDead(session string) {
 			_ = l.s.Send(&peer.Frame{Kind: peer.Guard, Flags: guardDead, Session: []byte(session)})
 		}
 	}
-}
-
-var errBuried = errors.New("coord: the arbiter says that the node's session is dead")
-
-// died is called when the arbiter has said that a session is dead. Its node is no member any more, unless it has another one, so
-// that the ring is without it at once and its partitions go to their next owners: poke wakes their balance, which acquires those that
-// takeable lists. What waits for it asks again.
-func (x *cluster) died(session string) {
-	if x.c.opts.takeover() == 0 {
-		x.poke()
-		return
-	}
-	if s := x.c.sessions.current(); s != nil && s.guarded != nil {
-		s.guarded.forget(session)
-	}
-	if l := x.linkTo(session); l != nil {
-		l.s.Close(errBuried)
-	}
-	x.members.forget(session)
-	x.ring.Recheck()
-	x.reached(session)
-	x.poke()
-}
-
-// outdated reports whether the ring has a dead node for a partition, which it is about to drop.
-func (x *cluster) outdated(p uint32) bool {
-	n, ok := x.ring.View().Owner(p)
-	return ok && x.members.gone(n.Name)
 }
 
 // names returns the names of the nodes that have sessions, for logs: of one that is not known, the session.

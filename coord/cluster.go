@@ -70,7 +70,7 @@ type askedBook struct {
 
 // clusterNews has figures of the last renewal, and of the last look at the holds.
 type clusterNews struct {
-	announces  atomic.Int64 // a time.Duration: see announced
+	announces  atomic.Int64 // a time.Duration: the most that this node announces, from when it was asked
 	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
 	resting    atomic.Int64 // holds without a row, when they were last looked at

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"runtime/debug"
 	"time"
 
@@ -316,7 +315,7 @@ func (a *contender) heldBy(ans fallback.LockAnswer, sent time.Time) {
 func (a *contender) lookAgainIn() time.Duration {
 	p, o := a.p, &a.p.c.opts
 	p.mu.Lock()
-	p.AwaitRoute() // before the look: see rerouted
+	p.AwaitRoute() // before the look: a change of the ring after it pokes the contender
 	p.mu.Unlock()
 	switch {
 	case p.c.cluster.route(p.Number()).Known():
@@ -334,7 +333,7 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 	p := a.p
 	x, o := p.c.cluster, &p.c.opts
 	p.mu.Lock()
-	p.AwaitStream(a.Contender, r) // before the look: see reached
+	p.AwaitStream(a.Contender, r) // before the look: a stream that comes after it pokes the contender
 	p.mu.Unlock()
 	if l := x.linkTo(r.Owner); l != nil {
 		return a.goTo(l)
@@ -345,7 +344,7 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
 	if dead {
 		p.mu.Lock()
-		p.AwaitRoute() // before the look: see rerouted
+		p.AwaitRoute() // before the look: a change of the ring after it pokes the contender
 		p.mu.Unlock()
 	}
 	switch to := x.route(p.Number()); {
@@ -442,9 +441,4 @@ func (a *contender) withdraw() {
 	p.Withdraw(a.Contender, errGoexit, now, &after.Effects)
 	p.unlock(&after)
 	after.do(p.c)
-}
-
-// jitter spreads what many processes would do at the same moment.
-func jitter(d time.Duration) time.Duration {
-	return d + rand.N(d/4+1)
 }

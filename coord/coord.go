@@ -40,8 +40,8 @@ type Coordinator struct {
 	cluster  *cluster // nil without one
 	parts    []partition
 	sessions sessions
-	sooner   soonest
-	flights  flights
+	sooner   soonest // when holds lapse next
+	flights  flights // calls that may grant something, for an early end of Grace
 
 	remote  remote
 	debts   debts
@@ -68,12 +68,11 @@ type remote struct {
 
 // debts has the holds that a coordinator still has to give back, to offer to an owner, or to deny.
 type debts struct {
-	outlived   bool // partitions could not be given back; of Close only
-	releases   releaser
-	disclaimed disclaimed
-	doubts     doubts
-	lingers    lingerer
-	expected   expected
+	outlived   bool         // partitions could not be given back; of Close only
+	releases   releaser     // holds that were given back, for the arbiter
+	disclaimed disclaimed   // rows that this node may have written again with partitions that it gave back; of Close only
+	doubts     doubts       // requests that may be executed yet, though their calls have failed
+	lingers    lingerer     // keys that no caller uses, with their holds
 	offers     atomic.Int64 // holds that may be offered to their owners until the next verify
 }
 
@@ -95,6 +94,7 @@ type tells struct {
 	health   health
 	liveness liveness
 	reports  reports
+	expected expected // keys that callers have or want for long
 	news     news
 	events   *journal
 	limited  *slog.Logger // for records that callers may cause in storms

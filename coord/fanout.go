@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,4 +53,13 @@ func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func
 	for range n {
 		room <- struct{}{}
 	}
+}
+
+// readsPerCall bounds one call, so that it ends in time and others come in between; verifyCalls is
+// how many are under way at the same time, without those that a server holds up.
+const readsPerCall, verifyCalls = 256, 8
+
+// jitter spreads what many processes would do at the same moment.
+func jitter(d time.Duration) time.Duration {
+	return d + rand.N(d/4+1)
 }

@@ -77,7 +77,7 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 		deadline, pongs := l.deadlineOf(f.Ping, f.Left)
 		now := p.lock()
 		if w := p.Granted(l, f, deadline, pongs, now, &a.Effects); w != nil {
-			w.Value.QuickUntil = p.quickUntil(w.Value.Valid) // for the waiter: see partition.wait
+			w.Value.QuickUntil = p.quickUntil(w.Value.Valid) // which the waiter compares with the clock when it goes on
 		}
 	case peer.Recall, peer.Ask:
 		now := p.lock()

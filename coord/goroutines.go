@@ -1,5 +1,50 @@
 package coord
 
+// startServices starts the services, which live as long as the coordinator. first is the session that there is, nil for none.
+func (c *Coordinator) startServices(first *session) {
+	services := []func(){
+		func() { c.keepSessions(first) },
+		c.sendReleases,
+		c.resendReleases,
+		c.endLingers,
+		c.keepReporting,
+	}
+	if c.opts.DeadlockAfter > 0 {
+		services = append(services, c.keepFollowing)
+	}
+	if x := c.cluster; x != nil {
+		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting, x.keepAnswering)
+	}
+	for _, f := range services {
+		c.life.work.Go(f)
+	}
+}
+
+// background makes calls of the arbiter in the background. Close waits for them; from then on none is made, as streams and the
+// membership, which may ask for them, end after that.
+func (c *Coordinator) background(f func()) {
+	c.life.last.Lock()
+	defer c.life.last.Unlock()
+	if c.life.over {
+		return
+	}
+	c.life.work.Add(1)
+	c.life.pool.Go(func() {
+		defer c.life.work.Done()
+		f()
+	})
+}
+
+// awaitGoroutines waits for every goroutine that the coordinator started, once life.ctx has ended.
+func (c *Coordinator) awaitGoroutines() {
+	c.life.last.Lock()
+	c.life.over = true
+	c.life.last.Unlock()
+	c.callers.shares.work.Wait()
+	c.life.work.Wait()
+	c.life.pool.Close()
+}
+
 // The goroutines of this package. Each row is a place that starts some, and a test compares the rows
 // with the source. Close waits for all of them. A session's loops are awaited by maintain, those that
 // reclaim in time by reclaim, and questions to other nodes by their callers.
@@ -62,48 +107,3 @@ package coord
 //
 // Besides, package peer has goroutines for streams, and package gossip for the membership. Messages
 // come in a goroutine of the arbiter's.
-
-// startServices starts the services, which live as long as the coordinator. first is the session that there is, nil for none.
-func (c *Coordinator) startServices(first *session) {
-	services := []func(){
-		func() { c.keepSessions(first) },
-		c.sendReleases,
-		c.resendReleases,
-		c.endLingers,
-		c.keepReporting,
-	}
-	if c.opts.DeadlockAfter > 0 {
-		services = append(services, c.keepFollowing)
-	}
-	if x := c.cluster; x != nil {
-		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting, x.keepAnswering)
-	}
-	for _, f := range services {
-		c.life.work.Go(f)
-	}
-}
-
-// background makes calls of the arbiter in the background. Close waits for them; from then on none is made, as streams and the
-// membership, which may ask for them, end after that.
-func (c *Coordinator) background(f func()) {
-	c.life.last.Lock()
-	defer c.life.last.Unlock()
-	if c.life.over {
-		return
-	}
-	c.life.work.Add(1)
-	c.life.pool.Go(func() {
-		defer c.life.work.Done()
-		f()
-	})
-}
-
-// awaitGoroutines waits for every goroutine that the coordinator started, once life.ctx has ended.
-func (c *Coordinator) awaitGoroutines() {
-	c.life.last.Lock()
-	c.life.over = true
-	c.life.last.Unlock()
-	c.callers.shares.work.Wait()
-	c.life.work.Wait()
-	c.life.pool.Close()
-}

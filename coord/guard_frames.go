@@ -1,9 +1,6 @@
 package coord
 
 import (
-	"slices"
-	"time"
-
 	"github.com/holdfast-go/holdfast/internal/guardians"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -25,30 +22,6 @@ func pingFrame(ward string, p guardians.Ping, t guardians.Times) *peer.Frame {
 
 func voteFrame(v guardians.Vote) *peer.Frame {
 	return &peer.Frame{Kind: peer.Guard, Flags: guardVote, Session: []byte(v.Ward), Key: guardians.EncodeSets([]guardians.Set{v.Set})}
-}
-
-// outbox is frames that are queued, and their streams to be flushed once no mutex is held.
-type outbox struct{ links []*link }
-
-func (o *outbox) add(l *link, f *peer.Frame) {
-	if l == nil {
-		return
-	}
-	_ = l.s.Queue(f)
-	o.to(l)
-}
-
-// to notes that something is queued on a stream.
-func (o *outbox) to(l *link) {
-	if !slices.Contains(o.links, l) {
-		o.links = append(o.links, l)
-	}
-}
-
-func (o *outbox) flush() {
-	for _, l := range o.links {
-		l.s.Flush()
-	}
 }
 
 // guarding takes a Guard frame of another node. It believes of that node what concerns its own session only.
@@ -113,17 +86,4 @@ func (g *guarded) heard(v guardians.Vote) {
 	if more {
 		g.wake()
 	}
-}
-
-// answers notes that the other node has answered, and answered returns when it did, and its session.
-func (l *link) answers(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.beat.answeredAt = now
-}
-
-func (l *link) answered() (session string, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Session(), l.beat.answeredAt
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// looksPerPromise is how often a session looks after its guardians and its wards while a promise lasts. Each time it pings them.
-const looksPerPromise = 6
-
 // run pings the session's guardians, changes them, and votes, until the session has ended.
 func (g *guarded) run(ctx context.Context) {
 	timer := time.NewTimer(0)

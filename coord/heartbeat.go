@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -52,6 +53,19 @@ func (l *link) ponged(f *peer.Frame) {
 	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.validUntil) {
 		l.said.Store(&answer{until, last.pongs + 1})
 	}
+}
+
+// answers notes that the other node has answered, and answered returns when it did, and its session.
+func (l *link) answers(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beat.answeredAt = now
+}
+
+func (l *link) answered() (session string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Session(), l.beat.answeredAt
 }
 
 // part ends what Close waits for, in farewell: the other node has answered, or the stream has ended. l.mu is held.
@@ -143,5 +157,29 @@ func (x *cluster) queuePings(out *outbox) {
 	for _, l := range x.all() {
 		l.ping()
 		out.to(l)
+	}
+}
+
+// outbox is frames that are queued, and their streams to be flushed once no mutex is held.
+type outbox struct{ links []*link }
+
+func (o *outbox) add(l *link, f *peer.Frame) {
+	if l == nil {
+		return
+	}
+	_ = l.s.Queue(f)
+	o.to(l)
+}
+
+// to notes that something is queued on a stream.
+func (o *outbox) to(l *link) {
+	if !slices.Contains(o.links, l) {
+		o.links = append(o.links, l)
+	}
+}
+
+func (o *outbox) flush() {
+	for _, l := range o.links {
+		l.s.Flush()
 	}
 }

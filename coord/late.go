@@ -7,6 +7,22 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
+// health is how the arbiter has answered of late.
+type health struct {
+	mu     mutex[leafRank] // protects what follows
+	took   time.Duration
+	silent bool // the last call was not answered
+}
+
+// note is called when a call has ended. It reports whether the arbiter answers again.
+func (h *health) note(took time.Duration, answered bool) (again bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	again = h.silent && answered
+	h.took, h.silent = took, !answered
+	return again
+}
+
 // lateCalls is for how many times CallTimeout the answer to a call counts, where a late one does:
 // its caller goes on after one of them, and makes the call again beside it. On a machine that is
 // too busy each call may take longer than that. If the answers were thrown away, each call would be

@@ -148,7 +148,7 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 
 // farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout at most. What they have sent
 // until they knew that this node serves nothing any more has been read then: a hold that was given back meanwhile may
-// have got a row, which is this node's to remove (see unrow). And it asks once more: what this node has said to that has
+// have got a row, which is this node's to remove. And it asks once more: what this node has said to that has
 // left it then.
 func (x *cluster) farewell(ctx context.Context) {
 	if s := x.c.sessions.current(); s != nil {

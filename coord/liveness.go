@@ -145,48 +145,30 @@ func (x *liveness) dead(c *Coordinator, session string) {
 	c.cluster.died(session)
 }
 
-// makeShared makes a partition Shared that a session of a cluster owns, in the background: this process
-// cannot ask the owner for keys, as one without a cluster.
-func (p *partition) makeShared(a *contender, r fallback.Record) {
-	s := p.c.sessions.current()
-	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s == nil || !p.BeginFreeing() {
+var errBuried = errors.New("coord: the arbiter says that the node's session is dead")
+
+// died is called when the arbiter has said that a session is dead. Its node is no member any more, unless it has another one, so
+// that the ring is without it at once and its partitions go to their next owners: poke wakes their balance, which acquires those that
+// takeable lists. What waits for it asks again.
+func (x *cluster) died(session string) {
+	if x.c.opts.takeover() == 0 {
+		x.poke()
 		return
 	}
-	p.c.background(func() {
-		defer func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.EndFreeing()
-		}()
-		p.c.freeOwned(s, p.Number(), r, dead)
-	})
+	if s := x.c.sessions.current(); s != nil && s.guarded != nil {
+		s.guarded.forget(session)
+	}
+	if l := x.linkTo(session); l != nil {
+		l.s.Close(errBuried)
+	}
+	x.members.forget(session)
+	x.ring.Recheck()
+	x.reached(session)
+	x.poke()
 }
 
-// freeOwned asks the owner to demote, once, or buries it if it is dead. An owner that lives finds in the record that it was asked.
-func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
-	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
-	defer cancel()
-	start := c.now()
-	var err error
-	switch {
-	case r.Owner == s.ID: // a record that names me and that I do not serve (rule 6)
-		if !c.parts[p].forswear(r.Epoch) {
-			return
-		}
-		_, err = c.remote.ns.DemoteUnserved(ctx, p, s.ID, r.Epoch)
-	case !dead && r.Revoked:
-		return
-	case !dead:
-		err = c.remote.ns.Revoke(ctx, p, r.Epoch, s.ID)
-	default:
-		var got fallback.Acquisition
-		got, err = c.remote.ns.Acquire(ctx, p, s.ID, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
-		if err == nil && got.Verdict == fallback.Granted && c.parts[p].forswear(got.Record.Epoch) {
-			_, err = c.remote.ns.DemoteUnserved(ctx, p, s.ID, got.Record.Epoch)
-		}
-	}
-	c.called(OpOwnership, start, err)
+// outdated reports whether the ring has a dead node for a partition, which it is about to drop.
+func (x *cluster) outdated(p uint32) bool {
+	n, ok := x.ring.View().Owner(p)
+	return ok && x.members.gone(n.Name)
 }

@@ -97,8 +97,8 @@ func nudge(ch chan struct{}) {
 // ExpectLong says that long waits for the key, and long holds of it, are expected in this process: no
 // records are written of them until stop is called. See Options.LongWait and Options.LongHold.
 func (c *Coordinator) ExpectLong(key string) (stop func()) {
-	c.debts.expected.add(key, 1)
-	return sync.OnceFunc(func() { c.debts.expected.add(key, -1) })
+	c.tells.expected.add(key, 1)
+	return sync.OnceFunc(func() { c.tells.expected.add(key, -1) })
 }
 
 // expected is the keys of ExpectLong.

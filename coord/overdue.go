@@ -26,7 +26,7 @@ func (c *Coordinator) watchOverdue() {
 		})
 		p.mu.Unlock()
 	}
-	isExpected := func(x lease.Overdue) bool { return c.debts.expected.has(x.Key) }
+	isExpected := func(x lease.Overdue) bool { return c.tells.expected.has(x.Key) }
 	c.reportWaits(slices.DeleteFunc(waits, isExpected), now)
 	c.reportHolds(slices.DeleteFunc(holds, isExpected), now)
 }

@@ -17,7 +17,7 @@ type partition struct {
 
 	mu mutex[partitionRank] // protects what follows, with its keys and turns
 	lease.Partition
-	clock time.Time     // when both clocks were read last; see now
+	clock time.Time     // when both clocks were read last
 	empty chan struct{} // closed when no turn runs any more; made by emptied
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// claims is what the arbiter may not know of a partition.
+// claims is what the arbiter may not know of a partition: that this node owns it (Own), and which holds this process has (Holds).
 type claims struct {
 	p *partition
 	lease.Claims

@@ -80,7 +80,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	c.called(OpOpen, sent, err)
 	until := sent.Add(c.opts.lease())
 	if err == nil && r.Alive {
-		err = c.newcomer(ctx, s, r)
+		err = c.newcomer(ctx, s, r) // E6
 	}
 	if err == nil && (!r.Alive || lease.Past(until, c.now())) {
 		err = errors.New("coord: the session was not opened in time")
@@ -227,6 +227,44 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 		c.cluster.heard.registered.Store(int64(r.Sessions))
 		c.cluster.heard.graceLeft.Store(int64(r.Grace))
 	}
+}
+
+// leased notes that the arbiter has acknowledged the session until a time.
+func (s *session) leased(until time.Time) {
+	g := s.guarded
+	if g == nil {
+		s.Extend(until)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end.lease = until
+	g.publish(g.c.now())
+}
+
+// why returns why the session has ended. Its deadline has passed.
+func (s *session) why() error {
+	g := s.guarded
+	if g == nil {
+		return errExpired
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if lease.Past(g.end.lease, g.c.now()) {
+		return errExpired
+	}
+	return errForsaken
+}
+
+// over ends the session for every reader.
+func (s *session) over() {
+	if g := s.guarded; g != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.end.ended = true
+		g.ward.End()
+	}
+	s.Extend(time.Time{})
 }
 
 // soonest is when watch looks next. A hold that lapses before that says so, and no other: an owner answers for little longer than

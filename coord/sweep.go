@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace
@@ -81,35 +79,6 @@ func (c *Coordinator) toSweep(x *sweep) (list []uint32, more bool) {
 	}
 	list = lookAt(all, mine, int(time.Duration(len(c.parts))*sweepOthers*c.opts.RetryEvery/c.graceTime())+1)
 	return list, len(list) < len(all)
-}
-
-// keysPerCall bounds the rows that one call reads.
-const keysPerCall = 4096
-
-// inReads splits checks into those that one call makes.
-func inReads(all []check) (calls [][]check) {
-	var call []check
-	keys := 0
-	next := func() {
-		if len(call) > 0 {
-			calls, call, keys = append(calls, call), nil, 0
-		}
-	}
-	for _, k := range all {
-		for first := true; first || len(k.Keys) > 0; first = false {
-			part := k
-			part.Rest = !first
-			n := min(len(k.Keys), keysPerCall)
-			part.Keys, part.Rows, part.Busy = k.Keys[:n], k.Rows[:n], min(k.Busy, n)
-			k.Keys, k.Rows, k.Busy, k.Own = k.Keys[n:], k.Rows[n:], k.Busy-part.Busy, lease.Tenure{}
-			if len(call) == readsPerCall || keys+n > keysPerCall {
-				next()
-			}
-			call, keys = append(call, part), keys+n
-		}
-	}
-	next()
-	return calls
 }
 
 // contains reports whether a sorted list has a partition.

@@ -86,19 +86,6 @@ func (c *Coordinator) newGuarded(s *session) *guarded {
 	}
 }
 
-// leased notes that the arbiter has acknowledged the session until a time.
-func (s *session) leased(until time.Time) {
-	g := s.guarded
-	if g == nil {
-		s.Extend(until)
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.end.lease = until
-	g.publish(g.c.now())
-}
-
 // publish sets the session's deadline, the only one that grants and announcements are compared with: the earlier one of the
 // lease's end and the end of the promises (G3). It only rises. Whatever relies on an earlier one rests on the recorded set, and
 // the next set is not asked for before it covers that (G7). g.mu is held.
@@ -180,31 +167,6 @@ func (g *guarded) recorded(version uint32, sent time.Time) {
 		g.c.opts.Logger.Debug("holdfast: the guardians of this session are recorded", "session", g.s.ID, "version", after.Version,
 			"guardians", g.c.cluster.names(after.Members))
 	}
-}
-
-// why returns why the session has ended. Its deadline has passed.
-func (s *session) why() error {
-	g := s.guarded
-	if g == nil {
-		return errExpired
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if lease.Past(g.end.lease, g.c.now()) {
-		return errExpired
-	}
-	return errForsaken
-}
-
-// over ends the session for every reader.
-func (s *session) over() {
-	if g := s.guarded; g != nil {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.end.ended = true
-		g.ward.End()
-	}
-	s.Extend(time.Time{})
 }
 
 // asked returns a channel that has a token when the session is to be renewed now; nil without guardians.

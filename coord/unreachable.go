@@ -1,6 +1,11 @@
 package coord
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
 
 // unreached is the sessions of owners that this node has no stream to, and since when. It outlives
 // the single request, so that callers that wait for moments only get through in the end.
@@ -60,4 +65,50 @@ func (u *unreached) put(session string, s silence) {
 		delete(u.m, oldest)
 	}
 	u.m[session] = s
+}
+
+// makeShared makes a partition Shared that a session of a cluster owns, in the background: this process
+// cannot ask the owner for keys, as one without a cluster.
+func (p *partition) makeShared(a *contender, r fallback.Record) {
+	s := p.c.sessions.current()
+	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s == nil || !p.BeginFreeing() {
+		return
+	}
+	p.c.background(func() {
+		defer func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.EndFreeing()
+		}()
+		p.c.freeOwned(s, p.Number(), r, dead)
+	})
+}
+
+// freeOwned asks the owner to demote, once, or buries it if it is dead. An owner that lives finds in the record that it was asked.
+func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
+	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
+	defer cancel()
+	start := c.now()
+	var err error
+	switch {
+	case r.Owner == s.ID: // a record that names me and that I do not serve (rule 6)
+		if !c.parts[p].forswear(r.Epoch) {
+			return
+		}
+		_, err = c.remote.ns.DemoteUnserved(ctx, p, s.ID, r.Epoch)
+	case !dead && r.Revoked:
+		return
+	case !dead:
+		err = c.remote.ns.Revoke(ctx, p, r.Epoch, s.ID)
+	default:
+		var got fallback.Acquisition
+		got, err = c.remote.ns.Acquire(ctx, p, s.ID, fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: true})
+		if err == nil && got.Verdict == fallback.Granted && c.parts[p].forswear(got.Record.Epoch) {
+			_, err = c.remote.ns.DemoteUnserved(ctx, p, s.ID, got.Record.Epoch)
+		}
+	}
+	c.called(OpOwnership, start, err)
 }

@@ -93,9 +93,34 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 	}
 }
 
-// readsPerCall bounds one call, so that it ends in time and others come in between; verifyCalls is
-// how many are under way at the same time, without those that a server holds up.
-const readsPerCall, verifyCalls = 256, 8
+// keysPerCall bounds the rows that one call reads.
+const keysPerCall = 4096
+
+// inReads splits checks into those that one call makes.
+func inReads(all []check) (calls [][]check) {
+	var call []check
+	keys := 0
+	next := func() {
+		if len(call) > 0 {
+			calls, call, keys = append(calls, call), nil, 0
+		}
+	}
+	for _, k := range all {
+		for first := true; first || len(k.Keys) > 0; first = false {
+			part := k
+			part.Rest = !first
+			n := min(len(k.Keys), keysPerCall)
+			part.Keys, part.Rows, part.Busy = k.Keys[:n], k.Rows[:n], min(k.Busy, n)
+			k.Keys, k.Rows, k.Busy, k.Own = k.Keys[n:], k.Rows[n:], k.Busy-part.Busy, lease.Tenure{}
+			if len(call) == readsPerCall || keys+n > keysPerCall {
+				next()
+			}
+			call, keys = append(call, part), keys+n
+		}
+	}
+	next()
+	return calls
+}
 
 // looks is what is looked at: what the session has, if held, and without exceptions for a round; and the partitions listed.
 type looks struct {
