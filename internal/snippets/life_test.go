@@ -156,6 +156,27 @@ func TestDesign_TheLifeOfAKeyNeedsNoOtherFile(t *testing.T) {
 	}
 }
 
+// The table of docs/map.md has each file of the two packages that decide and carry out: none gets lost when it is added.
+func TestMap_HasEachFile(t *testing.T) {
+	dir := root(t)
+	text, err := os.ReadFile(filepath.Join(dir, "docs", "map.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{"coord", "internal/lease"} {
+		files, err := filepath.Glob(filepath.Join(dir, in, "*.go"))
+		if err != nil || len(files) < 30 {
+			t.Fatal(len(files), err)
+		}
+		for _, file := range files {
+			name := in + "/" + filepath.Base(file)
+			if !strings.HasSuffix(name, "_test.go") && !strings.Contains(string(text), "](../"+name+")") {
+				t.Errorf("no row has %s", name)
+			}
+		}
+	}
+}
+
 const module = "github.com/holdfast-go/holdfast/"
 
 // sources checks the types of packages of the repository, and takes other packages for empty: the mistakes that follow do not matter, as only
