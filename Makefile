@@ -304,17 +304,23 @@ jdk:
 	  apt-get update -qq && apt-get install -y -qq default-jdk-headless >/dev/null || echo "without a JDK the scenes of Java's HttpClient are skipped" >&2; fi
 
 # A rule of docs/protocol.md: its text, the functions that keep it, the transcript, and the tests, guards and comments that name it: make rule N=7.
-# An invariant, N=I4, and a rule of docs/takeover.md, N=G5: the text, and what names it.
-RULE = grep -rnE --include=*.go $(if $(filter I% G% E%,$(N)),'\b$(N)\b','[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b')
+# An invariant, N=I4, a rule of docs/takeover.md, N=G5, and of an early end of Grace, N=E3: the text, and what names it.
+N ?= $(RULE)
+NAMES = grep -rnE --include=*.go $(if $(filter I% G% E%,$(N)),'\b$(N)\b','[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b')
 rule:
-	@case '$(N)' in \
+	@text=$$(case '$(N)' in \
 	I*) awk '/^- \*\*/{p=/^- \*\*$(N)\*\*/} /^$$/{p=0} p' DESIGN.md;; \
 	G*) awk '/^G[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} p' docs/takeover.md;; \
 	E*) awk '/^- \*\*E[0-9]+\*\*/{p=/^- \*\*$(N)\*\*/} /^$$/{p=0} p' docs/protocol.md;; \
-	*) awk '/^## /{rules=/^## Rules/} rules&&/^[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} rules&&p' docs/protocol.md; \
+	*) awk '/^## /{rules=/^## Rules/} rules&&/^[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} rules&&p' docs/protocol.md;; esac); \
+	if [ -z "$$text" ]; then echo "There is no rule $(N): there are N=1 to 17, I1 to I8, G1 to G8 and E1 to E8." >&2; exit 1; fi; printf '%s\n' "$$text"
+	@case '$(N)' in [0-9]*) \
 	  printf '\nkept by\n'; grep -E '^\| $(N)\. ' DESIGN.md | grep -oE '`[a-z]+(\.[A-Za-z]+)+`' | grep -v txt | tr -d '`' | while IFS=. read -r dir type f; do \
 	    grep -nE "^func (\([^)]*\b$$type\b[^)]*\) $$f|$${f:-$$type})\(|^	$$type += " $$(ls -d $$dir internal/$$dir 2>/dev/null)/*.go | grep -v _test.go; done; \
 	  printf '\ntranscripts: go test -run Transcripts/rule%02d ./internal/lease/leasetest\n' '$(N)'; \
 	  ls internal/lease/leasetest/testdata | grep "^rule$$(printf %02d '$(N)')" || echo none;; esac
-	@printf '\nnamed by tests and guards\n'; $(RULE) . | grep -E '_test\.go:|/guards?\.go:' || true
-	@printf '\nnamed by code\n'; $(RULE) coord internal/lease internal/guardians handoff peer fallback | grep -v _test.go: || true
+	@printf '\nnamed by tests\n'; $(NAMES) . | grep _test.go: | sort -t: -k1,1 -k2,2n | while IFS=: read -r file line text; do \
+	  test=$$(awk -v at="$$line" '/^[a-z]/{f=""} /^func /{f=$$0; sub(/^func (\([^)]*\) )?/,"",f); sub(/[^A-Za-z0-9_].*/,"",f)} NR==at&&/^\/\//{f=""} NR>=at&&f!=""{exit} END{print f}' "$$file"); \
+	  printf '%s:%s: %s: %s\n' "$$file" "$$line" "$$test" "$$(echo "$$text" | sed 's/^[	 ]*//')"; done
+	@printf '\nguards\n'; $(NAMES) . | grep -E '/guards?\.go:' || echo none
+	@printf '\nnamed by code\n'; $(NAMES) coord internal/lease internal/guardians handoff peer fallback | grep -v _test.go: || echo none

@@ -3,7 +3,7 @@ package coord
 import "context"
 
 // flights are the calls of the arbiter that are on their way, or the answers of which are being taken, and
-// that may grant something or confirm it: those that were begun before a moment are a generation.
+// that may grant something or confirm it: those that were begun before a moment are a generation (E3).
 type flights struct {
 	mu    mutex[leafRank] // protects what follows
 	at    int             // the present generation

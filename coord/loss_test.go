@@ -122,6 +122,7 @@ func TestAHoldThatCannotBeVerifiedIsLostAlone(t *testing.T) {
 	})
 }
 
+// Rule 3: local death is for ever.
 func TestTheOldDeadlineDecidesWhetherALateAnswerCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
@@ -302,17 +303,18 @@ func executedLate(t *testing.T, a *fallback.Memory) (net *faulty, here, there *c
 	return net, here, there
 }
 
-func TestAnOrphanedRowIsRemovedWhenSomebodyAsks(t *testing.T) {
+// Rule 13: a call that timed out was executed later, and has made a row without a holder.
+func TestARowWithoutAHolderIsRemovedWhenItIsAskedFor(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		_, _, there := executedLate(t, a)
 		time.Sleep(6 * time.Second)
 		if _, err := there.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
-			t.Fatalf("no orphan was made: %v", err)
+			t.Fatalf("no row was made: %v", err)
 		}
 		time.Sleep(time.Second)
 		l, err := there.TryLock(t.Context(), "k")
 		if err != nil {
-			t.Fatalf("the orphan is still there (rule 13): %v", err)
+			t.Fatalf("the row is still there: %v", err)
 		}
 		unlock(t, l)
 	})

@@ -230,7 +230,7 @@ func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
 }
 
 // A member that says what no node says is cut off: a block of tokens that is not of its epoch or that wraps, an answer
-// for a hold of a later epoch, and the same statement twice.
+// for a hold of a later epoch, and the same statement twice (rule 12).
 func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	id := newIdentity(t)

@@ -16,7 +16,7 @@ func (s Settings) Mark(guarded bool) string {
 // know it refuse it.
 const openedOnAll = "holdfast/2 openings=all"
 
-// MarkOpenings makes a mark that of a namespace in which a session counts once all replicas of the server have it: see Rounder.Openings.
+// MarkOpenings makes a mark that of a namespace in which a session counts once all replicas of the server have it (E7): see Rounder.Openings.
 func MarkOpenings(mark string) string { return strings.Replace(mark, "holdfast/1", openedOnAll, 1) }
 
 // CutOpenings is the inverse of MarkOpenings. It reports false for the mark of another namespace, which it returns as it is.

@@ -63,7 +63,7 @@ type SpokenRound struct {
 	Spoken []string
 }
 
-// Turn takes part in the round. It belongs to an Open or Renew that answered Alive.
+// Turn takes part in the round (E1, E4). It belongs to an Open or Renew that answered Alive.
 func (s *Sessions) Turn(m Moment, id string, c RoundCall) (r Round) {
 	x := s.Round
 	if x.Server != s.Name || m.Now >= x.Began+2*s.length(m) {
@@ -91,7 +91,7 @@ func (s *Sessions) Turn(m Moment, id string, c RoundCall) (r Round) {
 	return r
 }
 
-// GraceName names the Grace that the partition is in; "": it is in none, or in one that began for
+// GraceName names the Grace that the partition is in (E2); "": it is in none, or in one that began for
 // another reason than that the server is another one.
 func (p *Partition) GraceName() string {
 	if p.GraceEnd == 0 || p.GraceEnd != p.Changed {
@@ -100,7 +100,7 @@ func (p *Partition) GraceName() string {
 	return p.Server + " " + strconv.FormatInt(p.GraceEnd, 10)
 }
 
-// EndGrace is [Rounder.EndGraces] of one partition. Its next epoch is not below the one that it would have had at the end of the
+// EndGrace is [Rounder.EndGraces] of one partition (E5). Its next epoch is not below the one that it would have had at the end of the
 // whole Grace: so tokens rise over what this failover has lost as much as without rounds, and over what the next one loses by the time between both.
 func (p *Partition) EndGrace(m Moment, name string) {
 	p.enter(m)

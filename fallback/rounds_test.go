@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// TestRound: a round is complete when each session has spoken for it, or is dead, and never in Grace of the table.
+// TestRound: a round is complete when each session has spoken for it, or is dead, and never in Grace of the table (E1, E4).
 func TestRound(t *testing.T) {
 	m := fallback.Moment{Now: 1_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var s fallback.Sessions
@@ -49,8 +49,8 @@ func TestRound(t *testing.T) {
 	want(turn("a", fallback.RoundCall{}), "", false) // it is old
 }
 
-// TestEndGrace: a Grace ends early by its name, and only one that began because the server is another one has a name. The epoch is not
-// lower than that of the end of the whole Grace.
+// TestEndGrace: a Grace ends early by its name, and only one that began because the server is another one has a name (E2). The epoch is not
+// lower than that of the end of the whole Grace (E5).
 func TestEndGrace(t *testing.T) {
 	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var p fallback.Partition

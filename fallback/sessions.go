@@ -144,7 +144,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 	}
 	x, exists := s.Members[id]
 	if !exists && s.GraceEnd != 0 && s.complete() && guard.Missing {
-		s.older(m) // it lacks one: it is of a backup, say
+		s.older(m) // it lacks one: it is of a backup, say (E8)
 	}
 	alive := exists && m.Now < x.Expiry || s.GraceEnd != 0 && (!exists || x.TTL > 0)
 	if alive {

@@ -221,7 +221,7 @@ func TestDesign_IndexOfRules(t *testing.T) {
 	}
 }
 
-// A test names each rule, each invariant, and each rule of takeover by guardians: `make rule` shows it.
+// A test names each rule, each invariant, each rule of takeover by guardians, and each of an early end of Grace: `make rule` shows it.
 func TestRules_AreNamedByTests(t *testing.T) {
 	dir := root(t)
 	var tests strings.Builder
@@ -243,7 +243,7 @@ func TestRules_AreNamedByTests(t *testing.T) {
 		}
 	}
 	for n := range 8 {
-		for _, kind := range "IG" {
+		for _, kind := range "IGE" {
 			name := fmt.Sprintf("%c%d", kind, n+1)
 			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(tests.String()) {
 				t.Errorf("no test names %s", name)

@@ -90,41 +90,41 @@ func TestRounds_AreSafe(t *testing.T) {
 	}
 }
 
-// TestRounds_EachGuardPrevents takes each guard away.
+// TestRounds_EachGuardPrevents takes each guard away, beside which the rule is named that it is of.
 func TestRounds_EachGuardPrevents(t *testing.T) {
 	for _, tt := range []struct {
 		off   RoundGuard
 		in    *Rounds
 		steps int
 	}{
-		{RoundUnique, rounds(1, 1, 2), 11},
-		{SightedBefore, rounds(2, 0, 2), 12},
-		{EndNamed, rounds(2, 0, 1), 11},
-		{RoundOld, rounds(1, 0, 1), 13},
-		{AnswersIn, rounds(1, 0, 1), 14},
-		{PassReclaims, rounds(1, 0, 1), 13},
-		{PassWaits, rounds(1, 0, 1), 15},
-		{EachSpoke, rounds(1, 0, 1), 9},
-		{CompleteOld, rounds(1, 0, 1), 8},
-		{TableOutOfGrace, rounds(1, 1, 1), 10},
-		{NewcomerWaits, finer(1, 1, 1), 11},
+		{RoundUnique, rounds(1, 1, 2), 11},     // E1
+		{SightedBefore, rounds(2, 0, 2), 12},   // E2
+		{EndNamed, rounds(2, 0, 1), 11},        // E5
+		{RoundOld, rounds(1, 0, 1), 13},        // E3
+		{AnswersIn, rounds(1, 0, 1), 14},       // E3
+		{PassReclaims, rounds(1, 0, 1), 13},    // E3
+		{PassWaits, rounds(1, 0, 1), 15},       // E3
+		{EachSpoke, rounds(1, 0, 1), 9},        // E4
+		{CompleteOld, rounds(1, 0, 1), 8},      // E4
+		{TableOutOfGrace, rounds(1, 1, 1), 10}, // E4
+		{NewcomerWaits, finer(1, 1, 1), 11},    // E6
 		{PrimarySilent, rounds(1, 0, 1), 8},
 		{RoundOld, replicated(1), 13},
 		{AnswersIn, replicated(1), 14},
 		{EachSpoke, replicated(1), 9},
 		{CompleteOld, replicated(1), 8},
-		{OpenedAtAll, opened(1, false), 9},
-		{OpenedOnDisk, opened(1, true), 9},
+		{OpenedAtAll, opened(1, false), 9}, // E7
+		{OpenedOnDisk, opened(1, true), 9}, // E7
 		{RoundOld, opened(1, false), 13},
 		{AnswersIn, opened(1, false), 14},
 		{EachSpoke, opened(1, false), 9},
-		{Unexpired, opened(1, false), 9},
+		{Unexpired, opened(1, false), 9}, // E7
 		{OpenedAtAll, openedApart(rounds(1, 1, 1)), 10},
 		{Unexpired, openedApart(rounds(1, 1, 1)), 10},
 		{NewcomerWaits, openedApart(finer(1, 1, 1)), 11},
-		{Missing, backup(0, 1), 10},
-		{Chained, backup(1, 1), 11},
-		{PassWhole, rows(0, 1), 14},
+		{Missing, backup(0, 1), 10}, // E8
+		{Chained, backup(1, 1), 11}, // E8
+		{PassWhole, rows(0, 1), 14}, // E3
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
