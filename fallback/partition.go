@@ -41,7 +41,7 @@ type Partition struct {
 	Process  string              // and its process
 	GraceEnd int64               // by the server's clock, Unix milliseconds; 0: not in Grace
 	Changed  int64               // the GraceEnd of a Grace that began because the server is another one; after an early end: for advance
-	Rows     map[string]Row      // by name, which for most is the key: see Mode
+	Rows     map[string]Row      // by name, which for most is the key
 	Names    map[string][]string // for each key: the modes and holders of the names in Rows that are no keys
 	Queues   map[string][]Waiter // by key
 }

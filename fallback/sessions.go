@@ -37,7 +37,8 @@ type Member struct {
 	Terms     Terms
 }
 
-// enter is as [Partition.enter]. It reports false if the table is lost.
+// enter comes before everything else: it notices a server that is not the one that wrote the table, and the end of Grace. It reports false
+// if the table is lost.
 func (s *Sessions) enter(m Moment) bool {
 	if s.Format == "" {
 		return false
