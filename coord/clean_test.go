@@ -151,3 +151,22 @@ func TestClean_OverRedis(t *testing.T) {
 		t.Errorf("%d rows at first, want 5000", slices.Max(seen))
 	}
 }
+
+// A caller waits for a key of a process that crashed for as long as it takes to ask whether that one is dead, and not until its owner looks
+// the next time, which is RenewEvery later.
+func TestClean_ARowOfACrashedProcessKeepsNoCallerWaiting(t *testing.T) {
+	a := fallback.NewMemory()
+	o := unhurried()
+	o.RenewEvery, o.RetryEvery = 15*time.Second, time.Second
+	s := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: o.Grace}
+	crashed(t, a, s, "crashed", 1, time.Millisecond)
+	c := join(t, a, o)
+	settled(t, 61, c)
+	ctx, cancel := context.WithTimeout(t.Context(), o.RenewEvery/2)
+	defer cancel()
+	l, err := c.Lock(ctx, "crashed0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, l)
+}

@@ -256,12 +256,8 @@ func (x *cluster) session(id string) {
 
 // poke makes the balance be looked at, and the holders that are in the way.
 func (x *cluster) poke() {
-	for _, c := range []chan struct{}{x.wakes.tick, x.wakes.dead} {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	signal(x.wakes.tick)
+	signal(x.wakes.dead)
 }
 
 // end closes streams and gossip. Everything has been given away.

@@ -10,6 +10,12 @@ import (
 // may be gone: keepDoubting. And a process that does not know what became of a request of its own
 // sees to it that no row is left of it: doubts.
 
+// doubtSoon makes the holders that are in the way be asked after.
+func (x *cluster) doubtSoon() { signal(x.wakes.dead) }
+
+// doubtMoment is how long keepDoubting waits when it is woken: what has come to pass has to do with many keys, as a rule, and a look goes through all.
+const doubtMoment = 10 * time.Millisecond
+
 // keepDoubting asks after the holders that are in the way of others, until the coordinator stops. It does not wait for the balance:
 // a cluster that does not come to rest, or an arbiter that does not take a partition back, has its dead, too.
 func (x *cluster) keepDoubting() {
@@ -19,6 +25,9 @@ func (x *cluster) keepDoubting() {
 		select {
 		case <-timer.C:
 		case <-x.wakes.dead:
+			if !sleep(x.c.life.ctx, doubtMoment) {
+				return
+			}
 		case <-x.c.life.ctx.Done():
 			return
 		}

@@ -104,6 +104,9 @@ func (a *after) do(c *Coordinator) {
 	if c.cluster != nil && a.Balance {
 		c.cluster.poke()
 	}
+	if c.cluster != nil && a.Absent {
+		c.cluster.doubtSoon()
+	}
 	if len(a.Releases) > 0 {
 		c.debts.releases.add(a.Releases...)
 	}

@@ -74,6 +74,8 @@ func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
 		}
 		if g.link != nil {
 			p.send(g.link, peer.Recall, k.name, g.holder)
+		} else {
+			fx.Absent = true
 		}
 	}
 }
