@@ -58,7 +58,7 @@ type streamBook struct {
 // wakes are signals to the goroutines of a node.
 type wakes struct {
 	tick   chan struct{} // capacity 1: the balance is to be looked at
-	dead   chan struct{} // capacity 1: so are the holders that are in the way, as one may have died
+	dead   chan struct{} // capacity 1: so are the holders that are in the way: one may be dead
 	adopts chan struct{} // capacity 1: there are holds to be adopted
 }
 
