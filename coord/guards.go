@@ -69,7 +69,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 		g.guard.Resumed(mono, g.times.Promise/3)
 	}
 	votes := g.guard.Look(mono)
-	if again {
+	if again { // these among them
 		votes = g.guard.Standing()
 	}
 	for _, v := range votes {

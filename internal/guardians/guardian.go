@@ -108,16 +108,22 @@ func (g *Guardian) Look(now Instant) (votes []Vote) {
 	return votes
 }
 
-// Standing returns this node's votes against sessions that have not been heard of since. They are to be sent again, as messages
-// get lost, until the sessions are forgotten or have told of a later set.
+// Standing returns this node's votes against sessions that have not been heard of since, those that Look has just returned among them. They
+// are to be sent again, as messages get lost, until the sessions are forgotten. A session may have died while it changed its set:
+// then it is not known here which version is recorded, and there is a vote for each that it has told of. A session that has told of a later set, with
+// this node in it, and of whose promise some is left, lives.
 func (g *Guardian) Standing() (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
 		c := g.wards[ward]
-		set, ok := c.known[c.voted]
-		if !ok || c.voted == 0 || slices.ContainsFunc(c.sets, func(s Set) bool { return s.Version > c.voted }) {
+		if len(c.sets) == 0 || len(g.due(c)) > 0 {
 			continue
 		}
-		votes = append(votes, Vote{Ward: ward, Voter: g.me, Set: set})
+		oldest := slices.MinFunc(c.sets, func(a, b Set) int { return cmp.Compare(a.Version, b.Version) }).Version
+		for _, version := range slices.Sorted(maps.Keys(c.votes)) {
+			if version >= oldest && slices.Contains(c.votes[version], g.me) {
+				votes = append(votes, Vote{Ward: ward, Voter: g.me, Set: c.known[version]})
+			}
+		}
 	}
 	return votes
 }

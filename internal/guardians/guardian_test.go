@@ -3,6 +3,7 @@ package guardians_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -130,11 +131,36 @@ func TestGuardian_VotesStand(t *testing.T) {
 	if votes := g.Standing(); len(votes) != 0 {
 		t.Errorf("the session lives, with a later set: %v", votes)
 	}
+	before := voted
 	voted = g.Look(6 * time.Second)
-	if votes := g.Standing(); len(voted) != 1 || voted[0].Set.Version != 2 || !reflect.DeepEqual(votes, voted) {
-		t.Errorf("it has voted %v, and stands by %v", voted, votes)
+	if votes := g.Standing(); len(voted) != 1 || voted[0].Set.Version != 2 || !reflect.DeepEqual(votes, slices.Concat(before, voted)) {
+		t.Errorf("it has voted %v and %v, and stands by %v", before, voted, votes)
 	}
 	if g.Forget("x"); len(g.Standing()) != 0 {
 		t.Error("a vote against a session that is forgotten")
+	}
+}
+
+// Of a session that died while it changed its set, the recorded one may be either: a guardian stands by its vote for each, also if it is in
+// one of them only.
+func TestGuardian_VotesStandForBothSetsOfAChange(t *testing.T) {
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 301 * time.Millisecond}
+	both := guardians.Set{Version: 1, Members: []string{"g", "h"}}
+	for name, next := range map[string]guardians.Set{
+		"in both": {Version: 2, Members: []string{"g", "i"}},
+		"dropped": {Version: 2, Members: []string{"h", "i"}},
+	} {
+		g := guardians.NewGuardian("g", times)
+		g.Pinged("x", guardians.Ping{Seq: 1, Sets: []guardians.Set{both, next}}, 0)
+		voted := g.Look(3 * time.Second)
+		if votes := g.Standing(); len(voted) == 0 || voted[0].Set.Version != 1 || !reflect.DeepEqual(votes, voted) {
+			t.Errorf("%s: it has voted %v, and stands by %v", name, voted, votes)
+		}
+		g.Pinged("x", guardians.Ping{Seq: 2, Sets: []guardians.Set{next}}, 4*time.Second)
+		for _, v := range g.Standing() {
+			if v.Set.Version == 1 {
+				t.Errorf("%s: it stands by a vote for a set that is not recorded any more", name)
+			}
+		}
 	}
 }
