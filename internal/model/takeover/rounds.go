@@ -25,11 +25,13 @@ const (
 	Missing                                // a table that lacks a session after all does not have all
 	Chained                                // nor does that of another server that takes over in such a Grace
 	PassWhole                              // the pass leaves out no row that was written a moment ago
+	LostLacks                              // a table that was lost, and is made anew, does not have all
+	MovedInStep                            // the table's slot comes to a server whose replicas have no earlier table: an operator's rule
 )
 
 var roundGuardNames = []string{
 	"RoundUnique", "SightedBefore", "EndNamed", "RoundOld", "AnswersIn", "PassReclaims", "PassWaits", "EachSpoke", "CompleteOld", "TableOutOfGrace", "NewcomerWaits", "PrimarySilent",
-	"OpenedAtAll", "OpenedOnDisk", "Unexpired", "Missing", "Chained", "PassWhole",
+	"OpenedAtAll", "OpenedOnDisk", "Unexpired", "Missing", "Chained", "PassWhole", "LostLacks", "MovedInStep",
 }
 
 func (g RoundGuard) String() string { return roundGuardNames[bits.TrailingZeros32(uint32(g))] }
@@ -45,6 +47,7 @@ type Rounds struct {
 	Failovers      uint8 // of the partition's server
 	Tables         uint8 // of the sessions' server
 	Moves          uint8 // of the partition's slot to another server
+	TableMoves     uint8 // with Apart: of the table's slot to another server, replicas of which do not have it yet
 	Begun          int8  // rounds, at most
 	Replicated     bool  // the table is at the same server, and no change of a session counts before it is on all replicas
 	Opened         bool  // the table is at the same server, and an opening counts once it is on all replicas: they may lack renewals
@@ -89,6 +92,8 @@ type roundState struct {
 	sCopied        bool
 	pFails, sFails uint8
 	moves, backups uint8
+	sMoves         uint8
+	sAway          behind
 	graces, rounds int8 // names that were given out
 
 	life    int8 // of X's session: 0 before, 1 alive, 2 over
@@ -145,6 +150,7 @@ const (
 	rGiveBack
 	rVerifyRow
 	rRestore
+	rMoveS
 )
 
 func (m *Rounds) names() []string {
@@ -158,6 +164,7 @@ func (m *Rounds) names() []string {
 		rStated: "table $v says to A that the round is complete", rEnd: "A ends Grace", rZOwns: "Z acquires",
 		rBackup: "a BACKUP is restored, of before all sessions", rNotice: "W renews; the table does not know it", rGiveBack: "X gives the partition back at server $v, its caller's hold has a row there",
 		rVerifyRow: "X verifies the row at server $v", rRestore: "X restores the row",
+		rMoveS: "the table's slot moves to another server",
 	}
 }
 
@@ -193,6 +200,7 @@ func (m *Rounds) next(was *roundState, to func(event, roundState)) {
 	m.fails(was, add)
 	m.restored(was, add)
 	m.rows(was, add)
+	m.tableMoves(was, add)
 	m.ender(was, add)
 	s := *was
 	free := (!s.s.known || s.s.expiry == 0) && s.s.grace == 0 // what X has
@@ -226,6 +234,9 @@ func (m *Rounds) tidy(s *roundState) {
 	}
 	if s.sFails >= m.Tables || !s.sCopied {
 		s.sCopy, s.sCopied = table{}, false
+	}
+	if s.sFails >= m.Tables {
+		s.sAway = inStep
 	}
 	for _, p := range []*record{&s.p, &s.pOld, &s.pCopy} {
 		if p.grace == 0 {
@@ -290,10 +301,12 @@ func (m *Rounds) session(was *roundState, add adderR) {
 			if x.grace > 0 && m.has(NewcomerWaits) {
 				s.waits = m.Delta
 			}
+			m.acknowledged(s, n)
 			add(rOpen, n, *s)
 		case s.life == 1 && (x.grace > 0 || x.known && x.expiry > 0):
 			if !x.known {
 				m.unknown(x)
+				m.acknowledged(s, n)
 			}
 			x.known, x.expiry, s.lease, x.spoke = true, m.T, m.T-m.M, s.spoken
 			if x.round > 0 && x.round != s.heard && !m.Older {
@@ -393,7 +406,7 @@ func (m *Rounds) fails(was *roundState, add adderR) {
 		add(rMove, 0, s)
 	}
 	if s = *was; s.sFails < m.Tables && !m.Replicated {
-		s.sCopied, s.sCopy = true, s.s
+		s.sCopied, s.sCopy, s.sAway = true, s.s, inStep
 		add(rCopyS, 0, s)
 		if m.Opened && !m.Apart { // the server has both
 			return
@@ -421,23 +434,6 @@ func (m *Rounds) failed(s *roundState, to record, opened bool) {
 	case m.Opened && !m.Apart:
 		m.tableFailed(s, m.replica(s, opened))
 	}
-}
-
-// replica is what a replica has of the table. opened: it has the sessions that were opened.
-func (m *Rounds) replica(s *roundState, opened bool) table {
-	x := s.sCopy // empty, if there is none
-	if m.Opened {
-		x.known = x.known || opened && s.s.known
-		x.w, x.lacks = x.w || s.s.w, x.lacks || s.s.lacks // all replicas have what a session did that was not known, too
-	}
-	return x
-}
-
-func (m *Rounds) tableFailed(s *roundState, to table) {
-	s.sFails++
-	s.sOld, s.sGone, s.s, s.sCopied = s.s, m.Delta, to, false
-	s.s.lacks = s.s.lacks && m.has(Chained)
-	s.s.grace, s.s.round, s.s.age = m.Q, 0, 0 // a round is one server's
 }
 
 // ender makes the steps of A.

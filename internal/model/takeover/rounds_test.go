@@ -37,6 +37,12 @@ func openedApart(m *Rounds) *Rounds {
 	return m
 }
 
+// openedMoves is openedApart, and the table's slot moves once.
+func openedMoves(m *Rounds) *Rounds {
+	m.TableMoves = 1
+	return openedApart(m)
+}
+
 // backup has one server like that, and a backup that is restored.
 func backup(failovers uint8, begun int8) *Rounds {
 	m := opened(failovers, false)
@@ -77,6 +83,7 @@ func TestRounds_AreSafe(t *testing.T) {
 		{"all replicas of the table's server have each opening, and both servers fail over", openedApart(rounds(1, 1, 2))},
 		{"all replicas of the table's server have each opening, and both servers fail over; two ticks in delta", openedApart(finer(1, 1, 1))},
 		{"all replicas of the table's server have each opening, both servers fail over, and the owner gives the partition back", openedApart(rows(1, 1))},
+		{"all replicas of the table's server have each opening, its slot moves, and both servers fail over", openedMoves(rounds(1, 1, 1))},
 		{"the owner gives the partition back", rows(0, 2)},
 		{"both servers fail over, and the owner gives the partition back", rows(1, 1)},
 	} {
@@ -122,9 +129,11 @@ func TestRounds_EachGuardPrevents(t *testing.T) {
 		{OpenedAtAll, openedApart(rounds(1, 1, 1)), 10},
 		{Unexpired, openedApart(rounds(1, 1, 1)), 10},
 		{NewcomerWaits, openedApart(finer(1, 1, 1)), 11},
-		{Missing, backup(0, 1), 10}, // E8
-		{Chained, backup(1, 1), 11}, // E8
-		{PassWhole, rows(0, 1), 14}, // E3
+		{LostLacks, openedMoves(rounds(1, 1, 1)), 11},   // E8
+		{MovedInStep, openedMoves(rounds(1, 1, 1)), 11}, // E7: for operators
+		{Missing, backup(0, 1), 10},                     // E8
+		{Chained, backup(1, 1), 11},                     // E8
+		{PassWhole, rows(0, 1), 14},                     // E3
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
