@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"maps"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
@@ -20,18 +21,28 @@ func (a *Memory) Snapshot() *Snapshot {
 
 // Restore makes the Memory another server, as after a failover: it has the state of the snapshot, and lost
 // everything later. A nil snapshot is a server that restarted empty. Messages under way are lost.
-func (a *Memory) Restore(s *Snapshot) {
+func (a *Memory) Restore(s *Snapshot) { a.RestoreSessions(s, func(uint32) bool { return true }) }
+
+// RestoreSessions is Restore of the server of the sessions, and of some partitions: the one of the others stays as it is.
+func (a *Memory) RestoreSessions(s *Snapshot, which func(p uint32) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.server++
-	a.name, a.apart = memoryName(a.server), nil
+	before, were := a.name, a.apart
+	a.name, a.apart = memoryName(a.server), make(map[uint32]string)
 	for name, now := range a.spaces {
 		// A namespace keeps its settings: they belong to the processes that are attached.
-		opened := now.opened
+		opened, parts := now.opened, now.parts
 		*now = memorySpace{settings: now.settings, secrets: now.secrets, parts: make([]Partition, now.settings.Partitions)}
 		if s != nil && s.spaces[name] != nil {
 			*now = *s.spaces[name].clone()
 			now.keep(opened)
+		}
+		for p := range parts {
+			if !which(uint32(p)) {
+				now.parts[p] = parts[p]
+				a.apart[uint32(p)] = cmp.Or(were[uint32(p)], before)
+			}
 		}
 	}
 	for _, l := range a.listeners {

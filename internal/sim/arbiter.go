@@ -32,6 +32,7 @@ type server struct {
 	before  time.Time        // the same of deposed
 	rewound time.Time        // when it got older data under the same identity
 	parted  time.Time        // when the server of some partitions became another one; zero: never
+	tabled  [2]time.Time     // the same of the server of the sessions, by itself: and the time before
 
 	mu   sync.Mutex // protects what follows
 	rng  *rand.Rand
@@ -146,6 +147,7 @@ type weather struct {
 	shard     [partitions]bool // nothing about these partitions arrives
 	deposed   bool             // it believes in the primary before
 	apart     bool             // it believes in the server before of some partitions
+	table     bool             // it believes in the server before of the sessions and of the other partitions
 }
 
 // client is the arbiter as one node sees it.
@@ -296,7 +298,7 @@ type space struct {
 func (n *space) deposed() bool {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	return n.c.weather.deposed
+	return n.c.weather.deposed || n.c.weather.table
 }
 
 // at is the namespace at the server that the node believes in.

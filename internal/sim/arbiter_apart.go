@@ -20,41 +20,84 @@ func (s *server) failoverPart(to *fallback.Snapshot) {
 	s.parted = time.Now()
 }
 
-// Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
-func (n *space) Spread() bool {
-	return !n.c.w.cfg.Observed && !n.c.w.cfg.Opened && (n.c.w.cfg.script != nil || n.c.w.cfg.Seed%2 == 0)
+// failoverTable makes the server of the sessions, and of the partitions that are not apart, another one. The one before goes on, for those
+// clients that are told to believe in it.
+func (s *server) failoverTable(to *fallback.Snapshot) {
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	s.deposed = s.Memory.Fork()
+	s.Memory.RestoreSessions(to, func(p uint32) bool { return !ofOther(p) })
+	s.tabled[0], s.tabled[1] = time.Now(), s.tabled[0]
 }
 
-// apart tells whether the node believes in the server before of a partition.
-func (n *space) apart(p uint32) bool {
+// fail makes all servers others, with what the snapshot has. Each fails over by itself, if there are two.
+func (w *world) fail(to *fallback.Snapshot) {
+	if !w.cfg.Spread {
+		w.s.failover(to, false)
+		return
+	}
+	w.s.failoverTable(to)
+	w.s.failoverPart(to)
+}
+
+// Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
+func (n *space) Spread() bool {
+	cfg := n.c.w.cfg
+	switch {
+	case cfg.Observed:
+		return false
+	case cfg.Opened:
+		return cfg.Spread
+	}
+	return cfg.script != nil || cfg.Seed%2 == 0
+}
+
+// believes is the servers before that a node takes for the present ones.
+type believes struct{ deposed, table, apart bool }
+
+func (n *space) believes() believes {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	return n.c.s.books == nil && n.c.weather.apart && !n.c.weather.deposed && ofOther(p)
+	w := &n.c.weather
+	return believes{w.deposed, w.table, w.apart && !w.deposed && n.c.s.books == nil}
 }
+
+// elsewhere tells whether what concerns a partition goes to another server than what concerns the sessions.
+func (b believes) elsewhere(p uint32) bool { return ofOther(p) && (b.apart || b.table && !b.deposed) }
 
 // about is at of what concerns a partition. old says that it is a server before.
 func (n *space) about(p uint32) (at fallback.Namespace, old bool) {
-	if n.apart(p) {
+	return n.believing(n.believes(), p)
+}
+
+func (n *space) believing(b believes, p uint32) (at fallback.Namespace, old bool) {
+	switch {
+	case b.elsewhere(p) && b.apart:
 		return n.of(n.c.s.apart), true
+	case b.elsewhere(p) || !b.deposed && !b.table:
+		return n.Namespace, false
+	case n.c.s.books != nil:
+		return n.Namespace, true
 	}
-	return n.at(), n.deposed()
+	return n.of(n.c.s.deposed), true
 }
 
 // parted makes a call about many partitions, by the servers that the node believes in.
 func parted[Q, A any](n *space, all []Q, partition func(Q) uint32, do func(fallback.Namespace, []Q) []A) []A {
 	answers := make([]A, len(all))
-	for _, apart := range []bool{false, true} {
+	b := n.believes()
+	for _, elsewhere := range []bool{false, true} {
 		var these []Q
 		var where []int
 		for i, q := range all {
-			if n.apart(partition(q)) == apart {
+			if b.elsewhere(partition(q)) == elsewhere {
 				these, where = append(these, q), append(where, i)
 			}
 		}
 		if len(these) == 0 {
 			continue
 		}
-		at, _ := n.about(partition(these[0]))
+		at, _ := n.believing(b, partition(these[0]))
 		for i, a := range do(at, these) { // none, of releases: all were executed
 			answers[where[i]] = a
 		}

@@ -124,15 +124,22 @@ func (w *world) inject(f Fault) {
 			break
 		}
 		old := w.s.Snapshot()
-		if f.Kind == failover || w.cfg.Opened {
+		switch {
+		case f.Kind == failover && w.cfg.Spread && !f.Both:
+			w.after(f.Late, func() { w.failoverTable(old, f) })
+		case f.Kind == failover || w.cfg.Opened && !w.cfg.Spread:
 			w.after(f.Late, func() { w.failover(func() { w.s.failover(old, true) }, f) })
-			break
+		default:
+			w.after(f.Late, func() { w.failoverPart(old, f) })
 		}
-		w.after(f.Late, func() { w.failoverPart(old, f) })
 	case rewind: // never with observers
 		old := w.s.Snapshot()
 		w.after(f.Late, func() { w.s.rewind(old) })
 	case empty:
+		if w.cfg.Spread && !f.Both {
+			w.failoverTable(nil, Fault{})
+			break
+		}
 		w.s.failover(nil, false)
 	case down:
 		w.s.setDown(true)
@@ -173,6 +180,27 @@ func (w *world) failoverPart(old *fallback.Snapshot, f Fault) {
 		if s := n.now; s != nil && f.Some[n.number] {
 			s.client.set(func(x *weather) { x.apart = true })
 			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.apart = false }) })
+		}
+	}
+}
+
+// failoverTable is failover of the server of the sessions, which has the other partitions.
+func (w *world) failoverTable(old *fallback.Snapshot, f Fault) {
+	if w.hasty() {
+		w.say("failover: not now")
+		return
+	}
+	w.say("it is the server of the sessions only")
+	for _, n := range w.nodes { // the copy that is deposed has all partitions
+		if s := n.now; s != nil {
+			s.client.set(func(x *weather) { x.deposed = false })
+		}
+	}
+	w.s.failoverTable(old)
+	for _, n := range w.nodes {
+		if s := n.now; s != nil && f.Some[n.number] {
+			s.client.set(func(x *weather) { x.table = true })
+			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.table = false }) })
 		}
 	}
 }

@@ -58,6 +58,13 @@ func (w *world) acquired(partition, epoch uint32, by string) {
 // in whole milliseconds. The server's clock is that of the world.
 func (w *world) taken(e *executed, deposed bool, format string, args ...any) {
 	w.takenAfter(w.s.grace, e, deposed, format, args...)
+	tabled := w.s.tabled[0]
+	if deposed {
+		tabled = w.s.tabled[1]
+	}
+	if !tabled.IsZero() && time.Now().UnixMilli() < tabled.UnixMilli()+w.s.grace.Milliseconds() {
+		w.h.say("I7: "+format+", %v after the server of the sessions became another one", append(args, time.Since(tabled))...)
+	}
 }
 
 // granted is taken of what may come with an early end of Grace: once a deposed server is silent.
@@ -107,8 +114,10 @@ func (w *world) rests(key string) {
 	if w.s.rewound.After(since) {
 		since = w.s.rewound
 	}
-	if w.s.parted.After(since) {
-		since = w.s.parted
+	for _, t := range []time.Time{w.s.parted, w.s.tabled[0]} {
+		if t.After(since) {
+			since = t
+		}
 	}
 	w.s.swap.RUnlock()
 	if !since.IsZero() && time.Since(since) < w.s.grace+w.cfg.TTL {

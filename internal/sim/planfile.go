@@ -25,6 +25,7 @@ type savedRun struct {
 	Mute    bool         `json:"mute,omitempty"`
 	Watches bool         `json:"observed,omitempty"`
 	Opened  bool         `json:"opened,omitempty"`
+	Spread  bool         `json:"spread,omitempty"`
 	Plan    []savedFault `json:"plan"`
 }
 
@@ -59,7 +60,7 @@ func (cfg Config) save(failed string) []byte {
 	}
 	r := savedRun{
 		Failed: failed, Seed: cfg.Seed, TTL: span(cfg.TTL), Nodes: cfg.Nodes, Clients: cfg.Clients, Keys: cfg.Keys, Think: span(cfg.Think),
-		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Plan: []savedFault{},
+		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Spread: cfg.Spread, Plan: []savedFault{},
 	}
 	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -107,7 +108,7 @@ func load(text []byte) (cfg Config, err error) {
 	}
 	cfg = Config{
 		Seed: r.Seed, TTL: time.Duration(r.TTL), Nodes: r.Nodes, Clients: r.Clients, Keys: r.Keys, Think: time.Duration(r.Think),
-		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Plan: []Fault{},
+		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Spread: r.Spread, Plan: []Fault{},
 	}
 	within := func(n, least, most int) bool { return least <= n && n <= most }
 	switch {

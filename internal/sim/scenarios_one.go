@@ -7,7 +7,16 @@ import (
 	"time"
 )
 
-// The scenarios of one server whose replicas have each session before it counts.
+// The scenarios of a server whose replicas have each session before it counts. Some or all partitions are on it.
+
+// onTwo is a scenario with the partitions that keys are of on another server.
+func onTwo(of func(int) Config) func(int) Config {
+	return func(i int) Config {
+		cfg := of(i)
+		cfg.Spread = true
+		return cfg
+	}
+}
 
 // oneServer: the server fails over, to one that lacks the last moments. Processes without a cluster want a key of each partition, and have it long
 // before Q. There are no other clients, as the judge, which looks at what they have, needs a longer Grace than the processes: one that it has begun ends as a whole.
@@ -17,7 +26,7 @@ func oneServer(i int) Config {
 		time.Sleep(20 * time.Second)
 		replica := w.s.Snapshot()
 		time.Sleep(time.Duration(i) * 100 * time.Millisecond)
-		w.s.failover(replica, false)
+		w.fail(replica)
 		begin := time.Now()
 		took := make(chan time.Duration)
 		for _, n := range w.nodes {
@@ -82,7 +91,7 @@ func opensLate(i int) Config {
 		time.Sleep(time.Duration(i) * 300 * time.Millisecond)
 		holdAll(w, work, holder, w.nodes[1].now)
 		holder.away(true)
-		w.s.failover(replica, false)
+		w.fail(replica)
 		work.Wait()
 		holder.away(false)
 	})
@@ -96,7 +105,7 @@ func seemsExpired(i int) Config {
 		holder := w.nodes[0].now
 		holdAll(w, work, holder, w.nodes[1].now)
 		holder.away(true)
-		w.s.failover(replica, false)
+		w.fail(replica)
 		work.Wait()
 		holder.away(false)
 	})
@@ -120,7 +129,7 @@ func backup(i int) Config {
 		w.s.startWith(old)
 		if i%2 == 1 { // and once more, when it is known that one is missing
 			time.Sleep(2700 * time.Millisecond)
-			w.s.failover(w.s.Snapshot(), false)
+			w.fail(w.s.Snapshot())
 		}
 		work.Wait()
 		holder.away(false)
@@ -133,9 +142,9 @@ func lostTwice(i int) Config {
 		holder := w.nodes[0].now
 		holdAll(w, work, holder, w.nodes[2].now)
 		holder.away(true)
-		w.s.failover(nil, false)
+		w.fail(nil)
 		time.Sleep(2700*time.Millisecond + time.Duration(i)*100*time.Millisecond)
-		w.s.failover(w.s.Snapshot(), false)
+		w.fail(w.s.Snapshot())
 		work.Wait()
 		holder.away(false)
 	})

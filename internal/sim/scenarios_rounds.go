@@ -30,7 +30,18 @@ func onOther() (keys []string) {
 // graceEndsEarly: the server of some partitions fails over, at times to one that lost all. Each node wants a key of each of them, and
 // has it long before Q.
 func graceEndsEarly(i int) Config {
-	const most = 6 * time.Second // Q is 12 s
+	return partFails(i, 6*time.Second) // Q is 12 s
+}
+
+// partOfTwo is graceEndsEarly where replicas have each opening. That the table could be in Grace costs nothing: delta, M and 1 s are 3 s, and delta, RenewEvery
+// and RetryEvery 4 s.
+func partOfTwo(i int) Config {
+	cfg := partFails(i, 3900*time.Millisecond)
+	cfg.Opened, cfg.Spread = true, true
+	return cfg
+}
+
+func partFails(i int, most time.Duration) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2 + i%3, Clients: 2, Keys: 4, script: func(w *world) {
 		time.Sleep(30 * time.Second)
 		var lost *fallback.Snapshot

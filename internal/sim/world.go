@@ -35,7 +35,8 @@ type Config struct {
 	History  bool          // records what clients see
 	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
 	Observed bool          // the arbiter has no clock that counts: processes judge by their own ones. Then it delivers no messages, either
-	Opened   bool          // the arbiter is one server, all replicas of which have each session before it counts
+	Opened   bool          // all replicas of the server of the sessions have each session before it counts. The arbiter is one server
+	Spread   bool          // with Opened: some partitions are on a server of their own, as in a Redis Cluster
 
 	script func(*world) // what happens instead
 	apart  bool         // processes have no Cluster
@@ -50,7 +51,7 @@ func Random(seed uint64) Config {
 	// What costs most is the number of nodes, each of which talks to each other one, and how often
 	// they do. So there are more of the small clusters, where most things that can go wrong do, and
 	// more that ask each other no more often than they must.
-	return Config{
+	cfg := Config{
 		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100, 100}[r.IntN(6)] * time.Second, Nodes: []int{2, 2, 3, 3, 4}[r.IntN(5)],
 		Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8), Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond,
 		Ping: []time.Duration{0, 1600, 1600}[r.IntN(3)] * time.Millisecond, Length: 30, Drift: []float64{0, 0.001, maxDrift}[r.IntN(3)],
@@ -60,6 +61,8 @@ func Random(seed uint64) Config {
 		Observed: r.IntN(5) == 0,
 		Opened:   r.IntN(4) == 0,
 	}
+	cfg.Spread = r.IntN(2) == 0 && cfg.Opened && !cfg.Observed
+	return cfg
 }
 
 // historyEvery is of how many runs one records its history. It takes a quarter of the time of a run, and the judge has looked at all of it
