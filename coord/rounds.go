@@ -44,19 +44,19 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error),
 		changed: make(chan struct{}), sighted: make(map[uint32]bool),
 	}
-	if c.silence()+x.age() >= c.graceTime() {
+	if c.silence()+x.age(!c.spreads()) >= c.graceTime() {
 		return nil
 	}
 	return x
 }
 
 // age is how old a round is at least that is complete. Epochs are the seconds of a server's clock, and clocks of servers differ by Margin: so those
-// that a server gave out after one failover are lower than those after the next (I2). On one server each session has renewed at it by then, at the deposed
-// one for delta at most: one that the table lacks has seen that (Missing).
-func (x *rounds) age() time.Duration {
+// that a server gave out after one failover are lower than those after the next (I2). In Grace of the table each session has renewed at its new server by then,
+// at the deposed one for delta at most: one that the table lacks has seen that (Missing).
+func (x *rounds) age(tableInGrace bool) time.Duration {
 	c := x.c
 	least := c.silence() + c.opts.Margin + time.Second
-	if x.by.Openings() {
+	if x.by.Openings() && tableInGrace {
 		least = max(least, c.silence()+c.opts.RenewEvery+c.opts.RetryEvery)
 	}
 	return least
@@ -331,7 +331,8 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 	}
 	x.mu.Unlock()
 	round, since, changed := x.now()
-	if c.remote.graceEnds.Load() != 0 && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < max(2*c.opts.RenewEvery, x.age()+c.silence()+c.opts.RetryEvery) {
+	tableInGrace := c.remote.graceEnds.Load() != 0
+	if tableInGrace && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < max(2*c.opts.RenewEvery, x.age(tableInGrace)+c.silence()+c.opts.RetryEvery) {
 		x.await(ctx, changed, c.opts.RenewEvery) // the table is in Grace, or another session ends them
 		return true
 	}
@@ -381,7 +382,7 @@ func (x *rounds) end(ctx context.Context, after string) {
 		return
 	}
 	x.tell(ctx)
-	if !x.complete(ctx, round, c.now()) {
+	if !x.complete(ctx, round, c.now(), r.Grace > 0) {
 		return
 	}
 	failed := x.endGraces(ctx, graces)
@@ -411,10 +412,11 @@ func (x *rounds) tell(ctx context.Context) {
 }
 
 // complete waits until all sessions have spoken for a round that began then, or are dead. It reports false if another one has begun, or
-// Grace is over.
-func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bool {
+// Grace is over. The answer that says so tells in the same step whether the table is in Grace, and a round is of one server: so an answer outside of Grace is
+// as good as that of a table that was in none.
+func (x *rounds) complete(ctx context.Context, round string, begun time.Time, tableInGrace bool) bool {
 	c := x.c
-	if !sleep(ctx, x.age()) {
+	if !sleep(ctx, x.age(tableInGrace)) {
 		return false
 	}
 	for c.since(begun) < c.graceTime() {
@@ -422,7 +424,7 @@ func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bo
 		switch {
 		case err == nil && r.Round.Name != round:
 			return false
-		case err == nil && r.Round.Complete:
+		case err == nil && r.Round.Complete && c.since(begun) >= x.age(r.Grace > 0):
 			return true
 		}
 		if !sleep(ctx, c.opts.RetryEvery/2) {

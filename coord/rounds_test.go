@@ -18,23 +18,36 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A server of a Redis Cluster is killed, and its replica takes over. It has not the table of sessions: so keys of its
+// A server of a Redis Cluster is killed, and its replica takes over. It has not the table of sessions, or its replica knows each session: so keys of its
 // partitions that no process has are locked again long before Grace would end by itself, and a lock in force stays in force.
 func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	takes.Seconds(t)
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
+	for name, all := range map[string]int{"a server without the sessions": 0, "AllReplicas, the server of the sessions": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			crashInACluster(t, all)
+		})
+	}
+}
+
+// crashInACluster: all is Options.AllReplicas, and more than 0 if the server has the table of sessions.
+func crashInACluster(t *testing.T, all int) {
+	var args []string
+	if all > 0 {
+		args = []string{"--appendonly", "yes", "--appendfsync", "always"}
+	}
+	nodes := redistest.StartCluster(t, 3, args...)
 	c := redistest.ClusterClient(t, nodes)
-	primary := serverOf(t, nodes, func(addr string) bool { return addr != masterOf(t, c, "{ns:s}") })
-	replica := redistest.StartClusterNode(t)
+	primary := serverOf(t, nodes, func(addr string) bool { return (addr == masterOf(t, c, "{ns:s}")) == (all > 0) })
+	replica := redistest.StartClusterNode(t, args...)
 	replica.FollowInCluster(t, primary)
 
 	opts := func() *coord.Options {
 		return &coord.Options{Namespace: "ns", Partitions: 16, SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second}
 	}
-	var all []*coord.Coordinator
+	var both []*coord.Coordinator
 	for range 2 {
-		x, err := coord.New(t.Context(), redisarbiter.New(redistest.ClusterClient(t, nodes), &redisarbiter.Options{ColdStart: true}), opts())
+		x, err := coord.New(t.Context(), redisarbiter.New(redistest.ClusterClient(t, nodes), &redisarbiter.Options{ColdStart: true, AllReplicas: all}), opts())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +56,7 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 			defer cancel()
 			_ = x.Close(ctx)
 		})
-		all = append(all, x)
+		both = append(both, x)
 	}
 	held, free := "", ""
 	var number uint64
@@ -58,7 +71,7 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 			free = key
 		}
 	}
-	l, err := all[0].Lock(t.Context(), held)
+	l, err := both[0].Lock(t.Context(), held)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +94,7 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	got, err := all[1].Lock(ctx, free)
+	got, err := both[1].Lock(ctx, free)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +105,7 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	if l.Context().Err() != nil {
 		t.Error("the lock in force was lost")
 	}
-	if _, err := all[1].TryLock(t.Context(), held); err == nil {
+	if _, err := both[1].TryLock(t.Context(), held); err == nil {
 		t.Error("the lock in force has a second holder")
 	}
 	t.Logf("a free key of partition %d was had %v after the takeover; Grace is 22s", number, took)

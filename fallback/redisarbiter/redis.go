@@ -44,8 +44,9 @@ type Options struct {
 	// that it has reclaimed what it has, and not after Q: see docs/redis.md for the figures. While
 	// a replica is away, no process can begin a session: none starts, and one that has lost its
 	// session gets no other. Sessions that there are go on. The server and its replicas must have
-	// appendonly yes and appendfsync always, and permit CONFIG GET and INFO. It is for one server,
-	// with or without Sentinel, and not beside ObserverClock. A namespace stays as it was made:
+	// appendonly yes and appendfsync always, and permit CONFIG GET and INFO. In a Redis Cluster the
+	// server is the one that has the sessions, and must permit CLUSTER NODES: replicas that it lists
+	// and that are away count, too. It is not beside ObserverClock. A namespace stays as it was made:
 	// processes without the option can look at it, and open no session in it. 0: not so; negative:
 	// refused.
 	AllReplicas int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -97,9 +98,8 @@ func (n *redisSpace) fit() error {
 	case n.opts.AllReplicas == 0:
 		return fmt.Errorf("%w: namespace %q was made with Options.AllReplicas: set it to how many replicas the server has, or use another Namespace",
 			fallback.ErrRefused, n.settings.Namespace)
-	case n.kind != single:
-		return fmt.Errorf("%w: Options.AllReplicas is for one server, with or without Sentinel, that permits INFO. In a Redis Cluster, Grace of partitions ends early without it",
-			fallback.ErrRefused)
+	case n.kind == unknown || !n.guarded:
+		return fmt.Errorf("%w: Options.AllReplicas is for one server, with or without Sentinel, or for a client of a Redis Cluster, and INFO must be permitted", fallback.ErrRefused)
 	}
 	return nil
 }
@@ -121,15 +121,43 @@ func (n *redisSpace) enter(ctx context.Context, c call) (any, error) {
 
 func (n *redisSpace) enterOnce(ctx context.Context, x call,
 	eval func(redis.Pipeliner, context.Context, string, []string, ...any) *redis.Cmd, script string) (any, error) {
-	there, err := n.keepsAll(ctx, n.conns.of(x.script))
+	client := n.conns.of(x.script)
+	server, isOne := client.(*redis.Client)
+	cluster, isCluster := client.(*redis.ClusterClient)
+	switch {
+	case isCluster:
+		m, err := cluster.MasterForKey(ctx, x.keys[0])
+		if err != nil {
+			return nil, err
+		}
+		server = m // follows no redirection: what it answers is of the server that it has been told of
+	case !isOne:
+		return nil, fmt.Errorf("%w: Options.AllReplicas needs a *redis.Client or a *redis.ClusterClient, not %T", fallback.ErrRefused, client)
+	}
+	c := server.Conn() // WAIT is about what its own connection wrote, and all answers have to be of one server
+	defer c.Close()
+	v, err := n.enterAt(ctx, c, isCluster, x, func(pipe redis.Pipeliner) *redis.Cmd { return eval(pipe, ctx, script, x.keys, x.args...) })
+	if err != nil && isCluster && !isNoScript(err) {
+		cluster.ReloadState(ctx) // in the background: the slot may have another server now
+	}
+	return v, err
+}
+
+// enterAt is enterOnce by a connection to the server that has the sessions, or had them.
+func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool, x call, eval func(redis.Pipeliner) *redis.Cmd) (any, error) {
+	there, err := n.keepsAll(ctx, c, isCluster)
 	if err != nil {
 		return nil, err
 	}
 	want := max(n.opts.AllReplicas, n.opts.Replicas, there)
-	pipe := n.conns.of(x.script).Pipeline() // one connection: WAIT is about what that wrote
-	v := eval(pipe, ctx, script, x.keys, x.args...)
+	pipe := c.Pipeline()
+	v := eval(pipe)
 	acks := pipe.Do(ctx, "WAIT", want, n.opts.ReplicaTimeout.Milliseconds())
-	info := pipe.Info(ctx, "replication") // after WAIT: one that came meanwhile may be about to get what was there before
+	replicas := askReplicas(ctx, pipe, isCluster) // after WAIT: one that came meanwhile may be about to get what was there before
+	var has *redis.BoolCmd
+	if isCluster { // the slot may have gone to another server, whose replicas are others: that is an error, or there is no such entry
+		has = pipe.HExists(ctx, x.keys[0], fmt.Sprint("s:", x.args[0]))
+	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
@@ -137,8 +165,12 @@ func (n *redisSpace) enterOnce(ctx context.Context, x call,
 	if err != nil {
 		return nil, err
 	}
-	if want = max(want, connected(parseInfo(info.Val()))); got < want {
-		return nil, fmt.Errorf("%w: %d of %d have it: bring the others back, or remove them from Sentinel and lower the option", errAllReplicas, got, want)
+	if want = max(want, replicas()); got < want {
+		return nil, fmt.Errorf("%w: %d of %d have it: bring the others back, or remove them from Sentinel, or from the Redis Cluster (CLUSTER FORGET), and lower the option",
+			errAllReplicas, got, want)
+	}
+	if all := list(v.Val()); has != nil && !has.Val() && len(all) > 0 && all[0] == "alive" {
+		return nil, fmt.Errorf("%w: the table of sessions has gone to another server", errAllReplicas)
 	}
 	return v.Result()
 }
@@ -146,32 +178,58 @@ func (n *redisSpace) enterOnce(ctx context.Context, x call,
 // errAllReplicas says that a session does not count yet.
 var errAllReplicas = errors.New("fallback: not all replicas have the session (redisarbiter.Options.AllReplicas)")
 
-func connected(info map[string]string) int {
-	n, _ := strconv.Atoi(info["connected_slaves"])
-	return n
+// askReplicas asks a server how many replicas it has. In a Redis Cluster those count as well that are away: each may take over that the cluster lists.
+func askReplicas(ctx context.Context, pipe redis.Pipeliner, isCluster bool) func() int {
+	info := pipe.Info(ctx, "replication")
+	var nodes *redis.StringCmd
+	if isCluster {
+		nodes = pipe.ClusterNodes(ctx)
+	}
+	return func() int {
+		n, _ := strconv.Atoi(parseInfo(info.Val())["connected_slaves"])
+		if nodes != nil {
+			n = max(n, listed(nodes.Val()))
+		}
+		return n
+	}
+}
+
+// listed returns how many replicas CLUSTER NODES lists of the server that was asked: each line has a server's name, its address, its flags, and its primary's name.
+func listed(nodes string) int {
+	replicas := make(map[string]int)
+	me := ""
+	for line := range strings.Lines(nodes) {
+		if f := strings.Fields(line); len(f) > 3 {
+			replicas[f[3]]++
+			if slices.Contains(strings.Split(f[2], ","), "myself") {
+				me = f[0]
+			}
+		}
+	}
+	return replicas[me]
 }
 
 // keepsAll refuses a server whose disk may lack what it has acknowledged: it would start again
-// without the session. It returns the number of replicas that are connected.
-func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable) (replicas int, err error) {
+// without the session. It returns the number of replicas.
+func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable, isCluster bool) (replicas int, err error) {
 	pipe := c.Pipeline()
 	config := pipe.ConfigGet(ctx, "*append*")
-	told := []*redis.StringCmd{pipe.Info(ctx, "replication"), pipe.Info(ctx, "persistence")}
+	there, disk := askReplicas(ctx, pipe, isCluster), pipe.Info(ctx, "persistence")
 	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, fmt.Errorf("fallback: Options.AllReplicas asks whether the server's disk keeps each write (CONFIG GET, INFO): %w", err)
+		return 0, fmt.Errorf("fallback: Options.AllReplicas asks whether the server's disk keeps each write, and for its replicas (CONFIG GET, INFO, in a Redis Cluster CLUSTER NODES): %w", err)
 	}
 	for name, must := range map[string]string{"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"} {
 		if is := config.Val()[name]; is != must {
 			return 0, fmt.Errorf("%w: Options.AllReplicas needs a server that keeps each write on its disk: %s is %q, must be %s, on its replicas, too", fallback.ErrRefused, name, is, must)
 		}
 	}
-	info := parseInfo(told[0].Val() + told[1].Val())
+	info := parseInfo(disk.Val())
 	// After a first start, and after it got all data of a primary, the file is complete once it
 	// has been written anew.
 	if info["aof_rewrite_in_progress"] != "0" || info["aof_rewrite_scheduled"] != "0" || info["aof_last_bgrewrite_status"] != "ok" {
 		return 0, fmt.Errorf("%w: the server writes its append-only file anew, or failed to (aof_last_bgrewrite_status is %q): it may not have all yet", errAllReplicas, info["aof_last_bgrewrite_status"])
 	}
-	return connected(info), nil
+	return there(), nil
 }
 
 // madeAnew is the error of a process in whose namespace sessions count in another way than when it
