@@ -39,10 +39,15 @@ func TestFailover_Figures(t *testing.T) {
 		{"Sentinel", "SIGKILL of the primary", sentinelFailsOver(true, 0)},
 		{"Sentinel, AllReplicas", "SENTINEL FAILOVER", sentinelFailsOver(false, 1)},
 		{"Sentinel, AllReplicas", "SIGKILL of the primary", sentinelFailsOver(true, 1)},
-		{"Redis Cluster, a server without the sessions", "CLUSTER FAILOVER", clusterFailsOver(false, false)},
-		{"Redis Cluster, a server without the sessions", "SIGKILL", clusterFailsOver(false, true)},
-		{"Redis Cluster, the server of the sessions", "CLUSTER FAILOVER", clusterFailsOver(true, false)},
-		{"Redis Cluster, the server of the sessions", "SIGKILL", clusterFailsOver(true, true)},
+		{"Sentinel, AllReplicas, RenewEvery 1 s", "SENTINEL FAILOVER", renewing(time.Second, sentinelFailsOver(false, 1))},
+		{"Sentinel, AllReplicas, RenewEvery 1 s", "SIGKILL of the primary", renewing(time.Second, sentinelFailsOver(true, 1))},
+		{"Redis Cluster, a server without the sessions", "CLUSTER FAILOVER", clusterFailsOver(false, false, 0)},
+		{"Redis Cluster, a server without the sessions", "SIGKILL", clusterFailsOver(false, true, 0)},
+		{"Redis Cluster, the server of the sessions", "CLUSTER FAILOVER", clusterFailsOver(true, false, 0)},
+		{"Redis Cluster, the server of the sessions", "SIGKILL", clusterFailsOver(true, true, 0)},
+		{"Redis Cluster, AllReplicas, a server without the sessions", "SIGKILL", clusterFailsOver(false, true, 1)},
+		{"Redis Cluster, AllReplicas, the server of the sessions", "CLUSTER FAILOVER", clusterFailsOver(true, false, 1)},
+		{"Redis Cluster, AllReplicas, the server of the sessions", "SIGKILL", clusterFailsOver(true, true, 1)},
 	} {
 		t.Run(f.where+", "+f.what, func(t *testing.T) { f.measure(t, *failoverTimes) })
 	}
@@ -64,6 +69,7 @@ type figure struct {
 type stage struct {
 	client   func() redis.UniversalClient
 	all      int                 // Options.AllReplicas
+	renew    time.Duration       // RenewEvery; 0: the default
 	strike   func()              // begins the failover
 	promoted func() bool         // the replica is the primary
 	concerns func(k string) bool // the key's record, without an owner, is on the server that fails over
@@ -106,7 +112,7 @@ func (f figure) once(t *testing.T) (m measured) {
 	st := f.begin(t)
 	node := func(name string, c *coord.Cluster) *coord.Coordinator {
 		x, err := coord.New(t.Context(), redisarbiter.New(st.client(), &redisarbiter.Options{ColdStart: true, AllReplicas: st.all}),
-			&coord.Options{Namespace: name, Partitions: figurePartitions, Cluster: c})
+			&coord.Options{Namespace: name, Partitions: figurePartitions, Cluster: c, RenewEvery: st.renew})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,13 +215,27 @@ func (f figure) once(t *testing.T) (m measured) {
 	return m
 }
 
+// renewing is a stage on which sessions are renewed that often.
+func renewing(every time.Duration, begin func(t *testing.T) stage) func(t *testing.T) stage {
+	return func(t *testing.T) stage {
+		st := begin(t)
+		st.renew = every
+		return st
+	}
+}
+
+// eachWrite are arguments of a server whose disk keeps each write, if all is more than 0.
+func eachWrite(all int) []string {
+	if all == 0 {
+		return nil
+	}
+	return []string{"--appendonly", "yes", "--appendfsync", "always"}
+}
+
 // sentinelFailsOver has a primary with one replica, and a Sentinel. all is Options.AllReplicas.
 func sentinelFailsOver(crash bool, all int) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
-		args := []string{"--repl-diskless-sync-delay", "0"}
-		if all > 0 {
-			args = append(args, "--appendonly", "yes", "--appendfsync", "always")
-		}
+		args := append(eachWrite(all), "--repl-diskless-sync-delay", "0")
 		primary, replica := redistest.Start(t, args...), redistest.Start(t, args...)
 		follow(t, replica, primary)
 		at := startSentinel(t, primary)
@@ -244,11 +264,12 @@ func sentinelFailsOver(crash bool, all int) func(t *testing.T) stage {
 	}
 }
 
-// clusterFailsOver has three primaries, of which one has a replica: that with the table of sessions, or another one.
-func clusterFailsOver(sessions, crash bool) func(t *testing.T) stage {
+// clusterFailsOver has three primaries, of which one has a replica: that with the table of sessions, or another one. all is Options.AllReplicas: then servers
+// that have a table have a replica, too.
+func clusterFailsOver(sessions, crash bool, all int) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
-		timeout := []string{"--cluster-node-timeout", "1500"} // with 15 s, its default, locks are lost before the replica is promoted
-		nodes := redistest.StartCluster(t, 3, timeout...)
+		args := append(eachWrite(all), "--cluster-node-timeout", "1500") // with 15 s, its default, locks are lost before the replica is promoted
+		nodes := redistest.StartCluster(t, 3, args...)
 		c := redistest.ClusterClient(t, nodes)
 		has := func(s *redistest.Server, key string) bool {
 			m, err := c.MasterForKey(t.Context(), key)
@@ -258,14 +279,20 @@ func clusterFailsOver(sessions, crash bool) func(t *testing.T) stage {
 			return m.Options().Addr == s.Addr
 		}
 		i := slices.IndexFunc(nodes, func(s *redistest.Server) bool { return has(s, "{alone:s}") == sessions })
-		primary, replica := nodes[i], redistest.StartClusterNode(t, timeout...)
+		primary, replica := nodes[i], redistest.StartClusterNode(t, args...)
 		r := replica.Client(t)
 		replica.FollowInCluster(t, primary)
+		for _, s := range nodes {
+			if all > 0 && s != primary && (has(s, "{alone:s}") || has(s, "{figures:s}")) {
+				redistest.StartClusterNode(t, args...).FollowInCluster(t, s)
+			}
+		}
 		mine := make(map[uint64]bool)
 		for p := range uint64(figurePartitions) {
 			mine[p] = has(primary, fmt.Sprintf("{alone:p%d}", p))
 		}
 		return stage{
+			all:    all,
 			client: func() redis.UniversalClient { return redistest.ClusterClient(t, nodes) },
 			strike: func() {
 				if crash {
