@@ -56,7 +56,7 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 func (x *rounds) age(tableInGrace bool) time.Duration {
 	c := x.c
 	least := c.silence() + c.opts.Margin + time.Second
-	if x.by.Openings() && tableInGrace {
+	if x.by.Openings() && tableInGrace && guard.TableAge {
 		least = max(least, c.silence()+c.opts.RenewEvery+c.opts.RetryEvery)
 	}
 	return least

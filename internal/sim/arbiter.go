@@ -101,6 +101,7 @@ func (s *server) rewind(to *fallback.Snapshot) {
 func (s *server) startWith(backup *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()
+	s.deposed, s.before = s.Memory.Fork(), s.since
 	s.Memory.Rewind(backup)
 	s.Memory.Restore(s.Memory.Snapshot())
 	s.servers++

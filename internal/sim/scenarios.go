@@ -57,11 +57,13 @@ var scenarios = []scenario{
 	{"Grace of the one server ends early: it has keys, and no session of it is lost", 4, opensLate},
 	{"Grace of the one server does not end while a session lives that seems to have expired", 4, seemsExpired},
 	{"Grace of the one server does not end early where its data are a backup's", 4, backup},
+	{"Grace of the one server does not end before each session has looked whether it is known", 20, noticesLate},
 	{"Grace of the one server does not end early where all was lost before", 4, lostTwice},
 	{"Grace ends early though the server of the sessions fails over, too", 8, onTwo(oneServer)},
 	{"the same: it has keys, and no session of it is lost", 4, onTwo(opensLate)},
 	{"Grace does not end while a session lives that seems to have expired at the other server", 4, onTwo(seemsExpired)},
 	{"Grace does not end early where the data of both servers are a backup's", 4, onTwo(backup)},
+	{"Grace does not end before each session has looked whether the other server knows it", 20, onTwo(noticesLate)},
 	{"Grace does not end early where all data of both servers were lost before", 4, onTwo(lostTwice)},
 	{"Grace ends no later where openings are on all replicas of a server that does not fail over", 4, partOfTwo},
 }

@@ -136,6 +136,30 @@ func backup(i int) Config {
 	})
 }
 
+// noticesLate: as backup. The other one renews at the deposed server for as long as that answers, and hears no message: it is the last one to see that it is not known.
+func noticesLate(i int) Config {
+	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
+		for _, n := range w.nodes[:2] {
+			n.leave()()
+		}
+		old := w.s.Snapshot()
+		for _, n := range w.nodes[:2] {
+			<-n.start().ready
+		}
+		time.Sleep(1750*time.Millisecond + time.Duration(i)*125*time.Millisecond) // a renewal is due just before the deposed server falls silent
+		holder, late := w.nodes[0].now, w.nodes[1].now
+		holdAll(w, work, holder, w.nodes[2].now)
+		holder.away(true)
+		late.client.set(func(x *weather) { x.deposed, x.unmessage = true, 1 })
+		w.s.startWith(old)
+		time.Sleep(w.cfg.TTL / 12)
+		late.client.set(func(x *weather) { x.deposed = false })
+		work.Wait()
+		late.client.set(func(x *weather) { x.unmessage = 0 })
+		holder.away(false)
+	})
+}
+
 // lostTwice: all data are lost, and then another server takes over. The table has those that have renewed since.
 func lostTwice(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
