@@ -18,7 +18,8 @@ import (
 
 var onAllShortly = &redisarbiter.Options{ColdStart: true, AllReplicas: 1, ReplicaTimeout: 100 * time.Millisecond}
 
-// keepingCluster starts a Redis Cluster whose disks keep each write, and returns its servers: first the one with the sessions.
+// keepingCluster starts a Redis Cluster with disks that keep each write, and returns its servers:
+// first the one with the sessions.
 func keepingCluster(t *testing.T) (*redis.ClusterClient, []*redistest.Server) {
 	t.Helper()
 	nodes := redistest.StartCluster(t, 3, always...)
@@ -78,7 +79,8 @@ func refusesToOpen(t *testing.T, n fallback.Namespace, id, why string) {
 	}
 }
 
-// In a Redis Cluster a session counts once the replicas of the server have it that has the table: all that the cluster lists, also those that are away.
+// In a Redis Cluster a session counts once the replicas of the server have it that has the table:
+// all that the cluster lists, also those that are away.
 func TestAllReplicas_InARedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -117,7 +119,8 @@ func TestAllReplicas_InARedisCluster(t *testing.T) {
 	}
 }
 
-// The slot of the sessions moves: an opening counts at the server that has the table, once the replicas of that one have it.
+// The slot of the sessions moves: an opening counts at the server that has the table, once the
+// replicas of that one have it.
 func TestAllReplicas_TheSessionsSlotMoves(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -148,7 +151,8 @@ func TestAllReplicas_TheSessionsSlotMoves(t *testing.T) {
 	}
 }
 
-// The server of the sessions fails over on order: the client learns of that by MOVED, all sessions are there, and a round is complete in Grace of the table.
+// The server of the sessions fails over on order: the client learns of that by MOVED, all sessions
+// are there, and a round is complete in Grace of the table.
 func TestAllReplicas_AFailoverInARedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -187,7 +191,8 @@ func TestAllReplicas_AFailoverInARedisCluster(t *testing.T) {
 	}
 }
 
-// An opening by a client whose map of the slots is old is refused where the slot was, and counts nowhere.
+// An opening by a client with an old map of the slots is refused where the slot was, and counts
+// nowhere.
 func TestAllReplicas_AnOldMapOfTheSlots(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

@@ -134,7 +134,8 @@ func (n *redisSpace) enterOnce(ctx context.Context, x call,
 	case !isOne:
 		return nil, fmt.Errorf("%w: Options.AllReplicas needs a *redis.Client or a *redis.ClusterClient, not %T", fallback.ErrRefused, client)
 	}
-	c := server.Conn() // WAIT is about what its own connection wrote, and all answers have to be of one server
+	// WAIT is about what its own connection wrote, and all answers have to be of one server.
+	c := server.Conn()
 	defer c.Close()
 	v, err := n.enterAt(ctx, c, isCluster, x, func(pipe redis.Pipeliner) *redis.Cmd { return eval(pipe, ctx, script, x.keys, x.args...) })
 	if err != nil && isCluster && !isNoScript(err) {
@@ -153,9 +154,11 @@ func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool,
 	pipe := c.Pipeline()
 	v := eval(pipe)
 	acks := pipe.Do(ctx, "WAIT", want, n.opts.ReplicaTimeout.Milliseconds())
-	replicas := askReplicas(ctx, pipe, isCluster) // after WAIT: one that came meanwhile may be about to get what was there before
+	// After WAIT: a replica that came meanwhile may be about to get what was there before.
+	replicas := askReplicas(ctx, pipe, isCluster)
 	var has *redis.BoolCmd
-	if isCluster { // the slot may have gone to another server, whose replicas are others: that is an error, or there is no such entry
+	if isCluster {
+		// The slot may have gone to a server with other replicas: MOVED, ASK, or no such entry.
 		has = pipe.HExists(ctx, x.keys[0], fmt.Sprint("s:", x.args[0]))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -178,7 +181,8 @@ func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool,
 // errAllReplicas says that a session does not count yet.
 var errAllReplicas = errors.New("fallback: not all replicas have the session (redisarbiter.Options.AllReplicas)")
 
-// askReplicas asks a server how many replicas it has. In a Redis Cluster those count as well that are away: each may take over that the cluster lists.
+// askReplicas asks a server how many replicas it has. In a Redis Cluster those count as well that
+// are away: each may take over that the cluster lists.
 func askReplicas(ctx context.Context, pipe redis.Pipeliner, isCluster bool) func() int {
 	info := pipe.Info(ctx, "replication")
 	var nodes *redis.StringCmd
@@ -194,7 +198,8 @@ func askReplicas(ctx context.Context, pipe redis.Pipeliner, isCluster bool) func
 	}
 }
 
-// listed returns how many replicas CLUSTER NODES lists of the server that was asked: each line has a server's name, its address, its flags, and its primary's name.
+// listed returns how many replicas CLUSTER NODES lists of the server that was asked: each line has a
+// server's name, its address, its flags, and its primary's name.
 func listed(nodes string) int {
 	replicas := make(map[string]int)
 	me := ""

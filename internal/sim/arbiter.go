@@ -148,7 +148,7 @@ type weather struct {
 	shard     [partitions]bool // nothing about these partitions arrives
 	deposed   bool             // it believes in the primary before
 	apart     bool             // it believes in the server before of some partitions
-	table     bool             // it believes in the server before of the sessions and of the other partitions
+	table     bool             // it believes in the server before of the sessions, and of the others
 }
 
 // client is the arbiter as one node sees it.

@@ -20,8 +20,8 @@ func (s *server) failoverPart(to *fallback.Snapshot) {
 	s.parted = time.Now()
 }
 
-// failoverTable makes the server of the sessions, and of the partitions that are not apart, another one. The one before goes on, for those
-// clients that are told to believe in it.
+// failoverTable makes the server of the sessions, and of the partitions that are not apart, another
+// one. The one before goes on, for those clients that are told to believe in it.
 func (s *server) failoverTable(to *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()
@@ -30,7 +30,8 @@ func (s *server) failoverTable(to *fallback.Snapshot) {
 	s.tabled[0], s.tabled[1] = time.Now(), s.tabled[0]
 }
 
-// fail makes all servers others, with what the snapshot has. Each fails over by itself, if there are two.
+// fail makes all servers others, with what the snapshot has. Each fails over by itself, if there are
+// two.
 func (w *world) fail(to *fallback.Snapshot) {
 	if !w.cfg.Spread {
 		w.s.failover(to, false)
@@ -62,7 +63,8 @@ func (n *space) believes() believes {
 	return believes{w.deposed, w.table, w.apart && !w.deposed && n.c.s.books == nil}
 }
 
-// elsewhere tells whether what concerns a partition goes to another server than what concerns the sessions.
+// elsewhere tells whether what concerns a partition goes to another server than what concerns the
+// sessions.
 func (b believes) elsewhere(p uint32) bool { return ofOther(p) && (b.apart || b.table && !b.deposed) }
 
 // about is at of what concerns a partition. old says that it is a server before.

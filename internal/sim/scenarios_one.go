@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The scenarios of a server whose replicas have each session before it counts. Some or all partitions are on it.
+// The scenarios of a server with replicas that have each session before it counts. Some or all
+// partitions are on it.
 
 // onTwo is a scenario with the partitions that keys are of on another server.
 func onTwo(of func(int) Config) func(int) Config {
@@ -136,7 +137,8 @@ func backup(i int) Config {
 	})
 }
 
-// noticesLate: as backup. The other one renews at the deposed server for as long as that answers, and hears no message: it is the last one to see that it is not known.
+// noticesLate: as backup. The other one renews at the deposed server for as long as that answers, and
+// hears no message: it is the last one to see that it is not known.
 func noticesLate(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
 		for _, n := range w.nodes[:2] {
@@ -146,7 +148,8 @@ func noticesLate(i int) Config {
 		for _, n := range w.nodes[:2] {
 			<-n.start().ready
 		}
-		time.Sleep(1750*time.Millisecond + time.Duration(i)*125*time.Millisecond) // a renewal is due just before the deposed server falls silent
+		// A renewal is due just before the deposed server falls silent.
+		time.Sleep(1750*time.Millisecond + time.Duration(i)*125*time.Millisecond)
 		holder, late := w.nodes[0].now, w.nodes[1].now
 		holdAll(w, work, holder, w.nodes[2].now)
 		holder.away(true)

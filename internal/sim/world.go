@@ -35,7 +35,7 @@ type Config struct {
 	History  bool          // records what clients see
 	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
 	Observed bool          // the arbiter has no clock that counts: processes judge by their own ones. Then it delivers no messages, either
-	Opened   bool          // all replicas of the server of the sessions have each session before it counts. The arbiter is one server
+	Opened   bool          // replicas have each session before it counts. The arbiter is one server
 	Spread   bool          // with Opened: some partitions are on a server of their own, as in a Redis Cluster
 
 	script func(*world) // what happens instead

@@ -26,7 +26,7 @@ const (
 	Chained                                // nor does that of another server that takes over in such a Grace
 	PassWhole                              // the pass leaves out no row that was written a moment ago
 	LostLacks                              // a table that was lost, and is made anew, does not have all
-	MovedInStep                            // the table's slot comes to a server whose replicas have no earlier table: an operator's rule
+	MovedInStep                            // replicas of a server that gets the table have no earlier one
 )
 
 var roundGuardNames = []string{
@@ -47,7 +47,7 @@ type Rounds struct {
 	Failovers      uint8 // of the partition's server
 	Tables         uint8 // of the sessions' server
 	Moves          uint8 // of the partition's slot to another server
-	TableMoves     uint8 // with Apart: of the table's slot to another server, replicas of which do not have it yet
+	TableMoves     uint8 // with Apart: of the table to a server with replicas that lack it yet
 	Begun          int8  // rounds, at most
 	Replicated     bool  // the table is at the same server, and no change of a session counts before it is on all replicas
 	Opened         bool  // the table is at the same server, and an opening counts once it is on all replicas: they may lack renewals

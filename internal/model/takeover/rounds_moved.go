@@ -6,11 +6,11 @@ type behind int8
 const (
 	inStep  behind = iota // nothing that counts: each opening waited for them
 	noTable               // the table: it has come with its slot
-	earlier               // sessions: they have the table of before the slot went to another server, where those were opened
+	earlier               // sessions that were opened where the slot was: they have the table of before
 )
 
-// tableMoves makes the table's slot come to another server, which has all of it. The table is in Grace there, and the server of before
-// sends clients on.
+// tableMoves makes the table's slot come to another server, which has all of it. The table is in
+// Grace there, and the server of before sends clients on.
 func (m *Rounds) tableMoves(was *roundState, add adderR) {
 	s := *was
 	if s.sMoves >= m.TableMoves {
