@@ -50,7 +50,7 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 	return x
 }
 
-// age is how old a round is at least that is complete. Epochs are the seconds of a server's clock, and clocks of servers differ by Margin: so those
+// age is how old a round is at least that is complete (E4, E8). Epochs are the seconds of a server's clock, and clocks of servers differ by Margin: so those
 // that a server gave out after one failover are lower than those after the next (I2). In Grace of the table each session has renewed at its new server by then,
 // at the deposed one for delta at most: one that the table lacks has seen that (Missing).
 func (x *rounds) age(tableInGrace bool) time.Duration {
