@@ -38,7 +38,7 @@ type Options struct {
 	// Prefix begins the keys of all objects. Empty: "holdfast/".
 	Prefix string
 
-	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (24 s with a SessionTTL of 20 s): its records may have
 	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
 	ColdStart bool
 }
