@@ -39,7 +39,7 @@ func (p *partition) tryAcquire(s *session) {
 		p.unserved(s, r.Epoch, true)
 		return
 	case r.Owner != "":
-		if _, expect.OwnerDead = c.tells.liveness.ask(nil, c, r.Owner); !expect.OwnerDead {
+		if _, expect.OwnerDead = c.sessions.others.ask(nil, c, r.Owner); !expect.OwnerDead {
 			p.pressOwner(r)
 			return
 		}

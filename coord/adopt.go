@@ -31,7 +31,7 @@ const probes = 2
 
 // adoption returns the present one.
 func (x *cluster) adoption() lease.Adoption {
-	h := &x.c.tells.health
+	h := &x.c.remote.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return adoptionOf(&x.c.opts, h.took, h.silent, int(x.heard.resting.Load()))

@@ -132,7 +132,7 @@ func (x *cluster) takeable(list []*partition) []*partition {
 			case s.Record.Owner == "" || s.Record.Owner == c.sessions.id():
 				good = append(good, p)
 			default:
-				if _, dead := c.tells.liveness.ask(nil, c, s.Record.Owner); dead {
+				if _, dead := c.sessions.others.ask(nil, c, s.Record.Owner); dead {
 					good = append(good, p)
 				} else {
 					p.pressOwner(s.Record)

@@ -28,7 +28,7 @@ func (g *guarded) bury(b guardians.Burial) {
 		c.opts.Logger.Warn("holdfast: a session is dead, as its guardians say", "session", b.Ward, "node", node)
 		c.tells.stats.buried.Add(1)
 		c.cluster.tellDead(b.Ward)
-		c.tells.liveness.dead(c, b.Ward)
+		c.sessions.others.dead(c, b.Ward)
 	case r.Version > b.Version:
 		g.mu.Lock()
 		g.guard.Outdated(b.Ward, r.Version)

@@ -213,7 +213,7 @@ func (x *cluster) follow() {
 			x.members.look()
 		}
 		x.net.SetPeers(peers)
-		x.c.tells.liveness.again()
+		x.c.sessions.others.again()
 		x.rerouted()
 		x.poke()
 		select {

@@ -66,7 +66,7 @@ func (a *contender) end() { close(a.over) }
 // meanwhile if its ctx is cancelled, so it does so only while the arbiter answers fast, and for
 // briefly at most.
 func (c *Coordinator) inline(ctx context.Context) bool {
-	if !c.remote.prompt.Load() || c.remote.pace.Load() > int64(c.briefly()/2) {
+	if !c.remote.prompt.Load() || c.remote.health.pace.Load() > int64(c.briefly()/2) {
 		return false
 	}
 	d, limited := ctx.Deadline()
@@ -162,9 +162,9 @@ func (a *contender) step(s *session, inline bool) time.Duration {
 	ans, err := c.remote.ns.Lock(call, r)
 	cancel()
 	if c.called(OpLock, sent, err); err == nil {
-		c.remote.pace.Store(int64(c.since(sent)))
+		c.remote.health.pace.Store(int64(c.since(sent)))
 	} else {
-		c.remote.pace.Store(slow)
+		c.remote.health.pace.Store(slow)
 	}
 	if err != nil && !errors.Is(err, fallback.ErrRefused) && !errors.Is(err, fallback.ErrNotSent) && a.doubted != r.Me {
 		a.doubted = r.Me
@@ -232,7 +232,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		if _, ok := a.p.c.remote.ns.(fallback.Courier); !ok && silent(a.p.c.remote.ns) && ans.Holder.Session == a.p.c.sessions.id() {
 			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity) // it may have given it back, and the arbiter lost that
 		}
-		again, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session)
+		again, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session)
 		if dead {
 			a.evict = ans.Holder.Identity
 			return 0
@@ -244,7 +244,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		return a.settle(nil, false, min(again, jitter(a.lookAgainIn())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes this one when it is done. If it does not come, a waiter has to look.
-		if _, dead := a.p.c.tells.liveness.ask(a, a.p.c, ans.Holder.Session); dead {
+		if _, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session); dead {
 			a.p.c.debts.releases.add(a.p.ReleaseOf(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
@@ -341,7 +341,7 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 	if s := p.c.sessions.current(); s != nil && s.ID == r.Owner {
 		return a.goHome()
 	}
-	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
+	_, dead := p.c.sessions.others.ask(a, p.c, r.Owner)
 	if dead {
 		p.mu.Lock()
 		p.AwaitRoute() // before the look: a change of the ring after it pokes the contender

@@ -58,7 +58,7 @@ type remote struct {
 	confirmations confirmations
 	prompt        atomic.Bool  // ns heeds deadlines by itself
 	queues        atomic.Bool  // lock calls wait for connections
-	pace          atomic.Int64 // how long the last lock call took
+	health        health       // how it has answered of late
 	server        string       // the server that answered the last renewal; of keepSessions only
 	grace         bool         // it was in Grace; of keepSessions only
 	graceEnds     atomic.Int64 // when, as the last renewal says, in nanoseconds since began; 0 outside of Grace
@@ -91,8 +91,6 @@ type callers struct {
 // tells is the side for operators: counts, records, the journal.
 type tells struct {
 	stats    counters
-	health   health
-	liveness liveness
 	reports  reports
 	expected expected // keys that callers have or want for long
 	news     news
@@ -143,7 +141,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		sooner: soonest{signal: make(chan struct{}, 1)},
 	}
 	c.began = c.now()
-	c.remote.pace.Store(slow)
+	c.remote.health.pace.Store(slow)
 	c.life.ctx, c.life.stop = context.WithCancelCause(context.Background())
 	c.callers.waiters.New = newWaiter
 	c.callers.shares.init()

@@ -54,7 +54,7 @@ func (x *cluster) doubt() (left bool) {
 		p.unlock(&a)
 		for _, id := range absent {
 			left = true
-			if _, dead := c.tells.liveness.ask(nil, c, id.Session); dead {
+			if _, dead := c.sessions.others.ask(nil, c, id.Session); dead {
 				now := p.lock()
 				p.Bury(id.Session, now, &a.Effects)
 				p.unlock(&a)

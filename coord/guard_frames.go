@@ -52,7 +52,7 @@ func (x *cluster) guarding(l *link, f *peer.Frame) {
 		}
 	case guardDead:
 		if x.members.lists(about) {
-			x.c.tells.liveness.hint(x.c, about)
+			x.c.sessions.others.hint(x.c, about)
 		}
 	}
 }

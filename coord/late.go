@@ -2,16 +2,20 @@ package coord
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// health is how the arbiter has answered of late.
+// health is how the arbiter has answered of late: it decides when holds are adopted (adoptionOf), and
+// pace whether a contender makes its first call in the caller's goroutine.
 type health struct {
 	mu     mutex[leafRank] // protects what follows
 	took   time.Duration
 	silent bool // the last call was not answered
+
+	pace atomic.Int64 // how long the last lock call took
 }
 
 // note is called when a call has ended. It reports whether the arbiter answers again.
@@ -49,7 +53,7 @@ func (c *Coordinator) answers() time.Duration {
 }
 
 // goOn is called when a caller goes on although a call of the arbiter is not answered.
-func (c *Coordinator) goOn() { c.tells.health.note(c.opts.CallTimeout, false) }
+func (c *Coordinator) goOn() { c.remote.health.note(c.opts.CallTimeout, false) }
 
 // answered makes a call in another goroutine, and waits for CallTimeout at most until f says that
 // the answer is there; then it waits for the rest of f.

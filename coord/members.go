@@ -194,7 +194,7 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	m.changed = make(chan struct{})
 	m.mu.Unlock()
 	for _, session := range missed { // it may be dead
-		c.tells.liveness.hint(c, session)
+		c.sessions.others.hint(c, session)
 	}
 	return gossip, err
 }

@@ -20,10 +20,11 @@ type session struct {
 	stopListening func()
 }
 
-// sessions is the current session, for callers that need one.
+// sessions is the current session, for callers that need one, and what is known of those of other processes.
 type sessions struct {
-	now atomic.Pointer[session]
-	why atomic.Pointer[error] // there is none
+	now    atomic.Pointer[session]
+	why    atomic.Pointer[error] // there is none
+	others liveness              // which of them are dead, as the arbiter has said (rule 2)
 
 	mu      mutex[leafRank] // protects changed, grace
 	changed chan struct{}   // closed when now changes

@@ -201,7 +201,7 @@ func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err erro
 		c.failed(op, failed, err)
 	}
 	if op == OpRenew || op == OpVerify || op == OpReclaim {
-		if c.tells.health.note(took, failed < n) && c.cluster != nil {
+		if c.remote.health.note(took, failed < n) && c.cluster != nil {
 			c.cluster.pingAll() // the owners' renewals are answered as well
 			c.cluster.adoptNow()
 		}

@@ -71,7 +71,7 @@ func (u *unreached) put(session string, s silence) {
 // cannot ask the owner for keys, as one without a cluster.
 func (p *partition) makeShared(a *contender, r fallback.Record) {
 	s := p.c.sessions.current()
-	_, dead := p.c.tells.liveness.ask(a, p.c, r.Owner)
+	_, dead := p.c.sessions.others.ask(a, p.c, r.Owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s == nil || !p.BeginFreeing() {
