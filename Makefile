@@ -303,7 +303,7 @@ jdk:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v javac >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq default-jdk-headless >/dev/null || echo "without a JDK the scenes of Java's HttpClient are skipped" >&2; fi
 
-# A rule of docs/protocol.md: its text, the functions that keep it, the transcript, and the tests, guards and comments that name it: make rule N=7.
+# A rule of docs/protocol.md: its text, the functions that keep it, the transcript, and the tests, guards and comments that name it: make rule N=7, or RULE=7.
 # An invariant, N=I4, a rule of docs/takeover.md, N=G5, and of an early end of Grace, N=E3: the text, and what names it.
 N ?= $(RULE)
 NAMES = grep -rnE --include=*.go $(if $(filter I% G% E%,$(N)),'\b$(N)\b','[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b')
@@ -322,5 +322,5 @@ rule:
 	@printf '\nnamed by tests\n'; $(NAMES) . | grep _test.go: | sort -t: -k1,1 -k2,2n | while IFS=: read -r file line text; do \
 	  test=$$(awk -v at="$$line" '/^[a-z]/{f=""} /^func /{f=$$0; sub(/^func (\([^)]*\) )?/,"",f); sub(/[^A-Za-z0-9_].*/,"",f)} NR==at&&/^\/\//{f=""} NR>=at&&f!=""{exit} END{print f}' "$$file"); \
 	  printf '%s:%s: %s: %s\n' "$$file" "$$line" "$$test" "$$(echo "$$text" | sed 's/^[	 ]*//')"; done
-	@printf '\nguards\n'; $(NAMES) . | grep -E '/guards?\.go:' || echo none
-	@printf '\nnamed by code\n'; $(NAMES) coord internal/lease internal/guardians handoff peer fallback | grep -v _test.go: || echo none
+	@printf '\nguards\n'; $(NAMES) . | grep -E '/guards?\.go:|/model/takeover/(guardians|rounds)\.go:[0-9]+:	[A-Z][A-Za-z]+ .*//' || echo none
+	@printf '\nnamed by code\n'; $(NAMES) coord internal/lease internal/guardians handoff peer fallback | grep -v -e _test.go: -e /leasetest/ || echo none

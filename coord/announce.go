@@ -21,8 +21,8 @@ func (x *confirmations) add(confirmed time.Time) {
 	x.oldest, x.since = lease.Earlier(x.oldest, confirmed), lease.Earlier(x.since, confirmed)
 }
 
-// begin comes before a look at all ownerships, one by one, and end after it. The look may have
-// passed a partition when that begins to be owned: since counts those.
+// begin comes before a look at all ownerships, one by one, and end after it: see verify.go. The look
+// may have passed a partition when that begins to be owned: since counts those.
 func (x *confirmations) begin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -45,7 +45,8 @@ func (x *cluster) announced() time.Duration { return time.Duration(x.heard.annou
 // unlimited is for nodes that have sessions without guardians.
 const unlimited = time.Duration(1<<63 - 1)
 
-// looksPerPromise is how often a session looks after its guardians and its wards while a promise lasts. Each time it pings them.
+// looksPerPromise is how often a session looks after its guardians and its wards while a promise
+// lasts. Each time it pings them (G2).
 const looksPerPromise = 6
 
 // pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.

@@ -80,14 +80,14 @@ func (s *Sessions) tidy(m Moment) {
 // tidyEvery is in which seconds renewals do: those of a whole number of times that.
 const tidyEvery = 16
 
-// opened reports whether sessions count once all replicas of the server have them.
+// opened reports whether sessions count once all replicas of the server have them (E7).
 func (s *Sessions) opened() bool {
 	_, ok := CutOpenings(s.Format)
 	return ok
 }
 
 // complete reports whether the table has all sessions there are: it is in no Grace; or in one that a change of server began, and a session
-// counts once all replicas have it. In that one it may lack renewals.
+// counts once all replicas have it (E7). In that one it may lack renewals.
 func (s *Sessions) complete() bool {
 	return s.GraceEnd == 0 || s.opened() && s.GraceEnd == s.Changed
 }

@@ -54,8 +54,9 @@ func (g *Guardian) charge(ward string) *charge {
 	return c
 }
 
-// Pinged takes a ping of a session and promises that this node will not vote for D (G2). now has to be read after the ping was
-// received.
+// Pinged takes a ping of a session and promises that this node will not vote for D (G2). now has to
+// be read after the ping was received. This node never promises again for a version that it has voted
+// for: the answer says up to which one it has (G5).
 func (g *Guardian) Pinged(ward string, p Ping, now Instant) Pong {
 	c := g.charge(ward)
 	c.until, c.sets = max(c.until, now+g.promise), p.Sets

@@ -11,25 +11,25 @@ type Guard uint32
 
 // Guards of the guardians' rules (docs/takeover.md).
 const (
-	MarginD           Guard = 1 << iota // a promise counts M_D less for the session than for its guardian
-	PromiseFromSend                     // and from when the ping was sent
-	AnswerFromSend                      // an announced deadline counts from when the holder's ping was sent
-	AnnounceBounded                     // announced deadlines are bounded by the promises
-	AnnounceCapped                      // and by D - M_D from now, while there are no guardians
-	AskCovered                          // a new set is asked for once its promises cover all that was announced
-	JointNew                            // from then on the new set's promises are needed
-	JointOld                            // and the old set's, until an answer names the new version
-	VoteAfterPromise                    // a guardian votes only when its promise has passed
-	VoteIsFinal                         // and promises nothing for that version any more
-	BuryCompares                        // the arbiter compares the version
-	VersionsRise                        // the arbiter records later versions only
-	Intersect                           // p + e > n
-	GraceBuries                         // no burial in Grace
-	RenewalNames                        // each renewal names a version, so that another server learns it
-	RenewalNamesAsked                   // from asking for a version on, that one
-	LapseIsFinal                        // a lapse is the session's end
-	LapseWaits                          // a session that has lapsed does not close itself
-	RestartIsAnother                    // a guardian that restarts is another session
+	MarginD           Guard = 1 << iota // a promise counts M_D less for the session than for its guardian (G2)
+	PromiseFromSend                     // and from when the ping was sent (G2)
+	AnswerFromSend                      // an announced deadline counts from when the holder's ping was sent (G4)
+	AnnounceBounded                     // announced deadlines are bounded by the promises (G4)
+	AnnounceCapped                      // and by D - M_D from now, while there are no guardians (G4)
+	AskCovered                          // a new set is asked for once its promises cover all that was announced (G7)
+	JointNew                            // from then on the new set's promises are needed (G7)
+	JointOld                            // and the old one's, until an answer names the new version (G7)
+	VoteAfterPromise                    // a guardian votes only when its promise has passed (G5)
+	VoteIsFinal                         // and promises nothing for that version any more (G5)
+	BuryCompares                        // the arbiter compares the version (G6)
+	VersionsRise                        // the arbiter records later versions only (G1)
+	Intersect                           // p + e > n (G3, G6)
+	GraceBuries                         // no burial in Grace (G6)
+	RenewalNames                        // each renewal names a version, for another server (G8)
+	RenewalNamesAsked                   // from asking for a version on, that one (G8)
+	LapseIsFinal                        // a lapse is the session's end (G3)
+	LapseWaits                          // a session that has lapsed does not close itself (G3)
+	RestartIsAnother                    // a guardian that restarts is another session (G5)
 )
 
 var guardNames = []string{

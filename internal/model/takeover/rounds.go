@@ -7,26 +7,26 @@ type RoundGuard uint32
 
 // Guards of rounds (docs/adr/0023).
 const (
-	RoundUnique     RoundGuard = 1 << iota // each round has a name of its own
-	SightedBefore                          // a round ends a Grace that was seen before the round began, and no other
-	EndNamed                               // the end of a Grace compares its name
-	RoundOld                               // a session begins its pass when the round is delta old
-	AnswersIn                              // and when no answer is outstanding to what it asked before
-	PassReclaims                           // it speaks when the pass has found all that it has
-	PassWaits                              // and when what it announced, and has not any more, has passed
-	EachSpoke                              // a round is complete when each session has spoken, or is dead
-	CompleteOld                            // and when it is delta old: a session may be opened yet
-	TableOutOfGrace                        // not while the table of sessions is in Grace, unless it cannot have lost anything
-	NewcomerWaits                          // a session that is opened in Grace of its table takes nothing for delta
+	RoundUnique     RoundGuard = 1 << iota // each round has a name of its own (E1)
+	SightedBefore                          // a round ends a Grace that was seen before the round began, and no other (E2)
+	EndNamed                               // the end of a Grace compares its name (E5)
+	RoundOld                               // a session's pass begins when the round is delta old (E3)
+	AnswersIn                              // and when no answer to an earlier call is outstanding (E3)
+	PassReclaims                           // it speaks when the pass has found all that it has (E3)
+	PassWaits                              // and when what it announced before has passed (E3)
+	EachSpoke                              // a round is complete when all living sessions spoke (E4)
+	CompleteOld                            // and it is delta old: a session may be opened yet (E4)
+	TableOutOfGrace                        // not while the table of sessions is in Grace, unless it cannot have lost anything (E4)
+	NewcomerWaits                          // one opened in Grace of its table takes nothing for delta (E6)
 	PrimarySilent                          // a deposed server is silent after delta
-	OpenedAtAll                            // of one server: an opening counts once all replicas have it
-	OpenedOnDisk                           // and once its own disk has it
-	Unexpired                              // in Grace of such a table no session is dead by its expiry
-	Missing                                // a table that lacks a session after all does not have all
-	Chained                                // nor does that of another server that takes over in such a Grace
-	PassWhole                              // the pass leaves out no row that was written a moment ago
-	LostLacks                              // a table that was lost, and is made anew, does not have all
-	MovedInStep                            // replicas of a server that gets the table have no earlier one
+	OpenedAtAll                            // one server: an opening counts once replicas have it (E7)
+	OpenedOnDisk                           // and once its own disk has it (E7)
+	Unexpired                              // in Grace of such a table no session is dead by its expiry (E7)
+	Missing                                // a table that lacks a session does not have all (E8)
+	Chained                                // nor does that of another server that takes over in such a Grace (E8)
+	PassWhole                              // the pass leaves out no row, however new (E3)
+	LostLacks                              // a table that is made anew does not have all (E8)
+	MovedInStep                            // replicas of one that gets the table lack earlier ones (E7)
 )
 
 var roundGuardNames = []string{
