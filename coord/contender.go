@@ -173,7 +173,7 @@ func (a *contender) step(s *session, inline bool) time.Duration {
 	if inline && err != nil && !errors.Is(err, fallback.ErrRefused) {
 		return 0 // a goroutine waits for longer
 	}
-	if err == nil && outdated(ans, known) {
+	if err == nil && ofOlderData(ans, known) {
 		return a.refuse(ans, known)
 	}
 	if err == nil && ans.Verdict == fallback.Granted {
@@ -265,8 +265,8 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), false, o.RetryEvery)
 }
 
-// outdated reports whether an answer is of older data than this process had seen when it made the request.
-func outdated(ans fallback.LockAnswer, known fallback.Token) bool {
+// ofOlderData reports whether an answer is of older data than this process had seen when it made the request.
+func ofOlderData(ans fallback.LockAnswer, known fallback.Token) bool {
 	return ans.Record.Grace == 0 && (ans.Record.Epoch < known.Epoch() || ans.Verdict == fallback.Granted && ans.Token <= known)
 }
 

@@ -110,7 +110,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 			p.send(l, peer.Cancel, key, k.request.id())
 			k.request = request{}
 		}
-		p.settle(k)
+		p.ungroup(k)
 		p.tidy(k)
 	}
 	step(&p.phase, Owned, nextPhases[:])
@@ -144,7 +144,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 		}
 	}
 	fx.Releases = append(fx.Releases, p.ReleaseOf(key, row.Identity)) // a row without a holder
-	p.settle(k)
+	p.ungroup(k)
 	p.tidy(k)
 }
 

@@ -215,7 +215,7 @@ func (p *Partition) grantGroup(g *group, now time.Time, fx *Effects) {
 	}
 	g.granting = false
 	for _, k := range slices.Backward(slices.Clone(g.keys)) {
-		p.settle(k)
+		p.ungroup(k)
 	}
 }
 
@@ -229,8 +229,8 @@ func (p *Partition) clear(g *group, k *Key, now time.Time, fx *Effects) {
 	g.granting = was
 }
 
-// settle forgets a key of a group that no node has or wants.
-func (p *Partition) settle(k *Key) {
+// ungroup forgets a key of a group that no node has or wants.
+func (p *Partition) ungroup(k *Key) {
 	g := k.group()
 	if g == nil || g.granting {
 		return

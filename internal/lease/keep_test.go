@@ -96,7 +96,7 @@ func TestKeep(t *testing.T) {
 		"lost":                {func(_ *Partition, k *Key) { k.turn.lost = new(Loss) }, false},
 		"another lock's":      {func(_ *Partition, k *Key) { k.turn.fence++ }, false},
 		"closing":             {func(p *Partition, _ *Key) { p.closing.ending = Closed }, false},
-		"to be measured":      {func(p *Partition, _ *Key) { p.grants[PathTurn] = 64 }, false},
+		"to be measured":      {func(p *Partition, _ *Key) { p.granted[PathTurn] = 64 }, false},
 		"its own":             {func(_ *Partition, k *Key) { k.hold.source = SourceOwn }, false},
 		"beside other nodes'": {func(_ *Partition, k *Key) { k.others = new(grants) }, false},
 		"unmeasured":          {func(_ *Partition, k *Key) { k.turn.began = Unmeasured }, false},
@@ -114,7 +114,7 @@ func TestKeep(t *testing.T) {
 func TestKeep_UsedUp(t *testing.T) {
 	p, k := kept(t, time.Now(), time.Minute)
 	for range Block - 2 {
-		p.grants[PathTurn] = 0 // the one in 64 that is measured is another matter
+		p.granted[PathTurn] = 0 // the one in 64 that is measured is another matter
 		if !lockAndKeep(t, p, k, 1) {
 			t.Fatal("a turn is left")
 		}

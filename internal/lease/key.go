@@ -42,7 +42,7 @@ func (k *Key) askElsewhere() { k.moved = min(k.moved, math.MaxUint8-1) + 1 }
 // begin gives the turn that the queue has begun to a caller.
 func (p *Partition) begin(k *Key, fence uint64, path Path, at Moment) *Turn {
 	k.checkKnown()
-	p.grants[path]++
+	p.granted[path]++
 	k.turn.fence, k.turn.began, k.used, k.moved = fence, at, true, 0
 	p.closing.turns++
 	if checked && path == PathOwn {

@@ -79,7 +79,7 @@ func (p *Partition) Vacant() bool { return p.own != nil && p.closing.ending == O
 func (p *Partition) Calm() bool { return p.closing.turns == 0 }
 
 // Sampled reports whether the wait that begins is one that is measured: one in 8.
-func (p *Partition) Sampled() bool { return p.grants[PathOwn]%8 == 0 }
+func (p *Partition) Sampled() bool { return p.granted[PathOwn]%8 == 0 }
 
 // BeginOwn grants a key that is free in this node's own partition.
 func (p *Partition) BeginOwn(k *Key, now time.Time, begin Moment) (*Turn, uint64) {

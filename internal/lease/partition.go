@@ -12,9 +12,9 @@ type Partition struct {
 	cfg    *Config
 	number uint32
 
-	grants  [PathCount]uint64
-	out     *Ordered // effects of the event; kept, to be used again
-	ordered bool     // there are some
+	granted [PathCount]uint64 // turns, by path
+	out     *Ordered          // effects of the event; kept, to be used again
+	ordered bool              // there are some
 
 	// Of a cluster.
 	phase Phase
@@ -107,7 +107,8 @@ type moving struct {
 	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
 }
 
-// bounds are the epochs and times before which a partition is not served, or not acquired: they are set when this node gives it up.
+// bounds are the epochs and times before which a partition is not served, or not acquired: they are set when this node gives it up. What
+// happens to each is a table in demote.go.
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier

@@ -20,7 +20,7 @@ func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint6
 	if p.own != nil {
 		to.Owned++
 	}
-	for path, n := range p.grants {
+	for path, n := range p.granted {
 		granted(Path(path), n)
 	}
 	p.walk(rest, func(k *Key) {

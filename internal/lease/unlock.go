@@ -12,7 +12,7 @@ import (
 func (p *Partition) Rest(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
-		p.own == nil || p.grants[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
+		p.own == nil || p.granted[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
 		return false
 	}
 	if !k.shelved { // it is kept without a timer: see shelve
@@ -30,7 +30,7 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source == SourceOwn || k.others != nil || t.end != nil || t.pledge != nil || !k.listed ||
-		p.closing.ending != Open || p.grants[PathTurn]%64 == 0 || t.began == Unmeasured || !k.q.Keep() {
+		p.closing.ending != Open || p.granted[PathTurn]%64 == 0 || t.began == Unmeasured || !k.q.Keep() {
 		return false
 	}
 	k.rested = true
@@ -47,12 +47,12 @@ func (p *Partition) Keep(t *Turn, fence uint64) bool {
 func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
 	k, o := t.key, p.own
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
-		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.grants[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
+		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.granted[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
 		return nil
 	}
 	next := uint64(p.token(1))
 	w := k.q.Pass(next)
-	p.grants[PathOwn]++
+	p.granted[PathOwn]++
 	t.fence, t.began, k.used, k.moved = next, Unmeasured, true, 0
 	t.forget()
 	s := w.Value
