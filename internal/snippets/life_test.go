@@ -86,7 +86,6 @@ var elsewhere = map[string]string{
 	"coord/journal.go":         "events, for operators",
 	"coord/label.go":           "labels of callers",
 	"coord/locker.go":          "callers that share locks",
-	"coord/members.go":         "which nodes there are",
 	"coord/nested.go":          "callers that have locks",
 	"coord/news.go":            "results that are shared: what changes",
 	"coord/observe.go":         "nodes that only look",
