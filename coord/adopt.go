@@ -10,7 +10,7 @@ import (
 // at the same moment.
 const perRow = 8 * time.Microsecond
 
-// adoptionOf returns that of a node with so many holds that rest on owners. Adopting them takes two
+// adoptionOf returns when a node with so many holds that rest on owners adopts them. That takes two
 // calls, as long as calls take now, and one of them may fail.
 func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Adoption {
 	most, last := o.RenewEvery+2*o.CallTimeout, o.RetryEvery+o.CallTimeout
@@ -29,7 +29,7 @@ func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Ad
 // probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
 const probes = 2
 
-// adoption returns the present one.
+// adoption returns when holds are adopted now, as calls of the arbiter take so long.
 func (x *cluster) adoption() lease.Adoption {
 	h := &x.c.remote.health
 	h.mu.Lock()

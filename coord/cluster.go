@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// cluster is what a coordinator has of it.
+// cluster is what a coordinator has of its cluster: its own node, the others, and the streams to
+// them.
 type cluster struct {
 	c       *Coordinator
 	members *members

@@ -9,8 +9,8 @@ import (
 )
 
 // demote gives the partition back, and does not acquire it again for some time. Holds in force stay
-// in force (rule 5). It blocks until the arbiter has answered, the ownership has lapsed, or ctx has
-// ended.
+// in force (rule 5). It blocks until the arbiter has answered, the session's deadline has passed,
+// or ctx has ended.
 func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	var a after
 	now := p.lock()

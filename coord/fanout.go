@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// patience is how long a call waits before it makes room for one more beside it. A server of several that does not answer
+// patience is how long a call of spread, or of reclaim, waits before it makes room for one more
+// beside it. A server of several that does not answer
 // must not hold up what the others answer. But where calls are slow because there are many, more of them make it worse:
 // they time out, and are made again.
 type patience struct {
@@ -22,7 +23,8 @@ func newPatience(o *Options) *patience {
 // ended notes how long a call took.
 func (x *patience) ended(took time.Duration) { x.took.Store(int64(max(took, 1))) }
 
-// wait returns it for a call that begins now: as long as calls take lately, several times.
+// wait returns how long a call that begins now waits before it makes room: as long as calls take
+// lately, several times.
 func (x *patience) wait() time.Duration {
 	took := time.Duration(x.took.Load())
 	if took == 0 {

@@ -9,7 +9,8 @@ import (
 )
 
 // health is how the arbiter has answered of late: it decides when holds are adopted (adoptionOf), and
-// pace whether a contender makes its first call in the caller's goroutine.
+// pace whether a contender makes its first call in the caller's goroutine. answers, goOn and answered
+// are for calls that renew, verify, reclaim and release.
 type health struct {
 	mu     mutex[leafRank] // protects what follows
 	took   time.Duration

@@ -147,9 +147,11 @@ func (x *liveness) dead(c *Coordinator, session string) {
 
 var errBuried = errors.New("coord: the arbiter says that the node's session is dead")
 
-// died is called when the arbiter has said that a session is dead. Its node is no member any more, unless it has another one, so
-// that the ring is without it at once and its partitions go to their next owners: poke wakes their balance, which acquires those that
-// takeable lists. What waits for it asks again.
+// died is called when the arbiter has said that a session is dead: poke wakes the balance, which
+// acquires the session's partitions that should be this node's, as takeable lists them. The ring says
+// which those are. Without takeover that is all: the gossip misses the session's node sooner or later.
+// With takeover that node is no member any more, unless it has another session, so that the ring is
+// without it at once. What waits for it asks again.
 func (x *cluster) died(session string) {
 	if x.c.opts.takeover() == 0 {
 		x.poke()

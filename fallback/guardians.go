@@ -71,7 +71,7 @@ func (g Guardians) Encode() string {
 }
 
 // Guard records the guardians of a session, unless it has those of a later version, and returns the
-// recorded version. It belongs to an Open or Renew that answered Alive.
+// recorded version (G1). It belongs to an Open or Renew that answered Alive.
 func (s *Sessions) Guard(id string, g Guardians) uint32 {
 	x := s.Members[id]
 	if g.Version > x.Guardians.Version {
@@ -81,7 +81,7 @@ func (s *Sessions) Guard(id string, g Guardians) uint32 {
 	return x.Guardians.Version
 }
 
-// Bury is [Burier.Bury].
+// Bury is [Burier.Bury] (G6).
 func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Burial {
 	l := s.Dead(m, id)
 	b := Burial{Dead: l.Dead, Left: l.Left, Grace: l.Grace}
@@ -97,7 +97,8 @@ func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Bu
 		}
 	}
 	if _, enough := guardians.Quorum(len(g.Set)); g.Version == version && votes >= enough || !guard.Votes {
-		s.put(id, Member{Expiry: m.Now, Terms: s.Members[id].Terms})
+		// TTL 0: buried, which the entry says in a Grace to come.
+		s.put(id, Member{Expiry: m.Now, TTL: 0, Terms: s.Members[id].Terms})
 		return Burial{Dead: true}
 	}
 	return b

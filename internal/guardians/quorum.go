@@ -14,7 +14,8 @@ func Quorum(n int) (promises, votes int) {
 	return n + 1 - votes, votes
 }
 
-// Instant is a reading of a node's monotonic clock, since any moment. It stands still for no longer than the machine does.
+// Instant is a reading of a node's clock, since any moment: of the monotonic one, which stands still
+// for no longer than the machine does, or a Ward's, which goes on then: see the package.
 type Instant = time.Duration
 
 // Forever is later than any reading.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// EncodeSets returns sets as a text: for each its version, and its members, each after a comma. A
-// blank is between two sets. Members must not have blanks and commas.
+// EncodeSets returns sets as a text: the version of each set and its members, with a comma before
+// each member, and a blank between two sets. Members must not have blanks and commas.
 func EncodeSets(sets []Set) []byte {
 	var b []byte
 	for i, s := range sets {

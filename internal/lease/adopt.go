@@ -86,7 +86,8 @@ func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx 
 	}
 }
 
-// Restored: the arbiter, asked at the time sent, has told which holds have rows now.
+// Restored: the arbiter, asked at the time sent, has told which holds have rows now. The source of
+// one that was adopted stays: the later one of its row's and its owner's deadline counts (deadlines).
 func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict, sent, now time.Time, fx *Effects) {
 	for i, h := range holds {
 		k, there := p.holding(h.Key, h.Row), verdicts[i] == fallback.Granted

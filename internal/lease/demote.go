@@ -13,9 +13,10 @@ import (
 //
 //	freeze         announcedEnds and reliedUntil are the end of the last deadline that was announced, and M more.
 //	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
-//	EndDemote      reliedUntil is cleared if the arbiter has demoted the epoch: the holds have rows, which the next owner respects.
+//	EndDemote      reliedUntil is cleared if the record is at that epoch no more: no holder relies on
+//	               that, as the holds have rows, which the next owner respects.
 //	               announcedEnds stays: until then a holder may give back a hold by a Release frame, though it has a row by now.
-//	reliedUntil    has passed, where Demote was not answered: other nodes may have the partition (Left).
+//	reliedUntil    has passed, where Demote was not answered, or refused in Grace: other nodes may have the partition (Left).
 //	announcedEnds  has passed: a record that names this node still may be demoted (MayForswear).
 //	notBefore      has passed, or the last owner has said that the partition is free: it may be acquired (take, Duty).
 
@@ -64,7 +65,11 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	}
 	step(&p.phase, Unowned, nextPhases[:])
 	p.moving.exported, p.moving.late = nil, nil
-	if demoted || stale { // the holds have rows, so no holder relies on the epoch for longer
+	// demoted: the holds have rows, so no holder relies on the epoch for longer. stale: an earlier call
+	// of this Demote has written them; or another session, which saw this one dead, has acquired the
+	// partition, or a Grace has ended: by then all that was announced has passed. What old data can do
+	// here docs/protocol.md lists as not covered.
+	if demoted || stale {
 		p.bounds.reliedUntil = time.Time{}
 		step(&p.check.naming, NamedElsewhere, nextNamings[:])
 	} else {

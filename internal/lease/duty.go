@@ -23,7 +23,9 @@ const (
 	Duties
 )
 
-// Duty decides. DutyLook begins CheckingRecord, which EndLook ends.
+// Duty decides. DutyLook begins CheckingRecord, which EndLook ends. A partition that should be this
+// node's, and may be acquired, needs no look of its own: the shell reads the record before it acquires,
+// and demotes one that names this node, as a look does.
 func (p *Partition) Duty(x Placement, now time.Time) Duty {
 	idle := p.idle()
 	switch {

@@ -48,7 +48,8 @@ const (
 	// NamedPerhaps: the record may name this node. An answer to Acquire came too late, or another node was referred
 	// to this one. The node looks at the record.
 	NamedPerhaps
-	// NamedSurely: a Demote of this node's was not answered. The record names this node unless that call arrived.
+	// NamedSurely: a Demote of this node's was not answered, or refused in Grace. The record names this
+	// node unless that call arrived.
 	NamedSurely
 )
 
@@ -134,7 +135,8 @@ const (
 	// may also have a confirmed row: then the later deadline counts.
 	SourceOwner
 	// SourceFrozen: the word of an owner that extends the deadline no more (rule 5). The owner may have been this node.
-	// The hold needs a row in time.
+	// The hold needs a row in time. Once that is confirmed the later deadline counts, as above, and the
+	// hold stays frozen until an owner answers for it: see deadlines.
 	SourceFrozen
 	// SourceOwn: this node's own partition. There is no row.
 	SourceOwn
