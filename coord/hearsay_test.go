@@ -205,6 +205,34 @@ func TestAForgedWake(t *testing.T) {
 	<-done
 }
 
+// A message about a request that has not been made yet removes no row: a release is sent later, and again if it fails, so it could come after
+// the row of that request.
+func TestAForgedMessageAboutARequestToCome(t *testing.T) {
+	t.Parallel()
+	removed := &removals{Arbiter: fallback.NewMemory(), ids: make(map[fallback.Identity]bool)}
+	o := small()
+	o.Cluster = nil
+	c := enter(t, removed, o)
+	s := c.sessions.current()
+	lie := func(kind fallback.MessageKind) (id fallback.Identity) {
+		id = fallback.Identity{Session: s.ID, Request: c.callers.requests.Load() + 1}
+		c.handle(s, fallback.Message{Kind: kind, Key: "k", Request: id.Request})
+		return id
+	}
+	for _, kind := range []fallback.MessageKind{fallback.Wake, fallback.Ask} {
+		id := lie(kind)
+		l, err := c.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stays(t, "the row of the lock is not removed", func() bool { return !removed.has(id) })
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+		await.Until(t, "the lock's own release", func() bool { return removed.has(id) })
+	}
+}
+
 // removals is an arbiter that notes which rows a node wants to be removed.
 type removals struct {
 	fallback.Arbiter

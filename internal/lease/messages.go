@@ -26,10 +26,14 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 		out.Pokes = append(out.Pokes, k.contender)
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Identity == id: // it came first
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // no request of the arbiter's: the message lies
+	case p.toCome(id): // the message lies
 	default:
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
 	}
 }
+
+// toCome reports whether no request has had that number yet. Its release could come after its row.
+func (p *Partition) toCome(id fallback.Identity) bool { return id.Request > p.cfg.Requests.Load() }
 
 // Gap is a message of the arbiter's: others may have been missed, so every waiter looks (rule 15).
 func (p *Partition) Gap(fx *Effects) {
@@ -51,6 +55,7 @@ func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *E
 	case k != nil && k.contender != nil && k.contender.id == id:
 		k.contender.asked = true
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // the owner's grant is on its way, and the row came first
+	case p.toCome(id): // the message lies
 	default:
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
 	}

@@ -95,7 +95,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 		p.send(l, peer.Deny, string(f.Key), id)
 		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
 		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
-		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID {
+		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID && !p.toCome(id) {
 			fx.Releases = append(fx.Releases, p.ReleaseOf(string(f.Key), id))
 		}
 	}
