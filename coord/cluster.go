@@ -260,9 +260,3 @@ func (x *cluster) poke() {
 	signal(x.wakes.tick)
 	signal(x.wakes.dead)
 }
-
-// end closes streams and gossip. Everything has been given away.
-func (x *cluster) end(ctx context.Context) {
-	_ = x.net.Close()
-	_ = x.ring.Leave(ctx)
-}

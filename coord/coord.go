@@ -168,7 +168,8 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	if err != nil {
 		c.life.stop(ErrClosed)
 		if c.cluster != nil {
-			c.cluster.end(canceled)
+			_ = c.cluster.net.Close()
+			_ = c.cluster.ring.Leave(canceled)
 		}
 		return nil, err
 	}

@@ -13,7 +13,8 @@ import (
 // doubtSoon makes the holders that are in the way be asked after.
 func (x *cluster) doubtSoon() { signal(x.wakes.dead) }
 
-// doubtMoment is how long keepDoubting waits when it is woken: what has come to pass has to do with many keys, as a rule, and a look goes through all.
+// doubtMoment is how long keepDoubting waits when it is woken, at least: what has come to pass has to do with many keys, as a rule, and a look goes through
+// all. Where that takes long it waits for longer, so that a tenth of the time is looked, but not for longer than RetryEvery/2.
 const doubtMoment = 10 * time.Millisecond
 
 // keepDoubting asks after the holders that are in the way of others, until the coordinator stops. It does not wait for the balance:
@@ -21,11 +22,12 @@ const doubtMoment = 10 * time.Millisecond
 func (x *cluster) keepDoubting() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	moment := doubtMoment
 	for counted := x.c.now(); ; {
 		select {
 		case <-timer.C:
 		case <-x.wakes.dead:
-			if !sleep(x.c.life.ctx, doubtMoment) {
+			if !sleep(x.c.life.ctx, moment) {
 				return
 			}
 		case <-x.c.life.ctx.Done():
@@ -36,9 +38,11 @@ func (x *cluster) keepDoubting() {
 			x.countKeys(now)
 			counted = now
 		}
+		began := x.c.now()
 		if x.doubt() {
 			next = x.c.opts.RetryEvery / 2
 		}
+		moment = max(doubtMoment, min(10*x.c.now().Sub(began), x.c.opts.RetryEvery/2))
 		timer.Reset(next)
 	}
 }

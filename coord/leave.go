@@ -53,9 +53,13 @@ func (c *Coordinator) close(ctx context.Context) error {
 	c.life.stop(ErrClosed)
 	c.awaitGoroutines()
 	if c.cluster != nil {
-		c.cluster.end(ctx)
+		_ = c.cluster.net.Close() // everything has been given away
 	}
-	if err := c.lastCalls(); err != nil {
+	err := c.lastReleases() // the session is not renewed any more, and to say that the node leaves may take for longer than it lasts
+	if c.cluster != nil {
+		_ = c.cluster.ring.Leave(ctx)
+	}
+	if err = c.lastCalls(err); err != nil {
 		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
 	}
 	return errors.Join(errs...)
@@ -184,20 +188,27 @@ func (x *cluster) askAll() (parted []chan struct{}) {
 	return parted
 }
 
-// lastCalls gives back what is left, when no goroutine is left to do it.
-func (c *Coordinator) lastCalls() error {
+// lastReleases gives back what is left, when no goroutine is left to do it.
+func (c *Coordinator) lastReleases() error {
 	if c.remote.ns == nil {
 		return nil
 	}
 	for _, d := range c.debts.doubts.all() {
 		c.debts.releases.add(d.p.ReleaseOf(d.key, d.id))
 	}
-	var err error
-	if c.sessions.current() != nil { // else what is left has ended with its session
-		err = c.flushReleases()
+	if c.sessions.current() == nil { // what is left has ended with its session
+		return nil
 	}
-	if err != nil {
-		err = fmt.Errorf("not all locks could be given back: %w: %w", ErrUnavailable, err)
+	if err := c.flushReleases(); err != nil {
+		return fmt.Errorf("not all locks could be given back: %w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// lastCalls ends the session, unless not all could be given back, as err says.
+func (c *Coordinator) lastCalls(err error) error {
+	if c.remote.ns == nil {
+		return nil
 	}
 	if s := c.sessions.current(); s != nil {
 		s.stopListening()

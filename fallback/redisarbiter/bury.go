@@ -12,7 +12,7 @@ func (n *redisSpace) Bury(ctx context.Context, session string, version uint32, v
 	if err := fallback.CheckNames("voters", voters); err != nil {
 		return fallback.Burial{}, err
 	}
-	v, err := n.run(ctx, scriptBury, []string{n.sessions()}, session, version, strings.Join(voters, ","))
+	v, err := n.runWait(ctx, scriptBury, []string{n.sessions()}, session, version, strings.Join(voters, ","))
 	if err != nil {
 		return fallback.Burial{}, err
 	}

@@ -422,6 +422,43 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	}
 }
 
+// A server that was deposed may not have heard of a session's renewals, nor of its guardians: that it is dead counts once a replica has got what
+// the server wrote for that. The replica's connection is there for a while after it has fallen silent.
+func TestASessionIsDeadOnceReplicasHeardOfIt(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "3600")
+	replica := redistest.Start(t)
+	replicate(t, replica, s)
+	n := attach(t, s.Client(t), &redisarbiter.Options{ColdStart: true, Replicas: 1, ReplicaTimeout: 50 * time.Millisecond})
+	dead := func() bool { // a session that never was is, too
+		l, err := n.Dead(t.Context(), "brief", fallback.Stamp{})
+		return wrong(err, l.Dead) == nil
+	}
+	buried := func() bool {
+		b, err := n.(fallback.Burier).Bury(t.Context(), "brief", 1, []string{"alice"})
+		return wrong(err, b.Dead) == nil
+	}
+	await.Within(t, patience, "that it is dead is acknowledged", func() bool { return dead() && buried() })
+	await.Within(t, patience, "the replica has acknowledged all there is", func() bool {
+		return strings.Contains(s.Client(t).Info(t.Context(), "replication").Val(), ",offset="+info(t, s, "master_repl_offset")+",")
+	})
+	if err := replica.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]func() bool{"Dead": dead, "Bury": buried} {
+		if f() {
+			t.Errorf("%s: the session is dead, and no replica has heard of it", what)
+		}
+	}
+	if n := info(t, s, "connected_slaves"); n != "1" {
+		t.Skipf("the server has closed the replica's connection already: %s replicas", n)
+	}
+	if err := replica.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	await.Within(t, patience, "that it is dead is acknowledged again", func() bool { return dead() && buried() })
+}
+
 func TestReplicasMustAcknowledge(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--repl-diskless-sync-delay", "0")
@@ -452,7 +489,6 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 		t.Errorf("Demote: got %+v, want nobody to own it", d)
 	}
 	use(t, attach(t, s.Client(t), opts))
-
 	replica.Kill()
 	await.Within(t, patience, "the replica is gone", func() bool { return info(t, s, "connected_slaves") == "0" })
 	for what, f := range map[string]func() error{
@@ -473,6 +509,10 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 	}
 	if _, err := n.Dead(t.Context(), "alice", fallback.Stamp{}); err != nil {
 		t.Errorf("Dead, which changes nothing: %v", err)
+	}
+
+	if l, err := n.Dead(t.Context(), "nobody", fallback.Stamp{}); err == nil {
+		t.Errorf("Dead without a replica: got %+v", l)
 	}
 
 	restart(t, replica)

@@ -108,11 +108,16 @@ var errLostTwice = errors.New("fallback: the table of sessions was lost twice")
 
 func (n *redisSpace) Dead(ctx context.Context, id string, by fallback.Stamp) (fallback.Liveness, error) {
 	_, seen := n.observer.renews(by.Session, by.Seen)
-	v, err := n.run(ctx, scriptDead, []string{n.sessions()}, id, by.Session, seen, n.observer.overdue(id))
+	keys, args := []string{n.sessions()}, []any{id, by.Session, seen, n.observer.overdue(id)}
+	v, err := n.run(ctx, scriptDead, keys, args...)
+	r := reader{v: list(v)}
+	if err == nil && n.opts.Replicas > 0 && r.str(0) == "dead" { // a deposed server may not have heard of its renewals
+		v, err = n.runWait(ctx, scriptDead, keys, args...)
+		r = reader{v: list(v)}
+	}
 	if err != nil {
 		return fallback.Liveness{}, err
 	}
-	r := reader{v: list(v)}
 	switch left := r.ms(1); r.str(0) {
 	case "dead":
 		return fallback.Liveness{Dead: r.err == nil}, r.err

@@ -98,10 +98,17 @@ func (n *redisSpace) fit() error {
 	case n.opts.AllReplicas == 0:
 		return fmt.Errorf("%w: namespace %q was made with Options.AllReplicas: set it to how many replicas the server has, or use another Namespace",
 			fallback.ErrRefused, n.settings.Namespace)
-	case n.kind == unknown || !n.guarded:
-		return fmt.Errorf("%w: Options.AllReplicas is for one server, with or without Sentinel, or for a client of a Redis Cluster, and INFO must be permitted", fallback.ErrRefused)
+	case n.kind == unknown || !n.guarded || n.slotsOfItsOwn():
+		return fmt.Errorf("%w: Options.AllReplicas is for one server, with or without Sentinel, or for a client of a Redis Cluster (not that of NewFailoverClusterClient), and INFO must be permitted", fallback.ErrRefused)
 	}
 	return nil
+}
+
+// slotsOfItsOwn reports whether the client says by itself which server has a slot, as that of
+// NewFailoverClusterClient does: that is no Redis Cluster.
+func (n *redisSpace) slotsOfItsOwn() bool {
+	c, ok := n.conns.of(scriptRenew).(*redis.ClusterClient)
+	return ok && c.Options().ClusterSlots != nil
 }
 
 // enter makes a call that opens a session, or renews one that a server may not have known. It

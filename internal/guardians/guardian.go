@@ -117,13 +117,12 @@ func (g *Guardian) Look(now Instant) (votes []Vote) {
 func (g *Guardian) Standing() (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
 		c := g.wards[ward]
-		if len(c.sets) == 0 || len(g.due(c)) > 0 {
+		if len(g.due(c)) > 0 {
 			continue
 		}
-		oldest := slices.MinFunc(c.sets, func(a, b Set) int { return cmp.Compare(a.Version, b.Version) }).Version
-		for _, version := range slices.Sorted(maps.Keys(c.votes)) {
-			if version >= oldest && slices.Contains(c.votes[version], g.me) {
-				votes = append(votes, Vote{Ward: ward, Voter: g.me, Set: c.known[version]})
+		for _, set := range c.sets { // the recorded one is among them
+			if slices.Contains(c.votes[set.Version], g.me) {
+				votes = append(votes, Vote{Ward: ward, Voter: g.me, Set: set})
 			}
 		}
 	}

@@ -10,6 +10,7 @@ if grace > 0 then
 end
 local expiry, ttl, _, guardians, terms = member(ARGV[1])
 if dead(expiry, ttl) then
+  told()
   return {'dead', 0, 0}
 end
 local version, set = string.match(guardians, '^:(%d+)(.*)$')

@@ -12,6 +12,7 @@ if grace > 0 then
 end
 local expiry, ttl, _, _, terms = member(ARGV[1])
 if dead(expiry, ttl) then
+  told()
   return {'dead', 0}
 end
 if OBSERVED then
