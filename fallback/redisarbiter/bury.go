@@ -7,12 +7,20 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
+// waits tells a script whether WAIT follows: see Options.Replicas.
+func (n *redisSpace) waits() string {
+	if n.opts.Replicas > 0 {
+		return "1"
+	}
+	return "0"
+}
+
 // Bury implements [fallback.Burier].
 func (n *redisSpace) Bury(ctx context.Context, session string, version uint32, voters []string) (fallback.Burial, error) {
 	if err := fallback.CheckNames("voters", voters); err != nil {
 		return fallback.Burial{}, err
 	}
-	v, err := n.runWait(ctx, scriptBury, []string{n.sessions()}, session, version, strings.Join(voters, ","))
+	v, err := n.runWait(ctx, scriptBury, []string{n.sessions()}, session, version, strings.Join(voters, ","), n.waits())
 	if err != nil {
 		return fallback.Burial{}, err
 	}

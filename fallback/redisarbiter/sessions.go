@@ -112,7 +112,7 @@ func (n *redisSpace) Dead(ctx context.Context, id string, by fallback.Stamp) (fa
 	v, err := n.run(ctx, scriptDead, keys, args...)
 	r := reader{v: list(v)}
 	if err == nil && n.opts.Replicas > 0 && r.str(0) == "dead" { // a deposed server may not have heard of its renewals
-		v, err = n.runWait(ctx, scriptDead, keys, args...)
+		v, err = n.runWait(ctx, scriptDead, keys, append(args, n.waits())...)
 		r = reader{v: list(v)}
 	}
 	if err != nil {

@@ -1,5 +1,5 @@
 -- Bury: ends a session of which enough guardians say that it is dead.
--- KEYS: sessions. ARGV: [1] session, [2] version of its guardians, [3] the sessions that voted, with commas between.
+-- KEYS: sessions. ARGV: [1] session, [2] version of its guardians, [3] the sessions that voted, with commas between, [4] '1': WAIT follows.
 -- Answer: 'alive', ms left and the recorded version; 'dead', 0, 0; or 'in grace', ms left of it, 0.
 redis.call('HDEL', tab, '')
 if not enter() then
@@ -10,7 +10,7 @@ if grace > 0 then
 end
 local expiry, ttl, _, guardians, terms = member(ARGV[1])
 if dead(expiry, ttl) then
-  told()
+  told(ARGV[4])
   return {'dead', 0, 0}
 end
 local version, set = string.match(guardians, '^:(%d+)(.*)$')

@@ -1,6 +1,6 @@
 -- Dead: asks whether a session has expired.
 -- KEYS: sessions. ARGV: [1] session, [2] the caller's own and [3] when that expires, as it was told. [4] the beat of the session
--- that the caller has seen for long enough, or 0: without a clock, that declares it dead.
+-- that the caller has seen for long enough, or 0: without a clock, that declares it dead. [5] '1': WAIT follows.
 -- Answer: 'alive' and ms left, 'dead' and 0, or 'in grace' and ms left of it. Without a clock: 'alive', the beat and the time to live.
 redis.call('HDEL', tab, '')
 if not enter() then
@@ -12,7 +12,7 @@ if grace > 0 then
 end
 local expiry, ttl, _, _, terms = member(ARGV[1])
 if dead(expiry, ttl) then
-  told()
+  told(ARGV[5])
   return {'dead', 0}
 end
 if OBSERVED then

@@ -128,10 +128,13 @@ local function dead(expiry, ttl)
   return not expiry or ttl == 0 or (not OBSERVED and now >= expiry)
 end
 
--- A write that leaves nothing and that replicas get, as WAIT is about what was written: an answer that a session is dead lets others have its keys.
-local function told()
-  redis.call('HSET', tab, '', 1)
-  redis.call('HDEL', tab, '')
+-- A write that leaves nothing and that replicas get, where WAIT follows ('1'), which is about what was written: an answer that a session is
+-- dead lets others have its keys.
+local function told(waits)
+  if waits == '1' then
+    redis.call('HSET', tab, '', 1)
+    redis.call('HDEL', tab, '')
+  end
 end
 
 -- Declares a session dead, so that it, if it lives, is not taken for lost data.
