@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -173,7 +174,7 @@ func TestForgedMessages(t *testing.T) {
 func TestAForgedWake(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()
-	removed := &removals{Arbiter: m, ids: make(map[fallback.Identity]bool)}
+	removed := newRemovals(m)
 	a, b := enter(t, m, small()), enter(t, removed, small())
 	if err := a.Settled(t.Context(), 2); err != nil {
 		t.Fatal(err)
@@ -209,7 +210,7 @@ func TestAForgedWake(t *testing.T) {
 // the row of that request.
 func TestAForgedMessageAboutARequestToCome(t *testing.T) {
 	t.Parallel()
-	removed := &removals{Arbiter: fallback.NewMemory(), ids: make(map[fallback.Identity]bool)}
+	removed := newRemovals(fallback.NewMemory())
 	o := small()
 	o.Cluster = nil
 	c := enter(t, removed, o)
@@ -235,9 +236,22 @@ func TestAForgedMessageAboutARequestToCome(t *testing.T) {
 
 // removals is an arbiter that notes which rows a node wants to be removed.
 type removals struct {
-	fallback.Arbiter
+	*unlocker
 	mu  sync.Mutex // protects ids
 	ids map[fallback.Identity]bool
+}
+
+func newRemovals(a fallback.Arbiter) *removals {
+	r := &removals{ids: make(map[fallback.Identity]bool)}
+	r.unlocker = &unlocker{a, func(releases []fallback.Release) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, x := range releases {
+			r.ids[x.Identity] = true
+		}
+		return nil
+	}}
+	return r
 }
 
 func (r *removals) has(id fallback.Identity) bool {
@@ -246,22 +260,26 @@ func (r *removals) has(id fallback.Identity) bool {
 	return r.ids[id]
 }
 
-type removalsSpace struct {
+// unlocker is an arbiter whose releases are seen before it gets them. It does not get those for which see returns an error.
+type unlocker struct {
+	fallback.Arbiter
+	see func(releases []fallback.Release) error
+}
+
+type unlockerSpace struct {
 	fallback.Namespace
-	r *removals
+	a *unlocker
 }
 
-func (r *removals) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
-	n, err := r.Arbiter.Attach(ctx, s)
-	return &removalsSpace{n, r}, err
+func (a *unlocker) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Arbiter.Attach(ctx, s)
+	return &unlockerSpace{n, a}, err
 }
 
-func (n *removalsSpace) Unlock(ctx context.Context, releases []fallback.Release) []error {
-	n.r.mu.Lock()
-	for _, x := range releases {
-		n.r.ids[x.Identity] = true
+func (n *unlockerSpace) Unlock(ctx context.Context, releases []fallback.Release) []error {
+	if err := n.a.see(releases); err != nil {
+		return slices.Repeat([]error{err}, len(releases))
 	}
-	n.r.mu.Unlock()
 	return n.Namespace.Unlock(ctx, releases)
 }
 

@@ -21,33 +21,6 @@ func (m slowLeaver) Leave(ctx context.Context) error {
 	return m.Membership.Leave(ctx)
 }
 
-// late is an arbiter that takes no release before the process stops.
-type late struct {
-	fallback.Arbiter
-	stopping func() bool
-}
-
-type lateSpace struct {
-	fallback.Namespace
-	a *late
-}
-
-func (a *late) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
-	n, err := a.Arbiter.Attach(ctx, s)
-	return &lateSpace{n, a}, err
-}
-
-func (n *lateSpace) Unlock(ctx context.Context, releases []fallback.Release) []error {
-	if !n.a.stopping() {
-		errs := make([]error, len(releases))
-		for i := range errs {
-			errs[i] = errors.New("not yet")
-		}
-		return errs
-	}
-	return n.Namespace.Unlock(ctx, releases)
-}
-
 // What is left is given back while the session is in force, however long it takes to say that the node leaves.
 func TestCloseGivesBackBeforeItSaysThatTheNodeLeaves(t *testing.T) {
 	takes.Seconds(t)
@@ -60,7 +33,12 @@ func TestCloseGivesBackBeforeItSaysThatTheNodeLeaves(t *testing.T) {
 		r, err := gossip.Start(x)
 		return slowLeaver{r}, err
 	}
-	c = enter(t, &late{m, func() bool { return c.life.ctx.Err() != nil }}, o)
+	c = enter(t, &unlocker{m, func([]fallback.Release) error {
+		if c.life.ctx.Err() == nil {
+			return errors.New("not before the process stops")
+		}
+		return nil
+	}}, o)
 	await.Until(t, "it owns all", func() bool { return c.Stats().Owned == 61 })
 	id := fallback.Identity{Session: c.sessions.id(), Request: 1}
 	c.debts.releases.add(c.parts[0].ReleaseOf("left", id))
