@@ -14,7 +14,7 @@ import (
 func (x *cluster) doubtSoon() { signal(x.wakes.dead) }
 
 // doubtMoment is how long keepDoubting waits when it is woken, at least: what has come to pass has to do with many keys, as a rule, and a look goes through
-// all. Where that takes long it waits for longer, so that a tenth of the time is looked, but not for longer than RetryEvery/2.
+// all. Where that takes long it waits for longer after a look, so that a tenth of the time is looked, but not for longer than RetryEvery/2.
 const doubtMoment = 10 * time.Millisecond
 
 // keepDoubting asks after the holders that are in the way of others, until the coordinator stops. It does not wait for the balance:
@@ -22,12 +22,12 @@ const doubtMoment = 10 * time.Millisecond
 func (x *cluster) keepDoubting() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	moment := doubtMoment
+	var rested time.Time // after the last look
 	for counted := x.c.now(); ; {
 		select {
 		case <-timer.C:
 		case <-x.wakes.dead:
-			if !sleep(x.c.life.ctx, moment) {
+			if !sleep(x.c.life.ctx, max(doubtMoment, x.c.left(rested))) {
 				return
 			}
 		case <-x.c.life.ctx.Done():
@@ -42,7 +42,8 @@ func (x *cluster) keepDoubting() {
 		if x.doubt() {
 			next = x.c.opts.RetryEvery / 2
 		}
-		moment = max(doubtMoment, min(10*x.c.now().Sub(began), x.c.opts.RetryEvery/2))
+		ended := x.c.now()
+		rested = ended.Add(min(10*ended.Sub(began), x.c.opts.RetryEvery/2))
 		timer.Reset(next)
 	}
 }
