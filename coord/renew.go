@@ -58,7 +58,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			x.succeeds()
 			waiting, confirmed = false, r.sent
 			s.leased(r.sent.Add(c.opts.lease()))
-			s.guarded.recorded(r.Version, r.sent)
+			s.guarded.recorded(r.Renewal, r.sent)
 			s.seen.Store(r.Expiry)
 			s.rounds.told(r.Round)
 			c.seen(r.Renewal)

@@ -142,7 +142,7 @@ func (g *guarded) registers() fallback.Guardians {
 }
 
 // recorded takes the version that an answer tells, in time, to a renewal that was sent then.
-func (g *guarded) recorded(version uint32, sent time.Time) {
+func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 	if g == nil {
 		return
 	}
@@ -155,7 +155,7 @@ func (g *guarded) recorded(version uint32, sent time.Time) {
 	var out outbox
 	at := g.instant(now)
 	before, _, _ := g.ward.Sets()
-	dropped := g.ward.Recorded(version, at)
+	dropped := g.ward.Recorded(a.Version, g.c.takenOverJustNow(a.Grace), at)
 	after, _, _ := g.ward.Sets()
 	for _, session := range dropped {
 		g.ping(session, at, &out) // so that it need not vote for a version that is over

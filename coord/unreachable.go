@@ -94,7 +94,7 @@ func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bo
 	start := c.now()
 	var err error
 	switch {
-	case r.Owner == s.ID: // a record that names me and that I do not serve (rule 6)
+	case r.Owner == s.ID: // a process without a cluster, which has announced nothing: an earlier call was not answered (rule 6)
 		if !c.parts[p].forswear(r.Epoch) {
 			return
 		}

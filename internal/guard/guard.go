@@ -26,6 +26,7 @@ const (
 	VoteLate   = true // a guardian votes when its promise has passed (G5)
 	Votes      = true // the arbiter buries a session on enough votes for the recorded version (G6)
 	Covered    = true // a next set is asked for when its promises cover what was announced (G7)
+	Silenced   = true // a set of guardians counts until a deposed server is silent (G7)
 	Modes      = true // a hold is granted beside those only that its mode lets it stand beside (I1)
 	Downgrades = true // a reader stands beside a hold that its session has (I1)
 	Blocks     = true // holds of different blocks of permits are counted together (I1)

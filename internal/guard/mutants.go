@@ -27,6 +27,7 @@ var (
 	VoteLate   = true
 	Votes      = true
 	Covered    = true
+	Silenced   = true
 	Quantum    = true
 	Modes      = true
 	Downgrades = true
@@ -68,7 +69,7 @@ var All = map[string]*bool{
 	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "Chained": &Chained, "TableAge": &TableAge, "GraceNamed": &GraceNamed, "Floor": &Floor, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
 	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness":  &Witness,
-	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered,
+	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered, "Silenced": &Silenced,
 }
 
 // Core is the guards of package lease without which two nodes hold a key, or a token is out of

@@ -213,9 +213,11 @@ func (w *Ward) Names() Set {
 }
 
 // Recorded takes the version that an answer to a renewal says is recorded. It returns the guardians that are none any
-// more: a last ping, which may get lost, tells them so, and they need not vote for a version that is over.
-func (w *Ward) Recorded(version uint32, now Instant) (dropped []string) {
-	if w.phase != Asked || version != w.next.Version || !w.Alive(now) {
+// more: a last ping, which may get lost, tells them so, and they need not vote for a version that is over. An answer
+// is soon if its server may have taken over less than delta ago: then the one before may bury the session for its
+// earlier set yet, and both sets go on to count (G7).
+func (w *Ward) Recorded(version uint32, soon bool, now Instant) (dropped []string) {
+	if w.phase != Asked || version != w.next.Version || soon && guard.Silenced || !w.Alive(now) {
 		return nil
 	}
 	for _, g := range w.recorded.Members {

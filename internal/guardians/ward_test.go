@@ -37,7 +37,7 @@ func guarded(names ...string) *guardians.Ward {
 	if !w.Ask(0) {
 		panic("not asked")
 	}
-	w.Recorded(1, 0)
+	w.Recorded(1, false, 0)
 	return w
 }
 
@@ -196,9 +196,9 @@ func TestWard_NeedsBothSetsUntilTheAnswer(t *testing.T) {
 	want(t, "until", w.Until(), 9*s)
 	promise(w, 4*s, 0, "b")
 	want(t, "until", w.Until(), 10*s)
-	w.Recorded(1, 4*s) // an answer to an earlier renewal
+	w.Recorded(1, false, 4*s) // an answer to an earlier renewal
 	want(t, "until", w.Until(), 10*s)
-	want(t, "dropped", fmt.Sprint(w.Recorded(2, 4*s)), "[a]")
+	want(t, "dropped", fmt.Sprint(w.Recorded(2, false, 4*s)), "[a]")
 	want(t, "until", w.Until(), 12*s)
 	want(t, "the last ping", fmt.Sprint(w.Ping("a", 4*s).Sets), "[{2 [b]}]")
 	if _, _, phase := w.Sets(); phase != guardians.Settled {
@@ -207,14 +207,26 @@ func TestWard_NeedsBothSetsUntilTheAnswer(t *testing.T) {
 	promise(w, 10*s, 0, "b")
 	w.Propose(nil)
 	w.Ask(11 * s)
-	w.Recorded(3, 11*s)
+	w.Recorded(3, false, 11*s)
 	if until, _ := w.Promise("a"); until != 0 {
 		t.Error("a promise that has passed is remembered")
 	}
 
 	w = asked()
-	w.Recorded(2, 9*s) // too late
+	w.Recorded(2, false, 9*s) // too late
 	want(t, "alive", w.Alive(9*s), false)
+}
+
+func TestWard_BothSetsCountWhileADeposedServerMayAnswer(t *testing.T) {
+	w := guarded("a")
+	w.Propose([]string{"b"})
+	promise(w, 2*s, 0, "b")
+	want(t, "asks", w.Ask(2*s), true)
+	want(t, "dropped", len(w.Recorded(2, true, 3*s)), 0)
+	want(t, "until", w.Until(), 8*s) // a's promise
+	want(t, "names", w.Names().Version, 2)
+	want(t, "dropped", fmt.Sprint(w.Recorded(2, false, 4*s)), "[a]")
+	want(t, "until", w.Until(), 10*s)
 }
 
 func TestWard_DropsItsGuardiansThroughTheArbiter(t *testing.T) {
@@ -223,7 +235,7 @@ func TestWard_DropsItsGuardiansThroughTheArbiter(t *testing.T) {
 	w.Propose(nil)
 	want(t, "asks", w.Ask(5*s), true)
 	want(t, "until", w.Until(), 8*s)
-	w.Recorded(2, 7*s)
+	w.Recorded(2, false, 7*s)
 	want(t, "until", w.Until(), guardians.Forever)
 	want(t, "names", w.Names().Version, 2)
 }
@@ -235,7 +247,7 @@ func TestWard_VoteEndsAVersion(t *testing.T) {
 	w.Propose([]string{"a", "b"})
 	promise(w, 4*s, 1, "a")
 	want(t, "asks", w.Ask(4*s), true)
-	w.Recorded(2, 4*s)
+	w.Recorded(2, false, 4*s)
 	want(t, "until", w.Until(), 12*s)
 }
 

@@ -187,7 +187,7 @@ func (n *node) renew(open bool) {
 				n.renew(true)
 			case n.lease == 0 || now < n.lease:
 				n.lease = max(n.lease, sent+lease-margin)
-				for _, g := range n.ward.Recorded(r.Version, now) {
+				for _, g := range n.ward.Recorded(r.Version, false, now) {
 					n.ping(g)
 				}
 			}

@@ -11,9 +11,11 @@ import (
 
 // What happens to the times of bounds when this node gives a partition up:
 //
-//	freeze         announcedEnds and reliedUntil are the end of the last deadline that was announced, and M more.
+//	freeze         announcedEnds and reliedUntil are the end of what may be announced, and M more: the slot's, as the session may
+//	               be renewed, and a Pong may say so, until the holders are told.
 //	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
-//	EndDemote      reliedUntil is cleared if the record is at that epoch no more: no holder relies on
+//	EndDemote      both are lowered to the session's deadline by now, if that is earlier: the holders have been told.
+//	               reliedUntil is cleared if the record is at that epoch no more: no holder relies on
 //	               that, as the holds have rows, which the next owner respects.
 //	               announcedEnds stays: until then a holder may give back a hold by a Release frame, though it has a row by now.
 //	reliedUntil    has passed, where Demote was not answered, or refused in Grace: other nodes may have the partition (Left).
@@ -29,6 +31,7 @@ type Tenure struct {
 // A Frozen is a partition that was frozen, and is to be demoted.
 type Frozen struct {
 	Tenure
+	slot    time.Time               // the end of the ownership, if the session does not end before
 	Holds   map[string]fallback.Row // to be written; not to be changed
 	Stepped bool                    // a step of the clock has ended its session
 }
@@ -40,7 +43,7 @@ func (p *Partition) BeginDemote(avoid time.Duration, now time.Time, fx *Effects)
 	if o == nil || p.phase == Demoting {
 		return Frozen{}, false
 	}
-	x = Frozen{Tenure: Tenure{o.session, o.epoch}, Holds: p.freeze(Demoting)}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, slot: p.slot(), Holds: p.freeze(Demoting)}
 	if !guard.Freeze {
 		p.own = o
 	}
@@ -65,6 +68,8 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	}
 	step(&p.phase, Unowned, nextPhases[:])
 	p.moving.exported, p.moving.late = nil, nil
+	// The holders have been told by now, and rely on no later deadline of the session's.
+	p.bounds.announcedEnds = Earlier(x.slot, x.Session.Deadline()).Add(p.cfg.Margin)
 	// demoted: the holds have rows, so no holder relies on the epoch for longer. stale: an earlier call
 	// of this Demote has written them; or another session, which saw this one dead, has acquired the
 	// partition, or a Grace has ended: by then all that was announced has passed. What old data can do
@@ -73,6 +78,7 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 		p.bounds.reliedUntil = time.Time{}
 		step(&p.check.naming, NamedElsewhere, nextNamings[:])
 	} else {
+		p.bounds.reliedUntil = p.bounds.announcedEnds
 		step(&p.check.naming, NamedSurely, nextNamings[:])
 	}
 	if demoted {
@@ -105,12 +111,12 @@ func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 // freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
 // of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
 func (p *Partition) freeze(next Phase) map[string]fallback.Row {
-	o, until := p.own, p.ownedUntil()
+	o, slot, until := p.own, p.slot(), p.ownedUntil()
 	p.own = nil
 	p.show(SightFreezes, o.session.ID, o.epoch, nil)
 	step(&p.phase, next, nextPhases[:])
-	p.bounds.announcedEnds = until.Add(p.cfg.Margin) // by the holders' clocks, which may be slower
-	p.bounds.reliedUntil = p.bounds.announcedEnds    // until EndDemote knows that the holds have rows
+	p.bounds.announcedEnds = slot.Add(p.cfg.Margin) // by the holders' clocks, which may be slower
+	p.bounds.reliedUntil = p.bounds.announcedEnds   // until EndDemote knows that the holds have rows
 	holds := make(map[string]fallback.Row)
 	told := make(map[Link]bool)
 	for key, k := range p.table.keys {

@@ -30,6 +30,25 @@ func TestOver_AStepOfTheWallClockEndsNoAnnouncement(t *testing.T) {
 	}
 }
 
+// A Pong is sent without the partition's mutex: it may tell of a renewal that is later than the freeze, and come before holders are told of
+// that. So what they may rely on is the session's deadline of when Demote has ended.
+func TestOver_ARenewalBesideTheFreezeIsAnnounced(t *testing.T) {
+	now := time.Now()
+	s := NewSession("me", now.Add(3*time.Second))
+	p := &Partition{}
+	p.Init(&Config{Began: now, Lease: 9 * time.Second, Margin: time.Second}, 0)
+	p.own = &ownership{session: s, epoch: 1, confirmed: now}
+	var fx Effects
+	x, ok := p.BeginDemote(0, now, &fx)
+	s.Extend(now.Add(5 * time.Second))
+	p.EndDemote(x, false, false, now, now, &fx)
+	for at, may := range map[time.Duration]bool{4500 * time.Millisecond: false, 6500 * time.Millisecond: true} {
+		if got := p.MayForswear(false, now.Add(at)); got != may || !ok {
+			t.Errorf("after %v the record may be demoted: %t", at, got)
+		}
+	}
+}
+
 // stepped returns a time as it is read when the wall clock has stepped by so many seconds.
 func stepped(t *testing.T, now time.Time, seconds int) time.Time {
 	t.Helper()

@@ -105,12 +105,15 @@ func (p *Partition) token(n uint32) fallback.Token {
 
 // ownedUntil returns the deadline of the ownership.
 func (p *Partition) ownedUntil() time.Time {
-	d := p.own.confirmed.Add(p.cfg.Lease)
+	d := p.slot()
 	if s := p.own.session.Deadline(); s.Before(d) {
 		return s
 	}
 	return d
 }
+
+// slot returns until when the ownership is good, if its session is.
+func (p *Partition) slot() time.Time { return p.own.confirmed.Add(p.cfg.Lease) }
 
 // Confirmed returns the sending time of the call that has confirmed the ownership, zero if this node does not serve the
 // partition.

@@ -42,6 +42,7 @@ var scenarios = []scenario{
 	{"a deaf node's keys are locked again soon", 3, deafened},
 	{"a node that is cut off ends before it is buried", 3, cutOff},
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian},
+	{"a node is valid no longer than a deposed server may bury it", 10, buriedByTheDeposed},
 	{"a hold that is given back lets no reader in", 8, lateReader},
 	{"no circle is told that is none", 12, noCircle},
 	{"a reader whose grant is late is in no circle", 4, lateGrant},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -117,6 +118,32 @@ func firstGuardian(i int) Config {
 		w.net.setCut(second.now.h, first.now.h, true)
 		time.Sleep(20 * time.Second)
 		first.now.client.set(func(x *weather) { x.away = false })
+		w.net.heal()
+	}}
+}
+
+// buriedByTheDeposed: a node is cut off from two of its three guardians, and from the arbiter. Just before their promises have passed,
+// another server takes over, and records that the third one is its only guardian. The two reach the deposed server, and bury the node there.
+func buriedByTheDeposed(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1, 1, 1}, script: func(w *world) {
+		time.Sleep(30 * time.Second)
+		n, others := w.nodes[0].now, w.nodes[1:3]
+		var work sync.WaitGroup
+		l, err := n.c.Lock(context.Background(), n.ownKey())
+		if err != nil {
+			w.h.say("Lock: %v", err)
+			return
+		}
+		work.Go(func() { inVain(w, l, others[0].now) })
+		n.away(true)
+		for _, other := range others {
+			w.net.setCut(other.now.h, n.h, true)
+			w.net.setCut(n.h, other.now.h, true)
+		}
+		time.Sleep(1900*time.Millisecond + time.Duration(i)*100*time.Millisecond)
+		w.failover(func() { w.s.failover(w.s.Snapshot(), true) }, Fault{Some: [8]bool{1: true, 2: true}})
+		n.away(false)
+		work.Wait()
 		w.net.heal()
 	}}
 }

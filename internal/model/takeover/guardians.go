@@ -30,13 +30,14 @@ const (
 	LapseIsFinal                        // a lapse is the session's end (G3)
 	LapseWaits                          // a session that has lapsed does not close itself (G3)
 	RestartIsAnother                    // a guardian that restarts is another session (G5)
+	Silenced                            // an answer of a server that took over less than delta ago does not tell which version is recorded (G7)
 )
 
 var guardNames = []string{
 	"MarginD", "PromiseFromSend", "AnswerFromSend", "AnnounceBounded", "AnnounceCapped", "AskCovered", "JointNew", "JointOld",
 	"VoteAfterPromise", "VoteIsFinal", "BuryCompares", "VersionsRise", "Intersect", "GraceBuries", "RenewalNames",
 	"RenewalNamesAsked", "LapseIsFinal",
-	"LapseWaits", "RestartIsAnother",
+	"LapseWaits", "RestartIsAnother", "Silenced",
 }
 
 func (g Guard) String() string { return guardNames[bits.TrailingZeros32(uint32(g))] }
@@ -59,6 +60,7 @@ type Guardians struct {
 	V          int8 // what it counts for X: D - M_D
 	T          int8 // X's lease from the arbiter
 	Grace      int8
+	Delta      int8    // a server that was deposed answers for so many ticks
 	Rates      []uint8 // combinations of clocks that are fast: bits 0 X, 1 Y, 2 guardians
 	Wander     bool
 	Failovers  uint8
@@ -74,17 +76,16 @@ func (m *Guardians) has(g Guard) bool { return m.Without&g == 0 }
 type guardState struct {
 	rates uint8
 
-	// The arbiter.
-	ver    int8 // recorded version; -1: the session is not known
-	taken  bool // the session was dead, once: others may have all that it had
-	dead   bool
-	grace  int8
-	late   uint8 // versions in renewals that are executed later, as bits
-	copied bool  // a replica has stopped following, with
-	oldVer int8
-	oldDed bool
-	fails  uint8
-	bury   uint8 // requests on their way, by version
+	// The arbiter: a server, and the one before, which answers for some ticks yet.
+	cur, dep server
+	deposed  int8
+	taken    bool  // the session was dead, once: others may have all that it had
+	late     uint8 // versions in renewals that are executed later, as bits
+	copied   bool  // a replica has stopped following, with
+	oldVer   int8
+	oldDed   bool
+	fails    uint8
+	bury     uint8 // requests on their way, by version
 
 	// X.
 	gone       bool
@@ -108,9 +109,17 @@ type guardState struct {
 	y, answer int8 // its deadline; an answer on its way, only without AnswerFromSend
 }
 
+// server is what a server knows of X.
+type server struct {
+	ver   int8 // recorded version; -1: the session is not known
+	dead  bool
+	grace int8
+}
+
 // inFlight is a renewal that is on its way, or its answer.
 type inFlight struct {
 	sent, answered bool
+	soon           bool // the answer is of a server that took over less than delta ago
 	ver            int8 // the version that it names, or that the answer names
 	left           int8 // what it is worth of a lease
 }
@@ -127,15 +136,19 @@ const (
 	gAsk
 	gSend
 	gSetArrives
+	gSetArrivesOld
 	gSetReplyLost
 	gSetLost
 	gReply
 	gRenew
+	gRenewOld
 	gRenewLate
 	gLateArrives
+	gLateArrivesOld
 	gVote
 	gBurySent
 	gBuryArrives
+	gBuryArrivesOld
 	gUnknown
 	gCopy
 	gFailoverOld
@@ -149,10 +162,14 @@ func (m *Guardians) names() []string {
 		gPing: "X pings $a, which promises", gPromise: "the promise of $a reaches X",
 		gAnnounce: "X announces $v units to Y", gAnnounceLate: "X announces $v units to Y; the answer is on its way", gAnswered: "the answer reaches Y",
 		gAsk: "X asks for version $v", gSend: "X sends a renewal with version $v", gSetArrives: "the renewal reaches the arbiter, which has version $v",
-		gSetReplyLost: "the renewal reaches the arbiter; the answer is lost", gSetLost: "the renewal is late, or lost",
-		gReply: "the answer reaches X: version $v", gRenew: "X renews, with version $v", gRenewLate: "X renews, with version $v; this is executed later", gLateArrives: "a late renewal with version $v arrives",
-		gVote: "$a votes that version $v is dead", gBurySent: "bury($v) is sent", gBuryArrives: "bury($v) reaches the arbiter",
-		gUnknown: "the arbiter does not know X: it is dead", gCopy: "a replica stops following",
+		gSetArrivesOld: "the renewal reaches the deposed server, which has version $v",
+		gSetReplyLost:  "the renewal reaches the arbiter; the answer is lost", gSetLost: "the renewal is late, or lost",
+		gReply: "the answer reaches X: version $v", gRenew: "X renews, with version $v", gRenewOld: "X renews at the deposed server, with version $v",
+		gRenewLate: "X renews, with version $v; this is executed later", gLateArrives: "a late renewal with version $v arrives",
+		gLateArrivesOld: "a late renewal with version $v reaches the deposed server",
+		gVote:           "$a votes that version $v is dead", gBurySent: "bury($v) is sent", gBuryArrives: "bury($v) reaches the arbiter",
+		gBuryArrivesOld: "bury($v) reaches the deposed server",
+		gUnknown:        "the arbiter does not know X: it is dead", gCopy: "a replica stops following",
 		gFailoverOld: "FAILOVER to the replica", gFailoverEmpty: "FAILOVER, everything is lost", gRestart: "$a restarts",
 	}
 }
@@ -275,7 +292,9 @@ func (m *Guardians) tick(s guardState, rates uint8) guardState {
 	if m.Wander {
 		s.rates = 0
 	}
-	pass(&s.grace, 1)
+	pass(&s.cur.grace, 1)
+	pass(&s.dep.grace, 1)
+	pass(&s.deposed, 1)
 	pass(&s.y, y)
 	pass(&s.lease, x)
 	pass(&s.ann, x)
@@ -292,7 +311,7 @@ func (m *Guardians) tick(s guardState, rates uint8) guardState {
 	if m.left(&s) == 0 && m.has(LapseIsFinal) {
 		s.gone = true // it looks before each grant
 		if !m.has(LapseWaits) {
-			s.dead, s.taken = true, true
+			s.cur.dead, s.taken = true, true
 		}
 	}
 	return s
@@ -307,6 +326,9 @@ func (r inFlight) before(x inFlight) bool {
 		}
 		if r.answered {
 			k |= 1 << 21
+		}
+		if r.soon {
+			k |= 1 << 22
 		}
 		return k
 	}
@@ -336,9 +358,12 @@ func (m *Guardians) tidy(s *guardState) {
 	if !s.copied {
 		s.oldVer, s.oldDed = 0, false
 	}
+	if s.deposed == 0 {
+		s.dep = server{}
+	}
 	if m.has(VersionsRise) { // what is late and lower changes nothing, unless the version is lost once more
 		if s.fails == 0 {
-			s.late &^= 1<<(s.ver+1) - 1
+			s.late &^= 1<<(s.cur.ver+1) - 1
 		}
 	}
 }

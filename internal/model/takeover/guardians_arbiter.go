@@ -38,47 +38,28 @@ func (m *Guardians) arbiter(was *guardState, add adder) {
 			s.bury |= 1 << v
 			add(gBurySent, 0, int8(v), s)
 		}
-		if was.bury&(1<<v) != 0 {
-			s := *was
-			s.bury &^= 1 << v
-			if (s.ver == int8(v) || !m.has(BuryCompares) && s.ver >= 0) && (s.grace == 0 || !m.has(GraceBuries)) {
-				s.dead, s.taken = true, true
-			}
-			add(gBuryArrives, 0, int8(v), s)
-		}
-		if was.late&(1<<v) != 0 {
-			s := *was
-			s.late &^= 1 << v
-			m.record(&s, int8(v))
-			add(gLateArrives, 0, int8(v), s)
-		}
+	}
+	m.arrive(was, add, false)
+	if was.deposed > 0 {
+		m.arrive(was, add, true)
 	}
 	for i, r := range was.renewals {
-		if !r.sent {
-			continue
-		}
-		s := *was
-		s.renewals[i] = inFlight{}
-		if m.record(&s, r.ver) {
-			s.renewals[i] = inFlight{answered: true, ver: s.ver, left: r.left}
-			add(gSetArrives, 0, s.ver, s)
+		if r.sent {
+			s := *was
 			s.renewals[i] = inFlight{}
+			s.late |= 1 << r.ver
+			add(gSetLost, 0, 0, s)
 		}
-		add(gSetReplyLost, 0, 0, s)
-		s = *was
-		s.renewals[i] = inFlight{}
-		s.late |= 1 << r.ver
-		add(gSetLost, 0, 0, s)
 	}
-	if was.ver < 0 && was.grace == 0 && !was.taken {
+	if was.cur.ver < 0 && was.cur.grace == 0 && !was.taken {
 		s := *was
-		s.dead, s.taken = true, true
+		s.cur.dead, s.taken = true, true
 		add(gUnknown, 0, 0, s)
 	}
 	if was.fails < m.Failovers {
 		s := *was
 		if !was.copied {
-			s.copied, s.oldVer, s.oldDed = true, s.ver, s.dead
+			s.copied, s.oldVer, s.oldDed = true, s.cur.ver, s.cur.dead
 			add(gCopy, 0, 0, s)
 		} else {
 			m.another(&s, s.oldVer, s.oldDed)
@@ -90,21 +71,74 @@ func (m *Guardians) arbiter(was *guardState, add adder) {
 	}
 }
 
+// arrive executes requests at the server, or at the deposed one.
+func (m *Guardians) arrive(was *guardState, add adder, deposed bool) {
+	buries, arrives, sets := gBuryArrives, gLateArrives, gSetArrives
+	if deposed {
+		buries, arrives, sets = gBuryArrivesOld, gLateArrivesOld, gSetArrivesOld
+	}
+	for v := range m.Sets {
+		if was.bury&(1<<v) != 0 {
+			s := *was
+			s.bury &^= 1 << v
+			at := s.at(deposed)
+			if (at.ver == int8(v) || !m.has(BuryCompares) && at.ver >= 0) && (at.grace == 0 || !m.has(GraceBuries)) {
+				at.dead, s.taken = true, true
+			}
+			add(buries, 0, int8(v), s)
+		}
+		if was.late&(1<<v) != 0 {
+			s := *was
+			s.late &^= 1 << v
+			m.record(s.at(deposed), int8(v))
+			add(arrives, 0, int8(v), s)
+		}
+	}
+	for i, r := range was.renewals {
+		if !r.sent {
+			continue
+		}
+		s := *was
+		s.renewals[i] = inFlight{}
+		at := s.at(deposed)
+		if m.record(at, r.ver) {
+			s.renewals[i] = inFlight{answered: true, soon: m.soon(at), ver: at.ver, left: r.left}
+			add(sets, 0, at.ver, s)
+			s.renewals[i] = inFlight{}
+		}
+		add(gSetReplyLost, 0, 0, s)
+	}
+}
+
+// at returns the server, or the deposed one.
+func (s *guardState) at(deposed bool) *server {
+	if deposed {
+		return &s.dep
+	}
+	return &s.cur
+}
+
+// soon reports whether a server took over less than delta ago, so that the one before may answer yet.
+func (m *Guardians) soon(at *server) bool {
+	return m.has(Silenced) && at.grace > m.Grace-m.Delta
+}
+
 // record executes a renewal that names a version, and reports whether the session is alive.
-func (m *Guardians) record(s *guardState, v int8) bool {
+func (m *Guardians) record(at *server, v int8) bool {
 	switch {
-	case (s.dead || s.ver < 0) && s.grace == 0:
+	case (at.dead || at.ver < 0) && at.grace == 0:
 		return false
-	case m.has(VersionsRise) || s.ver < 0:
-		s.ver, s.dead = max(s.ver, v), false
+	case m.has(VersionsRise) || at.ver < 0:
+		at.ver, at.dead = max(at.ver, v), false
 	default:
-		s.ver, s.dead = v, false
+		at.ver, at.dead = v, false
 	}
 	return true
 }
 
 func (m *Guardians) another(s *guardState, ver int8, dead bool) {
 	s.fails++
-	s.ver, s.dead, s.grace = ver, dead, m.Grace
+	s.dep, s.deposed = s.cur, m.Delta
+	s.cur = server{ver, dead, m.Grace}
 	s.copied, s.oldVer, s.oldDed = false, 0, false
 }

@@ -55,28 +55,46 @@ func (m *Guardians) session(was *guardState, add adder) {
 		if r.answered {
 			s = *was
 			s.renewals[i] = inFlight{}
-			if r.ver >= s.pend {
+			if r.ver >= s.pend && !r.soon {
 				s.conf = s.pend
 			}
 			s.lease = max(s.lease, r.left)
-			add(gReply, 0, r.ver, s)
+			add(gReply, soonNode(r.soon), r.ver, s)
 		}
 	}
 	if was.lease < m.T || was.pend != was.conf { // there and back at once
-		s = *was
-		if m.record(&s, names) {
-			s.lease = m.T
-			if s.ver >= s.pend {
-				s.conf = s.pend
-			}
-			add(gRenew, 0, names, s)
+		m.renew(was, add, gRenew, names, false)
+		if was.deposed > 0 {
+			m.renew(was, add, gRenewOld, names, true)
 		}
 	}
-	if was.late&(1<<names) == 0 && (was.ver != names || was.copied || was.fails < m.Failovers || !m.has(VersionsRise)) {
+	if was.late&(1<<names) == 0 && (was.cur.ver != names || was.copied || was.fails < m.Failovers || !m.has(VersionsRise)) {
 		s = *was
 		s.late |= 1 << names
 		add(gRenewLate, 0, names, s)
 	}
+}
+
+// soonNode marks events of answers that are soon, of which two may name the same version.
+func soonNode(soon bool) int {
+	if soon {
+		return 1
+	}
+	return 0
+}
+
+// renew is a renewal that is answered at once.
+func (m *Guardians) renew(was *guardState, add adder, kind int, names int8, deposed bool) {
+	s := *was
+	at := s.at(deposed)
+	if !m.record(at, names) {
+		return
+	}
+	s.lease = m.T
+	if at.ver >= s.pend && !m.soon(at) {
+		s.conf = s.pend
+	}
+	add(kind, 0, names, s)
 }
 
 // renewalNames returns the version that a renewal names.
@@ -87,7 +105,7 @@ func (m *Guardians) renewalNames(s *guardState) int8 {
 			return 0
 		}
 	case !m.has(RenewalNamesAsked):
-		if s.ver < s.pend && s.fails == 0 { // it asks once
+		if s.cur.ver < s.pend && s.fails == 0 { // it asks once
 			return s.pend
 		}
 		return s.conf

@@ -39,6 +39,12 @@ func (m *Guardians) with(failovers, restarts uint8, rates []uint8) *Guardians {
 	return m
 }
 
+// answering has a deposed server that answers for delta, by which Grace is longer.
+func (m *Guardians) answering(delta int8) *Guardians {
+	m.Delta, m.Grace = delta, m.Grace+delta
+	return m
+}
+
 func (m *Guardians) beside() *Guardians {
 	m.Beside = true
 	return m
@@ -60,6 +66,8 @@ func TestGuardians_BuriedIsNotValid(t *testing.T) {
 		{"one; clocks that change", bounds(a).wander()},
 		{"one, two", bounds(a, a|b).with(0, 0, worst)},
 		{"none, one; a failover", bounds(0, a).with(1, 0, worst)},
+		{"one, none; a failover, the deposed server answers", bounds(a, 0).with(1, 0, worst).answering(2)},
+		{"one, another; a failover, the deposed server answers", bounds(a, b).with(1, 0, worst).answering(2)},
 		{"two of three; a restart", bounds(a|b|c).with(0, 1, worst)},
 		{"one; two renewals at a time", bounds(a).beside()},
 		{"one, none; two renewals at a time", bounds(a, 0).with(0, 0, worst).beside()},
@@ -89,6 +97,8 @@ func TestGuardians_Deep(t *testing.T) {
 		{"one, another, the first; a failover", bounds(a, b, a).with(1, 0, worst)},
 		{"none, one, none; a failover, all clocks", bounds(0, a, 0).with(1, 0, allRates)},
 		{"none, one; two failovers", bounds(0, a).with(2, 0, worst)},
+		{"one, another, none; a failover, the deposed server answers for long", bounds(a, b, 0).with(1, 0, worst).answering(2)},
+		{"one, none; two failovers, deposed servers answer", bounds(a, 0).with(2, 0, worst).answering(1)},
 		{"one; clocks that differ by a tenth", tenth(a)},
 		{"one, another; clocks that differ by a tenth", tenth(a, b).with(0, 0, worst)},
 		{"one; clocks that change", fine(a).wander()},
@@ -139,6 +149,7 @@ func TestGuardians_EachGuardPrevents(t *testing.T) {
 		{LapseIsFinal, bounds(a, b, a).with(1, 0, worst), 10},
 		{LapseWaits, fine(a), 4},
 		{RestartIsAnother, bounds(a, b, a).with(0, 1, worst), 4},
+		{Silenced, bounds(a, 0).with(1, 0, worst).answering(2), 8},
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()

@@ -58,7 +58,7 @@ func newReplay(t *testing.T, m *Guardians, seed uint64) *replay {
 	if !r.ward.Ask(0) {
 		t.Fatal("the first set cannot be asked for")
 	}
-	r.ward.Recorded(1, 0)
+	r.ward.Recorded(1, false, 0)
 	r.propose()
 	return r
 }
@@ -142,15 +142,16 @@ func (r *replay) follow(c choice) bool {
 		if !r.ward.Ask(r.x) {
 			r.fail("the machine does not ask for version %d", e.n)
 		}
-	case gSend, gRenew, gRenewLate:
+	case gSend, gRenew, gRenewOld, gRenewLate:
 		if v := r.ward.Names().Version; v != uint32(e.n)+1 {
 			r.fail("a renewal names version %d, not %d", v, e.n+1)
 		}
-		if e.kind == gRenew {
-			r.recorded(c.s.ver, c.s.conf)
+		if e.kind == gRenew || e.kind == gRenewOld {
+			at := c.s.at(e.kind == gRenewOld)
+			r.recorded(at.ver, r.m.soon(at), c.s.conf)
 		}
 	case gReply:
-		r.recorded(e.n, c.s.conf)
+		r.recorded(e.n, e.node == 1, c.s.conf)
 	case gVote:
 		return r.vote(j)
 	case gRestart:
@@ -160,9 +161,9 @@ func (r *replay) follow(c choice) bool {
 	return true
 }
 
-func (r *replay) recorded(version, conf int8) {
+func (r *replay) recorded(version int8, soon bool, conf int8) {
 	before := r.s.conf
-	r.ward.Recorded(uint32(version)+1, r.x)
+	r.ward.Recorded(uint32(version)+1, soon, r.x)
 	if conf != before {
 		r.s.conf = conf
 		r.propose()
@@ -240,7 +241,7 @@ func TestReplay_MachinesDoAsTheModel(t *testing.T) {
 	for i := range walks {
 		all := []*Guardians{
 			bounds(a, b, a), bounds(0, a, 0), bounds(a, a|b, b), bounds(a|b|c, b|c|d).with(0, 1, allRates),
-			bounds(a, b, 0).with(1, 0, allRates), bounds(a|b, a|b, a|b), quarter(a, a|b|c),
+			bounds(a, b, 0).with(1, 0, allRates), bounds(a, b, 0).with(1, 0, allRates).answering(1), bounds(a|b, a|b, a|b), quarter(a, a|b|c),
 		}
 		r := newReplay(t, all[i%len(all)], seed+uint64(i))
 		for range 150 {
