@@ -62,8 +62,8 @@ func (x *advised) fresh(texts []string) []bool {
 	return fresh
 }
 
-// renewed looks at the settings again when it is time to. One goroutine calls it at a time.
-func (c *Coordinator) renewed() {
+// adviseNowAndThen looks at the settings again when it is time to. One goroutine calls it at a time.
+func (c *Coordinator) adviseNowAndThen() {
 	if c.remote.advised.renewals++; c.remote.advised.renewals >= adviseEvery {
 		c.advise()
 	}

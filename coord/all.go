@@ -333,7 +333,7 @@ func (x *asking) answer() (Lock, error) {
 	if l.t == nil && err == nil { // it was over before the caller had it
 		l, err = x.c.enter(x.attempt, x.p.lookUp(x.key))
 	} else {
-		err = x.over(err)
+		err = x.tellFailed(err)
 	}
 	if err != nil || !labelled.Load() {
 		return l, err

@@ -39,24 +39,6 @@ func (x *confirmations) end(oldest time.Time) {
 	}
 }
 
-// announced is the most that a node announces from when it was asked (G4).
-func (x *cluster) announced() time.Duration { return time.Duration(x.heard.announces.Load()) }
-
-// unlimited is for nodes that have sessions without guardians.
-const unlimited = time.Duration(1<<63 - 1)
-
-// looksPerPromise is how often a session looks after its guardians and its wards while a promise
-// lasts. Each time it pings them (G2).
-const looksPerPromise = 6
-
-// pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
-func (o *Options) pingEvery() time.Duration {
-	if d := o.takeover(); d > 0 {
-		return min(o.Cluster.Keepalive, d/looksPerPromise)
-	}
-	return o.Cluster.Keepalive
-}
-
 // answersUntil is until when everything is good that this node serves: what it announces to others. c.confirmations is locked.
 func (c *Coordinator) answersUntil(now time.Time) time.Time {
 	s := c.sessions.current()

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// An attempt is a call of Lock or TryLock that takes the long way. Its methods are called with the partition's mutex held, and
-// free it. They return the zero Lock without an error if there has to be another try.
+// An attempt is a call of Lock or TryLock that takes the long way. queue, once, refuse, beside and ask
+// are called with the partition's mutex held, and free it. join leaves it held. The others are called
+// without it. A zero Lock without an error means that there has to be another try.
 type attempt struct {
 	c     *Coordinator
 	p     *partition
@@ -95,6 +96,19 @@ func (x *attempt) refuse(reason error, a *after) error {
 	return &WaitError{Key: x.key, Reason: orLocked(reason)}
 }
 
+// tellFailed tells the trace of a wait that has ended without a lock, and returns the error.
+func (x *attempt) tellFailed(err error) error {
+	if err == nil {
+		return nil
+	}
+	if f := x.c.opts.Trace.Waited; f != nil && x.start != lease.Unmeasured {
+		if waited := x.c.moment() - x.start; waited > 0 {
+			f(x.ctx, WaitInfo{Key: namedKey(x.key), Waited: waited, Err: err})
+		}
+	}
+	return err
+}
+
 // orLocked returns the reason why a key is not to be had, which is that it is locked if there is no other.
 func orLocked(reason error) error {
 	if reason == nil {
@@ -133,7 +147,7 @@ func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 	c, p := x.c, x.p
 	w := x.join(k)
 	var first *contender
-	if c.cluster == nil && k.Idle() && c.inline(x.ctx) {
+	if c.cluster == nil && k.Idle() && c.inline(x.ctx) { // the caller makes the arbiter's first call itself: first.first below
 		first = p.newContender(p.Contend(k))
 	} else {
 		p.Want(k, now, &a.Effects)

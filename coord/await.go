@@ -74,6 +74,12 @@ func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, x *
 	return s.Turn, p.c.at(now), nil
 }
 
+// pass gives the turn on without having used it.
+func (l Lock) pass() {
+	l.p.mu.Lock()
+	_, _ = l.unlock()
+}
+
 // awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
 // wait for a connection. It reports false if the waiter has left the queue. late is closed when that is over; nil: it begins now.
 func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter, late <-chan struct{}) bool {

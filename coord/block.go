@@ -200,7 +200,7 @@ func (b *block) leave(x Permits) error {
 	}
 	if u.f != nil && b.end.cause == nil {
 		p.mu.Unlock()
-		b.check()
+		b.endIfLapsed()
 		p.mu.Lock()
 		if u = &b.uses[x.at]; u.turn != x.turn || u.n == 0 {
 			p.mu.Unlock()
@@ -228,8 +228,8 @@ func (b *block) leave(x Permits) error {
 	return loss
 }
 
-// check ends the hold if it is not in force by both clocks.
-func (b *block) check() {
+// endIfLapsed ends the hold if it is not in force by both clocks.
+func (b *block) endIfLapsed() {
 	for {
 		b.pool.mu.Lock()
 		l, cause := b.lock, b.end.cause

@@ -112,10 +112,11 @@ func (c *Coordinator) DoClaims(ctx context.Context, claims []Claim, fn func(ctx 
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(checked{inner, &locks}, locks)
+	return fn(clocked{inner, &locks}, locks)
 }
 
-func (s Claimed) check() {
+// endIfLapsed ends the locks that are not in force by the clock.
+func (s Claimed) endIfLapsed() {
 	for _, l := range s.Writes {
 		l.holds()
 	}

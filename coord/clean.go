@@ -123,12 +123,3 @@ func (c *Coordinator) isDead(ctx context.Context, session string) bool {
 	c.called(OpDead, sent, err)
 	return err == nil && l.Dead
 }
-
-// stamp is what this process's session was told last.
-func (c *Coordinator) stamp() fallback.Stamp {
-	s := c.sessions.current()
-	if s == nil {
-		return fallback.Stamp{}
-	}
-	return fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
-}

@@ -442,3 +442,25 @@ func (a *contender) withdraw() {
 	p.unlock(&after)
 	after.do(p.c)
 }
+
+// rerouted looks after waiters at the arbiter, which does not tell them that the partition has an owner now.
+func (x *cluster) rerouted() {
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		var a after
+		p.mu.Lock()
+		p.Rerouted(&a.Effects)
+		p.unlock(&a)
+	}
+}
+
+// reached looks after waiters that had to wait because there was no stream to the node that has a session.
+func (x *cluster) reached(session string) {
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		var a after
+		p.mu.Lock()
+		p.Reached(session, &a.Effects)
+		p.unlock(&a)
+	}
+}

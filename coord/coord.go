@@ -154,7 +154,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	if o.Observe {
 		return newObserver(ctx, c)
 	}
-	cfg := c.lease()
+	cfg := c.leaseConfig()
 	for i := range c.parts {
 		c.parts[i].init(c, cfg, uint32(i))
 	}

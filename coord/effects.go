@@ -58,7 +58,11 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 	}
 }
 
-// send puts a frame on a stream, which do writes.
+// send puts a frame on a stream. Pass, Queue and Send of a stream append to one buffer, in the order
+// of the calls, and differ in what writes it: with Pass the read loop once its batch is done, with
+// Queue the Flush or FlushSoon that do calls, with Send the caller. They fail where the stream has
+// ended, or has so much to write that it ends now. Down follows, and looks after what was on its way,
+// so no caller looks at their errors.
 func (a *after) send(l *link, f *peer.Frame) {
 	if a.in != nil {
 		_ = a.in.Pass(l.s, f)

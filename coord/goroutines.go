@@ -13,7 +13,7 @@ func (c *Coordinator) startServices(first *session) {
 		services = append(services, c.keepFollowing)
 	}
 	if x := c.cluster; x != nil {
-		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepChecking, x.keepAdopting, x.keepAnswering)
+		services = append(services, x.follow, x.members.keep, x.keepPinging, x.balance, x.keepDoubting, x.keepLookingUp, x.keepAdopting, x.keepAnswering)
 	}
 	for _, f := range services {
 		c.life.work.Go(f)

@@ -206,3 +206,18 @@ func (x *cluster) answering(now time.Time, within time.Duration) (sessions []str
 	}
 	return sessions
 }
+
+// announced is the most that a node announces from when it was asked (G4).
+func (x *cluster) announced() time.Duration { return time.Duration(x.heard.announces.Load()) }
+
+// looksPerPromise is how often a session looks after its guardians and its wards while a promise
+// lasts. Each time it pings them (G2).
+const looksPerPromise = 6
+
+// pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
+func (o *Options) pingEvery() time.Duration {
+	if d := o.takeover(); d > 0 {
+		return min(o.Cluster.Keepalive, d/looksPerPromise)
+	}
+	return o.Cluster.Keepalive
+}

@@ -73,8 +73,8 @@ func (h *hearsay) take() map[*partition][]rumor {
 	return all
 }
 
-// keepChecking looks up what messages say, until the coordinator stops.
-func (x *cluster) keepChecking() {
+// keepLookingUp looks up what messages say, until the coordinator stops.
+func (x *cluster) keepLookingUp() {
 	for {
 		select {
 		case <-x.hearsay.signal:
@@ -92,12 +92,12 @@ func (x *cluster) keepChecking() {
 			last := &batches[len(batches)-1]
 			*last = append(*last, list)
 		}
-		spread(x.c, &x.c.life.work, batches, verifyCalls, x.check)
+		spread(x.c, &x.c.life.work, batches, verifyCalls, x.lookUp)
 	}
 }
 
-// check reads the records that rumors are about. Each list is about one partition.
-func (x *cluster) check(lists [][]rumor) {
+// lookUp reads the records that rumors are about. Each list is about one partition.
+func (x *cluster) lookUp(lists [][]rumor) {
 	c := x.c
 	reads := make([]fallback.Read, len(lists))
 	for i, list := range lists {
@@ -122,14 +122,14 @@ func (x *cluster) check(lists [][]rumor) {
 			}
 			continue
 		}
-		lists[i][0].p.checked(lists[i], s, &a)
+		lists[i][0].p.lookedUp(lists[i], s, &a)
 	}
 	c.calledMany(OpVerify, len(reads), bad, start, failed)
 	a.do(c)
 }
 
-// checked compares rumors with what the arbiter says.
-func (p *partition) checked(list []rumor, s fallback.State, a *after) {
+// lookedUp compares rumors with what the arbiter says.
+func (p *partition) lookedUp(list []rumor, s fallback.State, a *after) {
 	rumors := make([]lease.Rumor, len(list))
 	for i, r := range list {
 		rumors[i] = r.Rumor
@@ -140,14 +140,6 @@ func (p *partition) checked(list []rumor, s fallback.State, a *after) {
 	if revoked > 0 {
 		p.revoked(revoked)
 	}
-}
-
-// summoned: a message says that another node asks for the partition.
-func (p *partition) summoned(epoch uint32) {
-	var a after
-	p.mu.Lock()
-	p.Summoned(epoch, &a.Effects)
-	p.unlock(&a)
 }
 
 // rumored adds to what is to be looked up, or to be heard again. p.mu is held.

@@ -161,18 +161,18 @@ func (s *section) end() error {
 	return s.values.l.Unlock()
 }
 
-// checked is the context of a lock that can end from the start. Its Err looks at the clock, as a section's does.
-type checked struct {
+// clocked is the context of a lock that can end from the start. Its Err looks at the clock, as a section's does.
+type clocked struct {
 	context.Context
-	by checker
+	by lapser
 }
 
-// A checker ends locks that are not in force by the clock.
-type checker interface{ check() }
+// A lapser ends locks that are not in force by the clock.
+type lapser interface{ endIfLapsed() }
 
-func (c checked) Err() error {
+func (c clocked) Err() error {
 	if c.Context.Err() == nil {
-		c.by.check()
+		c.by.endIfLapsed()
 	}
 	return c.Context.Err()
 }

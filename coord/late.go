@@ -28,6 +28,38 @@ func (h *health) note(took time.Duration, answered bool) (again bool) {
 	return again
 }
 
+// called counts a call of the arbiter that began at start and has ended with err, and tells the
+// trace.
+func (c *Coordinator) called(op Op, start time.Time, err error) {
+	failed := 0
+	if err != nil {
+		failed = 1
+	}
+	c.calledMany(op, 1, failed, start, err)
+}
+
+// calledMany is called for calls that were sent in one go, of which some have failed.
+func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
+	took := c.since(start)
+	c.tells.stats.calls[op].Add(uint64(n))
+	c.tells.stats.tookFor(op, took, failed, err)
+	if op == OpRenew {
+		c.tells.stats.renewals.took(took)
+	}
+	if failed > 0 {
+		c.failed(op, failed, err)
+	}
+	if op == OpRenew || op == OpVerify || op == OpReclaim {
+		if c.remote.health.note(took, failed < n) && c.cluster != nil {
+			c.cluster.pingAll() // the owners' renewals are answered as well
+			c.cluster.adoptNow()
+		}
+	}
+	if f := c.opts.Trace.Call; f != nil {
+		f(CallInfo{Op: op, Duration: took, Err: err})
+	}
+}
+
 // lateCalls is for how many times CallTimeout the answer to a call counts, where a late one does:
 // its caller goes on after one of them, and makes the call again beside it. On a machine that is
 // too busy each call may take longer than that. If the answers were thrown away, each call would be

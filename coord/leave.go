@@ -161,7 +161,7 @@ func (x *cluster) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
 	for range 2 {
-		for _, parted := range x.askAll() {
+		for _, parted := range x.pingToPart() {
 			select {
 			case <-parted:
 			case <-ctx.Done():
@@ -171,8 +171,8 @@ func (x *cluster) farewell(ctx context.Context) {
 	}
 }
 
-// askAll pings all nodes, and returns a channel for each that is closed when it has answered, or its stream has ended.
-func (x *cluster) askAll() (parted []chan struct{}) {
+// pingToPart pings all nodes, and returns a channel for each that is closed when it has answered, or its stream has ended.
+func (x *cluster) pingToPart() (parted []chan struct{}) {
 	for _, l := range x.all() {
 		done := make(chan struct{})
 		l.mu.Lock()

@@ -32,7 +32,7 @@ type heartbeat struct {
 	sent       [16]time.Time
 	heard      uint32        // the other's last ping
 	heardAt    time.Time     // when it came
-	last       uint32        // the ping of askAll, in the end of Close
+	last       uint32        // the ping of pingToPart, in the end of Close
 	parted     chan struct{} // closed when that is answered, or the stream has ended; nil without a waiter
 	answeredAt time.Time     // when the last ping of either kind was answered
 }

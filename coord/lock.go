@@ -143,13 +143,13 @@ func (p *partition) good(at *lease.Moment) bool {
 func (c *Coordinator) enter(x *attempt, k *lease.Key) (Lock, error) {
 	if busy, own := x.p.Busy(k); busy && !x.try {
 		if l, err := x.queue(k, own); l.t != nil || err != nil { // neither: the turn was over before the caller could have it
-			return l, x.over(err)
+			return l, x.tellFailed(err)
 		}
 		k = x.p.lookUp(x.key)
 	}
 	for {
 		if l, err := x.once(k); (l.t != nil || err != nil) && !x.again(err) {
-			return l, x.over(err)
+			return l, x.tellFailed(err)
 		}
 		k = x.p.lookUp(x.key)
 	}

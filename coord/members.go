@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // card is what a process publishes beside its session at the arbiter. The arbiter is what all nodes
@@ -400,4 +403,67 @@ func (m *members) verify(node string, state *tls.ConnectionState) error {
 			return errors.Join(fmt.Errorf("coord: node %q: %w", node, err), failed)
 		}
 	}
+}
+
+// registration is what the arbiter keeps of a session.
+func (c *Coordinator) registration() fallback.Registration {
+	k := card{Name: c.opts.Name, Host: hostName(), PID: os.Getpid()}
+	if x := c.cluster; x != nil {
+		k.Answers, k.Keepalive = true, c.opts.Cluster.Keepalive
+		k.Node, k.Gossip, k.Peer, k.Service = x.self.name, x.ring.Gossip(), x.self.told, c.opts.Cluster.Service
+		if x.self.identity != nil {
+			k.Key = x.self.identity.Fingerprint()
+		}
+		if _, ok := c.remote.ns.(fallback.Burier); ok {
+			k.Takeover = c.opts.takeover()
+		}
+	}
+	return fallback.Registration{TTL: c.opts.SessionTTL, Info: k.encode()}
+}
+
+// discover returns the gossip addresses that are registered at the arbiter.
+func (x *cluster) discover(ctx context.Context) ([]string, error) {
+	if n := x.heard.registered.Load(); n > 0 && n == int64(len(x.ring.View().Live())) {
+		return x.begin.addrs, nil // everybody is here
+	}
+	addrs, err := x.members.ask(ctx)
+	if err == nil {
+		x.begin.addrs = addrs
+	}
+	return addrs, err
+}
+
+// follow keeps the streams as the membership says, and the node's state as its session is, until the coordinator stops.
+func (x *cluster) follow() {
+	for {
+		v := x.ring.View()
+		peers := make(map[string]string)
+		for _, n := range v.Nodes() {
+			if n.Name == x.self.name || n.Gone || n.Incompatible {
+				continue
+			}
+			if k, ok := x.members.card(n.Name); ok && k.Peer != "" {
+				peers[n.Name] = k.Peer
+			} else if !guard.Listed {
+				peers[n.Name] = n.Peer
+			}
+		}
+		if x.unlisted() {
+			x.members.look()
+		}
+		x.net.SetPeers(peers)
+		x.c.sessions.others.again()
+		x.rerouted()
+		x.poke()
+		select {
+		case <-v.Replaced():
+		case <-x.c.life.ctx.Done():
+			return
+		}
+	}
+}
+
+// unlisted reports whether there are nodes that the arbiter has not listed.
+func (x *cluster) unlisted() bool {
+	return slices.ContainsFunc(x.ring.View().Live(), func(n ring.Node) bool { return n.Unlisted })
 }

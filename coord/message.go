@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/peer"
 )
 
 // handle gets the messages for a session, one at a time. They are hints: every client that may publish can have sent
@@ -39,16 +37,12 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 	}
 }
 
-// message lets a message about a key happen.
-func (p *partition) message(f func(key string, id fallback.Identity, now time.Time, fx *lease.Effects), key string, id fallback.Identity) {
-	if len(key) > peer.MaxKey {
-		return
-	}
+// summoned: a message says that another node asks for the partition.
+func (p *partition) summoned(epoch uint32) {
 	var a after
-	now := p.lock()
-	f(key, id, now, &a.Effects)
+	p.mu.Lock()
+	p.Summoned(epoch, &a.Effects)
 	p.unlock(&a)
-	a.do(p.c)
 }
 
 // gap: messages may have been missed.

@@ -65,7 +65,7 @@ func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
 	}
 	c.remote.ns = ns
 	c.parts = make([]partition, c.opts.Partitions)
-	cfg := c.lease()
+	cfg := c.leaseConfig()
 	for i := range c.parts {
 		c.parts[i].init(c, cfg, uint32(i))
 		c.parts[i].close()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 // partition is the shell of a lease.Partition: it reads the clock, locks, and carries out effects.
@@ -27,8 +28,8 @@ func (p *partition) init(c *Coordinator, cfg *lease.Config, number uint32) {
 	p.Init(cfg, number)
 }
 
-// lease returns what all partitions have in common.
-func (c *Coordinator) lease() *lease.Config {
+// leaseConfig returns what all partitions have in common.
+func (c *Coordinator) leaseConfig() *lease.Config {
 	o := &c.opts
 	return &lease.Config{
 		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
@@ -46,7 +47,7 @@ func hash(s string) uint64 { return xxhash.Sum64String(s) }
 
 // lock is for an event, and returns the time at which it happens. It is read with the mutex held: waiting for it must not make
 // a grant of the past (rule 1). An event that needs no time, a look, and what has no effects take p.mu themselves. What has effects
-// ends with unlock, as a test checks.
+// ends with unlock, as a test checks, or as attempt.once with carryOut and p.mu.Unlock.
 func (p *partition) lock() time.Time {
 	p.mu.Lock()
 	return p.now()
@@ -61,7 +62,7 @@ func (p *partition) unlock(a *after) {
 		close(p.empty)
 		p.empty = nil
 	}
-	p.CheckWanted()
+	p.AssertWanted()
 	p.mu.Unlock()
 }
 
@@ -94,6 +95,18 @@ func (p *partition) known() fallback.Token {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Seen()
+}
+
+// message lets a message about a key happen.
+func (p *partition) message(f func(key string, id fallback.Identity, now time.Time, fx *lease.Effects), key string, id fallback.Identity) {
+	if len(key) > peer.MaxKey {
+		return
+	}
+	var a after
+	now := p.lock()
+	f(key, id, now, &a.Effects)
+	p.unlock(&a)
+	a.do(p.c)
 }
 
 func (p *partition) count(s *Stats, to *lease.Counts) {

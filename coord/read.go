@@ -64,7 +64,7 @@ func (c *Coordinator) RDo(ctx context.Context, key string, fn func(ctx context.C
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(checked{inner, l.seat.x}, l)
+	return fn(clocked{inner, l.seat.x}, l)
 }
 
 // Key returns the key.
@@ -107,7 +107,7 @@ func (l ReadLock) Context() context.Context {
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(&readValues{l.ctx, l})
-		f.live = checked{ctx, x}
+		f.live = clocked{ctx, x}
 		if x.ending.cause != nil {
 			cancel(x.loss())
 		} else {
@@ -146,8 +146,8 @@ func (l ReadLock) endsWith(cancel context.CancelCauseFunc) {
 	}
 }
 
-// check ends the reading if it is not in force by the clock.
-func (x *reading) check() { x.lock.holds() }
+// endIfLapsed ends the reading if it is not in force by the clock.
+func (x *reading) endIfLapsed() { x.lock.holds() }
 
 // holds reports whether the lock was not unlocked, and is in force.
 func (l ReadLock) holds() bool { return l.inside() && l.seat.x.lock.holds() }

@@ -65,8 +65,8 @@ func (s *settling) remove(w *settler) {
 	delete(s.all, w)
 }
 
-// settle tells the waiters that have what they wait for. It reports whether any are left.
-func (x *cluster) settle() (left bool) {
+// tellSettled tells the waiters that have what they wait for. It reports whether any are left.
+func (x *cluster) tellSettled() (left bool) {
 	s := &x.begin.settling
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,28 +22,6 @@ func (x *cluster) route(p uint32) lease.Route {
 	return lease.Route{Link: x.linkNode(n.Name).or()}
 }
 
-// rerouted looks after waiters at the arbiter, which does not tell them that the partition has an owner now.
-func (x *cluster) rerouted() {
-	for i := range x.c.parts {
-		p := &x.c.parts[i]
-		var a after
-		p.mu.Lock()
-		p.Rerouted(&a.Effects)
-		p.unlock(&a)
-	}
-}
-
-// reached looks after waiters that had to wait because there was no stream to the node that has a session.
-func (x *cluster) reached(session string) {
-	for i := range x.c.parts {
-		p := &x.c.parts[i]
-		var a after
-		p.mu.Lock()
-		p.Reached(session, &a.Effects)
-		p.unlock(&a)
-	}
-}
-
 // linkTo returns the stream to the node that has a session, nil if there is none.
 func (x *cluster) linkTo(session string) *link {
 	if x == nil {

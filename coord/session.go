@@ -11,28 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
-func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
-	c.sessions.sweep(c.graceBegan(sent, left))
-	if s := c.sessions.current(); s != nil {
-		s.rounds.inGrace(p)
-	}
-}
-
-// graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when
-// the call that was sent then was executed.
-func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
-	return sent.Add(left - c.graceTime())
-}
-
-// graceTime is the namespace's Grace (Q), which may be longer than this process's option.
-func (c *Coordinator) graceTime() time.Duration {
-	if ns := c.remote.namespace.Load(); ns != nil {
-		return (*ns).Grace()
-	}
-	return c.opts.Grace
-}
-
 // openSession makes a new session: attached, listening, open.
 func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	if c.remote.ns == nil {
@@ -205,7 +183,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 		c.sessions.replaced(c.now())
 		c.advise() // its settings may be others
 	}
-	c.renewed()
+	c.adviseNowAndThen()
 	c.clean()
 	switch {
 	case r.Grace > 0 && !c.remote.grace:

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -22,12 +23,12 @@ type session struct {
 
 // sessions is the current session, for callers that need one, and what is known of those of other processes.
 type sessions struct {
-	now    atomic.Pointer[session]
-	why    atomic.Pointer[error] // there is none
-	others liveness              // which of them are dead, as the arbiter has said (rule 2)
+	present atomic.Pointer[session]
+	why     atomic.Pointer[error] // there is none
+	others  liveness              // which of them are dead, as the arbiter has said (rule 2)
 
 	mu      mutex[leafRank] // protects changed, grace
-	changed chan struct{}   // closed when now changes
+	changed chan struct{}   // closed when present changes
 	grace   time.Time       // when the latest Grace began that was seen
 	other   time.Time       // when a renewal was answered by another server than before
 
@@ -39,7 +40,7 @@ func (x *sessions) init() {
 	x.sweeps = make(chan struct{}, 1)
 }
 
-func (x *sessions) current() *session { return x.now.Load() }
+func (x *sessions) current() *session { return x.present.Load() }
 
 // id returns the current session's, "" if there is none.
 func (x *sessions) id() string {
@@ -52,7 +53,7 @@ func (x *sessions) id() string {
 func (x *sessions) set(s *session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.now.Store(s)
+	x.present.Store(s)
 	close(x.changed)
 	x.changed = make(chan struct{})
 }
@@ -74,48 +75,33 @@ func (x *sessions) live(done <-chan struct{}) *session {
 	}
 }
 
-// sweep makes verify look at every partition, if it has not since Grace began somewhere. Grace
-// begins when a partition is looked at; so it begins everywhere at about the same time.
-func (x *sessions) sweep(began time.Time) {
-	x.mu.Lock()
-	if began.After(x.grace) {
-		x.grace = began
-	}
-	x.mu.Unlock()
-	select {
-	case x.sweeps <- struct{}{}:
-	default:
+// graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
+func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
+	c.sessions.sweep(c.graceBegan(sent, left))
+	if s := c.sessions.current(); s != nil {
+		s.rounds.inGrace(p)
 	}
 }
 
-// replaced is sweep for another server, which may know of no Grace that was seen before.
-func (x *sessions) replaced(now time.Time) {
-	x.mu.Lock()
-	x.other = now
-	x.mu.Unlock()
-	x.sweep(now)
+// graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when
+// the call that was sent then was executed.
+func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
+	return sent.Add(left - c.graceTime())
 }
 
-// graceOver notes that what was seen in Grace until then is in none any more.
-func (x *sessions) graceOver(seen time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.grace.Before(seen) {
-		x.grace = time.Time{}
+// graceTime is the namespace's Grace (Q), which may be longer than this process's option.
+func (c *Coordinator) graceTime() time.Duration {
+	if ns := c.remote.namespace.Load(); ns != nil {
+		return (*ns).Grace()
 	}
+	return c.opts.Grace
 }
 
-// graces returns when the latest Grace began that was seen, and when the arbiter became another
-// server.
-func (x *sessions) graces() (grace, other time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.grace, x.other
-}
-
-// sweepSince tells whether Grace began after a moment.
-func (x *sessions) sweepSince(t time.Time) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.grace.After(t)
+// stamp is what this process's session was told last.
+func (c *Coordinator) stamp() fallback.Stamp {
+	s := c.sessions.current()
+	if s == nil {
+		return fallback.Stamp{}
+	}
+	return fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
 }

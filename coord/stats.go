@@ -178,35 +178,3 @@ func nonZero[K comparable](m map[K]uint64, k K, n uint64) {
 		m[k] = n
 	}
 }
-
-// called counts a call of the arbiter that began at start and has ended with err, and tells the
-// trace.
-func (c *Coordinator) called(op Op, start time.Time, err error) {
-	failed := 0
-	if err != nil {
-		failed = 1
-	}
-	c.calledMany(op, 1, failed, start, err)
-}
-
-// calledMany is called for calls that were sent in one go, of which some have failed.
-func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
-	took := c.since(start)
-	c.tells.stats.calls[op].Add(uint64(n))
-	c.tells.stats.tookFor(op, took, failed, err)
-	if op == OpRenew {
-		c.tells.stats.renewals.took(took)
-	}
-	if failed > 0 {
-		c.failed(op, failed, err)
-	}
-	if op == OpRenew || op == OpVerify || op == OpReclaim {
-		if c.remote.health.note(took, failed < n) && c.cluster != nil {
-			c.cluster.pingAll() // the owners' renewals are answered as well
-			c.cluster.adoptNow()
-		}
-	}
-	if f := c.opts.Trace.Call; f != nil {
-		f(CallInfo{Op: op, Duration: took, Err: err})
-	}
-}

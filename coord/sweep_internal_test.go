@@ -58,14 +58,14 @@ func TestLookAt(t *testing.T) {
 	}
 }
 
-// No call reads more than it may, all keys are read once, and only a partition's first check is of its ownership.
+// No call reads more than it may, all keys are read once, and only a partition's first snapshot is of its ownership.
 func TestInReads(t *testing.T) {
-	of := func(number uint32, keys, busy int) check {
-		k := check{numbered(number), lease.Check{Own: lease.Tenure{Epoch: 1}, Keys: make([]string, keys), Busy: busy}}
+	of := func(number uint32, keys, busy int) snapshot {
+		k := snapshot{numbered(number), lease.Snapshot{Own: lease.Tenure{Epoch: 1}, Keys: make([]string, keys), Busy: busy}}
 		k.Rows = make([]fallback.Row, keys)
 		return k
 	}
-	all := []check{of(0, 10_000, 5000), of(1, 0, 0), of(2, 100, 100)}
+	all := []snapshot{of(0, 10_000, 5000), of(1, 0, 0), of(2, 100, 100)}
 	for range 600 {
 		all = append(all, of(3, 0, 0))
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Trace is a set of functions to be called at events of single locks. Any of them may be nil. They
@@ -129,19 +127,6 @@ func (o Op) String() string {
 		return ops[o]
 	}
 	return fmt.Sprintf("Op(%d)", uint8(o))
-}
-
-// over tells the trace of a wait that has ended without a lock, and returns the error.
-func (x *attempt) over(err error) error {
-	if err == nil {
-		return nil
-	}
-	if f := x.c.opts.Trace.Waited; f != nil && x.start != lease.Unmeasured {
-		if waited := x.c.moment() - x.start; waited > 0 {
-			f(x.ctx, WaitInfo{Key: namedKey(x.key), Waited: waited, Err: err})
-		}
-	}
-	return err
 }
 
 // tell calls a function of the user's while the caller does not have its lock yet.

@@ -56,9 +56,3 @@ func (l Lock) unlock() (held time.Duration, err error) {
 	}
 	return held, nil
 }
-
-// pass gives the turn on without having used it.
-func (l Lock) pass() {
-	l.p.mu.Lock()
-	_, _ = l.unlock()
-}

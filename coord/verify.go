@@ -11,32 +11,32 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// check is what this process believes to hold in a partition at some moment.
-type check struct {
+// snapshot is what this process believes to hold in a partition at some moment.
+type snapshot struct {
 	p *partition
-	lease.Check
+	lease.Snapshot
 }
 
-// check lists the holds of a session; all: for a round.
-func (p *partition) check(s *session, all bool) check {
+// snapshot lists the holds of a session; all: for a round.
+func (p *partition) snapshot(s *session, all bool) snapshot {
 	now := p.lock()
 	defer p.mu.Unlock()
-	return check{p, p.Check(s.Session, all, now)}
+	return snapshot{p, p.Snapshot(s.Session, all, now)}
 }
 
 // older reports whether an answer may be of a record with older data than this process had seen when it asked.
-func (p *partition) older(k check, s fallback.State) bool {
+func (p *partition) older(k snapshot, s fallback.State) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.Older(k.Check, s)
+	return p.Older(k.Snapshot, s)
 }
 
 // compare confirms the holds that the arbiter knows, as of the moment when it was asked. It returns
 // what is to be reclaimed.
-func (p *partition) compare(k check, s fallback.State, sent time.Time) claims {
+func (p *partition) compare(k snapshot, s fallback.State, sent time.Time) claims {
 	var a after
 	now := p.lock()
-	missing, revoked := p.Compare(k.Check, s, sent, now, &a.Effects)
+	missing, revoked := p.Compare(k.Snapshot, s, sent, now, &a.Effects)
 	p.unlock(&a)
 	a.do(p.c)
 	if s.Record.Grace > 0 {
@@ -96,9 +96,9 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 // keysPerCall bounds the rows that one call reads.
 const keysPerCall = 4096
 
-// inReads splits checks into those that one call makes.
-func inReads(all []check) (calls [][]check) {
-	var call []check
+// inReads splits snapshots into those that one call makes.
+func inReads(all []snapshot) (calls [][]snapshot) {
+	var call []snapshot
 	keys := 0
 	next := func() {
 		if len(call) > 0 {
@@ -137,20 +137,20 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, at l
 	if c.cluster != nil {
 		c.debts.offers.Store(asksPerPeriod)
 	}
-	var checks []check
+	var snapshots []snapshot
 	for i := range c.parts {
 		listed := contains(at.list, uint32(i))
 		if !at.held && !listed {
 			continue
 		}
-		if k := c.parts[i].check(s, at.round); listed || len(k.Keys) > 0 || k.Own.Epoch > 0 {
-			checks = append(checks, k)
+		if k := c.parts[i].snapshot(s, at.round); listed || len(k.Keys) > 0 || k.Own.Epoch > 0 {
+			snapshots = append(snapshots, k)
 		}
 	}
 	var work sync.WaitGroup
 	var mu mutex[leafRank] // protects errs
 	var errs []error
-	spread(c, &work, inReads(checks), verifyCalls, func(these []check) {
+	spread(c, &work, inReads(snapshots), verifyCalls, func(these []snapshot) {
 		err := c.verifyThese(ctx, x, these)
 		mu.Lock()
 		errs = append(errs, err)
@@ -181,14 +181,14 @@ func (c *Coordinator) noteConfirmations() {
 
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil
 // what others do.
-func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, checks []check) error {
-	return c.answered(ctx, func(ctx context.Context, there func()) error { return c.verifyNow(ctx, x, checks, there) })
+func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, snapshots []snapshot) error {
+	return c.answered(ctx, func(ctx context.Context, there func()) error { return c.verifyNow(ctx, x, snapshots, there) })
 }
 
 // verifyNow calls there when it has an answer.
-func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, checks []check, there func()) error {
-	reads := make([]fallback.Read, len(checks))
-	for i, k := range checks {
+func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, snapshots []snapshot, there func()) error {
+	reads := make([]fallback.Read, len(snapshots))
+	for i, k := range snapshots {
 		reads[i] = fallback.Read{Partition: k.p.Number(), Keys: k.Keys, Busy: k.Busy}
 	}
 	call, cancel := context.WithTimeout(ctx, c.answers())
@@ -200,7 +200,7 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, checks []check, t
 	var failed error
 	var doubtful []int
 	n := 0
-	for i, k := range checks {
+	for i, k := range snapshots {
 		switch err := states[i].Err; {
 		case err != nil:
 			failed = err
@@ -214,20 +214,20 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, checks []check, t
 			missing = append(missing, k.p.compare(k, states[i], sent))
 		}
 	}
-	c.calledMany(OpVerify, len(checks), n, sent, failed)
-	more, err := c.verifyOlder(ctx, x, checks, states, doubtful, sent)
+	c.calledMany(OpVerify, len(snapshots), n, sent, failed)
+	more, err := c.verifyOlder(ctx, x, snapshots, states, doubtful, sent)
 	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...)))
 }
 
 // verifyOlder tells the arbiter of what was seen in the partitions where it may have older data, and then compares what it has
 // answered to Verify, with Grace where that has begun.
-func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, checks []check, states []fallback.State, which []int, sent time.Time) ([]claims, error) {
+func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, snapshots []snapshot, states []fallback.State, which []int, sent time.Time) ([]claims, error) {
 	var work sync.WaitGroup
 	var mu mutex[leafRank] // protects missing, failed
 	var missing []claims
 	var failed error
 	spread(c, &work, which, reclaimers, func(i int) {
-		k, s := checks[i], states[i]
+		k, s := snapshots[i], states[i]
 		r, err := c.contradict(ctx, k.p, k.Known)
 		if err != nil {
 			mu.Lock()

@@ -24,9 +24,9 @@ type Settings struct {
 	Partitions int           // number of partitions, 1 to 65,536
 	Grace      time.Duration // Q, for how long nothing is taken after a failover
 
-	// Lease is how long after a renewal this process may rely on its session: T + M. 0: Grace has to be the same for all
-	// processes. Else each has its own, which is longer than Lease, and all use the longest that a session needs: see
-	// [Namespace.Grace].
+	// Lease is T + M: so long after a renewal no clock says any more that the session lives. (Its process
+	// relies on it for T - M.) 0: Grace has to be the same for all processes. Else each has its own, which
+	// is longer than Lease, and all use the longest that a session needs: see [Namespace.Grace].
 	Lease time.Duration
 }
 
@@ -101,7 +101,8 @@ type Courier interface {
 	Carry(send Sender)
 }
 
-// SessionStore is the table of sessions. A session is one process start; its ID is random and never used again.
+// SessionStore is the table of sessions. A session is one life of a process: it begins with the
+// process, or after the session before has died. Its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {
 	// Open creates the session, or renews it if it exists. The answer is as Renew's. Errors: [ErrWait] if other sessions

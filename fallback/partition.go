@@ -379,6 +379,20 @@ func (p *Partition) ReclaimRow(m Moment, key string, row Row) Verdict {
 	return p.reclaim(m, key, row, 0)
 }
 
+// Restore is [HoldStore.Restore] of one partition.
+func (p *Partition) Restore(m Moment, holds []Claim) []Verdict {
+	p.enter(m)
+	verdicts := make([]Verdict, len(holds))
+	for i, h := range holds {
+		if h.Owned != 0 {
+			verdicts[i] = p.Adopt(m, h.Key, h.Row, h.Owned)
+		} else {
+			verdicts[i] = p.ReclaimRow(m, h.Key, h.Row)
+		}
+	}
+	return verdicts
+}
+
 // reclaim is ReclaimRow of a hold that existed at the row's epoch, and at another one if that is not 0.
 func (p *Partition) reclaim(m Moment, key string, row Row, at uint32) Verdict {
 	p.enter(m)

@@ -88,7 +88,7 @@ const (
 	InGrace                     // nothing may be taken now
 	Conflict                    // the record is not as expected
 	Stale                       // the record does not name me at that epoch
-	Lost                        // another waiter has come after me
+	Lost                        // another hold, or a later epoch, has come after mine
 )
 
 var verdicts = [...]string{"", "granted", "held", "promised", "owned", "in grace", "conflict", "stale", "lost"}

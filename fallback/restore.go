@@ -37,17 +37,3 @@ type Reclaimed struct {
 	Verdict Verdict // Granted, if the record names the caller now, else Lost
 	Err     error   // why there is no verdict
 }
-
-// Restore is [HoldStore.Restore] of one partition.
-func (p *Partition) Restore(m Moment, holds []Claim) []Verdict {
-	p.enter(m)
-	verdicts := make([]Verdict, len(holds))
-	for i, h := range holds {
-		if h.Owned != 0 {
-			verdicts[i] = p.Adopt(m, h.Key, h.Row, h.Owned)
-		} else {
-			verdicts[i] = p.ReclaimRow(m, h.Key, h.Row)
-		}
-	}
-	return verdicts
-}

@@ -83,7 +83,7 @@ type Queue[T any] struct {
 	token    uint64 // the next turn's
 	left     uint64 // turns left in the block
 	recalled time.Time
-	turns    int // that began since the recall, the running one included
+	turns    int // that began under the hold, or since its recall, with the running one
 }
 
 // State returns the queue's state.

@@ -6,42 +6,42 @@ import "time"
 // was sent for a while carries a keepalive, and one on which nothing arrives is dead. One
 // goroutine looks after all streams, a few times per keepalive, and compares counters: so
 // the fast path neither reads the clock nor sets deadlines. Because it counts its own
-// rounds instead of time, a process that was stopped for a while does not take its peers
+// ticks instead of time, a process that was stopped for a while does not take its peers
 // for dead before it has had the chance to hear them.
 
 const (
-	roundsPerKeepalive = 4
-	idleRounds         = 3  // then a keepalive is sent: less than one keepalive, as it has to travel
-	deadRounds         = 10 // 2.5 keepalives
+	ticksPerKeepalive = 4
+	idleTicks         = 3  // then a keepalive is sent: less than one keepalive, as it has to travel
+	deadTicks         = 10 // 2.5 keepalives
 )
 
 // watch is what the keepalive goroutine knows about a stream.
 type watch struct {
 	reads, writes         uint64 // as seen last
-	silent, idle, stalled int    // rounds since they changed; stalled: with bytes waiting
+	silent, idle, stalled int    // ticks since they changed; stalled: with bytes waiting
 }
 
 func (t *Transport) keepalive() {
-	tick := time.NewTicker(max(t.opts.Keepalive/roundsPerKeepalive, time.Millisecond))
-	defer tick.Stop()
+	ticker := time.NewTicker(max(t.opts.Keepalive/ticksPerKeepalive, time.Millisecond))
+	defer ticker.Stop()
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
-		case <-tick.C:
+		case <-ticker.C:
 		}
 		for _, s := range *t.streams.Load() {
-			s.check()
+			s.tick()
 		}
 	}
 }
 
-// check is one round for one stream.
-func (s *Stream) check() {
+// tick is one look at one stream.
+func (s *Stream) tick() {
 	w := &s.watch
 	if n := s.reads.Load(); n != w.reads {
 		w.reads, w.silent = n, 0
-	} else if w.silent++; w.silent >= deadRounds {
+	} else if w.silent++; w.silent >= deadTicks {
 		s.Close(ErrSilent)
 		return
 	}
@@ -52,11 +52,11 @@ func (s *Stream) check() {
 	}
 	if queued == 0 {
 		w.stalled = 0
-	} else if w.stalled++; w.stalled >= deadRounds {
+	} else if w.stalled++; w.stalled >= deadTicks {
 		s.Close(ErrStalled)
 		return
 	}
-	if w.idle++; w.idle >= idleRounds {
+	if w.idle++; w.idle >= idleTicks {
 		w.idle = 0
 		s.sendKeepalive()
 	}

@@ -55,7 +55,7 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 func (p *Partition) acquired(now time.Time, fx *Effects) {
 	waiting := p.moving.parked
 	p.moving.parked = nil
-	p.hearAgain()
+	p.hearAgain() // what messages said meanwhile is repeated
 	p.wantAll(now, fx, p.own == nil)
 	for _, x := range waiting {
 		switch {
@@ -77,18 +77,19 @@ func newOwnership(s *Session, epoch uint32, confirmed time.Time) *ownership {
 func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.Time, fx *Effects) bool {
 	o := newOwnership(s, got.Record.Epoch, sent)
 	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.closing.ending != Open || o.epoch <= p.bounds.forsworn {
-		if p.check.naming == NamedElsewhere { // nothing was ever announced at this epoch
-			step(&p.check.naming, NamedPerhaps, nextNamings[:])
+		if p.record.naming == NamedElsewhere { // nothing was ever announced at this epoch
+			step(&p.record.naming, NamedPerhaps, nextNamings[:])
 		}
 		return false
 	}
 	p.own, p.bounds.unreachableSince, p.moving.offered = o, time.Time{}, false
-	step(&p.check.naming, NamedElsewhere, nextNamings[:])
+	step(&p.record.naming, NamedElsewhere, nextNamings[:])
 	p.show(SightServes, s.ID, o.epoch, nil)
 	p.sawEpoch(got.Record)
 	for key, k := range p.table.keys {
 		if k.q.State() != handoff.Idle && k.hold.row.Identity != got.Rows[key].Identity {
-			p.own = nil // the loss is not to be handed on before the rows are imported
+			// With it dropped would grant the key to the next one, before the rows are imported.
+			p.own = nil
 			p.lose(k, Superseded, now, fx)
 			p.own = o
 		} else if k.q.State() != handoff.Idle {
@@ -154,7 +155,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 func (p *Partition) grantedByRows(k *Key, id fallback.Identity) uint64 {
 	switch {
 	case k.contender != nil && k.contender.id == id:
-		k.contender.id = fallback.Identity{} // not to be withdrawn
+		k.contender.id = fallback.Identity{} // so that Withdraw releases nothing
 		p.endContender(k)
 		return Block
 	case k.request.link != nil && k.request.id() == id:
@@ -193,7 +194,7 @@ func (p *Partition) BeginFreeing() bool {
 func (p *Partition) EndFreeing() { step(&p.phase, Unowned, nextPhases[:]) }
 
 // NotNamed notes that the record does not name this node.
-func (p *Partition) NotNamed() { step(&p.check.naming, NamedElsewhere, nextNamings[:]) }
+func (p *Partition) NotNamed() { step(&p.record.naming, NamedElsewhere, nextNamings[:]) }
 
 // Reachable notes that the owner of the partition can be reached.
 func (p *Partition) Reachable() { p.bounds.unreachableSince = time.Time{} }

@@ -83,26 +83,6 @@ func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, d
 	}
 }
 
-// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on
-// that, and its row, which stays, is looked after no more.
-func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
-	s := p.cfg.View.Session()
-	if h.source == SourceOwn || h.source == SourceHome || p.own != nil || h.session != s || epoch < h.epoch || Past(deadline, now) {
-		return
-	}
-	next := hold{source: SourceOwner, from: l, announced: deadline, pongs: pongs}
-	if !p.cfg.View.Adoption().Rests(false, next.announcedUntil().Sub(now)) {
-		return // not worth it
-	}
-	if !h.remote() {
-		p.basis.remote++
-	}
-	step(&h.source, SourceOwner, nextSources[:])
-	p.basis.common.known = false
-	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
-	h.confirmed, h.rowed = time.Time{}, true
-}
-
 // maxAhead is by how many seconds the epoch of a grant may be ahead of the arbiter's and of this node's clock: a year.
 const maxAhead = 365 * 24 * 60 * 60
 

@@ -11,7 +11,7 @@ import (
 
 // Join queues a caller.
 func (k *Key) Join(w *Waiter) {
-	k.checkKnown()
+	k.assertKnown()
 	k.q.Join(w)
 	k.tellWanted()
 }

@@ -40,7 +40,7 @@ func (p *Partition) Left(now time.Time) (busy bool, owed string) {
 	switch busy = p.phase == Demoting || p.phase == Acquiring; {
 	case p.own != nil:
 		owed = "it is served"
-	case p.check.naming == NamedSurely:
+	case p.record.naming == NamedSurely:
 		owed = "a Demote was not answered"
 	case !Over(p.bounds.reliedUntil, now):
 		owed = fmt.Sprintf("this node let go of it before, and others may rely on that for %v", p.bounds.reliedUntil.Sub(now))

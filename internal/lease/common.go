@@ -32,7 +32,7 @@ func (p *Partition) until(now time.Time) (until time.Time, ok bool) {
 	until = c.from.Announced(time.Time{}, c.pongs)
 	ok = !until.IsZero() && !Past(until, now)
 	if ok {
-		p.checkCommon(until)
+		p.assertCommon(until)
 	}
 	return until, ok
 }

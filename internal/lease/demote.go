@@ -76,10 +76,10 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	// here docs/protocol.md lists as not covered.
 	if demoted || stale {
 		p.bounds.reliedUntil = time.Time{}
-		step(&p.check.naming, NamedElsewhere, nextNamings[:])
+		step(&p.record.naming, NamedElsewhere, nextNamings[:])
 	} else {
 		p.bounds.reliedUntil = p.bounds.announcedEnds
-		step(&p.check.naming, NamedSurely, nextNamings[:])
+		step(&p.record.naming, NamedSurely, nextNamings[:])
 	}
 	if demoted {
 		for key, row := range x.Holds {
@@ -94,7 +94,7 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 		}
 	}
 	p.wantAll(now, fx, true)
-	p.hearAgain()
+	p.hearAgain() // what messages said meanwhile is repeated
 }
 
 // unrow removes the row of a hold that was given back, once it is there: while Demote, which writes it, is under way, a release would come
@@ -140,6 +140,14 @@ func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 		p.tidy(k)
 	}
 	return holds
+}
+
+// letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or lost.
+func (p *Partition) letGo(now time.Time, fx *Effects) {
+	p.freeze(Unowned)
+	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
+	p.wantAll(now, fx, true)
+	fx.Adopt = true
 }
 
 // freezeHold makes a hold of this node's own rest on a row that it is about to get.

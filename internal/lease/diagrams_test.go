@@ -39,7 +39,7 @@ func TestDiagrams_HaveTheTransitionsOfTheTables(t *testing.T) {
 	}
 	want := map[string][]string{
 		"Phase": arrowsOf(nextPhases[:]), "Naming": arrowsOf(nextNamings[:]), "Ending": arrowsOf(nextEndings[:]),
-		"Checking": arrowsOf(nextCheckings[:]), "Source": arrowsOf(nextSources[:]),
+		"Looking": arrowsOf(nextLookings[:]), "Source": arrowsOf(nextSources[:]),
 	}
 	for _, d := range diagram.FindAllStringSubmatch(string(text), -1) {
 		var got []string

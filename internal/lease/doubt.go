@@ -14,7 +14,7 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 		return nil, false
 	}
 	if !p.table.unsure {
-		p.checkSure()
+		p.assertSure()
 		return nil, false
 	}
 	p.table.unsure = false

@@ -23,18 +23,18 @@ const (
 	Duties
 )
 
-// Duty decides. DutyLook begins CheckingRecord, which EndLook ends. A partition that should be this
+// Duty decides. DutyLook begins LookingAtRecord, which EndLook ends. A partition that should be this
 // node's, and may be acquired, needs no look of its own: the shell reads the record before it acquires,
 // and demotes one that names this node, as a look does.
 func (p *Partition) Duty(x Placement, now time.Time) Duty {
 	idle := p.idle()
 	switch {
-	case idle && p.check.naming != NamedElsewhere && Over(p.bounds.announcedEnds, now) && (!x.Mine || now.Before(p.bounds.notBefore)):
-		if now.Sub(p.check.lookedAt) <= p.cfg.RetryEvery {
+	case idle && p.record.naming != NamedElsewhere && Over(p.bounds.announcedEnds, now) && (!x.Mine || now.Before(p.bounds.notBefore)):
+		if now.Sub(p.record.lookedAt) <= p.cfg.RetryEvery {
 			return DutyWait
 		}
-		p.check.lookedAt = now
-		step(&p.check.checking, CheckingRecord, nextCheckings[:])
+		p.record.lookedAt = now
+		step(&p.record.looking, LookingAtRecord, nextLookings[:])
 		return DutyLook
 	case idle && x.Mine && now.After(p.bounds.notBefore):
 		return DutyTake
@@ -50,11 +50,11 @@ func (p *Partition) Duty(x Placement, now time.Time) Duty {
 	return DutyNone
 }
 
-// EndLook ends CheckingRecord.
-func (p *Partition) EndLook() { step(&p.check.checking, CheckingNothing, nextCheckings[:]) }
+// EndLook ends LookingAtRecord.
+func (p *Partition) EndLook() { step(&p.record.looking, NotLooking, nextLookings[:]) }
 
 // idle reports whether this node has nothing to do with the partition, and is not about to.
-func (p *Partition) idle() bool { return p.phase == Unowned && p.check.checking == CheckingNothing }
+func (p *Partition) idle() bool { return p.phase == Unowned && p.record.looking == NotLooking }
 
 // confirmedLately reports whether the arbiter has confirmed the ownership of late. If it has not, the partition is not given
 // back now: no node could serve it until the arbiter answers again.

@@ -12,23 +12,6 @@ import (
 // delegated is how many tokens an owner gives to another node with a key.
 const delegated = 1024
 
-// grants is what the owner of a partition knows of a key that not only its own callers want.
-type grants struct {
-	holder   fallback.Identity // another node's hold; zero: none; the key's own queue says whether this node has it
-	token    fallback.Token
-	link     Link   // the holder's stream, nil if there is none
-	node     string // that this node granted it to
-	imported bool   // not granted by this node in this epoch: it ends by release, doubt or death only (rule 12)
-	vouched  bool   // this node answers for it, though it is imported (rule 17)
-	recalled time.Time
-	asked    time.Time  // whether the holder has the hold
-	granted  Moment     // when this node gave it the key
-	alone    time.Time  // since then there has been no stream to it
-	queue    []claimant // nodes that wait, in order of arrival, each once
-	group    *group     // of the key, if it is wanted in several modes
-	mode     fallback.Mode
-}
-
 // newGrants returns grants for a key that has none.
 func (p *Partition) newGrants() *grants {
 	g := p.shelf.spare
@@ -37,20 +20,6 @@ func (p *Partition) newGrants() *grants {
 	}
 	p.shelf.spare = nil
 	return g
-}
-
-// claimant is a node that waits for a key. The zero claimant is this node.
-type claimant struct {
-	id    fallback.Identity
-	link  Link
-	order uint64 // of the requests for a group; 0: before there was one
-}
-
-// parked is a request that waits until this node has the partition.
-type parked struct {
-	claimant
-	key string
-	try bool
 }
 
 // Requested: another node wants a key.
@@ -66,8 +35,8 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 		p.moving.parked = append(p.moving.parked, parked{claimant{id: id, link: l}, key, try})
 		l.Use(1)
 	default:
-		if p.own == nil && p.check.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)
-			step(&p.check.naming, NamedPerhaps, nextNamings[:])
+		if p.own == nil && p.record.naming == NamedElsewhere { // perhaps the record names this node, which has to look (rule 6)
+			step(&p.record.naming, NamedPerhaps, nextNamings[:])
 			fx.Balance = true
 		}
 		p.send(l, peer.Moved, key, id)
@@ -77,12 +46,12 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx *Effects) {
 	k := p.Key(key)
 	if k.q.State() != handoff.Idle && !p.InForce(k, now, fx) {
-		k = p.Key(key)
+		k = p.Key(key) // the other one may have been forgotten with its hold
 	}
 	if try && k.q.State() == handoff.Lingering {
 		k.q.Relax()
 		p.giveBack(k, now, fx)
-		k = p.Key(key)
+		k = p.Key(key) // giveBack may have forgotten the other one
 	}
 	of := k.otherSize()
 	if try && k.group() != nil && p.refuses(k, now, fx) {
@@ -109,7 +78,7 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 	if k.others.group == nil {
 		p.recall(k, now, fx)
 	}
-	if k.known {
+	if k.known { // recall may have found the claimant gone, and forgotten the key
 		p.grantNext(k, now, fx)
 	}
 }
@@ -134,11 +103,6 @@ func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
 		}
 	}
 	p.grantNext(k, now, fx)
-}
-
-// available reports whether no node has the key.
-func (k *Key) available() bool {
-	return k.q.State() == handoff.Idle && (k.others == nil || k.others.holder == fallback.Identity{})
 }
 
 // grantNext gives a key that no node has to the node that has waited longest.
@@ -214,4 +178,10 @@ func (p *Partition) noGrants(k *Key) {
 		*g = grants{queue: g.queue[:0]}
 		p.shelf.spare, k.others = g, nil
 	}
+}
+
+// freeHolder notes that the holder of a key, another node, has it no more.
+func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
+	k.others.holder, k.others.link = fallback.Identity{}, nil
+	p.grantNext(k, now, fx)
 }

@@ -40,14 +40,6 @@ func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *E
 	}
 }
 
-// Summoned: a message says that another node asks for the partition.
-func (p *Partition) Summoned(epoch uint32, fx *Effects) {
-	if p.own != nil && p.own.epoch == epoch && p.phase == Owned {
-		out := p.order()
-		out.Rumors = append(out.Rumors, Rumor{})
-	}
-}
-
 // Heard compares rumors with the arbiter's answer, with rows for the rumors that have keys. It returns the epoch of this
 // node's that another node wants to end, 0 for none. The absence of a row proves that an imported hold is over, unless this node
 // has answered for it: then the holder does not look after its row, and a failover may have lost it (rule 17).

@@ -4,27 +4,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// request is a request at a key's owner, for all of this node's waiters. Its zero value is none.
-type request struct {
-	link    Link
-	session *Session // in whose name it is
-	number  uint64
-}
-
-func (r *request) id() fallback.Identity {
-	if r.session == nil {
-		return fallback.Identity{}
-	}
-	return fallback.Identity{Session: r.session.ID, Request: r.number}
-}
-
-// Want gets a hold for the waiters of a key that has none: from the owner if there is one, and else from the arbiter. For the latter a
-// contender begins, and the shell runs it: contender.run.
+// Want gets a hold for the waiters of a key that has none: from the owner if there is one, which may
+// be this node; by taking the partition, if it should be this node's; and else from the arbiter. For
+// the last a contender begins, and the shell runs it: contender.run. (Without a cluster a caller may
+// have made it, and makes its first call: contender.first.)
 func (p *Partition) Want(k *Key, now time.Time, fx *Effects) { p.want(k, now, fx, false) }
 
 // want is Want. direct leaves out the node that should own the partition: it has just said that it does not, or it was this node until now, or
@@ -43,7 +30,7 @@ func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
 			return
 		}
 		if r.Mine && p.take(now) {
-			return // acquired follows
+			return // Serve or EndAcquire calls want again
 		}
 	}
 	out := p.order()

@@ -24,6 +24,15 @@ func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
 	return p.begin(k, fence, path, at), fence, path
 }
 
+// supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
+func (p *Partition) supply(k *Key) Path {
+	if k.hold.source != SourceOwn || p.own == nil || p.own.seq >= noSeq {
+		return PathTurn
+	}
+	k.q.Supply(uint64(p.token(1)))
+	return PathOwn
+}
+
 // Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before. It is so for the key of
 // the partition that was found last, as long as its hold is the same, and nothing has brought the deadline nearer.
 func (p *Partition) Soon(k *Key, at Moment) bool { return k == p.table.recent && at < p.table.good }

@@ -59,11 +59,31 @@ func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.T
 	f.Epoch, f.Token, f.Ping, f.Left = p.own.epoch, uint64(k.others.token), ping, left // and no count
 }
 
+// vouched: the owner answers for a hold that this node has (rule 17). From now on the hold rests on
+// that, and its row, which stays, is looked after no more.
+func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, pongs uint64, now time.Time) {
+	s := p.cfg.View.Session()
+	if h.source == SourceOwn || h.source == SourceHome || p.own != nil || h.session != s || epoch < h.epoch || Past(deadline, now) {
+		return
+	}
+	next := hold{source: SourceOwner, from: l, announced: deadline, pongs: pongs}
+	if !p.cfg.View.Adoption().Rests(false, next.announcedUntil().Sub(now)) {
+		return // with so little left it would be adopted again at once
+	}
+	if !h.remote() {
+		p.basis.remote++
+	}
+	step(&h.source, SourceOwner, nextSources[:])
+	p.basis.common.known = false
+	h.from, h.epoch, h.announced, h.pongs = l, epoch, deadline, pongs
+	h.confirmed, h.rowed = time.Time{}, true
+}
+
 // Cut: a stream has ended. Its grants stay; the requests that waited over it are made again.
 func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
 	i := slices.Index(p.table.links, l)
 	if i < 0 {
-		p.checkCut(l)
+		p.assertCut(l)
 		return
 	}
 	p.table.links = slices.Delete(p.table.links, i, i+1)

@@ -41,14 +41,6 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	return p.lapsedRows(next, now, fx)
 }
 
-// letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or lost.
-func (p *Partition) letGo(now time.Time, fx *Effects) {
-	p.freeze(Unowned)
-	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
-	p.wantAll(now, fx, true)
-	fx.Adopt = true
-}
-
 // lapsedRows takes away holds with rows that were not confirmed in time, and returns the earlier one of next and their next deadline.
 func (p *Partition) lapsedRows(next, now time.Time, fx *Effects) time.Time {
 	if p.basis.oldest.IsZero() {

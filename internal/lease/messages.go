@@ -36,14 +36,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 func (p *Partition) toCome(id fallback.Identity) bool { return id.Request > p.cfg.Requests.Load() }
 
 // Gap is a message of the arbiter's: others may have been missed, so every waiter looks (rule 15).
-func (p *Partition) Gap(fx *Effects) {
-	for _, k := range p.table.keys {
-		if k.contender != nil {
-			out := p.order()
-			out.Pokes = append(out.Pokes, k.contender)
-		}
-	}
-}
+func (p *Partition) Gap(fx *Effects) { p.pokeAll() }
 
 // Asked is a message of the arbiter's: another process waits for the key, and the arbiter has a row with the identity. The hold
 // is recalled. If this process neither has it nor is about to, the row has no holder, and is removed (rule 13).
@@ -58,5 +51,13 @@ func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *E
 	case p.toCome(id): // the message lies
 	default:
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
+	}
+}
+
+// Summoned: a message says that another node asks for the partition.
+func (p *Partition) Summoned(epoch uint32, fx *Effects) {
+	if p.own != nil && p.own.epoch == epoch && p.phase == Owned {
+		out := p.order()
+		out.Rumors = append(out.Rumors, Rumor{})
 	}
 }

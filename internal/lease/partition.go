@@ -25,7 +25,7 @@ type Partition struct {
 	tokens  tokens
 	closing closing
 	shelf   shelf // of an owner
-	check   check
+	record  recordState
 	moving  moving
 	bounds  bounds
 }
@@ -91,11 +91,11 @@ type shelf struct {
 	spare *grants // to be used again
 }
 
-// check is which looks at the partition's record are under way, and why.
-type check struct {
+// recordState is what the record may say of this node, and whether that is being read.
+type recordState struct {
 	naming   Naming
-	checking Checking
-	lookedAt time.Time // when CheckingRecord began last
+	looking  Looking
+	lookedAt time.Time // when LookingAtRecord began last
 }
 
 // moving has the requests, releases and rows of a partition while it is acquired or demoted.

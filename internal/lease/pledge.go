@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
@@ -173,4 +174,18 @@ func (t *Turn) retract() {
 	if t.pledge != nil {
 		t.pledge.Retract()
 	}
+}
+
+// GiveWay gives back an exclusive hold that lingers, for a caller of this process that tries to get the same key by another name, which k
+// has. It reports false if there is none. What the owner itself has is in no caller's way. It returns k, or if k was
+// forgotten with the other hold a new one in its place.
+func (p *Partition) GiveWay(k *Key, now time.Time, fx *Effects) (*Key, bool) {
+	name := k.name
+	key, _ := fallback.Split(name)
+	x := p.table.keys[key]
+	if key == name || x == nil || x.q.State() != handoff.Lingering || x.hold.source == SourceOwn {
+		return k, false
+	}
+	p.recallHere(x, now, fx)
+	return p.Key(name), true
 }

@@ -29,7 +29,7 @@ const (
 
 // show tells of a decision. Only with the build tag simulation does it do anything, or cost anything.
 func (p *Partition) show(kind SightKind, session string, epoch uint32, k *Key) {
-	if !checked || p.cfg.Sights == nil {
+	if !simulated || p.cfg.Sights == nil {
 		return
 	}
 	x := Sight{Kind: kind, Partition: p.number, Session: session, Epoch: epoch}

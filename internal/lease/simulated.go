@@ -52,7 +52,7 @@ func (p *Partition) LastSeq() uint32 { return p.own.seq }
 func (p *Partition) Describe(key string, now time.Time) string {
 	var s strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"; ", args...) }
-	say("partition %d, %v, %v, %v, %v", p.number, p.phase, p.check.naming, p.closing.ending, p.check.checking)
+	say("partition %d, %v, %v, %v, %v", p.number, p.phase, p.record.naming, p.closing.ending, p.record.looking)
 	if o := p.own; o != nil {
 		say("owned by session %.4s at %d", o.session.ID, o.epoch)
 	}

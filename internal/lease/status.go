@@ -2,8 +2,8 @@ package lease
 
 import "fmt"
 
-// A Phase is what this node does with a partition. All but Unowned and Owned last as long as a call of the
-// arbiter takes; one of them excludes the others.
+// A Phase is what this node does with a partition. All but Unowned and Owned last as long as calls of the
+// arbiter take: a call that was not answered is made again. One of them excludes the others.
 type Phase uint8
 
 // The phases of a partition.
@@ -90,27 +90,27 @@ var nextEndings = [...][]Ending{
 	Leaving: {},
 }
 
-// A Checking is what this node is finding out about the record of a partition that it does not serve.
-type Checking uint8
+// A Looking is what this node is finding out about the record of a partition that it does not serve.
+type Looking uint8
 
-// The checkings of a partition.
+// The lookings of a partition.
 const (
-	// CheckingNothing: no read of the record is under way.
-	CheckingNothing Checking = iota
-	// CheckingRecord: the record is read, because it may name this node (rule 6). The balance leaves the partition
+	// NotLooking: no read of the record is under way.
+	NotLooking Looking = iota
+	// LookingAtRecord: the record is read, because it may name this node (rule 6). The balance leaves the partition
 	// alone meanwhile. A request may begin to acquire it.
-	CheckingRecord
+	LookingAtRecord
 )
 
-var checkings = [...]string{"not looking", "looking at the record"}
+var lookings = [...]string{"not looking", "looking at the record"}
 
-// String returns the Checking's name.
-func (x Checking) String() string { return name(checkings[:], uint8(x), "checking") }
+// String returns the Looking's name.
+func (x Looking) String() string { return name(lookings[:], uint8(x), "looking") }
 
-// nextCheckings are the legal transitions.
-var nextCheckings = [...][]Checking{
-	CheckingNothing: {CheckingRecord},
-	CheckingRecord:  {CheckingNothing},
+// nextLookings are the legal transitions.
+var nextLookings = [...][]Looking{
+	NotLooking:      {LookingAtRecord},
+	LookingAtRecord: {NotLooking},
 }
 
 // A Awaited is what contenders of a partition may wait for at the arbiter, which does not tell them. It is a set.
@@ -170,7 +170,7 @@ func step[S interface {
 	~uint8
 	fmt.Stringer
 }](state *S, next S, table [][]S) {
-	if checked && *state != next && !legal(table, *state, next) {
+	if simulated && *state != next && !legal(table, *state, next) {
 		Illegal(fmt.Sprintf("%v must not become %v", *state, next))
 	}
 	*state = next

@@ -29,7 +29,7 @@ func TestStates_EachHasAName(t *testing.T) {
 	names(t, nextPhases[:])
 	names(t, nextNamings[:])
 	names(t, nextEndings[:])
-	names(t, nextCheckings[:])
+	names(t, nextLookings[:])
 	names(t, nextSources[:])
 }
 

@@ -88,7 +88,7 @@ func TestDuty_OfANodeThatDoesNotServe(t *testing.T) {
 	if d := p.Duty(mine, now); d != DutyTake {
 		t.Error(d)
 	}
-	p.check.naming = NamedSurely
+	p.record.naming = NamedSurely
 	if d := p.Duty(other, now); d != DutyLook || p.BeginAcquire() {
 		t.Error("a record that may name this node:", d)
 	}
@@ -152,7 +152,7 @@ func TestReclaimed_AnswersToAnOwner(t *testing.T) {
 
 func TestCompare_AnOwnerIsRevoked(t *testing.T) {
 	p := serving(t)
-	x := p.Check(p.cfg.View.Session(), false, start)
+	x := p.Snapshot(p.cfg.View.Session(), false, start)
 	var fx Effects
 	s := fallback.State{Record: fallback.Record{Owner: "me", Epoch: 100, Revoked: true}}
 	if _, revoked := p.Compare(x, s, start, start, &fx); revoked != 100 || !p.MayGiveUp(revoked) || p.MayGiveUp(99) {

@@ -127,15 +127,6 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 }
 
-// supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
-func (p *Partition) supply(k *Key) Path {
-	if k.hold.source != SourceOwn || p.own == nil || p.own.seq >= noSeq {
-		return PathTurn
-	}
-	k.q.Supply(uint64(p.token(1)))
-	return PathOwn
-}
-
 // shelve keeps a key whose hold is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
 // is used again needs no new entry, and one that is not needs no timer. It reports false if another node may have to do with the key.
 func (p *Partition) shelve(k *Key) bool {

@@ -9,19 +9,19 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// A Check is what this process believes to hold in a partition at some moment.
-type Check struct {
+// A Snapshot is what this process believes to hold in a partition at some moment.
+type Snapshot struct {
 	Keys  []string
 	Rows  []fallback.Row
 	Own   Tenure         // zero: this node does not serve it
 	Busy  int            // the first ones have been in use since they were last verified
-	Rest  bool           // there is another check of the partition, with more of its keys
+	Rest  bool           // there is another snapshot of the partition, with more of its keys
 	Known fallback.Token // what was seen before the arbiter is asked
 }
 
-// Check lists the holds of a session that rest on their rows; but for those that got one a moment ago, unless all are asked for.
-func (p *Partition) Check(s *Session, all bool, now time.Time) Check {
-	x := Check{Known: p.tokens.seen}
+// Snapshot lists the holds of a session that rest on their rows; but for those that got one a moment ago, unless all are asked for.
+func (p *Partition) Snapshot(s *Session, all bool, now time.Time) Snapshot {
+	x := Snapshot{Known: p.tokens.seen}
 	if p.own != nil && p.own.session == s {
 		x.Own = Tenure{s, p.own.epoch}
 	}
@@ -65,7 +65,7 @@ func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
 
 // Older reports whether an answer may be of a record with older data than this process had seen when it asked: it is of an
 // earlier epoch, or lacks the row of a hold in force. The arbiter decides which of the two it is, as it knows the number.
-func (p *Partition) Older(x Check, s fallback.State) bool {
+func (p *Partition) Older(x Snapshot, s fallback.State) bool {
 	if s.Record.Grace > 0 {
 		return false
 	}
@@ -83,7 +83,7 @@ func (p *Partition) Older(x Check, s fallback.State) bool {
 // Compare confirms what the arbiter knows, as of the time sent, when it was asked. It returns what is to be reclaimed, as the
 // arbiter does not know it in Grace; what it does not know otherwise is lost. revoked is the epoch of this node's that another
 // node wants to end, 0 for none.
-func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *Effects) (missing Claims, revoked uint32) {
+func (p *Partition) Compare(x Snapshot, s fallback.State, sent, now time.Time, fx *Effects) (missing Claims, revoked uint32) {
 	p.sawEpoch(s.Record)
 	if x.Own.Epoch > 0 && p.own != nil && p.own.epoch == x.Own.Epoch {
 		switch r := s.Record; {
@@ -118,7 +118,7 @@ func (p *Partition) Compare(x Check, s fallback.State, sent, now time.Time, fx *
 }
 
 // offer asks the owner of the partition to answer for holds that rest on their rows (rule 17).
-func (p *Partition) offer(x Check, r fallback.Record) {
+func (p *Partition) offer(x Snapshot, r fallback.Record) {
 	if !p.cfg.Clustered || r.Owner == "" || r.Grace > 0 || p.own != nil {
 		return
 	}

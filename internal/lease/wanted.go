@@ -9,13 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// wantedAlready is the channel of turns that are wanted.
-var wantedAlready = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // Wanted returns a channel that is closed when another caller or node asks for the key of a turn, or when the turn ends. It is closed
 // already if that has happened.
 func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
@@ -31,34 +24,6 @@ func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 		}
 	}
 	return k.wanted
-}
-
-// tellWanted tells the turn that runs that the key is asked for.
-func (k *Key) tellWanted() {
-	if k.wanted != nil && k.wanted != wantedAlready {
-		close(k.wanted)
-		k.wanted = wantedAlready
-	}
-}
-
-// endWanted closes the channel with the turn.
-func (k *Key) endWanted() {
-	k.tellWanted()
-	k.wanted = nil
-}
-
-// GiveWay gives back an exclusive hold that lingers, for a caller of this process that tries to get the same key by another name, which k
-// has. It reports false if there is none. What the owner itself has is in no caller's way. It returns k, or if k was
-// forgotten with the other hold a new one in its place.
-func (p *Partition) GiveWay(k *Key, now time.Time, fx *Effects) (*Key, bool) {
-	name := k.name
-	key, _ := fallback.Split(name)
-	x := p.table.keys[key]
-	if key == name || x == nil || x.q.State() != handoff.Lingering || x.hold.source == SourceOwn {
-		return k, false
-	}
-	p.recallHere(x, now, fx)
-	return p.Key(name), true
 }
 
 // recall asks the holder of a key back, because another caller or node waits.
@@ -146,11 +111,5 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 		l.Use(-1)
 		g.holder, g.link = fallback.Identity{}, nil
 	}
-	p.grantNext(k, now, fx)
-}
-
-// freeHolder notes that the holder of a key, another node, has it no more.
-func (p *Partition) freeHolder(k *Key, now time.Time, fx *Effects) {
-	k.others.holder, k.others.link = fallback.Identity{}, nil
 	p.grantNext(k, now, fx)
 }

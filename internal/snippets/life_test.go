@@ -79,6 +79,7 @@ var elsewhere = map[string]string{
 	"coord/clean.go":           "rows of processes that crashed",
 	"coord/cluster_options.go": "the options of the API",
 	"coord/errors.go":          "the errors of the API",
+	"coord/failure.go":         "calls of the arbiter that failed, for operators",
 	"coord/fence.go":           "a token, for callers",
 	"coord/flight.go":          "read locks: the callers that come first",
 	"coord/flights.go":         "an early end of Grace: the calls that are under way",
@@ -109,7 +110,7 @@ var elsewhere = map[string]string{
 	"coord/stuck.go":           "callers that wait for each other in a circle",
 	"coord/trace.go":           "the functions of Options.Trace",
 
-	"internal/lease/checked.go": "nothing, but in the simulation",
+	"internal/lease/assert.go":  "nothing, but in the simulation",
 	"internal/lease/inspect.go": "what is told of keys",
 	"internal/lease/report.go":  "what is told of keys",
 }
@@ -125,7 +126,7 @@ func TestDesign_TheLifeOfAKeyNeedsNoOtherFile(t *testing.T) {
 	}
 	_, listed := life(t)
 	needed, used := make(map[string]bool), 0
-	for _, in := range []string{"coord", "internal/lease", "internal/guardians"} {
+	for _, in := range []string{"coord", "internal/lease"} {
 		for _, f := range x.files[in] {
 			file := x.file(f.Name.Pos())
 			if !slices.Contains(listed, file) {
@@ -225,7 +226,7 @@ func (x *sources) file(at token.Pos) string {
 	return filepath.ToSlash(file)
 }
 
-// declared returns the file that declares the type or function of coord, lease or guardians that a name is of, "" if it is of none.
+// declared returns the file that declares the type or function of coord or lease that a name is of, "" if it is of none.
 func (x *sources) declared(id *ast.Ident) string {
 	o := x.uses[id]
 	switch o.(type) {
@@ -233,7 +234,7 @@ func (x *sources) declared(id *ast.Ident) string {
 	default:
 		return ""
 	}
-	if o.Pkg() == nil || !slices.Contains([]string{module + "coord", module + "internal/lease", module + "internal/guardians"}, o.Pkg().Path()) {
+	if o.Pkg() == nil || !slices.Contains([]string{module + "coord", module + "internal/lease"}, o.Pkg().Path()) {
 		return ""
 	}
 	return x.file(o.Pos())

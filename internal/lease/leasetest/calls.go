@@ -23,7 +23,7 @@ type call struct {
 	expect    fallback.Expect
 	frozen    lease.Frozen
 	claims    lease.Claims
-	check     lease.Check
+	snapshot  lease.Snapshot
 	rumors    []lease.Rumor
 	releases  []fallback.Release
 	epoch     uint32 // of a record that names this node, and that the node does not serve

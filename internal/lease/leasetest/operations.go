@@ -159,18 +159,20 @@ func (n *Node) unserved(epoch uint32) {
 }
 
 // sendVerify reads what the arbiter knows of the holds.
-func (n *Node) sendVerify(string) *call { return &call{check: n.P.Check(n.session, false, n.w.now)} }
+func (n *Node) sendVerify(string) *call {
+	return &call{snapshot: n.P.Snapshot(n.session, false, n.w.now)}
+}
 
 func executeVerify(w *World, _ *Node, c *call) {
-	c.state = w.record.Verify(w.moment(), fallback.Read{Keys: c.check.Keys, Busy: c.check.Busy})
+	c.state = w.record.Verify(w.moment(), fallback.Read{Keys: c.snapshot.Keys, Busy: c.snapshot.Busy})
 }
 
 func (n *Node) answerVerify(c *call, now time.Time, fx *lease.Effects) {
-	if n.P.Older(c.check, c.state) { // the arbiter decides, as in package coord
-		c.state.Record = n.w.record.Witness(n.w.moment(), c.check.Known)
+	if n.P.Older(c.snapshot, c.state) { // the arbiter decides, as in package coord
+		c.state.Record = n.w.record.Witness(n.w.moment(), c.snapshot.Known)
 		n.hears("grace for %v, after a witness", c.state.Record.Grace)
 	}
-	missing, revoked := n.P.Compare(c.check, c.state, c.sent, now, fx)
+	missing, revoked := n.P.Compare(c.snapshot, c.state, c.sent, now, fx)
 	if revoked > 0 && n.P.MayGiveUp(revoked) {
 		n.w.say("%s is to give epoch %d back", n.Name, revoked)
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// checked tells whether transitions are compared with the tables of legal ones.
-const checked = true
+// simulated tells whether transitions are compared with the tables of legal ones.
+const simulated = true
 
 // Illegal is called with what a partition must not be. A simulation of a core without one of its guards notes it, and goes on.
 var Illegal = func(text string) { panic("lease: " + text) }
 
-// checkCommon tells of it (Illegal) if a hold may lapse earlier. The stream may end meanwhile, of which no mutex
+// assertCommon tells of it (Illegal) if a hold may lapse earlier. The stream may end meanwhile, of which no mutex
 // keeps it.
-func (p *Partition) checkCommon(until time.Time) {
+func (p *Partition) assertCommon(until time.Time) {
 	for _, k := range p.table.keys {
 		h := k.hold
 		if k.q.State() == handoff.Idle || !h.remote() || !h.ownerGone() && !p.deadlines(h).Slot.Before(until) {
@@ -30,30 +30,30 @@ func (p *Partition) checkCommon(until time.Time) {
 	}
 }
 
-// CheckWanted tells of it (Illegal) if callers wait for a key that nothing is done about, so that they would wait
+// AssertWanted tells of it (Illegal) if callers wait for a key that nothing is done about, so that they would wait
 // for ever. An owner gives its keys away: by Lapsed, if it has just ceased to be one.
-func (p *Partition) CheckWanted() {
+func (p *Partition) AssertWanted() {
 	if p.closing.ending == Open && p.own == nil && p.phase != Acquiring && p.phase != Demoting { // wantAll follows these two
-		p.checkWanted()
+		p.assertWanted()
 	}
-	p.checkShared()
+	p.assertShared()
 }
 
-// checkKnown tells of it (Illegal) if a key is used that the partition has forgotten: callers of it exclude nobody.
-func (k *Key) checkKnown() {
+// assertKnown tells of it (Illegal) if a key is used that the partition has forgotten: callers of it exclude nobody.
+func (k *Key) assertKnown() {
 	if !k.known {
 		Illegal("a key is used that was forgotten")
 	}
 }
 
-// checkShared tells of it (Illegal) if a hold that keys share was written to.
-func (p *Partition) checkShared() {
+// assertShared tells of it (Illegal) if a hold that keys share was written to.
+func (p *Partition) assertShared() {
 	if noHold != (hold{}) || p.own != nil && p.own.hold != (hold{session: p.own.session, source: SourceOwn}) {
 		Illegal("a hold was changed that is not one key's alone")
 	}
 }
 
-func (p *Partition) checkWanted() {
+func (p *Partition) assertWanted() {
 	for _, k := range p.table.keys {
 		if k.q.State() == handoff.Idle && k.q.Waiting() > 0 && k.contender == nil && k.request.link == nil {
 			Illegal("nothing is done about a key that callers wait for")
@@ -61,8 +61,8 @@ func (p *Partition) checkWanted() {
 	}
 }
 
-// checkCut tells of it (Illegal) if a key keeps a stream that the partition has not met.
-func (p *Partition) checkCut(l Link) {
+// assertCut tells of it (Illegal) if a key keeps a stream that the partition has not met.
+func (p *Partition) assertCut(l Link) {
 	is := func(c claimant) bool { return c.link == l }
 	for _, k := range p.table.keys {
 		if k.request.link == l || k.others != nil && (k.others.link == l || slices.ContainsFunc(k.others.queue, is)) {
@@ -74,8 +74,8 @@ func (p *Partition) checkCut(l Link) {
 	}
 }
 
-// checkSure tells of it (Illegal) if Doubtful would have something to do.
-func (p *Partition) checkSure() {
+// assertSure tells of it (Illegal) if Doubtful would have something to do.
+func (p *Partition) assertSure() {
 	for _, k := range p.table.keys {
 		if g := k.others; g != nil && g.holder != (fallback.Identity{}) && g.doubtful() {
 			Illegal("a hold to be asked after, and the partition is sure of all")
