@@ -58,12 +58,14 @@ arbiters: databases etcd zookeeper ferretdb kubeapiserver versitygw
 	check() { d=$$1; shift; echo "== $$d"; (cd $$d && go test -count=1 -timeout 30m -v "$$@") || failed="$$failed $$d"; }; \
 	check fallback/redisquorum . -arbiters.full; \
 	check fallback/redisarbiter -run WhatItCosts . -arbiters.full; \
+	check bench -run Row ./rivals -arbiters.full; \
 	check internal/release . -release.build; \
 	for m in $(ARBITERS); do check $$m . -arbiters.full; done; \
 	export GOWORK=off; \
 	for m in examples/inventory $(STORES); do (cd $$m && $(LINT) run --build-tags stores ./...) || failed="$$failed $$m:lint"; done; \
 	check examples/inventory -tags stores -run SaleOverOtherArbiters .; \
 	for m in $(STORES); do check $$m . -arbiters.full; done; \
+	PATH="$(CURDIR)/internal/kubeapiserver/etcd:$$PATH"; check fallback/etcd -run Conforms . -arbiters.full; \
 	[ -z "$$failed" ] || { echo "make arbiters failed in$$failed" >&2; exit 1; }
 
 # The adapters with the libraries that they are for, each in two processes' worth of coordinators and in two processes, with a crash in the

@@ -400,23 +400,48 @@ func TestRecords_ACallThatWasGivenUpIsOnItsWay(t *testing.T) {
 	})
 }
 
+// Three rows of a partition, and a hundred: they are read by turns.
 func BenchmarkRecords_Verify(b *testing.B) {
-	l := newLedger()
-	n, err := fallback.NewRecords(l, nil).Attach(b.Context(), fallback.Settings{Namespace: "ns", Partitions: 1021, Grace: quiet})
-	if err != nil {
-		b.Fatal(err)
-	}
-	reads := make([]fallback.Read, 1021)
-	for i := range reads {
-		reads[i].Partition = uint32(i)
-		for k := range 3 {
-			_, err := n.Lock(b.Context(), fallback.LockRequest{Partition: uint32(i), Key: fmt.Sprint("key ", k), Me: id("alice", uint64(k)), Block: 1})
-			if err != nil {
-				b.Fatal(err)
+	const partitions, few, many = 1021, 3, 100
+	var took [2]time.Duration
+	var size [2]int
+	var verify [2]func()
+	for i, rows := range []int{few, many} {
+		l := newLedger()
+		n, err := fallback.NewRecords(l, nil).Attach(b.Context(), fallback.Settings{Namespace: "ns", Partitions: partitions, Grace: quiet})
+		if err != nil {
+			b.Fatal(err)
+		}
+		reads := make([]fallback.Read, partitions)
+		for p := range reads {
+			reads[p].Partition = uint32(p)
+			for k := range rows {
+				_, err := n.Lock(b.Context(), fallback.LockRequest{Partition: uint32(p), Key: fmt.Sprint("key ", k), Me: id("alice", uint64(k)), Block: 1})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		size[i] = len(l.records["ns/p0"].Value)
+		verify[i] = func() {
+			for _, s := range n.Verify(b.Context(), reads) {
+				if s.Err != nil {
+					b.Fatal(s.Err)
+				}
 			}
 		}
 	}
 	for b.Loop() {
-		n.Verify(b.Context(), reads)
+		for i := range verify {
+			began := time.Now()
+			verify[i]()
+			took[i] += time.Since(began)
+		}
 	}
+	b.ReportMetric(0, "ns/op")
+	for i, rows := range []int{few, many} {
+		b.ReportMetric(float64(took[i].Nanoseconds())/float64(b.N)/partitions, fmt.Sprintf("ns/partition-of-%d", rows))
+		b.ReportMetric(float64(size[i]), fmt.Sprintf("bytes/partition-of-%d", rows))
+	}
+	b.ReportMetric(float64(took[1])/float64(took[0]), "x")
 }

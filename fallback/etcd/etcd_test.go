@@ -26,6 +26,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Each arbiter has a client of its own, as a process has.
 func TestEtcdConforms(t *testing.T) {
 	shared := startCluster(t, 1)
+	status, err := shared.client().Status(t.Context(), shared.urls[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("etcd %s", status.Version)
 	arbitertest.Run(t, arbitertest.Fixture{
 		New: func(*testing.T) fallback.Arbiter { return New(shared.client(), isNew) },
 	})

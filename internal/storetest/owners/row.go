@@ -44,11 +44,14 @@ const (
 	atAddress = "HOLDFAST_ROW_ADDRESS"  // in the environment of a process that is killed
 	ready     = "owns and is guarded: " // what that process says, with a key of its own
 	kills     = 5
+	rounds    = 200 // of two sides, by turns
+	ownBatch  = 100 // locks of an owner, of a turn each
 )
 
-// Row logs what locks cost with a store: an owner's and one that an owner is asked for, beside the same with a Redis of the same run; a key that
-// is new to the store and one that is not, without a cluster, beside the store's usual lock; and how long the keys of a killed process are
-// nobody's. The test that calls it is run again in that process, so it must do nothing else before.
+// Row logs what locks cost with a store: an owner's, one that an owner is asked for, an owner's of a key that was never locked, and the first one
+// in a partition without an owner, each beside the same with a Redis of the same run; a key that is new to the store and one that is not, without
+// a cluster, beside the store's usual lock; and how long the keys of a killed process are nobody's. The test that calls it is run again in that
+// process, so it must do nothing else before.
 func Row(t *testing.T, s Store) {
 	t.Helper()
 	storetest.Minutes(t)
@@ -62,7 +65,7 @@ func Row(t *testing.T, s Store) {
 		})
 	})
 	if address := os.Getenv(atAddress); address != "" {
-		c := s.node(t, s.Open(address), true, 0)
+		c := s.node(t, s.Open(address), table, 0)
 		await.Within(t, 3*time.Minute, "the node owns partitions, and is guarded", func() bool {
 			x := c.Stats()
 			return x.Owned > 0 && x.Guardians > 0
@@ -79,36 +82,45 @@ func Row(t *testing.T, s Store) {
 		return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	}
 	ours, beside := s.pair(t, address, s.Open), s.pair(t, "", theirs)
-	own, ownRedis := turns(t, 100, ours.own(t), beside.own(t))
-	forward, forwardRedis := turns(t, 20, ours.forward(t), beside.forward(t))
-	text := fmt.Sprintf("| %s | %.0f ns, %.2f x | %.0f µs, %.2f x", s.Name, own, own/ownRedis, forward/1e3, forward/forwardRedis)
+	text := "row: | " + s.Name
+	column := func(of string, unit float64, batch int, f, g func() error) {
+		a, b := turns(t, batch, f, g)
+		text += fmt.Sprintf(" | %.*f %s, %.2f x", digits(a/unit), a/unit, of, a/b)
+	}
+	column("ns", 1, ownBatch, ours.own(t), beside.own(t))
+	column("µs", 1e3, 20, ours.forward(t), beside.forward(t))
+	column("ns", 1, ownBatch, ours.fresh(t), beside.fresh(t))
+	node, nodeRedis := s.touch(t, s.Open(address)), s.touch(t, theirs(""))
+	column("ms", 1e6, 1, node.lock, nodeRedis.lock)
+	node.check(t)
+	nodeRedis.check(t)
 
-	alone := s.node(t, s.Open(address), false, -1)
+	alone := s.node(t, s.Open(address), lone, -1)
 	n := 0
-	first := middle(sample(t, func() error {
+	fresh := func() error {
 		n++
 		return lockAndUnlock(t.Context(), alone, fmt.Sprint("new ", n))
-	}))
-	again := middle(sample(t, func() error { return lockAndUnlock(t.Context(), alone, "the same") }))
-	text += fmt.Sprintf(" | %.2f ms | %.2f ms", first/1e6, again/1e6)
+	}
 	if s.Usual == nil {
-		text += " |"
+		text += fmt.Sprintf(" | %.2f ms |", sample(t, fresh)[0]/1e6)
 	} else {
 		lock := s.Usual(address)
-		text += fmt.Sprintf(" | %.2f ms", middle(sample(t, func() error {
+		took := sample(t, fresh, func() error {
 			unlock, err := lock(t.Context(), "the usual")
 			if err != nil {
 				return err
 			}
 			return unlock()
-		}))/1e6)
+		})
+		text += fmt.Sprintf(" | %.2f ms, %.2g x the usual lock | %.2f ms", took[0]/1e6, took[0]/took[1], took[1]/1e6)
 	}
+	text += fmt.Sprintf(" | %.2f ms", sample(t, func() error { return lockAndUnlock(t.Context(), alone, "the same") })[0]/1e6)
 	var gaps []float64
 	for range kills {
 		gaps = append(gaps, s.takeover(t, address, ours))
 	}
 	slices.Sort(gaps)
-	t.Logf("row: %s | %.1f s |", text, gaps[len(gaps)/2])
+	t.Logf("%s | %.1f s |", text, gaps[len(gaps)/2])
 	t.Logf("after %d kills: %.1f s; SessionTTL %v, RenewEvery %v (0: the default), %d partitions", kills, gaps, s.Options.SessionTTL,
 		s.Options.RenewEvery, s.Options.Partitions)
 }
@@ -118,7 +130,7 @@ type pair struct{ one, two *coord.Coordinator }
 
 func (s Store) pair(t *testing.T, address string, open func(string) fallback.Arbiter) pair {
 	t.Helper()
-	p := pair{s.node(t, open(address), true, 0), s.node(t, open(address), true, -1)}
+	p := pair{s.node(t, open(address), table, 0), s.node(t, open(address), table, -1)}
 	await.Within(t, 3*time.Minute, "two nodes own all partitions", func() bool {
 		return p.whole(s.Options.Partitions)
 	})
@@ -130,13 +142,16 @@ func (p pair) whole(partitions int) bool {
 	return p.one.Stats().Owned+p.two.Stats().Owned == partitions
 }
 
-func (s Store) node(t *testing.T, a fallback.Arbiter, cluster bool, linger time.Duration) *coord.Coordinator {
+// Namespaces: that of a process without a cluster, and of nodes.
+const lone, table, untouched = "alone", "table", "untouched"
+
+func (s Store) node(t *testing.T, a fallback.Arbiter, namespace string, linger time.Duration) *coord.Coordinator {
 	t.Helper()
 	o := s.Options
-	o.Namespace = "alone"
+	o.Namespace = namespace
 	o.Handoff.Linger = linger
-	if cluster {
-		o.Namespace, o.Cluster = "table", &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
+	if namespace != lone {
+		o.Cluster = &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
 	}
 	c, err := storetest.Join(t, a, &o)
 	if err != nil {
@@ -184,6 +199,21 @@ func (p pair) own(t *testing.T) func() error {
 	return func() error { return lockAndUnlock(t.Context(), p.one, k) }
 }
 
+// fresh locks a key of the node's own that was never locked, another one each time.
+func (p pair) fresh(t *testing.T) func() error {
+	var keys []string
+	for i := 0; len(keys) < rounds*ownBatch; i++ {
+		if k := fmt.Sprint("fresh ", i); owns(p.one, k) {
+			keys = append(keys, k)
+		}
+	}
+	return func() error {
+		k := keys[0]
+		keys = keys[1:]
+		return lockAndUnlock(t.Context(), p.one, k)
+	}
+}
+
 // forward locks a key that the other node owns, and gives it back at once.
 func (p pair) forward(t *testing.T) func() error {
 	k := key(t, func(k string) bool { return owns(p.one, k) })
@@ -201,7 +231,6 @@ func lockAndUnlock(ctx context.Context, c *coord.Coordinator, key string) error 
 // turns returns the medians of what two functions take, in nanoseconds, which run by turns in batches.
 func turns(t *testing.T, batch int, f, g func() error) (a, b float64) {
 	t.Helper()
-	const rounds = 200
 	var took [2][]float64
 	for range rounds {
 		for i, f := range []func() error{f, g} {
@@ -217,17 +246,38 @@ func turns(t *testing.T, batch int, f, g func() error) (a, b float64) {
 	return middle(took[0]), middle(took[1])
 }
 
-// sample calls f for some seconds, or a few hundred times.
-func sample(t *testing.T, f func() error) (took []float64) {
+// sample returns the medians of what functions take, in nanoseconds. Each is called for some seconds, or a few hundred times, by turns in blocks:
+// the first call of a block may be beside the last release of the block before.
+func sample(t *testing.T, fs ...func() error) (medians []float64) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); len(took) < 300 && (time.Now().Before(end) || len(took) < 10); {
-		began := time.Now()
-		if err := f(); err != nil {
-			t.Fatal(err)
+	const calls, block = 300, 30
+	took := make([][]float64, len(fs))
+	for end := time.Now().Add(time.Duration(len(fs)) * 5 * time.Second); len(took[0]) < calls && (time.Now().Before(end) || len(took[0]) == 0); {
+		for i, f := range fs {
+			for range block {
+				began := time.Now()
+				if err := f(); err != nil {
+					t.Fatal(err)
+				}
+				took[i] = append(took[i], float64(time.Since(began)))
+			}
 		}
-		took = append(took, float64(time.Since(began)))
 	}
-	return took
+	for _, x := range took {
+		medians = append(medians, middle(x))
+	}
+	return medians
+}
+
+// digits is how many places after the point a figure is told with.
+func digits(x float64) int {
+	switch {
+	case x < 10:
+		return 2
+	case x < 100:
+		return 1
+	}
+	return 0
 }
 
 func middle(of []float64) float64 {
@@ -241,12 +291,15 @@ func middle(of []float64) float64 {
 // sibling returns another key of a key's partition. That one may still be in force in the process that has locked it a moment before, and
 // has not told its owner yet that it gives it back.
 func (s Store) sibling(key string) string {
-	partition := func(key string) uint64 { return xxhash.Sum64String(key) % uint64(s.Options.Partitions) }
 	for i := 0; ; i++ {
-		if k := fmt.Sprint(key, " sibling ", i); partition(k) == partition(key) {
+		if k := fmt.Sprint(key, " sibling ", i); s.partition(k) == s.partition(key) {
 			return k
 		}
 	}
+}
+
+func (s Store) partition(key string) uint64 {
+	return xxhash.Sum64String(key) % uint64(s.Options.Partitions)
 }
 
 // takeover has a third node join, in a process of its own, kills that, and returns for how many seconds its keys cannot be locked.
