@@ -21,7 +21,7 @@ func (x *confirmations) add(confirmed time.Time) {
 	x.oldest, x.since = lease.Earlier(x.oldest, confirmed), lease.Earlier(x.since, confirmed)
 }
 
-// begin comes before a look at all ownerships, one by one, and end after it: see verify.go. The look
+// begin comes before a look at all ownerships, one by one, and end after it: noteConfirmations. The look
 // may have passed a partition when that begins to be owned: since counts those.
 func (x *confirmations) begin() {
 	x.mu.Lock()
@@ -37,6 +37,24 @@ func (x *confirmations) end(oldest time.Time) {
 	if !x.since.IsZero() {
 		x.oldest = lease.Earlier(oldest, x.since)
 	}
+}
+
+// noteConfirmations finds out which ownership was confirmed longest ago: this node's pongs announce no later deadline than that and the lease.
+func (c *Coordinator) noteConfirmations() {
+	if c.cluster == nil {
+		return
+	}
+	c.remote.confirmations.begin()
+	var oldest time.Time
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		if confirmed := p.Confirmed(); !confirmed.IsZero() {
+			oldest = lease.Earlier(oldest, confirmed)
+		}
+		p.mu.Unlock()
+	}
+	c.remote.confirmations.end(oldest)
 }
 
 // answersUntil is until when everything is good that this node serves: what it announces to others. c.confirmations is locked.

@@ -161,24 +161,6 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, at l
 	return errors.Join(errs...)
 }
 
-// noteConfirmations finds out which ownership was confirmed longest ago: this node's pongs announce no later deadline than that and the lease.
-func (c *Coordinator) noteConfirmations() {
-	if c.cluster == nil {
-		return
-	}
-	c.remote.confirmations.begin()
-	var oldest time.Time
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
-		if confirmed := p.Confirmed(); !confirmed.IsZero() {
-			oldest = lease.Earlier(oldest, confirmed)
-		}
-		p.mu.Unlock()
-	}
-	c.remote.confirmations.end(oldest)
-}
-
 // verifyThese verifies holds in some partitions. What one server does not answer does not spoil
 // what others do.
 func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, snapshots []snapshot) error {

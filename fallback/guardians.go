@@ -103,12 +103,3 @@ func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Bu
 	}
 	return b
 }
-
-// Bury implements [Burier].
-func (n *memory) Bury(ctx context.Context, session string, version uint32, voters []string) (b Burial, err error) {
-	if err := CheckNames("voters", voters); err != nil {
-		return Burial{}, err
-	}
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { b = s.Bury(m, session, version, voters) })
-	return b, err
-}

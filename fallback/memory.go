@@ -265,6 +265,15 @@ func (n *memory) CloseSession(ctx context.Context, id string) error {
 	})
 }
 
+// Bury implements [Burier].
+func (n *memory) Bury(ctx context.Context, session string, version uint32, voters []string) (b Burial, err error) {
+	if err := CheckNames("voters", voters); err != nil {
+		return Burial{}, err
+	}
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { b = s.Bury(m, session, version, voters) })
+	return b, err
+}
+
 func (n *memory) Load(ctx context.Context, p uint32) (r Record, err error) {
 	err = n.on(ctx, p, func(m Moment, p *Partition) { r = p.Load(m) })
 	return r, err
@@ -352,6 +361,11 @@ func (n *memory) Verify(ctx context.Context, reads []Read) []State {
 		return slices.Repeat([]State{{Err: err}}, len(reads))
 	}
 	return states
+}
+
+func (n *memory) Witness(ctx context.Context, p uint32, seen Token) (r Record, err error) {
+	err = n.on(ctx, p, func(m Moment, p *Partition) { r = p.Witness(m, seen) })
+	return r, err
 }
 
 // Carry implements [Courier], for wrappers that are [Mute]. Listen gets none of this process's messages then.

@@ -1,7 +1,5 @@
 package fallback
 
-import "context"
-
 // Witness is [PartitionStore.Witness].
 func (p *Partition) Witness(m Moment, seen Token) Record {
 	p.enter(m)
@@ -22,9 +20,4 @@ func (p *Partition) Witness(m Moment, seen Token) Record {
 func (p *Partition) behind(seen Token) bool {
 	e := seen.Epoch()
 	return e <= MaxEpoch && (e > p.Epoch || e == p.Epoch && p.Owner == "" && seen.Seq() > p.Seq)
-}
-
-func (n *memory) Witness(ctx context.Context, p uint32, seen Token) (r Record, err error) {
-	err = n.on(ctx, p, func(m Moment, p *Partition) { r = p.Witness(m, seen) })
-	return r, err
 }

@@ -117,14 +117,14 @@ type Effects struct {
 // A Cause is why a lock was lost.
 type Cause uint8
 
-// The causes, as in package coord.
+// The causes, with the numbers that they have in package coord.
 const (
-	SessionExpired Cause = iota + 1
-	LeaseExpired
-	Superseded
-	CoordClosed
-	TimeOver
-	Broken
+	SessionExpired Cause = iota + 1 // the session was not renewed in time
+	LeaseExpired                    // the hold's row, or its owner's word, was not confirmed in time
+	Superseded                      // the arbiter does not know the hold, or has another one
+	CoordClosed                     // Close did not wait for the caller any longer
+	TimeOver                        // the time that LockFor was given is over
+	Broken                          // by Break
 )
 
 // A Loss is a lock that was lost.

@@ -23,7 +23,7 @@ type hold struct {
 	epoch     uint32    // at which the owner answers for the hold
 	from      Link      // the owner's stream; nil: the owner was this node
 	announced time.Time // the owner's deadline (rule 7)
-	pongs     uint64    // pongs after this many may extend it, if the source is SourceOwner
+	pongs     uint64    // so many there were when the grant came: a later one may extend it, if its source is SourceOwner
 }
 
 // noHold is that of a key that has none. It is not to be written to.

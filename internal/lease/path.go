@@ -3,11 +3,11 @@ package lease
 // A Path is the way by which a lock was granted.
 type Path uint8
 
-// The paths, as in package coord.
+// The paths, with the numbers that they have in package coord.
 const (
-	PathTurn Path = iota
-	PathOwn
-	PathForwarded
-	PathArbiter
+	PathTurn      Path = iota // a turn under a hold that this process had from another node or the arbiter
+	PathOwn                   // by this node, which owns the partition
+	PathForwarded             // the first turn under a hold that another node granted for it
+	PathArbiter               // the first turn under a hold that the arbiter granted for it
 	PathCount
 )

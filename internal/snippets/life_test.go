@@ -111,8 +111,11 @@ var elsewhere = map[string]string{
 	"coord/trace.go":           "the functions of Options.Trace",
 
 	"internal/lease/assert.go":  "nothing, but in the simulation",
+	"internal/lease/group.go":   "keys that are wanted in several modes",
 	"internal/lease/inspect.go": "what is told of keys",
+	"internal/lease/pledge.go":  "read locks: the turn that readers share",
 	"internal/lease/report.go":  "what is told of keys",
+	"internal/lease/sight.go":   "what the simulation sees",
 }
 
 // The files of the table use types and functions of each other, and of elsewhere: a reader who opens them in order has no other to open.

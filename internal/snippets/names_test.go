@@ -23,6 +23,7 @@ var (
 	folder = regexp.MustCompile(`\./[\w/-]+`)
 	meter  = regexp.MustCompile(`^"(holdfast(?:\.[a-z]+)+)"$`)
 	rule   = regexp.MustCompile(`(?m)^\| (\d+)\. [^|]+\|([^|]+)\|([^|]+)\|$`)
+	kept   = regexp.MustCompile(`(?m)^\| (I[1-8]) \|([^|]+)\|$`)
 )
 
 // declared is what the repository declares: "package", "package.Name", "package.Type.Member" and "Type.Member", and the names of metrics, spans
@@ -187,7 +188,7 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 	}
 }
 
-// Each rule has a row in DESIGN.md, with functions and a transcript that exist.
+// Each rule has a row in DESIGN.md, with functions and a transcript that exist, and each invariant one with functions.
 func TestDesign_IndexOfRules(t *testing.T) {
 	dir := root(t)
 	text, err := os.ReadFile(filepath.Join(dir, "DESIGN.md"))
@@ -195,6 +196,21 @@ func TestDesign_IndexOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := declared(t, dir)
+	invariants := kept.FindAllStringSubmatch(string(text), -1)
+	if len(invariants) != 8 {
+		t.Errorf("%d rows, want one for each of 8 invariants", len(invariants))
+	}
+	for _, row := range invariants {
+		names := span.FindAllStringSubmatch(row[2], -1)
+		for _, name := range names {
+			if !all[name[1]] {
+				t.Errorf("%s: there is no %s", row[1], name[1])
+			}
+		}
+		if len(names) == 0 {
+			t.Errorf("%s: no function", row[1])
+		}
+	}
 	rows := rule.FindAllStringSubmatch(string(text), -1)
 	if len(rows) != 17 {
 		t.Fatalf("%d rows, want one for each of 17 rules", len(rows))
