@@ -86,6 +86,7 @@ type callers struct {
 	pools    pools
 	stuck    stuck
 	requests atomic.Uint64 // numbers of requests
+	share    uint64        // of each partition in all hashes: see remainder
 }
 
 // tells is the side for operators: counts, records, the journal.
@@ -135,11 +136,11 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		remote:  remote{arbiter: arbiter},
 		opts:    o,
 		callers: callers{limits: o.Handoff.limits(), holder: rand.Text()[:13]},
-		parts:   make([]partition, o.Partitions),
 		life:    life{closing: make(chan struct{}), closed: make(chan struct{})},
 
 		sooner: soonest{signal: make(chan struct{}, 1)},
 	}
+	c.divide(o.Partitions)
 	c.began = c.now()
 	c.remote.health.pace.Store(slow)
 	c.life.ctx, c.life.stop = context.WithCancelCause(context.Background())

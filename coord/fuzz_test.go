@@ -2,6 +2,8 @@ package coord
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -225,7 +227,8 @@ func FuzzPartition(f *testing.F) {
 		if parts == 0 {
 			return
 		}
-		c := Coordinator{parts: make([]partition, parts)}
+		c := new(Coordinator)
+		c.divide(int(parts))
 		for i := range c.parts {
 			c.parts[i].Init(nil, uint32(i))
 		}
@@ -235,9 +238,22 @@ func FuzzPartition(f *testing.F) {
 	})
 }
 
+func TestRemainder(t *testing.T) {
+	for range 1_000_000 {
+		n := uint64(rand.Uint32()>>rand.IntN(32)) + 1
+		h := rand.Uint64() >> rand.IntN(64)
+		for _, h := range []uint64{h, math.MaxUint64 - h, h / n * n, h/n*n - 1} {
+			if got := remainder(h, n, math.MaxUint64/n); got != h%n {
+				t.Fatalf("%d %% %d is %d, not %d", h, n, h%n, got)
+			}
+		}
+	}
+}
+
 // Another hash would put a key into another partition, and two versions of a program would both grant it.
 func TestPartitionsOfKeysStay(t *testing.T) {
-	c := Coordinator{parts: make([]partition, 1021)}
+	c := new(Coordinator)
+	c.divide(1021)
 	for i := range c.parts {
 		c.parts[i].Init(nil, uint32(i))
 	}

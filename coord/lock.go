@@ -101,8 +101,8 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) 
 			} else {
 				t, fence = p.Fresh(key, at)
 			}
+			*to = Lock{p, t, fence, key, ctx} // before Unlock: the caller's loads would wait for the stores else
 			p.mu.Unlock()
-			*to = Lock{p, t, fence, key, ctx}
 			if p.traced {
 				c.noteGranted(p, *to, PathOwn, 0)
 			}

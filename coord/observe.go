@@ -64,7 +64,7 @@ func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
 		return nil, fmt.Errorf("coord: New: %w", err)
 	}
 	c.remote.ns = ns
-	c.parts = make([]partition, c.opts.Partitions)
+	c.divide(c.opts.Partitions)
 	cfg := c.leaseConfig()
 	for i := range c.parts {
 		c.parts[i].init(c, cfg, uint32(i))
