@@ -14,6 +14,7 @@
 package arbitertest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -46,8 +47,13 @@ type Server struct {
 	// Arbiter is as from Fixture.New.
 	Arbiter fallback.Arbiter
 
-	// Save copies the store's state, as a replica does that then stops following.
+	// Save copies the store's state, as a replica does that then stops following. Nil: after a
+	// crash this store never has older data, but none, as AlwaysEmpty says. Then tests have what
+	// would be in the copy reclaimed at once, which has to lead to the same state.
 	Save func()
+
+	// AlwaysEmpty says why Save is nil. Required then.
+	AlwaysEmpty string
 
 	// Crash ends the server, and another one takes its place, with the state last saved, or empty if Save was never
 	// called. It returns when the new server answers; namespaces that are attached need no other care.
@@ -56,6 +62,26 @@ type Server struct {
 	// Step steps the clock of the store, as an operator does. Nil: the arbiter does not promise that no step does harm, or has no clock
 	// that could be stepped, and the tests of that are skipped.
 	Step func(by time.Duration)
+
+	// NoStep says why Step is nil. Optional.
+	NoStep string
+}
+
+// save is Save, of a store that has it.
+func (x Server) save() {
+	if x.Save != nil {
+		x.Save()
+	}
+}
+
+// start starts a server for a test.
+func (f Fixture) start(t *testing.T) Server {
+	t.Helper()
+	x := f.NewServer(t)
+	if (x.Save == nil) != (x.AlwaysEmpty != "") {
+		t.Fatal("the fixture's server has to have Save, or to say why not in AlwaysEmpty")
+	}
+	return x
 }
 
 // patience is how long to wait for what must happen: long, because machines that run tests can be slow.
@@ -110,7 +136,7 @@ func Run(t *testing.T, f Fixture) {
 		for _, x := range graceTests {
 			t.Run(x.name, func(t *testing.T) {
 				t.Parallel()
-				server := f.NewServer(t)
+				server := f.start(t)
 				x.run(newSpace(t, server.Arbiter, x.grace), server)
 			})
 		}
@@ -123,9 +149,9 @@ func Run(t *testing.T, f Fixture) {
 		for _, x := range clockTests {
 			t.Run(x.name, func(t *testing.T) {
 				t.Parallel()
-				server := f.NewServer(t)
+				server := f.start(t)
 				if server.Step == nil {
-					t.Skip("the fixture does not step its clock")
+					t.Skip(cmp.Or(server.NoStep, "the fixture does not step its clock"))
 				}
 				x.run(newSpace(t, server.Arbiter, x.grace), server)
 			})

@@ -43,7 +43,7 @@ func expiresAfterStep(s *space, server Server) {
 
 func graceOutlivesSteps(s *space, server Server) {
 	s.open("alice", time.Hour)
-	server.Save()
+	server.save()
 	server.Crash()
 	for _, by := range append([]time.Duration{0}, steps...) {
 		server.Step(by)
@@ -60,7 +60,7 @@ func graceOutlivesSteps(s *space, server Server) {
 
 func graceEndsAfterStep(s *space, server Server) {
 	s.open("alice", time.Hour)
-	server.Save()
+	server.save()
 	server.Crash()
 	want(s, "Lock", s.try(id("alice", 1), "k").Verdict, fallback.InGrace)
 	inGrace(s, "Dead", s.dead("bob").Grace)

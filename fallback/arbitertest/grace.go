@@ -32,13 +32,35 @@ func inGrace(s *space, what string, left time.Duration) {
 	}
 }
 
+// saved is what a test has when it saves the store's state.
+type saved struct {
+	rows   map[string]fallback.Row // of partition 0
+	owners map[string]fallback.Ownership
+}
+
+// crash crashes the server. What was saved is in the store then: in the copy, or, of a store that
+// is always empty, as it was reclaimed.
+func (s *space) crash(server Server, was saved) {
+	s.t.Helper()
+	server.Crash()
+	if server.Save != nil {
+		return
+	}
+	s.t.Log(server.AlwaysEmpty)
+	for key, row := range was.rows { // first: a row of a later epoch would end the ownership
+		want(s, "ReclaimRow of what a copy would have", s.reclaimRow(key, row), fallback.Granted)
+	}
+	for owner, o := range was.owners {
+		want(s, "ReclaimOwners of what a copy would have", s.reclaimOwners(owner, o)[0], fallback.Granted)
+	}
+}
+
 func nothingTaken(s *space, server Server) {
-	s.take(id("alice", 1), "k")
-	s.take(id("ghost", 1), "kk")
+	rows := map[string]fallback.Row{"k": s.take(id("alice", 1), "k"), "kk": s.take(id("ghost", 1), "kk")}
 	free := must(s.Load(s.ctx, 1))(s)
 	owned := s.own("owner")
-	server.Save()
-	server.Crash()
+	server.save()
+	s.crash(server, saved{rows, map[string]fallback.Ownership{"owner": {Epoch: owned}}})
 
 	table := map[string]fallback.Row{"x": {Identity: id("owner", 1), Token: fallback.MakeToken(owned, 1)}}
 	for range 2 {
@@ -82,8 +104,11 @@ func staysAsItIs(s *space, server Server) {
 	epoch := s.own("owner")
 	must(s.Acquire(s.ctx, 1, "other", fallback.Expect{Epoch: must(s.Load(s.ctx, 1))(s).Epoch}))(s)
 	before := must(s.Load(s.ctx, 1))(s)
-	server.Save()
-	server.Crash()
+	server.save()
+	s.crash(server, saved{
+		map[string]fallback.Row{"k": rows[0], "kk": rows[1]},
+		map[string]fallback.Ownership{"owner": {Epoch: epoch}, "other": {Partition: 1, Epoch: before.Epoch}},
+	})
 	want(s, "rows", s.rows("k", "kk"), rows)
 	for i, row := range rows {
 		want(s, "ReclaimRow of what is there", s.reclaimRow([]string{"k", "kk"}[i], row), fallback.Granted)
@@ -102,8 +127,8 @@ func staysAsItIs(s *space, server Server) {
 func releasedInGrace(s *space, server Server) {
 	row := s.take(id("alice", 1), "k")
 	kept := s.take(id("bob", 1), "kk")
-	server.Save()
-	server.Crash()
+	server.save()
+	s.crash(server, saved{rows: map[string]fallback.Row{"k": row, "kk": kept}})
 	s.unlock(id("alice", 2), "k")
 	want(s, "row", s.rows("k")[0], row)
 	for range 2 {
@@ -115,7 +140,7 @@ func releasedInGrace(s *space, server Server) {
 func nobodyDead(s *space, server Server) {
 	s.open("alice", time.Hour)
 	s.open("ghost", 50*time.Millisecond)
-	server.Save()
+	server.save()
 	eventually(s, "the ghost expires", func() bool { return s.dead("ghost").Dead })
 	server.Crash()
 	for range 2 {
@@ -177,11 +202,11 @@ func reclaimLost(s *space, server Server) {
 
 func reclaimOlder(s *space, server Server) {
 	old := s.take(id("ghost", 1), "k")
-	server.Save()
+	server.save()
 	s.unlock(id("ghost", 1), "k")
 	row := s.take(id("alice", 1), "k")
 	epoch := s.own("owner")
-	server.Crash()
+	s.crash(server, saved{rows: map[string]fallback.Row{"k": old}})
 
 	want(s, "row", s.rows("k")[0], old)
 	want(s, "owner", s.load().Owner, "")
@@ -198,10 +223,10 @@ func reclaimOlder(s *space, server Server) {
 
 func laterEpoch(s *space, server Server) {
 	old := s.own("owner")
-	server.Save()
+	server.save()
 	s.demote("owner", old)
 	row := s.take(id("alice", 1), "k")
-	server.Crash()
+	s.crash(server, saved{owners: map[string]fallback.Ownership{"owner": {Epoch: old}}})
 
 	want(s, "owner", s.load().Owner, "owner")
 	want(s, "ReclaimRow", s.reclaimRow("k", row), fallback.Granted)
@@ -233,7 +258,7 @@ func gap(s *space, server Server) {
 	}
 	epoch := s.own("owner")
 	in := s.listen("owner")
-	server.Save()
+	server.save()
 	server.Crash()
 	for in.next().Kind != fallback.Gap {
 	}
@@ -249,10 +274,10 @@ func gap(s *space, server Server) {
 
 func graceEnds(s *space, server Server) {
 	row := s.take(id("alice", 1), "k")
-	s.take(id("alice", 2), "kk")
+	rows := map[string]fallback.Row{"k": row, "kk": s.take(id("alice", 2), "kk")}
 	a := must(s.Acquire(s.ctx, 1, "owner", fallback.Expect{Epoch: must(s.Load(s.ctx, 1))(s).Epoch}))(s)
-	server.Save()
-	server.Crash()
+	server.save()
+	s.crash(server, saved{rows, map[string]fallback.Ownership{"owner": {Partition: 1, Epoch: a.Record.Epoch}}})
 	eventually(s, "Grace ends", func() bool {
 		return s.load().Grace+must(s.Load(s.ctx, 1))(s).Grace == 0
 	})
@@ -301,7 +326,7 @@ func serverNames(s *space, server Server) {
 	seen := map[string]bool{s.open("alice", time.Hour).Server: true}
 	for i := range 2 {
 		if i == 1 {
-			server.Save()
+			server.save()
 		}
 		server.Crash()
 		r := s.renew("alice", time.Hour)

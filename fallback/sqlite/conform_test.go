@@ -25,10 +25,15 @@ func directory(t *testing.T) string {
 	return t.TempDir()
 }
 
+// newServer is nil where files cannot be told from their copies.
+var newServer func(t *testing.T) arbitertest.Server
+
 // Each arbiter opens the file anew, as a process does.
 func TestSQLiteConforms(t *testing.T) {
 	path := filepath.Join(directory(t), "a file % ?")
 	arbitertest.Run(t, arbitertest.Fixture{
 		New: func(*testing.T) fallback.Arbiter { return sqlite.New(path, &sqlite.Options{ColdStart: true}) },
+
+		NewServer: newServer,
 	})
 }

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && !linux
 
 package sqlite
 
@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// fileNumber tells a file from its copies.
-func fileNumber(info os.FileInfo) string {
+// fileNumber tells the file from its copies that are there at the same time.
+func fileNumber(_ string, info os.FileInfo) string {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return fmt.Sprintf("/%d", s.Ino)
 	}

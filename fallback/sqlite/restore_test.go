@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/fallback/sqlite"
 	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/takes"
@@ -46,15 +48,60 @@ func (s *saved) copy() (old string) {
 	return old
 }
 
-// copied copies the file. back puts the copy in its place.
+// copied copies the file. back puts a copy of that in its place, and may be called again.
 func (s *saved) copied() (back func()) {
 	s.t.Helper()
 	old := s.copy()
 	return func() {
 		s.t.Helper()
-		remove(s.t, s.path)
-		if err := os.Rename(old, s.path); err != nil {
+		text, err := os.ReadFile(old)
+		if err == nil {
+			err = os.WriteFile(old+".again", text, 0o600)
+		}
+		if err != nil {
 			s.t.Fatal(err)
+		}
+		remove(s.t, s.path)
+		if err := os.Rename(old+".again", s.path); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func init() { newServer = crashed }
+
+// crashed is a file of a test's own. Another server is another file in its place: a copy, or one that is new.
+func crashed(t *testing.T) arbitertest.Server {
+	s := &saved{t: t, path: filepath.Join(directory(t), "locks")}
+	back := func() { remove(t, s.path) }
+	return arbitertest.Server{
+		Arbiter: sqlite.New(s.path, cold),
+		Save:    func() { back = s.copied() },
+		Crash:   func() { back() },
+		NoStep:  "the clock is the machine's, which all processes have: docs/arbiters.md",
+	}
+}
+
+// The same copy is put back again and again. Its number in the file system is that of a file which is gone, at times also that of the one
+// that was copied.
+func TestSQLite_EachCopyIsAnotherServer(t *testing.T) {
+	s := newSaved(t)
+	n := attach(t, s.path, cold)
+	lock(t, n, alice)
+	back := s.copied()
+	seen := make(map[string]bool)
+	for i := range 10 {
+		r, err := n.Renew(t.Context(), "alice", fallback.Registration{TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[r.Server] {
+			t.Errorf("copy %d: the server's name is %q again", i, r.Server)
+		}
+		seen[r.Server] = true
+		back()
+		if a := lock(t, n, bob); a.Verdict != fallback.InGrace {
+			t.Errorf("copy %d: %+v", i+1, a)
 		}
 	}
 }

@@ -178,7 +178,14 @@ func open(ctx context.Context, path string) (f *file, err error) {
 	return f, nil
 }
 
+// errMoved: another file has taken the path while it was opened.
+var errMoved = errors.New("another file has taken the path of this one")
+
 func (f *file) prepare(ctx context.Context, path string) error {
+	if made, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644); err == nil { // else SQLite says what is wrong
+		_ = made.Close()
+	}
+	info, statErr := os.Stat(path) // what is there before and after is the file that the connection has opened
 	var mode, id string
 	err := patiently(ctx, func() error {
 		if err := f.write.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil || mode != "wal" {
@@ -191,7 +198,7 @@ func (f *file) prepare(ctx context.Context, path string) error {
 		if err != nil {
 			return err
 		}
-		return f.read.QueryRowContext(ctx, `SELECT id, created FROM file`).Scan(&id, &f.created)
+		return f.write.QueryRowContext(ctx, `SELECT id, created FROM file`).Scan(&id, &f.created)
 	})
 	if err != nil {
 		return explain(err)
@@ -199,11 +206,13 @@ func (f *file) prepare(ctx context.Context, path string) error {
 	if mode != "wal" {
 		return refusal("the file's journal mode is %s, must be wal: its file system may lack shared memory", mode)
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
+	if statErr != nil {
+		return statErr
 	}
-	f.info, f.server = info, id+fileNumber(info) // a copy has the same ID
+	f.info, f.server = info, id+fileNumber(path, info) // a copy has the same ID
+	if !f.current(path) {
+		return errMoved
+	}
 	return nil
 }
 
@@ -223,12 +232,22 @@ func explain(err error) error {
 }
 
 // Load implements [fallback.Records].
-func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, err error) {
-	f, err := s.use(ctx)
-	if err != nil {
-		return look, err
+func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) {
+	for {
+		f, err := s.use(ctx)
+		if err != nil {
+			return fallback.Look{}, err
+		}
+		look, err := f.load(ctx, keys)
+		same := f.current(s.path) // else a connection that was made meanwhile may have read another file
+		f.users.Done()
+		if err != nil || same {
+			return look, err
+		}
 	}
-	defer f.users.Done()
+}
+
+func (f *file) load(ctx context.Context, keys []string) (look fallback.Look, err error) {
 	var found map[string]fallback.Versioned
 	if err := patiently(ctx, func() (err error) { found, err = f.find(ctx, keys); return err }); err != nil {
 		return look, explain(err)
