@@ -15,3 +15,30 @@ func Verify(ctx context.Context, n Namespace, reads []Read) ([]State, error) {
 	}
 	return states, nil
 }
+
+// Stored is what a record says of time.
+type Stored struct {
+	Beat, Length int64            // of its Grace; Beat 0: none
+	Beats        map[string]int64 // of sessions; 0: it was buried
+	Born         uint32
+}
+
+// StoredTable returns what a table of sessions says, and StoredPartition what a partition does.
+func StoredTable(text []byte) (s Stored, err error) {
+	table, g, err := decodeSessions(text)
+	if err != nil {
+		return s, err
+	}
+	s = Stored{g.Beat, g.Length, make(map[string]int64), table.Born}
+	for id, x := range table.Members {
+		if s.Beats[id] = x.Beat; x.TTL == 0 {
+			s.Beats[id] = 0
+		}
+	}
+	return s, nil
+}
+
+func StoredPartition(text []byte) (s Stored, err error) {
+	_, g, err := decodePartition(text)
+	return Stored{Beat: g.Beat, Length: g.Length}, err
+}

@@ -27,6 +27,9 @@ type pair struct {
 	heard   [2]map[string]*[]fallback.Message
 	copies  []pairCopy
 	dead    map[string]bool // sessions that are
+	opts    *fallback.RecordsOptions
+	seen    map[string]seenSince // with NoClock
+	decoded map[string]fallback.Stored
 	log     []string
 	trouble string
 }
@@ -41,12 +44,13 @@ var (
 	pairKeys     = []string{"k", "l \x00\xff"}
 )
 
-func newPair(ctx context.Context, seed uint64) (*pair, func(), error) {
+func newPair(ctx context.Context, seed uint64, opts *fallback.RecordsOptions) (*pair, func(), error) {
 	x := &pair{
 		rand: rand.New(rand.NewPCG(seed, 0)), memory: fallback.NewMemory(), ledger: newTalkingLedger(), dead: make(map[string]bool),
+		opts: opts, seen: make(map[string]seenSince), decoded: make(map[string]fallback.Stored),
 	}
 	var stops []func()
-	for side, a := range []fallback.Arbiter{x.memory, fallback.NewRecords(x.ledger, nil)} {
+	for side, a := range []fallback.Arbiter{x.memory, fallback.NewRecords(x.ledger, opts)} {
 		for i, grace := range []time.Duration{12 * time.Second, 18 * time.Second} {
 			n, err := a.Attach(ctx, fallback.Settings{Namespace: "ns", Partitions: 2, Grace: grace, Lease: grace - time.Second})
 			if err != nil {
@@ -76,16 +80,23 @@ func choice[T any](x *pair, from ...T) T { return from[x.rand.IntN(len(from))] }
 
 // both asks both, and compares.
 func (x *pair) both(what string, session string, ask func(fallback.Namespace) (any, error)) {
+	m, err := x.same(what, session, ask)
+	x.log = append(x.log, fmt.Sprintf("%s: %+v, %v", what, m, err))
+}
+
+// same is both for what is not logged. It returns the Memory's answer.
+func (x *pair) same(what string, session string, ask func(fallback.Namespace) (any, error)) (any, error) {
 	process := 0
 	if session == "c" {
 		process = 1
 	}
+	x.observe()
 	m, err := ask(x.spaces[0][process])
 	r, err2 := ask(x.spaces[1][process])
-	x.log = append(x.log, fmt.Sprintf("%s: %+v, %v", what, m, err))
 	if !reflect.DeepEqual(m, r) || fmt.Sprint(err) != fmt.Sprint(err2) {
 		x.trouble = fmt.Sprintf("%s: Memory answers\n\t%+v, %v, the records\n\t%+v, %v", what, m, err, r, err2)
 	}
+	return m, err
 }
 
 func (x *pair) identity() fallback.Identity {
@@ -213,12 +224,19 @@ func (x *pair) renew(ctx context.Context, session string) {
 		}
 		a, err := call(ctx, session, r)
 		a.Secrets = fallback.Secrets{} // are at random
+		if x.opts.Durable {
+			a.Server = "" // a Memory that is emptied is another one, a durable store is not
+		}
 		return a, err
 	})
 }
 
 // injure makes it another server, with all data, earlier ones or none; or gives it earlier ones behind its back.
 func (x *pair) injure() {
+	if x.opts.Durable {
+		x.injureDurable()
+		return
+	}
 	c := pairCopy{x.memory.Snapshot(), x.ledger.snapshot()}
 	if len(x.copies) > 0 && x.rand.IntN(2) == 0 {
 		c = choice(x, x.copies...)
@@ -237,24 +255,41 @@ func (x *pair) injure() {
 		x.memory.Restore(c.memory)
 		x.ledger.restore(c.records)
 	}
+	x.observe()
 }
 
 func TestRecords_AnswerAsMemoryDoes(t *testing.T) {
+	for name, opts := range map[string]*fallback.RecordsOptions{
+		"clock": {}, "NoClock": {NoClock: true}, "Durable": {Durable: true, ColdStart: true}, "both": {NoClock: true, Durable: true, ColdStart: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answerAsMemory(t, opts)
+		})
+	}
+}
+
+func answerAsMemory(t *testing.T, opts *fallback.RecordsOptions) {
 	runs := 20
 	if !testing.Short() {
 		takes.Seconds(t)
-		runs = 150
+		if runs = 150; opts.NoClock || opts.Durable {
+			runs = 30 // of which each step has five
+		}
 	}
 	for seed := range uint64(runs) {
 		virtual.Test(t, func(t *testing.T) {
 			ctx := t.Context()
-			x, stop, err := newPair(ctx, seed)
+			x, stop, err := newPair(ctx, seed, opts)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer stop()
 			for range 150 {
 				x.step(ctx)
+				if opts.NoClock || opts.Durable {
+					x.look(ctx)
+				}
 				synctest.Wait() // for the messages
 				for _, s := range pairSessions {
 					if m, r := *x.heard[0][s], *x.heard[1][s]; !slices.Equal(m, r) && x.trouble == "" {

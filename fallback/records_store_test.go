@@ -175,6 +175,11 @@ func (l *talkingLedger) Send(ctx context.Context, all []fallback.Mail) error {
 
 func (l *talkingLedger) restore(records map[string]fallback.Versioned) {
 	l.ledger.restore(records)
+	l.gap()
+}
+
+// gap tells all that messages may be missing.
+func (l *talkingLedger) gap() {
 	l.posts.Lock()
 	defer l.posts.Unlock()
 	for e := range l.ears {
