@@ -22,18 +22,85 @@ const (
 	advance    = 50 // locks between two injuries
 )
 
+// tokens are those of a key that callers were given.
+type tokens struct {
+	mu      sync.Mutex // protects what follows
+	given   map[uint64]bool
+	highest uint64
+}
+
+func (x *tokens) top() uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.highest
+}
+
+// give notes one. It returns the highest of before, and whether this one was given to another caller.
+func (x *tokens) give(token uint64) (highest uint64, twice bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	highest, twice = x.highest, x.given[token]
+	if x.given == nil {
+		x.given = make(map[uint64]bool)
+	}
+	x.given[token], x.highest = true, max(highest, token)
+	return highest, twice
+}
+
+// hold locks a key, holds it for a moment, and says what is wrong with its token. lost says that the lock was lost meanwhile. It returns an error
+// if it does not get the key.
+//
+// Each token is another one, and higher than all that callers had when this one asked: its grant comes after theirs, whatever became of
+// their locks, and of this one. While the lock is in force, no other caller may have a higher one. It is in force for as long as its context has not
+// ended, and until Unlock if that has no error.
+func (x *tokens) hold(ctx context.Context, c *coord.Coordinator, key string) (lost bool, wrong string, err error) {
+	asked := x.top()
+	l, err := c.Lock(ctx, key)
+	if err != nil {
+		return false, "", err
+	}
+	fence := uint64(l.Fence())
+	early, twice := x.give(fence)
+	select {
+	case <-l.Context().Done():
+	case <-time.After(rand.N(20 * time.Millisecond)):
+	}
+	late := x.top()
+	inForce := l.Context().Err() == nil // it looks at the clock, so it was when late was looked at
+	lost = l.Unlock() != nil
+	switch {
+	case twice:
+		wrong = fmt.Sprintf("token %d was given out twice", fence)
+	case fence <= asked:
+		wrong = fmt.Sprintf("token %d was given to a caller that came when there was %d", fence, asked)
+	case lost && !inForce: // others may have come
+	case early > fence:
+		wrong = fmt.Sprintf("token %d after %d", fence, early)
+	case late > fence:
+		wrong = fmt.Sprintf("token %d was given out while %d was held", late, fence)
+	}
+	return lost, wrong, nil
+}
+
 // NoTwoHolders has coordinators lock keys, each on an arbiter that start makes, while injuries are
-// done to the store, one after another. Tokens have to rise, and none may be given out of a key
-// that is held. After each injury there must be locks again.
-func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func()) {
+// done to the store, one after another. Tokens have to rise, also those of locks that are lost, and none may be given out of a key
+// that is held. After each injury there must be locks again. It returns how many locks were lost.
+func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func()) (lost int64) {
 	t.Helper()
-	var tokens [judgedKeys]atomic.Uint64
-	var locks, lost atomic.Int64
+	return NoTwoHoldersWith(t, coord.Options{SessionTTL: 3 * time.Second}, start, injuries...)
+}
+
+// NoTwoHoldersWith is NoTwoHolders of coordinators with options, but for Namespace and Partitions.
+func NoTwoHoldersWith(t *testing.T, opts coord.Options, start func() fallback.Arbiter, injuries ...func()) (lost int64) {
+	t.Helper()
+	opts.Namespace, opts.Partitions = "judged", 8
+	var given [judgedKeys]tokens
+	var locks, ends atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var work sync.WaitGroup
 	for i := range 3 {
-		c, err := Join(t, start(), &coord.Options{Namespace: "judged", Partitions: 8, SessionTTL: 3 * time.Second})
+		c, err := Join(t, start(), &opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,26 +113,17 @@ func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func(
 			work.Go(func() {
 				for ctx.Err() == nil {
 					k := rand.IntN(judgedKeys)
-					l, err := c.Lock(ctx, fmt.Sprint("key ", k))
+					lost, wrong, err := given[k].hold(ctx, c, fmt.Sprint("key ", k))
 					if err != nil {
 						time.Sleep(10 * time.Millisecond)
 						continue
 					}
-					fence := uint64(l.Fence())
-					early := tokens[k].Swap(fence)
-					select {
-					case <-l.Context().Done():
-					case <-time.After(rand.N(20 * time.Millisecond)):
-					}
-					late := tokens[k].Load()
 					locks.Add(1)
-					switch {
-					case l.Unlock() != nil: // it was lost before, and others may have come
-						lost.Add(1)
-					case early >= fence:
-						t.Errorf("coordinator %d: token %d of key %d after %d", i, fence, k, early)
-					case late > fence:
-						t.Errorf("coordinator %d: token %d of key %d was given out while %d was held", i, late, k, fence)
+					if lost {
+						ends.Add(1)
+					}
+					if wrong != "" {
+						t.Errorf("coordinator %d, key %d, lost: %t: %s", i, k, lost, wrong)
 					}
 				}
 			})
@@ -83,7 +141,8 @@ func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func(
 	}
 	stop()
 	work.Wait()
-	t.Logf("%d injuries, %d locks, %d lost", len(injuries), locks.Load(), lost.Load())
+	t.Logf("%d injuries, %d locks, %d lost", len(injuries), locks.Load(), ends.Load())
+	return ends.Load()
 }
 
 // TokensRise checks that tokens rise over a restore of older data while no process runs. marked is what tells that the data are others

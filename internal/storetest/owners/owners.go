@@ -3,9 +3,11 @@
 package owners
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -60,6 +62,24 @@ func AtRest(t *testing.T, start func() fallback.Arbiter, opts coord.Options, cou
 }
 
 const defaultPartitions = 1021
+
+// NoTwoHolders is [storetest.NoTwoHolders] of three nodes that own the partitions.
+func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func()) (lost int64) {
+	t.Helper()
+	probesEnd(t)
+	opts := coord.Options{SessionTTL: 3 * time.Second, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}}
+	return storetest.NoTwoHoldersWith(t, opts, start, injuries...)
+}
+
+// probesEnd has the end of the test wait until no node that has closed is asked any more whether it lives.
+func probesEnd(t *testing.T) {
+	t.Cleanup(func() {
+		await.Within(t, time.Minute, "the last probe of other nodes ends", func() bool {
+			stacks := make([]byte, 1<<20)
+			return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("hashicorp/memberlist"))
+		})
+	})
+}
 
 func differences(now, before map[string]int64, times float64) (text string) {
 	for _, kind := range slices.Sorted(maps.Keys(now)) {

@@ -2,14 +2,12 @@ package owners
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -58,12 +56,7 @@ func Row(t *testing.T, s Store) {
 	if s.Options.Partitions == 0 {
 		s.Options.Partitions = 31
 	}
-	t.Cleanup(func() { // runs after the nodes are closed
-		await.Within(t, time.Minute, "the last probe of other nodes ends", func() bool {
-			stacks := make([]byte, 1<<20)
-			return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("hashicorp/memberlist"))
-		})
-	})
+	probesEnd(t) // runs after the nodes are closed
 	if address := os.Getenv(atAddress); address != "" {
 		c := s.node(t, s.Open(address), table, 0)
 		await.Within(t, 3*time.Minute, "the node owns partitions, and is guarded", func() bool {
