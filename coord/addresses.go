@@ -91,7 +91,7 @@ func withPort(told, bound string) string {
 	return net.JoinHostPort(host, port)
 }
 
-func checkAdvertise(option, s string) error {
+func validateAdvertise(option, s string) error {
 	if s == "" {
 		return nil
 	}

@@ -79,7 +79,7 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 	switch q.About {
 	case "keys":
 		for _, key := range q.Keys {
-			if checkName(string(key)) != nil {
+			if validateName(string(key)) != nil {
 				a.Error = "a key is not valid"
 				return a
 			}
@@ -115,7 +115,7 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 		switch {
 		case c.opts.Unbreakable:
 			a.Error = "Options.Unbreakable is set there"
-		case len(q.Keys) == 1 && checkName(string(q.Keys[0])) == nil:
+		case len(q.Keys) == 1 && validateName(string(q.Keys[0])) == nil:
 			a.Broken = c.breakHere(string(q.Keys[0]), q.Fence, q.Why[:min(len(q.Why), maxReason+maxProcessName+3)])
 		}
 	default:

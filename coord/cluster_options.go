@@ -122,7 +122,7 @@ func (o *Cluster) validate(all *Options) error {
 	if o == nil {
 		return nil
 	}
-	if err := o.checkPeerKeys(); err != nil {
+	if err := o.validatePeerKeys(); err != nil {
 		return err
 	}
 	if o.Membership == nil {
@@ -132,7 +132,7 @@ func (o *Cluster) validate(all *Options) error {
 		return fmt.Errorf("coord: Options.Cluster.Service %s must be at most %d printable ASCII characters, without spaces",
 			show(o.Service), maxService)
 	}
-	if err := errors.Join(checkAdvertise("GossipAdvertise", o.GossipAdvertise), checkAdvertise("PeerAdvertise", o.PeerAdvertise)); err != nil {
+	if err := errors.Join(validateAdvertise("GossipAdvertise", o.GossipAdvertise), validateAdvertise("PeerAdvertise", o.PeerAdvertise)); err != nil {
 		return err
 	}
 	if o.Keepalive < 10*time.Millisecond {
@@ -150,7 +150,7 @@ func (o *Cluster) validate(all *Options) error {
 }
 
 // validateObserver is validate for an observer, of which the other options do not count.
-func (o *Cluster) validateObserver(*Options) error { return o.checkPeerKeys() }
+func (o *Cluster) validateObserver(*Options) error { return o.validatePeerKeys() }
 
 // ours is what the options of package ring and peer are called here.
 var ours = map[string]string{

@@ -24,9 +24,6 @@ type contender struct {
 	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
 }
 
-// errNoAnswer is the trouble of a contender at first.
-var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
-
 // errGoexit is the reason for callers when their contender was ended.
 var errGoexit = fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)
 

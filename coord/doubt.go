@@ -82,13 +82,6 @@ type doubts struct {
 	list []doubt         // in the order of time
 }
 
-type doubt struct {
-	p    *partition
-	key  string
-	id   fallback.Identity
-	when time.Time // to look
-}
-
 func (x *doubts) add(d doubt) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -2,7 +2,9 @@ package coord
 
 import (
 	"slices"
+	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -14,6 +16,20 @@ type after struct {
 	flush *peer.Stream // to be written
 	rest  []*peer.Stream
 	soon  *peer.Stream // to be written, but not before what comes next
+}
+
+type doubt struct {
+	p    *partition
+	key  string
+	id   fallback.Identity
+	when time.Time // to look
+}
+
+// lingering is a key with a hold that lingers, or a reading.
+type lingering struct {
+	p   *partition
+	key *lease.Key
+	x   *reading // nil: see key
 }
 
 // carryOut carries out the ordered effects. p.mu is held.

@@ -54,7 +54,7 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 			return ReadLock{seat, turn, ctx}, nil
 		}
 	}
-	if err := checkKey(key); err != nil {
+	if err := validateKey(key); err != nil {
 		return ReadLock{}, err
 	}
 	h := readHash(key)
@@ -64,13 +64,13 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 // rlockLabelled is rlock with a label, for a locker, or with a context that has ended. Otherwise it returns nothing.
 func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (ReadLock, error) {
 	if ctx.Err() != nil {
-		return ReadLock{}, cmp.Or(checkKey(key), ended(ctx))
+		return ReadLock{}, cmp.Or(validateKey(key), ended(ctx))
 	}
 	label := labelOf(ctx)
 	if label == "" && !isTask(ctx) {
 		return ReadLock{}, nil
 	}
-	if err := checkKey(key); err != nil {
+	if err := validateKey(key); err != nil {
 		return ReadLock{}, err
 	}
 	h, told := readHash(key), &label

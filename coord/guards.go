@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guardians"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -25,6 +26,40 @@ func (g *guarded) run(ctx context.Context) {
 		last = now
 		timer.Reset(max(g.once(now, stood), time.Millisecond))
 	}
+}
+
+// guardedPings reports whether a session that has guardians asks all nodes each pingEvery: once, with the
+// same writes as its guardians.
+func (o *Options) guardedPings() bool {
+	d := o.takeover()
+	return d > 0 && o.pingEvery() == d/looksPerPromise
+}
+
+// leased is the session's: it notes that the arbiter has acknowledged the session until a time.
+func (g *guarded) leased(until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end.lease = until
+	g.publish(g.c.now())
+}
+
+// why is the session's: it returns why the session has ended.
+func (g *guarded) why() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if lease.Past(g.end.lease, g.c.now()) {
+		return errExpired
+	}
+	return errForsaken
+}
+
+// over is the session's: it ends the session for every reader.
+func (g *guarded) over() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end.ended = true
+	g.ward.End()
+	g.s.Extend(time.Time{})
 }
 
 // due reports whether it is time for the next pings, and votes that are repeated. g.mu is held.

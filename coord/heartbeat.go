@@ -115,11 +115,11 @@ func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	return ping, millis(min(deadline.Sub(at), l.x.announced()))
 }
 
-// keepPinging asks all other nodes each pingEvery, until the coordinator stops. A session that has guardians asks them as often, and all
-// others with the same write: then keepPinging does what that has missed.
+// keepPinging asks all other nodes each pingEvery, until the coordinator stops. A session that has
+// guardians may ask all nodes as often (guardedPings): then keepPinging does what that has missed.
 func (x *cluster) keepPinging() {
 	every := x.c.opts.pingEvery()
-	if d := x.c.opts.takeover(); d > 0 && every == d/looksPerPromise {
+	if x.c.opts.guardedPings() { // then they come first
 		every += every / 8
 	}
 	t := time.NewTimer(every)

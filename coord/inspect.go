@@ -85,7 +85,7 @@ type Unanswered struct {
 // Each question may take Options.CallTimeout. Errors: [ErrInvalidKey]; [ErrUnavailable] if neither an owner nor the arbiter
 // answers.
 func (c *Coordinator) Inspect(ctx context.Context, key string) (KeyInfo, error) {
-	if err := checkKey(key); err != nil {
+	if err := validateKey(key); err != nil {
 		return KeyInfo{}, err
 	}
 	return c.inspect(ctx, key)

@@ -35,13 +35,13 @@ func modeOf(name string) string {
 	return ""
 }
 
-// checkName is checkKey for what nodes ask each other.
-func checkName(name string) error {
+// validateName is validateKey for what nodes ask each other.
+func validateName(name string) error {
 	if len(name) > peerKeyMax {
 		return ErrInvalidKey
 	}
 	key, _ := fallback.Split(name)
-	return checkKey(key)
+	return validateKey(key)
 }
 
 // peerKeyMax is the length of the longest name.

@@ -58,7 +58,7 @@ func (c *Coordinator) TryLock(ctx context.Context, key string) (l Lock, err erro
 	return l, err
 }
 
-func checkKey(key string) error {
+func validateKey(key string) error {
 	if len(key) == 0 || len(key) > MaxKey {
 		return fmt.Errorf("%w: it has %d bytes, must have 1 to %d", ErrInvalidKey, len(key), MaxKey)
 	}
@@ -71,7 +71,7 @@ func checkKey(key string) error {
 // lock is Lock and TryLock. A Lock is more than the compiler keeps in registers: to is for one copy of it less.
 func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) (err error) {
 	if len(key) == 0 || len(key) > MaxKey || key[len(key)-1] == 0xff && fallback.IsName(key) {
-		return checkKey(key)
+		return validateKey(key)
 	}
 	if ctx.Err() != nil {
 		return ended(ctx)

@@ -31,7 +31,7 @@ func (c *Coordinator) Watch(key string) (changed <-chan struct{}, stop func()) {
 // callers of this process are told even if the arbiter does not answer, with [ErrUnavailable].
 // Errors: [ErrInvalidKey] besides.
 func (c *Coordinator) Announce(ctx context.Context, key string) error {
-	if err := checkKey(key); err != nil {
+	if err := validateKey(key); err != nil {
 		return err
 	}
 	c.tells.news.tell(key)

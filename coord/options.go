@@ -235,11 +235,11 @@ func (o *Options) validate() error {
 		return fmt.Errorf("coord: Options.CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"a call that takes longer cannot be tried again in time", o.CallTimeout, o.SessionTTL, o.Margin, o.RenewEvery)
 	}
-	check := o.Cluster.validate
+	validate := o.Cluster.validate
 	if o.Observe {
-		check = o.Cluster.validateObserver
+		validate = o.Cluster.validateObserver
 	}
-	if err := check(o); err != nil {
+	if err := validate(o); err != nil {
 		return err
 	}
 	if o.Grace < 2*time.Second {

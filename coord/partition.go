@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"runtime"
@@ -45,6 +46,9 @@ func (c *Coordinator) leaseConfig() *lease.Config {
 func (c *Coordinator) divide(n int) {
 	c.parts, c.callers.share = make([]partition, n), math.MaxUint64/uint64(n)
 }
+
+// errNoAnswer is the trouble of a contender at first.
+var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 
 func (c *Coordinator) partitionOf(key string) *partition {
 	return &c.parts[remainder(hash(key), uint64(len(c.parts)), c.callers.share)]

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// checkPeerKeys returns what is wrong with PeerKeys.
-func (o *Cluster) checkPeerKeys() error {
+// validatePeerKeys returns what is wrong with PeerKeys.
+func (o *Cluster) validatePeerKeys() error {
 	if o.PeerKeys != nil && o.PeerTLS != nil {
 		return errors.New("coord: Options.Cluster.PeerKeys and Options.Cluster.PeerTLS are both set: take one of them")
 	}

@@ -215,13 +215,6 @@ type lingerer struct {
 	signal chan struct{} // capacity 1: list is not empty
 }
 
-// lingering is a key with a hold that lingers, or a reading.
-type lingering struct {
-	p   *partition
-	key *lease.Key
-	x   *reading // nil: see key
-}
-
 func (l *lingerer) init() { l.signal = make(chan struct{}, 1) }
 
 func (l *lingerer) add(x lingering) {

@@ -58,7 +58,7 @@ const semaphorePrefix = "\x00"
 // All processes have to know of blocks: one of an older version of this module gives back permits that are not used only with the
 // last ones of its block that are.
 func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
-	s := &Semaphore{c: c, key: key, err: checkKey(key)}
+	s := &Semaphore{c: c, key: key, err: validateKey(key)}
 	if s.err == nil && (n < 1 || uint64(n) > math.MaxUint32) {
 		s.err = fmt.Errorf("coord: Semaphore: %d permits of key %s; there has to be 1 at least, and 4294967295 at most", n, show(key))
 	}

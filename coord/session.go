@@ -209,38 +209,26 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 
 // leased notes that the arbiter has acknowledged the session until a time.
 func (s *session) leased(until time.Time) {
-	g := s.guarded
-	if g == nil {
-		s.Extend(until)
+	if s.guarded != nil {
+		s.guarded.leased(until)
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.end.lease = until
-	g.publish(g.c.now())
+	s.Extend(until)
 }
 
 // why returns why the session has ended. Its deadline has passed.
 func (s *session) why() error {
-	g := s.guarded
-	if g == nil {
-		return errExpired
+	if s.guarded != nil {
+		return s.guarded.why()
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if lease.Past(g.end.lease, g.c.now()) {
-		return errExpired
-	}
-	return errForsaken
+	return errExpired
 }
 
 // over ends the session for every reader.
 func (s *session) over() {
-	if g := s.guarded; g != nil {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.end.ended = true
-		g.ward.End()
+	if s.guarded != nil {
+		s.guarded.over()
+		return
 	}
 	s.Extend(time.Time{})
 }

@@ -101,6 +101,15 @@ type Courier interface {
 	Carry(send Sender)
 }
 
+// Sender delivers a message to a session, or loses it.
+type Sender func(session string, m Message)
+
+func (send Sender) to(session string, m Message) {
+	if send != nil {
+		send(session, m)
+	}
+}
+
 // SessionStore is the table of sessions. A session is one life of a process: it begins with the
 // process, or after the session before has died. Its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
@@ -142,6 +151,13 @@ type Registration struct {
 	Seen int64
 
 	Round RoundCall // in a Namespace that is a [Rounder]
+}
+
+// Guardians are sessions that promise not to declare another session dead, for a while after each of
+// its pings. The zero Guardians is none: only its expiry ends the session then.
+type Guardians struct {
+	Version uint32   // rises with each change of Set; no version is used for two sets
+	Set     []string // sessions, five at most, without blanks and commas
 }
 
 // A Stamp is what the table of sessions has told a session of itself.

@@ -21,13 +21,6 @@ type Burier interface {
 	Bury(ctx context.Context, session string, version uint32, voters []string) (Burial, error)
 }
 
-// Guardians are sessions that promise not to declare another session dead, for a while after each of
-// its pings. The zero Guardians is none: only its expiry ends the session then.
-type Guardians struct {
-	Version uint32   // rises with each change of Set; no version is used for two sets
-	Set     []string // sessions, five at most, without blanks and commas
-}
-
 // Burial is the answer to Bury.
 type Burial struct {
 	Dead    bool

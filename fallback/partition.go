@@ -55,15 +55,6 @@ type Waiter struct {
 
 func (w Waiter) is(x Waiter) bool { return w.Identity == x.Identity && w.Spec == x.Spec }
 
-// Sender delivers a message to a session, or loses it.
-type Sender func(session string, m Message)
-
-func (send Sender) to(session string, m Message) {
-	if send != nil {
-		send(session, m)
-	}
-}
-
 // Format creates the record of a new namespace, if there is none, in Grace for the milliseconds given.
 func (p *Partition) Format(m Moment, grace int64) {
 	if p.Server == "" {

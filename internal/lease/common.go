@@ -1,17 +1,6 @@
 package lease
 
-import (
-	"time"
-)
-
-// common is the one stream to an owner that all of a partition's remote holds rest on, if they do.
-// What the owner has announced there is a bound for all their deadlines, so not each has to be
-// looked at.
-type common struct {
-	known bool // false: each hold is to be looked at
-	from  Link
-	pongs uint64 // the owner's word is for each hold after more pongs
-}
+import "time"
 
 // add takes one of the holds in. c begins with known set.
 func (c *common) add(h *hold) {

@@ -7,9 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// Block is how many tokens a hold asks the arbiter for. With 2^16, an epoch lasts for 2^16 holds in a partition.
-const Block = 1 << 16
-
 // Contend makes the one contender of a key that has no hold and no request. It has to be run.
 func (p *Partition) Contend(k *Key) *Contender {
 	k.contender = &Contender{Name: k.name, key: k, trouble: p.cfg.NoAnswer}

@@ -144,6 +144,14 @@ type Doubt struct {
 	When time.Time // to look
 }
 
+// A Rumor is what one message of the arbiter says of this node's partition: a hold was released, or, without a key, the
+// partition's owner is to demote. Every client of the arbiter that may publish can send a message, so the records are read before
+// the node acts: see Heard.
+type Rumor struct {
+	Key string
+	ID  fallback.Identity
+}
+
 // wakeUp is for a waiter that has its turn, or was refused.
 func (fx *Effects) wakeUp(w *Waiter) {
 	if fx.Wake == nil {

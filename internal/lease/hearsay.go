@@ -8,14 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// A Rumor is what one message of the arbiter says of this node's partition: a hold was released, or, without a key, the
-// partition's owner is to demote. Every client of the arbiter that may publish can send a message, so the records are read before
-// the node acts: see Heard.
-type Rumor struct {
-	Key string
-	ID  fallback.Identity
-}
-
 // MaxRumors is how many are remembered. What is left out is found out later: by doubt (rule 13), and by verify.
 const MaxRumors = 1024
 

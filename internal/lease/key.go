@@ -151,6 +151,9 @@ type Contender struct {
 	paused  bool   // an owner needs time: see Redirect
 }
 
+// Block is how many tokens a hold asks the arbiter for. With 2^16, an epoch lasts for 2^16 holds in a partition.
+const Block = 1 << 16
+
 // behind is what is known of the place of a request at the arbiter.
 type behind struct {
 	epoch uint32    // at which it waits behind another one that waits for holds; 0: it does not

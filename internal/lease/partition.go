@@ -67,6 +67,15 @@ type basis struct {
 	oldest time.Time // no row was confirmed before; zero: none is
 }
 
+// common is the one stream to an owner that all of a partition's remote holds rest on, if they do.
+// What the owner has announced there is a bound for all their deadlines, so not each has to be
+// looked at.
+type common struct {
+	known bool // false: each hold is to be looked at
+	from  Link
+	pongs uint64 // the owner's word is for each hold after more pongs
+}
+
 // tokens are the highest tokens of a partition that its node has seen.
 type tokens struct {
 	seen    fallback.Token // the highest that the arbiter has told of; never lower
