@@ -39,7 +39,7 @@ func (o *Options) guardedPings() bool {
 func (g *guarded) leased(until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.end.lease = until
+	g.end.leaseEnds = until
 	g.publish(g.c.now())
 }
 
@@ -47,7 +47,7 @@ func (g *guarded) leased(until time.Time) {
 func (g *guarded) why() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if lease.Past(g.end.lease, g.c.now()) {
+	if lease.Past(g.end.leaseEnds, g.c.now()) {
 		return errExpired
 	}
 	return errForsaken

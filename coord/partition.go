@@ -42,13 +42,13 @@ func (c *Coordinator) leaseConfig() *lease.Config {
 	}
 }
 
+// errNoAnswer is the trouble of a contender at first.
+var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
+
 // divide makes the partitions.
 func (c *Coordinator) divide(n int) {
 	c.parts, c.callers.share = make([]partition, n), math.MaxUint64/uint64(n)
 }
-
-// errNoAnswer is the trouble of a contender at first.
-var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 
 func (c *Coordinator) partitionOf(key string) *partition {
 	return &c.parts[remainder(hash(key), uint64(len(c.parts)), c.callers.share)]

@@ -200,15 +200,6 @@ func (x *rounds) askAgain() {
 	}
 }
 
-// graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is left.
-func (c *Coordinator) graceLasts(left time.Duration) time.Duration {
-	most := c.opts.RenewEvery
-	if s := c.sessions.current(); s != nil && s.rounds != nil {
-		most = c.opts.RetryEvery // it may end at any time, and the hint that says so be lost
-	}
-	return min(left+time.Millisecond, most)
-}
-
 // still reports whether a round is the present one.
 func (x *rounds) still(ctx context.Context, round string) bool {
 	now, _, _ := x.now()

@@ -175,6 +175,9 @@ func (c *Coordinator) maintain(s *session) error {
 
 var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long, or its clock stepped forward")
 
+var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
+	"or reached neither the nodes that guard it nor the arbiter")
+
 // seen notices that another server has answered, and Grace. It is called by one goroutine at a
 // time.
 func (c *Coordinator) seen(r fallback.Renewal) {

@@ -105,3 +105,12 @@ func (c *Coordinator) stamp() fallback.Stamp {
 	}
 	return fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
 }
+
+// graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is left.
+func (c *Coordinator) graceLasts(left time.Duration) time.Duration {
+	most := c.opts.RenewEvery
+	if s := c.sessions.current(); s != nil && s.rounds != nil {
+		most = c.opts.RetryEvery // it may end at any time, and the hint that says so be lost
+	}
+	return min(left+time.Millisecond, most)
+}

@@ -1,7 +1,6 @@
 package coord
 
 import (
-	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -44,9 +43,9 @@ type contacts struct {
 
 // wardEnd is the state of a guarded session's end.
 type wardEnd struct {
-	lease   time.Time // the lease's end; zero until the session is open
-	ended   bool
-	leaving bool
+	leaseEnds time.Time // zero until the session is open
+	ended     bool
+	leaving   bool
 }
 
 // wardWakes are signals to the goroutines of a guarded session.
@@ -54,9 +53,6 @@ type wardWakes struct {
 	renew chan struct{} // capacity 1: the session is to be renewed now, with the next set
 	look  chan struct{} // capacity 1: the loop has something to do
 }
-
-var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
-	"or reached neither the nodes that guard it nor the arbiter")
 
 // takeover returns for how long promises last, 0 if this process takes no part.
 func (o *Options) takeover() time.Duration {
@@ -92,13 +88,13 @@ func (c *Coordinator) newGuarded(s *session) *guarded {
 func (g *guarded) publish(now time.Time) {
 	at := g.instant(now)
 	switch {
-	case g.end.ended || g.end.lease.IsZero():
+	case g.end.ended || g.end.leaseEnds.IsZero():
 		return
-	case lease.Past(g.end.lease, now) || !g.s.Deadline().IsZero() && lease.Past(g.s.Deadline(), now):
+	case lease.Past(g.end.leaseEnds, now) || !g.s.Deadline().IsZero() && lease.Past(g.s.Deadline(), now):
 		g.ward.End() // for ever (rule 3)
 		return
 	}
-	left := min(g.end.lease.Sub(now), g.end.lease.Round(0).Sub(now.Round(0)))
+	left := min(g.end.leaseEnds.Sub(now), g.end.leaseEnds.Round(0).Sub(now.Round(0)))
 	switch {
 	case g.alone():
 		g.ward.Relied(at + left)

@@ -163,14 +163,14 @@ func (w *Ward) Alive(now Instant) bool {
 	return !w.lapsed
 }
 
-// Bound returns the latest deadline that may be announced to a holder now (G4), where the session's lease ends at lease. It is
-// at most Valid from now, guardians or not: else a first set could not be asked for before an announcement of lease's
+// Bound returns the latest deadline that may be announced to a holder now (G4), where the session's lease ends at leaseEnds. It is
+// at most Valid from now, guardians or not: else a first set could not be asked for before an announcement of the lease's
 // length has passed. While promises are collected they bound it as well, so that they cover all announcements soon.
-func (w *Ward) Bound(lease, now Instant) Instant {
+func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	if !w.Alive(now) {
 		return now
 	}
-	end := min(lease, w.Until(), now+w.times.Valid())
+	end := min(leaseEnds, w.Until(), now+w.times.Valid())
 	if c := w.covered(w.next); w.phase == Collecting && c > now {
 		end = min(end, c)
 	}
@@ -179,8 +179,8 @@ func (w *Ward) Bound(lease, now Instant) Instant {
 
 // Announce is Bound for a deadline that is told to a holder. The holder counts what is left from when it sent its question,
 // and now has to be read after that question was received: no earlier reading will do.
-func (w *Ward) Announce(lease, now Instant) (left time.Duration) {
-	end := w.Bound(lease, now)
+func (w *Ward) Announce(leaseEnds, now Instant) (left time.Duration) {
+	end := w.Bound(leaseEnds, now)
 	if end > now {
 		w.announced = max(w.announced, end)
 	}
