@@ -3,7 +3,7 @@ package lease
 import "fmt"
 
 // A Phase is what this node does with a partition. All but Unowned and Owned last as long as calls of the
-// arbiter take: a call that was not answered is made again. One of them excludes the others.
+// arbiter take: Acquire and Demote are called again if they were not answered. One of them excludes the others.
 type Phase uint8
 
 // The phases of a partition.
