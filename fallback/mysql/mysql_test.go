@@ -66,6 +66,22 @@ func TestMySQL_NoTwoHolders(t *testing.T) {
 	storetest.NoTwoHolders(t, start, injuries...)
 }
 
+// A replica that lacks transactions is promoted, and the primary of before goes on for a while, beside it.
+func TestMySQL_NoTwoHoldersBesideADeposedPrimary(t *testing.T) {
+	storetest.Minutes(t)
+	s := startServer(t)
+	open := func(r *storetest.Route) fallback.Arbiter {
+		c := s.config("app")
+		c.DialFunc = r.Dial
+		return New(c, options())
+	}
+	storetest.BesideADeposed(t, s.now.Load().connect, open, s.save, func() (storetest.To, func()) {
+		before := s.now.Load()
+		s.promote()
+		return s.now.Load().connect, before.process.Kill
+	})
+}
+
 // Old files are put back under the server that wrote them, while processes hold locks, as README.md says to do it.
 func TestMySQL_NoTwoHoldersOverRestores(t *testing.T) {
 	storetest.Minutes(t)

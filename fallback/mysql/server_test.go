@@ -96,6 +96,10 @@ type member struct {
 
 func (m *member) socket() string { return filepath.Join(m.dir, "socket") }
 
+func (m *member) connect(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", m.socket())
+}
+
 // A server is where clients are led to: one member at a time.
 type server struct {
 	t        *testing.T
@@ -272,6 +276,12 @@ func (s *server) crash() {
 		s.furnish()
 		return
 	}
+	s.promote()
+}
+
+// promote promotes the replica last saved, whatever becomes of the server.
+func (s *server) promote() {
+	s.t.Helper()
 	m := s.member(s.saved)
 	s.on(m, `RESET REPLICA ALL`)
 	s.now.Store(m)

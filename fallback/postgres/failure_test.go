@@ -172,6 +172,22 @@ func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
 	storetest.NoTwoHolders(t, start, injuries...)
 }
 
+// A standby that lacks commits is promoted, and the primary of before goes on for a while, beside it.
+func TestPostgres_NoTwoHoldersBesideADeposedPrimary(t *testing.T) {
+	storetest.Minutes(t)
+	s := startServer(t)
+	open := func(r *storetest.Route) fallback.Arbiter {
+		c := s.config("app")
+		c.ConnConfig.DialFunc = r.Dial
+		return postgres.New(c, options())
+	}
+	storetest.BesideADeposed(t, s.connect, open, func() { s.save() }, func() (storetest.To, func()) {
+		before := s
+		s = before.promoted()
+		return s.connect, before.kill
+	})
+}
+
 // Old files are put back under the server that wrote them, and the table is emptied before processes that hold locks reach it. Without that a
 // process that has seen less than the copy has may ask first, and gets a token that was there before (docs/protocol.md, "Old data").
 func TestPostgres_NoTwoHoldersOverRestores(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -199,6 +200,35 @@ func (s *server) crash() {
 	s.run("cp", "-a", s.saved, data)
 	s.begin(data, "primary_conninfo=")
 	s.must(`SELECT pg_promote(true, 60)`)
+}
+
+// promoted promotes the standby last saved, in a place of its own: the server goes on.
+func (s *server) promoted() *server {
+	s.t.Helper()
+	dir, err := os.MkdirTemp("", "hfpg-")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	other := &server{t: s.t, bin: s.bin, dir: dir}
+	s.t.Cleanup(func() {
+		other.end()
+		if err := os.RemoveAll(dir); err != nil {
+			s.t.Error(err)
+		}
+	})
+	if _, err := dbserver.As("postgres", dir); err != nil {
+		s.t.Fatal(err)
+	}
+	data := other.newDir()
+	s.run("cp", "-a", s.saved, data)
+	other.begin(data, "primary_conninfo=")
+	other.must(`SELECT pg_promote(true, 60)`)
+	return other
+}
+
+// connect connects to the server.
+func (s *server) connect(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, ".s.PGSQL.5432"))
 }
 
 func (s *server) must(statements ...string) {

@@ -90,17 +90,22 @@ func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func(
 	return NoTwoHoldersWith(t, coord.Options{SessionTTL: 3 * time.Second}, start, injuries...)
 }
 
+// judged returns options of coordinators that the judge watches.
+func judged(opts coord.Options) *coord.Options {
+	opts.Namespace, opts.Partitions = "judged", 8
+	return &opts
+}
+
 // NoTwoHoldersWith is NoTwoHolders of coordinators with options, but for Namespace and Partitions.
 func NoTwoHoldersWith(t *testing.T, opts coord.Options, start func() fallback.Arbiter, injuries ...func()) (lost int64) {
 	t.Helper()
-	opts.Namespace, opts.Partitions = "judged", 8
 	var given [judgedKeys]tokens
 	var locks, ends atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var work sync.WaitGroup
 	for i := range 3 {
-		c, err := Join(t, start(), &opts)
+		c, err := Join(t, start(), judged(opts))
 		if err != nil {
 			t.Fatal(err)
 		}
