@@ -56,11 +56,12 @@ type Options struct {
 	// Default a tenth of SessionTTL.
 	Margin time.Duration
 
-	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data, while holders of
-	// locks reclaim them. It must be more than SessionTTL + Margin, of every process in the namespace, plus the time for
-	// which a deposed primary may still answer; at least 2 s. Default 1.2 SessionTTL; 12 s. Processes of a namespace may
-	// have different ones: all use the longest that one of them needs. New waits until the others use this one. Change it by a
-	// rolling deployment: docs/operations.md.
+	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data,
+	// while holders of locks reclaim them. It must be more than SessionTTL + Margin, of every process in
+	// the namespace, plus the time for which a deposed primary may still answer, which must not be longer
+	// than Margin; at least 2 s. Default 1.2 SessionTTL; 12 s. Processes of a namespace may have different
+	// ones: all use the longest that one of them needs. New waits until the others use this one. Change it
+	// by a rolling deployment: docs/operations.md.
 	Grace time.Duration
 
 	// Handoff is for how long a process may keep a key that it is using.
