@@ -37,7 +37,7 @@ func TestOver_ARenewalBesideTheFreezeIsAnnounced(t *testing.T) {
 	s := NewSession("me", now.Add(3*time.Second))
 	p := &Partition{}
 	p.Init(&Config{Began: now, Lease: 9 * time.Second, Margin: time.Second}, 0)
-	p.own = &ownership{session: s, epoch: 1, confirmed: now}
+	p.own, p.phase = &ownership{session: s, epoch: 1, confirmed: now}, Owned
 	var fx Effects
 	x, ok := p.BeginDemote(0, now, &fx)
 	s.Extend(now.Add(5 * time.Second))
