@@ -85,8 +85,8 @@ func Row(t *testing.T, s Store) {
 	column("ns", 1, ownBatch, ours.fresh(t), beside.fresh(t))
 	node, nodeRedis := s.touch(t, s.Open(address)), s.touch(t, theirs(""))
 	column("ms", 1e6, 1, node.lock, nodeRedis.lock)
-	node.check(t)
-	nodeRedis.check(t)
+	node.end(t)
+	nodeRedis.end(t)
 
 	alone := s.node(t, s.Open(address), lone, -1)
 	n := 0
@@ -150,14 +150,16 @@ func (s Store) node(t *testing.T, a fallback.Arbiter, namespace string, linger t
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil { // on a machine that has much else to do
-			t.Log(err)
-		}
-	})
+	t.Cleanup(func() { leave(t, c) })
 	return c
+}
+
+func leave(t *testing.T, c *coord.Coordinator) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := c.Close(ctx); err != nil { // on a machine that has much else to do
+		t.Log(err)
+	}
 }
 
 // key returns one that is free and fits.

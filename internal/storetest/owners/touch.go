@@ -59,12 +59,13 @@ func (x *toucher) lock() error {
 	return lockAndUnlock(context.Background(), x.c, k)
 }
 
-// check tells whether the node has granted each lock of the rounds as the owner.
-func (x *toucher) check(t *testing.T) {
+// end checks that the node has granted each lock of the rounds as the owner, and has it leave: what it owns would cost the store something.
+func (x *toucher) end(t *testing.T) {
 	t.Helper()
 	if n := x.granted() - x.asked; n != rounds {
 		t.Errorf("the node has granted %d locks as the owner, want %d", n, rounds)
 	}
+	leave(t, x.c)
 }
 
 // reserved is an arbiter of which a node acquires a partition only when a key of it is locked. Elsewhere a node that has joined acquires
