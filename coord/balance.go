@@ -77,7 +77,7 @@ func (x *cluster) balanceOnce() (left bool) {
 // duties lists the partitions by duty.
 func (x *cluster) duties() (lists [lease.Duties][]*partition) {
 	v, now := x.ring.View(), x.c.now()
-	grace := x.c.sessions.sweepSince(now.Add(-x.c.graceTime()))
+	grace := x.c.sessions.graceSince(now.Add(-x.c.graceTime()))
 	agreed := make(map[string]bool) // by node
 	for i := range x.c.parts {
 		p := &x.c.parts[i]

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/guardians"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/ring"
@@ -104,6 +105,20 @@ func (o *Cluster) filled(ttl time.Duration) *Cluster {
 	setDefault(&f.Debounce, 2*time.Second)
 	setDefault(&f.MaxDebounce, max(10*time.Second, f.Debounce))
 	return &f
+}
+
+// takeover returns for how long promises last, 0 if this process takes no part.
+func (o *Options) takeover() time.Duration {
+	if o.Cluster == nil {
+		return 0
+	}
+	return max(o.Cluster.Takeover, 0)
+}
+
+// promises returns how long promises last, and how much less they count for.
+func (o *Options) promises() guardians.Times {
+	d := o.takeover()
+	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, o.SessionTTL, o.Margin)}
 }
 
 // minTakeover is the shortest Takeover.

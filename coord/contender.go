@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime/debug"
 	"time"
 
@@ -12,28 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// contender is the shell of a lease.Contender, which wants a key: it makes the calls.
-type contender struct {
-	p *partition
-	*lease.Contender
-	wake  chan struct{}     // capacity 1: something may have changed
-	over  chan struct{}     // closed when the contender is over
-	evict fallback.Identity // the hold of a session that was seen dead
-
-	doubted fallback.Identity // the last request that is in c.doubts
-	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
-}
-
 // errGoexit is the reason for callers when their contender was ended.
 var errGoexit = fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)
-
-// newContender is to be started, by start or by first. p.mu is held.
-func (p *partition) newContender(x *lease.Contender) *contender {
-	a := &contender{p: p, Contender: x, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	x.Runner = a
-	p.c.life.work.Add(1)
-	return a
-}
 
 // start goes on in a goroutine.
 func (a *contender) start(pause time.Duration) {
@@ -55,9 +34,6 @@ func crash() {
 	}
 }
 
-// end is called when the contender is over. p.mu is held.
-func (a *contender) end() { close(a.over) }
-
 // inline reports whether a caller may make the first request by itself, which spares it two changes
 // of goroutines: on several processors each costs as much as half a round trip. It cannot leave
 // meanwhile if its ctx is cancelled, so it does so only while the arbiter answers fast, and for
@@ -75,9 +51,6 @@ func (c *Coordinator) briefly() time.Duration { return c.opts.CallTimeout / 20 }
 
 // queueCalls is for how many times CallTimeout a call waits for a connection while many others are under way.
 const queueCalls = 4
-
-// slow is the pace of an arbiter that has not answered yet, or not in time.
-const slow = math.MaxInt64
 
 // first makes the first request, and leaves the rest to a goroutine. w is the caller's place in the queue, k its key.
 func (a *contender) first(k *lease.Key, w *lease.Waiter) {
@@ -420,13 +393,6 @@ func (a *contender) pause(s *session, d time.Duration) {
 	case <-a.wake:
 	case <-s.ended:
 	case <-a.over:
-	}
-}
-
-func (a *contender) poke() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
 	}
 }
 

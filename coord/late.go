@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,9 @@ type health struct {
 
 	pace atomic.Int64 // how long the last lock call took
 }
+
+// slow is the pace of an arbiter that has not answered yet, or not in time.
+const slow = math.MaxInt64
 
 // note is called when a call has ended. It reports whether the arbiter answers again.
 func (h *health) note(took time.Duration, answered bool) (again bool) {

@@ -66,7 +66,7 @@ func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	if !p.MayGiveUp(epoch) {
 		return
 	}
-	if p.c.sessions.sweepSince(p.c.now().Add(-p.c.graceTime())) {
+	if p.c.sessions.graceSince(p.c.now().Add(-p.c.graceTime())) {
 		return // in Grace it would be in vain; the asker asks again
 	}
 	p.c.background(func() { p.demote(p.c.life.ctx, avoid) })

@@ -75,6 +75,13 @@ func (x *sessions) live(done <-chan struct{}) *session {
 	}
 }
 
+// graceSince tells whether Grace began after a moment.
+func (x *sessions) graceSince(t time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.grace.After(t)
+}
+
 // graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
 func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	c.sessions.sweep(c.graceBegan(sent, left))

@@ -45,13 +45,6 @@ func (x *sessions) graces() (grace, other time.Time) {
 	return x.grace, x.other
 }
 
-// sweepSince tells whether Grace began after a moment.
-func (x *sessions) sweepSince(t time.Time) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.grace.After(t)
-}
-
 // sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace
 // begins when one is. What was answered once is not asked for again.
 type sweep struct {

@@ -54,20 +54,6 @@ type wardWakes struct {
 	look  chan struct{} // capacity 1: the loop has something to do
 }
 
-// takeover returns for how long promises last, 0 if this process takes no part.
-func (o *Options) takeover() time.Duration {
-	if o.Cluster == nil {
-		return 0
-	}
-	return max(o.Cluster.Takeover, 0)
-}
-
-// promises returns how long promises last, and how much less they count for.
-func (o *Options) promises() guardians.Times {
-	d := o.takeover()
-	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, o.SessionTTL, o.Margin)}
-}
-
 // newGuarded returns that of a session that is about to be opened, nil if its lease alone counts.
 func (c *Coordinator) newGuarded(s *session) *guarded {
 	burier, ok := c.remote.ns.(fallback.Burier)

@@ -53,7 +53,7 @@ func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()
 	begun := c.now()
-	late := c.sessions.sweepSince(begun.Add(-c.graceTime())) // the last session may not have come to it
+	late := c.sessions.graceSince(begun.Add(-c.graceTime())) // the last session may not have come to it
 	x := newSweep(len(c.parts), begun, !late)
 	verified, due := begun, begun.Add(c.opts.RenewEvery)
 	if late {

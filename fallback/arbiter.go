@@ -110,6 +110,23 @@ func (send Sender) to(session string, m Message) {
 	}
 }
 
+// A Burier is a Namespace that keeps the guardians of a session, and buries it on their votes:
+// docs/takeover.md has the rules. In another Namespace a session ends by its expiry only.
+type Burier interface {
+	// Bury ends the session, as if it had expired, if version is the recorded version of its guardians
+	// and enough members of that set are among voters. Never in Grace. A session that is dead already
+	// is answered as Dead. Errors: [ErrRefused] if voters has a malformed name.
+	Bury(ctx context.Context, session string, version uint32, voters []string) (Burial, error)
+}
+
+// Burial is the answer to Bury.
+type Burial struct {
+	Dead    bool
+	Version uint32        // if alive: the recorded version of its guardians
+	Left    time.Duration // if alive: until it expires, unless it is renewed
+	Grace   time.Duration // left of the session table's Grace, 0 outside
+}
+
 // SessionStore is the table of sessions. A session is one life of a process: it begins with the
 // process, or after the session before has died. Its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.

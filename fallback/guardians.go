@@ -1,33 +1,14 @@
 package fallback
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/guardians"
 )
-
-// A Burier is a Namespace that keeps the guardians of a session, and buries it on their votes:
-// docs/takeover.md has the rules. In another Namespace a session ends by its expiry only.
-type Burier interface {
-	// Bury ends the session, as if it had expired, if version is the recorded version of its guardians
-	// and enough members of that set are among voters. Never in Grace. A session that is dead already
-	// is answered as Dead. Errors: [ErrRefused] if voters has a malformed name.
-	Bury(ctx context.Context, session string, version uint32, voters []string) (Burial, error)
-}
-
-// Burial is the answer to Bury.
-type Burial struct {
-	Dead    bool
-	Version uint32        // if alive: the recorded version of its guardians
-	Left    time.Duration // if alive: until it expires, unless it is renewed
-	Grace   time.Duration // left of the session table's Grace, 0 outside
-}
 
 // Check refuses guardians that cannot be encoded.
 func (g Guardians) Check() error {
