@@ -97,6 +97,11 @@ type RecordsOptions struct {
 	// missing begins with Grace, as its records may have been deleted: see ColdStart.
 	Durable bool
 
+	// Deposable says that a server of the store may go on after another one has taken its place, and that only its writes wait for
+	// replicas, if anything does. Then that a session is dead counts once a write has told the replicas. It counts for nothing in a
+	// durable store, of which each Load has what any member has acknowledged.
+	Deposable bool
+
 	// NoClock says that the store has no clock that could be read in the same step as a record. Then a process declares a session
 	// dead, or Grace over, when it has seen it stand still for long enough by its own clock. Epochs of a new namespace are of the clock
 	// of the process that makes it.
@@ -280,7 +285,7 @@ func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 	if known := n.secrets.Load(); known != nil {
 		secrets = *known
 	}
-	return n.onTable(ctx, func(m moment, s *Sessions) {
+	return n.onTable(ctx, nil, func(m moment, s *Sessions) {
 		grace := length(m.Moment, m.kept)
 		s.Mark(m.Moment, n.settings.mark(time.Duration(m.Grace)*time.Millisecond), grace)
 		s.FirstSecret(m.Moment, secrets)

@@ -260,7 +260,7 @@ func (x *pair) injure() {
 
 func TestRecords_AnswerAsMemoryDoes(t *testing.T) {
 	for name, opts := range map[string]*fallback.RecordsOptions{
-		"clock": {}, "NoClock": {NoClock: true}, "Durable": {Durable: true, ColdStart: true}, "both": {NoClock: true, Durable: true, ColdStart: true},
+		"clock": {}, "Deposable": {Deposable: true}, "NoClock": {NoClock: true}, "Durable": {Durable: true, ColdStart: true}, "both": {NoClock: true, Durable: true, ColdStart: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -273,8 +273,8 @@ func answerAsMemory(t *testing.T, opts *fallback.RecordsOptions) {
 	runs := 20
 	if !testing.Short() {
 		takes.Seconds(t)
-		if runs = 150; opts.NoClock || opts.Durable {
-			runs = 30 // of which each step has five
+		if runs = 150; *opts != (fallback.RecordsOptions{}) {
+			runs = 30 // of which most have five calls in a step
 		}
 	}
 	for seed := range uint64(runs) {

@@ -255,6 +255,32 @@ func TestRecords_NoTwoHoldersOverAFailover(t *testing.T) {
 	}
 }
 
+// A server that was deposed may read what it cannot write. That a session is dead counts once it is written.
+func TestRecords_ADeposedServerDeclaresNobodyDead(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		for _, deposable := range []bool{true, false} {
+			l := newLedger()
+			n := attachRecords(t, l, &fallback.RecordsOptions{Deposable: deposable})
+			dead := func() bool {
+				x, err := n.Dead(t.Context(), "nobody", fallback.Stamp{})
+				b, err2 := n.(fallback.Burier).Bury(t.Context(), "nobody", 1, nil)
+				if err == nil && x.Dead != (err2 == nil && b.Dead) {
+					t.Errorf("Dead: %+v, %v, Bury: %+v, %v", x, err, b, err2)
+				}
+				return x.Dead
+			}
+			l.fail = errors.New("no replica has it")
+			if dead() == deposable {
+				t.Errorf("deposable %t: dead at a server that can write nothing: %t", deposable, !deposable)
+			}
+			l.fail = nil
+			if !dead() {
+				t.Errorf("deposable %t: not dead", deposable)
+			}
+		}
+	})
+}
+
 // left returns what is left of Grace in partition 0, and in the table of sessions.
 func left(t *testing.T, n fallback.Namespace) [2]time.Duration {
 	t.Helper()

@@ -44,6 +44,9 @@ type attempt struct {
 
 	// step runs the transition. It returns the record's new value.
 	step func(m moment, value []byte, send Sender) ([]byte, error)
+
+	// confirmed is set by step if its answer counts only once the record is written, also as it was. Nil: it never does.
+	confirmed *bool
 }
 
 // run runs attempts, each atomically. Errors are in their order.
@@ -106,7 +109,7 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 		switch {
 		case err != nil:
 			errs[at] = err
-		case string(value) == string(was.Value):
+		case string(value) == string(was.Value) && (all[at].confirmed == nil || !*all[at].confirmed):
 			mail = append(mail, letters[i]...)
 		default:
 			changes, changed = append(changes, Change{keys[i], was.Version, value}), append(changed, i)
@@ -184,7 +187,7 @@ func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, left []in
 	all := make([]attempt, len(left))
 	for k, i := range left {
 		key := n.partKey(parts[i])
-		all[k] = attempt{key, func(m moment, value []byte, send Sender) ([]byte, error) {
+		all[k] = attempt{key: key, step: func(m moment, value []byte, send Sender) ([]byte, error) {
 			p, g, err := decodePartition(value)
 			if err != nil {
 				return nil, err
@@ -232,9 +235,9 @@ func (n *recordsSpace) on(ctx context.Context, p uint32, f func(m Moment, p *Par
 	return n.onAll(ctx, []uint32{p}, func(_ int, m moment, p *Partition, send Sender) { f(m.Moment, p, send) })[0]
 }
 
-// onTable runs a transition on the table of sessions.
-func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions)) error {
-	return n.run(ctx, []attempt{{n.tableKey(), func(m moment, value []byte, _ Sender) ([]byte, error) {
+// onTable runs a transition on the table of sessions. confirmed may be nil: see attempt.
+func (n *recordsSpace) onTable(ctx context.Context, confirmed *bool, f func(m moment, s *Sessions)) error {
+	return n.run(ctx, []attempt{{key: n.tableKey(), confirmed: confirmed, step: func(m moment, value []byte, _ Sender) ([]byte, error) {
 		s, g, err := decodeSessions(value)
 		if err != nil {
 			return nil, err
@@ -269,11 +272,19 @@ func (n *recordsSpace) onTable(ctx context.Context, f func(m moment, s *Sessions
 
 // onSessions is onTable of a table that it formats anew if it was lost.
 func (n *recordsSpace) onSessions(ctx context.Context, f func(m Moment, s *Sessions)) error {
+	return n.onDeath(ctx, func(m Moment, s *Sessions) (dead bool) { f(m, s); return false })
+}
+
+// onDeath is onSessions of a transition that may say that a session is dead. In a store that may be deposed that counts once it is written, also if
+// the table was without the session before: a server that others have replaced may not have heard of the session, or of its renewals,
+// and reads what it could not tell its replicas.
+func (n *recordsSpace) onDeath(ctx context.Context, f func(m Moment, s *Sessions) (dead bool)) error {
 	for {
-		lost := false
-		err := n.onTable(ctx, func(m moment, s *Sessions) {
+		lost, confirmed := false, false
+		err := n.onTable(ctx, &confirmed, func(m moment, s *Sessions) {
+			confirmed = false
 			if lost = s.Format == ""; !lost {
-				f(m.Moment, s)
+				confirmed = f(m.Moment, s) && n.opts.Deposable && !n.opts.Durable
 			}
 		})
 		if err != nil || !lost {

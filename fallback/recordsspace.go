@@ -81,11 +81,15 @@ func (n *recordsSpace) renew(ctx context.Context, id string, r Registration, f f
 }
 
 func (n *recordsSpace) Dead(ctx context.Context, id string, by Stamp) (l Liveness, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
+	err = n.onDeath(ctx, func(m Moment, s *Sessions) (dead bool) {
 		s.Witness(m, by)
 		l = s.Declare(m, id)
+		return l.Dead
 	})
-	return l, err
+	if err != nil {
+		return Liveness{}, err
+	}
+	return l, nil
 }
 
 func (n *recordsSpace) List(ctx context.Context) (all map[string]string, err error) {
@@ -107,12 +111,16 @@ func (n *recordsSpace) Bury(ctx context.Context, session string, version uint32,
 	if err := CheckNames("voters", voters); err != nil {
 		return Burial{}, err
 	}
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) {
+	err = n.onDeath(ctx, func(m Moment, s *Sessions) (dead bool) {
 		if b = s.Bury(m, session, version, voters); b.Dead {
 			s.Declare(m, session) // it may have expired
 		}
+		return b.Dead
 	})
-	return b, err
+	if err != nil {
+		return Burial{}, err
+	}
+	return b, nil
 }
 
 func (n *recordsSpace) Load(ctx context.Context, p uint32) (r Record, err error) {

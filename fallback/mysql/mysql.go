@@ -88,7 +88,7 @@ func newStore(config *driver.Config, opts *Options) *store {
 }
 
 func (s *store) records() *fallback.RecordsOptions {
-	return &fallback.RecordsOptions{ColdStart: s.opts.ColdStart, Durable: s.opts.Durable}
+	return &fallback.RecordsOptions{ColdStart: s.opts.ColdStart, Durable: s.opts.Durable, Deposable: true}
 }
 
 type silent struct{}

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -186,6 +187,41 @@ func TestPostgres_NoTwoHoldersBesideADeposedPrimary(t *testing.T) {
 		s = before.promoted()
 		return s.connect, before.kill
 	})
+}
+
+// A primary whose synchronous standby is away may have been deposed. It has heard of no session that was opened, and of no renewal, since then, so
+// nothing that it says of a death counts.
+func TestPostgres_ASynchronousPrimaryAloneDeclaresNobodyDead(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, postgres.New(s.config("app"), options()))
+	for session, ttl := range map[string]time.Duration{"alice": 50 * time.Millisecond, "bob": time.Hour} {
+		again(t, func() (fallback.Renewal, error) { return n.Open(t.Context(), session, fallback.Registration{TTL: ttl}) })
+	}
+	dead := func(session string) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		l, err := n.Dead(ctx, session, fallback.Stamp{})
+		return err == nil && l.Dead
+	}
+	s.must(`ALTER SYSTEM SET synchronous_standby_names = 'away'`, `SELECT pg_reload_conf()`)
+	await.Until(t, "writes wait for the standby", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := n.Renew(ctx, "bob", fallback.Registration{TTL: time.Hour})
+		return err != nil
+	})
+	for range 4 {
+		for _, session := range []string{"alice", "nobody"} {
+			if dead(session) {
+				t.Errorf("%s is said to be dead", session)
+			}
+		}
+	}
+	s.must(`ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`)
+	for _, session := range []string{"alice", "nobody"} {
+		await.Until(t, session+" is dead", func() bool { return dead(session) })
+	}
 }
 
 // Old files are put back under the server that wrote them, and the table is emptied before processes that hold locks reach it. Without that a

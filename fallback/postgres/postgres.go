@@ -66,7 +66,7 @@ func New(config *pgxpool.Config, opts *Options) fallback.Arbiter {
 		}
 	}
 	s.sql = statementsFor(s.opts.Table)
-	records := &fallback.RecordsOptions{ColdStart: s.opts.ColdStart}
+	records := &fallback.RecordsOptions{ColdStart: s.opts.ColdStart, Deposable: true}
 	if s.opts.Mute {
 		return fallback.NewRecords(s, records)
 	}
