@@ -116,10 +116,15 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 
 // isDead asks the arbiter, and reports false where it does not answer.
 func (c *Coordinator) isDead(ctx context.Context, session string) bool {
+	return c.isDeadBy(ctx, session, c.stamp())
+}
+
+// isDeadBy is isDead of a process that has no session any more: its stamp is empty.
+func (c *Coordinator) isDeadBy(ctx context.Context, session string, by fallback.Stamp) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	sent := c.now()
-	l, err := c.remote.ns.Dead(ctx, session, c.stamp())
+	l, err := c.remote.ns.Dead(ctx, session, by)
 	c.called(OpDead, sent, err)
 	return err == nil && l.Dead
 }

@@ -207,6 +207,9 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			a.evict = ans.Holder.Identity
 			return 0
 		}
+		if ans.Behind && a.ahead(ans.Ahead) {
+			return a.settle(nil, false, jitter(5*time.Millisecond))
+		}
 		if ans.Size != 0 {
 			key, m := fallback.Split(a.Name)
 			return a.settle(errSize(key, m.Of, ans.Size), true, 0)
@@ -233,6 +236,16 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		return a.settle(err, false, jitter(o.RetryEvery))
 	}
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), false, o.RetryEvery)
+}
+
+// ahead removes a request that waits before this one if its session is dead: while holds are in its way the arbiter promises it
+// nothing, so it would stay for as long as others ask. It reports whether it has done so.
+func (a *contender) ahead(r fallback.Release) bool {
+	_, dead := a.p.c.sessions.others.ask(a, a.p.c, r.Session)
+	if dead {
+		a.p.c.debts.releases.add(r)
+	}
+	return dead
 }
 
 // ofOlderData reports whether an answer is of older data than this process had seen when it made the request.

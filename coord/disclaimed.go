@@ -34,6 +34,7 @@ func (d *disclaimed) take() []fallback.Release {
 // a coordinator after the end of its goroutines and its own session: others may wait for that in the same way.
 func (c *Coordinator) releaseDisclaimed(own *session) {
 	if c.cluster != nil {
+		c.cluster.hearsay.add(c.cluster.hearsay.heardEarly()...)
 		for p, list := range c.cluster.hearsay.take() { // what was not looked up in time
 			for _, r := range list {
 				if r.Key != "" {
@@ -51,7 +52,7 @@ func (c *Coordinator) releaseDisclaimed(own *session) {
 		left = slices.DeleteFunc(left, func(r fallback.Release) bool {
 			over, known := dead[r.Session]
 			if !known {
-				over = c.isDead(ctx, r.Session)
+				over = c.isDeadBy(ctx, r.Session, fallback.Stamp{}) // a stamp of this session, which is closed, would tell of lost data
 				dead[r.Session] = over
 			}
 			if over {

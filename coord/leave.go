@@ -52,14 +52,18 @@ func (c *Coordinator) close(ctx context.Context) error {
 	// The contenders that were waiting give up, and what they leave behind is released.
 	c.life.stop(ErrClosed)
 	c.awaitGoroutines()
+	err := c.lastReleases() // before the streams end, which carry messages of a store that has none
 	if c.cluster != nil {
 		_ = c.cluster.net.Close() // everything has been given away
 	}
-	err := c.lastReleases() // the session is not renewed any more, and to say that the node leaves may take for longer than it lasts
+	err = c.endSession(err) // it is not renewed any more, and to say that the node leaves may take for longer than it lasts
 	if c.cluster != nil {
 		_ = c.cluster.ring.Leave(ctx)
 	}
-	if err = c.lastCalls(err); err != nil {
+	if c.remote.ns != nil {
+		err = errors.Join(err, c.remote.ns.Close())
+	}
+	if err != nil {
 		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
 	}
 	return errors.Join(errs...)
@@ -205,28 +209,27 @@ func (c *Coordinator) lastReleases() error {
 	return nil
 }
 
-// lastCalls ends the session, unless not all could be given back, as err says.
-func (c *Coordinator) lastCalls(err error) error {
-	if c.remote.ns == nil {
-		return nil
+// endSession ends the session, unless not all could be given back, as err says.
+func (c *Coordinator) endSession(err error) error {
+	s := c.sessions.current()
+	if s == nil {
+		return err
 	}
-	if s := c.sessions.current(); s != nil {
-		s.stopListening()
-		if err == nil && !c.debts.outlived { // else the session has to expire
-			for range 2 { // else its node is taken for alive until it expires
-				if err = c.closeSession(s); err == nil {
-					break
-				}
-			}
-			if err != nil {
-				err = fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
+	s.stopListening()
+	if err == nil && !c.debts.outlived { // else the session has to expire
+		for range 2 { // else its node is taken for alive until it expires
+			if err = c.closeSession(s); err == nil {
+				break
 			}
 		}
-		c.releaseDisclaimed(s)
-		c.sessions.set(nil)
-		if f := c.opts.Trace.Session; f != nil {
-			f(SessionInfo{ID: s.ID, Ended: true})
+		if err != nil {
+			err = fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
 		}
 	}
-	return errors.Join(err, c.remote.ns.Close())
+	c.releaseDisclaimed(s)
+	c.sessions.set(nil)
+	if f := c.opts.Trace.Session; f != nil {
+		f(SessionInfo{ID: s.ID, Ended: true})
+	}
+	return err
 }

@@ -317,6 +317,7 @@ type LockAnswer struct {
 	Retry     time.Duration // Promised: until the promise lapses
 	Size      uint32        // Held: how many permits the key has by a hold in the way, if the request says another number
 	Behind    bool          // Held: no hold is in the request's way, but one that came before it waits for holds
+	Ahead     Release       // Behind: that one. If its session is dead, it is to be removed
 }
 
 // Release names a hold, or a waiter, to be removed.

@@ -244,7 +244,7 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	case len(p.Queues[key]) > 0: // the first waiter does not fit, and this one comes after it
 		next = p.Queues[key][0]
 		a := p.held(m, r, p.inTheWay(named(key, next.Spec), next.Session), send)
-		a.Behind = true
+		a.Behind, a.Ahead = true, Release{Partition: r.Partition, Key: named(key, next.Spec), Identity: next.Identity}
 		return a
 	}
 	p.dequeue(key, me)

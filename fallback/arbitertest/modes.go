@@ -19,6 +19,7 @@ func (s *space) held(a fallback.LockAnswer, behind bool, holders ...fallback.Row
 	s.t.Helper()
 	want(s, "verdict", a.Verdict, fallback.Held)
 	want(s, "behind another request", a.Behind, behind)
+	want(s, "a request is ahead", a.Ahead != fallback.Release{}, behind)
 	for _, h := range holders {
 		if a.Holder == h {
 			return
@@ -111,8 +112,13 @@ func behind(s *space) {
 
 	some := s.take(id("alice", 4), permits(2, 3, "1"))
 	s.held(s.wait(id("bob", 4), permits(2, 3, "2")), false, some)
-	s.held(s.wait(id("carol", 4), permits(1, 3, "3")), true, some)
+	carol := s.wait(id("carol", 4), permits(1, 3, "3"))
+	s.held(carol, true, some)
 	s.held(s.wait(id("dave", 4), permits(3, 3, "4")), false, some)
+	want(s, "the request ahead", carol.Ahead.Key, permits(2, 3, "2"))
+	want(s, "whose it is", carol.Ahead.Identity, id("bob", 4))
+	s.unlock(carol.Ahead.Identity, carol.Ahead.Key) // as when its session is dead
+	want(s, "verdict when that one is gone", s.wait(id("carol", 4), permits(1, 3, "3")).Verdict, fallback.Granted)
 }
 
 func otherNumber(s *space) {

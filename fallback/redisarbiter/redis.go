@@ -409,7 +409,10 @@ func (n *redisSpace) Lock(ctx context.Context, q fallback.LockRequest) (fallback
 		a.Token = fallback.MakeToken(r.epoch(recordLen), uint32(r.num(recordLen+1)))
 		a.Contended = r.num(recordLen+2) > 0
 	case fallback.Held:
-		a.Holder, a.Size, a.Behind = r.row(recordLen), uint32(r.num(recordLen+1)), r.num(recordLen+2) > 0
+		a.Holder, a.Size = r.row(recordLen), uint32(r.num(recordLen+1))
+		if len(r.v) > recordLen+2 {
+			a.Behind, a.Ahead = true, fallback.Release{Partition: q.Partition, Key: r.str(recordLen + 2), Identity: r.row(recordLen + 3).Identity}
+		}
 	case fallback.Promised:
 		a.Retry, a.Holder = r.ms(recordLen), r.row(recordLen+1)
 	}

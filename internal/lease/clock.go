@@ -44,7 +44,7 @@ func Later(a, b time.Time) time.Time {
 
 // Earlier returns the earlier one of two times, of which the zero time is none.
 func Earlier(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a

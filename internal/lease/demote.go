@@ -68,16 +68,14 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 		p.bounds.reliedUntil = p.bounds.announcedEnds
 		step(&p.record.naming, NamedSurely, nextNamings[:])
 	}
-	if demoted {
-		for key, row := range x.Holds {
-			k := p.holding(key, row)
-			switch {
-			case k != nil && !Past(sent.Add(p.cfg.Lease), now):
-				k.hold.confirmed = sent
-				p.basis.oldest = Earlier(p.basis.oldest, sent)
-			case k == nil && row.Session == x.Session.ID && !x.Stepped: // given back before it had the row
-				fx.Releases = append(fx.Releases, p.ReleaseOf(key, row.Identity))
-			}
+	for key, row := range x.Holds {
+		k := p.holding(key, row)
+		switch {
+		case demoted && k != nil && !Past(sent.Add(p.cfg.Lease), now):
+			k.hold.confirmed = sent
+			p.basis.oldest = Earlier(p.basis.oldest, sent)
+		case (demoted || stale) && k == nil && row.Session == x.Session.ID && !x.Stepped: // given back before it had the row
+			fx.Releases = append(fx.Releases, p.ReleaseOf(key, row.Identity))
 		}
 	}
 	p.wantAll(now, fx, true)

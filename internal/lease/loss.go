@@ -66,7 +66,11 @@ func (p *Partition) lapsedRows(next, now time.Time, fx *Effects) time.Time {
 func (p *Partition) LoseAll(s *Session, cause Cause, now time.Time, fx *Effects) {
 	owned := p.own != nil && (s == nil || p.own.session == s)
 	if owned {
+		over := p.own.session.Deadline().IsZero()
 		p.freeze(Unowned)
+		if over { // the record names that session: others have the partition only when it is dead, and what it announced has passed
+			p.bounds.announcedEnds, p.bounds.reliedUntil = time.Time{}, time.Time{}
+		}
 	}
 	p.loseHolds(s, cause, now, fx)
 	if owned { // callers of this node's own waited behind other nodes

@@ -2,8 +2,8 @@
 -- KEYS: record, queue. ARGV: [1] name of the hold, [2] session and request, [3] number of tokens, [4] '1' to be queued, [5] session
 -- and request of the hold to evict, or ''.
 -- Answer: that of quick.lua; or verdict, record, and if granted: epoch and seq of the first token, 1 if a session
--- waits; if held: the row, how many permits the key has by another hold, if that is not the request's number, else 0, and 1 if only a
--- request that came before is in the way; if promised: for how many ms, and to whom as a row.
+-- waits; if held: the row, how many permits the key has by another hold, if that is not the request's number, else 0, and if only a
+-- request that came before is in the way: its name, and its session and request as a row; if promised: for how many ms, and to whom as a row.
 enter()
 local id = ARGV[2]
 local me = waiter(id)
@@ -27,9 +27,9 @@ for _, x in ipairs(way) do
     break
   end
 end
-local next, till, behind
+local next, till, behind, ahead
 if #way == 0 and not before(spec, session) then -- which comes before those that wait
-  next, till, behind = promise(me)
+  next, till, behind, ahead = promise(me)
   way = behind or way
 end
 if #way > 0 then
@@ -40,7 +40,11 @@ if #way > 0 then
     local holder, request = string.match(x[2], '^(%S+) (%d+) ')
     send(holder, 'a' .. request .. ' ' .. x[1])
   end
-  return answer('held', way[1][2], otherSize(way), behind and 1 or 0)
+  if ahead then
+    local session, request, spec = apart(ahead)
+    return answer('held', way[1][2], otherSize(way), named(key, spec), session .. ' ' .. request .. ' 0 0')
+  end
+  return answer('held', way[1][2], otherSize(way))
 end
 if next == me then
   redis.call('ZREM', queue, me)

@@ -25,7 +25,7 @@ local function promised(waiter, till)
 end
 
 -- Finds the waiter that a key is for, wakes it unless it is me, drops those that were woken and did not come. There is none if the
--- first one has to wait for holds: these are the third value.
+-- first one has to wait for holds: these are the third value, and it is the fourth.
 local function promise(me)
   while true do
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
@@ -44,7 +44,7 @@ local function promise(me)
       local session, request, spec = apart(head[1])
       local way = inTheWay(spec, session)
       if #way > 0 then
-        return nil, 0, way
+        return nil, 0, way, head[1]
       end
       if till < 0 then
         till = now + PROMISE

@@ -107,6 +107,13 @@ func (n *Node) answered(kind, key string) {
 	}
 }
 
+// repeat makes a call anew, of which the answer was lost.
+func (n *Node) repeat(kind, key string) {
+	if c := n.find(kind, key); c != nil {
+		c.executed = false
+	}
+}
+
 // fail ends a call without an answer. The arbiter executes it later, if it has not: see [World.late].
 func (n *Node) fail(kind, key string) {
 	if c := n.find(kind, key); c != nil {

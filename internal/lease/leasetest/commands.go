@@ -48,6 +48,7 @@ var commands = map[string]func(n *Node, args []string){
 	"execute": func(n *Node, args []string) { n.execute(args[0], args[1]) },
 	"answer":  func(n *Node, args []string) { n.answered(args[0], args[1]) },
 	"fail":    func(n *Node, args []string) { n.fail(args[0], args[1]) },
+	"repeat":  func(n *Node, args []string) { n.repeat(args[0], args[1]) },
 }
 
 // shown shows the names of holds that are not exclusive with a colon: "k:sa" is a shared one of the key k, by the holder a.
@@ -79,7 +80,8 @@ func nameOf(word string) string {
 //	a lock k           of a node: see commands
 //	a lock k:sa        the same of a name of the key: "s" and a holder for reading, "p2/3/" and a holder for two permits of three
 //	a acquire          a call of a node, which is executed and answered at once: see operations
-//	a send acquire     its steps, as are execute and answer; "a fail acquire": it is not answered; "a late": it is executed then
+//	a send acquire     its steps, as are execute and answer; "a fail acquire": it is not answered; "a late": it is executed then; "a repeat acquire": it is
+//	                   to be executed once more
 func (w *World) Do(line string) ([]string, error) {
 	w.log = nil
 	words := append(strings.Fields(line), "", "", "", "")
