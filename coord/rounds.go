@@ -67,12 +67,6 @@ func (c *Coordinator) silence() time.Duration {
 	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
 }
 
-// takenOverJustNow reports whether a server with so much of Grace left may have taken over less than delta ago, so that the one
-// before may answer yet.
-func (c *Coordinator) takenOverJustNow(grace time.Duration) bool {
-	return grace > c.graceTime()-c.silence()
-}
-
 // newcomer waits after a session was opened, for as long as it must not take anything.
 func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renewal) error {
 	if s.rounds == nil || r.Grace == 0 || !guard.Newcomer {
