@@ -57,7 +57,7 @@ func (c *Coordinator) noteConfirmations() {
 	c.remote.confirmations.end(oldest)
 }
 
-// answersUntil is until when everything is good that this node serves: what it announces to others. c.confirmations is locked.
+// answersUntil is until when everything is good that this node serves: what it announces to others. c.remote.confirmations is locked.
 func (c *Coordinator) answersUntil(now time.Time) time.Time {
 	s := c.sessions.current()
 	if s == nil {

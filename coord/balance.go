@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// yours tells a node that it should own a partition, which has no owner now.
+// yours tells a node that it should own a partition, which as a rule has no owner now: it asks the arbiter.
 func (x *cluster) yours(p uint32) {
 	flag := uint8(lease.FlagYours)
 	if x.self.leaving.Load() {

@@ -69,7 +69,7 @@ type clusterNews struct {
 	announces  atomic.Int64 // a time.Duration: the most that this node announces, from when it was asked
 	graceLeft  atomic.Int64 // a time.Duration, as the last renewal says; 0 outside of Grace
 	registered atomic.Int64 // sessions at the arbiter, as the last renewal says
-	resting    atomic.Int64 // holds without a row, when they were last looked at
+	resting    atomic.Int64 // holds that rest on an owner's word, when they were last looked at
 	pinged     atomic.Int64 // a lease.Moment: when all nodes were asked last
 }
 

@@ -41,7 +41,7 @@ type contender struct {
 	over  chan struct{}     // closed when the contender is over
 	evict fallback.Identity // the hold of a session that was seen dead
 
-	doubted fallback.Identity // the last request that is in c.doubts
+	doubted fallback.Identity // the last request that is in c.debts.doubts
 	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
 }
 

@@ -28,7 +28,8 @@ func (l *link) pinged(f *peer.Frame) {
 	l.mu.Lock()
 	l.beat.heard, l.beat.heardAt, l.ring = f.Ping, now, f.Token
 	l.mu.Unlock()
-	// A grant of a partition that is not counted here comes after this answer.
+	// The mutex is held until the Pong is queued. A partition that is acquired meanwhile is counted before its first Grant is sent,
+	// so that Grant comes after this answer.
 	l.x.c.remote.confirmations.mu.Lock()
 	defer l.x.c.remote.confirmations.mu.Unlock()
 	left := min(l.x.c.answersUntil(now).Sub(now), l.x.announced())

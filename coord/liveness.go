@@ -18,7 +18,7 @@ type liveness struct {
 
 type verdict struct {
 	dead   bool      // for ever (rule 2)
-	again  time.Time // not sooner can it be dead, or be asked about
+	again  time.Time // it is not asked about sooner, unless a hint comes
 	asking bool
 	hinted bool         // it may have died since it was asked about
 	tell   []*contender // to be poked when it is found dead
@@ -29,7 +29,7 @@ const maxVerdicts = 256
 
 // ask tells whether a session is known to be dead, and if not, after what time it may be. It never blocks: what is not
 // known is asked in the background, once for all keys that the session is in the way of, and not again before it
-// can have changed. If it turns out to be dead, a, which may be nil, is poked.
+// can have changed. If a call is under way then, and it turns out to be dead, a, which may be nil, is poked.
 func (x *liveness) ask(a *contender, c *Coordinator, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

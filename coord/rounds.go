@@ -67,7 +67,7 @@ func (c *Coordinator) silence() time.Duration {
 	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
 }
 
-// newcomer waits after a session was opened, for as long as it must not take anything.
+// newcomer waits after a session was opened, for as long as it must not take anything (E6).
 func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renewal) error {
 	if s.rounds == nil || r.Grace == 0 || !guard.Newcomer {
 		return nil
@@ -156,7 +156,7 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	return a, err
 }
 
-// speak says for each round that all which the session has is reclaimed, once that is so, until ctx ends.
+// speak says for each round that all which the session has is reclaimed, once that is so, until ctx ends (E3).
 func (x *rounds) speak(ctx context.Context) {
 	spoken := ""
 	for ctx.Err() == nil {

@@ -189,7 +189,7 @@ type Renewal struct {
 	Server string        // identity of the server that answered; empty if the arbiter is not guarded. Another one: Grace began
 	Grace  time.Duration // left of the session table's Grace, 0 outside
 
-	// Sessions is how many there are, if Alive, those that have expired among them until a process opens another one. A caller that has
+	// Sessions is how many there are, if Alive, those that have expired among them until they are swept, as by Open and List. A caller that has
 	// seen as many need not List them.
 	Sessions int
 
@@ -250,7 +250,7 @@ type Expect struct {
 type Acquisition struct {
 	Verdict Verdict
 	Record  Record
-	Rows    map[string]Row // by key; only if Granted
+	Rows    map[string]Row // by name; only if Granted
 }
 
 // Demotion is the answer to Demote and DemoteUnserved.

@@ -178,7 +178,7 @@ func (s *Sessions) Witness(m Moment, by Stamp) {
 	}
 }
 
-// Dead is [SessionStore.Dead]. A lost table is in Grace, for it is about to be.
+// Dead is [SessionStore.Dead]. A lost table is in Grace, for it is about to be. In Grace it says so of none (E7).
 func (s *Sessions) Dead(m Moment, id string) Liveness {
 	if !s.enter(m) {
 		return Liveness{Grace: time.Duration(m.Grace) * time.Millisecond}

@@ -13,13 +13,13 @@ const (
 	Recall                  // asks for a key back
 	Release                 // gives a key back
 	Cancel                  // a wait is given up
-	Moved                   // not the owner; here is what I know
+	Moved                   // not the owner; or, by its flags, the partition should be the receiver's
 	Ping                    // asks for the owner's deadline
 	Pong                    // answers a Ping
-	Resume                  // states a hold or a wait on a new stream
+	Resume                  // states a hold on a new stream, or offers one to its owner; and begins and ends the statement
 	Frozen                  // announced deadlines of an epoch are not extended any more
 	Ask                     // do you have this hold?
-	Deny                    // no
+	Deny                    // no, to a Request, a Recall or an Ask
 	Guard                   // a ping, promise or vote of takeover by guardians; only to nodes that take part
 	Query                   // a part of a question about keys; only to nodes that answer questions
 	Answer                  // a part of the answer

@@ -88,7 +88,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	p.sawEpoch(got.Record)
 	for key, k := range p.table.keys {
 		if k.q.State() != handoff.Idle && k.hold.row.Identity != got.Rows[key].Identity {
-			// With it dropped would grant the key to the next one, before the rows are imported.
+			// While p.own is set, to give the hold back would grant the key to the next caller, before the rows are imported.
 			p.own = nil
 			p.lose(k, Superseded, now, fx)
 			p.own = o

@@ -14,8 +14,8 @@ type Claims struct {
 	Holds []fallback.Claim
 }
 
-// Orphans lists the holds that need a row now, as their owners answer for them no longer, or not for long. It counts those that have none,
-// and returns when the next one may need one.
+// Orphans lists the holds that need a row now, as their owners answer for them no longer, or not for long. It counts those that
+// rest on an owner's word, also if they have a row by now, and returns when the next one may need one.
 func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Claim, resting int, next time.Duration) {
 	next = p.cfg.RenewEvery
 	if p.basis.remote == 0 || p.phase == Demoting {

@@ -9,6 +9,22 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
+// What happens to the times of bounds when this node gives a partition up:
+//
+//	freeze         announcedEnds and reliedUntil are the end of what may be announced, and M more: the slot's, as the session may
+//	               be renewed, and a Pong may say so, until the holders are told.
+//	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
+//	EndDemote      both are lowered to the session's deadline by now and M more, if that is earlier: the holders have been told.
+//	               reliedUntil is cleared if the record is at that epoch no more: no holder relies on
+//	               that, as the holds have rows, which the next owner respects.
+//	               announcedEnds stays: until then a holder may give back a hold by a Release frame, though it has a row by now.
+//	LoseAll        clears both if the session is over.
+//	reliedUntil    has passed, where Demote was not answered, or refused in Grace: other nodes may have the partition (Left).
+//	announcedEnds  has passed: a record that names this node still may be demoted (MayForswear).
+//	notBefore      has passed, or the last owner has said that the partition is free (Moved): it may be acquired (take, Duty).
+//
+// EndAcquire sets notBefore, too, after an acquisition in vain.
+
 // A Tenure names an ownership. Its zero value is none.
 type Tenure struct {
 	Session *Session

@@ -69,7 +69,7 @@ const (
 	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
 	FlagFull      = 2 // Deny: the owner lets this node have no more keys
 	FlagSize      = 4 // Deny: the permits of the key are as many as Count says
-	FlagYours     = 1 // Moved: the partition has no owner now, and should be the receiver's
+	FlagYours     = 1 // Moved: the partition should be the receiver's, and as a rule has no owner now
 	FlagLeft      = 2 // Moved: the same, as the sender leaves
 )
 

@@ -111,7 +111,7 @@ func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 		p.grantGroup(g, now, fx)
 		return
 	}
-	if !k.available() || !p.serves(now) { // if it does not, letGo follows
+	if !k.available() || !p.serves(now) { // if it does not, Lapsed ends the ownership, and tells those that wait
 		return
 	}
 	for k.others != nil && len(k.others.queue) > 0 {

@@ -202,7 +202,7 @@ func (p *Partition) grantGroup(g *group, now time.Time, fx *Effects) {
 		return // a hold was given back meanwhile, as it was recalled
 	}
 	g.granting = true
-	for p.serves(now) { // if it does not, letGo follows
+	for p.serves(now) { // if it does not, Lapsed ends the ownership, and tells those that wait
 		k := g.first()
 		if k == nil {
 			break

@@ -116,19 +116,7 @@ type moving struct {
 	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
 }
 
-// bounds are the epochs and times before which a partition is not served, or not acquired: they are set
-// when this node gives it up. What happens to the times then:
-//
-//	freeze         announcedEnds and reliedUntil are the end of what may be announced, and M more: the slot's, as the session may
-//	               be renewed, and a Pong may say so, until the holders are told.
-//	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
-//	EndDemote      both are lowered to the session's deadline by now, if that is earlier: the holders have been told.
-//	               reliedUntil is cleared if the record is at that epoch no more: no holder relies on
-//	               that, as the holds have rows, which the next owner respects.
-//	               announcedEnds stays: until then a holder may give back a hold by a Release frame, though it has a row by now.
-//	reliedUntil    has passed, where Demote was not answered, or refused in Grace: other nodes may have the partition (Left).
-//	announcedEnds  has passed: a record that names this node still may be demoted (MayForswear).
-//	notBefore      has passed, or the last owner has said that the partition is free: it may be acquired (take, Duty).
+// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to each is a table in demote.go.
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier

@@ -20,7 +20,7 @@ const (
 	// Demoting: the partition is frozen, and a call of Demote is under way. Nothing is granted (rule 5).
 	Demoting
 	// Freeing: this node asks for a partition of another node's to become Shared. It revokes the ownership, or
-	// acquires the partition of a dead session and demotes it.
+	// acquires the partition of a dead session and demotes it. A record that names this session is demoted (rule 6).
 	Freeing
 )
 
