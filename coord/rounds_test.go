@@ -19,7 +19,7 @@ import (
 )
 
 // A server of a Redis Cluster is killed, and its replica takes over. It has not the table of sessions, or its replica knows each session: so keys of its
-// partitions that no process has are locked again long before Grace would end by itself, and a lock in force stays in force.
+// partitions that no process has are locked again long before Grace would end by itself, and a lock in force stays in force (E3, E4, E5, E7).
 func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	for name, all := range map[string]int{"a server without the sessions": 0, "AllReplicas, the server of the sessions": 1} {

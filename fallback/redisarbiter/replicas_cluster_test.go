@@ -80,7 +80,7 @@ func refusesToOpen(t *testing.T, n fallback.Namespace, id, why string) {
 }
 
 // In a Redis Cluster a session counts once the replicas of the server have it that has the table:
-// all that the cluster lists, also those that are away.
+// all that the cluster lists, also those that are away (E7).
 func TestAllReplicas_InARedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
