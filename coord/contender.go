@@ -207,7 +207,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			a.evict = ans.Holder.Identity
 			return 0
 		}
-		if ans.Behind && a.ahead(ans.Ahead) {
+		if ans.Ahead.Session != "" && a.ahead(ans.Ahead) { // one of your own may say Behind only
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
 		if ans.Size != 0 {
