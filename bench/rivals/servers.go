@@ -95,6 +95,7 @@ func (s *Server) start(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Close()
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir)
 	cmd.Dir, cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = s.dir, harness.EndsWithUs(s.attr, s.kind.end), log, log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -141,6 +142,7 @@ func (s *Server) ready(ctx context.Context) error {
 // prepare runs a program that sets the directory up.
 func (s *Server) prepare(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // in /tmp, a MariaDB that starts removes other ones' tables
 	cmd.Dir, cmd.SysProcAttr = s.dir, harness.EndsWithUs(s.attr, syscall.SIGKILL)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(program), err, bytes.TrimSpace(out))

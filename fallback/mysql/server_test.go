@@ -77,7 +77,9 @@ func newTemplate() error {
 	}
 	template.dir = dir
 	args = append(append(args, asRoot()...), "--datadir="+filepath.Join(dir, "data"))
-	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir) // in /tmp, a server that starts removes other ones' tables
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}

@@ -51,7 +51,8 @@ func Start(s Script, bin, prefix string) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	cmd := exec.Command("sh", "-c", `cd "$2" || exit 1`+s.Start+`
+	// MariaDB removes what it finds of others in its directory of temporary tables when it starts.
+	cmd := exec.Command("sh", "-c", `export TMPDIR="$2"; cd "$2" || exit 1`+s.Start+`
 read -r _
 `+s.End+`
 wait

@@ -51,7 +51,7 @@ echo $!
 read -r _
 kill -KILL $! 2>/dev/null
 wait`}, p.args...)...)
-	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), p.env...)
+	cmd.Dir, cmd.Env = p.dir, append(append(os.Environ(), "TMPDIR="+p.dir), p.env...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		p.t.Fatal(err)
