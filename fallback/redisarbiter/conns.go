@@ -47,14 +47,14 @@ func newConns(c, background redis.UniversalClient) *conns {
 			x.chase = &chase{dial: o.Dialer, conns: make(map[*chased]struct{})}
 			o.Dialer = x.chase.dialOne
 		}
-		x.pulse = redis.NewClient(ownOptions(o, pulseConns))
-		x.work = redis.NewClient(ownOptions(o, max(workConns, o.PoolSize)))
+		x.pulse = redials(redis.NewClient(ownOptions(o, pulseConns)))
+		x.work = redials(redis.NewClient(ownOptions(o, max(workConns, o.PoolSize))))
 		return x
 	case *redis.ClusterClient:
 		o := *c.Options()
 		if o.ClusterSlots == nil { // else a failover is known to the caller's client alone
-			return &conns{locks: c, own: true, pulse: redis.NewClusterClient(ownClusterOptions(o, pulseConns)),
-				work: redis.NewClusterClient(ownClusterOptions(o, max(workConns, o.PoolSize)))}
+			return &conns{locks: c, own: true, pulse: redials(redis.NewClusterClient(ownClusterOptions(o, pulseConns))),
+				work: redials(redis.NewClusterClient(ownClusterOptions(o, max(workConns, o.PoolSize))))}
 		}
 	}
 	return &conns{locks: c, pulse: c, work: c}

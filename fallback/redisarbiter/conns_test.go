@@ -3,9 +3,11 @@ package redisarbiter_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,5 +97,33 @@ func TestNegativeReplicasAreRefused(t *testing.T) {
 		if !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), named) {
 			t.Errorf("%v, want ErrRefused that says %q", err, named)
 		}
+	}
+}
+
+// go-redis dials once a second only after many failures: a session is to be renewed as soon as the server is back.
+func TestAServerThatIsBackIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--appendonly", "yes")
+	n := attach(t, dial(t, s.Addr), cold)
+	renew := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := n.Renew(ctx, "alice", fallback.Registration{TTL: time.Hour})
+		return err
+	}
+	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	for range 5 { // each is tried again by go-redis
+		if err := renew(); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("renewed by a server that is gone: %v, want ECONNREFUSED", err)
+		}
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(); err != nil {
+		t.Errorf("the first renewal after that: %v", err)
 	}
 }

@@ -41,6 +41,8 @@ func TestFailover_Figures(t *testing.T) {
 		{"Sentinel, AllReplicas", "SIGKILL of the primary", sentinelFailsOver(true, 1)},
 		{"Sentinel, AllReplicas, RenewEvery 1 s", "SENTINEL FAILOVER", renewing(time.Second, sentinelFailsOver(false, 1))},
 		{"Sentinel, AllReplicas, RenewEvery 1 s", "SIGKILL of the primary", renewing(time.Second, sentinelFailsOver(true, 1))},
+		{"Sentinel, AllReplicas, Grace 11 s", "SENTINEL FAILOVER", hurried(sentinelFailsOver(false, 1))},
+		{"Sentinel, AllReplicas, Grace 11 s", "SIGKILL of the primary", hurried(sentinelFailsOver(true, 1))},
 		{"Redis Cluster, a server without the sessions", "CLUSTER FAILOVER", clusterFailsOver(false, false, 0)},
 		{"Redis Cluster, a server without the sessions", "SIGKILL", clusterFailsOver(false, true, 0)},
 		{"Redis Cluster, the server of the sessions", "CLUSTER FAILOVER", clusterFailsOver(true, false, 0)},
@@ -48,6 +50,8 @@ func TestFailover_Figures(t *testing.T) {
 		{"Redis Cluster, AllReplicas, a server without the sessions", "SIGKILL", clusterFailsOver(false, true, 1)},
 		{"Redis Cluster, AllReplicas, the server of the sessions", "CLUSTER FAILOVER", clusterFailsOver(true, false, 1)},
 		{"Redis Cluster, AllReplicas, the server of the sessions", "SIGKILL", clusterFailsOver(true, true, 1)},
+		{"Redis Cluster, AllReplicas, Grace 11 s, the server of the sessions", "CLUSTER FAILOVER", hurried(clusterFailsOver(true, false, 1))},
+		{"Redis Cluster, AllReplicas, Grace 11 s, the server of the sessions", "SIGKILL", hurried(clusterFailsOver(true, true, 1))},
 	} {
 		t.Run(f.where+", "+f.what, func(t *testing.T) { f.measure(t, *failoverTimes) })
 	}
@@ -69,7 +73,7 @@ type figure struct {
 type stage struct {
 	client   func() redis.UniversalClient
 	all      int                 // Options.AllReplicas
-	renew    time.Duration       // RenewEvery; 0: the default
+	times    coord.Options       // only times
 	strike   func()              // begins the failover
 	promoted func() bool         // the replica is the primary
 	concerns func(k string) bool // the key's record, without an owner, is on the server that fails over
@@ -111,8 +115,9 @@ func (f figure) measure(t *testing.T, times int) {
 func (f figure) once(t *testing.T) (m measured) {
 	st := f.begin(t)
 	node := func(name string, c *coord.Cluster) *coord.Coordinator {
-		x, err := coord.New(t.Context(), redisarbiter.New(st.client(), &redisarbiter.Options{ColdStart: true, AllReplicas: st.all}),
-			&coord.Options{Namespace: name, Partitions: figurePartitions, Cluster: c, RenewEvery: st.renew})
+		opts := st.times
+		opts.Namespace, opts.Partitions, opts.Cluster = name, figurePartitions, c
+		x, err := coord.New(t.Context(), redisarbiter.New(st.client(), &redisarbiter.Options{ColdStart: true, AllReplicas: st.all}), &opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,9 +222,18 @@ func (f figure) once(t *testing.T) (m measured) {
 
 // renewing is a stage on which sessions are renewed that often.
 func renewing(every time.Duration, begin func(t *testing.T) stage) func(t *testing.T) stage {
+	return timed(coord.Options{RenewEvery: every}, begin)
+}
+
+// hurried is a stage with half a second each for how clocks differ, and for how long a server that was deposed answers.
+func hurried(begin func(t *testing.T) stage) func(t *testing.T) stage {
+	return timed(coord.Options{RenewEvery: time.Second, Margin: time.Second / 2, Grace: 11 * time.Second}, begin)
+}
+
+func timed(times coord.Options, begin func(t *testing.T) stage) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
 		st := begin(t)
-		st.renew = every
+		st.times = times
 		return st
 	}
 }

@@ -1,0 +1,54 @@
+package redisarbiter
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// redialing lets a client dial again with its next call, however often that has failed. go-redis counts the failures of a pool, and after as
+// many as it may have connections it dials once a second only, and fails all calls meanwhile: a renewal may be that late then, when the server is
+// back. So what could not be dialed is a connection to go-redis, which fails when it is first used, with the same error.
+type redialing struct{}
+
+func (redialing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (redialing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (redialing) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := next(ctx, network, addr)
+		if err != nil && !errors.Is(err, redis.ErrClosed) {
+			return undialed{err}, nil
+		}
+		return c, err
+	}
+}
+
+// redials makes a client of ours redialing.
+func redials(c redis.UniversalClient) redis.UniversalClient {
+	switch c := c.(type) {
+	case *redis.Client:
+		c.AddHook(redialing{})
+	case *redis.ClusterClient:
+		c.OnNewNode(func(c *redis.Client) { c.AddHook(redialing{}) })
+	}
+	return c
+}
+
+// undialed is a connection that could not be made.
+type undialed struct{ err error }
+
+func (c undialed) Read([]byte) (int, error)       { return 0, c.err }
+func (c undialed) Write([]byte) (int, error)      { return 0, c.err }
+func (undialed) Close() error                     { return nil }
+func (undialed) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (undialed) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (undialed) SetDeadline(time.Time) error      { return nil }
+func (undialed) SetReadDeadline(time.Time) error  { return nil }
+func (undialed) SetWriteDeadline(time.Time) error { return nil }
