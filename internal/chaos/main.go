@@ -60,6 +60,7 @@ func command() error {
 	flag.StringVar(&cfg.Mutant, "mutant", "", "guards to take out, with commas between them, in a build with -tags mutants")
 	flag.StringVar(&cfg.Dir, "dir", "", "where to keep what the nodes write down; by default it is removed if there is no violation")
 	ttl := flag.Duration("ttl", 3*time.Second, "T; the other times are made from it")
+	hurried := flag.Bool("hurried", false, "Margin is T/20, RenewEvery T/10, Grace 1.1 T: a server that was deposed may answer for T/20; Sentinel waits for 2.5 s instead of 1.5")
 	takeover := flag.Duration("takeover", 0, "Cluster.Takeover; 0: its default, negative: off")
 	pause := flag.Duration("pause", 2*time.Second, "the longest time between two rounds")
 	only := flag.String("only", "", "names of faults, with commas between them (and without those in the names); empty: all")
@@ -82,6 +83,9 @@ func command() error {
 		return errors.New("chaos: -all-replicas is for -topology sentinel")
 	}
 	cfg.Times, cfg.Pause = defaults(*ttl), span{200 * time.Millisecond, *pause}
+	if *hurried {
+		cfg.Times.Hurried, cfg.Times.Grace = true, *ttl*11/10
+	}
 	cfg.Times.Takeover, cfg.Rest.From = *takeover, cfg.Rest.To/3
 	if *only != "" {
 		for name := range strings.SplitSeq(*only, ",") {

@@ -54,10 +54,22 @@ type job struct {
 // times are the library's, by the names of coord.Options.
 type times struct {
 	TTL, Grace, Keepalive, Debounce, CallTimeout, Takeover time.Duration
+	Hurried                                                bool // Margin and RenewEvery are short
 }
 
-func (t times) renewEvery() time.Duration { return t.TTL / 4 }
-func (t times) margin() time.Duration     { return t.TTL / 10 }
+func (t times) renewEvery() time.Duration {
+	if t.Hurried {
+		return t.TTL / 10
+	}
+	return t.TTL / 4
+}
+
+func (t times) margin() time.Duration {
+	if t.Hurried {
+		return t.TTL / 20
+	}
+	return t.TTL / 10
+}
 
 type span struct{ From, To time.Duration }
 

@@ -179,7 +179,7 @@ func cutPrimaryOffForLong(ctx context.Context, s *storm) error {
 			rest = append(rest, name)
 		}
 	}
-	least := s.r.cfg.Times.Grace + 4*downAfter
+	least := s.r.cfg.Times.Grace + 4*s.r.cfg.Times.downAfter()
 	return s.cutFor(ctx, primaryCutForLong, span{least, least + 3*s.r.cfg.Times.TTL}, lan.Both(side, rest), side, "")
 }
 

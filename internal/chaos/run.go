@@ -167,7 +167,7 @@ func (r *running) setUp(ctx context.Context) error {
 	}
 	setting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if r.servers, err = startServers(setting, r.net, r.cfg.Topology, r.dir, r.cfg.Defaults, r.cfg.All); err != nil {
+	if r.servers, err = startServers(setting, r.net, r.cfg, r.dir); err != nil {
 		return err
 	}
 	if err := r.openResource(setting); err != nil {

@@ -47,17 +47,23 @@ var serverNames = map[string][]string{
 	"cluster":  {"r1", "r2", "r3", "r4", "r5", "r6"},
 }
 
-// downAfter is for how long a primary must be silent until it is replaced. nodeTimeout is the same in a Redis Cluster, where
-// primaries stop serving, too, when they have not seen the majority for that long.
-const (
-	downAfter   = 1500 * time.Millisecond
-	nodeTimeout = 2 * time.Second
-)
+// nodeTimeout is for how long a primary of a Redis Cluster must be silent until it is replaced. Primaries there stop serving, too, when they have
+// not seen the majority for that long.
+const nodeTimeout = 2 * time.Second
+
+// downAfter is the same with Sentinel. A primary that is cut off goes on for up to 3 s there, by its settings: it may do so for delta after another one was promoted.
+func (t times) downAfter() time.Duration {
+	if t.Hurried {
+		return 2500 * time.Millisecond
+	}
+	return 1500 * time.Millisecond
+}
 
 const redisPort = ":6379"
 
 // startServers starts what the topology says. stop must be called, also after an error.
-func startServers(ctx context.Context, n *lan.Network, topology, dir string, defaults, all bool) (*servers, error) {
+func startServers(ctx context.Context, n *lan.Network, cfg config, dir string) (*servers, error) {
+	topology := cfg.Topology
 	s := &servers{topology: topology}
 	library := ""
 	if topology == "single" { // the clocks of several must not differ by more than M
@@ -84,13 +90,13 @@ func startServers(ctx context.Context, n *lan.Network, topology, dir string, def
 			place.Env = d.clock.Env(library)
 		}
 		var err error
-		if d.Server, err = redistest.NewAt(place, home, arguments(topology, defaults, all)...); err != nil {
+		if d.Server, err = redistest.NewAt(place, home, arguments(topology, cfg.Defaults, cfg.All)...); err != nil {
 			return s, err
 		}
 	}
 	switch topology {
 	case "sentinel":
-		return s, s.startSentinels(ctx, dir)
+		return s, s.startSentinels(ctx, dir, cfg.Times.downAfter())
 	case "cluster":
 		return s, s.formCluster(ctx)
 	}
@@ -123,7 +129,7 @@ func (d *dataServer) wipe() error {
 	return errors.Join(os.RemoveAll(filepath.Join(d.dir, "appendonlydir")), os.RemoveAll(filepath.Join(d.dir, "dump.rdb")))
 }
 
-func (s *servers) startSentinels(ctx context.Context, dir string) error {
+func (s *servers) startSentinels(ctx context.Context, dir string, downAfter time.Duration) error {
 	for _, d := range s.data[1:] {
 		if err := d.Replicate(ctx, s.data[0].Server); err != nil {
 			return err
