@@ -172,6 +172,10 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 			_ = c.cluster.net.Close()
 			_ = c.cluster.ring.Leave(canceled)
 		}
+		c.awaitGoroutines()
+		if c.remote.ns != nil {
+			err = errors.Join(err, c.remote.ns.Close())
+		}
 		return nil, err
 	}
 	c.startServices(first)

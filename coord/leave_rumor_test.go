@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -181,5 +182,79 @@ func TestAReaderDoesNotWaitBehindADeadWriter(t *testing.T) {
 			t.Errorf("the writer was passed after %v, before it was dead", d)
 		}
 		_ = second.Unlock()
+	})
+}
+
+// A request of a process that lives has gone, and an echo of it is in the arbiter's queue: readers that come later ask that process, which takes it out.
+func TestAReaderDoesNotWaitBehindAnEchoOfALiveWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := fallback.NewMemory()
+		o := func() *Options { return &Options{SessionTTL: 3 * time.Second, Grace: 5 * time.Second, Partitions: 61} }
+		one, two, three := enter(t, m, o()), enter(t, m, o()), enter(t, m, o())
+		first, err := one.RLock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Unlock()
+		ns, err := m.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		other, err := three.Lock(t.Context(), "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Unlock()
+		echo := fallback.Identity{Session: three.sessions.id(), Request: 1}
+		if a, err := ns.Lock(t.Context(), fallback.LockRequest{Partition: partitionNumber("k"), Key: "k", Me: echo, Block: 1, Wait: true}); err != nil || a.Verdict != fallback.Held {
+			t.Fatal(a, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		second, err := two.RLock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = second.Unlock()
+	})
+}
+
+// closing counts what Close is called for.
+type closing struct {
+	fallback.Arbiter
+	closed int
+}
+
+type closingSpace struct {
+	fallback.Namespace
+	a *closing
+}
+
+func (a *closing) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Arbiter.Attach(ctx, s)
+	return closingSpace{n, a}, err
+}
+
+var errNoSession = errors.New("no session for you")
+
+func (closingSpace) Open(context.Context, string, fallback.Registration) (fallback.Renewal, error) {
+	return fallback.Renewal{}, errNoSession
+}
+
+func (n closingSpace) Close() error {
+	n.a.closed++
+	return n.Namespace.Close()
+}
+
+func TestNew_ThatFailsClosesTheNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &closing{Arbiter: fallback.NewMemory()}
+		if _, err := New(t.Context(), a, &Options{Partitions: 61}); !errors.Is(err, errNoSession) {
+			t.Errorf("%v, want errNoSession", err)
+		}
+		if a.closed != 1 {
+			t.Errorf("the namespace was closed %d times, want 1", a.closed)
+		}
 	})
 }

@@ -212,6 +212,7 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	case p.GraceEnd != 0:
 		return LockAnswer{Verdict: InGrace, Record: p.record(m)}
 	case p.Owner != "":
+		p.dequeue(key, me) // it goes to the owner
 		return LockAnswer{Verdict: Owned, Record: p.record(m)}
 	case held && row.Identity == r.Me:
 		p.dequeue(key, me)
@@ -244,6 +245,7 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	case len(p.Queues[key]) > 0: // the first waiter does not fit, and this one comes after it
 		next = p.Queues[key][0]
 		a := p.held(m, r, p.inTheWay(named(key, next.Spec), next.Session), send)
+		send.to(next.Session, Message{Kind: Ask, Key: named(key, next.Spec), Request: next.Request}) // it may have gone, and its request come again
 		a.Behind, a.Ahead = true, Release{Partition: r.Partition, Key: named(key, next.Spec), Identity: next.Identity}
 		return a
 	}

@@ -159,3 +159,15 @@ func TestAcquireHandsOutItsOwnCopyOfTheRows(t *testing.T) {
 	clear(table)
 	want(t, "rows after Demote", len(l.Rows), 1)
 }
+
+// Rule 11: a client library may send a call again whose reply was lost. A caller that is told of an owner goes there, and must not be in
+// the queue from the first time: others would wait behind it later.
+func TestAWaiterThatIsToldOfAnOwnerWaitsNoMore(t *testing.T) {
+	l := newLab(t)
+	l.lock("k", id("alice", 1))
+	l.lock("k", id("bob", 1))
+	l.lock("k", id("carol", 1))
+	l.own("owner")
+	want(t, "verdict", l.lock("k", id("bob", 1)).Verdict, fallback.Owned)
+	want(t, "queue", l.queue("k"), []fallback.Identity{id("carol", 1)})
+}

@@ -84,7 +84,7 @@ const (
 	Granted  Verdict = iota + 1 // done; or it had been done before
 	Held                        // another hold is in force
 	Promised                    // it has no holder, but is kept for a waiter that came earlier
-	Owned                       // the partition has an owner: ask that one
+	Owned                       // the partition has an owner: ask that one. The request waits no more, also if it had been queued before
 	InGrace                     // nothing may be taken now
 	Conflict                    // the record is not as expected
 	Stale                       // the record does not name me at that epoch

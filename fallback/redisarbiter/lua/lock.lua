@@ -11,6 +11,7 @@ if grace > 0 then
   return answer('in grace')
 end
 if owner ~= '' then
+  redis.call('ZREM', queue, me) -- it goes to the owner
   return answer('owned')
 end
 if row and string.match(row, '^(%S+ %d+) ') == id then
@@ -42,6 +43,7 @@ if #way > 0 then
   end
   if ahead then
     local session, request, spec = apart(ahead)
+    send(session, 'a' .. request .. ' ' .. named(key, spec)) -- it may have gone, and its request come again
     return answer('held', way[1][2], otherSize(way), named(key, spec), session .. ' ' .. request .. ' 0 0')
   end
   return answer('held', way[1][2], otherSize(way))
