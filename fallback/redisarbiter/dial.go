@@ -2,7 +2,6 @@ package redisarbiter
 
 import (
 	"context"
-	"errors"
 	"net"
 	"time"
 
@@ -23,10 +22,10 @@ func (redialing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 func (redialing) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
-		if err != nil && !errors.Is(err, redis.ErrClosed) {
+		if err != nil {
 			return undialed{err}, nil
 		}
-		return c, err
+		return c, nil
 	}
 }
 
