@@ -384,7 +384,8 @@ func deadShard(i int) Config {
 const deadLocks = 300
 
 // lateReader: a node has a key for reading, and its readers take seats, each between one step and the next of what gives the key to a
-// writer. One that has found the hold before it was given back must notice.
+// writer. One that has found the hold before it was given back must notice, or it reads beside the writer, or leaves without giving the hold back:
+// then neither gets the key again.
 func lateReader(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, script: func(w *world) {
 		time.Sleep(15 * time.Second)
@@ -393,29 +394,36 @@ func lateReader(i int) Config {
 		key := owner.ownKey()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
+		end := time.Now().Add(30 * time.Second) // a wait that has begun before is over before ctx is
 		var reads atomic.Bool
 		var work sync.WaitGroup
 		work.Go(func() {
-			for ctx.Err() == nil {
-				if l, err := owner.c.Lock(ctx, key); err == nil {
-					for range 4 {
-						if reads.Load() {
-							w.h.say("I1: a caller has %q beside a reader", key)
-						}
-						time.Sleep(50 * time.Microsecond)
-					}
-					_ = l.Unlock()
+			for time.Now().Before(end) {
+				l, err := owner.c.Lock(ctx, key)
+				if err != nil {
+					w.h.say("I8: a caller waited for %q: %v", key, err)
+					return
 				}
+				for range 4 {
+					if reads.Load() {
+						w.h.say("I1: a caller has %q beside a reader", key)
+					}
+					time.Sleep(50 * time.Microsecond)
+				}
+				_ = l.Unlock()
 				time.Sleep(7 * time.Millisecond)
 			}
 		})
-		for ctx.Err() == nil {
-			if l, err := other.c.RLock(ctx, key); err == nil {
-				reads.Store(true)
-				time.Sleep(150 * time.Microsecond)
-				reads.Store(false)
-				_ = l.Unlock()
+		for time.Now().Before(end) {
+			l, err := other.c.RLock(ctx, key)
+			if err != nil {
+				w.h.say("I8: a reader waited for %q: %v", key, err)
+				break
 			}
+			reads.Store(true)
+			time.Sleep(150 * time.Microsecond)
+			reads.Store(false)
+			_ = l.Unlock()
 			time.Sleep(100 * time.Microsecond)
 		}
 		work.Wait()
