@@ -52,7 +52,7 @@ var scenarios = []scenario{
 	{"a Grace that was seen is ended, and not the next", 6, failsTwice},
 	{"tokens rise over lost data though Grace ends early", 2, runsAhead},
 	{"what was announced has passed before Grace ends early", 8, letsGo},
-	{"what was given back to a deposed server is reclaimed before Grace ends early", 16, demotesLate},
+	{"what was given back to a deposed server is reclaimed before Grace ends early", 8, demotesLate},
 	{"Grace does not end early where the sessions were lost", 4, unheard},
 	{"Grace of the one server ends early", 8, oneServer},
 	{"Grace of the one server ends early: it has keys, and no session of it is lost", 4, opensLate},

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"sync"
@@ -291,17 +290,53 @@ func (w *world) leftAlone(owner, holder *node, i int) {
 	}()
 }
 
-//go:embed testdata/demoted_at_a_deposed_server.json
-var demotedAtDeposed []byte
+// demotesLate: an owner, with a key that a caller of its own has, gives the partition back at a deposed server, just before that falls silent. So the row of that
+// hold was written a moment ago when the session looks at all that it has, and the new server has none. What the owner has announced is over soon, so it speaks; but
+// it reaches no partition then until Grace has ended.
+func demotesLate(i int) Config {
+	return Config{Seed: uint64(i), TTL: 30 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
+		time.Sleep(time.Minute)
+		for _, n := range w.nodes {
+			key := n.now.ownOnOther()
+			if key == "" {
+				continue
+			}
+			held, err := n.now.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				return
+			}
+			n.now.reachNone() // so what it has announced is soon over
+			time.Sleep(17500*time.Millisecond + time.Duration(i)*200*time.Millisecond)
+			var some [8]bool
+			some[n.number] = true
+			w.failoverPart(nil, Fault{Some: some})
+			other := w.nodes[(n.number+1)%3].now
+			go func() {
+				time.Sleep(time.Second)
+				n.now.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+				w.revokeAtDeposed(n.now)
+				time.Sleep(1900 * time.Millisecond)
+				n.now.client.set(func(x *weather) { x.apart = false }) // it is silent, delta is 3 s
+				time.Sleep(1100 * time.Millisecond) // to look at all that it has
+				n.now.reachNone()
+			}()
+			contend(w, held, other)
+			n.now.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+			return
+		}
+		w.h.say("no node owns a key of the other server")
+	}}
+}
 
-// demotesLate is a plan that chance has found, of T 30 s: an owner, of which a caller reads a key, gives the partition back at a deposed server, just before that falls
-// silent. So the row of that hold was written a moment ago when the session speaks, and the new server has none. One run in six showed it.
-func demotesLate(int) Config {
-	cfg, err := load(demotedAtDeposed)
-	if err != nil {
-		panic(err) // it is in the repository
+// ownOnOther returns a key of the other server that the node owns, "" if there is none.
+func (s *start) ownOnOther() string {
+	for _, key := range onOther() {
+		if o, _ := s.c.Owner(key); o.Self {
+			return key
+		}
 	}
-	return cfg
+	return ""
 }
 
 // revokeAtDeposed asks a node, by the server before, for its partitions.
