@@ -103,7 +103,7 @@ func (p *Partition) before(key, spec, session string) bool {
 	if mine.Block == "" {
 		return p.downgrades(key, mine, session)
 	}
-	return slices.ContainsFunc(p.Names[key], func(s string) bool { return s != spec && mine.Shrinks(modeOf(s)) })
+	return slices.ContainsFunc(p.Names[key], func(s string) bool { return mine.Shrinks(modeOf(s)) })
 }
 
 // otherSize returns the number of permits that a hold in the way says, 0 if it is that of the name, or one of them is no Permits.

@@ -108,6 +108,7 @@ var stories = []struct {
 	{"maxmemory: renew", inOrder(opens("a"), full(renews("a")), (*twins).changeSessionsServer, full(renews("a")))},
 	{"maxmemory: dead", inOrder(opens("a"), afterFailover(asks("a", "b", 0)))},
 	{"maxmemory: list", inOrder(opens("a"), full((*twins).list), afterFailover((*twins).list))},
+	{"maxmemory: list when Grace has ended", inOrder(opens("a"), (*twins).changeSessionsServer, (*twins).list, sessionsGraceEnds(-1), full((*twins).list))},
 	{"maxmemory: bury", inOrder(opens("a"), full(buried), afterFailover(buried))},
 	{"maxmemory: close", inOrder(opens("a"), afterFailover(closes("a")))},
 }

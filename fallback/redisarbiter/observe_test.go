@@ -149,6 +149,12 @@ func TestObserver_EndsTheGraceThatItHasSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	maxmemory := func(bytes string) {
+		t.Helper()
+		if err := c.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	record := func() string { return c.HGet(t.Context(), recordKey(0), "m").Val() }
 	before := record()
 	if end(0, 0, time.Hour); record() != before {
@@ -158,7 +164,9 @@ func TestObserver_EndsTheGraceThatItHasSeen(t *testing.T) {
 	inGrace()
 	s1, p1 := names()
 	change()
+	maxmemory("1")
 	end(s1, p1, time.Hour) // it is the first to see that server
+	maxmemory("0")
 	if i := c.HGet(t.Context(), recordKey(0), "i").Val(); i == "another" {
 		t.Error("another server's Grace has ended")
 	}
@@ -185,9 +193,7 @@ func TestObserver_EndsTheGraceThatItHasSeen(t *testing.T) {
 	if now, _ := names(); now != s2 {
 		t.Error("another Grace of the sessions has begun in it")
 	}
-	if err := c.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	maxmemory("1")
 	end(s2, p2, time.Hour)
 	if sessions, partition := inGrace(); sessions || partition {
 		t.Errorf("still in Grace: sessions %t, partition %t", sessions, partition)

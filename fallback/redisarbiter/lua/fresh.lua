@@ -9,8 +9,7 @@ local function fresh(mode)
   if mode == 'full' or OBSERVED or not GUARDED then -- for how long a server has been up is by its clock
     return Q
   end
-  local before = string.match(redis.call('INFO', 'replication'), 'master_replid2:(%w+)')
-  if before and string.find(before, '[^0]') then
+  if string.find(redis.call('INFO', 'replication'), 'master_replid2:0*[^0%s]') then
     return Q
   end
   -- The age is a difference of two times without their fractions, so up to a second too much.

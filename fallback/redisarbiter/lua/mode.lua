@@ -105,7 +105,7 @@ local function before(what, session)
   end
   for s in string.gmatch(specs or '', '%S+') do
     local _, m, o, b = mode(s)
-    if s ~= what and b == block and n <= m and of == o then
+    if b == block and n <= m and of == o then
       return true
     end
   end

@@ -21,7 +21,7 @@ if OPENED ~= (ARGV[15] == '1') then
   return {'other', server, 0, 0, '', 0, 0, 0, '', 0, 0}
 end
 local unknown = not expiry
-if unknown and OPENED and grace > 0 and complete() and ARGV[3] == 'renew' then
+if unknown and grace > 0 and complete() and ARGV[3] == 'renew' then
   older(now + Q) -- it lacks one: it is of a backup, say
 end
 local alive = (grace > 0 and ttl ~= 0) or not dead(expiry, ttl)
