@@ -94,6 +94,31 @@ func BenchmarkRows(b *testing.B) {
 	})
 }
 
+// BenchmarkPair is the row of a warm key, without the call of a function per pair, which takes 3 ns of it.
+func BenchmarkPair(b *testing.B) {
+	ctx := context.Background()
+	c := join(b, fallback.NewMemory(), quick())
+	settle(b, 61, c)
+	const batch = 256
+	var all []time.Duration
+	for i := 0; i < b.N; i += batch {
+		start := time.Now()
+		for range batch {
+			l, err := c.Lock(ctx, "order-4711")
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := l.Unlock(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		all = append(all, time.Since(start))
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2])/batch, "median")
+	b.ReportMetric(float64(all[len(all)/10])/batch, "p10")
+}
+
 // byTurns measures f, and its floor.
 func byTurns(b *testing.B, f func()) {
 	var mu sync.Mutex
