@@ -35,7 +35,7 @@ func TestAdoption(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := adoptionOf(&o, tt.took, tt.silent, tt.holds)
-			if due, rests := x.Due(tt.gone, tt.left), x.Rests(tt.gone, tt.left); due != tt.due || rests != tt.rests {
+			if due, rests := x.Due(tt.gone, tt.left), x.Trusts(tt.gone, tt.left); due != tt.due || rests != tt.rests {
 				t.Errorf("%+v: due %t, rests %t; want %t, %t", x, due, rests, tt.due, tt.rests)
 			}
 		})
@@ -50,7 +50,7 @@ func TestAdoption_WithTakeover(t *testing.T) {
 		"all is well":     adoptionOf(&o, time.Millisecond, false, 100),
 		"calls take long": adoptionOf(&o, 5*time.Second, false, 1<<30),
 	} {
-		if left := valid - o.pingEvery(); x.Due(false, left) || !x.Rests(false, left) {
+		if left := valid - o.pingEvery(); x.Due(false, left) || !x.Trusts(false, left) {
 			t.Errorf("%s, an owner that answers for another %v: %+v", name, left, x)
 		}
 		if !x.Due(false, 400*time.Millisecond) {

@@ -78,15 +78,15 @@ type debts struct {
 
 // callers has the state that all callers of a process share.
 type callers struct {
-	limits   handoff.Limits // Options.Handoff
-	waiters  sync.Pool      // of *lease.Waiter
-	shares   shares
-	holder   string // by which names of holds differ from those of other processes
-	reads    reads
-	pools    pools
-	stuck    stuck
-	requests atomic.Uint64 // numbers of requests
-	share    uint64        // of each partition in all hashes: see remainder
+	limits     handoff.Limits // Options.Handoff
+	waiters    sync.Pool      // of *lease.Waiter
+	shares     shares
+	holder     string // by which names of holds differ from those of other processes
+	reads      reads
+	pools      pools
+	stuck      stuck
+	requests   atomic.Uint64 // numbers of requests
+	reciprocal uint64        // of the number of partitions: see remainder
 }
 
 // tells is the side for operators: counts, records, the journal.

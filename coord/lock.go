@@ -89,14 +89,14 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) 
 		at = c.moment()
 	}
 	k := p.Find(key)
-	if rests := p.Rests(k); rests || k == nil && p.Vacant() { // as a rule, at an owner
+	if warm := p.Warm(k); warm || k == nil && p.Vacant() { // as a rule, at an owner
 		if !calm {
 			at = c.moment()
 		}
 		if p.Quick(at) || p.good(&at) {
 			var t *lease.Turn
 			var fence uint64
-			if rests {
+			if warm {
 				t, fence = p.Again(k, at)
 			} else {
 				t, fence = p.Fresh(key, at)

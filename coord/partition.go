@@ -47,17 +47,17 @@ var errNoAnswer = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 
 // divide makes the partitions.
 func (c *Coordinator) divide(n int) {
-	c.parts, c.callers.share = make([]partition, n), math.MaxUint64/uint64(n)
+	c.parts, c.callers.reciprocal = make([]partition, n), math.MaxUint64/uint64(n)
 }
 
 func (c *Coordinator) partitionOf(key string) *partition {
-	return &c.parts[remainder(hash(key), uint64(len(c.parts)), c.callers.share)]
+	return &c.parts[remainder(hash(key), uint64(len(c.parts)), c.callers.reciprocal)]
 }
 
-// remainder is h % n, where share is math.MaxUint64 / n: a multiplication takes a third of the time that a division takes. What it
+// remainder is h % n, where inverse is math.MaxUint64 / n: a multiplication takes a third of the time that a division takes. What it
 // makes of h / n is the quotient, or one less.
-func remainder(h, n, share uint64) uint64 {
-	q, _ := bits.Mul64(h, share)
+func remainder(h, n, inverse uint64) uint64 {
+	q, _ := bits.Mul64(h, inverse)
 	r := h - q*n
 	if r >= n {
 		r -= n

@@ -75,10 +75,10 @@ func TestInReads(t *testing.T) {
 		for _, k := range call {
 			n += len(k.Keys)
 			busy += k.Busy
-			if len(k.Rows) != len(k.Keys) || k.Rest != (k.Own.Epoch == 0) {
-				t.Errorf("%d keys, %d rows, rest %t", len(k.Keys), len(k.Rows), k.Rest)
+			if len(k.Rows) != len(k.Keys) || k.Further != (k.Own.Epoch == 0) {
+				t.Errorf("%d keys, %d rows, further %t", len(k.Keys), len(k.Rows), k.Further)
 			}
-			if !k.Rest {
+			if !k.Further {
 				firsts++
 			}
 		}

@@ -19,7 +19,7 @@ func (l Lock) Unlock() error {
 	t, p := l.t, l.p
 	p.mu.Lock()
 	if !p.traced {
-		if p.Rest(t, l.fence) || p.Keep(t, l.fence) {
+		if p.EndOwn(t, l.fence) || p.Keep(t, l.fence) {
 			p.mu.Unlock()
 			return nil
 		}

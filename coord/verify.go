@@ -108,7 +108,7 @@ func inReads(all []snapshot) (calls [][]snapshot) {
 	for _, k := range all {
 		for first := true; first || len(k.Keys) > 0; first = false {
 			part := k
-			part.Rest = !first
+			part.Further = !first
 			n := min(len(k.Keys), keysPerCall)
 			part.Keys, part.Rows, part.Busy = k.Keys[:n], k.Rows[:n], min(k.Busy, n)
 			k.Keys, k.Rows, k.Busy, k.Own = k.Keys[n:], k.Rows[n:], k.Busy-part.Busy, lease.Tenure{}
@@ -190,7 +190,7 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, snapshots []snaps
 		case k.p.older(k, states[i]):
 			doubtful = append(doubtful, i)
 		default:
-			if !k.Rest {
+			if !k.Further {
 				x.saw(k.p.Number(), sent, states[i].Record.Grace)
 			}
 			missing = append(missing, k.p.compare(k, states[i], sent))
@@ -217,7 +217,7 @@ func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, snapshots []sna
 			failed = err
 			return
 		}
-		if s.Record = r; !k.Rest {
+		if s.Record = r; !k.Further {
 			x.saw(k.p.Number(), sent, r.Grace)
 		}
 		m := k.p.compare(k, s, sent)

@@ -46,7 +46,7 @@ func (p *Partition) BeginDemote(avoid time.Duration, now time.Time, fx *Effects)
 	if o == nil || p.phase == Demoting {
 		return Frozen{}, false
 	}
-	x = Frozen{Tenure: Tenure{o.session, o.epoch}, slot: p.slot(), Holds: p.freeze(Demoting)}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, slot: p.slotEnds(), Holds: p.freeze(Demoting)}
 	if !guard.Freeze {
 		p.own = o
 	}
@@ -112,7 +112,7 @@ func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 // freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
 // of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
 func (p *Partition) freeze(next Phase) map[string]fallback.Row {
-	o, slot, until := p.own, p.slot(), p.ownedUntil()
+	o, slot, until := p.own, p.slotEnds(), p.ownedUntil()
 	p.own = nil
 	p.show(SightFreezes, o.session.ID, o.epoch, nil)
 	step(&p.phase, next, nextPhases[:])

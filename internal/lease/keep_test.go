@@ -64,7 +64,7 @@ func TestSoon_Retracted(t *testing.T) {
 			p.LoseAll(nil, LeaseExpired, now, fx)
 		},
 		"given back": func(p *Partition, k *Key, fx *Effects) { p.recallHere(k, now, fx) },
-		"relaxed":    func(p *Partition, k *Key, fx *Effects) { k.rested = false; p.Relax(k, now.Add(time.Hour), fx) },
+		"relaxed":    func(p *Partition, k *Key, fx *Effects) { k.undated = false; p.Relax(k, now.Add(time.Hour), fx) },
 		"frozen":     func(p *Partition, k *Key, _ *Effects) { p.freezeHold(k, newOwnership(k.hold.session, 1, now), now) },
 		"another": func(p *Partition, _ *Key, _ *Effects) {
 			p.Key("other")

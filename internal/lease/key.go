@@ -29,9 +29,9 @@ type Key struct {
 	told    bool   // a record was written of that turn (Overdue)
 	used    bool   // a turn has begun since the hold was last verified (Snapshot)
 	listed  bool   // the key is in the shell's list of those that linger (Keep, finish, shelve, tidy); the shell calls Relax for each
-	shelved bool   // it is on the partition's shelf (Rest, shelve, tidy)
+	shelved bool   // it is on the partition's shelf (EndOwn, shelve, tidy)
 	known   bool   // it is in the partition's keys (Turn.Key, request, tidy, walkAt)
-	rested  bool   // the hold lingers, and no clock was read when that began (Relax)
+	undated bool   // the hold lingers, and no clock was read when that began (Relax)
 	moved   uint8  // consecutive nodes that were asked and did not own the partition, 255 at most (Redirect). A turn clears it
 
 	first Turn // as a rule the only one

@@ -67,7 +67,7 @@ func (p *Partition) vouched(l Link, h *hold, epoch uint32, deadline time.Time, p
 		return
 	}
 	next := hold{source: SourceOwner, from: l, announced: deadline, pongs: pongs}
-	if !p.cfg.View.Adoption().Rests(false, next.announcedUntil().Sub(now)) {
+	if !p.cfg.View.Adoption().Trusts(false, next.announcedUntil().Sub(now)) {
 		return // with so little left it would be adopted again at once
 	}
 	if !h.remote() {

@@ -101,7 +101,7 @@ func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Fro
 		p.loseHolds(s, SessionExpired, now, fx)
 		return Frozen{}, false
 	}
-	x = Frozen{Tenure: Tenure{o.session, o.epoch}, slot: p.slot(), Holds: p.freeze(Demoting), Stepped: true}
+	x = Frozen{Tenure: Tenure{o.session, o.epoch}, slot: p.slotEnds(), Holds: p.freeze(Demoting), Stepped: true}
 	p.moving.exported, p.moving.late = x.Holds, make(map[string]fallback.Release)
 	for key, k := range p.table.keys {
 		if row, ok := x.Holds[key]; ok && row == k.hold.row {

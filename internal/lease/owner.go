@@ -34,9 +34,9 @@ func (o *ownership) extend(p *Partition, now time.Time) bool {
 	return true
 }
 
-// Rests reports whether Again may grant the key: it is this node's own, was used a moment ago, and no other node wants it. k
+// Warm reports whether Again may grant the key: it is this node's own, was used a moment ago, and no other node wants it. k
 // may be nil.
-func (p *Partition) Rests(k *Key) bool {
+func (p *Partition) Warm(k *Key) bool {
 	return k != nil && k.hold.source == SourceOwn && k.others == nil && k.q.State() == handoff.Lingering && p.closing.ending == Open && p.own != nil
 }
 
@@ -55,7 +55,7 @@ func (p *Partition) Good(now time.Time) bool {
 	return true
 }
 
-// Again is Lock in the usual case of an owner, if Rests and one of Quick and Good have said so.
+// Again is Lock in the usual case of an owner, if Warm and one of Quick and Good have said so.
 func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
 	fence := uint64(p.token(1))
 	k.q.Again(fence)
@@ -105,15 +105,15 @@ func (p *Partition) token(n uint32) fallback.Token {
 
 // ownedUntil returns the deadline of the ownership.
 func (p *Partition) ownedUntil() time.Time {
-	d := p.slot()
+	d := p.slotEnds()
 	if s := p.own.session.Deadline(); s.Before(d) {
 		return s
 	}
 	return d
 }
 
-// slot returns until when the ownership is good, if its session is.
-func (p *Partition) slot() time.Time { return p.own.confirmed.Add(p.cfg.Lease) }
+// slotEnds returns until when the ownership is good, if its session is.
+func (p *Partition) slotEnds() time.Time { return p.own.confirmed.Add(p.cfg.Lease) }
 
 // Confirmed returns the sending time of the call that has confirmed the ownership, zero if this node does not serve the
 // partition.

@@ -21,7 +21,7 @@ func TestShelf_KeepsAFewKeys(t *testing.T) {
 		if !p.Good(now) {
 			t.Fatal("the owner does not serve")
 		}
-		if p.Rests(k) {
+		if p.Warm(k) {
 			return p.Again(k, 0)
 		}
 		if k != nil || !p.Vacant() {
@@ -32,7 +32,7 @@ func TestShelf_KeepsAFewKeys(t *testing.T) {
 	unlock := func(turn *Turn, fence uint64) {
 		t.Helper()
 		var fx Effects
-		if p.Rest(turn, fence) {
+		if p.EndOwn(turn, fence) {
 			return
 		}
 		if _, state := p.Unlock(turn, fence, now, &fx); state != TurnRuns {

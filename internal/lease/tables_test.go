@@ -22,8 +22,8 @@ func TestAdoption_WhenAHoldIsAdopted(t *testing.T) {
 		{true, false, 2 * time.Second, true, false},
 	} {
 		x.Silent = c.silent
-		if x.Due(c.gone, c.left) != c.due || x.Rests(c.gone, c.left) != c.rests {
-			t.Errorf("%+v: due %t, rests %t", c, x.Due(c.gone, c.left), x.Rests(c.gone, c.left))
+		if x.Due(c.gone, c.left) != c.due || x.Trusts(c.gone, c.left) != c.rests {
+			t.Errorf("%+v: due %t, rests %t", c, x.Due(c.gone, c.left), x.Trusts(c.gone, c.left))
 		}
 	}
 	if x.Silent = false; x.At() != x.Lead {

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Rest is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
+// EndOwn is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
 // without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
-func (p *Partition) Rest(t *Turn, fence uint64) bool {
+func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
 		p.own == nil || p.granted[PathOwn]%64 == 0 || t.began == Unmeasured || p.cfg.Handoff.Linger <= 0 || !k.q.Rest() {
@@ -24,8 +24,8 @@ func (p *Partition) Rest(t *Turn, fence uint64) bool {
 	return true
 }
 
-// Keep ends a turn under a hold of another's key, which lingers then. As Rest it reads no clock, for nothing is granted: so Relax begins to
-// count when it comes by (rested). It reports false if the caller has to do it by Unlock: one in 64, to be measured, and those after which there
+// Keep ends a turn under a hold of another's key, which lingers then. As EndOwn it reads no clock, for nothing is granted: so Relax begins to
+// count when it comes by (undated). It reports false if the caller has to do it by Unlock: one in 64, to be measured, and those after which there
 // may be more to do, as where the key is not in the shell's list yet (listed): finish puts it there.
 func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	k := t.key
@@ -33,7 +33,7 @@ func (p *Partition) Keep(t *Turn, fence uint64) bool {
 		p.closing.ending != Open || p.granted[PathTurn]%64 == 0 || t.began == Unmeasured || !k.q.Keep() {
 		return false
 	}
-	k.rested = true
+	k.undated = true
 	k.endWanted()
 	t.fence = 0
 	t.forget()
@@ -41,7 +41,7 @@ func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	return true
 }
 
-// Pass is Rest where a caller waits in this process, and returns the waiter to be woken. It needs no clock either: the
+// Pass is EndOwn where a caller waits in this process, and returns the waiter to be woken. It needs no clock either: the
 // waiter reads it before its Lock returns, and that is the moment which counts (rule 1). Two in 64 take the long way: the first
 // has its beginning measured, the second its end, and both move on the time for which the quick reading is good.
 func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
@@ -119,7 +119,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 		p.giveBack(k, now, fx)
 	case p.shelve(k):
 	default:
-		k.since, k.rested = p.cfg.At(now), false
+		k.since, k.undated = p.cfg.At(now), false
 		if !k.listed {
 			k.listed = true
 			p.order().Linger = k
@@ -152,8 +152,8 @@ func (p *Partition) shelve(k *Key) bool {
 
 // Relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
 func (p *Partition) Relax(k *Key, now time.Time, fx *Effects) bool {
-	if k.q.State() == handoff.Lingering && k.rested {
-		k.rested, k.since = false, p.cfg.At(now)
+	if k.q.State() == handoff.Lingering && k.undated {
+		k.undated, k.since = false, p.cfg.At(now)
 	}
 	if k.q.State() == handoff.Lingering && p.cfg.At(now)-k.since < p.cfg.Handoff.Linger {
 		return false
@@ -209,7 +209,7 @@ func (p *Partition) dropped(k *Key, now time.Time, fx *Effects) {
 		p.show(SightDrops, k.hold.row.Session, 0, k)
 	}
 	p.endHold(k)
-	k.rested = false
+	k.undated = false
 	p.retract(k)
 	p.basis.holds--
 	switch {

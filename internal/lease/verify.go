@@ -11,12 +11,12 @@ import (
 
 // A Snapshot is what this process believes to hold in a partition at some moment.
 type Snapshot struct {
-	Keys  []string
-	Rows  []fallback.Row
-	Own   Tenure         // zero: this node does not serve it
-	Busy  int            // the first ones have been in use since they were last verified
-	Rest  bool           // there is another snapshot of the partition, with more of its keys
-	Known fallback.Token // what was seen before the arbiter is asked
+	Keys    []string
+	Rows    []fallback.Row
+	Own     Tenure         // zero: this node does not serve it
+	Busy    int            // the first ones have been in use since they were last verified
+	Further bool           // there is another snapshot of the partition, with more of its keys
+	Known   fallback.Token // what was seen before the arbiter is asked
 }
 
 // Snapshot lists the holds of a session that rest on their rows; but for those that got one a moment ago, unless all are asked for.
@@ -56,7 +56,7 @@ func (p *Partition) Snapshot(s *Session, all bool, now time.Time) Snapshot {
 // settleDown makes a hold that has a row rest on its owner again, if that answers for it for long
 // enough (rule 17). It reports whether it does.
 func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
-	if !h.remote() || !when.Rests(h.ownerGone(), h.announcedUntil().Sub(now)) {
+	if !h.remote() || !when.Trusts(h.ownerGone(), h.announcedUntil().Sub(now)) {
 		return false
 	}
 	h.confirmed, h.rowed = time.Time{}, true

@@ -48,9 +48,9 @@ func (x Adoption) At() time.Duration {
 	return x.Lead
 }
 
-// Rests reports whether the row of a hold need not be looked after, because its owner answers for
+// Trusts reports whether the row of a hold need not be looked after, because its owner answers for
 // it.
-func (x Adoption) Rests(gone bool, left time.Duration) bool { return !gone && left > x.Lead+x.Back }
+func (x Adoption) Trusts(gone bool, left time.Duration) bool { return !gone && left > x.Lead+x.Back }
 
 // A Route is where the callers of this node have to go for the keys of a partition. Its zero value is the arbiter.
 type Route struct {

@@ -16,7 +16,7 @@ func (n *Node) lock(key string, try bool) {
 	p, now := &n.P, n.w.now
 	k, at := p.Find(key), n.cfg.At(n.w.now)
 	exclusive := !fallback.IsName(key)
-	if exclusive && p.Rests(k) && (p.Quick(at) || p.Good(now)) {
+	if exclusive && p.Warm(k) && (p.Quick(at) || p.Good(now)) {
 		t, fence := p.Again(k, at)
 		n.has(key, t, fence)
 		return
@@ -85,7 +85,7 @@ func (n *Node) unlock(key string) {
 		return
 	}
 	delete(n.turns, key)
-	if n.P.Rest(x.t, x.fence) {
+	if n.P.EndOwn(x.t, x.fence) {
 		return
 	}
 	if w := n.P.Pass(x.t, x.fence); w != nil {
