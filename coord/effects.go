@@ -26,13 +26,6 @@ type doubt struct {
 	when time.Time // to look
 }
 
-// lingering is a key with a hold that lingers, or a reading.
-type lingering struct {
-	p   *partition
-	key *lease.Key
-	x   *reading // nil: see key
-}
-
 // contender is the shell of a lease.Contender, which wants a key: it makes the calls.
 type contender struct {
 	p *partition
@@ -108,8 +101,8 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 // send puts a frame on a stream. Pass, Queue and Send of a stream append to one buffer, in the order
 // of the calls, and differ in what writes it: with Pass the read loop once its batch is done, with
 // Queue the Flush or FlushSoon that do calls, with Send the caller. They fail where the stream has
-// ended, or has so much to write that it ends now. Down follows, and looks after what was on its way,
-// so no caller looks at their errors.
+// ended, or has so much to write that it ends now. cluster.Down is called then, and looks after what was
+// on its way, so no caller looks at their errors.
 func (a *after) send(l *link, f *peer.Frame) {
 	if a.in != nil {
 		_ = a.in.Pass(l.s, f)

@@ -39,7 +39,7 @@ func (p *Partition) AssertWanted() {
 	p.assertShared()
 }
 
-// assertKnown tells of it (Illegal) if a key is used that the partition has forgotten: callers of it exclude nobody.
+// assertKnown tells of it (Illegal) if a key is used that the partition has forgotten: its callers exclude no others.
 func (k *Key) assertKnown() {
 	if !k.known {
 		Illegal("a key is used that was forgotten")

@@ -73,8 +73,9 @@ const (
 	FlagLeft      = 2 // Moved: the same, as the sender leaves
 )
 
-// send puts a frame about a hold or a request on a stream, in the order in which it was decided. It returns the frame for what is
-// not always in it, valid until the next one.
+// send puts a frame about a hold or a request on a stream, in the order in which it was decided. Here it is only noted: the shell writes it,
+// when the event is over and before the partition's mutex is free (coord.after.carryOut). send returns the frame for what is not always in
+// it, valid until the next one.
 func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identity) *peer.Frame {
 	if p.out == nil {
 		p.out = new(Ordered)

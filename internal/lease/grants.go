@@ -105,6 +105,35 @@ func (p *Partition) wantHere(k *Key, now time.Time, fx *Effects) {
 	p.grantNext(k, now, fx)
 }
 
+// recall asks the holder of a key back, because another caller or node waits.
+func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
+	g := k.others
+	switch {
+	case k.q.State() != handoff.Idle:
+		p.recallHere(k, now, fx)
+	case g.holder != fallback.Identity{} && g.recalled.IsZero():
+		g.recalled, p.table.unsure = now, true
+		if g.link == nil {
+			g.link = p.linkTo(g.holder.Session)
+		}
+		if g.link != nil {
+			p.send(g.link, peer.Recall, k.name, g.holder)
+		} else {
+			fx.Absent = true
+		}
+	}
+}
+
+// recallHere asks this node's own callers for a key, for another caller or node.
+func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
+	k.tellWanted()
+	if k.q.Recall(now) == handoff.GiveBack { // it lingered; one in use goes back when Done says so: after the turn, or a quantum
+		p.giveBack(k, now, fx)
+		return
+	}
+	p.makeWay(k, now, fx)
+}
+
 // grantNext gives a key that no node has to the node that has waited longest.
 func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 	if g := k.group(); g != nil {

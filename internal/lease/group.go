@@ -137,7 +137,7 @@ func (g *group) shrinksTo(k *Key) bool {
 	})
 }
 
-// first returns the key whose hold is to be granted next, nil if none is wanted: one for the holder of the exclusive one or of a larger
+// first returns the key with the hold that is to be granted next, nil if none is wanted: one for the holder of the exclusive one or of a larger
 // block, or that of the node that has waited longest.
 func (g *group) first() *Key {
 	for _, k := range g.keys[1:] {
@@ -256,7 +256,7 @@ func (p *Partition) ungroup(k *Key) {
 }
 
 // refuses reports whether a caller or node that only tries is to be sent away, and makes way for the next one. An own hold that
-// lingers is no reason, nor is one that callers share of whom none is inside.
+// lingers is no reason, nor is one that callers share, if none of them is inside.
 func (p *Partition) refuses(k *Key, now time.Time, fx *Effects) bool {
 	g := k.group()
 	for _, x := range g.inTheWay(k) {

@@ -122,7 +122,7 @@ type parked struct {
 // request is a request at a key's owner, for all of this node's waiters. Its zero value is none.
 type request struct {
 	link    Link
-	session *Session // in whose name it is
+	session *Session // that it is made for
 	number  uint64
 }
 

@@ -48,7 +48,7 @@ func (s *Seat) Began(at Moment) { s.since = max(at, 1) }
 // Waiter is a caller in the queue of a key.
 type Waiter = handoff.Waiter[*Seat]
 
-// Waits and Tries choose waiters.
+// waits and tries choose waiters by whether they wait for others.
 func waits(w *Waiter) bool { return !w.Value.Try }
 
 func tries(w *Waiter) bool { return w.Value.Try }
@@ -94,7 +94,7 @@ func (t *Turn) Key(fence uint64) *Key {
 
 // forget takes a context off the turn that nothing has to end.
 func (t *Turn) forget() {
-	if t.Context != nil {
+	if t.Context != nil { // as a rule there is none, and to look at pointers is cheaper than to write them
 		t.Context = nil
 	}
 }

@@ -7,6 +7,18 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
+// How a turn ends, and what becomes of the hold. The queue of the key (package handoff) says what is to be done:
+//
+//	Rest   ends the turn if no caller waits and the hold was not recalled: the hold lingers
+//	Keep   is Rest under a hold that has a token left
+//	Pass   ends the turn and gives the next caller one, with a token that it is given
+//	Done   ends the turn in all cases: the next caller has one, or the hold lingers, or it is to be given back
+//	Relax  ends the lingering: the hold is to be given back
+//
+// An owner's own key is kept on the partition's shelf (EndOwn, shelve). When another key needs its place there, its hold ends, which sends
+// nothing, and tidy forgets it. Another grantor's key is kept in the shell's list (Keep, finish). The shell calls Relax for each key there,
+// and if no caller has come for long enough, giveBack sends the hold back, and dropped forgets the key.
+
 // EndOwn is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
 // without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
 func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
@@ -127,7 +139,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 }
 
-// shelve keeps a key whose hold is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
+// shelve keeps a key with a hold that is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
 // is used again needs no new entry, and one that is not needs no timer. It reports false if another node may have to do with the key.
 func (p *Partition) shelve(k *Key) bool {
 	if k.hold.source != SourceOwn || k.others != nil {

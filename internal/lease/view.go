@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A View is what a partition has to know of other nodes and of this one. It is looked at on slow paths only.
+// A View is what a partition has to know of other nodes and of this one. It is looked at on slow paths only. The shell's is coord.view.
 type View interface {
 	// Session returns this node's session, nil if it has none.
 	Session() *Session
@@ -61,7 +61,8 @@ type Route struct {
 // Known reports whether there is a way to the node that should own the partition.
 func (r Route) Known() bool { return r.Mine || r.Link != nil }
 
-// A Link is a stream to another node, with what was said on it. Links are compared: another stream is another Link.
+// A Link is a stream to another node, with what was said on it. Links are compared: another stream is another Link. The shell's is coord.link:
+// coord/link.go, and for the last two methods coord/heartbeat.go.
 type Link interface {
 	// Node returns the name of the other node.
 	Node() string

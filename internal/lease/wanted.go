@@ -26,25 +26,6 @@ func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 	return k.wanted
 }
 
-// recall asks the holder of a key back, because another caller or node waits.
-func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
-	g := k.others
-	switch {
-	case k.q.State() != handoff.Idle:
-		p.recallHere(k, now, fx)
-	case g.holder != fallback.Identity{} && g.recalled.IsZero():
-		g.recalled, p.table.unsure = now, true
-		if g.link == nil {
-			g.link = p.linkTo(g.holder.Session)
-		}
-		if g.link != nil {
-			p.send(g.link, peer.Recall, k.name, g.holder)
-		} else {
-			fx.Absent = true
-		}
-	}
-}
-
 // Recalled: the owner wants a key back, or asks whether this node has it at all.
 func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	k := p.table.keys[string(f.Key)]
@@ -77,16 +58,6 @@ func (p *Partition) notHeld(l Link, key string, id fallback.Identity, now time.T
 		fx.Releases = append(fx.Releases, p.ReleaseOf(k.name, k.others.holder))
 	}
 	p.freeHolder(k, now, fx)
-}
-
-// recallHere asks this node's own callers for a key, for another caller or node.
-func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
-	k.tellWanted()
-	if k.q.Recall(now) == handoff.GiveBack { // it lingered; one in use goes back when Done says so: after the turn, or a quantum
-		p.giveBack(k, now, fx)
-		return
-	}
-	p.makeWay(k, now, fx)
 }
 
 // Released: another node gives the hold id back, or gives up its wait.
