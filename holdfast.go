@@ -9,9 +9,20 @@
 //		// l.Fence() rises with each lock of the key.
 //	})
 //
-// Its types and errors are those of package coord, which has the documentation of the API. A
-// program with another arbiter, without a cluster, or with another membership, calls coord.New, and
-// links less: this package links memberlist and go-redis.
+// Its types and errors are those of package coord, which has the documentation of the API, and lists
+// the methods by what they are for. A program with another arbiter, without a cluster, or with another
+// membership, calls coord.New, and links less: this package links memberlist and go-redis.
+//
+// Three things to know before production:
+//
+//   - If Redis has replicas, set Options.Redis.Replicas to 1. With Redis's default replication a primary
+//     that is cut off together with a process goes on acknowledging while another one is promoted, and
+//     a key has two holders.
+//   - A process that stands still for longer than the lease, and goes on, may write before it has
+//     noticed that its lock is lost. It may even have nil of [Lock.Unlock]. So do not trust nil: let the
+//     resource refuse a token ([Lock.Fence]) that is lower than the highest it has seen.
+//   - Any process of the namespace may take a lock from its holder (Coordinator.Break), and have a node
+//     give its partitions away (Coordinator.DrainNode), unless More.Unbreakable is set.
 package holdfast
 
 import (
@@ -62,6 +73,10 @@ type (
 	DeadlockError = coord.DeadlockError
 	// A SizeError says that a semaphore's size is not that of others that use it.
 	SizeError = coord.SizeError
+	// A KeptError is an error of Share's function that is kept like a result.
+	KeptError = coord.KeptError
+	// An UnreachableError names a member of the cluster that this node does not reach.
+	UnreachableError = coord.UnreachableError
 )
 
 // Causes of losses.
@@ -76,16 +91,20 @@ const (
 
 // The errors of locks, as package coord documents them.
 var (
-	ErrLocked      = coord.ErrLocked
-	ErrUnavailable = coord.ErrUnavailable
-	ErrLost        = coord.ErrLost
-	ErrHeld        = coord.ErrHeld
-	ErrClosed      = coord.ErrClosed
-	ErrDeadlock    = coord.ErrDeadlock
-	ErrUnlocked    = coord.ErrUnlocked
-	ErrInvalidKey  = coord.ErrInvalidKey
-	ErrNotHeld     = coord.ErrNotHeld
-	ErrNotBroken   = coord.ErrNotBroken
+	ErrLocked      = coord.ErrLocked      // another caller has the key
+	ErrUnavailable = coord.ErrUnavailable // the arbiter could not be asked, or may grant nothing now
+	ErrLost        = coord.ErrLost        // the lock was lost: another caller may have the key
+	ErrHeld        = coord.ErrHeld        // the caller has the key itself: its context carries the lock
+	ErrClosed      = coord.ErrClosed      // Close was called
+	ErrDeadlock    = coord.ErrDeadlock    // callers wait for each other in a circle
+	ErrUnlocked    = coord.ErrUnlocked    // the lock was unlocked before
+	ErrInvalidKey  = coord.ErrInvalidKey  // the key is empty, too long, or has an ending that is reserved
+	ErrObserver    = coord.ErrObserver    // the coordinator only looks: coord.Options.Observe
+	ErrNotHeld     = coord.ErrNotHeld     // of Break: no caller has the lock with that token
+	ErrNotBroken   = coord.ErrNotBroken   // of Break: the process that has the lock does not permit it, or could not be asked
+	ErrNotShared   = coord.ErrNotShared   // of Share: the value is valid, but others may not get it
+	ErrTooLarge    = coord.ErrTooLarge    // of Share: the result was not kept, as it is too large
+	ErrNoResults   = coord.ErrNoResults   // of Share: the arbiter keeps no results, and there is no ShareOptions.Store
 )
 
 // ForReading returns claims of keys for reading, for LockClaims.
@@ -130,8 +149,8 @@ type Options struct {
 	// Logger is coord.Options.Logger. Nil: silent.
 	Logger *slog.Logger
 
-	// Redis has the options of the arbiter, such as ColdStart for development, and Replicas. Nil: the
-	// defaults.
+	// Redis has the options of the arbiter: Replicas, to be set where Redis has replicas, and ColdStart
+	// for a Redis that is known to be new. Nil: the defaults.
 	Redis *RedisOptions
 
 	// More has all other options of coordinators and of the cluster. Fields above that are not zero
@@ -141,7 +160,11 @@ type Options struct {
 
 // Open opens a coordinator with the client's Redis as its arbiter, as a node of the namespace's
 // cluster. Close it when the process ends. The client stays the caller's, and outlives the
-// coordinator. It blocks as coord.New does; opts may be nil.
+// coordinator. It blocks as coord.New does; opts may be nil. Give Close a context with a deadline: it
+// waits for locks that are in use until that ends.
+//
+// A new namespace on a Redis that has just been started grants nothing for Grace (12 s), as the server may
+// be one that has lost its data. Options.Redis.ColdStart says that it has not, as in tests and development.
 //
 // Errors are those of coord.New; one of an option names the field of coord.Options.
 func Open(ctx context.Context, client redis.UniversalClient, opts *Options) (*Coordinator, error) {

@@ -1,20 +1,74 @@
-// Package coord is the API of Holdfast: locks by key, exclusive among the goroutines of this process and among all
-// processes that use the same namespace of the same arbiter.
+// Package coord is the API of Holdfast: locks by key, exclusive among the goroutines of this
+// process and among all processes that use the same namespace of the same arbiter.
+// [github.com/holdfast-go/holdfast.Open] opens a coordinator for the usual case, Redis and a
+// cluster. Here it is with all parts named:
 //
-// One lock's journey: [Coordinator.Lock] queues the caller for its key in this process. If the process has a hold on the
-// key, the caller's turn comes in memory, with the next fencing token of the hold. If not, and another node owns the key's
-// partition, the process asks that node over a stream; if it is to own the partition itself, it takes it. Without an owner one contender for all the callers of that key asks
-// the arbiter for a hold; if another process has the key, it waits there, and the other process is told that a caller
-// waits. [Lock.Unlock] passes the turn to the next caller, or gives the hold back.
+//	locks, err := coord.New(ctx, redisarbiter.New(client, nil), &coord.Options{
+//		Namespace: "shop",
+//		Cluster:   &coord.Cluster{Membership: gossip.Start}, // nil: each key is locked at the arbiter
+//	})
+//	...
+//	defer locks.Close(ctx) // gives everything back; waits for locks in use until ctx ends
+//	l, err := locks.Lock(ctx, "order/4711")
+//	if err != nil {
+//		return err
+//	}
+//	defer l.Unlock()
 //
-// Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what the process holds is
-// verified, one read per partition in use. Every grant is checked against the clock at the moment it is made; when
-// the arbiter has not acknowledged the session or a hold for too long, the locks are lost before the arbiter gives them to
-// another process, their contexts end, and Unlock says so.
+// # Methods of a Coordinator
 //
-// What no lease can give is protection from a process that stops between that check and its write. For that every lock has
-// a fencing token, [Lock.Fence], that rises with every grant of the key: let the resource refuse a token lower than the
-// highest it has seen.
+// docs/which.md of the repository says which of them is for what.
+//
+//   - One key: [Coordinator.Do], [Coordinator.Lock], [Coordinator.TryLock],
+//     [Coordinator.LockFor], [Coordinator.DoNested].
+//   - Readers together, a writer alone: [Coordinator.RDo], [Coordinator.RLock],
+//     [Coordinator.TryRLock], [Coordinator.RDoNested].
+//   - Several keys: [Coordinator.DoAll], [Coordinator.LockAll], [Coordinator.TryLockAll]; with
+//     some of them only read: [Coordinator.DoClaims], [Coordinator.LockClaims],
+//     [Coordinator.TryLockClaims].
+//   - Several callers at a time: [Coordinator.Semaphore].
+//   - Results that all processes share: [Share], [Unshare], and [Coordinator.Results].
+//   - News of a key: [Coordinator.Announce], [Coordinator.Watch].
+//   - The process: [Coordinator.Settled], [Coordinator.Drain], [Coordinator.Close],
+//     [Coordinator.Namespace].
+//   - The cluster: [Coordinator.Nodes], [Coordinator.Owner], [Coordinator.RotateSecret].
+//   - For operators: [Coordinator.Inspect], [Coordinator.Held], [Coordinator.Top],
+//     [Coordinator.Processes], [Coordinator.Partitions], [Coordinator.Report],
+//     [Coordinator.Stats], [Coordinator.Break], [Coordinator.DrainNode],
+//     [Coordinator.ExpectLong].
+//
+// # One lock's journey
+//
+// The words:
+//
+//   - arbiter: the store that holds the truth, such as Redis
+//   - session: one life of a process at the arbiter
+//   - partition: one of the shares that keys are divided into, by a hash; in a cluster a node
+//     owns each, and grants its keys from memory
+//   - hold: a key that the arbiter or an owner gave to a process, with a block of tokens
+//   - turn: a caller's part of a hold, with one token: a lock
+//   - contender: the one request that a process has at the arbiter for a key
+//   - Grace: the time after a failover in which the arbiter grants nothing new, and holders
+//     reclaim what they have
+//
+// [Coordinator.Lock] queues the caller for its key in this process. If the process has a hold on
+// the key, the caller's turn comes in memory, with the next fencing token of the hold. If not,
+// and another node owns the key's partition, the process asks that node over a stream; if it is
+// to own the partition itself, it takes it. Without an owner one contender for all the callers of
+// that key asks the arbiter for a hold. If another process has the key, the contender waits
+// there, and the other process is told that a caller waits. [Lock.Unlock] passes the turn to the
+// next caller, keeps the hold for one that is to come, or gives it back.
+//
+// Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what
+// the process holds is verified, one read per partition in use. Every grant is checked against
+// the clock at the moment it is made; when the arbiter has not acknowledged the session or a hold
+// for too long, the locks are lost before the arbiter gives them to another process, and their
+// contexts end.
+//
+// What no lease can give is protection from a process that stops between that check and its
+// write. It may even have nil of [Lock.Unlock], and notice later that the lock was lost. So do
+// not trust nil: every lock has a fencing token, [Lock.Fence], that rises with every grant of the
+// key: let the resource refuse a token lower than the highest it has seen.
 package coord
 
 import (

@@ -10,13 +10,15 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// Close gives everything back. From now on Lock and TryLock return ErrClosed, also to those that wait. Close waits
-// until ctx ends for the locks in use to be unlocked; those that are not are lost then, with the cause CoordClosed. It
-// returns when every goroutine of the coordinator has ended: after ctx's end at most a few calls of the arbiter later, if
+// Close gives everything back. From now on Lock and TryLock return ErrClosed, also to those that
+// wait. Close waits until ctx ends for the locks in use to be unlocked; those that are not are
+// lost then, with the cause CoordClosed. With context.Background() it waits for ever for a lock
+// that no caller unlocks: give it a context with a deadline. It returns when every goroutine of
+// the coordinator has ended: after ctx's end at most a few calls of the arbiter later, if
 // functions that [Share] runs heed their contexts.
 //
-// It returns nil if everything was given back, and else an error that says what was not; that expires with the
-// session. Further calls wait for the first and return the same.
+// It returns nil if everything was given back, and else an error that says what was not; that
+// expires with the session. Further calls wait for the first and return the same.
 func (c *Coordinator) Close(ctx context.Context) error {
 	c.life.closeOnce.Do(func() {
 		defer close(c.life.closed)

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -55,5 +56,22 @@ func TestShape_TypesHaveADozenFields(t *testing.T) {
 	}
 	if seen < mostFields/2 {
 		t.Errorf("the largest type is %s, with %d fields: this test looks at the wrong place", most, seen)
+	}
+}
+
+// TestShape_PackageDocListsEachMethod: the list of a Coordinator's methods in the comment of the package has all of them.
+func TestShape_PackageDocListsEachMethod(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "coord.go", nil, parser.PackageClauseOnly|parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := reflect.TypeFor[*Coordinator]()
+	for i := range methods.NumMethod() {
+		if name := "[Coordinator." + methods.Method(i).Name + "]"; !strings.Contains(f.Doc.Text(), name) {
+			t.Errorf("the comment of the package does not have %s", name)
+		}
+	}
+	if methods.NumMethod() < 30 {
+		t.Errorf("%d methods", methods.NumMethod())
 	}
 }

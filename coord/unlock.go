@@ -6,12 +6,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// Unlock gives the lock to the next waiter of this process. If there is none, the process keeps the key for its next caller, or gives it back
-// to the owner or the arbiter. It never blocks on the network: what
-// has to be sent is sent in the background. It returns [ErrUnlocked] if this lock was unlocked before, and an error
-// that Is [ErrLost] if it was lost: then another caller may have had the key already. (A lock of a partition that this node
-// owns is not checked against the clock here if no caller has asked when its context ends, by Done: a process that was stopped for
-// longer than the lease may be told nil before it has noticed.)
+// Unlock gives the lock to the next waiter of this process. If there is none, the process keeps
+// the key for its next caller, or gives it back to the owner or the arbiter. It never blocks on
+// the network: what has to be sent is sent in the background. It returns [ErrUnlocked] if this
+// lock was unlocked before, and an error that Is [ErrLost] if it was lost: then another caller
+// may have had the key already. As a rule the clock is not checked here, unless Done of the
+// lock's context was called: a process that was stopped for longer than the lease may be told nil
+// before it has noticed.
 func (l Lock) Unlock() error {
 	if l.t == nil {
 		return ErrUnlocked
