@@ -81,7 +81,7 @@ type Cluster struct {
 	// off where SessionTTL is no longer than that. Negative: off, a dead process is missed after SessionTTL.
 	Takeover time.Duration
 
-	// Debounce (D) is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
+	// Debounce is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
 	// how long changes can go on. Defaults 2 s and 10 s.
 	Debounce, MaxDebounce time.Duration
 

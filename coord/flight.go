@@ -155,8 +155,8 @@ func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string,
 // warmAfter is how many callers find the mutex of a reading locked by themselves before it has seats.
 const warmAfter = 2
 
-// join makes the caller one of the key's readers, if it can be: one with a seat, whose lock it
-// returns, or one that is counted. Otherwise it makes the caller one of those that wait. It returns
+// join makes the caller one of the key's readers, if it can be: one with a seat, with the lock that
+// it returns, or one that is counted. Otherwise it makes the caller one of those that wait. It returns
 // nothing for a caller that only tries while others wait.
 func (c *Coordinator) join(
 	ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string,

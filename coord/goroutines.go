@@ -89,7 +89,7 @@ func (c *Coordinator) awaitGoroutines() {
 //	| inspection.askNames       | work.Go   | a question to another node      | answered or given up  |
 //	| Coordinator.askAll        | work.Go   | a question to another node      | answered or given up  |
 //	| Coordinator.DoClaims      | AfterFunc | ends the context of DoClaims    | at once               |
-//	| Coordinator.LockFor       | AfterFunc | ends a lock whose time is over  | at once               |
+//	| Coordinator.LockFor       | AfterFunc | ends a lock when its time ends   | at once               |
 //	| until                     | AfterFunc | ends a context with another one | at once               |
 //
 // Calls of the arbiter in the background:

@@ -31,7 +31,7 @@ type Options struct {
 	Partitions int
 
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
-	// process holds is free after that. Default 10 s; at least 2 s is sensible. A process that is stopped for longer, or cut off from the arbiter,
+	// process holds is free after that, or in a cluster after Cluster.Takeover. Default 10 s; at least 2 s is sensible. A process that is stopped for longer, or cut off from the arbiter,
 	// loses its locks. At least 1 ms, like the four times that follow. Processes of a namespace may have different ones: change it by a
 	// rolling deployment; docs/operations.md says what happens meanwhile.
 	SessionTTL time.Duration

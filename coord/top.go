@@ -75,7 +75,7 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 
 // Top lists the first n keys in an order, over all nodes of the cluster; n is at most 1000. Without a cluster it is about this
 // process. It asks each node for its own first n, and then all nodes about these keys, as far as they fit into a question. So
-// keys whose waiters are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout, those that
+// keys with waiters that are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout, those that
 // could not look at all of their keys within half of it, and those to which there is no stream, are listed. Of what they hold the
 // owners' part is told.
 func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {

@@ -97,7 +97,7 @@ func (a *Memory) RestorePartitions(s *Snapshot, which func(p uint32) bool) {
 	}
 }
 
-// Fork returns a Memory with the same state and identity, which nobody listens to: a server that was deposed, and goes on.
+// Fork returns a Memory with the same state and identity, which no session listens to: a server that was deposed, and goes on.
 func (a *Memory) Fork() *Memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -61,7 +61,7 @@ func (p *Partition) enterNames() {
 }
 
 // inTheWay returns the names of the holds that one of a name must not be granted beside: the one that has that name; and those of
-// the key's other names whose modes do not let it in, in the order in which they came, an exclusive one first. The exclusive hold of
+// the key's other names, of modes that do not let it in, in the order in which they came, an exclusive one first. The exclusive hold of
 // the session itself is not in the way of a Downgraded one.
 func (p *Partition) inTheWay(name, session string) (names []string) {
 	if _, held := p.Rows[name]; held {

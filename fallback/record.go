@@ -13,8 +13,8 @@ var (
 	// ErrRefused: the server cannot be used as it is set up, or refuses this process. Trying again is of no use until an operator
 	// changes a setting; the text says which.
 	ErrRefused = errors.New("fallback: refused")
-	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused: locks of before can be kept, and no new
-	// ones be had, until an operator makes room.
+	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused: existing locks stay, and new ones are
+	// refused, until an operator makes room.
 	ErrFull = fmt.Errorf("%w: no room", ErrRefused)
 	// ErrNotSent: the call ended before it was sent. It was not executed, and may be tried again.
 	ErrNotSent = errors.New("fallback: the call was not sent")

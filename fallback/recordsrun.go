@@ -145,7 +145,7 @@ func (n *recordsSpace) look(ctx context.Context, keys []string) (look Look, at s
 	return look, at, err
 }
 
-// pause waits for a moment, longer from try to try: those who were faster may be many. Where a try takes long, up to eight times as long: tries that
+// pause waits for a moment, longer from try to try: processes that were faster may be many. Where a try takes long, up to eight times as long: tries that
 // come too early are in the way of each other. A try that took longer than most did so because this process stood still.
 func pause(ctx context.Context, try int, took time.Duration) error {
 	const most = 128 * time.Millisecond

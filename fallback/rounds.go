@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A Rounder is a [Namespace] whose table of sessions has rounds, by which Grace may end early. It is
+// A Rounder is a [Namespace] with rounds of its table of sessions, by which Grace may end early. It is
 // for stores that keep the table and the partitions on servers that fail over each by itself.
 // docs/protocol.md has the rules, and docs/adr/0023 the reasons.
 //

@@ -79,7 +79,7 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// The ring's goroutine with the clock of a bubble, and with the roster in the place of memberlist. Section 8: D.
+// The ring's goroutine with the clock of a bubble, and with the roster in the place of memberlist. Section 8: Debounce.
 func TestViewsOverTime(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		opts := options("a")

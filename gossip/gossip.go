@@ -20,7 +20,7 @@ import (
 
 // config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within
 // about 6 s: up to 2 s until a probe has failed, then 3 s of suspicion (times log10 of their
-// number, if they are more), and the news. With D it is out of the placement after 8 s, before the
+// number, if they are more), and the news. With Debounce it is out of the placement after 8 s, before the
 // arbiter may say that it is dead (T). It is only a hint, and no node is evicted for it, so that
 // there is no need to probe faster, and to miss processes that are only slow.
 func config() *memberlist.Config {

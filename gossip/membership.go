@@ -51,7 +51,7 @@ type Ring struct {
 	failing  failures
 	searched atomic.Bool     // the first search for others is over
 	sooner   chan struct{}   // capacity 1: search now
-	former   map[string]bool // nodes whose processes have started again; only for the goroutine that makes Views
+	former   map[string]bool // nodes with processes that have started again; only for the goroutine that makes Views
 	partial  bool            // the last search did not know all addresses; only for the goroutine that searches
 
 	announcing sync.Mutex // one UpdateNode at a time, or an older state could get the higher number

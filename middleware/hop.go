@@ -219,7 +219,7 @@ func (h *hop) hangUp() {
 	}
 }
 
-// guard is a body that knows whether anybody has read from it, and whether it has ended.
+// guard is a body that knows whether any code has read from it, and whether it has ended.
 type guard struct {
 	body   io.ReadCloser
 	breaks bool // a Close ends a Read that is under way: HTTP/2

@@ -136,7 +136,7 @@ func (r *recorder) drop() {
 	if r.status != 0 {
 		r.pass()
 	}
-	r.body = nil // large, or of no use to anybody
+	r.body = nil // large, or of no use to any caller
 }
 
 // pass sends what there is, and makes everything else go to w.

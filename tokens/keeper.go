@@ -1,5 +1,5 @@
 // Package tokens keeps the OAuth 2.0 tokens of many accounts for many processes: each token is refreshed once, by one of
-// them, and a rotated refresh token is stored before anybody uses the access token that came with it. No refresh
+// them, and a rotated refresh token is stored before any caller uses the access token that came with it. No refresh
 // token is sent twice.
 //
 // Providers that rotate refresh tokens take a used one for stolen, and revoke everything that was issued since: two

@@ -111,7 +111,7 @@ func (s *seller) change(ctx context.Context, sku int, t *tally) (err error) {
 		return err
 	}
 	if !s.fenced {
-		fence = time.Now().UnixNano() // it rises, and says nothing of who has the lock
+		fence = time.Now().UnixNano() // it rises, and says nothing of the process that has the lock
 	}
 	rows, err := s.db.Query(ctx, claimNet, fence, name)
 	if err != nil {

@@ -189,7 +189,7 @@ func (h holdfast) Lock(ctx context.Context, key string) (hold, error) {
 	return h.Coordinator.Lock(ctx, key)
 }
 
-// unlocked lets everybody in.
+// unlocked lets all callers in.
 type unlocked struct{}
 
 func (unlocked) Lock(ctx context.Context, _ string) (hold, error) { return freeHold{ctx}, nil }

@@ -38,7 +38,7 @@ type Fixture struct {
 	New func(t *testing.T) fallback.Arbiter
 
 	// NewServer returns an arbiter on a store that serves one test only, because the test will crash it. Nil: whatever
-	// is about Grace is skipped, which befits only an arbiter whose namespaces are Unguarded, or Durable: see [RunDurable].
+	// is about Grace is skipped, which befits only an arbiter with namespaces that are Unguarded, or Durable: see [RunDurable].
 	NewServer func(t *testing.T) Server
 }
 

@@ -12,7 +12,7 @@ var lengthTests = []test{
 	{"Grace is shorter again when no session needs more", shorter},
 }
 
-// process attaches one whose Grace is its own.
+// process attaches one with a Grace of its own.
 func (s *space) process(grace time.Duration) fallback.Namespace {
 	own := s.settings
 	own.Grace, own.Lease = grace, grace-time.Millisecond
@@ -89,7 +89,7 @@ func longerInGrace(s *space, server Server) {
 	want(s, "the old one is opened", s.opens(old, "old"), true)
 	server.save()
 	server.Crash()
-	if server.Save == nil { // the table of sessions is new then, and of who comes first: a session that was there
+	if server.Save == nil { // the table of sessions is new then, and of the session that comes first: one that was there
 		s.renews(old, "old")
 	}
 	young := s.process(2 * q)

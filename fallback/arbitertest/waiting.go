@@ -131,8 +131,8 @@ func queueListed(s *space) {
 	want(s, "first waiters", must(lister.Waiters(s.ctx, 0, "k", 2))(s), queue[:2])
 	want(s, "no waiters", len(must(lister.Waiters(s.ctx, 0, "k", 0))(s)), 0)
 	want(s, "waiters of another key", len(must(lister.Waiters(s.ctx, 0, "l", 10))(s)), 0)
-	// It gives up while the key is held: an Unlock of a free key drops waiters whose promise has
-	// lapsed, which the first's has on a slow machine.
+	// It gives up while the key is held: an Unlock of a free key drops waiters with a promise that has
+	// lapsed, as the first one's has on a slow machine.
 	s.unlock(queue[1], "k")
 	s.unlock(id("alice", 1), "k") // the first is woken, and stays
 	want(s, "waiters", must(lister.Waiters(s.ctx, 0, "k", 10))(s), append(queue[:1:1], queue[2:]...))

@@ -150,7 +150,7 @@ func (s *store) Advise(ctx context.Context) (advice []string, err error) {
 			return err
 		}
 		replicas, ok := v["slaves_connected"]
-		if !ok { // MySQL shows them to those who may see: else nothing is known
+		if !ok { // MySQL shows them to users that may see them: else nothing is known
 			const dumps = `SELECT COUNT(*) FROM performance_schema.threads WHERE PROCESSLIST_COMMAND LIKE 'Binlog Dump%'`
 			_ = c.QueryRowContext(ctx, dumps).Scan(&replicas)
 		}

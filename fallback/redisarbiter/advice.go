@@ -67,7 +67,7 @@ func adviceOn(info map[string]string, replicas int, addr string) (advice []strin
 // promotes is how long a replica takes in a Redis Cluster, after cluster-node-timeout, until it has taken over: some 2 s, measured, to 4 s.
 const promotes = 4 * time.Second
 
-// slowFailover advises against a Redis Cluster whose servers miss one of them for longer than locks last without it. It does not ask again
+// slowFailover advises against a Redis Cluster with servers that miss one of them for longer than locks last without it. It does not ask again
 // where CONFIG is not permitted.
 func (n *redisSpace) slowFailover(ctx context.Context, c *redis.ClusterClient) []string {
 	if n.settings.Lease == 0 || n.noConfig.Load() {

@@ -13,7 +13,7 @@ import (
 
 // Listen subscribes to the session's channel, and to the one of all sessions: one subscription for all keys.
 func (n *redisSpace) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
-	ps, err := n.subscribe(ctx, n.channels()+session, n.channels()+everybody)
+	ps, err := n.subscribe(ctx, n.channels()+session, n.channels()+broadcast)
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -76,7 +76,7 @@ func (n *redisSpace) subscribe(ctx context.Context, channels ...string) (*redis.
 	}
 }
 
-// parseMessage reads what the scripts publish. Anybody may publish on a channel, so anything may come.
+// parseMessage reads what the scripts publish. Any client may publish on a channel, so anything may come.
 func parseMessage(text string) (fallback.Message, bool) {
 	if text == "" {
 		return fallback.Message{}, false

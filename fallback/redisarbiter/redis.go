@@ -32,7 +32,7 @@ type Options struct {
 	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms; negative: refused.
 	ReplicaTimeout time.Duration
 
-	// ObserverClock makes a new namespace one in which the server's clock tells nobody how much time has passed: processes declare a
+	// ObserverClock makes a new namespace one in which the server's clock tells no process how much time has passed: processes declare a
 	// session dead, and Grace over, when they have seen it stand still for long enough by their own monotonic clocks. Then a step of the
 	// server's clock, by any length in any direction, ends no session and no Grace. A namespace stays as it was made: processes with
 	// and without the option use one that has it alike, and one that was made without it is refused with it. See docs/redis.md for what it costs.
@@ -46,9 +46,9 @@ type Options struct {
 	// session gets no other. Sessions that there are go on. The server and its replicas must have
 	// appendonly yes and appendfsync always, and permit CONFIG GET and INFO. In a Redis Cluster the
 	// server is the one that has the sessions, and must permit CLUSTER NODES: replicas that it lists
-	// and that are away count, too. It is not beside ObserverClock. A namespace stays as it was made:
-	// processes without the option can look at it, and open no session in it. 0: not so; negative:
-	// refused.
+	// and that are away count, too. It cannot be combined with ObserverClock. A namespace stays as it
+	// was made: processes without the option can look at it, and open no session in it. 0: not so;
+	// negative: refused.
 	AllReplicas int
 
 	// Background is the client for everything but lock calls and results: sessions, messages,

@@ -221,7 +221,7 @@ func listed(nodes string) int {
 	return replicas[me]
 }
 
-// keepsAll refuses a server whose disk may lack what it has acknowledged: it would start again
+// keepsAll refuses a server with a disk that may lack what it has acknowledged: it would start again
 // without the session. It returns the number of replicas.
 func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable, isCluster bool) (replicas int, err error) {
 	pipe := c.Pipeline()
@@ -244,7 +244,7 @@ func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable, isCluster bo
 	return there(), nil
 }
 
-// madeAnew is the error of a process in whose namespace sessions count in another way than when it
+// madeAnew is the error of a process in a namespace where sessions count in another way than when it
 // began.
 func (n *redisSpace) madeAnew() error {
 	now := onAll

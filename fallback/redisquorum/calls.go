@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// callTime is for how long a call may go on that nobody waits for any more.
+// callTime is for how long a call may go on that no caller waits for any more.
 const callTime = 2 * time.Second
 
 // calls are those on their way: a server that is slow gets its message, too, when a majority has answered.

@@ -29,7 +29,7 @@ type Options struct {
 	// Root is the znode below which everything is kept. It is made if it is missing, with those above it. Empty: "/holdfast".
 	Root string
 
-	// ACL is that of the znodes that are made. Empty: anyone may do anything.
+	// ACL is that of the znodes that are made. Empty: every client may do anything.
 	ACL []zk.ACL
 
 	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have

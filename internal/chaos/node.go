@@ -44,8 +44,8 @@ type job struct {
 	Seeds    []string // see coord.Cluster
 
 	Times times
-	Keys  []string // that everybody locks and unlocks all the time
-	Slow  []string // that everybody holds for long
+	Keys  []string // that all clients lock and unlock all the time
+	Slow  []string // that all clients hold for long
 	Keep  []string // that this node holds until they are lost
 	Rest  span     // between two locks of a client
 	Share float64  // of all locks those that are for reading, or permits; 0: none, and no client locks several keys

@@ -24,8 +24,8 @@ type config struct {
 	Duration time.Duration
 	Seed     uint64
 	Nodes    int
-	Keys     int // that everybody locks and unlocks
-	Slow     int // that everybody holds for long
+	Keys     int // that all clients lock and unlock
+	Slow     int // that all clients hold for long
 	Rest     span
 	Share    float64 // see job
 	Times    times
@@ -73,7 +73,7 @@ type running struct {
 // round is a storm and what came after it.
 type round struct {
 	Faults    []string
-	Spares    bool // none of them may make anybody lose a lock
+	Spares    bool // none of them may make any client lose a lock
 	Begin     moment
 	Healed    moment // every fault is mended, and the servers have settled
 	Recovered moment // every node has locked every key again; 0: it has not

@@ -113,7 +113,7 @@ func (g *Guardian) Look(now Instant) (votes []Vote) {
 // Look has just returned among them. They are to be sent again, as messages get lost, until the
 // sessions are forgotten. A session may have died while it changed its set: then it is not known
 // here which version is recorded, and there is a vote for each that it has told of. A session that
-// has told of a later set, with this node in it, and of whose promise some is left, lives.
+// has told of a later set, with this node in it, and with some of its promise left, lives.
 func (g *Guardian) Standing() (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
 		c := g.wards[ward]

@@ -1,4 +1,4 @@
-// Package loopback gives tests addresses to tell before anybody listens there.
+// Package loopback gives tests addresses to tell before any process listens there.
 package loopback
 
 import (

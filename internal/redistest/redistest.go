@@ -31,7 +31,7 @@ type Server struct {
 	done chan struct{} // closed when cmd has ended
 }
 
-// A Place is where a server runs, if that is not the loopback interface of everybody.
+// A Place is where a server runs, if that is not the loopback interface of all processes.
 type Place struct {
 	Addr    string   // IP:port to listen on
 	Command []string // in front of redis-server, as ip netns exec name: it must become redis-server

@@ -48,7 +48,7 @@ const (
 
 // Row logs what locks cost with a store: an owner's, one that an owner is asked for, an owner's of a key that was never locked, and the first one
 // in a partition without an owner, each beside the same with a Redis of the same run; a key that is new to the store and one that is not, without
-// a cluster, beside the store's usual lock; and how long the keys of a killed process are nobody's. The test that calls it is run again in that
+// a cluster, beside the store's usual lock; and how long the keys of a killed process stay its own. The test that calls it is run again in that
 // process, so it must do nothing else before.
 func Row(t *testing.T, s Store) {
 	t.Helper()
