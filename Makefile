@@ -305,32 +305,8 @@ jdk:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v javac >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq default-jdk-headless >/dev/null || echo "without a JDK the scenes of Java's HttpClient are skipped" >&2; fi
 
-# A rule of docs/protocol.md: its text, the functions that keep it, its transcripts, and the tests, guards and comments that name it: make rule N=7, or RULE=7.
-# An invariant, N=I4: the same. A rule of docs/takeover.md, N=G5, and of an early end of Grace, N=E3: the text, and what names it.
+# A rule of docs/protocol.md: its text, the functions that keep it, its transcripts or stories, and the tests, guards and comments that name it: make rule N=7, or RULE=7.
+# The same of an invariant, N=I4, of a rule of docs/takeover.md, N=G5, and of one of an early end of Grace, N=E3.
 N ?= $(RULE)
-NAMED = $(if $(filter I% G% E%,$(N)),'\b$(N)\b','[Rr]ules? ([0-9]+(,| and| to) )*$(N)\b')
-NAMES = grep -rnE --include=*.go $(NAMED)
-TRANSCRIPTS := internal/lease/leasetest/testdata
 rule:
-	@text=$$(case '$(N)' in \
-	I*) awk '/^- \*\*/{p=/^- \*\*$(N)\*\*/} /^$$/{p=0} p' docs/protocol.md;; \
-	G*) awk '/^G[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} p' docs/takeover.md;; \
-	E*) awk '/^- \*\*E[0-9]+\*\*/{p=/^- \*\*$(N)\*\*/} /^$$/{p=0} p' docs/protocol.md;; \
-	*) awk '/^## /{rules=/^## Rules/} rules&&/^[0-9]+\. /{p=/^$(N)\. /} /^$$/{p=0} rules&&p' docs/protocol.md;; esac); \
-	if [ -z "$$text" ]; then echo "There is no rule $(N): there are N=1 to 17, I1 to I8, G1 to G8 and E1 to E8." >&2; exit 1; fi; printf '%s\n' "$$text"
-	@case '$(N)' in [0-9I]*) \
-	  printf '\nkept by\n'; row=$$(grep -E '^\| $(N)[. ]' DESIGN.md | cut -d'|' -f3); \
-	  names=$$(echo "$$row" | grep -oE '`[a-z]+(\.[A-Za-z]+)+`' | tr -d '`'); [ -n "$$names" ] || echo "$$row" | sed 's/^ *//'; \
-	  for name in $$names; do echo "$$name" | { IFS=. read -r dir type f; \
-	    grep -nE "^func (\([^)]*\b$$type\b[^)]*\) $$f|$${f:-$$type})\(|^	$$type += " $$(ls -d $$dir internal/$$dir 2>/dev/null)/*.go | grep -v _test.go; }; done;; esac
-	@printf '\ntranscripts in $(TRANSCRIPTS): go test -run Transcripts/NAME ./internal/lease/leasetest\n'; \
-	  { grep -lE $(NAMED) $(TRANSCRIPTS)/*; case '$(N)' in [0-9]*) ls $(TRANSCRIPTS)/rule$$(printf %02d '$(N)' 2>/dev/null)_* 2>/dev/null;; esac; } | sort -u | grep . | \
-	  while read -r file; do echo "$$(basename "$$file" .txt): $$(head -1 "$$file" | cut -c3-)"; done | grep . || echo none
-	@printf '\nnamed by tests\n'; $(NAMES) . | grep _test.go: | sort -t: -k1,1 -k2,2n | while IFS=: read -r file line text; do \
-	  f=$$(awk -v at="$$line" '/^[a-z]/{f=""} /^(func|var|type) /{f=$$0; sub(/^[a-z]+ (\([^)]*\) )?/,"",f); sub(/[^A-Za-z0-9_].*/,"",f)} NR==at&&/^\/\//{f=""} NR>=at&&f!=""{exit} END{print f}' "$$file"); \
-	  case "$$f" in Test*|Fuzz*|Benchmark*|Example*) by=$$f;; \
-	  *) by="$$(awk -v of="$$f" -v in_file="$$file" -f internal/repo/tests_of.awk "$$(dirname "$$file")"/*_test.go | sort | awk 'NR<4{s=s (NR>1?", ":"") $$2} END{print s (NR>3?" and " NR-3 " more":"")}') (by $$f)";; esac; \
-	  printf '%s:%s: %s: %s\n' "$$file" "$$line" "$$by" "$$(echo "$$text" | sed 's/^[	 ]*//')"; done | grep . || echo none
-	@printf '\nguards\n'; $(NAMES) . | grep -E '/guards?\.go:|/model/takeover/(guardians|rounds)\.go:[0-9]+:	[A-Z][A-Za-z]+ .*//' || echo none
-	@printf '\nnamed by code\n'; $(NAMES) coord internal/lease internal/guardians handoff peer fallback | grep -v -e _test.go: -e /leasetest/ || echo none
-	@printf '\nnamed by the simulation and the model\n'; $(NAMES) internal/sim internal/model internal/lease/leasetest | grep -v -e _test.go: -e /guard.go: || echo none
+	@sh internal/repo/rule.sh '$(N)'

@@ -24,6 +24,7 @@ var (
 	meter  = regexp.MustCompile(`^"(holdfast(?:\.[a-z]+)+)"$`)
 	rule   = regexp.MustCompile(`(?m)^\| (\d+)\. [^|]+\|([^|]+)\|([^|]+)\|$`)
 	kept   = regexp.MustCompile(`(?m)^\| (I[1-8]) \|([^|]+)\|$`)
+	tested = regexp.MustCompile(`(?m)^\| ([GE][1-8]) \|([^|]+)\|([^|]+)\|$`)
 )
 
 // declared is what the repository declares: "package", "package.Name", "package.Type.Member" and "Type.Member", and the names of metrics, spans
@@ -232,6 +233,44 @@ func TestDesign_IndexOfRules(t *testing.T) {
 		for _, name := range files {
 			if _, err := os.Stat(filepath.Join(dir, "internal/lease/leasetest/testdata", name[1])); err != nil {
 				t.Errorf("rule %s: %v", row[1], err)
+			}
+		}
+	}
+}
+
+// Each rule of takeover by guardians, and of an early end of Grace, has a row in its document, with functions and tests that exist.
+func TestDocuments_IndexesOfRules(t *testing.T) {
+	dir := root(t)
+	all := declared(t, dir)
+	tests := make(map[string]bool)
+	for name := range all {
+		if _, f, ok := strings.Cut(name, "."); ok && strings.HasPrefix(f, "Test") {
+			tests[f] = true
+		}
+	}
+	for kind, file := range map[string]string{"G": "takeover.md", "E": "adr/0023-grace-ends-by-rounds.md"} {
+		text, err := os.ReadFile(filepath.Join(dir, "docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := tested.FindAllStringSubmatch(string(text), -1)
+		if len(rows) != 8 {
+			t.Errorf("%s: %d rows, want one for each of 8 rules", file, len(rows))
+		}
+		for i, row := range rows {
+			if want := fmt.Sprint(kind, i+1); row[1] != want {
+				t.Errorf("%s: row %s, want %s", file, row[1], want)
+			}
+			for column, known := range map[int]map[string]bool{2: all, 3: tests} {
+				names := span.FindAllStringSubmatch(row[column], -1)
+				if len(names) == 0 {
+					t.Errorf("%s: %s: nothing in column %d", file, row[1], column)
+				}
+				for _, name := range names {
+					if !known[name[1]] {
+						t.Errorf("%s: %s: there is no %s", file, row[1], name[1])
+					}
+				}
 			}
 		}
 	}

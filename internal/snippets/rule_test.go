@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// `make rule` shows what keeps a rule or an invariant, its transcripts, the tests that name it and where the simulation and the model look for it.
+// `make rule` shows what keeps a rule or an invariant, its transcripts and stories, the tests that name it and where the simulation and the model
+// look for it. It shows no page of tests that only name it in a message.
 func TestMakeRule(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip(err)
@@ -23,8 +24,11 @@ func TestMakeRule(t *testing.T) {
 		"13": {"an_owner_asks: ", "rule04_a_holder_out_of_reach: "},
 		"I3": {"**I3**", "fallback/sessions.go:", "coord/options.go:", "TestSessionLivesForItsTime", "internal/sim/invariants.go:", "internal/model/"},
 		"I7": {"**I7**", "grace_owner_reclaims: "},
-		"G5": {"**Vote.**", "TestGuardian_VotesWhenItsPromiseHasPassed", "VoteLate"},
-		"E3": {"**E3**", "RoundOld", "coord/flights.go:"},
+		"I5": {"none: see the functions above", "./internal/model"},
+		"G4": {"kept by (docs/takeover.md)\ninternal/guardians/ward.go:", "AnnounceCapped"},
+		"G5": {"**Vote.**", ") Look(now Instant)", "TestGuardian_VotesWhenItsPromiseHasPassed", "VoteLate", "-run Guardians_Each"},
+		"E3": {"**E3**", "kept by (docs/adr/0023", "RoundOld", "coord/flights.go:", "-run Rounds_Each"},
+		"E7": {"fallback/redisarbiter/variant.go:", "TestAllReplicas_Promoted"},
 	} {
 		text, err := show(name)
 		if err != nil {
@@ -35,6 +39,9 @@ func TestMakeRule(t *testing.T) {
 				t.Errorf("%s: it does not show %q:\n%s", name, want, text)
 			}
 		}
+	}
+	if text, err := show("I1"); err != nil || strings.Count(text, "\n") > 100 || strings.Contains(text, "coord/guards.go") {
+		t.Errorf("I1: %v: %d lines:\n%s", err, strings.Count(text, "\n"), text)
 	}
 	if text, err := show("18"); err == nil || !strings.Contains(text, "There is no rule 18") {
 		t.Errorf("of a rule that does not exist it shows %q", text)
