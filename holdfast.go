@@ -22,7 +22,7 @@
 //     noticed that its lock is lost. It may even have nil of [Lock.Unlock]. So do not trust nil: let the
 //     resource refuse a token ([Lock.Fence]) that is lower than the highest it has seen.
 //   - Any process of the namespace may take a lock from its holder (Coordinator.Break), and have a node
-//     give its partitions away (Coordinator.DrainNode), unless More.Unbreakable is set.
+//     give its partitions away (Coordinator.DrainNode). With More.Unbreakable a process refuses both.
 package holdfast
 
 import (

@@ -9,7 +9,7 @@ const (
 	Unguarded Durability = iota
 
 	// Guarded: it may lose the last writes in a failover, or everything. That is noticed, and
-	// Grace begins.
+	// Grace begins. (Guardians of sessions are something else: see Burier.)
 	Guarded
 
 	// Durable: what was acknowledged is never lost. There is no Grace over any failure. What begins

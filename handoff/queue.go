@@ -173,14 +173,14 @@ func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
 	return false
 }
 
-// Walk calls f with each waiter, in order, and rest after each of them. Rest may do anything to the queue but walk. Walk goes
-// on with the waiter that is next then, and ends early if rest returns false.
-func (q *Queue[T]) Walk(rest func() bool, f func(*Waiter[T])) {
+// Walk calls f with each waiter, in order, and pause after each of them. Pause may do anything to the queue but walk. Walk goes
+// on with the waiter that is next then, and ends early if pause returns false.
+func (q *Queue[T]) Walk(pause func() bool, f func(*Waiter[T])) {
 	defer func() { q.mark = nil }()
 	for w := q.first; w != nil; w = q.mark {
 		q.mark = w.next
 		f(w)
-		if !rest() {
+		if !pause() {
 			return
 		}
 	}

@@ -134,7 +134,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 		k.since, k.undated = p.cfg.At(now), false
 		if !k.listed {
 			k.listed = true
-			p.order().Linger = k
+			p.order().Linger = k // the shell calls Relax for it later
 		}
 	}
 }
