@@ -203,7 +203,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity) // it removes the row if this process has nothing to do with it: the arbiter may have lost that it was given back
 		}
 		again, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session)
-		if dead {
+		if dead && a.evict != ans.Holder.Identity { // else it was to be evicted by this request, and the arbiter did not
 			a.evict = ans.Holder.Identity
 			return 0
 		}

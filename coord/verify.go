@@ -21,7 +21,7 @@ type snapshot struct {
 func (p *partition) snapshot(s *session, all bool) snapshot {
 	now := p.lock()
 	defer p.mu.Unlock()
-	return snapshot{p, p.Snapshot(s.Session, all, now)}
+	return snapshot{p, p.Snapshot(s.Session, lease.Look{All: all, Silent: silent(p.c.remote.ns)}, now)}
 }
 
 // older reports whether an answer may be of a record with older data than this process had seen when it asked.

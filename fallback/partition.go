@@ -218,14 +218,8 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 		p.dequeue(key, me)
 		return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: p.contended(key, spec)}
 	}
+	p.evict(key, r.Evict)
 	way := p.inTheWay(r.Key, r.Me.Session)
-	for _, name := range way {
-		if p.Rows[name].Identity == r.Evict {
-			p.remove(name)
-			way = p.inTheWay(r.Key, r.Me.Session)
-			break
-		}
-	}
 	if len(way) > 0 {
 		return p.held(m, r, way, send)
 	}
@@ -260,6 +254,18 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 		p.promise(m, key, Waiter{}, send) // the next one may fit as well
 	}
 	return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: p.contended(key, spec)}
+}
+
+// evict removes a hold of the key: of any name, as it may be in the way of a request that comes before the one that evicts it.
+func (p *Partition) evict(key string, hold Identity) {
+	if hold == (Identity{}) {
+		return
+	}
+	for _, spec := range append([]string{""}, p.Names[key]...) {
+		if name := named(key, spec); p.Rows[name].Identity == hold {
+			p.remove(name)
+		}
+	}
 }
 
 // held is Lock where holds are in the way.

@@ -11,6 +11,7 @@ var modeTests = []test{
 	{"a smaller hold of a block of permits stands beside the larger one", smallerBlock},
 	{"who has the exclusive hold gets one for reading beside it", downgrades},
 	{"a request behind one that waits for holds is told so", behind},
+	{"a hold that is in the way of the request before is evicted", evictBehind},
 	{"a request for permits of another number is told the one in use", otherNumber},
 }
 
@@ -134,4 +135,16 @@ func otherNumber(s *space) {
 	a = s.try(id("bob", 3), "k")
 	s.held(a, false, three)
 	want(s, "the number in use, for a writer", a.Size, 0)
+}
+
+func evictBehind(s *space) {
+	ghost := s.take(id("ghost", 1), read("1"))
+	s.held(s.wait(id("ghost", 2), "k"), false, ghost)
+	s.held(s.wait(id("alice", 1), read("2")), true, ghost)
+	a := s.ask(fallback.LockRequest{Key: read("2"), Me: id("alice", 1), Wait: true, Evict: ghost.Identity})
+	want(s, "verdict", a.Verdict, fallback.Promised)
+	want(s, "to whom", a.Holder.Identity, id("ghost", 2))
+	want(s, "rows", s.rows(read("1")), []fallback.Row{{}})
+	s.unlock(id("ghost", 2), "k")
+	want(s, "verdict after that", s.wait(id("alice", 1), read("2")).Verdict, fallback.Granted)
 }

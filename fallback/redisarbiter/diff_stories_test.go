@@ -23,6 +23,8 @@ var stories = []struct {
 	{"a lock is downgraded before those that wait", inOrder(locks("a", "k"), locks("b", "k"), locks("a", downgraded), unlocks("a", "k"), reads)},
 	{"readers come one after another", inOrder(locks("a", "k"), locks("b", read1), locks("c", read2), locks("a", read3), reads, unlocks("a", "k"), locks("b", read1), locks("c", read2), reads)},
 	{"another hold is evicted than the one of the name", inOrder(writes("a", read1), writes("b", two3), locks("c", read1, "b"))},
+	{"a hold is evicted that is in the way of the request before", inOrder(locks("a", read1), locks("a", "k"), locks("b", read2, "a"), reads)},
+	{"one that waited is granted before the others", inOrder(locks("a", "k"), locks("b", downgraded), unlocks("a", "k"), writes("b", "k"), locks("b", downgraded), locks("c", "k"), reads)},
 	{"names of a later version", pairs(malformed)},
 	{"permits of other numbers", inOrder(locks("a", fallback.PermitsName("k", 1, 2, "1")), each(malformed))},
 	{"a lock behind a reader", inOrder(locks("a", read1), locks("b", "k"))},

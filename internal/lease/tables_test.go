@@ -152,7 +152,7 @@ func TestReclaimed_AnswersToAnOwner(t *testing.T) {
 
 func TestCompare_AnOwnerIsRevoked(t *testing.T) {
 	p := serving(t)
-	x := p.Snapshot(p.cfg.View.Session(), false, start)
+	x := p.Snapshot(p.cfg.View.Session(), Look{}, start)
 	var fx Effects
 	s := fallback.State{Record: fallback.Record{Owner: "me", Epoch: 100, Revoked: true}}
 	if _, revoked := p.Compare(x, s, start, start, &fx); revoked != 100 || !p.MayGiveUp(revoked) || p.MayGiveUp(99) {

@@ -19,8 +19,14 @@ type Snapshot struct {
 	Known   fallback.Token // what was seen before the arbiter is asked
 }
 
+// A Look says more of what Snapshot is to list.
+type Look struct {
+	All    bool // also holds that got a row a moment ago
+	Silent bool // the arbiter delivers no messages: it is asked of each hold of which a turn runs whether another process waits
+}
+
 // Snapshot lists the holds of a session that rest on their rows; but for those that got one a moment ago, unless all are asked for.
-func (p *Partition) Snapshot(s *Session, all bool, now time.Time) Snapshot {
+func (p *Partition) Snapshot(s *Session, look Look, now time.Time) Snapshot {
 	x := Snapshot{Known: p.tokens.seen}
 	if p.own != nil && p.own.session == s {
 		x.Own = Tenure{s, p.own.epoch}
@@ -37,12 +43,12 @@ func (p *Partition) Snapshot(s *Session, all bool, now time.Time) Snapshot {
 			p.retract(k)
 			continue
 		}
-		if (!all || !guard.PassWhole) && k.hold.remote() && now.Sub(k.hold.confirmed) < p.cfg.RenewEvery/2 {
+		if (!look.All || !guard.PassWhole) && k.hold.remote() && now.Sub(k.hold.confirmed) < p.cfg.RenewEvery/2 {
 			continue // adopted a moment ago: the arbiter has more of these to write, before they lapse
 		}
 		x.Keys, x.Rows = append(x.Keys, key), append(x.Rows, k.hold.row)
-		if k.used {
-			// A process that gets no messages has to find out in this way that another one waits.
+		if k.used || look.Silent && k.q.State() == handoff.Turn && !k.q.Recalled() {
+			// A process that gets no message has to find out in this way that another one waits.
 			last := len(x.Keys) - 1
 			x.Keys[x.Busy], x.Keys[last] = x.Keys[last], x.Keys[x.Busy]
 			x.Rows[x.Busy], x.Rows[last] = x.Rows[last], x.Rows[x.Busy]

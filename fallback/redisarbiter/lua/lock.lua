@@ -19,17 +19,14 @@ if row and string.match(row, '^(%S+ %d+) ') == id then
   local e, s = string.match(row, ' (%d+) (%d+)$')
   return answer('granted', tonumber(e), tonumber(s), contended(name, queue))
 end
+if ARGV[5] ~= '' then
+  evict(ARGV[5])
+end
 local session = string.match(id, '^%S+')
 local way = inTheWay(spec, session)
-for _, x in ipairs(way) do
-  if string.match(x[2], '^(%S+ %d+) ') == ARGV[5] then
-    removeRow(x[1])
-    way = inTheWay(spec, session)
-    break
-  end
-end
+local first = #way == 0 and before(spec, session) -- it comes before those that wait
 local next, till, behind, ahead
-if #way == 0 and not before(spec, session) then -- which comes before those that wait
+if #way == 0 and not first then
   next, till, behind, ahead = promise(me)
   way = behind or way
 end
@@ -48,7 +45,7 @@ if #way > 0 then
   end
   return answer('held', way[1][2], otherSize(way))
 end
-if next == me then
+if first or next == me then
   redis.call('ZREM', queue, me)
 elseif next then
   if ARGV[4] == '1' then

@@ -91,6 +91,20 @@ local function rowOf(what)
   return redis.call('HGET', rec, 'r:' .. named(key, what))
 end
 
+-- Partition.evict, of the key that ARGV[1] says.
+local function evict(hold)
+  local all = {''}
+  for s in string.gmatch(specs or '', '%S+') do
+    all[#all + 1] = s
+  end
+  for _, s in ipairs(all) do
+    local r = rowOf(s)
+    if r and string.match(r, '^(%S+ %d+) ') == hold then
+      removeRow(named(key, s))
+    end
+  end
+end
+
 -- Partition.downgrades.
 local function downgrades(what, session)
   local r = string.sub(what, 1, 1) == 'd' and rowOf('')

@@ -160,7 +160,7 @@ func (n *Node) unserved(epoch uint32) {
 
 // sendVerify reads what the arbiter knows of the holds.
 func (n *Node) sendVerify(string) *call {
-	return &call{snapshot: n.P.Snapshot(n.session, false, n.w.now)}
+	return &call{snapshot: n.P.Snapshot(n.session, lease.Look{}, n.w.now)}
 }
 
 func executeVerify(w *World, _ *Node, c *call) {
