@@ -113,13 +113,13 @@ end
 
 -- Partition.before.
 local function before(what, session)
-  local _, n, of, block = mode(what)
+  local _, n, _, block = mode(what)
   if not block then
     return downgrades(what, session)
   end
   for s in string.gmatch(specs or '', '%S+') do
-    local _, m, o, b = mode(s)
-    if b == block and n <= m and of == o then
+    local _, m, _, b = mode(s)
+    if b == block and n <= m then -- one of another number would be in the way
       return true
     end
   end

@@ -6,7 +6,7 @@ redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is a
 if not OBSERVED or not enter() then
   return 1
 end
-if grace > 0 and grace == tonumber(ARGV[1]) and tonumber(ARGV[2]) >= Q then
+if grace == tonumber(ARGV[1]) and tonumber(ARGV[2]) >= Q then
   grace = 0
   redis.call('HSET', tab, 'g', '0')
 end
