@@ -143,13 +143,8 @@ func (r *run) Hold(l coord.Lock) { r.lock = l }
 func (r *run) Release() { _ = r.lock.Unlock() } // lost or not, the store has compared tokens
 
 func (r *run) Run(l coord.Lock) []byte {
-	ctx, cancel := context.WithCancelCause(&holding{r.ctx, l})
-	lost := l.Context()
-	stop := context.AfterFunc(lost, func() { cancel(context.Cause(lost)) })
-	defer func() {
-		stop()
-		cancel(coord.ErrUnlocked)
-	}()
+	ctx, end := held.Under(&holding{r.ctx, l}, l.Context())
+	defer end(coord.ErrUnlocked)
 	r.err = r.fn(ctx, l)
 	final, isFinal := errors.AsType[*FinalError](r.err)
 	switch {

@@ -19,11 +19,11 @@ type held struct {
 	limit           limit // of the wait for the lock: here to be allocated with the rest
 	holder          holder
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex      // protects what follows; not held while another package is called
+	own      context.Context // the lock's, once it was asked for
 	live     context.Context
 	cancel   context.CancelCauseFunc
 	stop     func() bool
-	asked    bool // Err was called
 	kept     int  // handlers in KeepLocked that run
 	returned bool // what the middleware has called has returned
 	over     bool // the lock was given back
@@ -44,25 +44,64 @@ type heldKey struct{}
 // Held tells package coord which lock a handler holds, so that it does not wait for itself.
 func (h *held) Held() (coord.Lock, context.Context) { return h.lock, h.Context }
 
-// ask returns the context that ends.
+// ask returns the context that ends. Package coord may call it, by Done, under a mutex of its own, which Unlock waits for.
 func (h *held) ask() context.Context {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.live != nil {
-		return h.live
+	live, over := h.live, h.over
+	h.mu.Unlock()
+	if live != nil {
+		return live
 	}
-	h.live, h.cancel = context.WithCancelCause(h.Context)
-	if h.over {
-		h.cancel(coord.ErrUnlocked)
-		return h.live
+	ctx, cancel := context.WithCancelCause(h.Context)
+	stop := func() bool { return true }
+	if !over {
+		own := h.ofLock()
+		stop = context.AfterFunc(own, func() {
+			if cause := lossOf(own); cause != nil {
+				cancel(cause)
+			}
+		})
 	}
-	lost, cancel := h.lock.Context(), h.cancel
-	h.stop = context.AfterFunc(lost, func() {
-		if cause := context.Cause(lost); !errors.Is(cause, coord.ErrUnlocked) { // the handler may unlock it early, and go on
-			cancel(cause)
-		}
-	})
-	return h.live
+	end := func() {
+		stop()
+		cancel(coord.ErrUnlocked)
+	}
+	h.mu.Lock()
+	first := h.live == nil
+	if first {
+		h.live, h.cancel, h.stop = ctx, cancel, stop
+	}
+	live, over = h.live, h.over
+	h.mu.Unlock()
+	if !first || over {
+		end()
+	}
+	return live
+}
+
+// ofLock returns the lock's own context.
+func (h *held) ofLock() context.Context {
+	h.mu.Lock()
+	own := h.own
+	h.mu.Unlock()
+	if own == nil {
+		own = h.lock.Context()
+		h.mu.Lock()
+		h.own = own
+		h.mu.Unlock()
+	}
+	return own
+}
+
+// lossOf returns why a lock was lost, by its context; nil if it is in force, or was unlocked: the handler may do so early, and go on.
+func lossOf(own context.Context) error {
+	if own.Err() == nil {
+		return nil
+	}
+	if cause := context.Cause(own); !errors.Is(cause, coord.ErrUnlocked) {
+		return cause
+	}
+	return nil
 }
 
 // begin says that a handler in KeepLocked begins. It reports false if that may not run: the lock was, or is about to be, given back.
@@ -107,14 +146,15 @@ func (h *held) release() {
 		return
 	}
 	h.over = true
-	if h.live != nil {
-		h.stop() // before, or it would take a goroutine to find that the lock was unlocked
+	live, stop, cancel := h.live, h.stop, h.cancel
+	h.mu.Unlock()
+	if live != nil {
+		stop() // before, or it would take a goroutine to find that the lock was unlocked
 	}
 	err := h.lock.Unlock()
-	if h.live != nil {
-		h.cancel(coord.ErrUnlocked)
+	if live != nil {
+		cancel(coord.ErrUnlocked)
 	}
-	h.mu.Unlock()
 	h.holder.unlocked(h, err)
 }
 
@@ -131,16 +171,25 @@ func (h *held) check() {
 
 func (h *held) Done() <-chan struct{} { return h.ask().Done() }
 
-// Err makes nothing when it is first called, if the lock is in force: most handlers ask once.
+// Err asks the request's context and the lock's each time, as that looks at the clock: a goroutine that ends this one may be later than
+// the handler's next write. It makes nothing if the lock is in force.
 func (h *held) Err() error {
 	h.mu.Lock()
-	makes := h.live != nil || h.over || h.asked
-	h.asked = true
+	live, over := h.live, h.over
 	h.mu.Unlock()
-	if !makes && h.Context.Err() == nil && h.lock.Context().Err() == nil {
+	if over || live != nil && live.Err() != nil {
+		return h.ask().Err()
+	}
+	cause := lossOf(h.ofLock())
+	if h.Context.Err() != nil {
+		cause = context.Cause(h.Context)
+	}
+	if cause == nil {
 		return nil
 	}
-	return h.ask().Err()
+	live = h.ask()
+	h.cancel(cause)
+	return live.Err()
 }
 
 // Value goes by way of live once that is there: the context package looks there for what ends this context.

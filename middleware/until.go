@@ -15,25 +15,36 @@ type until struct {
 	context.Context // the request's
 	of              interface{ Context() context.Context }
 
-	mu   sync.Mutex // protects live
+	mu   sync.Mutex // protects live; not held while another package is called
 	live context.Context
 }
 
 // ask returns the context that ends.
 func (u *until) ask() context.Context {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.live == nil {
-		live, cancel := context.WithCancelCause(u.Context)
-		own := u.of.Context()
-		context.AfterFunc(own, func() { cancel(context.Cause(own)) })
-		u.live = live
+	live := u.live
+	u.mu.Unlock()
+	if live != nil {
+		return live
 	}
-	return u.live
+	ctx, end := locks.Under(u.Context, u.of.Context())
+	u.mu.Lock()
+	first := u.live == nil
+	if first {
+		u.live = ctx
+	}
+	live = u.live
+	u.mu.Unlock()
+	if !first {
+		end(nil)
+	}
+	return live
 }
 
 func (u *until) Done() <-chan struct{} { return u.ask().Done() }
-func (u *until) Err() error            { return u.ask().Err() }
+
+// Err asks the request's context and that of the permits or the lock each time: see Err of held.
+func (u *until) Err() error { return u.ask().Err() }
 
 // Value tells package coord of a lock for reading, so that no handler waits for itself. It goes by
 // way of live once that is there: package context looks there for what ends this context.

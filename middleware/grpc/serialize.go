@@ -161,13 +161,8 @@ func lock(ctx context.Context, c *coord.Coordinator, key string, wait time.Durat
 
 // within returns the handler's context: it ends with the call's, and when the lock is lost.
 func within(ctx context.Context, c *coord.Coordinator, l coord.Lock) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(&holding{ctx, c, l})
-	lost := l.Context()
-	stop := context.AfterFunc(lost, func() { cancel(context.Cause(lost)) })
-	return ctx, func() {
-		stop()
-		cancel(coord.ErrUnlocked)
-	}
+	ctx, end := held.Under(&holding{ctx, c, l}, l.Context())
+	return ctx, func() { end(coord.ErrUnlocked) }
 }
 
 // refused returns the status of a call that did not get its lock.

@@ -1,0 +1,72 @@
+package middleware
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
+)
+
+// outer is a context around a handler's. It is asked where that is made, and where it ends.
+type outer struct {
+	context.Context
+	t     *testing.T
+	mu    *sync.Mutex // the handler's
+	asked int
+}
+
+func (o *outer) Done() <-chan struct{} {
+	o.asked++
+	if !o.mu.TryLock() {
+		o.t.Error("asked with the mutex held")
+	} else {
+		o.mu.Unlock()
+	}
+	return o.Context.Done()
+}
+
+type silent struct{}
+
+func (silent) unlocked(*held, error) {}
+func (silent) ranOn(*held)           {}
+
+// While another package is called, the mutex of a handler's context is free. A lock that is lost may end a context around which that is,
+// with a mutex of package coord held that giving the lock back waits for.
+func TestHeld_CallsOthersWithoutItsMutex(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := coordtest.Start(t, fallback.NewMemory(), nil)
+	l, err := c.Lock(ctx, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &held{c: c, lock: l, holder: silent{}}
+	o := &outer{Context: ctx, t: t, mu: &h.mu}
+	h.Context = o
+	h.Done()
+	made := o.asked
+	if h.Err() != nil || made == 0 {
+		t.Errorf("%v, asked %d times", h.Err(), made)
+	}
+	h.end()
+	if h.Err() == nil || context.Cause(h) != coord.ErrUnlocked || o.asked == made {
+		t.Errorf("%v, %v, asked %d times, %d of them before the end", h.Err(), context.Cause(h), o.asked, made)
+	}
+
+	p, err := c.Semaphore("k", 1).Acquire(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &until{of: p}
+	o = &outer{Context: ctx, t: t, mu: &u.mu}
+	u.Context = o
+	if u.Err() != nil || o.asked == 0 {
+		t.Errorf("%v, asked %d times", u.Err(), o.asked)
+	}
+	if err := p.Release(); err != nil || u.Err() == nil {
+		t.Errorf("%v, %v", err, u.Err())
+	}
+}
