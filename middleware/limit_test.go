@@ -159,3 +159,44 @@ func TestSerialize_SharedMistakes(t *testing.T) {
 		}()
 	}
 }
+
+// A request that reads a key goes by the read lock of a handler further out, however far, while a writer of the key waits.
+func TestSerialize_SharedInShared(t *testing.T) {
+	t.Parallel()
+	for _, between := range []bool{false, true} {
+		c := start(t, fallback.NewMemory(), nil)
+		a, b := middleware.Key("a", middleware.Query("a")), middleware.Key("b", middleware.Query("b"))
+		opts := &middleware.Options{Shared: []string{"GET"}}
+		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+		again, writer := middleware.Serialize(c, a, opts)(ok), middleware.Serialize(c, a, opts)(ok)
+		var work sync.WaitGroup
+		var wanted <-chan struct{}
+		var inner http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			innermost := "a/1"
+			if between {
+				innermost = "b/1"
+			}
+			if l := middleware.ReadLock(r.Context()); l.Key() != innermost {
+				t.Errorf("the innermost lock is of %q", l.Key())
+			}
+			work.Go(func() {
+				if w := answerTo(writer, "POST", "/?a=1"); w.Code != http.StatusNoContent {
+					t.Errorf("the writer: %d", w.Code)
+				}
+			})
+			<-wanted
+			again.ServeHTTP(w, r)
+		})
+		if between {
+			inner = middleware.Serialize(c, b, opts)(inner)
+		}
+		outer := middleware.Serialize(c, a, opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			wanted = middleware.ReadLock(r.Context()).Wanted()
+			inner.ServeHTTP(w, r)
+		}))
+		if w := answerTo(outer, "GET", "/?a=1&b=1"); w.Code != http.StatusNoContent {
+			t.Errorf("b in between: %v: %d %s", between, w.Code, w.Body)
+		}
+		work.Wait()
+	}
+}

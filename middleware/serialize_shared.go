@@ -39,7 +39,7 @@ func (s *serializer) serveShared(next http.Handler, w http.ResponseWriter, r *ht
 	}
 	l, err := s.rlock(r.Context(), key)
 	s.queue.Leave(key)
-	if errors.Is(err, coord.ErrHeld) && ReadLock(r.Context()).Key() == key { // a handler further out reads it
+	if errors.Is(err, coord.ErrHeld) && reads(r.Context(), s.c, key) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -47,7 +47,7 @@ func (s *serializer) serveShared(next http.Handler, w http.ResponseWriter, r *ht
 		s.failed(w, r, err)
 		return
 	}
-	inner := r.WithContext(&until{Context: r.Context(), of: l})
+	inner := r.WithContext(&until{Context: r.Context(), of: l, c: s.c})
 	defer func() {
 		keepForm(r, inner)
 		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
@@ -56,6 +56,16 @@ func (s *serializer) serveShared(next http.Handler, w http.ResponseWriter, r *ht
 	}()
 	s.announce(w, l.Fence())
 	next.ServeHTTP(w, inner)
+}
+
+// reads reports whether a handler further out reads the key, however far.
+func reads(ctx context.Context, c *coord.Coordinator, key string) bool {
+	for u := readBy(ctx); u != nil; u = readBy(u.Context) {
+		if l, _ := u.of.(coord.ReadLock); u.c == c && l.Key() == key {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *serializer) rlock(ctx context.Context, key string) (coord.ReadLock, error) {

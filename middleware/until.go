@@ -14,6 +14,7 @@ import (
 type until struct {
 	context.Context // the request's
 	of              interface{ Context() context.Context }
+	c               *coord.Coordinator // of a lock for reading
 
 	mu   sync.Mutex // protects live; not held while another package is called
 	live context.Context
@@ -54,7 +55,7 @@ func (u *until) Value(key any) any {
 		case locks.Key:
 			return l.Context().Value(key)
 		case readKey:
-			return l
+			return u
 		}
 	}
 	u.mu.Lock()
@@ -72,6 +73,16 @@ type readKey struct{}
 // SerializeOptions.Shared, the innermost one; the zero ReadLock, which was unlocked, if there is
 // none.
 func ReadLock(ctx context.Context) coord.ReadLock {
-	l, _ := ctx.Value(readKey{}).(coord.ReadLock)
+	u := readBy(ctx)
+	if u == nil {
+		return coord.ReadLock{}
+	}
+	l, _ := u.of.(coord.ReadLock)
 	return l
+}
+
+// readBy returns the innermost context of a lock for reading, nil if there is none.
+func readBy(ctx context.Context) *until {
+	u, _ := ctx.Value(readKey{}).(*until)
+	return u
 }
