@@ -191,7 +191,8 @@ func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (P
 }
 
 // try asks for a block that is to be had at once. If it is refused, other processes and this one give back what they keep for callers to
-// come, which takes a moment. Where permits were refused, or wanted, a short time ago, there is little of that, and it asks once more only.
+// come, which takes a moment; it awaits that for as long as one answer. Where permits were refused, or wanted, a short time ago, there is
+// little of that, and it asks once more only.
 func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error) {
 	x, err := p.ask(ctx, n, n, true, label)
 	if !errors.Is(err, ErrLocked) {
@@ -202,8 +203,10 @@ func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error)
 	tight := now < p.tight
 	p.tight = now + tightFor
 	p.mu.Unlock()
-	p.makeRoom(ctx)
-	for pause := firstRoom; sleep(ctx, pause); pause *= 2 {
+	room, cancel := context.WithTimeout(ctx, p.c.answerIn()) // a smaller block is asked for until there is an answer
+	defer cancel()
+	p.makeRoom(room)
+	for pause := firstRoom; sleep(room, pause); pause *= 2 {
 		x, err = p.ask(ctx, n, n, true, label)
 		if !errors.Is(err, ErrLocked) || tight || pause >= lastRoom {
 			break
