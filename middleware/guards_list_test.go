@@ -180,6 +180,37 @@ var guards = []guard{
 		old: "warn := h.over && !h.warned", new: "warn := false", tests: "TestSerialize_HandlerThatRunsOn",
 	},
 
+	// Locks that are lost, and read locks in read locks.
+	{
+		what: "Err looks at the lock", file: "held.go",
+		old: "cause := lossOf(h.ofLock())", new: "var cause error", tests: "TestErr_AfterALoss",
+	},
+	{
+		what: "Err looks at the locks further out", file: "held.go",
+		old: "if h.Context.Err() != nil {\n\t\tcause =", new: "if false {\n\t\tcause =", tests: "TestErr_AfterALoss",
+	},
+	{
+		what: "Err ends the context at once", file: "held.go",
+		old: "h.cancel(cause)", new: "_ = 0", tests: "TestErr_AfterALoss",
+	},
+	{
+		what: "Err of permits looks at them, and at the locks further out", file: "../internal/held/under.go",
+		old: "if of.Err() != nil {", new: "if false {", tests: "TestErr_AfterALoss",
+	},
+	{
+		what: "a handler that has unlocked goes on", file: "held.go",
+		old: "!errors.Is(cause, coord.ErrUnlocked) {", new: "true || !errors.Is(cause, coord.ErrUnlocked) {", tests: "TestErr_AfterAnEarlyUnlock",
+	},
+	{
+		what: "a lock is given back without a mutex", file: "held.go",
+		old: "h.over = true\n\tlive, stop, cancel := h.live, h.stop, h.cancel\n\th.mu.Unlock()",
+		new: "h.over = true\n\tlive, stop, cancel := h.live, h.stop, h.cancel\n\tdefer h.mu.Unlock()", tests: "TestHeld_CallsOthersWithoutItsMutex",
+	},
+	{
+		what: "a reader goes by a read lock further out", file: "serialize_shared.go",
+		old: "u != nil; u = readBy(u.Context) {", new: "u != nil; u = nil {", tests: "TestSerialize_SharedInShared",
+	},
+
 	// Limits by way of Route.
 	{
 		what: "a client's body is the client's mistake", file: "hop_mistake.go",
