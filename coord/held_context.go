@@ -42,6 +42,27 @@ func (v *lockValues) Value(key any) any {
 	return v.l.ctx.Value(key)
 }
 
+// askedContext is one that was asked beforehand what ends it, so that a child of it can be ended under a mutex: see lockValues.
+type askedContext struct {
+	context.Context
+	done <-chan struct{}
+	ends any
+}
+
+// before asks a context what ends it.
+func before(ctx context.Context) *askedContext {
+	return &askedContext{ctx, ctx.Done(), ctx.Value(endKey)}
+}
+
+func (x *askedContext) Done() <-chan struct{} { return x.done }
+
+func (x *askedContext) Value(key any) any {
+	if key == endKey {
+		return x.ends
+	}
+	return x.Context.Value(key)
+}
+
 // endKey is what package context asks a context for, to find what ends it.
 var endKey = func() any {
 	var n keyNote

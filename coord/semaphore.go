@@ -94,7 +94,7 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 	if err != nil {
 		return err
 	}
-	inner, cancel := context.WithCancelCause(ctx)
+	inner, cancel := context.WithCancelCause(before(ctx)) // it is ended with the pool's mutex held
 	p.endsWith(cancel)
 	defer func() {
 		if released := p.Release(); errors.Is(released, ErrLost) && !errors.Is(err, ErrLost) {

@@ -1,0 +1,80 @@
+package coord_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
+)
+
+// curious is a context of the user's that asks the coordinator something, as one with a mutex of its own may wait for a caller that does.
+type curious struct {
+	context.Context
+	c *coord.Coordinator
+}
+
+func (x curious) Value(key any) any     { _ = x.c.Stats(); return x.Context.Value(key) }
+func (x curious) Done() <-chan struct{} { _ = x.c.Stats(); return x.Context.Done() }
+
+// No mutex is held while the caller's context is asked for something: it is the user's code.
+func TestUsersContext_IsAskedWithoutAMutex(t *testing.T) {
+	t.Parallel()
+	c := must(coord.New(t.Context(), fallback.NewMemory(), nil)) // closed at the end only: that would wait for ever
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asks := func(ctx context.Context) error { ctx.Done(); return ctx.Err() }
+	for name, do := range map[string]func(ctx context.Context) error{
+		"Do": func(ctx context.Context) error {
+			return c.Do(ctx, "k", func(ctx context.Context, _ coord.Lock) error { return asks(ctx) })
+		},
+		"RDo": func(ctx context.Context) error {
+			return c.RDo(ctx, "k", func(ctx context.Context, _ coord.ReadLock) error { return asks(ctx) })
+		},
+		"DoAll": func(ctx context.Context) error {
+			return c.DoAll(ctx, []string{"k", "l"}, func(ctx context.Context, _ coord.Locks) error { return asks(ctx) })
+		},
+		"DoNested": func(ctx context.Context) error {
+			return c.Do(ctx, "k", func(ctx context.Context, _ coord.Lock) error {
+				return c.DoNested(curious{ctx, c}, "k", func(ctx context.Context, _ coord.Lock) error { return asks(ctx) })
+			})
+		},
+		"RDoNested": func(ctx context.Context) error {
+			return c.RDo(ctx, "k", func(ctx context.Context, _ coord.ReadLock) error {
+				return c.RDoNested(curious{ctx, c}, "k", func(ctx context.Context, _ coord.Fence) error { return asks(ctx) })
+			})
+		},
+		"Semaphore.Do": func(ctx context.Context) error { return c.Semaphore("k", 3).Do(ctx, 1, asks) },
+		"Share": func(ctx context.Context) error {
+			_, err := coord.Share(ctx, c, "k", nil, func(ctx context.Context, _ coord.Fence) (int, error) { return 1, asks(ctx) })
+			return err
+		},
+	} {
+		done := make(chan error, 1)
+		go func() { done <- do(curious{ctx, c}) }()
+		await.Until(t, name+" returns", func() bool { return len(done) == 1 })
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a context says when it ends is passed on to the function of Semaphore.Do, with its cause and its deadline.
+func TestSemaphoreDo_EndsWithTheCallersContext(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := c.Semaphore("k", 3).Do(ctx, 1, func(ctx context.Context) error {
+			cancel(errNoRow)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if err != errNoRow {
+			t.Error(err)
+		}
+	})
+}
