@@ -85,12 +85,19 @@ func (l ReadLock) Fence() Fence {
 }
 
 // Wanted returns a channel that is closed when a caller of this process or of another one waits to
-// write: see [Lock.Wanted].
+// write, or when the lock ends: see [Lock.Wanted].
 func (l ReadLock) Wanted() <-chan struct{} {
 	if l.seat == nil {
 		return canceled.Done()
 	}
-	return l.seat.x.lock.Wanted()
+	x := l.seat.x
+	wanted := x.lock.Wanted()
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if f := l.follow(); f != nil {
+		return f.watch(x.c, wanted)
+	}
+	return canceled.Done()
 }
 
 // Context returns a context that lasts as long as the lock: see [Lock.Context].

@@ -93,9 +93,10 @@ type place struct {
 
 // A follower is what ends with a reader's lock.
 type follower struct {
-	ends  []context.CancelCauseFunc
-	live  context.Context // nil: it was not asked for
-	label string          // of WithLabel
+	ends   []context.CancelCauseFunc
+	live   context.Context // nil: it was not asked for
+	wanted <-chan struct{} // as live
+	label  string          // of WithLabel
 }
 
 // A stay is a reader that Stays has seen in a seat, and when first.

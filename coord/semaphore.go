@@ -150,17 +150,24 @@ func (p Permits) Context() context.Context {
 	return f.live
 }
 
-// Wanted returns a channel that is closed when others wait for permits that are not free: see
+// Wanted returns a channel that is closed when others wait for permits that are not free, or when the permits end: see
 // [Lock.Wanted].
 func (p Permits) Wanted() <-chan struct{} {
 	if p.b == nil {
 		return canceled.Done()
 	}
-	p.b.pool.mu.Lock()
+	pool := p.b.pool
+	pool.mu.Lock()
 	p.b.spell.watched = true
 	l := p.b.lock
-	p.b.pool.mu.Unlock()
-	return l.Wanted()
+	pool.mu.Unlock()
+	wanted := l.Wanted()
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	if f := p.follow(); f != nil {
+		return f.watch(pool.c, wanted)
+	}
+	return canceled.Done()
 }
 
 // Release gives the permits back, to the process's block of them. It never blocks on the network. It returns [ErrUnlocked] if they

@@ -93,3 +93,91 @@ func TestWanted_InACluster(t *testing.T) {
 		}
 	}
 }
+
+// closed reports whether a channel is closed, once all goroutines rest.
+func closed(ch <-chan struct{}) bool {
+	synctest.Wait()
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// A holder among several is told of the end of its own lock, and those of others are none of its business; of another caller that waits all
+// are told.
+func TestWanted_OfOneOfSeveral(t *testing.T) {
+	type taken struct {
+		wanted func() <-chan struct{}
+		end    func() error
+	}
+	for _, x := range []struct {
+		name  string
+		take  func(t *testing.T, c *coord.Coordinator) taken
+		other func(c *coord.Coordinator) error
+	}{
+		{"permits", func(t *testing.T, c *coord.Coordinator) taken {
+			p := acquire(t, c.Semaphore("k", 10), 1)
+			return taken{p.Wanted, p.Release}
+		}, func(c *coord.Coordinator) error {
+			return c.Semaphore("k", 10).Do(context.Background(), 10, func(context.Context) error { return nil })
+		}},
+		{"readers", func(t *testing.T, c *coord.Coordinator) taken {
+			r := rlock(t, c, "k")
+			return taken{r.Wanted, r.Unlock}
+		}, func(c *coord.Coordinator) error {
+			return c.Do(context.Background(), "k", func(context.Context, coord.Lock) error { return nil })
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				f := &faulty{Arbiter: a}
+				c, other := start(t, f, nil), start(t, a, nil)
+				release(t, acquire(t, c.Semaphore("k", 10), 10)) // a block for all
+				end := func(x taken) {
+					t.Helper()
+					if err := x.end(); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 2 { // the next one in the same place
+					one, two := x.take(t, c), x.take(t, c)
+					first, second := one.wanted(), two.wanted()
+					if closed(first) || closed(second) || one.wanted() != first {
+						t.Error("wanted, and no caller waits")
+					}
+					end(one)
+					if !closed(first) || !closed(one.wanted()) {
+						t.Error("its lock is over")
+					}
+					if closed(second) {
+						t.Error("another one's lock is over")
+					}
+					end(two)
+				}
+				one, two := x.take(t, c), x.take(t, c)
+				first := one.wanted()
+				done := make(chan error)
+				go func() { done <- x.other(other) }()
+				time.Sleep(time.Second)
+				if !closed(first) || !closed(two.wanted()) {
+					t.Error("a caller waits, and the holders are not told")
+				}
+				end(one)
+				end(two)
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				one = x.take(t, c)
+				first = one.wanted()
+				f.cut()
+				<-first
+				if !errors.Is(one.end(), coord.ErrLost) || !closed(one.wanted()) {
+					t.Error("it is told before the lock is lost")
+				}
+				f.mend()
+			})
+		})
+	}
+}
