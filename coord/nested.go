@@ -11,31 +11,34 @@ import (
 // DoNested is Do for functions that may be called with the key locked already, or not. If ctx carries a
 // lock of the key that is in force, see [ErrHeld], fn runs under that lock; otherwise DoNested is
 // [Coordinator.Do]. Goroutines that share a context exclude each other in DoNested: it waits its turn
-// until ctx ends. Within fn, calls have to use fn's context: with the outer one they wait for fn.
+// until ctx ends. Within fn, calls have to use fn's context: with the outer one they wait for fn. It ends
+// with ctx, with the lock, and when fn returns.
 //
 // Under a lock of the key for reading it returns [ErrHeld].
 //
 // An outer lock stays locked when fn has returned. If it ended before, the error Is [ErrLost] or
-// [ErrUnlocked] as well, even if fn returned nil.
+// [ErrUnlocked] as well, even if fn returned nil. If it ended before fn began, DoNested goes on as if ctx did not carry it.
 func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx context.Context, l Lock) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return ended(ctx)
 	}
-	l, turns := c.enclosing(ctx, key)
-	if turns == nil {
-		return c.Do(ctx, key, fn)
+	for {
+		x := c.enclosing(ctx, key)
+		if x.turns == nil {
+			return c.Do(ctx, key, fn)
+		}
+		got := x.await(ctx)
+		over := ctx.Err() != nil // perhaps both
+		if got && !over && endOf(x.ends) == nil {
+			return x.run(ctx, fn)
+		}
+		if got {
+			<-x.turns
+		}
+		if over {
+			return &WaitError{Key: key, Reason: ErrHeld, Ended: ended(ctx)}
+		}
 	}
-	select {
-	case turns <- struct{}{}:
-	case <-ctx.Done():
-		return &WaitError{Key: key, Reason: ErrHeld, Ended: ended(ctx)}
-	}
-	defer func() { <-turns }()
-	err = fn(&nestedContext{ctx, l, make(chan struct{}, 1)}, l)
-	if l.holds() {
-		return err
-	}
-	return errors.Join(err, context.Cause(l.Context()))
 }
 
 // RDoNested calls fn with the key locked for reading, for functions that may be called with the key
@@ -46,58 +49,141 @@ func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx cont
 //
 // DoNested under a lock for reading returns [ErrHeld]: a read lock is never made a write lock.
 //
-// What is said of errors and of an outer lock that ends there holds here, too.
+// What is said of fn's context, of errors and of an outer lock that ends there holds here, too.
 func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx context.Context, token Fence) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return ended(ctx)
 	}
-	if l := c.enclosingReader(ctx, key); l.seat != nil {
-		err = fn(ctx, l.Fence())
-		if l.holds() {
-			return err
-		}
-		return errors.Join(err, context.Cause(l.Context()))
+	if l, ends := c.enclosingReader(ctx, key); l.seat != nil {
+		inner, stop := endingWith(before(ctx), ends)
+		defer stop()
+		err = fn(inner, l.Fence())
+		return joined(err, endOf(ends))
 	}
-	if _, turns := c.enclosing(ctx, key); turns != nil {
+	if c.enclosing(ctx, key).turns != nil {
 		return c.DoNested(ctx, key, func(ctx context.Context, l Lock) error { return fn(ctx, l.Fence()) })
 	}
 	return c.RDo(ctx, key, func(ctx context.Context, l ReadLock) error { return fn(ctx, l.Fence()) })
 }
 
-// enclosingReader returns the innermost read lock of the key that ctx carries and that is in force, the zero one if there is none.
-func (c *Coordinator) enclosingReader(ctx context.Context, key string) ReadLock {
+// enclosingReader returns the innermost read lock of the key that ctx carries and that is in force, the zero one if there is none, and
+// what ends with it.
+func (c *Coordinator) enclosingReader(ctx context.Context, key string) (ReadLock, []context.Context) {
 	for {
-		h, ok := ctx.Value(held.Key{}).(holder)
+		h, ok := ctx.Value(heldKey).(holder)
 		if !ok {
-			return ReadLock{}
+			return ReadLock{}, nil
 		}
 		if v, ok := h.(*readValues); ok && v.l.seat.x.id.key == key && v.l.seat.x.c == c && v.l.holds() {
-			return v.l
+			return v.l, []context.Context{v.l.Context()}
 		}
 		_, ctx = h.Held()
 	}
 }
 
-// enclosing returns the innermost lock of the key that ctx carries, if it is in force, and what those that
-// nest in it take turns by: a channel of capacity 1. It is nil if there is no such lock.
-func (c *Coordinator) enclosing(ctx context.Context, key string) (Lock, chan struct{}) {
+// A nest is a lock that a function can run under.
+type nest struct {
+	l     Lock
+	turns chan struct{}     // capacity 1: those that nest in it take turns by it. Nil: there is no such lock
+	ends  []context.Context // when one of them ends, no function can run under it; the first one is the lock's own
+}
+
+// enclosing returns the innermost lock of the key that ctx carries and that is in force.
+func (c *Coordinator) enclosing(ctx context.Context, key string) nest {
 	for {
-		h, ok := ctx.Value(held.Key{}).(holder)
+		h, ok := ctx.Value(heldKey).(holder)
 		if !ok {
-			return Lock{}, nil
+			return nest{}
 		}
 		l, outer := h.Held()
 		if l.key == key && l.t != nil && l.p.c == c {
-			n, ok := h.(*nestedContext)
-			if !ok {
-				return l, l.turns()
+			x := nest{l: l}
+			if n, ok := h.(*nestedContext); ok {
+				x.turns, x.ends = n.turns, n.ends
+			} else if x.turns = l.turns(); x.turns != nil {
+				x.ends = []context.Context{l.Context()}
 			}
-			if l.holds() {
-				return l, n.turns
+			if x.turns != nil && endOf(x.ends) == nil {
+				return x
 			}
 		}
 		ctx = outer
 	}
+}
+
+// await waits for the turn, until the context or the lock ends, and reports whether the caller has got it.
+func (x nest) await(ctx context.Context) bool {
+	select {
+	case x.turns <- struct{}{}: // as a rule
+		return true
+	default:
+	}
+	select {
+	case x.turns <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	case <-x.ends[0].Done():
+	}
+	return false
+}
+
+// run runs a function under the lock. The caller has the turn, and has given it back afterwards.
+func (x nest) run(ctx context.Context, fn func(ctx context.Context, l Lock) error) error {
+	defer func() { <-x.turns }()
+	inner, stop := endingWith(&nestedContext{before(ctx), nest{x.l, make(chan struct{}, 1), x.ends}}, x.ends)
+	defer stop()
+	err := fn(inner, x.l)
+	return joined(err, endOf(x.ends))
+}
+
+// joined returns a function's error, with the cause of the end of the lock that it ran under, nil if that has not ended.
+func joined(err, cause error) error {
+	if cause == nil {
+		return err
+	}
+	return errors.Join(err, cause)
+}
+
+// endOf returns the cause of the first of the contexts that has ended, nil if none has.
+func endOf(all []context.Context) error {
+	for _, ctx := range all {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// underLock is the context of a function under a lock that its caller, or another one, holds.
+type underLock struct {
+	context.Context
+	end  context.CancelCauseFunc
+	ends []context.Context
+}
+
+// endingWith returns a context that ends with its parent, with others, and when stop is called. Nothing of it stays at the others then.
+func endingWith(parent context.Context, others []context.Context) (ctx context.Context, stop func()) {
+	inner, cancel := context.WithCancelCause(parent)
+	stops := make([]func() bool, len(others))
+	for i, other := range others {
+		stops[i] = context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	}
+	return &underLock{inner, cancel, others}, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(ErrUnlocked)
+	}
+}
+
+// Err asks the lock, which looks at the clock: see section.Err.
+func (x *underLock) Err() error {
+	if x.Context.Err() == nil {
+		if cause := endOf(x.ends); cause != nil {
+			x.end(cause)
+		}
+	}
+	return x.Context.Err()
 }
 
 // nesting is the context of a lock that others nest in.
@@ -125,17 +211,16 @@ func (l Lock) turns() chan struct{} {
 	return n.turns
 }
 
-// nestedContext is the context that DoNested gives to a function under a lock that its caller holds.
+// nestedContext has the values of the context that DoNested gives to a function under a lock that its caller holds.
 type nestedContext struct {
 	context.Context
-	l     Lock
-	turns chan struct{} // capacity 1
+	nest
 }
 
 func (n *nestedContext) Held() (Lock, context.Context) { return n.l, n.Context }
 
 func (n *nestedContext) Value(key any) any {
-	if key == (held.Key{}) {
+	if key == heldKey {
 		return n
 	}
 	return n.Context.Value(key)
