@@ -149,26 +149,33 @@ func (x *chainContext) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// carried returns the locks of this coordinator that a context carries and that are in force, each once.
+// carried returns the locks of this coordinator that a context carries and that are in force, each once. What callers lend to the flight of
+// Share that it belongs to is left out: see stuckWait.has.
 func (c *Coordinator) carried(ctx context.Context) (all []carriedLock) {
 	for {
-		h, ok := ctx.Value(held.Key{}).(holder)
-		if !ok {
+		h, ok := ctx.Value(heldKey).(holder)
+		if _, lent := h.(*lending); !ok || lent {
 			return all
 		}
-		l, outer := h.Held()
-		x := carriedLock{lock: l}
-		if v, ok := h.(*readValues); ok {
-			x.read = v.l
-		}
-		name, fence := x.name()
-		same := func(o carriedLock) bool {
-			n, f := o.name()
-			return n == name && f == fence
-		}
-		if l.t != nil && l.p.c == c && !slices.ContainsFunc(all, same) && x.holds() {
-			all = append(all, x)
-		}
-		ctx = outer
+		all = c.addCarried(all, h)
+		_, ctx = h.Held()
 	}
+}
+
+// addCarried adds a holder's lock if it is one of this coordinator, is in force, and is not there yet.
+func (c *Coordinator) addCarried(all []carriedLock, h holder) []carriedLock {
+	l, _ := h.Held()
+	x := carriedLock{lock: l}
+	if v, ok := h.(*readValues); ok {
+		x.read = v.l
+	}
+	name, fence := x.name()
+	same := func(o carriedLock) bool {
+		n, f := o.name()
+		return n == name && f == fence
+	}
+	if l.t != nil && l.p.c == c && !slices.ContainsFunc(all, same) && x.holds() {
+		all = append(all, x)
+	}
+	return all
 }

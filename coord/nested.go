@@ -3,9 +3,9 @@ package coord
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // DoNested is Do for functions that may be called with the key locked already, or not. If ctx carries a
@@ -74,8 +74,9 @@ func (c *Coordinator) enclosingReader(ctx context.Context, key string) (ReadLock
 		if !ok {
 			return ReadLock{}, nil
 		}
-		if v, ok := h.(*readValues); ok && v.l.seat.x.id.key == key && v.l.seat.x.c == c && v.l.holds() {
-			return v.l, []context.Context{v.l.Context()}
+		own, by := unlent(h)
+		if v, ok := own.(*readValues); ok && v.l.seat.x.id.key == key && v.l.seat.x.c == c && v.l.holds() {
+			return v.l, append([]context.Context{v.l.Context()}, by...)
 		}
 		_, ctx = h.Held()
 	}
@@ -98,10 +99,11 @@ func (c *Coordinator) enclosing(ctx context.Context, key string) nest {
 		l, outer := h.Held()
 		if l.key == key && l.t != nil && l.p.c == c {
 			x := nest{l: l}
-			if n, ok := h.(*nestedContext); ok {
-				x.turns, x.ends = n.turns, n.ends
+			own, by := unlent(h)
+			if n, ok := own.(*nestedContext); ok {
+				x.turns, x.ends = n.turns, append(slices.Clip(n.ends), by...)
 			} else if x.turns = l.turns(); x.turns != nil {
-				x.ends = []context.Context{l.Context()}
+				x.ends = append([]context.Context{l.Context()}, by...)
 			}
 			if x.turns != nil && endOf(x.ends) == nil {
 				return x
@@ -239,12 +241,12 @@ func (c *Coordinator) heldBy(ctx context.Context, key string) bool {
 	return held
 }
 
-// carries is heldBy. Where that is false it reports as well whether ctx carries any lock.
+// carries is heldBy. Where that is false it reports as well whether ctx carries any lock, or may do so later, as that of a flight of Share.
 func (c *Coordinator) carries(ctx context.Context, key string) (held, any bool) {
-	for {
+	for first := ctx; ; {
 		h, ok := ctx.Value(heldKey).(holder)
 		if !ok {
-			return false, any
+			return false, any || c.opts.DeadlockAfter > 0 && crewOf(first) != nil
 		}
 		l, outer := h.Held()
 		if any = true; l.t != nil && l.p.c == c && (l.key == key || fallback.IsName(l.key) && namedKey(l.key) == key) && l.holds() {
@@ -253,5 +255,3 @@ func (c *Coordinator) carries(ctx context.Context, key string) (held, any bool) 
 		ctx = outer
 	}
 }
-
-var heldKey any = held.Key{}

@@ -87,9 +87,10 @@ type Options struct {
 	// of its callers gets a [*DeadlockError]. A good value is 1 s. Default 0: no process looks; negative: the same.
 	//
 	// A caller has the locks that the context of its call carries: the one that Do gave, that of [Lock.Context],
-	// [ReadLock.Context], or of [WithLocker]; and within LockAll, and its variants, those that it has got so far. It must
-	// not give one of them back before its wait is over, or a circle may be told that was none. Permits of a semaphore
-	// are left out: a circle in which a caller waits for permits is not found.
+	// [ReadLock.Context], or of [WithLocker]; within LockAll, and its variants, those that it has got so far; and a flight
+	// of [Share] those of the callers that wait for it. A caller must not give one of them back before its wait is over, or
+	// a circle may be told that was none. Permits of a semaphore are left out: a circle in which a caller waits for permits
+	// is not found.
 	//
 	// Other processes are asked by the streams of the cluster. Without one only circles within the process are found, and
 	// none with a process that does not look.

@@ -13,6 +13,8 @@ package coord
 // Below them are the mutexes of packages peer (a stream), singleflight, workers and ring. Their methods are called with any
 // of these held, and call back none of this package while they hold their own.
 //
+// The mutexes of lockers, and of the locks of callers of Share (matesMu), are locked last, and held for no call of another type.
+//
 // With the build tag simulation the order is checked (clock_simulated.go).
 type (
 	settlingRank  struct{}

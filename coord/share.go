@@ -30,6 +30,12 @@ import (
 // closed. fn has to heed it: Close waits for fn, so fn must not call Close. fence is the lock's
 // token, [Lock.Fence].
 //
+// The context carries the flight's lock, and those locks that the callers have which wait at this
+// moment, as they cannot go on before fn returns: with it Lock of such a key returns [ErrHeld], and a
+// function in [Coordinator.DoNested] runs under that lock. If the caller leaves, that function's
+// context ends, and DoNested returns [ErrUnlocked]. A run in the background carries the flight's lock
+// only. Neither belongs to the task of a caller with [WithLocker].
+//
 // All callers of a flight get the same T, so what it points to should not be changed by them. They
 // get the same error, too. An error is not stored, and the next flight runs fn again, unless
 // ShareOptions.KeepErrors says otherwise. [Unshare] makes the next flight run fn again although
@@ -70,7 +76,11 @@ func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOp
 		return none, &WaitError{Key: key, Reason: ErrHeld}
 	}
 	s := &share[T]{c: c, key: key, opts: o, fn: fn}
-	m, err := c.callers.shares.join(ctx, s.flight(), func(ctx context.Context) (any, error) { return s.traced(ctx) })
+	s.crew = crew{Context: ctx, x: &c.callers.shares, name: s.flight()}
+	m, err := c.callers.shares.join(&s.crew, newMate(ctx), func(ctx context.Context) (any, error) {
+		defer s.crew.land()
+		return s.traced(ctx)
+	})
 	if err != nil {
 		return none, err
 	}
@@ -80,7 +90,7 @@ func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOp
 		select {
 		case <-m.Done(): // both were ready: the result is preferred
 		default:
-			m.Leave()
+			m.leave()
 			return none, ended(ctx)
 		}
 	}
@@ -99,6 +109,7 @@ type share[T any] struct {
 
 	ran   bool  // fn was called
 	fence Fence // of a result that was there
+	crew  crew
 }
 
 // traced is run with what Trace.Flight is told.

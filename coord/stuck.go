@@ -92,6 +92,7 @@ type stuckWait struct {
 	label string
 	began time.Time
 	locks []carriedLock
+	crew  *crew        // of the flight of Share that waits, or whose function does: it has more locks; nil: there is none
 	next  lease.Moment // when it is looked at again
 	pause time.Duration
 	told  *DeadlockError // why it is to be sent away; nil: it is not
@@ -108,8 +109,9 @@ func (c *Coordinator) endure(ctx context.Context, name string, asks func() strin
 	if c.callers.stuck.brief(ctx, ready, c.opts.DeadlockAfter) {
 		return nil
 	}
-	w := &stuckWait{name: name, asks: asks, began: c.now().Add(start - c.moment()), locks: c.carried(ctx), pause: c.opts.DeadlockAfter}
-	if len(w.locks) == 0 {
+	w := &stuckWait{name: name, asks: asks, began: c.now().Add(start - c.moment()), locks: c.carried(ctx), crew: crewOf(ctx),
+		pause: c.opts.DeadlockAfter}
+	if len(w.locks) == 0 && w.crew == nil {
 		return nil
 	}
 	if labelled.Load() {
@@ -128,6 +130,18 @@ func (c *Coordinator) endure(ctx context.Context, name string, asks func() strin
 		return w
 	}
 	return nil
+}
+
+// has returns the locks of the caller, and of those that wait for it in a flight of Share at this moment.
+func (w *stuckWait) has(c *Coordinator) []carriedLock {
+	if w.crew == nil {
+		return w.locks
+	}
+	all := slices.Clone(w.locks)
+	for _, x := range w.crew.has() {
+		all = c.addCarried(all, x.h)
+	}
+	return all
 }
 
 // brief waits for d, and reports whether the wait ended before that.
@@ -206,8 +220,11 @@ func (s *stuck) due(now lease.Moment, after time.Duration) (names []string) {
 	defer s.mu.Unlock()
 	for _, w := range s.waits {
 		if w.next <= now {
-			names = append(names, w.name)
 			w.next = now + w.pause
+			if len(w.locks) == 0 && !w.crew.lends() { // callers with locks may come
+				continue
+			}
+			names = append(names, w.name)
 			w.pause = min(2*w.pause, mostBackoff*after)
 		}
 	}
@@ -395,7 +412,7 @@ func (c *Coordinator) waitsFor(keys [][]byte) (all []waitPart, behind []placePar
 		if w.asks != nil {
 			x.Name = []byte(cmp.Or(w.asks(), w.name))
 		}
-		for _, l := range w.locks {
+		for _, l := range w.has(c) {
 			if !l.holds() {
 				continue
 			}
