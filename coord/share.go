@@ -215,6 +215,7 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 	// Do's error is joined with that of a lock that was lost while fn ran, and v is there all the
 	// same.
 	err = s.c.Do(ctx, s.key, func(ctx context.Context, l Lock) error {
+		s.crew.locked(l)
 		f, err := s.look(ctx)
 		if err != nil {
 			return err

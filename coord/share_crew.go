@@ -18,7 +18,8 @@ type crew struct {
 	context.Context
 	x     *shares
 	name  flightKey
-	n     int     // callers that wait; protected by x.mu, as mated
+	lock  Lock    // under which the flight runs its function; protected by x.mu, as what follows
+	n     int     // callers that wait
 	mated bool    // there are mates, or were
 	mates []*mate // those of them that have locks, or are a flight's function; protected by matesMu
 }

@@ -54,6 +54,16 @@ type aboard struct {
 func (x *shares) join(c *crew, m *mate, f func(context.Context) (any, error)) (aboard, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	for there := x.open[c.name]; there != nil && there.lock.t != nil; there = x.open[c.name] {
+		l := there.lock
+		x.mu.Unlock()
+		holds := l.holds() // at this moment: so what the flight has found was not replaced before the caller came
+		x.mu.Lock()
+		if holds {
+			break
+		}
+		there.shut()
+	}
 	if x.closed {
 		return aboard{}, ErrClosed
 	}
@@ -93,6 +103,13 @@ func (c *crew) land() {
 	if mated {
 		c.disband()
 	}
+}
+
+// locked notes the flight's lock.
+func (c *crew) locked(l Lock) {
+	c.x.mu.Lock()
+	defer c.x.mu.Unlock()
+	c.lock = l
 }
 
 // shut lets no more callers join the flight. The mutex is held.

@@ -258,3 +258,48 @@ func TestALateResultDoesNotUndoUnshare(t *testing.T) {
 		}
 	})
 }
+
+// A caller that comes after Unshare joins no flight that has lost its lock since it has found a result: that may be returned, as a stale one.
+func TestUnshareAfterAFlightHasLostItsLock(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		one, two := start(t, a, nil), start(t, a, nil)
+		opts := &coord.ShareOptions[string]{TTL: time.Second, StaleOnError: time.Hour}
+		fn, _ := counted(0)
+		must(coord.Share(t.Context(), one, "k", opts, fn))
+		time.Sleep(2 * time.Second)
+		running, proceed := make(chan coord.Fence, 2), make(chan struct{})
+		broken := errors.New("broken")
+		deaf := func(_ context.Context, fence coord.Fence) (string, error) { // it does not heed its context
+			running <- fence
+			<-proceed
+			return "", broken
+		}
+		var work sync.WaitGroup
+		share := func(what, want string, wanted error) {
+			work.Go(func() {
+				if v, err := coord.Share(t.Context(), one, "k", opts, deaf); v != want || !errors.Is(err, wanted) {
+					t.Errorf("%s: %q, %v", what, v, err)
+				}
+			})
+		}
+		share("the one that began", "result 1", nil)
+		fence := <-running
+		share("one that joined", "result 1", nil)
+		synctest.Wait()
+		if err := one.Break(t.Context(), "k", fence, "it hangs"); err != nil {
+			t.Fatal(err)
+		}
+		if err := coord.Unshare(t.Context(), two, "k", nil); err != nil {
+			t.Fatal(err)
+		}
+		share("one that came after Unshare", "", broken)
+		<-running // a flight of its own
+		share("one that joined that", "", broken)
+		synctest.Wait()
+		close(proceed)
+		work.Wait()
+		if len(running) > 0 {
+			t.Error("a third flight")
+		}
+	})
+}
