@@ -349,7 +349,7 @@ func (p *Partition) Unlock(m Moment, name string, id Identity, send Sender) bool
 	if removed && p.Owner != "" {
 		send.to(p.Owner, Message{Kind: Freed, Key: name, Session: id.Session, Request: id.Request})
 	}
-	if p.GraceEnd == 0 && p.Owner == "" {
+	if (removed || !held) && p.GraceEnd == 0 && p.Owner == "" {
 		p.promise(m, key, Waiter{}, send)
 	}
 	return removed

@@ -12,7 +12,7 @@ if row and string.match(row, '^(%S+ %d+) ') == me then
   end
 end
 redis.call('ZREM', queue, waiter(me)) -- needs no memory, so what follows is allowed at maxmemory, too
-if grace == 0 and owner == '' then
+if not row and grace == 0 and owner == '' then
   promise()
 end
 save()
