@@ -77,19 +77,17 @@ func NewBench(ctx context.Context, cfg Settings, stdout, stderr io.Writer) (*Ben
 	b.Admin = redis.NewClient(&redis.Options{Addr: b.Addr})
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	info, err := info(ctx, b.Admin, "server")
-	if err != nil {
+	info := b.Admin.InfoMap(ctx, "server")
+	if err := info.Err(); err != nil {
 		return nil, errors.Join(fmt.Errorf("no Redis at %s: %w", b.Addr, err), b.Close(context.WithoutCancel(ctx)))
 	}
+	name := "at " + b.Addr
 	if b.own != nil {
-		_, _ = fmt.Sscan(info["process_id"], &b.PID)
+		name = "started for this run"
+		_, _ = fmt.Sscan(info.Item("Server", "process_id"), &b.PID)
 	}
-	name := "started for this run"
-	if b.own == nil {
-		name = "at " + b.Addr
-	}
-	b.Servers = []string{"redis-server " + info["redis_version"]}
-	fmt.Fprintf(stdout, "redis-server %s %s; %s\n", info["redis_version"], name, machine())
+	b.Servers = []string{"redis-server " + info.Item("Server", "redis_version")}
+	fmt.Fprintf(stdout, "%s %s; %s, %d cores, %s/%s\n", b.Servers[0], name, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	return b, nil
 }
 
@@ -123,9 +121,4 @@ func (b *Bench) deleteKeys(ctx context.Context) error {
 		err = b.Admin.Unlink(ctx, keys.Val()).Err()
 	}
 	return errors.Join(err, keys.Err())
-}
-
-// machine says what this runs on.
-func machine() string {
-	return fmt.Sprintf("%s, %d cores, %s", runtime.Version(), runtime.NumCPU(), runtime.GOOS+"/"+runtime.GOARCH)
 }

@@ -2,9 +2,9 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -78,39 +78,24 @@ func SelfCPU() time.Duration {
 
 // ServerCPU is what redis-server has used since it started.
 func ServerCPU(ctx context.Context, c *redis.Client) (time.Duration, error) {
-	fields, err := info(ctx, c, "cpu")
-	if err != nil {
-		return 0, err
+	info := c.InfoMap(ctx, "cpu")
+	if info.Err() != nil {
+		return 0, info.Err()
 	}
 	var user, sys float64
-	_, err = fmt.Sscan(fields["used_cpu_user"]+" "+fields["used_cpu_sys"], &user, &sys)
+	_, err := fmt.Sscan(info.Item("CPU", "used_cpu_user")+" "+info.Item("CPU", "used_cpu_sys"), &user, &sys)
 	return time.Duration((user + sys) * float64(time.Second)), err
 }
 
-// info returns the fields of a section of INFO.
-func info(ctx context.Context, c *redis.Client, section string) (map[string]string, error) {
-	text, err := c.Info(ctx, section).Result()
-	if err != nil {
-		return nil, err
-	}
-	fields := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[k] = v
-		}
-	}
-	return fields, nil
-}
+// CommandStat is what the server says about one command since it started.
+type CommandStat struct{ Calls, usec int64 }
 
-// commandStat is what the server says about one command since it started.
-type commandStat struct{ Calls, usec int64 }
-
-func (s commandStat) Since(before commandStat) commandStat {
-	return commandStat{s.Calls - before.Calls, s.usec - before.usec}
+func (s CommandStat) Since(before CommandStat) CommandStat {
+	return CommandStat{s.Calls - before.Calls, s.usec - before.usec}
 }
 
 // Mean is the time that the server took for one.
-func (s commandStat) Mean() time.Duration {
+func (s CommandStat) Mean() time.Duration {
 	if s.Calls == 0 {
 		return 0
 	}
@@ -120,13 +105,10 @@ func (s commandStat) Mean() time.Duration {
 // CommandStats reads the statistics of a command. Those of EVALSHA tell how many scripts were
 // called, because a script cannot call another: for all other commands the server does not tell a
 // client's from a script's.
-func CommandStats(ctx context.Context, c *redis.Client, command string) (s commandStat, err error) {
-	all, err := info(ctx, c, "commandstats")
-	if err != nil {
-		return s, err
-	}
-	if text := all["cmdstat_"+command]; text != "" {
+func CommandStats(ctx context.Context, c *redis.Client, command string) (s CommandStat, err error) {
+	info := c.InfoMap(ctx, "commandstats")
+	if text := info.Item("Commandstats", "cmdstat_"+command); text != "" {
 		_, err = fmt.Sscanf(text, "calls=%d,usec=%d", &s.Calls, &s.usec)
 	}
-	return s, err
+	return s, errors.Join(info.Err(), err)
 }

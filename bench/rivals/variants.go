@@ -81,6 +81,7 @@ type Locker interface {
 
 // The variants that others are told from by name.
 const (
+	PlainVariant   = "Holdfast" // without a cluster
 	ClusterVariant = "Holdfast cluster"
 	Advisory       = "PostgreSQL advisory lock"
 )
@@ -93,7 +94,7 @@ const (
 
 var Variants = []Variant{
 	{
-		Name:   "Holdfast",
+		Name:   PlainVariant,
 		module: "github.com/holdfast-go/holdfast",
 		How:    "coord over redisarbiter.New, defaults",
 		Fenced: true,

@@ -37,26 +37,26 @@ var UsedHead = []string{"CPU", "allocations", "commands", "bytes"}
 
 // UsedPer is what an operation took in CPU time (nanoseconds), allocations, commands and bytes:
 // medians of the rounds.
-func UsedPer(rounds []Effort) []string {
-	per := func(of func(Effort) float64) string {
+func UsedPer(rounds []Round) []string {
+	per := func(of func(Round) float64) string {
 		var list []float64
 		for _, e := range rounds {
-			list = append(list, Ratio(of(e), float64(e.Sections)))
+			list = append(list, e.per(of(e)))
 		}
 		return Number(Median(list))
 	}
 	return []string{
-		per(func(e Effort) float64 { return float64(e.CPU) }), per(func(e Effort) float64 { return float64(e.Allocs) }),
-		per(func(e Effort) float64 { return float64(e.Commands) }), per(func(e Effort) float64 { return float64(e.Bytes()) }),
+		per(func(e Round) float64 { return float64(e.CPU) }), per(func(e Round) float64 { return float64(e.Allocs) }),
+		per(func(e Round) float64 { return float64(e.Commands) }), per(func(e Round) float64 { return float64(e.Bytes()) }),
 	}
 }
 
 // Cells are those of a measurement with another one beside it: its median and limits, its ratio to
 // the other one, block by block, and what an operation took.
-func Cells(name string, sample, base []float64, number func(float64) string, used []Effort) []string {
+func Cells(name string, sample, base []float64, number func(float64) string, rounds []Round) []string {
 	s := SpreadOf(sample)
 	cells := append([]string{name, number(s.Median), number(s.Least) + ".." + number(s.Most)}, SpreadOf(PerRound(sample, base)).Cells()...)
-	return append(cells, UsedPer(used)...)
+	return append(cells, UsedPer(rounds)...)
 }
 
 // Round is what all processes did together.

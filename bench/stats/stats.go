@@ -140,6 +140,6 @@ type Latency struct {
 	P50, P99, P999, Max float64
 }
 
-func LatencyOf(sample []time.Duration) Latency {
+func LatencyOf(sample []float64) Latency {
 	return Latency{len(sample), Quantile(sample, 0.5), Quantile(sample, 0.99), Quantile(sample, 0.999), Quantile(sample, 1)}
 }

@@ -1,34 +1,45 @@
 package subjects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 // growthSizes: what a lock costs while there is more and more of something: keys, goroutines,
 // processes, locks per second.
 type growthSizes struct {
-	blocks    int // each measures every cost once, in an order that changes
-	keys      int // at most, of an owner; powers of 10
-	pairs     int // of Lock and Unlock, of each cost in a block
-	waiters   int // at most; powers of 4
-	handOvers int
-	rows      int // at most, at the arbiter; powers of 10
-	calls     int // of the arbiter
-	rowBlocks int
+	Blocks    int // each measures every cost once, in an order that changes
+	Keys      int // at most, of an owner; powers of 10
+	Pairs     int // of Lock and Unlock, of each cost in a block
+	Waiters   int // at most; powers of 4
+	HandOvers int
+	Rows      int // at most, at the arbiter; powers of 10
+	Calls     int // of the arbiter
+	RowBlocks int
 
-	processes  int // at most; powers of 2
-	goroutines int // of all processes
-	rounds     int
-	round      time.Duration
-	window     time.Duration // for which commands are counted
+	Processes  int // at most; powers of 2
+	Goroutines int // of all processes
+	Rounds     int
+	Round      time.Duration
+	Window     time.Duration // for which commands are counted
 }
 
 // What must hold. That a cost is flat cannot mean that it does not rise: a million of anything do
@@ -52,20 +63,215 @@ const (
 // growthRivalName is the variant that Holdfast is compared with where processes share work.
 const growthRivalName = "redislock"
 
+// The curves.
+const (
+	growthKeys        = "keys"         // a pair of Lock and Unlock, of so many keys of its own in random order
+	growthMutexes     = "mutexes"      // the same of a map of mutexes
+	growthHeld        = "held"         // a pair while so many other keys of its own are held
+	growthHeldMutexes = "held mutexes" // the same of a map of mutexes, so many others of which are locked
+	growthBytes       = "bytes"        // per key held
+	growthIdle        = "idle"         // the same after Unlock
+	growthWaiters     = "waiters"      // a hand-over among so many goroutines
+	growthToken       = "token"        // the same of a token in a channel
+	growthRows        = "rows"         // a Lock at the arbiter, without a cluster, while so many others are held there
+	growthSets        = "sets"         // SET NX PX meanwhile
+	growthShared      = "shared"       // sections per second, by processes
+	growthSharedRival = "shared, rival"
+	growthOnce        = "once"
+	growthOnceRival   = "once, rival"
+)
+
+// growthRowsOf are the lines of the table. Below each is what it is beside.
+var growthRowsOf = [][2]string{
+	{growthKeys, "keys, ns"}, {growthMutexes, "  a map of mutexes, ns"},
+	{growthHeld, "held, ns"}, {growthHeldMutexes, "  a map of mutexes, so many locked, ns"},
+	{growthBytes, "  bytes per key held"}, {growthIdle, "  bytes per key after Unlock"},
+	{growthWaiters, "goroutines, ns"}, {growthToken, "  a token in a channel, ns"},
+	{growthRows, "rows, ns"}, {growthSets, "  SET NX PX, ns"},
+	{growthShared, "processes, shared keys, sections/s"}, {growthSharedRival, "  " + growthRivalName},
+	{growthOnce, "processes, keys used once, sections/s"}, {growthOnceRival, "  " + growthRivalName},
+}
+
+// heldOthers are the keys that are locked and unlocked while others are held.
+const heldOthers = 1000
+
+// growthSeen is how many keys it takes to see in the heap what one takes.
+const growthSeen = 1000
+
+// keptKeys is how many keys an owner keeps for each of its partitions.
+const keptKeys = 6
+
+var (
+	growthTasks     = newLanes("growth", openGrowth)
+	growthRowsTasks = newLanes("growth-rows", openGrowthRows)
+)
+
+// grown is a lane of one number of something. Those with the same number may be a group.
+func (r *laneRun) grown(what string, n, runs int, group string, run runner) *lane {
+	return r.add(&lane{
+		laneResult: laneResult{Name: fmt.Sprintf("%s, %s", what, figures.Thousands(int64(n))), Of: what, N: n},
+		group:      group, path: coord.PathOwn, batch: runs, run: run,
+	})
+}
+
+// openGrowth makes the worker the only node of a cluster, for what one process does in memory.
+func openGrowth(ctx context.Context, h *harness.Host, s growthSizes, r *laneRun) error {
+	c, _, err := startNode(h, heldGoroutines, rivals.ClusterOptions(h.Order))
+	if err != nil {
+		return err
+	}
+	if err := awaitStats(ctx, c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions }); err != nil {
+		return err
+	}
+	r.blocks, r.nodes = s.Blocks, []*coord.Coordinator{c}
+	// The order of keys is random, so that what they need is rarely in a cache where they are many.
+	keys, others, next, lost := makeKeys("growth", s.Keys), makeKeys("other", heldOthers), 0, 0
+	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	each := func(ctx context.Context, n int, list []string, use func(ctx context.Context, key string) error) (span, error) {
+		runtime.GC() // a million keys are much to look at for the collector
+		begin := time.Now()
+		for range n {
+			next++
+			if err := use(ctx, list[next%len(list)]); err != nil {
+				return span{}, err
+			}
+		}
+		return span{n, time.Since(begin)}, nil
+	}
+	locked := func(ctx context.Context, key string) error { return pair(ctx, c, key) }
+	inMap := func(all []string, held bool, list []string) runner {
+		return func(ctx context.Context, _, n int) (span, error) {
+			mutexes := make(map[string]*sync.Mutex)
+			for _, k := range all {
+				mutexes[k] = new(sync.Mutex)
+				if held {
+					mutexes[k].Lock()
+				}
+			}
+			for _, k := range list {
+				if mutexes[k] == nil {
+					mutexes[k] = new(sync.Mutex)
+				}
+			}
+			return each(ctx, n, list, func(_ context.Context, key string) error {
+				m := mutexes[key]
+				m.Lock()
+				m.Unlock() //nolint:staticcheck // the pair is what is measured
+				return nil
+			})
+		}
+	}
+	for _, n := range upTo(s.Keys, 10) {
+		list, group := keys[:n], fmt.Sprint("held ", n)
+		r.grown(growthKeys, n, s.Pairs, "", func(ctx context.Context, _, n int) (span, error) { return each(ctx, n, list, locked) })
+		r.grown(growthMutexes, n, s.Pairs, "", inMap(list, false, list))
+		r.grown(growthHeldMutexes, n, s.Pairs, "", inMap(list, true, others))
+		var bytes, idle *lane
+		heap := func() float64 { // of few keys it says nothing
+			if bytes == nil {
+				return 0
+			}
+			return float64(harness.Heap())
+		}
+		r.grown(growthHeld, n, s.Pairs, group, func(ctx context.Context, _, runs int) (took span, err error) {
+			before, locks := heap(), make([]coord.Lock, n)
+			for i, k := range list {
+				if locks[i], err = c.Lock(ctx, k); err != nil {
+					return took, err
+				}
+			}
+			if took, err = each(ctx, runs, others, locked); err != nil {
+				return took, err
+			}
+			held := heap()
+			for i := range locks {
+				switch err := locks[i].Unlock(); {
+				case errors.Is(err, coord.ErrLost): // a machine that stands still for seconds loses them
+					lost++
+				case err != nil:
+					return took, err
+				}
+			}
+			err = awaitStats(ctx, c, 5*time.Millisecond, func(s coord.Stats) bool { return s.Locked == 0 && s.Kept <= keptKeys*partitions })
+			if bytes != nil {
+				bytes.note((held - before) / float64(n))
+				idle.note((heap() - before) / float64(n))
+			}
+			return took, err
+		})
+		if n >= growthSeen {
+			bytes, idle = r.grown(growthBytes, n, 1, group, nil), r.grown(growthIdle, n, 1, group, nil)
+		}
+	}
+	for _, n := range upTo(s.Waiters, 4) {
+		turns := handOver(c, "waited-for", n)
+		if n == 1 { // no other one to hand over to
+			turns = func(ctx context.Context, _, n int) (span, error) { return each(ctx, n, keys[:1], locked) }
+		}
+		r.grown(growthWaiters, n, s.HandOvers, "", turns)
+		r.grown(growthToken, n, s.HandOvers, "", token(n))
+	}
+	r.done = func(res *lanesResult) { res.Facts["lost"] = float64(lost) }
+	return nil
+}
+
+// openGrowthRows measures what the arbiter does while it has many rows.
+func openGrowthRows(_ context.Context, h *harness.Host, s growthSizes, r *laneRun) error {
+	c, _, err := startNode(h, heldGoroutines, &coord.Options{Namespace: h.Namespace + "-plain"})
+	if err != nil {
+		return err
+	}
+	bare, _ := bareClient(h)
+	r.blocks = s.RowBlocks
+	fresh := 0
+	for _, n := range upTo(s.Rows, 10) {
+		group := fmt.Sprint("rows ", n)
+		sets := r.grown(growthSets, n, 1, group, nil)
+		rows := r.grown(growthRows, n, s.Calls, group, nil)
+		rows.run = func(ctx context.Context, _, runs int) (_ span, err error) {
+			many := heldRun{c: c}
+			if err := many.hold(ctx, "rows", n); err != nil {
+				return span{}, err
+			}
+			defer func() { err = errors.Join(err, many.unlock(ctx)) }()
+			for i := range runs {
+				fresh++
+				key := "fresh-" + strconv.Itoa(fresh)
+				both := []func() error{
+					func() error {
+						begin := time.Now()
+						l, err := c.Lock(ctx, key)
+						if err != nil {
+							return err
+						}
+						rows.note(float64(time.Since(begin)))
+						return l.Unlock()
+					},
+					func() error {
+						begin := time.Now()
+						err := rivals.SetOnly(ctx, bare, h.Namespace+":"+key)
+						sets.note(float64(time.Since(begin)))
+						return errors.Join(err, bare.Del(ctx, h.Namespace+":"+key).Err())
+					},
+				}
+				if err := errors.Join(both[i%2](), both[1-i%2]()); err != nil {
+					return span{}, err
+				}
+			}
+			return span{}, nil
+		}
+	}
+	return nil
+}
+
 // growthTotal is all that was found.
 type growthTotal struct {
-	sizes           growthSizes
-	keys, mutexes   curve
-	held, heldFloor curve
-	bytes, idle     curve
-	waiters, token  curve
-	rows, sets      curve
-	other, lost     int64
-	where, pinned   string
+	sizes         growthSizes
+	curves        map[string]curve
+	other, lost   float64
+	where, pinned string
 
-	shared, sharedRival  curve         // sections per second, by processes
 	teams                report.Result // all figures of them
-	once, onceRival      curve
 	wrong, stale, failed int64
 	failure              string
 	rate, rateRival      []traffic
@@ -74,103 +280,209 @@ type growthTotal struct {
 
 // traffic is what was asked of Redis at some rate of locks.
 type traffic struct {
-	keys     int
+	name     string  // of the row
 	locks    float64 // per second
 	commands float64 // per second
 	trips    float64 // per process and renewal period
 }
 
-// measureGrowth takes about four minutes.
-func measureGrowth(ctx context.Context, b *Run) (report.Result, error) {
-	t := &growthTotal{
-		sizes: b.Sizes.growth,
-		keys:  curve{}, mutexes: curve{}, held: curve{}, heldFloor: curve{}, bytes: curve{}, idle: curve{}, waiters: curve{}, token: curve{},
-		rows: curve{}, sets: curve{}, shared: curve{}, sharedRival: curve{}, once: curve{}, onceRival: curve{},
+// add adds a value to a curve.
+func (t *growthTotal) add(name string, at int, values ...float64) {
+	if t.curves[name] == nil {
+		t.curves[name] = make(curve)
 	}
-	for _, part := range []func(context.Context, *Run) error{t.alone, t.atArbiter, t.together} {
-		if err := part(ctx, b); err != nil {
-			return report.Result{}, err
-		}
+	t.curves[name][at] = append(t.curves[name][at], values...)
+}
+
+// measureGrowth takes about four minutes.
+func measureGrowth(ctx context.Context, b *Run) (_ report.Result, err error) {
+	t := &growthTotal{sizes: b.Sizes.growth, curves: make(map[string]curve)}
+	found, err := harness.Alone(ctx, b.Bench, "growth", growthTasks, t.sizes)
+	if err != nil {
+		return report.Result{}, err
+	}
+	// The arbiter is pinned as it is for a single caller in cold.
+	w, pinned, undo, err := b.StartPinned(ctx, "growth-rows")
+	if err != nil {
+		return report.Result{}, err
+	}
+	rows, err := growthRowsTasks.Do(w, t.sizes)
+	if err := errors.Join(err, w.Stop(), undo()); err != nil {
+		return report.Result{}, err
+	}
+	t.pinned, t.other, t.lost = "rows: "+pinned, float64(found.By["other"]), found.Facts["lost"]
+	for _, l := range slices.Concat(found.Lanes, rows.Lanes) {
+		t.add(l.Of, l.N, l.P50...)
+	}
+	if err := t.together(ctx, b); err != nil {
+		return report.Result{}, err
 	}
 	return t.result(), nil
 }
 
-// cost is one of the costs that depend on a number.
-type cost struct {
-	what string
-	n    int
-	runs int
-	to   func(*growthResult)
-}
-
-// alone measures what one process does in memory.
-func (t *growthTotal) alone(ctx context.Context, b *Run) (err error) {
+func (t *growthTotal) result() report.Result {
 	s := t.sizes
-	var costs []cost
-	nanos := func(c curve, n int) func(*growthResult) { return func(r *growthResult) { c.add(n, r.Nanos) } }
-	for _, n := range upTo(s.keys, 10) {
-		costs = append(costs,
-			cost{growthKeys, n, s.pairs, nanos(t.keys, n)},
-			cost{growthMutexes, n, s.pairs, nanos(t.mutexes, n)},
-			cost{growthHeldMutexes, n, s.pairs, nanos(t.heldFloor, n)},
-			cost{growthHeld, n, s.pairs, func(r *growthResult) {
-				t.held.add(n, r.Nanos)
-				if n >= growthSeen {
-					t.bytes.add(n, r.Held)
-					t.idle.add(n, r.Idle)
-				}
-			}})
+	r := report.Result{
+		Title: fmt.Sprintf("GROWTH: what a lock costs over 1 to %s keys, 1 to %s goroutines, 1 to %d processes, and any rate; %d and %d rounds, by turns",
+			figures.Thousands(int64(s.Keys)), figures.Thousands(int64(s.Waiters)), s.Processes, s.Blocks, s.Rounds),
+		Table:   [][]string{{"", "of", "median", "(min..max)", "to the first"}},
+		Figures: t.figures(), Measured: t.teams.Measured,
+		Notes: []string{
+			"keys: nanoseconds of a pair of Lock and Unlock of a node's own keys, in random order; its floor: of a map of mutexes, which never forgets a key",
+			"held: the same of 1,000 other keys, while so many are held; bytes: of heap per key held, the caller's Lock included, and after Unlock",
+			"goroutines: nanoseconds of a hand-over among so many (of 1: of a pair, as there is nobody to hand over to); its floor: of a token in a channel",
+			"rows: nanoseconds of a Lock at Redis, without a cluster, while so many locks are held there; its floor: of SET NX PX meanwhile",
+			"rise: what the greatest number costs in times of what the smallest does. No floor is flat, as caches are small, so the rise of",
+			"a lock is judged in times of that of its floor, block by block: 1 is as flat as the machine allows",
+			"processes: sections per second of " + stats.Number(float64(s.Goroutines)) + " goroutines in all; shared: 1,000 keys by zipf, two round trips to a store in a section;",
+			"once: an empty section, and each key is used once, by one of the processes: nothing is there to be kept",
+			t.pinned, t.where,
+		},
 	}
-	for _, n := range upTo(s.waiters, 4) {
-		costs = append(costs,
-			cost{growthWaiters, n, s.handOvers, nanos(t.waiters, n)}, cost{growthToken, n, s.handOvers, nanos(t.token, n)})
+	for _, row := range growthRowsOf {
+		r.Table = append(r.Table, t.curves[row[0]].rows(row[1])...)
 	}
-	w, err := b.Start(ctx, "growth", harness.Order{Process: 1})
-	if err != nil {
-		return err
+	r.Table = append(r.Table, []string{fmt.Sprintf("%d processes", s.Processes), "locks/s", "commands/s", "", "round trips per process and period"})
+	for _, x := range slices.Concat(t.rate, t.rateRival, t.overKeys) {
+		r.Table = append(r.Table, []string{x.name, stats.Number(x.locks), stats.Number(x.commands), "", stats.Number(x.trips)})
 	}
-	defer func() { err = errors.Join(err, w.Stop()) }()
-	return t.all(b, w, "in memory", s.blocks, costs)
+	if t.failed > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s locks failed; one: %s", figures.Thousands(t.failed), t.failure))
+	}
+	r.Versus = []chart.Ratio{
+		report.Against(fmt.Sprintf("%d processes, 1,000 keys by zipf, sections/s vs. %s", s.Processes, growthRivalName), t.most(growthShared, growthSharedRival)),
+		report.Against(fmt.Sprintf("%d processes, each key used once, sections/s vs. %s", s.Processes, growthRivalName), t.most(growthOnce, growthOnceRival)),
+	}
+	r.Claims = t.claims()
+	return r
 }
 
-// atArbiter measures what the arbiter does while it has many rows, pinned as it is for a single
-// caller in cold.
-func (t *growthTotal) atArbiter(ctx context.Context, b *Run) (err error) {
-	w, pinned, undo, err := b.StartPinned(ctx, "growth-rows")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.Stop(), undo()) }()
-	t.pinned = "rows: " + pinned
-	var costs []cost
-	for _, n := range upTo(t.sizes.rows, 10) {
-		costs = append(costs, cost{growthRows, n, t.sizes.calls, func(r *growthResult) {
-			t.rows.add(n, r.Nanos)
-			t.sets.add(n, r.Floor)
-		}})
-	}
-	return t.all(b, w, "rows at the arbiter", t.sizes.rowBlocks, costs)
+// most is a curve in times of another one, where processes are most.
+func (t *growthTotal) most(name, rival string) []float64 {
+	return stats.PerRound(t.curves[name][t.sizes.Processes], t.curves[rival][t.sizes.Processes])
 }
 
-// all lets a worker measure all costs in each block, in an order that changes. Block 0 does not
-// count.
-func (t *growthTotal) all(b *Run, w *reexec.Worker, name string, blocks int, costs []cost) error {
-	for block := range blocks + 1 {
-		for i := range costs {
-			c := costs[(i+3*block)%len(costs)]
-			b.Progress.Step(fmt.Sprintf("%s: %s, %s", name, c.what, figures.Thousands(int64(c.n))), block*len(costs)+i, (blocks+1)*len(costs))
-			a, err := growthTasks.Do(w, growthTask{What: c.what, N: c.n, Runs: c.runs})
-			if err != nil {
-				return err
-			}
-			if block > 0 {
-				c.to(a)
-				t.lost += a.Lost
-				if c.what != growthRows {
-					t.other += a.Other
-				}
-			}
+func (t *growthTotal) claims() []report.Claim {
+	rise := func(limit float64, name, floorName, what, floorWhat string) report.Claim {
+		c, floor := t.curves[name], t.curves[floorName]
+		a, b := c.at()[0], c.last()
+		ours, theirs := c.times(b, a), floor.times(b, a)
+		return report.AtMost(limit, stats.Median(stats.PerRound(ours, theirs)), fmt.Sprintf("%s: rise from %s to %s (%s times), in times of that of %s (%s times)",
+			what, figures.Thousands(int64(a)), figures.Thousands(int64(b)), stats.Number(stats.Median(ours)), floorWhat, stats.Number(stats.Median(theirs))))
+	}
+	worst := func(list []traffic) (trips, apart float64) {
+		least := math.Inf(1)
+		for _, x := range list {
+			trips, least = max(trips, x.trips), min(least, x.trips)
 		}
+		return trips, trips - least
 	}
-	return nil
+	rateTrips, rateApart := worst(t.rate)
+	keysTrips, keysApart := worst(t.overKeys)
+	one := idlePeriod.Seconds() / t.sizes.Window.Seconds() // a trip more or less falls into the window of a process
+	fastest := slices.MaxFunc(t.rate, func(a, b traffic) int { return cmp.Compare(a.locks, b.locks) })
+	bytes, idle := t.curves[growthBytes], t.curves[growthIdle]
+	return []report.Claim{
+		rise(growthKeysRise, growthKeys, growthMutexes, "an owner's pair, keys", "a map of mutexes"),
+		rise(growthHeldRise, growthHeld, growthHeldMutexes, "an owner's pair, keys held meanwhile", "a map of mutexes"),
+		rise(growthTurnRise, growthWaiters, growthToken, "hand-over, goroutines", "a token in a channel"),
+		rise(growthRowsRise, growthRows, growthSets, "Lock at Redis, locks held there", "SET NX PX"),
+		report.AtMost(idleTrips+one, rateTrips, fmt.Sprintf("round trips to Redis per process and renewal period at any rate, up to %s locks/s", stats.Number(fastest.locks))),
+		report.AtMost(one, rateApart, "the same: the most at any rate less the least at any; one falls into the time or does not"),
+		report.AtMost(idleTrips+one, keysTrips, fmt.Sprintf("round trips to Redis per process and renewal period over 1 to %s keys", figures.Thousands(int64(t.sizes.Keys)))),
+		report.AtMost(one, keysApart, "the same: the most over any number of keys less the least"),
+		report.AtMost(heldBytes, stats.Median(bytes[bytes.last()]), "bytes per key held"),
+		report.AtMost(heldLeft*heldBytes, math.Abs(stats.Median(idle[idle.last()])), "bytes per key after Unlock"),
+		report.AtLeast(growthRival, stats.Median(t.most(growthShared, growthSharedRival)),
+			fmt.Sprintf("sections per second of %d processes on shared keys, times those of %s", t.sizes.Processes, growthRivalName)),
+		report.AtMost(0, float64(t.wrong), "times that two held a lock"),
+		report.AtMost(0, float64(t.stale), "tokens not above the one before"),
+		report.AtMost(0, float64(t.failed), "locks that failed"),
+		report.AtMost(0, t.lost, "locks lost while they were held"),
+		report.AtMost(0, t.other, "locks of an owner that were not from memory"),
+	}
+}
+
+func (t *growthTotal) figures() []report.Figure {
+	lines := func(name, title, about, x, y, unit string, yScale chart.Scale, series ...chart.Line) report.Figure {
+		return report.Figure{Lines: &chart.Lines{
+			Head: chart.Head{Name: "growth-" + name, Title: title, About: about},
+			X:    chart.Axis{Label: x, Scale: chart.Log}, Y: chart.Axis{Label: y, Unit: unit, Scale: yScale}, Series: series,
+		}}
+	}
+	sent := func(name string, kind chart.Kind, list []traffic) chart.Line {
+		l := chart.Line{Name: name, Kind: kind}
+		for _, x := range list {
+			l.Points = append(l.Points, chart.Point{X: x.locks, Y: x.commands})
+		}
+		slices.SortFunc(l.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		return l
+	}
+	line := func(name, label string, kind chart.Kind) chart.Line { return t.curves[name].line(label, kind) }
+	return []report.Figure{
+		lines("keys", "What a lock costs, over keys",
+			"One node, its own keys, in random order. The map of mutexes shows what the machine's caches cost anybody; it never forgets a key.",
+			"keys", "Lock and Unlock", chart.Nanoseconds, chart.Linear,
+			line(growthMutexes, "a map of mutexes", chart.Floor), line(growthHeldMutexes, "a map, so many locked", chart.Floor),
+			line(growthKeys, "Holdfast, so many used", chart.Ours), line(growthHeld, "so many held meanwhile", chart.Ours)),
+		lines("goroutines", "What a turn costs, over goroutines that want the key",
+			"One key of the node's own: from one goroutine to the next. With one there is nobody to hand over to.",
+			"goroutines", "from one to the next", chart.Nanoseconds, chart.Linear,
+			line(growthToken, "a token in a channel", chart.Floor), line(growthWaiters, "Holdfast", chart.Ours)),
+		lines("rows", "What a lock costs at Redis, over locks held there", "Without a cluster, a key used once, one caller.",
+			"locks held meanwhile", "Lock", chart.Nanoseconds, chart.Linear,
+			line(growthSets, "SET NX PX", chart.Rival), line(growthRows, "Holdfast", chart.Ours)),
+		lines("traffic", "What Redis is asked, over locks per second",
+			fmt.Sprintf("%d processes in a cluster, 1,000 keys.", t.sizes.Processes),
+			"locks per second, of all processes", "commands per second", chart.Number, chart.Log,
+			sent(growthRivalName, chart.Rival, t.rateRival), sent("Holdfast", chart.Ours, t.rate)),
+		lines("processes", "What processes do together, over their number",
+			"The same goroutines, spread over more processes. Shared: 1,000 keys by zipf, a section of two round trips to a store. Once: an empty section, each key used once.",
+			"processes", "sections per second", chart.Number, chart.Log,
+			line(growthSharedRival, growthRivalName+", shared", chart.Rival), line(growthOnceRival, growthRivalName+", once", chart.Rival),
+			line(growthShared, "Holdfast, shared", chart.Ours), line(growthOnce, "Holdfast, once", chart.Ours)),
+		lines("memory", "What a key takes in memory, over keys held", "Heap per key of its owner, while it is held, and after it was unlocked.",
+			"keys held", "bytes per key", "B", chart.Linear,
+			line(growthIdle, "after Unlock", chart.Floor), line(growthBytes, "held", chart.Ours)),
+	}
+}
+
+// curve is what was measured, in rounds, at some values of what it depends on.
+type curve map[int][]float64
+
+// at returns the values in their order.
+func (c curve) at() []int { return slices.Sorted(maps.Keys(c)) }
+
+// times is what was measured at one value, in times of that at another, in each round.
+func (c curve) times(at, other int) []float64 { return stats.PerRound(c[at], c[other]) }
+
+// last is the greatest value.
+func (c curve) last() int { return slices.Max(c.at()) }
+
+func (c curve) line(name string, kind chart.Kind) chart.Line {
+	l := chart.Line{Name: name, Kind: kind}
+	for _, x := range c.at() {
+		s := stats.SpreadOf(c[x])
+		l.Points = append(l.Points, chart.Point{X: float64(x), Y: s.Median, Least: s.Least, Most: s.Most})
+	}
+	return l
+}
+
+// rows are lines of a table: name, at which value, median, spread, and in times of the first.
+func (c curve) rows(name string) (rows [][]string) {
+	at := c.at()
+	for _, x := range at {
+		rows = append(rows, slices.Concat([]string{name, figures.Thousands(int64(x))}, stats.SpreadOf(c[x]).Cells(),
+			[]string{stats.Number(stats.Median(c.times(x, at[0])))}))
+		name = ""
+	}
+	return rows
+}
+
+// upTo returns 1, base, base squared and so on, and most.
+func upTo(most, base int) (list []int) {
+	for n := 1; n < most; n *= base {
+		list = append(list, n)
+	}
+	return append(list, most)
 }

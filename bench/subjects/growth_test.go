@@ -44,14 +44,15 @@ func TestGrowthIsSeen(t *testing.T) {
 		trips float64
 		holds bool
 	}{{flat, 2, true}, {steep, 20, false}} {
-		rivals := curve{8: {5}}
 		total := growthTotal{
-			sizes: growthSizes{keys: 1_000_000, processes: 8, window: 5 * time.Second},
-			keys:  test.c, mutexes: floor, held: test.c, heldFloor: floor, waiters: test.c, token: floor, rows: test.c, sets: floor,
-			bytes: curve{1000: {500}}, idle: curve{1000: {0}},
-			shared: curve{8: {10}}, sharedRival: rivals, once: rivals, onceRival: rivals,
+			sizes: growthSizes{Keys: 1_000_000, Processes: 8, Window: 5 * time.Second},
+			curves: map[string]curve{
+				growthKeys: test.c, growthMutexes: floor, growthHeld: test.c, growthHeldMutexes: floor, growthWaiters: test.c, growthToken: floor,
+				growthRows: test.c, growthSets: floor, growthBytes: {1000: {500}}, growthIdle: {1000: {0}},
+				growthShared: {8: {10}}, growthSharedRival: {8: {5}}, growthOnce: {8: {5}}, growthOnceRival: {8: {5}},
+			},
 			rate:     []traffic{{locks: 10, trips: 1.75}, {locks: 100, trips: test.trips}},
-			overKeys: []traffic{{keys: 1, trips: 1.75}, {keys: 1000, trips: test.trips}},
+			overKeys: []traffic{{trips: 1.75}, {trips: test.trips}},
 		}
 		r := total.result()
 		for _, text := range []string{
@@ -66,11 +67,7 @@ func TestGrowthIsSeen(t *testing.T) {
 }
 
 func TestCurve(t *testing.T) {
-	c := curve{}
-	for _, x := range []int{100, 1, 10} {
-		c.add(x, float64(x))
-		c.add(x, float64(3*x))
-	}
+	c := curve{100: {100, 300}, 1: {1, 3}, 10: {10, 30}}
 	if c.last() != 100 {
 		t.Errorf("%d", c.last())
 	}

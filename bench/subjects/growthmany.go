@@ -50,9 +50,9 @@ func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
 		failed := err != nil
 		err = errors.Join(err, inParallel(teams, func(x *team) error { return x.stop(failed) }))
 	}()
-	for _, n := range upTo(s.processes, 2) {
+	for _, n := range upTo(s.Processes, 2) {
 		x := &team{n: n, run: sharedRun{b: b, subject: fmt.Sprintf("growth%d", n), sizes: sharedSizes{
-			processes: n, goroutines: max(s.goroutines/n, 1), keys: 1000, rounds: s.rounds, round: s.round,
+			processes: n, goroutines: max(s.Goroutines/n, 1), keys: 1000, rounds: s.Rounds, round: s.Round,
 		}}}
 		teams = append(teams, x)
 		if x.run.store, x.run.ws, x.stop, err = b.StartMany(ctx, x.run.subject, n, mine, its); err != nil {
@@ -95,7 +95,7 @@ func (x *team) open(ctx context.Context) error {
 
 // scale lets all teams work on the same keys, and on keys that are used once, by turns.
 func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
-	rounds := t.sizes.rounds + 1
+	rounds := t.sizes.Rounds + 1
 	done, all := 0, rounds*len(teams)*4
 	for round := range rounds {
 		for i := range teams {
@@ -108,7 +108,7 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 				if err := x.run.round(ctx, total, round); err != nil {
 					return fmt.Errorf("%d processes, %s: %w", x.n, total.Name, err)
 				}
-				p, err := x.pace(total, fmt.Sprintf("once-%d", round), 0, 0, t.sizes.round)
+				p, err := x.pace(total, fmt.Sprintf("once-%d", round), 0, 0, t.sizes.Round)
 				if err != nil {
 					return err
 				}
@@ -116,11 +116,7 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 				if round == 0 {
 					continue
 				}
-				if which == 0 {
-					t.once.add(x.n, p.locks)
-				} else {
-					t.onceRival.add(x.n, p.locks)
-				}
+				t.add([]string{growthOnce, growthOnceRival}[which], x.n, p.locks)
 			}
 		}
 	}
@@ -132,9 +128,7 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 		t.teams.Compare(list)
 		db := harness.NewStore(x.run.store)
 		for i, total := range x.totals {
-			for _, rate := range total.Rates {
-				[]curve{t.shared, t.sharedRival}[i].add(x.n, rate)
-			}
+			t.add([]string{growthShared, growthSharedRival}[i], x.n, total.Rates...)
 			wrong, stale, err := db.Counts(total.number)
 			if err != nil {
 				db.Close()
@@ -155,13 +149,13 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 // count counts the commands at rates of locks that grow, and over keys that do.
 func (t *growthTotal) count(b *Run, x *team) error {
 	rates := []float64{10, 100, 1000, 10_000, 0}
-	keys := upTo(t.sizes.keys, 1000)
+	keys := upTo(t.sizes.Keys, 1000)
 	all := len(rates)*2 - 1 + len(keys)
 	done := 0
 	run := func(total *sharedTotal, rate float64, keys int) (traffic, error) {
 		b.Progress.Step(fmt.Sprintf("commands of %s at %s locks/s, %s keys", total.Name, stats.Number(rate), figures.Thousands(int64(keys))), done, all)
 		done++
-		return x.pace(total, "paced", keys, rate, t.sizes.window)
+		return x.pace(total, "paced", keys, rate, t.sizes.Window)
 	}
 	for _, rate := range rates {
 		p, err := run(x.totals[0], rate, 1000)
@@ -197,7 +191,10 @@ func (x *team) pace(total *sharedTotal, key string, keys int, rate float64, d ti
 	if err != nil {
 		return traffic{}, err
 	}
-	p := traffic{keys: keys}
+	p := traffic{name: figures.Thousands(int64(keys)) + " keys"}
+	if !total.Fenced {
+		p.name = "  " + total.Name
+	}
 	var sections, commands, trips int64
 	for _, a := range answers {
 		sections += a.Sections

@@ -3,18 +3,29 @@ package subjects
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/middleware"
 )
 
 // httpSizes: each block measures everything, by turns.
 type httpSizes struct {
-	blocks int
-	calls  int // of the handler without a network, of each kind per block
-	posts  int // over the network, of each kind per block
+	Blocks int
+	Calls  int // of the handler without a network, of each kind per block
+	Posts  int // over the network, of each kind per block
 }
 
 // What must hold of requests.
@@ -23,54 +34,236 @@ const (
 	httpRoute     = 1.3 // times a hop by httputil.ReverseProxy, at most
 )
 
+// Lanes of http, in the order of the table. The first three are without a network.
+const (
+	httpBare       = "handler that does nothing"
+	httpSerialized = "in Serialize"
+	httpLooking    = "in Serialize, looks at its context"
+	httpDirect     = "POST over loopback"
+	httpProxy      = "the same by way of a ReverseProxy"
+	httpRouted     = "the same by way of Route"
+)
+
+var httpTasks = newLanes("http", openHTTP)
+
+var byOrder = middleware.Key("order", middleware.Query("order"))
+
+// httpNode is one of the two.
+type httpNode struct {
+	c      *coord.Coordinator
+	url    string
+	served atomic.Int64
+}
+
+// httpRun is all sides of the comparisons.
+type httpRun struct {
+	*laneRun
+	nodes  [2]*httpNode
+	client *http.Client
+	mine   *http.Request // for a key of the first node
+	theirs string        // path and query for one of the second node
+}
+
+// openHTTP makes the worker two nodes that serve requests.
+func openHTTP(ctx context.Context, h *harness.Host, t httpSizes, lanes *laneRun) error {
+	r := httpRun{laneRun: lanes}
+	client, count := harness.NewClient(h.Redis, 0)
+	r.atEnd(func(context.Context) error { return client.Close() })
+	var muxes [2]atomic.Pointer[http.Handler]
+	for i := range r.nodes {
+		n := &httpNode{}
+		r.nodes[i] = n
+		var err error
+		n.url, err = r.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*muxes[i].Load()).ServeHTTP(w, r) }))
+		if err != nil {
+			return err
+		}
+		opts := rivals.ClusterOptions(h.Order)
+		opts.Cluster.Service = n.url
+		if n.c, err = rivals.NewCoordinator(client, opts); err != nil {
+			return err
+		}
+		r.atEnd(n.c.Close)
+		lanes.nodes = append(lanes.nodes, n.c)
+		h := middleware.Route(n.c, byOrder, &middleware.RouteOptions{Transport: r.transport()})(
+			middleware.Serialize(n.c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				n.served.Add(1)
+				nothing(w, q)
+			})))
+		muxes[i].Store(&h)
+	}
+	base, err := url.Parse(r.nodes[1].url)
+	if err != nil {
+		return err
+	}
+	r.client = &http.Client{Transport: r.transport()}
+	proxy, err := r.serve(&httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(base)
+			p.SetXForwarded()
+			p.Out.Host = p.In.Host
+		},
+		Transport: r.transport(), FlushInterval: -1, BufferPool: &buffers{},
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.findKeys(ctx); err != nil {
+		return err
+	}
+	r.blocks, r.counters = t.Blocks, []*harness.Counter{count}
+	serialize := middleware.Serialize(r.nodes[0].c, byOrder, nil)
+	handler := func(name string, h http.Handler) {
+		r.add(&lane{laneResult: laneResult{Name: name, Base: httpBare}, path: coord.PathOwn, batch: t.Calls, run: timed(func(_ context.Context, _, n int) error {
+			for range n {
+				h.ServeHTTP(blank{http.Header{}}, r.mine)
+			}
+			return nil
+		})})
+	}
+	handler(httpBare, http.HandlerFunc(nothing))
+	handler(httpSerialized, serialize(http.HandlerFunc(nothing)))
+	handler(httpLooking, serialize(http.HandlerFunc(look)))
+	hop := func(name, base string) {
+		r.add(&lane{laneResult: laneResult{Name: name, Base: httpProxy}, path: coord.PathOwn, group: "network", calls: t.Posts,
+			run: func(ctx context.Context, _, _ int) (span, error) { return r.post(ctx, base+r.theirs) }})
+	}
+	hop(httpDirect, r.nodes[1].url)
+	hop(httpProxy, proxy)
+	hop(httpRouted, r.nodes[0].url)
+	r.done = func(res *lanesResult) { res.Facts["astray"] = float64(r.nodes[0].served.Load()) }
+	return nil
+}
+
+// findKeys finds keys, and waits until their owners grant them from memory.
+func (r *httpRun) findKeys(ctx context.Context) error {
+	a, b := r.nodes[0], r.nodes[1]
+	for _, n := range r.nodes {
+		if err := awaitStats(ctx, n.c, 10*time.Millisecond, func(s coord.Stats) bool {
+			return s.Owned > partitions/4 && s.Owned < partitions*3/4 && a.c.Stats().Owned+b.c.Stats().Owned == partitions
+		}); err != nil {
+			return err
+		}
+	}
+	for i := 0; r.mine == nil || r.theirs == ""; i++ {
+		path := fmt.Sprint("/?order=", i)
+		n, _ := a.c.Owner(fmt.Sprint("order/", i))
+		switch n.Service {
+		case a.url:
+			q, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+path, nil)
+			if err != nil {
+				return err
+			}
+			r.mine = q
+		case b.url:
+			r.theirs = path
+		default:
+			return fmt.Errorf("order/%d has no owner", i)
+		}
+	}
+	return nil
+}
+
+// serve starts a server, and returns its base URL.
+func (r *httpRun) serve(h http.Handler) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	s := &http.Server{Handler: h}
+	var work sync.WaitGroup
+	work.Go(func() { _ = s.Serve(l) })
+	r.atEnd(func(context.Context) error {
+		err := s.Close()
+		work.Wait()
+		return err
+	})
+	return "http://" + l.Addr().String(), nil
+}
+
+func (r *httpRun) transport() *middleware.Transport {
+	t := middleware.NewTransport()
+	r.atEnd(func(context.Context) error {
+		t.CloseIdleConnections()
+		return nil
+	})
+	return t
+}
+
+func (r *httpRun) post(ctx context.Context, target string) (span, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, target, nil)
+	if err != nil {
+		return span{}, err
+	}
+	begin := time.Now()
+	res, err := r.client.Do(q)
+	if err != nil {
+		return span{}, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	if err == nil && res.StatusCode != http.StatusNoContent {
+		err = fmt.Errorf("%s: %s", target, res.Status)
+	}
+	return span{1, time.Since(begin)}, err
+}
+
+func nothing(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
+func look(w http.ResponseWriter, r *http.Request) {
+	if r.Context().Err() == nil {
+		nothing(w, r)
+	}
+}
+
+// blank is a ResponseWriter that costs nothing.
+type blank struct{ h http.Header }
+
+func (b blank) Header() http.Header         { return b.h }
+func (b blank) WriteHeader(int)             {}
+func (b blank) Write(p []byte) (int, error) { return len(p), nil }
+
+// buffers spare the ReverseProxy what Route spares.
+type buffers struct{ sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.Pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.Pool.Put(&p) }
+
 // measureHTTP lets a process with two nodes of a cluster serve requests.
 func measureHTTP(ctx context.Context, b *Run) (report.Result, error) {
-	s := b.Sizes.http
-	r, err := harness.Alone(ctx, b.Bench, "http", httpTasks, httpTask{Blocks: s.blocks, Calls: s.calls, Posts: s.posts})
+	r, err := harness.Alone(ctx, b.Bench, "http", httpTasks, b.Sizes.http)
 	if err != nil {
 		return report.Result{}, err
 	}
-	return r.result(s), nil
-}
-
-func (r *httpResult) result(s httpSizes) report.Result {
-	row := func(name string, part int, sample, base []float64) []string {
-		return stats.Cells(name, sample, base, micros3, r.Used[part])
-	}
-	more := func(sample []float64) float64 {
+	more := func(name string) float64 {
 		var d []float64
-		for i := range sample {
-			d = append(d, sample[i]-r.Bare[i])
+		for i, x := range r.lane(name).P50 {
+			d = append(d, x-r.lane(httpBare).P50[i])
 		}
 		return stats.Median(d) / 1000
 	}
 	return report.Result{
-		Title: fmt.Sprintf("HTTP: requests whose key is local where they are served; %d blocks, by turns", s.blocks),
-		Table: [][]string{
-			append([]string{"microseconds", "median", "(min..max)", "ratio", "(min..max)"}, stats.UsedHead...),
-			row("handler that does nothing", 0, r.Bare, r.Bare),
-			row("in Serialize", 1, r.Serialized, r.Bare),
-			row("in Serialize, looks at its context", 2, r.Looking, r.Bare),
-			row("POST over loopback", 3, r.Direct, r.Proxy),
-			row("the same by way of a ReverseProxy", 4, r.Proxy, r.Proxy),
-			row("the same by way of Route", 5, r.Route, r.Proxy),
-		},
+		Title: fmt.Sprintf("HTTP: requests whose key is local where they are served; %d blocks, by turns", b.Sizes.http.Blocks),
+		Table: append([][]string{besideHead("microseconds", "median")}, r.beside(func(ns float64) string { return stats.Number(ns / 1000) })...),
 		Notes: []string{
 			"the first three without a network, mean of each block; the others by one client, p50 of each block; median of the blocks",
 			"ratio: to the handler, or to the ReverseProxy, in each block; that one flushes at once and keeps its buffers, as Route does",
 			fmt.Sprintf("both nodes, the proxy and the client are one process; GOMAXPROCS is %d", r.Procs),
 			"CPU (nanoseconds), allocations, commands and bytes to Redis: of the process, per request, of rounds of one kind only",
-			fmt.Sprintf("locks by path: own %s, others %s", figures.Thousands(r.Own), figures.Thousands(r.Other)),
+			fmt.Sprintf("locks by path: own %s, others %s", figures.Thousands(r.By["own"]), figures.Thousands(r.By["other"])),
 		},
 		Claims: []report.Claim{
-			report.AtMost(httpSerialize, more(r.Serialized), "Serialize, microseconds per request"),
-			report.AtMost(httpSerialize, more(r.Looking), "Serialize, the handler looks at its context"),
-			report.AtMost(httpRoute, stats.Median(stats.PerRound(r.Route, r.Proxy)), "Route, times a hop by ReverseProxy"),
-			report.AtMost(0, float64(r.Other), "locks that were not from memory"),
-			report.AtMost(0, float64(r.Astray), "requests that Route did not bring to their owner"),
+			report.AtMost(httpSerialize, more(httpSerialized), "Serialize, microseconds per request"),
+			report.AtMost(httpSerialize, more(httpLooking), "Serialize, the handler looks at its context"),
+			report.AtMost(httpRoute, r.lane(httpRouted).times(r.lane(httpProxy)), "Route, times a hop by ReverseProxy"),
+			report.AtMost(0, float64(r.By["other"]), "locks that were not from memory"),
+			report.AtMost(0, r.Facts["astray"], "requests that Route did not bring to their owner"),
 		},
-	}
+	}, nil
 }
-
-// micros3 writes nanoseconds as microseconds, also where they are few.
-func micros3(ns float64) string { return stats.Number(ns / 1000) }

@@ -5,21 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
 // latencySizes: each block measures every lane, in an order that changes.
 type latencySizes struct {
-	blocks int
-	calls  int // of each lane per block, each with another key
+	Blocks int
+	Calls  int // of each lane per block, each with another key
 }
 
 // What must hold of one caller with keys that no other one wants.
@@ -30,6 +34,159 @@ const (
 	latencyCalls   = 0.01 // Redis commands per lock of the caller's own key, at most
 )
 
+// The lanes that are not rivals.
+const (
+	laneMutex     = "sync.Mutex"
+	laneKeyed     = "mutex per key, in the process"
+	laneTCP       = "TCP round trip of one byte"
+	lanePing      = "PING"
+	laneSet       = "SET NX PX"
+	lanePair      = "SET NX PX and EVALSHA"
+	laneOwn       = "Holdfast cluster, own key"
+	laneForwarded = "Holdfast cluster, another's key"
+	laneAlone     = "Holdfast without a cluster"
+)
+
+// inMemory are the lanes that need no network.
+var inMemory = []string{laneMutex, laneKeyed, laneOwn}
+
+// stuckAfter is when a call is given up. There are rivals that lose a wake-up and would wait for
+// ever.
+const stuckAfter = 2 * time.Second
+
+// apart is for locks without a cluster, beside those of one.
+const apart = "-alone"
+
+// laneBatch is how many calls are timed at a time where one takes as long as looking at the clock.
+const laneBatch = 100
+
+type latencyTask struct {
+	latencySizes
+	Echo   string // address of the owner's echo of bytes
+	Owner  int    // its process
+	Rivals []latencyRival
+}
+
+type latencyRival struct {
+	Variant string
+	Server  string // how to connect to its own
+	Process int    // which that is; 0: it has none but Redis
+}
+
+var latencyTasks = newLanes("latency", openLatency)
+
+// openLatency makes the worker the only caller of everything.
+func openLatency(ctx context.Context, h *harness.Host, t latencyTask, r *laneRun) error {
+	conn, err := net.Dial("tcp", t.Echo)
+	if err != nil {
+		return err
+	}
+	r.atEnd(func(context.Context) error { return conn.Close() })
+	r.admin, _ = bareClient(h)
+	bare, simple := bareClient(h)
+	client, count := bareClient(h)
+	c, err := rivals.NewCoordinator(client, rivals.ClusterOptions(h.Order))
+	if err != nil {
+		return err
+	}
+	r.atEnd(c.Close)
+	others, own, err := othersKeys(ctx, c, t.Calls)
+	if err != nil {
+		return err
+	}
+	keys, prefix := makeKeys("order", t.Calls), h.Namespace+":"
+	r.blocks, r.nodes, r.settle = t.Blocks, []*coord.Coordinator{c}, settle
+	add := func(l *lane, keys []string, call func(ctx context.Context, key string) error) *lane {
+		l.calls, l.run = len(keys), l.patient(keys, call)
+		l.Served = l.Redis || l.process != 0 && harness.ProcessCPU([]int{l.process}) > 0
+		if l.counters == nil {
+			l.counters = []*harness.Counter{nil}
+		}
+		return r.add(l)
+	}
+	// What is not a distributed lock.
+	floor := func(name string, batch, process int, call func(ctx context.Context, key string) error) {
+		add(&lane{laneResult: laneResult{Name: name}, batch: batch, process: process}, keys, call)
+	}
+	var mu sync.Mutex
+	floor(laneMutex, laneBatch, 0, func(context.Context, string) error {
+		mu.Lock()
+		mu.Unlock() //nolint:staticcheck // the pair is what is measured
+		return nil
+	})
+	keyed := rivals.KeyedMutex{Keys: make(map[string]*rivals.CountedMutex)}
+	floor(laneKeyed, laneBatch, 0, func(_ context.Context, key string) error {
+		keyed.Lock(key)
+		keyed.Unlock(key)
+		return nil
+	})
+	floor(laneTCP, 1, t.Owner, func(context.Context, string) error { return rivals.RoundTrip(conn) })
+	atRedis := func(name string, call func(ctx context.Context, key string) error) *lane {
+		return add(&lane{laneResult: laneResult{Name: name, Redis: true}, counters: []*harness.Counter{simple}}, keys, call)
+	}
+	atRedis(lanePing, func(ctx context.Context, _ string) error { return bare.Ping(ctx).Err() })
+	atRedis(laneSet, func(ctx context.Context, key string) error {
+		return rivals.SetOnly(ctx, bare, prefix+key)
+	}).around = func(f func() error) error {
+		err := f()
+		for _, key := range keys {
+			err = errors.Join(err, r.admin.Unlink(ctx, prefix+key).Err())
+		}
+		return err
+	}
+	atRedis(lanePair, func(ctx context.Context, key string) error { return rivals.SetPair(ctx, bare, prefix+key) })
+	// The locks of a cluster of two, and those of others.
+	cluster := func(name string, path coord.Path, keys []string, batch, process int) {
+		add(&lane{laneResult: laneResult{Name: name, Redis: true}, path: path, counters: []*harness.Counter{count}, batch: batch, process: process}, keys,
+			func(ctx context.Context, key string) error { return pair(ctx, c, key) })
+	}
+	cluster(laneOwn, coord.PathOwn, own, laneBatch, 0)
+	cluster(laneForwarded, coord.PathForwarded, others, 1, t.Owner)
+	for _, x := range append([]latencyRival{{Variant: rivals.PlainVariant}}, t.Rivals...) {
+		open := hotTask{Variant: x.Variant, Goroutines: 1, Server: x.Server}
+		found := laneResult{Name: laneAlone, Redis: true}
+		if x.Variant == rivals.PlainVariant {
+			open.Apart = apart
+		}
+		v, err := get(h, open)
+		if err != nil {
+			return err
+		}
+		if x.Variant != rivals.PlainVariant {
+			found = laneResult{Name: x.Variant, Title: v.Title(), Rival: true, Redis: x.Process == 0}
+		}
+		add(&lane{laneResult: found, process: x.Process, counters: []*harness.Counter{v.count}}, keys,
+			func(ctx context.Context, key string) error { return v.Section(ctx, key, func(uint64) {}) })
+	}
+	return nil
+}
+
+// patient is a run that gives a call up after some time.
+func (l *lane) patient(keys []string, call func(ctx context.Context, key string) error) runner {
+	limited, cancel, timer := context.Context(nil), context.CancelFunc(nil), (*time.Timer)(nil)
+	return func(ctx context.Context, i, n int) (span, error) {
+		if limited == nil {
+			limited, cancel = context.WithCancel(ctx)
+			timer = time.AfterFunc(stuckAfter, cancel)
+		}
+		timer.Reset(stuckAfter)
+		defer timer.Stop()
+		begin := time.Now()
+		for j := range n {
+			err := call(limited, keys[(i+j)%len(keys)])
+			if err != nil && limited.Err() != nil && ctx.Err() == nil {
+				l.Stuck++
+				limited = nil
+				break
+			}
+			if err != nil {
+				return span{}, err
+			}
+		}
+		return span{n, time.Since(begin)}, nil
+	}
+}
+
 // measureLatency lets one caller lock keys that no other one wants, in all ways.
 func measureLatency(ctx context.Context, b *Run) (_ report.Result, err error) {
 	_, its, _ := b.TwoCores()
@@ -39,16 +196,16 @@ func measureLatency(ctx context.Context, b *Run) (_ report.Result, err error) {
 		return report.Result{}, err
 	}
 	defer func() { err = errors.Join(err, servers.Stop()) }()
-	caller, owner, pinned, stop, err := b.StartPair(ctx, "latency", "the owner and the rivals' servers")
+	caller, other, pinned, stop, err := b.StartPair(ctx, "latency", "the owner and the rivals' servers")
 	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return report.Result{}, err
 	}
-	a, err := forwardTasks.Do(owner, forwardTask{})
+	o, err := ownerTasks.Do(other, struct{}{})
 	if err != nil {
 		return report.Result{}, err
 	}
-	t := latencyTask{Echo: a.Echo, Owner: owner.Cmd.Process.Pid, Blocks: b.Sizes.latency.blocks, Calls: b.Sizes.latency.calls}
+	t := latencyTask{latencySizes: b.Sizes.latency, Echo: o.Echo, Owner: other.Cmd.Process.Pid}
 	for _, v := range list {
 		if !servers.Has(v) {
 			continue
@@ -63,81 +220,64 @@ func measureLatency(ctx context.Context, b *Run) (_ report.Result, err error) {
 	if err != nil {
 		return report.Result{}, err
 	}
-	out := r.result(b.Sizes.latency, list)
+	out := latencyResults(b.Sizes.latency, r, list)
 	describeServers(&out, servers, list)
 	out.Notes = append([]string{pinned}, out.Notes...)
 	return out, nil
 }
 
-// lane returns what was measured of a lane.
-func (r *latencyResult) lane(name string) *laneResult {
-	i := slices.IndexFunc(r.Lanes, func(l laneResult) bool { return l.Name == name })
-	if i < 0 {
-		return &laneResult{}
-	}
-	return &r.Lanes[i]
-}
-
-// fastest returns the rival with the lowest median.
-func (r *latencyResult) fastest() *laneResult {
-	best := &laneResult{Name: "rival"}
-	for i := range r.Lanes {
-		if l := &r.Lanes[i]; l.Rival && (len(best.P50) == 0 || stats.Median(l.P50) < stats.Median(best.P50)) {
-			best = l
-		}
-	}
-	return best
-}
-
-func (r *latencyResult) result(s latencySizes, list []rivals.Variant) report.Result {
-	mutex, tcp, pair, best := r.lane(laneMutex), r.lane(laneTCP), r.lane(lanePair), r.fastest()
+func latencyResults(s latencySizes, r *lanesResult, list []rivals.Variant) report.Result {
 	out := report.Result{
 		Title: fmt.Sprintf("LATENCY: one caller, %d keys in turn that nobody else wants, each locked and unlocked; %d blocks, by turns",
-			s.calls, s.blocks),
+			s.Calls, s.Blocks),
 		Table: [][]string{{"microseconds", "p50", "(min..max)", "p99", "p99.9", "max", "p50 / TCP's", "/ best rival's", "locks/s",
 			"commands", "bytes sent", "received", "CPU s per million", "of the server", "allocations"}},
 	}
-	for i := range r.Lanes {
-		l := &r.Lanes[i]
-		p50, t := stats.SpreadOf(l.P50), l.tally()
+	best := &laneResult{Name: "rival"}
+	for _, l := range r.Lanes {
+		if l.Rival && (len(best.P50) == 0 || stats.Median(l.P50) < stats.Median(best.P50)) {
+			best = l
+		}
+	}
+	tcp, own, forwarded := r.lane(laneTCP), r.lane(laneOwn), r.lane(laneForwarded)
+	var all []report.Contestant
+	var given []string
+	stuck := 0
+	for _, l := range r.Lanes {
+		p50, t, kind := stats.SpreadOf(l.P50), l.tally(), chart.Floor
+		if l.Rival || strings.HasPrefix(l.Name, "Holdfast") {
+			kind = report.KindOf(l.Name)
+		}
 		per := func(total float64, known bool) string {
 			if !known {
 				return "-"
 			}
 			return stats.Number(t.Per(total))
 		}
-		title := l.Name
-		if v, _, err := rivals.FindVariant(l.Name); err == nil && l.Rival {
-			title = v.Title()
-		}
 		out.Table = append(out.Table, []string{
-			title, microsOf(p50.Median), microsOf(p50.Least) + ".." + microsOf(p50.Most),
-			microsOf(l.P99), microsOf(l.P999), microsOf(l.Max),
-			stats.Number(stats.Median(stats.PerRound(l.P50, tcp.P50))), stats.Number(stats.Median(stats.PerRound(l.P50, best.P50))),
-			stats.Number(stats.Ratio(float64(t.All.Sections), t.Took.Seconds())),
+			l.title(), microsOf(p50.Median), microsOf(p50.Least) + ".." + microsOf(p50.Most),
+			microsOf(l.All.P99), microsOf(l.All.P999), microsOf(l.All.Max),
+			stats.Number(l.times(tcp)), stats.Number(l.times(best)), stats.Number(stats.Ratio(float64(t.All.Sections), t.Took.Seconds())),
 			per(float64(t.All.Commands), l.Redis), per(float64(t.All.Sent), t.All.Sent > 0), per(float64(t.All.Received), t.All.Received > 0),
 			// Microseconds per call are seconds per million of them.
 			per(t.All.CPU.Seconds()*1e6, true), per(t.Serving.Seconds()*1e6, l.Served), per(float64(t.All.Allocs), true),
 		})
-	}
-	own, forwarded, alone := r.lane(laneOwn), r.lane(laneForwarded), r.lane(laneAlone)
-	ours := own.tally().All
-	var all []report.Contestant
-	for i := range r.Lanes {
-		l := &r.Lanes[i]
-		kind := chart.Floor
-		if l.Rival || strings.HasPrefix(l.Name, "Holdfast") {
-			kind = report.KindOf(l.Name)
-		}
 		out.Rungs = append(out.Rungs, report.Bar(l.Name, kind, l.P50))
-		all = append(all, report.Contestant{Name: l.Name, Kind: kind, Tally: l.tally()})
+		all = append(all, report.Contestant{Name: l.Name, Kind: kind, Tally: t})
 		if l.Rival {
 			out.Versus = append(out.Versus, report.Against("another node's key, one caller: "+l.Name, stats.PerRound(l.P50, forwarded.P50)))
+		} else {
+			stuck += l.Stuck
+		}
+		if l.Stuck > 0 {
+			given = append(given, fmt.Sprintf("%s: %d calls had not returned after %v, and were given up", l.Name, l.Stuck, stuckAfter))
 		}
 	}
 	// What needs no network is compared with the mutex, and all else with a round trip.
-	out.CompareTo(laneMutex, only(all, func(name string) bool { return slices.Contains(inMemory, name) }), all)
-	out.CompareTo(laneTCP, only(all, func(name string) bool { return !slices.Contains(inMemory, name) }), all)
+	memory := func(c report.Contestant) bool { return slices.Contains(inMemory, c.Name) }
+	out.CompareTo(laneMutex, slices.DeleteFunc(slices.Clone(all), func(c report.Contestant) bool { return !memory(c) }), all)
+	out.CompareTo(laneTCP, slices.DeleteFunc(slices.Clone(all), memory), all)
+	ours := own.tally().All
 	out.Notes = []string{
 		"p50: of each block, median of the blocks; p99, p99.9 and max: of all calls; ratios: of the p50 in each block, median of the blocks",
 		fmt.Sprintf("what takes less than a microsecond is timed %d calls at a time: its p99, p99.9 and max are of means of so many", laneBatch),
@@ -146,60 +286,22 @@ func (r *latencyResult) result(s latencySizes, list []rivals.Variant) report.Res
 		"CPU: of the caller's whole process, all goroutines; of the server: redis-server's (INFO), the owner's, or that of all processes",
 		"of the rival's server, by the kernel's count of its threads",
 		fmt.Sprintf("Holdfast's locks by path: own %s, forwarded %s, others %s; %s commands of its cluster's node in the blocks of its own keys",
-			figures.Thousands(r.Own), figures.Thousands(r.Forwarded), figures.Thousands(r.Other), figures.Thousands(ours.Commands)),
+			figures.Thousands(r.By["own"]), figures.Thousands(r.By["forwarded"]), figures.Thousands(r.By["other"]), figures.Thousands(ours.Commands)),
 	}
 	for _, v := range list {
 		out.Notes = append(out.Notes, v.Title()+": "+v.How)
 	}
-	stuck := 0
-	for _, l := range r.Lanes {
-		if l.Stuck > 0 {
-			out.Notes = append(out.Notes, fmt.Sprintf("%s: %d calls had not returned after %v, and were given up", l.Name, l.Stuck, stuckAfter))
-		}
-		if !l.Rival {
-			stuck += l.Stuck
-		}
-	}
+	out.Notes = append(out.Notes, given...)
 	out.Claims = []report.Claim{
-		report.AtLeast(latencyOwn, stats.Median(stats.PerRound(best.P50, own.P50)), "median Lock and Unlock of an own key, times faster than "+best.Name),
-		report.AtMost(latencyForward, stats.Median(stats.PerRound(forwarded.P50, best.P50)), "median of another node's key, times that of "+best.Name),
-		report.AtMost(latencyAlone, stats.Median(stats.PerRound(alone.P50, pair.P50)), "median without a cluster, times SET NX PX and EVALSHA"),
-		report.AtMost(ownMutex*2, stats.Median(stats.PerRound(own.P50, mutex.P50)), "median of an own key, times a pair of sync.Mutex's"),
+		report.AtLeast(latencyOwn, best.times(own), "median Lock and Unlock of an own key, times faster than "+best.Name),
+		report.AtMost(latencyForward, forwarded.times(best), "median of another node's key, times that of "+best.Name),
+		report.AtMost(latencyAlone, r.lane(laneAlone).times(r.lane(lanePair)), "median without a cluster, times SET NX PX and EVALSHA"),
+		report.AtMost(ownMutex*2, own.times(r.lane(laneMutex)), "median of an own key, times a pair of sync.Mutex's"),
 		report.AtMost(latencyCalls, stats.Ratio(float64(ours.Commands), float64(ours.Sections)), "Redis commands per lock of an own key"),
 		report.AtMost(0, float64(stuck), "calls that had to be given up, of Holdfast and the floors"),
-		report.AtMost(0, float64(r.Other), "locks of the cluster that took another path than they should"),
+		report.AtMost(0, float64(r.By["other"]), "locks of the cluster that took another path than they should"),
 	}
 	return out
-}
-
-// inMemory are the lanes that need no network.
-var inMemory = []string{laneMutex, laneKeyed, laneOwn}
-
-func only(list []report.Contestant, choose func(name string) bool) (some []report.Contestant) {
-	for _, c := range list {
-		if choose(c.Name) {
-			some = append(some, c)
-		}
-	}
-	return some
-}
-
-// tally is what the blocks were.
-func (l *laneResult) tally() *stats.Tally {
-	t := new(stats.Tally)
-	for _, r := range l.Rounds {
-		t.Add(r)
-	}
-	if !l.Redis {
-		t.Untold = append(t.Untold, stats.MeasureCommands)
-	}
-	if t.All.Sent == 0 {
-		t.Untold = append(t.Untold, stats.MeasureBytes)
-	}
-	if !l.Served {
-		t.Untold = append(t.Untold, stats.MeasureServer)
-	}
-	return t
 }
 
 // microsOf writes nanoseconds as microseconds, in three digits at least.

@@ -57,7 +57,7 @@ func TestLatencyResult(t *testing.T) {
 		return []stats.Round{{Effort: stats.Effort{Sections: calls, Commands: commands}, Took: took}}
 	}
 	some := played(0, 2, 0)
-	r := latencyResult{Lanes: []laneResult{
+	r := &lanesResult{Lanes: []*laneResult{
 		{Name: laneMutex, P50: []float64{10, 10}, Rounds: some},
 		{Name: laneTCP, P50: []float64{50_000, 100_000}, Rounds: some},
 		{Name: lanePair, P50: []float64{100_000, 200_000}, Rounds: some},
@@ -66,7 +66,7 @@ func TestLatencyResult(t *testing.T) {
 		{Name: "slow", Rival: true, P50: []float64{500_000, 900_000}, Stuck: 3, Rounds: some},
 		{Name: "quick", Rival: true, P50: []float64{120_000, 240_000}, Rounds: played(time.Millisecond, 2, 0)},
 	}}
-	out := r.result(latencySizes{}, nil)
+	out := latencyResults(latencySizes{}, r, nil)
 	for text, want := range map[string]float64{
 		"times faster than quick": 1800, "times that of quick": 0.5, "a pair of sync.Mutex's": 10,
 		"Redis commands per lock": 0.005, "given up": 1,

@@ -247,14 +247,10 @@ func (r *modesRun) results(to *report.Result, totals []*modeTotal) {
 		}
 		list = append(list, report.Contestant{Name: name, Kind: kind, Tally: &t.Tally})
 		wait := func(d time.Duration) string { return chart.Format(float64(d), chart.Nanoseconds) }
-		var used []stats.Effort
-		for _, x := range t.Rounds {
-			used = append(used, x.Effort)
-		}
 		to.Table = append(to.Table, slices.Concat([]string{"  " + t.Title()}, t.RateCells(&first.Tally), []string{
 			wait(t.Waits.Quantile(0.5)), wait(t.Waits.Quantile(0.99)), wait(t.Waits.Longest),
 			stats.Number(t.Per(float64(t.Serving))), stats.Number(float64(t.wrong)),
-		}, stats.UsedPer(used)))
+		}, stats.UsedPer(t.Rounds)))
 		if t.failed > 0 {
 			to.Notes = append(to.Notes, fmt.Sprintf("%s: %s sections failed; one: %s", name, figures.Thousands(t.failed), t.failure))
 		}

@@ -53,16 +53,16 @@ var tiny = Sizes{
 	Cold: ColdSizes{Blocks: 2, Calls: 10},
 	Held: HeldSizes{Locks: 300, Periods: 1, Partitions: 31, SessionTTL: 5 * time.Second},
 
-	own:     ownSizes{blocks: 2, pairs: 2000, handOvers: 640, calls: 5},
+	own:     ownSizes{Blocks: 2, Pairs: 2000, HandOvers: 640, Calls: 5},
 	shared:  sharedSizes{processes: 2, goroutines: 3, keys: 1, rounds: 1, round: 150 * time.Millisecond},
 	zipf:    sharedSizes{processes: 2, goroutines: 3, keys: 20, rounds: 1, round: 150 * time.Millisecond},
-	forward: forwardSizes{blocks: 2, calls: 10, callers: 4, round: 50 * time.Millisecond},
+	forward: forwardSizes{Blocks: 2, Calls: 10, Callers: 4, Round: 50 * time.Millisecond},
 	idle:    idleSizes{processes: 3, periods: 1},
-	http:    httpSizes{blocks: 2, calls: 100, posts: 10},
-	latency: latencySizes{blocks: 2, calls: 20},
+	http:    httpSizes{Blocks: 2, Calls: 100, Posts: 10},
+	latency: latencySizes{Blocks: 2, Calls: 20},
 	growth: growthSizes{
-		blocks: 1, keys: 1000, pairs: 2000, waiters: 16, handOvers: 640, rows: 100, calls: 10, rowBlocks: 1,
-		processes: 2, goroutines: 4, rounds: 1, round: 150 * time.Millisecond, window: 100 * time.Millisecond,
+		Blocks: 1, Keys: 1000, Pairs: 2000, Waiters: 16, HandOvers: 640, Rows: 100, Calls: 10, RowBlocks: 1,
+		Processes: 2, Goroutines: 4, Rounds: 1, Round: 150 * time.Millisecond, Window: 100 * time.Millisecond,
 	},
 	stalls: stallSizes{
 		rounds: 1, processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 12 * time.Second,

@@ -1,0 +1,391 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/reexec"
+)
+
+// lane is one thing that a worker measures in blocks, by turns with the others of its subject: a
+// way to lock, or a floor. It is described once, where the worker opens it; what was found of it,
+// and its row in a table, go by its name.
+type lane struct {
+	laneResult
+	calls int // that are timed in a block, one after the other; 0: 1
+	batch int // operations in each of them; 0: 1
+
+	// nil: the run of another lane of its group notes what this one takes.
+	run    runner
+	alone  func(ctx context.Context, i, n int) (span, error) // instead of run where only this lane runs
+	group  string                                            // lanes of one are timed by turns, call by call
+	around func(f func() error) error                        // all that is measured of the lane; nil: nothing
+
+	path     coord.Path         // by which its locks are granted
+	counters []*harness.Counter // of its connections; nil: those of all
+	process  int                // its server's, with those that it has started; 0: redis-server, or none
+	command  string             // whose mean time in redis-server is asked for
+	samples  []float64
+}
+
+// A runner makes n operations, of which the first one has the number i in the block.
+type runner = func(ctx context.Context, i, n int) (span, error)
+
+// span is how long n operations took.
+type span struct {
+	n    int
+	took time.Duration
+}
+
+// note adds what an operation took, in nanoseconds, or another figure of one.
+func (l *lane) note(x float64) { l.samples = append(l.samples, x) }
+
+// laneResult is what the worker found of a lane.
+type laneResult struct {
+	Name, Title          string // of its row; no title: the name
+	Base                 string // the lane that it is beside; none: it has no row
+	Of                   string // what grows
+	N                    int    // how many of it there are
+	Rival, Redis, Served bool   // Redis: it sends commands there; Served: the CPU time of its server is known
+	Stuck                int    // calls that did not return, and were given up
+
+	P50      []float64     // by block: the median, in nanoseconds
+	All      stats.Latency // of all blocks
+	Rounds   []stats.Round
+	InServer []float64 // mean execution time of its command there
+}
+
+// title names the row.
+func (l *laneResult) title() string {
+	if l.Title != "" {
+		return l.Title
+	}
+	return l.Name
+}
+
+// times is the median of the blocks, in times of another lane's in the same block.
+func (l *laneResult) times(other *laneResult) float64 {
+	return stats.Median(stats.PerRound(l.P50, other.P50))
+}
+
+// rates are the operations per second, by block.
+func (l *laneResult) rates() (list []float64) {
+	for _, x := range l.P50 {
+		list = append(list, float64(time.Second)/x)
+	}
+	return list
+}
+
+// tally is what the blocks were.
+func (l *laneResult) tally() *stats.Tally {
+	t := new(stats.Tally)
+	for _, r := range l.Rounds {
+		t.Add(r)
+	}
+	if !l.Redis {
+		t.Untold = append(t.Untold, stats.MeasureCommands)
+	}
+	if t.All.Sent == 0 {
+		t.Untold = append(t.Untold, stats.MeasureBytes)
+	}
+	if !l.Served {
+		t.Untold = append(t.Untold, stats.MeasureServer)
+	}
+	return t
+}
+
+// lanesResult is what the worker found of all.
+type lanesResult struct {
+	Lanes   []*laneResult
+	Procs   int
+	By      map[string]int64   // locks in the blocks, by path: "other" is one that a lane should not take
+	Facts   map[string]float64 // what else there is, by name
+	Failure string
+}
+
+// lane returns what was found of a lane, nothing if there is none.
+func (r *lanesResult) lane(name string) *laneResult {
+	if i := slices.IndexFunc(r.Lanes, func(l *laneResult) bool { return l.Name == name }); i >= 0 {
+		return r.Lanes[i]
+	}
+	return new(laneResult)
+}
+
+// besideHead are the columns of beside.
+func besideHead(what, median string) []string {
+	return slices.Concat([]string{what, median, "(min..max)", "ratio", "(min..max)"}, stats.UsedHead)
+}
+
+// beside is a table of all lanes that have a base, in their order.
+func (r *lanesResult) beside(number func(float64) string) (rows [][]string) {
+	for _, l := range r.Lanes {
+		if l.Base != "" {
+			rows = append(rows, stats.Cells(l.title(), l.P50, r.lane(l.Base).P50, number, l.Rounds))
+		}
+	}
+	return rows
+}
+
+// laneRun is all lanes of a worker.
+type laneRun struct {
+	lanes    []*lane
+	blocks   int
+	counters []*harness.Counter
+	nodes    []*coord.Coordinator
+	settle   time.Duration // after each lane, for what it has left to be done
+	admin    *redis.Client // asks what the lanes' server has used; nil: it is not asked
+
+	// pause is called every so often between calls of a group, and at its end.
+	pause func(ctx context.Context) error
+	every time.Duration
+
+	done    func(*lanesResult) // adds facts; nil: there are none
+	closers []func() error     // the last one first
+}
+
+func (r *laneRun) add(l *lane) *lane {
+	l.batch, l.calls = max(l.batch, 1), max(l.calls, 1)
+	r.lanes = append(r.lanes, l)
+	return l
+}
+
+// atEnd has f called when the task ends: a worker has one limit for all that it closes at its own
+// end, and on a busy machine that is little for several.
+func (r *laneRun) atEnd(f func(context.Context) error) {
+	r.closers = append(r.closers, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), harness.CloseTime)
+		defer cancel()
+		return f(ctx)
+	})
+}
+
+// newLanes adds a task for one worker: open describes the lanes, and all else is the same.
+func newLanes[T any](name string, open func(context.Context, *harness.Host, T, *laneRun) error) reexec.Task[T, *lanesResult] {
+	return harness.NewTask(name, func(ctx context.Context, h *harness.Host, t T) (_ *lanesResult, err error) {
+		r := new(laneRun)
+		defer func() {
+			for _, f := range slices.Backward(r.closers) {
+				err = errors.Join(err, f())
+			}
+		}()
+		if err := open(ctx, h, t, r); err != nil {
+			return nil, err
+		}
+		return r.measure(ctx, h)
+	})
+}
+
+// measure measures all lanes in each block, in an order that changes. Block 0 does not count:
+// connections are made in it, scripts loaded, pools filled.
+func (r *laneRun) measure(ctx context.Context, h *harness.Host) (*lanesResult, error) {
+	res := &lanesResult{Procs: runtime.GOMAXPROCS(0), By: make(map[string]int64), Facts: make(map[string]float64)}
+	var groups [][]*lane
+	for i, l := range r.lanes {
+		if i > 0 && l.group != "" && l.group == r.lanes[i-1].group {
+			groups[len(groups)-1] = append(groups[len(groups)-1], l)
+		} else {
+			groups = append(groups, []*lane{l})
+		}
+	}
+	all := make([][]float64, len(r.lanes))
+	for block := range r.blocks + 1 {
+		for i := range groups {
+			g := groups[(i+block)%len(groups)]
+			h.At(block*len(groups)+i, (r.blocks+1)*len(groups))
+			before := r.granted()
+			f := func() error { return r.group(ctx, g, block > 0) }
+			if around := g[0].around; around != nil {
+				inner := f
+				f = func() error { return around(inner) }
+			}
+			if err := f(); err != nil {
+				return nil, fmt.Errorf("%s: %w", g[0].Name, err)
+			}
+			for path, n := range r.granted() {
+				name := path.String()
+				if path != g[0].path {
+					name = "other"
+				}
+				if block > 0 {
+					res.By[name] += n - before[path]
+				}
+			}
+		}
+		for i, l := range r.lanes {
+			if block > 0 {
+				all[i] = append(all[i], l.samples...)
+			}
+		}
+	}
+	for i, l := range r.lanes {
+		l.All = stats.LatencyOf(all[i])
+		res.Lanes = append(res.Lanes, &l.laneResult)
+	}
+	if r.done != nil {
+		r.done(res)
+	}
+	return res, nil
+}
+
+// granted are the locks of all nodes so far.
+func (r *laneRun) granted() map[coord.Path]int64 {
+	all := make(map[coord.Path]int64)
+	for _, c := range r.nodes {
+		for path, n := range c.Stats().Granted {
+			all[path] += int64(n)
+		}
+	}
+	return all
+}
+
+// perms are the orders of three. Each follows each other one equally often.
+var perms = [][3]int{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}
+
+// group measures a lane and those that its run notes, or three that take turns call by call. What
+// each of the three uses shows when it is alone: a quarter of the calls is made again for that, and
+// not timed.
+func (r *laneRun) group(ctx context.Context, g []*lane, counts bool) error {
+	runtime.GC()
+	time.Sleep(r.settle)
+	var three []*lane
+	for _, l := range g {
+		l.samples = nil
+		if l.run != nil {
+			three = append(three, l)
+		}
+	}
+	byTurns, timed := len(three) == len(perms[0]), make([][]float64, len(g))
+	if byTurns {
+		for begin, i := time.Now(), 0; i < g[0].calls; i++ {
+			for _, k := range perms[i%len(perms)] {
+				if _, err := three[k].call(ctx, three[k].run, i); err != nil {
+					return err
+				}
+			}
+			if r.pause != nil && (time.Since(begin) >= r.every || i+1 == g[0].calls) {
+				if err := r.pause(ctx); err != nil {
+					return err
+				}
+				begin = time.Now()
+			}
+		}
+		for i, l := range g {
+			timed[i] = l.samples
+		}
+	}
+	rounds := make([]stats.Round, len(g))
+	for i, l := range g {
+		var err error
+		if rounds[i], err = r.alone(ctx, l, byTurns); err != nil {
+			return err
+		}
+	}
+	for i, l := range g {
+		if byTurns {
+			l.samples = timed[i]
+		}
+		if !counts {
+			l.InServer = nil
+			continue
+		}
+		one, round := stats.LatencyOf(l.samples), rounds[i]
+		round.P50, round.P99, round.P999, round.Max = one.P50, one.P99, one.P999, one.Max
+		l.P50, l.Rounds = append(l.P50, stats.Median(l.samples)), append(l.Rounds, round)
+	}
+	return nil
+}
+
+// call makes a call, and notes what each of its operations took, unless the run has.
+func (l *lane) call(ctx context.Context, run runner, i int) (int, error) {
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	s, err := run(ctx, i*l.batch, l.batch)
+	if s.n > 0 {
+		l.note(float64(s.took) / float64(s.n))
+	}
+	return s.n, err
+}
+
+// alone makes calls of one lane, and measures what they use.
+func (r *laneRun) alone(ctx context.Context, l *lane, quarter bool) (round stats.Round, err error) {
+	run, calls, counters := l.run, l.calls, l.counters
+	if l.alone != nil {
+		run = l.alone
+	}
+	if run == nil {
+		return round, nil
+	}
+	if quarter {
+		calls = max(calls/4, 1)
+	}
+	if counters == nil {
+		counters = r.counters
+	}
+	server, err := r.serverCPU(ctx, l)
+	if err != nil {
+		return round, err
+	}
+	var before, after harness.CommandStat
+	if l.command != "" {
+		if before, err = harness.CommandStats(ctx, r.admin, l.command); err != nil {
+			return round, err
+		}
+	}
+	meter, begin, n := harness.NewMeter(counters...), time.Now(), 0
+	for i := range calls {
+		did, err := l.call(ctx, run, i)
+		if err != nil {
+			return round, err
+		}
+		n += did
+	}
+	round.Took = time.Since(begin)
+	time.Sleep(r.settle)
+	round.Effort = meter.Read(int64(n))
+	if l.command != "" {
+		if after, err = harness.CommandStats(ctx, r.admin, l.command); err != nil {
+			return round, err
+		}
+		l.InServer = append(l.InServer, float64(after.Since(before).Mean()))
+	}
+	end, err := r.serverCPU(ctx, l)
+	round.Server = end - server
+	return round, err
+}
+
+// serverCPU is the time that the lane's servers have used so far.
+func (r *laneRun) serverCPU(ctx context.Context, l *lane) (total time.Duration, err error) {
+	if l.process != 0 {
+		total = harness.ProcessCPU(append(harness.Children(l.process), l.process))
+	}
+	if l.Redis && r.admin != nil {
+		var redis time.Duration
+		redis, err = harness.ServerCPU(ctx, r.admin)
+		total += redis
+	}
+	return total, err
+}
+
+// timed is the run of operations that f makes all of.
+func timed(f func(ctx context.Context, i, n int) error) runner {
+	return func(ctx context.Context, i, n int) (span, error) {
+		begin := time.Now()
+		err := f(ctx, i, n)
+		return span{n, time.Since(begin)}, err
+	}
+}
+
+// single is timed of one operation.
+func single(f func(ctx context.Context, i int) error) runner {
+	return timed(func(ctx context.Context, i, _ int) error { return f(ctx, i) })
+}
