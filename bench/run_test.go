@@ -25,7 +25,7 @@ func TestWholeRun(t *testing.T) {
 	cfg := config{
 		Settings: harness.Settings{Redis: server.Addr, Profile: dir, Debounce: 200 * time.Millisecond}, report: true, only: []string{"hot", "held", "cold"},
 		sizes: subjects.Sizes{
-			Hot:  subjects.HotSizes{Processes: 2, Goroutines: 3, Rounds: 2, Round: 150 * time.Millisecond},
+			Hot:  subjects.Crowd{Processes: 2, Goroutines: 3, Rounds: 2, Round: 150 * time.Millisecond},
 			Cold: subjects.ColdSizes{Blocks: 2, Calls: 10},
 			Held: subjects.HeldSizes{Locks: 300, Periods: 1, Partitions: 31, SessionTTL: 5 * time.Second},
 		},

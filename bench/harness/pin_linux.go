@@ -6,6 +6,8 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -70,4 +72,34 @@ func onCore(core int, f func() error) error {
 	}
 	err := f()
 	return errors.Join(err, unix.SchedSetaffinity(0, &before))
+}
+
+// Children lists the processes that a process has started, those that they have started, and so on.
+func Children(pid int) (list []int) {
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, t := range threads {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		for field := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				list = append(append(list, child), Children(child)...)
+			}
+		}
+	}
+	return list
+}
+
+// ProcessCPU is what the threads of the processes have used, to the nanosecond. Those that have
+// ended do not count.
+func ProcessCPU(pids []int) (total time.Duration) {
+	for _, pid := range pids {
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		for _, t := range threads {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, t.Name()))
+			if first, _, ok := strings.Cut(string(text), " "); ok {
+				n, _ := strconv.ParseInt(first, 10, 64)
+				total += time.Duration(n)
+			}
+		}
+	}
+	return total
 }

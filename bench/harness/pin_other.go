@@ -2,10 +2,17 @@
 
 package harness
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 func Cores() ([]int, error) { return nil, errors.New("only Linux can pin") }
 
 func Pin(int, int) (func() error, error) { return nil, errors.New("only Linux can pin") }
 
 func onCore(_ int, f func() error) error { return f() }
+
+func Children(int) []int { return nil }
+
+func ProcessCPU([]int) time.Duration { return 0 }

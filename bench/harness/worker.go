@@ -23,7 +23,9 @@ type Order struct {
 	Namespace string `json:"namespace"`
 	Profile   string `json:"profile"` // file; empty: none
 
-	Debounce time.Duration `json:"debounce"` // of clusters, for tests; 0: the library's default
+	// For tests; 0: the library's defaults.
+	Debounce   time.Duration `json:"debounce"` // of clusters
+	SessionTTL time.Duration `json:"session_ttl"`
 }
 
 const orderEnv = "HOLDFAST_BENCH_ORDER"
@@ -167,105 +169,80 @@ func Alone[T, A any](ctx context.Context, b *Bench, subject string, t reexec.Tas
 	return a, errors.Join(err, w.Stop())
 }
 
-// StartMany starts n workers on a core, and another one on another core as the store, and returns
-// the address of that. stop must be called in any case, and told whether anything failed: the
-// workers are interrupted then.
-func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*reexec.Worker, stop func(failed bool) error, err error) {
+// team starts a worker on each of the cores. stop must be called in any case, and told whether
+// anything failed: the workers are interrupted then.
+func (b *Bench) team(ctx context.Context, subject string, cores ...int) (ws []*reexec.Worker, stop func(failed bool) error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var all []*reexec.Worker
-	stop = func(failed bool) error {
-		if failed {
-			cancel()
-		}
-		defer cancel()
-		errs := make(chan error, len(all))
-		for _, w := range all { // all at the same time: a node that is left alone has much to take over
-			go func() { errs <- w.Stop() }()
-		}
-		var err error
-		for range all {
-			err = errors.Join(err, <-errs)
-		}
-		return err
-	}
-	for i := range n + 1 {
-		core := mine
-		if i == n {
-			core = its
-		}
-		if err := Placed(core, func() error {
-			w, err := b.Start(ctx, subject, Order{Process: i + 1})
-			if err == nil {
-				all = append(all, w)
-			}
-			return err
-		}); err != nil {
-			return "", nil, stop, err
-		}
-	}
-	store, err = storeTask.Do(all[n], struct{}{})
-	return store, all[:n], stop, err
-}
-
-// StartPinned starts a worker on a core of its own, if wanted and possible, and says what it
-// pinned.
-func (b *Bench) StartPinned(ctx context.Context, subject string) (w *reexec.Worker, pinned string, undo func() error, err error) {
-	start := func() error {
-		w, err = b.Start(ctx, subject, Order{Process: 1})
-		return err
-	}
-	undo = func() error { return nil }
-	mine, its, pinned := b.TwoCores()
-	if pinned != "" {
-		err = start()
-		return w, pinned, undo, err
-	}
-	// The first core gets most of the machine's interrupts. The server, which is on every path, gets
-	// the other.
-	pinned = fmt.Sprintf("pinned: the caller (the whole process) to core %d", mine)
-	if b.PID != 0 {
-		if undo, err = Pin(b.PID, its); err != nil {
-			return nil, "", nil, err
-		}
-		pinned += fmt.Sprintf(", redis-server (process %d) to core %d", b.PID, its)
-	} else {
-		pinned += "; the server is not ours, so it is not pinned"
-	}
-	if err := onCore(mine, start); err != nil {
-		return nil, "", nil, errors.Join(err, undo())
-	}
-	return w, pinned, undo, nil
-}
-
-// StartPair starts a worker as StartPinned does, and another one on the servers' core, which the
-// note names as others. stop must be called in any case, as that of StartMany.
-func (b *Bench) StartPair(ctx context.Context, subject, others string) (one, other *reexec.Worker, pinned string, stop func(failed bool) error, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	undo := func() error { return nil }
 	stop = func(failed bool) (err error) {
 		if failed {
 			cancel()
 		}
 		defer cancel()
-		for _, w := range []*reexec.Worker{one, other} {
-			if w != nil {
-				err = errors.Join(err, w.Stop())
-			}
+		errs := make(chan error, len(ws))
+		for _, w := range ws { // all at the same time: a node that is left alone has much to take over
+			go func() { errs <- w.Stop() }()
 		}
-		return errors.Join(err, undo())
-	}
-	one, pinned, unpin, err := b.StartPinned(ctx, subject)
-	if err != nil {
-		return nil, nil, "", stop, err
-	}
-	undo = unpin
-	_, its, why := b.TwoCores()
-	if why == "" {
-		pinned += fmt.Sprintf(", %s to core %d", others, its)
-	}
-	err = Placed(its, func() error {
-		other, err = b.Start(ctx, subject, Order{Process: 2})
+		for range ws {
+			err = errors.Join(err, <-errs)
+		}
 		return err
-	})
-	return one, other, pinned, stop, err
+	}
+	for i, core := range cores {
+		if err := Placed(core, func() error {
+			w, err := b.Start(ctx, subject, Order{Process: i + 1})
+			if err == nil {
+				ws = append(ws, w)
+			}
+			return err
+		}); err != nil {
+			return nil, stop, err
+		}
+	}
+	return ws, stop, nil
+}
+
+// StartMany starts n workers on a core, and another one on another core as the store, and returns
+// the address of that. stop must be called in any case, as that of team.
+func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*reexec.Worker, stop func(failed bool) error, err error) {
+	ws, stop, err = b.team(ctx, subject, append(slices.Repeat([]int{mine}, n), its)...)
+	if err != nil {
+		return "", nil, stop, err
+	}
+	store, err = storeTask.Do(ws[n], struct{}{})
+	return store, ws[:n], stop, err
+}
+
+// StartPinned starts a worker on a core of its own, if wanted and possible, and one on our server's
+// core for each of the others, which the note names. stop must be called in any case, as that of
+// team.
+func (b *Bench) StartPinned(ctx context.Context, subject string, others ...string) (ws []*reexec.Worker, note string, stop func(failed bool) error, err error) {
+	// The first core gets most of the machine's interrupts. The server, which is on every path, gets
+	// the other.
+	mine, its, note := b.TwoCores()
+	undo, err := b.PinServer(its)
+	if err != nil {
+		return nil, "", func(bool) error { return nil }, err
+	}
+	if note == "" {
+		note = fmt.Sprintf("pinned: the caller (the whole process) to core %d", mine)
+		if b.PID != 0 {
+			note += fmt.Sprintf(", redis-server (process %d) to core %d", b.PID, its)
+		} else {
+			note += "; the server is not ours, so it is not pinned"
+		}
+		for _, name := range others {
+			note += fmt.Sprintf(", %s to core %d", name, its)
+		}
+	}
+	ws, end, err := b.team(ctx, subject, append([]int{mine}, slices.Repeat([]int{its}, len(others))...)...)
+	return ws, note, func(failed bool) error { return errors.Join(end(failed), undo()) }, err
+}
+
+// PinServer binds our server to a core until undo is called, unless there is none of ours, or the
+// number is negative.
+func (b *Bench) PinServer(core int) (undo func() error, err error) {
+	if b.PID == 0 || core < 0 {
+		return func() error { return nil }, nil
+	}
+	return Pin(b.PID, core)
 }

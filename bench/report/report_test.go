@@ -5,8 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/holdfast-go/holdfast/bench/stats"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestClaims(t *testing.T) {
 	for _, test := range []struct {

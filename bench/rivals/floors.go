@@ -12,23 +12,26 @@ import (
 
 // What no lock can be faster than, measured beside them.
 
-// KeyedMutex is a lock per key for the goroutines of one process, as it is often written.
+// KeyedMutex is a lock per key for the goroutines of one process, as it is often written. The zero
+// value is ready.
 type KeyedMutex struct {
 	mu   sync.Mutex // protects keys
-	Keys map[string]*CountedMutex
+	keys map[string]*countedMutex
 }
 
-type CountedMutex struct {
+type countedMutex struct {
 	sync.Mutex
 	users int // that have it, or wait for it
 }
 
 func (k *KeyedMutex) Lock(key string) {
 	k.mu.Lock()
-	m := k.Keys[key]
+	m := k.keys[key]
 	if m == nil {
-		m = new(CountedMutex)
-		k.Keys[key] = m
+		if m = new(countedMutex); k.keys == nil {
+			k.keys = make(map[string]*countedMutex)
+		}
+		k.keys[key] = m
 	}
 	m.users++
 	k.mu.Unlock()
@@ -38,10 +41,10 @@ func (k *KeyedMutex) Lock(key string) {
 func (k *KeyedMutex) Unlock(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	m := k.Keys[key]
+	m := k.keys[key]
 	m.Unlock()
 	if m.users--; m.users == 0 {
-		delete(k.Keys, key)
+		delete(k.keys, key)
 	}
 }
 

@@ -3,10 +3,14 @@ package rivals
 import (
 	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 func TestKeyedMutex(t *testing.T) {
-	k := KeyedMutex{Keys: make(map[string]*CountedMutex)}
+	var k KeyedMutex
 	var work sync.WaitGroup
 	n := make([]int, 3)
 	for range 4 {
@@ -20,7 +24,7 @@ func TestKeyedMutex(t *testing.T) {
 		})
 	}
 	work.Wait()
-	if n[0] != 400 || n[1] != 400 || n[2] != 400 || len(k.Keys) != 0 {
-		t.Errorf("%v, %d keys left", n, len(k.Keys))
+	if n[0] != 400 || n[1] != 400 || n[2] != 400 || len(k.keys) != 0 {
+		t.Errorf("%v, %d keys left", n, len(k.keys))
 	}
 }

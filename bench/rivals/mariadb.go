@@ -4,37 +4,27 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
 var mariadbKind = &ServerKind{
 	Name:   "MariaDB",
 	Debian: "mariadb-server",
-	user:   "mysql",
-	Find: func() (string, bool) {
-		if _, err := exec.LookPath("mariadb-install-db"); err != nil {
-			return "", false
-		}
-		return onPath("mariadbd")()
+	Find:   onPath("mariadb-install-db"),
+	script: dbserver.Script{
+		Start: `
+"$1/mariadb-install-db" --no-defaults --datadir="$2/data" --auth-root-authentication-method=normal --skip-test-db >&2 || exit 1
+"$(command -v mariadbd || echo /usr/sbin/mariadbd)" --no-defaults --datadir="$2/data" --port=%[1]s --bind-address=127.0.0.1 \
+  --socket="$2/socket" --pid-file="$2/pid" --max-connections=400 >&2 &`,
+		End:     `kill -KILL $!`,
+		Account: "mysql",
 	},
-	command: func(ctx context.Context, s *Server) (*exec.Cmd, error) {
-		data := filepath.Join(s.dir, "data")
-		if err := s.prepare(ctx, "mariadb-install-db", "--no-defaults", "--datadir="+data,
-			"--auth-root-authentication-method=normal", "--skip-test-db"); err != nil {
-			return nil, err
-		}
-		s.Conn = "root@tcp(127.0.0.1:" + s.port + ")/"
-		return exec.Command(s.program, "--no-defaults", "--datadir="+data, "--port="+s.port, "--bind-address=127.0.0.1",
-			"--socket="+filepath.Join(s.dir, "socket"), "--pid-file="+filepath.Join(s.dir, "pid"), "--max-connections=400"), nil
-	},
+	conn: "root@tcp(127.0.0.1:%[1]s)/",
 	version: func(ctx context.Context, conn string) (name string, err error) {
 		db, err := openMySQL(conn, new(harness.Counter), false)
 		if err != nil {
@@ -44,7 +34,6 @@ var mariadbKind = &ServerKind{
 		err = db.QueryRowContext(ctx, "select concat('MariaDB ', substring_index(version(), '-', 1))").Scan(&name)
 		return name, err
 	},
-	end: syscall.SIGKILL,
 }
 
 func openMySQL(conn string, count *harness.Counter, tuned bool) (*sql.DB, error) {
@@ -52,11 +41,7 @@ func openMySQL(conn string, count *harness.Counter, tuned bool) (*sql.DB, error)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Logger = silent{}
-	cfg.InterpolateParams = tuned
-	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return count.Dial(ctx, network, addr)
-	}
+	cfg.Logger, cfg.InterpolateParams, cfg.DialFunc = silent{}, tuned, count.Dial
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err
@@ -64,18 +49,16 @@ func openMySQL(conn string, count *harness.Counter, tuned bool) (*sql.DB, error)
 	return sql.OpenDB(c), nil
 }
 
-// getLock is GET_LOCK and RELEASE_LOCK on a connection that is taken from the pool for as long as
-// the lock is held.
-type getLock struct {
-	db        *sql.DB
-	namespace string
-}
+// longWait is what GET_LOCK waits at most, in seconds. It knows no end of a wait but that, and that
+// of the connection.
+const longWait = 3600
 
-// openGetLock opens GET_LOCK with the settings of database/sql and the driver or, tuned, those that
+// openGetLock opens GET_LOCK and RELEASE_LOCK on a connection that is taken from the pool for as
+// long as the lock is held, with the settings of database/sql and the driver or, tuned, those that
 // the driver's README advises: as many idle connections as open ones, and parameters put in by the
 // client, which saves it a round trip to prepare each statement and one to forget it.
-func openGetLock(tuned bool) func(Environment) (Locker, error) {
-	return func(e Environment) (Locker, error) {
+func openGetLock(tuned bool) func(Environment) (*Locker, error) {
+	return func(e Environment) (*Locker, error) {
 		db, err := openMySQL(e.Server, e.Count, tuned)
 		if err != nil {
 			return nil, err
@@ -84,26 +67,23 @@ func openGetLock(tuned bool) func(Environment) (Locker, error) {
 			db.SetMaxOpenConns(e.Goroutines + 1)
 			db.SetMaxIdleConns(e.Goroutines + 1)
 		}
-		return &getLock{db, e.Namespace}, nil
+		return &Locker{
+			Section: func(ctx context.Context, key string, inside func(uint64)) error {
+				c, err := db.Conn(ctx)
+				if err != nil {
+					return err
+				}
+				defer c.Close() // a cancelled call closes its connection, and so its lock ends
+				name := strconv.FormatUint(HashOf(e.Namespace, key), 16)
+				if err := one(c.QueryRowContext(ctx, "select get_lock(?, ?)", name, longWait)); err != nil {
+					return err
+				}
+				inside(0)
+				return one(c.QueryRowContext(context.WithoutCancel(ctx), "select release_lock(?)", name))
+			},
+			shut: func() { _ = db.Close() },
+		}, nil
 	}
-}
-
-// longWait is what GET_LOCK waits at most, in seconds. It knows no end of a wait but that, and that
-// of the connection.
-const longWait = 3600
-
-func (g *getLock) Section(ctx context.Context, key string, inside func(uint64)) (err error) {
-	c, err := g.db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close() // a cancelled call closes its connection, and so its lock ends
-	name := strconv.FormatUint(HashOf(g.namespace, key), 16)
-	if err := one(c.QueryRowContext(ctx, "select get_lock(?, ?)", name, longWait)); err != nil {
-		return err
-	}
-	inside(0)
-	return one(c.QueryRowContext(context.WithoutCancel(ctx), "select release_lock(?)", name))
 }
 
 // one is an error unless the answer is 1.
@@ -117,5 +97,3 @@ func one(row *sql.Row) error {
 	}
 	return nil
 }
-
-func (g *getLock) Close(context.Context) error { return g.db.Close() }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"os/exec"
-	"path/filepath"
-	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -16,18 +13,18 @@ import (
 var PostgresKind = &ServerKind{
 	Name:   "PostgreSQL",
 	Debian: "postgresql",
-	user:   "postgres",
-	Find:   FindPostgres,
-	command: func(ctx context.Context, s *Server) (*exec.Cmd, error) {
-		data := filepath.Join(s.dir, "data")
-		initdb := filepath.Join(filepath.Dir(s.program), "initdb")
-		if err := s.prepare(ctx, initdb, "--pgdata", data, "--username", "bench", "--auth", "trust", "--no-sync"); err != nil {
-			return nil, err
-		}
-		s.Conn = "postgres://bench@127.0.0.1:" + s.port + "/postgres?sslmode=disable"
-		return exec.Command(s.program, "-D", data, "-p", s.port, "-k", s.dir,
-			"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=400"), nil
+	Find: func() (string, bool) {
+		programs, err := dbserver.FindPostgres()
+		return programs, err == nil
 	},
+	script: dbserver.Script{
+		Start: `
+"$1/initdb" --pgdata data --username bench --auth trust --no-sync >&2 || exit 1
+"$1/postgres" -D data -p %[1]s -k "$2" -c listen_addresses=127.0.0.1 -c max_connections=400 >&2 &`,
+		End:     `kill -QUIT $!`, // its other processes end with it
+		Account: "postgres",
+	},
+	conn: "postgres://bench@127.0.0.1:%[1]s/postgres?sslmode=disable",
 	version: func(ctx context.Context, conn string) (name string, err error) {
 		pool, err := pgxpool.New(ctx, conn)
 		if err != nil {
@@ -37,12 +34,6 @@ var PostgresKind = &ServerKind{
 		err = pool.QueryRow(ctx, "select 'PostgreSQL ' || current_setting('server_version')").Scan(&name)
 		return name, err
 	},
-	end: syscall.SIGQUIT, // its other processes, too
-}
-
-func FindPostgres() (string, bool) {
-	dir, err := dbserver.FindPostgres()
-	return filepath.Join(dir, "postgres"), err == nil
 }
 
 // OpenPool opens a pool with a connection per goroutine.
@@ -57,32 +48,60 @@ func OpenPool(e Environment) (*pgxpool.Pool, error) {
 }
 
 // openAdvisory uses session locks: each waits in the server, in order of arrival.
-func openAdvisory(e Environment) (Locker, error) {
+func openAdvisory(e Environment) (*Locker, error) {
 	pool, err := OpenPool(e)
 	if err != nil {
 		return nil, err
 	}
-	return &advisoryLock{pool, e.Namespace}, nil
+	return &Locker{
+		Section: func(ctx context.Context, key string, inside func(uint64)) error {
+			c, err := pool.Acquire(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Release() // a cancelled call closes its connection, and so its lock ends
+			n := int64(HashOf(e.Namespace, key))
+			if _, err := c.Exec(ctx, "select pg_advisory_lock($1)", n); err != nil {
+				return err
+			}
+			inside(0)
+			_, err = c.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock($1)", n)
+			return err
+		},
+		shut: pool.Close,
+	}, nil
 }
 
-type advisoryLock struct {
-	pool      *pgxpool.Pool
-	namespace string
-}
-
-func (a *advisoryLock) Section(ctx context.Context, key string, inside func(uint64)) (err error) {
-	c, err := a.pool.Acquire(ctx)
+// OpenAdvisoryRW opens PostgreSQL's advisory lock of a key, shared by readers, with a connection for
+// each goroutine. All wait in the server, in order of arrival.
+func OpenAdvisoryRW(e Environment, key string) (*RW, error) {
+	pool, err := OpenPool(e)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Release() // a cancelled call closes its connection, and so its lock ends
-	n := int64(HashOf(a.namespace, key))
-	if _, err := c.Exec(ctx, "select pg_advisory_lock($1)", n); err != nil {
-		return err
+	n := int64(HashOf(e.Namespace, key))
+	lock := func(lock, done string) func(context.Context) (func() error, error) {
+		return func(ctx context.Context) (unlock func() error, err error) {
+			c, err := pool.Acquire(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := c.Exec(ctx, lock, n); err != nil {
+				c.Release()
+				return nil, err
+			}
+			return func() error {
+				defer c.Release()
+				_, err := c.Exec(context.Background(), done, n)
+				return err
+			}, nil
+		}
 	}
-	inside(0)
-	_, err = c.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock($1)", n)
-	return err
+	return &RW{
+		RLock: lock("select pg_advisory_lock_shared($1)", "select pg_advisory_unlock_shared($1)"),
+		Lock:  lock("select pg_advisory_lock($1)", "select pg_advisory_unlock($1)"),
+		shut:  pool.Close,
+	}, nil
 }
 
 // HashOf is for servers where names are numbers, or short.
@@ -90,9 +109,4 @@ func HashOf(namespace, key string) uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, namespace, ":", key)
 	return h.Sum64()
-}
-
-func (a *advisoryLock) Close(context.Context) error {
-	a.pool.Close()
-	return nil
 }

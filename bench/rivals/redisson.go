@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What Redisson's read-write lock and semaphore do at the server, as scripts: see RedissonRW and RedissonSemaphore. Redisson itself is a
+// What Redisson's read-write lock and semaphore do at the server, as scripts: see OpenRedissonRW and OpenRedissonSemaphore. Redisson itself is a
 // library of Java; this is what a user of Go would write after it. It is no translation: names differ, and a holder has a lock once.
 
 // redissonLease is Redisson's lockWatchdogTimeout. It is renewed every third of it, which no section here lasts.
@@ -81,8 +81,8 @@ type redissonObject struct {
 	count  atomic.Uint64
 }
 
-func newRedissonObject(client *redis.Client, key string) redissonObject {
-	return redissonObject{client: client, keys: []string{key, key + ":channel"}, me: rand.Text() + ":"}
+func newRedissonObject(client *redis.Client, key string) *redissonObject {
+	return &redissonObject{client: client, keys: []string{key, key + ":channel"}, me: rand.Text() + ":"}
 }
 
 func (o *redissonObject) enter(ctx context.Context, try *redis.Script, args ...any) error {
@@ -117,44 +117,31 @@ func (o *redissonObject) leave(done *redis.Script, args ...any) error {
 	return err
 }
 
-// RedissonRW is Redisson's read-write lock of a key. It is not fair: a writer gets it when there happens to be no reader.
-type RedissonRW struct{ o redissonObject }
-
-// NewRedissonRW returns one; the key's name has to have a hash tag if the server is a cluster.
-func NewRedissonRW(client *redis.Client, key string) *RedissonRW {
-	return &RedissonRW{newRedissonObject(client, key)}
-}
-
-// RLock waits for the lock for reading, and returns what unlocks it.
-func (l *RedissonRW) RLock(ctx context.Context) (unlock func() error, err error) {
-	return l.lock(ctx, redissonRead, redissonReadDone)
-}
-
-// Lock waits for the lock for writing, and returns what unlocks it.
-func (l *RedissonRW) Lock(ctx context.Context) (unlock func() error, err error) {
-	return l.lock(ctx, redissonWrite, redissonWriteDone)
-}
-
-func (l *RedissonRW) lock(ctx context.Context, try, done *redis.Script) (unlock func() error, err error) {
-	holder := l.o.me + strconv.FormatUint(l.o.count.Add(1), 10)
-	if err := l.o.enter(ctx, try, holder, redissonLease.Milliseconds()); err != nil {
-		return nil, err
+// OpenRedissonRW opens Redisson's read-write lock of a key. It is not fair: a writer gets it when
+// there happens to be no reader. The key has a hash tag, as the server may be a cluster.
+func OpenRedissonRW(e Environment, key string) (*RW, error) {
+	o := newRedissonObject(e.Client, "{"+e.Namespace+":"+key+"}")
+	lock := func(try, done *redis.Script) func(context.Context) (func() error, error) {
+		return func(ctx context.Context) (unlock func() error, err error) {
+			holder := o.me + strconv.FormatUint(o.count.Add(1), 10)
+			if err := o.enter(ctx, try, holder, redissonLease.Milliseconds()); err != nil {
+				return nil, err
+			}
+			return func() error { return o.leave(done, holder) }, nil
+		}
 	}
-	return func() error { return l.o.leave(done, holder) }, nil
+	return &RW{RLock: lock(redissonRead, redissonReadDone), Lock: lock(redissonWrite, redissonWriteDone)}, nil
 }
 
-// RedissonSemaphore is Redisson's RSemaphore: a number at the server. The permits of a process that has crashed are lost.
-type RedissonSemaphore struct{ o redissonObject }
-
-// NewRedissonSemaphore returns one of n permits; the first one of a name decides the number.
-func NewRedissonSemaphore(ctx context.Context, client *redis.Client, key string, n int) (*RedissonSemaphore, error) {
-	return &RedissonSemaphore{newRedissonObject(client, key)}, client.SetNX(ctx, key, n, 0).Err()
-}
-
-// Acquire waits for n permits, and returns what releases them.
-func (s *RedissonSemaphore) Acquire(ctx context.Context, n int) (release func() error, err error) {
-	if err := s.o.enter(ctx, redissonAcquire, n); err != nil {
-		return nil, err
-	}
-	return func() error { return s.o.leave(redissonRelease, n) }, nil
+// OpenRedissonSemaphore opens Redisson's RSemaphore of so many permits: a number at the server, which
+// the first one of a name decides. The permits of a process that has crashed are lost. acquire waits
+// for n permits, and returns what releases them.
+func OpenRedissonSemaphore(e Environment, key string, permits int) (acquire func(ctx context.Context, n int) (release func() error, err error), err error) {
+	o := newRedissonObject(e.Client, "{"+e.Namespace+":"+key+"}")
+	return func(ctx context.Context, n int) (release func() error, err error) {
+		if err := o.enter(ctx, redissonAcquire, n); err != nil {
+			return nil, err
+		}
+		return func() error { return o.leave(redissonRelease, n) }, nil
+	}, e.Client.SetNX(context.Background(), o.keys[0], permits, 0).Err()
 }

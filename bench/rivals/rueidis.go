@@ -14,8 +14,8 @@ import (
 // openRueidis opens rueidislock with its defaults or, tuned, with what its README advises for a
 // single Redis of version 7.0.5 or later: one key instead of three, and no notice of what one has
 // done oneself.
-func openRueidis(tuned bool) func(Environment) (Locker, error) {
-	return func(e Environment) (Locker, error) {
+func openRueidis(tuned bool) func(Environment) (*Locker, error) {
+	return func(e Environment) (*Locker, error) {
 		o := rueidislock.LockerOption{
 			KeyPrefix: e.Namespace + ":rueidislock",
 			ClientOption: rueidis.ClientOption{
@@ -36,7 +36,29 @@ func openRueidis(tuned bool) func(Environment) (Locker, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &rueidisLock{l}, nil
+		return &Locker{
+			Section: func(ctx context.Context, key string, inside func(uint64)) error {
+				// The context of a wait is that of the lock, too: it would be lost in the midst of the section
+				// when ctx ends.
+				wait, cancel := context.WithCancel(context.WithoutCancel(ctx))
+				defer cancel()
+				waits := context.AfterFunc(ctx, cancel)
+				_, unlock, err := l.WithContext(wait, key)
+				if !waits() {
+					if err == nil {
+						unlock()
+					}
+					return ctx.Err()
+				}
+				if err != nil {
+					return err
+				}
+				inside(0)
+				unlock() // waits until the keys are deleted
+				return nil
+			},
+			shut: l.Close,
+		}, nil
 	}
 }
 
@@ -50,32 +72,4 @@ func (c countedRueidis) Do(ctx context.Context, cmd rueidis.Completed) rueidis.R
 	c.count.Commands.Add(1)
 	c.count.Trips.Add(1)
 	return c.Client.Do(ctx, cmd)
-}
-
-type rueidisLock struct{ rueidislock.Locker }
-
-func (r *rueidisLock) Section(ctx context.Context, key string, inside func(uint64)) error {
-	// The context of a wait is that of the lock, too: it would be lost in the midst of the section
-	// when ctx ends.
-	wait, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	waits := context.AfterFunc(ctx, cancel)
-	_, unlock, err := r.WithContext(wait, key)
-	if !waits() {
-		if err == nil {
-			unlock()
-		}
-		return ctx.Err()
-	}
-	if err != nil {
-		return err
-	}
-	inside(0)
-	unlock() // waits until the keys are deleted
-	return nil
-}
-
-func (r *rueidisLock) Close(context.Context) error {
-	r.Locker.Close()
-	return nil
 }

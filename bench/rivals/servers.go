@@ -1,18 +1,15 @@
 package rivals
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,44 +21,31 @@ import (
 // ServerKind is a kind of server that rivals need, other than Redis.
 type ServerKind struct {
 	Name   string
-	Debian string // the package that it comes in
-	user   string // the user that runs it where root must not; empty: the one that runs this
-	Find   func() (program string, ok bool)
-	// command prepares the server's directory and sets conn.
-	command func(ctx context.Context, s *Server) (*exec.Cmd, error)
+	Debian string                            // the package that it comes in
+	Find   func() (programs string, ok bool) // their directory
+	// script starts a server with its defaults, but for its port and the number of connections. In it
+	// and in conn %[1]s is the port, and %[2]s another one.
+	script dbserver.Script
+	conn   string // how to connect
 	// version asks the server, at conn. It may fail until the server is ready.
 	version func(ctx context.Context, conn string) (string, error)
-	end     syscall.Signal // ends it at once, with what it has started: its data is worth nothing
 }
 
-// Server is a server of this run.
+// Server is a server of this run. It ends with this process at the latest.
 type Server struct {
-	kind    *ServerKind
-	program string
-	Conn    string // how to connect
-	Name    string // with its version
-	port    string // that was free a moment ago
-	dir     string // for its files; removed with it
-	attr    *syscall.SysProcAttr
-	Cmd     *exec.Cmd
-	done    chan struct{} // closed when cmd has ended
+	*dbserver.Server
+	Conn string // how to connect
+	Name string // with its version
 }
 
-// errNoServer says that a kind of server is not installed.
-var errNoServer = errors.New("not installed")
-
-const serverStart = 30 * time.Second // what a server may take until it answers
-
-// startServer starts a server with its defaults, but for its port and the number of connections,
-// and waits until it answers. It ends with this process at the latest.
+// startServer starts a server, and waits until it answers.
 func startServer(ctx context.Context, kind *ServerKind) (s *Server, err error) {
-	program, ok := kind.Find()
+	programs, ok := kind.Find()
 	if !ok {
-		return nil, fmt.Errorf("%s: %w; Debian has it in %s", kind.Name, errNoServer, kind.Debian)
+		return nil, fmt.Errorf("%s: %w; Debian has it in %s", kind.Name, dbserver.ErrNotInstalled, kind.Debian)
 	}
 	for range 3 { // another process may take the port meanwhile
-		s = &Server{kind: kind, program: program, done: make(chan struct{})}
-		if err = s.start(ctx); err == nil || ctx.Err() != nil {
+		if s, err = kind.start(ctx, programs); err == nil || ctx.Err() != nil {
 			break
 		}
 	}
@@ -71,112 +55,41 @@ func startServer(ctx context.Context, kind *ServerKind) (s *Server, err error) {
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context) (err error) {
-	if s.dir, err = os.MkdirTemp("", "holdfast-bench-server-"); err != nil {
-		return err
-	}
-	defer func() {
+func (k *ServerKind) start(ctx context.Context, programs string) (*Server, error) {
+	var ports [2]any
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			err = errors.Join(err, s.stop())
+			return nil, err
 		}
-	}()
-	if s.attr, err = dbserver.As(s.kind.user, s.dir); err != nil {
+		defer l.Close()
+		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
+		_ = l.Close()
+	}
+	with := func(text string) string { return fmt.Sprintf(text, ports[:]...) }
+	script := k.script
+	script.Start = with(script.Start)
+	s := &Server{Conn: with(k.conn)}
+	var err error
+	if s.Server, err = dbserver.Start(script, programs, "holdfast-bench-server-"); err != nil {
+		return nil, err
+	}
+	return s, s.Await(ctx, func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		s.Name, err = k.version(ctx, s.Conn)
 		return err
-	}
-	if s.port, err = freePort(); err != nil {
-		return err
-	}
-	cmd, err := s.kind.command(ctx, s)
-	if err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(s.dir, "log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir)
-	cmd.Dir, cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = s.dir, harness.EndsWithUs(s.attr, s.kind.end), log, log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	s.Cmd = cmd
-	go func() {
-		defer close(s.done)
-		_ = cmd.Wait() // it says that it was told to
-	}()
-	if err := s.ready(ctx); err != nil {
-		text, _ := os.ReadFile(log.Name())
-		return fmt.Errorf("it did not start: %w\n%s", err, text[max(0, len(text)-2000):])
-	}
-	return nil
-}
-
-// ready waits until the server answers.
-func (s *Server) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, serverStart)
-	defer cancel()
-	go func() {
-		select {
-		case <-s.done: // a question that is under way would wait for nothing
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	for {
-		name, err := s.kind.version(ctx, s.Conn)
-		if err == nil {
-			s.Name = name
-			return nil
-		}
-		select {
-		case <-s.done:
-			return errors.New("it ended at once")
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// prepare runs a program that sets the directory up.
-func (s *Server) prepare(ctx context.Context, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // in /tmp, a MariaDB that starts removes other ones' tables
-	cmd.Dir, cmd.SysProcAttr = s.dir, harness.EndsWithUs(s.attr, syscall.SIGKILL)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(program), err, bytes.TrimSpace(out))
-	}
-	return nil
-}
-
-// stop ends the server and waits for it.
-func (s *Server) stop() error {
-	if s.Cmd != nil {
-		_ = s.Cmd.Process.Signal(s.kind.end) // it may have ended
-		<-s.done
-	}
-	return os.RemoveAll(s.dir)
+	})
 }
 
 // PIDs lists the processes of the server: those that it has started may do the work.
-func (s *Server) PIDs() []int { return append(harness.Children(s.Cmd.Process.Pid), s.Cmd.Process.Pid) }
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
-}
+func (s *Server) PIDs() []int { return harness.Children(s.PID) }
 
 // onPath is how most programs are found.
 func onPath(program string) func() (string, bool) {
 	return func() (string, bool) {
 		path, err := exec.LookPath(program)
-		return path, err == nil
+		return filepath.Dir(path), err == nil
 	}
 }
 
@@ -202,11 +115,6 @@ func StartServers(ctx context.Context, core int, list []Variant) (_ *Servers, er
 	if all == nil {
 		all = &Servers{Running: make(map[string]*Server), Absent: make(map[string]error)}
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, all.Stop())
-		}
-	}()
 	for _, v := range list {
 		if v.Server == nil || all.Running[v.Server.Name] != nil || all.Absent[v.Server.Name] != nil {
 			continue
@@ -219,22 +127,23 @@ func StartServers(ctx context.Context, core int, list []Variant) (_ *Servers, er
 			return err
 		})
 		switch {
-		case errors.Is(err, errNoServer):
+		case errors.Is(err, dbserver.ErrNotInstalled):
 			all.Absent[v.Server.Name] = err
 		case err != nil:
-			return nil, err
+			return nil, errors.Join(err, all.Stop())
 		}
 	}
 	return all, nil
 }
 
+// Stop ends all servers, but those that last.
 func (s *Servers) Stop() error {
 	if s == Lasting.All {
 		return nil
 	}
 	var errs []error
 	for _, one := range s.Running {
-		errs = append(errs, one.stop())
+		errs = append(errs, one.Stop())
 	}
 	return errors.Join(errs...)
 }
@@ -275,6 +184,8 @@ func (s *Servers) CPU(ctx context.Context, admin *redis.Client, v Variant) (time
 
 // Tell notes those that run as servers of this run.
 func (s *Servers) Tell(b *harness.Bench) {
+	Lasting.mu.Lock()
+	defer Lasting.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(s.Running)) {
 		b.Serves(s.Running[name].Name)
 	}

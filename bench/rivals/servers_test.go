@@ -1,11 +1,9 @@
 package rivals
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
 // What was started for a run ends with it.
@@ -21,7 +20,7 @@ func TestServersEnd(t *testing.T) {
 	for _, kind := range []*ServerKind{PostgresKind, mariadbKind, EtcdKind, ZookeeperKind} {
 		t.Run(kind.Name, func(t *testing.T) {
 			s, err := startServer(t.Context(), kind)
-			if errors.Is(err, errNoServer) {
+			if errors.Is(err, dbserver.ErrNotInstalled) {
 				t.Skip(err)
 			}
 			if err != nil {
@@ -34,11 +33,11 @@ func TestServersEnd(t *testing.T) {
 			if harness.ProcessCPU(pids) <= 0 {
 				t.Errorf("processes %v have used no CPU time", pids)
 			}
-			if err := s.stop(); err != nil {
+			if err := s.Stop(); err != nil {
 				t.Error(err)
 			}
-			if _, err := os.Stat(s.dir); !os.IsNotExist(err) {
-				t.Errorf("%s is still there: %v", s.dir, err)
+			if _, err := os.Stat(s.Dir); !os.IsNotExist(err) {
+				t.Errorf("%s is still there: %v", s.Dir, err)
 			}
 			for _, pid := range pids {
 				// Those that the server has started end a moment after it.
@@ -52,15 +51,9 @@ func TestServersEnd(t *testing.T) {
 func TestServerFails(t *testing.T) {
 	kind := *EtcdKind
 	kind.Find = onPath("sh")
-	command := kind.command
-	kind.command = func(ctx context.Context, s *Server) (*exec.Cmd, error) {
-		if _, err := command(ctx, s); err != nil {
-			return nil, err
-		}
-		return exec.Command(s.program, "-c", "echo no disk; exit 1"), nil
-	}
+	kind.script.Start = "\necho no disk for %[1]s >&2; exit 1"
 	_, err := startServer(t.Context(), &kind)
-	if err == nil || errors.Is(err, errNoServer) || !strings.Contains(err.Error(), "no disk") {
+	if err == nil || errors.Is(err, dbserver.ErrNotInstalled) || !strings.Contains(err.Error(), "no disk") {
 		t.Error(err)
 	}
 }

@@ -12,34 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-type rw interface {
-	RLock(ctx context.Context) (unlock func() error, err error)
-	Lock(ctx context.Context) (unlock func() error, err error)
-}
-
 // Readers are in together, and a writer is alone: what is compared does what it says.
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	for name, x := range map[string]struct {
 		server *ServerKind
-		open   func(e Environment) (rw, func() error, error)
+		open   func(e Environment, key string) (*RW, error)
 	}{
-		"Redisson": {nil, func(e Environment) (rw, func() error, error) {
-			return NewRedissonRW(e.Client, "{k}"), func() error { return nil }, nil
-		}},
-		"PostgreSQL": {PostgresKind, func(e Environment) (rw, func() error, error) {
-			l, err := OpenAdvisoryRW(e, "k")
-			return l, l.Close, err
-		}},
-		"etcd": {EtcdKind, func(e Environment) (rw, func() error, error) {
-			l, err := OpenEtcdRW(e, "k")
-			return l, l.Close, err
-		}},
-		"ZooKeeper": {ZookeeperKind, func(e Environment) (rw, func() error, error) {
-			l, err := OpenZookeeperRW(e, "k")
-			return l, l.Close, err
-		}},
+		"Redisson": {nil, OpenRedissonRW}, "PostgreSQL": {PostgresKind, OpenAdvisoryRW}, "etcd": {EtcdKind, OpenEtcdRW}, "ZooKeeper": {ZookeeperKind, OpenZookeeperRW},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := Variant{Server: x.server}
@@ -61,12 +42,12 @@ func TestReadersAndWriters(t *testing.T) {
 			var work sync.WaitGroup
 			for range 2 { // processes
 				client, count := harness.NewClient(redis.Addr, 4)
-				l, shut, err := x.open(Environment{Order: harness.Order{Namespace: "test"}, Client: client, Server: s.Conn(v), Goroutines: 4, Count: count})
+				l, err := x.open(Environment{Order: harness.Order{Namespace: "test"}, Client: client, Server: s.Conn(v), Goroutines: 4, Count: count}, "k")
 				if err != nil {
 					t.Fatal(errors.Join(err, client.Close()))
 				}
 				defer func() {
-					if err := errors.Join(shut(), client.Close()); err != nil {
+					if err := errors.Join(l.Close(), client.Close()); err != nil {
 						t.Error(err)
 					}
 				}()
@@ -134,7 +115,7 @@ func TestRedissonSemaphore(t *testing.T) {
 	var inside, most atomic.Int32
 	var work sync.WaitGroup
 	for range 2 {
-		s, err := NewRedissonSemaphore(ctx, client, "{permits}", 3)
+		acquire, err := OpenRedissonSemaphore(Environment{Client: client}, "permits", 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +123,7 @@ func TestRedissonSemaphore(t *testing.T) {
 			n := int32(1 + i%2)
 			work.Go(func() {
 				for range 25 {
-					release, err := s.Acquire(ctx, int(n))
+					release, err := acquire(ctx, int(n))
 					if err != nil {
 						t.Error(err)
 						return

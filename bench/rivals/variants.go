@@ -39,9 +39,9 @@ type Variant struct {
 	Fair   bool        // it serves in order of arrival
 	Alone  bool        // it knows nothing of other processes: a floor, for one
 	In     string      // the subjects that measure it; none: it breaks the rules
-	more   string      // those that do with -rivals all
+	More   string      // those that do with -rivals all
 	Server *ServerKind // what it needs besides Redis
-	Open   func(e Environment) (Locker, error)
+	Open   func(e Environment) (*Locker, error)
 }
 
 // Environment is what a variant is opened with in one process.
@@ -55,11 +55,11 @@ type Environment struct {
 
 // MeasuredIn tells whether a subject measures the variant, with all rivals or without.
 func (v Variant) MeasuredIn(subject string, all bool) bool {
-	return slices.Contains(strings.Fields(v.In), subject) || all && slices.Contains(strings.Fields(v.more), subject)
+	return slices.Contains(strings.Fields(v.In), subject) || all && slices.Contains(strings.Fields(v.More), subject)
 }
 
 // Unsafe variants show that the measurement notices.
-func (v Variant) Unsafe() bool { return v.In+v.more == "" }
+func (v Variant) Unsafe() bool { return v.In+v.More == "" }
 
 // Unknown are the measures that the variant does not have.
 func (v Variant) Unknown() []string {
@@ -73,10 +73,37 @@ func (v Variant) Unknown() []string {
 }
 
 // Locker is a variant in one process.
-type Locker interface {
-	// section waits for key's lock until ctx ends, calls inside with the token, or 0, and unlocks.
-	Section(ctx context.Context, key string, inside func(fence uint64)) error
-	Close(ctx context.Context) error
+type Locker struct {
+	// Section waits for key's lock until ctx ends, calls inside with the token, or 0, and unlocks.
+	Section func(ctx context.Context, key string, inside func(fence uint64)) error
+	Node    *coord.Coordinator // Holdfast's; nil for the others
+	shut    func()             // nil: it leaves nothing open
+}
+
+// Close closes what the variant has opened.
+func (l *Locker) Close(ctx context.Context) error {
+	if l.Node != nil {
+		return l.Node.Close(ctx)
+	}
+	if l.shut != nil {
+		l.shut()
+	}
+	return nil
+}
+
+// RW is a lock of one key for readers and writers, in one process. Each call waits, and returns what
+// unlocks it.
+type RW struct {
+	RLock, Lock func(ctx context.Context) (unlock func() error, err error)
+	shut        func() // nil: it leaves nothing open
+}
+
+// Close closes what the lock has opened.
+func (l *RW) Close() error {
+	if l.shut != nil {
+		l.shut()
+	}
+	return nil
 }
 
 // The variants that others are told from by name.
@@ -94,163 +121,91 @@ const (
 
 var Variants = []Variant{
 	{
-		Name:   PlainVariant,
-		module: "github.com/holdfast-go/holdfast",
+		Name: PlainVariant, module: "github.com/holdfast-go/holdfast",
 		How:    "coord over redisarbiter.New, defaults",
-		Fenced: true,
-		In:     "hot",
-		Open: func(e Environment) (Locker, error) {
-			c, err := NewCoordinator(e.Client, &coord.Options{Namespace: e.Namespace})
-			if err != nil {
-				return nil, err
-			}
-			return &Holdfast{c}, nil
-		},
+		Fenced: true, In: "hot",
+		Open: openHoldfast(func(o harness.Order) *coord.Options {
+			return &coord.Options{Namespace: o.Namespace, SessionTTL: o.SessionTTL}
+		}),
 	},
 	{
-		Name:   ClusterVariant,
-		module: "github.com/holdfast-go/holdfast",
+		Name: ClusterVariant, module: "github.com/holdfast-go/holdfast",
 		How:    "coord with Options.Cluster over redisarbiter.New, defaults",
-		Fenced: true,
-		Fair:   true,
-		In:     "shared zipf idle stalls",
-		Open: func(e Environment) (Locker, error) {
-			c, err := NewCoordinator(e.Client, ClusterOptions(e.Order))
-			if err != nil {
-				return nil, err
-			}
-			return &Holdfast{c}, nil
-		},
+		Fenced: true, Fair: true, In: "shared zipf idle stalls", Open: openHoldfast(ClusterOptions),
 	},
 	{
 		Name: "SET NX PX, 100 ms",
 		How:  "SET key random NX PX 8001, again after 100 ms, and a script that deletes it, as most write it",
-		In:   "shared zipf latency",
-		more: "hot",
-		Open: func(e Environment) (Locker, error) {
-			return &setLock{unclosed{}, e.Client, e.Namespace, 100 * time.Millisecond}, nil
-		},
+		In:   "shared zipf latency", More: "hot", Open: openSet(100 * time.Millisecond),
 	},
 	{
 		Name: "SET NX PX, 5 ms",
 		How:  "the same, again after 5 ms",
-		more: "hot shared zipf",
-		Open: func(e Environment) (Locker, error) {
-			return &setLock{unclosed{}, e.Client, e.Namespace, retryDelay}, nil
-		},
+		More: "hot shared zipf", Open: openSet(retryDelay),
 	},
 	{
-		Name:   "redsync",
-		module: "github.com/go-redsync/redsync/v4",
-		How:    "go-redis pool, retry delay 5 ms, unlimited tries, expiry 8 s",
-		In:     "hot shared zipf latency",
-		more:   "stalls",
-		Open: func(e Environment) (Locker, error) {
-			return newRedsync(e, redsync.WithRetryDelay(retryDelay)), nil
-		},
+		Name: "redsync", module: "github.com/go-redsync/redsync/v4",
+		How: "go-redis pool, retry delay 5 ms, unlimited tries, expiry 8 s",
+		In:  "hot shared zipf latency", More: "stalls", Open: openRedsync(redsync.WithRetryDelay(retryDelay)),
 	},
 	{
-		Name:   "redislock",
-		module: "github.com/bsm/redislock",
-		How:    "LinearBackoff(5 ms), TTL 8 s",
-		In:     "hot shared zipf latency stalls",
-		Open: func(e Environment) (Locker, error) {
-			return &redislockLock{unclosed{}, redislock.New(e.Client), e.Namespace, retryDelay}, nil
-		},
+		Name: "redislock", module: "github.com/bsm/redislock",
+		How: "LinearBackoff(5 ms), TTL 8 s",
+		In:  "hot shared zipf latency stalls", Open: openRedislock(retryDelay),
 	},
 	{
-		Name:   "redsync, default delay",
-		module: "github.com/go-redsync/redsync/v4",
-		How:    "go-redis pool, the library's retry delay of 50 to 250 ms, unlimited tries, expiry 8 s",
-		In:     "shared zipf",
-		more:   "hot",
-		Open: func(e Environment) (Locker, error) {
-			return newRedsync(e), nil
-		},
+		Name: "redsync, default delay", module: "github.com/go-redsync/redsync/v4",
+		How: "go-redis pool, the library's retry delay of 50 to 250 ms, unlimited tries, expiry 8 s",
+		In:  "shared zipf", More: "hot", Open: openRedsync(),
 	},
 	{
-		Name:   "redislock, 100 ms",
-		module: "github.com/bsm/redislock",
-		How:    "LinearBackoff(100 ms), as in its examples, TTL 8 s",
-		In:     "shared zipf",
-		more:   "hot",
-		Open: func(e Environment) (Locker, error) {
-			return &redislockLock{unclosed{}, redislock.New(e.Client), e.Namespace, 100 * time.Millisecond}, nil
-		},
+		Name: "redislock, 100 ms", module: "github.com/bsm/redislock",
+		How: "LinearBackoff(100 ms), as in its examples, TTL 8 s",
+		In:  "shared zipf", More: "hot", Open: openRedislock(100 * time.Millisecond),
 	},
 	{
-		Name:   "rueidislock, 1 key",
-		module: "github.com/redis/rueidis",
-		How:    "KeyMajority 1 and NoLoopTracking, as its README advises for one Redis from 7.0.5 on; a call that takes longer than 20 ms is given up",
-		In:     "hot shared zipf latency",
-		more:   "stalls",
-		Open:   openRueidis(true),
+		Name: "rueidislock, 1 key", module: "github.com/redis/rueidis",
+		How: "KeyMajority 1 and NoLoopTracking, as its README advises for one Redis from 7.0.5 on; a call that takes longer than 20 ms is given up",
+		In:  "hot shared zipf latency", More: "stalls", Open: openRueidis(true),
 	},
 	{
-		Name:   "rueidislock, defaults",
-		module: "github.com/redis/rueidis",
-		How:    "two of three keys",
-		In:     "latency",
-		more:   "hot shared zipf",
-		Open:   openRueidis(false),
+		Name: "rueidislock, defaults", module: "github.com/redis/rueidis",
+		How: "two of three keys",
+		In:  "latency", More: "hot shared zipf", Open: openRueidis(false),
 	},
 	{
-		Name:   Advisory,
-		module: "github.com/jackc/pgx/v5",
-		How:    "pgx pool with a connection per goroutine, pg_advisory_lock and pg_advisory_unlock",
-		Fair:   true,
-		In:     "shared zipf latency",
-		more:   "hot stalls",
-		Server: PostgresKind,
-		Open:   openAdvisory,
+		Name: Advisory, module: "github.com/jackc/pgx/v5",
+		How:  "pgx pool with a connection per goroutine, pg_advisory_lock and pg_advisory_unlock",
+		Fair: true, In: "shared zipf latency", More: "hot stalls", Server: PostgresKind, Open: openAdvisory,
 	},
 	{
-		Name:   "MariaDB GET_LOCK, tuned",
-		module: "github.com/go-sql-driver/mysql",
-		How:    "InterpolateParams, and as many idle connections as open ones, as the driver's README advises: one per goroutine",
-		more:   "hot shared zipf latency",
-		Server: mariadbKind,
-		Open:   openGetLock(true),
+		Name: "MariaDB GET_LOCK, tuned", module: "github.com/go-sql-driver/mysql",
+		How:  "InterpolateParams, and as many idle connections as open ones, as the driver's README advises: one per goroutine",
+		More: "hot shared zipf latency", Server: mariadbKind, Open: openGetLock(true),
 	},
 	{
-		Name:   "MariaDB GET_LOCK, defaults",
-		module: "github.com/go-sql-driver/mysql",
-		How:    "the settings of database/sql, which keeps two idle connections, and of the driver",
-		more:   "hot shared zipf latency",
-		Server: mariadbKind,
-		Open:   openGetLock(false),
+		Name: "MariaDB GET_LOCK, defaults", module: "github.com/go-sql-driver/mysql",
+		How:  "the settings of database/sql, which keeps two idle connections, and of the driver",
+		More: "hot shared zipf latency", Server: mariadbKind, Open: openGetLock(false),
 	},
 	{
-		Name:   "etcd concurrency",
-		module: "go.etcd.io/etcd/client/v3",
-		How:    "concurrency.Mutex, one client per process, a session per goroutine; etcd's tuning guide is about disks and networks only",
-		Fair:   true,
-		more:   "hot shared zipf latency stalls",
-		Server: EtcdKind,
-		Open:   openEtcd,
+		Name: "etcd concurrency", module: "go.etcd.io/etcd/client/v3",
+		How:  "concurrency.Mutex, one client per process, a session per goroutine; etcd's tuning guide is about disks and networks only",
+		Fair: true, More: "hot shared zipf latency stalls", Server: EtcdKind, Open: openEtcd,
 	},
 	{
-		Name:   "ZooKeeper",
-		module: "github.com/go-zookeeper/zk",
-		How:    "zk.Lock, one connection per process; its administrator's guide advises a disk for the log alone",
-		Fair:   true,
-		more:   "hot shared zipf latency stalls",
-		Server: ZookeeperKind,
-		Open:   openZookeeper,
+		Name: "ZooKeeper", module: "github.com/go-zookeeper/zk",
+		How:  "zk.Lock, one connection per process; its administrator's guide advises a disk for the log alone",
+		Fair: true, More: "hot shared zipf latency stalls", Server: ZookeeperKind, Open: openZookeeper,
 	},
 	{
 		Name:  "a mutex per key, all in one process",
 		How:   "no lock that others know: all goroutines are one process's, with a map of sync.Mutex",
-		In:    "hot zipf",
-		Alone: true,
-		Open: func(Environment) (Locker, error) {
-			return &keyedLock{KeyedMutex: KeyedMutex{Keys: make(map[string]*CountedMutex)}}, nil
-		},
+		Alone: true, In: "hot zipf", Open: func(Environment) (*Locker, error) { return inProcess(new(KeyedMutex)), nil },
 	},
 	{
 		Name:  "none",
-		Alone: true,
-		Open:  func(Environment) (Locker, error) { return unlocked{}, nil },
+		Alone: true, Open: func(Environment) (*Locker, error) { return inProcess(nil), nil },
 	},
 }
 
@@ -306,7 +261,10 @@ func NewCoordinator(client *redis.Client, o *coord.Options) (*coord.Coordinator,
 
 // ClusterOptions are the defaults, on the loopback interface.
 func ClusterOptions(o harness.Order) *coord.Options {
-	return &coord.Options{Namespace: o.Namespace, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: o.Debounce}}
+	return &coord.Options{
+		Namespace: o.Namespace, SessionTTL: o.SessionTTL,
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: o.Debounce},
+	}
 }
 
 // Failures keeps the first error of the arbiter's calls, and for how long that call took.
@@ -343,114 +301,89 @@ func FailedNote(n int64, first string) string {
 	return fmt.Sprintf("%s calls failed and were made again, which does not count; one: %s", figures.Thousands(n), first)
 }
 
-type Holdfast struct{ C *coord.Coordinator }
-
-func (h *Holdfast) Section(ctx context.Context, key string, inside func(uint64)) error {
-	l, err := h.C.Lock(ctx, key)
-	if err != nil {
-		return err
-	}
-	inside(uint64(l.Fence()))
-	return l.Unlock()
-}
-
-func (h *Holdfast) Close(ctx context.Context) error { return h.C.Close(ctx) }
-
-// unclosed is a lock that leaves nothing open.
-type unclosed struct{}
-
-func (unclosed) Close(context.Context) error { return nil }
-
-type redsyncLock struct {
-	unclosed
-	rs        *redsync.Redsync
-	namespace string
-	options   []redsync.Option
-}
-
-func newRedsync(e Environment, more ...redsync.Option) *redsyncLock {
-	options := append([]redsync.Option{redsync.WithExpiry(Expiry), redsync.WithTries(math.MaxInt)}, more...)
-	return &redsyncLock{unclosed{}, redsync.New(goredis.NewPool(e.Client)), e.Namespace, options}
-}
-
-func (r *redsyncLock) Section(ctx context.Context, key string, inside func(uint64)) error {
-	m := r.rs.NewMutex(r.namespace+":"+key, r.options...)
-	if err := m.LockContext(ctx); err != nil {
-		return err
-	}
-	inside(0)
-	_, err := m.UnlockContext(context.WithoutCancel(ctx))
-	return err
-}
-
-type redislockLock struct {
-	unclosed
-	client    *redislock.Client
-	namespace string
-	delay     time.Duration
-}
-
-func (r *redislockLock) Section(ctx context.Context, key string, inside func(uint64)) error {
-	l, err := r.client.Obtain(ctx, r.namespace+":"+key, Expiry,
-		&redislock.Options{RetryStrategy: redislock.LinearBackoff(r.delay)})
-	if err != nil {
-		return err
-	}
-	inside(0)
-	return l.Release(context.WithoutCancel(ctx))
-}
-
-// setLock is what most write themselves.
-type setLock struct {
-	unclosed
-	client    *redis.Client
-	namespace string
-	delay     time.Duration
-}
-
-func (s *setLock) Section(ctx context.Context, key string, inside func(uint64)) error {
-	key, me := s.namespace+":"+key, rand.Text()
-	for {
-		ok, err := s.client.SetNX(ctx, key, me, setExpiry).Result()
+func openHoldfast(options func(harness.Order) *coord.Options) func(Environment) (*Locker, error) {
+	return func(e Environment) (*Locker, error) {
+		c, err := NewCoordinator(e.Client, options(e.Order))
 		if err != nil {
+			return nil, err
+		}
+		return &Locker{Node: c, Section: func(ctx context.Context, key string, inside func(uint64)) error {
+			l, err := c.Lock(ctx, key)
+			if err != nil {
+				return err
+			}
+			inside(uint64(l.Fence()))
+			return l.Unlock()
+		}}, nil
+	}
+}
+
+func openRedsync(more ...redsync.Option) func(Environment) (*Locker, error) {
+	options := append([]redsync.Option{redsync.WithExpiry(Expiry), redsync.WithTries(math.MaxInt)}, more...)
+	return func(e Environment) (*Locker, error) {
+		rs := redsync.New(goredis.NewPool(e.Client))
+		return &Locker{Section: func(ctx context.Context, key string, inside func(uint64)) error {
+			m := rs.NewMutex(e.Namespace+":"+key, options...)
+			if err := m.LockContext(ctx); err != nil {
+				return err
+			}
+			inside(0)
+			_, err := m.UnlockContext(context.WithoutCancel(ctx))
 			return err
-		}
-		if ok {
-			break
-		}
-		select {
-		case <-time.After(s.delay):
-		case <-ctx.Done():
+		}}, nil
+	}
+}
+
+func openRedislock(delay time.Duration) func(Environment) (*Locker, error) {
+	return func(e Environment) (*Locker, error) {
+		client := redislock.New(e.Client)
+		return &Locker{Section: func(ctx context.Context, key string, inside func(uint64)) error {
+			l, err := client.Obtain(ctx, e.Namespace+":"+key, Expiry, &redislock.Options{RetryStrategy: redislock.LinearBackoff(delay)})
+			if err != nil {
+				return err
+			}
+			inside(0)
+			return l.Release(context.WithoutCancel(ctx))
+		}}, nil
+	}
+}
+
+// openSet opens what most write themselves.
+func openSet(delay time.Duration) func(Environment) (*Locker, error) {
+	return func(e Environment) (*Locker, error) {
+		return &Locker{Section: func(ctx context.Context, key string, inside func(uint64)) error {
+			key, me := e.Namespace+":"+key, rand.Text()
+			for {
+				ok, err := e.Client.SetNX(ctx, key, me, setExpiry).Result()
+				if err != nil {
+					return err
+				}
+				if ok {
+					break
+				}
+				select {
+				case <-time.After(delay):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			inside(0)
+			return deleteIfMine.Run(context.WithoutCancel(ctx), e.Client, []string{key}, me).Err()
+		}}, nil
+	}
+}
+
+// inProcess is a lock of this process alone, or none.
+func inProcess(k *KeyedMutex) *Locker {
+	return &Locker{Section: func(ctx context.Context, key string, inside func(uint64)) error {
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-	}
-	inside(0)
-	return deleteIfMine.Run(context.WithoutCancel(ctx), s.client, []string{key}, me).Err()
-}
-
-// keyedLock is a lock of this process alone.
-type keyedLock struct {
-	unclosed
-	KeyedMutex
-}
-
-func (k *keyedLock) Section(ctx context.Context, key string, inside func(uint64)) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	k.Lock(key)
-	defer k.Unlock(key)
-	inside(0)
-	return nil
-}
-
-// unlocked lets everybody in.
-type unlocked struct{ unclosed }
-
-func (unlocked) Section(ctx context.Context, _ string, inside func(uint64)) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	inside(0)
-	return nil
+		if k != nil {
+			k.Lock(key)
+			defer k.Unlock(key)
+		}
+		inside(0)
+		return nil
+	}}
 }

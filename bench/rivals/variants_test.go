@@ -15,9 +15,9 @@ import (
 )
 
 // openVariants opens a variant as n processes would.
-func openVariants(t *testing.T, redis string, s *Servers, v Variant, n int) []Locker {
+func openVariants(t *testing.T, redis string, s *Servers, v Variant, n int) []*Locker {
 	t.Helper()
-	var all []Locker
+	var all []*Locker
 	for range n {
 		client, count := harness.NewClient(redis, 4)
 		l, err := v.Open(Environment{

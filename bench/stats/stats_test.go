@@ -5,7 +5,11 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestStatistics(t *testing.T) {
 	if got := Median([]float64{3, 1, 2, 10}); got != 2.5 {

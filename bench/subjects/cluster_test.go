@@ -31,7 +31,7 @@ func checkContest(t *testing.T, r report.Result, lines int) {
 		t.Errorf("%q", r.Table)
 	}
 	for _, row := range r.Table[1:] {
-		if _, ok := rivals.FindPostgres(); ok == (row[1] == notRun) && strings.HasPrefix(row[0], rivals.Advisory) {
+		if _, ok := rivals.PostgresKind.Find(); ok == (row[1] == notRun) && strings.HasPrefix(row[0], rivals.Advisory) {
 			t.Errorf("%q", row)
 		}
 	}
@@ -40,7 +40,7 @@ func checkContest(t *testing.T, r report.Result, lines int) {
 func TestShared(t *testing.T) {
 	t.Parallel()
 	b := tinyBench(t)
-	r := withRates(t, &b.Sizes.shared.round, func() (report.Result, error) { return measureShared(t.Context(), b) })
+	r := withRates(t, &b.Sizes.Shared.Round, func() (report.Result, error) { return measureShared(t.Context(), b) })
 	checkContest(t, r, 9)
 	if c := named(t, r, "of one worker without a lock"); !(c.Got > 0) {
 		t.Errorf("%s: %v", c.Text, c.Got)
@@ -51,7 +51,7 @@ func TestZipf(t *testing.T) {
 	t.Parallel()
 	b := tinyBench(t)
 	b.Pin = false
-	r := withRates(t, &b.Sizes.zipf.round, func() (report.Result, error) { return measureZipf(t.Context(), b) })
+	r := withRates(t, &b.Sizes.Zipf.Round, func() (report.Result, error) { return measureZipf(t.Context(), b) })
 	checkContest(t, r, 9)
 }
 

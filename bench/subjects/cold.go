@@ -148,13 +148,13 @@ func openCold(_ context.Context, h *harness.Host, t ColdSizes, r *laneRun) error
 
 // measureCold compares Lock with a bare SET, call by call in one process.
 func measureCold(ctx context.Context, b *Run) (_ report.Result, err error) {
-	w, pinned, undo, err := b.StartPinned(ctx, "cold")
+	ws, pinned, stop, err := b.StartPinned(ctx, "cold")
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, undo()) }()
-	r, err := coldTasks.Do(w, b.Sizes.Cold)
-	if err := errors.Join(err, w.Stop()); err != nil {
+	r, err := coldTasks.Do(ws[0], b.Sizes.Cold)
+	if err != nil {
 		return report.Result{}, err
 	}
 	ping, set, lock, unlock := r.lane(coldPing).All, r.lane(coldSet), r.lane(coldLock), r.lane(coldUnlock).All

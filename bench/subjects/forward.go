@@ -258,16 +258,16 @@ func perSecond(callers int, d time.Duration, f func(caller int) error) (span, er
 // measureForward lets one process lock keys that the other one owns.
 func measureForward(ctx context.Context, b *Run) (_ report.Result, err error) {
 	s := b.Sizes.forward
-	caller, other, pinned, stop, err := b.StartPair(ctx, "forward", "the owner")
+	ws, pinned, stop, err := b.StartPinned(ctx, "forward", "the owner")
 	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return report.Result{}, err
 	}
-	o, err := ownerTasks.Do(other, struct{}{})
+	o, err := ownerTasks.Do(ws[1], struct{}{})
 	if err != nil {
 		return report.Result{}, err
 	}
-	r, err := forwardTasks.Do(caller, forwardTask{s, o})
+	r, err := forwardTasks.Do(ws[0], forwardTask{s, o})
 	if err != nil {
 		return report.Result{}, err
 	}

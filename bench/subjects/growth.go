@@ -302,12 +302,12 @@ func measureGrowth(ctx context.Context, b *Run) (_ report.Result, err error) {
 		return report.Result{}, err
 	}
 	// The arbiter is pinned as it is for a single caller in cold.
-	w, pinned, undo, err := b.StartPinned(ctx, "growth-rows")
+	ws, pinned, stop, err := b.StartPinned(ctx, "growth-rows")
 	if err != nil {
-		return report.Result{}, err
+		return report.Result{}, errors.Join(err, stop(true))
 	}
-	rows, err := growthRowsTasks.Do(w, t.sizes)
-	if err := errors.Join(err, w.Stop(), undo()); err != nil {
+	rows, err := growthRowsTasks.Do(ws[0], t.sizes)
+	if err := errors.Join(err, stop(err != nil)); err != nil {
 		return report.Result{}, err
 	}
 	t.pinned, t.other, t.lost = "rows: "+pinned, float64(found.By["other"]), found.Facts["lost"]

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,18 +9,17 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
-	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
-// team is a cluster of so many processes. All teams are there at the same time, and take turns.
+// team is a cluster of so many processes. All teams are there at the same time, and take turns. The
+// totals are Holdfast's and the rival's.
 type team struct {
-	n      int
-	run    sharedRun
-	stop   func(failed bool) error
-	totals []*sharedTotal // Holdfast's and the rival's
+	contest
+	n    int
+	stop func(failed bool) error
 }
 
 // together measures what 1, 2, 4 and more processes do. On a machine of two cores they share one,
@@ -31,18 +31,18 @@ func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
 	if list, err := harness.Cores(); err == nil && len(list) > 2 {
 		mine, its, why = -1, -1, "nothing is pinned: there are cores for all"
 	}
+	undo, err := b.PinServer(its)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, undo()) }()
 	t.where = "processes: " + why
 	if why == "" {
-		t.where = fmt.Sprintf("processes: pinned to core %d, all of them; the store", mine)
+		also := ""
 		if b.PID != 0 {
-			undo, err := harness.Pin(b.PID, its)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, undo()) }()
-			t.where += " and redis-server"
+			also = " and redis-server"
 		}
-		t.where += fmt.Sprintf(" to core %d", its)
+		t.where = fmt.Sprintf("processes: pinned to core %d, all of them; the store%s to core %d", mine, also, its)
 	}
 	b.Progress.Step("processes start", 0, 0)
 	var teams []*team
@@ -51,21 +51,26 @@ func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
 		err = errors.Join(err, inParallel(teams, func(x *team) error { return x.stop(failed) }))
 	}()
 	for _, n := range upTo(s.Processes, 2) {
-		x := &team{n: n, run: sharedRun{b: b, subject: fmt.Sprintf("growth%d", n), sizes: sharedSizes{
-			processes: n, goroutines: max(s.Goroutines/n, 1), keys: 1000, rounds: s.Rounds, round: s.Round,
-		}}}
+		x := &team{n: n, contest: contest{b: b, subject: fmt.Sprintf("growth%d", n)}}
 		teams = append(teams, x)
-		if x.run.store, x.run.ws, x.stop, err = b.StartMany(ctx, x.run.subject, n, mine, its); err != nil {
+		if x.stop, err = x.start(ctx, n, harness.Placement{Callers: mine, Store: its, Servers: -1}, nil); err != nil {
 			return err
 		}
 	}
-	if err := inParallel(teams, func(x *team) error { return x.open(ctx) }); err != nil {
+	if err := inParallel(teams, func(x *team) error { return x.open(ctx, s) }); err != nil {
 		return err
 	}
 	if err := t.scale(ctx, b, teams); err != nil {
 		return err
 	}
-	return t.count(b, teams[len(teams)-1])
+	if err := t.count(b, teams[len(teams)-1]); err != nil {
+		return err
+	}
+	for _, x := range teams {
+		ours := x.totals[0]
+		t.stale, t.failed, t.failure = t.stale+ours.stale, t.failed+ours.sum.Failed, cmp.Or(t.failure, ours.sum.Failure)
+	}
+	return nil
 }
 
 func inParallel(teams []*team, f func(*team) error) error {
@@ -79,16 +84,16 @@ func inParallel(teams []*team, f func(*team) error) error {
 }
 
 // open opens both variants in all processes of the team.
-func (x *team) open(ctx context.Context) error {
+func (x *team) open(ctx context.Context, s growthSizes) error {
+	crowd := Crowd{Processes: x.n, Goroutines: max(s.Goroutines/x.n, 1), Keys: 1000, Rounds: s.Rounds, Round: s.Round}
 	for _, name := range []string{rivals.ClusterVariant, growthRivalName} {
-		total, err := newSharedTotal(name)
+		_, number, err := rivals.FindVariant(name)
 		if err != nil {
 			return err
 		}
-		if err := x.run.open(ctx, total); err != nil {
-			return fmt.Errorf("%d processes, %s: %w", x.n, name, err)
+		if _, err := x.add(ctx, number, &job{Crowd: crowd}); err != nil {
+			return fmt.Errorf("%d processes: %w", x.n, err)
 		}
-		x.totals = append(x.totals, total)
 	}
 	return nil
 }
@@ -105,7 +110,7 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 				total := x.totals[which]
 				b.Progress.Step(fmt.Sprintf("%d processes: %s", x.n, total.Name), done, all)
 				b.Settle(ctx)
-				if err := x.run.round(ctx, total, round); err != nil {
+				if err := x.round(ctx, total, round); err != nil {
 					return fmt.Errorf("%d processes, %s: %w", x.n, total.Name, err)
 				}
 				p, err := x.pace(total, fmt.Sprintf("once-%d", round), 0, 0, t.sizes.Round)
@@ -121,27 +126,16 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 		}
 	}
 	for _, x := range teams {
-		var list []report.Contestant
-		for _, total := range x.totals {
-			list = append(list, report.Contestant{Name: fmt.Sprintf("%s, %d processes, shared keys", total.Title(), x.n), Kind: total.Kind(), Tally: &total.Tally})
+		t.teams.Compare(contestants(x.totals, func(total *total) string {
+			return fmt.Sprintf("%s, %d processes, shared keys", total.Title(), x.n)
+		}))
+		if err := x.judge(); err != nil {
+			return err
 		}
-		t.teams.Compare(list)
-		db := harness.NewStore(x.run.store)
 		for i, total := range x.totals {
 			t.add([]string{growthShared, growthSharedRival}[i], x.n, total.Rates...)
-			wrong, stale, err := db.Counts(total.number)
-			if err != nil {
-				db.Close()
-				return err
-			}
-			t.wrong += wrong
-			if i == 0 {
-				t.stale += stale
-				t.failed += total.failed
-				t.failure = total.failure
-			}
+			t.wrong += total.wrong
 		}
-		db.Close()
 	}
 	return nil
 }
@@ -152,7 +146,7 @@ func (t *growthTotal) count(b *Run, x *team) error {
 	keys := upTo(t.sizes.Keys, 1000)
 	all := len(rates)*2 - 1 + len(keys)
 	done := 0
-	run := func(total *sharedTotal, rate float64, keys int) (traffic, error) {
+	run := func(total *total, rate float64, keys int) (traffic, error) {
 		b.Progress.Step(fmt.Sprintf("commands of %s at %s locks/s, %s keys", total.Name, stats.Number(rate), figures.Thousands(int64(keys))), done, all)
 		done++
 		return x.pace(total, "paced", keys, rate, t.sizes.Window)
@@ -182,12 +176,11 @@ func (t *growthTotal) count(b *Run, x *team) error {
 }
 
 // pace lets all processes of the team lock for a while, at a rate of all of them together.
-func (x *team) pace(total *sharedTotal, key string, keys int, rate float64, d time.Duration) (traffic, error) {
-	pt := hotTask{
-		Variant: total.Name, Key: key, Keys: keys, Goroutines: x.run.sizes.goroutines, Rate: rate / float64(x.n),
-		Begin: time.Now().Add(50 * time.Millisecond), Duration: d,
-	}
-	answers, err := paceTasks.All(x.run.ws, pt)
+func (x *team) pace(total *total, key string, keys int, rate float64, d time.Duration) (traffic, error) {
+	task := x.task(total)
+	task.Key, task.Job.Keys, task.Paced, task.Rate = key, keys, true, rate/float64(x.n)
+	task.Begin, task.Duration = time.Now().Add(50*time.Millisecond), d
+	answers, err := roundTasks.All(x.ws, task)
 	if err != nil {
 		return traffic{}, err
 	}
@@ -195,17 +188,15 @@ func (x *team) pace(total *sharedTotal, key string, keys int, rate float64, d ti
 	if !total.Fenced {
 		p.name = "  " + total.Name
 	}
-	var sections, commands, trips int64
+	var sum roundResult
+	var commands, trips int64
 	for _, a := range answers {
-		sections += a.Sections
+		sum.add(a)
 		commands += a.Commands
 		trips += a.Trips
-		if total.Fenced && a.Failed > 0 {
-			total.failed += a.Failed
-			total.failure = a.Failure
-		}
 	}
-	p.locks, p.commands = float64(sections)/d.Seconds(), float64(commands)/d.Seconds()
+	total.sum.Failed, total.sum.Failure = total.sum.Failed+sum.Failed, cmp.Or(total.sum.Failure, sum.Failure)
+	p.locks, p.commands = float64(sum.Sections)/d.Seconds(), float64(commands)/d.Seconds()
 	p.trips = float64(trips) / float64(x.n) / d.Seconds() * idlePeriod.Seconds()
 	return p, nil
 }

@@ -114,7 +114,7 @@ func openLatency(ctx context.Context, h *harness.Host, t latencyTask, r *laneRun
 		mu.Unlock() //nolint:staticcheck // the pair is what is measured
 		return nil
 	})
-	keyed := rivals.KeyedMutex{Keys: make(map[string]*rivals.CountedMutex)}
+	var keyed rivals.KeyedMutex
 	floor(laneKeyed, laneBatch, 0, func(_ context.Context, key string) error {
 		keyed.Lock(key)
 		keyed.Unlock(key)
@@ -143,12 +143,11 @@ func openLatency(ctx context.Context, h *harness.Host, t latencyTask, r *laneRun
 	cluster(laneOwn, coord.PathOwn, own, laneBatch, 0)
 	cluster(laneForwarded, coord.PathForwarded, others, 1, t.Owner)
 	for _, x := range append([]latencyRival{{Variant: rivals.PlainVariant}}, t.Rivals...) {
-		open := hotTask{Variant: x.Variant, Goroutines: 1, Server: x.Server}
-		found := laneResult{Name: laneAlone, Redis: true}
+		found, place := laneResult{Name: laneAlone, Redis: true}, ""
 		if x.Variant == rivals.PlainVariant {
-			open.Apart = apart
+			place = apart
 		}
-		v, err := get(h, open)
+		v, err := variantOf(h, x.Variant, x.Server, 1, place)
 		if err != nil {
 			return err
 		}
@@ -196,27 +195,27 @@ func measureLatency(ctx context.Context, b *Run) (_ report.Result, err error) {
 		return report.Result{}, err
 	}
 	defer func() { err = errors.Join(err, servers.Stop()) }()
-	caller, other, pinned, stop, err := b.StartPair(ctx, "latency", "the owner and the rivals' servers")
+	ws, pinned, stop, err := b.StartPinned(ctx, "latency", "the owner and the rivals' servers")
 	defer func() { err = errors.Join(err, stop(err != nil)) }()
 	if err != nil {
 		return report.Result{}, err
 	}
-	o, err := ownerTasks.Do(other, struct{}{})
+	o, err := ownerTasks.Do(ws[1], struct{}{})
 	if err != nil {
 		return report.Result{}, err
 	}
-	t := latencyTask{latencySizes: b.Sizes.latency, Echo: o.Echo, Owner: other.Cmd.Process.Pid}
+	t := latencyTask{latencySizes: b.Sizes.latency, Echo: o.Echo, Owner: ws[1].Cmd.Process.Pid}
 	for _, v := range list {
 		if !servers.Has(v) {
 			continue
 		}
 		l := latencyRival{Variant: v.Name, Server: servers.Conn(v)}
 		if v.Server != nil {
-			l.Process = servers.Of(v.Server).Cmd.Process.Pid
+			l.Process = servers.Of(v.Server).PID
 		}
 		t.Rivals = append(t.Rivals, l)
 	}
-	r, err := latencyTasks.Do(caller, t)
+	r, err := latencyTasks.Do(ws[0], t)
 	if err != nil {
 		return report.Result{}, err
 	}

@@ -47,7 +47,7 @@ func TestLatency(t *testing.T) {
 			t.Errorf("%s: %q", name, rows[name])
 		}
 	}
-	if _, ok := rivals.FindPostgres(); ok == (rows[rivals.Advisory][1] == notRun) {
+	if _, ok := rivals.PostgresKind.Find(); ok == (rows[rivals.Advisory][1] == notRun) {
 		t.Errorf("%q", rows[rivals.Advisory])
 	}
 }

@@ -77,7 +77,7 @@ func TestInterrupted(t *testing.T) {
 	b := tinyBench(t)
 	b.Sizes.Hot.Round = time.Minute
 	b.Sizes.Held.Locks = 200_000
-	b.Sizes.stalls.calm = time.Minute
+	b.Sizes.stalls.Calm = time.Minute
 	for _, s := range []Subject{{"hot", measureHot}, {"held", measureHeld}, {"stalls", measureStalls}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := time.AfterFunc(2*time.Second, cancel)

@@ -1,25 +1,27 @@
 package subjects
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
-	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/reexec"
+	"github.com/holdfast-go/holdfast/coord"
 )
 
-// modesSizes: read locks, in rounds of each way to have them by turns.
+// modesSizes: read locks and permits, in rounds of each way to have them by turns.
 type modesSizes struct {
 	blocks int           // of pairs of calls, by one goroutine and by two
 	block  time.Duration // how long one is
@@ -30,86 +32,321 @@ type modesSizes struct {
 // none, but those of the cluster meanwhile.
 const modesAllocs = 0.01
 
-// modeJob is what is done under locks of a kind. A section waits as for a database: what the lock
-// lets run at the same time shows then, not how many processors there are.
-type modeJob struct {
-	Name, Title string
-	Processes   int // nodes of the cluster
-	Active      int // so many of them lock; 0: all
-	Goroutines  int // of each process
-	Procs       int // processors that a process uses; 0: all
-	Batch       int // operations that are timed at a time; 0: loopBatch
-	Writes      int // one section in so many is a writer's; 0: there are no writers
-	Rounds      int
-	Round       time.Duration
-	Ratios      int // comparisons in slices; 0: none
-}
-
-func (j modeJob) batch() int { return cmp.Or(j.Batch, loopBatch) }
-
 // permitsLoss is how much of the throughput a limit that does not bind may take: the sections
 // without a limit per second to those with one.
 const permitsLoss = 1.02
 
-func (s modesSizes) jobs() (list []modeJob) {
-	for n := range 2 {
-		n++
-		list = append(list, modeJob{
+// rivalBatch is how many pairs of calls are timed at a time if each needs round trips: what of a
+// batch is done after the end of a round counts as done in it.
+const rivalBatch = 1
+
+// jobs are what is done under locks of each kind. A section waits as for a database: what the lock
+// lets run at the same time shows then, not how many processors there are.
+func (s modesSizes) jobs() (list []*job) {
+	crowd := func(processes, goroutines int) Crowd {
+		return Crowd{Processes: processes, Goroutines: goroutines, Rounds: s.blocks, Round: s.block}
+	}
+	for _, n := range []int{1, 2} {
+		list = append(list, &job{
 			Name: fmt.Sprintf("read-%d", n), Title: fmt.Sprintf("pairs of calls, no writer, GOMAXPROCS %d with as many goroutines", n),
-			Processes: 2, Active: 1, Goroutines: n, Procs: n, Rounds: s.blocks, Round: s.block,
+			Crowd: crowd(2, n), Active: 1, Procs: n,
 		})
 	}
-	return append(list, modeJob{
-		Name: "mixed", Title: "sections of two round trips to Redis under a lock of one key, one in 1,000 for writing", Processes: 4, Goroutines: 8,
-		Batch: rivalBatch, Writes: 1000, Rounds: s.blocks, Round: s.block,
-	}, modeJob{
-		Name: "permits", Title: "sections of two round trips to Redis, a limit of ten times the callers", Processes: 8, Goroutines: 8, Batch: rivalBatch,
-		Rounds: s.blocks, Round: s.block, Ratios: s.ratios,
+	return append(list, &job{
+		Name: "mixed", Title: "sections of two round trips to Redis under a lock of one key, one in 1,000 for writing", Crowd: crowd(4, 8),
+		Batch: rivalBatch, Writes: 1000,
+	}, &job{
+		Name: "permits", Title: "sections of two round trips to Redis, a limit of ten times the callers", Crowd: crowd(8, 8),
+		Batch: rivalBatch, Ratios: s.ratios,
 	})
 }
 
 // kind is what the ways to do the job are found by.
-func (j modeJob) kind() string {
+func (j job) kind() string {
 	kind, _, _ := strings.Cut(j.Name, "-")
 	return kind
 }
 
-// modeTotal is what one way did of one job in all rounds.
-type modeTotal struct {
-	*modeWay
-	stats.Tally
-	failed  int64
-	failure string
-	wrong   int64 // by the judges
+// modeWays has ours first, of each job. Those of "read mixed" are what a user would have elsewhere.
+var modeWays = []way{
+	{
+		Variant: rivals.Variant{Name: "Holdfast RLock, own key", How: "RLock and Unlock of a key that the node owns", In: "read"},
+		reads:   true, open: openPairs(true, readPair),
+	},
+	{
+		Variant: rivals.Variant{Name: "Holdfast RLock, another's key", How: "the same on a node that does not own the key", In: "read"},
+		reads:   true, open: openPairs(false, readPair),
+	},
+	{
+		Variant: rivals.Variant{Name: "Holdfast Lock, own key", How: "Lock and Unlock by as many goroutines: they exclude each other", In: "read"},
+		open:    openPairs(true, pair),
+	},
+	{
+		Variant: rivals.Variant{Name: "sync.RWMutex", How: "RLock and RUnlock", In: "read", Alone: true},
+		open: func(*place) (*opened, error) {
+			var mu sync.RWMutex
+			return &opened{loop: func(_ context.Context, n int) error {
+				for range n {
+					mu.RLock()
+					mu.RUnlock() //nolint:staticcheck // the pair is what is measured
+				}
+				return nil
+			}}, nil
+		},
+	},
+	{
+		Variant: rivals.Variant{Name: "the clock", How: "time.Since: processors share nothing in it", In: "read", Alone: true},
+		open: func(*place) (*opened, error) {
+			began := time.Now()
+			return &opened{loop: func(_ context.Context, n int) error {
+				for range n {
+					_ = time.Since(began)
+				}
+				return nil
+			}}, nil
+		},
+	},
+	{
+		Variant: rivals.Variant{Name: "Holdfast RLock and Lock", How: "of one key, by the nodes of a cluster", In: "mixed"},
+		open: openRW(func(p *place, key string) (*rivals.RW, error) {
+			v, err := p.cluster()
+			if err != nil {
+				return nil, err
+			}
+			return &rivals.RW{
+				RLock: func(ctx context.Context) (func() error, error) {
+					l, err := v.Node.RLock(ctx, key)
+					return l.Unlock, err
+				},
+				Lock: func(ctx context.Context) (func() error, error) {
+					l, err := v.Node.Lock(ctx, key)
+					return l.Unlock, err
+				},
+			}, nil
+		}),
+	},
+	{
+		Variant: rivals.Variant{Name: "no lock", How: "the same sections by as many processes", In: "mixed"},
+		floor:   true,
+		open: openRW(func(*place, string) (*rivals.RW, error) {
+			in := func(context.Context) (func() error, error) { return func() error { return nil }, nil }
+			return &rivals.RW{RLock: in, Lock: in}, nil
+		}),
+	},
+	{
+		Variant: rivals.Variant{
+			Name: "Redisson's read-write lock", In: "read mixed",
+			How: "its algorithm as Lua by go-redis: a script to lock, one to unlock, a channel for those who wait; without the renewal",
+		},
+		open: openRW(rival(rivals.OpenRedissonRW)),
+	},
+	{
+		Variant: rivals.Variant{
+			Name: "PostgreSQL shared advisory lock", In: "read mixed", Server: rivals.PostgresKind,
+			How: "pg_advisory_lock_shared and pg_advisory_lock by pgx, a connection for each goroutine",
+		},
+		open: openRW(rival(rivals.OpenAdvisoryRW)),
+	},
+	{
+		Variant: rivals.Variant{
+			Name: "etcd RWMutex", In: "read mixed", Server: rivals.EtcdKind,
+			How: "RWMutex of client/v3/experimental/recipes, a session for each process; one server, which writes to its disk",
+		},
+		open: openRW(rival(rivals.OpenEtcdRW)),
+	},
+	{
+		Variant: rivals.Variant{
+			Name: "ZooKeeper read-write lock", In: "read mixed", Server: rivals.ZookeeperKind,
+			How: "ZooKeeper's recipe, which is Curator's InterProcessReadWriteLock, by go-zookeeper: an ephemeral node in sequence for each caller, and the list of all " +
+				"of them; a connection for each process; one server, which writes to its disk",
+		},
+		open: openRW(rival(rivals.OpenZookeeperRW)),
+	},
+	{
+		Variant: rivals.Variant{Name: "Holdfast Semaphore", How: "Acquire and Release of one permit of a semaphore of all processes", In: "permits"},
+		open: func(p *place) (*opened, error) {
+			v, err := p.cluster()
+			if err != nil {
+				return nil, err
+			}
+			s := v.Node.Semaphore("renderers", permitsOf(p.t.Job))
+			return limited(p, func(ctx context.Context) (coord.Permits, error) { return s.Acquire(ctx, 1) }, coord.Permits.Release), nil
+		},
+	},
+	{
+		Variant: rivals.Variant{
+			Name: "Redisson's semaphore", In: "permits",
+			How: "its algorithm as Lua by go-redis: a number at the server; permits of a process that has crashed are lost",
+		},
+		open: func(p *place) (*opened, error) {
+			p.client()
+			acquire, err := rivals.OpenRedissonSemaphore(p.Environment, "renderers", permitsOf(p.t.Job))
+			if err != nil {
+				return nil, err
+			}
+			return limited(p, func(ctx context.Context) (func() error, error) { return acquire(ctx, 1) }, func(release func() error) error { return release() }), nil
+		},
+	},
+	{
+		Variant: rivals.Variant{Name: "no limit", How: "the same sections by as many processes", In: "permits"},
+		floor:   true, open: unlimited,
+	},
+	{
+		Variant: rivals.Variant{
+			Name: "x/sync/semaphore", How: "golang.org/x/sync/semaphore in one process, with as many callers", In: "permits", Alone: true,
+		},
+		open: func(p *place) (*opened, error) {
+			s := semaphore.NewWeighted(int64(permitsOf(p.t.Job)))
+			return limited(p, func(ctx context.Context) (none, error) { return none{}, s.Acquire(ctx, 1) }, func(none) error {
+				s.Release(1)
+				return nil
+			}), nil
+		},
+	},
+	{
+		Variant: rivals.Variant{Name: "no limit, one process", How: "the same sections by one process, with as many callers", In: "permits", Alone: true},
+		floor:   true, open: unlimited,
+	},
 }
 
-// modesRun is what the rounds of a job need.
-type modesRun struct {
-	b       *Run
-	job     modeJob
-	ws      []*reexec.Worker
-	servers *rivals.Servers
-	pairs   *pairs // nil: there was no comparison in slices
-}
+// permitsOf is a limit that does not bind.
+func permitsOf(j job) int { return 10 * j.Processes * j.Goroutines }
 
-func measureModes(ctx context.Context, b *Run) (report.Result, error) {
-	return measureJobs(ctx, b, b.Sizes.modes.jobs(), func(w *modeWay, j modeJob) bool { return w.MeasuredIn(j.kind(), b.Rivals) })
-}
-
-func measureJobs(ctx context.Context, b *Run, jobs []modeJob, choose func(*modeWay, modeJob) bool) (_ report.Result, err error) {
-	r := report.Result{
-		Title: "MODES: locks that several may have at the same time, and of several keys; all ways by turns",
-		Table: [][]string{append([]string{
-			"", "per second", "(min..max)", "ratio", "(min..max)", "p50 wait", "p99", "max", "CPU of the servers", "violations",
-		}, stats.UsedHead...)},
+// client opens a client for the way, unless it has one.
+func (p *place) client() {
+	if p.Client == nil {
+		p.Client, p.Count = harness.NewClient(p.h.Redis, p.Goroutines)
+		p.h.AtEnd(p.Client.Close)
 	}
-	ways := make([][]*modeWay, len(jobs))
+}
+
+// cluster returns the process's node, which all ways share. What the way uses is what that uses.
+func (p *place) cluster() (*openVariant, error) {
+	v, err := variantOf(p.h, rivals.ClusterVariant, "", p.Goroutines, "")
+	if err == nil {
+		p.client()
+		p.Count = v.count
+	}
+	return v, err
+}
+
+// none is what a way has that gives nothing to release.
+type none struct{}
+
+func unlimited(p *place) (*opened, error) {
+	return limited(p, func(context.Context) (none, error) { return none{}, nil }, func(none) error { return nil }), nil
+}
+
+// limited makes sections of two round trips to Redis, each between acquire and release.
+func limited[T any](p *place, acquire func(context.Context) (T, error), release func(T) error) *opened {
+	p.client()
+	return &opened{counters: []*harness.Counter{p.Count}, loop: func(ctx context.Context, n int) error {
+		for range n {
+			permit, err := acquire(ctx)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(p.trips(ctx), release(permit)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// trips are two round trips to Redis.
+func (p *place) trips(ctx context.Context) error {
+	err := p.Client.Incr(ctx, "{bench}:sections").Err()
+	if err == nil {
+		err = p.Client.Incr(ctx, "{bench}:sections").Err()
+	}
+	return err
+}
+
+// openPairs finds a key that the node owns, or one that it does not.
+func openPairs(own bool, pair func(context.Context, *coord.Coordinator, string) error) func(*place) (*opened, error) {
+	return func(p *place) (*opened, error) {
+		v, err := p.cluster()
+		if err != nil {
+			return nil, err
+		}
+		c := v.Node
+		for i := range 1000 * partitions {
+			key := "catalogue-" + strconv.Itoa(i)
+			if owner, ok := c.Owner(key); ok && owner.Self == own {
+				return &opened{counters: []*harness.Counter{p.Count}, loop: func(ctx context.Context, n int) error {
+					for range n {
+						if err := pair(ctx, c, key); err != nil {
+							return err
+						}
+					}
+					return nil
+				}}, nil
+			}
+		}
+		return nil, fmt.Errorf("no key is owned by the right node of %d", len(c.Nodes()))
+	}
+}
+
+func readPair(ctx context.Context, c *coord.Coordinator, key string) error {
+	l, err := c.RLock(ctx, key)
+	if err != nil {
+		return err
+	}
+	return l.Unlock()
+}
+
+// rival is a lock that needs no more than the place.
+func rival(open func(rivals.Environment, string) (*rivals.RW, error)) func(*place, string) (*rivals.RW, error) {
+	return func(p *place, key string) (*rivals.RW, error) { return open(p.Environment, key) }
+}
+
+// openRW opens a way that locks for readers and writers: for pairs of calls, or for sections of two
+// round trips to Redis, some of which are a writer's. The referee sees whether a writer is alone.
+func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*opened, error) {
+	return func(p *place) (*opened, error) {
+		p.client()
+		l, err := open(p, "catalogue")
+		if err != nil {
+			return nil, err
+		}
+		p.h.AtEnd(l.Close)
+		referee, err := p.referee()
+		if err != nil {
+			return nil, err
+		}
+		writes := p.t.Job.Writes
+		return &opened{counters: []*harness.Counter{p.Count}, batch: rivalBatch, loop: func(ctx context.Context, n int) error {
+			for range n {
+				lock, writer := l.RLock, writes > 0 && rand.IntN(writes) == 0
+				if writer {
+					lock = l.Lock
+				}
+				unlock, err := lock(ctx)
+				if err != nil {
+					return err
+				}
+				if writes > 0 {
+					leave := referee.Join(writer)
+					err = p.trips(ctx)
+					leave()
+				}
+				if err := errors.Join(err, unlock()); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}, nil
+	}
+}
+
+func measureModes(ctx context.Context, b *Run) (_ report.Result, err error) {
+	jobs, ways := b.Sizes.modes.jobs(), make(map[string][]int)
 	var list []rivals.Variant
-	for i, j := range jobs {
-		for n := range modeWays {
-			if w := &modeWays[n]; choose(w, j) {
-				ways[i] = append(ways[i], w)
-				list = append(list, w.Variant)
+	for _, j := range jobs {
+		for i, w := range modeWays {
+			if w.MeasuredIn(j.kind(), b.Rivals) {
+				ways[j.Name], list = append(ways[j.Name], i), append(list, w.Variant)
 			}
 		}
 	}
@@ -119,153 +356,84 @@ func measureJobs(ctx context.Context, b *Run, jobs []modeJob, choose func(*modeW
 	}
 	defer func() { err = errors.Join(err, servers.Stop()) }()
 	servers.Tell(b.Bench)
-	for i, j := range jobs {
-		run := modesRun{b: b, job: j, servers: servers}
-		totals, err := run.all(ctx, ways[i])
-		if err != nil {
+	r := report.Result{
+		Title: "MODES: locks that several may have at the same time, and of several keys; all ways by turns",
+		Table: [][]string{headOf(modesColumns(nil))},
+	}
+	for _, j := range jobs {
+		c := contest{b: b, kind: "modes", subject: "modes-" + j.Name, servers: servers}
+		if err := c.mode(ctx, j, ways[j.Name], &r); err != nil {
 			return report.Result{}, fmt.Errorf("%s: %w", j.Name, err)
 		}
-		run.results(&r, totals)
 	}
-	said := make(map[string]bool)
-	for _, v := range list {
-		if v.How != "" && !said[v.Name] {
-			said[v.Name] = true
-			r.Notes = append(r.Notes, v.Title()+": "+v.How)
-		}
-	}
-	r.Notes = append(r.Notes,
+	r.Notes = slices.Concat(r.Notes, describe(list), []string{
 		"ratio: the first line's operations per second to this line's, in each round; median of the rounds",
 		"CPU (nanoseconds), allocations, commands and bytes: of the processes that lock, the cluster's work included, per operation",
 		"pairs of calls that ask no server are timed 1,000 at a time, so their waits are means; a judge is in what is mixed",
-		"nothing is pinned: the kernel decides what runs where")
+		"nothing is pinned: the kernel decides what runs where",
+	})
 	describeServers(&r, servers, list)
 	return r, nil
 }
 
-// all runs all rounds of all ways.
-func (r *modesRun) all(ctx context.Context, ways []*modeWay) (totals []*modeTotal, err error) {
-	_, ws, stop, err := r.b.StartMany(ctx, "modes-"+r.job.Name, r.job.Processes, -1, -1)
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
+func modesColumns(first *total) []column {
+	wait := func(d time.Duration) string { return chart.Format(float64(d), chart.Nanoseconds) }
+	return []column{
+		rates("per second", first),
+		{"p50 wait,p99,max", func(t *total) []string {
+			return []string{wait(t.Waits.Quantile(0.5)), wait(t.Waits.Quantile(0.99)), wait(t.Waits.Longest)}
+		}},
+		per("CPU of the servers", func(t *total) float64 { return float64(t.Serving) }), number("violations", two),
+		{strings.Join(stats.UsedHead, ","), func(t *total) []string { return stats.UsedPer(t.Rounds) }},
+	}
+}
+
+// mode runs all rounds of a job's ways, the first of which is ours, and adds what was found.
+func (c *contest) mode(ctx context.Context, j *job, ways []int, r *report.Result) (err error) {
+	done, err := c.withReferees()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r.ws = ws
-	if _, err := settled(ctx, ws, hotTask{Variant: rivals.ClusterVariant, Goroutines: r.job.Goroutines}); err != nil {
-		return nil, err
+	stop, err := c.start(ctx, j.Processes, anywhere, nil)
+	defer func() { err = errors.Join(err, stop(err != nil), done()) }()
+	if err != nil {
+		return err
 	}
-	for _, w := range ways {
-		if !r.servers.Has(w.Variant) {
+	if _, _, err := c.cluster(ctx, j.Goroutines); err != nil {
+		return err
+	}
+	for _, number := range ways {
+		if !c.servers.Has(modeWays[number].Variant) {
 			continue
 		}
-		t := &modeTotal{modeWay: w}
-		if t.Untold = w.Unknown(); w.floor {
-			t.Untold = rivals.Variant{Alone: true}.Unknown()
+		if _, err := c.add(ctx, number, j); err != nil {
+			return err
 		}
-		totals = append(totals, t)
-		// One after the other, and at leisure: opening may take longer than the start of a round can
-		// wait.
-		for _, one := range ws {
-			if _, err := modesTasks.Do(one, *r.task(t)); err != nil {
-				return nil, fmt.Errorf("%s: %w", t.Name, err)
+	}
+	if err := c.run(ctx); err != nil {
+		return err
+	}
+	first := c.totals[0]
+	r.Table = append(r.Table, []string{fmt.Sprintf("%s; %d rounds of %v", j.Title, j.Rounds, j.Round)})
+	name := func(t *total) string { return t.Name + ", " + j.Name }
+	for _, t := range c.totals {
+		r.Table = append(r.Table, t.row("  ", modesColumns(first)))
+		t.failed(r, name(t), "sections")
+		if t.kind() == chart.Ours {
+			r.Claims = append(r.Claims, report.AtMost(0, float64(t.sum.Failed), name(t)+": sections that failed"))
+			if j.Writes > 0 {
+				r.Claims = append(r.Claims, report.AtMost(0, float64(t.wrong), name(t)+": times that a writer was not alone"))
 			}
 		}
-	}
-	if err := byTurns(ctx, r.b, r.job.Rounds, totals, func(t *modeTotal) string { return t.Name }, func(t *modeTotal, round int) error {
-		return r.round(ctx, t, round)
-	}); err != nil {
-		return totals, err
-	}
-	if other, ok := r.pairOf(totals); ok {
-		r.pairs, err = r.compare(totals[0], other)
-	}
-	return totals, err
-}
-
-func (r *modesRun) task(t *modeTotal) *modesTask {
-	job := r.job
-	if t.Alone && job.Active == 0 {
-		job.Goroutines *= job.Processes
-	}
-	return &modesTask{Way: t.Name, Job: job, Server: r.servers.Conn(t.Variant)}
-}
-
-// round runs one way once.
-func (r *modesRun) round(ctx context.Context, t *modeTotal, round int) (err error) {
-	mt, ws := r.task(t), r.ws
-	if n := r.job.Active; n > 0 {
-		ws = ws[:n]
-	} else if t.Alone {
-		ws = ws[round%len(ws):][:1]
-	}
-	// What a worker left locked at the end of a round must not spoil the next.
-	mt.Key = fmt.Sprintf("%s-%d", r.job.Name, round)
-	mt.Judge = filepath.Join(r.b.Dir, "judge")
-	judge, unmap, err := openJudge(mt.Judge)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, unmap(), os.Remove(mt.Judge)) }()
-	if mt.Duration = r.job.Round; round == 0 {
-		mt.Duration = min(mt.Duration, 300*time.Millisecond)
-	}
-	before, err := r.servers.CPU(ctx, r.b.Admin, t.Variant)
-	if err != nil {
-		return err
-	}
-	mt.Begin = time.Now().Add(50 * time.Millisecond)
-	answers, err := modesTasks.All(ws, *mt)
-	if err != nil {
-		return err
-	}
-	after, err := r.servers.CPU(ctx, r.b.Admin, t.Variant)
-	if err != nil {
-		return err
-	}
-	t.wrong += judge.wrong.Load() // in round 0, too
-	for _, a := range answers {
-		t.failed += a.Failed
-		if t.failure == "" {
-			t.failure = a.Failure
+		if t == first && j.Ratios > 0 {
+			if err := c.inSlices(r, name(t)); err != nil {
+				return err
+			}
+		}
+		if t.reads {
+			r.Claims = append(r.Claims, report.AtMost(modesAllocs, t.Per(float64(t.All.Allocs)), name(t)+": allocations per pair of calls"))
 		}
 	}
-	if round > 0 {
-		addHot(&t.Tally, answers, mt.Duration, after-before)
-	}
+	r.Contest("modes-"+j.Name, j.Title, contestants(c.totals, name))
 	return nil
-}
-
-// results adds a job's lines and claims. The first way is ours.
-func (r *modesRun) results(to *report.Result, totals []*modeTotal) {
-	first := totals[0]
-	to.Table = append(to.Table, []string{fmt.Sprintf("%s; %d rounds of %v", r.job.Title, r.job.Rounds, r.job.Round)})
-	var list []report.Contestant
-	for _, t := range totals {
-		name, kind := t.Name+", "+r.job.Name, report.KindOf(t.Name)
-		if t.floor || t.Alone {
-			kind = chart.Floor
-		}
-		list = append(list, report.Contestant{Name: name, Kind: kind, Tally: &t.Tally})
-		wait := func(d time.Duration) string { return chart.Format(float64(d), chart.Nanoseconds) }
-		to.Table = append(to.Table, slices.Concat([]string{"  " + t.Title()}, t.RateCells(&first.Tally), []string{
-			wait(t.Waits.Quantile(0.5)), wait(t.Waits.Quantile(0.99)), wait(t.Waits.Longest),
-			stats.Number(t.Per(float64(t.Serving))), stats.Number(float64(t.wrong)),
-		}, stats.UsedPer(t.Rounds)))
-		if t.failed > 0 {
-			to.Notes = append(to.Notes, fmt.Sprintf("%s: %s sections failed; one: %s", name, figures.Thousands(t.failed), t.failure))
-		}
-		if kind == chart.Ours {
-			to.Claims = append(to.Claims, report.AtMost(0, float64(t.failed), name+": sections that failed"))
-			if r.job.Writes > 0 {
-				to.Claims = append(to.Claims, report.AtMost(0, float64(t.wrong), name+": times that a writer was not alone"))
-			}
-		}
-		if t == first && r.pairs != nil {
-			r.pairs.results(to, name)
-		}
-		if kind == chart.Ours && t.reads && r.job.kind() == "read" {
-			to.Claims = append(to.Claims, report.AtMost(modesAllocs, t.Per(float64(t.All.Allocs)), name+": allocations per pair of calls"))
-		}
-	}
-	to.Contest("modes-"+r.job.Name, r.job.Title, list)
 }

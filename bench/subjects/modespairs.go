@@ -31,22 +31,22 @@ var pairsTasks = harness.NewTask("modes-pairs", comparePairs)
 
 // pairsTask tells a worker to do a job in two ways by turns.
 type pairsTask struct {
-	Ways   [2]modesTask `json:"ways"` // both are open
-	Begin  time.Time    `json:"begin"`
-	Slices int          `json:"slices"`
+	Ways   [2]roundTask // both are open
+	Begin  time.Time
+	Slices int
 }
 
 // pairsResult is what a worker did in each slice.
 type pairsResult struct {
-	Sections []int64         `json:"sections"` // that began in it
-	CPU      []time.Duration `json:"cpu"`      // of the process
-	Failure  string          `json:"failure"`
+	Sections []int64         // that began in it
+	CPU      []time.Duration // of the process
+	Failure  string
 }
 
 func comparePairs(ctx context.Context, h *harness.Host, t pairsTask) (*pairsResult, error) {
-	var ways [2]*openMode
+	var ways [2]*opened
 	for i := range ways {
-		m, err := t.Ways[i].get(h)
+		m, err := t.Ways[i].open(h)
 		if err != nil {
 			return nil, err
 		}
@@ -98,28 +98,41 @@ type pairs struct {
 	sections [2]int64
 }
 
-// compare compares a way with another one. It has to be called after rounds of both.
-func (r *modesRun) compare(one, other *modeTotal) (*pairs, error) {
-	t := pairsTask{
-		Ways: [2]modesTask{*r.task(one), *r.task(other)}, Begin: time.Now().Add(100 * time.Millisecond),
-		Slices: warmSlices + r.job.Ratios*slicesPerRatio,
+// inSlices compares ours with the floor of as many processes, and adds what was found. It has to be
+// called after rounds of both.
+func (c *contest) inSlices(r *report.Result, name string) error {
+	i := slices.IndexFunc(c.totals, func(t *total) bool { return t.floor && !t.Alone })
+	if i < 0 {
+		return nil
 	}
-	r.b.Progress.Step("in slices", 0, 1)
-	answers, err := pairsTasks.All(r.ws, t)
+	one, other := c.totals[0], c.totals[i]
+	t := pairsTask{
+		Ways: [2]roundTask{c.task(one), c.task(other)}, Begin: time.Now().Add(100 * time.Millisecond),
+		Slices: warmSlices + one.job.Ratios*slicesPerRatio,
+	}
+	c.b.Progress.Step("in slices", 0, 1)
+	answers, err := pairsTasks.All(c.ws, t)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	all := pairsResult{Sections: make([]int64, t.Slices), CPU: make([]time.Duration, t.Slices)}
 	for _, a := range answers {
 		if a.Failure != "" {
-			return nil, fmt.Errorf("%s beside %s: %s", one.Name, other.Name, a.Failure)
+			return fmt.Errorf("%s beside %s: %s", one.Name, other.Name, a.Failure)
 		}
 		for i := range all.Sections {
 			all.Sections[i] += a.Sections[i]
 			all.CPU[i] += a.CPU[i]
 		}
 	}
-	return pairsOf(other.Name, all), nil
+	p := pairsOf(other.Name, all)
+	rate, cost := stats.IntervalOf(p.rates), stats.IntervalOf(p.costs)
+	r.Claims = append(r.Claims, report.AtMost(permitsLoss, rate.Median, name+": "+p.second+", sections per second to it, in slices"))
+	r.Notes = append(r.Notes, fmt.Sprintf(
+		"%s, in %d comparisons of slices of %v by turns in the same processes: sections per second of %q are %s of its own, processor time per section %s of the other's "+
+			"(%s and %s ns): medians, with the interval that has the median with 95 %%",
+		name, len(p.rates), pairSlice, p.second, rate, cost, stats.Number(p.cpu[0]), stats.Number(p.cpu[1])))
+	return nil
 }
 
 // pairsOf compares what two ways did in slices. The second one has a name.
@@ -148,26 +161,4 @@ func pairsOf(name string, all pairsResult) *pairs {
 		p.cpu[side] = stats.Ratio(float64(cpu[side]), float64(p.sections[side]))
 	}
 	return p
-}
-
-// results adds what was found, for the first way.
-func (p *pairs) results(to *report.Result, name string) {
-	rate, cost := stats.IntervalOf(p.rates), stats.IntervalOf(p.costs)
-	to.Claims = append(to.Claims, report.AtMost(permitsLoss, rate.Median, name+": "+p.second+", sections per second to it, in slices"))
-	to.Notes = append(to.Notes, fmt.Sprintf(
-		"%s, in %d comparisons of slices of %v by turns in the same processes: sections per second of %q are %s of its own, processor time per section %s of the other's "+
-			"(%s and %s ns): medians, with the interval that has the median with 95 %%",
-		name, len(p.rates), pairSlice, p.second, rate, cost, stats.Number(p.cpu[0]), stats.Number(p.cpu[1])))
-}
-
-// pairOf returns the totals that are compared in slices: ours, and the floor of as many processes. False: they are none of this job.
-func (r *modesRun) pairOf(totals []*modeTotal) (other *modeTotal, ok bool) {
-	if r.job.Ratios == 0 {
-		return nil, false
-	}
-	i := slices.IndexFunc(totals, func(t *modeTotal) bool { return t.floor && !t.Alone })
-	if i < 0 {
-		return nil, false
-	}
-	return totals[i], true
 }

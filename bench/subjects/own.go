@@ -142,7 +142,7 @@ func measureOwn(ctx context.Context, b *Run) (_ report.Result, err error) {
 	case b.PID == 0:
 		pinned = "nothing is pinned: the server is not ours"
 	default:
-		undo, err := harness.Pin(b.PID, its)
+		undo, err := b.PinServer(its)
 		if err != nil {
 			return report.Result{}, err
 		}

@@ -1,9 +1,13 @@
 package subjects
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
@@ -14,7 +18,7 @@ import (
 // needPostgres skips the test where there is none.
 func needPostgres(t *testing.T) {
 	t.Helper()
-	if _, ok := rivals.FindPostgres(); !ok {
+	if _, ok := rivals.PostgresKind.Find(); !ok {
 		t.Skip("PostgreSQL is not installed (Debian has it in postgresql)")
 	}
 }
@@ -59,8 +63,8 @@ func allRows(t *testing.T) {
 // Without a lock the check fails.
 func rowsSeeOversold(t *testing.T) {
 	b := tinyBench(t)
-	b.Sizes.rows = rowsSizes{processes: 2, goroutines: 8, stock: 1000, rows: 20, rounds: 1, round: time.Second}
-	r, err := measureMethods(t.Context(), b, func(m *rowMethod) bool { return m.unsafe })
+	b.Sizes.rows = rowsSizes{Crowd{Processes: 2, Goroutines: 8, Keys: 20, Rounds: 1, Round: time.Second}, 1000}
+	r, err := measureMethods(t.Context(), b, (*way).Unsafe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,32 +108,30 @@ func TestRowsRefuses(t *testing.T) {
 			t.Errorf("%+v: %d left, %v", test, left, err)
 		}
 	}
-	for _, m := range rowMethods {
+	for n, sell := range []func(context.Context, *pgxpool.Conn, *sale) error{readAndWrite, forUpdate, byVersion, underAdvisory, oneUpdate} {
 		if _, err := c.Exec(t.Context(), "update stock set units = 1, fence = 0"); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 2 {
 			s := sale{sku: 1, key: "one"}
-			if err := m.sell(t.Context(), c, &s); err != nil || s.soldOut != (i == 1) || s.refused {
-				t.Errorf("%s: %+v, %v", m.name, s, err)
+			if err := sell(t.Context(), c, &s); err != nil || s.soldOut != (i == 1) || s.refused {
+				t.Errorf("%d: %+v, %v", n, s, err)
 			}
 		}
 	}
 }
 
 func TestRowsResults(t *testing.T) {
-	find := func(name string) *rowMethod {
-		m, err := findMethod(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
+	sizes := rowsSizes{Crowd{Keys: 9}, 100}
+	find := func(name string) *total {
+		i := slices.IndexFunc(rowWays, func(w way) bool { return w.Name == name })
+		return &total{way: &rowWays[i], job: sizes.jobs()[0]}
 	}
-	ours := &rowsTotal{rowMethod: find(rivals.ClusterVariant), refused: 2}
-	theirs := &rowsTotal{rowMethod: find(methodForUpdate), missing: -3}
+	ours, theirs := find(rivals.ClusterVariant), find(methodForUpdate)
+	ours.sum.Refused, theirs.missing = 2, -3
 	var waits histogram.Histogram
 	waits.Record(time.Second)
-	play := func(t *rowsTotal, took, server time.Duration, sold ...int64) {
+	play := func(t *total, took, server time.Duration, sold ...int64) {
 		var parts []stats.Effort
 		for _, n := range sold {
 			parts = append(parts, stats.Effort{Sections: n, CPU: time.Duration(n) * 20 * time.Nanosecond, Sent: 7 * n})
@@ -141,7 +143,7 @@ func TestRowsResults(t *testing.T) {
 	play(ours, 800*time.Millisecond, 0, 20, 20)
 	play(theirs, 2*time.Second, 2*time.Second, 20, 0)
 	play(theirs, 1200*time.Millisecond, 0, 30, 0)
-	r := rowsResults(rowsSizes{stock: 100, rows: 9}, []*rowsTotal{ours, theirs})
+	r := rowsResults(sizes, []*total{ours, theirs})
 	if row := r.Table[3]; row[0] != "  SELECT FOR UPDATE" || row[3] != "2.50" || row[4] != "2..3" || row[11] != "7" || row[15] != "0.50" || row[16] != "-3" {
 		t.Errorf("%q", row)
 	}

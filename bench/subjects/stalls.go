@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
@@ -24,19 +26,19 @@ import (
 // stallSizes: processes serve requests that arrive by the clock, each for one of many keys, while
 // something goes wrong.
 type stallSizes struct {
-	rounds    int // of each scenario and lock, by turns
-	processes int
-	rate      float64 // requests per second and process
-	keys      int
-	hold      time.Duration // of a lock
-	limit     time.Duration // for which a request waits before it fails
+	Rounds    int // of each scenario and lock, by turns
+	Processes int
+	Rate      float64 // requests per second and process
+	Keys      int     // at most stallKeys
+	Hold      time.Duration
+	Limit     time.Duration // for which a request waits before it fails
 
-	calm   time.Duration // before anything happens
-	every  time.Duration // from one restart to the next
-	outage time.Duration // of Redis
-	after  time.Duration // for which is watched what a killed process or an outage leaves behind
+	Calm   time.Duration // before anything happens
+	Every  time.Duration // from one restart to the next
+	Outage time.Duration // of Redis
+	After  time.Duration // for which is watched what a killed process or an outage leaves behind
 
-	sessionTTL time.Duration // for tests; 0: the library's default
+	SessionTTL time.Duration // for tests; 0: the library's default
 }
 
 // What must hold.
@@ -80,13 +82,11 @@ type stallRun struct {
 	stats.Tally
 	scenario stallScenario
 	variant  rivals.Variant
-	arrived  int64
-	failed   int64
 	failure  string
-	slow     int64
-	stale    int64
-	moments  int         // that were watched
 	track    chart.Track // of the round with the longest wait
+
+	arrived, failed, slow, stale int64
+	moments                      int // that were watched
 }
 
 // merge adds another round.
@@ -98,15 +98,13 @@ func (r *stallRun) merge(x *stallRun) {
 		r.Add(round)
 	}
 	r.Waits.Merge(&x.Waits)
-	r.arrived += x.arrived
-	r.failed += x.failed
-	r.slow += x.slow
-	r.stale += x.stale
+	r.arrived, r.failed, r.slow, r.stale = r.arrived+x.arrived, r.failed+x.failed, r.slow+x.slow, r.stale+x.stale
 	r.moments += x.moments
-	if r.failure == "" {
-		r.failure = x.failure
-	}
+	r.failure = cmp.Or(r.failure, x.failure)
 }
+
+// name is that of the row.
+func (r *stallRun) name() string { return r.scenario.name + ": " + r.variant.Name }
 
 // measureStalls takes about three minutes for each round, and a quarter of an hour with all rivals.
 func measureStalls(ctx context.Context, b *Run) (_ report.Result, err error) {
@@ -129,14 +127,13 @@ func measureStalls(ctx context.Context, b *Run) (_ report.Result, err error) {
 			}
 		}
 	}
-	for round := range b.Sizes.stalls.rounds {
+	for round := range b.Sizes.stalls.Rounds {
 		for i := range runs {
 			r := runs[(i+round)%len(runs)]
-			name := r.scenario.name + ": " + r.variant.Name
-			b.Progress.Step(name, round*len(runs)+i, b.Sizes.stalls.rounds*len(runs))
+			b.Progress.Step(r.name(), round*len(runs)+i, b.Sizes.stalls.Rounds*len(runs))
 			x, err := b.Sizes.stalls.play(ctx, b, r.scenario, r.variant, servers.Conn(r.variant))
 			if err != nil {
-				return report.Result{}, fmt.Errorf("%s: %w", name, err)
+				return report.Result{}, fmt.Errorf("%s: %w", r.name(), err)
 			}
 			r.merge(x)
 		}
@@ -184,10 +181,7 @@ func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, v 
 	if err != nil {
 		return nil, err
 	}
-	x := &stallStage{ctx: ctx, b: *b.Bench, sizes: s, task: stallTask{Book: filepath.Join(dir, "book"), stallLoadOptions: stallLoadOptions{
-		Variant: v.Name, Server: conn, SessionTTL: s.sessionTTL,
-		Slots: s.processes, Rate: s.rate, Keys: s.keys, Hold: s.hold, Limit: s.limit,
-	}}}
+	x := &stallStage{ctx: ctx, b: *b.Bench, sizes: s, task: stallTask{stallSizes: s, Book: filepath.Join(dir, "book"), Variant: v.Name, Server: conn}}
 	// A server of its own, whatever -redis says: it will be killed. Its data is to survive that.
 	if x.server, err = redistest.New(dir, "--appendonly", "yes"); err != nil {
 		return nil, err
@@ -209,14 +203,12 @@ func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, v 
 		err = errors.Join(err, x.end())
 	}()
 
-	for range s.processes {
+	for range s.Processes {
 		p, err := x.start()
-		if p != nil {
-			x.slots = append(x.slots, p)
-		}
 		if err != nil {
 			return nil, err
 		}
+		x.slots = append(x.slots, p)
 	}
 	if err := x.settled(); err != nil {
 		return nil, err
@@ -229,7 +221,7 @@ func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, v 
 	}
 	x.begin = time.Now()
 	book.begin.Store(x.begin.UnixNano())
-	if err := x.pass(s.calm); err != nil {
+	if err := x.pass(s.Calm); err != nil {
 		return nil, err
 	}
 	if err := scenario.strike(x); err != nil {
@@ -256,12 +248,14 @@ func (x *stallStage) ended() error {
 // start starts a process and waits until it is ready to lock.
 func (x *stallStage) start() (*stallProcess, error) {
 	x.number++
-	w, err := x.b.Start(x.ctx, "stalls", harness.Order{Process: x.number})
+	w, err := x.b.Start(x.ctx, "stalls", harness.Order{Process: x.number, SessionTTL: x.sizes.SessionTTL})
 	if err != nil {
 		return nil, err
 	}
-	_, err = stallTasks.Do(w, x.task)
-	return &stallProcess{w, x.number}, err
+	if _, err := stallTasks.Do(w, x.task); err != nil {
+		return nil, errors.Join(err, w.Stop())
+	}
+	return &stallProcess{w, x.number}, nil
 }
 
 // settled waits until all partitions are owned, if the variant has such.
@@ -331,13 +325,13 @@ func (x *stallStage) rolling() error {
 	for i, old := range x.slots {
 		p, err := x.start()
 		if err != nil {
-			return errors.Join(err, x.drop(p))
+			return err
 		}
 		x.slots[i] = p
 		x.happens(fmt.Sprintf("%d replaced", i+1))
 		x.book.serves[i].Store(int64(p.number))
 		x.leave(old)
-		if err := x.pass(x.sizes.every); err != nil {
+		if err := x.pass(x.sizes.Every); err != nil {
 			return err
 		}
 	}
@@ -346,7 +340,7 @@ func (x *stallStage) rolling() error {
 
 func (x *stallStage) killed() error {
 	// A process that was alone at first relies on its lease: until that is over it has no guardians.
-	if err := x.pass(cmp.Or(x.sizes.sessionTTL, 10*time.Second)); err != nil {
+	if err := x.pass(cmp.Or(x.sizes.SessionTTL, 10*time.Second)); err != nil {
 		return err
 	}
 	victim := x.slots[0]
@@ -359,12 +353,12 @@ func (x *stallStage) killed() error {
 	x.slots = x.slots[1:]
 	p, err := x.start()
 	if err != nil {
-		return errors.Join(err, x.drop(p))
+		return err
 	}
 	x.slots = append(x.slots, p)
 	x.happens("another joined")
 	x.book.serves[0].Store(int64(p.number))
-	return x.pass(x.sizes.after)
+	return x.pass(x.sizes.After)
 }
 
 func (x *stallStage) outage() error {
@@ -373,22 +367,14 @@ func (x *stallStage) outage() error {
 	}
 	down := x.happens("Redis is down")
 	x.server.Kill()
-	if err := x.pass(x.sizes.outage); err != nil {
+	if err := x.pass(x.sizes.Outage); err != nil {
 		return err
 	}
 	if err := x.server.Restart(); err != nil {
 		return err
 	}
 	down.To = time.Since(x.begin).Seconds()
-	return x.pass(x.sizes.after)
-}
-
-// drop stops a process that could not be used, if there is one.
-func (x *stallStage) drop(p *stallProcess) error {
-	if p == nil {
-		return nil
-	}
-	return p.Stop()
+	return x.pass(x.sizes.After)
 }
 
 func (x *stallStage) result(scenario stallScenario, v rivals.Variant, took time.Duration) *stallRun {
@@ -411,4 +397,104 @@ func (x *stallStage) result(scenario stallScenario, v rivals.Variant, took time.
 	round.Rate = stats.Ratio(stats.Sum(r.track.Done), float64(r.moments)*stallBucket.Seconds())
 	r.Add(round)
 	return r
+}
+
+// stallResults compares the variants, scenario by scenario.
+func stallResults(s stallSizes, runs []*stallRun) report.Result {
+	r := report.Result{
+		Title: fmt.Sprintf("STALLS: %d processes, %s requests per second arrive by the clock, each for one of %s keys, for %v; %d rounds, by turns",
+			s.Processes, stats.Number(s.Rate*float64(s.Processes)), figures.Thousands(int64(s.Keys)), s.Hold, s.Rounds),
+		Table: [][]string{{"", "requests", "failed", fmt.Sprintf("waited > %v", stallSlow), "p50 wait ms", "p99", "p99.9", "longest"}},
+		Notes: []string{
+			"a wait counts from when the request should have arrived, and until it failed if it did; a request fails if it has no lock after " + s.Limit.String() +
+				", or the lock says that it is not to be had",
+			"rolling: a new process joins, gets the requests, and the old one leaves; another " + s.Every.String() + " later",
+			"killed: the others get its requests at once, and a new process joins; requests that it had itself are not counted",
+			"outage: Redis is killed, started again with its data (appendonly) after " + s.Outage.String() + ", and watched for " + s.After.String(),
+			"what is per operation is of the processes that were not killed, with what it takes them to join and to leave, or to open and close;",
+			"charts show the round with the longest wait of each",
+		},
+	}
+	takeover := 3 * time.Second // the default of coord.Cluster.Takeover
+	if ttl := s.SessionTTL; ttl > 0 && ttl <= takeover {
+		takeover = ttl // which has none
+	}
+	said := make(map[string]bool)
+	for _, x := range runs {
+		if v := x.variant; v.Name != stallOurs && !said[v.Name] {
+			said[v.Name] = true
+			r.Notes = append(r.Notes, v.Name+": "+v.How)
+		}
+	}
+	for _, x := range runs {
+		w := &x.Waits
+		r.Table = append(r.Table, []string{
+			x.name(), figures.Thousands(x.arrived), figures.Thousands(x.failed), figures.Thousands(x.slow),
+			stats.Millis(w.Quantile(0.5)), stats.Millis(w.Quantile(0.99)), stats.Millis(w.Quantile(0.999)), stats.Millis(w.Longest),
+		})
+		r.Distributions = append(r.Distributions, report.DistributionOf(w, x.name(), x.variant.Kind()))
+		if x.failed > 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant.Name, figures.Thousands(x.failed), x.failure))
+		}
+		if x.variant.Name != stallOurs {
+			continue
+		}
+		limit, text := stallRolling, x.scenario.name+": longest wait, seconds"
+		switch x.scenario.name {
+		case "outage":
+			limit = stallOutage
+		case "killed":
+			limit, text = takeover+stallKilled, text+": until the others may take over from the process that was killed, and to do so"
+		}
+		r.Claims = append(r.Claims,
+			report.AtMost(0, float64(x.failed), x.scenario.name+": locks that failed"),
+			report.AtMost(limit.Seconds(), w.Longest.Seconds(), text),
+			report.AtMost(0, float64(x.stale), x.scenario.name+": tokens not above the one before"),
+			// Requests that arrive by the clock cannot be fewer because locks are slow; if they are, the
+			// machine is.
+			report.AtLeast(0.9, stats.Ratio(float64(x.arrived), s.Rate*float64(s.Processes)*float64(x.moments)*stallBucket.Seconds()),
+				x.scenario.name+": requests that arrived, of those that should have"))
+	}
+	for _, scenario := range stallScenarios {
+		list := slices.DeleteFunc(slices.Clone(runs), func(x *stallRun) bool { return x.scenario.name != scenario.name })
+		line := chart.Timeline{
+			Head:   chart.Head{Name: "stalls-" + scenario.name, Title: scenario.title, About: scenario.about},
+			Bucket: stallBucket.Seconds(), Rate: "locks/s",
+		}
+		var all []report.Contestant
+		for _, x := range list {
+			all = append(all, report.Contestant{Name: x.name(), Kind: x.variant.Kind(), Tally: &x.Tally})
+			line.Tracks = append(line.Tracks, x.track)
+		}
+		r.Compare(all)
+		r.Figures = append(r.Figures, report.Figure{Timeline: &line})
+		for _, x := range list[1:] {
+			if x.variant.Name != stallRival {
+				continue
+			}
+			r.Versus = append(r.Versus, chart.Ratio{
+				Name:  fmt.Sprintf("%s, part of requests served within %v vs. %s", scenario.short, stallSlow, stallRival),
+				Times: list[0].served() / x.served(),
+			})
+			if list[0].failed+x.failed == 0 { // a request that fails at once has not waited
+				r.Versus = append(r.Versus, report.Against(fmt.Sprintf("%s, longest wait vs. %s", scenario.short, stallRival),
+					stats.PerRound(x.longest(), list[0].longest())))
+			}
+		}
+	}
+	return r
+}
+
+// longest is the longest wait in each round.
+func (r *stallRun) longest() (list []float64) {
+	for _, x := range r.Rounds {
+		list = append(list, x.Max)
+	}
+	return list
+}
+
+// served is the part of the requests that had their lock in time. Those that failed may have waited
+// for long as well, so this is the least that it can be.
+func (r *stallRun) served() float64 {
+	return 1 - stats.Ratio(float64(min(r.failed+r.slow, r.arrived)), float64(r.arrived))
 }

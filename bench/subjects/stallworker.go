@@ -8,10 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 var stallTasks = harness.NewTask("stall", stall)
@@ -19,22 +21,11 @@ var stallTasks = harness.NewTask("stall", stall)
 // stallTask tells a worker what to do in a scenario. Before anything else it opens the lock, and
 // from then on serves the slots that the book says.
 type stallTask struct {
-	Book string `json:"book"` // file
-	stallLoadOptions
-
-	Leave bool `json:"leave"` // serve what has arrived, and end
-}
-
-// stallLoadOptions are what a load consists of.
-type stallLoadOptions struct {
-	Variant    string        `json:"variant"`
-	Server     string        `json:"server"`      // how to connect to the variant's own
-	SessionTTL time.Duration `json:"session_ttl"` // of Holdfast; 0: default
-	Slots      int           `json:"slots"`
-	Rate       float64       `json:"rate"` // requests per second and slot
-	Keys       int           `json:"keys"` // at most stallKeys
-	Hold       time.Duration `json:"hold"`
-	Limit      time.Duration `json:"limit"` // a request that waits for longer fails
+	stallSizes
+	Book    string // file
+	Variant string
+	Server  string // how to connect to the variant's own
+	Leave   bool   // serve what has arrived, and end
 }
 
 // stallResult is what the worker sees.
@@ -47,11 +38,11 @@ type stallResult struct {
 // stallLoad serves requests. They arrive by a clock, whether or not others are still waiting: a
 // lock that is slow does not make for fewer requests.
 type stallLoad struct {
-	stallLoadOptions
+	stallTask
 	book   *stallBook
 	me     int64
 	prefix string
-	locker rivals.Locker
+	locker *rivals.Locker
 	close  func() error
 	used   harness.Meter
 	done   atomic.Int64
@@ -59,9 +50,7 @@ type stallLoad struct {
 	clock    sync.WaitGroup // of the goroutines that let requests arrive
 	requests sync.WaitGroup
 	stop     chan struct{}
-
-	mu      sync.Mutex // protects failure
-	failure string
+	failure  atomic.Pointer[string] // the first
 }
 
 func stall(ctx context.Context, h *harness.Host, t stallTask) (*stallResult, error) {
@@ -72,50 +61,43 @@ func stall(ctx context.Context, h *harness.Host, t stallTask) (*stallResult, err
 	if t.Leave {
 		err = l.end()
 	}
-	return l.result(), err
+	r := &stallResult{Used: l.used.Read(l.done.Load())}
+	if l.locker.Node != nil {
+		r.view.of(l.locker.Node)
+	}
+	if failure := l.failure.Load(); failure != nil {
+		r.Failure = *failure
+	}
+	return r, err
 }
 
 func openLoad(ctx context.Context, h *harness.Host, t stallTask) (_ *stallLoad, err error) {
-	l := &stallLoad{stallLoadOptions: t.stallLoadOptions, me: int64(h.Process), stop: make(chan struct{}), prefix: h.Namespace}
+	l := &stallLoad{stallTask: t, me: int64(h.Process), stop: make(chan struct{}), prefix: h.Namespace}
+	book, unmap, err := openBook(t.Book)
+	if err != nil {
+		return nil, err
+	}
+	l.book = book
 	client, count := harness.NewClient(h.Redis, 0)
 	l.used = harness.NewMeter(count)
-	if l.Variant == stallOurs {
-		opts := rivals.ClusterOptions(h.Order)
-		opts.SessionTTL = t.SessionTTL
-		c, err := rivals.NewCoordinator(client, opts)
-		if err != nil {
-			return nil, errors.Join(err, client.Close())
-		}
-		l.locker = &rivals.Holdfast{C: c}
-	} else {
-		v, _, err := rivals.FindVariant(l.Variant)
-		if err == nil {
-			l.locker, err = v.Open(rivals.Environment{Order: h.Order, Client: client, Server: l.Server, Goroutines: stallPool, Count: count})
-		}
-		if err != nil {
-			return nil, errors.Join(err, client.Close())
-		}
+	v, _, err := rivals.FindVariant(t.Variant)
+	if err == nil {
+		l.locker, err = v.Open(rivals.Environment{Order: h.Order, Client: client, Server: t.Server, Goroutines: stallPool, Count: count})
 	}
-	book, unmap, err := openBook(t.Book)
-	l.book = book
+	if err != nil {
+		return nil, errors.Join(err, client.Close(), unmap())
+	}
 	l.close = sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), harness.CloseTime)
 		defer cancel()
 		err := l.locker.Close(ctx)
-		if book != nil && book.over.Load() {
+		if book.over.Load() {
 			err = nil // what cannot be given back, as in Grace, goes with the server
 		}
-		err = errors.Join(err, client.Close())
-		if book != nil {
-			err = errors.Join(err, unmap())
-		}
-		return err
+		return errors.Join(err, client.Close(), unmap())
 	})
-	if err != nil {
-		return nil, errors.Join(err, l.close())
-	}
 	h.AtEnd(l.end)
-	for slot := range l.Slots {
+	for slot := range l.Processes {
 		l.clock.Go(func() { l.arrivals(ctx, slot) })
 	}
 	return l, nil
@@ -131,17 +113,6 @@ func (l *stallLoad) end() error {
 	l.clock.Wait()
 	l.requests.Wait()
 	return l.close()
-}
-
-func (l *stallLoad) result() *stallResult {
-	r := &stallResult{Used: l.used.Read(l.done.Load())}
-	if h, ok := l.locker.(*rivals.Holdfast); ok {
-		r.view.of(h.C)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.Failure = l.failure
-	return r
 }
 
 // arrivals lets requests arrive at a slot while it is this process's.
@@ -170,7 +141,7 @@ func (l *stallLoad) arrivals(ctx context.Context, slot int) {
 	for !l.book.over.Load() {
 		if !mine {
 			n := max(time.Since(begin), 0)/every + 1
-			next = begin.Add(n*every + every*time.Duration(slot)/time.Duration(l.Slots))
+			next = begin.Add(n*every + every*time.Duration(slot)/time.Duration(l.Processes))
 		}
 		if !wait(time.Until(next)) {
 			return
@@ -205,9 +176,82 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 		return
 	}
 	l.book.at(arrived).failed.Add(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure == "" {
-		l.failure = err.Error()
+	text := err.Error()
+	l.failure.CompareAndSwap(nil, &text)
+}
+
+// stallBook is memory that the processes of a scenario share, a file mapped by each. What a process
+// has written there stays when it is killed.
+type stallBook struct {
+	begin  atomic.Int64             // nanoseconds since 1970; 0: not yet
+	over   atomic.Bool              // no requests arrive any more
+	serves [stallSlots]atomic.Int64 // which process gets the requests that arrive at a slot
+	stale  atomic.Int64             // tokens that were not above the last one of their key
+	slow   atomic.Int64             // requests that waited for longer than stallSlow
+	tokens [stallKeys]atomic.Uint64
+	waits  [histogram.Buckets]atomic.Int64 // as those of a histogram
+	moment [stallMoments]stallMoment
+}
+
+const (
+	stallSlots   = 8
+	stallKeys    = 1024
+	stallMoments = 1200 // two minutes
+	stallBucket  = 100 * time.Millisecond
+	stallSlow    = 100 * time.Millisecond
+)
+
+// stallMoment is what happened in one stallBucket.
+type stallMoment struct {
+	arrived atomic.Int64
+	done    atomic.Int64 // sections that ended then
+	failed  atomic.Int64 // of what arrived then
+	longest atomic.Int64 // wait of what arrived then, nanoseconds
+}
+
+func openBook(path string) (_ *stallBook, unmap func() error, err error) {
+	mem, unmap, err := harness.MapFile(path, int(unsafe.Sizeof(stallBook{})))
+	if err != nil {
+		return nil, nil, err
 	}
+	return (*stallBook)(mem), unmap, nil
+}
+
+// at returns the moment that t belongs to. What is later than all belongs to the last.
+func (b *stallBook) at(t time.Time) *stallMoment {
+	i := t.Sub(time.Unix(0, b.begin.Load())) / stallBucket
+	return &b.moment[min(max(int(i), 0), stallMoments-1)]
+}
+
+// waited notes how long a request waited that arrived at a moment, or until it failed.
+func (b *stallBook) waited(arrived time.Time, d time.Duration) {
+	for m := &b.at(arrived).longest; ; {
+		seen := m.Load()
+		if seen >= int64(d) || m.CompareAndSwap(seen, int64(d)) {
+			break
+		}
+	}
+	b.waits[histogram.Bucket(d)].Add(1)
+	if d > stallSlow {
+		b.slow.Add(1)
+	}
+}
+
+// granted notes a token of a key, if there are tokens.
+func (b *stallBook) granted(key int, fence uint64) {
+	if fence != 0 && b.tokens[key].Swap(fence) >= fence {
+		b.stale.Add(1)
+	}
+}
+
+// histogram is that of all waits.
+func (b *stallBook) histogram() *histogram.Histogram {
+	h := new(histogram.Histogram)
+	for i := range b.waits {
+		h.Buckets[i] = b.waits[i].Load()
+	}
+	for i := range b.moment {
+		h.Longest = max(h.Longest, time.Duration(b.moment[i].longest.Load()))
+	}
+	return h
 }

@@ -41,12 +41,11 @@ var Long = []string{"growth", "stalls"}
 
 // Sizes say how much is measured.
 type Sizes struct {
-	Hot     HotSizes
+	Hot, Shared, Zipf Crowd
+
 	Cold    ColdSizes
 	Held    HeldSizes
 	own     ownSizes
-	shared  sharedSizes
-	zipf    sharedSizes
 	forward forwardSizes
 	idle    idleSizes
 	http    httpSizes

@@ -49,13 +49,13 @@ const tinyDebounce = 200 * time.Millisecond
 
 // tiny is enough to go through all of the code.
 var tiny = Sizes{
-	Hot:  HotSizes{Processes: 2, Goroutines: 3, Rounds: 2, Round: 150 * time.Millisecond},
+	Hot:  Crowd{Processes: 2, Goroutines: 3, Rounds: 2, Round: 150 * time.Millisecond},
 	Cold: ColdSizes{Blocks: 2, Calls: 10},
 	Held: HeldSizes{Locks: 300, Periods: 1, Partitions: 31, SessionTTL: 5 * time.Second},
 
 	own:     ownSizes{Blocks: 2, Pairs: 2000, HandOvers: 640, Calls: 5},
-	shared:  sharedSizes{processes: 2, goroutines: 3, keys: 1, rounds: 1, round: 150 * time.Millisecond},
-	zipf:    sharedSizes{processes: 2, goroutines: 3, keys: 20, rounds: 1, round: 150 * time.Millisecond},
+	Shared:  Crowd{Processes: 2, Goroutines: 3, Keys: 1, Rounds: 1, Round: 150 * time.Millisecond},
+	Zipf:    Crowd{Processes: 2, Goroutines: 3, Keys: 20, Rounds: 1, Round: 150 * time.Millisecond},
 	forward: forwardSizes{Blocks: 2, Calls: 10, Callers: 4, Round: 50 * time.Millisecond},
 	idle:    idleSizes{processes: 3, periods: 1},
 	http:    httpSizes{Blocks: 2, Calls: 100, Posts: 10},
@@ -65,11 +65,11 @@ var tiny = Sizes{
 		Processes: 2, Goroutines: 4, Rounds: 1, Round: 150 * time.Millisecond, Window: 100 * time.Millisecond,
 	},
 	stalls: stallSizes{
-		rounds: 1, processes: 2, rate: 50, keys: 20, hold: time.Millisecond, limit: 12 * time.Second,
-		calm: 200 * time.Millisecond, every: 300 * time.Millisecond, outage: 300 * time.Millisecond, after: 600 * time.Millisecond,
-		sessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
+		Rounds: 1, Processes: 2, Rate: 50, Keys: 20, Hold: time.Millisecond, Limit: 12 * time.Second,
+		Calm: 200 * time.Millisecond, Every: 300 * time.Millisecond, Outage: 300 * time.Millisecond, After: 600 * time.Millisecond,
+		SessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
 	},
-	rows:  rowsSizes{processes: 2, goroutines: 3, stock: 30, rows: 20, rounds: 1, round: 200 * time.Millisecond},
+	rows:  rowsSizes{Crowd{Processes: 2, Goroutines: 3, Keys: 20, Rounds: 1, Round: 200 * time.Millisecond}, 30},
 	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond, ratios: 3},
 }
 
@@ -210,8 +210,8 @@ func TestSizes(t *testing.T) {
 	if total := time.Duration(h.Rounds) * h.Round * time.Duration(len(rivals.Chosen("hot", false))); total > time.Minute {
 		t.Errorf("the rounds of hot take %v", total)
 	}
-	for name, s := range map[string]sharedSizes{"shared": FullSizes.shared, "zipf": FullSizes.zipf} {
-		if total := time.Duration(s.rounds) * s.round * time.Duration(len(rivals.Chosen(name, false))+1); total > 90*time.Second {
+	for name, s := range map[string]Crowd{"shared": FullSizes.Shared, "zipf": FullSizes.Zipf} {
+		if total := time.Duration(s.Rounds) * s.Round * time.Duration(len(rivals.Chosen(name, false))+1); total > 90*time.Second {
 			t.Errorf("the rounds of %s take %v", name, total)
 		}
 	}

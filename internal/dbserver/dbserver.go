@@ -27,6 +27,7 @@ const startTime = time.Minute
 // A Server is a server that runs.
 type Server struct {
 	Dir   string // that it works in
+	PID   int    // of the shell that started it
 	stdin io.Writer
 	ended chan struct{}
 	log   bytes.Buffer // not before ended is closed
@@ -66,7 +67,7 @@ cd / && rm -rf "$2"`, "sh", bin, dir)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	x.stdin = stdin
+	x.PID, x.stdin = cmd.Process.Pid, stdin
 	go func() { _ = cmd.Wait(); close(x.ended) }()
 	return x, nil
 }

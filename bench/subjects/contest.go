@@ -1,0 +1,485 @@
+package subjects
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
+	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/reexec"
+)
+
+// Crowd is who does a job: goroutines of processes, in rounds of each way by turns.
+type Crowd struct {
+	Processes, Goroutines int // goroutines of each
+	Keys                  int // more than 1: by zipf
+	Rounds                int
+	Round                 time.Duration
+}
+
+// job is what ways are compared in.
+type job struct {
+	Name, Title string
+	Crowd
+	Active int   // so many processes lock; 0: all
+	Procs  int   // processors that a process uses; 0: all
+	Batch  int   // operations that are timed at a time; 0: loopBatch
+	Writes int   // one section in so many is a writer's; 0: there are no writers
+	Ratios int   // comparisons in slices; 0: none
+	Stock  int64 // of each row of a database
+}
+
+// total is what one way did of one job in all rounds.
+type total struct {
+	*way
+	stats.Tally
+	number int // of the way
+	job    *job
+	alone  bool // one process, without a lock that others know
+	sum    roundResult
+	calls  map[string]int64
+	evals  int64 // scripts called in the rounds, as the server counts them
+
+	missing int64 // sections that the processes counted and the judge did not, or the other way
+	wrong   int64 // times that two held a lock, by the judge
+	stale   int64 // tokens that did not rise
+}
+
+// kind is how it is drawn.
+func (t *total) kind() chart.Kind {
+	if t.floor || t.alone || t.Alone {
+		return chart.Floor
+	}
+	return report.KindOf(t.Name)
+}
+
+// times is how many times the sections per second of another the way reaches, in the median of the
+// rounds.
+func (t *total) times(other *total) float64 { return t.Times(&other.Tally).Median }
+
+// contest is what the rounds of ways of a kind need.
+type contest struct {
+	b       *Run
+	subject string
+	kind    string
+	ws      []*reexec.Worker
+	servers *rivals.Servers
+	totals  []*total
+
+	store    string            // the critical section is a read and a write there; empty: it is empty, and
+	file     string            // of the referees
+	referees []harness.Referee // by way, see it; nil: there are none
+
+	// judged is called before and after each round, and tells how many sections there were until then;
+	// nil: it is not known.
+	judged func(ctx context.Context, t *total, before bool) (int64, error)
+}
+
+// refereed is how many ways may have a referee.
+const refereed = 64
+
+// withReferees has referees in memory that the processes share, until done is called.
+func (c *contest) withReferees() (done func() error, err error) {
+	c.file = filepath.Join(c.b.Dir, "referees-"+c.subject)
+	c.referees, done, err = harness.OpenReferees(c.file, refereed)
+	return done, err
+}
+
+// start starts the servers that ways need, unless there are some, and the workers, where they have
+// their places.
+func (c *contest) start(ctx context.Context, processes int, at harness.Placement, list []rivals.Variant) (stop func(failed bool) error, err error) {
+	end := func() error { return nil }
+	if c.servers == nil {
+		if c.servers, err = rivals.StartServers(ctx, at.Servers, list); err != nil {
+			return func(bool) error { return nil }, err
+		}
+		c.servers.Tell(c.b.Bench)
+		end = c.servers.Stop
+	}
+	var leave func(bool) error
+	c.store, c.ws, leave, err = c.b.StartMany(ctx, c.subject, processes, at.Callers, at.Store)
+	return func(failed bool) error { return errors.Join(leave(failed), end()) }, err
+}
+
+// cluster opens a node of a cluster in each process, all at once and from nothing, and returns what
+// opens it and how long it takes to settle.
+func (c *contest) cluster(ctx context.Context, goroutines int) (task roundTask, took time.Duration, err error) {
+	if _, task.Way, err = rivals.FindVariant(rivals.ClusterVariant); err != nil {
+		return task, 0, err
+	}
+	task.Job.Goroutines = goroutines
+	if _, err := roundTasks.All(c.ws, task); err != nil {
+		return task, 0, err
+	}
+	took, err = c.settled(ctx, task)
+	return task, took, err
+}
+
+// add opens a way in all processes, and waits until a cluster has settled. One after the other, and
+// at leisure: opening may take longer than the start of a round can wait.
+func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
+	t := &total{way: &waysOf(c.kind)[number], number: number, job: j, calls: make(map[string]int64)}
+	switch {
+	case t.redis:
+	case t.floor:
+		t.Untold = rivals.Variant{Alone: true}.Unknown()
+	default:
+		t.Untold = t.Unknown()
+	}
+	t.alone = t.Alone && !(t.Unsafe() && c.referees != nil) // referees are to see what happens without a lock
+	task := c.task(t)
+	cluster := false
+	for _, w := range c.ws {
+		a, err := roundTasks.Do(w, task)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		cluster = cluster || a.Nodes > 0
+	}
+	c.totals = append(c.totals, t)
+	if !cluster {
+		return t, nil
+	}
+	_, err := c.settled(ctx, task)
+	return t, err
+}
+
+func (c *contest) task(t *total) roundTask {
+	task := roundTask{Kind: c.kind, Way: t.number, Job: *t.job, Store: c.store, Referees: c.file, Key: c.subject}
+	if c.servers != nil {
+		task.Server = c.servers.Conn(t.Variant)
+	}
+	if c.referees != nil {
+		task.Store = "" // an empty section
+	}
+	switch {
+	case t.alone && t.Unsafe():
+		task.Job.Goroutines = 1
+	case t.alone && t.job.Active == 0:
+		task.Job.Goroutines *= t.job.Processes
+	}
+	return task
+}
+
+// settled waits until all partitions are owned, by all processes, and returns how long that took.
+func (c *contest) settled(ctx context.Context, task roundTask) (time.Duration, error) {
+	return allOwned(ctx, func() (views []view, err error) {
+		answers, err := roundTasks.All(c.ws, task)
+		for _, a := range answers {
+			views = append(views, a.view)
+		}
+		return views, err
+	})
+}
+
+// allOwned is settled where look returns the views of the processes.
+func allOwned(ctx context.Context, look func() ([]view, error)) (time.Duration, error) {
+	const limit = 30 * time.Second
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		views, err := look()
+		if err != nil {
+			return 0, err
+		}
+		owned, done := 0, true
+		var seen []string
+		for _, a := range views {
+			owned += a.Owned
+			done = done && a.Nodes == len(views) && a.Owned > 0
+			seen = append(seen, fmt.Sprintf("%d of %d nodes", a.Owned, a.Nodes))
+		}
+		switch {
+		case done && owned == partitions:
+			return time.Since(begin), nil
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case time.Since(begin) > limit:
+			return 0, fmt.Errorf("the cluster has not settled after %v; partitions owned, and nodes seen: %s", limit, strings.Join(seen, ", "))
+		}
+	}
+}
+
+// partitions is the default of coord.Options.
+const partitions = 1021
+
+// run lets all ways run in rounds, in an order that changes, and asks the judges.
+func (c *contest) run(ctx context.Context) error {
+	rounds := 0
+	for _, t := range c.totals {
+		rounds = t.job.Rounds
+	}
+	if err := byTurns(ctx, c.b, rounds, c.totals, func(t *total) string { return t.Name }, func(t *total, round int) error {
+		return c.round(ctx, t, round)
+	}); err != nil {
+		return err
+	}
+	return c.judge()
+}
+
+// judge asks the referees, or the store.
+func (c *contest) judge() (err error) {
+	db := harness.NewStore(c.store)
+	defer db.Close()
+	for _, t := range c.totals {
+		if c.referees != nil {
+			referee := &c.referees[t.number]
+			t.wrong, t.stale = referee.Two.Load()+max(t.missing, -t.missing), referee.Stale.Load()
+		} else if t.wrong, t.stale, err = db.Counts(t.number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round runs a way once.
+func (c *contest) round(ctx context.Context, t *total, round int) error {
+	task, ws := c.task(t), c.ws
+	task.Duration = t.job.Round
+	if n := t.job.Active; n > 0 {
+		ws = ws[:n]
+	} else if t.alone {
+		ws = ws[round%len(ws):][:1]
+	}
+	if !t.Fenced || t.job.Name != "" {
+		// A key that a worker left locked at the end of a round must not spoil the next, nor another's.
+		task.Key = fmt.Sprintf("%s-%s-%s-%d", c.subject, t.Name, t.job.Name, round)
+	}
+	if round == 0 {
+		task.Duration = min(task.Duration, 300*time.Millisecond)
+	}
+	seen, err := c.look(ctx, t, true)
+	if err != nil {
+		return err
+	}
+	task.Begin = time.Now().Add(50 * time.Millisecond)
+	answers, err := roundTasks.All(ws, task)
+	if err != nil {
+		return err
+	}
+	now, err := c.look(ctx, t, false)
+	if err != nil {
+		return err
+	}
+	var sum roundResult
+	var parts []stats.Effort
+	for _, a := range answers {
+		sum.add(a)
+		parts = append(parts, a.Effort)
+		for op, n := range a.Calls {
+			if round > 0 {
+				t.calls[op] += n
+			}
+		}
+	}
+	// What is not in order counts in round 0, too.
+	if c.judged != nil {
+		t.missing += sum.Sections - (now.sections - seen.sections)
+	}
+	if round == 0 {
+		sum.Sections, sum.Conflicts = 0, 0
+	}
+	t.sum.add(&sum)
+	if round > 0 {
+		t.evals += now.evals - seen.evals
+		t.Add(stats.NewRound(cmp.Or(sum.Last, task.Duration), now.cpu-seen.cpu, parts, &sum.Waits))
+		t.Waits.Merge(&sum.Waits)
+	}
+	return nil
+}
+
+// seen is what there was at one time.
+type seen struct {
+	sections int64         // by the judge
+	evals    int64         // scripts called at Redis
+	cpu      time.Duration // of the servers
+}
+
+func (c *contest) look(ctx context.Context, t *total, before bool) (s seen, err error) {
+	if before && c.judged != nil {
+		if s.sections, err = c.judged(ctx, t, true); err != nil {
+			return s, err
+		}
+	}
+	evals, err := harness.CommandStats(ctx, c.b.Admin, "evalsha")
+	if err != nil {
+		return s, err
+	}
+	s.evals = evals.Calls
+	for _, v := range []struct {
+		rivals.Variant
+		asked bool
+	}{{t.Variant, true}, {rivals.Variant{}, t.redis}} {
+		if !v.asked {
+			continue
+		}
+		cpu, err := c.cpu(ctx, v.Variant)
+		if err != nil {
+			return s, err
+		}
+		s.cpu += cpu
+	}
+	if !before && c.judged != nil {
+		s.sections, err = c.judged(ctx, t, false)
+	}
+	return s, err
+}
+
+// cpu is what the servers that a variant uses have used so far.
+func (c *contest) cpu(ctx context.Context, v rivals.Variant) (time.Duration, error) {
+	if c.servers == nil {
+		return harness.ServerCPU(ctx, c.b.Admin)
+	}
+	return c.servers.CPU(ctx, c.b.Admin, v)
+}
+
+// byReferees is how many sections the way's referee has counted. What went in and never left counts
+// as two holders.
+func (c *contest) byReferees(_ context.Context, t *total, _ bool) (int64, error) {
+	referee := &c.referees[t.number]
+	if referee.Inside.Swap(0) != 0 {
+		referee.Two.Add(1)
+	}
+	return referee.Sections.Load(), nil
+}
+
+// fastest returns the one of those that are chosen with the highest median rate, nil if there is
+// none.
+func fastest(totals []*total, choose func(*total) bool) (best *total) {
+	for _, t := range totals {
+		if choose(t) && (best == nil || stats.Median(t.Rates) > stats.Median(best.Rates)) {
+			best = t
+		}
+	}
+	return best
+}
+
+// column is one of the table of a contest, or some.
+type column struct {
+	heads string // of all, with commas between
+	cells func(t *total) []string
+}
+
+// rates are the columns that all tables begin with: a rate, and that of the first way to it.
+func rates(what string, first *total) column {
+	return column{what + ",(min..max),ratio,(min..max)", func(t *total) []string {
+		if first == nil {
+			return t.RateCells(nil)
+		}
+		return t.RateCells(&first.Tally)
+	}}
+}
+
+// per is a column of what one section took.
+func per(head string, of func(t *total) float64) column {
+	return column{head, func(t *total) []string { return []string{stats.Number(t.Per(of(t)))} }}
+}
+
+// number is a column of something else.
+func number(head string, of func(t *total) float64) column {
+	return column{head, func(t *total) []string { return []string{stats.Number(of(t))} }}
+}
+
+// The columns that several tables have, by what they are called there.
+func commands(head string) column {
+	return per(head, func(t *total) float64 { return float64(t.All.Commands) })
+}
+func bytes(head string) column {
+	return per(head, func(t *total) float64 { return float64(t.All.Bytes()) })
+}
+func allocations() column {
+	return per("allocations", func(t *total) float64 { return float64(t.All.Allocs) })
+}
+func cpus(server string) []column {
+	return []column{
+		per("CPU s per million", func(t *total) float64 { return t.All.CPU.Seconds() * 1e6 }),
+		per(server, func(t *total) float64 { return t.Serving.Seconds() * 1e6 }),
+	}
+}
+func waits(first string) column { return column{first + ",p99,p99.9,max", (*total).WaitCells} }
+func two(t *total) float64      { return float64(t.wrong) }
+
+// shares is a column of how the processes share; of what is alone it says nothing.
+func shares(head string, of func(t *total) string) column {
+	return column{head, func(t *total) []string {
+		if t.alone {
+			return []string{"-"}
+		}
+		return []string{of(t)}
+	}}
+}
+
+func jain(t *total) string { return stats.Number(stats.Jain(t.Parts)) }
+
+// headOf is the first row of a table.
+func headOf(columns []column) (row []string) {
+	row = []string{""}
+	for _, c := range columns {
+		row = append(row, strings.Split(c.heads, ",")...)
+	}
+	return row
+}
+
+// row is that of a way, whose name is indented where a job has a row of its own.
+func (t *total) row(indent string, columns []column) []string {
+	row := []string{indent + t.Title()}
+	for _, c := range columns {
+		row = append(row, c.cells(t)...)
+	}
+	return row
+}
+
+// contestants are the totals as the report draws them.
+func contestants(totals []*total, name func(*total) string) (list []report.Contestant) {
+	for _, t := range totals {
+		list = append(list, report.Contestant{Name: name(t), Kind: t.kind(), Tally: &t.Tally})
+	}
+	return list
+}
+
+// describe says once what each way is.
+func describe(list []rivals.Variant) (notes []string) {
+	said := make(map[string]bool)
+	for _, v := range list {
+		if v.How != "" && !said[v.Name] {
+			said[v.Name] = true
+			notes = append(notes, v.Title()+": "+v.How)
+		}
+	}
+	return notes
+}
+
+// variants are those of the totals.
+func variants(totals []*total) (list []rivals.Variant) {
+	for _, t := range totals {
+		list = append(list, t.Variant)
+	}
+	return list
+}
+
+// listed writes what is not zero.
+func listed(counts map[string]int64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n != 0 {
+			parts = append(parts, name+" "+figures.Thousands(n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// failed notes what of a way has failed, and how.
+func (t *total) failed(r *report.Result, name, what string) {
+	if t.sum.Failed > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s: %s %s failed; one: %s", name, figures.Thousands(t.sum.Failed), what, t.sum.Failure))
+	}
+}
