@@ -7,21 +7,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/bench/report"
 )
 
-func TestGrowth(t *testing.T) {
-	t.Parallel()
-	b := tinyBench(t)
-	r, err := measureGrowth(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, r)
-	for _, text := range []string{"pair, keys: rise", "held meanwhile: rise", "goroutines: rise", "Lock at Redis", "bytes per key held", "sections per second of 2"} {
-		if c := named(t, r, text); !(c.Got > 0) {
-			t.Errorf("%s: %v", c.Text, c.Got)
-		}
-	}
+func growthIsDrawn(t *testing.T, _ *Run, r report.Result) {
 	for _, f := range r.Figures {
 		if f.Lines == nil || len(f.Lines.Series) < 2 {
 			t.Fatalf("%+v", f.Head())

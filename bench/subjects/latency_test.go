@@ -6,18 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
-func TestLatency(t *testing.T) {
-	t.Parallel()
-	b := tinyBench(t)
-	r, err := measureLatency(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, r)
+func allLanes(t *testing.T, _ *Run, r report.Result) {
 	rows := make(map[string][]string)
 	for _, row := range r.Table[1:] {
 		if len(row) != len(r.Table[0]) {
@@ -46,9 +39,6 @@ func TestLatency(t *testing.T) {
 		if rows[name] == nil || rows[name][1] == "0" || rows[name][1] == "-" {
 			t.Errorf("%s: %q", name, rows[name])
 		}
-	}
-	if _, ok := rivals.PostgresKind.Find(); ok == (rows[rivals.Advisory][1] == notRun) {
-		t.Errorf("%q", rows[rivals.Advisory])
 	}
 }
 

@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,16 +12,83 @@ import (
 	"github.com/holdfast-go/holdfast/bench/rivals"
 )
 
-func TestHot(t *testing.T) {
-	t.Parallel()
-	b := tinyBench(t)
-	r := withRates(t, &b.Sizes.Hot.Round, func() (report.Result, error) { return measureHot(t.Context(), b) })
-	if len(r.Table) != 6 || !strings.HasPrefix(r.Table[1][0], "Holdfast") {
-		t.Errorf("%q", r.Table)
-	}
-	checkMeasured(t, r)
-	if c := named(t, r, "Redis commands per section"); !(c.Got > 0) {
-		t.Errorf("%v commands per section", c.Got)
+// Each subject, as small as it can be: all of its code runs, what must hold whatever the speed
+// holds, and nothing that was measured is nothing.
+func TestSubjects(t *testing.T) {
+	for name, test := range map[string]struct {
+		above0 []string // in claims: what cannot be nothing
+		lines  int      // of the table, without its head; 0: see below
+		rates  func(*Run) *time.Duration
+		also   func(t *testing.T, b *Run, r report.Result)
+	}{
+		"hot":    {above0: []string{"Redis commands per section"}, lines: 5, rates: func(b *Run) *time.Duration { return &b.Sizes.Hot.Round }},
+		"shared": {above0: []string{"of one worker without a lock"}, lines: 9, rates: func(b *Run) *time.Duration { return &b.Sizes.Shared.Round }},
+		"zipf":   {lines: 9, rates: func(b *Run) *time.Duration { return &b.Sizes.Zipf.Round }},
+		"cold": {lines: 4, also: func(t *testing.T, _ *Run, r report.Result) {
+			for _, text := range []string{"commands per Lock", "commands per Unlock"} {
+				if c := named(t, r, text); c.Got != 1 {
+					t.Errorf("%s: %v", c.Text, c.Got)
+				}
+			}
+			if !strings.Contains(strings.Join(r.Notes, "\n"), "pinned") {
+				t.Errorf("it does not say what is pinned: %q", r.Notes)
+			}
+		}},
+		"held": {lines: 10, also: func(t *testing.T, _ *Run, r report.Result) {
+			if c := named(t, r, "rows while they are held"); c.Got != 300 {
+				t.Errorf("%v rows", c.Got)
+			}
+			if c := named(t, r, "one read per partition"); c.Got <= 0 || c.Got > 31 {
+				t.Errorf("%v reads of 31 partitions in a period", c.Got)
+			}
+		}},
+		"own":     {above0: []string{"Lock and Unlock, times", "hand-over among 64", "SET NX PX and EVALSHA"}, lines: 10},
+		"forward": {above0: []string{"median Lock, times", "median Lock and Unlock, times", "callers: times"}, lines: 7},
+		"idle":    {above0: []string{"on average"}, lines: 3},
+		"http":    {above0: []string{"Serialize, micro", "Serialize, the handler", "Route, times"}, lines: 6},
+		"growth": {
+			above0: []string{"pair, keys: rise", "held meanwhile: rise", "goroutines: rise", "Lock at Redis", "bytes per key held", "sections per second of 2"},
+			also:   growthIsDrawn,
+		},
+		"modes":   {above0: []string{"Holdfast Semaphore, permits: no limit, sections per second to it, in slices"}, also: allModes},
+		"latency": {also: allLanes},
+		"stalls":  {lines: 6, also: stallsAreSeen},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := tinyBench(t)
+			measure := All[slices.IndexFunc(All, func(s Subject) bool { return s.Name == name })].Measure
+			var r report.Result
+			var err error
+			if test.rates == nil {
+				if r, err = measure(t.Context(), b); err != nil {
+					t.Fatal(err)
+				}
+				check(t, r)
+			} else {
+				r = withRates(t, test.rates(b), func() (report.Result, error) { return measure(t.Context(), b) })
+				checkMeasured(t, r)
+			}
+			if n := len(r.Table) - 1; test.lines != 0 && n != test.lines {
+				t.Errorf("%d lines: %q", n, r.Table)
+			}
+			for _, row := range r.Table {
+				if strings.Contains(strings.Join(row, " "), "NaN") {
+					t.Errorf("%q", row)
+				}
+				if _, ok := rivals.PostgresKind.Find(); len(row) > 1 && ok == (row[1] == notRun) && strings.HasPrefix(row[0], rivals.Advisory) {
+					t.Errorf("%q", row)
+				}
+			}
+			for _, text := range test.above0 {
+				if c := named(t, r, text); !(c.Got > 0) {
+					t.Errorf("%s: %v", c.Text, c.Got)
+				}
+			}
+			if test.also != nil {
+				test.also(t, b, r)
+			}
+		})
 	}
 }
 
@@ -33,41 +101,7 @@ func TestHotSeesTwoHolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := named(t, r, "two held the lock"); c.Holds() {
-		t.Error("without a lock, nobody met anybody")
-	}
-}
-
-func TestCold(t *testing.T) {
-	t.Parallel()
-	b := tinyBench(t)
-	r, err := measureCold(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, r)
-	for _, text := range []string{"commands per Lock", "commands per Unlock"} {
-		if c := named(t, r, text); c.Got != 1 {
-			t.Errorf("%s: %v", c.Text, c.Got)
-		}
-	}
-	if !strings.Contains(strings.Join(r.Notes, "\n"), "pinned") {
-		t.Errorf("it does not say what is pinned: %q", r.Notes)
-	}
-}
-
-func TestHeld(t *testing.T) {
-	t.Parallel()
-	b := tinyBench(t)
-	r, err := measureHeld(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, r)
-	if c := named(t, r, "rows while they are held"); c.Got != 300 {
-		t.Errorf("%v rows", c.Got)
-	}
-	if c := named(t, r, "one read per partition"); c.Got <= 0 || c.Got > 31 {
-		t.Errorf("%v reads of 31 partitions in a period", c.Got)
+		t.Error("without a lock no two met")
 	}
 }
 
