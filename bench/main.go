@@ -195,7 +195,6 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: FAILED: %v\n", err)
 		return 1
 	}
-	b.Progress = harness.NewProgress(stderr)
 	defer b.Progress.Clear()
 	rec := &report.Record{Format: report.RecordFormat, Date: time.Now(), Commit: report.Commit(), Command: cfg.command, Quick: cfg.quick}
 	var errs []error

@@ -48,14 +48,14 @@ type Bench struct {
 	prefix         string // no other program's keys begin like this, or like "{" and this
 	Dir            string // for the files of this run
 	own            *redistest.Server
-	PID            int       // of the server; 0 if it is not ours
-	Progress       *progress // may be nil
-	Servers        []string  // with their versions
+	PID            int // of the server; 0 if it is not ours
+	Progress       *progress
+	Servers        []string // with their versions
 }
 
 // NewBench starts the server, or makes sure that the one given answers.
 func NewBench(ctx context.Context, cfg Settings, stdout, stderr io.Writer) (*Bench, error) {
-	b := &Bench{Settings: cfg, stdout: stdout, stderr: stderr, Addr: cfg.Redis}
+	b := &Bench{Settings: cfg, stdout: stdout, stderr: stderr, Addr: cfg.Redis, Progress: newProgress(stderr)}
 	b.prefix = "hfbench" + strings.ToLower(rand.Text()[:8])
 	var err error
 	if b.Dir, err = os.MkdirTemp("", "holdfast-bench-"); err != nil {

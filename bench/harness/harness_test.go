@@ -96,12 +96,11 @@ func TestProgress(t *testing.T) {
 			t.Errorf("%q is too long", l)
 		}
 	}
-	var nobody *progress
-	nobody.Begin("hot", 1, 9)
-	nobody.Step("redsync", 0, 1)
-	nobody.Clear()
-	if NewProgress(&out) != nil {
-		t.Error("a buffer is no terminal")
+	silent := newProgress(&out) // a buffer is no terminal
+	silent.Begin("hot", 1, 9)
+	silent.Clear()
+	if got := strings.Split(out.String(), "\r\x1b[K"); len(got) != len(lines) {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -133,24 +132,23 @@ func TestStore(t *testing.T) {
 	if wrong, stale, err := s.Counts(2); wrong != 0 || stale != 0 || err != nil {
 		t.Errorf("wrong %d, stale %d, %v", wrong, stale, err)
 	}
-	c, err := s.conn()
-	if err != nil {
-		t.Fatal(err)
+	do := func(kind byte, variant, key int, number, token uint64) (n uint64, err error) {
+		err = s.with(func(c *storeConn) error { n, err = c.do(kind, variant, key, number, token); return err })
+		return n, err
 	}
-	if n, err := c.do(storeRead, 2, 7, 0, 0); n != 200 || err != nil {
+	if n, err := do(storeRead, 2, 7, 0, 0); n != 200 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	c.do(storeWrite, 2, 7, 200, 0)   // another worker has written meanwhile
-	c.do(storeWrite, 2, 7, 201, 200) // the same token again
-	c.do(storeWrite, 2, 8, 1, 1)     // another key
-	s.put(c)
+	do(storeWrite, 2, 7, 200, 0)   // another worker has written meanwhile
+	do(storeWrite, 2, 7, 201, 200) // the same token again
+	do(storeWrite, 2, 8, 1, 1)     // another key
 	if wrong, stale, err := s.Counts(2); wrong != 1 || stale != 1 || err != nil {
 		t.Errorf("wrong %d, stale %d, %v", wrong, stale, err)
 	}
 	if wrong, stale, _ := s.Counts(1); wrong != 0 || stale != 0 {
 		t.Errorf("variants share numbers")
 	}
-	if _, err := c.do(storeRead, storeVariants, 0, 0, 0); err == nil {
+	if _, err := do(storeRead, storeVariants, 0, 0, 0); err == nil {
 		t.Error("there is no such variant")
 	}
 }

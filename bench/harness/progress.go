@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress is a line on the terminal that says what is being measured and how long it will take. A
-// nil one, and one that does not write to a terminal, says nothing.
+// progress is a line on the terminal that says what is being measured and how long it will take. One
+// without a width, which does not write to a terminal, says nothing.
 type progress struct {
 	w     io.Writer
 	width int
@@ -26,62 +26,33 @@ type progress struct {
 	shown       bool
 }
 
-// NewProgress returns one that writes to w if that is a terminal.
-func NewProgress(w io.Writer) *progress {
-	file, ok := w.(*os.File)
-	if !ok {
-		return nil
+// newProgress returns one that writes to w if that is a terminal.
+func newProgress(w io.Writer) *progress {
+	if file, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {
+			return &progress{w: w, width: max(int(size.Col), 40)}
+		}
 	}
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return nil
-	}
-	return &progress{w: w, width: max(int(size.Col), 40)}
+	return new(progress)
 }
 
 // Begin is called at the beginning of each subject.
 func (p *progress) Begin(subject string, number, all int) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.subject, p.number, p.all, p.begun = subject, number, all, time.Now()
-	p.what, p.done, p.total = "under way", 0, 0
-	p.draw()
+	p.subject, p.number, p.all = subject, number, all
+	p.mu.Unlock()
+	p.Step("under way", 0, 0)
 }
 
 // Step says what is measured now, after done of total parts of the subject.
 func (p *progress) Step(what string, done, total int) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.what, p.done, p.total, p.stepped = what, done, total, time.Now()
 	if done == 0 {
 		p.begun = p.stepped
 	}
-	p.draw()
-}
-
-// Clear removes the line, for other output.
-func (p *progress) Clear() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.shown {
-		fmt.Fprint(p.w, "\r\x1b[K")
-		p.shown = false
-	}
-	p.subject = ""
-}
-
-// draw is called with the mutex.
-func (p *progress) draw() {
-	if p.subject == "" {
+	if p.subject == "" || p.width == 0 {
 		return
 	}
 	line := fmt.Sprintf("%d/%d %s: %s", p.number, p.all, p.subject, p.what)
@@ -99,4 +70,15 @@ func (p *progress) draw() {
 	}
 	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
 	p.shown = true
+}
+
+// Clear removes the line, for other output.
+func (p *progress) Clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+	p.subject = ""
 }

@@ -40,21 +40,18 @@ func (r *Referee) Leave(who uint64) {
 	}
 }
 
-// aWriter is what a writer of a lock for readers and writers adds to those inside, and a reader 1.
-const aWriter = 1 << 32
+// Writer is what a writer of a lock for readers and writers adds to those inside, and a reader 1.
+const Writer = 1 << 32
 
-// Join is called as the first thing under a lock for readers and writers: a writer has to be alone.
-// leave is called as the last thing.
-func (r *Referee) Join(writer bool) (leave func()) {
-	one := uint64(1)
-	if writer {
-		one = aWriter
-	}
-	if now := r.Inside.Add(one); now >= aWriter && now != aWriter {
+// Join is called with 1, or with Writer, as the first thing under a lock for readers and writers, and
+// Part as the last thing: a writer has to be alone.
+func (r *Referee) Join(one uint64) {
+	if now := r.Inside.Add(one); now >= Writer && now != Writer {
 		r.Two.Add(1)
 	}
-	return func() { r.Inside.Add(-one) }
 }
+
+func (r *Referee) Part(one uint64) { r.Inside.Add(-one) }
 
 // OpenReferees maps the file, which gets the right size, as n referees until unmap is called.
 func OpenReferees(path string, n int) (_ []Referee, unmap func() error, err error) {

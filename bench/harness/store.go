@@ -139,26 +139,28 @@ type storeConn struct {
 
 func NewStore(addr string) *Store { return &Store{addr: addr} }
 
-func (s *Store) conn() (*storeConn, error) {
+// with calls f with a connection, which is of no use any more if f fails.
+func (s *Store) with(f func(c *storeConn) error) error {
 	s.mu.Lock()
+	var c *storeConn
 	if n := len(s.free); n > 0 {
-		c := s.free[n-1]
-		s.free = s.free[:n-1]
-		s.mu.Unlock()
-		return c, nil
+		c, s.free = s.free[n-1], s.free[:n-1]
 	}
 	s.mu.Unlock()
-	c, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		return nil, err
+	if c == nil {
+		conn, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			return err
+		}
+		c = &storeConn{Conn: conn}
 	}
-	return &storeConn{Conn: c}, nil
-}
-
-func (s *Store) put(c *storeConn) {
+	if err := f(c); err != nil {
+		return fmt.Errorf("store: %w", errors.Join(err, c.Close()))
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.free = append(s.free, c)
-	s.mu.Unlock()
+	return nil
 }
 
 func (s *Store) Close() {
@@ -184,32 +186,22 @@ func (c *storeConn) do(kind byte, variant, key int, number, token uint64) (uint6
 
 // Increment is the critical section: two round trips.
 func (s *Store) Increment(variant, key int, token uint64) error {
-	c, err := s.conn()
-	if err != nil {
+	return s.with(func(c *storeConn) error {
+		n, err := c.do(storeRead, variant, key, 0, 0)
+		if err == nil {
+			_, err = c.do(storeWrite, variant, key, n+1, token)
+		}
 		return err
-	}
-	n, err := c.do(storeRead, variant, key, 0, 0)
-	if err == nil {
-		_, err = c.do(storeWrite, variant, key, n+1, token)
-	}
-	if err != nil {
-		return fmt.Errorf("store: %w", errors.Join(err, c.Close()))
-	}
-	s.put(c)
-	return nil
+	})
 }
 
 // Counts returns how often two sections of a variant ran at the same time, and how often a token
 // did not rise.
 func (s *Store) Counts(variant int) (wrong, stale int64, err error) {
-	c, err := s.conn()
-	if err != nil {
-		return 0, 0, err
-	}
-	n, err := c.do(storeCount, variant, 0, 0, 0)
-	if err != nil {
-		return 0, 0, errors.Join(err, c.Close())
-	}
-	s.put(c)
-	return int64(n >> 32), int64(n & (1<<32 - 1)), nil
+	err = s.with(func(c *storeConn) error {
+		n, err := c.do(storeCount, variant, 0, 0, 0)
+		wrong, stale = int64(n>>32), int64(n&(1<<32-1))
+		return err
+	})
+	return wrong, stale, err
 }

@@ -18,25 +18,17 @@ type measured struct {
 // measureValue is one figure: the median of the rounds, and between what they varied. What is null
 // was not measured.
 type measureValue struct {
-	Name   string   `json:"name"`
-	Unit   string   `json:"unit"`
-	Median *float64 `json:"median"`
-	Least  *float64 `json:"least"`
-	Most   *float64 `json:"most"`
+	Name   string `json:"name"`
+	Unit   string `json:"unit"`
+	Median value  `json:"median"`
+	Least  value  `json:"least"`
+	Most   value  `json:"most"`
 	// Of the same figure in the same round, the median of the rounds: times that of the rival that is
 	// best in it, and times the floor.
-	ToBest  *float64 `json:"to_best"`
-	Best    string   `json:"best,omitempty"`
-	ToFloor *float64 `json:"to_floor"`
-	Floor   string   `json:"floor,omitempty"`
-}
-
-// known is nil for what JSON has no number for.
-func known(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
+	ToBest  value  `json:"to_best"`
+	Best    string `json:"best,omitempty"`
+	ToFloor value  `json:"to_floor"`
+	Floor   string `json:"floor,omitempty"`
 }
 
 // Compare adds all figures of ways to lock that were measured in the same rounds. The floor is one
@@ -51,22 +43,29 @@ func (r *Result) Compare(list []Contestant) {
 
 // CompareTo adds all figures of some, beside a floor and the best rival of all.
 func (r *Result) CompareTo(floor string, some, all []Contestant) {
+	var base *Contestant
+	if i := slices.IndexFunc(all, func(c Contestant) bool { return c.Name == floor }); i >= 0 {
+		base = &all[i]
+	}
 	for _, c := range some {
 		x := measured{Name: c.Name, Kind: c.Kind}
 		for _, m := range stats.Metrics {
 			sample := c.Sample(m)
 			s := stats.SpreadOf(sample)
-			v := measureValue{Name: m.Name, Unit: m.Unit, Median: known(s.Median), Least: known(s.Least), Most: known(s.Most)}
-			if best := bestRival(m, all); best != nil {
-				if v.ToBest = known(stats.Median(stats.PerRound(sample, best.Sample(m)))); v.ToBest != nil {
-					v.Best = best.Name
+			v := measureValue{Name: m.Name, Unit: m.Unit, Median: value(s.Median), Least: value(s.Least), Most: value(s.Most)}
+			// times are those of another one, which has a name if there are any.
+			times := func(other *Contestant) (value, string) {
+				if other == nil {
+					return value(math.NaN()), ""
 				}
-			}
-			if i := slices.IndexFunc(all, func(c Contestant) bool { return c.Name == floor }); i >= 0 {
-				if v.ToFloor = known(stats.Median(stats.PerRound(sample, all[i].Sample(m)))); v.ToFloor != nil {
-					v.Floor = floor
+				x := value(stats.Median(stats.PerRound(sample, other.Sample(m))))
+				if !x.known() {
+					return value(math.NaN()), ""
 				}
+				return x, other.Name
 			}
+			v.ToBest, v.Best = times(bestRival(m, all))
+			v.ToFloor, v.Floor = times(base)
 			x.Measures = append(x.Measures, v)
 		}
 		r.Measured = append(r.Measured, x)
@@ -100,7 +99,7 @@ func spreads(list []measured) (table [][]string) {
 		rows := [][]string{{x.Name}, {"  least..most"}, {"  to the best rival"}, {"  to the floor"}}
 		some := make([]bool, len(rows))
 		for _, v := range x.Measures {
-			texts := []string{v.text(v.Median), v.between(), optional(v.ToBest), optional(v.ToFloor)}
+			texts := []string{v.text(v.Median), v.between(), v.ToBest.String(), v.ToFloor.String()}
 			for i, text := range texts {
 				rows[i] = append(rows[i], text)
 				some[i] = some[i] || text != "-"
@@ -115,27 +114,17 @@ func spreads(list []measured) (table [][]string) {
 	return table
 }
 
-func (v measureValue) text(x *float64) string {
-	switch {
-	case x == nil:
-		return "-"
-	case v.Unit == chart.Nanoseconds:
-		return chart.Format(*x, v.Unit)
+func (v measureValue) text(x value) string {
+	if x.known() && v.Unit == chart.Nanoseconds {
+		return chart.Format(float64(x), v.Unit)
 	}
-	return stats.Number(*x)
+	return x.String()
 }
 
-// between is empty of a figure that did not vary.
+// between is empty of a figure that was not measured.
 func (v measureValue) between() string {
-	if v.Least == nil || v.Most == nil {
+	if !v.Least.known() {
 		return "-"
 	}
 	return v.text(v.Least) + ".." + v.text(v.Most)
-}
-
-func optional(x *float64) string {
-	if x == nil {
-		return "-"
-	}
-	return stats.Number(*x)
 }

@@ -61,8 +61,8 @@ func TestMeasured(t *testing.T) {
 	} {
 		v := of(test.who, test.name)
 		for _, pair := range [][2]float64{
-			{value(v.Median), test.median}, {value(v.Least), test.least}, {value(v.Most), test.most},
-			{value(v.ToBest), test.toBest}, {value(v.ToFloor), test.toFloor},
+			{float64(v.Median), test.median}, {float64(v.Least), test.least}, {float64(v.Most), test.most},
+			{float64(v.ToBest), test.toBest}, {float64(v.ToFloor), test.toFloor},
 		} {
 			if math.Abs(pair[0]-pair[1]) > 1e-9*math.Abs(pair[1]) || math.IsNaN(pair[0]) != math.IsNaN(pair[1]) {
 				t.Errorf("%d, %s: %+v, got %v, want %v", test.who, test.name, test, pair[0], pair[1])
@@ -84,13 +84,6 @@ func TestMeasured(t *testing.T) {
 	if row := strings.Join(table[2][:2], "|"); row != "  least..most|25..50" {
 		t.Errorf("%q", row)
 	}
-}
-
-func value(x *float64) float64 {
-	if x == nil {
-		return math.NaN()
-	}
-	return *x
 }
 
 // What is allocated, sent and computed is seen.

@@ -45,9 +45,9 @@ func (o Outputs) Write(r *Record) error {
 var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"number": optional,
-	"bound": func(c claimRecord) string {
-		return map[bool]string{true: "≥ ", false: "≤ "}[c.Least] + stats.Number(c.Bound)
+	"known": value.known,
+	"bound": func(c Claim) string {
+		return map[bool]string{true: "≥ ", false: "≤ "}[c.Least] + stats.Number(c.Limit)
 	},
 	"ns":        func(x float64) string { return chart.Format(x, chart.Nanoseconds) },
 	"thousands": figures.Thousands,

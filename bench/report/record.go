@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
 // Record is a whole run as -json writes it and -from reads it. Everything that is printed or drawn
@@ -30,19 +31,30 @@ const RecordFormat = 1
 
 // subjectRecord is what one subject found.
 type subjectRecord struct {
-	Name   string        `json:"name"`
-	Took   float64       `json:"took_seconds"`
-	Result               // but for its claims
-	Claims []claimRecord `json:"claims"`
+	Name string  `json:"name"`
+	Took float64 `json:"took_seconds"`
+	Result
 }
 
-// claimRecord is a claim, and whether it holds.
-type claimRecord struct {
-	Text  string   `json:"text"`
-	Value *float64 `json:"value"` // null: not measured, or infinite
-	Bound float64  `json:"bound"`
-	Least bool     `json:"least"` // the bound is the least that is allowed, else the most
-	Holds bool     `json:"holds"`
+// value is a figure; NaN, which is null in JSON: it was not measured.
+type value float64
+
+func (x value) known() bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }
+
+func (x value) String() string { return stats.Number(float64(x)) }
+
+func (x value) MarshalJSON() ([]byte, error) {
+	if !x.known() {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(x))
+}
+
+func (x *value) UnmarshalJSON(text []byte) error {
+	if *x = value(math.NaN()); string(text) == "null" {
+		return nil
+	}
+	return json.Unmarshal(text, (*float64)(x))
 }
 
 // distribution is how long something took, in nanoseconds.
@@ -81,17 +93,13 @@ func (f Figure) chart() chart.Chart {
 func (f Figure) Head() chart.Head { return f.chart().Heading() }
 
 func (r *Record) Add(name string, x Result, took time.Duration) {
-	s := subjectRecord{Name: name, Took: took.Seconds(), Result: x}
-	s.Result.Claims = nil
-	for _, c := range x.Claims {
-		s.Claims = append(s.Claims, claimRecord{c.Text, known(c.Got), c.Limit, c.Least, c.Holds()})
-	}
+	s := subjectRecord{name, took.Seconds(), x}
 	onlyFinite(reflect.ValueOf(&s))
 	r.Subjects = append(r.Subjects, s)
 }
 
-// onlyFinite puts 0 in the place of what JSON has no number for. Charts leave it out where it would
-// be wrong.
+// onlyFinite puts 0 in the place of what JSON has no number for, but in values. Charts leave it out
+// where it would be wrong.
 func onlyFinite(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -107,23 +115,10 @@ func onlyFinite(v reflect.Value) {
 			onlyFinite(v.Index(i))
 		}
 	case reflect.Float64:
-		if x := v.Float(); math.IsNaN(x) || math.IsInf(x, 0) {
+		if v.Type() != reflect.TypeFor[value]() && !value(v.Float()).known() {
 			v.SetFloat(0)
 		}
 	}
-}
-
-// result is the reverse of add.
-func (s subjectRecord) result() Result {
-	r := s.Result
-	for _, c := range s.Claims {
-		got := math.NaN()
-		if c.Value != nil {
-			got = *c.Value
-		}
-		r.Claims = append(r.Claims, Claim{c.Text, got, c.Bound, c.Least})
-	}
-	return r
 }
 
 // broken lists the claims that do not hold.

@@ -17,7 +17,7 @@ type Result struct {
 	Title  string     `json:"title"`
 	Table  [][]string `json:"table"` // the first row is the head
 	Notes  []string   `json:"notes"`
-	Claims []Claim    `json:"-"`
+	Claims []Claim    `json:"claims"`
 
 	Measured      []measured     `json:"measured,omitempty"` // all figures of each way to lock
 	Rungs         []chart.Bar    `json:"rungs,omitempty"`    // nanoseconds per lock, for the ladder of all subjects
@@ -26,23 +26,21 @@ type Result struct {
 	Figures       []Figure       `json:"figures,omitempty"`
 }
 
-// Claim is one statement that must hold.
+// Claim is one statement that must hold. What was not measured, NaN, does not hold.
 type Claim struct {
-	Text  string
-	Got   float64
-	Limit float64
-	Least bool // the limit is the least that is allowed, else the most
+	Text  string  `json:"text"`
+	Got   value   `json:"value"`
+	Limit float64 `json:"bound"`
+	Least bool    `json:"least"` // the limit is the least that is allowed, else the most
+	Holds bool    `json:"holds"`
 }
 
-func AtLeast(limit float64, got float64, text string) Claim { return Claim{text, got, limit, true} }
-func AtMost(limit float64, got float64, text string) Claim  { return Claim{text, got, limit, false} }
+func AtLeast(limit float64, got float64, text string) Claim {
+	return Claim{text, value(got), limit, true, got >= limit}
+}
 
-// Holds is false for NaN: what was not measured does not hold.
-func (c Claim) Holds() bool {
-	if c.Least {
-		return c.Got >= c.Limit
-	}
-	return c.Got <= c.Limit
+func AtMost(limit float64, got float64, text string) Claim {
+	return Claim{text, value(got), limit, false, got <= limit}
 }
 
 func (r Result) Write(w io.Writer) {
@@ -65,10 +63,10 @@ func (r Result) Write(w io.Writer) {
 		if c.Least {
 			bound = "at least "
 		}
-		if !c.Holds() {
+		if !c.Holds {
 			verdict = "DOES NOT HOLD"
 		}
-		table = append(table, []string{c.Text, stats.Number(c.Got), bound + stats.Number(c.Limit), verdict})
+		table = append(table, []string{c.Text, c.Got.String(), bound + stats.Number(c.Limit), verdict})
 	}
 	figures.Align(w, table)
 }

@@ -25,7 +25,7 @@ func TestClaims(t *testing.T) {
 		{AtLeast(2, math.NaN(), ""), false},
 		{AtLeast(2, stats.Ratio(1, 0), ""), false},
 	} {
-		if test.claim.Holds() != test.holds {
+		if test.claim.Holds != test.holds {
 			t.Errorf("%+v", test)
 		}
 	}

@@ -13,7 +13,7 @@ func Again(files string, o Outputs, stdout io.Writer) (*Record, error) {
 		return nil, err
 	}
 	for _, s := range rec.Subjects {
-		s.result().Write(stdout)
+		s.Write(stdout)
 	}
 	return rec, o.Write(rec)
 }

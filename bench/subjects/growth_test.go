@@ -48,7 +48,7 @@ func TestGrowthIsSeen(t *testing.T) {
 			"pair, keys: rise from 1 to 1,000,000", "held meanwhile: rise", "goroutines: rise", "Lock at Redis", "at any rate", "over 1 to",
 			"rate less the least", "keys less the least",
 		} {
-			if c := named(t, r, text); c.Holds() != test.holds {
+			if c := named(t, r, text); c.Holds != test.holds {
 				t.Errorf("%s: %v of %v", c.Text, c.Got, c.Limit)
 			}
 		}

@@ -61,11 +61,11 @@ func TestLatencyResult(t *testing.T) {
 		"times faster than quick": 1800, "times that of quick": 0.5, "a pair of sync.Mutex's": 10,
 		"Redis commands per lock": 0.005, "given up": 1,
 	} {
-		if c := named(t, out, text); math.Abs(c.Got-want) > 1e-9 {
+		if c := named(t, out, text); math.Abs(float64(c.Got)-want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", c.Text, c.Got, want)
 		}
 	}
-	if c := named(t, out, "without a cluster"); c.Holds() {
+	if c := named(t, out, "without a cluster"); c.Holds {
 		t.Error("what was not measured holds")
 	}
 	if row := out.Table[7]; row[1] != "180" || row[2] != "120..240" || row[6] != "2.40" || row[7] != "1" || row[8] != "2,000" {

@@ -100,7 +100,7 @@ func TestHotSeesTwoHolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := named(t, r, "two held the lock"); c.Holds() {
+	if c := named(t, r, "two held the lock"); c.Holds {
 		t.Error("without a lock no two met")
 	}
 }

@@ -318,18 +318,18 @@ func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*
 		writes := p.t.Job.Writes
 		return &opened{counters: []*harness.Counter{p.Count}, batch: rivalBatch, loop: func(ctx context.Context, n int) error {
 			for range n {
-				lock, writer := l.RLock, writes > 0 && rand.IntN(writes) == 0
-				if writer {
-					lock = l.Lock
+				lock, one := l.RLock, uint64(1)
+				if writes > 0 && rand.IntN(writes) == 0 {
+					lock, one = l.Lock, harness.Writer
 				}
 				unlock, err := lock(ctx)
 				if err != nil {
 					return err
 				}
 				if writes > 0 {
-					leave := referee.Join(writer)
+					referee.Join(one)
 					err = p.trips(ctx)
-					leave()
+					referee.Part(one)
 				}
 				if err := errors.Join(err, unlock()); err != nil {
 					return err

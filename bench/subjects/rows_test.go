@@ -68,7 +68,7 @@ func rowsSeeOversold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := named(t, r, "no lock, one row: units sold"); c.Holds() {
+	if c := named(t, r, "no lock, one row: units sold"); c.Holds {
 		t.Error("without a lock nothing was sold twice")
 	}
 }
@@ -153,7 +153,7 @@ func TestRowsResults(t *testing.T) {
 	for text, want := range map[string]float64{
 		"SELECT FOR UPDATE, one row: units": 3, "Holdfast cluster, one row: units": 0, "refused for their token": 2, "CPU time of the servers": 0.25,
 	} {
-		if c := named(t, r, text); c.Got != want || c.Holds() != (want < 1) {
+		if c := named(t, r, text); float64(c.Got) != want || c.Holds != (want < 1) {
 			t.Errorf("%s: %v, want %v", c.Text, c.Got, want)
 		}
 	}
