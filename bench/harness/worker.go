@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
@@ -173,19 +175,16 @@ func Alone[T, A any](ctx context.Context, b *Bench, subject string, t reexec.Tas
 // anything failed: the workers are interrupted then.
 func (b *Bench) team(ctx context.Context, subject string, cores ...int) (ws []*reexec.Worker, stop func(failed bool) error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop = func(failed bool) (err error) {
+	stop = func(failed bool) error {
 		if failed {
 			cancel()
 		}
 		defer cancel()
-		errs := make(chan error, len(ws))
+		var all errgroup.Group
 		for _, w := range ws { // all at the same time: a node that is left alone has much to take over
-			go func() { errs <- w.Stop() }()
+			all.Go(w.Stop)
 		}
-		for range ws {
-			err = errors.Join(err, <-errs)
-		}
-		return err
+		return all.Wait()
 	}
 	for i, core := range cores {
 		if err := Placed(core, func() error {

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
@@ -235,24 +237,23 @@ func othersKeys(ctx context.Context, c *coord.Coordinator, n int) (others, own [
 // perSecond lets goroutines call f for a while.
 func perSecond(callers int, d time.Duration, f func(caller int) error) (span, error) {
 	var total atomic.Int64
-	errs := make([]error, callers)
-	begin := time.Now()
 	var over atomic.Bool
+	var work errgroup.Group
+	begin := time.Now()
 	timer := time.AfterFunc(d, func() { over.Store(true) })
 	defer timer.Stop()
-	var work sync.WaitGroup
-	for i := range errs {
-		work.Go(func() {
+	for i := range callers {
+		work.Go(func() (err error) {
 			n := int64(0)
-			for !over.Load() && errs[i] == nil {
-				errs[i] = f(i)
-				n++
+			for ; !over.Load() && err == nil; n++ {
+				err = f(i)
 			}
 			total.Add(n)
+			return err
 		})
 	}
-	work.Wait()
-	return span{int(total.Load()), time.Since(begin)}, errors.Join(errs...)
+	err := work.Wait()
+	return span{int(total.Load()), time.Since(begin)}, err
 }
 
 // measureForward lets one process lock keys that the other one owns.

@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
@@ -74,13 +75,11 @@ func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
 }
 
 func inParallel(teams []*team, f func(*team) error) error {
-	errs := make([]error, len(teams))
-	var work sync.WaitGroup
-	for i, x := range teams {
-		work.Go(func() { errs[i] = f(x) })
+	var work errgroup.Group
+	for _, x := range teams {
+		work.Go(func() error { return f(x) })
 	}
-	work.Wait()
-	return errors.Join(errs...)
+	return work.Wait()
 }
 
 // open opens both variants in all processes of the team.

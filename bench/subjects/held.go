@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
@@ -178,17 +179,16 @@ func (h *heldRun) lockAll(ctx context.Context) error {
 
 // each calls f for all locks, by many goroutines.
 func (h *heldRun) each(f func(i int) error) error {
-	var wg sync.WaitGroup
-	errs := make([]error, heldGoroutines)
-	for g := range errs {
-		wg.Go(func() {
-			for i := g; i < len(h.keys) && errs[g] == nil; i += len(errs) {
-				errs[g] = f(i)
+	var work errgroup.Group
+	for g := range heldGoroutines {
+		work.Go(func() (err error) {
+			for i := g; i < len(h.keys) && err == nil; i += heldGoroutines {
+				err = f(i)
 			}
+			return err
 		})
 	}
-	wg.Wait()
-	return cmp.Or(errs...) // one will do: where a lock was lost, so were thousands
+	return work.Wait() // one error will do: where a lock was lost, so were thousands
 }
 
 // unlock unlocks all, forgets them, and waits until they were given back.

@@ -241,16 +241,13 @@ func unlimited(p *place) (*opened, error) {
 func limited[T any](p *place, acquire func(context.Context) (T, error), release func(T) error) *opened {
 	p.client()
 	return &opened{counters: []*harness.Counter{p.Count}, loop: func(ctx context.Context, n int) error {
-		for range n {
+		return times(n, func(int) error {
 			permit, err := acquire(ctx)
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(p.trips(ctx), release(permit)); err != nil {
-				return err
-			}
-		}
-		return nil
+			return errors.Join(p.trips(ctx), release(permit))
+		})
 	}}
 }
 
@@ -275,12 +272,7 @@ func openPairs(own bool, pair func(context.Context, *coord.Coordinator, string) 
 			key := "catalogue-" + strconv.Itoa(i)
 			if owner, ok := c.Owner(key); ok && owner.Self == own {
 				return &opened{counters: []*harness.Counter{p.Count}, loop: func(ctx context.Context, n int) error {
-					for range n {
-						if err := pair(ctx, c, key); err != nil {
-							return err
-						}
-					}
-					return nil
+					return times(n, func(int) error { return pair(ctx, c, key) })
 				}}, nil
 			}
 		}
@@ -317,7 +309,7 @@ func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*
 		}
 		writes := p.t.Job.Writes
 		return &opened{counters: []*harness.Counter{p.Count}, batch: rivalBatch, loop: func(ctx context.Context, n int) error {
-			for range n {
+			return times(n, func(int) error {
 				lock, one := l.RLock, uint64(1)
 				if writes > 0 && rand.IntN(writes) == 0 {
 					lock, one = l.Lock, harness.Writer
@@ -331,11 +323,8 @@ func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*
 					err = p.trips(ctx)
 					referee.Part(one)
 				}
-				if err := errors.Join(err, unlock()); err != nil {
-					return err
-				}
-			}
-			return nil
+				return errors.Join(err, unlock())
+			})
 		}}, nil
 	}
 }

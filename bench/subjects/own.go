@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
@@ -73,12 +75,7 @@ func openOwn(ctx context.Context, h *harness.Host, t ownTask, r *laneRun) error 
 	r.blocks, r.nodes, r.counters = t.Blocks, []*coord.Coordinator{c}, []*harness.Counter{count, simple}
 	pairs := func(keys []string) runner {
 		return timed(func(ctx context.Context, _, n int) error {
-			for i := range n {
-				if err := pair(ctx, c, keys[i%len(keys)]); err != nil {
-					return err
-				}
-			}
-			return nil
+			return times(n, func(i int) error { return pair(ctx, c, keys[i%len(keys)]) })
 		})
 	}
 	of := func(name, title, base string, n int, run runner) *lane {
@@ -88,12 +85,7 @@ func openOwn(ctx context.Context, h *harness.Host, t ownTask, r *laneRun) error 
 	of(ownLockLane, "", ownMutexLane, t.Pairs, pairs(keys[:1]))
 	of("the same, 1,000 keys in turn", "", ownMutexLane, t.Pairs, pairs(keys))
 	of(ownRedisLane, "", ownMutexLane, t.Calls, timed(func(ctx context.Context, _, n int) error {
-		for range n {
-			if err := rivals.SetPair(ctx, bare, h.Namespace+":set"); err != nil {
-				return err
-			}
-		}
-		return nil
+		return times(n, func(int) error { return rivals.SetPair(ctx, bare, h.Namespace+":set") })
 	})).around = func(f func() error) error {
 		if t.Core < 0 {
 			return f()
@@ -192,6 +184,16 @@ func measureOwn(ctx context.Context, b *Run) (_ report.Result, err error) {
 	}, nil
 }
 
+// times calls f so often, or until it fails.
+func times(n int, f func(i int) error) error {
+	for i := range n {
+		if err := f(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func mutexPairs(_ context.Context, _, n int) error {
 	var mu sync.Mutex
 	for range n {
@@ -263,23 +265,15 @@ func handOver(c *coord.Coordinator, key string, goroutines int) runner {
 		if err != nil {
 			return span{}, err
 		}
-		errs := make([]error, goroutines)
-		var work sync.WaitGroup
-		for i := range errs {
-			work.Go(func() {
-				for range n / goroutines {
-					if errs[i] = pair(ctx, c, key); errs[i] != nil {
-						return
-					}
-				}
-			})
+		var work errgroup.Group
+		for range goroutines {
+			work.Go(func() error { return times(n/goroutines, func(int) error { return pair(ctx, c, key) }) })
 		}
 		for c.Stats().Waiting < goroutines && ctx.Err() == nil {
 			time.Sleep(100 * time.Microsecond)
 		}
 		begin := time.Now()
-		err = first.Unlock()
-		work.Wait()
-		return span{n, time.Since(begin)}, errors.Join(append(errs, err)...)
+		err = errors.Join(first.Unlock(), work.Wait())
+		return span{n, time.Since(begin)}, err
 	}
 }

@@ -62,7 +62,7 @@ type stallScenario struct {
 	name, short, title, about string
 
 	redisOnly bool // it says nothing about locks elsewhere
-	strike    func(*stallStage) error
+	strike    func(*stallStage)
 }
 
 var stallScenarios = []stallScenario{
@@ -87,20 +87,6 @@ type stallRun struct {
 
 	arrived, failed, slow, stale int64
 	moments                      int // that were watched
-}
-
-// merge adds another round.
-func (r *stallRun) merge(x *stallRun) {
-	if x.Waits.Longest > r.Waits.Longest {
-		r.track = x.track
-	}
-	for _, round := range x.Rounds {
-		r.Add(round)
-	}
-	r.Waits.Merge(&x.Waits)
-	r.arrived, r.failed, r.slow, r.stale = r.arrived+x.arrived, r.failed+x.failed, r.slow+x.slow, r.stale+x.stale
-	r.moments += x.moments
-	r.failure = cmp.Or(r.failure, x.failure)
 }
 
 // name is that of the row.
@@ -131,11 +117,9 @@ func measureStalls(ctx context.Context, b *Run) (_ report.Result, err error) {
 		for i := range runs {
 			r := runs[(i+round)%len(runs)]
 			b.Progress.Step(r.name(), round*len(runs)+i, b.Sizes.stalls.Rounds*len(runs))
-			x, err := b.Sizes.stalls.play(ctx, b, r.scenario, r.variant, servers.Conn(r.variant))
-			if err != nil {
+			if err := r.play(ctx, b, servers.Conn(r.variant)); err != nil {
 				return report.Result{}, fmt.Errorf("%s: %w", r.name(), err)
 			}
-			r.merge(x)
 		}
 	}
 	out := stallResults(b.Sizes.stalls, runs)
@@ -143,7 +127,8 @@ func measureStalls(ctx context.Context, b *Run) (_ report.Result, err error) {
 	return out, nil
 }
 
-// stallStage is where a scenario is played: a redis-server and processes of its own.
+// stallStage is where a scenario is played: a redis-server and processes of its own. After an error
+// nothing else is done there.
 type stallStage struct {
 	ctx    context.Context
 	b      harness.Bench // with that server
@@ -156,6 +141,7 @@ type stallStage struct {
 	redis  *redis.Client
 	cpu    time.Duration // of the server, of its processes before this one
 	since  time.Duration // what this one had used when the load began
+	err    error         // the first
 
 	number int             // of processes that were started
 	slots  []*stallProcess // the server of each
@@ -170,21 +156,24 @@ type stallStage struct {
 // stallProcess is one of the processes that were started.
 type stallProcess struct {
 	*reexec.Worker
-	number int
+	number int64
 }
 
-// play measures a variant, which has a server at conn if it is not on Redis.
-func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, v rivals.Variant, conn string) (_ *stallRun, err error) {
+// play measures the variant once, which has a server at conn if it is not on Redis.
+func (r *stallRun) play(ctx context.Context, b *Run, conn string) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dir, err := os.MkdirTemp(b.Dir, "stalls-")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x := &stallStage{ctx: ctx, b: *b.Bench, sizes: s, task: stallTask{stallSizes: s, Book: filepath.Join(dir, "book"), Variant: v.Name, Server: conn}}
+	s := b.Sizes.stalls
+	x := &stallStage{ctx: ctx, b: *b.Bench, sizes: s, task: stallTask{
+		stallSizes: s, Book: filepath.Join(dir, "book"), Variant: r.variant.Name, Server: conn,
+	}}
 	// A server of its own, whatever -redis says: it will be killed. Its data is to survive that.
 	if x.server, err = redistest.New(dir, "--appendonly", "yes"); err != nil {
-		return nil, err
+		return err
 	}
 	defer x.server.Kill()
 	x.b.Addr = x.server.Addr
@@ -192,98 +181,100 @@ func (s stallSizes) play(ctx context.Context, b *Run, scenario stallScenario, v 
 	defer x.redis.Close()
 	book, unmap, err := openBook(x.task.Book)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, unmap()) }()
 	x.book = book
-	defer func() {
-		if err != nil {
-			cancel()
+	x.slots = make([]*stallProcess, s.Processes)
+	for i := range x.slots {
+		x.slots[i] = x.start()
+	}
+	x.settled()
+	x.do(func() (err error) {
+		for i, p := range x.slots {
+			book.serves[i].Store(p.number)
 		}
-		err = errors.Join(err, x.end())
-	}()
-
-	for range s.Processes {
-		p, err := x.start()
-		if err != nil {
-			return nil, err
-		}
-		x.slots = append(x.slots, p)
-	}
-	if err := x.settled(); err != nil {
-		return nil, err
-	}
-	for i, p := range x.slots {
-		book.serves[i].Store(int64(p.number))
-	}
-	if x.since, err = harness.ServerCPU(ctx, x.redis); err != nil {
-		return nil, err
-	}
-	x.begin = time.Now()
-	book.begin.Store(x.begin.UnixNano())
-	if err := x.pass(s.Calm); err != nil {
-		return nil, err
-	}
-	if err := scenario.strike(x); err != nil {
-		return nil, err
-	}
+		x.since, err = harness.ServerCPU(ctx, x.redis)
+		x.begin = time.Now()
+		book.begin.Store(x.begin.UnixNano())
+		return err
+	})
+	x.pass(s.Calm)
+	r.scenario.strike(x)
 	took := time.Since(x.begin)
-	book.over.Store(true)
-	if err := x.end(); err != nil {
-		return nil, err
+	if book.over.Store(true); x.err != nil {
+		cancel()
 	}
-	if err := x.ended(); err != nil {
-		return nil, err
+	x.end()
+	x.ended()
+	if x.err == nil {
+		r.add(x, took)
 	}
-	return x.result(scenario, v, took), nil
+	return x.err
+}
+
+// do does what may fail, unless something has.
+func (x *stallStage) do(f func() error) {
+	if x.err == nil {
+		x.err = f()
+	}
 }
 
 // ended notes what the server has used; after it, another process of it begins, or none.
-func (x *stallStage) ended() error {
-	now, err := harness.ServerCPU(x.ctx, x.redis)
-	x.cpu, x.since = x.cpu+now-x.since, 0
-	return err
+func (x *stallStage) ended() {
+	x.do(func() error {
+		now, err := harness.ServerCPU(x.ctx, x.redis)
+		x.cpu, x.since = x.cpu+now-x.since, 0
+		return err
+	})
 }
 
-// start starts a process and waits until it is ready to lock.
-func (x *stallStage) start() (*stallProcess, error) {
+// start starts a process and waits until it is ready to lock. It returns nil if it is not.
+func (x *stallStage) start() (p *stallProcess) {
 	x.number++
-	w, err := x.b.Start(x.ctx, "stalls", harness.Order{Process: x.number, SessionTTL: x.sizes.SessionTTL})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := stallTasks.Do(w, x.task); err != nil {
-		return nil, errors.Join(err, w.Stop())
-	}
-	return &stallProcess{w, x.number}, nil
+	x.do(func() error {
+		w, err := x.b.Start(x.ctx, "stalls", harness.Order{Process: x.number, SessionTTL: x.sizes.SessionTTL})
+		if err != nil {
+			return err
+		}
+		if _, err := stallTasks.Do(w, x.task); err != nil {
+			return errors.Join(err, w.Stop())
+		}
+		p = &stallProcess{w, int64(x.number)}
+		return nil
+	})
+	return p
 }
 
 // settled waits until all partitions are owned, if the variant has such.
-func (x *stallStage) settled() error {
+func (x *stallStage) settled() {
 	if x.task.Variant != stallOurs {
-		return nil
+		return
 	}
-	_, err := allOwned(x.ctx, func() (views []view, err error) {
-		for _, p := range x.slots {
-			a, err := stallTasks.Do(p.Worker, x.task)
-			if err != nil {
-				return nil, err
+	x.do(func() error {
+		_, err := allOwned(x.ctx, func() (views []view, err error) {
+			for _, p := range x.slots {
+				a, err := stallTasks.Do(p.Worker, x.task)
+				if err != nil {
+					return nil, err
+				}
+				views = append(views, a.view)
 			}
-			views = append(views, a.view)
-		}
-		return views, nil
+			return views, nil
+		})
+		return err
 	})
-	return err
 }
 
 // pass lets time pass.
-func (x *stallStage) pass(d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-x.ctx.Done():
+func (x *stallStage) pass(d time.Duration) {
+	x.do(func() error {
+		select {
+		case <-time.After(d):
+		case <-x.ctx.Done():
+		}
 		return x.ctx.Err()
-	}
+	})
 }
 
 // happens notes an event that begins now.
@@ -309,94 +300,89 @@ func (x *stallStage) leave(p *stallProcess) {
 	})
 }
 
-// end ends all processes that are left, and returns what went wrong with any.
-func (x *stallStage) end() error {
+// end ends all processes that are left.
+func (x *stallStage) end() {
 	for _, p := range x.slots {
-		x.leave(p)
+		if p != nil {
+			x.leave(p)
+		}
 	}
-	x.slots = nil
 	x.leaving.Wait()
-	err := errors.Join(x.left...)
-	x.left = nil
-	return err
+	x.err = errors.Join(append(x.left, x.err)...)
 }
 
-func (x *stallStage) rolling() error {
-	for i, old := range x.slots {
-		p, err := x.start()
-		if err != nil {
-			return err
-		}
+// replace has a new process serve a slot.
+func (x *stallStage) replace(i int, event string) {
+	if p := x.start(); p != nil {
 		x.slots[i] = p
-		x.happens(fmt.Sprintf("%d replaced", i+1))
-		x.book.serves[i].Store(int64(p.number))
-		x.leave(old)
-		if err := x.pass(x.sizes.Every); err != nil {
+		x.happens(event)
+		x.book.serves[i].Store(p.number)
+	}
+}
+
+func (x *stallStage) rolling() {
+	for i, old := range x.slots {
+		x.replace(i, fmt.Sprintf("%d replaced", i+1))
+		if x.err == nil {
+			x.leave(old)
+		}
+		x.pass(x.sizes.Every)
+	}
+}
+
+func (x *stallStage) killed() {
+	// A process that was alone at first relies on its lease: until that is over it has no guardians.
+	x.pass(cmp.Or(x.sizes.SessionTTL, 10*time.Second))
+	x.do(func() error {
+		victim := x.slots[0]
+		x.happens("killed")
+		if err := victim.Cmd.Process.Kill(); err != nil {
 			return err
 		}
-	}
-	return nil
+		x.book.serves[0].Store(x.slots[1].number) // the senders of requests see at once that it has gone
+		_ = victim.Stop()                         // it says that it was killed
+		x.slots[0] = nil
+		return nil
+	})
+	x.replace(0, "another joined")
+	x.pass(x.sizes.After)
 }
 
-func (x *stallStage) killed() error {
-	// A process that was alone at first relies on its lease: until that is over it has no guardians.
-	if err := x.pass(cmp.Or(x.sizes.SessionTTL, 10*time.Second)); err != nil {
-		return err
-	}
-	victim := x.slots[0]
-	x.happens("killed")
-	if err := victim.Cmd.Process.Kill(); err != nil {
-		return err
-	}
-	x.book.serves[0].Store(int64(x.slots[1].number)) // the senders of requests see at once that it has gone
-	_ = victim.Stop()                                // it says that it was killed
-	x.slots = x.slots[1:]
-	p, err := x.start()
-	if err != nil {
-		return err
-	}
-	x.slots = append(x.slots, p)
-	x.happens("another joined")
-	x.book.serves[0].Store(int64(p.number))
-	return x.pass(x.sizes.After)
-}
-
-func (x *stallStage) outage() error {
-	if err := x.ended(); err != nil {
-		return err
-	}
+func (x *stallStage) outage() {
+	x.ended()
+	x.do(func() error {
+		x.server.Kill()
+		return nil
+	})
 	down := x.happens("Redis is down")
-	x.server.Kill()
-	if err := x.pass(x.sizes.Outage); err != nil {
-		return err
-	}
-	if err := x.server.Restart(); err != nil {
-		return err
-	}
+	x.pass(x.sizes.Outage)
+	x.do(x.server.Restart)
 	down.To = time.Since(x.begin).Seconds()
-	return x.pass(x.sizes.After)
+	x.pass(x.sizes.After)
 }
 
-func (x *stallStage) result(scenario stallScenario, v rivals.Variant, took time.Duration) *stallRun {
-	r := &stallRun{
-		scenario: scenario, variant: v, failure: x.failure, slow: x.book.slow.Load(), stale: x.book.stale.Load(),
-		track: chart.Track{Name: v.Name, Kind: v.Kind(), Events: x.events},
-	}
+// add adds what was seen on a stage.
+func (r *stallRun) add(x *stallStage, took time.Duration) {
+	track := chart.Track{Name: r.variant.Name, Kind: r.variant.Kind(), Events: x.events}
 	for i := range min(int(took/stallBucket), stallMoments) { // the last one is not over
 		m := &x.book.moment[i]
 		r.arrived += m.arrived.Load()
 		r.failed += m.failed.Load()
-		r.track.Done = append(r.track.Done, float64(m.done.Load()))
-		r.track.Wait = append(r.track.Wait, float64(m.longest.Load()))
-		r.track.Failed = append(r.track.Failed, float64(m.failed.Load()))
+		track.Done = append(track.Done, float64(m.done.Load()))
+		track.Wait = append(track.Wait, float64(m.longest.Load()))
+		track.Failed = append(track.Failed, float64(m.failed.Load()))
 	}
-	r.moments = len(r.track.Done)
-	r.Waits = *x.book.histogram()
-	round := stats.NewRound(took, x.cpu, x.used, &r.Waits)
+	waits := x.book.histogram()
+	if waits.Longest > r.Waits.Longest {
+		r.track = track
+	}
+	round := stats.NewRound(took, x.cpu, x.used, waits)
 	round.Parts = nil // no method chooses how many requests arrive where
-	round.Rate = stats.Ratio(stats.Sum(r.track.Done), float64(r.moments)*stallBucket.Seconds())
+	round.Rate = stats.Ratio(stats.Sum(track.Done), float64(len(track.Done))*stallBucket.Seconds())
 	r.Add(round)
-	return r
+	r.Waits.Merge(waits)
+	r.slow, r.stale, r.moments = r.slow+x.book.slow.Load(), r.stale+x.book.stale.Load(), r.moments+len(track.Done)
+	r.failure = cmp.Or(r.failure, x.failure)
 }
 
 // stallResults compares the variants, scenario by scenario.
@@ -419,19 +405,18 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 	if ttl := s.SessionTTL; ttl > 0 && ttl <= takeover {
 		takeover = ttl // which has none
 	}
-	said := make(map[string]bool)
+	var rival []rivals.Variant
 	for _, x := range runs {
-		if v := x.variant; v.Name != stallOurs && !said[v.Name] {
-			said[v.Name] = true
-			r.Notes = append(r.Notes, v.Name+": "+v.How)
+		if x.variant.Name != stallOurs {
+			rival = append(rival, x.variant)
 		}
 	}
+	r.Notes = append(r.Notes, describe(rival)...)
 	for _, x := range runs {
 		w := &x.Waits
-		r.Table = append(r.Table, []string{
+		r.Table = append(r.Table, append([]string{
 			x.name(), figures.Thousands(x.arrived), figures.Thousands(x.failed), figures.Thousands(x.slow),
-			stats.Millis(w.Quantile(0.5)), stats.Millis(w.Quantile(0.99)), stats.Millis(w.Quantile(0.999)), stats.Millis(w.Longest),
-		})
+		}, x.WaitCells()...))
 		r.Distributions = append(r.Distributions, report.DistributionOf(w, x.name(), x.variant.Kind()))
 		if x.failed > 0 {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant.Name, figures.Thousands(x.failed), x.failure))
@@ -477,20 +462,15 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 				Times: list[0].served() / x.served(),
 			})
 			if list[0].failed+x.failed == 0 { // a request that fails at once has not waited
-				r.Versus = append(r.Versus, report.Against(fmt.Sprintf("%s, longest wait vs. %s", scenario.short, stallRival),
-					stats.PerRound(x.longest(), list[0].longest())))
+				var times []float64
+				for i, round := range x.Rounds {
+					times = append(times, stats.Ratio(round.Max, list[0].Rounds[i].Max))
+				}
+				r.Versus = append(r.Versus, report.Against(fmt.Sprintf("%s, longest wait vs. %s", scenario.short, stallRival), times))
 			}
 		}
 	}
 	return r
-}
-
-// longest is the longest wait in each round.
-func (r *stallRun) longest() (list []float64) {
-	for _, x := range r.Rounds {
-		list = append(list, x.Max)
-	}
-	return list
 }
 
 // served is the part of the requests that had their lock in time. Those that failed may have waited
