@@ -135,10 +135,8 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	if flags.NArg() > 0 {
 		return config{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if cfg.Redis != "" {
-		if _, port, err := net.SplitHostPort(cfg.Redis); err != nil || port == "" {
-			return config{}, fmt.Errorf("-redis %q: want host:port", cfg.Redis)
-		}
+	if _, port, err := net.SplitHostPort(cfg.Redis); cfg.Redis != "" && (err != nil || port == "") {
+		return config{}, fmt.Errorf("-redis %q: want host:port", cfg.Redis)
 	}
 	if cfg.Rivals = *rivals == "all"; !cfg.Rivals && *rivals != "fast" {
 		return config{}, fmt.Errorf("-rivals %q: want fast or all", *rivals)
@@ -204,7 +202,7 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 		}
 		begun := time.Now()
 		b.Progress.Begin(s.Name, len(rec.Subjects)+1, len(cfg.only))
-		r, err := s.Measure(ctx, &subjects.Run{Bench: b, Sizes: cfg.sizes})
+		r, err := s.Do(ctx, &subjects.Run{Bench: b, Sizes: cfg.sizes})
 		b.Progress.Clear()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))

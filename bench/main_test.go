@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,31 +18,23 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestFlagDefaults(t *testing.T) {
-	cfg, err := parseFlags(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(cfg.only, " "); got != "hot cold held own shared zipf forward idle http latency rows modes" || cfg.sizes != subjects.FullSizes || !cfg.Pin || cfg.report {
-		t.Errorf("%+v", cfg)
-	}
-}
-
-func TestAllSubjects(t *testing.T) {
-	cfg, err := parseFlags([]string{"-only", "all"}, nil)
-	if err != nil || len(cfg.only) != len(everySubject) || !slices.Contains(cfg.only, "growth") || !slices.Contains(cfg.only, "stalls") {
-		t.Errorf("%v, %v", cfg.only, err)
-	}
-}
-
 func TestFlags(t *testing.T) {
-	cfg, err := parseFlags(strings.Fields("-redis [::1]:6379 -only held,hot -quick -report -pin=false -profile p -place near"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cfg.Redis != "[::1]:6379" || strings.Join(cfg.only, " ") != "held hot" || cfg.sizes != subjects.QuickSizes ||
-		!cfg.report || cfg.Pin || cfg.Profile != "p" || cfg.Place != harness.PlaceNear {
-		t.Errorf("%+v", cfg)
+	for _, test := range []struct {
+		args, only string
+		ok         func(cfg config) bool
+	}{
+		{"", "hot cold held own shared zipf forward idle http latency rows modes", func(cfg config) bool {
+			return cfg.sizes == subjects.FullSizes && cfg.Pin && !cfg.report
+		}},
+		{"-only all", "hot cold held own shared zipf forward idle http latency rows modes growth stalls", func(cfg config) bool { return true }},
+		{"-redis [::1]:6379 -only held,hot -quick -report -pin=false -profile p -place near", "held hot", func(cfg config) bool {
+			return cfg.Redis == "[::1]:6379" && cfg.sizes == subjects.QuickSizes && cfg.report && !cfg.Pin && cfg.Profile == "p" && cfg.Place == harness.PlaceNear
+		}},
+	} {
+		cfg, err := parseFlags(strings.Fields(test.args), nil)
+		if err != nil || strings.Join(cfg.only, " ") != test.only || !test.ok(cfg) {
+			t.Errorf("%s: %+v, %v", test.args, cfg, err)
+		}
 	}
 }
 

@@ -56,11 +56,28 @@ func TestWholeRun(t *testing.T) {
 	}
 }
 
-// What does not hold makes the command fail, unless it is only to report, or to measure little.
-func TestExitStatus(t *testing.T) {
-	server := redistest.Start(t)
+// fake measures subjects that find a value, which is to be at most 2, or nothing.
+func fake(t *testing.T, cfg config, found map[string]float64) (code int, stdout, stderr string) {
 	saved := everySubject
 	defer func() { everySubject = saved }()
+	everySubject = nil
+	for _, name := range cfg.only {
+		everySubject = append(everySubject, subjects.Subject{Name: name, Measure: func(context.Context, *subjects.Run) (report.Result, error) {
+			got, ok := found[name]
+			if !ok {
+				return report.Result{}, errors.New("it failed")
+			}
+			return report.Result{Title: name, Table: [][]string{{"a"}}, Claims: []report.Claim{report.AtMost(2, got, "a fake")}}, nil
+		}})
+	}
+	cfg.Redis = redistest.Start(t).Addr
+	var out, errs reexec.Buffer
+	code = measure(t.Context(), cfg, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// What does not hold makes the command fail, unless it is only to report, or to measure little.
+func TestExitStatus(t *testing.T) {
 	for _, test := range []struct {
 		got    float64
 		report bool
@@ -73,38 +90,19 @@ func TestExitStatus(t *testing.T) {
 		{3, true, false, 0, "Does not hold:\n  fake: a fake"},
 		{3, false, true, 0, "Does not hold:\n  fake: a fake"},
 	} {
-		everySubject = []subjects.Subject{{Name: "fake", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
-			return report.Result{Title: "FAKE", Table: [][]string{{"a"}}, Claims: []report.Claim{report.AtMost(2, test.got, "a fake")}}, nil
-		}}}
-		var stdout, stderr reexec.Buffer
-		cfg := config{Settings: harness.Settings{Redis: server.Addr}, only: []string{"fake"}, report: test.report, quick: test.quick}
-		if code := measure(t.Context(), cfg, &stdout, &stderr); code != test.code || !strings.Contains(stdout.String(), test.text) {
-			t.Errorf("%+v: exit status %d:\n%s%s", test, code, stdout.String(), stderr.String())
+		code, stdout, stderr := fake(t, config{only: []string{"fake"}, report: test.report, quick: test.quick}, map[string]float64{"fake": test.got})
+		if code != test.code || !strings.Contains(stdout, test.text) {
+			t.Errorf("%+v: exit status %d:\n%s%s", test, code, stdout, stderr)
 		}
 	}
 }
 
 // What was measured before a subject failed is kept, and the others are measured.
 func TestRecordOfAFailedRun(t *testing.T) {
-	server := redistest.Start(t)
-	saved := everySubject
-	defer func() { everySubject = saved }()
-	everySubject = []subjects.Subject{
-		{Name: "good", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
-			return report.Result{Title: "GOOD", Table: [][]string{{"a"}}}, nil
-		}},
-		{Name: "bad", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
-			return report.Result{}, errors.New("it failed")
-		}},
-		{Name: "late", Measure: func(context.Context, *subjects.Run) (report.Result, error) {
-			return report.Result{Title: "LATE", Table: [][]string{{"a"}}}, nil
-		}},
-	}
-	var stdout, stderr reexec.Buffer
 	file := filepath.Join(t.TempDir(), "r.json")
-	code := measure(t.Context(), config{Settings: harness.Settings{Redis: server.Addr}, only: []string{"good", "bad", "late"}, Outputs: report.Outputs{JSON: file}}, &stdout, &stderr)
-	if code != 1 || !strings.Contains(stderr.String(), "bad: it failed") {
-		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	code, _, stderr := fake(t, config{only: []string{"good", "bad", "late"}, Outputs: report.Outputs{JSON: file}}, map[string]float64{"good": 1, "late": 1})
+	if code != 1 || !strings.Contains(stderr, "bad: it failed") {
+		t.Errorf("exit status %d, stderr %q", code, stderr)
 	}
 	r, err := report.ReadRecord(file)
 	if err != nil || len(r.Subjects) != 2 || r.Subjects[0].Name != "good" || r.Subjects[1].Name != "late" || r.Machine.Cores < 1 || r.Machine.Go == "" ||

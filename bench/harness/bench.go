@@ -51,7 +51,24 @@ type Bench struct {
 	PID            int // of the server; 0 if it is not ours
 	Progress       *progress
 	Servers        []string // with their versions
+	ends           []func(failed bool) error
 }
+
+// Part runs a subject or a part of one, and ends what was begun in it.
+func (b *Bench) Part(f func() error) (err error) {
+	first := len(b.ends)
+	defer func() {
+		for _, end := range slices.Backward(b.ends[first:]) {
+			err = errors.Join(err, end(err != nil))
+		}
+		b.ends = b.ends[:first]
+	}()
+	return f()
+}
+
+// AtEnd has a function called at the end of the part, and told whether anything has failed. What was
+// told last is called first.
+func (b *Bench) AtEnd(end func(failed bool) error) { b.ends = append(b.ends, end) }
 
 // NewBench starts the server, or makes sure that the one given answers.
 func NewBench(ctx context.Context, cfg Settings, stdout, stderr io.Writer) (*Bench, error) {

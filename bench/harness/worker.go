@@ -171,11 +171,11 @@ func Alone[T, A any](ctx context.Context, b *Bench, subject string, t reexec.Tas
 	return a, errors.Join(err, w.Stop())
 }
 
-// team starts a worker on each of the cores. stop must be called in any case, and told whether
-// anything failed: the workers are interrupted then.
-func (b *Bench) team(ctx context.Context, subject string, cores ...int) (ws []*reexec.Worker, stop func(failed bool) error, err error) {
+// team starts a worker on each of the cores, which end with the part of the subject. If that has
+// failed they are interrupted.
+func (b *Bench) team(ctx context.Context, subject string, cores ...int) (ws []*reexec.Worker, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop = func(failed bool) error {
+	b.AtEnd(func(failed bool) error {
 		if failed {
 			cancel()
 		}
@@ -185,7 +185,7 @@ func (b *Bench) team(ctx context.Context, subject string, cores ...int) (ws []*r
 			all.Go(w.Stop)
 		}
 		return all.Wait()
-	}
+	})
 	for i, core := range cores {
 		if err := Placed(core, func() error {
 			w, err := b.Start(ctx, subject, Order{Process: i + 1})
@@ -194,33 +194,31 @@ func (b *Bench) team(ctx context.Context, subject string, cores ...int) (ws []*r
 			}
 			return err
 		}); err != nil {
-			return nil, stop, err
+			return ws, err
 		}
 	}
-	return ws, stop, nil
+	return ws, nil
 }
 
 // StartMany starts n workers on a core, and another one on another core as the store, and returns
-// the address of that. stop must be called in any case, as that of team.
-func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*reexec.Worker, stop func(failed bool) error, err error) {
-	ws, stop, err = b.team(ctx, subject, append(slices.Repeat([]int{mine}, n), its)...)
+// the address of that.
+func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int) (store string, ws []*reexec.Worker, err error) {
+	ws, err = b.team(ctx, subject, append(slices.Repeat([]int{mine}, n), its)...)
 	if err != nil {
-		return "", nil, stop, err
+		return "", nil, err
 	}
 	store, err = storeTask.Do(ws[n], struct{}{})
-	return store, ws[:n], stop, err
+	return store, ws[:n], err
 }
 
 // StartPinned starts a worker on a core of its own, if wanted and possible, and one on our server's
-// core for each of the others, which the note names. stop must be called in any case, as that of
-// team.
-func (b *Bench) StartPinned(ctx context.Context, subject string, others ...string) (ws []*reexec.Worker, note string, stop func(failed bool) error, err error) {
+// core for each of the others, which the note names.
+func (b *Bench) StartPinned(ctx context.Context, subject string, others ...string) (ws []*reexec.Worker, note string, err error) {
 	// The first core gets most of the machine's interrupts. The server, which is on every path, gets
 	// the other.
 	mine, its, note := b.TwoCores()
-	undo, err := b.PinServer(its)
-	if err != nil {
-		return nil, "", func(bool) error { return nil }, err
+	if err := b.PinServer(its); err != nil {
+		return nil, "", err
 	}
 	if note == "" {
 		note = fmt.Sprintf("pinned: the caller (the whole process) to core %d", mine)
@@ -233,15 +231,19 @@ func (b *Bench) StartPinned(ctx context.Context, subject string, others ...strin
 			note += fmt.Sprintf(", %s to core %d", name, its)
 		}
 	}
-	ws, end, err := b.team(ctx, subject, append([]int{mine}, slices.Repeat([]int{its}, len(others))...)...)
-	return ws, note, func(failed bool) error { return errors.Join(end(failed), undo()) }, err
+	ws, err = b.team(ctx, subject, append([]int{mine}, slices.Repeat([]int{its}, len(others))...)...)
+	return ws, note, err
 }
 
-// PinServer binds our server to a core until undo is called, unless there is none of ours, or the
-// number is negative.
-func (b *Bench) PinServer(core int) (undo func() error, err error) {
+// PinServer binds our server to a core until the end of the part, unless there is none of ours, or
+// the number is negative.
+func (b *Bench) PinServer(core int) error {
 	if b.PID == 0 || core < 0 {
-		return func() error { return nil }, nil
+		return nil
 	}
-	return Pin(b.PID, core)
+	undo, err := Pin(b.PID, core)
+	if err == nil {
+		b.AtEnd(func(bool) error { return undo() })
+	}
+	return err
 }

@@ -147,9 +147,8 @@ func openCold(_ context.Context, h *harness.Host, t ColdSizes, r *laneRun) error
 }
 
 // measureCold compares Lock with a bare SET, call by call in one process.
-func measureCold(ctx context.Context, b *Run) (_ report.Result, err error) {
-	ws, pinned, stop, err := b.StartPinned(ctx, "cold")
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
+func measureCold(ctx context.Context, b *Run) (report.Result, error) {
+	ws, pinned, err := b.StartPinned(ctx, "cold")
 	if err != nil {
 		return report.Result{}, err
 	}

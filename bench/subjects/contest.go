@@ -89,27 +89,27 @@ type contest struct {
 // refereed is how many ways may have a referee.
 const refereed = 64
 
-// withReferees has referees in memory that the processes share, until done is called.
-func (c *contest) withReferees() (done func() error, err error) {
+// withReferees has referees in memory that the processes share.
+func (c *contest) withReferees() error {
 	c.file = filepath.Join(c.b.Dir, "referees-"+c.subject)
-	c.referees, done, err = harness.OpenReferees(c.file, refereed)
-	return done, err
+	all, unmap, err := harness.OpenReferees(c.file, refereed)
+	if err == nil {
+		c.referees = all
+		c.b.AtEnd(func(bool) error { return unmap() })
+	}
+	return err
 }
 
 // start starts the servers that ways need, unless there are some, and the workers, where they have
 // their places.
-func (c *contest) start(ctx context.Context, processes int, at harness.Placement, list []rivals.Variant) (stop func(failed bool) error, err error) {
-	end := func() error { return nil }
+func (c *contest) start(ctx context.Context, processes int, at harness.Placement, list []rivals.Variant) (err error) {
 	if c.servers == nil {
-		if c.servers, err = rivals.StartServers(ctx, at.Servers, list); err != nil {
-			return func(bool) error { return nil }, err
+		if c.servers, err = c.b.startServers(ctx, at.Servers, list); err != nil {
+			return err
 		}
-		c.servers.Tell(c.b.Bench)
-		end = c.servers.Stop
 	}
-	var leave func(bool) error
-	c.store, c.ws, leave, err = c.b.StartMany(ctx, c.subject, processes, at.Callers, at.Store)
-	return func(failed bool) error { return errors.Join(leave(failed), end()) }, err
+	c.store, c.ws, err = c.b.StartMany(ctx, c.subject, processes, at.Callers, at.Store)
+	return err
 }
 
 // cluster opens a node of a cluster in each process, all at once and from nothing, and returns what
@@ -156,10 +156,7 @@ func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
 }
 
 func (c *contest) task(t *total) roundTask {
-	task := roundTask{Kind: c.kind, Way: t.number, Job: *t.job, Store: c.store, Referees: c.file, Key: c.subject}
-	if c.servers != nil {
-		task.Server = c.servers.Conn(t.Variant)
-	}
+	task := roundTask{Kind: c.kind, Way: t.number, Job: *t.job, Store: c.store, Referees: c.file, Key: c.subject, Server: c.servers.Conn(t.Variant)}
 	if c.referees != nil {
 		task.Store = "" // an empty section
 	}
@@ -304,42 +301,24 @@ type seen struct {
 	cpu      time.Duration // of the servers
 }
 
+// look is called before a round, and after it. The judge has its say outside of that.
 func (c *contest) look(ctx context.Context, t *total, before bool) (s seen, err error) {
-	if before && c.judged != nil {
-		if s.sections, err = c.judged(ctx, t, true); err != nil {
-			return s, err
+	var errs [4]error
+	judge := func(now bool) {
+		if now && c.judged != nil {
+			s.sections, errs[0] = c.judged(ctx, t, before)
 		}
 	}
+	judge(before)
 	evals, err := harness.CommandStats(ctx, c.b.Admin, "evalsha")
-	if err != nil {
-		return s, err
+	s.evals, errs[1] = evals.Calls, err
+	s.cpu, errs[2] = c.servers.CPU(ctx, c.b.Admin, t.Variant)
+	if t.redis {
+		redis, err := harness.ServerCPU(ctx, c.b.Admin)
+		s.cpu, errs[3] = s.cpu+redis, err
 	}
-	s.evals = evals.Calls
-	for _, v := range []struct {
-		rivals.Variant
-		asked bool
-	}{{t.Variant, true}, {rivals.Variant{}, t.redis}} {
-		if !v.asked {
-			continue
-		}
-		cpu, err := c.cpu(ctx, v.Variant)
-		if err != nil {
-			return s, err
-		}
-		s.cpu += cpu
-	}
-	if !before && c.judged != nil {
-		s.sections, err = c.judged(ctx, t, false)
-	}
-	return s, err
-}
-
-// cpu is what the servers that a variant uses have used so far.
-func (c *contest) cpu(ctx context.Context, v rivals.Variant) (time.Duration, error) {
-	if c.servers == nil {
-		return harness.ServerCPU(ctx, c.b.Admin)
-	}
-	return c.servers.CPU(ctx, c.b.Admin, v)
+	judge(!before)
+	return s, errors.Join(errs[:]...)
 }
 
 // byReferees is how many sections the way's referee has counted. What went in and never left counts

@@ -257,10 +257,9 @@ func perSecond(callers int, d time.Duration, f func(caller int) error) (span, er
 }
 
 // measureForward lets one process lock keys that the other one owns.
-func measureForward(ctx context.Context, b *Run) (_ report.Result, err error) {
+func measureForward(ctx context.Context, b *Run) (report.Result, error) {
 	s := b.Sizes.forward
-	ws, pinned, stop, err := b.StartPinned(ctx, "forward", "the owner")
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
+	ws, pinned, err := b.StartPinned(ctx, "forward", "the owner")
 	if err != nil {
 		return report.Result{}, err
 	}

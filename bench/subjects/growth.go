@@ -295,23 +295,28 @@ func (t *growthTotal) add(name string, at int, values ...float64) {
 }
 
 // measureGrowth takes about four minutes.
-func measureGrowth(ctx context.Context, b *Run) (_ report.Result, err error) {
+func measureGrowth(ctx context.Context, b *Run) (report.Result, error) {
 	t := &growthTotal{sizes: b.Sizes.growth, curves: make(map[string]curve)}
 	found, err := harness.Alone(ctx, b.Bench, "growth", growthTasks, t.sizes)
 	if err != nil {
 		return report.Result{}, err
 	}
-	// The arbiter is pinned as it is for a single caller in cold.
-	ws, pinned, stop, err := b.StartPinned(ctx, "growth-rows")
-	if err != nil {
-		return report.Result{}, errors.Join(err, stop(true))
-	}
-	rows, err := growthRowsTasks.Do(ws[0], t.sizes)
-	if err := errors.Join(err, stop(err != nil)); err != nil {
+	t.other, t.lost = float64(found.By["other"]), found.Facts["lost"]
+	if err := b.Part(func() error { // the arbiter is pinned as it is for a single caller in cold
+		ws, pinned, err := b.StartPinned(ctx, "growth-rows")
+		if err != nil {
+			return err
+		}
+		rows, err := growthRowsTasks.Do(ws[0], t.sizes)
+		if err != nil {
+			return err
+		}
+		t.pinned, found.Lanes = "rows: "+pinned, append(found.Lanes, rows.Lanes...)
+		return nil
+	}); err != nil {
 		return report.Result{}, err
 	}
-	t.pinned, t.other, t.lost = "rows: "+pinned, float64(found.By["other"]), found.Facts["lost"]
-	for _, l := range slices.Concat(found.Lanes, rows.Lanes) {
+	for _, l := range found.Lanes {
 		t.add(l.Of, l.N, l.P50...)
 	}
 	if err := t.together(ctx, b); err != nil {

@@ -3,7 +3,6 @@ package subjects
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,24 +18,21 @@ import (
 // totals are Holdfast's and the rival's.
 type team struct {
 	contest
-	n    int
-	stop func(failed bool) error
+	n int
 }
 
 // together measures what 1, 2, 4 and more processes do. On a machine of two cores they share one,
 // and the other is that of Redis and the store: so more processes cannot do more, and what is lost
 // is what it costs to be many. Where there are more, the kernel places them.
-func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
+func (t *growthTotal) together(ctx context.Context, b *Run) error {
 	s := t.sizes
 	mine, its, why := b.TwoCores()
 	if list, err := harness.Cores(); err == nil && len(list) > 2 {
 		mine, its, why = -1, -1, "nothing is pinned: there are cores for all"
 	}
-	undo, err := b.PinServer(its)
-	if err != nil {
+	if err := b.PinServer(its); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, undo()) }()
 	t.where = "processes: " + why
 	if why == "" {
 		also := ""
@@ -47,14 +43,10 @@ func (t *growthTotal) together(ctx context.Context, b *Run) (err error) {
 	}
 	b.Progress.Step("processes start", 0, 0)
 	var teams []*team
-	defer func() {
-		failed := err != nil
-		err = errors.Join(err, inParallel(teams, func(x *team) error { return x.stop(failed) }))
-	}()
 	for _, n := range upTo(s.Processes, 2) {
 		x := &team{n: n, contest: contest{b: b, subject: fmt.Sprintf("growth%d", n)}}
 		teams = append(teams, x)
-		if x.stop, err = x.start(ctx, n, harness.Placement{Callers: mine, Store: its, Servers: -1}, nil); err != nil {
+		if err := x.start(ctx, n, harness.Placement{Callers: mine, Store: its, Servers: -1}, nil); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package subjects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -48,13 +47,11 @@ func measureHot(ctx context.Context, b *Run) (report.Result, error) {
 	return measureVariants(ctx, b, rivals.Chosen("hot", b.Rivals))
 }
 
-func measureVariants(ctx context.Context, b *Run, list []rivals.Variant) (_ report.Result, err error) {
+func measureVariants(ctx context.Context, b *Run, list []rivals.Variant) (report.Result, error) {
 	c := contest{b: b, subject: "hot"}
-	done, err := c.withReferees()
-	if err != nil {
+	if err := c.withReferees(); err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, done()) }()
 	c.judged = c.byReferees
 	return c.measure(ctx, &job{Crowd: b.Sizes.Hot}, list, anywhere, hotResults)
 }
@@ -77,13 +74,11 @@ func measureZipf(ctx context.Context, b *Run) (report.Result, error) {
 	return measureStore(ctx, b, "zipf", b.Sizes.Zipf, zipfResults)
 }
 
-func measureStore(ctx context.Context, b *Run, subject string, s Crowd, results func(*contest) report.Result) (_ report.Result, err error) {
+func measureStore(ctx context.Context, b *Run, subject string, s Crowd, results func(*contest) report.Result) (report.Result, error) {
 	at, list := b.Places(subject), rivals.Chosen(subject, b.Rivals)
-	undo, err := b.PinServer(at.Servers)
-	if err != nil {
+	if err := b.PinServer(at.Servers); err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, undo()) }()
 	if s.Keys == 1 {
 		list = append(list, rivals.Variants[len(rivals.Variants)-1])
 	}
@@ -96,10 +91,8 @@ func measureStore(ctx context.Context, b *Run, subject string, s Crowd, results 
 // measure lets all processes run all variants.
 func (c *contest) measure(
 	ctx context.Context, j *job, list []rivals.Variant, at harness.Placement, results func(*contest) report.Result,
-) (_ report.Result, err error) {
-	stop, err := c.start(ctx, j.Processes, at, list)
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
-	if err != nil {
+) (report.Result, error) {
+	if err := c.start(ctx, j.Processes, at, list); err != nil {
 		return report.Result{}, err
 	}
 	for _, v := range list {
@@ -237,12 +230,10 @@ const (
 )
 
 // measureIdle counts what an idle cluster asks of Redis.
-func measureIdle(ctx context.Context, b *Run) (_ report.Result, err error) {
+func measureIdle(ctx context.Context, b *Run) (report.Result, error) {
 	s := b.Sizes.idle
 	c := contest{b: b, subject: "idle"}
-	stop, err := c.start(ctx, s.processes, anywhere, nil)
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
-	if err != nil {
+	if err := c.start(ctx, s.processes, anywhere, nil); err != nil {
 		return report.Result{}, err
 	}
 	task, took, err := c.cluster(ctx, 0)

@@ -187,16 +187,14 @@ func (l *lane) patient(keys []string, call func(ctx context.Context, key string)
 }
 
 // measureLatency lets one caller lock keys that no other one wants, in all ways.
-func measureLatency(ctx context.Context, b *Run) (_ report.Result, err error) {
+func measureLatency(ctx context.Context, b *Run) (report.Result, error) {
 	_, its, _ := b.TwoCores()
 	list := rivals.Chosen("latency", b.Rivals)
-	servers, err := rivals.StartServers(ctx, its, list)
+	servers, err := b.startServers(ctx, its, list)
 	if err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, servers.Stop()) }()
-	ws, pinned, stop, err := b.StartPinned(ctx, "latency", "the owner and the rivals' servers")
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
+	ws, pinned, err := b.StartPinned(ctx, "latency", "the owner and the rivals' servers")
 	if err != nil {
 		return report.Result{}, err
 	}

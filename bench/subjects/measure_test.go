@@ -57,16 +57,16 @@ func TestSubjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := tinyBench(t)
-			measure := All[slices.IndexFunc(All, func(s Subject) bool { return s.Name == name })].Measure
+			subject := All[slices.IndexFunc(All, func(s Subject) bool { return s.Name == name })]
 			var r report.Result
 			var err error
 			if test.rates == nil {
-				if r, err = measure(t.Context(), b); err != nil {
+				if r, err = subject.Do(t.Context(), b); err != nil {
 					t.Fatal(err)
 				}
 				check(t, r)
 			} else {
-				r = withRates(t, test.rates(b), func() (report.Result, error) { return measure(t.Context(), b) })
+				r = withRates(t, test.rates(b), func() (report.Result, error) { return subject.Do(t.Context(), b) })
 				checkMeasured(t, r)
 			}
 			if n := len(r.Table) - 1; test.lines != 0 && n != test.lines {
@@ -96,7 +96,9 @@ func TestHotSeesTwoHolders(t *testing.T) {
 	t.Parallel()
 	b := tinyBench(t)
 	b.Sizes.Hot.Goroutines = 8
-	r, err := measureVariants(t.Context(), b, rivals.Variants[len(rivals.Variants)-1:])
+	r, err := Subject{Measure: func(ctx context.Context, b *Run) (report.Result, error) {
+		return measureVariants(ctx, b, rivals.Variants[len(rivals.Variants)-1:])
+	}}.Do(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +118,7 @@ func TestInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := time.AfterFunc(2*time.Second, cancel)
 		begin := time.Now()
-		if _, err := s.Measure(ctx, b); err == nil {
+		if _, err := s.Do(ctx, b); err == nil {
 			t.Errorf("%s: no error", s.Name)
 		}
 		if d := time.Since(begin); d > 2*time.Second+2*harness.CloseTime {

@@ -329,7 +329,7 @@ func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*
 	}
 }
 
-func measureModes(ctx context.Context, b *Run) (_ report.Result, err error) {
+func measureModes(ctx context.Context, b *Run) (report.Result, error) {
 	jobs, ways := b.Sizes.modes.jobs(), make(map[string][]int)
 	var list []rivals.Variant
 	for _, j := range jobs {
@@ -339,19 +339,17 @@ func measureModes(ctx context.Context, b *Run) (_ report.Result, err error) {
 			}
 		}
 	}
-	servers, err := rivals.StartServers(ctx, -1, list)
+	servers, err := b.startServers(ctx, -1, list)
 	if err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, servers.Stop()) }()
-	servers.Tell(b.Bench)
 	r := report.Result{
 		Title: "MODES: locks that several may have at the same time, and of several keys; all ways by turns",
 		Table: [][]string{headOf(modesColumns(nil))},
 	}
 	for _, j := range jobs {
 		c := contest{b: b, kind: "modes", subject: "modes-" + j.Name, servers: servers}
-		if err := c.mode(ctx, j, ways[j.Name], &r); err != nil {
+		if err := b.Part(func() error { return c.mode(ctx, j, ways[j.Name], &r) }); err != nil {
 			return report.Result{}, fmt.Errorf("%s: %w", j.Name, err)
 		}
 	}
@@ -378,14 +376,8 @@ func modesColumns(first *total) []column {
 }
 
 // mode runs all rounds of a job's ways, the first of which is ours, and adds what was found.
-func (c *contest) mode(ctx context.Context, j *job, ways []int, r *report.Result) (err error) {
-	done, err := c.withReferees()
-	if err != nil {
-		return err
-	}
-	stop, err := c.start(ctx, j.Processes, anywhere, nil)
-	defer func() { err = errors.Join(err, stop(err != nil), done()) }()
-	if err != nil {
+func (c *contest) mode(ctx context.Context, j *job, ways []int, r *report.Result) error {
+	if err := errors.Join(c.withReferees(), c.start(ctx, j.Processes, anywhere, nil)); err != nil {
 		return err
 	}
 	if _, _, err := c.cluster(ctx, j.Goroutines); err != nil {

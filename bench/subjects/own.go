@@ -124,7 +124,7 @@ func openOwn(ctx context.Context, h *harness.Host, t ownTask, r *laneRun) error 
 }
 
 // measureOwn lets the only node of a cluster lock keys.
-func measureOwn(ctx context.Context, b *Run) (_ report.Result, err error) {
+func measureOwn(ctx context.Context, b *Run) (report.Result, error) {
 	t := ownTask{b.Sizes.own, -1}
 	// The worker has all cores, but while it calls Redis: from another core than the server's, as from
 	// another machine.
@@ -134,11 +134,9 @@ func measureOwn(ctx context.Context, b *Run) (_ report.Result, err error) {
 	case b.PID == 0:
 		pinned = "nothing is pinned: the server is not ours"
 	default:
-		undo, err := b.PinServer(its)
-		if err != nil {
+		if err := b.PinServer(its); err != nil {
 			return report.Result{}, err
 		}
-		defer func() { err = errors.Join(err, undo()) }()
 		t.Core = mine
 		pinned = fmt.Sprintf("pinned: redis-server to core %d, and the caller to core %d while it calls Redis", its, mine)
 	}

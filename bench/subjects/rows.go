@@ -109,14 +109,12 @@ func measureRows(ctx context.Context, b *Run) (report.Result, error) {
 	return measureMethods(ctx, b, func(w *way) bool { return w.MeasuredIn("rows", b.Rivals) })
 }
 
-func measureMethods(ctx context.Context, b *Run, choose func(*way) bool) (_ report.Result, err error) {
+func measureMethods(ctx context.Context, b *Run, choose func(*way) bool) (report.Result, error) {
 	s := b.Sizes.rows
 	mine, its, pinned := b.TwoCores()
-	undo, err := b.PinServer(its)
-	if err != nil {
+	if err := b.PinServer(its); err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, undo()) }()
 	if pinned == "" {
 		pinned = fmt.Sprintf("pinned: the %d processes to core %d, PostgreSQL to core %d", s.Processes, mine, its)
 		if b.PID != 0 {
@@ -131,9 +129,7 @@ func measureMethods(ctx context.Context, b *Run, choose func(*way) bool) (_ repo
 		}
 	}
 	c := contest{b: b, subject: "rows", kind: "rows"}
-	stop, err := c.start(ctx, s.Processes, harness.Placement{Callers: mine, Store: its, Servers: its}, list)
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
-	if err != nil {
+	if err := c.start(ctx, s.Processes, harness.Placement{Callers: mine, Store: its, Servers: its}, list); err != nil {
 		return report.Result{}, err
 	}
 	if pg := c.servers.Of(rivals.PostgresKind); pg != nil {

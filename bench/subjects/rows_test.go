@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/histogram"
@@ -32,7 +33,7 @@ func TestRows(t *testing.T) {
 
 func allRows(t *testing.T) {
 	b := tinyBench(t)
-	r, err := measureRows(t.Context(), b)
+	r, err := Subject{"rows", measureRows}.Do(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func allRows(t *testing.T) {
 func rowsSeeOversold(t *testing.T) {
 	b := tinyBench(t)
 	b.Sizes.rows = rowsSizes{Crowd{Processes: 2, Goroutines: 8, Keys: 20, Rounds: 1, Round: time.Second}, 1000}
-	r, err := measureMethods(t.Context(), b, (*way).Unsafe)
+	r, err := Subject{Measure: func(ctx context.Context, b *Run) (report.Result, error) { return measureMethods(ctx, b, (*way).Unsafe) }}.Do(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestRowsNotRun(t *testing.T) {
 	defer func() { *rivals.PostgresKind, rivals.Lasting.All = saved, running }()
 	rivals.Lasting.All = nil
 	rivals.PostgresKind.Find = func() (string, bool) { return "", false }
-	r, err := measureRows(t.Context(), tinyBench(t))
+	r, err := Subject{"rows", measureRows}.Do(t.Context(), tinyBench(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,14 +93,12 @@ type stallRun struct {
 func (r *stallRun) name() string { return r.scenario.name + ": " + r.variant.Name }
 
 // measureStalls takes about three minutes for each round, and a quarter of an hour with all rivals.
-func measureStalls(ctx context.Context, b *Run) (_ report.Result, err error) {
+func measureStalls(ctx context.Context, b *Run) (report.Result, error) {
 	list := rivals.Chosen("stalls", b.Rivals)
-	servers, err := rivals.StartServers(ctx, -1, list)
+	servers, err := b.startServers(ctx, -1, list)
 	if err != nil {
 		return report.Result{}, err
 	}
-	defer func() { err = errors.Join(err, servers.Stop()) }()
-	servers.Tell(b.Bench)
 	var runs []*stallRun
 	for _, scenario := range stallScenarios {
 		for _, v := range list {

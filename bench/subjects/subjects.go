@@ -26,6 +26,25 @@ type Subject struct {
 	Measure func(context.Context, *Run) (report.Result, error)
 }
 
+// Do measures the subject, and ends what that has begun.
+func (s Subject) Do(ctx context.Context, b *Run) (r report.Result, err error) {
+	err = b.Part(func() (err error) {
+		r, err = s.Measure(ctx, b)
+		return err
+	})
+	return r, err
+}
+
+// startServers starts what the variants need until the end of the part.
+func (b *Run) startServers(ctx context.Context, core int, list []rivals.Variant) (*rivals.Servers, error) {
+	s, err := rivals.StartServers(ctx, core, list)
+	if err == nil {
+		b.AtEnd(func(bool) error { return s.Stop() })
+		s.Tell(b.Bench)
+	}
+	return s, err
+}
+
 // All are the subjects in their order.
 var All = []Subject{
 	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
