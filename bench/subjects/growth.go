@@ -63,7 +63,7 @@ const (
 // growthRivalName is the variant that Holdfast is compared with where processes share work.
 const growthRivalName = "redislock"
 
-// The curves.
+// The names of the curves.
 const (
 	growthKeys        = "keys"         // a pair of Lock and Unlock, of so many keys of its own in random order
 	growthMutexes     = "mutexes"      // the same of a map of mutexes
@@ -81,15 +81,26 @@ const (
 	growthOnceRival   = "once, rival"
 )
 
-// growthRowsOf are the lines of the table. Below each is what it is beside.
-var growthRowsOf = [][2]string{
-	{growthKeys, "keys, ns"}, {growthMutexes, "  a map of mutexes, ns"},
-	{growthHeld, "held, ns"}, {growthHeldMutexes, "  a map of mutexes, so many locked, ns"},
-	{growthBytes, "  bytes per key held"}, {growthIdle, "  bytes per key after Unlock"},
-	{growthWaiters, "goroutines, ns"}, {growthToken, "  a token in a channel, ns"},
-	{growthRows, "rows, ns"}, {growthSets, "  SET NX PX, ns"},
-	{growthShared, "processes, shared keys, sections/s"}, {growthSharedRival, "  " + growthRivalName},
-	{growthOnce, "processes, keys used once, sections/s"}, {growthOnceRival, "  " + growthRivalName},
+// growthCurves are the lines of the table, in which what a curve is beside is below it, and of the
+// charts, in which it is before it.
+var growthCurves = []struct {
+	name, row, chart, label string
+	kind                    chart.Kind
+}{
+	{growthKeys, "keys, ns", "keys", "Holdfast, so many used", chart.Ours},
+	{growthMutexes, "  a map of mutexes, ns", "keys", "a map of mutexes", chart.Floor},
+	{growthHeld, "held, ns", "keys", "so many held meanwhile", chart.Ours},
+	{growthHeldMutexes, "  a map of mutexes, so many locked, ns", "keys", "a map, so many locked", chart.Floor},
+	{growthBytes, "  bytes per key held", "memory", "held", chart.Ours},
+	{growthIdle, "  bytes per key after Unlock", "memory", "after Unlock", chart.Floor},
+	{growthWaiters, "goroutines, ns", "goroutines", "Holdfast", chart.Ours},
+	{growthToken, "  a token in a channel, ns", "goroutines", "a token in a channel", chart.Floor},
+	{growthRows, "rows, ns", "rows", "Holdfast", chart.Ours},
+	{growthSets, "  SET NX PX, ns", "rows", "SET NX PX", chart.Rival},
+	{growthShared, "processes, shared keys, sections/s", "processes", "Holdfast, shared", chart.Ours},
+	{growthSharedRival, "  " + growthRivalName, "processes", growthRivalName + ", shared", chart.Rival},
+	{growthOnce, "processes, keys used once, sections/s", "processes", "Holdfast, once", chart.Ours},
+	{growthOnceRival, "  " + growthRivalName, "processes", growthRivalName + ", once", chart.Rival},
 }
 
 // heldOthers are the keys that are locked and unlocked while others are held.
@@ -344,8 +355,8 @@ func (t *growthTotal) result() report.Result {
 			t.pinned, t.where,
 		},
 	}
-	for _, row := range growthRowsOf {
-		r.Table = append(r.Table, t.curves[row[0]].rows(row[1])...)
+	for _, c := range growthCurves {
+		r.Table = append(r.Table, t.curves[c.name].rows(c.row)...)
 	}
 	r.Table = append(r.Table, []string{fmt.Sprintf("%d processes", s.Processes), "locks/s", "commands/s", "", "round trips per process and period"})
 	for _, x := range slices.Concat(t.rate, t.rateRival, t.overKeys) {
@@ -410,6 +421,13 @@ func (t *growthTotal) claims() []report.Claim {
 
 func (t *growthTotal) figures() []report.Figure {
 	lines := func(name, title, about, x, y, unit string, yScale chart.Scale, series ...chart.Line) report.Figure {
+		for _, ours := range []bool{false, true} {
+			for _, c := range growthCurves {
+				if c.chart == name && (c.kind == chart.Ours) == ours {
+					series = append(series, t.curves[c.name].line(c.label, c.kind))
+				}
+			}
+		}
 		return report.Figure{Lines: &chart.Lines{
 			Head: chart.Head{Name: "growth-" + name, Title: title, About: about},
 			X:    chart.Axis{Label: x, Scale: chart.Log}, Y: chart.Axis{Label: y, Unit: unit, Scale: yScale}, Series: series,
@@ -423,32 +441,24 @@ func (t *growthTotal) figures() []report.Figure {
 		slices.SortFunc(l.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
 		return l
 	}
-	line := func(name, label string, kind chart.Kind) chart.Line { return t.curves[name].line(label, kind) }
 	return []report.Figure{
 		lines("keys", "What a lock costs, over keys",
 			"One node, its own keys, in random order. The map of mutexes shows what the machine's caches cost anybody; it never forgets a key.",
-			"keys", "Lock and Unlock", chart.Nanoseconds, chart.Linear,
-			line(growthMutexes, "a map of mutexes", chart.Floor), line(growthHeldMutexes, "a map, so many locked", chart.Floor),
-			line(growthKeys, "Holdfast, so many used", chart.Ours), line(growthHeld, "so many held meanwhile", chart.Ours)),
+			"keys", "Lock and Unlock", chart.Nanoseconds, chart.Linear),
 		lines("goroutines", "What a turn costs, over goroutines that want the key",
 			"One key of the node's own: from one goroutine to the next. With one there is nobody to hand over to.",
-			"goroutines", "from one to the next", chart.Nanoseconds, chart.Linear,
-			line(growthToken, "a token in a channel", chart.Floor), line(growthWaiters, "Holdfast", chart.Ours)),
+			"goroutines", "from one to the next", chart.Nanoseconds, chart.Linear),
 		lines("rows", "What a lock costs at Redis, over locks held there", "Without a cluster, a key used once, one caller.",
-			"locks held meanwhile", "Lock", chart.Nanoseconds, chart.Linear,
-			line(growthSets, "SET NX PX", chart.Rival), line(growthRows, "Holdfast", chart.Ours)),
+			"locks held meanwhile", "Lock", chart.Nanoseconds, chart.Linear),
 		lines("traffic", "What Redis is asked, over locks per second",
 			fmt.Sprintf("%d processes in a cluster, 1,000 keys.", t.sizes.Processes),
 			"locks per second, of all processes", "commands per second", chart.Number, chart.Log,
 			sent(growthRivalName, chart.Rival, t.rateRival), sent("Holdfast", chart.Ours, t.rate)),
 		lines("processes", "What processes do together, over their number",
 			"The same goroutines, spread over more processes. Shared: 1,000 keys by zipf, a section of two round trips to a store. Once: an empty section, each key used once.",
-			"processes", "sections per second", chart.Number, chart.Log,
-			line(growthSharedRival, growthRivalName+", shared", chart.Rival), line(growthOnceRival, growthRivalName+", once", chart.Rival),
-			line(growthShared, "Holdfast, shared", chart.Ours), line(growthOnce, "Holdfast, once", chart.Ours)),
+			"processes", "sections per second", chart.Number, chart.Log),
 		lines("memory", "What a key takes in memory, over keys held", "Heap per key of its owner, while it is held, and after it was unlocked.",
-			"keys held", "bytes per key", "B", chart.Linear,
-			line(growthIdle, "after Unlock", chart.Floor), line(growthBytes, "held", chart.Ours)),
+			"keys held", "bytes per key", "B", chart.Linear),
 	}
 }
 

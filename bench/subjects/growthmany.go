@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
@@ -19,6 +17,13 @@ import (
 type team struct {
 	contest
 	n int
+}
+
+// member is a total of a team.
+type member struct {
+	*team
+	*total
+	rival int // 1: it is the rival's
 }
 
 // together measures what 1, 2, 4 and more processes do. On a machine of two cores they share one,
@@ -43,78 +48,42 @@ func (t *growthTotal) together(ctx context.Context, b *Run) error {
 	}
 	b.Progress.Step("processes start", 0, 0)
 	var teams []*team
+	var members []member
 	for _, n := range upTo(s.Processes, 2) {
 		x := &team{n: n, contest: contest{b: b, subject: fmt.Sprintf("growth%d", n)}}
-		teams = append(teams, x)
 		if err := x.start(ctx, n, harness.Placement{Callers: mine, Store: its, Servers: -1}, nil); err != nil {
 			return err
 		}
+		crowd := Crowd{Processes: n, Goroutines: max(s.Goroutines/n, 1), Keys: 1000, Rounds: s.Rounds, Round: s.Round}
+		for i, name := range []string{rivals.ClusterVariant, growthRivalName} {
+			_, number, err := rivals.FindVariant(name)
+			if err != nil {
+				return err
+			}
+			total, err := x.add(ctx, number, &job{Crowd: crowd})
+			if err != nil {
+				return fmt.Errorf("%d processes: %w", n, err)
+			}
+			members = append(members, member{x, total, i})
+		}
+		teams = append(teams, x)
 	}
-	if err := inParallel(teams, func(x *team) error { return x.open(ctx, s) }); err != nil {
-		return err
-	}
-	if err := t.scale(ctx, b, teams); err != nil {
+	// All teams work on the same keys, and on keys that are used once.
+	if err := byTurns(ctx, b, s.Rounds, members, func(m member) string { return fmt.Sprintf("%d processes: %s", m.n, m.Name) },
+		func(m member, round int) error {
+			if err := m.round(ctx, m.total, round); err != nil {
+				return err
+			}
+			p, err := m.pace(m.total, fmt.Sprintf("once-%d", round), 0, 0, s.Round)
+			if round > 0 {
+				t.add([]string{growthOnce, growthOnceRival}[m.rival], m.n, p.locks)
+			}
+			return err
+		}); err != nil {
 		return err
 	}
 	if err := t.count(b, teams[len(teams)-1]); err != nil {
 		return err
-	}
-	for _, x := range teams {
-		ours := x.totals[0]
-		t.stale, t.failed, t.failure = t.stale+ours.stale, t.failed+ours.sum.Failed, cmp.Or(t.failure, ours.sum.Failure)
-	}
-	return nil
-}
-
-func inParallel(teams []*team, f func(*team) error) error {
-	var work errgroup.Group
-	for _, x := range teams {
-		work.Go(func() error { return f(x) })
-	}
-	return work.Wait()
-}
-
-// open opens both variants in all processes of the team.
-func (x *team) open(ctx context.Context, s growthSizes) error {
-	crowd := Crowd{Processes: x.n, Goroutines: max(s.Goroutines/x.n, 1), Keys: 1000, Rounds: s.Rounds, Round: s.Round}
-	for _, name := range []string{rivals.ClusterVariant, growthRivalName} {
-		_, number, err := rivals.FindVariant(name)
-		if err != nil {
-			return err
-		}
-		if _, err := x.add(ctx, number, &job{Crowd: crowd}); err != nil {
-			return fmt.Errorf("%d processes: %w", x.n, err)
-		}
-	}
-	return nil
-}
-
-// scale lets all teams work on the same keys, and on keys that are used once, by turns.
-func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
-	rounds := t.sizes.Rounds + 1
-	done, all := 0, rounds*len(teams)*4
-	for round := range rounds {
-		for i := range teams {
-			x := teams[(i+round)%len(teams)]
-			for j := range x.totals {
-				which := (j + round) % len(x.totals)
-				total := x.totals[which]
-				b.Progress.Step(fmt.Sprintf("%d processes: %s", x.n, total.Name), done, all)
-				b.Settle(ctx)
-				if err := x.round(ctx, total, round); err != nil {
-					return fmt.Errorf("%d processes, %s: %w", x.n, total.Name, err)
-				}
-				p, err := x.pace(total, fmt.Sprintf("once-%d", round), 0, 0, t.sizes.Round)
-				if err != nil {
-					return err
-				}
-				done += 2
-				if round == 0 {
-					continue
-				}
-				t.add([]string{growthOnce, growthOnceRival}[which], x.n, p.locks)
-			}
-		}
 	}
 	for _, x := range teams {
 		t.teams.Compare(contestants(x.totals, func(total *total) string {
@@ -123,9 +92,11 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 		if err := x.judge(); err != nil {
 			return err
 		}
-		for i, total := range x.totals {
-			t.add([]string{growthShared, growthSharedRival}[i], x.n, total.Rates...)
-			t.wrong += total.wrong
+	}
+	for _, m := range members {
+		t.add([]string{growthShared, growthSharedRival}[m.rival], m.n, m.Rates...)
+		if t.wrong += m.wrong; m.rival == 0 {
+			t.stale, t.failed, t.failure = t.stale+m.stale, t.failed+m.sum.Failed, cmp.Or(t.failure, m.sum.Failure)
 		}
 	}
 	return nil
@@ -133,35 +104,29 @@ func (t *growthTotal) scale(ctx context.Context, b *Run, teams []*team) error {
 
 // count counts the commands at rates of locks that grow, and over keys that do.
 func (t *growthTotal) count(b *Run, x *team) error {
-	rates := []float64{10, 100, 1000, 10_000, 0}
-	keys := upTo(t.sizes.Keys, 1000)
-	all := len(rates)*2 - 1 + len(keys)
-	done := 0
-	run := func(total *total, rate float64, keys int) (traffic, error) {
-		b.Progress.Step(fmt.Sprintf("commands of %s at %s locks/s, %s keys", total.Name, stats.Number(rate), figures.Thousands(int64(keys))), done, all)
-		done++
-		return x.pace(total, "paced", keys, rate, t.sizes.Window)
+	type step struct {
+		to     *[]traffic
+		locks  *total
+		rate   float64
+		number int // of keys
 	}
-	for _, rate := range rates {
-		p, err := run(x.totals[0], rate, 1000)
+	var steps []step
+	for _, rate := range []float64{10, 100, 1000, 10_000, 0} {
+		steps = append(steps, step{&t.rate, x.totals[0], rate, 1000})
+		if rate != 10_000 { // it would not get there
+			steps = append(steps, step{&t.rateRival, x.totals[1], rate, 1000})
+		}
+	}
+	for _, n := range upTo(t.sizes.Keys, 1000) {
+		steps = append(steps, step{&t.overKeys, x.totals[0], 1000, n})
+	}
+	for i, s := range steps {
+		b.Progress.Step(fmt.Sprintf("commands of %s at %s locks/s, %s keys", s.locks.Name, stats.Number(s.rate), figures.Thousands(int64(s.number))), i, len(steps))
+		p, err := x.pace(s.locks, "paced", s.number, s.rate, t.sizes.Window)
 		if err != nil {
 			return err
 		}
-		t.rate = append(t.rate, p)
-		if rate == 10_000 { // it would not get there
-			continue
-		}
-		if p, err = run(x.totals[1], rate, 1000); err != nil {
-			return err
-		}
-		t.rateRival = append(t.rateRival, p)
-	}
-	for _, n := range keys {
-		p, err := run(x.totals[0], 1000, n)
-		if err != nil {
-			return err
-		}
-		t.overKeys = append(t.overKeys, p)
+		*s.to = append(*s.to, p)
 	}
 	return nil
 }
