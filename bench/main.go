@@ -13,34 +13,8 @@
 //
 // It starts a redis-server of its own unless it is given one, measures both sides of each
 // comparison in the same run and by turns, and prints a table for each subject, below it all
-// figures of each lock, beside those of the best rival and of the floor, and what must hold:
-//
-//   - hot: many goroutines of several processes want one key (subjects/hot.go)
-//   - cold: one caller locks keys that no other one wants (subjects/cold.go)
-//   - held: one process holds very many locks (subjects/held.go)
-//
-// And of a cluster (Options.Cluster):
-//
-//   - own: one process, keys of its own partitions, against a mutex and a channel (subjects/own.go)
-//   - shared: many goroutines of several processes want one key, for two round trips to a store (subjects/shared.go)
-//   - zipf: the same with 1,000 keys of which some are wanted more (subjects/shared.go)
-//   - forward: one process locks what the other one owns (subjects/forward.go)
-//   - modes: read locks and permits, beside what a user would have elsewhere, of which what is not installed is not run (subjects/modes.go)
-//   - idle: what processes that lock nothing ask of Redis (subjects/idle.go)
-//   - http: what the middleware costs a request, against a bare handler and a ReverseProxy (subjects/http.go)
-//
-// And of all kinds of locks and their servers, of which those that are not installed are not run:
-//
-//   - latency: one caller locks keys that no other one wants, in all ways, beside what no lock can do without (subjects/latency.go)
-//   - rows: many goroutines of several processes read and write rows of a database, of which nothing may be sold twice (subjects/rows.go)
-//
-// And, if -only says so, because they take long:
-//
-//   - growth: what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate; about five
-//     minutes (subjects/growth.go)
-//   - stalls: what requests wait while processes are replaced or killed, or Redis is, against redislock, and with -rivals all against others, too;
-//     about nine minutes, or half an hour
-//     (subjects/stalls.go)
+// figures of each lock, beside those of the best rival and of the floor, and what must hold. -h says
+// what the subjects are about. Rivals that are not installed are not run.
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only
 // ratios are judged.
@@ -129,6 +103,10 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 			fmt.Fprintln(usage, "usage: bench [flags]")
 			flags.SetOutput(usage)
 			flags.PrintDefaults()
+			fmt.Fprintln(usage, "subjects:")
+			for _, s := range everySubject {
+				fmt.Fprintf(usage, "  %-8s %s\n", s.Name, s.About)
+			}
 		}
 		return config{}, err
 	}

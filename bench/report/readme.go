@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -37,52 +38,48 @@ func readmeFigures(r *Record) (string, error) {
 	return b.String(), nil
 }
 
-func (r *Record) subject(name string) *subjectRecord {
-	for i := range r.Subjects {
-		if r.Subjects[i].Name == name {
-			return &r.Subjects[i]
-		}
-	}
-	return nil
-}
-
 // versions are those of libraries in the names of rows.
 var versions = regexp.MustCompile(` v\d+\.\d+\.\d+`)
+
+// find returns the head of a subject's table, and the first row whose name is like that.
+func (r *Record) find(subject string, like func(name string) bool) (head, row []string, err error) {
+	i := slices.IndexFunc(r.Subjects, func(s subjectRecord) bool { return s.Name == subject })
+	if i < 0 {
+		return nil, nil, fmt.Errorf("the run has no subject %s", subject)
+	}
+	table := r.Subjects[i].Table
+	n := slices.IndexFunc(table[1:], func(row []string) bool { return like(strings.TrimSpace(row[0])) })
+	if n < 0 {
+		return nil, nil, fmt.Errorf("%s: no such row", subject)
+	}
+	return table[0], table[1+n], nil
+}
 
 // cell returns a cell of a subject's table, of the first row that begins with row, whatever the
 // library's version in it.
 func (r *Record) cell(subject, row, column string) (string, error) {
-	s := r.subject(subject)
-	if s == nil {
-		return "", fmt.Errorf("the run has no subject %s", subject)
+	head, cells, err := r.find(subject, func(name string) bool { return strings.HasPrefix(versions.ReplaceAllString(name, ""), row) })
+	if err != nil {
+		return "", fmt.Errorf("%q: %w", row, err)
 	}
-	for _, cells := range s.Table[1:] {
-		if !strings.HasPrefix(versions.ReplaceAllString(strings.TrimSpace(cells[0]), ""), row) {
-			continue
-		}
-		for i, name := range s.Table[0] {
-			if name == column && i < len(cells) {
-				return cells[i], nil
-			}
-		}
-		return "", fmt.Errorf("%s: no column %q in %q", subject, column, s.Table[0])
+	if i := slices.Index(head, column); i >= 0 && i < len(cells) {
+		return cells[i], nil
 	}
-	return "", fmt.Errorf("%s: no row %q", subject, row)
+	return "", fmt.Errorf("%s: no column %q in %q", subject, column, head)
 }
 
-// library returns the name of a library with the version that a subject measured: how the first row that names both begins.
-func (r *Record) library(subject, name string) (string, error) {
-	s := r.subject(subject)
-	if s == nil {
-		return "", fmt.Errorf("the run has no subject %s", subject)
-	}
-	for _, cells := range s.Table[1:] {
-		first := strings.TrimSpace(cells[0])
-		if at := versions.FindStringIndex(first); at != nil && first[:at[0]] == name {
-			return first[:at[1]], nil
+// library returns the name of a library with the version that a subject measured: how the first row
+// that names both begins.
+func (r *Record) library(subject, name string) (version string, err error) {
+	_, _, err = r.find(subject, func(first string) bool {
+		at := versions.FindStringIndex(first)
+		if at == nil || first[:at[0]] != name {
+			return false
 		}
-	}
-	return "", fmt.Errorf("%s: no row with a version of %s", subject, name)
+		version = first[:at[1]]
+		return true
+	})
+	return version, err
 }
 
 // withFigures returns text with the figures between the two lines.

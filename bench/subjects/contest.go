@@ -372,20 +372,24 @@ func number(head string, of func(t *total) float64) column {
 func commands(head string) column {
 	return per(head, func(t *total) float64 { return float64(t.All.Commands) })
 }
+
 func bytes(head string) column {
 	return per(head, func(t *total) float64 { return float64(t.All.Bytes()) })
 }
-func allocations() column {
-	return per("allocations", func(t *total) float64 { return float64(t.All.Allocs) })
-}
-func cpus(server string) []column {
-	return []column{
-		per("CPU s per million", func(t *total) float64 { return t.All.CPU.Seconds() * 1e6 }),
-		per(server, func(t *total) float64 { return t.Serving.Seconds() * 1e6 }),
-	}
-}
+
 func waits(first string) column { return column{first + ",p99,p99.9,max", (*total).WaitCells} }
-func two(t *total) float64      { return float64(t.wrong) }
+
+// used are the CPU time, that of the servers, and allocations.
+func used(server string) column {
+	return column{"CPU s per million," + server + ",allocations", func(t *total) (cells []string) {
+		for _, x := range []float64{t.All.CPU.Seconds() * 1e6, t.Serving.Seconds() * 1e6, float64(t.All.Allocs)} {
+			cells = append(cells, stats.Number(t.Per(x)))
+		}
+		return cells
+	}}
+}
+
+func two(t *total) float64 { return float64(t.wrong) }
 
 // shares is a column of how the processes share; of what is alone it says nothing.
 func shares(head string, of func(t *total) string) column {

@@ -168,10 +168,11 @@ func hotResults(c *contest) report.Result {
 func (c *contest) inStore(title, what string, claims []report.Claim) report.Result {
 	first := c.totals[0]
 	return c.result(title, what,
-		slices.Concat([]column{
+		[]column{
 			rates("sections/s", first), commands("commands/section"), shares("Jain (processes)", jain),
 			shares("(worst round)", func(t *total) string { return stats.Number(t.Worst(stats.Jain)) }), waits("p50 wait ms"), bytes("bytes/section"),
-		}, cpus("of the server"), []column{allocations(), number("two holders", two)}),
+			used("of the server"), number("two holders", two),
+		},
 		claims,
 		"ratio: Holdfast's sections/s to this line's, in each round; median of the rounds",
 		"commands: sent to Redis by the clients in a round and the 30 ms after it, a script being one",

@@ -114,7 +114,7 @@ func TestInterrupted(t *testing.T) {
 	b.Sizes.Hot.Round = time.Minute
 	b.Sizes.Held.Locks = 200_000
 	b.Sizes.stalls.Calm = time.Minute
-	for _, s := range []Subject{{"hot", measureHot}, {"held", measureHeld}, {"stalls", measureStalls}} {
+	for _, s := range []Subject{{Name: "hot", Measure: measureHot}, {Name: "held", Measure: measureHeld}, {Name: "stalls", Measure: measureStalls}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := time.AfterFunc(2*time.Second, cancel)
 		begin := time.Now()

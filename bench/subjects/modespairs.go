@@ -91,11 +91,9 @@ func comparePairs(ctx context.Context, h *harness.Host, t pairsTask) (*pairsResu
 
 // pairs is what the comparison of two ways has found: in each four slices, or of all of them.
 type pairs struct {
-	second   string     // its name
-	rates    []float64  // sections of the second way to those of the first
-	costs    []float64  // processor time per section, of the first way to the second's
-	cpu      [2]float64 // of each way, per section, in nanoseconds
-	sections [2]int64
+	rates []float64  // sections of the second way to those of the first
+	costs []float64  // processor time per section, of the first way to the second's
+	cpu   [2]float64 // of each way, per section, in nanoseconds
 }
 
 // inSlices compares ours with the floor of as many processes, and adds what was found. It has to be
@@ -125,40 +123,36 @@ func (c *contest) inSlices(r *report.Result, name string) error {
 			all.CPU[i] += a.CPU[i]
 		}
 	}
-	p := pairsOf(other.Name, all)
+	p := pairsOf(all)
 	rate, cost := stats.IntervalOf(p.rates), stats.IntervalOf(p.costs)
-	r.Claims = append(r.Claims, report.AtMost(permitsLoss, rate.Median, name+": "+p.second+", sections per second to it, in slices"))
+	r.Claims = append(r.Claims, report.AtMost(permitsLoss, rate.Median, name+": "+other.Name+", sections per second to it, in slices"))
 	r.Notes = append(r.Notes, fmt.Sprintf(
 		"%s, in %d comparisons of slices of %v by turns in the same processes: sections per second of %q are %s of its own, processor time per section %s of the other's "+
 			"(%s and %s ns): medians, with the interval that has the median with 95 %%",
-		name, len(p.rates), pairSlice, p.second, rate, cost, stats.Number(p.cpu[0]), stats.Number(p.cpu[1])))
+		name, len(p.rates), pairSlice, other.Name, rate, cost, stats.Number(p.cpu[0]), stats.Number(p.cpu[1])))
 	return nil
 }
 
-// pairsOf compares what two ways did in slices. The second one has a name.
-func pairsOf(name string, all pairsResult) *pairs {
-	p := &pairs{second: name}
-	var cpu [2]time.Duration
+// pairsOf compares what two ways did in slices.
+func pairsOf(all pairsResult) (p pairs) {
+	var sections, cpu [2]float64
 	for i := warmSlices; i < len(all.Sections); i += slicesPerRatio {
-		var n [2]int64
-		var used [2]time.Duration
+		var n, used [2]float64
 		for k := i; k < i+slicesPerRatio; k++ {
 			side := 0
 			if second(k) {
 				side = 1
 			}
-			n[side] += all.Sections[k]
-			used[side] += all.CPU[k]
+			n[side] += float64(all.Sections[k])
+			used[side] += float64(all.CPU[k])
 		}
-		p.rates = append(p.rates, stats.Ratio(float64(n[1]), float64(n[0])))
-		p.costs = append(p.costs, stats.Ratio(float64(used[0])*float64(n[1]), float64(used[1])*float64(n[0])))
+		p.rates = append(p.rates, stats.Ratio(n[1], n[0]))
+		p.costs = append(p.costs, stats.Ratio(used[0]*n[1], used[1]*n[0]))
 		for side := range n {
-			p.sections[side] += n[side]
+			sections[side] += n[side]
 			cpu[side] += used[side]
+			p.cpu[side] = stats.Ratio(cpu[side], sections[side])
 		}
-	}
-	for side := range cpu {
-		p.cpu[side] = stats.Ratio(float64(cpu[side]), float64(p.sections[side]))
 	}
 	return p
 }

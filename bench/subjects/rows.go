@@ -183,12 +183,11 @@ func rowsResults(s rowsSizes, totals []*total) report.Result {
 		return nil
 	}
 	columns := func(first *total) []column {
-		return slices.Concat([]column{
+		return []column{
 			rates("sales/s", first), waits("p50 ms"), per("again/sale", func(t *total) float64 { return float64(t.sum.Conflicts) }),
-			commands("commands"), bytes("bytes"),
-		}, cpus("of the servers"), []column{
-			allocations(), shares("Jain (processes)", jain), number("oversold", func(t *total) float64 { return float64(t.missing) }),
-		})
+			commands("commands"), bytes("bytes"), used("of the servers"),
+			shares("Jain (processes)", jain), number("oversold", func(t *total) float64 { return float64(t.missing) }),
+		}
 	}
 	r := report.Result{
 		Title: fmt.Sprintf("ROWS: rows of a database, read and written one lower, %d processes x %d goroutines; %d rounds of at most %v of each, by turns",

@@ -33,7 +33,7 @@ func TestRows(t *testing.T) {
 
 func allRows(t *testing.T) {
 	b := tinyBench(t)
-	r, err := Subject{"rows", measureRows}.Do(t.Context(), b)
+	r, err := Subject{Measure: measureRows}.Do(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestRowsNotRun(t *testing.T) {
 	defer func() { *rivals.PostgresKind, rivals.Lasting.All = saved, running }()
 	rivals.Lasting.All = nil
 	rivals.PostgresKind.Find = func() (string, bool) { return "", false }
-	r, err := Subject{"rows", measureRows}.Do(t.Context(), tinyBench(t))
+	r, err := Subject{Measure: measureRows}.Do(t.Context(), tinyBench(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ type Run struct {
 
 // Subject is one of the measurements.
 type Subject struct {
-	Name    string
-	Measure func(context.Context, *Run) (report.Result, error)
+	Name, About string
+	Measure     func(context.Context, *Run) (report.Result, error)
 }
 
 // Do measures the subject, and ends what that has begun.
@@ -45,14 +45,25 @@ func (b *Run) startServers(ctx context.Context, core int, list []rivals.Variant)
 	return s, err
 }
 
-// All are the subjects in their order.
+// All are the subjects in their order. The first three have no cluster.
 var All = []Subject{
-	{"hot", measureHot}, {"cold", measureCold}, {"held", measureHeld},
-	{"own", measureOwn}, {"shared", measureShared}, {"zipf", measureZipf}, {"forward", measureForward}, {"idle", measureIdle},
-	{"http", measureHTTP}, {"latency", measureLatency}, {"rows", measureRows},
-	{"modes", measureModes},
+	{"hot", "many goroutines of several processes want one key", measureHot},
+	{"cold", "one caller locks keys that no other one wants", measureCold},
+	{"held", "one process holds very many locks", measureHeld},
 
-	{"growth", measureGrowth}, {"stalls", measureStalls},
+	{"own", "one process, keys of its own partitions, against a mutex and a channel", measureOwn},
+	{"shared", "many goroutines of several processes want one key, for two round trips to a store", measureShared},
+	{"zipf", "the same with 1,000 keys of which some are wanted more", measureZipf},
+	{"forward", "one process locks what the other one owns", measureForward},
+	{"idle", "what processes that lock nothing ask of Redis", measureIdle},
+	{"http", "what the middleware costs a request, against a bare handler and a ReverseProxy", measureHTTP},
+
+	{"latency", "one caller locks keys that no other one wants, in all ways, beside what no lock can do without", measureLatency},
+	{"rows", "many goroutines of several processes read and write rows of a database, of which nothing may be sold twice", measureRows},
+	{"modes", "read locks and permits, beside what a user would have elsewhere", measureModes},
+
+	{"growth", "what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate; five minutes", measureGrowth},
+	{"stalls", "what requests wait while processes are replaced or killed, or Redis is; nine minutes, half an hour with all rivals", measureStalls},
 }
 
 // Long lists the subjects that are only measured if -only names them.
