@@ -2,15 +2,21 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
+	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/subjects"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
 func TestMain(m *testing.M) {
@@ -101,5 +107,100 @@ func TestFrom(t *testing.T) {
 	}
 	if code := run(t.Context(), []string{"-from", "../docs/figures.json", "-svg", filepath.Dir(page), "-charts", "nothing"}, &stdout, &stderr); code != 1 {
 		t.Errorf("exit status %d: %s", code, stderr.String())
+	}
+}
+
+// The whole command, on a server that was there before, of which nothing must remain.
+func TestWholeRun(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := filepath.Join(t.TempDir(), "profiles")
+	var stdout, stderr reexec.Buffer
+	cfg := config{
+		Settings: harness.Settings{Redis: server.Addr, Profile: dir, Debounce: 200 * time.Millisecond}, report: true, only: []string{"hot", "held", "cold"},
+		sizes: subjects.Sizes{
+			Hot:  subjects.Crowd{Processes: 2, Goroutines: 3, Rounds: 2, Round: 150 * time.Millisecond},
+			Cold: subjects.ColdSizes{Blocks: 2, Calls: 10},
+			Held: subjects.HeldSizes{Locks: 300, Periods: 1, Partitions: 31, SessionTTL: 5 * time.Second},
+		},
+	}
+	if code := measure(t.Context(), cfg, &stdout, &stderr); code != 0 || stderr.String() != "" {
+		t.Errorf("exit status %d, stderr %q", code, stderr.String())
+	}
+	out := stdout.String()
+	at := 0
+	for _, want := range []string{"redis-server ", "HOT:", "must hold", "COLD:", "nothing is pinned", "HELD:", "must hold"} {
+		i := strings.Index(out[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q, or not in this order:\n%s", want, out)
+		}
+		at += i
+	}
+	if !strings.Contains(out, "Everything holds.") && !strings.Contains(out, "Does not hold:") {
+		t.Errorf("no verdict:\n%s", out)
+	}
+	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) > 0 {
+		t.Errorf("left %q, %v", keys, err)
+	}
+	for _, name := range []string{"hot-1", "hot-2", "cold-1", "held-1"} {
+		if info, err := os.Stat(filepath.Join(dir, name+".prof")); err != nil || info.Size() == 0 {
+			t.Errorf("profile %s: %v", name, err)
+		}
+	}
+}
+
+// fake measures subjects that find a value, which is to be at most 2, or nothing.
+func fake(t *testing.T, cfg config, found map[string]float64) (code int, stdout, stderr string) {
+	saved := everySubject
+	defer func() { everySubject = saved }()
+	everySubject = nil
+	for _, name := range cfg.only {
+		everySubject = append(everySubject, subjects.Subject{Name: name, Measure: func(context.Context, *subjects.Run) (report.Result, error) {
+			got, ok := found[name]
+			if !ok {
+				return report.Result{}, errors.New("it failed")
+			}
+			return report.Result{Title: name, Table: [][]string{{"a"}}, Claims: []report.Claim{report.AtMost(2, got, "a fake")}}, nil
+		}})
+	}
+	cfg.Redis = redistest.Start(t).Addr
+	var out, errs reexec.Buffer
+	code = measure(t.Context(), cfg, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// What does not hold makes the command fail, unless it is only to report, or to measure little.
+func TestExitStatus(t *testing.T) {
+	for _, test := range []struct {
+		got    float64
+		report bool
+		quick  bool
+		code   int
+		text   string
+	}{
+		{1, false, false, 0, "Everything holds."},
+		{3, false, false, 1, "Does not hold:\n  fake: a fake"},
+		{3, true, false, 0, "Does not hold:\n  fake: a fake"},
+		{3, false, true, 0, "Does not hold:\n  fake: a fake"},
+	} {
+		code, stdout, stderr := fake(t, config{only: []string{"fake"}, report: test.report, quick: test.quick}, map[string]float64{"fake": test.got})
+		if code != test.code || !strings.Contains(stdout, test.text) {
+			t.Errorf("%+v: exit status %d:\n%s%s", test, code, stdout, stderr)
+		}
+	}
+}
+
+// What was measured before a subject failed is kept, and the others are measured.
+func TestRecordOfAFailedRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "r.json")
+	code, _, stderr := fake(t, config{only: []string{"good", "bad", "late"}, Outputs: report.Outputs{JSON: file}}, map[string]float64{"good": 1, "late": 1})
+	if code != 1 || !strings.Contains(stderr, "bad: it failed") {
+		t.Errorf("exit status %d, stderr %q", code, stderr)
+	}
+	r, err := report.ReadRecord(file)
+	if err != nil || len(r.Subjects) != 2 || r.Subjects[0].Name != "good" || r.Subjects[1].Name != "late" || r.Machine.Cores < 1 || r.Machine.Go == "" ||
+		len(r.Machine.Servers) != 1 || r.Date.IsZero() {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -5,10 +5,12 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // Result is what a subject prints: a table, notes, and what must hold. The report shows these of
@@ -69,4 +71,112 @@ func (r Result) Write(w io.Writer) {
 		table = append(table, []string{c.Text, c.Got.String(), bound + stats.Number(c.Limit), verdict})
 	}
 	figures.Align(w, table)
+}
+
+// Again prints and writes a record that was made before, which is in one file or more.
+func Again(files string, o Outputs, stdout io.Writer) (*Record, error) {
+	rec, err := readRecords(strings.Split(files, ","))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range rec.Subjects {
+		s.Write(stdout)
+	}
+	return rec, o.Write(rec)
+}
+
+// Verdict says whether everything holds. It returns the exit status, which is 0 for a quick run in
+// any case.
+func Verdict(rec *Record, report bool, stdout io.Writer) int {
+	broken := rec.broken()
+	if len(broken) == 0 {
+		fmt.Fprintln(stdout, "\nEverything holds.")
+		return 0
+	}
+	fmt.Fprintf(stdout, "\nDoes not hold:\n  %s\n", strings.Join(broken, "\n  "))
+	if rec.Quick {
+		fmt.Fprintln(stdout, "So little was measured that this may be chance.")
+	}
+	if report || rec.Quick {
+		return 0
+	}
+	return 1
+}
+
+// KindOf tells ours from theirs by the name of a variant.
+func KindOf(name string) chart.Kind {
+	if strings.HasPrefix(name, "Holdfast") {
+		return chart.Ours
+	}
+	return chart.Rival
+}
+
+// Bar sums up a sample.
+func Bar(name string, kind chart.Kind, sample []float64) chart.Bar {
+	s := stats.SpreadOf(sample)
+	return chart.Bar{Name: name, Kind: kind, Value: s.Median, Least: s.Least, Most: s.Most}
+}
+
+// TimesFloor says beside a bar how many times a floor it is.
+func TimesFloor(b chart.Bar, sample, floor []float64, name string) chart.Bar {
+	b.Note = stats.Number(stats.Median(stats.PerRound(sample, floor))) + " times " + name
+	return b
+}
+
+// Against is a row of what Holdfast is compared with: times it is better, in each round. Less than
+// 1 is worse.
+func Against(name string, times []float64) chart.Ratio {
+	s := stats.SpreadOf(times)
+	return chart.Ratio{Name: name, Times: s.Median, Least: s.Least, Most: s.Most}
+}
+
+// DistributionOf returns the quantiles of what was recorded.
+func DistributionOf(h *histogram.Histogram, name string, kind chart.Kind) distribution {
+	d := distribution{
+		Name: name, Kind: kind, Count: h.Count(),
+		P50: float64(h.Quantile(0.5)), P99: float64(h.Quantile(0.99)), P999: float64(h.Quantile(0.999)), Max: float64(h.Longest),
+	}
+	for _, q := range []float64{0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 0.99999} {
+		if float64(d.Count)*(1-q) < 1 {
+			break // there are too few for it to mean anything
+		}
+		d.Points = append(d.Points, chart.Point{X: q, Y: float64(max(h.Quantile(q), 1))})
+	}
+	return d
+}
+
+// Contestant is a variant with what it did in the rounds.
+type Contestant struct {
+	Name string
+	Kind chart.Kind
+	*stats.Tally
+}
+
+// withoutClient leaves out of a variant's name which client it is: a chart of many has no room for
+// it.
+func withoutClient(name string) string {
+	name, _, _ = strings.Cut(name, " (")
+	return name
+}
+
+// Contest adds what is to be drawn of variants that contend. The first one is ours.
+func (r *Result) Contest(name, what string, list []Contestant) {
+	bars := chart.Bars{
+		Head: chart.Head{
+			Name: name + "-rates", Title: "Critical sections per second, " + what,
+			About: "A bar for each lock, on a logarithmic scale: the median of the rounds, and between what they varied.",
+		},
+		Unit: "/s", Scale: chart.Log,
+	}
+	for i, c := range list {
+		bars.Rows = append(bars.Rows, Bar(c.Name, c.Kind, c.Rates))
+		if c.Kind != chart.Floor || c.Waits.Longest > 0 { // a floor may have nothing to wait for
+			r.Distributions = append(r.Distributions, DistributionOf(&c.Waits, c.Name, c.Kind))
+		}
+		if i > 0 && c.Kind == chart.Rival {
+			r.Versus = append(r.Versus, Against(what+", sections/s vs. "+withoutClient(c.Name), stats.PerRound(list[0].Rates, c.Rates)))
+		}
+	}
+	r.Figures = append(r.Figures, Figure{Bars: &bars})
+	r.Compare(list)
 }

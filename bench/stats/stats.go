@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/internal/figures"
+	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // Quantile returns the value that a part q (0 to 1) of the sample does not exceed, NaN of an empty
@@ -142,4 +144,188 @@ type Latency struct {
 
 func LatencyOf(sample []float64) Latency {
 	return Latency{len(sample), Quantile(sample, 0.5), Quantile(sample, 0.99), Quantile(sample, 0.999), Quantile(sample, 1)}
+}
+
+// Effort is what a process did in a round, and what it used for it.
+type Effort struct {
+	Sections int64         `json:"sections"` // or sales, or calls: what the figures are per
+	Commands int64         `json:"commands"` // to Redis
+	Trips    int64         `json:"trips"`
+	Sent     int64         `json:"sent"` // bytes, on connections to servers of locks
+	Received int64         `json:"received"`
+	Allocs   uint64        `json:"allocs"`
+	CPU      time.Duration `json:"cpu"` // of the whole process
+}
+
+func (e *Effort) add(x Effort) {
+	e.Sections += x.Sections
+	e.Commands += x.Commands
+	e.Trips += x.Trips
+	e.Sent += x.Sent
+	e.Received += x.Received
+	e.Allocs += x.Allocs
+	e.CPU += x.CPU
+}
+
+// Bytes are those of both ways.
+func (e Effort) Bytes() int64 { return e.Sent + e.Received }
+
+// UsedHead are the columns that usedPer fills.
+var UsedHead = []string{"CPU", "allocations", "commands", "bytes"}
+
+// UsedPer is what an operation took in CPU time (nanoseconds), allocations, commands and bytes:
+// medians of the rounds.
+func UsedPer(rounds []Round) []string {
+	per := func(of func(Round) float64) string {
+		var list []float64
+		for _, e := range rounds {
+			list = append(list, e.per(of(e)))
+		}
+		return Number(Median(list))
+	}
+	return []string{
+		per(func(e Round) float64 { return float64(e.CPU) }), per(func(e Round) float64 { return float64(e.Allocs) }),
+		per(func(e Round) float64 { return float64(e.Commands) }), per(func(e Round) float64 { return float64(e.Bytes()) }),
+	}
+}
+
+// Cells are those of a measurement with another one beside it: its median and limits, its ratio to
+// the other one, block by block, and what an operation took.
+func Cells(name string, sample, base []float64, number func(float64) string, rounds []Round) []string {
+	s := SpreadOf(sample)
+	cells := append([]string{name, number(s.Median), number(s.Least) + ".." + number(s.Most)}, SpreadOf(PerRound(sample, base)).Cells()...)
+	return append(cells, UsedPer(rounds)...)
+}
+
+// Round is what all processes did together.
+type Round struct {
+	Effort
+	Took                time.Duration
+	Server              time.Duration // CPU
+	P50, P99, P999, Max float64       // of the waits, nanoseconds
+	Rate                float64       // operations per second; 0: Sections in the time that it took
+
+	Parts []int64 // sections by process
+}
+
+// NewRound puts together what the processes did.
+func NewRound(took, server time.Duration, parts []Effort, waits *histogram.Histogram) Round {
+	r := Round{
+		Took: took, Server: server, Max: float64(waits.Longest),
+		P50: float64(waits.Quantile(0.5)), P99: float64(waits.Quantile(0.99)), P999: float64(waits.Quantile(0.999)),
+	}
+	for _, p := range parts {
+		r.add(p)
+		r.Parts = append(r.Parts, p.Sections)
+	}
+	return r
+}
+
+func (r Round) per(total float64) float64 { return Ratio(total, float64(r.Sections)) }
+
+// Metric is a figure that each way to lock has, one for each round.
+type Metric struct {
+	Name, Head, Unit string // head: in a narrow table
+	More             bool   // is better, else less
+	of               func(Round) float64
+}
+
+var Metrics = []Metric{
+	{"operations per second", "per second", "/s", true, func(r Round) float64 {
+		if r.Rate > 0 {
+			return r.Rate
+		}
+		return Ratio(float64(r.Sections), r.Took.Seconds())
+	}},
+	{"p50", "p50", chart.Nanoseconds, false, func(r Round) float64 { return r.P50 }},
+	{"p99", "p99", chart.Nanoseconds, false, func(r Round) float64 { return r.P99 }},
+	{"p99.9", "p99.9", chart.Nanoseconds, false, func(r Round) float64 { return r.P999 }},
+	{"max", "max", chart.Nanoseconds, false, func(r Round) float64 { return r.Max }},
+	{MeasureCommands, "commands", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Commands)) }},
+	{MeasureBytes, "bytes", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Bytes())) }},
+	{"CPU s per million, callers", "CPU, callers", chart.Number, false, func(r Round) float64 { return r.per(r.CPU.Seconds() * 1e6) }},
+	{MeasureServer, "CPU, servers", chart.Number, false, func(r Round) float64 { return r.per(r.Server.Seconds() * 1e6) }},
+	{"allocations per operation", "allocations", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Allocs)) }},
+	{"fairness (Jain, processes)", "Jain", chart.Number, true, func(r Round) float64 {
+		if len(r.Parts) < 2 {
+			return math.NaN()
+		}
+		return Jain(r.Parts)
+	}},
+}
+
+// Those that are not known of everybody.
+const (
+	MeasureCommands = "commands to Redis per operation"
+	MeasureBytes    = "bytes per operation"
+	MeasureServer   = "CPU s per million, servers"
+)
+
+// Tally is what a way to lock did in all rounds.
+type Tally struct {
+	Rounds  []Round
+	Rates   []float64 // operations per second, by round
+	All     Effort
+	Took    time.Duration // all rounds
+	Serving time.Duration // CPU of the servers
+	Parts   []int64       // operations by process
+	Waits   histogram.Histogram
+	Untold  []string // names of measures
+}
+
+func (t *Tally) Add(r Round) {
+	t.Rounds = append(t.Rounds, r)
+	t.Rates = append(t.Rates, Metrics[0].of(r))
+	t.All.add(r.Effort)
+	t.Took += r.Took
+	t.Serving += r.Server
+	for i, n := range r.Parts {
+		if i == len(t.Parts) {
+			t.Parts = append(t.Parts, 0)
+		}
+		t.Parts[i] += n
+	}
+}
+
+// Per divides by the operations of all rounds.
+func (t *Tally) Per(total float64) float64 { return Ratio(total, float64(t.All.Sections)) }
+
+// Times is how many times the rate of another way to lock this one reaches, round by round.
+func (t *Tally) Times(other *Tally) Spread { return SpreadOf(PerRound(t.Rates, other.Rates)) }
+
+// RateCells are the rate, and that of the first way to it; nil: there is none.
+func (t *Tally) RateCells(first *Tally) []string {
+	times := SpreadOf(nil)
+	if first != nil {
+		times = first.Times(t)
+	}
+	return append(SpreadOf(t.Rates).Cells(), times.Cells()...)
+}
+
+// WaitCells are three quantiles of the waits, and the longest, in milliseconds.
+func (t *Tally) WaitCells() []string {
+	return []string{Millis(t.Waits.Quantile(0.5)), Millis(t.Waits.Quantile(0.99)), Millis(t.Waits.Quantile(0.999)), Millis(t.Waits.Longest)}
+}
+
+// Worst is the least of a figure of the processes in any round.
+func (t *Tally) Worst(of func(parts []int64) float64) float64 {
+	least := 1.0
+	for _, r := range t.Rounds {
+		least = min(least, of(r.Parts))
+	}
+	return least
+}
+
+// Sample is a measure in each round.
+func (t *Tally) Sample(m Metric) (list []float64) {
+	for _, r := range t.Rounds {
+		x := m.of(r)
+		for _, name := range t.Untold {
+			if name == m.Name {
+				x = math.NaN()
+			}
+		}
+		list = append(list, x)
+	}
+	return list
 }

@@ -2,14 +2,21 @@ package subjects
 
 import (
 	"context"
+	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
+	"github.com/holdfast-go/holdfast/bench/stats"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // Each subject, as small as it can be: all of its code runs, what must hold whatever the speed
@@ -126,5 +133,275 @@ func TestInterrupted(t *testing.T) {
 		}
 		stop.Stop()
 		cancel()
+	}
+}
+
+func growthIsDrawn(t *testing.T, _ *Run, r report.Result) {
+	for _, f := range r.Figures {
+		if f.Lines == nil || len(f.Lines.Series) < 2 {
+			t.Fatalf("%+v", f.Head())
+		}
+		for _, s := range f.Lines.Series {
+			if len(s.Points) == 0 || slices.ContainsFunc(s.Points, func(p chart.Point) bool { return p.X <= 0 && f.Lines.Name != "growth-traffic" }) {
+				t.Errorf("%s: %s: %v", f.Lines.Name, s.Name, s.Points)
+			}
+		}
+	}
+}
+
+// A cost that grows with the number more than its floor does is noticed.
+func TestGrowthIsSeen(t *testing.T) {
+	floor := curve{1: {10}, 1000: {20}, 1_000_000: {50}}
+	flat := curve{1: {100}, 1000: {100}, 1_000_000: {600}} // by as much as the floor, and a fifth
+	steep := curve{1: {100}, 1000: {100}, 1_000_000: {1100}}
+	for _, test := range []struct {
+		c     curve
+		trips float64
+		holds bool
+	}{{flat, 2, true}, {steep, 20, false}} {
+		total := growthTotal{
+			sizes: growthSizes{Keys: 1_000_000, Processes: 8, Window: 5 * time.Second},
+			curves: map[string]curve{
+				growthKeys: test.c, growthMutexes: floor, growthHeld: test.c, growthHeldMutexes: floor, growthWaiters: test.c, growthToken: floor,
+				growthRows: test.c, growthSets: floor, growthBytes: {1000: {500}}, growthIdle: {1000: {0}},
+				growthShared: {8: {10}}, growthSharedRival: {8: {5}}, growthOnce: {8: {5}}, growthOnceRival: {8: {5}},
+			},
+			rate:     []traffic{{locks: 10, trips: 1.75}, {locks: 100, trips: test.trips}},
+			overKeys: []traffic{{trips: 1.75}, {trips: test.trips}},
+		}
+		r := total.result()
+		for _, text := range []string{
+			"pair, keys: rise from 1 to 1,000,000", "held meanwhile: rise", "goroutines: rise", "Lock at Redis", "at any rate", "over 1 to",
+			"rate less the least", "keys less the least",
+		} {
+			if c := named(t, r, text); c.Holds != test.holds {
+				t.Errorf("%s: %v of %v", c.Text, c.Got, c.Limit)
+			}
+		}
+	}
+}
+
+func TestCurve(t *testing.T) {
+	c := curve{100: {100, 300}, 1: {1, 3}, 10: {10, 30}}
+	if c.last() != 100 {
+		t.Errorf("%d", c.last())
+	}
+	if got := c.line("x", chart.Ours).Points; !slices.Equal(got, []chart.Point{{X: 1, Y: 2, Least: 1, Most: 3}, {X: 10, Y: 20, Least: 10, Most: 30}, {X: 100, Y: 200, Least: 100, Most: 300}}) {
+		t.Errorf("%v", got)
+	}
+	if got := c.rows("x"); len(got) != 3 || strings.Join(got[1], "|") != "|10|20|10..30|10" {
+		t.Errorf("%q", got)
+	}
+	if got := upTo(1024, 4); !slices.Equal(got, []int{1, 4, 16, 64, 256, 1024}) {
+		t.Errorf("%v", got)
+	}
+	if got := upTo(6, 2); !slices.Equal(got, []int{1, 2, 4, 6}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func allLanes(t *testing.T, _ *Run, r report.Result) {
+	rows := make(map[string][]string)
+	for _, row := range r.Table[1:] {
+		if len(row) != len(r.Table[0]) {
+			t.Errorf("%q", row)
+		}
+		name, _, _ := strings.Cut(row[0], " v")
+		name, _, _ = strings.Cut(name, " (")
+		rows[name] = row
+	}
+	commands := 9
+	if r.Table[0][commands] != "commands" {
+		t.Fatalf("%q", r.Table[0])
+	}
+	for name, want := range map[string]string{
+		laneMutex: "-", laneKeyed: "-", laneTCP: "-", lanePing: "1", laneSet: "1", lanePair: "2", "redsync": "2", "redislock": "2",
+	} {
+		if row := rows[name]; row == nil || row[commands] != want {
+			t.Errorf("%s: %q, want %s commands", name, row, want)
+		}
+	}
+	// The commands, the smallest there are, are so many bytes long: *1 $4 ping and +PONG.
+	if row := rows[lanePing]; row[commands+1] != "14" || row[commands+2] != "7" {
+		t.Errorf("%q", row)
+	}
+	for _, name := range []string{laneOwn, laneForwarded, laneAlone} {
+		if rows[name] == nil || rows[name][1] == "0" || rows[name][1] == "-" {
+			t.Errorf("%s: %q", name, rows[name])
+		}
+	}
+}
+
+func TestLatencyResult(t *testing.T) {
+	played := func(took time.Duration, calls, commands int64) []stats.Round {
+		return []stats.Round{{Effort: stats.Effort{Sections: calls, Commands: commands}, Took: took}}
+	}
+	some := played(0, 2, 0)
+	r := &lanesResult{Lanes: []*laneResult{
+		{Name: laneMutex, P50: []float64{10, 10}, Rounds: some},
+		{Name: laneTCP, P50: []float64{50_000, 100_000}, Rounds: some},
+		{Name: lanePair, P50: []float64{100_000, 200_000}, Rounds: some},
+		{Name: laneOwn, P50: []float64{100, 100}, Rounds: played(0, 200, 1)},
+		{Name: laneForwarded, P50: []float64{60_000, 120_000}, Stuck: 1, Rounds: some},
+		{Name: "slow", Rival: true, P50: []float64{500_000, 900_000}, Stuck: 3, Rounds: some},
+		{Name: "quick", Rival: true, P50: []float64{120_000, 240_000}, Rounds: played(time.Millisecond, 2, 0)},
+	}}
+	out := latencyResults(latencySizes{}, r, nil)
+	for text, want := range map[string]float64{
+		"times faster than quick": 1800, "times that of quick": 0.5, "a pair of sync.Mutex's": 10,
+		"Redis commands per lock": 0.005, "given up": 1,
+	} {
+		if c := named(t, out, text); math.Abs(float64(c.Got)-want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", c.Text, c.Got, want)
+		}
+	}
+	if c := named(t, out, "without a cluster"); c.Holds {
+		t.Error("what was not measured holds")
+	}
+	if row := out.Table[7]; row[1] != "180" || row[2] != "120..240" || row[6] != "2.40" || row[7] != "1" || row[8] != "2,000" {
+		t.Errorf("%q", row)
+	}
+}
+
+// allModes has a line for each job and way, that of a rival without its server among them.
+func allModes(t *testing.T, b *Run, r report.Result) {
+	lines := 0
+	for _, j := range b.Sizes.modes.jobs() {
+		lines++
+		for _, w := range modeWays {
+			if w.MeasuredIn(j.kind(), false) {
+				lines++
+			}
+		}
+	}
+	if len(r.Table) != lines+1 {
+		t.Errorf("%q", r.Table)
+	}
+	for _, row := range r.Table[1:] {
+		if len(row) > 1 && (row[1] == "0" || row[1] == "-") {
+			t.Errorf("%q", row)
+		}
+	}
+	checkMeasured(t, r)
+	for _, text := range []string{"Holdfast RLock, own key, read-1: alloc", "Holdfast RLock, another's key, read-2: alloc"} {
+		if c := named(t, r, text); !(c.Got >= 0) {
+			t.Errorf("%s: %v", c.Text, c.Got)
+		}
+	}
+}
+
+// A way that does half as much as another one for the same processor time is told so, though both become slower all the time.
+func TestPairsOf(t *testing.T) {
+	t.Parallel()
+	const ratios = 5
+	all := pairsResult{}
+	for i := range warmSlices + ratios*slicesPerRatio {
+		n := int64(1000 - 10*i)
+		if second(i) {
+			n *= 2
+		}
+		if i < warmSlices {
+			n = 7
+		}
+		all.Sections, all.CPU = append(all.Sections, n), append(all.CPU, time.Millisecond)
+	}
+	p := pairsOf(all)
+	if len(p.rates) != ratios || len(p.costs) != ratios {
+		t.Fatalf("%v, %v", p.rates, p.costs)
+	}
+	for i := range p.rates {
+		if p.rates[i] != 2 || p.costs[i] != 2 {
+			t.Errorf("%v times the sections, %v times the processor time for one", p.rates[i], p.costs[i])
+		}
+	}
+	if p.cpu[0] != 2*p.cpu[1] {
+		t.Errorf("%v", p.cpu)
+	}
+}
+
+func stallsAreSeen(t *testing.T, _ *Run, r report.Result) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%q", r.Notes)
+		}
+	})
+	if len(r.Figures) != 3 {
+		t.Fatalf("%d figures", len(r.Figures))
+	}
+	for _, f := range r.Figures {
+		if len(f.Timeline.Tracks) != 2 {
+			t.Fatalf("%+v", f.Timeline)
+		}
+		for _, track := range f.Timeline.Tracks {
+			if len(track.Events) == 0 || stats.Sum(track.Done) == 0 || slices.Max(track.Wait) == 0 || len(track.Done) != len(track.Wait) {
+				t.Errorf("%s, %s: %+v", f.Timeline.Name, track.Name, track)
+			}
+		}
+	}
+	// What has its locks in Redis cannot lock while there is none: it is tried again for a while, and
+	// fails. So the fault is committed, and it is seen.
+	rival := r.Figures[2].Timeline.Tracks[1]
+	if slices.Max(rival.Wait) < float64(stallSlow) && stats.Sum(rival.Failed) == 0 {
+		t.Errorf("the rival did not notice that Redis was away: %+v", rival)
+	}
+	if c := named(t, r, "killed: longest wait"); c.Got < 1 {
+		t.Errorf("a killed process's keys were free after %v s", c.Got)
+	}
+}
+
+func TestStallBook(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book")
+	mine, unmapMine, err := openBook(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unmapMine()
+	other, unmapOther, err := openBook(path) // as another process would
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unmapOther()
+	begin := time.Unix(1_800_000_000, 0)
+	mine.begin.Store(begin.UnixNano())
+	other.waited(begin.Add(250*time.Millisecond), 3*time.Second)
+	mine.waited(begin.Add(290*time.Millisecond), time.Millisecond)
+	mine.waited(begin.Add(-time.Second), time.Millisecond)
+	mine.waited(begin.Add(time.Hour), time.Millisecond)
+	for i, want := range map[int]time.Duration{0: time.Millisecond, 1: 0, 2: 3 * time.Second, stallMoments - 1: time.Millisecond} {
+		if got := mine.moment[i].longest.Load(); got != int64(want) {
+			t.Errorf("moment %d: %v, want %v", i, time.Duration(got), want)
+		}
+	}
+	if h := mine.histogram(); h.Count() != 4 || h.Longest != 3*time.Second || mine.slow.Load() != 1 {
+		t.Errorf("%d waits, longest %v, %d slow", h.Count(), h.Longest, mine.slow.Load())
+	}
+	for _, fence := range []uint64{1, 5, 5, 7, 0, 6} {
+		other.granted(3, fence)
+	}
+	other.granted(4, 1)
+	if got := mine.stale.Load(); got != 2 {
+		t.Errorf("%d stale", got)
+	}
+}
+
+func TestContentOfRedis(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	h := heldRun{admin: client, prefix: "{ns:", parts: 3}
+	for _, cmd := range []*redis.IntCmd{
+		client.HSet(t.Context(), "{ns:s}", "f", 1, "i", 2, "s:a", 3, "s:b", 4),
+		client.HSet(t.Context(), "{ns:p0}", "i", 1, "m", 2),
+		client.HSet(t.Context(), "{ns:p1}", "i", 1, "m", 2, "r:x", 3, "r:y", 4),
+		client.HSet(t.Context(), "{ns:p3}", "i", 1, "m", 2), // one too many
+		client.ZAdd(t.Context(), "{ns:p0}:w:key", redis.Z{Score: 1, Member: "m"}),
+		client.HSet(t.Context(), "{other:p0}", "i", 1),
+	} {
+		if cmd.Err() != nil {
+			t.Fatal(cmd.Err())
+		}
+	}
+	got, err := h.content(t.Context())
+	if want := (content{Rows: 2, Bare: 1, InUse: 1, Strays: 2, Sessions: 2}); got != want || err != nil {
+		t.Errorf("%+v, want %+v; %v", got, want, err)
 	}
 }
