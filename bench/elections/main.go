@@ -111,7 +111,7 @@ func compare(ctx context.Context, only string, turns int, pause time.Duration) (
 	for range turns {
 		for _, r := range races {
 			if err := r.turn(ctx, pause); err != nil {
-				return fmt.Errorf("%s: %w", sides[r.side].name, err)
+				return fmt.Errorf("%s: %w", sides[r.Side].name, err)
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func compare(ctx context.Context, only string, turns int, pause time.Duration) (
 				over++
 			}
 		}
-		fmt.Printf("| %s | %v | %v | %v | %d |\n", sides[r.side].name, r.took[len(r.took)/2].Round(time.Millisecond),
+		fmt.Printf("| %s | %v | %v | %v | %d |\n", sides[r.Side].name, r.took[len(r.took)/2].Round(time.Millisecond),
 			r.took[(len(r.took)*99-1)/100].Round(time.Millisecond), r.took[len(r.took)-1].Round(time.Millisecond), over)
 	}
 	return nil

@@ -160,14 +160,14 @@ func openForward(ctx context.Context, h *harness.Host, t forwardTask, r *laneRun
 		return err
 	}
 	r.blocks, r.nodes, r.counters = t.Blocks, []*coord.Coordinator{c}, []*harness.Counter{count, simple}
-	one := func(name, base string, run runner) *lane {
+	one := func(name string, run runner) *lane {
 		return r.add(&lane{
-			laneResult: laneResult{Name: name, Base: base}, group: "one caller", path: coord.PathForwarded, calls: t.Calls, run: run,
+			laneResult: laneResult{Name: name, Base: forwardByte}, group: "one caller", path: coord.PathForwarded, calls: t.Calls, run: run,
 		})
 	}
-	one(forwardByte, forwardByte, single(func(context.Context, int) error { return rivals.RoundTrip(tcp) }))
-	lock := one(forwardLock, forwardByte, nil)
-	one(forwardPair, forwardByte, single(func(ctx context.Context, i int) error {
+	one(forwardByte, single(func(context.Context, int) error { return rivals.RoundTrip(tcp) }))
+	lock := one(forwardLock, nil)
+	one(forwardPair, single(func(ctx context.Context, i int) error {
 		begin := time.Now()
 		l, err := c.Lock(ctx, keys[i%len(keys)])
 		lock.note(float64(time.Since(begin)))
@@ -176,7 +176,7 @@ func openForward(ctx context.Context, h *harness.Host, t forwardTask, r *laneRun
 		}
 		return l.Unlock()
 	}))
-	one(ownRedisLane, forwardByte, single(func(ctx context.Context, i int) error {
+	one(ownRedisLane, single(func(ctx context.Context, i int) error {
 		return rivals.SetPair(ctx, redis, h.Namespace+":"+keys[i%len(keys)])
 	}))
 	many := func(name string, call func(ctx context.Context, caller int) error) {

@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -69,35 +70,37 @@ func openHTTP(ctx context.Context, h *harness.Host, t httpSizes, lanes *laneRun)
 	r := httpRun{laneRun: lanes}
 	client, count := harness.NewClient(h.Redis, 0)
 	r.atEnd(func(context.Context) error { return client.Close() })
-	var muxes [2]atomic.Pointer[http.Handler]
 	for i := range r.nodes {
-		n := &httpNode{}
-		r.nodes[i] = n
-		var err error
-		n.url, err = r.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*muxes[i].Load()).ServeHTTP(w, r) }))
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
+		n := &httpNode{url: "http://" + l.Addr().String()}
+		r.nodes[i] = n
 		opts := rivals.ClusterOptions(h.Order)
 		opts.Cluster.Service = n.url
 		if n.c, err = rivals.NewCoordinator(client, opts); err != nil {
-			return err
+			return errors.Join(err, l.Close())
 		}
 		r.atEnd(n.c.Close)
 		lanes.nodes = append(lanes.nodes, n.c)
-		h := middleware.Route(n.c, byOrder, &middleware.RouteOptions{Transport: r.transport()})(
-			middleware.Serialize(n.c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-				n.served.Add(1)
-				nothing(w, q)
-			})))
-		muxes[i].Store(&h)
+		served := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			n.served.Add(1)
+			nothing(w, q)
+		})
+		route := middleware.Route(n.c, byOrder, &middleware.RouteOptions{Transport: r.transport()})
+		r.serve(l, route(middleware.Serialize(n.c, byOrder, nil)(served)))
 	}
 	base, err := url.Parse(r.nodes[1].url)
 	if err != nil {
 		return err
 	}
 	r.client = &http.Client{Transport: r.transport()}
-	proxy, err := r.serve(&httputil.ReverseProxy{
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	r.serve(proxy, &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(base)
 			p.SetXForwarded()
@@ -105,9 +108,6 @@ func openHTTP(ctx context.Context, h *harness.Host, t httpSizes, lanes *laneRun)
 		},
 		Transport: r.transport(), FlushInterval: -1, BufferPool: &buffers{},
 	})
-	if err != nil {
-		return err
-	}
 	if err := r.findKeys(ctx); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func openHTTP(ctx context.Context, h *harness.Host, t httpSizes, lanes *laneRun)
 			run: func(ctx context.Context, _, _ int) (span, error) { return r.post(ctx, base+r.theirs) }})
 	}
 	hop(httpDirect, r.nodes[1].url)
-	hop(httpProxy, proxy)
+	hop(httpProxy, "http://"+proxy.Addr().String())
 	hop(httpRouted, r.nodes[0].url)
 	r.done = func(res *lanesResult) { res.Facts["astray"] = float64(r.nodes[0].served.Load()) }
 	return nil
@@ -164,12 +164,8 @@ func (r *httpRun) findKeys(ctx context.Context) error {
 	return nil
 }
 
-// serve starts a server, and returns its base URL.
-func (r *httpRun) serve(h http.Handler) (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
+// serve serves until the task ends.
+func (r *httpRun) serve(l net.Listener, h http.Handler) {
 	s := &http.Server{Handler: h}
 	var work sync.WaitGroup
 	work.Go(func() { _ = s.Serve(l) })
@@ -178,7 +174,6 @@ func (r *httpRun) serve(h http.Handler) (string, error) {
 		work.Wait()
 		return err
 	})
-	return "http://" + l.Addr().String(), nil
 }
 
 func (r *httpRun) transport() *middleware.Transport {

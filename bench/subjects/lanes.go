@@ -409,18 +409,6 @@ func bareClient(h *harness.Host) (*redis.Client, *harness.Counter) {
 	return client, count
 }
 
-// byPath counts the locks that were granted since before: by a path, and by others.
-func byPath(c *coord.Coordinator, before coord.Stats, path coord.Path) (by, others int64) {
-	for p, n := range c.Stats().Granted {
-		if n -= before.Granted[p]; p == path {
-			by += int64(n)
-		} else {
-			others += int64(n)
-		}
-	}
-	return by, others
-}
-
 // givenBack waits until the arbiter has acknowledged the release of every lock. It looks as often
 // as every says.
 func givenBack(ctx context.Context, c *coord.Coordinator, every time.Duration) error {
